@@ -1,0 +1,1 @@
+"""The CUDA backend: the shared reference forwards over CuPy."""

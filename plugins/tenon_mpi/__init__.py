@@ -1,0 +1,1 @@
+"""MPI communicator for tenon, through mpi4py."""

@@ -1,0 +1,1 @@
+"""First-party optimizers and learning-rate schedules."""

@@ -1,0 +1,1 @@
+"""Recipes: a model, its data and defaults, run by `tenon train NAME`."""
