@@ -1,0 +1,143 @@
+"""Every exception and warning class of tenon.
+
+Each class derives from ``TenonError`` and from the built-in exceptions that Python and PyTorch raise in
+the same place, so ``except RuntimeError`` written for PyTorch and ``except ValueError`` written for
+NumPy both keep working. A message says what happened, with which values and in which path, and what to
+do next. Classes carry no behaviour: whoever raises writes the message.
+"""
+
+
+class TenonError(Exception):
+    """Base class of every error that tenon raises on purpose."""
+
+
+class TenonWarning(UserWarning):
+    """Base class of every warning that tenon issues."""
+
+
+# Values: tensors, devices, operations.
+
+
+class ShapeError(TenonError, RuntimeError, ValueError):
+    """Shapes, axes or sizes do not fit the operation."""
+
+
+class DTypeError(TenonError, RuntimeError, TypeError):
+    """An element type is not accepted, or a conversion would lose what it must keep."""
+
+
+class IndexRangeError(TenonError, IndexError):
+    """An index, an axis or a label lies outside its range."""
+
+
+class ViewError(TenonError, RuntimeError):
+    """A view or an in-place write is not possible on this tensor."""
+
+
+class DeviceError(TenonError, RuntimeError):
+    """A device is unknown, absent, or differs between operands."""
+
+
+class BackendError(TenonError, RuntimeError):
+    """A backend lacks a kernel or breaks the backend protocol."""
+
+
+class BackendUnavailableError(BackendError, DeviceError):
+    """A backend exists but its library or hardware does not."""
+
+
+class OutOfMemoryError(DeviceError, MemoryError):
+    """A device has no room for the requested array."""
+
+
+class UnsupportedError(TenonError, NotImplementedError, RuntimeError):
+    """The operation is defined, but not for these arguments or not on this backend."""
+
+
+# Differentiation, capture, modules.
+
+
+class GradError(TenonError, RuntimeError):
+    """A gradient cannot be computed, or a hook returned something that is no gradient."""
+
+
+class FreedGraphError(GradError):
+    """A second backward pass met values that the first one freed."""
+
+
+class ModifiedValueError(GradError):
+    """A value saved for backward was changed in place afterwards."""
+
+
+class GradcheckError(GradError):
+    """A numerical and an analytical gradient differ."""
+
+
+class CaptureError(TenonError, RuntimeError):
+    """A function cannot be recorded as a graph."""
+
+
+class ModuleError(TenonError, RuntimeError):
+    """A module, parameter, buffer or hook is used in a way its contract forbids."""
+
+
+class StateDictError(ModuleError):
+    """A state dict does not fit the object that should load it."""
+
+
+# Configuration, data, files, ranks.
+
+
+class ConfigError(TenonError, ValueError):
+    """A setting is unknown or has a value that cannot be used."""
+
+
+class DataError(TenonError, ValueError):
+    """A data set, sampler or batch is malformed."""
+
+
+class CheckpointError(TenonError, RuntimeError):
+    """A saved file is damaged, truncated, unsafe, or belongs to something else."""
+
+
+class CommunicatorError(TenonError, RuntimeError):
+    """Ranks cannot communicate, or disagree about what they communicate."""
+
+
+class LaunchError(CommunicatorError):
+    """A distributed run could not be started."""
+
+
+class TrainingError(TenonError, RuntimeError):
+    """A training run cannot go on."""
+
+
+# Plugins.
+
+
+class PluginError(TenonError, RuntimeError):
+    """A plugin is broken or breaks the rules of the host."""
+
+
+class PluginNotFoundError(PluginError, LookupError):
+    """No loaded plugin offers this name."""
+
+
+class LazyNameError(PluginNotFoundError, AttributeError):
+    """A name asked from a plugin namespace, such as ``tenon.optim``, does not exist."""
+
+
+class PluginClashError(PluginError):
+    """Two plugins offer the same name."""
+
+
+class PluginTargetError(PluginError, ImportError):
+    """A declared target ``"module:attribute"`` cannot be imported."""
+
+
+class PluginHookError(PluginError):
+    """A plugin's hook implementation raised."""
+
+
+class PluginWarning(TenonWarning):
+    """Some plugin could not be loaded; the others work."""
