@@ -119,12 +119,8 @@ class PluginError(TenonError, RuntimeError):
     """A plugin is broken or breaks the rules of the host."""
 
 
-class PluginNotFoundError(PluginError, LookupError):
-    """No loaded plugin offers this name."""
-
-
-class LazyNameError(PluginNotFoundError, AttributeError):
-    """A name asked from a plugin namespace, such as ``tenon.optim``, does not exist."""
+class PluginNotFoundError(PluginError, LookupError, AttributeError):
+    """No loaded plugin offers this name; an AttributeError too, so that ``hasattr(tenon.optim, name)`` works."""
 
 
 class PluginClashError(PluginError):

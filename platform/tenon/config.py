@@ -1,0 +1,107 @@
+"""Settings of the process, from keyword arguments and the environment.
+
+This is the only file that reads ``os.environ``: everybody else is given a ``Config``, or asks
+``environment`` for a variable that belongs to somebody else, such as the rank an MPI launcher sets.
+A ``Config`` is frozen; who wants other settings makes another one.
+
+Next: ``plugins/manager.py`` hands the process's ``Config`` to every plugin through ``tenon_configure``.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tenon.errors import ConfigError
+
+PREFIX = "TENON_"
+_TRUE = frozenset({"1", "true", "yes", "on"})
+_FALSE = frozenset({"", "0", "false", "no", "off"})
+
+
+def environment(name: str, default: str | None = None) -> str | None:
+    """The environment variable ``name``, or ``default`` where it is not set."""
+    return os.environ.get(name, default)
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """What the environment and the caller decided; the defaults mean "decide for me".
+
+    >>> Config.from_environment({"TENON_DISABLE_PLUGINS": "lion, tenon-noise"}).disable_plugins
+    ('lion', 'tenon-noise')
+    """
+
+    disable_plugins: tuple[str, ...] = ()
+    """Plugins or distributions not to load (``TENON_DISABLE_PLUGINS=a,b``)."""
+
+    plugins: tuple[str, ...] | None = None
+    """The only plugins or distributions to load; None loads all (``TENON_PLUGINS=a,b``)."""
+
+    trace_plugins: bool = False
+    """Write every hook call to standard error (``TENON_TRACE_PLUGINS=1``)."""
+
+    device: str | None = None
+    """Device of new tensors and of training runs, as "cuda:0" (``TENON_DEVICE``)."""
+
+    communicator: str | None = None
+    """Name of the communicator for ``launch()``, as "mpi" (``TENON_COMMUNICATOR``)."""
+
+    settings: tuple[tuple[str, str], ...] = ()
+    """Every other ``TENON_*`` variable, for plugins; see ``setting``."""
+
+    def setting(self, name: str, default: str | None = None) -> str | None:
+        """The value of ``TENON_<NAME>``, for settings that only a plugin knows.
+
+        >>> Config.from_environment({"TENON_LION_BETA": "0.5"}).setting("lion_beta")
+        '0.5'
+        """
+        key = name.upper() if name.upper().startswith(PREFIX) else PREFIX + name.upper()
+        return dict(self.settings).get(key, default)
+
+    @classmethod
+    def from_environment(cls, environ: Mapping[str, str] | None = None, **overrides: Any) -> Config:
+        """Read ``TENON_*`` from ``environ`` (the process's if None); keyword arguments win over it."""
+        source = os.environ if environ is None else environ
+        known = {field.name for field in dataclasses.fields(cls)} - {"settings"}
+        unknown = sorted(set(overrides) - known - {"settings"})
+        if unknown:
+            near = difflib.get_close_matches(unknown[0], known, n=1)
+            hint = f"Did you mean {near[0]!r}?" if near else f"Known: {', '.join(sorted(known))}."
+            raise ConfigError(f"Config has no setting {unknown[0]!r}. {hint}")
+        values: dict[str, Any] = {}
+        others: list[tuple[str, str]] = []
+        for variable, text in sorted(source.items()):
+            if not variable.startswith(PREFIX):
+                continue
+            name = variable.removeprefix(PREFIX).lower()
+            if name in known:
+                values[name] = _parse(variable, name, text)
+            else:
+                others.append((variable, text))
+        return cls(**{"settings": tuple(others), **values, **overrides})
+
+
+def _parse(variable: str, name: str, text: str) -> Any:
+    if name == "disable_plugins":
+        return _names(text)
+    if name == "plugins":
+        return _names(text) or None
+    if name == "trace_plugins":
+        return _flag(variable, text)
+    return text.strip() or None
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(part.strip() for part in text.split(",") if part.strip())
+
+
+def _flag(variable: str, text: str) -> bool:
+    value = text.strip().lower()
+    if value not in _TRUE | _FALSE:
+        raise ConfigError(f"{variable}={text!r} is neither on nor off. Write 1 or 0.")
+    return value in _TRUE
