@@ -108,6 +108,14 @@ class LaunchError(CommunicatorError):
     """A distributed run could not be started."""
 
 
+class CollectiveMismatchError(CommunicatorError):
+    """Ranks met in one collective call with different calls, shapes, dtypes, names or steps."""
+
+
+class RankFailedError(CommunicatorError):
+    """Another rank failed or left, so that this one cannot go on."""
+
+
 class TrainingError(TenonError, RuntimeError):
     """A training run cannot go on."""
 
