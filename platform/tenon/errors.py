@@ -81,6 +81,29 @@ class ModuleError(TenonError, RuntimeError):
     """A module, parameter, buffer or hook is used in a way its contract forbids."""
 
 
+class ModuleNameError(ModuleError, KeyError):
+    """A name cannot be used for a parameter, buffer or child."""
+
+    def __str__(self) -> str:
+        return str(self.args[0]) if self.args else ""
+
+
+class ModuleTypeError(ModuleError, TypeError):
+    """A value of the wrong type was given for a parameter, buffer, child or state dict."""
+
+
+class ModuleValueError(ModuleError, ValueError):
+    """A value of the right type cannot be used for a parameter, buffer, child or mode."""
+
+
+class ModuleAttributeError(ModuleError, AttributeError):
+    """A module has no such attribute, or is not initialised yet."""
+
+
+class MissingForwardError(ModuleError, NotImplementedError):
+    """A module without a ``forward`` was called."""
+
+
 class StateDictError(ModuleError):
     """A state dict does not fit the object that should load it."""
 
@@ -128,7 +151,7 @@ class PluginError(TenonError, RuntimeError):
 
 
 class PluginNotFoundError(PluginError, LookupError, AttributeError):
-    """No loaded plugin offers this name; an AttributeError too, so that ``hasattr(tenon.optim, name)`` works."""
+    """No loaded plugin offers this name; an AttributeError too, so that ``hasattr`` answers."""
 
 
 class PluginClashError(PluginError):

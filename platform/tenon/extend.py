@@ -1,0 +1,81 @@
+"""Everything a plugin author imports, in one place; what is not here is not stated API.
+
+A plugin module needs only ``hookimpl`` and imports nothing else; the base classes below come at their first
+use, so ``from tenon.extend import hookimpl`` stays light::
+
+    from tenon.extend import hookimpl
+
+    @hookimpl
+    def tenon_optimizers():
+        return {"Lion": "tenon_lion.lion:Lion"}
+
+Guide: ``docs/guide/plugins.md``. Hooks: ``docs/guide/hooks.md``.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from tenon.plugins.hookspecs import hookimpl as hookimpl
+
+if TYPE_CHECKING:
+    from tenon import errors as errors
+    from tenon.config import Config as Config
+    from tenon.core.aval import Aval as Aval
+    from tenon.core.backend import Availability as Availability
+    from tenon.core.backend import Backend as Backend
+    from tenon.core.backend import Kernel as Kernel
+    from tenon.core.backend import MemoryStats as MemoryStats
+    from tenon.core.op import Composite as Composite
+    from tenon.core.op import Kind as Kind
+    from tenon.core.op import Op as Op
+    from tenon.core.op import Primitive as Primitive
+    from tenon.core.tensor import Tensor as Tensor
+    from tenon.device import Device as Device
+    from tenon.distributed.communicator import Communicator as Communicator
+    from tenon.nn.module import Module as Module
+    from tenon.nn.parameter import Parameter as Parameter
+    from tenon.optim.optimizer import Optimizer as Optimizer
+    from tenon.optim.scheduler import LRScheduler as LRScheduler
+    from tenon.plugins.diagnose import doctor_section as doctor_section
+
+_TARGETS = {
+    "Aval": "tenon.core.aval:Aval",
+    "Availability": "tenon.core.backend:Availability",
+    "Backend": "tenon.core.backend:Backend",
+    "Communicator": "tenon.distributed.communicator:Communicator",
+    "Composite": "tenon.core.op:Composite",
+    "Config": "tenon.config:Config",
+    "Device": "tenon.device:Device",
+    "Kernel": "tenon.core.backend:Kernel",
+    "Kind": "tenon.core.op:Kind",
+    "LRScheduler": "tenon.optim.scheduler:LRScheduler",
+    "MemoryStats": "tenon.core.backend:MemoryStats",
+    "Module": "tenon.nn.module:Module",
+    "Op": "tenon.core.op:Op",
+    "Optimizer": "tenon.optim.optimizer:Optimizer",
+    "Parameter": "tenon.nn.parameter:Parameter",
+    "Primitive": "tenon.core.op:Primitive",
+    "Tensor": "tenon.core.tensor:Tensor",
+    "doctor_section": "tenon.plugins.diagnose:doctor_section",
+    "errors": "tenon.errors:",
+}
+
+__all__ = ["hookimpl", *_TARGETS]
+
+
+def __getattr__(name: str) -> Any:
+    target = _TARGETS.get(name)
+    if target is None:
+        raise AttributeError(f"tenon.extend has no {name!r}; it offers {', '.join(sorted(__all__))}.")
+    module, _, attribute = target.partition(":")
+    found: Any = importlib.import_module(module)
+    if attribute:
+        found = getattr(found, attribute)
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_TARGETS})

@@ -1,0 +1,158 @@
+"""Components: what plugins declare, by kind and name, resolved to objects on demand.
+
+A name belongs to one plugin. Where two declare the same, asking for it is an error that names both, and
+``"distribution:Name"`` (or ``"plugin:Name"``) asks for one of them. Listing never imports a target.
+
+Input: the declarations that ``Host.declared`` collects. Next: ``registry.py`` and ``lazy.py``, the doors.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from tenon.errors import PluginClashError, PluginNotFoundError, PluginTargetError
+from tenon.plugins.hookspecs import KINDS
+from tenon.plugins.loader import PluginFailure, PluginInfo, normalise
+
+if TYPE_CHECKING:
+    from tenon.plugins.manager import Host
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Component:
+    """One declared name: ``target`` is ``"module:attribute"``, or the object if registered by hand."""
+
+    kind: str
+    name: str
+    target: object
+    plugin: PluginInfo
+
+    def answers_to(self, qualifier: str) -> bool:
+        """Whether ``qualifier`` is this component's distribution or plugin."""
+        wanted = normalise(qualifier)
+        return wanted in {
+            normalise(self.plugin.name),
+            normalise(self.plugin.distribution or self.plugin.name),
+        }
+
+    @property
+    def address(self) -> str:
+        """The name that means this component whatever else is installed."""
+        return f"{self.plugin.distribution or self.plugin.name}:{self.name}"
+
+    def load(self) -> Any:
+        """Import the target; PluginTargetError, chained, if that fails."""
+        if not isinstance(self.target, str):
+            return self.target
+        module, _, attributes = self.target.partition(":")
+        try:
+            found: Any = importlib.import_module(module)
+            for attribute in attributes.split("."):
+                found = getattr(found, attribute)
+        except (Exception, SystemExit) as error:
+            raise PluginTargetError(
+                f"{KINDS[self.kind]} {self.name!r} cannot be loaded: its target {self.target!r}, "
+                f"declared by plugin {self.plugin}, raised {type(error).__name__}: {error}"
+            ) from error
+        return found
+
+
+class Registry:
+    """All components of a host, one table per kind, built at the first use of the kind."""
+
+    def __init__(self, host: Host, lock: threading.RLock) -> None:
+        self._host = host
+        self._lock = lock
+        self._tables: dict[str, tuple[int, dict[str, list[Component]]]] = {}
+
+    def resolve(self, kind: str, name: str) -> Any:
+        """The object called ``name``, imported now if it was not before."""
+        return self.component(kind, name).load()
+
+    def component(self, kind: str, name: str) -> Component:
+        """The component called ``name`` or ``"distribution:Name"``, without importing its target."""
+        table = self._table(kind)
+        qualifier, _, plain = name.rpartition(":")
+        found = [one for one in table.get(plain, ()) if not qualifier or one.answers_to(qualifier)]
+        if not found:
+            raise self._not_found(kind, name, table)
+        if len(found) > 1:
+            raise clash(found)
+        return found[0]
+
+    def names(self, kind: str) -> list[str]:
+        """All names of a kind, sorted."""
+        return sorted(self._table(kind))
+
+    def components(self, kind: str) -> list[Component]:
+        """All components of a kind, by name; a clashing name appears once per plugin."""
+        return [one for _, found in sorted(self._table(kind).items()) for one in found]
+
+    def clashes(self, kind: str) -> list[PluginClashError]:
+        """One error for each name of a kind that several plugins declare."""
+        return [clash(found) for _, found in sorted(self._table(kind).items()) if len(found) > 1]
+
+    def _table(self, kind: str) -> dict[str, list[Component]]:
+        known = self._tables.get(kind)
+        if known is not None and known[0] == self._host.generation:
+            return known[1]
+        if kind not in KINDS:
+            raise PluginNotFoundError(f"plugins offer no kind {kind!r}. {suggestion(kind, list(KINDS))}")
+        with self._lock:
+            generation = self._host.generation
+            table: dict[str, list[Component]] = {}
+            for plugin, declared in self._host.declared(f"tenon_{kind}"):
+                for name, target in declared.items():
+                    table.setdefault(name, []).append(Component(kind, name, target, plugin))
+            self._tables[kind] = (generation, table)
+            return table
+
+    def _not_found(self, kind: str, name: str, table: dict[str, list[Component]]) -> PluginNotFoundError:
+        lines = [f"no {KINDS[kind]} {name!r}. {suggestion(name, sorted(table))}"]
+        if self._host.loading:
+            lines.append(
+                "Plugins are still being imported: declare targets as strings, import nothing in plugin.py."
+            )
+        if self._host.disabled:
+            lines.append(f"Disabled plugins: {', '.join(self._host.disabled)}.")
+        failures = self._host.failures
+        if failures:
+            lines.append("Plugins that failed and may offer it (`tenon plugins -v` shows tracebacks):")
+            lines += [f"- {failure}" for failure in failures]
+        error = PluginNotFoundError("\n".join(lines))
+        error.__cause__ = _reason(failures)
+        return error
+
+
+def clash(found: Sequence[Component]) -> PluginClashError:
+    """The error that several plugins declare the same name."""
+    first = found[0]
+    owners = " and ".join(f"plugin {one.plugin}" for one in found)
+    addresses = [one.address for one in found]
+    if len(set(addresses)) < len(addresses):
+        addresses = [f"{one.plugin.name}:{one.name}" for one in found]
+    return PluginClashError(
+        f"{KINDS[first.kind]} {first.name!r} is declared by {owners}. "
+        f"Say which: {' or '.join(repr(address) for address in addresses)}; "
+        "or disable one with TENON_DISABLE_PLUGINS."
+    )
+
+
+def suggestion(name: str, known: Sequence[str]) -> str:
+    """Names like ``name``, or all of them where none is near."""
+    lowered = {entry.lower(): entry for entry in known}
+    near = difflib.get_close_matches(name.lower(), lowered, n=3, cutoff=0.6)
+    if near:
+        return f"Did you mean {' or '.join(repr(lowered[entry]) for entry in near)}?"
+    return f"Known: {', '.join(known)}." if known else "No loaded plugin offers any."
+
+
+def _reason(failures: Sequence[PluginFailure]) -> BaseException | None:
+    if len(failures) <= 1:
+        return failures[0].error if failures else None
+    return BaseExceptionGroup("plugins that failed", [failure.error for failure in failures])

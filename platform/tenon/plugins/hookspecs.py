@@ -1,0 +1,341 @@
+"""Every hook that a plugin may implement.
+
+A *declaring* hook maps names to targets ``"package.module:attribute"`` and nothing is imported until
+someone asks for the name; the registry calls it once, at the first use of its kind. An *event* hook is
+called at load, build, compile, session, step and checkpoint boundaries. No hook runs per operation: a
+hook call costs 1 to 3 µs, an operation on small arrays less than 1 µs.
+
+An implementation names only the arguments that it wants. Modes: *collect* calls every implementation,
+discovered plugins in plugin order (first-party first, then by name) after those registered by hand, which
+go latest first; *firstresult* stops at the first that does not return None; *historic* is replayed to
+plugins that come later. ``hookimpl(tryfirst=True)``, ``(trylast=True)`` and ``(wrapper=True)`` are pluggy's.
+
+Next: ``manager.py`` calls them. ``docs/guide/hooks.md`` has the same entries as a page.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, MutableMapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import pluggy
+
+from tenon.config import Config
+
+if TYPE_CHECKING:
+    from tenon.device import Device
+    from tenon.distributed.communicator import Communicator
+    from tenon.nn.module import Module
+    from tenon.optim.optimizer import Optimizer
+
+    Session = Any
+    Observer = Any
+    Pass = Any
+
+PROJECT = "tenon"
+hookspec = pluggy.HookspecMarker(PROJECT)
+hookimpl = pluggy.HookimplMarker(PROJECT)
+
+KINDS: Mapping[str, str] = {
+    "backends": "backend",
+    "optimizers": "optimizer",
+    "schedulers": "scheduler",
+    "parametrizations": "parametrization",
+    "pruners": "pruner",
+    "quantizers": "quantizer",
+    "observers": "observer",
+    "communicators": "communicator",
+    "exporters": "exporter",
+    "ops": "op",
+    "recipes": "recipe",
+    "commands": "command",
+}
+"""Kinds of components and their singular; the declaring hook of a kind is ``tenon_<kind>``."""
+
+
+@hookspec
+def tenon_backends() -> Mapping[str, str]:
+    """Device type -> target of a ``tenon.extend.Backend`` subclass, made without arguments.
+
+    Called: at the first use of the kind, when a device is named.
+    Mode: collect.
+    Example: ``return {"cuda": "tenon_cuda.backend:CudaBackend"}`` (tenon_cuda)
+    """
+    raise NotImplementedError
+
+
+@hookspec
+def tenon_optimizers() -> Mapping[str, str]:
+    """Class name -> target of a ``tenon.extend.Optimizer`` subclass; becomes ``tenon.optim.<name>``.
+
+    Called: at the first use of the kind, when ``tenon.optim`` is asked for a name.
+    Mode: collect.
+    Example: ``return {"Lion": "tenon_lion.lion:Lion"}`` (first party: tenon_optimizers)
+    """
+    raise NotImplementedError
+
+
+@hookspec
+def tenon_schedulers() -> Mapping[str, str]:
+    """Class name -> target of a ``tenon.extend.LRScheduler`` subclass; ``tenon.optim.lr_scheduler.<name>``.
+
+    Called: at the first use of the kind, when ``tenon.optim.lr_scheduler`` is asked for a name.
+    Mode: collect.
+    Example: ``return {"StepLR": "tenon_optimizers.schedules:StepLR"}`` (tenon_optimizers)
+    """
+    raise NotImplementedError
+
+
+@hookspec
+def tenon_parametrizations() -> Mapping[str, str]:
+    """Name -> target of a weight stage that computes a weight from what is stored.
+
+    Called: at the first use of the kind, by ``tenon.nn.utils.parametrizations``.
+    Mode: collect.
+    Example: ``return {"weight_norm": "tenon_parametrize.weight_norm:WeightNorm"}``
+    """
+    raise NotImplementedError
+
+
+@hookspec
+def tenon_pruners() -> Mapping[str, str]:
+    """Name -> target of a criterion that says which elements of a weight to keep.
+
+    Called: at the first use of the kind, by ``tenon.nn.utils.prune``.
+    Mode: collect.
+    Example: ``return {"magnitude": "tenon_prune.magnitude:Magnitude"}``
+    """
+    raise NotImplementedError
+
+
+@hookspec
+def tenon_quantizers() -> Mapping[str, str]:
+    """Name -> target of a scheme that maps weights and activations to few bits.
+
+    Called: at the first use of the kind, when a scheme is named.
+    Mode: collect.
+    Example: ``return {"int8": "tenon_quantize.int8:Int8"}``
+    """
+    raise NotImplementedError
+
+
+@hookspec
+def tenon_observers() -> Mapping[str, str]:
+    """Name -> target of an observer class, which receives what a run measures.
+
+    Called: at the first use of the kind, when a run's configuration names an observer.
+    Mode: collect.
+    Example: ``return {"tensorboard": "tenon_tensorboard.writer:TensorBoard"}`` (tenon_tensorboard)
+    """
+    raise NotImplementedError
+
+
+@hookspec
+def tenon_communicators() -> Mapping[str, str]:
+    """Name -> target of a ``tenon.extend.Communicator`` class.
+
+    Called: at the first use of the kind, by ``tenon.distributed``.
+    Mode: collect.
+    Example: ``return {"mpi": "tenon_mpi.communicator:MpiCommunicator"}`` (tenon_mpi)
+    """
+    raise NotImplementedError
+
+
+@hookspec
+def tenon_exporters() -> Mapping[str, str]:
+    """Format name -> target of an exporter that writes a model in that format.
+
+    Called: at the first use of the kind, when a format is named.
+    Mode: collect.
+    Example: ``return {"onnx": "tenon_onnx.exporter:OnnxExporter"}``
+    """
+    raise NotImplementedError
+
+
+@hookspec
+def tenon_ops() -> Mapping[str, str]:
+    """Op name -> target of a ``tenon.extend.Op`` instance; becomes ``tenon.ops.<name>``.
+
+    Called: at the first use of the kind, when ``tenon.ops`` lacks a name itself.
+    Mode: collect.
+    Example: ``return {"softcap": "tenon_softcap.op:softcap"}``
+    """
+    raise NotImplementedError
+
+
+@hookspec
+def tenon_recipes() -> Mapping[str, str]:
+    """Name -> target of a recipe: a model, its data and defaults, run by ``tenon train NAME``.
+
+    Called: at the first use of the kind, by ``tenon train``.
+    Mode: collect.
+    Example: ``return {"digits": "tenon_recipes.digits:recipe"}`` (tenon_recipes)
+    """
+    raise NotImplementedError
+
+
+@hookspec
+def tenon_commands() -> Mapping[str, str]:
+    """Command name -> target of a ``click.Command``; becomes ``tenon <name>``.
+
+    Called: at the first use of the kind, when the command line names no built-in command.
+    Mode: collect.
+    Example: ``return {"bench": "tenon_bench.command:bench"}``
+    """
+    raise NotImplementedError
+
+
+@hookspec(historic=True)
+def tenon_configure(config: Config) -> None:
+    """Look at the process's settings; runs before any other hook of the plugin.
+
+    Args: ``config``, frozen; ``config.setting("lion_beta")`` reads TENON_LION_BETA.
+    Called: once per plugin, when it is registered.
+    Mode: historic.
+    Example: ``state.beta = float(config.setting("lion_beta", "0.9"))``
+    """
+
+
+@hookspec(firstresult=True)
+def tenon_default_device(requested: str | None) -> Device | None:
+    """The device to use when none is given; None leaves it to the next plugin, in the end the CPU.
+
+    Args: ``requested``, what the configuration names (``TENON_DEVICE``), or None.
+    Called: once per training run, before its model is built.
+    Mode: firstresult.
+    Example: ``return Device("cuda", local_rank())``
+    """
+
+
+@hookspec(firstresult=True)
+def tenon_make_optimizer(name: str, params: Iterable[Any], options: Mapping[str, Any]) -> Optimizer | None:
+    """Build an optimizer; the host answers last, by ``resolve("optimizers", name)``; wrap it to decorate.
+
+    Args: ``name`` of the optimizer; ``params``, parameters or groups; ``options``, its keyword arguments.
+    Called: once per optimizer built from configuration (``tenon.build_optimizer``, ``tenon train``).
+    Mode: firstresult.
+    Example: ``optimizer = yield; return Lookahead(optimizer)`` under ``hookimpl(wrapper=True)``
+    """
+
+
+@hookspec(firstresult=True)
+def tenon_make_communicator(config: Config) -> Communicator | None:
+    """Build this process's communicator; None leaves it to the next plugin, in the end to one rank.
+
+    Args: ``config``; ``config.communicator`` is the name that the user asked for, or None.
+    Called: once per process, by ``tenon.distributed``.
+    Mode: firstresult.
+    Example: ``return MpiCommunicator() if started_by_mpirun() else None`` (tenon_mpi)
+    """
+
+
+@hookspec
+def tenon_prepare_model(model: Module, session: Session) -> None:
+    """Change the model in place before training: add hooks, stages, masks.
+
+    Args: ``model`` on its device; ``session`` of the run.
+    Called: once per run, before step 0 and before the parameters are handed to the optimizer.
+    Mode: collect, in plugin order.
+    Example: ``prune.attach(model, session.config)``
+    """
+
+
+@hookspec
+def tenon_session_start(session: Session) -> None:
+    """A training run begins; its folder, ranks, model and configuration are known.
+
+    Args: ``session`` of the run.
+    Called: once per run.
+    Mode: collect.
+    Example: ``writers[session] = SummaryWriter(session.folder)`` (tenon_tensorboard)
+    """
+
+
+@hookspec
+def tenon_session_finish(session: Session, error: BaseException | None) -> None:
+    """A training run is over; release what ``tenon_session_start`` took.
+
+    Args: ``session`` of the run; ``error`` that ended it, or None.
+    Called: once per run, also after an error.
+    Mode: collect.
+    Example: ``writers.pop(session).close()`` (tenon_tensorboard)
+    """
+
+
+@hookspec
+def tenon_step_begin(session: Session, step: int) -> None:
+    """A training step begins; its batch is on the device.
+
+    Args: ``session``; ``step``, counted from 0 over the whole run.
+    Called: once per training step.
+    Mode: collect.
+    Example: ``clock.start(step)``
+    """
+
+
+@hookspec
+def tenon_step_end(session: Session, step: int, metrics: Mapping[str, Any]) -> None:
+    """A training step is done; the parameters are updated.
+
+    Args: ``session``; ``step``; ``metrics`` of the step (values may still be on the device).
+    Called: once per training step.
+    Mode: collect.
+    Example: ``clock.stop(step)``
+    """
+
+
+@hookspec
+def tenon_open_observers(session: Session) -> Sequence[Observer]:
+    """Observers to attach while a profile is open.
+
+    Args: ``session`` of the run, or None outside one.
+    Called: once per opened profile.
+    Mode: collect.
+    Example: ``return [FlopCounter()]``
+    """
+    raise NotImplementedError
+
+
+@hookspec
+def tenon_graph_passes(target: str) -> Sequence[Pass]:
+    """Graph passes to run between the built-in simplifications and fusion.
+
+    Args: ``target``, name of the backend that the graph is compiled for.
+    Called: once per compilation.
+    Mode: collect.
+    Example: ``return [FoldBatchNorm()] if target == "cpu" else []``
+    """
+    raise NotImplementedError
+
+
+@hookspec
+def tenon_report(metrics: Mapping[str, Any], step: int) -> None:
+    """Metrics of a run, as plain numbers, ready to be written somewhere.
+
+    Args: ``metrics`` by name; ``step`` they belong to.
+    Called: once per log interval, on rank 0.
+    Mode: collect.
+    Example: ``writer.add_scalar("loss", metrics["loss"], step)`` (tenon_tensorboard)
+    """
+
+
+@hookspec
+def tenon_checkpoint_save(section: MutableMapping[str, Any], session: Session) -> None:
+    """Put this plugin's state into the checkpoint.
+
+    Args: ``section``, an empty dict that is this plugin's own; ``session`` of the run.
+    Called: once per checkpoint, through ``Host.save_sections``.
+    Mode: collect, each plugin with a section of its own.
+    Example: ``section["beta"] = state.beta``
+    """
+
+
+@hookspec
+def tenon_checkpoint_load(section: Mapping[str, Any], session: Session) -> None:
+    """Take this plugin's state back from the checkpoint that a run resumes.
+
+    Args: ``section``, what this plugin saved, empty if it saved nothing; ``session`` of the run.
+    Called: once per resumed run, after model and optimizer are restored, through ``Host.load_sections``.
+    Mode: collect, each plugin with a section of its own.
+    Example: ``state.beta = section.get("beta", 0.9)``
+    """

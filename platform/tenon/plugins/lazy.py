@@ -1,0 +1,60 @@
+"""Give a module the names that plugins declare, as ordinary attributes (PEP 562).
+
+``tenon/optim/__init__.py`` needs two lines and names no plugin::
+
+    from tenon.plugins.lazy import lazy_namespace
+
+    __getattr__, __dir__ = lazy_namespace(__name__, kind="optimizers")
+
+The first access imports the target and stores it in the module's globals, so later ones cost a dictionary
+look-up. When plugins come or go, stored names are dropped and looked up again. Importing this file imports
+neither pluggy nor any plugin; names with a leading underscore never reach the plugins.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+_stored: list[tuple[dict[str, Any], str, Any]] = []
+
+
+def lazy_namespace(module_name: str, kind: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """``(__getattr__, __dir__)`` for the module ``module_name``, serving the components of ``kind``.
+
+    An unknown name raises AttributeError with near names and the plugins that failed to load; a name whose
+    target cannot be imported raises ImportError with the reason.
+    """
+
+    def __getattr__(name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(f"module {module_name!r} has no attribute {name!r}")
+        from tenon.errors import PluginNotFoundError
+        from tenon.plugins.manager import on_change
+        from tenon.plugins.registry import resolve
+
+        try:
+            found = resolve(kind, name)
+        except PluginNotFoundError as error:
+            message = f"module {module_name!r} has no attribute {name!r}: {error}"
+            raise PluginNotFoundError(message) from error.__cause__
+        on_change(_forget)
+        names = vars(sys.modules[module_name])
+        names[name] = found
+        _stored.append((names, name, found))
+        return found
+
+    def __dir__() -> list[str]:
+        from tenon.plugins.registry import names
+
+        return sorted({*vars(sys.modules[module_name]), *names(kind)})
+
+    return __getattr__, __dir__
+
+
+def _forget() -> None:
+    while _stored:
+        names, name, value = _stored.pop()
+        if names.get(name) is value:
+            del names[name]

@@ -1,0 +1,232 @@
+"""Find plugins by entry point and import each of them in isolation.
+
+pluggy's own ``load_setuptools_entrypoints`` stops at the first plugin that fails. Here every plugin is
+imported and checked on its own: what goes wrong becomes a ``PluginFailure`` that keeps the exception, and
+the others load. A plugin is checked *before* it is registered, so no hook of a rejected plugin ever runs.
+
+Input: ``Config`` and the installed distributions. Output: ``Discovery``. Next: ``manager.py`` registers it.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import re
+import traceback
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+import pluggy
+
+from tenon.config import Config
+from tenon.errors import PluginClashError, PluginError
+from tenon.plugins import hookspecs
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
+GROUP = "tenon"
+FIRST_PARTY = "tenon-platform"
+
+Stage = Literal["import", "hooks", "configure", "declare"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PluginInfo:
+    """A loaded plugin: who it is and where it came from."""
+
+    name: str
+    plugin: Any
+    source: str
+    distribution: str | None = None
+    version: str | None = None
+
+    @property
+    def first_party(self) -> bool:
+        """Whether it ships with tenon itself."""
+        return self.distribution is not None and normalise(self.distribution) == FIRST_PARTY
+
+    def __str__(self) -> str:
+        return describe(self.name, self.distribution, self.version)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PluginFailure:
+    """A plugin that was left out, or a part of one, with the exception that is the reason."""
+
+    name: str
+    stage: Stage
+    error: BaseException
+    source: str
+    distribution: str | None = None
+    version: str | None = None
+
+    @property
+    def summary(self) -> str:
+        """One line: the exception's type and message."""
+        lines = str(self.error).strip().splitlines()
+        return f"{type(self.error).__name__}: {lines[0] if lines else 'no message'}"
+
+    @property
+    def traceback(self) -> str:
+        """The full traceback, causes included."""
+        return "".join(traceback.format_exception(self.error))
+
+    def __str__(self) -> str:
+        return f"{describe(self.name, self.distribution, self.version)}: {self.summary}"
+
+
+@dataclass(frozen=True, slots=True)
+class Discovery:
+    """What a search for plugins found, in plugin order."""
+
+    loaded: tuple[PluginInfo, ...]
+    failures: tuple[PluginFailure, ...]
+    disabled: tuple[str, ...]
+    unmatched: tuple[str, ...]
+    """Advice on names in ``TENON_PLUGINS`` and ``TENON_DISABLE_PLUGINS`` that match no plugin."""
+
+
+def describe(name: str, distribution: str | None, version: str | None) -> str:
+    """How messages name a plugin: ``'lion' (tenon-lion 0.1)``.
+
+    >>> describe("lion", "tenon-lion", "0.1")
+    "'lion' (tenon-lion 0.1)"
+    """
+    if distribution is None:
+        return f"'{name}' (registered by hand)"
+    return f"'{name}' ({distribution} {version})"
+
+
+def normalise(name: str) -> str:
+    """A distribution or plugin name as the package index compares them (PEP 503).
+
+    >>> normalise("Tenon_Lion")
+    'tenon-lion'
+    """
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def installed_entry_points() -> list[EntryPoint]:
+    """The entry points of group ``tenon`` of all installed distributions."""
+    from importlib.metadata import entry_points  # 10 ms, and only the first use of a plugin needs it
+
+    return list(entry_points(group=GROUP))
+
+
+def discover(manager: pluggy.PluginManager, config: Config, points: Iterable[EntryPoint]) -> Discovery:
+    """Import and check every plugin that ``config`` allows; registers nothing."""
+    ordered = sorted(
+        points, key=lambda point: (not _first_party(point), point.name, _distribution(point)[0] or "")
+    )
+    loaded: list[PluginInfo] = []
+    failures: list[PluginFailure] = []
+    disabled: list[str] = []
+    owners: dict[str, str] = {}
+    for point in ordered:
+        distribution, version = _distribution(point)
+        if not _allowed(point.name, distribution, config):
+            disabled.append(point.name)
+            continue
+        stage: Stage = "import"
+        try:
+            _claim(owners, point.name, describe(point.name, distribution, version))
+            plugin = _import(point.value)
+            stage = "hooks"
+            check(manager, plugin, point.name)
+        except (Exception, SystemExit) as error:
+            failures.append(PluginFailure(point.name, stage, error, point.value, distribution, version))
+        else:
+            loaded.append(PluginInfo(point.name, plugin, point.value, distribution, version))
+    return Discovery(tuple(loaded), tuple(failures), tuple(disabled), tuple(_unmatched(ordered, config)))
+
+
+def check(manager: pluggy.PluginManager, plugin: object, name: str) -> None:
+    """Raise PluginError if ``plugin`` implements a hook that does not exist, or wrongly."""
+    known = {hook: getattr(manager.hook, hook) for hook in vars(hookspecs) if hook.startswith("tenon_")}
+    for attribute in dir(plugin):
+        options = manager.parse_hookimpl_opts(plugin, attribute)
+        if options is None:
+            if attribute in known and callable(getattr(plugin, attribute, None)):
+                raise PluginError(
+                    f"plugin {name!r} defines {attribute} without the @hookimpl marker, so it would never "
+                    "run. Write `from tenon.extend import hookimpl` and put @hookimpl above it."
+                )
+            continue
+        hook = options.get("specname") or attribute
+        if hook not in known:
+            if not options["optionalhook"]:
+                raise PluginError(
+                    f"plugin {name!r} implements the unknown hook {hook!r}. {_nearest(hook, known)}"
+                )
+            continue
+        wraps = options["wrapper"] or options["hookwrapper"]
+        if wraps and hook.removeprefix("tenon_") in hookspecs.KINDS:
+            raise PluginError(
+                f"plugin {name!r} wraps the declaring hook {hook}, which takes no wrappers. "
+                "Return a mapping from names to targets instead."
+            )
+
+
+def target_error(value: object) -> str | None:
+    """Why ``value`` is not a valid target string, or None if it is."""
+    if not isinstance(value, str):
+        return None
+    module, colon, attribute = value.partition(":")
+    parts = [*module.split("."), *attribute.split(".")] if colon else []
+    if parts and all(part.isidentifier() for part in parts):
+        return None
+    return f"{value!r} is no target. Write 'package.module:attribute'."
+
+
+def _import(value: str) -> object:
+    module, _, attributes = value.partition(":")
+    plugin: object = importlib.import_module(module.strip())
+    for attribute in attributes.split(".") if attributes else ():
+        plugin = getattr(plugin, attribute.strip())
+    return plugin
+
+
+def _claim(owners: dict[str, str], name: str, owner: str) -> None:
+    if name in owners:
+        raise PluginClashError(
+            f"the plugin name {name!r} is taken by {owners[name]}, so {owner} was not loaded. Uninstall one, "
+            "or disable one by its distribution: TENON_DISABLE_PLUGINS=<distribution>."
+        )
+    owners[name] = owner
+
+
+def _nearest(hook: str, known: Iterable[str]) -> str:
+    near = difflib.get_close_matches(hook, known, n=1, cutoff=0.5)
+    return f"Did you mean {near[0]!r}?" if near else f"Hooks are {', '.join(sorted(known))}."
+
+
+def _distribution(point: EntryPoint) -> tuple[str | None, str | None]:
+    return (None, None) if point.dist is None else (point.dist.name, point.dist.version)
+
+
+def _first_party(point: EntryPoint) -> bool:
+    name, _ = _distribution(point)
+    return name is not None and normalise(name) == FIRST_PARTY
+
+
+def _allowed(name: str, distribution: str | None, config: Config) -> bool:
+    mine = {normalise(name), normalise(distribution or name)}
+    if mine & {normalise(entry) for entry in config.disable_plugins}:
+        return False
+    return config.plugins is None or bool(mine & {normalise(entry) for entry in config.plugins})
+
+
+def _unmatched(points: Sequence[EntryPoint], config: Config) -> Iterable[str]:
+    known = {normalise(point.name) for point in points}
+    known |= {normalise(name) for point in points if (name := _distribution(point)[0])}
+    for variable, entries in (
+        ("TENON_PLUGINS", config.plugins or ()),
+        ("TENON_DISABLE_PLUGINS", config.disable_plugins),
+    ):
+        for entry in entries:
+            if normalise(entry) not in known:
+                near = difflib.get_close_matches(normalise(entry), sorted(known), n=1)
+                hint = f"did you mean {near[0]!r}?" if near else f"installed: {', '.join(sorted(known))}."
+                yield f"{variable} names {entry!r}, which is no installed plugin or distribution; {hint}"

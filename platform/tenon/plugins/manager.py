@@ -1,0 +1,332 @@
+"""The host: one pluggy manager, the loaded plugins, and what went wrong while loading.
+
+``host()`` is the process's host, loaded at its first use. Declaring hooks and checkpoint sections are called
+one plugin at a time, so that every answer is known by its giver and one failure stays one failure; all
+other hooks are called through ``host().hook``. A hook implementation that raises is reported with its
+plugin's name. Plugins are registered in reverse plugin order, because pluggy calls the last one first.
+
+Next: ``components.py`` turns the declared names into objects.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import threading
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import pluggy
+
+from tenon.config import Config
+from tenon.errors import PluginError, PluginWarning
+from tenon.plugins import hookspecs, loader
+from tenon.plugins.attribution import name_the_plugin
+from tenon.plugins.components import Registry
+from tenon.plugins.hookspecs import hookimpl
+from tenon.plugins.loader import PluginFailure, PluginInfo
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
+_lock = threading.RLock()
+_listeners: list[Callable[[], None]] = []
+_host: Host | None = None
+
+
+class Host:
+    """Loaded plugins and their hooks. Use ``host()``; make one yourself only to test with other plugins.
+
+    >>> quiet = Host(Config(), entry_points=())
+    >>> quiet.load()
+    >>> quiet.plugins
+    ()
+    """
+
+    def __init__(
+        self, config: Config | None = None, *, entry_points: Iterable[EntryPoint] | None = None
+    ) -> None:
+        self.config = Config.from_environment() if config is None else config
+        self.generation = 0
+        self.disabled: tuple[str, ...] = ()
+        self._plugins: list[PluginInfo] = []
+        self._failures: list[PluginFailure] = []
+        self._points = entry_points
+        self._state = "new"
+        self.registry = Registry(self, _lock)
+        self._manager = pluggy.PluginManager(hookspecs.PROJECT)
+        self._manager.add_hookspecs(hookspecs)
+        self._manager.add_hookcall_monitoring(_nothing, self._after_call)
+        if self.config.trace_plugins:
+            self._manager.trace.root.setwriter(_write_trace)
+            self._manager.enable_tracing()
+        self._manager.register(_Defaults(self.registry), name=hookspecs.PROJECT)
+        # History first: each plugin is configured as it is registered, inside its own isolation.
+        self._manager.hook.tenon_configure.call_historic(kwargs={"config": self.config})
+
+    @property
+    def hook(self) -> pluggy.HookRelay:
+        """Every hook as a method that takes keyword arguments: ``hook.tenon_step_end(session=..., ...)``."""
+        return self._manager.hook
+
+    @property
+    def plugins(self) -> tuple[PluginInfo, ...]:
+        """Loaded plugins: first-party first, then by name, then by registration."""
+        return tuple(self._plugins)
+
+    @property
+    def failures(self) -> tuple[PluginFailure, ...]:
+        """Everything that went wrong with a plugin so far."""
+        return tuple(self._failures)
+
+    @property
+    def loading(self) -> bool:
+        """Whether plugins are being imported right now."""
+        return self._state == "loading"
+
+    def load(self) -> None:
+        """Discover and register the installed plugins; does nothing the second time."""
+        with _lock:
+            if self._state != "new":
+                return
+            self._state = "loading"
+            try:
+                advice = self._load()
+            except BaseException:
+                self._state = "new"
+                raise
+            self._state = "loaded"
+            self._changed()
+        if advice:
+            warnings.warn(PluginWarning("\n".join(advice)), stacklevel=3)
+
+    def register(self, plugin: object, name: str | None = None) -> PluginInfo:
+        """Add a plugin by hand: a module, an instance or a class with ``hookimpl`` methods.
+
+        It is checked first; a plugin that is refused leaves nothing behind.
+        """
+        with _lock:
+            chosen = name or _name_of(plugin)
+            taken = next(
+                (info for info in self._plugins if info.name == chosen or info.plugin is plugin), None
+            )
+            if taken is not None:
+                raise PluginError(
+                    f"plugin {chosen!r} is already registered as {taken}. Unregister that one first."
+                )
+            loader.check(self._manager, plugin, chosen)
+            info = PluginInfo(chosen, plugin, repr(plugin))
+            self._register(info)
+            self._plugins.append(info)
+            self._changed()
+            return info
+
+    def unregister(self, plugin: object | str) -> PluginInfo:
+        """Take out a plugin, given by name or as the object that was registered."""
+        with _lock:
+            info = next(
+                (info for info in self._plugins if info.name == plugin or info.plugin is plugin), None
+            )
+            if info is None:
+                names = ", ".join(info.name for info in self._plugins)
+                raise PluginError(f"plugin {plugin!r} is not registered. Registered: {names}.")
+            self._manager.unregister(info.plugin)
+            self._plugins.remove(info)
+            self._failures = [failure for failure in self._failures if failure.name != info.name]
+            self._changed()
+            return info
+
+    def declared(self, hook: str) -> list[tuple[PluginInfo, Mapping[str, object]]]:
+        """Call a declaring hook, one plugin at a time; what a plugin declares wrongly becomes a failure."""
+        found: list[tuple[PluginInfo, Mapping[str, object]]] = []
+        for info, caller in self._callers(hook):
+            try:
+                for answer in caller():
+                    found.append((info, _declaration(info, hook, answer)))
+            except (Exception, SystemExit) as error:
+                self._fail(info, error)
+        return found
+
+    def save_sections(self, session: Any) -> dict[str, dict[str, Any]]:
+        """Plugin name -> what its ``tenon_checkpoint_save`` wrote; who wrote nothing is left out."""
+        sections: dict[str, dict[str, Any]] = {}
+        for info, caller in self._callers("tenon_checkpoint_save"):
+            section: dict[str, Any] = {}
+            caller(section=section, session=session)
+            if section:
+                sections[info.name] = section
+        return sections
+
+    def load_sections(self, sections: Mapping[str, Mapping[str, Any]], session: Any) -> None:
+        """Hand every ``tenon_checkpoint_load`` its plugin's section; warn of sections that nobody takes."""
+        owners = [info.name for info, _ in self._callers("tenon_checkpoint_load")]
+        orphans = sorted(set(sections) - set(owners))
+        if orphans:
+            warnings.warn(
+                PluginWarning(
+                    f"the checkpoint holds state of plugins that are not loaded or do not restore it: "
+                    f"{', '.join(orphans)}. Run `tenon plugins` to see what is loaded; the rest is restored."
+                ),
+                stacklevel=2,
+            )
+        for info, caller in self._callers("tenon_checkpoint_load"):
+            caller(section=sections.get(info.name, {}), session=session)
+
+    def _load(self) -> list[str]:
+        points = loader.installed_entry_points() if self._points is None else self._points
+        found = loader.discover(self._manager, self.config, points)
+        failures = list(found.failures)
+        accepted: list[PluginInfo] = []
+        try:
+            for info in reversed(found.loaded):
+                try:
+                    self._register(info)
+                    accepted.insert(0, info)
+                except (Exception, SystemExit) as error:
+                    failures.append(_failure(info, "configure", error))
+        except BaseException:
+            for info in accepted:
+                self._manager.unregister(info.plugin)
+            raise
+        self.disabled = found.disabled
+        self._plugins[:0] = accepted
+        self._failures.extend(failures)
+        advice = [f"- {failure}" for failure in failures]
+        if advice:
+            advice.insert(0, "some plugins were not loaded; `tenon plugins -v` shows their tracebacks:")
+        return [*advice, *found.unmatched]
+
+    def _register(self, info: PluginInfo) -> None:
+        try:
+            self._manager.register(info.plugin, name=info.name)
+        except BaseException as error:
+            self._manager.unregister(info.plugin)
+            if isinstance(error, pluggy.PluginValidationError):
+                raise PluginError(f"{error}. Compare with `tenon.plugins.hookspecs`.") from error
+            raise
+
+    def _callers(self, hook: str) -> list[tuple[PluginInfo, Callable[..., Any]]]:
+        """Per plugin that implements ``hook``, in plugin order, a caller that reaches only that plugin."""
+        owners = {id(implementation.plugin) for implementation in getattr(self.hook, hook).get_hookimpls()}
+        everyone = [info.plugin for info in self._plugins]
+        callers: list[tuple[PluginInfo, Callable[..., Any]]] = []
+        for info in self._plugins:
+            if id(info.plugin) in owners:
+                others = [plugin for plugin in everyone if plugin is not info.plugin]
+                callers.append((info, self._manager.subset_hook_caller(hook, others)))
+        return callers
+
+    def _fail(self, info: PluginInfo, error: BaseException) -> None:
+        failure = _failure(info, "declare", error)
+        if not any(known.name == info.name and known.summary == failure.summary for known in self._failures):
+            self._failures.append(failure)
+            warnings.warn(
+                PluginWarning(f"plugin {failure}; its other parts work. See `tenon plugins -v`."),
+                stacklevel=4,
+            )
+
+    def _after_call(
+        self,
+        outcome: pluggy.Result[Any],
+        hook: str,
+        implementations: Sequence[pluggy.HookImpl],
+        arguments: Mapping[str, object],
+    ) -> None:
+        if isinstance(outcome.exception, Exception):
+            outcome.force_exception(name_the_plugin(outcome.exception, hook, implementations, self._plugins))
+
+    def _changed(self) -> None:
+        self.generation += 1
+        _notify()
+
+
+def host() -> Host:
+    """The process's host, with the installed plugins loaded."""
+    global _host
+    current = _host
+    if current is None:
+        with _lock:
+            current = _host = _host or Host()
+    if current._state != "loaded":
+        current.load()
+    return current
+
+
+@contextlib.contextmanager
+def use_host(other: Host) -> Iterator[Host]:
+    """Make ``other`` the process's host inside a ``with`` block, for tests."""
+    global _host
+    previous, _host = _host, other
+    _notify()
+    try:
+        yield other
+    finally:
+        _host = previous
+        _notify()
+
+
+def register(plugin: object, name: str | None = None) -> PluginInfo:
+    """Add a plugin to the process's host by hand, for tests and notebooks."""
+    return host().register(plugin, name)
+
+
+def unregister(plugin: object | str) -> PluginInfo:
+    """Take a plugin out of the process's host, given by name or as the object that was registered."""
+    return host().unregister(plugin)
+
+
+def on_change(listener: Callable[[], None]) -> None:
+    """Call ``listener`` whenever plugins come or go."""
+    if listener not in _listeners:
+        _listeners.append(listener)
+
+
+def _notify() -> None:
+    for listener in _listeners:
+        listener()
+
+
+def _nothing(hook: str, implementations: Sequence[pluggy.HookImpl], arguments: Mapping[str, object]) -> None:
+    """pluggy's monitoring wants a function for the time before a call, too."""
+
+
+def _write_trace(line: str) -> None:
+    sys.stderr.write(line)
+
+
+def _name_of(plugin: object) -> str:
+    named = getattr(plugin, "__name__", None)
+    return named if isinstance(named, str) else f"{type(plugin).__qualname__}-{id(plugin):x}"
+
+
+def _failure(info: PluginInfo, stage: loader.Stage, error: BaseException) -> PluginFailure:
+    return PluginFailure(info.name, stage, error, info.source, info.distribution, info.version)
+
+
+def _declaration(info: PluginInfo, hook: str, answer: object) -> Mapping[str, object]:
+    if not isinstance(answer, Mapping):
+        raise PluginError(
+            f"{hook} of plugin {info} returned a {type(answer).__name__}, not a mapping. "
+            "Return {'Name': 'package.module:attribute'}."
+        )
+    for name, target in answer.items():
+        if not isinstance(name, str) or not name.strip() or ":" in name:
+            raise PluginError(
+                f"{hook} of plugin {info} declares the name {name!r}. Use a string without ':'."
+            )
+        problem = loader.target_error(target)
+        if problem is not None:
+            raise PluginError(f"{hook} of plugin {info} declares {name!r} wrongly: {problem}")
+    return dict(answer)
+
+
+class _Defaults:
+    """What the host itself answers when no plugin does."""
+
+    def __init__(self, registry: Registry) -> None:
+        self._registry = registry
+
+    @hookimpl(trylast=True)
+    def tenon_make_optimizer(self, name: str, params: Iterable[Any], options: Mapping[str, Any]) -> Any:
+        return self._registry.resolve("optimizers", name)(params, **options)

@@ -1,0 +1,47 @@
+"""Ask the process's host for components by kind and name.
+
+>>> "optimizers" in kinds()
+True
+
+Kinds are those of ``hookspecs.KINDS``. Plugins load at the first question; a target is imported when its
+name is resolved, not when it is listed. Next: ``lazy.py`` gives modules these names as attributes.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tenon.plugins.components import Component, Registry
+from tenon.plugins.hookspecs import KINDS
+from tenon.plugins.manager import host
+
+__all__ = ["Component", "Registry", "component", "components", "kinds", "names", "resolve"]
+
+
+def kinds() -> list[str]:
+    """Every kind of component that a plugin can offer."""
+    return list(KINDS)
+
+
+def resolve(kind: str, name: str) -> Any:
+    """The object called ``name``, as ``resolve("optimizers", "SGD")``; ``"distribution:Name"`` says whose.
+
+    Raises PluginNotFoundError (an AttributeError) for an unknown name, PluginClashError where two plugins
+    declare it, PluginTargetError (an ImportError) where its target cannot be imported.
+    """
+    return host().registry.resolve(kind, name)
+
+
+def component(kind: str, name: str) -> Component:
+    """Who declares ``name`` and with which target, without importing it."""
+    return host().registry.component(kind, name)
+
+
+def components(kind: str) -> list[Component]:
+    """All components of ``kind``, by name; a clashing name appears once per plugin."""
+    return host().registry.components(kind)
+
+
+def names(kind: str) -> list[str]:
+    """All names of ``kind``, sorted, without importing anything they stand for."""
+    return host().registry.names(kind)

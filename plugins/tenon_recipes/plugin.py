@@ -1,0 +1,1 @@
+"""Declares the recipes that `tenon train NAME` runs."""

@@ -1,0 +1,1 @@
+"""Declares what writes TensorBoard event files."""
