@@ -1,0 +1,221 @@
+"""The command ``tenon``: ``plugins``, ``doctor``, ``stubs``, ``train`` and the commands that plugins add.
+
+Commands are imported when they run, so ``tenon --help`` stays quick and one broken command leaves the
+others alone. Next: ``tenon.training.command`` for ``train``; ``plugins/diagnose.py`` for what is printed.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+import warnings
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tenon.errors import PluginError, PluginNotFoundError, PluginWarning
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from tenon.plugins.diagnose import PluginReport
+    from tenon.plugins.manager import Host
+
+_LAZY = {
+    "train": (
+        "tenon.training.command:train",
+        "Train a recipe or your own model, alone or under mpirun.",
+    ),
+}
+
+
+class _Commands(click.Group):
+    """Built-in commands, those imported at their first use, then those of plugins."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Names of all commands; asks plugins for names but imports no command."""
+        return sorted({*super().list_commands(ctx), *_LAZY, *_quiet_host().registry.names("commands")})
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The command, imported now; None if nobody offers it."""
+        built_in = super().get_command(ctx, cmd_name)
+        if built_in is not None:
+            return built_in
+        if cmd_name in _LAZY:
+            module, _, attribute = _LAZY[cmd_name][0].partition(":")
+            return _command(cmd_name, getattr(importlib.import_module(module), attribute))
+        try:
+            return _command(cmd_name, _quiet_host().registry.resolve("commands", cmd_name))
+        except PluginNotFoundError:
+            return None
+        except PluginError as error:
+            raise click.ClickException(str(error)) from error
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """As click's, but an unknown name is answered with near ones."""
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as error:
+            if not error.message.startswith("No such command"):
+                raise
+            from tenon.plugins.components import suggestion
+
+            near = suggestion(args[0], self.list_commands(ctx))
+            raise click.UsageError(f"No such command {args[0]!r}. {near}", ctx) from error
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The list in ``--help``, written without importing any command."""
+        rows = []
+        registry = _quiet_host().registry
+        for name in self.list_commands(ctx):
+            command = super().get_command(ctx, name)
+            if command is not None:
+                rows.append((name, command.get_short_help_str(formatter.width)))
+            elif name in _LAZY:
+                rows.append((name, _LAZY[name][1]))
+            else:
+                owners = [one.plugin.name for one in registry.components("commands") if one.name == name]
+                rows.append((name, f"From plugin {' and '.join(owners)}."))
+        with formatter.section("Commands"):
+            formatter.write_dl(rows)
+
+
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="tenon-platform", prog_name="tenon")
+def main() -> None:
+    """Train models on one process or many; everything behind the names is a plugin."""
+
+
+@main.command()
+@click.option("-v", "--verbose", is_flag=True, help="Show the traceback of each failure.")
+@click.option("--resolve", is_flag=True, help="Import every target and report those that fail.")
+@click.option("--check", is_flag=True, help="Exit with code 1 if anything failed or clashes.")
+def plugins(verbose: bool, resolve: bool, check: bool) -> None:
+    """List plugins, what each adds, and what failed."""
+    from tenon.plugins.diagnose import broken_targets, plugin_report
+
+    host = _quiet_host()
+    with _warnings_shown_below():
+        report = plugin_report(host)
+        broken = broken_targets(host) if resolve else []
+    console = _console()
+    _print_plugins(console, report, verbose=verbose)
+    for error in broken:
+        console.print(f"[red]broken target[/] {_plain(error)}", soft_wrap=True)
+        if verbose:
+            console.print(_traceback(error), markup=False, highlight=False, soft_wrap=True)
+    if check and (broken or not report.healthy):
+        sys.exit(1)
+
+
+@main.command()
+def doctor() -> None:
+    """Examine this installation: libraries, backends, MPI, plugins."""
+    from rich.table import Table
+
+    from tenon.plugins.diagnose import examine
+
+    console = _console()
+    host = _quiet_host()
+    with _warnings_shown_below():
+        sections = examine(host)
+    for title, rows in sections:
+        table = Table(box=None, show_header=False, padding=(0, 2, 0, 2))
+        for what, value in rows:
+            table.add_row(_plain(what), _plain(value))
+        console.print(f"[bold]{_plain(title)}[/]")
+        console.print(table)
+
+
+@main.command()
+@click.option("--check", is_flag=True, help="Write nothing; exit with code 1 if a file is out of date.")
+def stubs(check: bool) -> None:
+    """Write the .pyi files that name first-party plugins' names, for editors."""
+    from tenon.plugins.stubs import stubs as expected_stubs
+
+    stale = 0
+    for path, text in expected_stubs(_quiet_host().registry).items():
+        if path.exists() and path.read_text(encoding="utf-8") == text:
+            continue
+        stale += 1
+        if check:
+            click.echo(f"out of date: {path}; run `tenon stubs`", err=True)
+        else:
+            path.write_text(text, encoding="utf-8")
+            click.echo(f"wrote {path}")
+    if check and stale:
+        sys.exit(1)
+
+
+def _print_plugins(console: Console, report: PluginReport, *, verbose: bool) -> None:
+    from rich.table import Table
+
+    table = Table("plugin", "version", "distribution", "adds", show_lines=True)
+    for entry in report.entries:
+        adds = [f"{kind}: {', '.join(names)}" for kind, names in entry.components.items()]
+        if entry.hooks:
+            adds.append(f"hooks: {', '.join(entry.hooks)}")
+        info = entry.info
+        cells = (
+            info.name,
+            info.version or "-",
+            info.distribution or "by hand",
+            "\n".join(adds) or "nothing yet",
+        )
+        table.add_row(*map(_plain, cells))
+    for name in report.disabled:
+        table.add_row(_plain(name), "-", "-", "disabled", style="dim")
+    console.print(table)
+    for failure in report.failures:
+        console.print(f"[red]failed[/] ({failure.stage}) {_plain(failure)}", soft_wrap=True)
+        if verbose:
+            console.print(failure.traceback, markup=False, highlight=False, soft_wrap=True)
+    for clash in report.clashes:
+        console.print(f"[red]clash[/] {_plain(clash)}", soft_wrap=True)
+    if report.failures and not verbose:
+        console.print("`tenon plugins -v` shows the tracebacks.")
+
+
+def _quiet_host() -> Host:
+    """The process's host, without its warning: the commands here show failures themselves."""
+    from tenon.plugins.manager import host
+
+    with _warnings_shown_below():
+        return host()
+
+
+def _warnings_shown_below() -> warnings.catch_warnings[None]:
+    return warnings.catch_warnings(action="ignore", category=PluginWarning)
+
+
+def _command(name: str, found: Any) -> click.Command:
+    if not isinstance(found, click.Command):
+        raise click.ClickException(
+            f"the command {name!r} is a {type(found).__name__}, not a click.Command. "
+            "Decorate it with @click.command()."
+        )
+    return found
+
+
+def _console() -> Console:
+    from rich.console import Console
+
+    return Console()
+
+
+def _plain(value: object) -> str:
+    from rich.markup import escape
+
+    return escape(str(value))
+
+
+def _traceback(error: BaseException) -> str:
+    import traceback
+
+    return "".join(traceback.format_exception(error))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,212 @@
+"""Explain this installation: what is loaded, what failed and why, what the machine offers.
+
+Only collects rows of text; ``cli.py`` prints them. A section that raises says so in its own place, so one
+broken library never hides the rest. Plugins add sections with ``doctor_section``, from ``tenon_configure``.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import importlib.metadata
+import importlib.util
+import os
+import platform
+import subprocess
+import sys
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from tenon.config import PREFIX, Config, environment
+from tenon.errors import PluginClashError, PluginTargetError
+from tenon.plugins.components import Component
+from tenon.plugins.hookspecs import KINDS
+from tenon.plugins.loader import PluginFailure, PluginInfo
+from tenon.plugins.manager import Host
+
+Row = tuple[str, str]
+Section = Callable[[], Iterable[Row]]
+
+_THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
+_MPI_PROBE = (
+    "import mpi4py; mpi4py.rc.initialize = False; from mpi4py import MPI; print(MPI.Get_library_version())"
+)
+_sections: dict[str, Section] = {}
+
+
+@dataclass(slots=True)
+class PluginEntry:
+    """What one loaded plugin adds: its components by kind, and the event hooks it implements."""
+
+    info: PluginInfo
+    components: dict[str, list[str]] = field(default_factory=dict)
+    hooks: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class PluginReport:
+    """Everything ``tenon plugins`` shows."""
+
+    entries: tuple[PluginEntry, ...]
+    failures: tuple[PluginFailure, ...]
+    clashes: tuple[PluginClashError, ...]
+    disabled: tuple[str, ...]
+
+    @property
+    def healthy(self) -> bool:
+        """Whether every plugin loaded and no name clashes."""
+        return not self.failures and not self.clashes
+
+
+def plugin_report(host: Host) -> PluginReport:
+    """Ask every plugin what it declares, without importing any target."""
+    entries = {id(info): PluginEntry(info) for info in host.plugins}
+    clashes: list[PluginClashError] = []
+    for kind in KINDS:
+        for component in host.registry.components(kind):
+            entries[id(component.plugin)].components.setdefault(kind, []).append(component.name)
+        clashes.extend(host.registry.clashes(kind))
+    declaring = {f"tenon_{kind}" for kind in KINDS}
+    for name, caller in sorted(vars(host.hook).items()):
+        if name.startswith("tenon_") and name not in declaring:
+            for implementation in caller.get_hookimpls():
+                for entry in entries.values():
+                    if entry.info.plugin is implementation.plugin:
+                        entry.hooks.append(name)
+    return PluginReport(tuple(entries.values()), host.failures, tuple(clashes), host.disabled)
+
+
+def broken_targets(host: Host) -> list[PluginTargetError]:
+    """Import the target of every component; one error for each that cannot be imported."""
+    errors = []
+    for kind in KINDS:
+        for component in host.registry.components(kind):
+            try:
+                component.load()
+            except PluginTargetError as error:
+                errors.append(error)
+    return errors
+
+
+def doctor_section(title: str) -> Callable[[Section], Section]:
+    """Add a section to ``tenon doctor``: a function that yields rows ``(what, value)``.
+
+    Call it from ``tenon_configure``; a second section of the same title replaces the first.
+    """
+
+    def keep(section: Section) -> Section:
+        _sections[title] = section
+        return section
+
+    return keep
+
+
+def examine(host: Host) -> list[tuple[str, list[Row]]]:
+    """Every section of ``tenon doctor`` with its rows."""
+    built_in: dict[str, Section] = {
+        "python": _python,
+        "numpy": _numpy,
+        "backends": lambda: _backends(host),
+        "mpi": _mpi,
+        "environment": lambda: _environment(host.config),
+        "plugins": lambda: _plugins(host),
+    }
+    return [(title, _rows(section)) for title, section in {**built_in, **_sections}.items()]
+
+
+def _rows(section: Section) -> list[Row]:
+    rows: list[Row] = []
+    try:
+        rows.extend(section())
+    except Exception as error:
+        rows.append(("failed", f"{type(error).__name__}: {error}"))
+    return rows
+
+
+def _python() -> Iterable[Row]:
+    yield "python", f"{platform.python_version()} ({platform.python_implementation()}), {sys.executable}"
+    yield "platform", platform.platform()
+    yield "processors", f"{_usable_processors()} usable of {os.cpu_count()}"
+    for name in ("tenon-platform", "pluggy"):
+        yield name, importlib.metadata.version(name)
+
+
+def _usable_processors() -> int | None:
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count()
+
+
+def _numpy() -> Iterable[Row]:
+    numpy: Any = importlib.import_module("numpy")
+    yield "numpy", numpy.__version__
+    blas = numpy.show_config(mode="dicts").get("Build Dependencies", {}).get("blas", {})
+    yield "BLAS", f"{blas.get('name', 'unknown')} {blas.get('version', '')}".strip()
+    yield "BLAS threads", _blas_threads()
+
+
+def _blas_threads() -> str:
+    if importlib.util.find_spec("threadpoolctl") is not None:
+        threadpoolctl: Any = importlib.import_module("threadpoolctl")
+        pools = [pool for pool in threadpoolctl.threadpool_info() if pool["user_api"] == "blas"]
+        if pools:
+            return ", ".join(f"{pool['num_threads']} ({pool['internal_api']})" for pool in pools)
+    limits = [f"{name}={value}" for name in _THREAD_VARIABLES if (value := environment(name))]
+    return ", ".join(limits) or "not limited: one per processor"
+
+
+def _backends(host: Host) -> Iterable[Row]:
+    components = host.registry.components("backends")
+    if not components:
+        yield "none", "no plugin offers a backend; `tenon plugins` shows what failed"
+    for component in components:
+        yield component.name, _availability(component)
+
+
+def _availability(component: Component) -> str:
+    try:
+        ok, reason = component.load()().is_available()
+    except Exception as error:
+        return f"broken: {type(error).__name__}: {error}"
+    return f"{'available' if ok else 'not available'}: {reason}"
+
+
+def _mpi() -> Iterable[Row]:
+    if importlib.util.find_spec("mpi4py") is None:
+        yield "mpi4py", "not installed; `pip install 'tenon-platform[mpich]'` brings it and an MPI library"
+        return
+    yield "mpi4py", importlib.metadata.version("mpi4py")
+    # In a process of its own: loading an MPI library may abort, and must not initialise MPI here.
+    probe = subprocess.run([sys.executable, "-c", _MPI_PROBE], capture_output=True, text=True, timeout=60)
+    lines = (probe.stdout if probe.returncode == 0 else probe.stderr).strip().splitlines()
+    if probe.returncode == 0:
+        yield "library", " ".join(lines[0].split())
+    else:
+        yield "library", f"cannot be loaded: {lines[-1] if lines else f'exit code {probe.returncode}'}"
+
+
+def _environment(config: Config) -> Iterable[Row]:
+    known = {f"{PREFIX}{entry.name.upper()}" for entry in fields(Config)}
+    rows = 0
+    for variable in sorted(known):
+        if (value := environment(variable)) is not None:
+            rows += 1
+            yield variable, value
+    for variable, value in config.settings:
+        rows += 1
+        near = difflib.get_close_matches(variable, known, n=1, cutoff=0.85)
+        yield variable, f"{value}  (tenon does not read this; did you mean {near[0]}?)" if near else value
+    if not rows:
+        yield f"{PREFIX}*", "nothing set"
+
+
+def _plugins(host: Host) -> Iterable[Row]:
+    report = plugin_report(host)
+    yield "loaded", ", ".join(entry.info.name for entry in report.entries) or "none"
+    for name in report.disabled:
+        yield "disabled", name
+    for failure in report.failures:
+        yield "failed", f"{failure} ({failure.stage})"
+    for error in report.clashes:
+        yield "clash", str(error)

@@ -1,0 +1,86 @@
+"""Write the ``.pyi`` file beside each module whose names come from plugins, for editors and type checkers.
+
+A stub repeats what the module itself imports and defines, and adds one import per name that a first-party
+plugin declares. Third-party names work at run time but stay out of it: stubs are checked in.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from tenon.errors import PluginError
+from tenon.plugins.components import Component, Registry
+
+PACKAGE = Path(__file__).resolve().parent.parent
+
+
+def stubs(registry: Registry, package: Path = PACKAGE) -> dict[Path, str]:
+    """Path of each stub file -> the text it should have."""
+    found = {}
+    for source in sorted(package.rglob("*.py")):
+        text = source.read_text(encoding="utf-8")
+        if "lazy_namespace(__name__" in text:
+            tree = ast.parse(text)
+            kind = _kind(tree)
+            if kind is not None:
+                ours = [one for one in registry.components(kind) if one.plugin.first_party]
+                found[source.with_suffix(".pyi")] = _stub(tree, ours)
+    return found
+
+
+def _kind(tree: ast.Module) -> str | None:
+    """The ``kind`` of the module's own ``lazy_namespace(__name__, kind="...")`` call."""
+    for node in tree.body:
+        call = node.value if isinstance(node, ast.Assign) else None
+        if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name):
+            continue
+        if call.func.id == "lazy_namespace":
+            values = [*call.args[1:], *(word.value for word in call.keywords if word.arg == "kind")]
+            if values and isinstance(values[0], ast.Constant) and isinstance(values[0].value, str):
+                return values[0].value
+    return None
+
+
+def _stub(tree: ast.Module, components: Iterable[Component]) -> str:
+    imports: list[str] = []
+    rest: list[str] = []
+    for node in tree.body:
+        if isinstance(node, ast.ImportFrom):
+            imports += _explicit(node)
+        elif isinstance(node, ast.Import):
+            imports.append(ast.unparse(node))
+        elif isinstance(node, ast.ClassDef) or (isinstance(node, ast.Assign) and _is_all(node)):
+            rest.append(ast.unparse(node))
+        elif isinstance(node, ast.FunctionDef) and not node.name.startswith("_"):
+            node.body = [ast.Expr(ast.Constant(...))]
+            rest.append(ast.unparse(node))
+        elif isinstance(node, ast.AnnAssign):
+            node.value = None
+            rest.append(ast.unparse(node))
+    imports += [_import_of(component) for component in components]
+    lines = ["# Written by `tenon stubs`; do not edit.", "", *sorted(set(imports)), *rest]
+    return "\n".join(lines) + "\n"
+
+
+def _explicit(node: ast.ImportFrom) -> Iterator[str]:
+    """One ``from m import name as name`` per name, which marks it as public in a stub."""
+    if node.module in {"__future__", "tenon.plugins.lazy"}:
+        return
+    for alias in node.names:
+        yield f"from {node.module} import {alias.name} as {alias.asname or alias.name}"
+
+
+def _is_all(node: ast.Assign) -> bool:
+    return any(isinstance(target, ast.Name) and target.id == "__all__" for target in node.targets)
+
+
+def _import_of(component: Component) -> str:
+    module, _, attribute = str(component.target).partition(":")
+    if not attribute.isidentifier():
+        raise PluginError(
+            f"{component.name!r} of plugin {component.plugin} has the target {component.target!r}, "
+            "which a stub cannot import. Give first-party names plain targets: 'package.module:attribute'."
+        )
+    return f"from {module} import {attribute} as {component.name}"
