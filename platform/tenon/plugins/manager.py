@@ -201,7 +201,8 @@ class Host:
         try:
             self._manager.register(info.plugin, name=info.name)
         except BaseException as error:
-            self._manager.unregister(info.plugin)
+            if self._manager.get_name(info.plugin) is not None:  # pluggy before 1.7 leaves half of it behind
+                self._manager.unregister(info.plugin)
             if isinstance(error, pluggy.PluginValidationError):
                 raise PluginError(f"{error}. Compare with `tenon.plugins.hookspecs`.") from error
             raise
