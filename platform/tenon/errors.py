@@ -6,6 +6,8 @@ NumPy both keep working. A message says what happened, with which values and in 
 do next. Classes carry no behaviour: whoever raises writes the message.
 """
 
+from pickle import UnpicklingError
+
 
 class TenonError(Exception):
     """Base class of every error that tenon raises on purpose."""
@@ -121,6 +123,22 @@ class DataError(TenonError, ValueError):
 
 class CheckpointError(TenonError, RuntimeError):
     """A saved file is damaged, truncated, unsafe, or belongs to something else."""
+
+
+class UnsafeCheckpointError(CheckpointError, UnpicklingError):
+    """A pickled checkpoint asks for something that could run code."""
+
+
+class CheckpointWriteError(CheckpointError, OSError):
+    """A file could not be written whole; what stood there before is untouched."""
+
+
+class UnsavableError(TenonError, TypeError):
+    """An object holds something that no checkpoint can carry."""
+
+
+class CheckpointWarning(TenonWarning):
+    """A damaged checkpoint was passed over."""
 
 
 class CommunicatorError(TenonError, RuntimeError):
