@@ -1,0 +1,115 @@
+"""Find out, from environment variables alone, whether a launcher made this process one of several ranks.
+
+MPI itself knows its rank, but only once it is imported; a process started without a launcher must never
+import it. The variables below are set by the launchers' own daemons, so nobody has to export anything.
+``SLURM_NTASKS`` is deliberately not read: ``sbatch`` sets it for the batch script too, which is not a rank.
+
+Imported by ``import tenon`` through ``startup.py``: keep it free of heavy imports. Next: ``launch.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from tenon.errors import LaunchError
+
+
+class RankFacts(NamedTuple):
+    """What the launcher said about this process."""
+
+    launcher: str
+    rank: int
+    size: int
+    local_rank: int
+    local_size: int
+
+
+class _Launcher(NamedTuple):
+    name: str
+    rank: tuple[str, ...]
+    size: tuple[str, ...]
+    local_rank: tuple[str, ...]
+    local_size: tuple[str, ...]
+
+
+# Most specific first: `mpirun` inside a Slurm step sees both sets, and the inner launcher counts.
+LAUNCHERS = (
+    _Launcher(
+        "mpirun",
+        ("OMPI_COMM_WORLD_RANK",),
+        ("OMPI_COMM_WORLD_SIZE",),
+        ("OMPI_COMM_WORLD_LOCAL_RANK",),
+        ("OMPI_COMM_WORLD_LOCAL_SIZE",),
+    ),
+    _Launcher(
+        "mpirun_rsh",
+        ("MV2_COMM_WORLD_RANK",),
+        ("MV2_COMM_WORLD_SIZE",),
+        ("MV2_COMM_WORLD_LOCAL_RANK",),
+        ("MV2_COMM_WORLD_LOCAL_SIZE",),
+    ),
+    _Launcher(
+        "mpirun",
+        ("PMI_RANK", "PALS_RANKID"),
+        ("PMI_SIZE", "PALS_SIZE"),
+        ("MPI_LOCALRANKID", "PALS_LOCAL_RANKID", "PMI_LOCAL_RANK", "SLURM_LOCALID"),
+        ("MPI_LOCALNRANKS", "PALS_LOCAL_SIZE", "PMI_LOCAL_SIZE"),
+    ),
+    _Launcher("srun", ("SLURM_PROCID",), ("SLURM_STEP_NUM_TASKS",), ("SLURM_LOCALID",), ()),
+)
+
+
+def detect(environment: Mapping[str, str]) -> RankFacts | None:
+    """The facts a launcher left in ``environment``, or None where no launcher started this process.
+
+    >>> detect({"PMI_RANK": "1", "PMI_SIZE": "2", "MPI_LOCALRANKID": "1", "MPI_LOCALNRANKS": "2"})
+    RankFacts(launcher='mpirun', rank=1, size=2, local_rank=1, local_size=2)
+    """
+    for launcher in LAUNCHERS:
+        rank = _read(environment, launcher.rank)
+        size = _read(environment, launcher.size)
+        if rank is None or size is None:
+            continue
+        if not 0 <= rank < size:
+            raise LaunchError(
+                f"{launcher.name} left rank {rank} of {size} in {launcher.rank[0]} and {launcher.size[0]}, "
+                f"which cannot be. Unset both to run as a single process, or start through the launcher."
+            )
+        local_rank = _read(environment, launcher.local_rank)
+        local_size = _read(environment, launcher.local_size)
+        if local_size is None:
+            local_size = _slurm_local_size(environment)
+        # Without local facts assume one node: the common case, and the cautious one for thread counts.
+        local_size = size if local_size is None else local_size
+        return RankFacts(
+            launcher.name, rank, size, rank if local_rank is None else local_rank, max(1, local_size)
+        )
+    return None
+
+
+def _read(environment: Mapping[str, str], names: tuple[str, ...]) -> int | None:
+    for name in names:
+        text = environment.get(name, "")
+        if not text:
+            continue
+        if not text.isdigit():
+            raise LaunchError(
+                f"the launcher variable {name}={text!r} is not a number. "
+                f"Unset it to run as a single process, or start through the launcher again."
+            )
+        return int(text)
+    return None
+
+
+def _slurm_local_size(environment: Mapping[str, str]) -> int | None:
+    """Tasks on this node from Slurm's compressed list, such as ``"2(x3),1"`` for nodes with 2, 2, 2 and 1."""
+    counts: list[int] = []
+    for part in environment.get("SLURM_STEP_TASKS_PER_NODE", "").split(","):
+        count, _, repeat = part.partition("(x")
+        repeat = repeat.rstrip(")") or "1"
+        if not count.isdigit() or not repeat.isdigit():
+            return None
+        counts += [int(count)] * int(repeat)
+    node = environment.get("SLURM_NODEID", "0")
+    return counts[int(node)] if node.isdigit() and int(node) < len(counts) else None

@@ -1,0 +1,113 @@
+"""Word the one report of a failed job, and choose the one rank that prints it.
+
+Ranks often fail together: the same bug, or one rank's failure seen by all. A name in Linux's abstract
+socket namespace can be bound by one process of a host only, and vanishes with it: no file to clean up, no
+message to wait for. Ranks on later nodes wait a moment first, so that the first node's abort reaches them.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Iterator
+from types import TracebackType
+
+NODE_DELAY = 0.3
+LONGEST_DELAY = 0.9
+WINNER_TIME = 1.0
+
+
+class Claim:
+    """The right to print the report of ``job`` on this host."""
+
+    _held: socket.socket | int | None = None
+
+    def __init__(self, job: str) -> None:
+        self.job = job
+
+    def take(self, node: int = 0) -> bool:
+        """True for one process per host; the others wait until the winner's abort should have ended them."""
+        time.sleep(min(node * NODE_DELAY, LONGEST_DELAY))
+        won = self._bind() if sys.platform == "linux" else self._lock()
+        if not won:
+            time.sleep(WINNER_TIME)
+        return won
+
+    def _bind(self) -> bool:
+        endpoint = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        try:
+            endpoint.bind(f"\0tenon-{os.getuid()}-{self.job}")
+        except OSError:
+            endpoint.close()
+            return False
+        Claim._held = endpoint  # Kept open until the process ends: closing it would free the name.
+        return True
+
+    def _lock(self) -> bool:
+        import fcntl
+
+        path = os.path.join(tempfile.gettempdir(), f"tenon-{os.getuid()}-{self.job}.lock")
+        descriptor = os.open(path, os.O_CREAT | os.O_RDWR, 0o600)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(descriptor)
+            return False
+        Claim._held = descriptor
+        return True
+
+
+def describe_failure(
+    rank: int,
+    size: int,
+    host: str,
+    step: int | None,
+    error: BaseException,
+    trace: TracebackType | None,
+    thread: str | None = None,
+) -> str:
+    """The report of an uncaught exception."""
+    lines = [_headline(rank, size, host, step, f"failed with {type(error).__name__}")]
+    path = _module_path(error)
+    if path is not None:
+        lines.append(f"in module: {path or '(the model itself)'}\n")
+    if thread is not None:
+        lines.append(f"in thread: {thread}\n")
+    lines += traceback.format_exception(type(error), error, trace)
+    lines.append(_closing(rank, size, 1))
+    return "".join(lines)
+
+
+def describe_exit(rank: int, size: int, host: str, step: int | None, what: str, code: int, where: str) -> str:
+    """The report of a rank that left without an exception."""
+    return _headline(rank, size, host, step, what) + where + _closing(rank, size, code)
+
+
+def _headline(rank: int, size: int, host: str, step: int | None, what: str) -> str:
+    at = "" if step is None else f", step {step}"
+    return f"\n=== tenon: rank {rank} of {size} on host {host}{at} {what} ===\n"
+
+
+def _closing(rank: int, size: int, code: int) -> str:
+    return f"=== tenon: ended all {size} ranks because rank {rank} cannot go on; exit status {code} ===\n"
+
+
+def _module_path(error: BaseException) -> str | None:
+    """The dotted path of the module that an error, or one of its causes, was raised in."""
+    for link in _chain(error):
+        path = getattr(link, "tenon_module_path", None)
+        if path is not None:
+            return str(path)
+    return None
+
+
+def _chain(error: BaseException | None) -> Iterator[BaseException]:
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
+        yield error
+        error = error.__cause__ or error.__context__

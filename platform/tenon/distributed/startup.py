@@ -1,0 +1,30 @@
+"""What ``import tenon`` does first when a launcher started the process: share the cores, watch for failures.
+
+Without a launcher this costs a few dictionary look-ups and changes nothing.
+"""
+
+from __future__ import annotations
+
+from tenon.config import process_environment
+from tenon.distributed.launcher import RankFacts, detect
+
+
+def launched() -> RankFacts | None:
+    """The facts of the launcher that started this process; None without one, or with a single rank."""
+    facts = detect(process_environment())
+    return facts if facts is not None and facts.size > 1 else None
+
+
+def prepare() -> RankFacts | None:
+    """Set thread counts and install the failure hooks, if this process is one of several ranks.
+
+    The hooks come this early because an MPI job hangs when one rank dies of an import error while the
+    others already wait inside ``MPI_Init``.
+    """
+    facts = launched()
+    if facts is not None:
+        from tenon.distributed import failure, threads
+
+        threads.limit_threads(facts, process_environment())
+        failure.install(facts, process_environment())
+    return facts
