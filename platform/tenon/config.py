@@ -12,7 +12,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, MutableMapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,6 +26,11 @@ _FALSE = frozenset({"", "0", "false", "no", "off"})
 def environment(name: str, default: str | None = None) -> str | None:
     """The environment variable ``name``, or ``default`` where it is not set."""
     return os.environ.get(name, default)
+
+
+def process_environment() -> MutableMapping[str, str]:
+    """The process's environment itself, for start-up code that reads a launcher's variables and sets thread counts."""
+    return os.environ
 
 
 @dataclass(frozen=True, slots=True)

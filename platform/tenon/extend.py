@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from tenon.core.op import Primitive as Primitive
     from tenon.core.tensor import Tensor as Tensor
     from tenon.device import Device as Device
+    from tenon.distributed import engine as engine
     from tenon.distributed.communicator import Communicator as Communicator
     from tenon.nn.module import Module as Module
     from tenon.nn.parameter import Parameter as Parameter
@@ -59,6 +60,7 @@ _TARGETS = {
     "Primitive": "tenon.core.op:Primitive",
     "Tensor": "tenon.core.tensor:Tensor",
     "doctor_section": "tenon.plugins.diagnose:doctor_section",
+    "engine": "tenon.distributed.engine:",
     "errors": "tenon.errors:",
 }
 
