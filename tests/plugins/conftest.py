@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
-
 from tenon.config import Config
 from tenon.plugins import manager
 from tenon.plugins.manager import Host

@@ -8,7 +8,6 @@ import threading
 import traceback
 
 import pytest
-
 from tenon.config import Config
 from tenon.errors import PluginError, PluginHookError, PluginWarning
 from tenon.extend import hookimpl
@@ -116,7 +115,7 @@ def test_misspelt_hook_rejects_the_plugin_and_names_the_nearest_hook(install, fr
     install("tenon-typo", {"typo": "tenon_typo"}, {"tenon_typo.py": text})
     host = fresh_host()
 
-    with pytest.warns(PluginWarning, match=r"unknown hook 'tenon_optimisers'. Did you mean 'tenon_optimizers'\?"):
+    with pytest.warns(PluginWarning, match=r"'tenon_optimisers'\. Did you mean 'tenon_optimizers'\?"):
         host.load()
 
     assert _failure(host, "typo").stage == "hooks"
@@ -166,7 +165,7 @@ def test_same_plugin_name_from_two_distributions_names_both(simple, fresh_host):
     simple("lion", "Leo", distribution="tenon-lion-two")
     host = fresh_host()
 
-    with pytest.warns(PluginWarning, match=r"taken by 'lion' \(tenon-lion 0.1\), so 'lion' \(tenon-lion-two 0.1\)"):
+    with pytest.warns(PluginWarning, match=r"by 'lion' \(tenon-lion 0.1\), so 'lion' \(tenon-lion-two 0.1\)"):
         host.load()
 
     assert "Lion" in host.registry.names("optimizers") and "Leo" not in host.registry.names("optimizers")
@@ -223,7 +222,9 @@ def test_environment_switches_reach_the_host_of_a_new_process(simple):
 
     def run(**variables: str) -> subprocess.CompletedProcess[str]:
         environ = {"PYTHONPATH": str(root), "PATH": "", **variables}
-        return subprocess.run([sys.executable, "-c", code], env=environ, capture_output=True, text=True, check=True)
+        return subprocess.run(
+            [sys.executable, "-c", code], env=environ, capture_output=True, text=True, check=True
+        )
 
     assert "'Lion'" in run().stdout
     assert "'Lion'" not in run(TENON_DISABLE_PLUGINS="lion").stdout
@@ -284,7 +285,7 @@ def test_plugin_registered_twice_is_refused(empty_host):
 def test_unregistering_what_is_not_there_lists_what_is(empty_host):
     empty_host.register(type("Plugin", (), {})(), "mine")
 
-    with pytest.raises(PluginError, match="'yours' is not registered. Registered: mine"):
+    with pytest.raises(PluginError, match=r"'yours' is not registered\. Registered: mine"):
         empty_host.unregister("yours")
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-
 from tenon.errors import (
     PluginClashError,
     PluginNotFoundError,
@@ -82,7 +81,7 @@ def test_unknown_name_suggests_near_ones(simple, fresh_host):
 def test_unknown_name_lists_the_known_where_none_is_near(empty_host):
     empty_host.register(_declaring(optimizers={"Lion": object, "Leo": object}), "cats")
 
-    with pytest.raises(PluginNotFoundError, match="no optimizer 'Zzz'. Known: Leo, Lion"):
+    with pytest.raises(PluginNotFoundError, match=r"no optimizer 'Zzz'\. Known: Leo, Lion"):
         registry.resolve("optimizers", "Zzz")
 
 
@@ -97,7 +96,9 @@ def test_unknown_name_chains_the_traceback_of_the_plugin_that_failed(install, fr
     with pytest.warns(PluginWarning):
         host.load()
 
-    with pytest.raises(PluginNotFoundError, match="- 'lion' .tenon-lion 0.1.: OSError: libroar.so") as caught:
+    with pytest.raises(
+        PluginNotFoundError, match=r"- 'lion' .tenon-lion 0.1.: OSError: libroar.so"
+    ) as caught:
         registry.resolve("optimizers", "Lion")
 
     assert isinstance(caught.value.__cause__, OSError)
@@ -127,7 +128,7 @@ def test_unknown_name_mentions_disabled_plugins(simple, fresh_host):
 
 
 def test_unknown_kind_suggests_the_right_one(empty_host):
-    with pytest.raises(PluginNotFoundError, match="no kind 'optimizer'. Did you mean 'optimizers'"):
+    with pytest.raises(PluginNotFoundError, match=r"no kind 'optimizer'\. Did you mean 'optimizers'"):
         registry.resolve("optimizer", "Lion")
 
 

@@ -3,7 +3,7 @@
 A *declaring* hook maps names to targets ``"package.module:attribute"`` and nothing is imported until
 someone asks for the name; the registry calls it once, at the first use of its kind. An *event* hook is
 called at load, build, compile, session, step and checkpoint boundaries. No hook runs per operation: a
-hook call costs 1 to 3 µs, an operation on small arrays less than 1 µs.
+hook call costs 2 to 3 µs, an operation on small arrays less than 1 µs.
 
 An implementation names only the arguments that it wants. Modes: *collect* calls every implementation,
 discovered plugins in plugin order (first-party first, then by name) after those registered by hand, which
