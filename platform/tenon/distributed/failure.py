@@ -30,7 +30,7 @@ from tenon.errors import CommunicatorError
 
 INTERRUPTED = 130
 FORWARDING_TIME = 0.1
-"""Seconds for the launcher to read the report from the pipe before it is told to kill; else it may drop it."""
+"""Seconds for the launcher to read the report from its pipe; told to kill at once, it may drop it."""
 FINISH_TIME = 0.3
 """Seconds that a rank which left leaves to ranks still inside a call, whose report can show where."""
 

@@ -1,0 +1,88 @@
+"""Conformance of communicators: subclass, name the communicator, and pytest runs every check on its ranks.
+
+``communicator = "threaded"`` runs ranks as threads; any other name is started as real processes through
+``mpirun``, one start for all checks of a size.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import ClassVar
+
+import pytest
+from tenon.config import process_environment
+from tenon.distributed.local import LocalCommunicator
+from tenon.distributed.threaded import run_ranks
+from tenon.testing.suites.communicator_checks import CHECKS
+
+START_LIMIT = 120.0
+
+
+class CommunicatorSuite:
+    """Every check of ``communicator_checks`` on each of ``sizes``.
+
+    ::
+
+        class TestMyCommunicator(CommunicatorSuite):
+            communicator = "mine"
+            sizes = (2, 4)
+    """
+
+    communicator: ClassVar[str] = "threaded"
+    sizes: ClassVar[Sequence[int]] = (1, 2, 3, 4)
+
+    @pytest.mark.parametrize("name", list(CHECKS))
+    def test_communicator(self, name: str) -> None:
+        """One check, on every size."""
+        for size in self.sizes:
+            self.run(name, size)
+
+    def run(self, name: str, size: int) -> None:
+        """Run the check ``name`` on ``size`` ranks; override it for communicators that start otherwise."""
+        if self.communicator == "threaded":
+            run_ranks(size, CHECKS[name])
+        elif self.communicator == "local":
+            CHECKS[name](LocalCommunicator())
+        else:
+            results = launch_checks(self.communicator, size)
+            assert results.get(name) == "", f"on {size} ranks: {results.get(name, 'not run')}"
+
+
+@functools.cache
+def launch_checks(communicator: str, size: int) -> Mapping[str, str]:
+    """All checks on real ranks: name -> "" if it passed, else what failed."""
+    done = launch(size, ["-m", "tenon.testing.suites.communicator_checks"], TENON_COMMUNICATOR=communicator)
+    results = {}
+    for line in done.stdout.splitlines():
+        verdict, _, rest = line.partition(" ")
+        name, _, problem = rest.partition(" ")
+        if verdict in ("PASS", "FAIL"):
+            results[name] = problem.replace("\\n", "\n")
+    for name in CHECKS:
+        results.setdefault(name, f"not run; the ranks ended with {done.returncode}:\n{done.stderr[-3000:]}")
+    return results
+
+
+def launch(
+    size: int, arguments: Sequence[str], *, timeout: float = START_LIMIT, **variables: str
+) -> subprocess.CompletedProcess[str]:
+    """Run ``python *arguments`` on ``size`` real ranks; skip the test where no ``mpirun`` is installed."""
+    environment = {**process_environment(), "OMP_NUM_THREADS": "1", **variables}
+    command = [find_mpirun(), "-n", str(size), sys.executable, *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=timeout, env=environment)
+
+
+def find_mpirun() -> str:
+    """``mpirun`` of the running environment, else of the system; skips the test where there is none."""
+    beside = Path(sysconfig.get_path("scripts")) / "mpirun"
+    found = str(beside) if os.access(beside, os.X_OK) else shutil.which("mpirun")
+    if found is None:
+        pytest.skip("needs mpirun: pip install 'tenon-platform[mpich]'")
+    return found
