@@ -1,0 +1,107 @@
+"""Stub files for modules whose names come from plugins."""
+
+from __future__ import annotations
+
+import ast
+
+import pytest
+from click.testing import CliRunner
+from tenon.cli import main
+from tenon.errors import PluginError
+from tenon.extend import hookimpl
+from tenon.plugins import stubs
+from tenon.plugins.loader import PluginInfo
+
+SOURCE = '''"""Zoo."""
+from __future__ import annotations
+import os
+from collections.abc import Mapping
+from tenon.plugins.lazy import lazy_namespace
+
+__all__ = ["feed"]
+limit: int = 3
+
+def feed(animal: str, food: Mapping[str, int]) -> bool:
+    """Feed it."""
+    return bool(os.environ)
+
+def _private() -> None: ...
+
+__getattr__, __dir__ = lazy_namespace(__name__, kind="optimizers")
+'''
+
+
+class Cats:
+    @hookimpl
+    def tenon_optimizers(self):
+        return {"Lion": "cats.lion:Lion", "Leo": "cats.leo:LeoOptimizer"}
+
+
+def _register(host, distribution):
+    info = PluginInfo("cats", Cats(), "cats", distribution, "1.0")
+    host._register(info)
+    host._plugins.append(info)
+
+
+def test_stub_repeats_the_module_and_adds_first_party_names(tmp_path, empty_host):
+    (tmp_path / "__init__.py").write_text(SOURCE)
+    _register(empty_host, "tenon-platform")
+
+    found = stubs.stubs(empty_host.registry, tmp_path)
+
+    assert list(found) == [tmp_path / "__init__.pyi"]
+    text = found[tmp_path / "__init__.pyi"]
+    ast.parse(text)
+    lines = text.splitlines()
+    assert "from cats.leo import LeoOptimizer as Leo" in lines
+    assert "from cats.lion import Lion as Lion" in lines
+    assert "from collections.abc import Mapping as Mapping" in lines
+    assert "__all__ = ['feed']" in lines
+    assert "limit: int" in lines
+    assert "def feed(animal: str, food: Mapping[str, int]) -> bool:" in lines
+    assert "_private" not in text and "lazy_namespace" not in text and "__future__" not in text
+
+
+def test_stub_leaves_third_party_names_out(tmp_path, empty_host):
+    (tmp_path / "__init__.py").write_text(SOURCE)
+    _register(empty_host, "tenon-cats")
+
+    text = stubs.stubs(empty_host.registry, tmp_path)[tmp_path / "__init__.pyi"]
+
+    assert "Lion" not in text
+
+
+def test_module_without_plugin_names_gets_no_stub(tmp_path, empty_host):
+    (tmp_path / "plain.py").write_text("x = 'lazy_namespace(__name__, kind=1)'\n")
+
+    assert stubs.stubs(empty_host.registry, tmp_path) == {}
+
+
+def test_first_party_target_that_a_stub_cannot_import_is_refused(tmp_path, empty_host, monkeypatch):
+    (tmp_path / "__init__.py").write_text(SOURCE)
+    monkeypatch.setattr(Cats, "tenon_optimizers", hookimpl(lambda self: {"Lion": "cats:Zoo.Lion"}))
+    _register(empty_host, "tenon-platform")
+
+    with pytest.raises(PluginError, match="plain targets"):
+        stubs.stubs(empty_host.registry, tmp_path)
+
+
+def test_command_writes_once_and_check_tells_stale_from_fresh(tmp_path, empty_host, monkeypatch):
+    (tmp_path / "__init__.py").write_text(SOURCE)
+    monkeypatch.setattr(stubs, "PACKAGE", tmp_path)
+    monkeypatch.setattr(stubs.stubs, "__defaults__", (tmp_path,))
+    run = CliRunner().invoke
+
+    assert run(main, ["stubs", "--check"]).exit_code == 1
+    assert not (tmp_path / "__init__.pyi").exists()
+    assert "wrote" in run(main, ["stubs"]).output
+    assert run(main, ["stubs"]).output == ""
+    assert run(main, ["stubs", "--check"]).exit_code == 0
+
+
+def test_checked_in_stubs_are_up_to_date(fresh_host):
+    fresh_host(plugins=("tenon-platform",))
+
+    result = CliRunner().invoke(main, ["stubs", "--check"])
+
+    assert result.exit_code == 0, result.output
