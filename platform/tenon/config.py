@@ -29,7 +29,7 @@ def environment(name: str, default: str | None = None) -> str | None:
 
 
 def process_environment() -> MutableMapping[str, str]:
-    """The process's environment itself, for start-up code that reads a launcher's variables and sets thread counts."""
+    """The process's environment itself, for start-up code that reads a launcher and sets thread counts."""
     return os.environ
 
 
