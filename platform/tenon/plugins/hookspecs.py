@@ -220,12 +220,14 @@ def tenon_make_optimizer(name: str, params: Iterable[Any], options: Mapping[str,
 
 @hookspec(firstresult=True)
 def tenon_make_communicator(config: Config) -> Communicator | None:
-    """Build this process's communicator; None leaves it to the next plugin, in the end to one rank.
+    """Build this process's communicator; None leaves it to the next plugin, in the end to ``launch``.
+
+    ``launch`` then takes ``config.communicator``, else "mpi" under a launcher, else a run of one rank.
 
     Args: ``config``; ``config.communicator`` is the name that the user asked for, or None.
-    Called: once per process, by ``tenon.distributed``.
+    Called: once per process, by ``tenon.distributed.launch``.
     Mode: firstresult.
-    Example: ``return MpiCommunicator() if started_by_mpirun() else None`` (tenon_mpi)
+    Example: ``return Traced(MpiCommunicator()) if config.setting("lion_trace") else None``
     """
 
 
