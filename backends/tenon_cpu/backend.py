@@ -1,0 +1,65 @@
+"""The CPU backend: NumPy arrays, the shared reference forwards, and the kernels that beat them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from tenon.extend import Availability, Backend, Device, Kernel, MemoryStats
+
+_CPU = Device("cpu")
+
+
+class CpuBackend(Backend):
+    """Backend of ``device="cpu"``."""
+
+    name = "cpu"
+    xp = np
+    array_type = np.ndarray
+
+    def is_available(self) -> Availability:
+        """Always."""
+        return Availability(True, f"NumPy {np.__version__}")
+
+    def devices(self) -> Sequence[Device]:
+        """One device, whatever the number of cores."""
+        return (_CPU,)
+
+    def overrides(self) -> Mapping[str, Kernel]:
+        """Kernels that are faster than the reference forward over NumPy."""
+        from tenon_cpu.kernels import KERNELS
+
+        return KERNELS
+
+    def from_host(self, array: np.ndarray[Any, Any], device: Device | None = None) -> np.ndarray[Any, Any]:
+        """``array`` itself."""
+        return array
+
+    def to_host(self, array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        """``array`` itself."""
+        return array
+
+    def as_array(self, value: Any) -> np.ndarray[Any, Any]:
+        """NumPy's scalars as 0-d arrays."""
+        return np.asarray(value)
+
+    def shares_memory(self, a: Any, b: Any) -> bool:
+        """Whether two arrays overlap."""
+        return np.may_share_memory(a, b)
+
+    def device_of(self, array: Any) -> Device:
+        """The CPU."""
+        return _CPU
+
+    def memory(self, device: Device | None = None) -> MemoryStats:
+        """Resident and peak memory of this process, and the machine's total."""
+        import os
+        import resource
+
+        page = os.sysconf("SC_PAGE_SIZE")
+        with open("/proc/self/statm") as statm:
+            used = int(statm.read().split()[1]) * page
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+        return MemoryStats(used, max(used, peak), os.sysconf("SC_PHYS_PAGES") * page)

@@ -1,0 +1,195 @@
+"""Abstract values: a shape and a dtype without data, and the arithmetic on shapes.
+
+Every op states its result's ``Aval`` in ``infer``; the meta device, shape errors and graphs are
+built on nothing else. ``Aval`` has the face of an array (``shape``, ``dtype``, ``ndim``, ``size``),
+so a rule that reads only those works on it unchanged.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tenon.errors import ShapeError
+
+Shape = tuple[int, ...]
+
+
+class Aval:
+    """Shape and NumPy dtype of a value whose data is not there."""
+
+    __slots__ = ("dtype", "shape")
+
+    def __init__(self, shape: Shape, dtype: Any) -> None:
+        self.shape = shape
+        self.dtype: np.dtype[Any] = dtype
+
+    @property
+    def ndim(self) -> int:
+        """Number of axes."""
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return math.prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that the data would take."""
+        return self.size * self.dtype.itemsize
+
+    @property
+    def strides(self) -> Shape:
+        """Byte strides of a contiguous array of this shape."""
+        return tuple(s * self.dtype.itemsize for s in contiguous_strides(self.shape))
+
+    def with_shape(self, shape: Sequence[int]) -> Aval:
+        """The same dtype with another shape."""
+        return Aval(tuple(shape), self.dtype)
+
+    def with_dtype(self, dtype: Any) -> Aval:
+        """The same shape with another dtype."""
+        return Aval(self.shape, np.dtype(dtype))
+
+    def __repr__(self) -> str:
+        return f"{self.dtype}{list(self.shape)}"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Aval) and self.shape == other.shape and self.dtype == other.dtype
+
+    def __hash__(self) -> int:
+        return hash((self.shape, self.dtype))
+
+
+def aval_of(value: Any) -> Any:
+    """``value``'s Aval if it is an array; Python numbers come back as they are."""
+    if isinstance(value, Aval) or not hasattr(value, "shape"):
+        return value
+    return Aval(tuple(value.shape), value.dtype)
+
+
+def shape_of(value: Any) -> Shape:
+    """Shape of an array or Aval; ``()`` of a Python number."""
+    return getattr(value, "shape", ())
+
+
+def contiguous_strides(shape: Sequence[int]) -> Shape:
+    """Element strides of a C-contiguous array.
+
+    >>> contiguous_strides((2, 3, 4))
+    (12, 4, 1)
+    """
+    strides, step = [], 1
+    for size in reversed(shape):
+        strides.append(step)
+        step *= max(size, 1)
+    return tuple(reversed(strides))
+
+
+def broadcast_shapes(*shapes: Shape) -> Shape:
+    """The common shape after broadcasting; ShapeError in torch's words if there is none.
+
+    >>> broadcast_shapes((2, 1), (3,))
+    (2, 3)
+    """
+    rank = max(len(s) for s in shapes)
+    result = [1] * rank
+    for shape in shapes:
+        for axis, size in enumerate(shape, rank - len(shape)):
+            if size == 1 or size == result[axis]:
+                continue
+            if result[axis] != 1:
+                raise ShapeError(
+                    f"The size of tensor a ({result[axis]}) must match the size of tensor b ({size}) at non-singleton "
+                    f"dimension {axis}: shapes {' and '.join(str(list(s)) for s in shapes)} do not broadcast. "
+                    "Reshape or expand one of them."
+                )
+            result[axis] = size
+    return tuple(result)
+
+
+def normalize_axis(axis: int, rank: int, *, extra: int = 0) -> int:
+    """``axis`` as a non-negative index into ``rank + extra`` axes (a 0-d tensor counts as rank 1, as in torch)."""
+    bound = max(rank + extra, 1)
+    if not -bound <= axis < bound:
+        raise AxisError(
+            f"Dimension out of range (expected to be in range of [{-bound}, {bound - 1}], but got {axis})"
+        )
+    return axis + bound if axis < 0 else axis
+
+
+class AxisError(ShapeError, IndexError):
+    """An axis outside the tensor's rank."""
+
+
+def normalize_axes(axes: int | Sequence[int] | None, rank: int) -> Shape:
+    """Sorted non-negative axes; None or an empty sequence means all of them."""
+    if axes is None:
+        return tuple(range(rank))
+    if isinstance(axes, int):
+        axes = (axes,)
+    if len(axes) == 0:
+        return tuple(range(rank))
+    found = [normalize_axis(int(a), rank) for a in axes]
+    if len(set(found)) != len(found):
+        twice = next(a for a in found if found.count(a) > 1)
+        raise ShapeError(f"dim {twice} appears multiple times in the list of dims")
+    return () if rank == 0 else tuple(sorted(found))
+
+
+def reduced_shape(shape: Shape, axes: Shape, keepdims: bool) -> Shape:
+    """``shape`` after reducing ``axes``."""
+    if keepdims:
+        return tuple(1 if i in axes else s for i, s in enumerate(shape))
+    return tuple(s for i, s in enumerate(shape) if i not in axes)
+
+
+def matmul_shape(x: Shape, y: Shape) -> Shape:
+    """Result shape of ``x @ y`` with torch's 1-d rules."""
+    if not x or not y:
+        raise ShapeError(
+            f"both arguments to matmul need to be at least 1D, but they are {len(x)}D and {len(y)}D. "
+            "Use * for scalars."
+        )
+    a = x if len(x) > 1 else (1, *x)
+    b = y if len(y) > 1 else (*y, 1)
+    if a[-1] != b[-2]:
+        raise ShapeError(
+            f"mat1 and mat2 shapes cannot be multiplied ({_matrix(a)} and {_matrix(b)}): matmul of {list(x)} @ {list(y)}, "
+            f"inner sizes {a[-1]} != {b[-2]}. Transpose the second operand or check in_features."
+        )
+    batch = broadcast_shapes(a[:-2], b[:-2]) if len(a) > 2 or len(b) > 2 else ()
+    tail = (() if len(x) == 1 else (a[-2],)) + (() if len(y) == 1 else (b[-1],))
+    return batch + tail
+
+
+def _matrix(shape: Shape) -> str:
+    return f"{math.prod(shape[:-1])}x{shape[-1]}"
+
+
+def infer_reshape(shape: Shape, target: Sequence[int]) -> Shape:
+    """``target`` with its single -1 filled in; ShapeError in torch's words when the sizes do not match."""
+    target = tuple(int(s) for s in target)
+    size = math.prod(shape)
+    if any(s < -1 for s in target):
+        raise ShapeError(f"invalid shape dimension {min(target)} in {list(target)}")
+    unknown = [i for i, s in enumerate(target) if s == -1]
+    if len(unknown) > 1:
+        raise ShapeError(f"only one dimension can be inferred, got {list(target)}")
+    known = math.prod(s for s in target if s != -1)
+    if unknown:
+        if known == 0:
+            raise ShapeError(
+                f"cannot reshape tensor of 0 elements into shape {list(target)} because the unspecified dimension size -1 "
+                "can be any value and is ambiguous"
+            )
+        if size % known:
+            raise ShapeError(f"shape '{list(target)}' is invalid for input of size {size}")
+        return tuple(size // known if s == -1 else s for s in target)
+    if known != size:
+        raise ShapeError(f"shape '{list(target)}' is invalid for input of size {size}")
+    return target

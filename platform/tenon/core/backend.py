@@ -1,0 +1,218 @@
+"""Backends: an array namespace plus a table of better kernels.
+
+Every op has a reference forward over ``xp``; a backend states in ``kernels()`` only where it can do
+better, by op name. ``bind`` joins both lazily, one entry per op at its first use: ``backend.kernels[op]``
+is what dispatch calls, ``backend.raw`` the same as a namespace for rules.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tenon.core.op import Composite, Op, Primitive, table
+from tenon.device import Device
+from tenon.errors import DeviceError, TenonError
+
+Kernel = Callable[..., Any]
+
+
+class Availability(NamedTuple):
+    """Whether a backend can run here, and why (not)."""
+
+    ok: bool
+    reason: str
+
+    def __bool__(self) -> bool:
+        return self.ok
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryStats:
+    """Bytes in use and at peak on a device; ``total`` is None where it is not known."""
+
+    used: int
+    peak: int
+    total: int | None = None
+
+
+class Backend:
+    """Base of all backends; derive, give ``name``, ``xp`` and ``array_type``, override what differs.
+
+    Kernels get bare arrays and the op's attrs. A kernel of an op with ``residuals`` returns them too.
+    """
+
+    name: str = ""
+    xp: Any = None
+    array_type: type = object
+
+    def __init__(self) -> None:
+        self.kernels: dict[Op, Kernel] = _KernelTable(self)
+        self.raw = RawNamespace(self)
+        self._overrides: Mapping[str, Kernel] | None = None
+
+    def is_available(self) -> Availability:
+        """Whether this backend can run here, and why not; must not raise."""
+        return Availability(True, "always available")
+
+    def devices(self) -> Sequence[Device]:
+        """The devices of this type on this machine."""
+        return (Device(self.name),)
+
+    def overrides(self) -> Mapping[str, Kernel]:
+        """Kernels that replace the reference forward, by op name."""
+        return {}
+
+    def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any], device: Device) -> Any:
+        """An uninitialised array."""
+        return self.xp.empty(shape, dtype)
+
+    def from_host(self, array: np.ndarray[Any, Any], device: Device) -> Any:
+        """``array`` on ``device``; may be ``array`` itself where the device is the host."""
+        raise TenonError(f"backend {self.name!r} defines no from_host; add it.")
+
+    def to_host(self, array: Any) -> np.ndarray[Any, Any]:
+        """``array`` as a NumPy array; may share memory where the device is the host."""
+        raise TenonError(f"backend {self.name!r} defines no to_host; add it.")
+
+    def as_array(self, value: Any) -> Any:
+        """A kernel's result as ``array_type`` (NumPy reductions return scalars)."""
+        return self.xp.asarray(value)
+
+    def shares_memory(self, a: Any, b: Any) -> bool:
+        """Whether two arrays overlap."""
+        return bool(self.xp.may_share_memory(a, b))
+
+    def device_of(self, array: Any) -> Device:
+        """The device that holds ``array``."""
+        return Device(self.name)
+
+    def synchronize(self, device: Device | None = None) -> None:
+        """Wait until the device has done what it was told; nothing to wait for by default."""
+
+    def mark(self, device: Device | None = None) -> Any:
+        """A timestamp on the device's own clock, in nanoseconds, for profilers."""
+        import time
+
+        return time.perf_counter_ns()
+
+    def memory(self, device: Device | None = None) -> MemoryStats:
+        """Memory of the device."""
+        raise TenonError(f"backend {self.name!r} does not report its memory.")
+
+    def bind(self, op: Op) -> Kernel:
+        """The function that computes ``op`` on this backend's arrays."""
+        if self._overrides is None:
+            self._overrides = dict(self.overrides())
+            unknown = [n for n in self._overrides if n not in table.by_name]
+            if unknown:
+                raise TenonError(f"backend {self.name!r} overrides unknown ops {unknown}. Check their names in tenon.ops.")
+        if op.name in self._overrides:
+            return self._overrides[op.name]
+        if isinstance(op, Composite):
+            return functools.partial(op.raw_forward, self.raw)
+        assert isinstance(op, Primitive)
+        if self.xp is None:
+            raise TenonError(f"backend {self.name!r} has no array namespace and no kernel for {op.name!r}. Add one.")
+        if op.ufunc is not None and type(op).forward is Primitive.forward:
+            found: Kernel | None = getattr(self.xp, op.ufunc, None)
+            if found is not None:
+                return found
+        return functools.partial(op.forward, self.xp)
+
+    def __repr__(self) -> str:
+        return f"<backend {self.name}>"
+
+    def __reduce__(self) -> Any:
+        return (backend_named, (self.name,))
+
+    def __deepcopy__(self, memo: Any) -> Backend:
+        return self
+
+
+class _KernelTable(dict[Op, Kernel]):
+    def __init__(self, backend: Backend) -> None:
+        super().__init__()
+        self.backend = backend
+
+    def __missing__(self, op: Op) -> Kernel:
+        kernel = self[op] = self.backend.bind(op)
+        return kernel
+
+
+class RawNamespace:
+    """``f`` for bare arrays: ``raw.exp(array)``. Residuals are dropped from what it returns."""
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        op = table[name] if name in table.by_name else getattr(table, name)
+        kernel = self._backend.kernels[op]
+        if op.residuals:
+            kernel = _visible(kernel, op.outputs)
+        setattr(self, name, kernel)
+        return kernel
+
+
+def _visible(kernel: Kernel, outputs: int) -> Kernel:
+    def call(*args: Any, **attrs: Any) -> Any:
+        result = kernel(*args, **attrs)
+        return result[0] if outputs == 1 else result[:outputs]
+
+    return call
+
+
+_INSTANCES: dict[str, Backend] = {}
+
+
+def backend_named(name: str) -> Backend:
+    """The backend called ``name``, made at its first use; DeviceError if there is none or it cannot run here."""
+    found = _INSTANCES.get(name)
+    if found is None:
+        from tenon.plugins import registry  # plugins load at the first use of a kind
+
+        if name == "meta":
+            from tenon.core.meta import META
+
+            found = META
+        else:
+            try:
+                found = registry.resolve("backends", name)()
+            except AttributeError as error:
+                raise DeviceError(
+                    f"no backend for device type {name!r}; known: {', '.join([*registry.names('backends'), 'meta'])}. "
+                    "Install the plugin that provides it, or see `tenon plugins`."
+                ) from error
+            if not isinstance(found, Backend):
+                raise TenonError(f"the plugin's backend {name!r} is a {type(found).__name__}, not a tenon.extend.Backend.")
+        _INSTANCES[name] = found
+    return found
+
+
+def backend_for(device: Device) -> Backend:
+    """The available backend that serves ``device``; DeviceError with its reason otherwise."""
+    backend = _INSTANCES.get(device.type) or backend_named(device.type)
+    if device.index is not None or device.type not in _CHECKED:
+        _check(backend, device)
+    return backend
+
+
+_CHECKED: set[str] = set()
+
+
+def _check(backend: Backend, device: Device) -> None:
+    available = backend.is_available()
+    if not available:
+        raise DeviceError(f"device {str(device)!r} cannot be used: {available.reason}")
+    _CHECKED.add(device.type)
+    if device.index is not None and device.type != "cpu":
+        count = len(backend.devices())
+        if device.index >= count:
+            raise DeviceError(f"invalid device ordinal: {device} asked for, {count} {device.type} device(s) present.")

@@ -1,0 +1,331 @@
+"""Tensors out of Python and NumPy data, and what happens to a tensor as an object.
+
+``tensor``, ``as_tensor``, ``from_numpy``; copying, pickling, exchanging ``.data``; filling with random
+numbers. Factories by shape are in ``factories.py``.
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import numpy as np
+
+from tenon import dtypes, random
+from tenon.core.aval import Aval, normalize_axis
+from tenon.core.backend import backend_for, backend_named
+from tenon.core.value import Value
+from tenon.device import Device, as_device
+from tenon.dtypes import FROM_NUMPY, dtype
+from tenon.errors import DTypeError, GradError, ShapeError, TenonError
+
+
+def wrap(array: np.ndarray[Any, Any], device: Any = None, requires_grad: bool = False) -> Any:
+    """A tensor of a host array on ``device`` (default: the default device), not copied on the CPU."""
+    place = as_device(device)
+    backend = backend_for(place)
+    t = Value.make(backend.from_host(array, place), backend)
+    return t.requires_grad_() if requires_grad else t
+
+
+def from_numpy(ndarray: Any) -> Any:
+    """A CPU tensor that shares ``ndarray``'s memory."""
+    if not isinstance(ndarray, np.ndarray):
+        raise TypeError(f"expected np.ndarray (got {type(ndarray).__name__})")
+    dtypes.from_numpy_dtype(ndarray.dtype)
+    if any(s < 0 for s in ndarray.strides):
+        raise ShapeError(
+            "At least one stride in the given numpy array is negative, and tensors with negative strides are not currently "
+            "supported. (You can probably work around this by making a copy of your array with array.copy().)"
+        )
+    return Value.make(ndarray.view(np.ndarray), backend_named("cpu"))
+
+
+def tensor(data: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False, pin_memory: bool = False) -> Any:
+    """A new tensor holding a copy of ``data``: numbers, nested sequences, arrays, tensors."""
+    if isinstance(data, Value):
+        place = device if device is not None else data.device  # type: ignore[attr-defined]
+        t = data.detach().to(place, dtype or data.dtype, copy=True)  # type: ignore[attr-defined]
+        return t.requires_grad_() if requires_grad else t
+    return wrap(to_array(data, dtype), device, requires_grad)
+
+
+def as_tensor(data: Any, dtype: Any = None, device: Any = None) -> Any:
+    """``data`` as a tensor, without a copy where it already is one (or a NumPy array) of that dtype and device."""
+    if isinstance(data, Value):
+        return data.to(device, dtype) if device is not None or dtype is not None else data  # type: ignore[attr-defined]
+    if isinstance(data, np.ndarray) and data.flags.writeable and all(s >= 0 for s in data.strides):
+        t = from_numpy(data)
+        return t.to(as_device(device), dtype)
+    return tensor(data, dtype=dtype, device=device)
+
+
+def to_array(data: Any, kind: Any = None) -> np.ndarray[Any, Any]:
+    """A new contiguous host array of ``data`` in ``kind`` or the dtype torch would infer."""
+    target = None if kind is None else dtypes.as_dtype(kind).numpy
+    if isinstance(data, np.ndarray | np.generic):
+        dtypes.from_numpy_dtype(data.dtype)
+        return np.array(data, target or data.dtype, order="C")
+    if isinstance(data, (list, tuple)) and _holds_tensors(data):
+        data = _unwrapped(data)
+    _check_ragged(data)
+    if target is not None and target.kind in "iu" and not isinstance(data, (int, bool)):
+        found = np.array(data)
+        return np.array(found, target, order="C") if found.dtype.kind in "fc" else np.array(data, target, order="C")
+    if target is not None:
+        try:
+            return np.array(data, target, order="C")
+        except (TypeError, ValueError) as error:
+            raise _not_data(data, error) from None
+    try:
+        array = np.array(data, order="C")
+    except ValueError as error:
+        raise _not_data(data, error) from None
+    if array.dtype.kind == "f" and not _numpy_inside(data):
+        return array.astype(dtypes.get_default_dtype().numpy)
+    if array.dtype.kind == "c" and not _numpy_inside(data):
+        return array.astype(dtypes.get_default_dtype().to_complex().numpy)
+    if array.size == 0 and array.dtype.kind == "f":
+        return array.astype(dtypes.get_default_dtype().numpy)
+    if array.dtype not in FROM_NUMPY:
+        raise _not_data(data, None)
+    return array
+
+
+def _not_data(data: Any, error: Exception | None) -> Exception:
+    detail = f": {error}" if error is not None else ""
+    return TypeError(f"could not infer dtype of {type(data).__name__}{detail}. Pass numbers, nested lists of them, or an array.")
+
+
+def _holds_tensors(data: Any) -> bool:
+    while isinstance(data, (list, tuple)) and len(data):
+        data = data[0]
+    return isinstance(data, Value)
+
+
+def _numpy_inside(data: Any) -> bool:
+    while isinstance(data, (list, tuple)) and len(data):
+        data = data[0]
+    return isinstance(data, (np.ndarray, np.generic))
+
+
+def _unwrapped(data: Any) -> Any:
+    if isinstance(data, Value):
+        return data._backend.to_host(data.raw)
+    if isinstance(data, (list, tuple)):
+        return [_unwrapped(d) for d in data]
+    return data
+
+
+def _check_ragged(data: Any) -> None:
+    if not isinstance(data, (list, tuple)) or not data:
+        return
+    lengths = [len(d) if isinstance(d, (list, tuple)) else None for d in data]
+    for position, length in enumerate(lengths):
+        if length != lengths[0]:
+            if lengths[0] is None or length is None:
+                raise TypeError("must be real number, not list" if length is not None else "not a sequence")
+            raise ValueError(f"expected sequence of length {lengths[0]} at dim 1 (got {length})")
+    for d in data:
+        if isinstance(d, (list, tuple)):
+            _check_ragged(d)
+
+
+def full(shape: Any, value: Any, kind: dtype, device: Any, requires_grad: bool = False) -> Any:
+    """A tensor of one value; ``value=None`` leaves it uninitialised."""
+    shape = tuple(int(s) for s in shape)
+    if any(s < 0 for s in shape):
+        raise ShapeError(f"Trying to create tensor with negative dimension {min(shape)}: {list(shape)}")
+    place = as_device(device)
+    backend = backend_for(place)
+    raw = backend.empty(shape, kind.numpy, place)
+    if value is not None and not isinstance(raw, Aval):
+        raw[...] = value
+    t = Value.make(raw, backend)
+    return t.requires_grad_() if requires_grad else t
+
+
+def legacy_tensor(cls: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """``Tensor()``, ``Tensor(2, 3)``, ``Tensor(data)``: float tensors, as torch's legacy constructor."""
+    kind = dtypes.get_default_dtype()
+    device = kwargs.pop("device", None)
+    if kwargs:
+        raise TypeError(f"Tensor() got an unexpected keyword argument {next(iter(kwargs))!r}; use tenon.tensor(...).")
+    if not args:
+        made = full((0,), None, kind, device)
+    elif all(isinstance(a, (int, np.integer)) and not isinstance(a, bool) for a in args):
+        made = full(args, None, kind, device)
+    elif len(args) == 1 and isinstance(args[0], Value):
+        made = args[0].detach()  # type: ignore[attr-defined]
+    elif len(args) == 1:
+        made = tensor(args[0], dtype=kind, device=device)
+    else:
+        raise TypeError(f"Tensor() takes sizes or one sequence, got {args!r}; use tenon.tensor(...).")
+    t = cls._of(made.raw, made._backend)  # type: ignore[attr-defined]
+    return t
+
+
+def check_grad(owner: Any, value: Any) -> None:
+    """What may be assigned to ``owner.grad``."""
+    if not isinstance(value, Value):
+        raise TypeError(f"assigned grad expected to be a Tensor or None but got grad of type {type(value).__name__!r}")
+    if value is owner:
+        raise GradError("can't assign Variable as its own grad")
+    if value.raw.dtype != owner.raw.dtype:
+        raise DTypeError(
+            f"assigned grad has data of a different type: expected {FROM_NUMPY[owner.raw.dtype]}, got {FROM_NUMPY[value.raw.dtype]}"
+        )
+    if value.device != owner.device:  # type: ignore[attr-defined]
+        raise GradError(f"assigned grad has data located on a different device: {value.device} and {owner.device}")  # type: ignore[attr-defined]
+    if tuple(value.raw.shape) != tuple(owner.raw.shape):
+        raise GradError(
+            f"assigned grad has data of a different size: {list(value.raw.shape)} for a tensor of {list(owner.raw.shape)}"
+        )
+
+
+def exchange_data(x: Any, value: Any) -> None:
+    """``x.data = value``: the tensor keeps its identity and shows other memory."""
+    if not isinstance(value, Value):
+        raise TypeError(f"Variable data has to be a tensor, but got {type(value).__name__}")
+    if x._track and value.raw.dtype.kind in "iub":
+        raise GradError("data set to a tensor that requires gradients must be floating point or complex dtype")
+    x.raw, x._backend = value.raw, value._backend
+    x._view = None
+
+
+def become(x: Any, other: Any) -> Any:
+    """In-place view ops: ``x`` turns into ``other``, a view of it."""
+    previous = Value.make(x.raw, x._backend)
+    previous._node, previous._index, previous._track = x._node, x._index, x._track
+    previous._view, previous._version_counter = x._view, x._version_counter
+    if x._track and x._node is None:
+        raise GradError("a leaf Variable that requires grad is being used in an in-place operation.")
+    x.raw = other.raw
+    x._node, x._index, x._track = other._node, other._index, other._track
+    return x
+
+
+def deepcopy(x: Any, memo: dict[int, Any]) -> Any:
+    """A copy of a leaf with its gradient and attributes; GradError for a tensor with history."""
+    if id(x) in memo:
+        return memo[id(x)]
+    if x._node is not None:
+        raise GradError(
+            "Only Tensors created explicitly by the user (graph leaves) support the deepcopy protocol at the moment.  If you were "
+            "attempting to deepcopy a module, this may be because of a torch.nn.utils.weight_norm usage, see "
+            "https://github.com/pytorch/pytorch/pull/103001"
+        )
+    raw = x.raw if isinstance(x.raw, Aval) else x.raw.copy(order="K")
+    made = type(x)._of(raw, x._backend)
+    made._track = x._track
+    memo[id(x)] = made
+    if x.grad is not None:
+        made.grad = copy.deepcopy(x.grad, memo)
+    extra = {k: v for k, v in x.__dict__.items() if k not in _NOT_COPIED}
+    made.__dict__.update(copy.deepcopy(extra, memo))
+    return made
+
+
+_NOT_COPIED = ("_grad", "_hooks", "_post_accumulate_hooks", "_accumulator", "_retains")
+
+
+def reduce(x: Any) -> Any:
+    """For pickle: the host array, device, flags and attributes."""
+    host = None if isinstance(x.raw, Aval) else np.ascontiguousarray(x._backend.to_host(x.raw)).reshape(x.raw.shape)
+    extra = {k: v for k, v in x.__dict__.items() if k not in _NOT_COPIED}
+    if x._node is not None:
+        raise GradError("a tensor with history cannot be pickled; detach() it first.")
+    return (_rebuild, (type(x), host, str(x.device), FROM_NUMPY[x.raw.dtype], tuple(x.raw.shape), x._track, extra))
+
+
+def _rebuild(cls: Any, host: Any, device: str, kind: dtype, shape: Any, track: bool, extra: dict[str, Any]) -> Any:
+    made = full(shape, None, kind, device) if host is None else wrap(host, device)
+    t = cls._of(made.raw, made._backend)
+    t._track = track
+    t.__dict__.update(extra)
+    return t
+
+
+def view_dtype(x: Any, kind: dtype) -> Any:
+    """The same bytes read as another dtype; the last axis shrinks or grows with the item size."""
+    try:
+        raw = x.raw.view(kind.numpy)
+    except ValueError as error:
+        raise ShapeError(f"view({kind}): {error}") from None
+    t = Value.make(raw, x._backend)
+    t._version_counter = x._counter()
+    return t
+
+
+def from_backend_array(like: Any, array: Any) -> Any:
+    """A host array as a tensor beside ``like``."""
+    return wrap(np.asarray(array), like.device)
+
+
+def repeat_indices(x: Any, repeats: Any, axis: int) -> Any:
+    """Indices that repeat each element of ``axis``."""
+    counts = repeats._backend.to_host(repeats.raw) if isinstance(repeats, Value) else np.asarray(repeats)
+    size = x.raw.shape[axis]
+    if counts.ndim and counts.shape[0] not in (1, size):
+        raise ShapeError(f"repeats must have the same size as input along dim, but got repeats.size(0) = {counts.shape[0]} and {size}")
+    if counts.min(initial=0) < 0:
+        raise ShapeError("repeats can not be negative")
+    return wrap(np.repeat(np.arange(size), counts), x.device)
+
+
+def diagonal_index(x: Any, offset: int) -> Any:
+    """Rows and columns of a diagonal of the last two axes."""
+    rows, columns = x.raw.shape[-2:]
+    size = max(min(rows + min(offset, 0), columns - max(offset, 0)), 0)
+    steps = np.arange(size)
+    return wrap(steps - min(offset, 0), x.device), wrap(steps + max(offset, 0), x.device)
+
+
+def draw_into(x: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], generator: Any) -> Any:
+    """Fill ``x`` with random numbers drawn in torch's order; bumps the version, drops no history."""
+    from tenon.core.grad_mode import MODE
+    from tenon.core.inplace import check_leaf
+
+    if MODE.enabled and x.requires_grad:
+        check_leaf(x)
+    if not isinstance(x.raw, Aval):
+        function = getattr(random, name)
+        if name == "bernoulli":
+            kwargs = {"p": args[0]}
+            args = ()
+        named = dict(zip(_PARAMETERS.get(name, ()), args, strict=False)) | kwargs
+        host = x.raw if x.device.type == "cpu" else np.empty(x.raw.shape, x.raw.dtype)
+        function(generator, out=host, **named)
+        if host is not x.raw:
+            x.raw[...] = x._backend.from_host(host, x.device)
+    x._counter()[0] += 1
+    return x
+
+
+_PARAMETERS = {
+    "uniform": ("low", "high"),
+    "normal": ("mean", "std"),
+    "exponential": ("lambd",),
+    "geometric": ("p",),
+    "cauchy": ("median", "sigma"),
+    "log_normal": ("mean", "std"),
+}
+
+
+def draw_multinomial(x: Any, num_samples: int, replacement: bool, generator: Any) -> Any:
+    """Indices drawn row by row (torch.multinomial)."""
+    host = x._backend.to_host(x.raw)
+    return wrap(random.multinomial(generator, host, num_samples, replacement), x.device)
+
+
+def check_axis(x: Any, dim: int) -> int:
+    """``dim`` as a non-negative axis of ``x``."""
+    return normalize_axis(dim, x.raw.ndim)
+
+
+def device_text(device: Device) -> str:
+    """As torch prints a tensor's device: ``cuda:0``."""
+    return str(device) if device.index is not None or device.type != "cuda" else "cuda:0"
+
+
+__all__ = ["TenonError", "as_tensor", "from_numpy", "full", "tensor", "wrap"]

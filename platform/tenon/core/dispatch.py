@@ -1,0 +1,176 @@
+"""Run one op: unwrap, compute on the backend's arrays, wrap, tape.
+
+``run`` is the hot path of everything eager. On the happy path it checks nothing that the array
+library checks anyway; when a kernel fails, ``explain`` runs the op's shape rule to say why.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NoReturn
+
+from tenon.core import scopes
+from tenon.core.aval import Aval, aval_of
+from tenon.core.backend import backend_for
+from tenon.core.grad_mode import MODE
+from tenon.core.interceptor import SLOT
+from tenon.core.op import Op
+from tenon.core.promotion import unify
+from tenon.core.tape import record
+from tenon.core.tensor import Tensor
+from tenon.core.value import Value
+from tenon.errors import DeviceError, DTypeError, IndexRangeError, ShapeError, TenonError
+
+_new = Tensor.__new__
+_NUMBERS = frozenset((float, int, bool, complex))
+_INEXACT = frozenset("fcV")  # kinds of NumPy's floats and complexes, and of bfloat16
+
+
+def run(op: Op, args: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
+    """Execute ``op``; returns a tensor, or a tuple of them for ops with several outputs."""
+    raw = []
+    backend = None
+    track = mixed = False
+    kind = None
+    for a in args:
+        if isinstance(a, Value):
+            r = a.raw
+            raw.append(r)
+            if a._track or (a._view is not None and a._stale()):
+                track = True
+            if backend is None:
+                backend = a._backend
+                kind = r.dtype
+            else:
+                if a._backend is not backend:
+                    return run(op, _one_device(op, args), attrs)
+                if r.dtype is not kind:
+                    mixed = True
+        else:
+            raw.append(a)
+            if a.__class__ in _NUMBERS and (a.__class__ is not float or kind is None or kind.kind not in _INEXACT):
+                mixed = True
+    if backend is None:
+        backend, raw = _default_backend(op, raw)
+    if (promotion := op.promotion) is not None and (
+        mixed or (promotion == "float" and kind is not None and kind.kind not in _INEXACT)
+    ):
+        unified = unify(op, args)
+        if any(u is not a for u, a in zip(unified, args, strict=True)):
+            args = unified
+            raw = [a.raw if isinstance(a, Value) else a for a in args]
+            if not any(isinstance(a, Value) for a in args):
+                raw = [backend.xp.asarray(r) if r.__class__ in _NUMBERS else r for r in raw]
+
+    try:
+        out = backend.kernels[op](*raw, **attrs)
+    except (ValueError, TypeError, IndexError, AttributeError, RuntimeError, OverflowError) as error:
+        explain(op, raw, attrs, error)
+
+    node = None
+    if track and MODE.enabled and op.differentiable:
+        node = record(op, backend, args, raw, attrs)
+
+    if op.simple:
+        if out.__class__ is not backend.array_type:
+            out = backend.as_array(out)
+        t = _new(Tensor)
+        t.raw = out
+        t._backend = backend
+        t._index = 0
+        t._node = node
+        t._view = None
+        if node is None:
+            t._track = False
+            t._version_counter = None
+        else:
+            t._track = True
+            if op.saves_out:
+                node.out = out
+                node.out_counter = t._version_counter = [0]
+            else:
+                t._version_counter = None
+        if op.view:
+            _link_view(op, attrs, args[0], t)
+        return t
+    return _wrap_several(op, backend, out, node, args, attrs)
+
+
+SLOT.execute = run
+
+
+def _link_view(op: Op, attrs: dict[str, Any], parent: Any, view: Any) -> None:
+    """Make ``view`` share ``parent``'s version counter and remember how it came about."""
+    out, source = view.raw, parent.raw
+    if out is not source and not parent._backend.shares_memory(out, source):
+        return
+    counter = parent._version_counter
+    if counter is None:
+        counter = parent._version_counter = [0]
+    view._version_counter = counter
+    base = parent if parent._view is None else parent._view[0]
+    view._view = [base, parent, op, attrs, counter[0]]
+
+
+def _wrap_several(op: Op, backend: Any, out: Any, node: Any, args: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
+    visible = op.outputs or len(out)
+    if node is not None:
+        if op.residuals:
+            node.residuals = tuple(out[visible:])
+        node.output_avals = tuple(Aval(o.shape, o.dtype) for o in out[:visible])
+    tensors = []
+    for index, o in enumerate(out[:visible]):
+        t = Tensor._of(o if o.__class__ is backend.array_type else backend.as_array(o), backend)
+        if node is not None and t.raw.dtype.kind in _INEXACT:
+            t._node, t._index, t._track = node, index, True
+            if op.saves_out and index == 0:
+                node.out = t.raw
+                node.out_counter = t._version_counter = [0]
+        if op.view:
+            _link_view(*op.view_of(index, **attrs), args[0], t)
+        tensors.append(t)
+    return tensors[0] if op.outputs == 1 else tuple(tensors)
+
+
+def _default_backend(op: Op, raw: list[Any]) -> tuple[Any, list[Any]]:
+    """For calls without any tensor (numbers, creation ops): the backend of the default device."""
+    from tenon.device import get_default_device
+
+    backend = backend_for(get_default_device())
+    return backend, raw
+
+
+def _one_device(op: Op, args: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Move 0-d CPU tensors to the device of the others, as torch allows; DeviceError for anything else."""
+    tensors = [a for a in args if isinstance(a, Tensor)]
+    targets = {str(t.device): t.device for t in tensors if not (t.raw.ndim == 0 and t.device.type == "cpu")}
+    if len(targets) != 1:
+        raise DeviceError(
+            f"Expected all tensors to be on the same device, but found at least two devices, "
+            f"{' and '.join(sorted({str(t.device) for t in tensors}))}! {op.name} got "
+            + ", ".join(f"{list(t.raw.shape)} on {t.device}" for t in tensors)
+            + f"{scopes.suffix()}. Move them with .to(device)."
+        )
+    target = next(iter(targets.values()))
+    return tuple(a.to(target) if isinstance(a, Tensor) and a.device != target else a for a in args)
+
+
+def explain(op: Op, raw: list[Any], attrs: dict[str, Any], error: Exception) -> NoReturn:
+    """Raise what went wrong in tenon's words: the shape rule's error if it has one, else the kernel's own."""
+    if isinstance(error, TenonError):
+        raise error
+    avals = [aval_of(r) for r in raw]
+    shown = ", ".join(map(repr, avals)) + "".join(f", {k}={v!r}" for k, v in attrs.items())
+    try:
+        op.infer(*avals, **attrs)
+    except TenonError as refused:
+        raise refused from None
+    except Exception as second:  # the rule itself failed on these arguments: show the kernel's error, keep this one too
+        error.add_note(f"(shape rule of {op.name} also failed: {second})")
+    if isinstance(error, IndexError):
+        raise IndexRangeError(f"{op.name}({shown}): {error}") from error
+    if isinstance(error, TypeError):
+        raise DTypeError(f"{op.name}({shown}): {error}. Check the dtypes, or cast with .to(dtype).") from error
+    if isinstance(error, ValueError):
+        raise ShapeError(f"{op.name}({shown}): {error}") from error
+    raise error
+

@@ -1,0 +1,164 @@
+"""Whether ops are taped: ``no_grad``, ``enable_grad``, ``set_grad_enabled``, ``inference_mode``.
+
+Each works as a context manager and as a decorator (of functions and of generator functions), as in
+torch. The state is per thread.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import threading
+from collections.abc import Callable, Generator
+from typing import Any, TypeVar
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+class _Mode(threading.local):
+    enabled: bool = True
+    inference: bool = False
+
+
+MODE = _Mode()
+
+
+class GradContext:
+    """Base of the context managers: restores the mode it found, also when used as a decorator."""
+
+    def __init__(self) -> None:
+        self._previous: list[tuple[bool, bool]] = []
+
+    def _target(self) -> tuple[bool, bool]:
+        raise TypeError("GradContext is a base class; use no_grad, enable_grad or set_grad_enabled.")
+
+    def __enter__(self) -> Any:
+        self._previous.append((MODE.enabled, MODE.inference))
+        MODE.enabled, MODE.inference = self._target()
+
+    def __exit__(self, *exc: object) -> None:
+        MODE.enabled, MODE.inference = self._previous.pop()
+
+    def clone(self) -> GradContext:
+        """A fresh context of the same kind, so that decorated functions may recurse."""
+        return type(self)()
+
+    def __call__(self, function: Function) -> Function:
+        if inspect.isclass(function):
+            function.__init__ = self(function.__init__)
+            return function
+        if inspect.isgeneratorfunction(function):
+            return _wrap_generator(self, function)
+
+        @functools.wraps(function)
+        def decorated(*args: Any, **kwargs: Any) -> Any:
+            with self.clone():
+                return function(*args, **kwargs)
+
+        return decorated  # type: ignore[return-value]
+
+
+def _wrap_generator(context: GradContext, function: Any) -> Any:
+    """Enter the mode only while the generator's own code runs, not between its yields."""
+
+    @functools.wraps(function)
+    def decorated(*args: Any, **kwargs: Any) -> Generator[Any, Any, Any]:
+        generator = function(*args, **kwargs)
+        try:
+            with context.clone():
+                item = generator.send(None)
+            while True:
+                try:
+                    sent = yield item
+                except GeneratorExit:
+                    with context.clone():
+                        generator.close()
+                    raise
+                except BaseException as error:
+                    with context.clone():
+                        item = generator.throw(error)
+                else:
+                    with context.clone():
+                        item = generator.send(sent)
+        except StopIteration as stop:
+            return stop.value
+
+    return decorated
+
+
+class _Decorating(GradContext):
+    """A context that may also be written without parentheses: ``@no_grad``."""
+
+    def __new__(cls, function: Any = None) -> Any:
+        if function is None:
+            return super().__new__(cls)
+        return cls()(function)
+
+    def __init__(self, function: None = None) -> None:
+        super().__init__()
+
+
+class no_grad(_Decorating):  # noqa: N801 - torch's public name
+    """Ops inside are not taped; results do not require grad."""
+
+    def _target(self) -> tuple[bool, bool]:
+        return False, MODE.inference
+
+
+class enable_grad(_Decorating):  # noqa: N801 - torch's public name
+    """Ops inside are taped again, also within ``no_grad``."""
+
+    def _target(self) -> tuple[bool, bool]:
+        return True, MODE.inference
+
+
+class set_grad_enabled(GradContext):  # noqa: N801 - torch's public name
+    """Set the mode at once; as a context manager restore it at the end."""
+
+    def __init__(self, mode: bool) -> None:
+        super().__init__()
+        self.mode = bool(mode)
+        self._previous.append((MODE.enabled, MODE.inference))
+        MODE.enabled = self.mode
+
+    def __enter__(self) -> None:
+        MODE.enabled = self.mode
+
+    def _target(self) -> tuple[bool, bool]:
+        return self.mode, MODE.inference
+
+    def __call__(self, function: Function) -> Function:
+        MODE.enabled, MODE.inference = self._previous[-1]
+        return super().__call__(function)
+
+    def clone(self) -> GradContext:
+        return set_grad_enabled(self.mode)
+
+
+class inference_mode(GradContext):  # noqa: N801 - torch's public name
+    """As ``no_grad``; its tensors may not be used in graphs that are taped later."""
+
+    def __new__(cls, mode: Any = True) -> Any:
+        if isinstance(mode, bool):
+            return super().__new__(cls)
+        return cls()(mode)
+
+    def __init__(self, mode: bool = True) -> None:
+        super().__init__()
+        self.mode = mode
+
+    def _target(self) -> tuple[bool, bool]:
+        return (False, True) if self.mode else (MODE.enabled, False)
+
+    def clone(self) -> GradContext:
+        return inference_mode(self.mode)
+
+
+def is_grad_enabled() -> bool:
+    """Whether ops are taped in this thread."""
+    return MODE.enabled
+
+
+def is_inference_mode_enabled() -> bool:
+    """Whether this thread is inside ``inference_mode``."""
+    return MODE.inference

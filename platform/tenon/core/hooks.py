@@ -1,0 +1,59 @@
+"""Hooks on tensors and nodes: registration, and running them over a gradient."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any
+
+from tenon.core.handle import RemovableHandle
+from tenon.core.value import Value
+from tenon.errors import GradError
+
+
+def register_in(hooks: Any, hook: Callable[..., Any]) -> RemovableHandle:
+    """Add ``hook`` to ``hooks``; the handle removes it."""
+    handle = RemovableHandle(hooks)
+    hooks[handle.id] = hook
+    return handle
+
+
+def new_hooks() -> OrderedDict[int, Callable[..., Any]]:
+    """An empty registry (an OrderedDict, which can be weakly referenced)."""
+    return OrderedDict()
+
+
+def tensor_hooks(tensor: Any) -> Any:
+    """The registry of hooks on ``tensor``'s gradient: on its node, or on the leaf itself."""
+    if tensor._view is not None:
+        tensor._refresh()
+    node = tensor._node
+    if node is None:
+        hooks = tensor.__dict__.get("_hooks")
+        if hooks is None:
+            hooks = tensor.__dict__["_hooks"] = new_hooks()
+        return hooks
+    if node.hooks is None:
+        node.hooks = {}
+        node.watched = True
+    return node.hooks.setdefault(tensor._index, new_hooks())
+
+
+def run_tensor_hooks(hooks: Any, grad: Any, backend: Any) -> Any:
+    """``grad`` after each hook had its say; array in, array out, or tensor in, tensor out."""
+    for hook in list(hooks.values()):
+        given = grad if isinstance(grad, Value) else Value.make(grad, backend)
+        result = hook(given)
+        if result is None:
+            continue
+        if not isinstance(result, Value):
+            raise GradError(
+                f"a tensor hook returned {type(result).__name__}; expected None or a Tensor of shape {list(given.raw.shape)}."
+            )
+        if tuple(result.raw.shape) != tuple(given.raw.shape):
+            raise GradError(
+                f"hook '{getattr(hook, '__name__', hook)}' has changed the size of value: "
+                f"{list(given.raw.shape)} became {list(result.raw.shape)}."
+            )
+        grad = result if isinstance(grad, Value) else result.raw
+    return grad

@@ -1,0 +1,213 @@
+"""In-place operations: the one place where a tensor's memory changes.
+
+Untracked, an in-place op is its kernel writing into the tensor's own memory and a version bump. Tracked,
+the op runs out of place on an alias of the old value, its result is copied in, and the tensor takes over
+the result's history. If the tensor is a view, its base gets a ``CopySlices`` node: the gradient of the
+base passes through everywhere except in the region of the view, where it goes through the op.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tenon import dtypes
+from tenon.core import scopes
+from tenon.core.aval import Aval
+from tenon.core.grad_mode import MODE
+from tenon.core.interceptor import SLOT
+from tenon.core.op import Op, table
+from tenon.core.promotion import result_type
+from tenon.core.tape import Node, _sequence
+from tenon.core.tensor import Tensor
+from tenon.core.value import Value
+from tenon.errors import DTypeError, GradError, ShapeError
+
+
+def inplace(op: Any, x: Any, *args: Any, **attrs: Any) -> Any:
+    """``x`` after ``x[...] = op(x, *args)``; autograd, views and versions kept right.
+
+    ``op`` is an Op, or any function of tensors that leaves its arguments alone.
+    """
+    counter = x._version_counter
+    if counter is None:
+        counter = x._version_counter = [0]
+    tracked = MODE.enabled and (
+        x.requires_grad or any(isinstance(a, Value) and a._track for a in args)
+    )
+    if tracked:
+        check_leaf(x)
+        _tracked(op, x, args, attrs, counter)
+    else:
+        _untracked(op, x, args, attrs)
+        counter[0] += 1
+    return x
+
+
+def check_leaf(x: Any) -> None:
+    """GradError if ``x`` is a leaf that requires grad, or a view of one."""
+    if x._track and x._node is None:
+        raise GradError(
+            "a leaf Variable that requires grad is being used in an in-place operation. "
+            f"(shape {list(x.raw.shape)}{scopes.suffix()}) Wrap the change in no_grad(), or work on a clone()."
+        )
+    view = x._view
+    if view is not None and view[0]._track and view[0]._node is None:
+        raise GradError(
+            "a view of a leaf Variable that requires grad is being used in an in-place operation. "
+            f"(shape {list(x.raw.shape)}{scopes.suffix()}) Wrap the change in no_grad(), or work on a clone()."
+        )
+
+
+def _untracked(op: Any, x: Any, args: tuple[Any, ...], attrs: dict[str, Any]) -> None:
+    raw = x.raw
+    if SLOT.top is None and isinstance(op, Op) and op.simple and not op.view and raw.dtype.kind == "f" and raw.ndim:
+        plain = [a.raw if isinstance(a, Value) else a for a in args]
+        if all(
+            (p.dtype is raw.dtype and (p.shape == raw.shape or p.ndim == 0)) if hasattr(p, "shape") else p.__class__ in (float, int)
+            for p in plain
+        ) and getattr(op, "ufunc", None):
+            x._backend.kernels[op](raw, *plain, out=raw, **attrs)
+            return
+    previous = MODE.enabled
+    MODE.enabled = False
+    try:
+        result = op(x, *args, **attrs)
+    finally:
+        MODE.enabled = previous
+    write(x, result.raw, getattr(op, "name", None) or op.__name__)
+
+
+def write(x: Any, array: Any, name: str) -> None:
+    """Copy ``array`` into ``x``'s memory, with torch's checks on shape and dtype."""
+    raw = x.raw
+    if isinstance(raw, Aval):
+        _check_shape(raw.shape, array.shape)
+        return
+    if array.dtype != raw.dtype:
+        source, target = dtypes.FROM_NUMPY[array.dtype], dtypes.FROM_NUMPY[raw.dtype]
+        if not dtypes.can_cast(source, target):
+            raise DTypeError(
+                f"result type {_title(source)} can't be cast to the desired output type {_title(target)} ({name}_ on a "
+                f"{target} tensor). Use the out-of-place form or convert the tensor first."
+            )
+    _check_shape(raw.shape, array.shape)
+    if array is not raw:
+        raw[...] = array
+
+
+def _check_shape(own: tuple[int, ...], result: tuple[int, ...]) -> None:
+    if tuple(own) != tuple(result):
+        raise ShapeError(f"output with shape {list(own)} doesn't match the broadcast shape {list(result)}")
+
+
+def _title(d: dtypes.dtype) -> str:
+    names = {"float32": "Float", "float64": "Double", "float16": "Half", "bfloat16": "BFloat16", "int64": "Long"}
+    names |= {"int32": "Int", "int16": "Short", "int8": "Char", "uint8": "Byte", "bool": "Bool"}
+    names |= {"complex64": "ComplexFloat", "complex128": "ComplexDouble"}
+    return names.get(d.name, d.name)
+
+
+def _tracked(op: Any, x: Any, args: tuple[Any, ...], attrs: dict[str, Any], counter: list[int]) -> None:
+    old = _alias(x, copy=not isinstance(op, Op) or op.saves_input(0))
+    result = op(old, *args, **attrs)
+    write(x, result.raw, getattr(op, "name", None) or op.__name__)
+    counter[0] += 1
+    node = result._node
+    if result.raw.dtype != x.raw.dtype:
+        result = table.cast(result, dtype=x.raw.dtype)
+        node = result._node
+    if node is not None and node.op is op and op.saves_out:
+        node.out, node.out_counter, node.out_version = x.raw, counter, counter[0]
+    adopt(x, result)
+
+
+def _alias(x: Any, copy: bool) -> Any:
+    """The value of ``x`` before the change, with its history; a copy if the gradient will read it."""
+    if x._view is not None:
+        x._refresh()
+    old = Tensor._of(x.raw.copy() if copy and not isinstance(x.raw, Aval) else x.raw, x._backend)
+    old._node, old._index, old._track = x._node, x._index, x._track
+    return old
+
+
+def adopt(x: Any, result: Any) -> None:
+    """Give ``x``, whose memory already holds ``result``'s value, ``result``'s history."""
+    view = x._view
+    if view is None:
+        x._node, x._index, x._track = result._node, result._index, result._track
+        return
+    base = view[0]
+    if result._node is None:
+        return
+    node = CopySlices(base, x, result)
+    base._node, base._index, base._track = node, 0, True
+    x._refresh()
+
+
+class _CopySlicesOp:
+    """Stands where an op stands on an ordinary node."""
+
+    name = "copy_slices"
+    outputs = 1
+    residuals = 0
+    simple = True
+    saves = ()
+    joint = None
+
+    @staticmethod
+    def torch_name(args: Any, attrs: Any) -> str:
+        return "CopySlices"
+
+
+class CopySlices(Node):
+    """History of a base after one of its views was modified in place."""
+
+    __slots__ = ()
+
+    def __init__(self, base: Any, view: Any, result: Any) -> None:
+        self.op = _CopySlicesOp
+        self.backend = base._backend
+        self.attrs = {}
+        self.seq = _sequence()
+        self.saved = ()
+        self.versions = None
+        self.out = self.out_counter = None
+        self.watched = False
+        self.chain = _chain(view)
+        self.edges = (
+            None if not base._track else ((base, -1) if base._node is None else (base._node, base._index)),
+            (result._node, result._index),
+        )
+
+    def apply_tensors(self, grad: Any, create_graph: bool) -> list[Any]:
+        """Gradient of the base outside the view, and of the op's result inside it."""
+        region = grad
+        steps = []
+        for op, attrs in self.chain:
+            steps.append((op, attrs, region))
+            region = op(region, **attrs)
+        inside = region if create_graph else region.clone()
+        outside = None
+        if self.edges[0] is not None:
+            hole = table.new_full(region, shape=tuple(region.raw.shape), value=0, dtype=region.raw.dtype)
+            if create_graph:
+                embedded = region
+                for op, attrs, source in reversed(steps):
+                    embedded = op.vjp_x(table, embedded, None, Aval(tuple(source.raw.shape), source.raw.dtype), **attrs)
+                outside = grad - embedded
+            else:
+                outside = grad.clone()
+                target = outside
+                for op, attrs, _ in steps:
+                    target = op(target, **attrs)
+                target.raw[...] = hole.raw
+        return [outside, inside]
+
+
+def _chain(view: Any) -> list[tuple[Any, dict[str, Any]]]:
+    """The view ops from the base to ``view``."""
+    steps: list[tuple[Any, dict[str, Any]]] = []
+    while view._view is not None:
+        steps.append((view._view[2], view._view[3]))
+        view = view._view[1]
+    return steps[::-1]

@@ -1,0 +1,157 @@
+"""torch's indexing keys, split into a basic part (a view) and an advanced part (index arrays).
+
+``split`` returns ``(basic, layout, indices)``: first apply ``basic`` (integers, slices, None, always with
+an Ellipsis so that NumPy returns an array), then, if ``layout`` is not None, index with arrays at the
+``INDEX`` places. Masks become the index arrays of their non-zero elements. Doing integers first is what
+makes the axis order torch's: NumPy would count them as index arrays.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tenon.core.value import Value
+from tenon.errors import IndexRangeError
+
+FULL = slice(None)
+
+
+class _Index:
+    def __repr__(self) -> str:
+        return "INDEX"
+
+    def __reduce__(self) -> str:
+        return "INDEX"
+
+
+#: Stands in a layout where an index array goes.
+INDEX = _Index()
+
+
+def filled(layout: tuple[Any, ...], indices: Any) -> tuple[Any, ...]:
+    """``layout`` with the index arrays in their places."""
+    arrays = iter(indices)
+    return tuple(next(arrays) if k is INDEX else k for k in layout)
+
+
+def split(tensor: Any, key: Any) -> tuple[tuple[Any, ...], tuple[Any, ...] | None, list[Any]]:
+    """The basic key, and the advanced layout (or None) with its index arrays (of ``tensor``'s backend)."""
+    keys = key if type(key) is tuple else _listed(key)
+    shape = tensor.raw.shape
+    consumed = sum(_consumes(k) for k in keys)
+    if consumed > len(shape):
+        raise IndexRangeError(f"too many indices for tensor of dimension {len(shape)} (shape {list(shape)}, {consumed} indices)")
+    basic: list[Any] = []
+    advanced: list[Any] = []  # parallel to the axes that remain after the basic step
+    axis = 0
+    seen = False
+    for k in keys:
+        if k is Ellipsis:
+            if seen:
+                raise IndexRangeError("an index can only have a single ellipsis ('...')")
+            seen = True
+            width = len(shape) - consumed
+            basic += [FULL] * width
+            advanced += [FULL] * width
+            axis += width
+        elif k is None:
+            basic.append(None)
+            advanced.append(FULL)
+        elif isinstance(k, slice):
+            basic.append(_checked_slice(k))
+            advanced.append(FULL)
+            axis += 1
+        elif k.__class__ is int or _is_integer(k):
+            position = int(k)
+            if not -shape[axis] <= position < shape[axis]:
+                raise IndexRangeError(
+                    f"index {position} is out of bounds for dimension {axis} with size {shape[axis]} (shape {list(shape)})"
+                )
+            basic.append(position)
+            axis += 1
+        else:
+            axis += _advance(tensor, k, axis, shape, basic, advanced)
+    basic.append(Ellipsis)
+    found = [a for a in advanced if a is not FULL]
+    if not found:
+        return tuple(basic), None, []
+    layout = tuple(FULL if a is FULL else INDEX for a in advanced)
+    return tuple(basic), layout, found
+
+
+def _listed(key: Any) -> tuple[Any, ...]:
+    return (key,)
+
+
+def _is_integer(k: Any) -> bool:
+    if isinstance(k, (bool, np.bool_)):
+        return False
+    if isinstance(k, (int, np.integer)):
+        return True
+    if isinstance(k, Value):
+        return k.raw.ndim == 0 and k.raw.dtype.kind in "iu"
+    return hasattr(k, "__index__") and not hasattr(k, "shape")
+
+
+def _consumes(k: Any) -> int:
+    if k is None or k is Ellipsis or isinstance(k, (bool, np.bool_)):
+        return 0
+    array = k.raw if isinstance(k, Value) else k
+    if getattr(array, "dtype", None) is not None and array.dtype.kind == "b":
+        return int(array.ndim)
+    if isinstance(k, (list, tuple)) and np.asarray(_plain(k)).dtype.kind == "b":
+        return int(np.asarray(_plain(k)).ndim)
+    return 1
+
+
+def _plain(k: Any) -> Any:
+    return [_plain(e) if isinstance(e, (list, tuple)) else (e.item() if isinstance(e, Value) else e) for e in k]
+
+
+def _checked_slice(k: slice) -> slice:
+    if k.step is not None and int(k.step) <= 0:
+        raise ValueError("step must be greater than zero")
+    parts = (k.start, k.stop, k.step)
+    if all(p is None or p.__class__ is int for p in parts):
+        return k
+    return slice(*(None if p is None else p.__index__() for p in parts))
+
+
+def _advance(tensor: Any, k: Any, axis: int, shape: Any, basic: list[Any], advanced: list[Any]) -> int:
+    """Add one index array or mask; returns how many axes it consumes."""
+    backend = tensor._backend
+    if isinstance(k, Value):
+        array = k.raw if k._backend is backend else backend.from_host(k._backend.to_host(k.raw), tensor.device)
+    else:
+        host = np.asarray(_plain(k) if isinstance(k, (list, tuple)) else k)
+        if host.size == 0 and host.dtype.kind == "f":
+            host = host.astype(np.int64)
+        array = backend.from_host(host, tensor.device)
+    if array.dtype.kind == "b":
+        return _mask(backend, array, axis, shape, basic, advanced)
+    if array.dtype.kind not in "iu":
+        raise IndexRangeError(
+            f"tensors used as indices must be long, int, byte or bool tensors, got {array.dtype}. Use .long()."
+        )
+    basic.append(FULL)
+    advanced.append(array)
+    return 1
+
+
+def _mask(backend: Any, mask: Any, axis: int, shape: Any, basic: list[Any], advanced: list[Any]) -> int:
+    if mask.ndim == 0:  # a new axis of size 0 or 1
+        basic.append(None)
+        advanced.append(backend.from_host(np.zeros(int(mask), np.int64), None))
+        return 0
+    for offset, size in enumerate(mask.shape):
+        if size != shape[axis + offset]:
+            raise IndexRangeError(
+                f"The shape of the mask {list(mask.shape)} at index {offset} does not match the shape of the indexed tensor "
+                f"{list(shape)} at index {axis + offset}"
+            )
+    for each in mask.nonzero():
+        basic.append(FULL)
+        advanced.append(each)
+    return int(mask.ndim)

@@ -1,0 +1,344 @@
+"""Operators, and elementwise methods with their in-place forms."""
+
+from __future__ import annotations
+
+import numbers
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tenon.core.op import table as f
+from tenon.core.value import Value
+from tenon.errors import DTypeError, TenonError
+
+_NUMBER = (int, float, complex, np.number, np.bool_)
+
+
+def operand(value: Any) -> Any:
+    """``value`` if an operator takes it (tensor, number, 0-d NumPy), else NotImplemented."""
+    if isinstance(value, Value) or value.__class__ in (float, int, bool, complex):
+        return value
+    if isinstance(value, (np.number, np.bool_)):
+        return value.item()
+    if isinstance(value, numbers.Number):
+        return value
+    if isinstance(value, np.ndarray):
+        from tenon.core.create import from_numpy
+
+        return from_numpy(value)
+    return NotImplemented
+
+
+def _operator(name: str, reflected: bool = False) -> Callable[[Any, Any], Any]:
+    def method(self: Any, other: Any) -> Any:
+        if not isinstance(other, Value) and other.__class__ is not float:
+            other = operand(other)
+            if other is NotImplemented:
+                return NotImplemented
+        op = getattr(f, name)
+        return op(other, self) if reflected else op(self, other)
+
+    return method
+
+
+def _inplace_operator(name: str) -> Callable[[Any, Any], Any]:
+    def method(self: Any, other: Any) -> Any:
+        other = operand(other)
+        if other is NotImplemented:
+            return NotImplemented
+        from tenon.core.inplace import inplace
+
+        return inplace(getattr(f, name), self, other)
+
+    return method
+
+
+class Arithmetic:
+    """``+ - * /`` and their kin."""
+
+    __slots__ = ()
+
+    def __add__(self, other: Any) -> Any:
+        if isinstance(other, Value) or other.__class__ is float:
+            return f.add(self, other)
+        other = operand(other)
+        return other if other is NotImplemented else f.add(self, other)
+
+    def __sub__(self, other: Any) -> Any:
+        other = operand(other)
+        return other if other is NotImplemented else _sub(self, other)
+
+    def __rsub__(self, other: Any) -> Any:
+        other = operand(other)
+        return other if other is NotImplemented else _sub(other, self)
+
+    def __mul__(self, other: Any) -> Any:
+        if isinstance(other, Value) or other.__class__ is float:
+            return f.mul(self, other)
+        other = operand(other)
+        return other if other is NotImplemented else f.mul(self, other)
+
+    def __matmul__(self, other: Any) -> Any:
+        return f.matmul(self, other) if isinstance(other, Value) else NotImplemented
+
+    def __rmatmul__(self, other: Any) -> Any:
+        other = operand(other)
+        return f.matmul(other, self) if isinstance(other, Value) else NotImplemented
+
+    def __pow__(self, exponent: Any) -> Any:
+        exponent = operand(exponent)
+        return exponent if exponent is NotImplemented else power(self, exponent)
+
+    __radd__ = _operator("add", True)
+    __rmul__ = _operator("mul", True)
+    __truediv__ = _operator("div")
+    __rtruediv__ = _operator("div", True)
+    __floordiv__ = _operator("floor_divide")
+    __rfloordiv__ = _operator("floor_divide", True)
+    __mod__ = _operator("remainder")
+    __rmod__ = _operator("remainder", True)
+    __rpow__ = _operator("pow", True)
+    __and__ = _operator("bitwise_and")
+    __rand__ = _operator("bitwise_and", True)
+    __or__ = _operator("bitwise_or")
+    __ror__ = _operator("bitwise_or", True)
+    __xor__ = _operator("bitwise_xor")
+    __rxor__ = _operator("bitwise_xor", True)
+    __lshift__ = _operator("bitwise_left_shift")
+    __rshift__ = _operator("bitwise_right_shift")
+    __eq__ = _operator("eq")  # type: ignore[assignment]
+    __ne__ = _operator("ne")  # type: ignore[assignment]
+    __lt__ = _operator("lt")
+    __le__ = _operator("le")
+    __gt__ = _operator("gt")
+    __ge__ = _operator("ge")
+    __hash__ = Value.__hash__
+    __iadd__ = _inplace_operator("add")
+    __isub__ = _inplace_operator("sub")
+    __imul__ = _inplace_operator("mul")
+    __itruediv__ = _inplace_operator("div")
+    __ifloordiv__ = _inplace_operator("floor_divide")
+    __imod__ = _inplace_operator("remainder")
+    __ipow__ = _inplace_operator("pow")
+    __iand__ = _inplace_operator("bitwise_and")
+    __ior__ = _inplace_operator("bitwise_or")
+    __ixor__ = _inplace_operator("bitwise_xor")
+
+    def __neg__(self) -> Any:
+        return self.neg()
+
+    def __pos__(self) -> Any:
+        return self
+
+    def __abs__(self) -> Any:
+        return f.abs(self)
+
+    def __invert__(self) -> Any:
+        return f.bitwise_not(self)
+
+    def neg(self) -> Any:
+        """``-self``; an error for booleans, as in torch."""
+        if self.raw.dtype.kind == "b":  # type: ignore[attr-defined]
+            raise DTypeError(
+                "Negation, the `-` operator, on a bool tensor is not supported. If you are trying to invert a mask, use the "
+                "`~` or `logical_not()` operator instead."
+            )
+        return f.neg(self)
+
+    def add(self, other: Any, *, alpha: Any = 1) -> Any:
+        """``self + alpha * other``."""
+        return f.add(self, other if alpha == 1 else scaled(other, alpha))
+
+    def sub(self, other: Any, *, alpha: Any = 1) -> Any:
+        """``self - alpha * other``."""
+        return _sub(self, other if alpha == 1 else scaled(other, alpha))
+
+    def mul(self, other: Any) -> Any:
+        """``self * other``."""
+        return f.mul(self, other)
+
+    def div(self, other: Any, *, rounding_mode: str | None = None) -> Any:
+        """``self / other``; ``rounding_mode`` is None, "trunc" or "floor"."""
+        if rounding_mode is None:
+            return f.div(self, other)
+        if rounding_mode == "floor":
+            return f.floor_divide(self, other)
+        if rounding_mode == "trunc":
+            return _trunc_divide(self, other)
+        raise TenonError(f"div expected rounding_mode to be one of None, 'trunc', or 'floor' but found '{rounding_mode}'")
+
+    def pow(self, exponent: Any) -> Any:
+        """``self ** exponent``."""
+        return power(self, exponent)
+
+    def matmul(self, other: Any) -> Any:
+        """``self @ other``."""
+        return f.matmul(self, other)
+
+    def clamp(self, min: Any = None, max: Any = None) -> Any:
+        """Elements limited to ``[min, max]``; either may be None or a tensor."""
+        if min is None and max is None:
+            raise TenonError("torch.clamp: At least one of 'min' or 'max' must not be None")
+        return f.clamp(self, min, max)
+
+    def round(self, *, decimals: int = 0) -> Any:
+        """To the nearest integer (halves to even), or to ``decimals`` digits."""
+        return f.round(self, decimals=decimals) if decimals else f.round(self)
+
+    def where(self, condition: Any, other: Any) -> Any:
+        """``self`` where ``condition``, else ``other``."""
+        return f.where(condition, self, other)
+
+    def lerp(self, end: Any, weight: Any) -> Any:
+        """``self + weight * (end - self)``."""
+        return f.add(self, f.mul(weight, f.sub(end, self)))
+
+    def addcmul(self, tensor1: Any, tensor2: Any, *, value: Any = 1) -> Any:
+        """``self + value * tensor1 * tensor2``."""
+        return f.add(self, scaled(f.mul(tensor1, tensor2), value))
+
+    def addcdiv(self, tensor1: Any, tensor2: Any, *, value: Any = 1) -> Any:
+        """``self + value * tensor1 / tensor2``."""
+        return f.add(self, scaled(f.div(tensor1, tensor2), value))
+
+    def nan_to_num(self, nan: float = 0.0, posinf: float | None = None, neginf: float | None = None) -> Any:
+        """NaN and infinities replaced by numbers (by default 0 and the dtype's extremes)."""
+        info = np.finfo(self.raw.dtype) if self.raw.dtype.kind == "f" else None  # type: ignore[attr-defined]
+        if info is None:
+            return self.clone()  # type: ignore[attr-defined]
+        high = float(info.max) if posinf is None else posinf
+        low = float(info.min) if neginf is None else neginf
+        kept = f.where(f.isnan(self), nan, self)
+        kept = f.where(f.eq(kept, float("inf")), high, kept)
+        return f.where(f.eq(kept, float("-inf")), low, kept)
+
+    def equal(self, other: Any) -> bool:
+        """Same shape and same values; NaN differs from itself."""
+        if tuple(self.raw.shape) != tuple(other.raw.shape):  # type: ignore[attr-defined]
+            return False
+        return bool(f.eq(self, other).all().item())
+
+    def isclose(self, other: Any, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False) -> Any:
+        """``|self - other| <= atol + rtol * |other|`` elementwise."""
+        close = f.eq(self, other)
+        if self.raw.dtype.kind in "fcV":  # type: ignore[attr-defined]
+            gap = f.le(f.abs(f.sub(self, other)), f.add(f.mul(f.abs(other), rtol), atol))
+            close = f.logical_or(close, f.logical_and(gap, f.logical_and(f.isfinite(self), f.isfinite(other))))
+            if equal_nan:
+                close = f.logical_or(close, f.logical_and(f.isnan(self), f.isnan(other)))
+        return close
+
+    def allclose(self, other: Any, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False) -> bool:
+        """Whether all elements are close (see ``isclose``)."""
+        return bool(self.isclose(other, rtol, atol, equal_nan).all().item())
+
+
+def scaled(value: Any, alpha: Any) -> Any:
+    """``alpha * value`` for tensors and numbers."""
+    if alpha.__class__ in (int, float) and alpha == 1:
+        return value
+    return f.mul(value, alpha) if isinstance(value, Value) else value * alpha
+
+
+def _sub(x: Any, y: Any) -> Any:
+    for v in (x, y):
+        if isinstance(v, Value) and v.raw.dtype.kind == "b":
+            raise DTypeError(
+                "Subtraction, the `-` operator, with a bool tensor is not supported. If you are trying to invert a mask, use "
+                "the `~` or `logical_not()` operator instead."
+            )
+    return f.sub(x, y)
+
+
+def _trunc_divide(x: Any, y: Any) -> Any:
+    kinds = [v.raw.dtype.kind if isinstance(v, Value) else type(v).__name__[0] for v in (x, y)]
+    if all(k in "iub" for k in kinds):
+        quotient = f.floor_divide(f.abs(x), f.abs(y) if isinstance(y, Value) else abs(y))
+        return f.mul(quotient, f.mul(f.sign(x), f.sign(y) if isinstance(y, Value) else (y > 0) - (y < 0)))
+    return f.trunc(f.div(x, y))
+
+
+def power(x: Any, exponent: Any) -> Any:
+    """``x ** exponent``, with the cheap forms for 2, 1/2 and -1."""
+    if exponent.__class__ in (int, float) and isinstance(x, Value):
+        if exponent == 2:
+            return f.square(x) if x.raw.dtype.kind != "b" else f.pow(x, exponent)
+        if exponent == 1:
+            return f.clone(x)
+        if exponent < 0 and exponent.__class__ is int and x.raw.dtype.kind in "iu":
+            raise DTypeError("Integers to negative integer powers are not allowed.")
+    return f.pow(x, exponent)
+
+
+UNARY = (
+    "abs exp exp2 expm1 log log2 log10 log1p sqrt rsqrt square reciprocal sigmoid floor ceil trunc sign sin cos tan asin acos "
+    "atan sinh cosh tanh asinh acosh atanh logical_not bitwise_not isnan isinf isfinite signbit relu erf"
+).split()
+BINARY = (
+    "eq ne lt le gt ge logical_and logical_or logical_xor bitwise_and bitwise_or bitwise_xor bitwise_left_shift "
+    "bitwise_right_shift maximum minimum fmax fmin atan2 hypot remainder fmod floor_divide logaddexp"
+).split()
+ALIASES = {
+    "absolute": "abs", "negative": "neg", "multiply": "mul", "divide": "div", "true_divide": "div", "subtract": "sub",
+    "greater": "gt", "greater_equal": "ge", "less": "lt", "less_equal": "le", "not_equal": "ne", "clip": "clamp",
+    "arcsin": "asin", "arccos": "acos", "arctan": "atan", "arctan2": "atan2", "arcsinh": "asinh", "arccosh": "acosh",
+    "arctanh": "atanh", "sgn": "sign", "fix": "trunc",
+}  # fmt: skip
+#: Methods that have an in-place form ``name_``.
+INPLACE = [
+    *UNARY[:33], *BINARY, "add", "sub", "mul", "div", "pow", "neg", "clamp", "round", "lerp", "addcmul", "addcdiv", "nan_to_num",
+    "relu", "erf",
+]  # fmt: skip
+
+
+def _unary(name: str) -> Callable[[Any], Any]:
+    def method(self: Any) -> Any:
+        return getattr(f, name)(self)
+
+    return method
+
+
+def _binary(name: str) -> Callable[[Any, Any], Any]:
+    def method(self: Any, other: Any) -> Any:
+        return getattr(f, name)(self, other)
+
+    return method
+
+
+def inplace_form(name: str) -> Callable[..., Any]:
+    """``name_``: the method ``name`` written into ``self``."""
+
+    def method(self: Any, *args: Any, **kwargs: Any) -> Any:
+        from tenon.core.inplace import inplace
+
+        if not kwargs and (op := f.by_name.get(name)) is not None and name not in _NOT_THE_OP:
+            return inplace(op, self, *args)
+        return inplace(getattr(type(self), name), self, *args, **kwargs)
+
+    method.__name__ = method.__qualname__ = f"{name}_"
+    method.__doc__ = f"In-place form of ``{name}``."
+    return method
+
+
+_NOT_THE_OP = {"clamp", "pow", "neg", "sub"}
+
+
+def _attach() -> None:
+    for name in UNARY:
+        method: Any = _unary(name)
+        method.__name__, method.__doc__ = name, f"Elementwise ``{name}``; see ``tenon.ops.{name}``."
+        setattr(Arithmetic, name, method)
+    for name in BINARY:
+        method = _binary(name)
+        method.__name__, method.__doc__ = name, f"Elementwise ``{name}`` with ``other``; see ``tenon.ops.{name}``."
+        setattr(Arithmetic, name, method)
+    for name in INPLACE:
+        setattr(Arithmetic, f"{name}_", inplace_form(name))
+    for alias, name in ALIASES.items():
+        setattr(Arithmetic, alias, getattr(Arithmetic, name))
+        if hasattr(Arithmetic, f"{name}_"):
+            setattr(Arithmetic, f"{alias}_", getattr(Arithmetic, f"{name}_"))
+
+
+_attach()

@@ -1,0 +1,59 @@
+"""``backward`` and hooks."""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any
+
+from tenon.core.hooks import new_hooks, register_in, tensor_hooks
+from tenon.errors import GradError
+
+
+class Autograd:
+    """The tensor's side of autograd."""
+
+    __slots__ = ()
+
+    def backward(self, gradient: Any = None, retain_graph: bool | None = None, create_graph: bool = False, inputs: Any = None) -> None:
+        """Accumulate d(self)/d(leaf) into the leaves' ``grad``. ``gradient`` is needed unless self is a scalar."""
+        from tenon.core.backward import backward
+
+        backward([self], None if gradient is None else [gradient], retain_graph, create_graph, inputs)
+
+    def register_hook(self, hook: Any) -> Any:
+        """Call ``hook(grad)`` when this tensor's gradient is known; it may return another."""
+        if not self.requires_grad:  # type: ignore[attr-defined]
+            raise GradError("cannot register a hook on a tensor that doesn't require gradient")
+        return register_in(tensor_hooks(self), hook)
+
+    def register_post_accumulate_grad_hook(self, hook: Any) -> Any:
+        """Call ``hook(leaf)`` after a gradient was accumulated into this leaf."""
+        if not self.requires_grad:  # type: ignore[attr-defined]
+            raise GradError("cannot register a hook on a tensor that doesn't require gradient")
+        if self._node is not None:  # type: ignore[attr-defined]
+            raise GradError("post accumulate grad hooks cannot be registered on non-leaf tensors")
+        hooks = self.__dict__.get("_post_accumulate_hooks")
+        if hooks is None:
+            hooks = self.__dict__["_post_accumulate_hooks"] = new_hooks()
+        return register_in(hooks, hook)
+
+    def retain_grad(self) -> None:
+        """Keep this non-leaf's gradient in ``grad`` at the next backward."""
+        if not self.requires_grad:  # type: ignore[attr-defined]
+            raise GradError("can't retain_grad on Tensor that has requires_grad=False")
+        node = self.grad_fn  # type: ignore[attr-defined]
+        if node is None:
+            return
+        if node.retained is None:
+            node.retained = {}
+        node.retained[self._index] = weakref.ref(self)  # type: ignore[attr-defined]
+        node.watched = True
+
+    @property
+    def retains_grad(self) -> bool:
+        """Whether this is a non-leaf whose gradient is kept."""
+        node = self._node  # type: ignore[attr-defined]
+        if node is None or node.retained is None:
+            return False
+        reference = node.retained.get(self._index)  # type: ignore[attr-defined]
+        return reference is not None and reference() is self

@@ -1,0 +1,298 @@
+"""Dtype, device and copies: ``to``, ``float``, ``cpu``, ``clone``, ``detach``, ``contiguous``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tenon import dtypes
+from tenon.core.backend import backend_for
+from tenon.core.op import table as f
+from tenon.core.value import Value
+from tenon.device import Device
+from tenon.errors import TenonError
+
+
+class Convert:
+    """Other dtypes, devices and owners for the same values."""
+
+    __slots__ = ()
+    raw: Any
+
+    def to(self, *args: Any, **kwargs: Any) -> Any:
+        """``to(dtype)``, ``to(device)``, ``to(device, dtype)`` or ``to(other)``; itself if nothing changes."""
+        device, dtype, copy = parse_to(args, kwargs)
+        x: Any = self
+        if device is not None:
+            x = _moved(x, device)
+        if dtype is not None and x.raw.dtype != dtype.numpy:
+            x = f.cast(x, dtype=dtype.numpy)
+        return f.clone(x) if copy and x is self else x
+
+    def type(self, dtype: Any = None, non_blocking: bool = False) -> Any:
+        """The name of the tensor type, or this tensor as another dtype."""
+        if dtype is None:
+            return f"torch.{_TYPE_NAMES[dtypes.FROM_NUMPY[self.raw.dtype].name]}"
+        if isinstance(dtype, str):
+            by_name = {f"torch.{v}": k for k, v in _TYPE_NAMES.items()}
+            if dtype not in by_name:
+                raise TenonError(f"invalid type: {dtype!r}; known: {', '.join(by_name)}")
+            dtype = dtypes.BY_NAME[by_name[dtype]]
+        return self.to(dtype)
+
+    def type_as(self, other: Any) -> Any:
+        """This tensor in ``other``'s dtype and on its device."""
+        return self.to(other)
+
+    def cpu(self) -> Any:
+        """On the CPU; itself if it is there."""
+        return self.to("cpu")
+
+    def cuda(self, device: Any = None, non_blocking: bool = False) -> Any:
+        """On a CUDA device."""
+        return self.to(Device("cuda") if device is None else Device(device))
+
+    def contiguous(self, memory_format: Any = None) -> Any:
+        """In C order; itself if it is."""
+        return self if self.is_contiguous() else f.contiguous(self)
+
+    def is_contiguous(self, memory_format: Any = None) -> bool:
+        """Whether the elements lie in C order without gaps."""
+        flags = getattr(self.raw, "flags", None)
+        return True if flags is None else bool(flags.c_contiguous)
+
+    def clone(self, *, memory_format: Any = None) -> Any:
+        """A copy that gradients flow through."""
+        return f.clone(self)
+
+    def detach(self) -> Any:
+        """The same memory without history."""
+        return detached(self)
+
+    def detach_(self) -> Any:
+        """Drop this tensor's own history."""
+        if self._view is not None and self._view[0]._track:  # type: ignore[attr-defined]
+            raise TenonError(
+                "Can't detach views in-place. Use detach() instead. If you are using DistributedDataParallel, zero the gradients "
+                "with set_to_none=True."
+            )
+        self._node, self._index, self._track = None, 0, False
+        return self
+
+    def new_tensor(self, data: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Any:
+        """A new tensor of ``data`` with this one's dtype and device by default."""
+        from tenon.core.create import tensor
+
+        return tensor(data, dtype=dtype or self.dtype, device=device or self.device, requires_grad=requires_grad)  # type: ignore[attr-defined]
+
+    def new_full(self, size: Any, fill_value: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Any:
+        """``fill_value`` in a new tensor of ``size``."""
+        return _new(self, (size,), fill_value, dtype, device, requires_grad)
+
+    def new_zeros(self, *size: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Any:
+        """Zeros in a new tensor of ``size``."""
+        return _new(self, size, 0, dtype, device, requires_grad)
+
+    def new_ones(self, *size: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Any:
+        """Ones in a new tensor of ``size``."""
+        return _new(self, size, 1, dtype, device, requires_grad)
+
+    def new_empty(self, *size: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Any:
+        """A new tensor of ``size``, not initialised."""
+        return _new(self, size, None, dtype, device, requires_grad)
+
+    def is_floating_point(self) -> bool:
+        """Whether the dtype is floating point."""
+        return dtypes.FROM_NUMPY[self.raw.dtype].is_floating_point
+
+    def is_complex(self) -> bool:
+        """Whether the dtype is complex."""
+        return bool(self.raw.dtype.kind == "c")
+
+    def is_signed(self) -> bool:
+        """Whether the dtype has negative values."""
+        return dtypes.FROM_NUMPY[self.raw.dtype].is_signed
+
+    def element_size(self) -> int:
+        """Bytes of one element."""
+        return int(self.raw.dtype.itemsize)
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of one element."""
+        return int(self.raw.dtype.itemsize)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all elements."""
+        return int(self.raw.size * self.raw.dtype.itemsize)
+
+    @property
+    def is_cuda(self) -> bool:
+        """Whether it lives on a CUDA device."""
+        return bool(self.device.type == "cuda")  # type: ignore[attr-defined]
+
+    @property
+    def is_cpu(self) -> bool:
+        """Whether it lives on the CPU."""
+        return bool(self.device.type == "cpu")  # type: ignore[attr-defined]
+
+    @property
+    def is_meta(self) -> bool:
+        """Whether it has no data."""
+        return bool(self.device.type == "meta")  # type: ignore[attr-defined]
+
+    @property
+    def is_sparse(self) -> bool:
+        """Always False: tenon's tensors are dense."""
+        return False
+
+    @property
+    def is_quantized(self) -> bool:
+        """Always False: quantized weights are stages of a module, not a tensor type."""
+        return False
+
+    @property
+    def layout(self) -> str:
+        """Always strided."""
+        return "torch.strided"
+
+    @property
+    def names(self) -> tuple[None, ...]:
+        """Axes have no names."""
+        return (None,) * self.raw.ndim
+
+    @property
+    def real(self) -> Any:
+        """The real part; itself if real."""
+        return f.real(self) if self.raw.dtype.kind == "c" else self
+
+    @property
+    def imag(self) -> Any:
+        """The imaginary part of a complex tensor."""
+        if self.raw.dtype.kind != "c":
+            raise TenonError("imag is not implemented for tensors with non-complex dtypes.")
+        return f.imag(self)
+
+    def get_device(self) -> int:
+        """Index of the CUDA device, -1 on the CPU."""
+        index = self.device.index  # type: ignore[attr-defined]
+        return -1 if index is None else int(index)
+
+    def data_ptr(self) -> int:
+        """Address of the first element."""
+        if hasattr(self.raw, "__cuda_array_interface__"):
+            return int(self.raw.data.ptr)
+        return int(self.raw.__array_interface__["data"][0]) if hasattr(self.raw, "__array_interface__") else 0
+
+    def storage_offset(self) -> int:
+        """Elements between the start of the memory's owner and the first element."""
+        owner = self.raw
+        while getattr(owner, "base", None) is not None and hasattr(owner.base, "__array_interface__"):
+            owner = owner.base
+        if owner is self.raw or not hasattr(owner, "__array_interface__"):
+            return 0
+        return int(self.raw.__array_interface__["data"][0] - owner.__array_interface__["data"][0]) // self.raw.dtype.itemsize
+
+    def is_same_size(self, other: Any) -> bool:
+        """Whether both shapes are equal."""
+        return tuple(self.raw.shape) == tuple(other.raw.shape)
+
+    def is_set_to(self, other: Any) -> bool:
+        """Whether both show the same memory in the same way."""
+        return self.data_ptr() == other.data_ptr() and self.raw.shape == other.raw.shape and self.raw.strides == other.raw.strides
+
+    def share_memory_(self) -> Any:
+        """Itself: worker processes of the data loader copy what they need."""
+        return self
+
+    def is_shared(self) -> bool:
+        """Always False (see ``share_memory_``)."""
+        return False
+
+    def pin_memory(self, device: Any = None) -> Any:
+        """Itself: pinned memory belongs to the CUDA backend's own staging buffers."""
+        return self
+
+    def is_pinned(self, device: Any = None) -> bool:
+        """Always False (see ``pin_memory``)."""
+        return False
+
+
+_TYPE_NAMES = {
+    "float32": "FloatTensor", "float64": "DoubleTensor", "float16": "HalfTensor", "bfloat16": "BFloat16Tensor", "int64": "LongTensor",
+    "int32": "IntTensor", "int16": "ShortTensor", "int8": "CharTensor", "uint8": "ByteTensor", "bool": "BoolTensor",
+    "complex64": "ComplexFloatTensor", "complex128": "ComplexDoubleTensor", "uint16": "UInt16Tensor", "uint32": "UInt32Tensor",
+    "uint64": "UInt64Tensor",
+}  # fmt: skip
+
+
+def detached(x: Any) -> Any:
+    """An alias of ``x`` without history, sharing its version counter."""
+    t = Value.make(x.raw, x._backend)
+    counter = x._version_counter
+    if counter is None:
+        counter = x._version_counter = [0]
+    t._version_counter = counter
+    return t
+
+
+def _new(x: Any, size: tuple[Any, ...], value: Any, dtype: Any, device: Any, requires_grad: bool) -> Any:
+    from tenon.core.create import full
+    from tenon.core.methods.movement import sizes
+
+    return full(sizes(size), value, dtype or x.dtype, device or x.device, requires_grad)
+
+
+def _moved(x: Any, device: Device) -> Any:
+    own = x.device
+    if own.type == device.type and (device.index is None or device.index == (own.index or 0)):
+        return x
+    return f.to_device(x, device=device)
+
+
+def parse_to(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Device | None, Any, bool]:
+    """``(device, dtype, copy)`` from any of ``to``'s forms."""
+    kwargs = dict(kwargs)
+    device, dtype = kwargs.pop("device", None), kwargs.pop("dtype", None)
+    copy = bool(kwargs.pop("copy", False))
+    kwargs.pop("non_blocking", None)
+    kwargs.pop("memory_format", None)
+    other = kwargs.pop("other", None)
+    if kwargs:
+        raise TypeError(f"to() received an unexpected keyword argument {next(iter(kwargs))!r}")
+    for a in args:
+        if isinstance(a, Value):
+            other = a
+        elif isinstance(a, dtypes.dtype):
+            dtype = a
+        elif isinstance(a, bool) or a is None:
+            continue
+        elif isinstance(a, (Device, str, int)):
+            device = a
+        elif a in (float, int) or isinstance(a, np.dtype):
+            dtype = dtypes.as_dtype(a)
+        else:
+            raise TypeError(f"to() received an invalid argument {a!r}; expected a device, a dtype or a tensor.")
+    if other is not None:
+        device, dtype = other.device, other.dtype  # type: ignore[attr-defined]
+    if device is not None:
+        device = device if isinstance(device, Device) else Device(device)
+        backend_for(device)
+    return device, dtype, copy
+
+
+def _cast_method(name: str, target: dtypes.dtype) -> Any:
+    def method(self: Any, memory_format: Any = None) -> Any:
+        return self if self.raw.dtype == target.numpy else f.cast(self, dtype=target.numpy)
+
+    method.__name__, method.__doc__ = name, f"This tensor as ``{target}``; itself if it is."
+    return method
+
+
+for _name, _target in {
+    "float": "float32", "double": "float64", "half": "float16", "bfloat16": "bfloat16", "long": "int64", "int": "int32",
+    "short": "int16", "char": "int8", "byte": "uint8", "bool": "bool", "cfloat": "complex64", "cdouble": "complex128",
+}.items():  # fmt: skip
+    setattr(Convert, _name, _cast_method(_name, dtypes.BY_NAME[_target]))

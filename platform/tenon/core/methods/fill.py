@@ -1,0 +1,104 @@
+"""Writing into a tensor: ``copy_``, ``fill_``, ``zero_``, and random numbers in torch's order."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tenon.core.op import table as f
+from tenon.core.value import Value
+from tenon.errors import DTypeError, TenonError
+
+
+class Fill:
+    """In-place writes."""
+
+    __slots__ = ()
+    raw: Any
+
+    def copy_(self, src: Any, non_blocking: bool = False) -> Any:
+        """``src`` broadcast, cast and moved into this tensor."""
+        from tenon.core.inplace import inplace
+
+        if isinstance(src, Value) and src._backend is not self._backend:  # type: ignore[attr-defined]
+            src = src.to(self.device)  # type: ignore[attr-defined]
+        return inplace(f.copy, self, src)
+
+    def fill_(self, value: Any) -> Any:
+        """Every element set to ``value`` (a number or 0-d tensor)."""
+        from tenon.core.inplace import inplace
+
+        if isinstance(value, Value) and value.raw.ndim:
+            raise TenonError(f"fill_ only supports 0-dimension value tensor but got tensor with {value.raw.ndim} dimensions.")
+        if isinstance(value, complex) and self.raw.dtype.kind != "c":
+            raise DTypeError(f"value cannot be converted to type {self.dtype} without overflow")  # type: ignore[attr-defined]
+        return inplace(f.copy, self, value)
+
+    def zero_(self) -> Any:
+        """Every element set to 0."""
+        return self.fill_(0)
+
+    def fill_diagonal_(self, fill_value: Any, wrap: bool = False) -> Any:
+        """The main diagonal set to ``fill_value``."""
+        size = min(self.raw.shape)
+        rows = list(range(size))
+        self[(rows,) * self.raw.ndim] = fill_value  # type: ignore[index]
+        return self
+
+    def _draw(self, name: str, *args: Any, generator: Any = None, **kwargs: Any) -> Any:
+        """Fill with numbers of ``tenon.random``'s function ``name``."""
+        from tenon.core.create import draw_into
+
+        return draw_into(self, name, args, kwargs, generator)
+
+    def uniform_(self, from_: float = 0.0, to: float = 1.0, *, generator: Any = None, **kwargs: Any) -> Any:
+        """Uniform numbers in ``[from, to)``."""
+        low = kwargs.pop("from", from_)
+        if low > to:
+            raise TenonError(f"uniform_ expects to return a [from, to) range, but found from={low} > to={to}")
+        return self._draw("uniform", low, to, generator=generator)
+
+    def normal_(self, mean: float = 0.0, std: float = 1.0, *, generator: Any = None) -> Any:
+        """Normal numbers."""
+        if std < 0:
+            raise TenonError(f"normal expects std >= 0.0, but found std {std}")
+        return self._draw("normal", mean, std, generator=generator)
+
+    def random_(self, *bounds: int | None, generator: Any = None, **named: Any) -> Any:
+        """Uniform integers: ``random_()``, ``random_(to)`` or ``random_(from, to)``."""
+        low, high = named.get("from"), named.get("to")
+        if len(bounds) == 1:
+            high = bounds[0]
+        elif len(bounds) == 2:
+            low, high = bounds
+        return self._draw("random_", generator=generator, from_=low, to=high)
+
+    def bernoulli_(self, p: Any = 0.5, *, generator: Any = None) -> Any:
+        """1 with probability ``p`` (a number or a tensor), else 0."""
+        return self._draw("bernoulli", p.raw if isinstance(p, Value) else p, generator=generator)
+
+    def exponential_(self, lambd: float = 1.0, *, generator: Any = None) -> Any:
+        """Exponential numbers of rate ``lambd``."""
+        return self._draw("exponential", lambd, generator=generator)
+
+    def geometric_(self, p: float, *, generator: Any = None) -> Any:
+        """Geometric numbers of success probability ``p``."""
+        return self._draw("geometric", p, generator=generator)
+
+    def cauchy_(self, median: float = 0.0, sigma: float = 1.0, *, generator: Any = None) -> Any:
+        """Cauchy numbers."""
+        return self._draw("cauchy", median, sigma, generator=generator)
+
+    def log_normal_(self, mean: float = 1.0, std: float = 2.0, *, generator: Any = None) -> Any:
+        """Numbers whose logarithm is normal."""
+        return self._draw("log_normal", mean, std, generator=generator)
+
+    def bernoulli(self, p: float | None = None, *, generator: Any = None) -> Any:
+        """0 or 1, each with the probability that this tensor (or ``p``) holds."""
+        made = f.new_full(self.detach(), shape=tuple(self.raw.shape), value=0, dtype=self.raw.dtype)  # type: ignore[attr-defined]
+        return made.bernoulli_(self.detach() if p is None else p, generator=generator)  # type: ignore[attr-defined]
+
+    def multinomial(self, num_samples: int, replacement: bool = False, *, generator: Any = None) -> Any:
+        """Indices drawn with these (unnormalised) probabilities, by row."""
+        from tenon.core.create import draw_multinomial
+
+        return draw_multinomial(self, num_samples, replacement, generator)

@@ -1,0 +1,231 @@
+"""``x[key]``, ``x[key] = v``, gather and scatter, masks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tenon.core.aval import normalize_axis
+from tenon.core.grad_mode import MODE
+from tenon.core.interceptor import SLOT
+from tenon.core.keys import FULL, INDEX, split
+from tenon.core.op import table as f
+from tenon.core.value import Value
+from tenon.errors import DTypeError, IndexRangeError, ShapeError
+
+
+def _indices(x: Any, arrays: list[Any]) -> list[Any]:
+    return [Value.make(a, x._backend) for a in arrays]
+
+
+def _is_whole(basic: tuple[Any, ...]) -> bool:
+    return all(k is Ellipsis or (isinstance(k, slice) and k == FULL) for k in basic)
+
+
+class Indexing:
+    """Reading and writing by position."""
+
+    __slots__ = ()
+    raw: Any
+
+    def __getitem__(self, key: Any) -> Any:
+        basic, layout, arrays = split(self, key)
+        x = self if layout is not None and _is_whole(basic) else f.index(self, key=basic)
+        return x if layout is None else f.take(x, *_indices(x, arrays), layout=layout)
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        from tenon.core.inplace import inplace
+
+        basic, layout, arrays = split(self, key)
+        if not isinstance(value, Value):
+            value = _as_value(self, value)
+        if layout is None:
+            if isinstance(value, Value) and value.raw.ndim > 0:
+                value = _drop_leading_ones(value, basic, self)
+            if SLOT.top is None and not (MODE.enabled and (self._tracks() or _tracks(value))) and self.device.type != "meta":  # type: ignore[attr-defined]
+                _assign(self, basic, value)
+                return
+            inplace(f.copy, f.index(self, key=basic), value)
+            return
+        target = self if _is_whole(basic) else f.index(self, key=basic)
+        if not isinstance(value, Value):
+            value = Value.make(self._backend.as_array(np.asarray(value, self.raw.dtype)), self._backend)  # type: ignore[attr-defined]
+        elif value.raw.dtype != self.raw.dtype:
+            value = f.cast(value, dtype=self.raw.dtype)
+        if value._backend is not self._backend:  # type: ignore[attr-defined]
+            value = value.to(self.device)  # type: ignore[attr-defined]
+        inplace(f.put, target, value, *_indices(target, arrays), layout=layout)
+
+    def _tracks(self) -> bool:
+        return bool(self.requires_grad)  # type: ignore[attr-defined]
+
+    def select(self, dim: int, index: int) -> Any:
+        """One slice along ``dim``, which disappears: a view."""
+        axis = normalize_axis(dim, self.raw.ndim)
+        return self[(FULL,) * axis + (int(index),)]
+
+    def index_select(self, dim: int, index: Any) -> Any:
+        """Slices along ``dim`` at the given indices."""
+        axis = normalize_axis(dim, self.raw.ndim)
+        if index.raw.ndim > 1:
+            raise ShapeError(f"index_select(): Index is supposed to be a vector, but got {list(index.raw.shape)}")
+        index = index.reshape(-1)
+        if not self.raw.ndim:
+            return self.reshape(1)[index].reshape(())  # type: ignore[attr-defined]
+        if index.raw.size and self.device.type != "meta" and int(index.raw.min()) < 0:  # type: ignore[attr-defined]
+            raise IndexRangeError(f"index out of range in self: {int(index.raw.min())} (dimension {dim})")
+        return f.take(self, index, layout=(FULL,) * axis + (INDEX,) + (FULL,) * (self.raw.ndim - axis - 1))
+
+    def gather(self, dim: int, index: Any, *, sparse_grad: bool = False) -> Any:
+        """Elements at ``index`` along ``dim`` (torch.gather)."""
+        return f.gather(self, index, axis=normalize_axis(dim, self.raw.ndim))
+
+    def take_along_dim(self, indices: Any, dim: int | None = None) -> Any:
+        """As ``gather``, with broadcasting; over the flattened tensor if ``dim`` is None."""
+        if dim is None:
+            return self.reshape(-1).gather(0, indices.reshape(-1))  # type: ignore[attr-defined]
+        axis = normalize_axis(dim, self.raw.ndim)
+        shape = [max(a, b) for a, b in zip(self.raw.shape, indices.raw.shape, strict=True)]
+        own, other = list(shape), list(shape)
+        own[axis], other[axis] = self.raw.shape[axis], indices.raw.shape[axis]
+        return f.gather(f.expand(self, shape=tuple(own)), f.expand(indices, shape=tuple(other)), axis=axis)
+
+    def scatter(self, dim: int, index: Any, src: Any = None, *, value: Any = None, reduce: str | None = None) -> Any:
+        """A copy with ``src`` (tensor or number) written at ``index`` along ``dim``."""
+        source = src if value is None else value
+        if isinstance(source, Value) and source.raw.dtype != self.raw.dtype:
+            raise DTypeError("scatter(): Expected self.dtype to be equal to src.dtype")
+        return f.scatter(self, index, source, axis=normalize_axis(dim, self.raw.ndim), reduce=reduce)
+
+    def scatter_add(self, dim: int, index: Any, src: Any) -> Any:
+        """A copy with ``src`` added at ``index`` along ``dim``."""
+        return f.scatter(self, index, src, axis=normalize_axis(dim, self.raw.ndim), reduce="add")
+
+    def index_add(self, dim: int, index: Any, source: Any, *, alpha: Any = 1) -> Any:
+        """A copy with slices of ``source`` added at ``index`` along ``dim``."""
+        return f.put(self, source if alpha == 1 else source * alpha, index, layout=self._along(dim), accumulate=True)
+
+    def index_copy(self, dim: int, index: Any, source: Any) -> Any:
+        """A copy with slices of ``source`` written at ``index`` along ``dim``."""
+        return f.put(self, source, index, layout=self._along(dim))
+
+    def index_fill(self, dim: int, index: Any, value: Any) -> Any:
+        """A copy with ``value`` written at ``index`` along ``dim``."""
+        return f.put(self, _number(self, value), index, layout=self._along(dim))
+
+    def index_put(self, indices: Any, values: Any, accumulate: bool = False) -> Any:
+        """A copy with ``values`` written (or added) at the given index tensors."""
+        basic, layout, arrays = split(self, tuple(indices))
+        if layout is None:
+            raise IndexRangeError("index_put needs at least one index tensor.")
+        return f.put(self, _number(self, values), *_indices(self, arrays), layout=layout, accumulate=accumulate)
+
+    def _along(self, dim: int) -> tuple[Any, ...]:
+        axis = normalize_axis(dim, self.raw.ndim)
+        return (FULL,) * axis + (INDEX,) + (FULL,) * (self.raw.ndim - axis - 1)
+
+    def masked_fill(self, mask: Any, value: Any) -> Any:
+        """``value`` where ``mask``, else ``self``."""
+        if mask.raw.dtype.kind != "b":
+            raise DTypeError(f"masked_fill_ only supports boolean masks, but got mask with dtype {mask.dtype}")
+        value = _number(self, value) if isinstance(value, Value) else value
+        kept = f.where(mask, value, self)
+        return kept if kept.raw.dtype == self.raw.dtype else f.cast(kept, dtype=self.raw.dtype)
+
+    def masked_select(self, mask: Any) -> Any:
+        """The elements where ``mask``, as a vector."""
+        shape = np.broadcast_shapes(tuple(self.raw.shape), tuple(mask.raw.shape))
+        return f.expand(self, shape=shape)[f.expand(mask, shape=shape)]
+
+    def masked_scatter(self, mask: Any, source: Any) -> Any:
+        """A copy with consecutive elements of ``source`` written where ``mask``."""
+        where = f.expand(mask, shape=tuple(self.raw.shape))
+        count = int(where.sum().item())
+        if count > source.raw.size:
+            raise ShapeError(f"masked_scatter: expected at least {count} source elements, got {source.raw.size}")
+        _, layout, arrays = split(self, where)
+        return f.put(self, source.reshape(-1)[:count], *_indices(self, arrays), layout=layout)
+
+    def take(self, index: Any) -> Any:
+        """Elements of the flattened tensor at ``index``."""
+        return self.reshape(-1)[index]  # type: ignore[attr-defined]
+
+    def nonzero(self, *, as_tuple: bool = False) -> Any:
+        """Indices of the non-zero elements: one row each, or a tuple of index vectors."""
+        rows = f.nonzero(self)
+        return rows.unbind(1) if as_tuple else rows
+
+    def argwhere(self) -> Any:
+        """Indices of the non-zero elements, one row each."""
+        return f.nonzero(self)
+
+
+def _tracks(value: Any) -> bool:
+    return isinstance(value, Value) and value._track
+
+
+def _as_value(x: Any, value: Any) -> Any:
+    if isinstance(value, (int, float, complex, np.generic)):
+        return value.item() if isinstance(value, np.generic) else value
+    array = np.asarray(value)
+    return Value.make(x._backend.from_host(array, x.device), x._backend)
+
+
+def _number(x: Any, value: Any) -> Any:
+    """``value`` as a tensor of ``x``'s dtype and backend."""
+    if isinstance(value, Value):
+        return value if value.raw.dtype == x.raw.dtype else f.cast(value, dtype=x.raw.dtype)
+    return f.new_full(x.detach(), shape=(), value=value, dtype=x.raw.dtype)
+
+
+def _drop_leading_ones(value: Any, basic: tuple[Any, ...], x: Any) -> Any:
+    """torch lets ``x[0] = v`` take a ``v`` with extra leading axes of size 1."""
+    shape = value.raw.shape
+    rank = np.broadcast_to(np.empty((), np.bool_), tuple(x.raw.shape))[basic].ndim
+    while len(shape) > rank and shape[0] == 1:
+        value = f.reshape(value, shape=shape[1:])
+        shape = value.raw.shape
+    return value
+
+
+def _assign(x: Any, basic: tuple[Any, ...], value: Any) -> None:
+    array: Any = value
+    if isinstance(value, Value):
+        array = value.raw if value._backend is x._backend else value.to(x.device).raw
+        if array.dtype.kind == "c" and x.raw.dtype.kind != "c":
+            raise DTypeError(f"can't assign a complex tensor to one of {x.dtype}; take .real first.")
+    elif isinstance(value, complex) and x.raw.dtype.kind != "c":
+        raise DTypeError(f"value cannot be converted to type {x.dtype} without overflow: {value}")
+    region = x.raw[basic]
+    try:
+        region[...] = array
+    except ValueError:
+        raise ShapeError(
+            f"shape mismatch: value tensor of shape {list(np.shape(array))} cannot be broadcast to indexing result of shape "
+            f"{list(region.shape)}"
+        ) from None
+    counter = x._version_counter
+    if counter is None:
+        counter = x._version_counter = [0]
+    counter[0] += 1
+
+
+def _attach() -> None:
+    for name in (
+        "scatter", "scatter_add", "index_add", "index_copy", "index_fill", "index_put", "masked_fill", "masked_scatter",
+    ):  # fmt: skip
+        setattr(Indexing, f"{name}_", _whole_inplace(name))
+
+
+def _whole_inplace(name: str) -> Any:
+    def method(self: Any, *args: Any, **kwargs: Any) -> Any:
+        from tenon.core.inplace import inplace
+
+        return inplace(getattr(Indexing, name), self, *args, **kwargs)
+
+    method.__name__, method.__doc__ = f"{name}_", f"In-place form of ``{name}``."
+    return method
+
+
+_attach()

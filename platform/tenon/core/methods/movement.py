@@ -1,0 +1,324 @@
+"""Shapes and orders: ``reshape``, ``permute``, ``squeeze``, ``expand``, ``split``, ``flip``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tenon.core.aval import infer_reshape, normalize_axes, normalize_axis
+from tenon.core.op import table as f
+from tenon.core.size import Size
+from tenon.errors import ShapeError
+
+
+def sizes(args: tuple[Any, ...]) -> tuple[int, ...]:
+    """``(2, 3)`` from ``f(2, 3)``, ``f((2, 3))`` or ``f(Size)``."""
+    if len(args) == 1 and isinstance(args[0], (tuple, list)):
+        args = tuple(args[0])
+    return tuple(a if a.__class__ is int else a.__index__() for a in args)
+
+
+class Movement:
+    """The same elements under another shape or order."""
+
+    __slots__ = ()
+    raw: Any
+
+    def size(self, dim: int | None = None) -> Any:
+        """All sizes, or one."""
+        return Size(self.raw.shape) if dim is None else self.raw.shape[normalize_axis(dim, self.raw.ndim)]
+
+    def dim(self) -> int:
+        """Number of axes."""
+        return int(self.raw.ndim)
+
+    ndimension = dim
+
+    def numel(self) -> int:
+        """Number of elements."""
+        return int(self.raw.size)
+
+    nelement = numel
+
+    def stride(self, dim: int | None = None) -> Any:
+        """Steps between neighbours along each axis (or one), in elements."""
+        itemsize = self.raw.dtype.itemsize
+        steps = tuple(s // itemsize for s in self.raw.strides)
+        return steps if dim is None else steps[normalize_axis(dim, self.raw.ndim)]
+
+    def reshape(self, *shape: Any) -> Any:
+        """The elements under another shape; a view where possible."""
+        return f.reshape(self, shape=infer_reshape(self.raw.shape, sizes(shape)))
+
+    def view(self, *shape: Any) -> Any:
+        """The same memory under another shape (error if it needs a copy) or dtype."""
+        if len(shape) == 1 and not isinstance(shape[0], (int, tuple, list)) and hasattr(shape[0], "numpy"):
+            from tenon.core.create import view_dtype
+
+            return view_dtype(self, shape[0])
+        return f.view(self, shape=infer_reshape(self.raw.shape, sizes(shape)))
+
+    def reshape_as(self, other: Any) -> Any:
+        """Reshaped to ``other``'s shape."""
+        return self.reshape(other.raw.shape)
+
+    def view_as(self, other: Any) -> Any:
+        """Viewed in ``other``'s shape."""
+        return self.view(other.raw.shape)
+
+    def flatten(self, start_dim: int = 0, end_dim: int = -1) -> Any:
+        """Axes ``start_dim..end_dim`` joined into one."""
+        shape = self.raw.shape
+        if not shape:
+            return self.reshape(1)
+        start, end = normalize_axis(start_dim, len(shape)), normalize_axis(end_dim, len(shape))
+        if start > end:
+            raise ShapeError("flatten() has invalid args: start_dim cannot come after end_dim")
+        joined = 1
+        for s in shape[start : end + 1]:
+            joined *= s
+        return self if start == end else f.reshape(self, shape=(*shape[:start], joined, *shape[end + 1 :]))
+
+    def ravel(self) -> Any:
+        """All axes joined into one."""
+        return self.reshape(-1)
+
+    def unflatten(self, dim: int, sizes: Any) -> Any:
+        """Axis ``dim`` split into ``sizes`` (one may be -1)."""
+        axis = normalize_axis(dim, self.raw.ndim)
+        shape = self.raw.shape
+        inner = infer_reshape((shape[axis],), sizes)
+        return f.reshape(self, shape=(*shape[:axis], *inner, *shape[axis + 1 :]))
+
+    def permute(self, *dims: Any) -> Any:
+        """Axes in the given order."""
+        axes = tuple(normalize_axis(d, self.raw.ndim) for d in sizes(dims))
+        if len(axes) != self.raw.ndim or len(set(axes)) != len(axes):
+            raise ShapeError(
+                "permute(sparse_coo): number of dimensions in the tensor input does not match the length of the desired ordering "
+                f"of dimensions i.e. input.dim() = {self.raw.ndim} is not equal to len(dims) = {len(axes)}"
+                if len(axes) != self.raw.ndim
+                else f"permute(): duplicate dims are not allowed, got {dims}."
+            )
+        return f.permute(self, axes=axes)
+
+    def transpose(self, dim0: int, dim1: int) -> Any:
+        """Two axes exchanged."""
+        rank = self.raw.ndim
+        return f.transpose(self, axis0=normalize_axis(dim0, rank), axis1=normalize_axis(dim1, rank)) if rank else f.alias(self)
+
+    swapaxes = swapdims = transpose
+
+    def t(self) -> Any:
+        """A matrix transposed; 0-d and 1-d tensors as they are."""
+        if self.raw.ndim > 2:
+            raise ShapeError(f"t() expects a tensor with <= 2 dimensions, but self is {self.raw.ndim}D")
+        return self.transpose(0, 1) if self.raw.ndim == 2 else f.alias(self)
+
+    @property
+    def T(self) -> Any:  # noqa: N802 - torch's name
+        """All axes reversed."""
+        return f.permute(self, axes=tuple(range(self.raw.ndim))[::-1])
+
+    @property
+    def mT(self) -> Any:  # noqa: N802 - torch's name
+        """The last two axes exchanged."""
+        if self.raw.ndim < 2:
+            raise ShapeError(f"tensor.mT is only supported on matrices or batches of matrices. Got {self.raw.ndim}-D tensor.")
+        return self.transpose(-2, -1)
+
+    def movedim(self, source: Any, destination: Any) -> Any:
+        """Axes moved to new places."""
+        rank = self.raw.ndim
+        source = [normalize_axis(s, rank) for s in ((source,) if isinstance(source, int) else source)]
+        destination = [normalize_axis(d, rank) for d in ((destination,) if isinstance(destination, int) else destination)]
+        order = [a for a in range(rank) if a not in source]
+        for place, axis in sorted(zip(destination, source, strict=True)):
+            order.insert(place, axis)
+        return f.permute(self, axes=tuple(order))
+
+    moveaxis = movedim
+
+    def unsqueeze(self, dim: int) -> Any:
+        """A new axis of size 1 at ``dim``."""
+        axis = normalize_axis(dim, self.raw.ndim, extra=1)
+        shape = self.raw.shape
+        return f.reshape(self, shape=(*shape[:axis], 1, *shape[axis:]))
+
+    def squeeze(self, dim: Any = None) -> Any:
+        """Axes of size 1 removed: all, or those named (others are left)."""
+        shape = self.raw.shape
+        axes = normalize_axes(dim if dim is None or isinstance(dim, int) else tuple(dim), len(shape))
+        return f.reshape(self, shape=tuple(s for i, s in enumerate(shape) if s != 1 or i not in axes))
+
+    def expand(self, *sizes_: Any) -> Any:
+        """Size-1 axes repeated without copying; -1 keeps a size."""
+        wanted = sizes(sizes_)
+        lead = len(wanted) - self.raw.ndim
+        if lead < 0:
+            raise ShapeError(
+                f"expand(torch.FloatTensor{{{list(self.raw.shape)}}}, size={list(wanted)}): the number of sizes provided ({len(wanted)}) "
+                f"must be greater or equal to the number of dimensions in the tensor ({self.raw.ndim})"
+            )
+        if any(s == -1 for s in wanted[:lead]):
+            raise ShapeError(f"The expanded size of the tensor (-1) isn't allowed in a leading, non-existing dimension: {list(wanted)}")
+        return f.expand(self, shape=tuple(self.raw.shape[i - lead] if s == -1 else s for i, s in enumerate(wanted)))
+
+    def expand_as(self, other: Any) -> Any:
+        """Expanded to ``other``'s shape."""
+        return self.expand(other.raw.shape)
+
+    def broadcast_to(self, size: Any) -> Any:
+        """Expanded to ``size``."""
+        return self.expand(size)
+
+    def repeat(self, *repeats: Any) -> Any:
+        """Copied ``repeats`` times along each axis (leading axes are added)."""
+        counts = sizes(repeats)
+        if len(counts) < self.raw.ndim:
+            raise ShapeError(
+                "Number of dimensions of repeat dims can not be smaller than number of dimensions of tensor "
+                f"(repeats {list(counts)}, shape {list(self.raw.shape)})"
+            )
+        shape = (1,) * (len(counts) - self.raw.ndim) + tuple(self.raw.shape)
+        paired = tuple(x for c, s in zip(counts, shape, strict=True) for x in (1, s))
+        spread = tuple(x for c, s in zip(counts, shape, strict=True) for x in (c, s))
+        final = tuple(c * s for c, s in zip(counts, shape, strict=True))
+        return f.reshape(f.expand(f.reshape(self, shape=paired), shape=spread), shape=final).clone()
+
+    def tile(self, *dims: Any) -> Any:
+        """As NumPy's tile."""
+        counts = sizes(dims)
+        return self.repeat((1,) * (self.raw.ndim - len(counts)) + counts)
+
+    def repeat_interleave(self, repeats: Any, dim: int | None = None, *, output_size: int | None = None) -> Any:
+        """Each element repeated ``repeats`` times along ``dim`` (flattened if None)."""
+        from tenon.core.create import repeat_indices
+
+        x: Any = self.reshape(-1) if dim is None else self
+        axis = 0 if dim is None else normalize_axis(dim, self.raw.ndim)
+        return x.index_select(axis, repeat_indices(x, repeats, axis))
+
+    def narrow(self, dim: int, start: Any, length: int) -> Any:
+        """``length`` elements from ``start`` along ``dim``: a view."""
+        axis = normalize_axis(dim, self.raw.ndim)
+        size = self.raw.shape[axis]
+        start = int(start)
+        start = start + size if start < 0 else start
+        if length < 0 or start < 0 or start + length > size:
+            raise ShapeError(f"start ({start}) + length ({length}) exceeds dimension size ({size}).")
+        return f.slice_axis(self, axis=axis, start=start, stop=start + length)
+
+    def split(self, split_size: Any, dim: int = 0) -> Any:
+        """Pieces of ``split_size`` (the last may be smaller), or of the given sizes: views."""
+        axis = normalize_axis(dim, self.raw.ndim)
+        total = self.raw.shape[axis]
+        if isinstance(split_size, (list, tuple)):
+            parts = tuple(int(s) for s in split_size)
+            if sum(parts) != total or min(parts, default=0) < 0:
+                raise ShapeError(
+                    f"split_with_sizes expects split_sizes to sum exactly to {total} (input tensor's size at dimension {dim}), but got "
+                    f"split_sizes={list(parts)}"
+                )
+        else:
+            step = int(split_size)
+            if step < 0 or (step == 0 and total):
+                raise ShapeError(f"split expects split_size be non-negative, but got split_size={step}")
+            parts = tuple(min(step, total - i) for i in range(0, total, step)) if total else (0,)
+        return f.split(self, sizes=parts, axis=axis)
+
+    def split_with_sizes(self, split_sizes: Any, dim: int = 0) -> Any:
+        """Pieces of the given sizes: views."""
+        return self.split(list(split_sizes), dim)
+
+    def chunk(self, chunks: int, dim: int = 0) -> Any:
+        """At most ``chunks`` equal pieces: views."""
+        if chunks <= 0:
+            raise ShapeError(f"chunk expects `chunks` to be greater than 0, got: {chunks}")
+        axis = normalize_axis(dim, self.raw.ndim)
+        total = self.raw.shape[axis]
+        if total == 0:
+            return f.split(self, sizes=(0,) * chunks, axis=axis)
+        return self.split(-(-total // chunks), axis)
+
+    def tensor_split(self, indices_or_sections: Any, dim: int = 0) -> Any:
+        """Pieces as even as possible, or cut at the given indices: views."""
+        axis = normalize_axis(dim, self.raw.ndim)
+        total = self.raw.shape[axis]
+        if isinstance(indices_or_sections, int):
+            base, extra = divmod(total, indices_or_sections)
+            return self.split([base + 1] * extra + [base] * (indices_or_sections - extra), axis)
+        cuts = [0, *(min(max(i + total if i < 0 else i, 0), total) for i in indices_or_sections), total]
+        return tuple(self.narrow(axis, a, max(b - a, 0)) for a, b in zip(cuts, cuts[1:], strict=False))
+
+    def unbind(self, dim: int = 0) -> Any:
+        """The slices along ``dim``: views."""
+        if not self.raw.ndim:
+            raise ShapeError("Dimension specified as 0 but tensor has no dimensions")
+        return f.unbind(self, axis=normalize_axis(dim, self.raw.ndim))
+
+    def flip(self, *dims: Any) -> Any:
+        """Order reversed along ``dims``: a copy."""
+        return f.flip(self, axes=tuple(normalize_axis(d, self.raw.ndim) for d in sizes(dims)))
+
+    def fliplr(self) -> Any:
+        """Reversed along axis 1."""
+        return self.flip(1)
+
+    def flipud(self) -> Any:
+        """Reversed along axis 0."""
+        return self.flip(0)
+
+    def roll(self, shifts: Any, dims: Any = None) -> Any:
+        """Shifted cyclically along ``dims`` (over the flattened tensor if None)."""
+        shifts = (shifts,) if isinstance(shifts, int) else tuple(shifts)
+        if dims is None:
+            return f.roll(self.reshape(-1), shifts=shifts, axes=(0,)).reshape(self.raw.shape)
+        dims = (dims,) if isinstance(dims, int) else tuple(dims)
+        return f.roll(self, shifts=shifts, axes=tuple(normalize_axis(d, self.raw.ndim) for d in dims))
+
+    def tril(self, diagonal: int = 0) -> Any:
+        """Lower triangle."""
+        return f.tril(self, k=diagonal)
+
+    def triu(self, diagonal: int = 0) -> Any:
+        """Upper triangle."""
+        return f.triu(self, k=diagonal)
+
+    def diagonal(self, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Any:
+        """The diagonal of two axes, as the last axis."""
+        from tenon.core.create import diagonal_index
+
+        rank = self.raw.ndim
+        a, b = normalize_axis(dim1, rank), normalize_axis(dim2, rank)
+        moved = self.movedim((a, b), (rank - 2, rank - 1))
+        rows, columns = diagonal_index(moved, offset)
+        return moved[..., rows, columns]
+
+    def unfold(self, dimension: int, size: int, step: int) -> Any:
+        """Sliding windows of ``size`` along ``dimension``, as a new last axis."""
+        axis = normalize_axis(dimension, self.raw.ndim)
+        length = self.raw.shape[axis]
+        if size > length:
+            raise ShapeError(f"maximum size for tensor at dimension {dimension} is {length} but size is {size}")
+        return f.unfold_axis(self, axis=axis, size=size, step=step)
+
+    def atleast(self, rank: int) -> Any:
+        """At least ``rank`` axes."""
+        x: Any = self
+        while x.raw.ndim < rank:
+            x = x.unsqueeze(0)
+        return x
+
+
+def _inplace_view(name: str) -> Any:
+    def method(self: Any, *args: Any) -> Any:
+        from tenon.core.create import become
+
+        return become(self, getattr(self, name)(*args))
+
+    method.__name__, method.__doc__ = f"{name}_", f"In-place form of ``{name}``: this tensor becomes that view."
+    return method
+
+
+for _name in ("squeeze", "unsqueeze", "transpose", "t", "swapaxes", "swapdims"):
+    setattr(Movement, f"{_name}_", _inplace_view(_name))

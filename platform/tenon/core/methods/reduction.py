@@ -1,0 +1,237 @@
+"""Reductions, scans and order: ``sum``, ``mean``, ``max``, ``argmax``, ``sort``, ``topk``, ``norm``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tenon import dtypes
+from tenon.core.aval import normalize_axes, normalize_axis
+from tenon.core.op import table as f
+from tenon.core.results import named_result
+from tenon.core.value import Value
+from tenon.errors import DTypeError, ShapeError, TenonError
+
+
+def _axes(x: Any, dim: Any) -> tuple[int, ...]:
+    return normalize_axes(dim, x.raw.ndim)
+
+
+def _accumulating(x: Any, dtype: Any) -> Any:
+    """``x`` in ``dtype``, or booleans and integers as int64: what torch sums in."""
+    if dtype is not None:
+        return f.cast(x, dtype=dtype.numpy) if x.raw.dtype != dtype.numpy else x
+    return f.cast(x, dtype=np.dtype(np.int64)) if x.raw.dtype.kind in "biu" else x
+
+
+def _need_float(x: Any, name: str) -> None:
+    if x.raw.dtype.kind not in "fcV":
+        raise DTypeError(
+            f"{name}(): could not infer output dtype. Input dtype must be either a floating point or complex dtype. "
+            f"Got: {dtypes.FROM_NUMPY[x.raw.dtype]}. Use .float() first."
+        )
+
+
+class Reduction:
+    """What takes many elements to few."""
+
+    __slots__ = ()
+    raw: Any
+
+    def sum(self, dim: Any = None, keepdim: bool = False, *, dtype: Any = None, axis: Any = None, keepdims: bool | None = None) -> Any:
+        """Sum over ``dim`` (an int, several, or all)."""
+        x = _accumulating(self, dtype)
+        return f.sum(x, axes=_axes(x, dim if axis is None else axis), keepdims=keepdim or bool(keepdims))
+
+    def mean(self, dim: Any = None, keepdim: bool = False, *, dtype: Any = None, axis: Any = None) -> Any:
+        """Mean over ``dim``; floating dtypes only."""
+        x: Any = self if dtype is None else f.cast(self, dtype=dtype.numpy)
+        _need_float(x, "mean")
+        return f.mean(x, axes=_axes(x, dim if axis is None else axis), keepdims=keepdim)
+
+    def prod(self, dim: int | None = None, keepdim: bool = False, *, dtype: Any = None) -> Any:
+        """Product over ``dim`` or all."""
+        x = _accumulating(self, dtype)
+        return f.prod(x, axes=_axes(x, dim), keepdims=keepdim)
+
+    def nansum(self, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Any:
+        """Sum that counts NaN as 0."""
+        return f.where(f.isnan(self), 0, self).sum(dim, keepdim, dtype=dtype)
+
+    def nanmean(self, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Any:
+        """Mean over what is not NaN."""
+        count = f.logical_not(f.isnan(self)).sum(dim, keepdim)
+        return self.nansum(dim, keepdim, dtype=dtype) / count
+
+    def var(self, dim: Any = None, unbiased: Any = None, keepdim: bool = False, *, correction: Any = None) -> Any:
+        """Variance over ``dim``, divided by ``n - correction`` (default 1)."""
+        if isinstance(dim, bool):
+            dim, unbiased = None, dim
+        if correction is None:
+            correction = 1 if unbiased is None else int(unbiased)
+        _need_float(self, "var")
+        return f.var(self, axes=_axes(self, dim), correction=correction, keepdims=keepdim)
+
+    def std(self, dim: Any = None, unbiased: Any = None, keepdim: bool = False, *, correction: Any = None) -> Any:
+        """Standard deviation: the root of ``var``."""
+        return f.sqrt(self.var(dim, unbiased, keepdim, correction=correction))
+
+    def logsumexp(self, dim: Any, keepdim: bool = False) -> Any:
+        """``log(sum(exp(self)))`` over ``dim``, without overflow."""
+        return f.logsumexp(self, axes=_axes(self, dim), keepdims=keepdim)
+
+    def amax(self, dim: Any = (), keepdim: bool = False) -> Any:
+        """Largest over ``dim``; ties share the gradient."""
+        return f.amax(self, axes=_axes(self, dim), keepdims=keepdim)
+
+    def amin(self, dim: Any = (), keepdim: bool = False) -> Any:
+        """Smallest over ``dim``; ties share the gradient."""
+        return f.amin(self, axes=_axes(self, dim), keepdims=keepdim)
+
+    def max(self, dim: Any = None, keepdim: bool = False, *, other: Any = None) -> Any:
+        """Largest of all; ``(values, indices)`` over ``dim``; or elementwise with another tensor."""
+        if isinstance(dim, Value) or other is not None:
+            return f.maximum(self, dim if other is None else other)
+        return self._extreme("max", dim, keepdim)
+
+    def min(self, dim: Any = None, keepdim: bool = False, *, other: Any = None) -> Any:
+        """Smallest of all; ``(values, indices)`` over ``dim``; or elementwise with another tensor."""
+        if isinstance(dim, Value) or other is not None:
+            return f.minimum(self, dim if other is None else other)
+        return self._extreme("min", dim, keepdim)
+
+    def _extreme(self, name: str, dim: int | None, keepdim: bool) -> Any:
+        if dim is None:
+            if self.raw.size == 0:
+                raise ShapeError(
+                    f"{name}(): Expected reduction dim to be specified for input.numel() == 0. Specify the reduction dim with the 'dim' argument."
+                )
+            return getattr(f, f"a{name}")(self, axes=_axes(self, None))
+        axis = normalize_axis(dim, self.raw.ndim)
+        indices = getattr(f, f"arg{name}")(self, axis=axis, keepdims=True)
+        values = f.gather(self, indices, axis=axis) if self.raw.ndim else self.clone()  # type: ignore[attr-defined]
+        if not keepdim and self.raw.ndim:
+            values, indices = values.squeeze(axis), indices.squeeze(axis)
+        return named_result(name, values=values, indices=indices)
+
+    def aminmax(self, *, dim: int | None = None, keepdim: bool = False) -> Any:
+        """``(min, max)`` over ``dim`` or all."""
+        axes = () if dim is None else dim
+        return named_result("aminmax", min=self.amin(axes, keepdim), max=self.amax(axes, keepdim))
+
+    def argmax(self, dim: int | None = None, keepdim: bool = False) -> Any:
+        """Index of the first largest element."""
+        return f.argmax(self, axis=None if dim is None else normalize_axis(dim, self.raw.ndim), keepdims=keepdim)
+
+    def argmin(self, dim: int | None = None, keepdim: bool = False) -> Any:
+        """Index of the first smallest element."""
+        return f.argmin(self, axis=None if dim is None else normalize_axis(dim, self.raw.ndim), keepdims=keepdim)
+
+    def any(self, dim: Any = None, keepdim: bool = False) -> Any:
+        """Whether any element is non-zero."""
+        return f.any(self, axes=_axes(self, dim), keepdims=keepdim)
+
+    def all(self, dim: Any = None, keepdim: bool = False) -> Any:
+        """Whether all elements are non-zero."""
+        return f.all(self, axes=_axes(self, dim), keepdims=keepdim)
+
+    def count_nonzero(self, dim: Any = None) -> Any:
+        """How many elements are non-zero."""
+        return f.ne(self, 0).sum(dim)
+
+    def cumsum(self, dim: int, *, dtype: Any = None) -> Any:
+        """Running sum along ``dim``."""
+        return f.cumsum(_accumulating(self, dtype), axis=normalize_axis(dim, self.raw.ndim))
+
+    def cumprod(self, dim: int, *, dtype: Any = None) -> Any:
+        """Running product along ``dim``."""
+        return f.cumprod(_accumulating(self, dtype), axis=normalize_axis(dim, self.raw.ndim))
+
+    def norm(self, p: Any = "fro", dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Any:
+        """Vector norm of order ``p`` over ``dim`` or all elements."""
+        x: Any = self if dtype is None else f.cast(self, dtype=dtype.numpy)
+        _need_float(x, "linalg.vector_norm")
+        return f.vector_norm(x, order=2.0 if p in ("fro", None, 2) else float(p), axes=_axes(x, dim), keepdims=keepdim)
+
+    def dist(self, other: Any, p: float = 2) -> Any:
+        """Norm of the difference."""
+        return (self - other).norm(p)  # type: ignore[operator]
+
+    def softmax(self, dim: int, dtype: Any = None) -> Any:
+        """``exp(self) / sum(exp(self))`` along ``dim``."""
+        x: Any = self if dtype is None else f.cast(self, dtype=dtype.numpy)
+        return f.softmax(x, axis=normalize_axis(dim, x.raw.ndim))
+
+    def log_softmax(self, dim: int, dtype: Any = None) -> Any:
+        """Logarithm of the softmax along ``dim``, computed stably."""
+        x: Any = self if dtype is None else f.cast(self, dtype=dtype.numpy)
+        return f.log_softmax(x, axis=normalize_axis(dim, x.raw.ndim))
+
+    def sort(self, dim: int = -1, descending: bool = False, stable: bool = False) -> Any:
+        """``(values, indices)`` in order along ``dim``; always stable; NaN counts as largest."""
+        axis = normalize_axis(dim, self.raw.ndim)
+        order = f.argsort(self, axis=axis, descending=bool(descending))
+        values = f.gather(self, order, axis=axis) if self.raw.ndim else self.clone()  # type: ignore[attr-defined]
+        return named_result("sort", values=values, indices=order)
+
+    def argsort(self, dim: int = -1, descending: bool = False, stable: bool = False) -> Any:
+        """Indices that sort ``self`` along ``dim``."""
+        return f.argsort(self, axis=normalize_axis(dim, self.raw.ndim), descending=bool(descending))
+
+    def topk(self, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> Any:
+        """The ``k`` largest (or smallest) elements along ``dim``, in order, with their indices."""
+        axis = normalize_axis(dim, self.raw.ndim)
+        size = self.raw.shape[axis] if self.raw.ndim else 1
+        if not 0 <= k <= size:
+            raise ShapeError(f"selected index k out of range: k={k}, dimension {dim} has size {size}")
+        order = f.argsort(self, axis=axis, descending=bool(largest))
+        if self.raw.ndim:
+            order = f.slice_axis(order, axis=axis, start=0, stop=k).contiguous()
+            return named_result("topk", values=f.gather(self, order, axis=axis), indices=order)
+        return named_result("topk", values=self.clone(), indices=order)  # type: ignore[attr-defined]
+
+    def median(self, dim: int | None = None, keepdim: bool = False) -> Any:
+        """The lower median of all, or ``(values, indices)`` over ``dim``."""
+        if dim is None:
+            flat = self.reshape(-1)  # type: ignore[attr-defined]
+            return flat.sort().values[(flat.raw.size - 1) // 2] if flat.raw.size else flat.sum() * float("nan")
+        return self.kthvalue((self.raw.shape[dim] + 1) // 2 if self.raw.ndim else 1, dim, keepdim)
+
+    def kthvalue(self, k: int, dim: int = -1, keepdim: bool = False) -> Any:
+        """The ``k``-th smallest element along ``dim`` (from 1), with its index."""
+        axis = normalize_axis(dim, self.raw.ndim)
+        size = self.raw.shape[axis] if self.raw.ndim else 1
+        if not 1 <= k <= size:
+            raise ShapeError(f"selected number k out of range for dimension {dim}: k={k}, size {size}")
+        ordered = self.sort(axis)
+        if not self.raw.ndim:
+            return named_result("kthvalue", values=ordered.values, indices=ordered.indices)
+        values, indices = ordered.values.narrow(axis, k - 1, 1), ordered.indices.narrow(axis, k - 1, 1)
+        if not keepdim:
+            values, indices = values.squeeze(axis), indices.squeeze(axis)
+        return named_result("kthvalue", values=values, indices=indices)
+
+    def unique(self, sorted: bool = True, return_inverse: bool = False, return_counts: bool = False, dim: int | None = None) -> Any:
+        """The distinct values in order, optionally with inverse indices and counts."""
+        from tenon.core.create import from_backend_array
+
+        host = self._backend.to_host(self.raw)  # type: ignore[attr-defined]
+        found = np.unique(host, return_inverse=True, return_counts=True, axis=dim, equal_nan=False)
+        parts = [found[0]]
+        if return_inverse:
+            parts.append(found[1].reshape(host.shape if dim is None else (host.shape[dim],)))
+        if return_counts:
+            parts.append(found[2])
+        made = [from_backend_array(self, p) for p in parts]
+        return made[0] if len(made) == 1 else tuple(made)
+
+    def bincount(self, weights: Any = None, minlength: int = 0) -> Any:
+        """How often each non-negative integer occurs, optionally weighted."""
+        from tenon.core.create import from_backend_array
+
+        host = self._backend.to_host(self.raw)  # type: ignore[attr-defined]
+        if host.ndim != 1 or host.dtype.kind not in "iu" or (host.size and host.min() < 0):
+            raise TenonError("bincount only supports 1-d non-negative integral inputs.")
+        counts = np.bincount(host, None if weights is None else weights.raw, minlength)
+        return from_backend_array(self, counts)

@@ -1,0 +1,217 @@
+"""Ops: shape rule, forward and gradient as one class, and the table that finds them by name.
+
+A ``Primitive`` states ``infer`` (avals in, aval out), ``forward(xp, ...)`` over any NumPy-like
+namespace, and one ``vjp_<input>`` rule per differentiable input. A ``Composite`` states
+``decompose(f, ...)`` instead. Rules are pure functions of ``f``: with ``backend.raw`` they run on
+bare arrays, with ``tenon.ops`` they are taped or recorded.
+
+Contract of a rule: read only ``f``, arithmetic operators and attrs; inputs not named in ``saves``
+arrive as avals (shape and dtype only); return a new array, ``g`` itself or a view of either.
+
+An instance is the function: ``exp = Exp()`` registers itself as ``table.exp`` and is called as
+``exp(t)``. Next: ``dispatch.py`` runs it, ``tape.py`` remembers it.
+"""
+
+from __future__ import annotations
+
+import enum
+import inspect
+import re
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+from tenon.core.interceptor import SLOT
+from tenon.errors import TenonError
+
+
+class Kind(enum.Enum):
+    """What an op does to its elements; passes and profilers group by it."""
+
+    ELEMENTWISE = "elementwise"
+    REDUCE = "reduce"
+    CONTRACT = "contract"
+    CONVOLVE = "convolve"
+    WINDOW = "window"
+    MOVE = "move"
+    INDEX = "index"
+    CREATE = "create"
+    RANDOM = "random"
+    MEMORY = "memory"
+    COLLECTIVE = "collective"
+    COMPOSITE = "composite"
+
+
+class OpTable:
+    """All ops as attributes: ``table.add``. ``table[name]`` finds one by its string."""
+
+    def __init__(self) -> None:
+        self.by_name: dict[str, Op] = {}
+
+    def register(self, op: Op) -> None:
+        """Add ``op`` under its name; a second op of that name is an error."""
+        if op.name in self.by_name:
+            raise TenonError(
+                f"op {op.name!r} is defined twice: by {type(self.by_name[op.name]).__module__} "
+                f"and {type(op).__module__}. Rename one."
+            )
+        self.by_name[op.name] = op
+        setattr(self, op.name, op)
+
+    def __getitem__(self, name: str) -> Op:
+        return self.by_name[name]
+
+    def __iter__(self) -> Any:
+        return iter(self.by_name.values())
+
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(f"no op named {name!r}; see tenon.ops for the list.")
+
+
+table = OpTable()
+
+
+def _snake(name: str) -> str:
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
+
+
+class Op:
+    """Base of ``Primitive`` and ``Composite``; do not derive from it directly."""
+
+    kind: ClassVar[Kind]
+    #: Names of the array inputs, in order; a last name starting with ``*`` takes the rest.
+    inputs: ClassVar[tuple[str, ...]] = ("x",)
+    #: What the tape keeps: input names and/or ``"out"``.
+    saves: ClassVar[tuple[str, ...]] = ()
+    #: Visible outputs; 0 means a tuple whose length depends on the call.
+    outputs: ClassVar[int] = 1
+    #: Hidden outputs after the visible ones, kept for the gradient as ``residuals``.
+    residuals: ClassVar[int] = 0
+    #: None, "same" (arguments take their common dtype) or "float" (and integers become floats).
+    promotion: ClassVar[str | None] = None
+    #: The output shares memory with the first input.
+    view: ClassVar[bool] = False
+    #: torch's name for the node, as printed in ``grad_fn=<...>``.
+    grad_name: ClassVar[str] = ""
+    #: Has gradient rules; an op without any is never taped.
+    differentiable: bool
+
+    name: str
+
+    def __init__(self) -> None:
+        self.name = self.__dict__.get("name") or type(self).__dict__.get("name") or _snake(type(self).__name__)
+        self.__name__ = self.name
+        self.__doc__ = type(self).__doc__
+        self.variadic = bool(self.inputs) and self.inputs[-1].startswith("*")
+        names = [n.lstrip("*") for n in self.inputs]
+        self.save_mask = tuple(n in self.saves for n in names)
+        self.saves_out = "out" in self.saves
+        self.simple = self.outputs == 1 and self.residuals == 0
+        self.joint: Callable[..., Any] | None = getattr(self, "vjp_joint", None)
+        self.rules: tuple[Callable[..., Any] | None, ...] = tuple(getattr(self, f"vjp_{n}", None) for n in names)
+        self.differentiable = self.joint is not None or any(r is not None for r in self.rules)
+        table.register(self)
+
+    def saves_input(self, index: int) -> bool:
+        """Whether the tape keeps the value of input ``index``."""
+        return self.save_mask[min(index, len(self.save_mask) - 1)]
+
+    def __call__(self, *args: Any, **attrs: Any) -> Any:
+        top = SLOT.top
+        if top is None:
+            return SLOT.execute(self, args, attrs)
+        return top.run(self, args, attrs)
+
+    def infer(self, *args: Any, **attrs: Any) -> Any:
+        """Avals of the visible outputs, from avals of the inputs; raises ShapeError. Touches no data."""
+        raise NotInferable(self)
+
+    def view_of(self, index: int, **attrs: Any) -> tuple[Op, dict[str, Any]]:
+        """For ops with several views: the single-output op and attrs that give output ``index``."""
+        raise TenonError(f"op {self.name} returns several views but defines no view_of.")
+
+    def torch_name(self, args: tuple[Any, ...], attrs: dict[str, Any]) -> str:
+        """Name of the gradient node, as torch prints it."""
+        return self.grad_name or "".join(p.capitalize() for p in self.name.split("_")) + "Backward0"
+
+    def cost(self, *args: Any, **attrs: Any) -> float:
+        """Floating-point operations of one call, from the avals of its inputs."""
+        out = self.infer(*args, **attrs)
+        return float(sum(o.size for o in out) if isinstance(out, tuple) else out.size)
+
+    def __repr__(self) -> str:
+        return f"<op {self.name}>"
+
+    def __reduce__(self) -> Any:
+        return (_find, (self.name,))
+
+    def __deepcopy__(self, memo: Any) -> Op:
+        return self
+
+
+def _find(name: str) -> Op:
+    return table[name]
+
+
+class NotInferable(TenonError, TypeError):
+    """An op whose output shape depends on its data was asked for it without data."""
+
+    def __init__(self, op: Op) -> None:
+        super().__init__(
+            f"{op.name}: the output shape depends on the values, so it has no meta or shape-only form. "
+            "Run it on a tensor with data."
+        )
+
+
+class Primitive(Op):
+    """An op with a forward of its own.
+
+    ``ufunc`` names a function of the array namespace that is the forward as it stands, so that the
+    bound kernel is that function itself.
+    """
+
+    ufunc: ClassVar[str | None] = None
+
+    def forward(self, xp: Any, *args: Any, **attrs: Any) -> Any:
+        """Compute the result over the NumPy-like namespace ``xp``."""
+        return getattr(xp, self.ufunc or self.name)(*args, **attrs)
+
+
+class Composite(Op):
+    """An op made of others.
+
+    Runs as a single node if it has gradient rules (or the backend a kernel of its name), else as
+    its parts. With ``residuals``, ``decompose_with_residuals`` returns them after the outputs; second
+    order then goes through the parts.
+    """
+
+    kind = Kind.COMPOSITE
+
+    def __call__(self, *args: Any, **attrs: Any) -> Any:
+        top = SLOT.top
+        if top is not None:
+            return top.run(self, args, attrs)
+        if self.differentiable:
+            return SLOT.execute(self, args, attrs)
+        return self.decompose(table, *args, **attrs)
+
+    def decompose(self, f: Any, *args: Any, **attrs: Any) -> Any:
+        """The op written with ``f``'s ops."""
+        raise TypeError(f"composite {self.name} defines no decompose; add it to {type(self).__module__}.")
+
+    def raw_forward(self, f: Any, *args: Any, **attrs: Any) -> Any:
+        """What runs as the single node: ``decompose`` unless residuals are needed."""
+        return self.decompose(f, *args, **attrs)
+
+    def infer(self, *args: Any, **attrs: Any) -> Any:
+        """By running ``decompose`` on the meta namespace."""
+        from tenon.core.meta import META  # meta.py imports this module
+
+        return self.decompose(META.raw, *args, **attrs)
+
+
+def attribute_names(op: Op) -> tuple[str, ...]:
+    """Keyword attrs that ``op`` takes, for documentation and checks."""
+    body = op.decompose if isinstance(op, Composite) else op.infer
+    return tuple(
+        p.name for p in inspect.signature(body).parameters.values() if p.kind is inspect.Parameter.KEYWORD_ONLY
+    )

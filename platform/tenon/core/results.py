@@ -1,0 +1,35 @@
+"""Named tuples that ops with several results return, as ``torch.return_types``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class NamedResult(tuple[Any, ...]):
+    """A tuple whose items also have names; prints as torch's return types do."""
+
+    __slots__ = ()
+    _fields: tuple[str, ...] = ()
+    _op = ""
+
+    def __repr__(self) -> str:
+        body = ",\n".join(f"{n}={v!r}" for n, v in zip(self._fields, self, strict=True))
+        return f"torch.return_types.{self._op}(\n{body})"
+
+    def __reduce__(self) -> Any:
+        return (tuple, (tuple(self),))
+
+
+_TYPES: dict[tuple[str, ...], type[NamedResult]] = {}
+
+
+def named_result(op: str, **items: Any) -> Any:
+    """The result of ``op`` as a named tuple."""
+    key = (op, *items)
+    cls = _TYPES.get(key)
+    if cls is None:
+        body: dict[str, Any] = {"_fields": tuple(items), "_op": op, "__slots__": ()}
+        for position, name in enumerate(items):
+            body[name] = property(lambda self, position=position: self[position])
+        cls = _TYPES[key] = type(op, (NamedResult,), body)
+    return cls(items.values())

@@ -1,0 +1,140 @@
+"""Which module is running: a slot that stays ``None`` until somebody needs to know.
+
+``Module.__call__`` tests ``scopes.active`` once. A profiler, or an autograd mode that wants to name the
+module of every node, opens a ``Scopes`` listener; from then on each module call pushes and pops its
+path, for all threads. Closing the last listener puts ``None`` back, and nothing is paid again.
+
+Paths are those of ``named_modules()`` of the outermost module that is running. They are looked up in a
+table made once per root and remade when any module tree changes (``structure_changed``).
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Iterator
+from typing import Any, Protocol
+
+
+class Tree(Protocol):
+    """What a scope needs of a module."""
+
+    def named_modules(self) -> Iterator[tuple[str, Any]]:
+        """Every module below, itself included, with its dotted path."""
+        ...
+
+
+class Listener(Protocol):
+    """Something that wants to hear when module calls begin and end."""
+
+    def enter(self, path: str, module: Any) -> None:
+        """``module`` begins; ``path`` is ``""`` for the outermost one."""
+        ...
+
+    def leave(self, path: str, module: Any) -> None:
+        """``module`` has returned or raised."""
+        ...
+
+
+class _Running(threading.local):
+    def __init__(self) -> None:
+        self.stack: list[tuple[Any, str]] = []
+
+
+class Scopes:
+    """The module calls that are running in each thread, and who listens to them."""
+
+    def __init__(self) -> None:
+        self.listeners: tuple[Listener, ...] = ()
+        self._running = _Running()
+        self._paths: weakref.WeakKeyDictionary[Any, tuple[int, dict[int, str]]] = weakref.WeakKeyDictionary()
+
+    def push(self, module: Tree) -> None:
+        """Enter ``module``; its path is relative to the outermost running module."""
+        stack = self._running.stack
+        path = self._path(stack[0][0], stack[-1], module) if stack else ""
+        stack.append((module, path))
+        _show(stack)
+        for listener in self.listeners:
+            listener.enter(path, module)
+
+    def pop(self) -> None:
+        """Leave the innermost running module."""
+        stack = self._running.stack
+        module, path = stack.pop()
+        _show(stack)
+        for listener in reversed(self.listeners):
+            listener.leave(path, module)
+
+    def path(self) -> str | None:
+        """The path of the innermost running module, or None outside of any module call."""
+        stack = self._running.stack
+        return stack[-1][1] if stack else None
+
+    def _path(self, root: Tree, caller: tuple[Any, str], module: Tree) -> str:
+        stamp, table = self._paths.get(root, (-1, {}))
+        if stamp != _structure.version:
+            table = {id(each): path for path, each in root.named_modules()}
+            self._paths[root] = (_structure.version, table)
+        found = table.get(id(module))
+        if found is not None:
+            return found
+        # A module that nobody registered still gets a name that tells where it was called from.
+        own = f"<{type(module).__name__}>"
+        return f"{caller[1]}.{own}" if caller[1] else own
+
+
+class _Structure:
+    version = 0
+
+
+_structure = _Structure()
+_scopes = Scopes()
+active: Scopes | None = None
+#: Label of the innermost running module: its path, or the class name of a root. The tape puts it on its
+#: nodes. One for all threads, because the tape must be able to read it at the price of a global.
+current: str | None = None
+
+
+def _show(stack: list[tuple[Any, str]]) -> None:
+    global current
+    current = (stack[-1][1] or type(stack[-1][0]).__name__) if stack else None
+
+
+def path_of(label: str | None) -> str:
+    """The module path that a node carries (see ``current``); empty if it carries none."""
+    return label or ""
+
+
+def suffix() -> str:
+    """Where we are, to end a message with: ``" in module encoder.layers.3"``, or nothing if unknown."""
+    return f" in module {current}" if current else ""
+
+
+def structure_changed() -> None:
+    """Forget known paths: some module gained, lost or exchanged a child."""
+    _structure.version += 1
+
+
+def listen(listener: Listener) -> None:
+    """Tell ``listener`` about every module call from now on."""
+    global active
+    _scopes.listeners = (*_scopes.listeners, listener)
+    active = _scopes
+
+
+def unlisten(listener: Listener) -> None:
+    """Stop telling ``listener``; unknown listeners are an error, as they hint at an unbalanced close."""
+    global active
+    if all(each is not listener for each in _scopes.listeners):
+        raise ValueError(
+            f"{listener!r} is not listening to module scopes. Call listen() first, unlisten() once."
+        )
+    _scopes.listeners = tuple(each for each in _scopes.listeners if each is not listener)
+    if not _scopes.listeners:
+        active = None
+
+
+def current_path() -> str | None:
+    """The path of the innermost running module in this thread; None if unknown or nobody listens."""
+    return None if active is None else active.path()

@@ -1,0 +1,68 @@
+"""Rules run on tensors: for ``create_graph``, and whenever an interceptor watches.
+
+A node with residuals knows its gradient only as arrays; when the gradient's own graph is wanted, it is
+derived from the composite's parts instead, which are differentiable to any order.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tenon.core.grad_mode import MODE
+from tenon.core.op import Composite, table
+from tenon.core.value import Value
+
+
+def gradients(node: Any, grad: Any, create_graph: bool) -> list[Any]:
+    """Gradients of ``node``'s inputs as tensors, None where nothing flows."""
+    op = node.op
+    if op.outputs != 1:
+        grad = _materialize(node, grad)
+    saved, out = node.values(True)
+    if not create_graph:
+        saved = tuple(s.detach() if isinstance(s, Value) and s._track else s for s in saved)
+    if op.residuals and create_graph and isinstance(op, Composite):
+        return _through_parts(node, grad, saved)
+    if op.joint is not None:
+        needs = tuple(e is not None for e in node.edges)
+        extra = {}
+        if op.residuals:
+            extra["residuals"] = tuple(
+                r if r is None or not isinstance(r, node.backend.array_type) else Value.make(r, node.backend)
+                for r in node.residuals
+            )
+        return list(op.joint(table, grad, out, *saved, needs=needs, **extra, **node.attrs))
+    rules = op.rules if len(op.rules) == len(node.edges) else op.rules + (op.rules[-1],) * (len(node.edges) - len(op.rules))
+    return [
+        None if edge is None or rule is None else rule(table, grad, out, *saved, **node.attrs)
+        for edge, rule in zip(node.edges, rules, strict=True)
+    ]
+
+
+def _materialize(node: Any, grads: Any) -> Any:
+    like = next(g for g in grads if g is not None)
+    return [
+        table.new_full(like, shape=a.shape, value=0, dtype=a.dtype) if g is None else g
+        for g, a in zip(grads, node.output_avals, strict=True)
+    ]
+
+
+def _through_parts(node: Any, grad: Any, saved: tuple[Any, ...]) -> list[Any]:
+    from tenon.core.backward import grad as differentiate
+
+    wanted = [i for i, e in enumerate(node.edges) if e is not None]
+    MODE.enabled = True
+    aliases = list(saved)
+    for i in wanted:
+        aliases[i] = table.alias(saved[i])
+    outputs = node.op.decompose(table, *aliases, **node.attrs)
+    outputs = outputs if isinstance(outputs, tuple) else (outputs,)
+    grads = grad if isinstance(grad, (list, tuple)) else (grad,)
+    pairs = [(o, g) for o, g in zip(outputs, grads, strict=True) if o.requires_grad]
+    found = differentiate(
+        [o for o, _ in pairs], [aliases[i] for i in wanted], [g for _, g in pairs], create_graph=True, allow_unused=True
+    )
+    result: list[Any] = [None] * len(node.edges)
+    for i, g in zip(wanted, found, strict=True):
+        result[i] = g
+    return result

@@ -1,0 +1,284 @@
+"""``Tensor``: torch's public face over a backend's array. No maths in this file.
+
+The operators and methods come from ``methods/``, which call ops by name through the op table. Here is
+what a tensor *is*: its data, dtype, device, place in the graph, and its bridges to Python and NumPy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from tenon.core import create
+from tenon.core.grad_mode import MODE
+from tenon.core.methods import ALL_METHODS
+from tenon.core.op import table
+from tenon.core.size import Size
+from tenon.core.value import Value
+from tenon.device import Device
+from tenon.dtypes import FROM_NUMPY, dtype
+from tenon.errors import GradError, TenonError
+
+_new = object.__new__
+
+
+
+class Tensor(*ALL_METHODS, Value):  # type: ignore[misc]
+    """A multi-dimensional array that knows its device and how it was computed.
+
+    Make one with ``tenon.tensor``, ``tenon.randn`` and their like. ``raw`` is the backend's array.
+    """
+
+    __slots__ = ()
+    __array_priority__ = 1000  # so that ndarray + Tensor comes here
+
+    #: The accumulated gradient; None until a backward pass reached this tensor.
+    _grad: Any = None
+    _retains: bool = False
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Any:
+        """``Tensor(2, 3)`` (uninitialised) or ``Tensor([[1., 2.]])``, in the default dtype: torch's legacy form."""
+        return create.legacy_tensor(cls, args, kwargs)
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        pass
+
+    @classmethod
+    def _of(cls, raw: Any, backend: Any) -> Any:
+        """An untracked tensor around ``raw``, without checks or copies."""
+        t = _new(cls)
+        t.raw = raw
+        t._backend = backend
+        t._node = None
+        t._index = 0
+        t._track = False
+        t._version_counter = None
+        t._view = None
+        return t
+
+    # --- data and place ---
+
+    @property
+    def grad(self) -> Any:
+        """The accumulated gradient, or None."""
+        return self._grad
+
+    @grad.setter
+    def grad(self, value: Any) -> None:
+        if value is not None and value is not self._grad:
+            create.check_grad(self, value)
+        self._grad = value
+
+    @grad.deleter
+    def grad(self) -> None:
+        self._grad = None
+
+    @property
+    def dtype(self) -> dtype:
+        """Element type, e.g. ``torch.float32``."""
+        return FROM_NUMPY[self.raw.dtype]
+
+    @property
+    def device(self) -> Device:
+        """Where the data lives."""
+        device: Device = self._backend.device_of(self.raw)
+        return device
+
+    @property
+    def shape(self) -> Size:
+        """The sizes of all axes."""
+        return Size(self.raw.shape)
+
+    @property
+    def ndim(self) -> int:
+        """Number of axes."""
+        return int(self.raw.ndim)
+
+    @property
+    def data(self) -> Any:
+        """The same memory without history; assigning exchanges the memory."""
+        t = Tensor._of(self.raw, self._backend)
+        return t if type(self) is Tensor else t
+
+    @data.setter
+    def data(self, value: Any) -> None:
+        create.exchange_data(self, value)
+
+    # --- place in the graph ---
+
+    @property
+    def requires_grad(self) -> bool:
+        """Whether ops on this tensor are taped."""
+        if not self._track and self._view is not None and self._stale():
+            self._refresh()
+        return self._track
+
+    @requires_grad.setter
+    def requires_grad(self, flag: bool) -> None:
+        self.requires_grad_(flag)
+
+    def requires_grad_(self, requires_grad: bool = True) -> Any:
+        """Set ``requires_grad`` of a leaf in place."""
+        if self._node is not None:
+            if not requires_grad:
+                raise GradError(
+                    "you can only change requires_grad flags of leaf variables. If you want to use a computed variable in a "
+                    "subgraph that doesn't require differentiation use var_no_grad = var.detach()."
+                )
+            return self
+        if requires_grad and self.raw.dtype.kind in "iub":
+            raise GradError(
+                "only Tensors of floating point and complex dtype can require gradients, not "
+                f"{self.dtype}. Convert with .float() first."
+            )
+        self._track = bool(requires_grad)
+        return self
+
+    @property
+    def is_leaf(self) -> bool:
+        """Whether gradients accumulate here: made by the user, or needs none."""
+        if self._view is not None:
+            self._refresh()
+        return self._node is None
+
+    @property
+    def grad_fn(self) -> Any:
+        """The node that made this tensor, or None."""
+        if self._view is not None:
+            self._refresh()
+        return self._node
+
+    @property
+    def output_nr(self) -> int:
+        """Which output of ``grad_fn`` this is."""
+        return self._index
+
+    @property
+    def _version(self) -> int:
+        """How often this memory was modified in place."""
+        return 0 if self._version_counter is None else self._version_counter[0]
+
+    @property
+    def _base(self) -> Any:
+        """The tensor whose memory a view shows, or None."""
+        return None if self._view is None else self._view[0]
+
+    def _is_view(self) -> bool:
+        return self._view is not None
+
+    # --- Python's protocols ---
+
+    def __len__(self) -> int:
+        if self.raw.ndim == 0:
+            raise TypeError("len() of a 0-d tensor")
+        return int(self.raw.shape[0])
+
+    def __iter__(self) -> Iterator[Any]:
+        if self.raw.ndim == 0:
+            raise TypeError("iteration over a 0-d tensor")
+        return iter(self.unbind(0))
+
+    def __bool__(self) -> bool:
+        return bool(self.item())
+
+    def __int__(self) -> int:
+        return int(self.item())
+
+    def __float__(self) -> float:
+        return float(self.item())
+
+    def __complex__(self) -> complex:
+        return complex(self.item())
+
+    def __index__(self) -> int:
+        value = self.item()
+        if not isinstance(value, int):
+            raise TypeError("only integer tensors of a single element can be converted to an index")
+        return int(value)
+
+    def __contains__(self, element: Any) -> bool:
+        return bool((element == self).any().item())
+
+    def __hash__(self) -> int:
+        return id(self)
+
+    def __reversed__(self) -> Any:
+        return self if self.raw.ndim == 0 else self.flip(0)
+
+    def __repr__(self, *, tensor_contents: Any = None) -> str:
+        from tenon.core.printing import tensor_repr
+
+        return tensor_repr(self)
+
+    def __format__(self, spec: str) -> str:
+        if self.raw.ndim == 0 and type(self) is Tensor and self.device.type != "meta":
+            return self.item().__format__(spec)
+        return object.__format__(self, spec)
+
+    def __dir__(self) -> list[str]:
+        return sorted(n for n in set(super().__dir__()) if not n.startswith("vjp"))
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        return create.deepcopy(self, memo)
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        return create.reduce(self)
+
+    # --- NumPy and DLPack ---
+
+    def numpy(self, *, force: bool = False) -> np.ndarray[Any, Any]:
+        """The data as a NumPy array that shares memory with this CPU tensor (``force``: detach and copy if needed)."""
+        if force:
+            return self.detach().cpu()._backend.to_host(self.raw)  # type: ignore[no-any-return]
+        if self._track:
+            raise GradError(
+                "Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() instead."
+            )
+        if self.device.type != "cpu":
+            raise TypeError(
+                f"can't convert {self.device} device type tensor to numpy. Use Tensor.cpu() to copy the tensor to host memory first."
+            )
+        return self._backend.to_host(self.raw)  # type: ignore[no-any-return]
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
+        array = self.numpy()
+        if dtype is not None and array.dtype != dtype:
+            return array.astype(dtype)
+        return array.copy() if copy else array
+
+    def __array_wrap__(self, array: Any, context: Any = None, return_scalar: bool = False) -> Any:
+        return create.from_numpy(np.asarray(array))
+
+    def __dlpack__(self, **kwargs: Any) -> Any:
+        if self._track:
+            raise GradError("Can't export tensors that require gradient, use tensor.detach()")
+        return self.raw.__dlpack__(**kwargs)
+
+    def __dlpack_device__(self) -> Any:
+        return self.raw.__dlpack_device__()
+
+    @property
+    def __cuda_array_interface__(self) -> Any:
+        if self.device.type != "cuda":
+            raise AttributeError(f"Can't get __cuda_array_interface__ on non-CUDA tensor type: {self.device}")
+        return self.raw.__cuda_array_interface__
+
+    def item(self) -> Any:
+        """The value of a one-element tensor as a Python number."""
+        if self.raw.size != 1:
+            raise TenonError(f"a Tensor with {self.raw.size} elements cannot be converted to Scalar") from None
+        host = self._backend.to_host(self.raw)
+        value = host.item()
+        return float(value) if host.dtype.kind == "V" else value
+
+    def tolist(self) -> Any:
+        """The values as nested Python lists; a number for a 0-d tensor."""
+        host = self._backend.to_host(self.raw)
+        if host.dtype.kind == "V":
+            host = host.astype(np.float32)
+        return host.tolist()
+
+
+Value.make = Tensor._of  # type: ignore[method-assign,assignment]

@@ -1,0 +1,89 @@
+"""Devices: where a tensor's data lives, by torch's names (``cpu``, ``cuda:1``, ``meta``).
+
+A device is only a name; ``core/backend.py`` finds the backend that serves its type.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from tenon.errors import DeviceError
+
+_PATTERN = re.compile(r"^([a-z_][a-z_0-9]*)(?::(\d+))?$")
+
+
+class Device:
+    """``Device("cuda:1")`` or ``Device("cuda", 1)``; also a context manager that sets the default device.
+
+    >>> Device("cuda:1")
+    device(type='cuda', index=1)
+    """
+
+    __slots__ = ("_previous", "index", "type")
+
+    def __init__(self, type: str | int | Device, index: int | None = None) -> None:
+        if isinstance(type, Device):
+            type, index = type.type, type.index if index is None else index
+        elif isinstance(type, int):
+            type, index = "cuda", type
+        match = _PATTERN.match(type) if isinstance(type, str) else None
+        if match is None:
+            raise DeviceError(f"Invalid device string: {type!r}. Write a type and an optional index, as 'cpu' or 'cuda:1'.")
+        if match.group(2) is not None:
+            if index is not None:
+                raise DeviceError(f"type (string) must not include an index because index was passed explicitly: {type}")
+            index = int(match.group(2))
+        if index is not None and index < 0:
+            raise DeviceError(f"Device index must not be negative, got {index} for device type {match.group(1)!r}.")
+        self.type: str = match.group(1)
+        self.index: int | None = index
+        self._previous: list[Device | None] = []
+
+    def __repr__(self) -> str:
+        return f"device(type={self.type!r})" if self.index is None else f"device(type={self.type!r}, index={self.index})"
+
+    def __str__(self) -> str:
+        return self.type if self.index is None else f"{self.type}:{self.index}"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Device) and self.type == other.type and self.index == other.index
+
+    def __hash__(self) -> int:
+        return hash((self.type, self.index))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (Device, (self.type, self.index) if self.index is not None else (self.type,))
+
+    def __enter__(self) -> Device:
+        self._previous.append(_default.device)
+        _default.device = self
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        _default.device = self._previous.pop()
+
+
+class _Default:
+    device: Device | None = None
+
+
+_default = _Default()
+CPU = Device("cpu")
+
+
+def get_default_device() -> Device:
+    """The device that factory functions use when none is given."""
+    return _default.device if _default.device is not None else CPU
+
+
+def set_default_device(device: Device | str | int | None) -> None:
+    """Set the device that factory functions use when none is given; None means the CPU."""
+    _default.device = None if device is None else Device(device)
+
+
+def as_device(value: Device | str | int | None) -> Device:
+    """``value`` as a Device; None is the default device."""
+    if value is None:
+        return get_default_device()
+    return value if isinstance(value, Device) else Device(value)

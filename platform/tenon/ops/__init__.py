@@ -1,0 +1,21 @@
+"""What can be computed: the flat namespace of ops, ``ops.exp(t)``.
+
+Arrays are positional, everything else is a keyword. As the ``f`` of a rule this module tapes or
+records; ``backend.raw`` has the same names for bare arrays.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tenon.core import dispatch  # noqa: F401 - puts dispatch under the ops
+from tenon.core.op import table
+from tenon.ops import compare, contraction, elementwise, indexing, memory, movement, prod_parts, reduce  # noqa: F401
+
+
+def __getattr__(name: str) -> Any:
+    return getattr(table, name)
+
+
+def __dir__() -> list[str]:
+    return sorted(table.by_name)

@@ -1,0 +1,79 @@
+"""Matrix products."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tenon.core.aval import Aval, matmul_shape
+from tenon.core.op import Kind, Primitive
+
+
+class Matmul(Primitive):
+    """Matrix product over the last two axes; leading axes broadcast; 1-d operands as in torch."""
+
+    kind = Kind.CONTRACT
+    inputs = ("x", "y")
+    saves = ("x", "y")
+    promotion = "same"
+
+    def infer(self, x, y):
+        """torch's matmul shape."""
+        return Aval(matmul_shape(tuple(x.shape), tuple(y.shape)), x.dtype)
+
+    def forward(self, xp, x, y, *, out=None):
+        """BLAS; half-width floats are multiplied in float32, integers as they are."""
+        if x.dtype.itemsize == 2 and x.dtype.kind in "fV":
+            return xp.matmul(x.astype(np.float32), y.astype(np.float32)).astype(x.dtype)
+        return xp.matmul(x, y, out=out)
+
+    # d(x @ y) = dx @ y + x @ dy
+    def vjp_x(self, f, g, out, x, y):
+        if len(y.shape) == 1:
+            if len(x.shape) == 1:
+                return f.mul(g, f.conj(y))
+            return f.sum_to(f.mul(f.reshape(g, shape=(*out_shape(x, y), 1)), f.conj(y)), shape=tuple(x.shape))
+        if len(x.shape) == 1:
+            product = f.matmul(f.conj(y), f.reshape(g, shape=(*g.shape, 1)))
+            return f.sum_to(f.reshape(product, shape=tuple(product.shape[:-1])), shape=tuple(x.shape))
+        return f.sum_to(f.matmul(g, f.conj(_swap(f, y))), shape=tuple(x.shape))
+
+    def vjp_y(self, f, g, out, x, y):
+        if len(x.shape) == 1:
+            if len(y.shape) == 1:
+                return f.mul(g, f.conj(x))
+            product = f.mul(f.reshape(f.conj(x), shape=(x.shape[0], 1)), f.reshape(g, shape=(*g.shape[:-1], 1, g.shape[-1])))
+            return f.sum_to(product, shape=tuple(y.shape))
+        if len(y.shape) == 1:
+            flat = f.reshape(x, shape=(-1, x.shape[-1])) if x.size else x
+            return f.matmul(f.reshape(g, shape=(-1,)), f.conj(flat)) if x.size else f.new_full(g, shape=tuple(y.shape), value=0)
+        if len(x.shape) > 2 and len(y.shape) == 2 and x.size and y.size:
+            # One matrix product over all leading axes instead of a batch that would then be summed.
+            rows = f.reshape(x, shape=(-1, x.shape[-1]))
+            return f.matmul(f.conj(_swap(f, rows)), f.reshape(g, shape=(-1, g.shape[-1])))
+        return f.sum_to(f.matmul(f.conj(_swap(f, x)), g), shape=tuple(y.shape))
+
+    def cost(self, x, y):
+        """2 m n k, times the batch."""
+        out = self.infer(x, y)
+        return 2.0 * out.size * x.shape[-1]
+
+    def torch_name(self, args, attrs):
+        """As torch names the product it dispatches to."""
+        ranks = tuple(getattr(a, "ndim", 0) for a in args)
+        return {(1, 1): "DotBackward0", (2, 2): "MmBackward0", (2, 1): "MvBackward0", (1, 2): "SqueezeBackward4"}.get(
+            ranks, "UnsafeViewBackward0" if ranks[1:] == (2,) else "BmmBackward0"
+        )
+
+
+def out_shape(x: Any, y: Any) -> tuple[int, ...]:
+    """Shape of ``x @ y``."""
+    return matmul_shape(tuple(x.shape), tuple(y.shape))
+
+
+def _swap(f: Any, x: Any) -> Any:
+    return f.transpose(x, axis0=len(x.shape) - 2, axis1=len(x.shape) - 1)
+
+
+matmul = Matmul()

@@ -1,0 +1,511 @@
+"""Elementwise primitives: one ufunc, one derivative a class."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tenon.core.aval import Aval, broadcast_shapes, shape_of
+from tenon.core.op import Kind, Primitive
+
+
+class Unary(Primitive):
+    """Base of the elementwise ops of one input."""
+
+    kind = Kind.ELEMENTWISE
+
+    def infer(self, x: Any) -> Any:
+        """The input's own aval."""
+        return Aval(x.shape, x.dtype)
+
+
+class FloatUnary(Unary):
+    """Base of the unary ops whose integer inputs become floats."""
+
+    promotion = "float"
+
+
+class Binary(Primitive):
+    """Base of the elementwise ops of two inputs, which broadcast and take their common dtype."""
+
+    kind = Kind.ELEMENTWISE
+    inputs = ("x", "y")
+    promotion = "same"
+
+    def infer(self, x: Any, y: Any) -> Any:
+        """The broadcast shape, in the common dtype that dispatch arranged."""
+        return Aval(broadcast_shapes(shape_of(x), shape_of(y)), (x if hasattr(x, "dtype") else y).dtype)
+
+
+class Add(Binary):
+    """``x + y``."""
+
+    ufunc = "add"
+
+    def vjp_x(self, f, g, out, x, y):
+        return f.sum_to(g, shape=shape_of(x))
+
+    def vjp_y(self, f, g, out, x, y):
+        return f.sum_to(g, shape=shape_of(y))
+
+
+class Sub(Binary):
+    """``x - y``."""
+
+    ufunc = "subtract"
+
+    def vjp_x(self, f, g, out, x, y):
+        return f.sum_to(g, shape=shape_of(x))
+
+    def vjp_y(self, f, g, out, x, y):
+        return f.sum_to(f.neg(g), shape=shape_of(y))
+
+
+class Mul(Binary):
+    """``x * y``."""
+
+    ufunc = "multiply"
+    saves = ("x", "y")
+
+    def vjp_x(self, f, g, out, x, y):
+        return f.sum_to(f.mul(g, f.conj(y)), shape=shape_of(x))
+
+    def vjp_y(self, f, g, out, x, y):
+        return f.sum_to(f.mul(g, f.conj(x)), shape=shape_of(y))
+
+
+class Div(Binary):
+    """``x / y``."""
+
+    ufunc = "true_divide"
+    saves = ("x", "y")
+    promotion = "float"
+
+    def vjp_x(self, f, g, out, x, y):
+        return f.sum_to(f.div(g, f.conj(y)), shape=shape_of(x))
+
+    # d(x / y) = -x / y^2 dy
+    def vjp_y(self, f, g, out, x, y):
+        return f.sum_to(f.neg(f.mul(g, f.conj(f.div(f.div(x, y), y)))), shape=shape_of(y))
+
+
+class Pow(Binary):
+    """``x ** y``."""
+
+    ufunc = "power"
+    saves = ("x", "y", "out")
+
+    # y * x^(y-1), and 0 where y == 0 (also at x == 0)
+    def vjp_x(self, f, g, out, x, y):
+        slope = f.mul(y, f.pow(x, f.where(f.eq(y, 0), 1, f.sub(y, 1))))
+        return f.sum_to(f.mul(g, f.conj(slope)), shape=shape_of(x))
+
+    # x^y log x, and 0 where x == 0 and y >= 0
+    def vjp_y(self, f, g, out, x, y):
+        safe = f.where(f.eq(x, 0), 1, x)
+        slope = f.where(f.logical_and(f.eq(x, 0), f.ge(y, 0)), 0.0, f.mul(out, f.log(safe)))
+        return f.sum_to(f.mul(g, f.conj(slope)), shape=shape_of(y))
+
+
+class Maximum(Binary):
+    """The larger of both, NaN if either is; ties share the gradient."""
+
+    ufunc = "maximum"
+    saves = ("x", "y")
+
+    def vjp_x(self, f, g, out, x, y):
+        return f.sum_to(f.mul(g, _share(f, f.gt(x, y), f.eq(x, y), g)), shape=shape_of(x))
+
+    def vjp_y(self, f, g, out, x, y):
+        return f.sum_to(f.mul(g, _share(f, f.gt(y, x), f.eq(x, y), g)), shape=shape_of(y))
+
+
+class Minimum(Binary):
+    """The smaller of both, NaN if either is; ties share the gradient."""
+
+    ufunc = "minimum"
+    saves = ("x", "y")
+
+    def vjp_x(self, f, g, out, x, y):
+        return f.sum_to(f.mul(g, _share(f, f.lt(x, y), f.eq(x, y), g)), shape=shape_of(x))
+
+    def vjp_y(self, f, g, out, x, y):
+        return f.sum_to(f.mul(g, _share(f, f.lt(y, x), f.eq(x, y), g)), shape=shape_of(y))
+
+
+class Fmax(Maximum):
+    """The larger of both, ignoring a NaN."""
+
+    ufunc = "fmax"
+
+
+class Fmin(Minimum):
+    """The smaller of both, ignoring a NaN."""
+
+    ufunc = "fmin"
+
+
+def _share(f: Any, wins: Any, ties: Any, g: Any) -> Any:
+    """1 where ``wins``, 0.5 where ``ties``, in ``g``'s dtype."""
+    return f.add(f.cast(wins, dtype=g.dtype), f.mul(f.cast(ties, dtype=g.dtype), 0.5))
+
+
+class Atan2(Binary):
+    """Angle of the point ``(y=x, x=y)``: ``atan2(x, y)`` as torch orders them."""
+
+    ufunc = "arctan2"
+    saves = ("x", "y")
+    promotion = "float"
+
+    def vjp_x(self, f, g, out, x, y):
+        return f.sum_to(f.mul(g, f.div(y, f.add(f.mul(x, x), f.mul(y, y)))), shape=shape_of(x))
+
+    def vjp_y(self, f, g, out, x, y):
+        return f.sum_to(f.neg(f.mul(g, f.div(x, f.add(f.mul(x, x), f.mul(y, y))))), shape=shape_of(y))
+
+
+class Hypot(Binary):
+    """``sqrt(x^2 + y^2)`` without overflow."""
+
+    ufunc = "hypot"
+    saves = ("x", "y", "out")
+    promotion = "float"
+
+    def vjp_x(self, f, g, out, x, y):
+        return f.sum_to(f.mul(g, f.div(x, out)), shape=shape_of(x))
+
+    def vjp_y(self, f, g, out, x, y):
+        return f.sum_to(f.mul(g, f.div(y, out)), shape=shape_of(y))
+
+
+class Logaddexp(Binary):
+    """``log(exp(x) + exp(y))`` without overflow."""
+
+    ufunc = "logaddexp"
+    saves = ("x", "y", "out")
+    promotion = "float"
+
+    def vjp_x(self, f, g, out, x, y):
+        return f.sum_to(f.mul(g, f.exp(f.sub(x, out))), shape=shape_of(x))
+
+    def vjp_y(self, f, g, out, x, y):
+        return f.sum_to(f.mul(g, f.exp(f.sub(y, out))), shape=shape_of(y))
+
+
+class Remainder(Binary):
+    """Python's modulo: the result has the divisor's sign."""
+
+    saves = ("x", "y")
+
+    def forward(self, xp, x, y, *, out=None):
+        """As torch: integer division by zero is an error, not 0."""
+        if getattr(y, "dtype", x.dtype if hasattr(x, "dtype") else None) is not None and _integer_zero(xp, x, y):
+            raise ZeroDivisionError("ZeroDivisionError: integer remainder by zero; check the divisor.")
+        return xp.remainder(x, y, out=out)
+
+    def vjp_x(self, f, g, out, x, y):
+        return f.sum_to(g, shape=shape_of(x))
+
+    def vjp_y(self, f, g, out, x, y):
+        return f.sum_to(f.neg(f.mul(g, f.floor(f.div(x, y)))), shape=shape_of(y))
+
+
+class Fmod(Binary):
+    """C's modulo: the result has the dividend's sign."""
+
+    ufunc = "fmod"
+    saves = ("x", "y")
+
+    def vjp_x(self, f, g, out, x, y):
+        return f.sum_to(g, shape=shape_of(x))
+
+    def vjp_y(self, f, g, out, x, y):
+        return f.sum_to(f.neg(f.mul(g, f.trunc(f.div(x, y)))), shape=shape_of(y))
+
+
+class FloorDivide(Binary):
+    """``floor(x / y)``; integer division by zero is an error."""
+
+    def forward(self, xp, x, y, *, out=None):
+        """Floor division in the common dtype."""
+        if _integer_zero(xp, x, y):
+            raise ZeroDivisionError("ZeroDivisionError: integer division by zero; check the divisor.")
+        return xp.floor_divide(x, y, out=out)
+
+
+def _integer_zero(xp: Any, x: Any, y: Any) -> bool:
+    kind = getattr(y, "dtype", getattr(x, "dtype", None))
+    return kind is not None and kind.kind in "iu" and bool(xp.any(xp.equal(y, 0)))
+
+
+class Neg(Unary):
+    """``-x``."""
+
+    ufunc = "negative"
+
+    def vjp_x(self, f, g, out, x):
+        return f.neg(g)
+
+
+class Abs(Unary):
+    """Magnitude."""
+
+    ufunc = "absolute"
+    saves = ("x",)
+
+    def infer(self, x):
+        """Real, also of a complex input."""
+        return Aval(x.shape, x.real.dtype if hasattr(x, "real") else x.dtype)
+
+    def vjp_x(self, f, g, out, x):
+        return f.mul(g, f.sign(x))
+
+
+class Sign(Unary):
+    """-1, 0 or 1; ``x / |x|`` of a complex number."""
+
+    ufunc = "sign"
+
+    def vjp_x(self, f, g, out, x):
+        return f.mul(g, 0)
+
+
+class Exp(FloatUnary):
+    """``e ** x``."""
+
+    ufunc = "exp"
+    saves = ("out",)
+
+    def vjp_x(self, f, g, out, x):
+        return f.mul(g, f.conj(out))
+
+
+class Exp2(FloatUnary):
+    """``2 ** x``."""
+
+    ufunc = "exp2"
+    saves = ("out",)
+
+    def vjp_x(self, f, g, out, x):
+        return f.mul(g, f.mul(out, 0.6931471805599453))
+
+
+class Expm1(FloatUnary):
+    """``e ** x - 1``, accurate near 0."""
+
+    ufunc = "expm1"
+    saves = ("out",)
+
+    def vjp_x(self, f, g, out, x):
+        return f.mul(g, f.add(out, 1.0))
+
+
+class Log(FloatUnary):
+    """Natural logarithm."""
+
+    ufunc = "log"
+    saves = ("x",)
+
+    def vjp_x(self, f, g, out, x):
+        return f.div(g, f.conj(x))
+
+
+class Log2(FloatUnary):
+    """Logarithm to base 2."""
+
+    ufunc = "log2"
+    saves = ("x",)
+
+    def vjp_x(self, f, g, out, x):
+        return f.div(g, f.mul(x, 0.6931471805599453))
+
+
+class Log10(FloatUnary):
+    """Logarithm to base 10."""
+
+    ufunc = "log10"
+    saves = ("x",)
+
+    def vjp_x(self, f, g, out, x):
+        return f.div(g, f.mul(x, 2.302585092994046))
+
+
+class Log1p(FloatUnary):
+    """``log(1 + x)``, accurate near 0."""
+
+    ufunc = "log1p"
+    saves = ("x",)
+
+    def vjp_x(self, f, g, out, x):
+        return f.div(g, f.add(x, 1.0))
+
+
+class Sqrt(FloatUnary):
+    """Square root."""
+
+    ufunc = "sqrt"
+    saves = ("out",)
+
+    def vjp_x(self, f, g, out, x):
+        return f.div(g, f.conj(f.mul(out, 2.0)))
+
+
+class Rsqrt(FloatUnary):
+    """``1 / sqrt(x)``."""
+
+    saves = ("out",)
+
+    def forward(self, xp, x, *, out=None):
+        """Reciprocal of the root."""
+        return xp.reciprocal(xp.sqrt(x), out=out)
+
+    def vjp_x(self, f, g, out, x):
+        return f.mul(g, f.mul(-0.5, f.mul(out, f.mul(out, out))))
+
+
+class Square(Unary):
+    """``x * x``."""
+
+    ufunc = "square"
+    saves = ("x",)
+    grad_name = "PowBackward0"
+
+    def vjp_x(self, f, g, out, x):
+        return f.mul(g, f.conj(f.mul(x, 2.0)))
+
+
+class Reciprocal(FloatUnary):
+    """``1 / x``."""
+
+    ufunc = "reciprocal"
+    saves = ("out",)
+
+    def vjp_x(self, f, g, out, x):
+        return f.neg(f.mul(g, f.conj(f.mul(out, out))))
+
+
+class Sigmoid(FloatUnary):
+    """``1 / (1 + exp(-x))``."""
+
+    saves = ("out",)
+
+    def forward(self, xp, x, *, out=None):
+        """Through tanh, which neither overflows nor loses the tails' sign."""
+        half = xp.multiply(x, 0.5, out=out)
+        half = xp.tanh(half, out=out)
+        half = xp.multiply(half, 0.5, out=out)
+        return xp.add(half, 0.5, out=out)
+
+    def vjp_x(self, f, g, out, x):
+        return f.mul(g, f.mul(out, f.sub(1.0, out)))
+
+
+class Floor(Unary):
+    """Largest integer not above."""
+
+    ufunc = "floor"
+
+    def vjp_x(self, f, g, out, x):
+        return f.mul(g, 0)
+
+
+class Ceil(Unary):
+    """Smallest integer not below."""
+
+    ufunc = "ceil"
+
+    def vjp_x(self, f, g, out, x):
+        return f.mul(g, 0)
+
+
+class Trunc(Unary):
+    """Towards zero."""
+
+    ufunc = "trunc"
+
+    def vjp_x(self, f, g, out, x):
+        return f.mul(g, 0)
+
+
+class Round(Unary):
+    """To the nearest integer, halves to even."""
+
+    def infer(self, x, *, decimals=0):
+        """The input's own aval."""
+        return Aval(x.shape, x.dtype)
+
+    def forward(self, xp, x, *, decimals=0, out=None):
+        """``decimals`` digits after the point."""
+        return xp.round(x, decimals, out=out)
+
+    def vjp_x(self, f, g, out, x, *, decimals=0):
+        return f.mul(g, 0)
+
+
+class Conj(Unary):
+    """Complex conjugate; a real input comes back as it is."""
+
+    def forward(self, xp, x, *, out=None):
+        """No work for reals."""
+        return xp.conj(x) if getattr(x, "dtype", None) is not None and x.dtype.kind == "c" else x
+
+    def vjp_x(self, f, g, out, x):
+        return f.conj(g)
+
+
+class Where(Primitive):
+    """``x`` where ``condition``, else ``y``."""
+
+    kind = Kind.ELEMENTWISE
+    inputs = ("condition", "x", "y")
+    saves = ("condition",)
+    promotion = "same"
+
+    def infer(self, condition, x, y):
+        """The broadcast shape of all three."""
+        like = x if hasattr(x, "dtype") else y
+        dtype = like.dtype if hasattr(like, "dtype") else condition.dtype
+        return Aval(broadcast_shapes(shape_of(condition), shape_of(x), shape_of(y)), dtype)
+
+    def forward(self, xp, condition, x, y, *, out=None):
+        """Selected elements."""
+        return xp.where(condition, x, y)
+
+    def vjp_x(self, f, g, out, condition, x, y):
+        return f.sum_to(f.where(condition, g, 0), shape=shape_of(x))
+
+    def vjp_y(self, f, g, out, condition, x, y):
+        return f.sum_to(f.where(condition, 0, g), shape=shape_of(y))
+
+
+def _smooth(name: str, ufunc: str, slope: Any, doc: str, saves: tuple[str, ...] = ("x",)) -> Primitive:
+    """One more float ufunc, whose derivative is ``slope(f, x, out)``."""
+
+    def vjp_x(self, f, g, out, x):
+        return f.mul(g, slope(f, x, out))
+
+    body = {"__doc__": doc, "ufunc": ufunc, "saves": saves, "vjp_x": vjp_x, "name": name, "__module__": __name__}
+    return type(name.capitalize(), (FloatUnary,), body)()
+
+
+sin = _smooth("sin", "sin", lambda f, x, out: f.cos(x), "Sine.")
+cos = _smooth("cos", "cos", lambda f, x, out: f.neg(f.sin(x)), "Cosine.")
+tan = _smooth("tan", "tan", lambda f, x, out: f.add(f.mul(out, out), 1.0), "Tangent.", ("out",))
+asin = _smooth("asin", "arcsin", lambda f, x, out: f.rsqrt(f.sub(1.0, f.mul(x, x))), "Inverse sine.")
+acos = _smooth("acos", "arccos", lambda f, x, out: f.neg(f.rsqrt(f.sub(1.0, f.mul(x, x)))), "Inverse cosine.")
+atan = _smooth("atan", "arctan", lambda f, x, out: f.reciprocal(f.add(f.mul(x, x), 1.0)), "Inverse tangent.")
+sinh = _smooth("sinh", "sinh", lambda f, x, out: f.cosh(x), "Hyperbolic sine.")
+cosh = _smooth("cosh", "cosh", lambda f, x, out: f.sinh(x), "Hyperbolic cosine.")
+tanh = _smooth("tanh", "tanh", lambda f, x, out: f.sub(1.0, f.mul(out, out)), "Hyperbolic tangent.", ("out",))
+asinh = _smooth("asinh", "arcsinh", lambda f, x, out: f.rsqrt(f.add(f.mul(x, x), 1.0)), "Inverse hyperbolic sine.")
+acosh = _smooth("acosh", "arccosh", lambda f, x, out: f.rsqrt(f.sub(f.mul(x, x), 1.0)), "Inverse hyperbolic cosine.")
+atanh = _smooth("atanh", "arctanh", lambda f, x, out: f.reciprocal(f.sub(1.0, f.mul(x, x))), "Inverse hyperbolic tangent.")
+
+add, sub, mul, div, pow = Add(), Sub(), Mul(), Div(), Pow()
+maximum, minimum, fmax, fmin = Maximum(), Minimum(), Fmax(), Fmin()
+atan2, hypot, logaddexp = Atan2(), Hypot(), Logaddexp()
+remainder, fmod, floor_divide = Remainder(), Fmod(), FloorDivide()
+neg, abs, sign, conj = Neg(), Abs(), Sign(), Conj()
+exp, exp2, expm1, log, log2, log10, log1p = Exp(), Exp2(), Expm1(), Log(), Log2(), Log10(), Log1p()
+sqrt, rsqrt, square, reciprocal, sigmoid = Sqrt(), Rsqrt(), Square(), Reciprocal(), Sigmoid()
+floor, ceil, trunc, round = Floor(), Ceil(), Trunc(), Round()
+where = Where()

@@ -1,0 +1,312 @@
+"""Indexing: basic (views), advanced (copies), their assignments, and gather/scatter along an axis.
+
+``layout`` of the advanced ops is the key with ``INDEX`` where an index array goes and full slices
+elsewhere; ``tenon/core/keys.py`` brings every torch key into that form.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tenon.core.aval import Aval, broadcast_shapes
+from tenon.core.keys import INDEX, filled
+from tenon.core.op import Kind, Primitive
+from tenon.errors import IndexRangeError, ShapeError
+
+_INT = np.dtype(np.int64)
+
+
+class Index(Primitive):
+    """``x[key]`` with integers, slices, None and Ellipsis only: a view."""
+
+    kind = Kind.INDEX
+    view = True
+
+    def infer(self, x, *, key):
+        """Shape of a zero-memory array indexed the same way."""
+        return Aval(_hollow(x)[key].shape, x.dtype)
+
+    def forward(self, xp, x, *, key):
+        """NumPy's basic indexing."""
+        return x[key]
+
+    def vjp_x(self, f, g, out, x, *, key):
+        return f.embed(g, shape=tuple(x.shape), key=key)
+
+    def torch_name(self, args, attrs):
+        """``SelectBackward0`` for an integer, ``SliceBackward0`` for a slice."""
+        return "SelectBackward0" if any(isinstance(k, int) for k in attrs["key"]) else "SliceBackward0"
+
+
+def _hollow(x: Any) -> Any:
+    """An array of ``x``'s shape that takes no memory."""
+    return np.broadcast_to(np.empty((), np.bool_), tuple(x.shape))
+
+
+class Embed(Primitive):
+    """Zeros of ``shape`` with ``x`` at ``key``: the transpose of ``index``."""
+
+    kind = Kind.INDEX
+
+    def infer(self, x, *, shape, key):
+        """``shape`` in ``x``'s dtype."""
+        return Aval(tuple(shape), x.dtype)
+
+    def forward(self, xp, x, *, shape, key):
+        """One zeroed array, one assignment."""
+        made = xp.zeros(shape, x.dtype)
+        made[key] = x
+        return made
+
+    def vjp_x(self, f, g, out, x, *, shape, key):
+        return f.index(g, key=key)
+
+
+class Take(Primitive):
+    """``x`` at index arrays: advanced indexing, a copy."""
+
+    kind = Kind.INDEX
+    inputs = ("x", "*indices")
+    saves = ("indices",)
+    grad_name = "IndexBackward0"
+
+    def infer(self, x, *indices, layout):
+        """Index shapes broadcast and take the place of the axes they index."""
+        shape = broadcast_shapes(*(tuple(i.shape) for i in indices))
+        places = [a for a, k in enumerate(layout) if k is INDEX]
+        rest = [s for a, s in enumerate(x.shape) if a not in places]
+        first = places[0] if places[-1] - places[0] == len(places) - 1 else 0
+        return Aval((*rest[:first], *shape, *rest[first:]), x.dtype)
+
+    def forward(self, xp, x, *indices, layout):
+        """NumPy's advanced indexing."""
+        if len(indices) == 1 and layout[0] is INDEX:
+            return xp.take(x, indices[0], axis=0)
+        return x[filled(layout, indices)]
+
+    def vjp_x(self, f, g, out, x, *indices, layout):
+        return f.put(f.new_full(g, shape=tuple(x.shape), value=0, dtype=x.dtype), g, *indices, layout=layout, accumulate=True)
+
+
+class Put(Primitive):
+    """A copy of ``x`` with ``y`` written (or added) at index arrays."""
+
+    kind = Kind.INDEX
+    inputs = ("x", "y", "*indices")
+    saves = ("indices",)
+    grad_name = "IndexPutBackward0"
+
+    def infer(self, x, y, *indices, layout, accumulate=False):
+        """``x``'s own aval."""
+        return Aval(x.shape, x.dtype)
+
+    def forward(self, xp, x, y, *indices, layout, accumulate=False):
+        """Repeated indices add up when accumulating; otherwise the last one wins."""
+        made = x.copy()
+        key = filled(layout, indices)
+        if not accumulate:
+            made[key] = y
+        elif len(indices) == 1 and layout[0] is INDEX and xp is np:
+            add_rows(made, indices[0], y)
+        else:
+            xp.add.at(made, key, y)
+        return made
+
+    def vjp_x(self, f, g, out, x, y, *indices, layout, accumulate=False):
+        if accumulate:
+            return g
+        hole = f.new_full(g, shape=tuple(y.shape) if hasattr(y, "shape") else (), value=0, dtype=g.dtype)
+        return f.put(g, hole, *indices, layout=layout)
+
+    def vjp_y(self, f, g, out, x, y, *indices, layout, accumulate=False):
+        return f.sum_to(f.take(g, *indices, layout=layout), shape=tuple(y.shape))
+
+
+def add_rows(target: Any, rows: Any, values: Any) -> None:
+    """``target[rows] += values`` with repeats, by sorting and segment sums (``add.at`` is many times slower)."""
+    flat = np.asarray(rows).reshape(-1)
+    if flat.size == 0:
+        return
+    values = np.broadcast_to(values, (*np.shape(rows), *target.shape[1:])).reshape(flat.size, *target.shape[1:])
+    flat = np.where(flat < 0, flat + target.shape[0], flat)
+    if flat.min() < 0 or flat.max() >= target.shape[0]:
+        raise IndexRangeError(f"index out of range: indices span {flat.min()}..{flat.max()}, size is {target.shape[0]}.")
+    order = np.argsort(flat, kind="stable")
+    ordered = flat[order]
+    starts = np.flatnonzero(np.concatenate(([True], ordered[1:] != ordered[:-1])))
+    wide = values.astype(np.float32) if values.dtype.kind == "V" or values.dtype == np.float16 else values
+    sums = np.add.reduceat(wide[order], starts, axis=0)
+    target[ordered[starts]] += sums.astype(target.dtype, copy=False)
+
+
+class Gather(Primitive):
+    """``out[i][j] = x[index[i][j]][j]`` for ``axis=0``, and so on (torch.gather)."""
+
+    kind = Kind.INDEX
+    inputs = ("x", "index")
+    saves = ("index",)
+
+    def infer(self, x, index, *, axis):
+        """The index's shape."""
+        _check_along(self.name, x, index, axis)
+        return Aval(tuple(index.shape), x.dtype)
+
+    def forward(self, xp, x, index, *, axis):
+        """``take_along_axis`` over the part of ``x`` that the index covers."""
+        if not x.ndim:
+            return x.reshape(1)[index].reshape(index.shape)
+        self.infer(x, index, axis=axis)
+        _check_range(xp, self.name, index, x.shape[axis], axis)
+        window = tuple(slice(None) if a == axis else slice(0, s) for a, s in enumerate(index.shape))
+        return xp.take_along_axis(x[window], index, axis)
+
+    def vjp_x(self, f, g, out, x, index, *, axis):
+        zeros = f.new_full(g, shape=tuple(x.shape), value=0, dtype=g.dtype)
+        return f.scatter(zeros, index, g, axis=axis, reduce="add")
+
+
+class Scatter(Primitive):
+    """A copy of ``x`` with ``y`` written at ``index`` along ``axis``; ``reduce`` combines with what is there."""
+
+    kind = Kind.INDEX
+    inputs = ("x", "index", "y")
+    saves = ("index",)
+
+    def infer(self, x, index, y, *, axis, reduce=None):
+        """``x``'s own aval."""
+        _check_along(self.name, x, index, axis)
+        if hasattr(y, "shape") and any(i > s for i, s in zip(index.shape, y.shape, strict=False)):
+            raise ShapeError(
+                f"Expected index {list(index.shape)} to be no larger than src {list(y.shape)} apart from dimension {axis}"
+            )
+        return Aval(x.shape, x.dtype)
+
+    def forward(self, xp, x, index, y, *, axis, reduce=None):
+        """Writes in index order; "add" and "multiply" count repeats."""
+        self.infer(x, index, y, axis=axis, reduce=reduce)
+        made = x.copy()
+        if index.size == 0:
+            return made
+        target, where = (made.reshape(1), index.reshape(-1)) if not x.ndim else (made, index)
+        _check_range(xp, self.name, where, target.shape[axis], axis)
+        grid = list(xp.ogrid[tuple(slice(0, s) for s in where.shape)])
+        grid[axis] = where
+        values = y[tuple(slice(0, s) for s in index.shape)] if getattr(y, "ndim", 0) else y
+        if reduce is None:
+            target[tuple(grid)] = values
+        else:
+            getattr(xp, {"add": "add", "multiply": "multiply", "amax": "maximum", "amin": "minimum"}[reduce]).at(
+                target, tuple(grid), values
+            )
+        return made
+
+    def vjp_x(self, f, g, out, x, index, y, *, axis, reduce=None):
+        if reduce == "add":
+            return g
+        return f.scatter(g, index, 0.0, axis=axis)
+
+    def vjp_y(self, f, g, out, x, index, y, *, axis, reduce=None):
+        return f.window_of(f.gather(g, index, axis=axis), shape=tuple(y.shape))
+
+
+class WindowOf(Primitive):
+    """``x`` in the corner of zeros of a larger ``shape``."""
+
+    kind = Kind.INDEX
+
+    def infer(self, x, *, shape):
+        """``shape``."""
+        return Aval(tuple(shape), x.dtype)
+
+    def forward(self, xp, x, *, shape):
+        """The input itself where nothing is missing."""
+        if x.shape == tuple(shape):
+            return x
+        made = xp.zeros(shape, x.dtype)
+        made[tuple(slice(0, s) for s in x.shape)] = x
+        return made
+
+    def vjp_x(self, f, g, out, x, *, shape):
+        return f.index(g, key=tuple(slice(0, s) for s in x.shape))
+
+
+def _check_along(name: str, x: Any, index: Any, axis: int) -> None:
+    if index.dtype.kind not in "iu":
+        raise IndexRangeError(f"{name}(): Expected dtype int32/int64 for index, got {index.dtype}. Use .long().")
+    if len(index.shape) != len(x.shape) and not (len(x.shape) == 0 and len(index.shape) == 1):
+        raise ShapeError(
+            "Index tensor must have the same number of dimensions as input tensor "
+            f"({name}: index {list(index.shape)}, input {list(x.shape)})"
+        )
+    for a, (i, s) in enumerate(zip(index.shape, x.shape, strict=False)):
+        if a != axis and i > s:
+            raise ShapeError(
+                f"Size does not match at dimension {a} expected index {list(index.shape)} to be no larger than self "
+                f"{list(x.shape)} apart from dimension {axis}"
+            )
+
+
+def _check_range(xp: Any, name: str, index: Any, size: int, axis: int) -> None:
+    if index.size:
+        low, high = int(index.min()), int(index.max())
+        if low < 0 or high >= size:
+            raise IndexRangeError(
+                f"index {low if low < 0 else high} is out of bounds for dimension {axis} with size {size} ({name})"
+            )
+
+
+class Argsort(Primitive):
+    """Indices that put ``x`` in order along ``axis``; NaN counts as largest; always stable."""
+
+    kind = Kind.INDEX
+
+    def infer(self, x, *, axis, descending=False):
+        """int64 of ``x``'s shape."""
+        return Aval(x.shape, _INT)
+
+    def forward(self, xp, x, *, axis, descending=False):
+        """Descending order is stable too: the mirrored order of the mirrored input."""
+        if not x.ndim:
+            return xp.zeros((), _INT)
+        if descending:
+            order = xp.flip(xp.argsort(xp.flip(x, axis), axis=axis, kind="stable"), axis)
+            order = x.shape[axis] - 1 - order
+        else:
+            order = xp.argsort(x, axis=axis, kind="stable")
+        return order.astype(_INT, copy=False)
+
+
+class Nonzero(Primitive):
+    """Indices of the non-zero elements, one row each."""
+
+    kind = Kind.INDEX
+
+    def forward(self, xp, x):
+        """Rows in C order."""
+        return xp.stack(xp.nonzero(xp.atleast_1d(x)), axis=1).astype(_INT).reshape(-1, x.ndim)
+
+
+class Searchsorted(Primitive):
+    """Insertion points of ``y`` into sorted ``x`` (last axis), as int64."""
+
+    kind = Kind.INDEX
+    inputs = ("x", "y")
+
+    def infer(self, x, y, *, right=False):
+        """``y``'s shape."""
+        return Aval(tuple(y.shape), _INT)
+
+    def forward(self, xp, x, y, *, right=False):
+        """Row by row when ``x`` has several rows."""
+        side = "right" if right else "left"
+        if x.ndim == 1:
+            return xp.searchsorted(x, y, side=side).astype(_INT)
+        rows = [xp.searchsorted(a, b, side=side) for a, b in zip(x.reshape(-1, x.shape[-1]), y.reshape(-1, y.shape[-1]), strict=True)]
+        return xp.stack(rows).reshape(y.shape).astype(_INT)
+
+
+index, embed, take, put = Index(), Embed(), Take(), Put()
+gather, scatter, window_of = Gather(), Scatter(), WindowOf()
+argsort, nonzero, searchsorted = Argsort(), Nonzero(), Searchsorted()

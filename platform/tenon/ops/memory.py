@@ -1,0 +1,125 @@
+"""Casts, copies and aliases: what changes an array's dtype or owner but not its numbers."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tenon.core.aval import Aval, broadcast_shapes, shape_of
+from tenon.core.op import Kind, Primitive
+
+
+class Cast(Primitive):
+    """The values in another dtype (a NumPy dtype)."""
+
+    kind = Kind.MEMORY
+    grad_name = "ToCopyBackward0"
+
+    def infer(self, x, *, dtype):
+        """The same shape in ``dtype``."""
+        return Aval(x.shape, np.dtype(dtype))
+
+    def forward(self, xp, x, *, dtype):
+        """Always a new array; complex to real drops the imaginary part."""
+        if x.dtype.kind == "c" and np.dtype(dtype).kind != "c" and np.dtype(dtype).kind != "b":
+            x = x.real
+        return x.astype(dtype)
+
+    def vjp_x(self, f, g, out, x, *, dtype):
+        return f.cast(g, dtype=x.dtype)
+
+
+class Clone(Primitive):
+    """A contiguous copy (keeps the axis order of a dense permuted input)."""
+
+    kind = Kind.MEMORY
+
+    def infer(self, x):
+        """The input's own aval."""
+        return Aval(x.shape, x.dtype)
+
+    def forward(self, xp, x):
+        """NumPy's order ``K`` is torch's ``preserve_format``."""
+        return x.copy(order="K")
+
+    def vjp_x(self, f, g, out, x):
+        return g
+
+
+class Contiguous(Primitive):
+    """The values in C order: the input itself if it has it, else a copy."""
+
+    kind = Kind.MEMORY
+    grad_name = "CloneBackward0"
+
+    def infer(self, x):
+        """The input's own aval."""
+        return Aval(x.shape, x.dtype)
+
+    def forward(self, xp, x):
+        """No copy if none is needed."""
+        return xp.ascontiguousarray(x).reshape(x.shape)
+
+    def vjp_x(self, f, g, out, x):
+        return g
+
+
+class Alias(Primitive):
+    """Another tensor on the same memory, with a node of its own."""
+
+    kind = Kind.MEMORY
+    view = True
+
+    def infer(self, x):
+        """The input's own aval."""
+        return Aval(x.shape, x.dtype)
+
+    def forward(self, xp, x):
+        """A view of everything."""
+        return x[...]
+
+    def vjp_x(self, f, g, out, x):
+        return g
+
+
+class Copy(Primitive):
+    """``y`` broadcast and cast into the place of ``x``: the rule behind ``copy_``, ``fill_`` and assignment."""
+
+    kind = Kind.MEMORY
+    inputs = ("x", "y")
+    grad_name = "CopyBackwards"
+
+    def infer(self, x, y):
+        """The place's aval; ``y`` must broadcast to it."""
+        if broadcast_shapes(x.shape, shape_of(y)) != tuple(x.shape):
+            broadcast_shapes(shape_of(y), x.shape[-len(shape_of(y)) :] if shape_of(y) else ())
+        return Aval(x.shape, x.dtype)
+
+    def forward(self, xp, x, y):
+        """A new array of ``x``'s shape and dtype."""
+        made = xp.empty(x.shape, x.dtype)
+        made[...] = y.real if getattr(y, "dtype", x.dtype).kind == "c" and x.dtype.kind != "c" else y
+        return made
+
+    def vjp_x(self, f, g, out, x, y):
+        return f.new_full(g, shape=tuple(x.shape), value=0, dtype=x.dtype)
+
+    def vjp_y(self, f, g, out, x, y):
+        return f.cast(f.sum_to(g, shape=shape_of(y)), dtype=y.dtype)
+
+
+class NewFull(Primitive):
+    """An array of one value on the device of ``x``: ``new_full(x, shape=..., value=..., dtype=...)``."""
+
+    kind = Kind.CREATE
+
+    def infer(self, x, *, shape, value, dtype=None):
+        """``shape`` in ``dtype``, by default ``x``'s."""
+        return Aval(tuple(shape), np.dtype(dtype) if dtype is not None else x.dtype)
+
+    def forward(self, xp, x, *, shape, value, dtype=None):
+        """Zeros come from the allocator where it has them for free."""
+        dtype = x.dtype if dtype is None else dtype
+        return xp.zeros(shape, dtype) if value.__class__ is int and value == 0 else xp.full(shape, value, dtype)
+
+
+cast, clone, contiguous, alias, copy, new_full = Cast(), Clone(), Contiguous(), Alias(), Copy(), NewFull()

@@ -1,0 +1,347 @@
+"""Movement: the same elements under other shapes and orders. Most are views."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tenon.core.aval import Aval, broadcast_shapes, infer_reshape, normalize_axis
+from tenon.core.op import Kind, Primitive
+from tenon.errors import ShapeError, ViewError
+
+
+class Move(Primitive):
+    """Base of the movement ops."""
+
+    kind = Kind.MOVE
+
+
+class Reshape(Move):
+    """The elements in C order under another shape; a view where the strides allow one."""
+
+    view = True
+    grad_name = "ReshapeAliasBackward0"
+
+    def infer(self, x, *, shape):
+        """``shape`` with its -1 filled in."""
+        return Aval(infer_reshape(tuple(x.shape), shape), x.dtype)
+
+    def forward(self, xp, x, *, shape):
+        """NumPy's reshape."""
+        return x.reshape(shape)
+
+    def vjp_x(self, f, g, out, x, *, shape):
+        return f.reshape(g, shape=tuple(x.shape))
+
+    def torch_name(self, args, attrs):
+        """Reshape and its special cases share this op."""
+        return "ViewBackward0"
+
+
+class View(Reshape):
+    """As reshape, but an error where it would have to copy."""
+
+    grad_name = "ViewBackward0"
+
+    def forward(self, xp, x, *, shape):
+        """Never a copy."""
+        try:
+            return x.reshape(infer_reshape(x.shape, shape), copy=False)
+        except ValueError:
+            raise ViewError(
+                "view size is not compatible with input tensor's size and stride (at least one dimension spans across two "
+                f"contiguous subspaces). Use .reshape(...) instead. (shape {list(x.shape)}, target {list(shape)})"
+            ) from None
+
+
+class Permute(Move):
+    """Axes in another order."""
+
+    view = True
+
+    def infer(self, x, *, axes):
+        """Sizes in the new order."""
+        return Aval(tuple(x.shape[a] for a in axes), x.dtype)
+
+    def forward(self, xp, x, *, axes):
+        """A view."""
+        return x.transpose(axes)
+
+    def vjp_x(self, f, g, out, x, *, axes):
+        back = [0] * len(axes)
+        for i, a in enumerate(axes):
+            back[a] = i
+        return f.permute(g, axes=tuple(back))
+
+
+class Transpose(Move):
+    """Two axes exchanged."""
+
+    view = True
+
+    def infer(self, x, *, axis0, axis1):
+        """Sizes with both axes exchanged."""
+        shape = list(x.shape)
+        shape[axis0], shape[axis1] = shape[axis1], shape[axis0]
+        return Aval(tuple(shape), x.dtype)
+
+    def forward(self, xp, x, *, axis0, axis1):
+        """A view."""
+        return x.swapaxes(axis0, axis1)
+
+    def vjp_x(self, f, g, out, x, *, axis0, axis1):
+        return f.transpose(g, axis0=axis0, axis1=axis1)
+
+    def torch_name(self, args, attrs):
+        """``TBackward0`` of a matrix."""
+        return "TBackward0" if args and getattr(args[0], "ndim", 0) == 2 else "TransposeBackward0"
+
+
+class Expand(Move):
+    """Size-1 axes repeated without copying (stride 0)."""
+
+    view = True
+
+    def infer(self, x, *, shape):
+        """``shape``, to which the input must broadcast."""
+        if broadcast_shapes(tuple(x.shape), tuple(shape)) != tuple(shape):
+            raise ShapeError(
+                f"The expanded size of the tensor {list(shape)} must match the existing size {list(x.shape)} at every "
+                "non-singleton dimension."
+            )
+        return Aval(tuple(shape), x.dtype)
+
+    def forward(self, xp, x, *, shape):
+        """Writable, as torch's expand; NumPy's own broadcast_to is read-only."""
+        if x.shape == shape:
+            return x[...]
+        lead = len(shape) - x.ndim
+        if lead < 0:
+            raise ShapeError(f"expand: {list(x.shape)} has more axes than {list(shape)}.")
+        strides = [0] * lead
+        for own, wanted, step in zip(x.shape, shape[lead:], x.strides, strict=True):
+            if own != wanted and own != 1:
+                raise ShapeError(
+                    f"The expanded size of the tensor ({wanted}) must match the existing size ({own}) at non-singleton "
+                    f"dimension.  Target sizes: {list(shape)}.  Tensor sizes: {list(x.shape)}"
+                )
+            strides.append(step if own == wanted else 0)
+        return xp.lib.stride_tricks.as_strided(x, shape, strides)
+
+    def vjp_x(self, f, g, out, x, *, shape):
+        return f.sum_to(g, shape=tuple(x.shape))
+
+
+class Flip(Move):
+    """Order reversed along ``axes``; a copy, as in torch."""
+
+    def infer(self, x, *, axes):
+        """The input's own aval."""
+        return Aval(x.shape, x.dtype)
+
+    def forward(self, xp, x, *, axes):
+        """Copied, so that strides stay positive."""
+        return xp.flip(x, axes).copy()
+
+    def vjp_x(self, f, g, out, x, *, axes):
+        return f.flip(g, axes=axes)
+
+
+class Roll(Move):
+    """Elements shifted cyclically along ``axes``."""
+
+    def infer(self, x, *, shifts, axes):
+        """The input's own aval."""
+        return Aval(x.shape, x.dtype)
+
+    def forward(self, xp, x, *, shifts, axes):
+        """NumPy's roll."""
+        return xp.roll(x, shifts, axes)
+
+    def vjp_x(self, f, g, out, x, *, shifts, axes):
+        return f.roll(g, shifts=tuple(-s for s in shifts), axes=axes)
+
+
+class Cat(Move):
+    """Arrays joined along ``axis``."""
+
+    inputs = ("*xs",)
+    promotion = "same"
+
+    def infer(self, *xs, axis):
+        """Sizes along ``axis`` add up; the others must agree."""
+        first = xs[0]
+        for x in xs[1:]:
+            if len(x.shape) != len(first.shape) or any(
+                a != b for i, (a, b) in enumerate(zip(x.shape, first.shape, strict=True)) if i != axis
+            ):
+                raise ShapeError(
+                    f"Sizes of tensors must match except in dimension {axis}. Expected {list(first.shape)} but got "
+                    f"{list(x.shape)} in the list."
+                )
+        shape = list(first.shape)
+        shape[axis] = sum(x.shape[axis] for x in xs)
+        return Aval(tuple(shape), first.dtype)
+
+    def forward(self, xp, *xs, axis):
+        """NumPy's concatenate."""
+        return xp.concatenate(xs, axis)
+
+    def vjp_joint(self, f, g, out, *xs, axis, needs):
+        grads, start = [], 0
+        for x, needed in zip(xs, needs, strict=True):
+            stop = start + x.shape[axis]
+            grads.append(f.slice_axis(g, axis=axis, start=start, stop=stop) if needed else None)
+            start = stop
+        return grads
+
+
+class SliceAxis(Move):
+    """``x[..., start:stop, ...]`` along one axis."""
+
+    view = True
+    grad_name = "SliceBackward0"
+
+    def infer(self, x, *, axis, start, stop):
+        """One axis shortened."""
+        shape = list(x.shape)
+        shape[axis] = stop - start
+        return Aval(tuple(shape), x.dtype)
+
+    def forward(self, xp, x, *, axis, start, stop):
+        """A view."""
+        return x[(slice(None),) * axis + (slice(start, stop),)]
+
+    def vjp_x(self, f, g, out, x, *, axis, start, stop):
+        widths = [(0, 0)] * len(x.shape)
+        widths[axis] = (start, x.shape[axis] - stop)
+        return f.pad(g, widths=tuple(widths), value=0)
+
+
+class Split(Move):
+    """Consecutive pieces of the given ``sizes`` along ``axis``, all views."""
+
+    view = True
+    outputs = 0
+
+    def infer(self, x, *, sizes, axis):
+        """One aval a piece."""
+        if sum(sizes) != x.shape[axis]:
+            raise ShapeError(
+                f"split_with_sizes expects split_sizes to sum exactly to {x.shape[axis]} (input tensor's size at dimension "
+                f"{axis}), but got split_sizes={list(sizes)}"
+            )
+        shape = tuple(x.shape)
+        return tuple(Aval((*shape[:axis], s, *shape[axis + 1 :]), x.dtype) for s in sizes)
+
+    def forward(self, xp, x, *, sizes, axis):
+        """Views."""
+        pieces, start = [], 0
+        for s in sizes:
+            pieces.append(x[(slice(None),) * axis + (slice(start, start + s),)])
+            start += s
+        if start != x.shape[axis]:
+            self.infer(x, sizes=sizes, axis=axis)
+        return tuple(pieces)
+
+    def view_of(self, index: int, *, sizes: Any, axis: int) -> Any:
+        """The single-output op and attrs that give piece ``index``."""
+        start = sum(sizes[:index])
+        return slice_axis, {"axis": axis, "start": start, "stop": start + sizes[index]}
+
+    def vjp_x(self, f, g, out, x, *, sizes, axis):
+        return f.cat(*g, axis=axis)
+
+
+class Unbind(Move):
+    """Slices along ``axis``, which disappears; all views."""
+
+    view = True
+    outputs = 0
+
+    def infer(self, x, *, axis):
+        """One aval a slice."""
+        shape = tuple(x.shape)
+        return (Aval(shape[:axis] + shape[axis + 1 :], x.dtype),) * shape[axis]
+
+    def forward(self, xp, x, *, axis):
+        """Views."""
+        lead = (slice(None),) * axis
+        return tuple(x[(*lead, i, ...)] for i in range(x.shape[axis]))
+
+    def view_of(self, index: int, *, axis: int) -> Any:
+        """The single-output op and attrs that give slice ``index``."""
+        from tenon.ops.indexing import index as basic
+
+        return basic, {"key": (slice(None),) * axis + (index,)}
+
+    def vjp_x(self, f, g, out, x, *, axis):
+        lead = list(x.shape)
+        lead[axis] = 1
+        return f.cat(*[f.reshape(each, shape=tuple(lead)) for each in g], axis=axis)
+
+
+class Pad(Move):
+    """Constant padding: ``widths`` is ``(before, after)`` per axis; negative widths cut."""
+
+    def infer(self, x, *, widths, value=0):
+        """Every axis grows by its two widths."""
+        shape = tuple(s + a + b for s, (a, b) in zip(x.shape, widths, strict=True))
+        if any(s < 0 for s in shape):
+            raise ShapeError(f"pad: {list(x.shape)} padded by {list(widths)} would have a negative size.")
+        return Aval(shape, x.dtype)
+
+    def forward(self, xp, x, *, widths, value=0):
+        """One allocation, one copy."""
+        shape = self.infer(x, widths=widths).shape
+        made = xp.zeros(shape, x.dtype) if value == 0 else xp.full(shape, value, x.dtype)
+        to = tuple(slice(max(a, 0), n - max(b, 0)) for (a, b), n in zip(widths, shape, strict=True))
+        source = tuple(slice(max(-a, 0), s - max(-b, 0)) for (a, b), s in zip(widths, x.shape, strict=True))
+        made[to] = x[source]
+        return made
+
+    def vjp_x(self, f, g, out, x, *, widths, value=0):
+        return f.pad(g, widths=tuple((-a, -b) for a, b in widths), value=0)
+
+    def torch_name(self, args, attrs):
+        """torch's constant padding."""
+        return "ConstantPadNdBackward0"
+
+
+class Tril(Move):
+    """Lower triangle of the last two axes, zeros above diagonal ``k``."""
+
+    def infer(self, x, *, k=0):
+        """The input's own aval."""
+        if len(x.shape) < 2:
+            raise ShapeError(f"{self.name}: input tensor must have at least 2 dimensions, got {len(x.shape)}.")
+        return Aval(x.shape, x.dtype)
+
+    def forward(self, xp, x, *, k=0):
+        """NumPy's tril."""
+        return xp.tril(x, k).astype(x.dtype, copy=False)
+
+    def vjp_x(self, f, g, out, x, *, k=0):
+        return f.tril(g, k=k)
+
+
+class Triu(Tril):
+    """Upper triangle of the last two axes, zeros below diagonal ``k``."""
+
+    def forward(self, xp, x, *, k=0):
+        """NumPy's triu."""
+        return xp.triu(x, k).astype(x.dtype, copy=False)
+
+    def vjp_x(self, f, g, out, x, *, k=0):
+        return f.triu(g, k=k)
+
+
+def moved(rank: int, axis: int, to: int) -> tuple[int, ...]:
+    """The permutation that moves one axis."""
+    order = [a for a in range(rank) if a != normalize_axis(axis, rank)]
+    order.insert(normalize_axis(to, rank), normalize_axis(axis, rank))
+    return tuple(order)
+
+
+reshape, view, permute, transpose, expand = Reshape(), View(), Permute(), Transpose(), Expand()
+flip, roll, cat, slice_axis, split, unbind = Flip(), Roll(), Cat(), SliceAxis(), Split(), Unbind()
+pad, tril, triu = Pad(), Tril(), Triu()

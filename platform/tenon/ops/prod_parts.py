@@ -1,0 +1,47 @@
+"""The product of all other elements, as the gradient of ``prod`` needs it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tenon.core.aval import Aval
+from tenon.core.op import Composite
+
+
+class ProdOfOthers(Composite):
+    """At each element, the product of all others over ``axes``: exclusive products from both sides, so zeros are no problem."""
+
+    def infer(self, x, *, axes):
+        """The input's own aval."""
+        return Aval(x.shape, x.dtype)
+
+    def decompose(self, f: Any, x: Any, *, axes: tuple[int, ...]) -> Any:
+        """Flatten ``axes`` to the end, multiply the running products of both directions, undo."""
+        if not axes or x.size == 0:
+            return f.new_full(x, shape=tuple(x.shape), value=1, dtype=x.dtype)
+        rest = tuple(a for a in range(len(x.shape)) if a not in axes)
+        order = rest + axes
+        moved = f.permute(x, axes=order)
+        shape = tuple(moved.shape)
+        flat = f.reshape(moved, shape=(*shape[: len(rest)], -1))
+        last = len(rest)
+        before = _shifted(f, flat, last)
+        after = f.flip(_shifted(f, f.flip(flat, axes=(last,)), last), axes=(last,))
+        product = f.reshape(f.mul(before, after), shape=shape)
+        back = [0] * len(order)
+        for i, a in enumerate(order):
+            back[a] = i
+        return f.permute(product, axes=tuple(back))
+
+
+def _shifted(f: Any, x: Any, axis: int) -> Any:
+    """Running product of everything before each element."""
+    size = x.shape[axis]
+    ones = f.new_full(x, shape=(*x.shape[:axis], 1), value=1, dtype=x.dtype)
+    result = [ones]
+    for i in range(size - 1):
+        result.append(f.mul(result[-1], f.slice_axis(x, axis=axis, start=i, stop=i + 1)))
+    return f.cat(*result, axis=axis)
+
+
+prod_of_others = ProdOfOthers()

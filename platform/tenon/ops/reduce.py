@@ -1,0 +1,240 @@
+"""Reductions and scans. ``axes`` is a tuple of non-negative axes (empty only for a 0-d input)."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from tenon.core.aval import Aval, broadcast_shapes, reduced_shape
+from tenon.core.op import Kind, Primitive
+from tenon.errors import ShapeError
+
+_INT = np.dtype(np.int64)
+_BOOL = np.dtype(np.bool_)
+
+
+class Reduction(Primitive):
+    """Base of the reductions that keep the dtype."""
+
+    kind = Kind.REDUCE
+
+    def infer(self, x: Any, *, axes: tuple[int, ...], keepdims: bool = False) -> Any:
+        """``x`` without ``axes``."""
+        return Aval(reduced_shape(tuple(x.shape), axes, keepdims), x.dtype)
+
+
+def _spread(f: Any, g: Any, shape: tuple[int, ...], axes: tuple[int, ...], keepdims: bool) -> Any:
+    """``g`` back at ``shape``, repeated along the reduced axes (a view)."""
+    if not keepdims:
+        g = f.reshape(g, shape=reduced_shape(shape, axes, True))
+    return f.expand(g, shape=tuple(shape))
+
+
+class Sum(Reduction):
+    """Sum over ``axes``."""
+
+    def forward(self, xp, x, *, axes, keepdims=False, out=None):
+        """``add.reduce``: half the overhead of ``np.sum``; narrow floats accumulate in float32."""
+        if x.dtype.itemsize == 2 and x.dtype.kind in "fV":
+            return xp.add.reduce(x.astype(np.float32), axis=axes, keepdims=keepdims).astype(x.dtype)
+        return xp.add.reduce(x, axis=axes, keepdims=keepdims, out=out)
+
+    def vjp_x(self, f, g, out, x, *, axes, keepdims=False):
+        return _spread(f, g, x.shape, axes, keepdims)
+
+
+class Mean(Reduction):
+    """Arithmetic mean over ``axes``; NaN over no elements."""
+
+    promotion = None
+
+    def forward(self, xp, x, *, axes, keepdims=False):
+        """Sum times the reciprocal count."""
+        count = math.prod([x.shape[a] for a in axes])
+        if x.dtype.itemsize == 2 and x.dtype.kind in "fV":
+            total = xp.add.reduce(x.astype(np.float32), axis=axes, keepdims=keepdims)
+            return (total / np.float32(count) if count else total * np.float32("nan")).astype(x.dtype)
+        total = xp.add.reduce(x, axis=axes, keepdims=keepdims)
+        return xp.true_divide(total, count) if count else xp.multiply(total, float("nan"))
+
+    def vjp_x(self, f, g, out, x, *, axes, keepdims=False):
+        count = max(math.prod([x.shape[a] for a in axes]), 1)
+        return _spread(f, f.mul(g, 1.0 / count), x.shape, axes, keepdims)
+
+
+class Prod(Reduction):
+    """Product over ``axes``."""
+
+    saves = ("x", "out")
+
+    def forward(self, xp, x, *, axes, keepdims=False, out=None):
+        """``multiply.reduce``."""
+        return xp.multiply.reduce(x, axis=axes, keepdims=keepdims, out=out)
+
+    # Product of the others, by products from both sides: right with zeros, and to any order.
+    def vjp_x(self, f, g, out, x, *, axes, keepdims=False):
+        others = f.prod_of_others(x, axes=axes)
+        return f.mul(_spread(f, g, x.shape, axes, keepdims), f.conj(others))
+
+
+class Extreme(Reduction):
+    """Base of amax and amin: ties share the gradient evenly."""
+
+    saves = ("x", "out")
+
+    def infer(self, x, *, axes, keepdims=False):
+        """``x`` without ``axes``, which must not be empty."""
+        for a in axes:
+            if x.shape[a] == 0:
+                raise ShapeError(
+                    f"{self.name}(): Expected reduction dim {a} to have non-zero size. (shape {list(x.shape)}) "
+                    f"{self.name}(): Expected reduction dim to be specified for input.numel() == 0. Specify the reduction dim with the 'dim' argument."
+                )
+        return super().infer(x, axes=axes, keepdims=keepdims)
+
+    def vjp_x(self, f, g, out, x, *, axes, keepdims=False):
+        hits = f.cast(f.eq(x, _spread(f, out, x.shape, axes, keepdims)), dtype=g.dtype)
+        share = f.div(hits, f.sum(hits, axes=axes, keepdims=True)) if axes else hits
+        return f.mul(_spread(f, g, x.shape, axes, keepdims), share)
+
+
+class Amax(Extreme):
+    """Largest element over ``axes``; NaN wins."""
+
+    def forward(self, xp, x, *, axes, keepdims=False, out=None):
+        """``maximum.reduce``."""
+        return xp.maximum.reduce(x, axis=axes, keepdims=keepdims, out=out)
+
+
+class Amin(Extreme):
+    """Smallest element over ``axes``; NaN wins."""
+
+    def forward(self, xp, x, *, axes, keepdims=False, out=None):
+        """``minimum.reduce``."""
+        return xp.minimum.reduce(x, axis=axes, keepdims=keepdims, out=out)
+
+
+class _Logic(Reduction):
+    def infer(self, x, *, axes, keepdims=False):
+        """Booleans."""
+        return Aval(reduced_shape(tuple(x.shape), axes, keepdims), _BOOL)
+
+
+class Any_(_Logic):  # noqa: N801 - `any` is taken
+    """Whether any element over ``axes`` is non-zero."""
+
+    name = "any"
+
+    def forward(self, xp, x, *, axes, keepdims=False):
+        """``logical_or.reduce``."""
+        return xp.any(x, axis=axes, keepdims=keepdims)
+
+
+class All_(_Logic):  # noqa: N801
+    """Whether all elements over ``axes`` are non-zero."""
+
+    name = "all"
+
+    def forward(self, xp, x, *, axes, keepdims=False):
+        """``logical_and.reduce``."""
+        return xp.all(x, axis=axes, keepdims=keepdims)
+
+
+class _Arg(Primitive):
+    kind = Kind.REDUCE
+
+    def infer(self, x, *, axis, keepdims=False):
+        """Indices; ``axis=None`` means over the flattened input."""
+        shape = tuple(x.shape)
+        axes = tuple(range(len(shape))) if axis is None else (axis,) if shape else ()
+        if any(shape[a] == 0 for a in axes):
+            raise ShapeError(f"{self.name}(): Expected reduction dim {axis} to have non-zero size. (shape {list(shape)})")
+        return Aval(reduced_shape(shape, axes, keepdims), _INT)
+
+    def forward(self, xp, x, *, axis, keepdims=False):
+        """First index of the extreme; NaN is the extreme."""
+        axis = None if not x.ndim else axis
+        return getattr(xp, self.name)(x, axis=axis, keepdims=keepdims)
+
+
+class Argmax(_Arg):
+    """Index of the first largest element."""
+
+
+class Argmin(_Arg):
+    """Index of the first smallest element."""
+
+
+class SumTo(Primitive):
+    """The reverse of broadcasting: sum over what was repeated, down to ``shape``."""
+
+    kind = Kind.REDUCE
+
+    def infer(self, x, *, shape):
+        """``shape``, which must broadcast to the input's."""
+        if broadcast_shapes(tuple(x.shape), tuple(shape)) != tuple(x.shape):
+            raise ShapeError(f"sum_to: {list(shape)} does not broadcast to {list(x.shape)}.")
+        return Aval(tuple(shape), x.dtype)
+
+    def forward(self, xp, x, *, shape):
+        """The input itself where nothing was broadcast."""
+        own = x.shape
+        if own == shape:
+            return x
+        lead = len(own) - len(shape)
+        axes = tuple(range(lead)) + tuple(i + lead for i, s in enumerate(shape) if s == 1 and own[i + lead] != 1)
+        summed = xp.add.reduce(x, axis=axes, keepdims=True)
+        return summed.reshape(shape)
+
+    def vjp_x(self, f, g, out, x, *, shape):
+        padded = (1,) * (len(x.shape) - len(shape)) + tuple(shape)
+        return f.expand(f.reshape(g, shape=padded), shape=tuple(x.shape))
+
+
+class Cumsum(Primitive):
+    """Running sum along ``axis``."""
+
+    kind = Kind.REDUCE
+
+    def infer(self, x, *, axis):
+        """The input's own aval."""
+        return Aval(x.shape, x.dtype)
+
+    def forward(self, xp, x, *, axis):
+        """NumPy would widen narrow dtypes; torch's result is in the input's."""
+        return xp.cumsum(x, axis=axis, dtype=x.dtype) if x.ndim else x.copy()
+
+    def vjp_x(self, f, g, out, x, *, axis):
+        if not x.shape:
+            return g
+        return f.flip(f.cumsum(f.flip(g, axes=(axis,)), axis=axis), axes=(axis,))
+
+
+class Cumprod(Primitive):
+    """Running product along ``axis``."""
+
+    kind = Kind.REDUCE
+    saves = ("x", "out")
+
+    def infer(self, x, *, axis):
+        """The input's own aval."""
+        return Aval(x.shape, x.dtype)
+
+    def forward(self, xp, x, *, axis):
+        """In the input's dtype."""
+        return xp.cumprod(x, axis=axis, dtype=x.dtype) if x.ndim else x.copy()
+
+    # d out_j / d x_i = out_j / x_i for j >= i. Exact without zeros; a zero is nudged aside as in float limits.
+    def vjp_x(self, f, g, out, x, *, axis):
+        if not x.shape:
+            return g
+        weighted = f.mul(g, f.conj(out))
+        tail = f.flip(f.cumsum(f.flip(weighted, axes=(axis,)), axis=axis), axes=(axis,))
+        return f.div(tail, f.conj(x))
+
+
+sum, mean, prod, amax, amin = Sum(), Mean(), Prod(), Amax(), Amin()
+any, all, argmax, argmin = Any_(), All_(), Argmax(), Argmin()
+sum_to, cumsum, cumprod = SumTo(), Cumsum(), Cumprod()
