@@ -37,7 +37,8 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Install
 
     yield install
     for module in set(sys.modules) - before:
-        if str(tmp_path) in str(getattr(sys.modules[module], "__file__", "")):
+        found = vars(sys.modules[module])
+        if str(tmp_path) in f"{found.get('__file__')} {list(found.get('__path__', ()))}":
             del sys.modules[module]
 
 
