@@ -102,12 +102,27 @@ class ModuleAttributeError(ModuleError, AttributeError):
     """A module has no such attribute, or is not initialised yet."""
 
 
+class NoDataError(DeviceError, NotImplementedError):
+    """A tensor on the meta device was asked for its data."""
+
+
 class MissingForwardError(ModuleError, NotImplementedError):
     """A module without a ``forward`` was called."""
 
 
 class StateDictError(ModuleError):
     """A state dict does not fit the object that should load it."""
+
+
+# Random numbers.
+
+
+class RandomArgumentError(TenonError, RuntimeError, ValueError):
+    """A distribution, a seed or a counter has an argument for which it is not defined."""
+
+
+class RandomStateError(TenonError, RuntimeError, TypeError):
+    """A value is no state of a random generator."""
 
 
 # Configuration, data, files, ranks.
