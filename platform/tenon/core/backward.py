@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tenon.core import second_order
+from tenon.core.backward_end import PASS
 from tenon.core.grad_mode import MODE, set_grad_enabled
 from tenon.core.hooks import run_tensor_hooks
 from tenon.core.interceptor import SLOT
@@ -257,6 +258,23 @@ def backward(
     inputs: Any = None,
 ) -> None:
     """Accumulate the gradients of ``tensors`` into the leaves (or into ``inputs`` only)."""
+    PASS.depth += 1
+    try:
+        _backward(tensors, grad_tensors, retain_graph, create_graph, inputs)
+    except BaseException:
+        PASS.queued = ()
+        raise
+    finally:
+        PASS.depth -= 1
+    if PASS.queued and not PASS.depth:
+        queued, PASS.queued = PASS.queued, ()
+        for callback in queued:
+            callback()
+
+
+def _backward(
+    tensors: Any, grad_tensors: Any, retain_graph: bool | None, create_graph: bool, inputs: Any
+) -> None:
     roots = _sequence(tensors)
     keep = create_graph if retain_graph is None else retain_graph
     sweep = Sweep(create_graph, keep)

@@ -1,0 +1,21 @@
+"""What to do when a backward pass is over: data parallel averages gradients then, parameters unused or not."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+
+class _Pass(threading.local):
+    """The backward pass in progress in this thread: how deep, and what to call at its end."""
+
+    depth: int = 0
+    queued: tuple[Callable[[], None], ...] = ()
+
+
+PASS = _Pass()
+
+
+def queue_callback(callback: Callable[[], None]) -> None:
+    """Call ``callback`` once the outermost backward pass of this thread is done; for use in hooks."""
+    PASS.queued = (*PASS.queued, callback)
