@@ -9,6 +9,8 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
+from tenon.distributed import startup as _startup
+
 __version__ = "0.1.0"
 
 #: Public name -> where it lives. ``"module"`` alone is a submodule.
@@ -76,3 +78,6 @@ def __getattr__(name: str) -> Any:
 def __dir__() -> list[str]:
     functions = importlib.import_module("tenon.functions")
     return sorted({*globals(), *_HOMES, *_RENAMED, *_SUBMODULES, *functions.__all__})
+
+
+_startup.prepare()  # under a launcher: thread counts, before NumPy is imported, and failure hooks
