@@ -1,0 +1,213 @@
+"""Full backward hooks: what makes the gradients of a module's inputs and outputs visible as tuples.
+
+Around a call two boundary nodes are put into the graph, one over all tensor inputs and one over all
+tensor outputs. The outer one keeps the output gradients (after the pre-hooks), the inner one calls
+the hooks with both and passes on what they return.
+
+A boundary hands out views, not copies, of the tensors that cross it. In-place changes on either side,
+such as ``ReLU(inplace=True)``, therefore go the way every in-place change of a view goes, and work;
+torch refuses them (pytorch#61519).
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tenon.core.aval import Aval
+from tenon.core.grad_mode import MODE
+from tenon.core.op import table
+from tenon.core.tape import Node, _sequence
+from tenon.core.tensor import Tensor
+from tenon.errors import GradError
+
+_NO_INPUT = (
+    "Full backward hook is firing when gradients are computed with respect to module outputs since no inputs "
+    "require "
+    "gradients. See https://docs.pytorch.org/docs/main/generated/torch.nn.Module.html"
+    "#torch.nn.Module.register_full_backward_hook for more details."
+)
+
+
+class _BoundaryOp:
+    """Stands where an op stands on an ordinary node."""
+
+    name = "module_boundary"
+    outputs = 0
+    residuals = 0
+    simple = False
+    saves = ()
+    joint = None
+
+    @staticmethod
+    def torch_name(args: Any, attrs: Any) -> str:
+        return "BackwardHookFunctionBackward"
+
+
+class _Boundary(Node):
+    """Identity over several tensors; ``change`` sees, and may replace, all their gradients together."""
+
+    __slots__ = ()
+
+    def __init__(self, tensors: Sequence[Any], change: Callable[[list[Any]], list[Any]]) -> None:
+        self.op = _BoundaryOp
+        self.backend = tensors[0]._backend
+        self.attrs = {}
+        self.saved = ()
+        self.versions = None
+        self.out = self.out_counter = None
+        self.watched = False
+        self.edges = tuple(_edge(tensor) for tensor in tensors)
+        self.output_avals = tuple(Aval(tensor.raw.shape, tensor.raw.dtype) for tensor in tensors)
+        self.seq = _sequence()
+        self.__dict__["change"] = change
+
+    def apply_tensors(self, grads: Sequence[Any], create_graph: bool) -> list[Any]:
+        """The gradients of the inputs: those of the outputs after ``change``."""
+        return self.__dict__["change"](list(grads))  # type: ignore[no-any-return]
+
+
+def _edge(tensor: Any) -> tuple[Any, int]:
+    node = tensor.grad_fn
+    return (tensor, -1) if node is None else (node, tensor._index)
+
+
+def _cross(tensors: Sequence[Any], change: Callable[[list[Any]], list[Any]]) -> list[Any]:
+    """Views of ``tensors`` on the other side of a new boundary."""
+    node = _Boundary(tensors, change)
+    crossed = []
+    for index, tensor in enumerate(tensors):
+        alias = Tensor._of(tensor.raw, tensor._backend)
+        counter = alias._version_counter = tensor._counter()
+        base = tensor if tensor._view is None else tensor._view[0]
+        alias._view = [base, tensor, table.alias, {}, counter[0]]
+        alias._node, alias._index, alias._track = node, index, True
+        crossed.append(alias)
+    return crossed
+
+
+class BackwardHook:
+    """One call of one module with full backward hooks or pre-hooks."""
+
+    def __init__(self, module: Any, hooks: list[Any], pre_hooks: list[Any]) -> None:
+        self.module = module
+        self.hooks = hooks
+        self.pre_hooks = pre_hooks
+        self.inputs: list[tuple[Any, Any] | None] = []  # shape and dtype of each positional tensor
+        self.input_index: list[int] = []  # which arguments have gradients
+        self.output_index: list[int] = []
+        self.output_count = 0
+        self.grad_outputs: Any = None
+
+    def wrap_inputs(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
+        """``args`` with every tensor that needs a gradient behind a boundary."""
+        self.inputs = [(a.raw.shape, a.raw.dtype) if isinstance(a, Tensor) else None for a in args]
+        self.input_index = [i for i, a in enumerate(args) if _needs_grad(a)]
+        if not self.input_index or not self.hooks:
+            return args
+        return _replaced(args, self.input_index, _cross([args[i] for i in self.input_index], self._at_inputs))
+
+    def wrap_outputs(self, result: Any) -> Any:
+        """``result`` (a tensor or a tuple) with every tensor that needs a gradient behind a boundary."""
+        outputs = result if isinstance(result, tuple) else (result,)
+        self.output_count = len(outputs)
+        self.output_index = [i for i, o in enumerate(outputs) if _needs_grad(o)]
+        if not self.output_index:
+            return result
+        crossed = _cross([outputs[i] for i in self.output_index], self._at_outputs)
+        wrapped = _replaced(outputs, self.output_index, crossed)
+        return wrapped if isinstance(result, tuple) else wrapped[0]
+
+    def _at_outputs(self, grads: list[Any]) -> list[Any]:
+        given: list[Any] = [None] * self.output_count
+        for index, grad in zip(self.output_index, grads, strict=True):
+            given[index] = grad
+        grad_outputs: Any = tuple(given)
+        for hook in self.pre_hooks:
+            grad_outputs = self._returned(
+                "pre hook", "grad_output", hook(self.module, grad_outputs), grad_outputs
+            )
+        if self.hooks and not self.input_index:
+            self._without_inputs(grad_outputs)
+        else:
+            self.grad_outputs = grad_outputs
+        return [grad_outputs[index] for index in self.output_index]
+
+    def _without_inputs(self, grad_outputs: tuple[Any, ...]) -> None:
+        warnings.warn(_NO_INPUT, stacklevel=2)
+        for hook in self.hooks:
+            returned = hook(self.module, (None,) * len(self.inputs), grad_outputs)
+            if returned is not None and not (
+                isinstance(returned, tuple) and all(g is None for g in returned)
+            ):
+                raise GradError(
+                    "Backward hook for Modules where no input requires gradient should always return None or "
+                    "None for "
+                    f"all gradients. ({type(self.module).__name__})"
+                )
+
+    def _at_inputs(self, grads: list[Any]) -> list[Any]:
+        grad_outputs, self.grad_outputs = self.grad_outputs, None
+        if grad_outputs is None:
+            # The gradient came around the outputs, as in a second-order pass: there is nothing to show.
+            return grads
+        # Torch shows zeros, not None, for a tensor input that gets no gradient.
+        like = next(grad for grad in grads if grad is not None)
+        arrived = dict(zip(self.input_index, grads, strict=True))
+        grad_inputs: Any = tuple(
+            _zeros(like, spec) if arrived.get(index) is None else arrived[index]
+            for index, spec in enumerate(self.inputs)
+        )
+        for hook in self.hooks:
+            returned = hook(self.module, grad_inputs, grad_outputs)
+            grad_inputs = self._returned("hook", "grad_input", returned, grad_inputs)
+        return [self._checked(grad_inputs[index], index) for index in self.input_index]
+
+    def _returned(self, kind: str, what: str, returned: Any, before: tuple[Any, ...]) -> Any:
+        """What a hook returned, as a tuple as long as ``before``."""
+        if returned is None:
+            return before
+        if isinstance(returned, Tensor):
+            returned = (returned,)
+        if not isinstance(returned, (tuple, list)):
+            raise GradError(
+                f"Backward {kind} of {type(self.module).__name__} returned {type(returned).__name__}; return "
+                f"None or a "
+                f"tuple of {len(before)} {what}."
+            )
+        if len(returned) != len(before):
+            raise GradError(
+                f"Backward {kind} returned an invalid number of {what}, got {len(returned)}, but expected "
+                f"{len(before)}"
+            )
+        return tuple(returned)
+
+    def _checked(self, grad: Any, index: int) -> Any:
+        spec = self.inputs[index]
+        if grad is not None and spec is not None and tuple(grad.raw.shape) != tuple(spec[0]):
+            raise GradError(
+                f"Backward hook of {type(self.module).__name__} returned a gradient of shape "
+                f"{list(grad.raw.shape)} for "
+                f"input {index} of shape {list(spec[0])}. Return gradients of the shapes given in grad_input."
+            )
+        return grad
+
+
+def _zeros(like: Any, spec: tuple[Any, Any] | None) -> Any:
+    """Zeros of a floating tensor argument; None for every other argument."""
+    if spec is None or spec[1].kind in "iub":
+        return None
+    return table.new_full(like, shape=tuple(spec[0]), value=0, dtype=spec[1])
+
+
+def _needs_grad(value: Any) -> bool:
+    return MODE.enabled and isinstance(value, Tensor) and bool(value.requires_grad)
+
+
+def _replaced(values: tuple[Any, ...], index: list[int], new: list[Any]) -> Any:
+    """``values``, a tuple or a named tuple, with ``new`` at ``index``."""
+    items = list(values)
+    for position, value in zip(index, new, strict=True):
+        items[position] = value
+    return tuple(items) if type(values) is tuple else type(values)(*items)

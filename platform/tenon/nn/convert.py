@@ -1,0 +1,140 @@
+"""Changing the device, dtype or storage of all parameters and buffers of a module.
+
+Everything goes through ``_apply(fn)``, which third-party modules override. Parameters keep their
+identity: their data is exchanged, so an optimizer made before the conversion still holds them.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any, Self
+
+from tenon import dtypes
+from tenon.core.factories import empty_like
+from tenon.core.grad_mode import no_grad
+from tenon.core.methods.convert import parse_to
+from tenon.core.tensor import Tensor
+from tenon.device import Device
+from tenon.errors import ModuleTypeError, NoDataError
+from tenon.nn.parameter import is_lazy
+from tenon.nn.traverse import Traversal
+
+
+class Conversion(Traversal):
+    """The part of Module that converts it; every method changes the module itself and returns it."""
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        if recurse:
+            for child in self.children():
+                child._apply(fn)
+        for parameter in self._parameters.values():
+            if parameter is not None:
+                _exchange(parameter, fn)
+        for name, buffer in self._buffers.items():
+            if is_lazy(buffer):
+                buffer.data = fn(buffer.data)  # type: ignore[union-attr]
+            elif buffer is not None:
+                self._buffers[name] = fn(buffer)
+        return self
+
+    def to(self, *args: Any, **kwargs: Any) -> Self:
+        """Move and cast: ``to(device, dtype)``, ``to(dtype)``, ``to(tensor)``; integers keep their dtype.
+
+        >>> from tenon import nn, float64
+        >>> nn.Linear(2, 2).to(float64).weight.dtype
+        torch.float64
+        """
+        if "tensor" in kwargs:
+            kwargs["other"] = kwargs.pop("tensor")
+        device, dtype, _ = parse_to(args, kwargs)
+        if dtype is not None:
+            if not (dtype.is_floating_point or dtype.is_complex):
+                raise ModuleTypeError(
+                    f"nn.Module.to only accepts floating point or complex dtypes, but got desired "
+                    f"dtype={dtype}"
+                )
+            if dtype.is_complex:
+                warnings.warn(
+                    "Complex modules are a new feature, and some modules might not work as expected when "
+                    "using "
+                    "complex tensors as parameters or buffers.",
+                    stacklevel=2,
+                )
+
+        def convert(t: Tensor) -> Tensor:
+            if device is not None and t.device.type == "meta" and device.type != "meta":
+                raise NoDataError(
+                    "Cannot copy out of meta tensor; no data! Please use torch.nn.Module.to_empty() instead of "
+                    "torch.nn.Module.to() when moving module from meta to a different device."
+                )
+            return t.to(device, dtype if t.is_floating_point() or t.is_complex() else None)  # type: ignore[no-any-return]
+
+        return self._apply(convert)
+
+    def to_empty(self, *, device: Device | str | int | None, recurse: bool = True) -> Self:
+        """Give all parameters and buffers uninitialised memory on ``device``, as after ``device="meta"``."""
+        return self._apply(lambda t: empty_like(t, device=device), recurse=recurse)
+
+    def type(self, dst_type: dtypes.dtype | str) -> Self:
+        """Cast all parameters and buffers."""
+        return self._apply(lambda t: t.type(dst_type))
+
+    def float(self) -> Self:
+        """Cast floating parameters and buffers to float32."""
+        return self._cast(dtypes.float32)
+
+    def double(self) -> Self:
+        """Cast floating parameters and buffers to float64."""
+        return self._cast(dtypes.float64)
+
+    def half(self) -> Self:
+        """Cast floating parameters and buffers to float16."""
+        return self._cast(dtypes.float16)
+
+    def bfloat16(self) -> Self:
+        """Cast floating parameters and buffers to bfloat16."""
+        return self._cast(dtypes.bfloat16)
+
+    def _cast(self, dtype: dtypes.dtype) -> Self:
+        return self._apply(lambda t: t.to(dtype) if t.is_floating_point() else t)
+
+    def cpu(self) -> Self:
+        """Move all parameters and buffers to the CPU."""
+        return self._apply(lambda t: t.cpu())
+
+    def cuda(self, device: Device | str | int | None = None) -> Self:
+        """Move all parameters and buffers to a CUDA device."""
+        return self._apply(lambda t: t.cuda(device))
+
+    def ipu(self, device: Device | str | int | None = None) -> Self:
+        """Move to an IPU, if a plugin provides that backend."""
+        return self._move("ipu", device)
+
+    def xpu(self, device: Device | str | int | None = None) -> Self:
+        """Move to an XPU, if a plugin provides that backend."""
+        return self._move("xpu", device)
+
+    def mtia(self, device: Device | str | int | None = None) -> Self:
+        """Move to an MTIA device, if a plugin provides that backend."""
+        return self._move("mtia", device)
+
+    def _move(self, kind: str, device: Device | str | int | None) -> Self:
+        index = device if isinstance(device, int) else None if device is None else Device(device).index
+        return self._apply(lambda t: t.to(Device(kind, index)))
+
+    def share_memory(self) -> Self:
+        """Move all parameters and buffers to memory that other processes can map."""
+        return self._apply(lambda t: t.share_memory_())
+
+
+def _exchange(parameter: Any, fn: Callable[[Tensor], Tensor]) -> None:
+    """Replace the data of ``parameter``, and of its gradient, by what ``fn`` makes of them."""
+    grad = parameter.grad
+    with no_grad():
+        data = fn(parameter.data if is_lazy(parameter) else parameter)
+        new_grad = None if grad is None else fn(grad)
+    if data is not parameter:
+        parameter.data = data
+    if grad is not None and new_grad is not grad:
+        grad.data = new_grad

@@ -1,0 +1,154 @@
+"""Calling a module that has hooks, is watched, or both: the path ``Module.__call__`` avoids.
+
+Order, as in torch: global forward pre-hooks, the module's own, forward, global forward hooks, the
+module's own; backward hooks are set up around forward. If anything raises, the ``always_call``
+hooks that have not run yet run, and their own errors become warnings.
+"""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+from tenon.core import scopes
+from tenon.core.tensor import Tensor
+from tenon.errors import ModuleError
+from tenon.nn import hooks
+from tenon.nn.backward_hooks import BackwardHook
+
+
+def call(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """``module(*args, **kwargs)`` with all that surrounds ``forward``."""
+    active = scopes.active
+    if active is None:
+        return _hooked(module, args, kwargs)
+    active.push(module)
+    try:
+        return _hooked(module, args, kwargs)
+    finally:
+        active.pop()
+
+
+def _hooked(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    if hooks.global_hooks is None and (module._hooks is None or not _has_own(module)):
+        return module.forward(*args, **kwargs)
+    return _Call(module, args, kwargs).run()
+
+
+def _has_own(module: Any) -> bool:
+    have = module.__dict__.get
+    return bool(
+        have("_forward_hooks")
+        or have("_forward_pre_hooks")
+        or have("_backward_hooks")
+        or have("_backward_pre_hooks")
+    )
+
+
+class _Call:
+    """One call in progress; ``args``, ``kwargs`` and ``result`` are what the hooks made of them so far."""
+
+    def __init__(self, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        self.module = module
+        self.args = args
+        self.kwargs = kwargs
+        self.result: Any = None
+        self.ran: set[int] = set()
+        own = module.__dict__.get
+        self.pre = [*hooks._global_forward_pre_hooks.items(), *own("_forward_pre_hooks", hooks.EMPTY).items()]
+        self.pre_with_kwargs = own("_forward_pre_hooks_with_kwargs", hooks.EMPTY)
+
+    def _post(self) -> list[tuple[int, Any, bool, bool, bool]]:
+        """Forward hooks: ``(id, hook, with_kwargs, always_call, is_global)``; forward may have added some."""
+        own = self.module.__dict__.get
+        kinds = (
+            (
+                hooks._global_forward_hooks,
+                hooks._global_forward_hooks_with_kwargs,
+                hooks._global_forward_hooks_always_called,
+                True,
+            ),
+            (
+                own("_forward_hooks", hooks.EMPTY),
+                own("_forward_hooks_with_kwargs", hooks.EMPTY),
+                own("_forward_hooks_always_called", hooks.EMPTY),
+                False,
+            ),
+        )
+        return [
+            (key, hook, key in with_kwargs, key in always, is_global)
+            for table, with_kwargs, always, is_global in kinds
+            for key, hook in table.items()
+        ]
+
+    def run(self) -> Any:
+        """The output after all hooks."""
+        try:
+            return self._run()
+        except Exception:
+            self._run_always_called()
+            raise
+
+    def _run(self) -> Any:
+        own = self.module.__dict__.get
+        backward = [*hooks._global_backward_hooks.values(), *own("_backward_hooks", hooks.EMPTY).values()]
+        backward_pre = [
+            *hooks._global_backward_pre_hooks.values(),
+            *own("_backward_pre_hooks", hooks.EMPTY).values(),
+        ]
+        for key, hook in self.pre:
+            self._pre_hook(hook, key in self.pre_with_kwargs)
+        around = BackwardHook(self.module, backward, backward_pre) if backward or backward_pre else None
+        if around is not None:
+            self.args = around.wrap_inputs(self.args)
+        self.result = self.module.forward(*self.args, **self.kwargs)
+        for key, hook, with_kwargs, always, _ in self._post():
+            if always:
+                self.ran.add(key)
+            self._post_hook(hook, with_kwargs)
+        if around is not None:
+            if not isinstance(self.result, (Tensor, tuple)):
+                warnings.warn(
+                    "For backward hooks to be called, module output should be a Tensor or a tuple of Tensors "
+                    f"but received {type(self.result)}",
+                    stacklevel=5,
+                )
+            self.result = around.wrap_outputs(self.result)
+        return self.result
+
+    def _pre_hook(self, hook: Any, with_kwargs: bool) -> None:
+        if with_kwargs:
+            returned = hook(self.module, self.args, self.kwargs)
+            if returned is None:
+                return
+            if not (isinstance(returned, tuple) and len(returned) == 2):
+                raise ModuleError(
+                    f"forward pre-hook must return None or a tuple of (new_args, new_kwargs), but got "
+                    f"{returned}."
+                )
+            self.args, self.kwargs = returned
+        else:
+            returned = hook(self.module, self.args)
+            if returned is not None:
+                self.args = returned if isinstance(returned, tuple) else (returned,)
+
+    def _post_hook(self, hook: Any, with_kwargs: bool) -> None:
+        if with_kwargs:
+            returned = hook(self.module, self.args, self.kwargs, self.result)
+        else:
+            returned = hook(self.module, self.args, self.result)
+        if returned is not None:
+            self.result = returned
+
+    def _run_always_called(self) -> None:
+        for key, hook, with_kwargs, always, is_global in self._post():
+            if always and key not in self.ran:
+                try:
+                    self._post_hook(hook, with_kwargs)
+                except Exception as error:
+                    which = "global module forward hook" if is_global else "module forward hook"
+                    warnings.warn(
+                        f"{which} with ``always_call=True`` raised an exception that was silenced as another "
+                        f"error was raised in forward: {error}",
+                        stacklevel=6,
+                    )

@@ -1,0 +1,204 @@
+"""Where module hooks are kept: per module, and global for all modules.
+
+A module without hooks has no hook dictionaries. Torch's attributes (``_forward_hooks`` and its kin)
+are descriptors that make their dictionary when it is first read or written; ``Module.__call__``
+looks at one flag only. Global hooks work the same way: ``global_hooks`` is None while none exists.
+
+``generation()`` moves with every change of a dictionary that affects calls. Whoever stores the
+outcome of a call, such as a compiler, has it in the key, so no hook is ever silently dropped.
+
+Next: ``module.py`` registers a module's own hooks, ``hooked_call.py`` runs all of them.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any
+
+from tenon.core.handle import RemovableHandle
+from tenon.errors import ModuleError
+
+
+class _Generation:
+    value = 0
+
+
+def generation() -> int:
+    """A number that differs after any call hook was added, replaced or removed."""
+    return _Generation.value
+
+
+class HookDict(OrderedDict[int, Any]):
+    """Hooks by id, in the order in which they run."""
+
+    def _changed(self) -> None:
+        _Generation.value += 1
+
+    def __setitem__(self, key: int, hook: Any) -> None:
+        super().__setitem__(key, hook)
+        self._changed()
+
+    def __delitem__(self, key: int) -> None:
+        super().__delitem__(key)
+        self._changed()
+
+    def pop(self, key: int, *default: Any) -> Any:
+        """Remove the hook ``key`` and return it."""
+        hook = super().pop(key, *default)
+        self._changed()
+        return hook
+
+    def popitem(self, last: bool = True) -> tuple[int, Any]:
+        """Remove the last hook, or the first."""
+        item = super().popitem(last)
+        self._changed()
+        return item
+
+    def clear(self) -> None:
+        """Remove all hooks."""
+        super().clear()
+        self._changed()
+
+    def move_to_end(self, key: int, last: bool = True) -> None:
+        """Make a hook the last to run, or the first."""
+        super().move_to_end(key, last)
+        self._changed()
+
+
+class _GlobalHookDict(HookDict):
+    """Hooks of all modules; keeps ``global_hooks`` true to whether there are any."""
+
+    def _changed(self) -> None:
+        super()._changed()
+        _refresh_global()
+
+
+EMPTY: HookDict = HookDict()
+
+
+class HookAttribute:
+    """The attribute ``module._forward_hooks`` and its kin: a dictionary made on first use."""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+        self.affects_call = "state_dict" not in name
+
+    def __get__(self, module: Any, owner: Any = None) -> Any:
+        if module is None:
+            return self
+        hooks = module.__dict__.get(self.name)
+        return self._keep(module, HookDict()) if hooks is None else hooks
+
+    def __set__(self, module: Any, hooks: Any) -> None:
+        self._keep(module, hooks if isinstance(hooks, HookDict) else HookDict(hooks))
+
+    def __delete__(self, module: Any) -> None:
+        module.__dict__.pop(self.name, None)
+        _Generation.value += 1
+
+    def _keep(self, module: Any, hooks: HookDict) -> HookDict:
+        module.__dict__[self.name] = hooks
+        if self.affects_call:
+            module.__dict__["_hooks"] = True
+            _Generation.value += 1
+        return hooks
+
+
+_global_forward_pre_hooks = _GlobalHookDict()
+_global_forward_hooks = _GlobalHookDict()
+_global_forward_hooks_always_called = _GlobalHookDict()
+_global_forward_hooks_with_kwargs = _GlobalHookDict()
+_global_backward_pre_hooks = _GlobalHookDict()
+_global_backward_hooks = _GlobalHookDict()
+_global_buffer_registration_hooks = HookDict()
+_global_module_registration_hooks = HookDict()
+_global_parameter_registration_hooks = HookDict()
+
+global_hooks: bool | None = None
+
+
+def _refresh_global() -> None:
+    global global_hooks
+    kinds = (
+        _global_forward_pre_hooks,
+        _global_forward_hooks,
+        _global_backward_pre_hooks,
+        _global_backward_hooks,
+    )
+    global_hooks = True if any(kinds) else None
+
+
+def _register(hooks: HookDict, hook: Any, extra: Any = None) -> RemovableHandle:
+    handle = RemovableHandle(hooks, extra_dict=extra)
+    hooks[handle.id] = hook
+    return handle
+
+
+def register_module_forward_pre_hook(hook: Callable[..., Any]) -> RemovableHandle:
+    """Call ``hook(module, args) -> None or new args`` before the forward of every module.
+
+    Global hooks run before the module's own. Meant for debugging and profiling.
+    """
+    return _register(_global_forward_pre_hooks, hook)
+
+
+def register_module_forward_hook(
+    hook: Callable[..., Any], *, with_kwargs: bool = False, always_call: bool = False
+) -> RemovableHandle:
+    """Call ``hook(module, args, output) -> None or new output`` after the forward of every module.
+
+    ``with_kwargs`` adds the keyword arguments after ``args``. ``always_call`` runs the hook also when
+    the forward raised. Global hooks run before the module's own.
+    """
+    extra = [_global_forward_hooks_with_kwargs, _global_forward_hooks_always_called]
+    handle = _register(_global_forward_hooks, hook, extra)
+    if with_kwargs:
+        _global_forward_hooks_with_kwargs[handle.id] = True
+    if always_call:
+        _global_forward_hooks_always_called[handle.id] = True
+    return handle
+
+
+def register_module_full_backward_pre_hook(hook: Callable[..., Any]) -> RemovableHandle:
+    """Call ``hook(module, grad_output) -> None or new grad_output`` before the backward of every module."""
+    return _register(_global_backward_pre_hooks, hook)
+
+
+def register_module_full_backward_hook(hook: Callable[..., Any]) -> RemovableHandle:
+    """Call ``hook(module, grad_input, grad_output)`` after the backward of every module."""
+    return _register(_global_backward_hooks, hook)
+
+
+def register_module_backward_hook(hook: Callable[..., Any]) -> RemovableHandle:
+    """Refuse: the old backward hook saw the gradients of the last operation, not of the module."""
+    raise ModuleError(
+        "register_module_backward_hook is not offered: it gave the gradients of a module's last operation, "
+        "not of "
+        "the module. Use register_module_full_backward_hook(hook), which takes the same "
+        "hook(module, grad_input, grad_output)."
+    )
+
+
+def register_module_buffer_registration_hook(hook: Callable[..., Any]) -> RemovableHandle:
+    """Call ``hook(module, name, buffer) -> None or new buffer`` at every registration of a buffer."""
+    return _register(_global_buffer_registration_hooks, hook)
+
+
+def register_module_module_registration_hook(hook: Callable[..., Any]) -> RemovableHandle:
+    """Call ``hook(module, name, submodule) -> None or new submodule`` at every registration of a child."""
+    return _register(_global_module_registration_hooks, hook)
+
+
+def register_module_parameter_registration_hook(hook: Callable[..., Any]) -> RemovableHandle:
+    """Call ``hook(module, name, param) -> None or new parameter`` at every registration of a parameter."""
+    return _register(_global_parameter_registration_hooks, hook)
+
+
+def run_registration_hooks(hooks: HookDict, module: Any, name: str, value: Any) -> Any:
+    """The value to register, after every registration hook has had a chance to replace it."""
+    for hook in list(hooks.values()):
+        output = hook(module, name, value)
+        if output is not None:
+            value = output
+    return value

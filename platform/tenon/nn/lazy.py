@@ -1,0 +1,74 @@
+"""``LazyModuleMixin``: modules that learn their sizes from the first input."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from tenon.core.grad_mode import no_grad
+from tenon.errors import MissingForwardError, ModuleError
+from tenon.nn.parameter import is_lazy
+
+
+class LazyModuleMixin:
+    """Put before a module class: ``class LazyLinear(LazyModuleMixin, Linear)``.
+
+    The subclass makes ``UninitializedParameter``s and defines ``initialize_parameters(*args)``,
+    which materializes them for the first call's arguments. Then the module becomes ``cls_to_become``.
+    """
+
+    cls_to_become: type[Any] | None = None
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        module: Any = self
+        module._load_hook = module._register_load_state_dict_pre_hook(self._lazy_load_hook)
+        module._initialize_hook = module.register_forward_pre_hook(self._infer_parameters, with_kwargs=True)
+
+    def _members(self) -> Iterator[tuple[str, Any]]:
+        module: Any = self
+        yield from list(module._parameters.items())
+        yield from list(module._buffers.items())
+
+    def _lazy_load_hook(
+        self,
+        state_dict: Any,
+        prefix: str,
+        local_metadata: Any,
+        strict: bool,
+        missing_keys: list[str],
+        unexpected_keys: list[str],
+        error_msgs: list[str],
+    ) -> None:
+        """Materialize what the state dict has values for."""
+        for name, member in self._members():
+            given = state_dict.get(prefix + name)
+            if is_lazy(member) and given is not None and not is_lazy(given):
+                with no_grad():
+                    member.materialize(given.shape)
+
+    def initialize_parameters(self, *args: Any, **kwargs: Any) -> None:
+        """Materialize and initialise every parameter for these arguments of ``forward``."""
+        raise MissingForwardError(f"initialize_parameters is not implemented for {type(self).__name__}")
+
+    def has_uninitialized_params(self) -> bool:
+        """Whether some parameter or buffer of this module has no shape yet."""
+        return any(is_lazy(member) for _, member in self._members())
+
+    def _infer_parameters(self, module: Any, args: Any, kwargs: Any = None) -> None:
+        """The pre-hook of the first call: initialise, then stop being lazy."""
+        module.initialize_parameters(*args, **(kwargs or {}))
+        if module.has_uninitialized_params():
+            raise ModuleError(f"module {module._get_name()} has not been fully initialized")
+        module._initialize_hook.remove()
+        module._load_hook.remove()
+        del module._initialize_hook, module._load_hook
+        if module.cls_to_become is not None:
+            module.__class__ = module.cls_to_become
+
+    def _replicate_for_data_parallel(self) -> Any:
+        raise ModuleError(
+            "Modules with uninitialized parameters can't be used with `DataParallel`. Run a dummy forward "
+            "pass to "
+            "correctly initialize the modules"
+        )

@@ -1,0 +1,200 @@
+"""``Module``: the base class of every network; its call, its text, and how hooks are registered.
+
+What a module stores is in ``registration.py``, how its tree is walked in ``traverse.py``, conversion in
+``convert.py``, state dicts in ``state.py``. Each is one part of the one class ``Module``.
+
+Calling is the hot path: three checks, then ``forward``. Anything else goes to ``hooked_call.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+from tenon.core import scopes
+from tenon.core.handle import RemovableHandle
+from tenon.errors import MissingForwardError, ModuleError, ModuleTypeError, UnsupportedError
+from tenon.nn import hooks
+from tenon.nn.hooked_call import call
+from tenon.nn.hooks import HookAttribute
+from tenon.nn.placement import place
+from tenon.nn.registration import typename
+from tenon.nn.state import State
+
+
+def _forward_unimplemented(self: Any, *input: Any) -> Any:
+    """Compute the output from the inputs. Every module defines its own.
+
+    Call the module, not ``forward``: the call also runs the hooks.
+    """
+    raise MissingForwardError(f'Module [{type(self).__name__}] is missing the required "forward" function')
+
+
+def indent(text: str, width: int) -> str:
+    """``text`` with all but its first line indented; blank lines stay empty."""
+    first, *rest = text.split("\n")
+    return "\n".join([first, *(" " * width + line if line.strip() else "" for line in rest)])
+
+
+class Module(State):
+    """Base class of all neural network modules.
+
+    A subclass calls ``super().__init__()``, assigns parameters, buffers and other modules as
+    attributes, and defines ``forward``.
+
+    >>> from tenon import nn
+    >>> class Model(nn.Module):
+    ...     def __init__(self):
+    ...         super().__init__()
+    ...         self.inner = nn.Linear(3, 2)
+    ...
+    ...     def forward(self, x):
+    ...         return self.inner(x)
+    >>> [name for name, _ in Model().named_parameters()]
+    ['inner.weight', 'inner.bias']
+    """
+
+    call_super_init: bool = False
+    training: bool
+    #: None until some hook dictionary exists; what ``__call__`` looks at.
+    _hooks: Any = None
+    _is_full_backward_hook: bool | None = None
+    _compiled_call_impl: Any = None
+
+    _forward_hooks: ClassVar[Any] = HookAttribute()
+    _forward_hooks_with_kwargs: ClassVar[Any] = HookAttribute()
+    _forward_hooks_always_called: ClassVar[Any] = HookAttribute()
+    _forward_pre_hooks: ClassVar[Any] = HookAttribute()
+    _forward_pre_hooks_with_kwargs: ClassVar[Any] = HookAttribute()
+    _backward_hooks: ClassVar[Any] = HookAttribute()
+    _backward_pre_hooks: ClassVar[Any] = HookAttribute()
+    _state_dict_hooks: ClassVar[Any] = HookAttribute()
+    _state_dict_pre_hooks: ClassVar[Any] = HookAttribute()
+    _load_state_dict_pre_hooks: ClassVar[Any] = HookAttribute()
+    _load_state_dict_post_hooks: ClassVar[Any] = HookAttribute()
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        if not self.call_super_init:
+            own = type(self).__name__
+            if kwargs:
+                raise ModuleTypeError(
+                    f"{own}.__init__() got an unexpected keyword argument '{next(iter(kwargs))}'"
+                )
+            if args:
+                raise ModuleTypeError(
+                    f"{own}.__init__() takes 1 positional argument but {len(args) + 1} were given"
+                )
+        self.__dict__["training"] = True
+        self._initialise_registries()
+        if self.call_super_init:
+            super().__init__(*args, **kwargs)
+
+    forward: Callable[..., Any] = _forward_unimplemented
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """``forward(*args, **kwargs)`` with the hooks around it."""
+        try:
+            if self._hooks is None and hooks.global_hooks is None and scopes.active is None:
+                return self.forward(*args, **kwargs)
+            return call(self, args, kwargs)
+        except Exception as error:
+            place(self, error)
+            raise
+
+    def _call_impl(self, *args: Any, **kwargs: Any) -> Any:
+        return call(self, args, kwargs)
+
+    _wrapped_call_impl = _call_impl
+
+    # Hooks.
+
+    def register_forward_pre_hook(
+        self, hook: Callable[..., Any], *, prepend: bool = False, with_kwargs: bool = False
+    ) -> RemovableHandle:
+        """Call ``hook(module, args) -> None or new args`` before ``forward``.
+
+        A single value is wrapped into a tuple. ``with_kwargs``: ``hook(module, args, kwargs) -> None or
+        (new args, new kwargs)``. ``prepend`` runs it before the module's other pre-hooks.
+        """
+        flags = [self._forward_pre_hooks_with_kwargs] if with_kwargs else []
+        return self._add_hook(self._forward_pre_hooks, hook, prepend, flags)
+
+    def register_forward_hook(
+        self,
+        hook: Callable[..., Any],
+        *,
+        prepend: bool = False,
+        with_kwargs: bool = False,
+        always_call: bool = False,
+    ) -> RemovableHandle:
+        """Call ``hook(module, args, output) -> None or new output`` after ``forward``.
+
+        ``with_kwargs`` adds the keyword arguments after ``args``; ``always_call`` runs the hook also
+        when ``forward`` raised; ``prepend`` runs it before the module's other hooks.
+        """
+        flags = [self._forward_hooks_with_kwargs] if with_kwargs else []
+        if always_call:
+            flags.append(self._forward_hooks_always_called)
+        return self._add_hook(self._forward_hooks, hook, prepend, flags)
+
+    def register_full_backward_pre_hook(
+        self, hook: Callable[..., Any], prepend: bool = False
+    ) -> RemovableHandle:
+        """Call ``hook(module, grad_output) -> None or new grad_output`` before the module's backward."""
+        return self._add_hook(self._backward_pre_hooks, hook, prepend, [])
+
+    def register_full_backward_hook(self, hook: Callable[..., Any], prepend: bool = False) -> RemovableHandle:
+        """Call ``hook(module, grad_input, grad_output)`` after the module's backward.
+
+        It may return a new ``grad_input``. Both are tuples, with None for what is no tensor;
+        ``grad_input`` covers positional arguments only. If no input needs a gradient the hook gets
+        ``(None, ...)`` and a warning is given. Unlike in torch, inputs and outputs may be changed in
+        place, as ``ReLU(inplace=True)`` does.
+        """
+        self.__dict__["_is_full_backward_hook"] = True
+        return self._add_hook(self._backward_hooks, hook, prepend, [])
+
+    def register_backward_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
+        """Refuse: the old backward hook saw the gradients of the last operation, not of the module."""
+        raise ModuleError(
+            f"{type(self).__name__}.register_backward_hook is not offered: it gave the gradients of the "
+            f"module's last "
+            "operation, not of the module. Use register_full_backward_hook(hook), which takes the same "
+            "hook(module, grad_input, grad_output)."
+        )
+
+    def _add_hook(self, table: Any, hook: Any, prepend: bool, flags: list[Any]) -> RemovableHandle:
+        handle = RemovableHandle(table, extra_dict=flags)
+        for flag in flags:
+            flag[handle.id] = True
+        table[handle.id] = hook
+        if prepend:
+            table.move_to_end(handle.id, last=False)
+        return handle
+
+    def compile(self, *args: Any, **kwargs: Any) -> None:
+        """Compile ``forward``; not available in this version."""
+        raise UnsupportedError(
+            f"{type(self).__name__}.compile(): tenon has no compiler yet. Call the module as it is; it runs "
+            f"eagerly."
+        )
+
+    # Text.
+
+    def extra_repr(self) -> str:
+        """What to print between the parentheses of the module's ``repr``; override it."""
+        return ""
+
+    def __repr__(self) -> str:
+        extra = self.extra_repr()
+        own = extra.split("\n") if extra else []
+        children = [f"({name}): {indent(repr(child), 2)}" for name, child in self._modules.items()]
+        if len(own) == 1 and not children:
+            return f"{self._get_name()}({own[0]})"
+        if not own and not children:
+            return f"{self._get_name()}()"
+        lines = "\n  ".join([*own, *children])
+        return f"{self._get_name()}(\n  {lines}\n)"
+
+
+__all__ = ["Module", "indent", "typename"]

@@ -1,0 +1,5 @@
+"""PyTorch's path ``nn.modules.lazy``."""
+
+from tenon.nn.lazy import LazyModuleMixin
+
+__all__ = ["LazyModuleMixin"]

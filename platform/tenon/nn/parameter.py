@@ -1,0 +1,227 @@
+"""Parameters and buffers: tensors that a Module registers when they are assigned to it.
+
+``UninitializedParameter`` and ``UninitializedBuffer`` have a dtype and a device but no shape yet; lazy
+layers ``materialize`` them at their first call.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import Any, ClassVar, NoReturn
+
+from tenon.core import factories
+from tenon.core.tensor import Tensor
+from tenon.core.value import Value
+from tenon.errors import ModuleError, ModuleTypeError, ModuleValueError
+
+_RAW: Any = Value.__dict__["raw"]
+
+
+def _leaf(cls: type, data: Any, requires_grad: bool) -> Any:
+    """A leaf of class ``cls`` that shares ``data``'s memory and versions."""
+    if data is None:
+        data = factories.empty(0)
+    if not isinstance(data, Tensor):
+        raise ModuleTypeError(
+            f"{cls.__name__}() takes a Tensor, not {type(data).__name__}. Make one with tenon.tensor(...) "
+            f"first."
+        )
+    leaf = cls._of(data.raw, data._backend)  # type: ignore[attr-defined]
+    leaf._version_counter = data._counter()
+    return leaf.requires_grad_(requires_grad)
+
+
+class Parameter(Tensor):
+    """A tensor that is learned: assigned to a module, it appears in ``parameters()``.
+
+    Requires grad unless told otherwise, also inside ``no_grad``. Shares memory with ``data``.
+    """
+
+    def __new__(cls, data: Any = None, requires_grad: bool = True) -> Any:
+        """Make a leaf around ``data``; an empty one without."""
+        return _leaf(cls, data, requires_grad)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        if id(self) not in memo:
+            memo[id(self)] = type(self)(self.data.clone(), self.requires_grad)
+        return memo[id(self)]
+
+    def __repr__(self, *, tensor_contents: Any = None) -> str:
+        return "Parameter containing:\n" + super().__repr__(tensor_contents=tensor_contents)
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        hooks: OrderedDict[int, Any] = (
+            OrderedDict()
+        )  # hooks are not saved; torch's format has a place for them
+        return (_rebuild_parameter, (type(self), self.data, self.requires_grad, hooks))
+
+
+def _rebuild_parameter(cls: Any, data: Tensor, requires_grad: bool, backward_hooks: Any) -> Any:
+    return cls(data, requires_grad)
+
+
+class Buffer(Tensor):
+    """A tensor that is state but not learned: assigned to a module, it appears in ``buffers()``.
+
+    ``persistent`` says whether it is part of the module's ``state_dict``.
+    """
+
+    persistent: bool
+
+    def __new__(cls, data: Any = None, *, persistent: bool = True) -> Any:
+        """Make a buffer around ``data``; an empty one without."""
+        buffer = _leaf(cls, data, False if data is None else data.requires_grad)
+        buffer.persistent = persistent
+        return buffer
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        if id(self) not in memo:
+            memo[id(self)] = type(self)(self.data.clone(), persistent=self.persistent).requires_grad_(
+                self.requires_grad
+            )
+        return memo[id(self)]
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        return (_rebuild_buffer, (type(self), self.data, self.requires_grad, self.persistent))
+
+
+def _rebuild_buffer(cls: Any, data: Tensor, requires_grad: bool, persistent: bool) -> Any:
+    return cls(data, persistent=persistent).requires_grad_(requires_grad)
+
+
+class UninitializedTensorMixin:
+    """What tensors without a shape have in common: converting them works, computing with them does not."""
+
+    __slots__ = ()
+    cls_to_become: ClassVar[type]
+    _converted: Any
+
+    @property
+    def raw(self) -> NoReturn:
+        """There is no data yet."""
+        raise ModuleValueError(
+            f"Attempted to use an uninitialized parameter: {type(self).__name__} has no data yet. This error "
+            f"happens "
+            "when you are using a `LazyModule` or explicitly manipulating such objects. Call `forward` with "
+            "a dummy "
+            "batch to initialize the parameters before using them."
+        )
+
+    @property
+    def data(self) -> Any:
+        """An empty tensor that carries dtype and device."""
+        return self._empty
+
+    @data.setter
+    def data(self, value: Any) -> None:
+        self._empty = value
+
+    @property
+    def dtype(self) -> Any:
+        """The dtype to come."""
+        return self._empty.dtype
+
+    @property
+    def device(self) -> Any:
+        """The device to come."""
+        return self._empty.device
+
+    @property
+    def shape(self) -> NoReturn:
+        """Not known yet."""
+        raise ModuleError(
+            "Can't access the shape of an uninitialized parameter or buffer. This error usually happens in "
+            "`load_state_dict` when trying to load an uninitialized parameter into an initialized one. Call "
+            "`forward` "
+            "to initialize the parameters before accessing their attributes."
+        )
+
+    _empty: Any
+
+    def materialize(self, shape: Any, device: Any = None, dtype: Any = None) -> None:
+        """Become a normal tensor of ``shape`` with uninitialised memory."""
+        device = self._empty.device if device is None else device
+        dtype = self._empty.dtype if dtype is None else dtype
+        data = factories.empty(shape, device=device, dtype=dtype)
+        del self._empty
+        self.__class__ = self.cls_to_become  # type: ignore[assignment]
+        self.raw, self._backend = data.raw, data._backend  # type: ignore[misc]
+
+    def share_memory_(self) -> NoReturn:
+        """There is no memory yet."""
+        raise ModuleError(
+            "Can't share memory on an uninitialized parameter or buffer. Call `forward` to initialize the "
+            "parameters "
+            "before calling `module.share_memory()`."
+        )
+
+    def is_floating_point(self) -> bool:
+        """Whether the dtype to come is floating."""
+        return bool(self._empty.is_floating_point())
+
+    def is_complex(self) -> bool:
+        """Whether the dtype to come is complex."""
+        return bool(self._empty.is_complex())
+
+    def detach(self) -> Any:
+        """Itself: there is nothing to detach."""
+        return self
+
+    def __repr__(self, *, tensor_contents: Any = None) -> str:
+        return f"<{type(self).__name__}>"
+
+
+def _uninitialized(cls: Any, requires_grad: bool, device: Any, dtype: Any) -> Any:
+    empty = factories.empty(0, device=device, dtype=dtype)
+    tensor = object.__new__(cls)
+    _RAW.__set__(tensor, empty.raw)
+    tensor._backend, tensor._node, tensor._index = empty._backend, None, 0
+    tensor._version_counter = tensor._view = None
+    tensor._track = bool(requires_grad)
+    tensor._empty = empty
+    return tensor
+
+
+class UninitializedParameter(UninitializedTensorMixin, Parameter):
+    """A parameter whose shape is not known yet."""
+
+    cls_to_become = Parameter
+
+    def __new__(cls, requires_grad: bool = True, device: Any = None, dtype: Any = None) -> Any:
+        """Say what is known already."""
+        return _uninitialized(cls, requires_grad, device, dtype)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        if id(self) not in memo:
+            memo[id(self)] = type(self)(self._track, self.device, self.dtype)
+        return memo[id(self)]
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        return (type(self), (self._track, self.device, self.dtype))
+
+
+class UninitializedBuffer(UninitializedTensorMixin, Buffer):
+    """A buffer whose shape is not known yet."""
+
+    cls_to_become = Buffer
+
+    def __new__(
+        cls, requires_grad: bool = False, device: Any = None, dtype: Any = None, persistent: bool = True
+    ) -> Any:
+        """Say what is known already."""
+        buffer = _uninitialized(cls, requires_grad, device, dtype)
+        buffer.persistent = persistent
+        return buffer
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        if id(self) not in memo:
+            memo[id(self)] = type(self)(self._track, self.device, self.dtype, self.persistent)
+        return memo[id(self)]
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        return (type(self), (self._track, self.device, self.dtype, self.persistent))
+
+
+def is_lazy(param: Any) -> bool:
+    """Whether ``param`` is a parameter or buffer without a shape."""
+    return isinstance(param, UninitializedTensorMixin)

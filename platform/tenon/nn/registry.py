@@ -1,0 +1,182 @@
+"""The three registries of a Module: dicts that write through to its attributes.
+
+``module._parameters``, ``_buffers`` and ``_modules`` are real dicts, so iterating, copying and
+``in`` run at C speed and third-party code that edits them keeps working. Each change is mirrored into
+the module's ``__dict__``; reading ``module.weight`` therefore is one dict hit instead of a failed
+attribute lookup, a Python call to ``__getattr__`` and up to three searches.
+
+The mirror is only an accelerator: ``Module.__getattr__`` still finds what is not mirrored. That is
+the case where a plain attribute hides the entry, and for classes with a ``__getattr__`` of their own,
+which may want to see every read.
+
+The module is held by a weak reference: a strong one would be a cycle, and large models would live on
+until the garbage collector runs.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterator
+from typing import Any, ClassVar, TypeVar
+
+from tenon.core import scopes
+
+V = TypeVar("V")
+_ABSENT: Any = object()
+
+NAMES = ("_parameters", "_buffers", "_modules")
+
+
+class Registry(dict[str, V]):
+    """Named members of one module; ``bind`` says which."""
+
+    __slots__ = ("__weakref__", "_owner")
+    tracks_structure: ClassVar[bool] = False
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._owner: weakref.ref[Any] | None = None
+
+    @property
+    def owner(self) -> Any:
+        """The module whose members these are, or None."""
+        return None if self._owner is None else self._owner()
+
+    def bind(self, module: Any) -> None:
+        """Mirror all entries into ``module`` from now on."""
+        self._owner = weakref.ref(module)
+        if module._mirrors:
+            attributes = module.__dict__
+            for name, value in self.items():
+                attributes.setdefault(name, value)
+        self._note()
+
+    def release(self) -> None:
+        """Take the mirrored entries back and let go of the module."""
+        owner = self.owner
+        self._owner = None
+        if owner is not None:
+            for name, value in self.items():
+                _unmirror(owner, name, value)
+
+    def _note(self) -> None:
+        if self.tracks_structure:
+            scopes.structure_changed()
+
+    def __setitem__(self, name: str, value: V) -> None:
+        old = self.get(name, _ABSENT)
+        super().__setitem__(name, value)
+        owner = self._owner() if self._owner is not None else None
+        if owner is not None and owner._mirrors:
+            attributes = owner.__dict__
+            if attributes.get(name, _ABSENT) is old:
+                attributes[name] = value
+            else:
+                _remirror(owner, name)
+        if self.tracks_structure:
+            scopes.structure_changed()
+
+    def __delitem__(self, name: str) -> None:
+        value = self[name]
+        super().__delitem__(name)
+        owner = self.owner
+        if owner is not None:
+            _unmirror(owner, name, value)
+        self._note()
+
+    def pop(self, name: str, *default: Any) -> Any:
+        """Remove ``name`` and return its value, or the default."""
+        if name not in self:
+            return super().pop(name, *default)
+        value = self[name]
+        del self[name]
+        return value
+
+    def popitem(self) -> tuple[str, V]:
+        """Remove and return the last entry."""
+        if not self:
+            return super().popitem()
+        name = next(reversed(self))
+        return name, self.pop(name)
+
+    def clear(self) -> None:
+        """Remove every entry."""
+        for name in list(self):
+            del self[name]
+
+    def update(self, *args: Any, **kwargs: Any) -> None:
+        """Set the entries of a mapping, of pairs, or of keywords."""
+        for name, value in dict(*args, **kwargs).items():
+            self[name] = value
+
+    def setdefault(self, name: str, default: Any = None) -> Any:
+        """The entry ``name``, made from ``default`` if it is missing."""
+        if name not in self:
+            self[name] = default
+        return self[name]
+
+    def __ior__(self, other: Any) -> Registry[V]:  # type: ignore[override,misc]
+        self.update(other)
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        items: Iterator[tuple[str, V]] = iter(list(self.items()))
+        return (type(self), (), None, None, items)
+
+    def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
+        return self.__reduce__()
+
+
+class ModuleRegistry(Registry[V]):
+    """The children; a change makes known module paths stale."""
+
+    __slots__ = ()
+    tracks_structure = True
+
+
+KINDS: dict[str, type[Registry[Any]]] = {
+    "_parameters": Registry,
+    "_buffers": Registry,
+    "_modules": ModuleRegistry,
+}
+
+
+def _unmirror(owner: Any, name: str, value: Any) -> None:
+    """Remove the mirrored ``value``; show what another registry has under the same name."""
+    attributes = owner.__dict__
+    if attributes.get(name, _ABSENT) is value:
+        del attributes[name]
+        _remirror(owner, name)
+
+
+def _remirror(owner: Any, name: str) -> None:
+    """Where two registries have ``name``, mirror the one that torch would find first.
+
+    An attribute that no registry knows was set around them; it hides the entry, as in torch.
+    """
+    attributes = owner.__dict__
+    if not owner._mirrors:
+        return
+    found = [attributes[each][name] for each in NAMES if name in attributes.get(each, ())]
+    shown = attributes.get(name, _ABSENT)
+    if found and (shown is _ABSENT or any(shown is value for value in found)):
+        attributes[name] = found[0]
+
+
+def adopt(module: Any, name: str, value: Any) -> None:
+    """Make ``value`` the registry ``name`` of ``module``: what ``module._modules = {...}`` does.
+
+    A registry that belongs to another living module is copied, so that a shallow copy of a module
+    has its own members and never writes into the original.
+    """
+    attributes = module.__dict__
+    current = attributes.get(name)
+    bound = isinstance(current, Registry) and current.owner is module
+    if bound and current is value:
+        return
+    kind = KINDS[name]
+    fresh = value if type(value) is kind and value.owner is None else kind(value)
+    attributes[name] = fresh
+    if bound:
+        current.release()
+    fresh.bind(module)

@@ -1,0 +1,349 @@
+"""``state_dict``, ``load_state_dict`` and what third-party modules override in them.
+
+A load is a transaction. First every module checks its keys and shapes and leaves its copies
+undone (``Transaction.later``); only if nothing is wrong anywhere they are carried out. Modules that
+do more than that run at once, because their own code may read what was just loaded, or change the
+module: a class with its own ``_load_from_state_dict`` or ``set_extra_state``, a module with a pre-hook,
+and everything below a post-hook. Those are remembered first and put back if the load fails.
+"""
+
+from __future__ import annotations
+
+import functools
+import warnings
+import weakref
+from collections import OrderedDict, namedtuple
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, TypeVar
+
+from tenon.core.handle import RemovableHandle
+from tenon.core.tensor import Tensor
+from tenon.errors import ModuleError, ModuleTypeError, StateDictError
+from tenon.nn.convert import Conversion
+from tenon.nn.hooks import EMPTY
+from tenon.nn.parameter import is_lazy
+from tenon.nn.transaction import Transaction
+
+EXTRA_STATE_KEY_SUFFIX = "_extra_state"
+T_destination = TypeVar("T_destination", bound=dict[str, Any])
+
+
+class IncompatibleKeys(namedtuple("IncompatibleKeys", ("missing_keys", "unexpected_keys"))):
+    """What ``load_state_dict`` returns: two lists of names."""
+
+    __slots__ = ()
+    missing_keys: list[str]
+    unexpected_keys: list[str]
+
+    def __repr__(self) -> str:
+        if not self.missing_keys and not self.unexpected_keys:
+            return "<All keys matched successfully>"
+        missing, unexpected = self
+        return f"_IncompatibleKeys(missing_keys={missing!r}, unexpected_keys={unexpected!r})"
+
+    __str__ = __repr__
+
+
+class WrappedHook:
+    """A hook that gets its module first, without keeping the module alive."""
+
+    def __init__(self, hook: Callable[..., Any], module: Any = None) -> None:
+        self.hook = hook
+        functools.update_wrapper(self, hook)
+        self.with_module = module is not None
+        self.module: weakref.ref[Any] | None = None if module is None else weakref.ref(module)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Call the hook, with its module if it wants that."""
+        if self.module is None:
+            return self.hook(*args, **kwargs)
+        module = self.module()
+        if module is None:
+            raise ModuleError("You are trying to call the hook of a dead Module!")
+        return self.hook(module, *args, **kwargs)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"hook": self.hook, "module": None if self.module is None else self.module()}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        WrappedHook.__init__(self, state["hook"], state["module"])
+
+
+class State(Conversion):
+    """The part of Module that saves and loads it."""
+
+    _version: int = 1
+    dump_patches: bool = False
+    T_destination = T_destination
+
+    def get_extra_state(self) -> Any:
+        """State besides tensors to keep in ``state_dict``; override together with ``set_extra_state``."""
+        raise ModuleError(
+            f"{type(self).__name__} defines no get_extra_state, so there is no extra state to ask for. "
+            f"Override it, "
+            "and set_extra_state, to keep more than tensors in state_dict()."
+        )
+
+    def set_extra_state(self, state: Any) -> None:
+        """Take back what ``get_extra_state`` returned."""
+        raise ModuleError(
+            f"{type(self).__name__} defines no set_extra_state, so it cannot take {type(state).__name__!r} "
+            f"back. "
+            "Override it together with get_extra_state."
+        )
+
+    # Saving.
+
+    def _save_to_state_dict(self, destination: dict[str, Any], prefix: str, keep_vars: bool) -> None:
+        """Write this module's own state, not its children's, into ``destination``."""
+        for name, parameter in self._parameters.items():
+            if parameter is not None:
+                destination[prefix + name] = parameter if keep_vars else parameter.detach()
+        for name, buffer in self._buffers.items():
+            if buffer is not None and name not in self._non_persistent_buffers_set:
+                destination[prefix + name] = buffer if keep_vars else buffer.detach()
+        if overrides(self, "get_extra_state"):
+            destination[prefix + EXTRA_STATE_KEY_SUFFIX] = self.get_extra_state()
+
+    def state_dict(
+        self, *args: Any, destination: Any = None, prefix: str = "", keep_vars: bool = False
+    ) -> Any:
+        """All parameters and persistent buffers by path, here and below: references, not copies.
+
+        Tensors come detached unless ``keep_vars``. Positional arguments are deprecated.
+        """
+        if args:
+            warnings.warn(
+                "Positional args are being deprecated, use kwargs instead. Refer to "
+                "https://pytorch.org/docs/main/generated/torch.nn.Module.html#torch.nn.Module.state_dict for "
+                "details.",
+                FutureWarning,
+                stacklevel=2,
+            )
+            given = dict(zip(("destination", "prefix", "keep_vars"), args, strict=False))
+            destination = given["destination"] if destination is None else destination
+            prefix = given.get("prefix", prefix) if prefix == "" else prefix
+            keep_vars = given.get("keep_vars", keep_vars) if keep_vars is False else keep_vars
+        if destination is None:
+            destination = OrderedDict()
+            destination._metadata = OrderedDict()
+        local_metadata = {"version": self._version}
+        if hasattr(destination, "_metadata"):
+            destination._metadata[prefix[:-1]] = local_metadata
+        own = self.__dict__.get
+        for hook in list(own("_state_dict_pre_hooks", EMPTY).values()):
+            hook(self, prefix, keep_vars)
+        self._save_to_state_dict(destination, prefix, keep_vars)
+        for name, child in self._modules.items():
+            if child is not None:
+                child.state_dict(destination=destination, prefix=f"{prefix}{name}.", keep_vars=keep_vars)
+        for hook in list(own("_state_dict_hooks", EMPTY).values()):
+            returned = hook(self, destination, prefix, local_metadata)
+            if returned is not None:
+                if getattr(hook, "_from_public_api", False):
+                    raise ModuleError("state_dict post-hook must return None")
+                destination = returned
+        return destination
+
+    # Loading.
+
+    def _load_from_state_dict(
+        self,
+        state_dict: dict[str, Any],
+        prefix: str,
+        local_metadata: dict[str, Any],
+        strict: bool,
+        missing_keys: list[str],
+        unexpected_keys: list[str],
+        error_msgs: list[str],
+    ) -> None:
+        """Take this module's own state, not its children's, out of ``state_dict``; report into the lists."""
+        for hook in list(self.__dict__.get("_load_state_dict_pre_hooks", EMPTY).values()):
+            hook(state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs)
+        local_state = {name: value for name, value in self._parameters.items() if value is not None}
+        for name, buffer in self._buffers.items():
+            if buffer is not None and name not in self._non_persistent_buffers_set:
+                local_state[name] = buffer  # type: ignore[assignment]
+        assign = bool(local_metadata.get("assign_to_params_buffers", False))
+        for name, member in local_state.items():
+            key = prefix + name
+            if key in state_dict:
+                _take(self, name, member, key, state_dict[key], assign, error_msgs)
+            elif strict:
+                missing_keys.append(key)
+        extra = prefix + EXTRA_STATE_KEY_SUFFIX
+        if overrides(self, "set_extra_state"):
+            if extra in state_dict:
+                self.set_extra_state(state_dict[extra])
+            elif strict:
+                missing_keys.append(extra)
+        elif strict and extra in state_dict:
+            unexpected_keys.append(extra)
+        if strict:
+            for key in state_dict:
+                if key.startswith(prefix) and key != extra:
+                    first, dot, _ = key[len(prefix) :].partition(".")
+                    if first not in (self._modules if dot else local_state):
+                        unexpected_keys.append(key)
+
+    def load_state_dict(
+        self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False
+    ) -> Any:
+        """Copy (with ``assign`` put) the tensors of ``state_dict`` into this module; all or nothing.
+
+        ``strict`` refuses missing and unexpected keys. Returns both lists. Any error leaves the module
+        as it was: keys and shapes of the whole tree are checked before the first value is written.
+        """
+        if not isinstance(state_dict, Mapping):
+            raise ModuleTypeError(f"Expected state_dict to be dict-like, got {type(state_dict)}.")
+        keys = IncompatibleKeys([], [])
+        errors: list[str] = []
+        metadata = getattr(state_dict, "_metadata", None)
+        own: Any = OrderedDict(state_dict)
+        if metadata is not None:
+            own._metadata = metadata
+        with Transaction() as transaction:
+            _load(self, own, "", False, _Plan(transaction, metadata or {}, assign, keys, errors))
+            if strict:
+                for title, names in (("Unexpected", keys.unexpected_keys), ("Missing", keys.missing_keys)):
+                    if names:
+                        listed = ", ".join(f'"{name}"' for name in names)
+                        errors.insert(0, f"{title} key(s) in state_dict: {listed}. ")
+            if not errors:
+                transaction.carry_out(errors)
+            if errors:
+                joined = "\n\t".join(errors)
+                raise StateDictError(
+                    f"Error(s) in loading state_dict for "
+                    f"{type(self).__name__}:\n\t{joined}{_advice(keys, strict)}"
+                )
+        return keys
+
+    # Hooks.
+
+    def _register_state_dict_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
+        """As ``register_state_dict_post_hook``; what a hook of the root returns replaces the dict."""
+        if getattr(hook, "_from_public_api", False):
+            raise ModuleError(
+                "Cannot register the same function as the state dict post hook that was previously "
+                "registered via "
+                "register_state_dict_post_hook"
+            )
+        return self._add_state_hook("_state_dict_hooks", hook)
+
+    def register_state_dict_post_hook(self, hook: Any) -> RemovableHandle:
+        """Call ``hook(module, state_dict, prefix, local_metadata)`` after saving; it returns None."""
+        hook._from_public_api = True
+        return self._add_state_hook("_state_dict_hooks", hook)
+
+    def register_state_dict_pre_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
+        """Call ``hook(module, prefix, keep_vars)`` before saving."""
+        return self._add_state_hook("_state_dict_pre_hooks", hook)
+
+    def _register_load_state_dict_pre_hook(
+        self, hook: Callable[..., Any], with_module: bool = False
+    ) -> RemovableHandle:
+        """As ``register_load_state_dict_pre_hook``; the hook gets the module only if ``with_module``."""
+        return self._add_state_hook(
+            "_load_state_dict_pre_hooks", WrappedHook(hook, self if with_module else None)
+        )
+
+    def register_load_state_dict_pre_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
+        """Before loading call ``hook(module, state_dict, prefix, local_metadata, strict, missing_keys,
+        unexpected_keys, error_msgs)``; it may change the dict and the lists in place.
+        """
+        return self._register_load_state_dict_pre_hook(hook, with_module=True)
+
+    def register_load_state_dict_post_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
+        """Call ``hook(module, incompatible_keys)`` after loading; it may change the two lists in place."""
+        return self._add_state_hook("_load_state_dict_post_hooks", hook)
+
+    def _add_state_hook(self, kind: str, hook: Any) -> RemovableHandle:
+        hooks = getattr(self, kind)
+        handle = RemovableHandle(hooks)
+        hooks[handle.id] = hook
+        return handle
+
+
+def overrides(module: Any, name: str) -> bool:
+    """Whether the module's class has its own method ``name`` instead of Module's."""
+    return getattr(type(module), name) is not getattr(State, name)
+
+
+class _Plan(NamedTuple):
+    """What one ``load_state_dict`` hands down the tree."""
+
+    transaction: Transaction
+    metadata: Mapping[str, Any]
+    assign: bool
+    keys: IncompatibleKeys
+    errors: list[str]
+
+
+def _load(module: Any, state_dict: Any, prefix: str, at_once: bool, plan: _Plan) -> None:
+    """Load ``module`` and everything below; ``at_once`` if somebody above wants to see the values."""
+    post_hooks = list(module.__dict__.get("_load_state_dict_post_hooks", EMPTY).values())
+    custom = (
+        overrides(module, "_load_from_state_dict")
+        or overrides(module, "set_extra_state")
+        or bool(module.__dict__.get("_load_state_dict_pre_hooks"))
+    )
+    at_once = at_once or bool(post_hooks)
+    metadata = dict(plan.metadata.get(prefix[:-1], {}))
+    if plan.assign:
+        metadata["assign_to_params_buffers"] = True
+    with plan.transaction.immediately(module if custom or at_once else None):
+        module._load_from_state_dict(state_dict, prefix, metadata, True, *plan.keys, plan.errors)
+    for name, child in module._modules.items():
+        if child is not None:
+            below = f"{prefix}{name}."
+            _load(child, {k: v for k, v in state_dict.items() if k.startswith(below)}, below, at_once, plan)
+    for hook in post_hooks:
+        if hook(module, plan.keys) is not None:
+            raise AssertionError(
+                "Hooks registered with ``register_load_state_dict_post_hook`` are not expected to return new "
+                "values, "
+                "if incompatible_keys need to be modified, it should be done inplace."
+            )
+
+
+def _take(module: Any, name: str, member: Any, key: str, given: Any, assign: bool, errors: list[str]) -> None:
+    """Check one tensor and arrange that it is copied or assigned."""
+    if not isinstance(given, Tensor):
+        errors.append(
+            f'While copying the parameter named "{key}", expected torch.Tensor or Tensor-like object '
+            f"from checkpoint but received {type(given)}"
+        )
+        return
+    if not is_lazy(member):
+        if len(member.shape) == 0 and tuple(given.shape) == (1,):
+            given = given[0]
+        if is_lazy(given) or given.shape != member.shape:
+            shape = "<uninitialized>" if is_lazy(given) else given.shape
+            errors.append(
+                f"size mismatch for {key}: copying a param with shape {shape} from checkpoint, the shape in "
+                f"current "
+                f"model is {member.shape}."
+            )
+            return
+        if member.device.type == "meta" and given.device.type != "meta" and not assign:
+            warnings.warn(
+                f"for {key}: copying from a non-meta parameter in the checkpoint to a meta parameter in the "
+                f"current "
+                "model, which is a no-op. (Did you mean to pass `assign=True` to assign items in the state "
+                "dictionary "
+                "to their corresponding key in the module instead of copying them in place?)",
+                stacklevel=2,
+            )
+            return
+    Transaction.later(key, module, name, member, given, assign, errors)
+
+
+def _advice(keys: IncompatibleKeys, strict: bool) -> str:
+    """What to do next, after the list of errors."""
+    said = "\nNothing was loaded: the module is as it was."
+    if strict and keys.unexpected_keys and all(key.startswith("module.") for key in keys.unexpected_keys):
+        return f'{said} All keys start with "module.": a data-parallel wrapper saved them; strip that prefix.'
+    if strict and (keys.missing_keys or keys.unexpected_keys):
+        return f"{said} Pass strict=False to load the keys that do match."
+    return said

@@ -1,0 +1,183 @@
+"""All-or-nothing changes of a module's members: writes that wait, and an undo for those that cannot.
+
+Waiting writes need no second copy of the model. They are probed (an empty slice is copied: dtype,
+device and writability without touching a value) and carried out together. Modules whose own code runs
+while loading are copied aside first, by ``immediately``, and restored if anything fails later.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import copy
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+from tenon.core.grad_mode import no_grad
+from tenon.core.tensor import Tensor
+from tenon.nn.parameter import Buffer, Parameter, is_lazy
+from tenon.nn.registry import NAMES
+
+_current: contextvars.ContextVar[Transaction | None] = contextvars.ContextVar("transaction", default=None)
+
+
+class Write(NamedTuple):
+    """One tensor to copy into, or put in place of, a member."""
+
+    key: str
+    module: Any
+    name: str
+    member: Any
+    given: Any
+    assign: bool
+
+    def probe(self) -> None:
+        """Raise what the write would raise."""
+        if not (self.assign or is_lazy(self.member)):
+            _empty_part(self.member).copy_(_empty_part(self.given))
+
+    def carry_out(self) -> None:
+        """Write."""
+        if not self.assign:
+            with no_grad():
+                self.member.copy_(self.given)
+            return
+        given = self.given
+        if isinstance(self.member, Parameter):
+            if isinstance(given, Parameter):
+                given.requires_grad_(self.member.requires_grad)
+            else:
+                given = Parameter(given, requires_grad=self.member.requires_grad)
+        setattr(self.module, self.name, given)
+
+
+class Transaction:
+    """Collects the writes of one load; leaving the ``with`` block by an error undoes everything."""
+
+    def __init__(self) -> None:
+        self._waiting: list[Write] = []
+        self._memories: list[Memory] = []
+        self._remembered: set[tuple[Any, bool]] = set()
+        self._immediate = 0
+        self._token: Any = None
+
+    def __enter__(self) -> Transaction:
+        self._token = _current.set(self)
+        return self
+
+    def __exit__(self, kind: Any, error: Any, traceback: Any) -> None:
+        _current.reset(self._token)
+        if error is not None:
+            for memory in reversed(self._memories):
+                memory.restore()
+
+    @staticmethod
+    def later(
+        key: str, module: Any, name: str, member: Any, given: Any, assign: bool, errors: list[str]
+    ) -> None:
+        """Arrange one write; without a transaction, or inside ``immediately``, write now."""
+        transaction = _current.get()
+        write = Write(key, module, name, member, given, assign)
+        if transaction is not None and not transaction._immediate:
+            if assign:
+                transaction.remember(module, values=False)
+            elif type(member) not in (Tensor, Parameter, Buffer):
+                transaction.remember(module)
+            transaction._waiting.append(write)
+        else:
+            _try(write.carry_out, write, errors)
+
+    @contextmanager
+    def immediately(self, module: Any) -> Iterator[None]:
+        """Write at once inside; ``module`` and all below are remembered first. None changes nothing."""
+        if module is None:
+            yield
+            return
+        for each in module.modules():
+            self.remember(each)
+        self._immediate += 1
+        try:
+            yield
+        finally:
+            self._immediate -= 1
+
+    def remember(self, module: Any, values: bool = True) -> None:
+        """Keep the module's members aside, once; with ``values`` a copy of their values too."""
+        if (module, values) not in self._remembered and (module, True) not in self._remembered:
+            self._remembered.add((module, values))
+            self._memories.append(Memory(module, values))
+
+    def carry_out(self, errors: list[str]) -> None:
+        """Make all waiting writes, after probing every one."""
+        for write in self._waiting:
+            _try(write.probe, write, errors)
+        if not errors:
+            for write in self._waiting:
+                _try(write.carry_out, write, errors)
+
+
+class Memory:
+    """What one module held: its attributes, its members and, with ``values``, copies of their values."""
+
+    def __init__(self, module: Any, values: bool) -> None:
+        self.module = module
+        self.attributes = {name: value for name, value in module.__dict__.items() if name not in NAMES}
+        self.members = {registry: dict(module.__dict__[registry]) for registry in NAMES}
+        self.non_persistent = set(module._non_persistent_buffers_set)
+        tensors = [t for kind in NAMES[:2] for t in self.members[kind].values() if t is not None]
+        self.lazy = [(t, type(t), t.data) for t in tensors if is_lazy(t)]
+        self.values = [
+            (t, t.data, t.detach().clone() if values else None, t.requires_grad)
+            for t in tensors
+            if not is_lazy(t)
+        ]
+        self.extra = copy.deepcopy(module.get_extra_state()) if values and _has_extra_state(module) else None
+
+    def restore(self) -> None:
+        """Put everything back, including what the module's own code replaced or changed in place."""
+        attributes = self.module.__dict__
+        for registry, members in self.members.items():
+            current = attributes[registry]
+            if list(current) != list(members) or any(
+                current[name] is not each for name, each in members.items()
+            ):
+                current.clear()
+                current.update(members)
+        for tensor, kind, data in self.lazy:
+            tensor.__class__ = kind
+            tensor.data = data
+        for tensor, data, value, requires_grad in self.values:
+            tensor.data = data
+            if value is not None:
+                with no_grad():
+                    tensor.copy_(value)
+            tensor.requires_grad_(requires_grad)
+        for name in [name for name in attributes if name not in self.attributes and name not in NAMES]:
+            del attributes[name]
+        attributes.update(self.attributes)
+        self.module._non_persistent_buffers_set.clear()
+        self.module._non_persistent_buffers_set.update(self.non_persistent)
+        if self.extra is not None:
+            self.module.set_extra_state(self.extra)
+
+
+def _has_extra_state(module: Any) -> bool:
+    from tenon.nn.state import overrides
+
+    return overrides(module, "get_extra_state") and overrides(module, "set_extra_state")
+
+
+def _empty_part(tensor: Any) -> Any:
+    flat = tensor.detach()
+    return flat.reshape(1)[:0] if flat.dim() == 0 else flat[:0]
+
+
+def _try(action: Any, write: Write, errors: list[str]) -> None:
+    try:
+        action()
+    except Exception as error:
+        ours, theirs = write.member.size(), write.given.size()
+        errors.append(
+            f'While copying the parameter named "{write.key}", whose dimensions in the model are {ours} and '
+            f"whose dimensions in the checkpoint are {theirs}, an exception occurred : {error.args}."
+        )

@@ -1,0 +1,189 @@
+"""Walking the tree of modules: children, parameters, buffers, and finding one by its path."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, Self
+
+from tenon.core.tensor import Tensor
+from tenon.errors import ModuleAttributeError, ModuleValueError
+from tenon.nn.parameter import Parameter
+from tenon.nn.registration import Registration
+
+if TYPE_CHECKING:
+    from tenon.nn.module import Module
+
+
+class Traversal(Registration):
+    """The part of Module that visits it and everything below."""
+
+    def _get_name(self) -> str:
+        return type(self).__name__
+
+    def named_modules(
+        self, memo: set[Any] | None = None, prefix: str = "", remove_duplicate: bool = True
+    ) -> Iterator[tuple[str, Module]]:
+        """Yield ``(path, module)`` for this module (path ``prefix``) and all below, each once by default."""
+        if memo is None:
+            memo = set()
+        if self in memo:
+            return
+        if remove_duplicate:
+            memo.add(self)
+        yield prefix, self  # type: ignore[misc]
+        for name, child in self._modules.items():
+            if child is not None:
+                path = f"{prefix}.{name}" if prefix else name
+                yield from child.named_modules(memo, path, remove_duplicate)
+
+    def modules(self, remove_duplicate: bool = True) -> Iterator[Module]:
+        """Yield this module and all below."""
+        for _, module in self.named_modules(remove_duplicate=remove_duplicate):
+            yield module
+
+    def named_children(self) -> Iterator[tuple[str, Module]]:
+        """Yield ``(name, child)`` for the direct children, each once."""
+        seen = set()
+        for name, child in self._modules.items():
+            if child is not None and child not in seen:
+                seen.add(child)
+                yield name, child
+
+    def children(self) -> Iterator[Module]:
+        """Yield the direct children, each once."""
+        for _, child in self.named_children():
+            yield child
+
+    def _named_members(
+        self,
+        get_members_fn: Callable[[Any], Any],
+        prefix: str = "",
+        recurse: bool = True,
+        remove_duplicate: bool = True,
+    ) -> Iterator[tuple[str, Any]]:
+        """Yield members with their paths; ``get_members_fn`` gives ``(name, member)`` pairs of one module."""
+        seen: set[int] = set()
+        modules: Any = [(prefix, self)]
+        if recurse:
+            modules = self.named_modules(prefix=prefix, remove_duplicate=remove_duplicate)
+        for path, module in modules:
+            for name, member in get_members_fn(module):
+                if member is None or id(member) in seen:
+                    continue
+                if remove_duplicate:
+                    seen.add(id(member))
+                yield (f"{path}.{name}" if path else name), member
+
+    def named_parameters(
+        self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
+    ) -> Iterator[tuple[str, Parameter]]:
+        """Yield ``(path, parameter)`` of this module and, with ``recurse``, of all below."""
+        yield from self._named_members(
+            lambda module: module._parameters.items(), prefix, recurse, remove_duplicate
+        )
+
+    def parameters(self, recurse: bool = True) -> Iterator[Parameter]:
+        """Yield the parameters of this module and, with ``recurse``, of all below."""
+        for _, parameter in self.named_parameters(recurse=recurse):
+            yield parameter
+
+    def named_buffers(
+        self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
+    ) -> Iterator[tuple[str, Tensor]]:
+        """Yield ``(path, buffer)`` of this module and, with ``recurse``, of all below."""
+        yield from self._named_members(
+            lambda module: module._buffers.items(), prefix, recurse, remove_duplicate
+        )
+
+    def buffers(self, recurse: bool = True) -> Iterator[Tensor]:
+        """Yield the buffers of this module and, with ``recurse``, of all below."""
+        for _, buffer in self.named_buffers(recurse=recurse):
+            yield buffer
+
+    def get_submodule(self, target: str) -> Module:
+        """The module at the dotted path ``target``; the empty path is this module."""
+        module: Any = self
+        for name in target.split(".") if target else ():
+            if not hasattr(module, name):
+                raise ModuleAttributeError(f"{module._get_name()} has no attribute `{name}`")
+            module = getattr(module, name)
+            if not isinstance(module, Traversal):
+                raise ModuleAttributeError(f"`{name}` is not an nn.Module")
+        return module  # type: ignore[no-any-return]
+
+    def set_submodule(self, target: str, module: Module, strict: bool = False) -> None:
+        """Put ``module`` at the dotted path ``target``; with ``strict`` only where a module is already."""
+        if target == "":
+            raise ModuleValueError("Cannot set the submodule without a target name!")
+        if not isinstance(module, Traversal):
+            raise ModuleValueError(f"`module` is not an nn.Module, found {type(module)}")
+        path, _, name = target.rpartition(".")
+        parent = self.get_submodule(path)
+        if hasattr(parent, name):
+            if not isinstance(getattr(parent, name), Traversal):
+                raise ModuleAttributeError(f"`{name}` is not an nn.Module")
+        elif strict:
+            raise ModuleAttributeError(f"{parent._get_name()} has no attribute `{name}`")
+        setattr(parent, name, module)
+
+    def _get_member(self, target: str) -> tuple[Any, str, Any]:
+        path, _, name = target.rpartition(".")
+        module = self.get_submodule(path)
+        if not hasattr(module, name):
+            raise ModuleAttributeError(f"{module._get_name()} has no attribute `{name}`")
+        return module, name, getattr(module, name)
+
+    def get_parameter(self, target: str) -> Parameter:
+        """The parameter at the dotted path ``target``."""
+        _, name, found = self._get_member(target)
+        if not isinstance(found, Parameter):
+            raise ModuleAttributeError(f"`{name}` is not an nn.Parameter")
+        return found
+
+    def get_buffer(self, target: str) -> Tensor:
+        """The buffer at the dotted path ``target``."""
+        module, name, found = self._get_member(target)
+        if name not in module._buffers:
+            raise ModuleAttributeError(f"`{name}` is not a buffer")
+        return found  # type: ignore[no-any-return]
+
+    def apply(self, fn: Callable[[Module], Any]) -> Self:
+        """Call ``fn`` with every module below, then with this one; return this one."""
+        for child in self.children():
+            child.apply(fn)
+        fn(self)  # type: ignore[arg-type]
+        return self
+
+    def train(self, mode: bool = True) -> Self:
+        """Set training mode here and below; with ``mode=False`` evaluation mode."""
+        if not isinstance(mode, bool):
+            raise ModuleValueError(f"training mode is expected to be boolean, got {mode!r}")
+        self.training = mode
+        for child in self.children():
+            child.train(mode)
+        return self
+
+    def eval(self) -> Self:
+        """Set evaluation mode here and below."""
+        return self.train(False)
+
+    def requires_grad_(self, requires_grad: bool = True) -> Self:
+        """Say for all parameters whether they get gradients."""
+        for parameter in self.parameters():
+            parameter.requires_grad_(requires_grad)
+        return self
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Forget the gradients of all parameters, or with ``set_to_none=False`` fill them with zeros."""
+        for parameter in self.parameters():
+            grad = parameter.grad
+            if grad is None:
+                continue
+            if set_to_none:
+                parameter.grad = None
+            else:
+                if grad.grad_fn is not None:
+                    grad.detach_()
+                else:
+                    grad.requires_grad_(False)
+                grad.zero_()

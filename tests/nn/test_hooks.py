@@ -1,0 +1,444 @@
+"""Hooks: handles, dictionaries, replacing values, errors. Order is compared with torch in test_module_oracle."""
+
+import copy
+import gc
+import pickle
+import warnings
+import weakref
+from collections import OrderedDict
+
+import pytest
+
+import tenon
+from tenon import nn
+from tenon.core.handle import RemovableHandle
+from tenon.nn import hooks
+from tenon.nn.modules import module as global_hooks
+
+
+class Double(nn.Module):
+    def forward(self, x, scale=2.0):
+        return x * scale
+
+
+def add_one(module, args):
+    return args[0] + 1
+
+
+def test_a_module_has_no_hook_dictionaries_until_one_is_used():
+    module = Double()
+
+    assert not any("hook" in name for name in module.__dict__)
+    module.register_forward_hook(lambda *args: None)
+    assert "_forward_hooks" in module.__dict__
+
+
+def test_hook_dictionaries_can_be_read_and_edited_as_torchs():
+    module = Double()
+
+    assert isinstance(module._forward_hooks, OrderedDict) and len(module._forward_hooks) == 0
+    module._forward_hooks[99] = lambda m, args, out: out + 1
+    assert module(tenon.ones(1)).tolist() == [3.0]
+    module._forward_hooks.clear()
+    assert module(tenon.ones(1)).tolist() == [2.0]
+    module._forward_pre_hooks = OrderedDict({1: add_one})
+    assert module(tenon.ones(1)).tolist() == [4.0]
+    del module._forward_pre_hooks
+    assert module(tenon.ones(1)).tolist() == [2.0]
+
+
+def test_handle_removes_its_hook_once():
+    module = Double()
+    handle = module.register_forward_hook(lambda m, a, o: o + 1)
+    other = module.register_forward_hook(lambda m, a, o: o * 10)
+
+    handle.remove()
+    handle.remove()
+
+    assert handle.id != other.id
+    assert module(tenon.ones(1)).tolist() == [20.0]
+
+
+def test_handle_is_a_context_manager():
+    module = Double()
+
+    with module.register_forward_pre_hook(add_one):
+        assert module(tenon.ones(1)).tolist() == [4.0]
+
+    assert module(tenon.ones(1)).tolist() == [2.0]
+
+
+def test_removing_a_hook_forgets_its_flags():
+    module = Double()
+    handle = module.register_forward_hook(lambda m, a, k, o: o, with_kwargs=True, always_call=True)
+
+    handle.remove()
+
+    assert not module._forward_hooks_with_kwargs
+    assert not module._forward_hooks_always_called
+
+
+def test_handle_does_not_keep_the_module_alive():
+    module = Double()
+    handle = module.register_forward_hook(lambda *args: None)
+    dead = weakref.ref(module)
+
+    del module
+    gc.collect()
+
+    assert dead() is None
+    handle.remove()
+
+
+def test_handle_pickles_with_its_dictionary():
+    table = hooks.HookDict()
+    handle = RemovableHandle(table)
+    table[handle.id] = "hook"
+
+    again_table, again = pickle.loads(pickle.dumps((table, handle)))
+
+    assert again.id == handle.id
+    again.remove()
+    assert len(again_table) == 0 and len(table) == 1
+    lonely = pickle.loads(pickle.dumps(handle))
+    lonely.remove()
+
+
+def test_new_handles_never_reuse_an_id_that_was_unpickled():
+    handle = RemovableHandle(hooks.HookDict())
+    state = (None, handle.id + 1000, ())
+    revived = RemovableHandle.__new__(RemovableHandle)
+
+    revived.__setstate__(state)
+
+    assert RemovableHandle(hooks.HookDict()).id > handle.id + 1000
+
+
+def test_a_copied_module_keeps_its_hooks_but_not_the_originals_handles():
+    module = Double()
+    handle = module.register_forward_pre_hook(add_one)
+
+    twin = copy.deepcopy(module)
+    handle.remove()
+
+    assert module(tenon.ones(1)).tolist() == [2.0]
+    assert twin(tenon.ones(1)).tolist() == [4.0]
+
+
+def test_a_hook_may_remove_itself_while_it_runs():
+    module, seen = Double(), []
+
+    def once(m, args, out):
+        seen.append(1)
+        handle.remove()
+
+    handle = module.register_forward_hook(once)
+    module(tenon.ones(1))
+    module(tenon.ones(1))
+
+    assert seen == [1]
+
+
+def test_pre_hook_result_that_is_no_tuple_is_wrapped():
+    module = Double()
+    seen = []
+    module.register_forward_pre_hook(lambda m, args: 5.0)
+    module.register_forward_hook(lambda m, args, out: seen.append(args))
+
+    assert module(tenon.ones(1)) == 10.0
+    assert seen == [(5.0,)]
+
+
+def test_hooks_run_when_only_global_ones_exist_and_stop_when_removed():
+    module, seen = Double(), []
+    handle = global_hooks.register_module_forward_hook(
+        lambda m, args, kwargs, out: seen.append(kwargs), with_kwargs=True
+    )
+
+    module(tenon.ones(1), scale=3.0)
+    handle.remove()
+    module(tenon.ones(1))
+
+    assert seen == [{"scale": 3.0}]
+    assert hooks.global_hooks is None
+
+
+def test_every_change_of_a_call_hook_moves_the_generation():
+    module = Double()
+    seen = {hooks.generation()}
+
+    handle = module.register_forward_hook(lambda *args: None)
+    seen.add(hooks.generation())
+    handle.remove()
+    seen.add(hooks.generation())
+    module._forward_hooks[1] = print
+    seen.add(hooks.generation())
+    module._forward_hooks.clear()
+    seen.add(hooks.generation())
+    global_hooks.register_module_forward_pre_hook(lambda *args: None).remove()
+    seen.add(hooks.generation())
+
+    assert len(seen) == 6
+
+
+def test_always_called_hook_sees_none_and_its_own_error_becomes_a_warning():
+    module, seen = Double(), []
+
+    def fails(m, args, out):
+        raise RuntimeError("hook trouble")
+
+    module.register_forward_hook(lambda m, args, out: seen.append(out), always_call=True)
+    module.register_forward_hook(fails, always_call=True)
+    module.forward = lambda x: 1 / 0
+
+    with warnings.catch_warnings(record=True) as caught, pytest.raises(ZeroDivisionError):
+        warnings.simplefilter("always")
+        module(1)
+
+    assert seen == [None]
+    assert "always_call=True`` raised an exception that was silenced" in str(caught[0].message)
+
+
+def test_always_called_global_hook_gets_its_keywords_also_after_an_error():
+    module, seen = Double(), []
+    module.forward = lambda x, scale: 1 / 0
+    handle = global_hooks.register_module_forward_hook(
+        lambda m, args, kwargs, out: seen.append(kwargs), with_kwargs=True, always_call=True
+    )
+
+    with handle, pytest.raises(ZeroDivisionError):
+        module(1, scale=2)
+
+    assert seen == [{"scale": 2}]
+
+
+# Backward hooks.
+
+
+class Identity(nn.Module):
+    def forward(self, x):
+        return x
+
+
+class InPlace(nn.Module):
+    def forward(self, x):
+        return x.mul_(3)
+
+
+def watch(module):
+    seen = []
+    module.register_full_backward_hook(
+        lambda m, gi, go: seen.append(([None if g is None else g.tolist() for g in gi], [g.tolist() for g in go]))
+    )
+    return seen
+
+
+def test_in_place_change_of_a_hooked_modules_output_works():
+    x = tenon.tensor([1.0, -2.0], requires_grad=True)
+    module = Double()
+    seen = watch(module)
+
+    y = module(x)
+    y.mul_(5)
+    y.sum().backward()
+
+    assert seen == [([[10.0, 10.0]], [[5.0, 5.0]])]
+    assert x.grad.tolist() == [10.0, 10.0]
+
+
+def test_in_place_module_with_a_hook_works():
+    x = tenon.tensor([1.0, -2.0], requires_grad=True)
+    module = InPlace()
+    seen = watch(module)
+
+    hidden = x * 2
+    y = module(hidden)
+    (y * 7).sum().backward()
+
+    assert y.tolist() == [6.0, -12.0]
+    assert seen == [([[21.0, 21.0]], [[7.0, 7.0]])]
+    assert x.grad.tolist() == [42.0, 42.0]
+
+
+def test_the_input_of_an_in_place_module_keeps_a_right_history():
+    def run(hooked):
+        x = tenon.tensor([1.0, 2.0], requires_grad=True)
+        module = InPlace()
+        if hooked:
+            module.register_full_backward_hook(lambda m, gi, go: None)
+        hidden = x * 2
+        y = module(hidden)
+        (y * hidden).sum().backward()
+        return x.grad.tolist()
+
+    assert run(hooked=True) == run(hooked=False) == [72.0, 144.0]
+
+
+def test_in_place_change_of_a_leaf_is_still_refused():
+    module = InPlace()
+    watch(module)
+
+    with pytest.raises(RuntimeError, match="leaf Variable that requires grad"):
+        module(tenon.ones(2, requires_grad=True))
+
+
+def test_in_place_change_of_a_saved_output_is_still_refused():
+    class Exp(nn.Module):
+        def forward(self, x):
+            return x.exp()
+
+    module = Exp()
+    watch(module)
+    y = module(tenon.ones(2, requires_grad=True))
+    y.mul_(2)
+
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        y.sum().backward()
+
+
+def test_in_place_change_of_a_view_that_a_hooked_module_returns():
+    class Flat(nn.Module):
+        def forward(self, x):
+            return x.reshape(-1)
+
+    def run(hooked):
+        x = tenon.ones(2, 2, requires_grad=True)
+        module = Flat()
+        if hooked:
+            watch(module)
+        hidden = x * 3
+        y = module(hidden)
+        y.mul_(2)
+        (hidden * hidden).sum().backward()
+        return x.grad.tolist()
+
+    assert run(hooked=True) == run(hooked=False)
+
+
+def test_identity_module_shows_the_same_gradient_twice():
+    x = tenon.ones(2, requires_grad=True)
+    module = Identity()
+    seen = watch(module)
+
+    (module(x) + x).sum().backward()
+
+    assert seen == [([[1.0, 1.0]], [[1.0, 1.0]])]
+    assert x.grad.tolist() == [2.0, 2.0]
+
+
+def test_backward_hook_fires_once_per_call_of_a_shared_module():
+    x = tenon.ones(1, requires_grad=True)
+    module = Double()
+    seen = watch(module)
+
+    module(module(x)).sum().backward()
+
+    assert seen == [([[2.0]], [[1.0]]), ([[4.0]], [[2.0]])]
+
+
+def test_backward_hooks_see_nothing_without_gradients():
+    module = Double()
+    seen = watch(module)
+
+    with tenon.no_grad():
+        assert module(tenon.ones(1, requires_grad=True)).requires_grad is False
+    module(tenon.ones(1))
+
+    assert seen == []
+
+
+def test_backward_pre_hook_alone_changes_the_gradient():
+    module = Double()
+    module.register_full_backward_pre_hook(lambda m, go: [go[0] * 3])
+    x = tenon.ones(1, requires_grad=True)
+
+    module(x).sum().backward()
+
+    assert x.grad.tolist() == [6.0]
+
+
+def test_backward_hook_with_a_dict_output_warns():
+    class Named(nn.Module):
+        def forward(self, x):
+            return {"y": x * 2}
+
+    module = Named()
+    watch(module)
+
+    with pytest.warns(UserWarning, match="module output should be a Tensor or a tuple of Tensors"):
+        module(tenon.ones(1, requires_grad=True))
+
+
+def test_backward_hook_keeps_named_tuples():
+    from collections import namedtuple
+
+    Pair = namedtuple("Pair", ("a", "b"))
+
+    class Two(nn.Module):
+        def forward(self, x):
+            return Pair(x * 2, 5)
+
+    module = Two()
+    seen = []
+    module.register_full_backward_hook(lambda m, gi, go: seen.append(go))
+    out = module(tenon.ones(1, requires_grad=True))
+    out.a.sum().backward()
+
+    assert isinstance(out, Pair) and out.b == 5
+    assert seen[0][1] is None
+
+
+@pytest.mark.parametrize(
+    "returned, text",
+    [
+        (lambda gi: 5, "return None or a tuple of 1 grad_input"),
+        (lambda gi: (gi[0], gi[0]), "invalid number of grad_input, got 2, but expected 1"),
+        (lambda gi: (tenon.ones(5),), r"gradient of shape \[5\] for input 0 of shape \[2\]"),
+    ],
+)
+def test_backward_hook_that_returns_no_gradient_is_named(returned, text):
+    module = Double()
+    module.register_full_backward_hook(lambda m, gi, go: returned(gi))
+
+    with pytest.raises(RuntimeError, match=text):
+        module(tenon.ones(2, requires_grad=True)).sum().backward()
+
+
+def test_backward_hook_without_inputs_must_return_none():
+    class Weighted(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = nn.Parameter(tenon.ones(1))
+
+        def forward(self, x):
+            return x * self.weight
+
+    module = Weighted()
+    module.register_full_backward_hook(lambda m, gi, go: (tenon.ones(1),))
+
+    with (
+        pytest.warns(UserWarning, match="no inputs require gradients"),
+        pytest.raises(RuntimeError, match="should always return None"),
+    ):
+        module(tenon.ones(1)).sum().backward()
+
+
+def test_backward_twice_through_a_kept_graph_fires_twice():
+    module = Double()
+    seen = watch(module)
+    y = module(tenon.ones(1, requires_grad=True)).sum()
+
+    y.backward(retain_graph=True)
+    y.backward()
+
+    assert len(seen) == 2
+
+
+def test_autograd_grad_sees_backward_hooks():
+    module = Double()
+    module.register_full_backward_hook(lambda m, gi, go: (gi[0] * 10,))
+    x = tenon.ones(1, requires_grad=True)
+
+    (grad,) = tenon.autograd.grad(module(x).sum(), x)
+
+    assert grad.tolist() == [20.0]
