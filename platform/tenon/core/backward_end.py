@@ -16,6 +16,12 @@ class _Pass(threading.local):
 PASS = _Pass()
 
 
-def queue_callback(callback: Callable[[], None]) -> None:
-    """Call ``callback`` once the outermost backward pass of this thread is done; for use in hooks."""
+def queue_callback(callback: Callable[[], None]) -> bool:
+    """Call ``callback`` once, when the outermost backward pass of this thread is done; for use in hooks.
+
+    True where it was not queued in this pass yet. A pass that raises drops its callbacks.
+    """
+    if callback in PASS.queued:
+        return False
     PASS.queued = (*PASS.queued, callback)
+    return True
