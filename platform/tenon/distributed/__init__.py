@@ -1,1 +1,92 @@
-"""``tenon.distributed``."""
+"""Several processes as one program: torch.distributed's names, over MPI, from a plain ``pip install``.
+
+``mpirun -n 4 python train.py`` needs no address, port or environment variable, and no call either: the
+first use joins the ranks, and without a launcher there is one rank and MPI is never loaded. Importing this
+package loads nothing; ``import tenon`` comes through it to set thread counts before NumPy.
+
+Start reading at ``communicator.py`` (what ranks say), then ``data_parallel.py`` and ``failure.py``.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tenon.distributed.calls import Work as Work
+    from tenon.distributed.collectives import all_gather as all_gather
+    from tenon.distributed.collectives import all_gather_into_tensor as all_gather_into_tensor
+    from tenon.distributed.collectives import all_gather_object as all_gather_object
+    from tenon.distributed.collectives import all_reduce as all_reduce
+    from tenon.distributed.collectives import barrier as barrier
+    from tenon.distributed.collectives import broadcast as broadcast
+    from tenon.distributed.collectives import broadcast_object_list as broadcast_object_list
+    from tenon.distributed.collectives import destroy_process_group as destroy_process_group
+    from tenon.distributed.collectives import get_backend as get_backend
+    from tenon.distributed.collectives import get_local_rank as get_local_rank
+    from tenon.distributed.collectives import get_node_local_rank as get_node_local_rank
+    from tenon.distributed.collectives import get_rank as get_rank
+    from tenon.distributed.collectives import get_world_size as get_world_size
+    from tenon.distributed.collectives import init_process_group as init_process_group
+    from tenon.distributed.collectives import is_available as is_available
+    from tenon.distributed.collectives import is_initialized as is_initialized
+    from tenon.distributed.collectives import is_mpi_available as is_mpi_available
+    from tenon.distributed.collectives import reduce as reduce
+    from tenon.distributed.collectives import reduce_scatter as reduce_scatter
+    from tenon.distributed.collectives import reduce_scatter_tensor as reduce_scatter_tensor
+    from tenon.distributed.communicator import Communicator as Communicator
+    from tenon.distributed.data_parallel import DistributedDataParallel as DistributedDataParallel
+    from tenon.distributed.gradients import GradientSynchronizer as GradientSynchronizer
+    from tenon.distributed.reduction import ReduceOp as ReduceOp
+    from tenon.distributed.sampler import DistributedSampler as DistributedSampler
+    from tenon.distributed.sampler import ShardedSampler as ShardedSampler
+    from tenon.distributed.sampler import reduce_sum_count as reduce_sum_count
+    from tenon.distributed.world import get_communicator as get_communicator
+    from tenon.distributed.world import use_communicator as use_communicator
+
+_HOMES = {
+    "calls": ("Work",),
+    "collectives": (
+        "all_gather",
+        "all_gather_into_tensor",
+        "all_gather_object",
+        "all_reduce",
+        "barrier",
+        "broadcast",
+        "broadcast_object_list",
+        "destroy_process_group",
+        "get_backend",
+        "get_local_rank",
+        "get_node_local_rank",
+        "get_rank",
+        "get_world_size",
+        "init_process_group",
+        "is_available",
+        "is_initialized",
+        "is_mpi_available",
+        "reduce",
+        "reduce_scatter",
+        "reduce_scatter_tensor",
+    ),
+    "communicator": ("Communicator",),
+    "data_parallel": ("DistributedDataParallel",),
+    "gradients": ("GradientSynchronizer",),
+    "reduction": ("ReduceOp",),
+    "sampler": ("DistributedSampler", "ShardedSampler", "reduce_sum_count"),
+    "world": ("get_communicator", "use_communicator"),
+}
+_HOME = {name: module for module, names in _HOMES.items() for name in names}
+
+__all__ = sorted(_HOME)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}. It has {', '.join(__all__)}.")
+    value = getattr(importlib.import_module(f"{__name__}.{_HOME[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

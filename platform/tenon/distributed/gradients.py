@@ -1,0 +1,155 @@
+"""Average gradients over ranks: the part of data parallel that needs no wrapper module.
+
+A training loop calls ``synchronize`` after backward; ``DistributedDataParallel`` fills buckets from hooks
+while backward runs and lets ``synchronize`` do the rest at its end. Inside a host reducing during backward never
+paid (measured: the ranks compute on the same cores), so the buckets are reduced one after another, in the
+plan's order, which is the same on every rank whatever its backward did.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from tenon.core.tensor import Tensor
+from tenon.distributed import buckets, staging
+from tenon.distributed.communicator import Communicator
+from tenon.distributed.reduction import accumulator
+from tenon.distributed.world import get_communicator
+from tenon.errors import CommunicatorError, TenonWarning
+
+DEFAULT_CAP_MB = 25.0
+
+
+class GradientSynchronizer:
+    """Gradients of ``named_parameters``, averaged over the ranks of ``communicator``.
+
+    Making one compares the models of all ranks and copies the parameters of rank 0 to the others
+    (``broadcast=False`` leaves them). Parameters that do not require grad are copied, but not averaged.
+    """
+
+    def __init__(
+        self,
+        named_parameters: Iterable[tuple[str, Tensor]],
+        communicator: Communicator | None = None,
+        *,
+        bucket_cap_mb: float | None = None,
+        broadcast: bool = True,
+    ) -> None:
+        self.communicator = get_communicator() if communicator is None else communicator
+        self.bucket_cap_mb = DEFAULT_CAP_MB if bucket_cap_mb is None else float(bucket_cap_mb)
+        everything = list(named_parameters)
+        for name, parameter in everything:
+            staging.check_tensor(parameter, "GradientSynchronizer", f"parameter {name!r}")
+        self.parameters = [(name, tensor) for name, tensor in everything if tensor.requires_grad]
+        buckets.agree(self.communicator, everything, self.bucket_cap_mb)
+        self.buckets = buckets.plan(self.parameters, self.bucket_cap_mb)
+        self._filled: set[int] = set()
+        self._warned = False
+        self._places = {
+            id(slot.parameter): (bucket, index)
+            for bucket in self.buckets
+            for index, slot in enumerate(bucket.slots)
+        }
+        if broadcast:
+            broadcast_tensors([tensor for _, tensor in everything], self.communicator, name="parameters")
+
+    def restart(self) -> None:
+        """Forget what was filled: a new backward pass begins, and the last one may have failed midway."""
+        self._filled.clear()
+
+    def fill(self, parameter: Tensor) -> None:
+        """Take the gradient of ``parameter`` into its bucket now, while it is in cache; again if it changes."""
+        if self.communicator.size == 1:
+            return
+        bucket, index = self._places[id(parameter)]
+        bucket.fill(index)
+        self._filled.add(id(parameter))
+
+    def synchronize(self, weight: float | None = None) -> None:
+        """Replace every gradient by its mean over the ranks; all ranks must call it.
+
+        With ``weight``, the mean over ranks is weighted: pass the number of samples behind this rank's
+        (mean) gradient, and uneven batches count every sample once.
+        """
+        if self.communicator.size == 1:
+            self._filled.clear()
+            return
+        share = 1.0 if weight is None else self._share(weight)
+        unused: list[str] = []
+        for bucket in self.buckets:
+            for index, slot in enumerate(bucket.slots):
+                if id(slot.parameter) not in self._filled:
+                    bucket.fill(index, used=slot.parameter.grad is not None)
+            unused += self._reduce(bucket, share)
+        self._filled.clear()
+        if unused:
+            self._warn(unused)
+
+    def _reduce(self, bucket: buckets.Bucket, share: float) -> list[str]:
+        """Average one bucket; the names of parameters that some rank did not use."""
+        gradients = bucket.flat[: len(bucket.flat) - len(bucket.slots)]
+        if share != 1.0:
+            wide = gradients.astype(accumulator(gradients.dtype), copy=False)
+            gradients[...] = (wide * wide.dtype.type(share)).astype(gradients.dtype, copy=False)
+        self.communicator.all_reduce(bucket.flat, "mean", out=bucket.flat, name=bucket.name)
+        for index in range(len(bucket.slots)):
+            bucket.deliver(index)
+        return [slot.name for slot, used in zip(bucket.slots, bucket.used, strict=True) if abs(used) != 1]
+
+    def _share(self, weight: float) -> float:
+        """This rank's weight, scaled so that the weights of all ranks have mean 1."""
+        if not weight >= 0:
+            raise CommunicatorError(f"weight={weight} must be a number of samples, 0 or more.")
+        mean = float(self.communicator.all_reduce(np.float64(weight), "mean", name="weights").wait())
+        if mean == 0:
+            raise CommunicatorError("every rank passed weight 0: there is no sample to take a mean over.")
+        return float(weight) / mean
+
+    def _warn(self, unused: Sequence[str]) -> None:
+        """One warning per model, on rank 0: every rank knows what any rank left unused."""
+        if self._warned:
+            return
+        self._warned = True
+        if self.communicator.rank == 0:
+            shown = ", ".join(unused[:10]) + (f" and {len(unused) - 10} more" if len(unused) > 10 else "")
+            warnings.warn(
+                f"parameters without a gradient on some rank: {shown}. Such ranks count as zero in the mean; "
+                f"where no rank had one, grad stays None. If that is not intended, look for a branch in "
+                f"forward; otherwise set requires_grad=False on what is never trained.",
+                TenonWarning,
+                stacklevel=2,
+            )
+
+
+def broadcast_tensors(
+    tensors: Sequence[Tensor], communicator: Communicator, *, root: int = 0, name: str = "tensors"
+) -> None:
+    """Overwrite ``tensors`` on every rank by those of ``root``, packed into few messages of at most 25 MB."""
+    if communicator.size == 1:
+        return
+    packed: list[Tensor] = []
+    size = 0
+    for tensor in tensors:
+        if packed and size + tensor.raw.nbytes > DEFAULT_CAP_MB * buckets.MEGABYTE:
+            _broadcast_packed(packed, communicator, root, name)
+            packed, size = [], 0
+        packed.append(tensor)
+        size += tensor.raw.nbytes
+    if packed:
+        _broadcast_packed(packed, communicator, root, name)
+
+
+def _broadcast_packed(tensors: Sequence[Tensor], communicator: Communicator, root: int, name: str) -> None:
+    hosts = [staging.to_host(tensor) for tensor in tensors]
+    flats = [np.ascontiguousarray(host).reshape(-1).view(np.uint8) for host in hosts]
+    message = np.concatenate(flats)
+    communicator.broadcast(message, root, out=message, name=name)
+    if communicator.rank == root:
+        return
+    start = 0
+    for tensor, host, flat in zip(tensors, hosts, flats, strict=True):
+        staging.write(tensor, message[start : start + flat.size].copy().view(host.dtype).reshape(host.shape))
+        start += flat.size

@@ -1,0 +1,127 @@
+"""Which samples each rank sees.
+
+``DistributedSampler`` is torch's, with torch's order: it repeats or drops samples so that all ranks get
+equally many, which training needs and evaluation must not have. ``ShardedSampler`` splits exactly: every
+sample once, shards that differ by one, so that sums over ranks are sums over the data set.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sized
+from typing import Any
+
+import numpy as np
+
+from tenon.distributed.world import get_communicator
+from tenon.errors import DataError
+from tenon.random import Generator, randperm
+
+
+def _place(num_replicas: int | None, rank: int | None) -> tuple[int, int]:
+    """The number of shards and the shard asked for; those of the communicator where not given."""
+    if num_replicas is None:
+        num_replicas = get_communicator().size
+    if rank is None:
+        rank = get_communicator().rank
+    if num_replicas < 1:
+        raise DataError(f"num_replicas={num_replicas} must be at least 1.")
+    if not 0 <= rank < num_replicas:
+        raise DataError(f"Invalid rank {rank}, rank should be in the interval [0, {num_replicas - 1}]")
+    return num_replicas, rank
+
+
+def _order(length: int, shuffle: bool, seed: int) -> list[int]:
+    """All indices, in torch's ``randperm`` order for ``seed`` if shuffled."""
+    if not shuffle:
+        return list(range(length))
+    order: list[int] = randperm(Generator().manual_seed(seed), length).tolist()
+    return order
+
+
+class DistributedSampler:
+    """torch's sampler: an equal share of ``dataset`` for each of ``num_replicas`` ranks.
+
+    Without ``drop_last`` the first samples are repeated until the length divides. With ``exact=True`` no
+    sample is repeated or dropped, and shares may differ by one: use that for evaluation.
+    Call ``set_epoch`` before each epoch, or every epoch has the same order.
+    """
+
+    def __init__(
+        self,
+        dataset: Sized,
+        num_replicas: int | None = None,
+        rank: int | None = None,
+        shuffle: bool = True,
+        seed: int = 0,
+        drop_last: bool = False,
+        *,
+        exact: bool = False,
+    ) -> None:
+        self.num_replicas, self.rank = _place(num_replicas, rank)
+        if exact and drop_last:
+            raise DataError("exact=True keeps every sample, drop_last=True does not. Give one of them.")
+        self.dataset = dataset
+        self.epoch = 0
+        self.drop_last = drop_last
+        self.exact = exact
+        self.shuffle = shuffle
+        self.seed = seed
+        length = len(dataset)
+        if exact:
+            self.num_samples = len(range(self.rank, length, self.num_replicas))
+            self.total_size = length
+        else:
+            even = length % self.num_replicas == 0
+            share = (
+                length // self.num_replicas
+                if drop_last and not even
+                else math.ceil(length / self.num_replicas)
+            )
+            self.num_samples = share
+            self.total_size = share * self.num_replicas
+
+    def __iter__(self) -> Iterator[int]:
+        indices = _order(len(self.dataset), self.shuffle, self.seed + self.epoch)
+        padding = self.total_size - len(indices)
+        if padding > 0 and indices:
+            indices += (indices * math.ceil(padding / len(indices)))[:padding]
+        return iter(indices[self.rank : self.total_size : self.num_replicas])
+
+    def __len__(self) -> int:
+        return self.num_samples
+
+    def set_epoch(self, epoch: int) -> None:
+        """Let the next iteration use the order of ``epoch``."""
+        self.epoch = epoch
+
+
+class ShardedSampler(DistributedSampler):
+    """Every sample exactly once over all ranks; shards differ by at most one sample. Not shuffled by default.
+
+    >>> [list(ShardedSampler(range(5), num_replicas=3, rank=rank)) for rank in range(3)]
+    [[0, 3], [1, 4], [2]]
+    """
+
+    def __init__(
+        self,
+        dataset: Sized,
+        num_replicas: int | None = None,
+        rank: int | None = None,
+        shuffle: bool = False,
+        seed: int = 0,
+    ) -> None:
+        super().__init__(dataset, num_replicas, rank, shuffle, seed, exact=True)
+
+
+def reduce_sum_count(total: Any, count: Any, name: str | None = None) -> tuple[Any, Any]:
+    """Sums of ``total`` and ``count`` over all ranks, in float64: their ratio is the mean over all samples.
+
+    The mean of per-rank means is wrong as soon as ranks hold different numbers of samples. Numbers, or
+    sequences of numbers of the same length on every rank.
+    """
+    pair = np.stack([np.asarray(total, np.float64), np.asarray(count, np.float64)])
+    sums = get_communicator().all_reduce(pair, "sum", name=name).wait()
+    if sums.ndim == 1:
+        return float(sums[0]), float(sums[1])
+    return sums[0], sums[1]

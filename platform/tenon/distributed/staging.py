@@ -1,0 +1,43 @@
+"""Between tensors and the host arrays that communicators speak.
+
+A CPU tensor's own memory is used wherever it is contiguous. Other devices are copied to the host and back;
+``to_host`` waits for the device first, because MPI reads the buffer on the host's clock (mpi4py#60).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tenon.core.tensor import Tensor
+from tenon.errors import CommunicatorError
+
+Array = np.ndarray[Any, Any]
+
+
+def check_tensor(tensor: Any, function: str, argument: str = "tensor") -> Tensor:
+    """``tensor``, or an error that says what was given instead."""
+    if not isinstance(tensor, Tensor):
+        raise CommunicatorError(
+            f"{function}: {argument} is a {type(tensor).__name__}, not a Tensor. "
+            f"Wrap it with tenon.tensor(...), or send plain values with all_gather_object."
+        )
+    return tensor
+
+
+def to_host(tensor: Tensor) -> Array:
+    """The tensor's values as a NumPy array, which on CPU is its own memory."""
+    array: Array = tensor._backend.to_host(tensor.raw)
+    return array
+
+
+def write(tensor: Tensor, array: Array) -> None:
+    """Overwrite ``tensor`` with ``array``; autograd sees a changed version, but no operation."""
+    host = to_host(tensor)
+    if np.shares_memory(host, tensor.raw) if isinstance(tensor.raw, np.ndarray) else False:
+        if host is not array:
+            np.copyto(host, array.reshape(host.shape))
+    else:
+        tensor.raw[...] = tensor._backend.from_host(array.reshape(host.shape), tensor.device)
+    tensor._counter()[0] += 1

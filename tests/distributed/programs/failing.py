@@ -1,0 +1,93 @@
+"""Fail in the way that the first argument names, on the last rank; the others wait in a collective.
+
+Before it fails, the rank writes the time to the file given second.
+"""
+
+import os
+import signal
+import sys
+import threading
+import time
+
+import numpy as np
+from tenon.distributed import startup
+
+startup.prepare()
+KIND, CLOCK = sys.argv[1:3]
+FACTS = startup.launched()
+
+
+def start_clock():
+    with open(CLOCK, "w") as file:
+        file.write(repr(time.time()))
+
+
+if KIND.startswith("early") and FACTS.rank == FACTS.size - 1:
+    time.sleep(0.2)
+    start_clock()
+    if KIND == "early_import":
+        import a_module_that_is_not_there  # noqa: F401
+    sys.exit(3)
+
+from tenon.distributed.launch import launch  # noqa: E402
+
+communicator = launch()
+communicator.step = 17
+communicator.barrier()
+
+
+def fail_deep_inside():
+    error = ValueError("a bad value")
+    error.tenon_module_path = "features.3.conv"
+    raise RuntimeError("wrapped") from error
+
+
+def wait_for_the_others():
+    communicator.all_reduce(np.ones(3), name="fc.weight")
+
+
+def fail():
+    start_clock()
+    match KIND:
+        case "exception":
+            fail_deep_inside()
+        case "exit":
+            sys.exit(3)
+        case "exit_with_text":
+            sys.exit("no data in /data")
+        case "raised_exit":
+            raise SystemExit(3)
+        case "thread":
+            threading.Thread(target=fail_deep_inside, name="loader").start()
+            wait_for_the_others()
+            time.sleep(10)
+        case "kill":
+            os.kill(os.getpid(), signal.SIGKILL)
+        case "terminate":
+            os.kill(os.getpid(), signal.SIGTERM)
+        case "interrupt":
+            raise KeyboardInterrupt
+        case "skipped_collective":
+            return
+        case "replaced_hook":
+            sys.excepthook = sys.__excepthook__
+            fail_deep_inside()
+        case "abort":
+            communicator.abort(ValueError("given up"))
+
+
+if KIND == "caught_exit":
+    try:
+        sys.exit(3)
+    except SystemExit:
+        wait_for_the_others()
+elif KIND == "all":
+    start_clock()
+    fail_deep_inside()
+elif communicator.rank == communicator.size - 1:
+    time.sleep(0.1)
+    fail()
+else:
+    wait_for_the_others()
+    if KIND == "thread":
+        communicator.barrier()

@@ -1,0 +1,95 @@
+"""One rank fails: the job ends at once, with the right exit status and exactly one report."""
+
+import re
+import time
+from pathlib import Path
+
+import pytest
+from tenon.testing.suites.communicator import launch
+
+PROGRAM = str(Path(__file__).parent / "programs" / "failing.py")
+LIMIT = 2.0
+
+pytestmark = pytest.mark.mpi
+
+
+def run(tmp_path, kind, size=4):
+    clock = tmp_path / "clock"
+    done = launch(size, [PROGRAM, kind, str(clock)], timeout=60)
+    took = time.time() - float(clock.read_text()) if clock.exists() else None
+    return done, took
+
+
+def reports(done):
+    return re.findall(r"^=== tenon: rank (\d) of \d.*===$", done.stderr, re.MULTILINE)
+
+
+@pytest.mark.parametrize(
+    ("kind", "status", "words"),
+    [
+        (
+            "exception",
+            1,
+            ["step 17", "in module: features.3.conv", "ValueError: a bad value", "RuntimeError: wrapped"],
+        ),
+        ("thread", 1, ["in thread: loader", "ValueError: a bad value"]),
+        ("exit", 3, ["called sys.exit(3)", "failing.py"]),
+        ("exit_with_text", 1, ["no data in /data"]),
+        ("interrupt", 130, ["was interrupted"]),
+        ("abort", 1, ["ValueError: given up"]),
+        ("early_import", 1, ["ModuleNotFoundError: No module named 'a_module_that_is_not_there'"]),
+        ("early_exit", 3, ["called sys.exit(3)"]),
+    ],
+)
+def test_a_failing_rank_ends_the_job_with_one_report(tmp_path, kind, status, words):
+    done, took = run(tmp_path, kind)
+
+    assert done.returncode == status, done.stderr
+    assert reports(done) == ["3"], done.stderr
+    assert took < LIMIT
+    for word in words:
+        assert word in done.stderr
+
+
+@pytest.mark.parametrize(("kind", "status"), [("kill", 9), ("terminate", 15)])
+def test_a_killed_rank_ends_the_job(tmp_path, kind, status):
+    done, took = run(tmp_path, kind)
+
+    assert done.returncode == status
+    assert took < LIMIT
+
+
+@pytest.mark.parametrize("kind", ["raised_exit", "skipped_collective"])
+def test_a_rank_that_leaves_quietly_is_named_by_those_that_wait_for_it(tmp_path, kind):
+    done, took = run(tmp_path, kind)
+
+    assert done.returncode != 0
+    assert took < LIMIT
+    assert len(reports(done)) == 1
+    assert "rank 3 at the end of its program" in done.stderr
+    assert "ranks 0, 1, 2 at all_reduce(sum) of float64[3] named 'fc.weight' at step 17" in done.stderr
+
+
+def test_all_ranks_failing_together_print_one_report(tmp_path):
+    done, took = run(tmp_path, "all")
+
+    assert done.returncode == 1
+    assert len(reports(done)) == 1
+    assert done.stderr.count("Traceback (most recent call last)") == 1
+    assert took < LIMIT
+
+
+def test_a_replaced_exception_hook_still_ends_the_job(tmp_path):
+    done, took = run(tmp_path, "replaced_hook")
+
+    assert done.returncode == 1
+    assert reports(done) == ["3"]
+    assert done.stderr.count("RuntimeError: wrapped") == 1
+    assert took < LIMIT
+
+
+def test_a_caught_exit_ends_nothing(tmp_path):
+    done, _ = run(tmp_path, "caught_exit")
+
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
