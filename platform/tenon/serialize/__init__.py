@@ -1,0 +1,193 @@
+"""Save and load: PyTorch's ``.pt`` files and ``.safetensors``, atomic, checked, never running anything.
+
+``save`` writes a real PyTorch file, or safetensors where the name ends so; ``load`` reads both, and what
+PyTorch wrote. ``checkpoint`` has the pieces that a training loop needs on top.
+
+>>> import io, tenon
+>>> buffer = io.BytesIO()
+>>> tenon.save({"step": 3, "weight": tenon.ones(2)}, buffer)
+>>> tenon.load(io.BytesIO(buffer.getvalue()))
+{'step': 3, 'weight': tensor([1., 1.])}
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import pickle
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from tenon.errors import CheckpointError, CheckpointWriteError, UnsupportedError
+from tenon.serialize import tensor_arrays, tensors, torch_legacy, torch_zip
+from tenon.serialize.atomic import replacing
+from tenon.serialize.placement import MapLocation, Placement
+
+__all__ = ["load", "save", "verify"]
+
+FileLike = str | os.PathLike[str] | BinaryIO | io.IOBase
+SAFETENSORS = ".safetensors"
+
+
+def save(
+    obj: object,
+    f: FileLike,
+    pickle_module: Any = pickle,
+    pickle_protocol: int = 2,
+    _use_new_zipfile_serialization: bool = True,
+) -> None:
+    """Save tensors, plain containers and numbers to ``f``, a path or a file object open for writing.
+
+    A path that ends in ``.safetensors`` gets one safetensors file, anything else PyTorch's zip format,
+    which ``torch.load`` reads. A path is replaced at once when all bytes are on the disk: a crash, a kill
+    or a full disk leaves what was there. Views and tied weights share memory again after loading.
+    Nothing is written if ``obj`` holds something else (``UnsavableError`` says where).
+
+    No pickler runs: ``pickle_module`` can only be Python's own, and every ``pickle_protocol`` from 2 on
+    gives the same file, in protocol 2.
+    """
+    if pickle_module is not None and pickle_module is not pickle:
+        raise UnsupportedError(
+            f"save: pickle_module={getattr(pickle_module, '__name__', pickle_module)!r} cannot be used, "
+            "because tenon "
+            "pickles no objects. Leave it out, and save state_dict()s and plain values."
+        )
+    if not isinstance(pickle_protocol, int) or not 2 <= pickle_protocol <= pickle.HIGHEST_PROTOCOL:
+        raise ValueError(
+            f"save: pickle_protocol must be 2 to {pickle.HIGHEST_PROTOCOL}, not {pickle_protocol!r}."
+        )
+    if not _use_new_zipfile_serialization:
+        raise UnsupportedError(
+            "save: PyTorch's format before 1.6 is read, but not written. Leave "
+            "_use_new_zipfile_serialization out."
+        )
+    if isinstance(f, (str, os.PathLike)):
+        path = Path(f)
+        is_safetensors = path.suffix == SAFETENSORS
+        ready: Any = tensors.Packed(obj) if is_safetensors else torch_zip.Archive(obj)
+        with replacing(path) as file:
+            ready.write(file, path.stem.encode("utf-8", "replace").decode())
+        return
+    if not callable(getattr(f, "write", None)):
+        raise TypeError(f"save: f must be a path or a file object with write(), not a {type(f).__name__}.")
+    archive = torch_zip.Archive(obj)
+    try:
+        archive.write(f, "archive")
+        if callable(getattr(f, "flush", None)):
+            f.flush()
+    except OSError as error:
+        raised = CheckpointWriteError(
+            f"could not write to {_named(f)}: {error.strerror or error}. What it holds now is incomplete; "
+            "save to a path "
+            "to have a file replaced only when it is whole."
+        )
+        raised.errno = error.errno
+        raise raised from error
+
+
+def load(
+    f: FileLike,
+    map_location: MapLocation = None,
+    pickle_module: Any = None,
+    *,
+    weights_only: bool | None = True,
+    mmap: bool | None = None,
+    **pickle_load_args: Any,
+) -> Any:
+    """Load what ``save``, ``torch.save`` or safetensors wrote, from a path or a seekable file object.
+
+    ``map_location`` is PyTorch's: a device for all tensors, a dict from saved to wanted devices, or a
+    function ``(storage, location)`` that returns the storage (moved or not) or None. A file that is cut
+    short or changed raises ``CheckpointError``; one that names anything but tensors, containers and
+    numbers raises ``UnsafeCheckpointError``.
+
+    tenon never executes a checkpoint: ``weights_only=False`` reads exactly as ``True`` does. ``mmap=True``
+    is accepted and reads the file into memory, as checking it needs every byte anyway.
+    """
+    if pickle_module is not None and pickle_module is not pickle:
+        raise UnsupportedError(
+            f"load: pickle_module={getattr(pickle_module, '__name__', pickle_module)!r} cannot be used, "
+            "because tenon "
+            "executes no pickle. Leave it out."
+        )
+    encoding = pickle_load_args.pop("encoding", "utf-8")
+    if pickle_load_args:
+        raise TypeError(
+            f"load: unknown argument {next(iter(pickle_load_args))!r}. Only `encoding` is passed on to "
+            "pickles."
+        )
+    with _reading(f) as (file, source):
+        return _read(file, Placement(map_location, source), encoding)
+
+
+def verify(f: FileLike) -> None:
+    """Read all of ``f`` and raise ``CheckpointError`` if any checksum is wrong; builds no tensors."""
+    with _reading(f) as (file, source):
+        kind = _format(file, source)
+        if kind == "zip":
+            torch_zip.verify(file, source)
+        elif kind == "safetensors":
+            tensors.verify(file, source)
+        _read(file, Placement("meta", source), "utf-8")
+
+
+def _read(file: Any, placement: Placement, encoding: str) -> Any:
+    kind = _format(file, placement.source)
+    if kind == "zip":
+        return torch_zip.read(file, placement, encoding)
+    if kind == "legacy":
+        return torch_legacy.read(file, placement, encoding)
+    return tensors.read(file, placement)
+
+
+@contextlib.contextmanager
+def _reading(f: FileLike) -> Iterator[tuple[Any, str]]:
+    """A seekable file at its start, and its name for messages."""
+    if isinstance(f, (str, os.PathLike)):
+        with open(f, "rb") as file:
+            yield file, repr(os.fspath(f))
+        return
+    if not callable(getattr(f, "read", None)):
+        raise TypeError(f"load: f must be a path or a file object with read(), not a {type(f).__name__}.")
+    seekable = getattr(f, "seekable", None)
+    if callable(seekable) and seekable() and callable(getattr(f, "readline", None)):
+        yield f, _named(f)
+    else:
+        yield io.BytesIO(f.read()), _named(f)
+
+
+def _named(f: Any) -> str:
+    name = getattr(f, "name", None)
+    return repr(name) if isinstance(name, str) else f"<{type(f).__name__}>"
+
+
+def _format(file: Any, source: str) -> str:
+    """Which of the known formats ``file`` begins like; its position is not moved."""
+    start = file.tell()
+    head = file.read(512)
+    file.seek(start)
+    if head.startswith(torch_zip.MAGIC):
+        return "zip"
+    if head[:1] == b"\x80" and torch_legacy.MAGIC in head[:32]:
+        return "legacy"
+    if tensor_arrays.begins(head):
+        return "safetensors"
+    if not head:
+        what = "it is empty; whatever wrote it did not finish"
+    elif head.startswith(b"\x1f\x8b"):
+        what = "it is compressed with gzip; unpack it first"
+    elif head[257:262] == b"ustar":
+        what = "it is in PyTorch's tar format of before 0.1.10; save it again with a newer PyTorch"
+    elif head.startswith(b"\x80"):
+        what = (
+            "it is a bare pickle, which may run any code when read; save its tensors with torch.save or "
+            "safetensors"
+        )
+    else:
+        what = (
+            "it begins like neither a PyTorch (.pt) nor a safetensors file, so it is damaged or something "
+            "else"
+        )
+    raise CheckpointError(f"cannot load {source}: {what}.")

@@ -1,0 +1,147 @@
+"""Write a file whole or not at all.
+
+The bytes go to a hidden file in the same folder, are flushed and synced to the disk, and only then
+take the name of the target; the folder is synced last, so that the new name survives a power cut. A
+process killed in the middle leaves the old file as it was, and a hidden file that the next save into
+the same name removes: a lock, which ends with its process, tells a dead writer from a slow one.
+
+Next: ``torch_zip.py`` and ``tensors.py`` write through ``replacing``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import secrets
+import shutil
+import stat
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+from tenon.errors import CheckpointWriteError
+
+try:
+    import fcntl
+except ImportError:  # not a POSIX system: abandoned files are then left to the user
+    fcntl = None  # type: ignore[assignment]
+
+#: Youngest age in seconds at which an unlocked temporary file counts as abandoned.
+ABANDONED_AFTER = 60.0
+
+_NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+
+
+@contextlib.contextmanager
+def replacing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
+    """A binary file that becomes ``path`` when the block ends well, and vanishes when it does not.
+
+    A symbolic link stays, and the file it points to is replaced. What is not a regular file, as
+    ``/dev/null`` or a named pipe, is written to directly.
+    """
+    target = Path(os.path.realpath(path))
+    mode = _mode_of(target)
+    if mode is not None and stat.S_ISDIR(mode):
+        raise IsADirectoryError(errno.EISDIR, "cannot save over a folder", os.fspath(path))
+    if mode is not None and not stat.S_ISREG(mode):
+        with _explained(path, untouched=False), open(target, "wb") as file:
+            yield file
+        return
+    with _explained(path):
+        _remove_abandoned(target)
+        temporary = target.with_name(f".{target.name[:200]}.{secrets.token_hex(6)}.tmp")
+        try:
+            descriptor = os.open(
+                temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY | getattr(os, "O_BINARY", 0), 0o666
+            )
+            with open(descriptor, "wb") as file:
+                _lock(file)
+                if mode is not None:
+                    os.chmod(temporary, stat.S_IMODE(mode))
+                yield file
+                file.flush()
+                os.fsync(file.fileno())
+                os.replace(temporary, target)
+        except BaseException:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(temporary)
+            raise
+        _sync_folder(target.parent)
+
+
+@contextlib.contextmanager
+def _explained(path: str | os.PathLike[str], *, untouched: bool = True) -> Iterator[None]:
+    """Turn a full or failing disk into an error that says what is left and what to do."""
+    try:
+        yield
+    except (FileNotFoundError, PermissionError, IsADirectoryError, NotADirectoryError):
+        raise  # Python's own words name the path and the reason
+    except OSError as error:
+        reason = error.strerror or str(error)
+        folder = os.path.dirname(os.path.abspath(path))
+        advice = "Check the disk, then save again."
+        if error.errno in _NO_ROOM:
+            advice = f"{_room(folder)}Make room (or raise the file size limit), or save to another folder."
+        kept = " Whatever was saved there before is untouched." if untouched else ""
+        raised = CheckpointWriteError(f"could not write {os.fspath(path)!r}: {reason}.{kept} {advice}")
+        raised.errno, raised.filename, raised.strerror = error.errno, os.fspath(path), error.strerror
+        raise raised from error
+
+
+def _room(folder: str) -> str:
+    try:
+        free = shutil.disk_usage(folder).free
+    except OSError:
+        return ""
+    return f"{free / 1e6:,.1f} MB are free in {folder!r}. "
+
+
+def _mode_of(path: Path) -> int | None:
+    try:
+        return path.stat().st_mode
+    except FileNotFoundError:
+        return None
+
+
+def _lock(file: BinaryIO) -> bool:
+    """Hold a lock on ``file`` until it closes; False where somebody else holds it or locks do not exist."""
+    if fcntl is None:
+        return False
+    try:
+        fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:  # held by a living writer, or a file system without locks
+        return False
+    return True
+
+
+def _remove_abandoned(target: Path) -> None:
+    """Remove what killed writers of ``target`` left behind."""
+    prefix = f".{target.name[:200]}."
+    names = [n for n in os.listdir(target.parent) if n.startswith(prefix) and n.endswith(".tmp")]
+    for name in names:
+        leftover = target.with_name(name)
+        if len(name) != len(prefix) + 12 + len(".tmp"):
+            continue
+        with contextlib.suppress(FileNotFoundError, PermissionError):
+            if time.time() - leftover.stat().st_mtime < ABANDONED_AFTER:
+                continue
+            with open(leftover, "rb") as file:
+                if _lock(file):
+                    os.unlink(leftover)
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make a rename in ``folder`` last; some systems cannot open folders and need no such call."""
+    try:
+        descriptor = os.open(folder, os.O_RDONLY | getattr(os, "O_DIRECTORY", 0))
+    except OSError:
+        return
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.EBADF, errno.ENOTSUP):
+            raise
+    finally:
+        os.close(descriptor)

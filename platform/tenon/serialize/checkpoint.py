@@ -1,0 +1,135 @@
+"""Training checkpoints: named sections in one file, and folders of such files.
+
+A section belongs to whoever saves it: the model, the optimizer, the data loader, a plugin. Files are
+ordered by the last number in their name (``step-000300.safetensors``), so that copying a folder, which
+changes dates, changes nothing. Damaged files are passed over with a warning and are never the last one
+that is kept.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from tenon.errors import CheckpointError, CheckpointWarning
+from tenon.serialize import load, save, verify
+from tenon.serialize.migrate import CHECKPOINT
+from tenon.serialize.placement import MapLocation
+
+SUFFIXES = (".safetensors", ".pt")
+_HEADER = "tenon.checkpoint"
+_NUMBER = re.compile(r"(\d+)(?!.*\d)")
+
+
+def write_checkpoint(path: str | os.PathLike[str], sections: Mapping[str, Any]) -> None:
+    """Save ``sections`` to ``path`` (``.safetensors`` or ``.pt``), whole or not at all.
+
+    >>> write_checkpoint(folder / "step-3.safetensors", {"model": {"w": tenon.ones(2)}, "step": 3})
+    >>> read_checkpoint(folder / "step-3.safetensors")["step"]
+    3
+    """
+    path = Path(path)
+    if path.suffix not in SUFFIXES:
+        raise ValueError(f"a checkpoint's name ends in {' or '.join(SUFFIXES)}, not {path.name!r}.")
+    wrong = [name for name in sections if type(name) is not str or name == _HEADER]
+    if wrong:
+        raise ValueError(f"a section cannot be called {wrong[0]!r}. Use a string that is not {_HEADER!r}.")
+    save({_HEADER: {"schema": CHECKPOINT.current}, **sections}, path)
+
+
+def read_checkpoint(path: str | os.PathLike[str], map_location: MapLocation = None) -> dict[str, Any]:
+    """The sections in ``path``, brought up to the current schema."""
+    document = load(path, map_location)
+    header = document.pop(_HEADER, None) if type(document) is dict else None
+    if type(header) is not dict:
+        raise CheckpointError(
+            f"cannot load {os.fspath(path)!r} as a training checkpoint: it has no {_HEADER!r} header. "
+            "Load it with tenon.load if it holds a state_dict."
+        )
+    return CHECKPOINT.upgrade(document, header.get("schema"), repr(os.fspath(path)))
+
+
+def checkpoints(folder: str | os.PathLike[str]) -> list[Path]:
+    """The checkpoint files in ``folder``, newest first; none if there is no such folder."""
+    try:
+        names = os.listdir(folder)
+    except FileNotFoundError:
+        return []
+    found = [
+        Path(folder, name) for name in names if Path(name).suffix in SUFFIXES and not name.startswith(".")
+    ]
+    return sorted((path for path in found if path.is_file()), key=_age, reverse=True)
+
+
+def latest_valid(folder: str | os.PathLike[str]) -> Path | None:
+    """The newest checkpoint in ``folder`` whose checksums are right; warns of each damaged one passed over."""
+    for path in checkpoints(folder):
+        try:
+            verify(path)
+        except CheckpointError as error:
+            _warn(path, error)
+        else:
+            return path
+    return None
+
+
+def read_latest(
+    folder: str | os.PathLike[str], map_location: MapLocation = None
+) -> tuple[Path, dict[str, Any]] | None:
+    """The newest checkpoint that can be read, and its path: ``latest_valid`` and reading in one go."""
+    for path in checkpoints(folder):
+        try:
+            return path, read_checkpoint(path, map_location)
+        except CheckpointError as error:
+            _warn(path, error)
+    return None
+
+
+def keep_last(folder: str | os.PathLike[str], n: int) -> list[Path]:
+    """Delete all but the newest ``n`` checkpoints and return what was deleted.
+
+    At least one of those that stay is valid: if the newest ``n`` are all damaged, the newest valid one
+    stays too, and so does everything if none is valid.
+    """
+    if n < 1:
+        raise ValueError(f"keep_last: n must be 1 or more, not {n}.")
+    found = checkpoints(folder)
+    kept, old = found[:n], found[n:]
+    if not old:
+        return []
+    valid = next((path for path in found if _is_valid(path)), None)
+    if valid is None:
+        return []
+    removed = [path for path in old if path != valid]
+    for path in removed:
+        path.unlink(missing_ok=True)
+    if valid not in kept:
+        warnings.warn(
+            f"the newest {n} checkpoints in {os.fspath(folder)!r} are damaged, so {valid.name!r} is kept as well.",
+            CheckpointWarning,
+            stacklevel=2,
+        )
+    return removed
+
+
+def _age(path: Path) -> tuple[int, float, str]:
+    number = _NUMBER.search(path.stem)
+    return (int(number.group(1)) if number else -1, path.stat().st_mtime, path.name)
+
+
+def _is_valid(path: Path) -> bool:
+    try:
+        verify(path)
+    except CheckpointError:
+        return False
+    return True
+
+
+def _warn(path: Path, error: CheckpointError) -> None:
+    warnings.warn(
+        f"passed over the damaged checkpoint {path.name!r}: {error}", CheckpointWarning, stacklevel=3
+    )

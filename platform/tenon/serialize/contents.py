@@ -1,0 +1,176 @@
+"""What a checkpoint can carry, and how to say where in it something stands.
+
+Both formats carry the same: tensors, and the plain containers and numbers that PyTorch's
+``weights_only=True`` accepts. Everything else is refused before a byte is written, with the key path
+of the culprit.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, OrderedDict
+from typing import Any, NoReturn
+
+import numpy as np
+
+from tenon.core.size import Size
+from tenon.core.tensor import Tensor
+from tenon.device import Device
+from tenon.dtypes import dtype
+from tenon.errors import UnsavableError
+from tenon.nn.parameter import UninitializedTensorMixin
+
+#: Containers inside containers beyond this are refused: readers everywhere recurse.
+MAX_DEPTH = 200
+
+#: Bits of the largest integer that PyTorch's safe reader accepts (255 bytes).
+MAX_INTEGER_BITS = 255 * 8 - 1
+
+MAPPINGS = (dict, OrderedDict, Counter)
+SEQUENCES = (list, tuple, set, Size)
+SCALARS = (type(None), bool, int, float, complex, str, bytes, bytearray, dtype, Device)
+_KEYS = (type(None), bool, int, float, complex, str, bytes, dtype, Device, Size)
+
+Path = tuple[Any, ...]
+
+
+def spell(path: Path) -> str:
+    """A key path as one would write it in Python.
+
+    >>> spell(("model", 3, "weight"))
+    "obj['model'][3]['weight']"
+    """
+    return "obj" + "".join(step if isinstance(step, MarkedStep) else f"[{step!r}]" for step in path)
+
+
+class MarkedStep(str):
+    """A step of a key path that is no item look-up, written as it is."""
+
+    __slots__ = ()
+
+
+MEMBER = MarkedStep("{member}")
+KEY = MarkedStep("{key}")
+METADATA = MarkedStep("._metadata")
+
+
+def simple(value: Any) -> Any:
+    """``value`` with a NumPy scalar replaced by the Python number it stands for."""
+    if isinstance(value, np.generic):
+        number = value.item()
+        if type(number) in SCALARS:
+            return number
+    return value
+
+
+def check_key(key: Any, path: Path) -> Any:
+    """A dict key or set member that every reader can rebuild."""
+    key = simple(key)
+    if type(key) in _KEYS:
+        return key
+    if type(key) is tuple and len(path) < MAX_DEPTH:
+        return tuple(check_key(item, (*path, KEY)) for item in key)
+    raise UnsavableError(
+        f"cannot save {spell(path)}: a {_name(key)} cannot be a key or a member of a set in a checkpoint. "
+        "Use a string, a number, bytes, None or a tuple of these."
+    )
+
+
+def attributes_of(mapping: Any, path: Path) -> dict[str, Any]:
+    """The instance attributes of an OrderedDict: ``_metadata`` of a state dict, or nothing."""
+    found = vars(mapping) if type(mapping) is OrderedDict else {}
+    unknown = [name for name in found if name != "_metadata"]
+    if unknown:
+        raise UnsavableError(
+            f"cannot save {spell(path)}: the OrderedDict has attributes {unknown}, and only `_metadata` is "
+            "kept. "
+            "Put them into the dict, or delete them."
+        )
+    return dict(found)
+
+
+def tensors_of(obj: Any) -> list[Tensor]:
+    """Every tensor in ``obj``, each once, in the order in which they are met."""
+    found: dict[int, Tensor] = {}
+    seen: set[int] = set()
+    pending: list[tuple[Any, Path]] = [(obj, ())]
+    while pending:
+        value, path = pending.pop()
+        if isinstance(value, Tensor):
+            _check_tensor(value, path)
+            found.setdefault(id(value), value)
+            continue
+        if (type(value) not in MAPPINGS and type(value) not in SEQUENCES) or id(value) in seen:
+            continue
+        seen.add(id(value))
+        pending.extend(reversed(_children(value, path)))
+    return list(found.values())
+
+
+def refuse(value: Any, path: Path) -> NoReturn:
+    """Say what cannot be saved, where it stands, and what to do."""
+    what, where = _name(value), spell(path)
+    if hasattr(value, "state_dict"):
+        advice = f"Save its state instead: {where}.state_dict()."
+    elif isinstance(value, np.ndarray):
+        advice = "Save it as a tensor: tenon.from_numpy(array)."
+    elif isinstance(value, tuple) and hasattr(value, "_asdict"):
+        advice = (
+            "Save value._asdict() or tuple(value): a named tuple's class would have to be imported to read "
+            "it."
+        )
+    elif isinstance(value, dict):
+        advice = "Save dict(value)."
+    elif isinstance(value, (list, tuple, set, frozenset)):
+        advice = f"Save {'set' if isinstance(value, (set, frozenset)) else 'list'}(value)."
+    elif isinstance(value, (int, float, str, bytes)):
+        advice = f"Save {next(t.__name__ for t in (int, float, str, bytes) if isinstance(value, t))}(value)."
+    else:
+        advice = "Save what it consists of: tensors, numbers, strings, bytes, dicts, lists, tuples, sets."
+    raise UnsavableError(
+        f"cannot save {where}: a checkpoint cannot hold a {what}, because reading it back would run code. "
+        f"{advice}"
+    )
+
+
+def refuse_depth(path: Path) -> NoReturn:
+    """Say that containers are nested too deep, or hold themselves."""
+    raise UnsavableError(
+        f"cannot save {spell(path[:8])}...: containers are nested deeper than {MAX_DEPTH}, or contain "
+        "themselves. "
+        "Flatten them."
+    )
+
+
+def check_integer(value: int, path: Path) -> int:
+    """An integer that PyTorch's safe reader accepts."""
+    if value.bit_length() > MAX_INTEGER_BITS:
+        raise UnsavableError(
+            f"cannot save {spell(path)}: an integer of {value.bit_length()} bits; the limit is "
+            f"{MAX_INTEGER_BITS}. "
+            "Save it as a string."
+        )
+    return value
+
+
+def _children(value: Any, path: Path) -> list[tuple[Any, Path]]:
+    if isinstance(value, dict):
+        children = [(item, (*path, key)) for key, item in value.items()]
+        if getattr(value, "__dict__", None):
+            children.extend((item, (*path, METADATA)) for item in vars(value).values())
+        return children
+    if isinstance(value, set):
+        return []  # members are keys: check_key refuses tensors
+    return [(item, (*path, index)) for index, item in enumerate(value)]
+
+
+def _check_tensor(tensor: Any, path: Path) -> None:
+    if isinstance(tensor, UninitializedTensorMixin):
+        raise UnsavableError(
+            f"cannot save {spell(path)}: it is uninitialised, so it has no data yet. "
+            "Call the module once with a batch, then save."
+        )
+
+
+def _name(value: Any) -> str:
+    cls = type(value)
+    return cls.__qualname__ if cls.__module__ == "builtins" else f"{cls.__module__}.{cls.__qualname__}"

@@ -1,0 +1,372 @@
+"""How a tensor lies in memory, and how to lay one into memory again: the seam between files and ``Tensor``.
+
+Saving: ``StorageTable`` sees every tensor of one save first, then tells which stretch of memory
+(*storage*) each is a view of. Memory is compared by address, so views made by slicing, transposing,
+``as_strided`` or the buffer protocol find together; overlapping stretches are one storage.
+Loading: ``LoadedStorage`` is such a stretch read from a file; ``rebuild`` lays a tensor over it.
+
+Next: ``torch_zip.py`` (storages as PyTorch writes them), ``tensors.py`` (packed tensors).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tenon.core.aval import Aval, contiguous_strides
+from tenon.core.backend import backend_for
+from tenon.core.tensor import Tensor
+from tenon.device import CPU, Device
+from tenon.dtypes import FROM_NUMPY, dtype
+from tenon.errors import CheckpointError, DTypeError
+from tenon.nn.parameter import Parameter
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(slots=True, eq=False)
+class Storage:
+    """A stretch of memory that goes into a file once. ``dtype`` is None where views disagree about it."""
+
+    location: str
+    nbytes: int
+    dtype: dtype | None
+    fetch: Callable[[], Array]
+    low: int = 0
+    key: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Described:
+    """A tensor as files see it: strides and offset in elements of ``dtype``; no storage on ``meta``."""
+
+    storage: Storage | None
+    dtype: dtype
+    offset: int
+    shape: tuple[int, ...]
+    stride: tuple[int, ...]
+    location: str
+    requires_grad: bool
+    is_parameter: bool
+
+
+@dataclass(slots=True)
+class _Extent:
+    """The bytes ``low <= address < high`` in a device's address space that an owner of memory spans."""
+
+    low: int
+    high: int
+    fetch: Callable[[], Array]
+
+
+class StorageTable:
+    """The storages that the tensors of one save share."""
+
+    def __init__(self, tensors: Iterable[Any]) -> None:
+        self._described: dict[int, Described] = {}
+        self._kept: list[Any] = []  # tensors, so that no id is used twice
+        extents: dict[str, list[_Extent]] = {}
+        pending: list[tuple[Any, int, str]] = []
+        for tensor in tensors:
+            if id(tensor) in self._described:
+                continue
+            self._kept.append(tensor)
+            extent = _extent_of(tensor)
+            if extent is None:
+                self._described[id(tensor)] = _alone(tensor)
+                continue
+            location = location_of(tensor)
+            extents.setdefault(location, []).append(extent)
+            pending.append((tensor, address_of(tensor.raw), location))
+            self._described[id(tensor)] = _alone(tensor)
+        storages = {location: _merge(found, location) for location, found in extents.items()}
+        for tensor, address, location in pending:
+            self._place(tensor, address, storages[location])
+
+    def describe(self, tensor: Any) -> Described:
+        """Where ``tensor`` lies; it must have been among the tensors of this table."""
+        return self._described[id(tensor)]
+
+    def _place(self, tensor: Any, address: int, storages: list[Storage]) -> None:
+        storage = _holding(storages, address)
+        alone = self._described[id(tensor)]
+        itemsize = alone.dtype.itemsize
+        strides = _element_strides(tensor.raw)
+        reach = sum((n - 1) * s for n, s in zip(alone.shape, strides, strict=True)) + 1
+        if (address - storage.low) % itemsize or address - storage.low + reach * itemsize > storage.nbytes:
+            return  # odd bytes of a shared buffer, or memory of two owners: this tensor goes alone
+        if storage.dtype is None and not storage.key:
+            storage.dtype, storage.key = alone.dtype, "seen"
+        elif storage.dtype is not alone.dtype:
+            storage.dtype = None
+        if storage.nbytes % itemsize:
+            storage.dtype, storage.key = None, "seen"
+        self._described[id(tensor)] = Described(
+            storage,
+            alone.dtype,
+            (address - storage.low) // itemsize,
+            alone.shape,
+            strides,
+            alone.location,
+            alone.requires_grad,
+            alone.is_parameter,
+        )
+
+
+def location_of(tensor: Any) -> str:
+    """The location tag of a tensor, as PyTorch writes it: ``cpu``, ``cuda:0``, ``meta``."""
+    device = tensor.device
+    return "cuda:0" if device.type == "cuda" and device.index is None else str(device)
+
+
+def address_of(raw: Any) -> int:
+    """Address of the first element, in the address space of the array's device."""
+    interface = raw.__array_interface__ if isinstance(raw, np.ndarray) else raw.__cuda_array_interface__
+    return int(interface["data"][0])
+
+
+def packed(tensor: Any) -> Array:
+    """The tensor's values as a C-contiguous host array in native byte order; a copy only where needed."""
+    host = tensor._backend.to_host(tensor.raw)
+    if not host.dtype.isnative:
+        host = host.astype(host.dtype.newbyteorder("="))
+    return np.ascontiguousarray(host).reshape(host.shape)
+
+
+def dtype_of(raw: Any) -> dtype:
+    """The tenon dtype of an array in any byte order."""
+    found = FROM_NUMPY.get(raw.dtype) or FROM_NUMPY.get(raw.dtype.newbyteorder("="))
+    if found is None:
+        raise DTypeError(f"cannot save an array of type {raw.dtype}. Convert it to a tenon dtype first.")
+    return found
+
+
+def bytes_of(array: Array) -> Array:
+    """The memory of a C-contiguous array as bytes, without copying."""
+    return array.reshape(-1).view(np.uint8)
+
+
+def _alone(tensor: Any) -> Described:
+    """A tensor in a storage of its own, packed; without a storage on ``meta``."""
+    raw = tensor.raw
+    kind = dtype_of(raw)
+    shape = tuple(int(n) for n in raw.shape)
+    meta = isinstance(raw, Aval)
+    nbytes = math.prod(shape) * kind.itemsize
+    location = location_of(tensor)
+    storage = None if meta else Storage(location, nbytes, kind, lambda: bytes_of(packed(tensor)))
+    return Described(
+        storage,
+        kind,
+        0,
+        shape,
+        contiguous_strides(shape),
+        location,
+        bool(tensor.requires_grad),
+        isinstance(tensor, Parameter),
+    )
+
+
+def _element_strides(raw: Any) -> tuple[int, ...]:
+    """Strides in elements; axes of one element get the stride they would have if contiguous."""
+    itemsize, plain = raw.dtype.itemsize, contiguous_strides(raw.shape)
+    return tuple(
+        p if n <= 1 else s // itemsize for n, s, p in zip(raw.shape, raw.strides, plain, strict=True)
+    )
+
+
+def _extent_of(tensor: Any) -> _Extent | None:
+    """The memory that the tensor's array belongs to, or None if it has to be packed to be written."""
+    raw = tensor.raw
+    if isinstance(raw, Aval) or raw.size == 0:
+        return None
+    itemsize = raw.dtype.itemsize
+    if any(n > 1 and (s < 0 or s % itemsize) for n, s in zip(raw.shape, raw.strides, strict=True)):
+        return None  # reversed or unaligned axes: PyTorch has no such strides
+    if isinstance(raw, np.ndarray):
+        if not raw.dtype.isnative:
+            return None
+        owner = _owner(raw)
+        low, high = np.lib.array_utils.byte_bounds(owner)
+        own_low, own_high = np.lib.array_utils.byte_bounds(raw)
+        if own_low < low or own_high > high:
+            low, high = own_low, own_high
+        return _Extent(low, high, lambda: _memory(low, high))
+    if not hasattr(raw, "__cuda_array_interface__"):
+        return None
+    device_owner = raw if getattr(raw, "base", None) is None else raw.base
+    if not device_owner.flags.c_contiguous:
+        return None
+    low = address_of(device_owner)
+    to_host = tensor._backend.to_host
+    return _Extent(
+        low, low + device_owner.nbytes, lambda: bytes_of(np.ascontiguousarray(to_host(device_owner)))
+    )
+
+
+def _owner(array: Array) -> Array:
+    """The array whose memory ``array`` shows, found through views, buffers and ``as_strided``."""
+    while True:
+        base: Any = array.base
+        if isinstance(base, memoryview):
+            base = base.obj
+        elif base is not None and not isinstance(base, np.ndarray):
+            base = getattr(base, "base", None)
+        if not isinstance(base, np.ndarray) or base.size == 0:
+            return array
+        array = base
+
+
+class _Window:
+    """Bytes at an address, in NumPy's array interface."""
+
+    def __init__(self, low: int, high: int) -> None:
+        self.__array_interface__ = {
+            "data": (low, True),
+            "shape": (high - low,),
+            "typestr": "|u1",
+            "version": 3,
+        }
+
+
+def _memory(low: int, high: int) -> Array:
+    """The bytes between two addresses; whoever calls holds on to the arrays that own them."""
+    return np.asarray(_Window(low, high))
+
+
+def _merge(extents: list[_Extent], location: str) -> list[Storage]:
+    """One storage for every stretch of overlapping extents, in order of address."""
+    storages: list[Storage] = []
+    high = -1
+    for extent in sorted(extents, key=lambda e: (e.low, -e.high)):
+        if storages and extent.low < high:
+            if extent.high > high and location == "cpu":
+                low, high = storages[-1].low, extent.high
+                storages[-1].fetch = lambda low=low, high=high: _memory(low, high)  # type: ignore[misc]
+                storages[-1].nbytes = high - low
+            continue
+        storages.append(Storage(location, extent.high - extent.low, None, extent.fetch, extent.low))
+        high = extent.high
+    return storages
+
+
+def _holding(storages: list[Storage], address: int) -> Storage:
+    """The last storage that begins at or before ``address``."""
+    first, last = 0, len(storages)
+    while last - first > 1:
+        middle = (first + last) // 2
+        first, last = (middle, last) if storages[middle].low <= address else (first, middle)
+    return storages[first]
+
+
+class LoadedStorage:
+    """Bytes read from a file, their element type, and the device that they go to."""
+
+    __slots__ = ("_placed", "array", "device", "dtype", "nbytes")
+
+    def __init__(self, array: Array | None, nbytes: int, kind: dtype, device: Device) -> None:
+        self.array = array  # None on meta, where only the size counts
+        self.nbytes = nbytes
+        self.dtype = kind
+        self.device = device
+        self._placed: dict[dtype, Any] = {}
+
+    def tensor(self) -> Any:
+        """All elements, as a 1-d tensor."""
+        return rebuild(self, self.dtype, 0, (self.nbytes // self.dtype.itemsize,), (1,))
+
+    def on_device(self, kind: dtype) -> Any:
+        """The backend's 1-d array of all elements, uploaded once."""
+        if kind not in self._placed:
+            assert self.array is not None
+            whole = self.array[: self.nbytes // kind.itemsize * kind.itemsize].view(kind.numpy)
+            self._placed[kind] = backend_for(self.device).from_host(whole, self.device)
+        return self._placed[kind]
+
+
+def rebuild(
+    storage: LoadedStorage,
+    kind: dtype,
+    start: int,
+    shape: tuple[int, ...],
+    stride: tuple[int, ...],
+    requires_grad: bool = False,
+) -> Any:
+    """A tensor over ``storage`` from byte ``start``; all tensors over one storage share its memory."""
+    _check(storage, kind, start, shape, stride)
+    backend = backend_for(storage.device)
+    raw: Any
+    if storage.array is None:
+        raw = Aval(shape, kind.numpy)
+    elif storage.device.type == CPU.type:
+        raw = _view(storage.array, kind, start, shape, stride)
+    else:
+        raw = _view_on_device(storage, backend, kind, start, shape, stride)
+    tensor = Tensor._of(raw, backend)
+    if requires_grad:
+        tensor.requires_grad_(True)
+    return tensor
+
+
+def meta_tensor(kind: dtype, shape: tuple[int, ...], requires_grad: bool = False) -> Any:
+    """A tensor without data."""
+    storage = LoadedStorage(None, math.prod(shape) * kind.itemsize, kind, Device("meta"))
+    return rebuild(storage, kind, 0, shape, contiguous_strides(shape), requires_grad)
+
+
+def _view(memory: Array, kind: dtype, start: int, shape: tuple[int, ...], stride: tuple[int, ...]) -> Array:
+    # ``buffer`` has to be bytes: NumPy's buffer protocol knows no bfloat16.
+    itemsize = kind.itemsize
+    if 0 in shape:
+        return np.empty(shape, kind.numpy)
+    try:
+        return np.ndarray(shape, kind.numpy, memory, start, tuple(s * itemsize for s in stride))
+    except (ValueError, OverflowError) as error:
+        raise CheckpointError(
+            f"a tensor of shape {list(shape)} and stride {list(stride)} cannot exist: {error}"
+        ) from error
+
+
+def _view_on_device(
+    storage: LoadedStorage,
+    backend: Any,
+    kind: dtype,
+    start: int,
+    shape: tuple[int, ...],
+    stride: tuple[int, ...],
+) -> Any:
+    assert storage.array is not None
+    count, (offset, odd) = math.prod(shape), divmod(start, kind.itemsize)
+    if count and not odd and _is_contiguous(shape, stride) and backend.xp is not None:
+        return storage.on_device(kind)[offset : offset + count].reshape(shape)
+    tricks = getattr(getattr(getattr(backend.xp, "lib", None), "stride_tricks", None), "as_strided", None)
+    if count and not odd and tricks is not None:
+        return tricks(storage.on_device(kind)[offset:], shape, tuple(s * kind.itemsize for s in stride))
+    host = _view(storage.array, kind, start, shape, stride)
+    return backend.from_host(np.ascontiguousarray(host).reshape(shape), storage.device)
+
+
+def _is_contiguous(shape: tuple[int, ...], stride: tuple[int, ...]) -> bool:
+    return all(n == 1 or s == p for n, s, p in zip(shape, stride, contiguous_strides(shape), strict=True))
+
+
+def _check(
+    storage: LoadedStorage, kind: dtype, start: int, shape: tuple[int, ...], stride: tuple[int, ...]
+) -> None:
+    """Refuse a tensor that would reach outside its storage."""
+    if any(type(n) is not int or n < 0 for n in (start, *shape, *stride)) or len(shape) != len(stride):
+        raise CheckpointError(
+            f"a tensor is described by impossible numbers: first byte {start!r}, shape {shape!r}, stride "
+            f"{stride!r}"
+        )
+    last = sum((n - 1) * s for n, s in zip(shape, stride, strict=True))
+    if 0 not in shape and start + (last + 1) * kind.itemsize > storage.nbytes:
+        raise CheckpointError(
+            f"a {kind} tensor of shape {list(shape)} and stride {list(stride)} from byte {start} reaches "
+            "beyond its "
+            f"storage of {storage.nbytes} bytes"
+        )

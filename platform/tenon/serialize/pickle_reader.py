@@ -1,0 +1,362 @@
+"""Read the object tree of a ``.pt`` file without ever running what it names.
+
+This is not ``pickle``: it is a small interpreter of pickle's opcodes that can build lists, tuples,
+sets, dicts, numbers and strings, and can call only ``Constructor``s, which stand in a table of allowed
+globals under the names that PyTorch writes. No module is imported and no attribute is looked up by a
+name from the file; ``BUILD`` sets nothing but the ``_metadata`` of an ``OrderedDict``.
+
+Next: ``torch_globals.py`` is the table of what PyTorch's names mean here.
+"""
+
+from __future__ import annotations
+
+import pickle
+import struct
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, BinaryIO
+
+from tenon.core.size import Size
+from tenon.core.tensor import Tensor
+from tenon.errors import CheckpointError, TenonError, UnsafeCheckpointError
+from tenon.serialize.layout import LoadedStorage
+
+_MARK = object()
+_MAX_KEY_ITEMS = 10_000
+
+Step = Callable[["PickleReader"], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Constructor:
+    """What a global of PyTorch stands for: a function of plain values that builds a plain value."""
+
+    name: str
+    build: Callable[..., Any]
+
+    def __call__(self, *args: Any) -> Any:
+        """The built value."""
+        return self.build(*args)
+
+
+@dataclass(frozen=True, slots=True)
+class Unsupported:
+    """A harmless global for something that tenon does not have; using it is an error."""
+
+    name: str
+    reason: str
+
+
+class Attributes(dict[str, Any]):
+    """Attributes that a pickle wants to set on an object."""
+
+
+class PickleReader:
+    """One pickle in ``file``, from the current position; ``load`` leaves the file after it."""
+
+    def __init__(
+        self,
+        file: BinaryIO,
+        allowed: Mapping[str, Any],
+        load_persistent: Callable[[Any], Any],
+        source: str,
+        encoding: str = "utf-8",
+    ) -> None:
+        self.source = source
+        self._file = file
+        self._allowed = allowed
+        self._load_persistent = load_persistent
+        self._encoding = encoding
+        self.stack: list[Any] = []
+        self.memo: dict[int, Any] = {}
+
+    def load(self) -> Any:
+        """The object, or an error that says what is wrong with the pickle."""
+        try:
+            while True:
+                code = self.read(1)
+                if code == pickle.STOP:
+                    return _plain(self.pop())
+                step = STEPS.get(code)
+                if step is None:
+                    raise CheckpointError(f"opcode {code!r} is not one that checkpoints are made of")
+                step(self)
+        except UnsafeCheckpointError:
+            raise
+        except TenonError as error:
+            raise CheckpointError(f"cannot load {self.source}: {error}{self._near()}") from error
+        except (
+            ArithmeticError,
+            AttributeError,
+            EOFError,
+            LookupError,
+            RecursionError,
+            TypeError,
+            ValueError,
+        ) as error:
+            what = f"{type(error).__name__}: {error}"
+            raise CheckpointError(
+                f"cannot load {self.source}: its object tree is damaged ({what}){self._near()}. "
+                "Nothing was loaded; take another copy of the file."
+            ) from error
+        except (struct.error, MemoryError) as error:
+            raise CheckpointError(
+                f"cannot load {self.source}: its object tree ends too early ({error})."
+            ) from error
+
+    # --- input ---
+
+    def read(self, count: int) -> bytes:
+        """Exactly ``count`` bytes."""
+        data = self._file.read(count)
+        if len(data) != count:
+            raise EOFError(f"{count} bytes wanted, {len(data)} left")
+        return data
+
+    def readline(self) -> str:
+        """Text up to the next newline."""
+        line = self._file.readline()
+        if not line.endswith(b"\n"):
+            raise EOFError("a line without an end")
+        return line[:-1].decode("utf-8")
+
+    def number(self, layout: str) -> int:
+        """An integer in ``struct`` notation."""
+        value: int = struct.unpack(layout, self.read(struct.calcsize(layout)))[0]
+        return value
+
+    def text(self, count: int) -> str:
+        """``count`` bytes of UTF-8."""
+        return self.read(count).decode("utf-8", "surrogatepass")
+
+    def old_text(self, count: int) -> Any:
+        """A string of Python 2: text in the given encoding, or bytes if that is ``"bytes"``."""
+        data = self.read(count)
+        return data if self._encoding == "bytes" else data.decode(self._encoding)
+
+    # --- stack ---
+
+    def push(self, value: Any) -> None:
+        """Put ``value`` on top."""
+        self.stack.append(value)
+
+    def pop(self) -> Any:
+        """Take the top value."""
+        value = self.stack.pop()
+        if value is _MARK:
+            raise ValueError("a mark where a value belongs")
+        return value
+
+    def top(self) -> Any:
+        """The top value, which stays."""
+        if self.stack[-1] is _MARK:
+            raise ValueError("a mark where a value belongs")
+        return self.stack[-1]
+
+    def pop_to_mark(self) -> list[Any]:
+        """Take everything above the last mark, and the mark."""
+        for index in range(len(self.stack) - 1, -1, -1):
+            if self.stack[index] is _MARK:
+                items = self.stack[index + 1 :]
+                del self.stack[index:]
+                return items
+        raise IndexError("no mark on the stack")
+
+    # --- what could be dangerous ---
+
+    def find(self, module: str, name: str) -> None:
+        """Push what ``module.name`` stands for; nothing is imported."""
+        full = f"{module}.{name}"
+        found = self._allowed.get(full)
+        if found is None:
+            raise UnsafeCheckpointError(
+                f"refused to load {self.source}: it asks for the global {full!r}, and tenon never imports "
+                "or runs what a "
+                "checkpoint names; it builds tensors, plain containers and numbers only. If you trust the "
+                "file, load it "
+                "where it was made and save `state_dict()`s instead of whole objects."
+            )
+        if isinstance(found, Unsupported):
+            raise CheckpointError(f"it holds {found.name}, and {found.reason}")
+        self.push(found)
+
+    def call(self) -> None:
+        """REDUCE and NEWOBJ: call a Constructor, and nothing else."""
+        args, function = self.pop(), self.pop()
+        if not isinstance(function, Constructor):
+            raise UnsafeCheckpointError(
+                f"refused to load {self.source}: it calls a {type(function).__name__}, and only the "
+                "constructors of "
+                "tensors and plain containers can be called."
+            )
+        if type(args) is not tuple:
+            raise TypeError(f"{function.name} is called with a {type(args).__name__} instead of a tuple")
+        self.push(function(*args))
+
+    def persistent(self) -> None:
+        """BINPERSID: a reference to a storage."""
+        self.push(self._load_persistent(self.pop()))
+
+    def build(self) -> None:
+        """BUILD: attributes, which only the OrderedDict of a state dict has."""
+        state, target = self.pop(), self.top()
+        if type(target) is not OrderedDict or type(state) is not dict:
+            raise UnsafeCheckpointError(
+                f"refused to load {self.source}: it sets the state of a {type(target).__name__}, which "
+                "could run code."
+            )
+        unknown = [
+            name
+            for name in state
+            if type(name) is not str or name.startswith("__") or hasattr(OrderedDict, name)
+        ]
+        if unknown:
+            raise UnsafeCheckpointError(
+                f"refused to load {self.source}: it sets {unknown[0]!r} of an OrderedDict, which could "
+                "replace a method."
+            )
+        vars(target).update(state)
+
+    def set_items(self, items: list[Any]) -> None:
+        """SETITEM and SETITEMS: fill a dict."""
+        target = self.top()
+        if type(target) not in (dict, OrderedDict, Counter):
+            raise UnsafeCheckpointError(
+                f"refused to load {self.source}: it sets items of a {type(target).__name__}, which could "
+                "run code."
+            )
+        for key, value in zip(items[::2], items[1::2], strict=True):
+            check_key(key)
+            target[key] = _plain(value)
+
+    def append(self, items: list[Any]) -> None:
+        """APPEND and APPENDS: fill a list."""
+        target = self.top()
+        if type(target) is not list:
+            raise UnsafeCheckpointError(
+                f"refused to load {self.source}: it appends to a {type(target).__name__}, which could run "
+                "code."
+            )
+        target.extend(_plain(item) for item in items)
+
+    def add(self, items: list[Any]) -> None:
+        """ADDITEMS: fill a set."""
+        target = self.top()
+        if type(target) is not set:
+            raise UnsafeCheckpointError(
+                f"refused to load {self.source}: it adds to a {type(target).__name__}, which could run code."
+            )
+        for item in items:
+            check_key(item)
+            target.add(item)
+
+    def skip(self, value: Any) -> None:
+        """Drop something that was read or taken."""
+
+    def remember(self, number: int) -> None:
+        """Keep the top value under ``number``."""
+        self.memo[number] = self.top()
+
+    def _near(self) -> str:
+        """The last dict key on the stack, as a hint where the damage is."""
+        names = [v for v in self.stack[-8:] if type(v) is str and v != "storage"]
+        return f" (near {names[-1]!r})" if names else ""
+
+
+def _plain(value: Any) -> Any:
+    """A storage that stands by itself becomes the 1-d tensor of its elements."""
+    return value.tensor() if isinstance(value, LoadedStorage) else value
+
+
+def check_key(key: Any) -> None:
+    """Refuse keys whose hash could run long, or that cannot be hashed."""
+    budget, pending = _MAX_KEY_ITEMS, [key]
+    while pending:
+        value = pending.pop()
+        if isinstance(value, Tensor) or type(value) in (list, dict, set, OrderedDict, Counter, bytearray):
+            raise TypeError(f"a {type(value).__name__} as a key")
+        if type(value) in (tuple, Size, frozenset):
+            budget -= len(value)
+            if budget < 0:
+                raise ValueError("a key of too many parts")
+            pending.extend(value)
+
+
+def _frozen(items: list[Any]) -> frozenset[Any]:
+    for item in items:
+        check_key(item)
+    return frozenset(items)
+
+
+def _stack_global(reader: PickleReader) -> None:
+    name, module = reader.pop(), reader.pop()
+    if type(name) is not str or type(module) is not str:
+        raise TypeError("the name of a global is not a string")
+    reader.find(module, name)
+
+
+def _new_with_keywords(reader: PickleReader) -> None:
+    if reader.pop() != {}:
+        raise ValueError("a constructor with keywords")
+    reader.call()
+
+
+#: Opcode -> what it does.
+STEPS: dict[bytes, Step] = {
+    pickle.PROTO: lambda r: _protocol(r.read(1)[0]),
+    pickle.FRAME: lambda r: r.skip(r.read(8)),
+    pickle.NONE: lambda r: r.push(None),
+    pickle.NEWTRUE: lambda r: r.push(True),
+    pickle.NEWFALSE: lambda r: r.push(False),
+    pickle.BININT: lambda r: r.push(r.number("<i")),
+    pickle.BININT1: lambda r: r.push(r.number("<B")),
+    pickle.BININT2: lambda r: r.push(r.number("<H")),
+    pickle.LONG1: lambda r: r.push(pickle.decode_long(r.read(r.number("<B")))),
+    pickle.BINFLOAT: lambda r: r.push(struct.unpack(">d", r.read(8))[0]),
+    pickle.BINUNICODE: lambda r: r.push(r.text(r.number("<I"))),
+    pickle.SHORT_BINUNICODE: lambda r: r.push(r.text(r.number("<B"))),
+    pickle.BINUNICODE8: lambda r: r.push(r.text(r.number("<Q"))),
+    pickle.SHORT_BINSTRING: lambda r: r.push(r.old_text(r.number("<B"))),
+    pickle.BINSTRING: lambda r: r.push(r.old_text(r.number("<I"))),
+    pickle.SHORT_BINBYTES: lambda r: r.push(r.read(r.number("<B"))),
+    pickle.BINBYTES: lambda r: r.push(r.read(r.number("<I"))),
+    pickle.BINBYTES8: lambda r: r.push(r.read(r.number("<Q"))),
+    pickle.BYTEARRAY8: lambda r: r.push(bytearray(r.read(r.number("<Q")))),
+    pickle.EMPTY_TUPLE: lambda r: r.push(()),
+    pickle.EMPTY_LIST: lambda r: r.push([]),
+    pickle.EMPTY_DICT: lambda r: r.push({}),
+    pickle.EMPTY_SET: lambda r: r.push(set()),
+    pickle.MARK: lambda r: r.push(_MARK),
+    pickle.TUPLE: lambda r: r.push(tuple(r.pop_to_mark())),
+    pickle.TUPLE1: lambda r: r.push((r.pop(),)),
+    pickle.TUPLE2: lambda r: r.push((r.pop(), r.pop())[::-1]),
+    pickle.TUPLE3: lambda r: r.push((r.pop(), r.pop(), r.pop())[::-1]),
+    pickle.LIST: lambda r: r.push(r.pop_to_mark()),
+    pickle.FROZENSET: lambda r: r.push(_frozen(r.pop_to_mark())),
+    pickle.APPEND: lambda r: r.append([r.pop()]),
+    pickle.APPENDS: lambda r: r.append(r.pop_to_mark()),
+    pickle.SETITEM: lambda r: r.set_items([r.pop(), r.pop()][::-1]),
+    pickle.SETITEMS: lambda r: r.set_items(r.pop_to_mark()),
+    pickle.ADDITEMS: lambda r: r.add(r.pop_to_mark()),
+    pickle.POP: lambda r: r.skip(r.stack.pop()),
+    pickle.POP_MARK: lambda r: r.skip(r.pop_to_mark()),
+    pickle.DUP: lambda r: r.push(r.top()),
+    pickle.BINPUT: lambda r: r.remember(r.number("<B")),
+    pickle.LONG_BINPUT: lambda r: r.remember(r.number("<I")),
+    pickle.MEMOIZE: lambda r: r.remember(len(r.memo)),
+    pickle.BINGET: lambda r: r.push(r.memo[r.number("<B")]),
+    pickle.LONG_BINGET: lambda r: r.push(r.memo[r.number("<I")]),
+    pickle.GLOBAL: lambda r: r.find(r.readline(), r.readline()),
+    pickle.STACK_GLOBAL: _stack_global,
+    pickle.REDUCE: PickleReader.call,
+    pickle.NEWOBJ: PickleReader.call,
+    pickle.NEWOBJ_EX: _new_with_keywords,
+    pickle.BUILD: PickleReader.build,
+    pickle.BINPERSID: PickleReader.persistent,
+}
+
+
+def _protocol(number: int) -> None:
+    if number > pickle.HIGHEST_PROTOCOL:
+        raise CheckpointError(f"pickle protocol {number} is newer than any that is known")

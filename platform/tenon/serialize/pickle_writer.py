@@ -1,0 +1,308 @@
+"""Write the object tree of a ``.pt`` file, opcode by opcode, as ``torch.save`` would.
+
+No pickler is used, so there is no path on which an object's own code could decide what goes into the
+file. The stream is protocol 2 and names only what PyTorch's ``weights_only=True`` reader allows:
+containers, numbers, and ``torch._utils._rebuild_*`` calls around references to storages.
+
+Next: ``torch_zip.py`` puts the stream and the storages into a zip archive.
+"""
+
+from __future__ import annotations
+
+import pickle
+import struct
+from collections import Counter, OrderedDict
+from typing import Any
+
+from tenon.core.size import Size
+from tenon.core.tensor import Tensor
+from tenon.device import Device
+from tenon.dtypes import dtype
+from tenon.errors import UnsavableError
+from tenon.serialize import contents
+from tenon.serialize.layout import Described, Storage, StorageTable
+
+#: Element types whose storages have a class of their own in PyTorch; the others use ``UntypedStorage``.
+STORAGE_CLASSES = {
+    "float64": "DoubleStorage",
+    "float32": "FloatStorage",
+    "float16": "HalfStorage",
+    "bfloat16": "BFloat16Storage",
+    "int64": "LongStorage",
+    "int32": "IntStorage",
+    "int16": "ShortStorage",
+    "int8": "CharStorage",
+    "uint8": "ByteStorage",
+    "bool": "BoolStorage",
+    "complex64": "ComplexFloatStorage",
+    "complex128": "ComplexDoubleStorage",
+}
+
+
+class PickleWriter:
+    """Opcodes of one object tree; ``storages`` are what it refers to, in the order of their keys."""
+
+    def __init__(self, table: StorageTable) -> None:
+        self.storages: list[Storage] = []
+        self._numbered: set[int] = set()
+        self._table = table
+        self._out = bytearray()
+        self._memo: dict[Any, int] = {}
+        self._next = 0
+        self._path: list[Any] = []
+        self._kept: list[Any] = []
+
+    def dump(self, obj: Any) -> bytes:
+        """The whole stream for ``obj``."""
+        self._out += pickle.PROTO + b"\x02"
+        self._write(obj)
+        self._out += pickle.STOP
+        return bytes(self._out)
+
+    # --- values ---
+
+    def _write(self, value: Any) -> None:
+        value = contents.simple(value)
+        kind = type(value)
+        if isinstance(value, Tensor):
+            if not self._recall(id(value)):
+                self._write_tensor(value)
+                self._remember(id(value))
+            return
+        if kind in contents.MAPPINGS or kind in contents.SEQUENCES:
+            if len(self._path) >= contents.MAX_DEPTH:
+                contents.refuse_depth(tuple(self._path))
+            self._write_container(value, kind)
+        elif kind in contents.SCALARS:
+            self._write_scalar(value, kind)
+        else:
+            contents.refuse(value, tuple(self._path))
+
+    def _write_scalar(self, value: Any, kind: type) -> None:
+        if value is None:
+            self._out += pickle.NONE
+        elif kind is bool:
+            self._out += pickle.NEWTRUE if value else pickle.NEWFALSE
+        elif kind is int:
+            self._int(value)
+        elif kind is float:
+            self._out += pickle.BINFLOAT + struct.pack(">d", value)
+        elif kind is str:
+            self._str(value)
+        elif kind is complex:
+            self._global("__builtin__", "complex")
+            self._write(value.real)
+            self._write(value.imag)
+            self._out += pickle.TUPLE2 + pickle.REDUCE
+        elif kind is bytes:
+            self._bytes(value)
+        elif kind is bytearray:
+            self._global("__builtin__", "bytearray")
+            self._bytes(bytes(value))
+            self._out += pickle.TUPLE1 + pickle.REDUCE
+        elif kind is dtype:
+            self._global("torch", value.name)
+        else:
+            self._device(value)
+
+    def _write_container(self, value: Any, kind: type) -> None:
+        if self._recall(id(value)):
+            return
+        self._kept.append(value)
+        if kind is tuple or kind is Size:
+            if kind is Size:
+                self._global("torch", "Size")
+            self._tuple(value)
+            if kind is Size:
+                self._out += pickle.TUPLE1 + pickle.REDUCE
+            if value:
+                self._remember(id(value))
+        elif kind is set:
+            self._global("__builtin__", "set")
+            self._list([contents.check_key(v, (*self._path, contents.MEMBER)) for v in value])
+            self._out += pickle.TUPLE1 + pickle.REDUCE
+            self._remember(id(value))
+        elif kind is list:
+            self._list(value)
+        elif kind is Counter:
+            self._global("collections", "Counter")
+            self._mapping(dict(value))
+            self._out += pickle.TUPLE1 + pickle.REDUCE
+            self._remember(id(value))
+        else:
+            self._mapping(value)
+
+    def _tuple(self, items: tuple[Any, ...]) -> None:
+        if len(items) > 3:
+            self._out += pickle.MARK
+        for index, item in enumerate(items):
+            self._inside(index, item)
+        self._out += (pickle.EMPTY_TUPLE, pickle.TUPLE1, pickle.TUPLE2, pickle.TUPLE3, pickle.TUPLE)[
+            min(len(items), 4)
+        ]
+
+    def _list(self, items: list[Any]) -> None:
+        self._out += pickle.EMPTY_LIST
+        self._remember(id(items))
+        self._kept.append(items)
+        if items:
+            self._out += pickle.MARK
+            for index, item in enumerate(items):
+                self._inside(index, item)
+            self._out += pickle.APPENDS
+
+    def _mapping(self, mapping: dict[Any, Any]) -> None:
+        if type(mapping) is OrderedDict:
+            self._ordered_dict()
+        else:
+            self._out += pickle.EMPTY_DICT
+        self._remember(id(mapping))
+        self._kept.append(mapping)
+        if mapping:
+            self._out += pickle.MARK
+            for key, item in mapping.items():
+                self._write(contents.check_key(key, (*self._path, key)))
+                self._inside(key, item)
+            self._out += pickle.SETITEMS
+        attributes = contents.attributes_of(mapping, tuple(self._path))
+        if attributes:
+            self._out += pickle.EMPTY_DICT + pickle.MARK
+            for name, item in attributes.items():
+                self._str(name)
+                self._inside(contents.METADATA, item)
+            self._out += pickle.SETITEMS + pickle.BUILD
+
+    def _inside(self, step: Any, value: Any) -> None:
+        self._path.append(step)
+        self._write(value)
+        self._path.pop()
+
+    # --- tensors ---
+
+    def _write_tensor(self, tensor: Any) -> None:
+        described = self._table.describe(tensor)
+        if not described.is_parameter:
+            self._rebuild(described, described.requires_grad)
+            return
+        # A parameter is a call around its data, whose own flag PyTorch writes as False.
+        self._global("torch._utils", "_rebuild_parameter")
+        self._rebuild(described, False)
+        self._write(described.requires_grad)
+        self._ordered_dict()
+        self._out += pickle.TUPLE3 + pickle.REDUCE
+
+    def _rebuild(self, described: Described, requires_grad: bool) -> None:
+        storage = described.storage
+        if storage is None:
+            self._global("torch._utils", "_rebuild_meta_tensor_no_storage")
+            self._out += pickle.MARK
+            self._global("torch", described.dtype.name)
+            self._tuple(described.shape)
+            self._tuple(described.stride)
+            self._write(requires_grad)
+            self._out += pickle.TUPLE + pickle.REDUCE
+            return
+        typed = storage.dtype is not None and storage.dtype.name in STORAGE_CLASSES
+        self._global("torch._utils", "_rebuild_tensor_v2" if typed else "_rebuild_tensor_v3")
+        self._out += pickle.MARK
+        self._persistent_id(storage, typed)
+        self._int(described.offset)
+        self._tuple(described.shape)
+        self._tuple(described.stride)
+        self._write(requires_grad)
+        self._ordered_dict()
+        if not typed:
+            self._global("torch", described.dtype.name)
+        self._out += pickle.TUPLE + pickle.REDUCE
+
+    def _persistent_id(self, storage: Storage, typed: bool) -> None:
+        if id(storage) not in self._numbered:
+            self._numbered.add(id(storage))
+            storage.key = str(len(self.storages))
+            self.storages.append(storage)
+        self._out += pickle.MARK
+        self._str("storage")
+        if typed:
+            assert storage.dtype is not None
+            self._global("torch", STORAGE_CLASSES[storage.dtype.name])
+            count = storage.nbytes // storage.dtype.itemsize
+        else:
+            self._global("torch.storage", "UntypedStorage")
+            count = storage.nbytes
+        self._str(storage.key)
+        self._str(storage.location)
+        self._int(count)
+        self._out += pickle.TUPLE + pickle.BINPERSID
+
+    # --- opcodes ---
+
+    def _int(self, value: int) -> None:
+        contents.check_integer(value, tuple(self._path))
+        if 0 <= value <= 0xFF:
+            self._out += pickle.BININT1 + struct.pack("<B", value)
+        elif 0 <= value <= 0xFFFF:
+            self._out += pickle.BININT2 + struct.pack("<H", value)
+        elif -0x80000000 <= value <= 0x7FFFFFFF:
+            self._out += pickle.BININT + struct.pack("<i", value)
+        else:
+            encoded = pickle.encode_long(value)
+            self._out += pickle.LONG1 + struct.pack("<B", len(encoded)) + encoded
+
+    def _str(self, value: str) -> None:
+        if self._recall(("str", value)):
+            return
+        encoded = value.encode("utf-8", "surrogatepass")
+        if len(encoded) > 0xFFFFFFFF:
+            raise UnsavableError(
+                f"cannot save {contents.spell(tuple(self._path))}: a string of 4 GB or more."
+            )
+        self._out += pickle.BINUNICODE + struct.pack("<I", len(encoded)) + encoded
+        self._remember(("str", value))
+
+    def _bytes(self, value: bytes) -> None:
+        # Protocol 2 has no bytes; this is how Python itself spells them there.
+        self._global("_codecs", "encode")
+        self._str(value.decode("latin1"))
+        self._str("latin1")
+        self._out += pickle.TUPLE2 + pickle.REDUCE
+
+    def _device(self, device: Device) -> None:
+        self._global("torch", "device")
+        self._str(device.type)
+        if device.index is None:
+            self._out += pickle.TUPLE1
+        else:
+            self._int(device.index)
+            self._out += pickle.TUPLE2
+        self._out += pickle.REDUCE
+
+    def _ordered_dict(self) -> None:
+        self._global("collections", "OrderedDict")
+        self._out += pickle.EMPTY_TUPLE + pickle.REDUCE
+
+    def _global(self, module: str, name: str) -> None:
+        key = ("global", module, name)
+        if not self._recall(key):
+            self._out += pickle.GLOBAL + f"{module}\n{name}\n".encode()
+            self._remember(key)
+
+    def _remember(self, key: Any) -> None:
+        number = self._next
+        self._memo[key] = number
+        self._next += 1
+        self._out += (
+            pickle.BINPUT + bytes([number])
+            if number < 256
+            else pickle.LONG_BINPUT + struct.pack("<I", number)
+        )
+
+    def _recall(self, key: Any) -> bool:
+        number = self._memo.get(key)
+        if number is None:
+            return False
+        self._out += (
+            pickle.BINGET + bytes([number])
+            if number < 256
+            else pickle.LONG_BINGET + struct.pack("<I", number)
+        )
+        return True

@@ -1,0 +1,173 @@
+"""The header and the arrays of a safetensors file: read, checked, handed out one by one.
+
+Nothing is believed: sizes are compared with the file, arrays must fill it without gaps, and in a file of
+ours every array and the manifest must have the SHA-256 they were saved with.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import struct
+from typing import Any, BinaryIO, NoReturn
+
+import numpy as np
+
+from tenon import dtypes
+from tenon.errors import CheckpointError
+from tenon.serialize.layout import LoadedStorage
+from tenon.serialize.placement import Placement
+
+#: dtype -> safetensors' name for it; complex128 has none and is stored as pairs of F64.
+NAMES = {
+    "float64": "F64", "float32": "F32", "float16": "F16", "bfloat16": "BF16", "int64": "I64", "int32": "I32",
+    "int16": "I16", "int8": "I8", "uint64": "U64", "uint32": "U32", "uint16": "U16", "uint8": "U8",
+    "bool": "BOOL", "complex64": "C64",
+}  # fmt: skip
+_BY_NAME = {name: dtypes.BY_NAME[kind] for kind, name in NAMES.items()}
+
+#: Keys of the header, and of its metadata.
+METADATA, OURS, DIGEST = "__metadata__", "tenon", "tenon.sha256"
+CHUNK = 1 << 24
+
+
+def begins(head: bytes) -> bool:
+    """Whether a file that begins with ``head`` can be a safetensors file."""
+    return (
+        len(head) > 9
+        and head[8:9] == b"{"
+        and head[9:10] in b'"} \n'
+        and struct.unpack("<Q", head[:8])[0] < 1 << 40
+    )
+
+
+class Arrays:
+    """The header of a file, checked, and its arrays."""
+
+    def __init__(self, file: BinaryIO, placement: Placement) -> None:
+        self._file, self._placement, self.source = file, placement, placement.source
+        start = file.tell()
+        header, self._start = self._read_header(start)
+        metadata = header.pop(METADATA, {})
+        self.entries: dict[str, Any] = header
+        self._check_entries(file.seek(0, 2) - self._start)
+        self.document = self._document(metadata)
+        self._storages: dict[str, LoadedStorage] = {}
+
+    def storage(self, name: str, location: str) -> LoadedStorage:
+        """The bytes of an array, compared with its checksum."""
+        found = self._storages.get(name)
+        if found is not None:
+            return found
+        entry = self.entries[name]
+        kind = _BY_NAME.get(entry["dtype"])
+        if kind is None:
+            raise CheckpointError(f"array {name!r} has dtype {entry['dtype']}, which tenon has not")
+        low, high = entry["data_offsets"]
+        memory = None
+        if self._placement.needs_data:
+            memory = np.empty(high - low, np.uint8)
+            self._fill(name, memory, self._start + low)
+        placed = LoadedStorage(memory, high - low, kind, self._placement.device("cpu"))
+        self._storages[name] = placed
+        self._placement.place(placed, location)
+        return placed
+
+    def check(self, name: str) -> None:
+        """Read an array and compare its checksum, whatever its dtype."""
+        low, high = self.entries[name]["data_offsets"]
+        self._fill(name, np.empty(high - low, np.uint8), self._start + low)
+
+    def _fill(self, name: str, memory: Any, position: int) -> None:
+        self._file.seek(position)
+        view, done = memoryview(memory), 0
+        while done < len(view):
+            part = self._file.read(min(CHUNK, len(view) - done))
+            if not part:
+                self._broken(f"it ends inside array {name!r}")
+            view[done : done + len(part)] = part
+            done += len(part)
+        if self.document is not None:
+            dtype_name, shape, digest = self.document["arrays"][name]
+            if [dtype_name, shape] != [self.entries[name]["dtype"], self.entries[name]["shape"]]:
+                self._broken(f"array {name!r} is described in two ways")
+            if hashlib.sha256(memory).hexdigest() != digest:
+                self._broken(f"array {name!r} does not have the SHA-256 it was saved with")
+
+    def _read_header(self, start: int) -> tuple[dict[str, Any], int]:
+        size = self._file.seek(0, 2) - start
+        self._file.seek(start)
+        head = self._file.read(8)
+        length = struct.unpack("<Q", head)[0] if len(head) == 8 else 0
+        if length < 2 or length > size - 8:
+            self._broken(f"its header should have {length} bytes, and {max(size - 8, 0)} follow")
+        try:
+            header = json.loads(self._file.read(length).decode(), object_pairs_hook=_unique)
+        except (ValueError, RecursionError) as error:
+            self._broken(f"its header is no JSON: {error}")
+        if type(header) is not dict:
+            self._broken("its header is no JSON object")
+        return header, start + 8 + length
+
+    def _check_entries(self, size: int) -> None:
+        """Arrays must lie one after another, fill the file, and have the size of their shape."""
+        position = 0
+        rows = []
+        for name, entry in self.entries.items():
+            if not _is_entry(entry):
+                self._broken(f"array {name!r} is described by {entry!r:.200}")
+            rows.append((*entry["data_offsets"], name, entry))
+        for low, high, name, entry in sorted(rows, key=lambda row: row[:3]):
+            kind = _BY_NAME.get(entry["dtype"])
+            if low != position or high < low:
+                self._broken(f"array {name!r} begins at byte {low} instead of {position}")
+            if kind is not None and math.prod(entry["shape"]) * kind.itemsize != high - low:
+                self._broken(
+                    f"array {name!r} of shape {entry['shape']} and dtype {entry['dtype']} has {high - low} "
+                    "bytes"
+                )
+            position = high
+        if position != size:
+            self._broken(f"its arrays take {position} bytes, and {size} are there")
+
+    def _document(self, metadata: Any) -> dict[str, Any] | None:
+        if type(metadata) is not dict or not (OURS in metadata or DIGEST in metadata):
+            return None
+        text, digest = metadata.get(OURS), metadata.get(DIGEST)
+        if (
+            type(text) is not str
+            or hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest() != digest
+        ):
+            self._broken("its manifest does not have the SHA-256 it was saved with")
+        try:
+            document = json.loads(text, object_pairs_hook=_unique)
+        except (ValueError, RecursionError) as error:
+            self._broken(f"its manifest is no JSON: {error}")
+        if type(document) is not dict or set(document.get("arrays", ())) != set(self.entries):
+            self._broken("its manifest lists other arrays than its header")
+        return document
+
+    def _broken(self, what: str) -> NoReturn:
+        raise CheckpointError(
+            f"cannot load {self.source}: the file is truncated or damaged ({what}). Its contents cannot be "
+            "trusted, so "
+            "nothing was loaded. Take another copy or an earlier checkpoint."
+        )
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError("a name is used twice")
+    return found
+
+
+def _is_entry(entry: Any) -> bool:
+    if type(entry) is not dict or set(entry) != {"dtype", "shape", "data_offsets"}:
+        return False
+    shape, offsets = entry["shape"], entry["data_offsets"]
+    numbers = (
+        [*shape, *offsets] if type(shape) is list and type(offsets) is list and len(offsets) == 2 else [None]
+    )
+    return type(entry["dtype"]) is str and all(type(n) is int and n >= 0 for n in numbers)

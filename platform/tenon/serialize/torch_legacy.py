@@ -1,0 +1,148 @@
+"""PyTorch's format before 1.6: pickles one after another, then the bytes of the storages.
+
+Read only. The object tree comes before the data that it needs, so it is skipped first (by its opcodes,
+which runs nothing), the storages are read, and then the tree is built.
+"""
+
+from __future__ import annotations
+
+import io
+import pickletools
+import struct
+import sys
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from tenon.errors import CheckpointError
+from tenon.serialize.layout import LoadedStorage
+from tenon.serialize.pickle_reader import PickleReader
+from tenon.serialize.placement import Placement
+from tenon.serialize.torch_globals import StorageClass, torch_globals
+from tenon.serialize.torch_zip import byteswap
+
+_MAGIC_NUMBER = 0x1950A86A20F9469CFC6C
+#: How the first pickle, the magic number, begins in every protocol from 2 on.
+MAGIC = b"\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."
+_PROTOCOL = 1001
+
+
+def read(file: BinaryIO, placement: Placement, encoding: str = "utf-8") -> Any:
+    """The object in a file of the old format."""
+    source = placement.source
+    if _simple(file, source) != _MAGIC_NUMBER or _simple(file, source) != _PROTOCOL:
+        raise CheckpointError(
+            f"cannot load {source}: it begins like an old PyTorch file, but its protocol is unknown."
+        )
+    system = _simple(file, source)
+    tree = _skip(file, source)
+    keys = _simple(file, source)
+    if type(system) is not dict or type(keys) is not list:
+        raise CheckpointError(f"cannot load {source}: its header or its list of storages is damaged.")
+    storages = _Storages(
+        file, keys, placement, swap=system.get("little_endian", True) != (sys.byteorder == "little")
+    )
+    # Twice over: the first walk tells the element size of each storage, which the data do not.
+    PickleReader(io.BytesIO(tree), torch_globals(), storages.announce, source, encoding).load()
+    storages.read_all()
+    return PickleReader(io.BytesIO(tree), torch_globals(), storages.find, source, encoding).load()
+
+
+def _simple(file: BinaryIO, source: str) -> Any:
+    """A pickle of plain values only."""
+    return PickleReader(file, {}, _no_storage, source).load()
+
+
+def _no_storage(identity: Any) -> Any:
+    raise CheckpointError("a reference to a storage stands outside the object tree")
+
+
+def _skip(file: BinaryIO, source: str) -> bytes:
+    """The bytes of one pickle."""
+    start = file.tell()
+    try:
+        for _ in pickletools.genops(file):
+            pass
+    except (ValueError, struct.error, MemoryError, OverflowError) as error:
+        raise CheckpointError(f"cannot load {source}: its object tree is damaged ({error}).") from error
+    end = file.tell()
+    file.seek(start)
+    return file.read(end - start)
+
+
+class _Storages:
+    def __init__(self, file: BinaryIO, keys: list[Any], placement: Placement, *, swap: bool) -> None:
+        self._file, self._keys, self._placement, self._swap = file, keys, placement, swap
+        self._announced: dict[str, tuple[StorageClass, str, int]] = {}
+        self._found: dict[str, LoadedStorage] = {}
+
+    def announce(self, identity: Any) -> LoadedStorage:
+        """Note what the object tree says about a storage; the tensors over it have no data yet."""
+        kind, key, location, count = self._parse(identity)
+        if key not in self._keys or count < 0:
+            raise CheckpointError(
+                f"storage {key!r} is not in the file's list of storages, or has size {count}"
+            )
+        self._announced[key] = (kind, location, count)
+        return LoadedStorage(
+            None, count * kind.dtype.itemsize, kind.dtype, Placement("meta", "").device("cpu")
+        )
+
+    def read_all(self) -> None:
+        """Read the bytes of all storages, in the order of the list."""
+        source = self._placement.source
+        for key in self._keys:
+            if key not in self._announced:
+                raise CheckpointError(
+                    f"cannot load {source}: storage {key!r} belongs to no tensor, so its size is unknown."
+                )
+            kind, location, count = self._announced[key]
+            header, nbytes = self._file.read(8), count * kind.dtype.itemsize
+            if len(header) != 8 or struct.unpack("<q", header)[0] != count:
+                raise CheckpointError(
+                    f"cannot load {source}: the size of storage {key!r} is damaged, or the file is truncated."
+                )
+            data = _exactly(self._file, nbytes)
+            if data is None:
+                raise CheckpointError(
+                    f"cannot load {source}: the file ends inside storage {key!r}; it was truncated. Take "
+                    "another copy."
+                )
+            if self._swap:
+                byteswap(data, kind.dtype)
+            storage = LoadedStorage(data, nbytes, kind.dtype, self._placement.device("cpu"))
+            self._found[key] = self._placement.place(storage, location)
+
+    def find(self, identity: Any) -> LoadedStorage:
+        """The storage that a persistent id refers to."""
+        return self._found[self._parse(identity)[1]]
+
+    def _parse(self, identity: Any) -> tuple[StorageClass, str, str, int]:
+        if type(identity) is tuple and len(identity) == 6 and identity[0] in ("storage", b"storage"):
+            _, kind, key, location, count, view = identity
+            key = key.decode("ascii") if type(key) is bytes else key
+            location = location.decode("ascii") if type(location) is bytes else location
+            if view is not None:
+                raise CheckpointError(
+                    f"storage {key!r} is a view of another; save the file again with PyTorch 1.6 or later"
+                )
+            if (
+                isinstance(kind, StorageClass)
+                and type(key) is str
+                and type(location) is str
+                and type(count) is int
+            ):
+                return kind, key, location, count
+        raise CheckpointError(f"a reference {identity!r} is not one to a storage")
+
+
+def _exactly(file: BinaryIO, nbytes: int) -> Any:
+    """``nbytes`` bytes as an array, or None if the file ends before; takes memory only as data come."""
+    parts, left = [], nbytes
+    while left:
+        part = file.read(min(left, 1 << 24))
+        if not part:
+            return None
+        parts.append(np.frombuffer(part, np.uint8))
+        left -= len(part)
+    return np.concatenate(parts) if parts else np.empty(0, np.uint8)

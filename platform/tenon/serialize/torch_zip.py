@@ -1,0 +1,207 @@
+"""PyTorch's ``.pt`` files: a zip archive of a pickled object tree and the bytes of its storages.
+
+Written so that real PyTorch loads them with ``weights_only=True``, and read without PyTorch. Every
+record carries a CRC-32, which is checked while it is read; sizes are compared with what the object
+tree says before memory is taken.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import struct
+import sys
+import zipfile
+import zlib
+from typing import Any, BinaryIO, NoReturn
+
+import numpy as np
+
+from tenon import dtypes
+from tenon.errors import CheckpointError
+from tenon.serialize.contents import tensors_of
+from tenon.serialize.layout import LoadedStorage, StorageTable
+from tenon.serialize.pickle_reader import PickleReader
+from tenon.serialize.pickle_writer import PickleWriter
+from tenon.serialize.placement import Placement
+from tenon.serialize.torch_globals import StorageClass, torch_globals
+from tenon.serialize.zip_writer import ZipWriter
+
+MAGIC = b"PK\x03\x04"
+_CHUNK = 1 << 24
+_BROKEN = (
+    zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, ValueError, LookupError,
+    struct.error, OverflowError,
+)  # fmt: skip
+
+
+class Archive:
+    """An object made ready to be written: nothing in it can fail any more but the disk."""
+
+    def __init__(self, obj: Any) -> None:
+        self._tensors = tensors_of(obj)  # kept alive until the bytes are written
+        writer = PickleWriter(StorageTable(self._tensors))
+        self._tree = writer.dump(obj)
+        self._storages = writer.storages
+
+    def write(self, file: Any, name: str) -> None:
+        """Write everything to ``file``, in a folder ``name`` inside the archive, as PyTorch does."""
+        out = ZipWriter(file)
+        out.record(f"{name}/data.pkl", self._tree)
+        out.record(f"{name}/byteorder", sys.byteorder.encode())
+        digest = hashlib.sha256(self._tree)
+        for storage in self._storages:
+            crc = out.record(f"{name}/data/{storage.key}", storage.fetch() if storage.nbytes else b"")
+            digest.update(struct.pack("<I", crc))
+        out.record(f"{name}/version", b"3\n")
+        identity = str(int.from_bytes(digest.digest(), "big"))[:40].zfill(40)
+        out.record(f"{name}/.data/serialization_id", identity.encode())
+        out.finish()
+
+
+def read(file: BinaryIO, placement: Placement, encoding: str = "utf-8") -> Any:
+    """The object in a ``.pt`` archive."""
+    reader = _ArchiveReader(file, placement)
+    tree = reader.record("data.pkl")
+    return PickleReader(io.BytesIO(tree), torch_globals(), reader.storage, placement.source, encoding).load()
+
+
+def verify(file: BinaryIO, source: str) -> None:
+    """Read every record and check its CRC-32 without building anything."""
+    archive = _ArchiveReader(file, Placement("meta", source))
+    for info in archive.infos.values():
+        archive.check(info)
+
+
+class _ArchiveReader:
+    def __init__(self, file: BinaryIO, placement: Placement) -> None:
+        self.placement = placement
+        self.source = placement.source
+        try:
+            self._zip = zipfile.ZipFile(file)
+            infos = self._zip.infolist()
+        except (*_BROKEN, OSError) as error:
+            self._broken(error)
+        self.infos = {info.filename: info for info in infos}
+        if len(self.infos) != len(infos):
+            self._broken(zipfile.BadZipFile("a record is listed twice"))
+        trees = [n for n in self.infos if n.endswith("/data.pkl") and n.count("/") == 1]
+        if len(trees) != 1:
+            raise CheckpointError(
+                f"cannot load {self.source}: it is a zip archive, but not one that torch.save wrote (no "
+                "data.pkl)."
+            )
+        self.prefix = trees[0].removesuffix("data.pkl")
+        if self.prefix + "constants.pkl" in self.infos:
+            raise CheckpointError(
+                f"cannot load {self.source}: it is a TorchScript archive, which is a program. "
+                "Save the state_dict() of the scripted module with torch.save instead."
+            )
+        self._swap = self._byte_order() != sys.byteorder
+        self._storages: dict[str, LoadedStorage] = {}
+
+    def record(self, name: str) -> bytes:
+        """The bytes of a small record."""
+        info = self._info(name)
+        memory = np.empty(info.file_size, np.uint8) if info.compress_type == zipfile.ZIP_STORED else None
+        if memory is not None:
+            self._fill(info, memory)
+            return memory.tobytes()
+        try:
+            return self._zip.read(info)
+        except (*_BROKEN, OSError) as error:
+            self._broken(error, info.filename)
+
+    def storage(self, identity: Any) -> LoadedStorage:
+        """The storage that a persistent id of the object tree refers to."""
+        if type(identity) is not tuple or len(identity) != 5 or identity[0] not in ("storage", b"storage"):
+            raise CheckpointError(f"a reference {identity!r} is not one to a storage")
+        _, kind, key, location, count = identity
+        location = location.decode("ascii") if type(location) is bytes else location
+        if (
+            not isinstance(kind, StorageClass)
+            or type(key) is not str
+            or type(location) is not str
+            or type(count) is not int
+        ):
+            raise CheckpointError(f"a reference to storage {key!r} is malformed")
+        if key in self._storages:
+            return _as_dtype(self._storages[key], kind.dtype)
+        info = self._info(f"data/{key}")
+        nbytes = count * kind.dtype.itemsize
+        if info.file_size != nbytes:
+            raise CheckpointError(
+                f"storage {key!r} holds {info.file_size} bytes where the object tree says {nbytes}"
+            )
+        if self._swap and not kind.typed:
+            raise CheckpointError(
+                f"storage {key!r} has no element type and the byte order of another kind of machine"
+            )
+        memory = None
+        if self.placement.needs_data:
+            memory = np.empty(nbytes, np.uint8)
+            self._fill(info, memory)
+            if self._swap:
+                byteswap(memory, kind.dtype)
+        found = LoadedStorage(memory, nbytes, kind.dtype, self.placement.device("cpu"))
+        self._storages[key] = self.placement.place(found, location)
+        return self._storages[key]
+
+    def check(self, info: zipfile.ZipInfo) -> None:
+        """Read a record and drop it."""
+        try:
+            with self._zip.open(info) as record:
+                while record.read(_CHUNK):
+                    pass
+        except (*_BROKEN, OSError) as error:
+            self._broken(error, info.filename)
+
+    def _fill(self, info: zipfile.ZipInfo, memory: Any) -> None:
+        """Read a record into ``memory``; zipfile checks the CRC-32 at its end."""
+        view, position = memoryview(memory), 0
+        try:
+            with self._zip.open(info) as record:
+                while data := record.read(_CHUNK):
+                    view[position : position + len(data)] = data
+                    position += len(data)
+        except (*_BROKEN, OSError) as error:
+            self._broken(error, info.filename)
+        if position != len(view):
+            self._broken(EOFError(f"{position} of {len(view)} bytes are there"), info.filename)
+
+    def _info(self, name: str) -> zipfile.ZipInfo:
+        info = self.infos.get(self.prefix + name)
+        if info is None:
+            self._broken(KeyError(f"the record {name!r} is missing"))
+        if info.compress_type == zipfile.ZIP_STORED and info.file_size != info.compress_size:
+            self._broken(zipfile.BadZipFile("two sizes for one record"), info.filename)
+        return info
+
+    def _byte_order(self) -> str:
+        order = self.record("byteorder") if self.prefix + "byteorder" in self.infos else b"little"
+        if order not in (b"little", b"big"):
+            self._broken(ValueError(f"unknown byte order {order!r}"))
+        return order.decode()
+
+    def _broken(self, error: BaseException, record: str = "") -> NoReturn:
+        where = f"record {record!r}: " if record else ""
+        what = str(error.args[0]) if error.args else type(error).__name__
+        raise CheckpointError(
+            f"cannot load {self.source}: the file is truncated or damaged ({where}{what}). Its contents "
+            "cannot be trusted, "
+            "so nothing was loaded. Take another copy or an earlier checkpoint."
+        ) from error
+
+
+def byteswap(memory: Any, kind: dtypes.dtype) -> None:
+    """Turn the byte order of all elements in place."""
+    width = kind.itemsize // 2 if kind.is_complex else kind.itemsize
+    if width > 1:
+        memory.view(f"u{width}").byteswap(inplace=True)
+
+
+def _as_dtype(storage: LoadedStorage, kind: dtypes.dtype) -> LoadedStorage:
+    """The same memory under another element type, for views that disagree about it."""
+    if storage.dtype is kind:
+        return storage
+    return LoadedStorage(storage.array, storage.nbytes, kind, storage.device)

@@ -1,0 +1,80 @@
+"""Write an uncompressed zip archive front to back, as PyTorch lays out its ``.pt`` files.
+
+Sizes and checksums are known before a record is written, so nothing is ever rewritten: any object with
+``write`` will do, and a failure leaves no half-closed archive behind. Data begin at multiples of 64
+bytes, which PyTorch needs to map a file into memory. Records and archives beyond 4 GB use zip64.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from typing import Any
+
+ALIGNMENT = 64
+_LIMIT = 0xFFFFFFFF
+_UTF8 = 0x0800
+_DATE = 0x21  # 1980-01-01, so that equal contents give equal files
+_CHUNK = 1 << 24
+
+
+class ZipWriter:
+    """Records one after another into ``file``; ``finish`` writes the directory."""
+
+    def __init__(self, file: Any) -> None:
+        self._file = file
+        self._position = 0
+        self._directory = bytearray()
+        self._count = 0
+
+    def record(self, name: str, data: Any) -> int:
+        """Append ``data`` (bytes or an array of bytes) as ``name``; its CRC-32 is returned."""
+        view = memoryview(data).cast("B") if len(data) else memoryview(b"")
+        size, crc, encoded = view.nbytes, 0, name.encode()
+        for start in range(0, size, _CHUNK):
+            crc = zlib.crc32(view[start : start + _CHUNK], crc)
+        big = size >= _LIMIT
+        zip64 = struct.pack("<HHQQ", 1, 16, size, size) if big else b""
+        padding = -(self._position + 30 + len(encoded) + len(zip64) + 4) % ALIGNMENT
+        extra = zip64 + b"FB" + struct.pack("<H", padding) + b"Z" * padding
+        shown = _LIMIT if big else size
+        common = struct.pack(
+            "<HHHHHIIIHH", 45 if big else 20, _UTF8, 0, 0, _DATE, crc, shown, shown, len(encoded), len(extra)
+        )
+        self._list(encoded, common, size, big)
+        self._write(b"PK\x03\x04" + common + encoded + extra)
+        for start in range(0, size, _CHUNK):
+            self._write(view[start : start + _CHUNK])
+        return crc
+
+    def finish(self) -> None:
+        """Write the directory and its end."""
+        start, size, count = self._position, len(self._directory), self._count
+        self._write(self._directory)
+        if start >= _LIMIT or count >= 0xFFFF:
+            end = self._position
+            self._write(
+                b"PK\x06\x06" + struct.pack("<QHHIIQQQQ", 44, 45, 45, 0, 0, count, count, size, start)
+            )
+            self._write(b"PK\x06\x07" + struct.pack("<IQI", 0, end, 1))
+        shown = min(count, 0xFFFF)
+        self._write(b"PK\x05\x06" + struct.pack("<HHHHIIH", 0, 0, shown, shown, size, min(start, _LIMIT), 0))
+
+    def _list(self, name: bytes, common: bytes, size: int, big: bool) -> None:
+        far = self._position >= _LIMIT
+        zip64 = (struct.pack("<QQ", size, size) if big else b"") + (
+            struct.pack("<Q", self._position) if far else b""
+        )
+        extra = struct.pack("<HH", 1, len(zip64)) + zip64 if zip64 else b""
+        version = 45 if zip64 else 20
+        entry = struct.pack("<HH", version, version) + common[2:-2] + struct.pack("<H", len(extra))
+        entry += struct.pack("<HHHII", 0, 0, 0, 0, min(self._position, _LIMIT))
+        self._directory += b"PK\x01\x02" + entry + name + extra
+        self._count += 1
+
+    def _write(self, data: Any) -> None:
+        self._position += len(data)
+        written = self._file.write(data)
+        while type(written) is int and written < len(data):  # unbuffered files may take a part only
+            data = memoryview(data)[written:]
+            written = self._file.write(data)
