@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -66,8 +67,8 @@ class DistributedDataParallel(Module):
         named = list(module.named_parameters())
         if not any(parameter.requires_grad for _, parameter in named):
             raise ModuleError(
-                "DistributedDataParallel is not needed when a module doesn't have any parameters that require "
-                "a gradient. Use the module itself."
+                "DistributedDataParallel is not needed when a module doesn't have any parameters that "
+                "require a gradient. Use the module itself."
             )
         self.module = module
         self.device_ids = device_ids
@@ -115,15 +116,14 @@ class DistributedDataParallel(Module):
     ) -> Any:
         """Load the state of an unwrapped model, or of a wrapped one saved elsewhere with ``module.`` keys."""
         if isinstance(state_dict, Mapping) and _is_prefixed(state_dict, "", self.module):
-            stripped = type(state_dict)() if isinstance(state_dict, dict) else {}
-            for key, value in state_dict.items():
-                stripped[key.removeprefix(PREFIX)] = value
+            stripped: Any = OrderedDict(
+                (key.removeprefix(PREFIX), value) for key, value in state_dict.items()
+            )
             metadata = getattr(state_dict, "_metadata", None)
-            if metadata is not None and hasattr(stripped, "__dict__"):
-                moved = {
-                    key.removeprefix("module").removeprefix("."): entry for key, entry in metadata.items()
+            if metadata is not None:
+                stripped._metadata = {
+                    key.removeprefix("module").removeprefix("."): metadata[key] for key in metadata
                 }
-                stripped._metadata = moved
             state_dict = stripped
         return self.module.load_state_dict(state_dict, strict=strict, assign=assign)
 
@@ -157,7 +157,7 @@ def _refuse(**options: Any) -> None:
 
 
 def _is_prefixed(state_dict: Mapping[str, Any], prefix: str, module: Module) -> bool:
-    """Whether the keys below ``prefix`` carry ``module.``: more of them fit ``module`` without than with it."""
+    """Whether the keys below ``prefix`` carry ``module.``: more of them fit the model without it."""
     own = set(module.state_dict())
     keys = [key[len(prefix) :] for key in state_dict if key.startswith(prefix)]
     stripped = sum(key.startswith(PREFIX) and key.removeprefix(PREFIX) in own for key in keys)
@@ -165,7 +165,7 @@ def _is_prefixed(state_dict: Mapping[str, Any], prefix: str, module: Module) -> 
 
 
 def _add_prefix(wrapper: DistributedDataParallel, state_dict: dict[str, Any], prefix: str, *_: Any) -> None:
-    """Below another module, keys without ``module.`` are loaded too: give them the prefix that is looked for."""
+    """Below another module, keys without ``module.`` load too: give them the prefix that is looked for."""
     if _is_prefixed(state_dict, prefix, wrapper.module):
         return
     for key in [key for key in state_dict if key.startswith(prefix)]:

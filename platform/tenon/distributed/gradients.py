@@ -1,9 +1,9 @@
 """Average gradients over ranks: the part of data parallel that needs no wrapper module.
 
 A training loop calls ``synchronize`` after backward; ``DistributedDataParallel`` fills buckets from hooks
-while backward runs and lets ``synchronize`` do the rest at its end. Inside a host reducing during backward never
-paid (measured: the ranks compute on the same cores), so the buckets are reduced one after another, in the
-plan's order, which is the same on every rank whatever its backward did.
+while backward runs and calls it at its end. Inside a host reducing during backward never paid (measured:
+the ranks compute on the same cores), so the buckets are reduced one after another, in the plan's order,
+which is the same on every rank whatever its backward did.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class GradientSynchronizer:
         self._filled.clear()
 
     def fill(self, parameter: Tensor) -> None:
-        """Take the gradient of ``parameter`` into its bucket now, while it is in cache; again if it changes."""
+        """Take the gradient of ``parameter`` into its bucket, while it is in cache; again if it changes."""
         if self.communicator.size == 1:
             return
         bucket, index = self._places[id(parameter)]

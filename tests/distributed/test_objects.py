@@ -1,0 +1,90 @@
+"""Plain values pass between ranks unchanged; nothing else does."""
+
+import json
+
+import ml_dtypes
+import numpy as np
+import pytest
+from tenon.distributed.objects import decode, encode
+from tenon.errors import CommunicatorError
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        None,
+        True,
+        -(10**30),
+        1.5,
+        float("inf"),
+        "ünï ☃",
+        b"\x00\xff",
+        [],
+        (1, (2, [3])),
+        ["tuple", [1]],
+        {"a": 1, 2: "b", (1, "x"): None, None: 0, True: 1.0},
+        {},
+    ],
+    ids=repr,
+)
+def test_plain_values_come_back_equal_and_of_the_same_type(value):
+    back = decode(encode(value))
+
+    assert back == value
+    assert type(back) is type(value)
+
+
+def test_nan_comes_back():
+    assert np.isnan(decode(encode(float("nan"))))
+
+
+@pytest.mark.parametrize(
+    "dtype", ["bool", "int8", "uint64", "float16", ">f8", "complex64", ml_dtypes.bfloat16]
+)
+@pytest.mark.parametrize("shape", [(), (0, 2), (2, 3)])
+def test_arrays_come_back(dtype, shape):
+    array = np.ones(shape, dtype)
+
+    back = decode(encode([array]))[0]
+
+    assert back.dtype == array.dtype.newbyteorder("=")
+    assert back.shape == shape
+    assert (back == array).all()
+
+
+def test_numpy_numbers_stay_numbers():
+    back = decode(encode(np.float32(0.1)))
+
+    assert type(back) is np.float32
+    assert back == np.float32(0.1)
+
+
+class Payload:
+    def __reduce__(self):
+        return (pytest.fail, ("code ran",))
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        (Payload(), "object is a .*Payload"),
+        ({"model": [1, {3}]}, r"object\['model'\]\[1\] is a builtins.set"),
+        ({b"key": 1}, "has a key of type bytes"),
+        (lambda: 0, "function"),
+    ],
+    ids=["class", "set", "key", "function"],
+)
+def test_everything_else_is_refused_by_its_place(value, words):
+    with pytest.raises(CommunicatorError, match=words):
+        encode(value)
+
+
+def test_endless_nesting_is_refused():
+    value = []
+    value.append(value)
+    with pytest.raises(CommunicatorError, match="nested more than"):
+        encode(value)
+
+
+def test_the_wire_format_is_json():
+    json.loads(encode({"a": (1, b"x", np.ones(2))}))

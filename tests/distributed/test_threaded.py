@@ -1,0 +1,70 @@
+"""Ranks as threads: results, failures, ranks that skip a collective."""
+
+import threading
+
+import numpy as np
+import pytest
+from tenon.distributed.threaded import run_ranks
+from tenon.distributed.world import current, get_communicator
+from tenon.errors import CollectiveMismatchError, CommunicatorError, RankFailedError
+
+
+def test_results_come_back_in_rank_order():
+    assert run_ranks(3, lambda communicator, factor: communicator.rank * factor, 10) == [0, 10, 20]
+
+
+def test_each_thread_speaks_through_its_own_communicator():
+    before = current()
+
+    assert run_ranks(3, lambda communicator: get_communicator() is communicator) == [True] * 3
+    assert current() is before
+
+
+def test_the_first_error_is_raised_and_the_others_do_not_hang():
+    raised = []
+
+    def work(communicator):
+        if communicator.rank == 1:
+            raise ValueError("bad batch")
+        try:
+            communicator.barrier()
+        except RankFailedError as error:
+            raised.append(str(error))
+            raise
+
+    with pytest.raises(ValueError, match="bad batch"):
+        run_ranks(3, work)
+    assert len(raised) == 2
+    assert all("rank 1 failed with ValueError: bad batch" in text for text in raised)
+    assert threading.active_count() < 10
+
+
+def test_a_rank_that_ends_early_is_named():
+    def work(communicator):
+        if communicator.rank == 0:
+            communicator.all_reduce(np.ones(2), name="fc.weight")
+
+    with pytest.raises(
+        CollectiveMismatchError, match=r"rank 0 at all_reduce.*fc\.weight.*; rank 1 at the end"
+    ):
+        run_ranks(2, work)
+
+
+def test_a_rank_that_never_comes_is_named_after_the_timeout():
+    release = threading.Event()
+
+    def work(communicator):
+        if communicator.rank == 1:
+            release.wait(5)
+        communicator.barrier()
+
+    with pytest.raises(RankFailedError, match=r"rank 1 did not come within 0\.2 s to barrier"):
+        try:
+            run_ranks(2, work, timeout=0.2)
+        finally:
+            release.set()
+
+
+def test_a_world_without_ranks_is_refused():
+    with pytest.raises(CommunicatorError, match="at least one rank"):
+        run_ranks(0, print)
