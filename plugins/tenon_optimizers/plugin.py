@@ -4,18 +4,18 @@ from collections.abc import Mapping
 
 from tenon.extend import hookimpl
 
-_SCHEDULES = (
+_FORMULAS = (
     "ConstantLR",
     "CosineAnnealingLR",
     "ExponentialLR",
     "LambdaLR",
     "LinearLR",
     "MultiStepLR",
+    "MultiplicativeLR",
     "OneCycleLR",
-    "ReduceLROnPlateau",
-    "SequentialLR",
     "StepLR",
 )
+_MADE_OF_OTHERS = ("ReduceLROnPlateau", "SequentialLR")
 
 
 @hookimpl
@@ -33,4 +33,5 @@ def tenon_optimizers() -> Mapping[str, str]:
 @hookimpl
 def tenon_schedulers() -> Mapping[str, str]:
     """All schedules, by PyTorch's names."""
-    return {name: f"tenon_optimizers.schedules:{name}" for name in _SCHEDULES}
+    targets = {name: f"tenon_optimizers.schedules:{name}" for name in _FORMULAS}
+    return targets | {name: f"tenon_optimizers.meta_schedules:{name}" for name in _MADE_OF_OTHERS}

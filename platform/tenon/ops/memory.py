@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from tenon.core.aval import Aval, broadcast_shapes, shape_of
-from tenon.core.op import Kind, Primitive
+from tenon.core.backend import Backend, backend_for
+from tenon.core.op import Kind, Op, Primitive
+from tenon.device import Device
 
 
 class Cast(Primitive):
@@ -122,4 +126,45 @@ class NewFull(Primitive):
         return xp.zeros(shape, dtype) if value.__class__ is int and value == 0 else xp.full(shape, value, dtype)
 
 
+class ToDevice(Op):
+    """The values on another device, by way of the host.
+
+    ``source`` is where the input lies, filled in by the call: the gradient goes back there.
+    """
+
+    kind = Kind.MEMORY
+    crosses = True
+    grad_name = "ToCopyBackward0"
+
+    def __call__(self, x: Any, *, device: Device, source: Device | None = None) -> Any:
+        return super().__call__(x, device=device, source=source or x.device)
+
+    def infer(self, x, *, device, source):
+        """The input's own aval."""
+        return Aval(x.shape, x.dtype)
+
+    def transfer(self, x: Any, *, device: Device, source: Device) -> Any:
+        """One copy to the host and one from it; on a single host, one copy."""
+        host = backend_for(source).to_host(x)
+        target: Backend = backend_for(device)
+        made = target.from_host(host, device)
+        return made.copy() if made is x else made
+
+    def vjp_x(self, f, g, out, x, *, device, source):
+        return f.to_device(g, device=source, source=device)
+
+
+to_device = ToDevice()
+class ZerosLike(Primitive):
+    """Zeros of the input's shape and dtype."""
+
+    kind = Kind.CREATE
+    ufunc = "zeros_like"
+
+    def infer(self, x):
+        """The input's own aval."""
+        return Aval(x.shape, x.dtype)
+
+
+zeros_like = ZerosLike()
 cast, clone, contiguous, alias, copy, new_full = Cast(), Clone(), Contiguous(), Alias(), Copy(), NewFull()

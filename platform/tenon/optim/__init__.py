@@ -1,0 +1,13 @@
+"""Optimizers and schedules: names come from plugins, the base classes live here.
+
+``tenon.optim.SGD`` is looked up in the plugin host at its first use. A new optimizer is a rule
+``update(f, p, g, s, h)``; see ``optimizer.py``.
+"""
+
+from __future__ import annotations
+
+from tenon.optim import lr_scheduler as lr_scheduler
+from tenon.optim.optimizer import Optimizer as Optimizer
+from tenon.plugins.lazy import lazy_namespace
+
+__getattr__, __dir__ = lazy_namespace(__name__, kind="optimizers")

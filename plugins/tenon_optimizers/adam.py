@@ -1,0 +1,69 @@
+"""Adam, with coupled weight decay."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from tenon.extend import Optimizer
+
+from tenon_optimizers.checks import beta, non_negative
+
+
+class Adam(Optimizer):
+    """Adam (Kingma and Ba, 2014), as torch.optim.Adam; ``weight_decay`` adds to the gradient."""
+
+    decoupled = False
+
+    def __init__(
+        self,
+        params: Any,
+        lr: float = 1e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 0,
+        amsgrad: bool = False,
+        *,
+        foreach: bool | None = None,
+        maximize: bool = False,
+        capturable: bool = False,
+        differentiable: bool = False,
+        fused: bool | None = None,
+        decoupled_weight_decay: bool = False,
+    ) -> None:
+        non_negative("learning rate", lr)
+        non_negative("epsilon value", eps)
+        beta(0, betas[0])
+        beta(1, betas[1])
+        non_negative("weight_decay value", weight_decay)
+        super().__init__(
+            params,
+            {
+                "lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay, "amsgrad": amsgrad, "maximize": maximize,
+                "foreach": foreach, "capturable": capturable, "differentiable": differentiable, "fused": fused,
+                "decoupled_weight_decay": decoupled_weight_decay,
+            },
+        )  # fmt: skip
+
+    def init(self, f: Any, p: Any) -> dict[str, Any]:
+        """First and second moments of the gradient."""
+        return {"exp_avg": f.zeros_like(p), "exp_avg_sq": f.zeros_like(p)}
+
+    def update(self, f: Any, p: Any, g: Any, s: dict[str, Any], h: Any) -> Any:
+        """One step: moments, bias correction, and the step they give."""
+        beta1, beta2 = h.betas
+        if h.weight_decay:
+            if h.decoupled_weight_decay:
+                p = p * (1 - h.lr * h.weight_decay)
+            else:
+                g = g + h.weight_decay * p
+        m = beta1 * s["exp_avg"] + (1 - beta1) * g
+        v = beta2 * s["exp_avg_sq"] + (1 - beta2) * f.mul(g, g)
+        new = {"exp_avg": m, "exp_avg_sq": v}
+        largest = v
+        if h.amsgrad:
+            seen = s.get("max_exp_avg_sq")
+            largest = new["max_exp_avg_sq"] = v if seen is None else f.maximum(seen, v)
+        step_size = h.lr / (1 - beta1**h.step)
+        root = math.sqrt(1 - beta2**h.step)
+        return p - step_size * f.div(m, f.sqrt(largest) / root + h.eps), new

@@ -1,0 +1,62 @@
+"""RMSprop."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tenon.extend import Optimizer
+
+from tenon_optimizers.checks import non_negative
+
+
+class RMSprop(Optimizer):
+    """RMSprop (Hinton, 2012), as torch.optim.RMSprop, centered and with momentum on request."""
+
+    def __init__(
+        self,
+        params: Any,
+        lr: float = 1e-2,
+        alpha: float = 0.99,
+        eps: float = 1e-8,
+        weight_decay: float = 0,
+        momentum: float = 0,
+        centered: bool = False,
+        capturable: bool = False,
+        foreach: bool | None = None,
+        maximize: bool = False,
+        differentiable: bool = False,
+    ) -> None:
+        non_negative("learning rate", lr)
+        non_negative("epsilon value", eps)
+        non_negative("momentum value", momentum)
+        non_negative("weight_decay value", weight_decay)
+        non_negative("alpha value", alpha)
+        super().__init__(
+            params,
+            {
+                "lr": lr, "momentum": momentum, "alpha": alpha, "eps": eps, "centered": centered, "weight_decay": weight_decay,
+                "capturable": capturable, "foreach": foreach, "maximize": maximize, "differentiable": differentiable,
+            },
+        )  # fmt: skip
+
+    def init(self, f: Any, p: Any) -> dict[str, Any]:
+        """The running mean of squared gradients."""
+        return {"square_avg": f.zeros_like(p)}
+
+    def update(self, f: Any, p: Any, g: Any, s: dict[str, Any], h: Any) -> Any:
+        """One step."""
+        if h.weight_decay:
+            g = g + h.weight_decay * p
+        square = h.alpha * s["square_avg"] + (1 - h.alpha) * f.mul(g, g)
+        new = {"square_avg": square}
+        spread = square
+        if h.centered:
+            mean = s.get("grad_avg")
+            mean = (1 - h.alpha) * g if mean is None else h.alpha * mean + (1 - h.alpha) * g
+            new["grad_avg"] = mean
+            spread = square - f.mul(mean, mean)
+        step = f.div(g, f.sqrt(spread) + h.eps)
+        if h.momentum > 0:
+            buffer = s.get("momentum_buffer")
+            step = new["momentum_buffer"] = step if buffer is None else h.momentum * buffer + step
+        return p - h.lr * step, new

@@ -1,0 +1,51 @@
+"""Stochastic gradient descent."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tenon.extend import Optimizer
+
+from tenon_optimizers.checks import non_negative
+
+
+class SGD(Optimizer):
+    """SGD with momentum, as torch.optim.SGD: ``buf = momentum * buf + (1 - dampening) * g``; ``p -= lr * buf``."""
+
+    def __init__(
+        self,
+        params: Any,
+        lr: float = 1e-3,
+        momentum: float = 0,
+        dampening: float = 0,
+        weight_decay: float = 0,
+        nesterov: bool = False,
+        *,
+        maximize: bool = False,
+        foreach: bool | None = None,
+        differentiable: bool = False,
+        fused: bool | None = None,
+    ) -> None:
+        non_negative("learning rate", lr)
+        non_negative("momentum value", momentum)
+        non_negative("weight_decay value", weight_decay)
+        if nesterov and (momentum <= 0 or dampening != 0):
+            raise ValueError("Nesterov momentum requires a momentum and zero dampening")
+        super().__init__(
+            params,
+            {
+                "lr": lr, "momentum": momentum, "dampening": dampening, "weight_decay": weight_decay, "nesterov": nesterov,
+                "maximize": maximize, "foreach": foreach, "differentiable": differentiable, "fused": fused,
+            },
+        )  # fmt: skip
+
+    def update(self, f: Any, p: Any, g: Any, s: dict[str, Any], h: Any) -> Any:
+        """One step; the first momentum is the gradient itself, undamped."""
+        if h.weight_decay:
+            g = g + h.weight_decay * p
+        if not h.momentum:
+            return p - h.lr * g, {}
+        buffer = s.get("momentum_buffer")
+        buffer = f.clone(g) if buffer is None else h.momentum * buffer + (1 - h.dampening) * g
+        step = g + h.momentum * buffer if h.nesterov else buffer
+        return p - h.lr * step, {"momentum_buffer": buffer}
