@@ -21,7 +21,7 @@ import numpy as np
 
 from tenon.distributed import failure
 from tenon.distributed.calls import FINISH, Call, Work
-from tenon.distributed.reduction import ReduceOp, accumulator, check_transferable, is_extremum
+from tenon.distributed.reduction import ReduceOp, accumulator, check_transferable, dtype_name, is_extremum
 from tenon.errors import CommunicatorError, DTypeError, ShapeError
 
 Array = np.ndarray[Any, Any]
@@ -71,7 +71,7 @@ class Communicator(ABC):
         operation = ReduceOp.of(op)
         check_reducible(source, operation)
         target = _target(out, source.shape, source.dtype)
-        call = Call("all_reduce", str(operation), source.shape, str(source.dtype), name)
+        call = Call("all_reduce", operation.value, source.shape, dtype_name(source.dtype), name)
         has_nan = self.agree(call, is_extremum(operation) and _contains_nan(source))
         flat = _flat(target)
         self.perform_all_reduce(source.reshape(-1), flat, operation, has_nan)
@@ -85,7 +85,7 @@ class Communicator(ABC):
         check_transferable(source.dtype)
         self._check_root(root)
         target = _target(out, source.shape, source.dtype)
-        self.agree(Call("broadcast", f"from rank {root}", source.shape, str(source.dtype), name))
+        self.agree(Call("broadcast", f"from rank {root}", source.shape, dtype_name(source.dtype), name))
         flat = _flat(target)
         if self.rank == root:
             flat[...] = source.reshape(-1)
@@ -97,7 +97,7 @@ class Communicator(ABC):
         source = _prepare(array)
         check_transferable(source.dtype)
         target = _target(out, (self.size, *source.shape), source.dtype)
-        self.agree(Call("all_gather", "", source.shape, str(source.dtype), name))
+        self.agree(Call("all_gather", "", source.shape, dtype_name(source.dtype), name))
         flat = _flat(target)
         self.perform_all_gather(source.reshape(-1), flat.reshape(self.size, source.size))
         return Work(_deliver(flat, target))
@@ -115,7 +115,7 @@ class Communicator(ABC):
                 f"{list(source.shape)}. Reshape it to [{self.size}, ...] first."
             )
         target = _target(out, source.shape[1:], source.dtype)
-        call = Call("reduce_scatter", str(operation), source.shape, str(source.dtype), name)
+        call = Call("reduce_scatter", operation.value, source.shape, dtype_name(source.dtype), name)
         has_nan = self.agree(call, is_extremum(operation) and _contains_nan(source))
         flat = _flat(target)
         self.perform_reduce_scatter(source.reshape(self.size, flat.size), flat, operation, has_nan)
@@ -221,7 +221,7 @@ def _flat(target: Array) -> Array:
 
 
 def _deliver(flat: Array, target: Array) -> Array:
-    if not np.shares_memory(flat, target):
+    if not target.flags.c_contiguous:
         target[...] = flat.reshape(target.shape)
     return target
 

@@ -54,6 +54,12 @@ def check_transferable(dtype: np.dtype[Any]) -> None:
 
 
 @functools.lru_cache(maxsize=64)
+def dtype_name(dtype: np.dtype[Any]) -> str:
+    """``str(dtype)``, which takes NumPy 7 µs, remembered."""
+    return str(dtype)
+
+
+@functools.lru_cache(maxsize=64)
 def accumulator(dtype: np.dtype[Any]) -> np.dtype[Any]:
     """The dtype to add values of ``dtype`` in: float32 for the 16-bit floats, uint8 for bool."""
     if dtype == BFLOAT16 or dtype == np.float16:

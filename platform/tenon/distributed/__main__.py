@@ -1,0 +1,37 @@
+"""``mpirun -n 4 python -m tenon.distributed train.py``: run a script under the failure hooks from line one.
+
+A script that fails before its own ``import tenon`` leaves the other ranks waiting, and a bare
+``raise SystemExit(3)`` is invisible to hooks; started this way, both end the job at once.
+"""
+
+from __future__ import annotations
+
+import os
+import runpy
+import sys
+
+from tenon.distributed import failure
+
+USAGE = "usage: mpirun -n N python -m tenon.distributed SCRIPT [ARGUMENTS]"
+
+
+def main() -> None:
+    """Run the script named by the first argument as ``__main__``."""
+    if len(sys.argv) < 2:
+        sys.exit(USAGE)
+    del sys.argv[0]
+    script = sys.argv[0]
+    if not os.path.isfile(script):
+        sys.exit(f"there is no script {script!r} here ({os.getcwd()}). {USAGE}")
+    sys.path[0] = os.path.dirname(os.path.abspath(script))
+    try:
+        runpy.run_path(script, run_name="__main__")
+    except failure.TrackedExit:
+        raise
+    except SystemExit as leaving:
+        # Raised, not called: pass it on as the tracked kind, which the hooks see.
+        sys.exit(leaving.code)
+
+
+if __name__ == "__main__":
+    main()
