@@ -140,7 +140,8 @@ class _KernelTable(dict[Op, Kernel]):
         self.backend = backend
 
     def __missing__(self, op: Op) -> Kernel:
-        kernel = self[op] = self.backend.bind(op)
+        kernel: Kernel = op.transfer if op.crosses else self.backend.bind(op)  # type: ignore[attr-defined]
+        self[op] = kernel
         return kernel
 
 

@@ -112,6 +112,10 @@ def _link_view(op: Op, attrs: dict[str, Any], parent: Any, view: Any) -> None:
 
 
 def _wrap_several(op: Op, backend: Any, out: Any, node: Any, args: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
+    if op.crosses:
+        backend, out = backend_for(attrs["device"]), (out,)
+        if node is not None:
+            node.backend = backend  # its gradient arrives there
     visible = op.outputs or len(out)
     if node is not None:
         if op.residuals:

@@ -90,6 +90,8 @@ class Op:
     promotion: ClassVar[str | None] = None
     #: The output shares memory with the first input.
     view: ClassVar[bool] = False
+    #: The output lies on ``attrs["device"]``; ``transfer(x, **attrs)`` is the kernel whatever the backend.
+    crosses: ClassVar[bool] = False
     #: torch's name for the node, as printed in ``grad_fn=<...>``.
     grad_name: ClassVar[str] = ""
     #: Has gradient rules; an op without any is never taped.
@@ -105,7 +107,7 @@ class Op:
         names = [n.lstrip("*") for n in self.inputs]
         self.save_mask = tuple(n in self.saves for n in names)
         self.saves_out = "out" in self.saves
-        self.simple = self.outputs == 1 and self.residuals == 0
+        self.simple = self.outputs == 1 and self.residuals == 0 and not self.crosses
         self.joint: Callable[..., Any] | None = getattr(self, "vjp_joint", None)
         self.rules: tuple[Callable[..., Any] | None, ...] = tuple(getattr(self, f"vjp_{n}", None) for n in names)
         self.differentiable = self.joint is not None or any(r is not None for r in self.rules)

@@ -10,7 +10,21 @@ from typing import Any
 
 from tenon.core import dispatch  # noqa: F401 - puts dispatch under the ops
 from tenon.core.op import table
-from tenon.ops import compare, contraction, elementwise, indexing, memory, movement, prod_parts, reduce  # noqa: F401
+from tenon.ops import (  # noqa: F401
+    compare,
+    complex,
+    composite,
+    contraction,
+    elementwise,
+    indexing,
+    memory,
+    movement,
+    piecewise,
+    prod_parts,
+    reduce,
+    special,
+    window,
+)
 
 
 def __getattr__(name: str) -> Any:

@@ -1,0 +1,102 @@
+"""Reductions with a formula: variance, log-sum-exp, norms."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from tenon.core.aval import reduced_shape
+from tenon.core.op import Composite, Kind
+
+
+def _spread(f: Any, value: Any, shape: Any, axes: Any, keepdims: bool) -> Any:
+    """``value`` with its reduced axes back, as size 1, so that it broadcasts to ``shape``."""
+    return value if keepdims else f.reshape(value, shape=reduced_shape(tuple(shape), axes, True))
+
+
+class Var(Composite):
+    """Variance over ``axes``: squared distances from the mean, divided by ``n - correction``."""
+
+    kind = Kind.REDUCE
+    saves = ("x",)
+
+    def decompose(self, f, x, *, axes, correction=1, keepdims=False):
+        centred = f.sub(x, f.mean(x, axes=axes, keepdims=True))
+        squares = f.real(f.mul(centred, f.conj(centred))) if x.dtype.kind == "c" else f.square(centred)
+        return f.mul(f.sum(squares, axes=axes, keepdims=keepdims), _reciprocal(_freedom(x, axes, correction)))
+
+    def vjp_x(self, f, g, out, x, *, axes, correction=1, keepdims=False):
+        slope = f.mul(
+            f.sub(x, f.mean(x, axes=axes, keepdims=True)), 2.0 * _reciprocal(_freedom(x, axes, correction))
+        )
+        return f.mul(_spread(f, g, x.shape, axes, keepdims), slope)
+
+
+def _freedom(x: Any, axes: Any, correction: float) -> float:
+    return max(math.prod([x.shape[a] for a in axes]) - correction, 0)
+
+
+def _reciprocal(freedom: float) -> float:
+    """``1 / freedom``; no freedom gives infinity, so that a variance of one element is NaN, as in torch."""
+    return 1.0 / freedom if freedom else float("inf")
+
+
+class Logsumexp(Composite):
+    """``log(sum(exp(x)))`` over ``axes``, without overflow."""
+
+    kind = Kind.REDUCE
+    promotion = "float"
+    saves = ("x", "out")
+
+    def decompose(self, f, x, *, axes, keepdims=False):
+        if any(x.shape[a] == 0 for a in axes):
+            return f.log(f.sum(f.exp(x), axes=axes, keepdims=keepdims))
+        peak = f.amax(x, axes=axes, keepdims=True)
+        peak = f.where(f.isfinite(peak), peak, 0.0)
+        total = f.log(f.sum(f.exp(f.sub(x, peak)), axes=axes, keepdims=keepdims))
+        return f.add(total, f.reshape(peak, shape=tuple(total.shape)))
+
+    def vjp_x(self, f, g, out, x, *, axes, keepdims=False):
+        shape = x.shape
+        share = f.exp(f.sub(x, _spread(f, out, shape, axes, keepdims)))
+        return f.mul(_spread(f, g, shape, axes, keepdims), share)
+
+
+class VectorNorm(Composite):
+    """``sum(|x| ** order) ** (1 / order)`` over ``axes``; orders 0, inf and -inf count, take the largest, the smallest."""
+
+    kind = Kind.REDUCE
+    saves = ("x", "out")
+    grad_name = "LinalgVectorNormBackward0"
+
+    def decompose(self, f, x, *, order=2.0, axes=(), keepdims=False):
+        size = f.abs(x)
+        if order == 2:
+            return f.sqrt(f.sum(f.square(size), axes=axes, keepdims=keepdims))
+        if order == 1:
+            return f.sum(size, axes=axes, keepdims=keepdims)
+        if order == 0:
+            return f.sum(f.cast(f.ne(size, 0), dtype=size.dtype), axes=axes, keepdims=keepdims)
+        if math.isinf(order):
+            return (f.amax if order > 0 else f.amin)(size, axes=axes, keepdims=keepdims)
+        return f.pow(f.sum(f.pow(size, order), axes=axes, keepdims=keepdims), 1.0 / order)
+
+    # Where the norm has a corner (at 0), 0 is the subgradient, as in torch.
+    def vjp_x(self, f, g, out, x, *, order=2.0, axes=(), keepdims=False):
+        g, norm = (_spread(f, v, x.shape, axes, keepdims) for v in (g, out))
+        if order == 0:
+            return f.mul(f.mul(x, 0), g)
+        if order == 1:
+            return f.mul(g, f.sign(x))
+        if order == 2:
+            return f.mul(x, f.where(f.eq(norm, 0), 0.0, f.div(g, f.where(f.eq(norm, 0), 1.0, norm))))
+        size = f.abs(x)
+        if math.isinf(order):
+            hits = f.cast(f.eq(size, norm), dtype=size.dtype)
+            return f.mul(f.sign(x), f.mul(g, f.div(hits, f.sum(hits, axes=axes, keepdims=True))))
+        inner = f.where(f.eq(size, 0), 0.0, f.pow(f.where(f.eq(size, 0), 1.0, size), order - 1.0))
+        outer = f.where(f.eq(norm, 0), 0.0, f.pow(f.where(f.eq(norm, 0), 1.0, norm), 1.0 - order))
+        return f.mul(f.mul(f.sign(x), inner), f.mul(g, outer))
+
+
+var, logsumexp, vector_norm = Var(), Logsumexp(), VectorNorm()

@@ -1,0 +1,91 @@
+"""Elementwise ops with corners: ``relu``, ``clamp``, and the gradients that select by sign."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tenon.core.aval import Aval, broadcast_shapes, shape_of
+from tenon.core.op import Kind, Primitive
+
+
+class Relu(Primitive):
+    """``max(x, 0)``; NaN stays NaN."""
+
+    kind = Kind.ELEMENTWISE
+    saves = ("out",)
+
+    def infer(self, x):
+        """The input's own aval."""
+        return Aval(x.shape, x.dtype)
+
+    def forward(self, xp, x, *, out=None):
+        """Comparison with a zero of the input's dtype."""
+        return xp.maximum(x, x.dtype.type(0), out=out)
+
+    def vjp_x(self, f, g, out, x):
+        return f.relu_grad(g, out)
+
+
+class ReluGrad(Primitive):
+    """``g`` where ``out`` is positive or NaN, else 0: the gradient of ``relu`` from its output."""
+
+    kind = Kind.ELEMENTWISE
+    inputs = ("g", "out")
+    saves = ("out",)
+    grad_name = "ThresholdBackwardBackward0"
+
+    def infer(self, g, out):
+        """The gradient's own aval."""
+        return Aval(g.shape, g.dtype)
+
+    def forward(self, xp, g, out):
+        """Selection, so that an infinite gradient at a closed gate gives 0."""
+        return xp.where(xp.less_equal(out, 0), g.dtype.type(0), g)
+
+    def vjp_g(self, f, g, out, gradient, gate):
+        return f.relu_grad(g, gate)
+
+
+class Clamp(Primitive):
+    """``x`` limited to ``[min, max]``: numbers, tensors or None. Where ``min > max``, ``max`` wins; NaN stays NaN."""
+
+    kind = Kind.ELEMENTWISE
+    inputs = ("x", "min", "max")
+    saves = ("x", "min", "max")
+    promotion = "same"
+
+    def infer(self, x, min, max):
+        """The broadcast shape in the common dtype."""
+        like = next(v for v in (x, min, max) if hasattr(v, "dtype"))
+        return Aval(broadcast_shapes(shape_of(x), shape_of(min), shape_of(max)), like.dtype)
+
+    def forward(self, xp, x, min, max):
+        """At most two comparisons, the second in place."""
+        made = x if min is None else xp.maximum(x, min)
+        if max is None:
+            return made
+        reusable = (
+            made is not x
+            and getattr(made, "ndim", 0)
+            and getattr(made, "shape", None) == xp.broadcast_shapes(made.shape, shape_of(max))
+        )
+        return xp.minimum(made, max, out=made) if reusable else xp.minimum(made, max)
+
+    # As torch: a bound takes the gradient only where it cut, the input also where it lies on a bound.
+    def vjp_x(self, f, g, out, x, min, max):
+        if min is not None:
+            g = f.where(f.ge(x, min), g, 0)
+        if max is not None:
+            g = f.where(f.le(x, max), g, 0)
+        return f.sum_to(g, shape=shape_of(x))
+
+    def vjp_min(self, f, g, out, x, min, max):
+        cut = f.lt(x, min) if max is None else f.logical_and(f.lt(x, min), f.lt(min, max))
+        return f.sum_to(f.where(cut, g, 0), shape=shape_of(min))
+
+    def vjp_max(self, f, g, out, x, min, max):
+        cut = f.gt(x, max) if min is None else f.logical_or(f.gt(x, max), f.lt(max, min))
+        return f.sum_to(f.where(cut, g, 0), shape=shape_of(max))
+
+
+relu, relu_grad, clamp = Relu(), ReluGrad(), Clamp()

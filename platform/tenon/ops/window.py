@@ -1,0 +1,71 @@
+"""Sliding windows along one axis, and their sum back."""
+
+from __future__ import annotations
+
+from tenon.core.aval import Aval
+from tenon.core.op import Kind, Primitive
+from tenon.errors import ShapeError
+
+
+class UnfoldAxis(Primitive):
+    """Windows of ``size`` every ``step`` along ``axis``, as a new last axis; a view."""
+
+    kind = Kind.WINDOW
+    view = True
+    grad_name = "UnfoldBackward0"
+
+    def infer(self, x, *, axis, size, step):
+        """One window count in place of the axis, the window last."""
+        shape = tuple(x.shape) or (1,)
+        if size < 0:
+            raise ShapeError(f"size is {size} but must be >= 0")
+        if step <= 0:
+            raise ShapeError(f"step is {step} but must be > 0")
+        if size > shape[axis]:
+            raise ShapeError(
+                f"maximum size for tensor at dimension {axis} is {shape[axis]} but size is {size}"
+            )
+        if not x.shape:
+            return Aval((size,), x.dtype)
+        count = (shape[axis] - size) // step + 1
+        return Aval((*shape[:axis], count, *shape[axis + 1 :], size), x.dtype)
+
+    def forward(self, xp, x, *, axis, size, step):
+        """Strides alone."""
+        shape = self.infer(x, axis=axis, size=size, step=step).shape
+        if not x.ndim:
+            return x.reshape(1)[:size]
+        own = x.strides
+        strides = (*own[:axis], own[axis] * step, *own[axis + 1 :], own[axis])
+        return xp.lib.stride_tricks.as_strided(x, shape, strides)
+
+    def vjp_x(self, f, g, out, x, *, axis, size, step):
+        return f.fold_axis(g, shape=tuple(x.shape), axis=axis, step=step)
+
+
+class FoldAxis(Primitive):
+    """Windows (last axis) summed back into an axis of ``shape``: the transpose of ``unfold_axis``."""
+
+    kind = Kind.WINDOW
+
+    def infer(self, x, *, shape, axis, step):
+        """``shape``."""
+        return Aval(tuple(shape), x.dtype)
+
+    def forward(self, xp, x, *, shape, axis, step):
+        """One strided addition per place in the window."""
+        made = xp.zeros(shape or (1,), x.dtype)
+        if not shape:
+            made[: x.shape[0]] += x
+            return made.reshape(())
+        lead = (slice(None),) * axis
+        count = x.shape[axis]
+        for i in range(x.shape[-1]):
+            made[(*lead, slice(i, i + (count - 1) * step + 1, step))] += x[..., i]
+        return made
+
+    def vjp_x(self, f, g, out, x, *, shape, axis, step):
+        return f.unfold_axis(g, axis=axis, size=x.shape[-1], step=step)
+
+
+unfold_axis, fold_axis = UnfoldAxis(), FoldAxis()
