@@ -218,8 +218,8 @@ def accumulate(leaf: Any, grad: Any, fresh: bool, create_graph: bool) -> None:
     held = leaf.grad
     if isinstance(grad, Value):
         if held is None:
-            made = grad if create_graph else Value.make(grad.raw, grad._backend)
-            leaf.grad = made if create_graph else made.clone()
+            # A copy: two leaves may receive the same tensor, or views of one.
+            leaf.grad = (grad if create_graph else Value.make(grad.raw, grad._backend)).clone()
         elif create_graph:
             leaf.grad = held + grad
         else:
