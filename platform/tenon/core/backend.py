@@ -193,7 +193,7 @@ def backend_named(name: str) -> Backend:
                 ) from error
             if not isinstance(found, Backend):
                 raise TenonError(f"the plugin's backend {name!r} is a {type(found).__name__}, not a tenon.extend.Backend.")
-        _INSTANCES[name] = found
+        found = _INSTANCES.setdefault(name, found)  # two threads may come here at once; one instance must win
     return found
 
 
