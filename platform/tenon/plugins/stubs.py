@@ -13,6 +13,7 @@ from pathlib import Path
 from tenon.errors import PluginError
 from tenon.plugins.components import Component, Registry
 
+HEADER = ("# Written by `tenon stubs`; do not edit.", "# ruff: noqa: I001", "# fmt: off")
 PACKAGE = Path(__file__).resolve().parent.parent
 
 
@@ -60,8 +61,7 @@ def _stub(tree: ast.Module, components: Iterable[Component]) -> str:
             node.value = None
             rest.append(ast.unparse(node))
     imports += [_import_of(component) for component in components]
-    lines = ["# Written by `tenon stubs`; do not edit.", "", *sorted(set(imports)), *rest]
-    return "\n".join(lines) + "\n"
+    return "\n".join([*HEADER, "", *sorted(set(imports)), *rest]) + "\n"
 
 
 def _explicit(node: ast.ImportFrom) -> Iterator[str]:
