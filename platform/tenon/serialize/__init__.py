@@ -23,7 +23,7 @@ from typing import Any, BinaryIO
 from tenon.errors import CheckpointError, CheckpointWriteError, UnsupportedError
 from tenon.serialize import tensor_arrays, tensors, torch_legacy, torch_zip
 from tenon.serialize.atomic import replacing
-from tenon.serialize.placement import MapLocation, Placement
+from tenon.serialize.placement import CallerError, MapLocation, Placement
 
 __all__ = ["load", "save", "verify"]
 
@@ -119,7 +119,10 @@ def load(
             "pickles."
         )
     with _reading(f) as (file, source):
-        return _read(file, Placement(map_location, source), encoding)
+        try:
+            return _read(file, Placement(map_location, source), encoding)
+        except CallerError as carried:
+            raise carried.error from None
 
 
 def verify(f: FileLike) -> None:

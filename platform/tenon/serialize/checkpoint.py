@@ -66,7 +66,7 @@ def checkpoints(folder: str | os.PathLike[str]) -> list[Path]:
 
 
 def latest_valid(folder: str | os.PathLike[str]) -> Path | None:
-    """The newest checkpoint in ``folder`` whose checksums are right; warns of each damaged one passed over."""
+    """The newest checkpoint in ``folder`` whose checksums are right; warns of each one passed over."""
     for path in checkpoints(folder):
         try:
             verify(path)
@@ -109,7 +109,7 @@ def keep_last(folder: str | os.PathLike[str], n: int) -> list[Path]:
         path.unlink(missing_ok=True)
     if valid not in kept:
         warnings.warn(
-            f"the newest {n} checkpoints in {os.fspath(folder)!r} are damaged, so {valid.name!r} is kept as well.",
+            f"the newest {n} checkpoints in {os.fspath(folder)!r} are damaged, so {valid.name!r} stays too.",
             CheckpointWarning,
             stacklevel=2,
         )
@@ -130,6 +130,4 @@ def _is_valid(path: Path) -> bool:
 
 
 def _warn(path: Path, error: CheckpointError) -> None:
-    warnings.warn(
-        f"passed over the damaged checkpoint {path.name!r}: {error}", CheckpointWarning, stacklevel=3
-    )
+    warnings.warn(f"passed over checkpoint {path.name!r}: {error}", CheckpointWarning, stacklevel=3)

@@ -85,7 +85,9 @@ class PickleReader:
         except UnsafeCheckpointError:
             raise
         except TenonError as error:
-            raise CheckpointError(f"cannot load {self.source}: {error}{self._near()}") from error
+            if str(error).startswith("cannot load"):
+                raise
+            raise CheckpointError(f"cannot load {self.source}: {error}{self._near()}.") from error
         except (
             ArithmeticError,
             AttributeError,

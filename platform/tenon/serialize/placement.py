@@ -15,6 +15,14 @@ from tenon.serialize.layout import LoadedStorage
 MapLocation = str | Device | Mapping[str, Any] | Callable[[Any, str], Any] | None
 
 
+class CallerError(Exception):
+    """Carries an error of the caller's ``map_location`` past readers, which would call the file damaged."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
 class Placement:
     """The device of every storage, from the location tag it was saved with and ``map_location``."""
 
@@ -56,15 +64,19 @@ class Placement:
     def place(self, storage: LoadedStorage, location: str) -> LoadedStorage:
         """``storage`` with its device set."""
         if self._function is not None:
-            answer = self._function(storage.tensor(), location)
+            try:
+                answer = self._function(storage.tensor(), location)
+            except Exception as error:
+                raise CallerError(error) from error
             if isinstance(answer, Tensor):
                 storage.device = answer.device
                 return storage
             if answer is not None:
-                raise TypeError(
+                wrong = TypeError(
                     f"map_location returned a {type(answer).__name__} for a storage saved on {location!r}. "
                     "Return the storage, moved if you like (`storage.cuda()`), or None for the default."
                 )
+                raise CallerError(wrong)
         storage.device = self.device(location)
         return storage
 
