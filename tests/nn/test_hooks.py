@@ -1,4 +1,4 @@
-"""Hooks: handles, dictionaries, replacing values, errors. Order is compared with torch in test_module_oracle."""
+"""Hooks: handles, dictionaries, replacing values, errors. Their order is compared with torch elsewhere."""
 
 import copy
 import gc
@@ -8,7 +8,6 @@ import weakref
 from collections import OrderedDict
 
 import pytest
-
 import tenon
 from tenon import nn
 from tenon.core.handle import RemovableHandle
@@ -228,7 +227,9 @@ class InPlace(nn.Module):
 def watch(module):
     seen = []
     module.register_full_backward_hook(
-        lambda m, gi, go: seen.append(([None if g is None else g.tolist() for g in gi], [g.tolist() for g in go]))
+        lambda m, gi, go: seen.append(
+            ([None if g is None else g.tolist() for g in gi], [g.tolist() for g in go])
+        )
     )
     return seen
 
@@ -278,7 +279,7 @@ def test_in_place_change_of_a_leaf_is_still_refused():
     module = InPlace()
     watch(module)
 
-    with pytest.raises(RuntimeError, match="leaf Variable that requires grad"):
+    with pytest.raises(RuntimeError, match=r"leaf Variable that requires grad"):
         module(tenon.ones(2, requires_grad=True))
 
 
@@ -292,7 +293,7 @@ def test_in_place_change_of_a_saved_output_is_still_refused():
     y = module(tenon.ones(2, requires_grad=True))
     y.mul_(2)
 
-    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+    with pytest.raises(RuntimeError, match=r"modified by an inplace operation"):
         y.sum().backward()
 
 
@@ -365,7 +366,7 @@ def test_backward_hook_with_a_dict_output_warns():
     module = Named()
     watch(module)
 
-    with pytest.warns(UserWarning, match="module output should be a Tensor or a tuple of Tensors"):
+    with pytest.warns(UserWarning, match=r"module output should be a Tensor or a tuple of Tensors"):
         module(tenon.ones(1, requires_grad=True))
 
 
@@ -417,8 +418,8 @@ def test_backward_hook_without_inputs_must_return_none():
     module.register_full_backward_hook(lambda m, gi, go: (tenon.ones(1),))
 
     with (
-        pytest.warns(UserWarning, match="no inputs require gradients"),
-        pytest.raises(RuntimeError, match="should always return None"),
+        pytest.warns(UserWarning, match=r"no inputs require gradients"),
+        pytest.raises(RuntimeError, match=r"should always return None"),
     ):
         module(tenon.ones(1)).sum().backward()
 

@@ -5,7 +5,6 @@ import weakref
 from collections import OrderedDict
 
 import pytest
-
 import tenon
 from tenon import nn
 
@@ -215,9 +214,9 @@ def test_assigning_before_init_names_what_to_call():
         with pytest.raises(AttributeError, match=text):
             Early(value)
     bare = nn.Module.__new__(nn.Module)
-    with pytest.raises(AttributeError, match="cannot assign buffer before Module.__init__"):
+    with pytest.raises(AttributeError, match=r"cannot assign buffer before Module.__init__"):
         bare.register_buffer("b", tenon.ones(1))
-    with pytest.raises(AttributeError, match="cannot assign parameter before Module.__init__"):
+    with pytest.raises(AttributeError, match=r"cannot assign parameter before Module.__init__"):
         bare.register_parameter("p", None)
     bare.plain = 5
     assert bare.plain == 5
@@ -226,13 +225,13 @@ def test_assigning_before_init_names_what_to_call():
 def test_errors_are_also_the_builtin_exceptions_that_torch_raises():
     module = Affine()
 
-    with pytest.raises(KeyError, match="attribute 'forward' already exists"):
+    with pytest.raises(KeyError, match=r"attribute 'forward' already exists"):
         module.register_buffer("forward", None)
-    with pytest.raises(TypeError, match="is not a Module subclass"):
+    with pytest.raises(TypeError, match=r"is not a Module subclass"):
         module.add_module("m", 5)
     with pytest.raises(TypeError, match=r"cannot assign 'torch.FloatTensor' as parameter 'weight'"):
         module.weight = tenon.ones(1)
-    with pytest.raises(ValueError, match="Cannot assign non-leaf Tensor to parameter 'w'"):
+    with pytest.raises(ValueError, match=r"Cannot assign non-leaf Tensor to parameter 'w'"):
         parameter = nn.Parameter(tenon.ones(1))
         parameter._node, parameter._index = (parameter * 2).grad_fn, 0
         module.register_parameter("w", parameter)
@@ -243,7 +242,7 @@ def test_none_reserves_a_name_and_stays_out_of_the_state():
 
     assert module.bias is None
     assert "bias" not in module.state_dict()
-    with pytest.raises(TypeError, match="cannot assign"):
+    with pytest.raises(TypeError, match=r"cannot assign"):
         module.bias = 5
     module.bias = nn.Parameter(tenon.ones(1))
     assert "bias" in module.state_dict()
@@ -282,12 +281,12 @@ def test_buffer_assignment_calls_an_overridden_register_buffer():
     module.b = tenon.ones(1)
 
     assert module.b.tolist() == [1.0]
-    with pytest.raises(RuntimeError, match="register_buffer.. without the persistent argument"):
+    with pytest.raises(RuntimeError, match=r"register_buffer.. without the persistent argument"):
         module.c = nn.Buffer(tenon.ones(1), persistent=False)
 
 
 def test_missing_attribute_says_which_class_and_offers_the_near_name():
-    with pytest.raises(AttributeError, match="'Affine' object has no attribute 'wieght'") as caught:
+    with pytest.raises(AttributeError, match=r"'Affine' object has no attribute 'wieght'") as caught:
         Affine().wieght  # noqa: B018
     assert caught.value.name == "wieght"
 
@@ -302,7 +301,7 @@ def test_init_refuses_arguments_unless_call_super_init():
 
     with pytest.raises(TypeError, match=r"__init__\(\) takes 1 positional argument but 2 were given"):
         nn.Module(5)
-    with pytest.raises(TypeError, match="unexpected keyword argument 'a'"):
+    with pytest.raises(TypeError, match=r"unexpected keyword argument 'a'"):
         nn.Module(a=5)
     assert Both(7).value == 7
 
@@ -336,24 +335,24 @@ def test_get_parameter_and_get_buffer_follow_the_path():
 
     assert net.get_parameter("first.weight") is net.first.weight
     assert net.get_buffer("second.calls") is net.second.calls
-    with pytest.raises(AttributeError, match="`calls` is not an nn.Parameter"):
+    with pytest.raises(AttributeError, match=r"`calls` is not an nn.Parameter"):
         net.get_parameter("first.calls")
 
 
 def test_train_needs_a_boolean():
-    with pytest.raises(ValueError, match="training mode is expected to be boolean"):
+    with pytest.raises(ValueError, match=r"training mode is expected to be boolean"):
         Net().train("yes")
 
 
 def test_compile_says_what_to_do_instead():
-    with pytest.raises(NotImplementedError, match="no compiler yet"):
+    with pytest.raises(NotImplementedError, match=r"no compiler yet"):
         Net().compile()
 
 
 def test_backward_hook_of_the_old_kind_names_the_new_one():
-    with pytest.raises(RuntimeError, match="register_full_backward_hook"):
+    with pytest.raises(RuntimeError, match=r"register_full_backward_hook"):
         Net().register_backward_hook(print)
-    with pytest.raises(RuntimeError, match="register_module_full_backward_hook"):
+    with pytest.raises(RuntimeError, match=r"register_module_full_backward_hook"):
         nn.modules.module.register_module_backward_hook(print)
 
 
@@ -364,5 +363,5 @@ def test_import_paths_of_torch_exist():
     assert nn.parameter.Parameter is nn.Parameter
     assert nn.modules.lazy.LazyModuleMixin.__name__ == "LazyModuleMixin"
     assert nn.modules.module._EXTRA_STATE_KEY_SUFFIX == "_extra_state"
-    with pytest.raises(AttributeError, match="nothing_like_it"):
+    with pytest.raises(AttributeError, match=r"nothing_like_it"):
         nn.modules.nothing_like_it  # noqa: B018

@@ -4,7 +4,6 @@ import dataclasses
 import threading
 
 import pytest
-
 import tenon
 from tenon import nn
 from tenon.core import scopes
@@ -46,7 +45,7 @@ def test_a_module_without_forward_says_so():
 
 
 def test_an_error_carries_the_path_of_the_innermost_module():
-    with pytest.raises(ValueError, match="inner trouble") as caught:
+    with pytest.raises(ValueError, match=r"inner trouble") as caught:
         Net()(tenon.ones(1))
 
     assert caught.value.tenon_module_path == "encoder.1.layers.1"
@@ -219,7 +218,7 @@ def test_scopes_of_threads_do_not_mix(recorder):
 
 
 def test_unlistening_twice_is_an_error():
-    with pytest.raises(ValueError, match="not listening"):
+    with pytest.raises(ValueError, match=r"not listening"):
         scopes.unlisten(Recorder())
 
 

@@ -106,7 +106,9 @@ class BackwardHook:
         self.input_index = [i for i, a in enumerate(args) if _needs_grad(a)]
         if not self.input_index or not self.hooks:
             return args
-        return _replaced(args, self.input_index, _cross([args[i] for i in self.input_index], self._at_inputs))
+        crossed = _cross([args[i] for i in self.input_index], self._at_inputs)
+        wrapped: tuple[Any, ...] = _replaced(args, self.input_index, crossed)
+        return wrapped
 
     def wrap_outputs(self, result: Any) -> Any:
         """``result`` (a tensor or a tuple) with every tensor that needs a gradient behind a boundary."""

@@ -65,8 +65,8 @@ class Conversion(Traversal):
         def convert(t: Tensor) -> Tensor:
             if device is not None and t.device.type == "meta" and device.type != "meta":
                 raise NoDataError(
-                    "Cannot copy out of meta tensor; no data! Please use torch.nn.Module.to_empty() instead of "
-                    "torch.nn.Module.to() when moving module from meta to a different device."
+                    "Cannot copy out of meta tensor; no data! Please use torch.nn.Module.to_empty() instead "
+                    "of torch.nn.Module.to() when moving module from meta to a different device."
                 )
             return t.to(device, dtype if t.is_floating_point() or t.is_complex() else None)  # type: ignore[no-any-return]
 

@@ -46,8 +46,8 @@ class Parameter(Tensor):
             memo[id(self)] = type(self)(self.data.clone(), self.requires_grad)
         return memo[id(self)]
 
-    def __repr__(self, *, tensor_contents: Any = None) -> str:
-        return "Parameter containing:\n" + super().__repr__(tensor_contents=tensor_contents)
+    def __repr__(self) -> str:  # type: ignore[override]
+        return "Parameter containing:\n" + super().__repr__()
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         hooks: OrderedDict[int, Any] = (
@@ -144,7 +144,7 @@ class UninitializedTensorMixin:
         dtype = self._empty.dtype if dtype is None else dtype
         data = factories.empty(shape, device=device, dtype=dtype)
         del self._empty
-        self.__class__ = self.cls_to_become  # type: ignore[assignment]
+        self.__class__ = self.cls_to_become
         self.raw, self._backend = data.raw, data._backend  # type: ignore[misc]
 
     def share_memory_(self) -> NoReturn:
@@ -167,7 +167,7 @@ class UninitializedTensorMixin:
         """Itself: there is nothing to detach."""
         return self
 
-    def __repr__(self, *, tensor_contents: Any = None) -> str:
+    def __repr__(self) -> str:
         return f"<{type(self).__name__}>"
 
 
@@ -182,7 +182,7 @@ def _uninitialized(cls: Any, requires_grad: bool, device: Any, dtype: Any) -> An
     return tensor
 
 
-class UninitializedParameter(UninitializedTensorMixin, Parameter):
+class UninitializedParameter(UninitializedTensorMixin, Parameter):  # type: ignore[misc]
     """A parameter whose shape is not known yet."""
 
     cls_to_become = Parameter
@@ -200,7 +200,7 @@ class UninitializedParameter(UninitializedTensorMixin, Parameter):
         return (type(self), (self._track, self.device, self.dtype))
 
 
-class UninitializedBuffer(UninitializedTensorMixin, Buffer):
+class UninitializedBuffer(UninitializedTensorMixin, Buffer):  # type: ignore[misc]
     """A buffer whose shape is not known yet."""
 
     cls_to_become = Buffer

@@ -163,7 +163,7 @@ class State(Conversion):
         local_state = {name: value for name, value in self._parameters.items() if value is not None}
         for name, buffer in self._buffers.items():
             if buffer is not None and name not in self._non_persistent_buffers_set:
-                local_state[name] = buffer  # type: ignore[assignment]
+                local_state[name] = buffer
         assign = bool(local_metadata.get("assign_to_params_buffers", False))
         for name, member in local_state.items():
             key = prefix + name

@@ -135,6 +135,8 @@ class Memory:
 
     def restore(self) -> None:
         """Put everything back, including what the module's own code replaced or changed in place."""
+        if self.extra is not None:
+            self.module.set_extra_state(self.extra)
         attributes = self.module.__dict__
         for registry, members in self.members.items():
             current = attributes[registry]
@@ -157,8 +159,6 @@ class Memory:
         attributes.update(self.attributes)
         self.module._non_persistent_buffers_set.clear()
         self.module._non_persistent_buffers_set.update(self.non_persistent)
-        if self.extra is not None:
-            self.module.set_extra_state(self.extra)
 
 
 def _has_extra_state(module: Any) -> bool:
