@@ -3,7 +3,7 @@
 To add a family of layers, write ``layers/<family>.py`` and add one import line below.
 """
 
-from tenon.nn import modules, parameter, utils
+from tenon.nn import modules, parallel, parameter, utils
 from tenon.nn.containers import Container, ModuleDict, ModuleList, Sequential
 from tenon.nn.module import Module
 from tenon.nn.parameter import (
@@ -27,6 +27,7 @@ __all__ = [
     "UninitializedBuffer",
     "UninitializedParameter",
     "modules",
+    "parallel",
     "parameter",
     "utils",
 ]
