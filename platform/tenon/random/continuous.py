@@ -1,0 +1,343 @@
+"""Continuous distributions on NumPy arrays, number for number those of PyTorch's CPU generator.
+
+Every function takes a generator (None is the default one), then either ``shape`` and ``dtype`` for a new
+array or ``out``, an existing array of any layout that is filled and returned. Only the element order in
+memory counts, see ``layout.py``. Arguments are checked before the stream moves.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from tenon.errors import RandomArgumentError
+from tenon.random import box_muller
+from tenon.random.fma import fma32, fma64
+from tenon.random.generator import Generator, stream_of
+from tenon.random.layout import CHUNK, FLOATING, LARGEST, as_real, deliver, require, store
+from tenon.random.mt19937 import MersenneTwister
+
+Shape = Sequence[int]
+
+_LOW24 = 0xFFFFFF
+_UNIT24 = np.float32(2.0**-24)
+_FLOAT32 = np.dtype(np.float32)
+_SMALL = 16
+_AHEAD = 512
+
+
+def uniform(
+    generator: Generator | None = None,
+    shape: Shape | None = None,
+    dtype: Any = np.float32,
+    low: float = 0.0,
+    high: float = 1.0,
+    *,
+    out: Any = None,
+) -> Any:
+    """Numbers from [low, high): ``Tensor.uniform_``, and ``torch.rand`` by default."""
+    kind = np.dtype(dtype) if out is None else out.dtype
+    if kind is _FLOAT32 and out is None and low == 0 and high == 1:
+        return _plain_uniform(stream_of(generator), shape or ())
+    if kind.kind == "c":
+        return _complex(uniform, generator, shape, kind, low, high, out)
+    require(kind, FLOATING, "check_uniform_bounds")
+    _check_uniform(kind, low, high)
+    stream = stream_of(generator)
+    fill = _uniform64 if kind.itemsize == 8 else _uniform32
+    with stream.lock:
+        return deliver(lambda flat: fill(stream, flat, low, high), shape, kind, out)
+
+
+def _plain_uniform(stream: MersenneTwister, shape: Shape) -> Any:
+    """``torch.rand`` in float32: the commonest case, without the checks that it cannot fail."""
+    size = math.prod(shape)
+    if size > CHUNK:
+        flat = np.empty(size, np.float32)
+        with stream.lock:
+            _uniform32(stream, flat, 0.0, 1.0)
+    else:
+        with stream.lock:
+            words = stream.take(size)
+        flat = (words & _LOW24).view(np.int32).astype(np.float32)
+        flat *= _UNIT24
+    return flat.reshape(shape)
+
+
+def _check_uniform(kind: Any, low: float, high: float) -> None:
+    largest = LARGEST[kind.name]
+    for name, value in (("from", low), ("to", high)):
+        if not -largest <= value <= largest:
+            raise RandomArgumentError(
+                f"{name} is out of bounds for {kind.name}: {value}. Its largest number is {largest}."
+            )
+    if low > high:
+        raise RandomArgumentError(
+            "uniform_ expects to return a [from, to) range, but found "
+            f"from={low} > to={high}. Swap the bounds."
+        )
+    if high - low > largest:
+        raise RandomArgumentError(
+            f"uniform_ expects to-from <= std::numeric_limits<{kind.name}>::max(), but found to={high} "
+            f"and from={low} which result in to-from to exceed the limit. Narrow the range or use a wider "
+            "dtype."
+        )
+
+
+def _uniform32(stream: MersenneTwister, flat: Any, low: float, high: float) -> None:
+    first, last = np.float32(low), np.float32(high)
+    direct = flat.dtype is _FLOAT32
+    plain = first == 0 and last == 1
+    end = flat.dtype.type(high)
+    for begin in range(0, flat.size, CHUNK):
+        part = flat[begin : begin + CHUNK]
+        words = np.bitwise_and(stream.take(part.size), _LOW24).view(np.int32)
+        values = part if direct else np.empty(part.size, np.float32)
+        np.copyto(values, words)
+        values *= _UNIT24
+        if not plain:
+            values = fma32(values, last - first, first)
+        if values is not part:
+            part[...] = values
+        if not (plain and direct):
+            # Rounding may reach the excluded upper bound.
+            part[part == end] = flat.dtype.type(low)
+
+
+def _uniform64(stream: MersenneTwister, flat: Any, low: float, high: float) -> None:
+    for begin in range(0, flat.size, CHUNK):
+        part = flat[begin : begin + CHUNK]
+        values = box_muller.uniform53(stream.take(2 * part.size))
+        if low != 0.0 or high != 1.0:
+            values = fma64(values, high - low, low)
+            values[values == high] = low
+        part[...] = values
+
+
+def normal(
+    generator: Generator | None = None,
+    shape: Shape | None = None,
+    dtype: Any = np.float32,
+    mean: Any = 0.0,
+    std: Any = 1.0,
+    *,
+    out: Any = None,
+) -> Any:
+    """Normal numbers: ``Tensor.normal_``, ``torch.randn``; with array ``mean`` or ``std``, ``torch.normal``.
+
+    The parts of a complex number have variance std**2 / 2 each.
+    """
+    if isinstance(mean, np.ndarray) or isinstance(std, np.ndarray):
+        return _normal_of_arrays(generator, mean, std, out)
+    kind = np.dtype(dtype) if out is None else out.dtype
+    if not std >= 0.0:
+        raise RandomArgumentError(
+            f"normal expects std >= 0.0, but found std {std}. Pass a standard deviation, not a variance."
+        )
+    if kind.kind == "c":
+        return _complex(normal, generator, shape, kind, mean, std / math.sqrt(2.0), out)
+    stream = stream_of(generator)
+    size = math.prod(shape or ()) if out is None else out.size
+    if size < _SMALL and out is None and kind is _FLOAT32:
+        with stream.lock:
+            values = box_muller.serial_list(stream, size)
+        if mean == 0.0 and std == 1.0:
+            return np.array(values, kind).reshape(shape or ())
+        return fma64(np.array(values), float(std), float(mean)).astype(kind).reshape(shape or ())
+    require(kind, FLOATING, "normal_kernel_cpu")
+    if size < _SMALL or not (out is None or out.flags.c_contiguous):
+        fill = _normal_serial
+    else:
+        fill = _normal64 if kind.itemsize == 8 else _normal32
+    with stream.lock:
+        return deliver(lambda flat: fill(stream, flat, float(mean), float(std)), shape, kind, out)
+
+
+def _normal_of_arrays(generator: Generator | None, mean: Any, std: Any, out: Any) -> Any:
+    if isinstance(std, np.ndarray):
+        if std.dtype.kind == "c":
+            raise RandomArgumentError(
+                "normal expects standard deviation to be non-complex. Pass its real part."
+            )
+        if std.size and not std.min() >= 0:
+            raise RandomArgumentError(
+                f"normal expects all elements of std >= 0.0, but the smallest is {std.min()}. Pass standard "
+                "deviations."
+            )
+    elif not std >= 0.0:
+        raise RandomArgumentError(
+            f"normal expects std >= 0.0, but found std {std}. Pass a standard deviation."
+        )
+    if out is None:
+        source = mean if isinstance(mean, np.ndarray) else std
+        out = np.empty(np.broadcast_shapes(np.shape(mean), np.shape(std)), source.dtype)
+    if isinstance(std, np.ndarray):
+        normal(generator, out=out)
+        np.multiply(out, std, out=out, casting="same_kind")
+    else:
+        normal(generator, std=std, out=out)
+    mean = mean if isinstance(mean, np.ndarray) else out.dtype.type(mean)
+    np.add(out, mean, out=out, casting="same_kind")
+    return out
+
+
+def _normal_serial(stream: MersenneTwister, flat: Any, mean: float, std: float) -> None:
+    store(flat, fma64(box_muller.serial64(stream, flat.size), std, mean))
+
+
+def _normal32(stream: MersenneTwister, flat: Any, mean: float, std: float) -> None:
+    tail = flat.size % 16
+    whole = flat.size - tail
+    if not tail and flat.size <= _AHEAD:
+        values = box_muller.ahead(stream, flat.size)
+        if values is not None:
+            _scale32(values, flat, mean, std)
+            return
+    for begin in range(0, whole, CHUNK):
+        last = tail and begin + CHUNK >= whole
+        part = flat[begin : min(begin + CHUNK, whole)]
+        words = stream.take(part.size)
+        if last:
+            # PyTorch draws for the incomplete block too (not for half types), then redraws the last 16.
+            if flat.dtype is _FLOAT32:
+                words = words.copy()
+                stream.take(tail)
+            words = np.concatenate((words, stream.take(16)))
+        values = part if part.dtype is _FLOAT32 and not last else np.empty(words.size, np.float32)
+        box_muller.unit32(words, values)
+        _scale32(values[: part.size], part, mean, std)
+        if last:
+            _scale32(values[part.size :], flat[-16:], mean, std)
+
+
+def _scale32(values: Any, part: Any, mean: float, std: float) -> None:
+    if mean == 0.0 and std == 1.0:
+        if values is not part:
+            part[...] = values
+    elif mean == 0.0 and part.dtype is _FLOAT32:
+        np.multiply(values, np.float32(std), out=part)
+        part += np.float32(0.0)
+    else:
+        part[...] = fma32(values, np.float32(std), np.float32(mean))
+
+
+def _normal64(stream: MersenneTwister, flat: Any, mean: float, std: float) -> None:
+    tail = flat.size % 16
+    whole = flat.size - tail
+    for begin in range(0, whole, CHUNK):
+        part = flat[begin : min(begin + CHUNK, whole)]
+        part[...] = fma64(box_muller.unit64(stream.take(2 * part.size)), std, mean)
+    if tail:
+        stream.take(2 * tail)
+        flat[-16:] = fma64(box_muller.unit64(stream.take(32)), std, mean)
+
+
+def exponential(
+    generator: Generator | None = None,
+    shape: Shape | None = None,
+    dtype: Any = np.float32,
+    lambd: float = 1.0,
+    *,
+    out: Any = None,
+) -> Any:
+    """Exponential numbers of rate ``lambd``: ``Tensor.exponential_``."""
+    if not lambd > 0.0:
+        raise RandomArgumentError(
+            f"exponential_ expects lambda > 0.0, but found lambda={lambd}. Pass a positive rate."
+        )
+
+    def transform(u: Any) -> Any:
+        values = box_muller.libm_log1p(-u)
+        values *= -1.0 / lambd
+        return values
+
+    return _by_inverse(transform, "exponential_cpu", generator, shape, dtype, out)
+
+
+def cauchy(
+    generator: Generator | None = None,
+    shape: Shape | None = None,
+    dtype: Any = np.float32,
+    median: float = 0.0,
+    sigma: float = 1.0,
+    *,
+    out: Any = None,
+) -> Any:
+    """Cauchy numbers: ``Tensor.cauchy_``."""
+    if not sigma > 0.0:
+        raise RandomArgumentError(
+            f"cauchy_ expects sigma > 0.0, but found sigma={sigma}. Pass a positive scale."
+        )
+
+    def transform(u: Any) -> Any:
+        angle = math.pi * (u - 0.5)
+        return fma64(
+            np.fromiter(map(math.tan, angle.tolist()), np.float64, angle.size), float(sigma), float(median)
+        )
+
+    return _by_inverse(transform, "cauchy_cpu", generator, shape, dtype, out)
+
+
+def log_normal(
+    generator: Generator | None = None,
+    shape: Shape | None = None,
+    dtype: Any = np.float32,
+    mean: float = 1.0,
+    std: float = 2.0,
+    *,
+    out: Any = None,
+) -> Any:
+    """exp of normal numbers, always in the serial form: ``Tensor.log_normal_``."""
+    if not std > 0.0:
+        raise RandomArgumentError(
+            f"log_normal_ expects std > 0.0, but found std={std}. Pass a positive standard deviation."
+        )
+    kind = require(dtype if out is None else out.dtype, FLOATING, "log_normal_cpu")
+    stream = stream_of(generator)
+
+    def fill(flat: Any) -> None:
+        exponent = fma64(box_muller.serial64(stream, flat.size), float(std), float(mean))
+        with np.errstate(over="ignore"):
+            store(flat, np.exp(exponent.astype(np.complex128)).real)
+
+    with stream.lock:
+        return deliver(fill, shape, kind, out)
+
+
+def _by_inverse(
+    transform: Callable[[Any], Any],
+    operation: str,
+    generator: Generator | None,
+    shape: Shape | None,
+    dtype: Any,
+    out: Any,
+) -> Any:
+    kind = require(dtype if out is None else out.dtype, FLOATING, operation)
+    stream = stream_of(generator)
+
+    def fill(flat: Any) -> None:
+        for begin in range(0, flat.size, CHUNK):
+            part = flat[begin : begin + CHUNK]
+            with np.errstate(over="ignore"):
+                store(part, transform(box_muller.uniform53(stream.take(2 * part.size))))
+
+    with stream.lock:
+        return deliver(fill, shape, kind, out)
+
+
+def _complex(
+    draw: Callable[..., Any],
+    generator: Generator | None,
+    shape: Shape | None,
+    dtype: Any,
+    a: float,
+    b: float,
+    out: Any,
+) -> Any:
+    if out is None:
+        out = np.empty(tuple(shape or ()), dtype)
+    draw(generator, None, None, a, b, out=as_real(out))
+    return out

@@ -1,0 +1,66 @@
+"""``x * a + b`` rounded once, on arrays.
+
+PyTorch's kernels are compiled with fused multiply-add, so scaling a random number to its interval rounds
+once. NumPy has no such operation. For float32 the product is exact in float64 and only the sum may round
+twice; for float64 the sum is taken in error-free pieces and rounded to odd before the last addition (Boldo
+and Melquiond, "Emulation of a FMA and correctly rounded sums", 2008).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+_SPLIT = 134217729.0  # 2**27 + 1, Dekker's constant
+_TIE = np.int64(1 << 28)
+_BELOW_FLOAT32 = np.int64((1 << 29) - 1)
+
+
+def fma32(x: Any, a: np.float32, b: np.float32) -> Any:
+    """``x * a + b`` of float32 ``x``, rounded once to float32."""
+    product = x.astype(np.float64)
+    product *= float(a)
+    if b == 0:
+        product += float(b)
+        return product.astype(np.float32)
+    total = product + float(b)
+    # Rounding twice matters only where the float64 sum is inexact and lies half-way between two float32.
+    ties = (total.view(np.int64) & _BELOW_FLOAT32) == _TIE
+    if ties.any():
+        total[ties] = _to_odd(*_two_sum(product[ties], float(b)))
+    return total.astype(np.float32)
+
+
+def fma64(x: Any, a: float, b: float) -> Any:
+    """``x * a + b`` of float64 ``x``, rounded once; exact scales take the short way."""
+    if a == 1.0:
+        return x + b
+    if b == 0.0:
+        return x * a + b
+    high, low = _two_product(x, a)
+    middle, rest = _two_sum(low, b)
+    total, error = _two_sum(high, middle)
+    return total + _to_odd(*_two_sum(rest, error))
+
+
+def _two_sum(x: Any, y: Any) -> tuple[Any, Any]:
+    total = x + y
+    virtual = total - x
+    return total, (x - (total - virtual)) + (y - virtual)
+
+
+def _two_product(x: Any, a: float) -> tuple[Any, Any]:
+    product = x * a
+    x_high = x * _SPLIT
+    x_high -= x_high - x
+    x_low = x - x_high
+    a_high = a * _SPLIT - (a * _SPLIT - a)
+    a_low = a - a_high
+    return product, ((x_high * a_high - product) + x_high * a_low + x_low * a_high) + x_low * a_low
+
+
+def _to_odd(total: Any, error: Any) -> Any:
+    even = (total.view(np.int64) & 1) == 0
+    toward = np.where(error > 0, np.inf, -np.inf)
+    return np.where((error != 0) & even, np.nextafter(total, toward), total)

@@ -1,0 +1,198 @@
+"""``Generator`` and the process's default one, with PyTorch's names.
+
+A generator's numbers are drawn on the host, so one seed gives the same numbers on every device. This layer
+lies below tensors: a state is a uint8 NumPy array here, and ``core`` tells ``state_conversion`` how to wrap
+it.
+
+Next: ``continuous.py`` and ``discrete.py`` draw from ``stream_of(generator)``.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from tenon.device import Device
+from tenon.errors import RandomArgumentError, UnsupportedError
+from tenon.random.mt19937 import MersenneTwister
+
+#: Seed of a new Generator, PyTorch's.
+DEFAULT_SEED = 67280421310721
+
+
+class _StateConversion:
+    wrap: Callable[[Any], Any] = staticmethod(lambda array: array)
+
+
+def state_conversion(wrap: Callable[[Any], Any]) -> None:
+    """Make ``get_state`` return ``wrap(uint8 array)``; called once by the tensor layer."""
+    _StateConversion.wrap = staticmethod(wrap)
+
+
+def _as_array(state: Any) -> Any:
+    return np.asarray(getattr(state, "raw", state))
+
+
+class Generator:
+    """A stream of random numbers with its own state: ``torch.Generator``.
+
+    >>> g = Generator().manual_seed(7)
+    >>> g.initial_seed()
+    7
+    """
+
+    __slots__ = ("__weakref__", "_device", "_stream")
+
+    def __init__(self, device: Device | str | int = "cpu") -> None:
+        self._device = Device(device)
+        self._stream = MersenneTwister(DEFAULT_SEED)
+
+    @property
+    def device(self) -> Device:
+        """The device that this generator was made for."""
+        return self._device
+
+    def manual_seed(self, seed: int) -> Generator:
+        """Restart from ``seed``; negative ones count down from 2**64. Returns self."""
+        value = _checked_seed(seed)
+        with self._stream.lock:
+            self._stream.reseed(value)
+        return self
+
+    def seed(self) -> int:
+        """Restart from a seed taken from the operating system, and return it."""
+        value = _entropy()
+        with self._stream.lock:
+            self._stream.reseed(value)
+        return value
+
+    def initial_seed(self) -> int:
+        """The seed that the stream started from."""
+        return self._stream.seed
+
+    def get_state(self) -> Any:
+        """The state as 5056 bytes, interchangeable with ``torch.Generator.get_state()`` on the CPU."""
+        with self._stream.lock:
+            state = self._stream.state()
+        return _StateConversion.wrap(state)
+
+    def set_state(self, new_state: Any) -> None:
+        """Continue from a state that ``get_state`` returned here or in PyTorch."""
+        with self._stream.lock:
+            self._stream.set_state(_as_array(new_state))
+
+    def clone_state(self) -> Generator:
+        """A new generator on the same device that will give the same numbers."""
+        return _rebuild(str(self._device), self._raw_state())
+
+    def get_offset(self) -> int:
+        """Not defined for this stream: it has no counter."""
+        raise UnsupportedError(
+            "CPU Generator does not use offset. Save and restore with get_state() and set_state()."
+        )
+
+    def set_offset(self, offset: int) -> None:
+        """Not defined for this stream: it has no counter."""
+        raise UnsupportedError(
+            "CPU Generator does not use offset. Save and restore with get_state() and set_state()."
+        )
+
+    def _raw_state(self) -> Any:
+        with self._stream.lock:
+            return self._stream.state()
+
+    def __repr__(self) -> str:
+        return f"<tenon.Generator device={str(self._device)!r} initial_seed={self.initial_seed()}>"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuild, (str(self._device), self._raw_state())
+
+    def __deepcopy__(self, memo: Any) -> Generator:
+        return self.clone_state()
+
+
+def _rebuild(device: str, state: Any) -> Generator:
+    generator = Generator(device)
+    generator._stream.set_state(state)
+    return generator
+
+
+def _entropy() -> int:
+    return (
+        int.from_bytes(os.urandom(8), "little") & 0x1FFFFFFFFFFFFF
+    )  # 53 bits survive a trip through a double
+
+
+def _checked_seed(seed: int) -> int:
+    value = int(seed)
+    if not -(1 << 63) <= value < 1 << 64:
+        raise RandomArgumentError(
+            f"Overflow when unpacking long long: the seed {value} does not lie in [-0x8000_0000_0000_0000, "
+            "0xffff_ffff_ffff_ffff]. Take it modulo 2**64."
+        )
+    return value & 0xFFFFFFFFFFFFFFFF
+
+
+#: What functions draw from when no generator is given.
+default_generator = Generator()
+default_generator.seed()
+_default_stream = default_generator._stream
+
+
+def stream_of(generator: Generator | None) -> MersenneTwister:
+    """The word stream of ``generator``; None is the default one."""
+    if generator is None:
+        return _default_stream
+    if not isinstance(generator, Generator):
+        raise RandomArgumentError(
+            f"expected a Generator, got {type(generator).__name__}. Pass "
+            "generator=tenon.Generator().manual_seed(...)."
+        )
+    return generator._stream
+
+
+def manual_seed(seed: int) -> Generator:
+    """Seed the default generator and return it."""
+    return default_generator.manual_seed(seed)
+
+
+def seed() -> int:
+    """Seed the default generator from the operating system and return the seed."""
+    return default_generator.seed()
+
+
+def initial_seed() -> int:
+    """The seed that the default generator started from."""
+    return default_generator.initial_seed()
+
+
+def get_rng_state() -> Any:
+    """The state of the default generator."""
+    return default_generator.get_state()
+
+
+def set_rng_state(new_state: Any) -> None:
+    """Continue the default generator from ``new_state``."""
+    default_generator.set_state(new_state)
+
+
+@contextmanager
+def fork_rng(
+    devices: Iterable[Any] | None = None, enabled: bool = True, device_type: str | None = None
+) -> Iterator[None]:
+    """Restore the default generator's state on leaving.
+
+    There is one default stream for all devices, so ``devices`` and ``device_type`` choose nothing.
+    """
+    if not enabled:
+        yield
+        return
+    state = default_generator._raw_state()
+    try:
+        yield
+    finally:
+        default_generator.set_state(state)

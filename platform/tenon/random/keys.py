@@ -1,0 +1,100 @@
+"""The current address for counter-based numbers: which seed, step and samples an operation works for.
+
+A training loop that wants numbers independent of ranks and batch cuts opens a context around each step:
+
+    with random.keyed(seed=7, step=step, samples=global_indices):
+        loss = model(batch).sum()
+
+Random operations ask ``current()``. None means: draw from the stream (``Generator``), as PyTorch does.
+Otherwise they take ``current().uniform(shape)``, whose leading axis runs over the samples. Every call takes
+the next ``op`` number, so the operations of a step differ, and equal programs on all ranks number them
+equally.
+
+One slot per process, explicit and not per thread: backward threads and data workers see what the loop set.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from tenon.errors import RandomArgumentError
+from tenon.random.generator import initial_seed
+from tenon.random.philox import CounterGenerator
+
+
+class Keys:
+    """(seed, step, samples) and the number of the next random operation."""
+
+    __slots__ = ("_generator", "_next", "samples", "step")
+
+    def __init__(self, seed: int, step: int, samples: Iterable[int]) -> None:
+        self._generator = CounterGenerator(seed)
+        self.step = step
+        self.samples = np.asarray(samples if isinstance(samples, np.ndarray) else list(samples), np.int64)
+        self._next = 0
+
+    @property
+    def seed(self) -> int:
+        """The seed of the numbers."""
+        return self._generator.seed
+
+    def next_op(self) -> int:
+        """A number for one random operation of this step; keep it to draw the same again."""
+        op = self._next
+        self._next += 1
+        return op
+
+    def uniform(self, shape: Sequence[int], *, op: int | None = None, dtype: Any = np.float32) -> Any:
+        """Numbers in [0, 1) of ``shape``; rows along the first axis belong to the samples in order.
+
+        The first axis may be a multiple of the number of samples (several rows each, sample by sample).
+        """
+        return self._draw(self._generator.uniform, shape, op, dtype=dtype)
+
+    def normal(self, shape: Sequence[int], *, op: int | None = None) -> Any:
+        """Unit normals of ``shape`` in float32, addressed as in ``uniform``."""
+        return self._draw(self._generator.normal, shape, op)
+
+    def _draw(self, draw: Any, shape: Sequence[int], op: int | None, **options: Any) -> Any:
+        number = len(self.samples)
+        if not shape or (shape[0] % number if number else shape[0]):
+            raise RandomArgumentError(
+                f"Keyed random numbers: the first axis of {tuple(shape)} does not hold {number} samples. "
+                "Put the "
+                "batch axis first, or leave the keyed context for numbers that do not belong to samples."
+            )
+        rows = (shape[0] // number if number else 0, *shape[1:])
+        values = draw(
+            step=self.step,
+            samples=self.samples,
+            op=self.next_op() if op is None else op,
+            shape=(math.prod(rows),),
+            **options,
+        )
+        return values.reshape(shape)
+
+
+class _Slot:
+    keys: Keys | None = None
+
+
+def current() -> Keys | None:
+    """The keys that the running step set, or None: draw from the stream."""
+    return _Slot.keys
+
+
+@contextmanager
+def keyed(*, step: int, samples: Iterable[int], seed: int | None = None) -> Iterator[Keys]:
+    """Address random operations inside by (seed, step, sample); without ``seed``, the default generator's."""
+    previous = _Slot.keys
+    keys = Keys(initial_seed() if seed is None else seed, step, samples)
+    _Slot.keys = keys
+    try:
+        yield keys
+    finally:
+        _Slot.keys = previous

@@ -1,0 +1,96 @@
+"""Where drawn numbers go: a new array, or an existing one in the order of its memory.
+
+PyTorch fills a non-contiguous tensor in memory order (its iterator sorts dimensions by stride), so a
+transposed view receives the numbers along its rows in memory and not along its logical rows. ``deliver``
+does the same.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from tenon.errors import UnsupportedError, ViewError
+
+Fill = Callable[[Any], None]
+
+#: Elements handled at once, so that temporaries stay in the second-level cache.
+CHUNK = 1 << 15
+
+_NAMES = {
+    "bool": "Bool", "uint8": "Byte", "int8": "Char", "int16": "Short", "int32": "Int", "int64": "Long",
+    "uint16": "UInt16", "uint32": "UInt32", "uint64": "UInt64", "complex64": "ComplexFloat",
+    "complex128": "ComplexDouble", "float16": "Half", "bfloat16": "BFloat16", "float32": "Float",
+    "float64": "Double",
+}  # fmt: skip
+
+FLOATING = ("float32", "float64", "float16", "bfloat16")
+#: Largest finite number by dtype name.
+LARGEST = {
+    "float16": 65504.0,
+    "bfloat16": 3.3895313892515355e38,
+    "float32": 3.4028234663852886e38,
+    "float64": 1.7976931348623157e308,
+}
+INTEGRAL = ("int64", "int32", "int16", "int8", "uint8")
+
+
+def require(dtype: Any, allowed: Sequence[str], operation: str) -> Any:
+    """``np.dtype(dtype)`` if ``operation`` is defined for it; otherwise PyTorch's error."""
+    checked: np.dtype[Any] = np.dtype(dtype)
+    if checked.name not in allowed:
+        raise UnsupportedError(
+            f'"{operation}" not implemented for {_NAMES.get(checked.name, checked.name)!r}. '
+            f"Use one of {', '.join(allowed)}, or draw in one of them and convert."
+        )
+    return checked
+
+
+def memory_order(out: Any) -> Any:
+    """A view of ``out`` whose C order is the order of its memory."""
+    if any(stride == 0 and size > 1 for stride, size in zip(out.strides, out.shape, strict=True)):
+        raise ViewError(
+            "unsupported operation: more than one element of the written-to tensor refers to a single memory "
+            f"location (shape {out.shape}, strides {out.strides}). Please clone() the tensor before "
+            "performing the operation."
+        )
+    return out.transpose(sorted(range(out.ndim), key=lambda axis: -abs(out.strides[axis])))
+
+
+def deliver(fill: Fill, shape: Sequence[int] | None, dtype: Any, out: Any) -> Any:
+    """Run ``fill`` on a flat contiguous array; return it with ``shape``, or put the numbers into ``out``."""
+    if out is None:
+        flat = np.empty(math.prod(shape or ()), dtype)
+        fill(flat)
+        return flat.reshape(shape or ())
+    view = out if out.flags.c_contiguous else memory_order(out)
+    if view.flags.c_contiguous:
+        fill(view.reshape(-1))
+    else:
+        flat = np.empty(view.size, out.dtype)
+        fill(flat)
+        view[...] = flat.reshape(view.shape)
+    return out
+
+
+def as_real(out: Any) -> Any:
+    """A complex array as a view of its real and imaginary parts, in a last axis of 2."""
+    return out[..., None].view(out.real.dtype)
+
+
+def store(flat: Any, values: Any) -> None:
+    """Write float64 ``values`` to ``flat`` with C's conversions: half types round by way of float32."""
+    if flat.dtype.itemsize == 2 and flat.dtype.name in FLOATING:
+        flat[...] = values.astype(np.float32)
+    elif flat.dtype.kind in "iub":
+        flat[...] = values.astype(np.int64)
+    else:
+        flat[...] = values
+
+
+def as_double(values: Any) -> Any:
+    """``values`` as float64, exactly, for every floating dtype including bfloat16."""
+    return values if values.dtype == np.float64 else values.astype(np.float32).astype(np.float64)

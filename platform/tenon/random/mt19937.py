@@ -1,0 +1,211 @@
+"""The raw 32-bit stream of PyTorch's CPU generator: MT19937, seeded by ``init_genrand``.
+
+NumPy's bit generator steps the state; this class adds what makes small draws cheap and states exchangeable.
+Words are fetched in a buffer of four state blocks, so that a draw of a few numbers is a slice and no call
+into the bit generator. An earlier state is kept: the state at any position is that one, advanced. The
+second half of the last Box-Muller pair belongs to the stream's state, as in PyTorch.
+
+The state travels as the 5056 bytes of ``torch.get_rng_state()``, in both directions.
+
+Next: ``box_muller.py`` and the distributions turn words into numbers; ``generator.py`` is the public face.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import numpy as np
+
+from tenon.errors import RandomStateError
+
+#: Size of the state block of MT19937, in words.
+BLOCK = 624
+#: Words fetched at once for small draws.
+BUFFER = 4 * BLOCK
+
+#: ``CPUGeneratorImplState`` of PyTorch as it lies in memory on a 64-bit little-endian machine.
+STATE_LAYOUT = np.dtype(
+    [
+        ("seed", "<u8"),
+        ("left", "<i4"),
+        ("seeded", "<i4"),
+        ("next", "<u8"),
+        ("key", "<u8", (BLOCK,)),
+        ("normal_x", "<f8"),
+        ("normal_y", "<f8"),
+        ("normal_rho", "<f8"),
+        ("normal_is_valid", "<i4"),
+        ("padding", "<i4"),
+        ("next_float", "<f4"),
+        ("next_float_is_valid", "<u4"),
+    ]
+)
+
+_EMPTY = np.empty(0, np.uint32)
+
+#: Distance from the recorded state at which a new one is recorded.
+_REBASE = 1 << 17
+
+
+class MersenneTwister:
+    """Words of MT19937 in order: ``take(n)`` returns the next n as uint32.
+
+    ``lock`` is held by whoever draws; ``next_normal`` is the kept half of a double Box-Muller pair.
+    """
+
+    __slots__ = (
+        "_at",
+        "_base",
+        "_bits",
+        "_buffer",
+        "_drawn",
+        "_seeder",
+        "_size",
+        "lock",
+        "next_normal",
+        "normals",
+        "seed",
+    )
+
+    def __init__(self, seed: int) -> None:
+        self.lock = threading.Lock()
+        self._bits: Any = None
+        self._seeder: Any = None
+        self.reseed(seed)
+
+    def reseed(self, seed: int) -> None:
+        """Start the stream of ``seed`` (0 <= seed < 2**64); the state is built at the first draw."""
+        self.seed = seed
+        self._restart(None, None)
+
+    def _restart(self, base: Any, next_normal: float | None) -> None:
+        self._base = base
+        #: Words drawn from the engine since ``_base`` (None: since seeding); -1 before the first draw.
+        self._drawn = -1
+        self._buffer = _EMPTY
+        self._at = self._size = 0
+        self.next_normal = next_normal
+        #: Unit normals computed ahead: (position of the first, values), see ``box_muller.ahead``.
+        self.normals: tuple[int, Any] | None = None
+
+    def _engine(self) -> Any:
+        """The bit generator, standing behind the last word of the buffer."""
+        if self._bits is None:
+            self._bits = np.random.MT19937(0)
+            self._seeder = np.random.RandomState(self._bits)
+        if self._drawn < 0:
+            if self._base is None:
+                self._seeder.seed(self.seed & 0xFFFFFFFF)
+            else:
+                self._bits.state = self._base
+            self._drawn = 0
+        return self._bits
+
+    def take(self, n: int) -> Any:
+        """The next ``n`` words; do not write to the result, it may be a view of the buffer."""
+        start = self._at
+        end = start + n
+        if end <= self._size:
+            self._at = end
+            return self._buffer[start:end]
+        out = np.empty(n, np.uint32)
+        head = self._size - start
+        out[:head] = self._buffer[start:]
+        if n - head >= BUFFER:
+            out[head:] = self._engine().random_raw(n - head)
+            self._drawn += n - head
+            self._buffer, self.normals = _EMPTY, None
+            self._at = self._size = 0
+        else:
+            self._refill()
+            out[head:] = self._buffer[: n - head]
+            self._at = n - head
+        return out
+
+    def ahead(self) -> tuple[int, Any]:
+        """Position in the buffer and the words from there to its end; nothing is consumed."""
+        if self._at == self._size:
+            self._refill()
+        return self._at, self._buffer[self._at :]
+
+    def position(self) -> int:
+        """Position in the buffer, comparable with ``ahead`` until the next refill."""
+        return self._at
+
+    def skip(self, n: int) -> None:
+        """Consume ``n`` words that lie in the buffer."""
+        self._at += n
+
+    def _refill(self) -> None:
+        bits = self._engine()
+        if self._drawn > _REBASE:
+            self._base, self._drawn = {**bits.state, "fresh": False}, 0
+        self._buffer = bits.random_raw(BUFFER).astype(np.uint32)
+        self._drawn += BUFFER
+        self.normals = None
+        self._at, self._size = 0, BUFFER
+
+    def state(self) -> Any:
+        """The state as a uint8 array of 5056 bytes, PyTorch's layout."""
+        key, position, fresh = self._key_and_position()
+        record = np.zeros(1, STATE_LAYOUT)
+        record["seed"] = self.seed
+        record["left"] = BLOCK + 1 - position
+        record["seeded"] = 1
+        record["next"] = 0 if fresh else position
+        record["key"] = key
+        if self.next_normal is not None:
+            record["normal_is_valid"] = 1
+            record["normal_y"] = self.next_normal
+        return record.view(np.uint8)
+
+    def _key_and_position(self) -> tuple[Any, int, bool]:
+        buffered = self._size - self._at
+        bits = self._engine()
+        if buffered:
+            bits = _bits_of(self.seed, self._base)
+            bits.random_raw(self._drawn - buffered, output=False)
+        fresh = self._drawn == buffered and (self._base is None or self._base["fresh"])
+        state = bits.state
+        if not fresh:
+            self._base, self._drawn = {**state, "fresh": False}, buffered
+        return state["state"]["key"], int(state["state"]["pos"]), fresh
+
+    def set_state(self, state: Any) -> None:
+        """Continue from ``state``; a malformed one raises and leaves the stream as it was."""
+        data = np.ascontiguousarray(state)
+        if data.dtype != np.uint8 or data.ndim != 1:
+            raise RandomStateError(
+                f"RNG state must be a torch.ByteTensor (1-d, uint8), got {data.ndim}-d {data.dtype}. "
+                "Pass what get_state() or get_rng_state() returned."
+            )
+        if data.size != STATE_LAYOUT.itemsize:
+            raise RandomStateError(
+                f"Expected a CPUGeneratorImplState of size {STATE_LAYOUT.itemsize} but found the input RNG "
+                "state "
+                f"size to be {data.size}. Pass what get_state() or get_rng_state() returned."
+            )
+        record = data.view(STATE_LAYOUT)[0]
+        left, following = int(record["left"]), int(record["next"])
+        if not record["seeded"] or not 0 < left <= BLOCK or following > BLOCK:
+            raise RandomStateError(
+                f"Invalid mt19937 state: seeded={int(record['seeded'])}, left={left}, next={following} "
+                f"(expected 1, 1 to {BLOCK}, 0 to {BLOCK}). The bytes are damaged; the generator was not "
+                "changed."
+            )
+        key = record["key"].astype(np.uint32)
+        # PyTorch writes next = 0 where the block has not been stepped since seeding.
+        fresh = left == 1 and following == 0
+        base = {"bit_generator": "MT19937", "state": {"key": key, "pos": BLOCK + 1 - left}, "fresh": fresh}
+        self.seed = int(record["seed"])
+        self._restart(base, float(record["normal_y"]) if record["normal_is_valid"] else None)
+
+
+def _bits_of(seed: int, base: Any) -> Any:
+    bits = np.random.MT19937(0)
+    if base is None:
+        np.random.RandomState(bits).seed(seed & 0xFFFFFFFF)
+    else:
+        bits.state = base
+    return bits

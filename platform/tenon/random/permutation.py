@@ -1,0 +1,97 @@
+"""``torch.randperm``: PyTorch's shuffle, with most swaps done in vectorised rounds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tenon.errors import RandomArgumentError, UnsupportedError
+from tenon.random.discrete import DIGITS, NUMBERS, words64
+from tenon.random.generator import Generator, stream_of
+from tenon.random.layout import CHUNK, FLOATING, require
+from tenon.random.mt19937 import MersenneTwister
+
+#: From this length on PyTorch shuffles with 64-bit words, inside out.
+LONG_PERMUTATION = 0xFFFFFFFF // 20
+#: Up to so many swaps a Python loop is faster than vectorised rounds.
+_SHORT = 1000
+
+
+def randperm(generator: Generator | None, n: int, dtype: Any = np.int64, *, out: Any = None) -> Any:
+    """A permutation of range(n): ``torch.randperm``."""
+    kind = require(dtype if out is None else out.dtype, NUMBERS, "randperm")
+    if n < 0:
+        raise RandomArgumentError(f"Trying to create tensor with negative dimension {n}: [{n}]. Pass n >= 0.")
+    limit = (1 << DIGITS[kind.name]) + 1 if kind.name in FLOATING else int(np.iinfo(kind).max)
+    if n > limit:
+        raise RandomArgumentError(
+            f"n cannot be greater than {limit} for {kind.name} type, got {n}: {kind.name} has no exact form "
+            "of larger "
+            "indices. Use int64."
+        )
+    if out is not None and out.shape != (n,):
+        raise UnsupportedError(
+            f"randperm: out has shape {out.shape}, expected ({n},). Pass a 1-d array of n elements."
+        )
+    stream = stream_of(generator)
+    with stream.lock:
+        values = _shuffled(stream, n) if n < LONG_PERMUTATION else _shuffled_inside_out(stream, n)
+    if out is None:
+        return np.array(values, kind)
+    out[...] = values
+    return out
+
+
+def _shuffled(stream: MersenneTwister, n: int) -> Any:
+    """Fisher-Yates: step i swaps places i and ``jumps[i]`` >= i."""
+    if n < 2:
+        return range(n)
+    jumps = stream.take(n - 1) % np.arange(n, 1, -1, dtype=np.uint32)
+    jumps += np.arange(n - 1, dtype=np.uint32)
+    jumps = jumps.view(np.int32)  # n is below LONG_PERMUTATION
+    if n <= _SHORT:
+        listed = list(range(n))
+        for i, j in enumerate(jumps.tolist()):
+            listed[i], listed[j] = listed[j], listed[i]
+        return listed
+    values = np.arange(n, dtype=np.int32)
+    steps = _swap_in_rounds(values, jumps)
+    for i, j in zip(steps.tolist(), jumps[steps].tolist(), strict=True):
+        values[i], values[j] = values[j], values[i]
+    return values
+
+
+def _swap_in_rounds(values: Any, jumps: Any) -> Any:
+    """Do most swaps in vectorised rounds, in place; return the steps left over.
+
+    A step may run as soon as no earlier step that has not run wants one of its two places. Every round
+    reserves all places for their earliest step and runs the steps that hold both (Shun et al., "Sequential
+    random permutation, list contraction and tree contraction are highly parallel", 2015).
+    """
+    holder = np.empty_like(values)
+    steps = np.arange(jumps.size, dtype=np.int32)
+    while steps.size > _SHORT:
+        targets = jumps[steps]
+        holder[steps] = steps
+        # NumPy assigns in order: reversed, the earliest step comes last and wins. Only earlier steps ever
+        # want a step's own place.
+        holder[targets[::-1]] = steps[::-1]
+        ready = (holder[steps] == steps) & (holder[targets] == steps)
+        first, second = steps[ready], targets[ready]
+        moved = values[first]
+        values[first] = values[second]
+        values[second] = moved
+        steps = steps[~ready]
+    return steps
+
+
+def _shuffled_inside_out(stream: MersenneTwister, n: int) -> Any:
+    values = np.arange(n)
+    for begin in range(0, n, CHUNK):
+        end = min(begin + CHUNK, n)
+        sources = words64(stream, end - begin) % np.arange(begin + 1, end + 1, dtype=np.uint64)
+        for i, j in enumerate(sources.tolist(), begin):
+            values[i] = values[j]
+            values[j] = i
+    return values

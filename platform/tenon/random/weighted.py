@@ -1,0 +1,101 @@
+"""``torch.multinomial``: indices drawn by weight, with or without replacement.
+
+Without replacement (and for a single sample) the weights are divided by exponential numbers and the largest
+quotients win. With replacement, 53-bit uniforms are looked up in the cumulative weights.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tenon.errors import RandomArgumentError
+from tenon.random import box_muller
+from tenon.random.continuous import exponential
+from tenon.random.generator import Generator, stream_of
+from tenon.random.layout import FLOATING, as_double
+
+_MOST_CATEGORIES = 1 << 24
+
+
+def multinomial(
+    generator: Generator | None, probs: Any, num_samples: int, replacement: bool = False, *, out: Any = None
+) -> Any:
+    """int64 indices (num_samples,) or (rows, num_samples) for weights ``probs`` of one or two dimensions.
+
+    Equal quotients, which half types produce, keep their order here; PyTorch's order of them is unspecified.
+    """
+    _check(probs, num_samples, replacement)
+    if probs.ndim == 2 and probs.shape[0] == 0:
+        indices = np.empty((0, num_samples), np.int64)
+    else:
+        _check_weights(probs)
+        draw = _with_replacement if replacement and num_samples > 1 else _without_replacement
+        indices = draw(generator, probs, num_samples)
+    if out is None:
+        return indices
+    out[...] = indices
+    return out
+
+
+def _check(probs: Any, num_samples: int, replacement: bool) -> None:
+    if not 1 <= probs.ndim <= 2:
+        raise RandomArgumentError(
+            f"prob_dist must be 1 or 2 dim, got shape {probs.shape}. Reshape the leading axes to one."
+        )
+    if probs.dtype.name not in FLOATING:
+        raise RandomArgumentError(
+            f"multinomial only supports floating-point dtypes for input, got: {probs.dtype.name}. Convert "
+            "with .float()."
+        )
+    if num_samples <= 0:
+        raise RandomArgumentError(f"cannot sample n_sample <= 0 samples, got {num_samples}.")
+    categories = probs.shape[-1]
+    if not replacement and num_samples > categories:
+        raise RandomArgumentError(
+            "cannot sample n_sample > prob_dist.size(-1) samples without replacement, got "
+            f"{num_samples} > {categories}. Pass replacement=True or fewer samples."
+        )
+    if categories > _MOST_CATEGORIES:
+        raise RandomArgumentError(f"number of categories cannot exceed 2^24, got {categories}.")
+
+
+def _check_weights(probs: Any) -> None:
+    values = as_double(probs)
+    if not (values.size and values.min() >= 0 and values.max() < np.inf):
+        raise RandomArgumentError(
+            "probability tensor contains either `inf`, `nan` or element < 0 "
+            f"(shape {probs.shape}). Pass weights, for example after softmax()."
+        )
+    if not values.sum(axis=-1).all():
+        raise RandomArgumentError(
+            "invalid multinomial distribution (sum of probabilities <= 0). Some row is all zeros."
+        )
+
+
+def _without_replacement(generator: Generator | None, probs: Any, num_samples: int) -> Any:
+    quotients = np.empty_like(probs, subok=False)
+    exponential(generator, out=quotients)
+    np.divide(probs, quotients, out=quotients)
+    if num_samples == 1:
+        return quotients.argmax(axis=-1, keepdims=True)
+    order = np.argsort(-as_double(quotients), axis=-1, kind="stable")
+    return np.ascontiguousarray(order[..., :num_samples])
+
+
+def _with_replacement(generator: Generator | None, probs: Any, num_samples: int) -> Any:
+    rows = probs.reshape(-1, probs.shape[-1])
+    width = np.float64 if rows.dtype == np.float64 else np.float32
+    stream = stream_of(generator)
+    with stream.lock:
+        uniforms = box_muller.uniform53(stream.take(2 * num_samples * rows.shape[0])).reshape(
+            rows.shape[0], num_samples
+        )
+    indices = np.empty(uniforms.shape, np.int64)
+    for row, drawn, found in zip(rows, uniforms, indices, strict=True):
+        cumulative = np.cumsum(row.astype(width), dtype=width)
+        np.divide(cumulative, cumulative[-1], out=cumulative)
+        cumulative[-1] = 1
+        found[...] = np.searchsorted(cumulative.astype(np.float64), drawn, side="left")
+    return indices.reshape(*probs.shape[:-1], num_samples)
