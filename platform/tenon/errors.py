@@ -147,6 +147,9 @@ class UnsafeCheckpointError(CheckpointError, UnpicklingError):
 class CheckpointWriteError(CheckpointError, OSError):
     """A file could not be written whole; what stood there before is untouched."""
 
+    def __str__(self) -> str:
+        return str(self.args[0]) if self.args else ""
+
 
 class UnsavableError(TenonError, TypeError):
     """An object holds something that no checkpoint can carry."""

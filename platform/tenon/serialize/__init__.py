@@ -128,11 +128,12 @@ def load(
 def verify(f: FileLike) -> None:
     """Read all of ``f`` and raise ``CheckpointError`` if any checksum is wrong; builds no tensors."""
     with _reading(f) as (file, source):
-        kind = _format(file, source)
+        start, kind = file.tell(), _format(file, source)
         if kind == "zip":
             torch_zip.verify(file, source)
         elif kind == "safetensors":
             tensors.verify(file, source)
+        file.seek(start)
         _read(file, Placement("meta", source), "utf-8")
 
 

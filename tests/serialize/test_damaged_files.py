@@ -1,0 +1,138 @@
+"""A file that was cut short or changed never loads as something else than what was saved."""
+
+import contextlib
+import io
+import random
+import re
+
+import numpy as np
+import pytest
+from tenon.core.create import from_numpy
+from tenon.errors import CheckpointError
+from tenon.serialize import load, save, verify
+
+SUFFIXES = (".pt", ".safetensors")
+
+
+def contents() -> dict:
+    weight = np.arange(24, dtype=np.float32).reshape(4, 6)
+    return {
+        "weight": from_numpy(weight),
+        "tied": from_numpy(weight.T),
+        "steps": from_numpy(np.arange(5)),
+        "epoch": 3,
+        "lr": 0.1,
+        "name": "model",
+    }
+
+
+def plain(found: dict) -> dict:
+    return {name: value.raw.tolist() if hasattr(value, "raw") else value for name, value in found.items()}
+
+
+@pytest.fixture(params=SUFFIXES)
+def saved(request, tmp_path):
+    path = tmp_path / f"model{request.param}"
+    save(contents(), path)
+    return path
+
+
+def test_a_file_cut_short_anywhere_is_refused_with_its_name(saved):
+    whole = saved.read_bytes()
+    cuts = sorted({0, 1, 7, 8, 9, len(whole) - 1, *random.Random(1).sample(range(len(whole)), 120)})
+
+    for cut in cuts:
+        saved.write_bytes(whole[:cut])
+        with pytest.raises(CheckpointError, match=re.escape(saved.name)):
+            load(saved)
+
+
+def test_a_single_flipped_bit_is_noticed_or_harmless(saved):
+    whole = saved.read_bytes()
+    expected = plain(contents())
+    noticed = 0
+    positions = range(len(whole)) if len(whole) < 2500 else random.Random(2).sample(range(len(whole)), 2500)
+
+    for position in positions:
+        changed = bytearray(whole)
+        changed[position] ^= 1 << (position % 8)
+        try:
+            found = load(io.BytesIO(bytes(changed)))
+        except CheckpointError:
+            noticed += 1
+        else:
+            assert plain(found) == expected, f"bit {position % 8} of byte {position} changed what was loaded"
+
+    assert noticed > len(positions) // 2
+
+
+def test_every_flipped_bit_of_the_weights_is_noticed(saved):
+    whole = saved.read_bytes()
+    data = np.arange(24, dtype=np.float32).tobytes()
+    start = whole.index(data)
+
+    for position in range(start, start + len(data)):
+        changed = bytearray(whole)
+        changed[position] ^= 0x10
+        saved.write_bytes(changed)
+        with pytest.raises(CheckpointError, match=r"cannot be trusted.*nothing was loaded"):
+            load(saved)
+        with pytest.raises(CheckpointError, match="damaged"):
+            verify(saved)
+
+
+def test_an_overwritten_stretch_is_noticed(saved):
+    whole = saved.read_bytes()
+
+    for start in range(0, len(whole) - 64, 64):
+        changed = whole[:start] + bytes(64) + whole[start + 64 :]
+        if changed == whole or b"Z" * 40 in whole[start : start + 64]:
+            continue  # alignment padding of a zip archive carries nothing
+        with contextlib.suppress(CheckpointError):
+            assert plain(load(io.BytesIO(changed))) == plain(contents())
+
+
+def test_two_swapped_arrays_are_noticed(tmp_path):
+    path = tmp_path / "swap.safetensors"
+    save({"a": from_numpy(np.zeros(4)), "b": from_numpy(np.ones(4))}, path)
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-64] + whole[-32:] + whole[-64:-32])
+
+    with pytest.raises(CheckpointError, match="SHA-256"):
+        load(path)
+
+
+def test_a_manifest_from_another_file_is_noticed(tmp_path):
+    one, two = tmp_path / "one.safetensors", tmp_path / "two.safetensors"
+    save({"a": from_numpy(np.zeros(4))}, one)
+    save({"a": from_numpy(np.ones(4))}, two)
+    first, second = one.read_bytes(), two.read_bytes()
+    one.write_bytes(second[:-32] + first[-32:])
+
+    with pytest.raises(CheckpointError, match="SHA-256"):
+        load(one)
+
+
+def test_trailing_bytes_are_noticed(tmp_path):
+    path = tmp_path / "long.safetensors"
+    save({"a": from_numpy(np.zeros(4))}, path)
+    path.write_bytes(path.read_bytes() + b"x")
+
+    with pytest.raises(CheckpointError, match="33 are there"):
+        load(path)
+
+
+def test_verify_accepts_what_was_saved(saved):
+    assert verify(saved) is None
+
+
+def test_a_file_of_the_old_format_cut_short_is_refused(tmp_path):
+    torch = pytest.importorskip("torch")
+    path = tmp_path / "old.pt"
+    torch.save({"a": torch.arange(9.0)}, path, _use_new_zipfile_serialization=False)
+    whole = path.read_bytes()
+
+    for cut in range(len(whole)):
+        path.write_bytes(whole[:cut])
+        with pytest.raises(CheckpointError, match=r"old\.pt"):
+            load(path)
