@@ -20,7 +20,7 @@ from tenon.core.tensor import Tensor
 from tenon.core.value import Value
 from tenon.errors import DeviceError, DTypeError, IndexRangeError, ShapeError, TenonError
 
-_new = Tensor.__new__
+_new = object.__new__  # Tensor.__new__ is the public constructor
 _NUMBERS = frozenset((float, int, bool, complex))
 _INEXACT = frozenset("fcV")  # kinds of NumPy's floats and complexes, and of bfloat16
 
