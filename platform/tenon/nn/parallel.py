@@ -1,4 +1,4 @@
-"""``tenon.nn.parallel``: torch's place for ``DistributedDataParallel``, which lives in ``tenon.distributed``."""
+"""``tenon.nn.parallel``: torch's place for ``DistributedDataParallel``; its home is ``tenon.distributed``."""
 
 from __future__ import annotations
 
