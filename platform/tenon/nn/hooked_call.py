@@ -30,23 +30,53 @@ def call(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 
 
 def _hooked(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    if hooks.global_hooks is None and (module._hooks is None or not _has_own(module)):
-        return module.forward(*args, **kwargs)
-    return _Call(module, args, kwargs).run()
+    own = module.__dict__.get
+    if (
+        hooks.global_hooks is not None
+        or own("_backward_hooks")
+        or own("_backward_pre_hooks")
+        or own("_forward_hooks_always_called")
+    ):
+        return _Call(module, args, kwargs).run()
+    pre = own("_forward_pre_hooks")
+    if pre:
+        with_kwargs = own("_forward_pre_hooks_with_kwargs", ())
+        for key, hook in list(pre.items()):
+            args, kwargs = _pre_hook(module, hook, key in with_kwargs, args, kwargs)
+    result = module.forward(*args, **kwargs)
+    post = own("_forward_hooks")
+    if post:
+        with_kwargs = own("_forward_hooks_with_kwargs", ())
+        for key, hook in list(post.items()):
+            result = _post_hook(module, hook, key in with_kwargs, args, kwargs, result)
+    return result
 
 
-def _has_own(module: Any) -> bool:
-    have = module.__dict__.get
-    return bool(
-        have("_forward_hooks")
-        or have("_forward_pre_hooks")
-        or have("_backward_hooks")
-        or have("_backward_pre_hooks")
-    )
+def _pre_hook(module: Any, hook: Any, with_kwargs: bool, args: Any, kwargs: Any) -> tuple[Any, Any]:
+    """``args`` and ``kwargs`` as the hook leaves them."""
+    if not with_kwargs:
+        returned = hook(module, args)
+        if returned is None:
+            return args, kwargs
+        return (returned if isinstance(returned, tuple) else (returned,)), kwargs
+    returned = hook(module, args, kwargs)
+    if returned is None:
+        return args, kwargs
+    if not (isinstance(returned, tuple) and len(returned) == 2):
+        raise ModuleError(
+            f"forward pre-hook must return None or a tuple of (new_args, new_kwargs), but got {returned}."
+        )
+    return returned
+
+
+def _post_hook(module: Any, hook: Any, with_kwargs: bool, args: Any, kwargs: Any, result: Any) -> Any:
+    """``result`` as the hook leaves it."""
+    returned = hook(module, args, kwargs, result) if with_kwargs else hook(module, args, result)
+    return result if returned is None else returned
 
 
 class _Call:
-    """One call in progress; ``args``, ``kwargs`` and ``result`` are what the hooks made of them so far."""
+    """One call with global, backward or always-called hooks: its values as the hooks left them so far."""
 
     def __init__(self, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         self.module = module
@@ -97,7 +127,8 @@ class _Call:
             *own("_backward_pre_hooks", hooks.EMPTY).values(),
         ]
         for key, hook in self.pre:
-            self._pre_hook(hook, key in self.pre_with_kwargs)
+            with_kwargs = key in self.pre_with_kwargs
+            self.args, self.kwargs = _pre_hook(self.module, hook, with_kwargs, self.args, self.kwargs)
         around = BackwardHook(self.module, backward, backward_pre) if backward or backward_pre else None
         if around is not None:
             self.args = around.wrap_inputs(self.args)
@@ -105,7 +136,7 @@ class _Call:
         for key, hook, with_kwargs, always, _ in self._post():
             if always:
                 self.ran.add(key)
-            self._post_hook(hook, with_kwargs)
+            self.result = _post_hook(self.module, hook, with_kwargs, self.args, self.kwargs, self.result)
         if around is not None:
             if not isinstance(self.result, (Tensor, tuple)):
                 warnings.warn(
@@ -116,35 +147,13 @@ class _Call:
             self.result = around.wrap_outputs(self.result)
         return self.result
 
-    def _pre_hook(self, hook: Any, with_kwargs: bool) -> None:
-        if with_kwargs:
-            returned = hook(self.module, self.args, self.kwargs)
-            if returned is None:
-                return
-            if not (isinstance(returned, tuple) and len(returned) == 2):
-                raise ModuleError(
-                    f"forward pre-hook must return None or a tuple of (new_args, new_kwargs), but got "
-                    f"{returned}."
-                )
-            self.args, self.kwargs = returned
-        else:
-            returned = hook(self.module, self.args)
-            if returned is not None:
-                self.args = returned if isinstance(returned, tuple) else (returned,)
-
-    def _post_hook(self, hook: Any, with_kwargs: bool) -> None:
-        if with_kwargs:
-            returned = hook(self.module, self.args, self.kwargs, self.result)
-        else:
-            returned = hook(self.module, self.args, self.result)
-        if returned is not None:
-            self.result = returned
-
     def _run_always_called(self) -> None:
         for key, hook, with_kwargs, always, is_global in self._post():
             if always and key not in self.ran:
                 try:
-                    self._post_hook(hook, with_kwargs)
+                    self.result = _post_hook(
+                        self.module, hook, with_kwargs, self.args, self.kwargs, self.result
+                    )
                 except Exception as error:
                     which = "global module forward hook" if is_global else "module forward hook"
                     warnings.warn(

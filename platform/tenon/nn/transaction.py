@@ -32,8 +32,12 @@ class Write(NamedTuple):
     assign: bool
 
     def probe(self) -> None:
-        """Raise what the write would raise."""
-        if not (self.assign or is_lazy(self.member)):
+        """Raise what the write would raise; almost always two attribute reads show that it will not."""
+        if self.assign or is_lazy(self.member):
+            return
+        ours, theirs = self.member.raw, self.given.raw
+        writable = getattr(getattr(ours, "flags", None), "writeable", True)
+        if type(ours) is not type(theirs) or ours.dtype != theirs.dtype or not writable:
             _empty_part(self.member).copy_(_empty_part(self.given))
 
     def carry_out(self) -> None:

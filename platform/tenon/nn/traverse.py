@@ -24,17 +24,25 @@ class Traversal(Registration):
         self, memo: set[Any] | None = None, prefix: str = "", remove_duplicate: bool = True
     ) -> Iterator[tuple[str, Module]]:
         """Yield ``(path, module)`` for this module (path ``prefix``) and all below, each once by default."""
-        if memo is None:
-            memo = set()
-        if self in memo:
-            return
-        if remove_duplicate:
-            memo.add(self)
-        yield prefix, self  # type: ignore[misc]
-        for name, child in self._modules.items():
-            if child is not None:
-                path = f"{prefix}.{name}" if prefix else name
-                yield from child.named_modules(memo, path, remove_duplicate)
+        # A stack instead of recursion: a generator inside a generator costs its depth for every item.
+        memo = set() if memo is None else memo
+        waiting: list[tuple[str, Any]] = [(prefix, self)]
+        while waiting:
+            path, module = waiting.pop()
+            if module in memo:
+                continue
+            if module is not self and type(module).named_modules is not Traversal.named_modules:
+                yield from module.named_modules(memo, path, remove_duplicate)
+                continue
+            if remove_duplicate:
+                memo.add(module)
+            yield path, module
+            children = module._modules
+            if children:
+                start = f"{path}." if path else ""
+                waiting += [
+                    (start + name, each) for name, each in reversed(children.items()) if each is not None
+                ]
 
     def modules(self, remove_duplicate: bool = True) -> Iterator[Module]:
         """Yield this module and all below."""
@@ -84,8 +92,21 @@ class Traversal(Registration):
 
     def parameters(self, recurse: bool = True) -> Iterator[Parameter]:
         """Yield the parameters of this module and, with ``recurse``, of all below."""
-        for _, parameter in self.named_parameters(recurse=recurse):
-            yield parameter
+        cls = type(self)
+        if (cls.named_parameters, cls._named_members) != (
+            Traversal.named_parameters,
+            Traversal._named_members,
+        ):
+            for _, parameter in self.named_parameters(recurse=recurse):
+                yield parameter
+            return
+        # Runs in every step, for zero_grad; the names that nobody asked for would double its time.
+        seen: set[int] = set()
+        for _, module in self.named_modules() if recurse else (("", self),):
+            for each in module._parameters.values():
+                if each is not None and id(each) not in seen:
+                    seen.add(id(each))
+                    yield each
 
     def named_buffers(
         self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
