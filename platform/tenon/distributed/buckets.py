@@ -103,7 +103,9 @@ def plan(named_parameters: Sequence[tuple[str, Tensor]], cap_mb: float) -> list[
 def agree(communicator: Communicator, named_parameters: Sequence[tuple[str, Tensor]], cap_mb: float) -> None:
     """Raise on all ranks, naming what differs, unless all have the same parameters in the same order."""
     lines = [f"bucket_cap_mb={cap_mb:g}"]
-    lines += [f"{name}: {tensor.dtype}{list(tensor.raw.shape)}" for name, tensor in named_parameters]
+    for name, tensor in named_parameters:
+        frozen = "" if tensor.requires_grad else " frozen"
+        lines.append(f"{name}: {tensor.dtype}{list(tensor.raw.shape)}{frozen}")
     fingerprint = hashlib.blake2b("\n".join(lines).encode(), digest_size=16).digest()
     fingerprints = communicator.all_gather_bytes(fingerprint, name="bucket plan")
     if len(set(fingerprints)) == 1:

@@ -77,19 +77,19 @@ class GradientSynchronizer:
         if self.communicator.size == 1:
             self._filled.clear()
             return
-        share = 1.0 if weight is None else self._share(weight)
+        share, taking_part = (1.0, self.communicator.size) if weight is None else self._share(weight)
         unused: list[str] = []
         for bucket in self.buckets:
             for index, slot in enumerate(bucket.slots):
                 if id(slot.parameter) not in self._filled:
                     bucket.fill(index, used=slot.parameter.grad is not None)
-            unused += self._reduce(bucket, share)
+            unused += self._reduce(bucket, share, taking_part)
         self._filled.clear()
         if unused:
             self._warn(unused)
 
-    def _reduce(self, bucket: buckets.Bucket, share: float) -> list[str]:
-        """Average one bucket; the names of parameters that some rank did not use."""
+    def _reduce(self, bucket: buckets.Bucket, share: float, taking_part: int) -> list[str]:
+        """Average one bucket; the names of parameters that fewer than ``taking_part`` ranks used."""
         gradients = bucket.flat[: len(bucket.flat) - len(bucket.slots)]
         if share != 1.0:
             wide = gradients.astype(accumulator(gradients.dtype), copy=False)
@@ -97,16 +97,18 @@ class GradientSynchronizer:
         self.communicator.all_reduce(bucket.flat, "mean", out=bucket.flat, name=bucket.name)
         for index in range(len(bucket.slots)):
             bucket.deliver(index)
-        return [slot.name for slot, used in zip(bucket.slots, bucket.used, strict=True) if abs(used) != 1]
+        counts = np.rint(np.abs(bucket.used).astype(np.float64) * self.communicator.size)
+        return [slot.name for slot, used in zip(bucket.slots, counts, strict=True) if used < taking_part]
 
-    def _share(self, weight: float) -> float:
-        """This rank's weight, scaled so that the weights of all ranks have mean 1."""
+    def _share(self, weight: float) -> tuple[float, int]:
+        """This rank's weight, scaled so that those of all ranks have mean 1, and how many are not 0."""
         if not weight >= 0:
             raise CommunicatorError(f"weight={weight} must be a number of samples, 0 or more.")
-        mean = float(self.communicator.all_reduce(np.float64(weight), "mean", name="weights").wait())
-        if mean == 0:
+        pair = np.array([weight, weight > 0], np.float64)
+        total, taking_part = self.communicator.all_reduce(pair, name="weights").wait().tolist()
+        if total == 0:
             raise CommunicatorError("every rank passed weight 0: there is no sample to take a mean over.")
-        return float(weight) / mean
+        return float(weight) * self.communicator.size / total, int(taking_part)
 
     def _warn(self, unused: Sequence[str]) -> None:
         """One warning per model, on rank 0: every rank knows what any rank left unused."""

@@ -1,7 +1,7 @@
 """Ranks as threads of one process: the whole distributed code runs in a test without MPI.
 
 Slow and exact: every rank sees the arrays of all others and reduces them in rank order. A rank that fails
-breaks the barrier, so that the others raise ``RankFailedError`` instead of waiting.
+is told to the others, which raise ``RankFailedError`` instead of waiting.
 """
 
 from __future__ import annotations
@@ -33,7 +33,10 @@ class ThreadedWorld:
         self.slots: list[Any] = [None] * size
         self.failure: tuple[int, BaseException] | None = None
         self.waiting: dict[int, str] = {}
-        self._barrier = threading.Barrier(size)
+        self._meeting = threading.Condition()
+        self._arrived = 0
+        self._generation = 0
+        self._stalled = False
 
     def exchange(self, rank: int, value: Any) -> list[Any]:
         """The values of all ranks, once all have come."""
@@ -45,15 +48,29 @@ class ThreadedWorld:
 
     def fail(self, rank: int, error: BaseException) -> None:
         """Let every rank that waits, or comes later, raise."""
-        if self.failure is None:
-            self.failure = (rank, error)
-        self._barrier.abort()
+        with self._meeting:
+            if self.failure is None:
+                self.failure = (rank, error)
+            self._meeting.notify_all()
 
     def _wait(self, rank: int) -> None:
-        try:
-            self._barrier.wait(self.timeout)
-        except threading.BrokenBarrierError:
-            raise self._broken(rank) from None
+        """Return once all ranks have come here, even if one of them fails right after."""
+        with self._meeting:
+            generation = self._generation
+            self._arrived += 1
+            if self._arrived == self.size:
+                self._arrived = 0
+                self._generation += 1
+                self._meeting.notify_all()
+                return
+            self._meeting.wait_for(lambda: self._generation != generation or self._over(), self.timeout)
+            if self._generation == generation:
+                self._stalled = True
+                self._meeting.notify_all()
+                raise self._broken(rank)
+
+    def _over(self) -> bool:
+        return self._stalled or self.failure is not None
 
     def _broken(self, rank: int) -> RankFailedError:
         if self.failure is not None:
