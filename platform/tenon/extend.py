@@ -40,6 +40,8 @@ if TYPE_CHECKING:
     from tenon.optim.optimizer import Optimizer as Optimizer
     from tenon.optim.scheduler import LRScheduler as LRScheduler
     from tenon.plugins.diagnose import doctor_section as doctor_section
+    from tenon.training.recipe import Recipe as Recipe
+    from tenon.training.session import Session as Session
 
 _TARGETS = {
     "Aval": "tenon.core.aval:Aval",
@@ -58,6 +60,8 @@ _TARGETS = {
     "Optimizer": "tenon.optim.optimizer:Optimizer",
     "Parameter": "tenon.nn.parameter:Parameter",
     "Primitive": "tenon.core.op:Primitive",
+    "Recipe": "tenon.training.recipe:Recipe",
+    "Session": "tenon.training.session:Session",
     "Tensor": "tenon.core.tensor:Tensor",
     "doctor_section": "tenon.plugins.diagnose:doctor_section",
     "engine": "tenon.distributed.engine:",

@@ -1,1 +1,5 @@
-"""Declares what writes TensorBoard event files."""
+"""TensorBoard event files of a run, in its folder: `tensorboard --logdir runs`."""
+
+from tenon_tensorboard.hooks import tenon_report, tenon_session_finish, tenon_session_start
+
+__all__ = ["tenon_report", "tenon_session_finish", "tenon_session_start"]

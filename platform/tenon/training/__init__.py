@@ -1,0 +1,3 @@
+"""Training runs: configuration, a small loop, checkpoints, metrics. ``tenon train`` is its command."""
+
+from __future__ import annotations

@@ -1,0 +1,179 @@
+"""The configuration of a run, validated: unknown keys and bad values are refused by their path.
+
+Sources, later ones winning: a recipe's defaults, a TOML file, ``--set path=value``. ``RunConfig`` is what
+they resolve to; the run folder keeps it as ``config.json``.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import tomllib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+
+from tenon.errors import ConfigError
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, protected_namespaces=())
+
+
+class _Open(BaseModel):
+    """A section whose further keys are options of the named component."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+    name: str
+
+    def options(self) -> dict[str, Any]:
+        """Everything but the name."""
+        return dict(self.model_extra or {})
+
+
+class OptimizerConfig(_Open):
+    """``name`` of an optimizer, and its options: ``lr``, ``weight_decay``, ..."""
+
+    name: str = "AdamW"
+
+
+class SchedulerConfig(_Open):
+    """``name`` of a schedule, and its options. ``per`` says when it steps."""
+
+    per: Literal["step", "epoch"] = "step"
+
+    def options(self) -> dict[str, Any]:
+        """Everything but name and per."""
+        return dict(self.model_extra or {})
+
+
+class CheckpointConfig(_Section):
+    """How often a run is saved."""
+
+    every: int = Field(1, ge=1, description="epochs between checkpoints")
+    keep: int = Field(2, ge=1, description="newest checkpoints to keep")
+
+
+class LogConfig(_Section):
+    """How often metrics are written."""
+
+    every: int = Field(10, ge=1, description="steps between training metrics")
+    tensorboard: bool = True
+
+
+class RunConfig(_Section):
+    """Everything that decides a run."""
+
+    recipe: str | None = None
+    model: str | None = Field(None, description="package.module:Class")
+    model_options: dict[str, Any] = {}
+    data: str | None = Field(None, description="package.module:function")
+    data_options: dict[str, Any] = {}
+    loss: str = Field("cross_entropy", description="name in nn.functional, or package.module:function")
+    seed: int = 0
+    device: str = "cpu"
+    epochs: int = Field(10, ge=0)
+    batch_size: int = Field(64, ge=1, description="samples per optimizer step, over all ranks")
+    eval_batch_size: int = Field(256, ge=1)
+    accumulate: int = Field(1, ge=1, description="backward passes per optimizer step")
+    clip_grad_norm: float | None = Field(None, gt=0)
+    optimizer: OptimizerConfig = OptimizerConfig()
+    scheduler: SchedulerConfig | None = None
+    checkpoint: CheckpointConfig = CheckpointConfig(every=1, keep=2)
+    log: LogConfig = LogConfig(every=10)
+    output: str = Field("runs", description="folder in which each run gets its own")
+
+    @field_validator("model", "data")
+    @classmethod
+    def _is_target(cls, value: str | None) -> str | None:
+        if value is not None and (value.count(":") != 1 or not all(value.split(":"))):
+            raise ValueError('expected "package.module:name"')
+        return value
+
+
+def resolve(layers: Sequence[Mapping[str, Any]]) -> RunConfig:
+    """One validated configuration out of ``layers``; sections are merged key by key."""
+    merged: dict[str, Any] = {}
+    for layer in layers:
+        _merge(merged, layer)
+    try:
+        config = RunConfig.model_validate(merged)
+    except ValidationError as error:
+        raise ConfigError("; ".join(_sentence(e, merged) for e in error.errors())) from None
+    if config.recipe is None and (config.model is None or config.data is None):
+        missing = " and ".join(n for n in ("model", "data") if getattr(config, n) is None)
+        raise ConfigError(
+            f'the configuration names no {missing}. Add model = "package.module:Class" and data ='
+            ' "package.module:function", or name a recipe (see `tenon train --help`).'
+        )
+    return config
+
+
+def read_file(path: Path) -> dict[str, Any]:
+    """The TOML file at ``path`` as a layer."""
+    try:
+        with open(path, "rb") as file:
+            return tomllib.load(file)
+    except FileNotFoundError:
+        raise ConfigError(f"no configuration file {str(path)!r}.") from None
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{path} is not valid TOML: {error}") from None
+
+
+def read_override(text: str) -> dict[str, Any]:
+    """``"optimizer.lr=0.01"`` as a layer. Values are TOML; what is not is a string."""
+    path, equals, value = text.partition("=")
+    keys = [k.strip() for k in path.split(".")]
+    if not equals or not all(keys):
+        raise ConfigError(f"--set {text!r}: expected KEY=VALUE, e.g. --set optimizer.lr=0.01")
+    try:
+        parsed = tomllib.loads(f"value = {value}")["value"]
+    except tomllib.TOMLDecodeError:
+        parsed = value.strip()
+    layer: Any = parsed
+    for key in reversed(keys):
+        layer = {key: layer}
+    return dict(layer)
+
+
+def _merge(into: dict[str, Any], layer: Mapping[str, Any]) -> None:
+    for key, value in layer.items():
+        existing = into.get(key)
+        if isinstance(value, Mapping) and isinstance(existing, dict):
+            if "name" in value and value["name"] != existing.get("name"):
+                existing.clear()  # options of another optimizer do not carry over
+            _merge(existing, value)
+        elif isinstance(value, Mapping):
+            into[key] = {}
+            _merge(into[key], value)
+        else:
+            into[key] = value
+
+
+def _sentence(error: Any, merged: Mapping[str, Any]) -> str:
+    path = ".".join(map(str, error["loc"]))
+    if error["type"] == "extra_forbidden":
+        section: Any = RunConfig
+        for key in error["loc"][:-1]:
+            field = section.model_fields[key].annotation
+            section = (
+                field if isinstance(field, type) else next(a for a in field.__args__ if isinstance(a, type))
+            )
+        return unknown_key(path, str(error["loc"][-1]), section.model_fields)
+    return f"{path} = {error['input']!r}: {error['msg'].removeprefix('Value error, ')}"
+
+
+def unknown_key(path: str, key: str, known: Any) -> str:
+    """The sentence for a key that does not exist, with the nearest that does."""
+    near = difflib.get_close_matches(key, list(known), n=1)
+    prefix = path[: -len(key)]
+    return f"unknown key {path!r}. " + (
+        f"Did you mean {prefix + near[0]!r}?" if near else f"Known: {', '.join(sorted(known))}."
+    )
+
+
+def canonical(config: RunConfig) -> str:
+    """The configuration as JSON with sorted keys: equal text, equal run."""
+    return json.dumps(config.model_dump(mode="json"), sort_keys=True)

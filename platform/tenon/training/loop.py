@@ -1,0 +1,239 @@
+"""The loop: epochs of steps, evaluation and checkpoints, with the plugin host's hooks at its boundaries.
+
+A signal (Ctrl-C, SIGTERM) on any rank lets the step finish on all of them; then the run is saved and says
+how it is resumed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import signal
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from tenon import random
+from tenon.device import Device
+from tenon.distributed.gradients import GradientSynchronizer, broadcast_tensors
+from tenon.distributed.launch import launch
+from tenon.errors import TrainingError
+from tenon.plugins.manager import host
+from tenon.training import checkpoint
+from tenon.training.config import RunConfig
+from tenon.training.metrics import Reporter, SilentReporter
+from tenon.training.recipe import (
+    Recipe,
+    build_data,
+    build_loss,
+    build_model,
+    build_optimizer,
+    build_scheduler,
+)
+from tenon.training.session import Session, agree_on_config, make_folder, write_json
+from tenon.training.step import epoch_order, evaluate, train_step
+
+INTERRUPTED = 130
+
+
+def open_session(config: RunConfig, recipe: Recipe | None, resume: Any = None) -> Session:
+    """Everything a run needs, made the same on all ranks. ``resume`` is the path of a run or checkpoint."""
+    communicator = launch()
+    agree_on_config(communicator, config)
+    saved = None
+    if resume is not None:
+        path = checkpoint.find(resume)
+        saved = checkpoint.read(path)
+        folder = path.parent.parent if path.is_file() else path.parent
+    data = build_data(config, recipe)
+    random.manual_seed(config.seed)
+    model = build_model(config, recipe)
+    device = Device(config.device)
+    model.to(device)
+    loss = build_loss(config)
+    if resume is None:
+        folder = make_folder(communicator, config)
+    session = Session(config, communicator, model, loss, data, device, folder)
+    host().hook.tenon_prepare_model(model=model, session=session)
+    session.optimizer = build_optimizer(config, model)
+    total = math.ceil(len(data.train) / config.batch_size) * config.epochs
+    session.scheduler = build_scheduler(config, session.optimizer, total)
+    if saved is not None:
+        checkpoint.restore(session, saved)
+    elif session.is_main:
+        write_json(folder / "config.json", config.model_dump(mode="json"))
+    return session
+
+
+def run(session: Session) -> dict[str, Any]:
+    """Train to the end (or to a signal); returns the last line of the metrics."""
+    config = session.config
+    steps_per_epoch = math.ceil(len(session.data.train) / config.batch_size)
+    reporter: Any = SilentReporter()
+    if session.is_main:
+        reporter = Reporter(session.folder, steps_per_epoch, config.epochs, session.step)
+    failure: BaseException | None = None
+    hooks = host().hook
+    hooks.tenon_session_start(session=session)
+    try:
+        with reporter, _signals(session):
+            return _train(session, reporter)
+    except BaseException as error:
+        failure = error
+        raise
+    finally:
+        hooks.tenon_session_finish(session=session, error=failure)
+
+
+def _train(session: Session, reporter: Any) -> dict[str, Any]:
+    config = session.config
+    synchronizer = GradientSynchronizer(session.model.named_parameters(), session.communicator)
+    broadcast_tensors(list(session.model.buffers()), session.communicator, name="buffers")
+    session.model.train()
+    parameters = sum(p.numel() for p in session.model.parameters())
+    reporter.line(
+        f"{config.recipe or config.model}: {parameters:,} parameters, {len(session.data.train):,} training"
+        f" and {len(session.data.test):,} test samples, {session.size} rank(s) on {session.device}"
+    )
+    meter = _Meter(session)
+    while session.epoch < config.epochs:
+        _train_epoch(session, synchronizer, reporter, meter)
+        if session.stopping:
+            return _interrupt(session, reporter, meter)
+        session.epoch += 1
+        session.position = 0
+        if session.scheduler is not None and config.scheduler is not None and config.scheduler.per == "epoch":
+            session.scheduler.step()
+        meter.pause()
+        found = {f"test_{k}": v for k, v in evaluate(session, session.data.test).items()}
+        session.metrics = {"epoch": session.epoch, **found, "samples_per_second": round(meter.rate(), 1)}
+        reporter.report(session.metrics, session.step)
+        shown = "  ".join(f"{k.replace('_', ' ')} {v:.4f}" for k, v in found.items())
+        reporter.line(f"epoch {session.epoch:>3}/{config.epochs}  {shown}  {meter.rate():,.0f} samples/s")
+        if session.epoch % config.checkpoint.every == 0 or session.epoch == config.epochs:
+            checkpoint.save(session)
+        meter.resume()
+    return _finish(session, reporter, meter)
+
+
+def _train_epoch(session: Session, synchronizer: GradientSynchronizer, reporter: Any, meter: _Meter) -> None:
+    """The steps of the current epoch that are still to do."""
+    config, hooks = session.config, host().hook
+    order = epoch_order(session, session.epoch)
+    while session.position < len(order):
+        indices = order[session.position : session.position + config.batch_size]
+        hooks.tenon_step_begin(session=session, step=session.step)
+        loss_sum, count = train_step(session, synchronizer, indices.tolist())
+        totals = np.array([loss_sum, count, session.stopping], np.float64)
+        loss_sum, _, stop = session.communicator.all_reduce(totals, "sum", name="step").wait()
+        loss = float(loss_sum) / len(indices)
+        if not math.isfinite(loss):
+            raise TrainingError(
+                f"the loss is {loss} at step {session.step} (epoch {session.epoch + 1}). Lower optimizer.lr"
+                f" ({session.optimizer.param_groups[0]['lr']}), or set clip_grad_norm; checkpoints are in"
+                f" {session.folder}."
+            )
+        metrics = {
+            "train_loss": loss,
+            "lr": float(session.optimizer.param_groups[0]["lr"]),
+            "epoch": session.epoch + 1,
+        }
+        hooks.tenon_step_end(session=session, step=session.step, metrics=metrics)
+        if session.scheduler is not None and config.scheduler is not None and config.scheduler.per == "step":
+            session.scheduler.step()
+        session.step += 1
+        session.position += len(indices)
+        session.samples_seen += len(indices)
+        meter.count(len(indices))
+        reporter.advance(session.epoch + 1, loss)
+        if session.step % config.log.every == 0:
+            reporter.report(metrics, session.step)
+        if stop:
+            session.stopping = True
+            return
+
+
+def _finish(session: Session, reporter: Any, meter: _Meter) -> dict[str, Any]:
+    if "test_loss" not in session.metrics:  # no epoch was left to train
+        found = {f"test_{k}": v for k, v in evaluate(session, session.data.test).items()}
+        session.metrics = {"epoch": session.epoch, **found, "samples_per_second": 0.0}
+    final = {
+        "final": True,
+        **session.metrics,
+        "world_size": session.size,
+        "samples_per_second": round(meter.rate(), 1),
+        "seconds": round(meter.seconds(), 2),
+        "samples_seen": session.samples_seen,
+    }
+    reporter.report(final, session.step)
+    if "test_accuracy" in final:
+        reporter.line(f"test accuracy {100 * final['test_accuracy']:.2f} %  in {meter.seconds():.1f} s")
+    reporter.line(f"run folder: {session.folder}")
+    return final
+
+
+def _interrupt(session: Session, reporter: Any, meter: _Meter) -> dict[str, Any]:
+    path = checkpoint.save(session)
+    reporter.report(
+        {"interrupted": True, "epoch": session.epoch + 1, "samples_seen": session.samples_seen}, session.step
+    )
+    launcher = f"mpirun -n {session.size} " if session.size > 1 else ""
+    reporter.line(f"interrupted after step {session.step}; saved {path}")
+    reporter.line(f"resume with: {launcher}tenon train --resume {session.folder}")
+    return {"interrupted": True}
+
+
+@contextlib.contextmanager
+def _signals(session: Session) -> Iterator[None]:
+    """The first SIGINT or SIGTERM asks the loop to stop; a second one interrupts at once."""
+
+    def ask(number: int, frame: Any) -> None:
+        if session.stopping:
+            raise KeyboardInterrupt
+        session.stopping = True
+
+    previous = {}
+    try:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            previous[number] = signal.signal(number, ask)
+    except ValueError:  # not the main thread: signals belong to somebody else
+        previous = {}
+    try:
+        yield
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+
+
+class _Meter:
+    """Training samples per second over all ranks, evaluation and checkpoints left out."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._samples = 0
+        self._spent = 0.0
+        self._started: float | None = time.perf_counter()
+
+    def count(self, samples: int) -> None:
+        """``samples`` more are done."""
+        self._samples += samples
+
+    def pause(self) -> None:
+        """Stop the clock."""
+        if self._started is not None:
+            self._spent += time.perf_counter() - self._started
+            self._started = None
+
+    def resume(self) -> None:
+        """Start the clock again."""
+        self._started = time.perf_counter()
+
+    def seconds(self) -> float:
+        """Seconds of training so far."""
+        return self._spent + (0.0 if self._started is None else time.perf_counter() - self._started)
+
+    def rate(self) -> float:
+        """Samples per second so far."""
+        return self._samples / max(self.seconds(), 1e-9)

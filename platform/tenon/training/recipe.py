@@ -1,0 +1,178 @@
+"""Recipes and targets: from names in a configuration to a model, its data and its loss."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import inspect
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tenon.data.dataset import Splits, as_splits
+from tenon.errors import ConfigError, PluginNotFoundError
+from tenon.nn import functional
+from tenon.nn.module import Module
+from tenon.plugins import registry
+from tenon.plugins.manager import host
+from tenon.training.config import RunConfig, unknown_key
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """A model, its data and the settings that suit them: what ``tenon train NAME`` runs.
+
+    ``model(**model_options)`` returns a Module, ``data(**data_options)`` returns ``Splits``; ``defaults`` is the
+    lowest layer of the configuration.
+    """
+
+    model: Callable[..., Module]
+    data: Callable[..., Any]
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+    summary: str = ""
+
+
+def recipe_named(name: str) -> Recipe:
+    """The recipe that a plugin declares as ``name``; ConfigError with the known ones otherwise."""
+    try:
+        found = registry.resolve("recipes", name)
+    except PluginNotFoundError as error:
+        known = registry.names("recipes")
+        near = difflib.get_close_matches(name, known, n=1)
+        hint = f"Did you mean {near[0]!r}? " if near else ""
+        raise ConfigError(
+            f"no recipe or configuration file named {name!r}. {hint}Recipes: {', '.join(known) or 'none'}; a"
+            " file ends in .toml."
+        ) from error
+    if not isinstance(found, Recipe):
+        raise ConfigError(
+            f"recipe {name!r} is a {type(found).__name__}; a plugin must declare a tenon.extend.Recipe."
+        )
+    return found
+
+
+def target(path: str, key: str) -> Any:
+    """The object that ``"package.module:name"`` means; modules beside the working directory are found too."""
+    module_name, _, name = path.partition(":")
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.insert(0, here)
+    try:
+        module = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        if error.name is not None and (module_name == error.name or module_name.startswith(error.name + ".")):
+            raise ConfigError(
+                f"{key} = {path!r}: no module named {error.name!r}. It is looked up from {here} and the"
+                " installed packages."
+            ) from error
+        raise
+    found: Any = module
+    for part in name.split("."):
+        try:
+            found = getattr(found, part)
+        except AttributeError:
+            near = difflib.get_close_matches(part, dir(found), n=1)
+            hint = f" Did you mean {near[0]!r}?" if near else ""
+            raise ConfigError(f"{key} = {path!r}: {module_name} has no {part!r}.{hint}") from None
+    return found
+
+
+def build_model(config: RunConfig, recipe: Recipe | None) -> Module:
+    """The model of the run."""
+    make = target(config.model, "model") if config.model is not None else _of(recipe).model
+    model = _call(make, config.model_options, "model_options")
+    if not isinstance(model, Module):
+        raise ConfigError(f"model = {config.model!r} made a {type(model).__name__}, not a tenon.nn.Module.")
+    return model
+
+
+def build_data(config: RunConfig, recipe: Recipe | None) -> Splits:
+    """The training and test data of the run."""
+    make = target(config.data, "data") if config.data is not None else _of(recipe).data
+    splits = as_splits(
+        _call(make, config.data_options, "data_options"), f"data = {config.data or config.recipe!r}"
+    )
+    for name, part in (("train", splits.train), ("test", splits.test)):
+        if len(part) == 0:
+            raise ConfigError(f"the {name} data set of the run is empty.")
+    return splits
+
+
+def build_loss(config: RunConfig) -> Callable[..., Any]:
+    """The loss function ``loss(output, target)``: the mean over the batch."""
+    if ":" in config.loss:
+        return target(config.loss, "loss")  # type: ignore[no-any-return]
+    found = getattr(functional, config.loss, None)
+    if found is None:
+        known = [n for n in dir(functional) if n.endswith(("_loss", "_entropy", "_with_logits"))]
+        raise ConfigError(
+            unknown_key("loss", config.loss, known).replace(
+                "unknown key 'loss'", f"unknown loss {config.loss!r}"
+            )
+        )
+    return found  # type: ignore[no-any-return]
+
+
+def build_optimizer(config: RunConfig, model: Module) -> Any:
+    """The optimizer over the model's named parameters."""
+    options = config.optimizer.options()
+    named = [(n, p) for n, p in model.named_parameters() if p.requires_grad]
+    try:
+        cls = registry.resolve("optimizers", config.optimizer.name)
+    except PluginNotFoundError as error:
+        raise ConfigError(f"optimizer.name = {config.optimizer.name!r}: {error}") from error
+    _check_options(cls, options, "optimizer", skip=("params",))
+    try:
+        return host().hook.tenon_make_optimizer(name=config.optimizer.name, params=named, options=options)
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"optimizer = {{name = {config.optimizer.name!r}, {options}}}: {error}") from error
+
+
+def build_scheduler(config: RunConfig, optimizer: Any, total_steps: int) -> Any:
+    """The schedule of the run, or None; ``total_steps`` and ``T_max`` default to the run's length."""
+    if config.scheduler is None:
+        return None
+    try:
+        cls = registry.resolve("schedulers", config.scheduler.name)
+    except PluginNotFoundError as error:
+        raise ConfigError(f"scheduler.name = {config.scheduler.name!r}: {error}") from error
+    options = config.scheduler.options()
+    accepted = inspect.signature(cls).parameters
+    length = max(total_steps if config.scheduler.per == "step" else config.epochs, 1)
+    for name in ("total_steps", "T_max"):
+        if name in accepted and not {name, "epochs"} & set(options):
+            options[name] = length
+    _check_options(cls, options, "scheduler", skip=("optimizer",))
+    try:
+        return cls(optimizer, **options)
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"scheduler = {{name = {config.scheduler.name!r}, {options}}}: {error}") from error
+
+
+def _of(recipe: Recipe | None) -> Recipe:
+    if recipe is None:
+        raise ConfigError("the configuration names neither a recipe nor both model and data.")
+    return recipe
+
+
+def _call(make: Callable[..., Any], options: Mapping[str, Any], section: str) -> Any:
+    _check_options(make, options, section)
+    return make(**options)
+
+
+def _check_options(
+    make: Callable[..., Any], options: Mapping[str, Any], section: str, skip: tuple[str, ...] = ()
+) -> None:
+    try:
+        parameters = inspect.signature(make).parameters
+    except ValueError:
+        return
+    if any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
+        return
+    for name in options:
+        if name not in parameters or name in skip:
+            raise ConfigError(
+                unknown_key(f"{section}.{name}", name, [n for n in parameters if n not in skip])
+            )

@@ -1,0 +1,122 @@
+"""``Session``: what a run is made of, as the loop and the plugins see it."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tenon.data.dataset import Splits
+from tenon.device import Device
+from tenon.distributed.communicator import Communicator
+from tenon.distributed.objects import decode, encode
+from tenon.errors import ConfigError, TrainingError
+from tenon.nn.module import Module
+from tenon.training.config import RunConfig, canonical
+
+
+@dataclass
+class Session:
+    """One run on this rank. ``step`` counts optimizer steps from 0; ``folder`` is that of all ranks."""
+
+    config: RunConfig
+    communicator: Communicator
+    model: Module
+    loss: Any
+    data: Splits
+    device: Device
+    folder: Path
+    optimizer: Any = None
+    """Made after ``tenon_prepare_model``, so that it sees the parameters as they will be trained."""
+    scheduler: Any = None
+    step: int = 0
+    epoch: int = 0
+    position: int = 0
+    """Samples of the current epoch that are done, over all ranks."""
+    samples_seen: int = 0
+    metrics: dict[str, Any] = field(default_factory=dict)
+    stopping: bool = False
+    """Set by a signal: finish the step, save, and end."""
+
+    @property
+    def rank(self) -> int:
+        """This rank, from 0."""
+        return self.communicator.rank
+
+    @property
+    def size(self) -> int:
+        """Number of ranks."""
+        return self.communicator.size
+
+    @property
+    def is_main(self) -> bool:
+        """Whether this rank writes what is written once."""
+        return self.communicator.rank == 0
+
+
+def agree_on_config(communicator: Communicator, config: RunConfig) -> None:
+    """ConfigError on every rank, naming the keys, if ranks were started with different configurations."""
+    texts = [
+        decode(t) for t in communicator.all_gather_bytes(encode(canonical(config)), name="configuration")
+    ]
+    if len(set(texts)) == 1:
+        return
+    flat = [_flatten(json.loads(t)) for t in texts]
+    differing = sorted({k for f in flat for k in f if len({json.dumps(g.get(k)) for g in flat}) > 1})
+    lines = [
+        f"{k}: " + ", ".join(f"rank {r} has {f.get(k)!r}" for r, f in enumerate(flat)) for k in differing[:5]
+    ]
+    raise ConfigError(
+        "ranks were started with different configurations: " + "; ".join(lines) + ". Start all with the same."
+    )
+
+
+def _flatten(value: Any, prefix: str = "") -> dict[str, Any]:
+    if not isinstance(value, dict):
+        return {prefix: value}
+    return {
+        k: v
+        for key, part in value.items()
+        for k, v in _flatten(part, f"{prefix}.{key}" if prefix else key).items()
+    }
+
+
+def make_folder(communicator: Communicator, config: RunConfig) -> Path:
+    """A new folder for this run under ``config.output``, made by rank 0 and known to all."""
+    made: str | None = None
+    problem: str | None = None
+    if communicator.rank == 0:
+        try:
+            made = str(_fresh(Path(config.output).absolute(), config))
+        except OSError as error:
+            problem = f"cannot make a run folder under output = {config.output!r}: {error.strerror}."
+    answers = [decode(t) for t in communicator.all_gather_bytes(encode([made, problem]), name="run folder")]
+    made, problem = answers[0]
+    if problem is not None or made is None:
+        raise TrainingError(f"{problem} Choose another with --set output=FOLDER.")
+    return Path(made)
+
+
+def _fresh(output: Path, config: RunConfig) -> Path:
+    output.mkdir(parents=True, exist_ok=True)
+    name = (config.recipe or (config.model or "run").partition(":")[2]).lower()
+    stamp = datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
+    number = 0
+    while True:
+        folder = output / (f"{name}-{stamp}" + (f"-{number}" if number else ""))
+        try:
+            folder.mkdir()
+        except FileExistsError:
+            number += 1
+        else:
+            return folder
+
+
+def write_json(path: Path, value: Any) -> None:
+    """``value`` as an indented JSON file, written beside and renamed."""
+    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    beside.write_text(json.dumps(value, indent=2) + "\n")
+    os.replace(beside, path)

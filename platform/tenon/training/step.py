@@ -1,0 +1,127 @@
+"""One optimizer step on one global batch, and exact evaluation.
+
+The batch of a step is the same set of samples for any number of ranks: each takes an even share, in
+``accumulate`` pieces. Every piece's mean loss is weighted by its number of samples, so the gradient is the
+mean over all samples of the step, whatever the shares.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from tenon import random
+from tenon.core.grad_mode import no_grad
+from tenon.core.tensor import Tensor
+from tenon.data.dataset import fetch
+from tenon.distributed.gradients import GradientSynchronizer
+from tenon.distributed.sampler import reduce_sum_count
+from tenon.errors import TrainingError
+from tenon.nn.functional import cross_entropy, nll_loss
+from tenon.optim.clip import clip_grad_norm_
+from tenon.random.generator import Generator
+from tenon.random.keys import keyed
+from tenon.training.session import Session
+
+
+def epoch_order(session: Session, epoch: int) -> np.ndarray[Any, Any]:
+    """The order of the training samples in ``epoch``: a function of the seed alone."""
+    generator = Generator().manual_seed(session.config.seed * 1_000_003 + epoch)
+    order: np.ndarray[Any, Any] = random.randperm(generator, len(session.data.train))
+    return order
+
+
+def share(indices: Sequence[int], rank: int, size: int) -> Sequence[int]:
+    """The consecutive, even part of ``indices`` that belongs to ``rank``; parts differ by at most one."""
+    start, stop = len(indices) * rank // size, len(indices) * (rank + 1) // size
+    return indices[start:stop]
+
+
+def to_device(batch: Any, session: Session) -> Any:
+    """Every tensor of ``batch`` on the session's device."""
+    if isinstance(batch, Tensor):
+        return batch.to(session.device)
+    if isinstance(batch, dict):
+        return {k: to_device(v, session) for k, v in batch.items()}
+    if isinstance(batch, (tuple, list)):
+        return [to_device(v, session) for v in batch]
+    return batch
+
+
+def unpack(batch: Any) -> tuple[Any, Any]:
+    """``(inputs, targets)`` of a batch."""
+    if isinstance(batch, (tuple, list)) and len(batch) == 2:
+        return batch[0], batch[1]
+    raise TrainingError(
+        f"the loop trains on (input, target) pairs; the data set gave {_described(batch)}. Return two parts a"
+        " sample."
+    )
+
+
+def _described(batch: Any) -> str:
+    return f"{len(batch)} parts" if isinstance(batch, (tuple, list)) else type(batch).__name__
+
+
+def train_step(
+    session: Session, synchronizer: GradientSynchronizer, indices: Sequence[int]
+) -> tuple[float, int]:
+    """Train on the global batch ``indices``; returns this rank's (sum of losses, number of samples)."""
+    own = share(indices, session.rank, session.size)
+    pieces = [
+        p
+        for p in (share(own, i, session.config.accumulate) for i in range(session.config.accumulate))
+        if len(p)
+    ]
+    session.optimizer.zero_grad()
+    total = 0.0
+    for piece in pieces:
+        inputs, targets = unpack(to_device(fetch(session.data.train, piece), session))
+        with keyed(seed=session.config.seed, step=session.step, samples=np.asarray(piece)):
+            loss = session.loss(session.model(inputs), targets)
+        if loss.numel() != 1:
+            raise TrainingError(
+                f"the loss has shape {list(loss.shape)}; it must be the mean over the batch, one number."
+            )
+        (loss * (len(piece) / len(own))).backward()
+        total += float(loss.item()) * len(piece)
+    synchronizer.synchronize(weight=len(own))
+    if session.config.clip_grad_norm is not None:
+        clip_grad_norm_(session.model.parameters(), session.config.clip_grad_norm)
+    session.optimizer.step()
+    return total, len(own)
+
+
+@contextlib.contextmanager
+def evaluating(model: Any) -> Iterator[None]:
+    """Evaluation mode inside, the previous mode after."""
+    was = model.training
+    model.eval()
+    try:
+        yield
+    finally:
+        model.train(was)
+
+
+def evaluate(session: Session, dataset: Any) -> dict[str, float]:
+    """Mean loss, and accuracy for classifiers, over all samples exactly once, on all ranks together."""
+    own = share(range(len(dataset)), session.rank, session.size)
+    classifies = session.loss in (cross_entropy, nll_loss)
+    loss_sum, hits = 0.0, 0.0
+    with evaluating(session.model), no_grad():
+        for start in range(0, len(own), session.config.eval_batch_size):
+            piece = own[start : start + session.config.eval_batch_size]
+            inputs, targets = unpack(to_device(fetch(dataset, piece), session))
+            outputs = session.model(inputs)
+            loss_sum += float(session.loss(outputs, targets).item()) * len(piece)
+            if classifies and not targets.is_floating_point():
+                hits += float((outputs.argmax(1) == targets).sum().item()) / max(
+                    targets.numel() // len(piece), 1
+                )
+    sums, count = reduce_sum_count([loss_sum, hits], [len(own), len(own)], name="evaluation")
+    result = {"loss": float(sums[0] / count[0])}
+    if classifies:
+        result["accuracy"] = float(sums[1] / count[1])
+    return result
