@@ -1,6 +1,7 @@
 """Calling a module: the path of errors, scopes, and what a call costs."""
 
 import dataclasses
+import pickle
 import threading
 
 import pytest
@@ -116,6 +117,16 @@ def test_an_exception_that_takes_no_attributes_comes_out_unchanged():
     module.forward = forward
     with pytest.raises(Frozen):
         module()
+
+
+def test_an_error_can_still_be_pickled_and_keeps_its_path():
+    with pytest.raises(ValueError) as caught:
+        Net()(tenon.ones(1))
+
+    again = pickle.loads(pickle.dumps(caught.value))
+
+    assert again.tenon_module_path == "encoder.1.layers.1"
+    assert again.__notes__ == ["in module encoder.1.layers.1 (Fails)"]
 
 
 def test_recursion_through_the_same_module_keeps_the_path():

@@ -9,44 +9,44 @@ know in advance which call is the outermost. The exception carries the path as
 from __future__ import annotations
 
 import contextlib
-import weakref
-from typing import Any
+from typing import Any, NamedTuple
+
+
+class _Passed(NamedTuple):
+    """What an exception remembers of the modules it passed; plain values, so that it still pickles."""
+
+    path: str  # from the module passed last to the innermost one
+    innermost: str  # class name
+    last: int  # id of the module passed last
+    last_name: str
+    note: str
 
 
 def place(module: Any, error: BaseException) -> None:
     """Tell ``error`` that it passes through ``module``'s call."""
-    known = error.__dict__
-    inner = known.get("_tenon_inner")
-    if inner is None:
-        path, name, caller = "", type(module).__name__, module
+    passed: _Passed | None = error.__dict__.get("_tenon_passed")
+    name = type(module).__name__
+    if passed is None:
+        path, innermost = "", name
+    elif passed.last == id(module):
+        return
     else:
-        path, name, reference = inner
-        caller = reference()
-        if caller is module:
-            return
-        step = _path_below(module, caller)
-        if step is None:
-            path = f"<{type(caller).__name__}>" + (f".{path}" if path else "")
-        else:
-            path = f"{step}.{path}" if path else step
+        step = _path_below(module, passed.last) or f"<{passed.last_name}>"
+        path, innermost = f"{step}.{passed.path}" if passed.path else step, passed.innermost
+    note = f"in module {path} ({innermost})" if path else f"in module {innermost}"
     # Exceptions may refuse new attributes (frozen dataclasses do); then the error goes out as it is.
     with contextlib.suppress(AttributeError, TypeError):
-        error._tenon_inner = (path, name, weakref.ref(module))  # type: ignore[attr-defined]
+        error._tenon_passed = _Passed(path, innermost, id(module), name, note)  # type: ignore[attr-defined]
         error.tenon_module_path = path  # type: ignore[attr-defined]
-        note = f"in module {path} ({name})" if path else f"in module {name}"
         notes = getattr(error, "__notes__", [])
-        previous = known.get("_tenon_note")
-        if previous in notes:
-            notes[notes.index(previous)] = note
+        if passed is not None and passed.note in notes:
+            notes[notes.index(passed.note)] = note
         else:
             error.add_note(note)
-        error._tenon_note = note  # type: ignore[attr-defined]
 
 
-def _path_below(module: Any, inner: Any) -> str | None:
-    if inner is None:
-        return None
+def _path_below(module: Any, inner: int) -> str | None:
     for path, each in module.named_modules():
-        if each is inner:
+        if id(each) == inner:
             return str(path)
     return None
