@@ -101,6 +101,8 @@ def tensors_of(obj: Any) -> list[Tensor]:
             continue
         if (type(value) not in MAPPINGS and type(value) not in SEQUENCES) or id(value) in seen:
             continue
+        if len(path) > MAX_DEPTH:
+            refuse_depth(path)
         seen.add(id(value))
         pending.extend(reversed(_children(value, path)))
     return list(found.values())

@@ -114,6 +114,12 @@ def _members(body: Any, tensors: Sequence[Any]) -> set[Any]:
     return set(members)
 
 
+def _size(body: Any) -> Size:
+    if any(type(n) is not int for n in body):
+        raise CheckpointError(f"a size of {body!r}")
+    return Size(body)
+
+
 def _float(body: Any) -> float:
     if body not in ("inf", "-inf", "nan"):
         raise CheckpointError(f"a float is spelt {body!r}")
@@ -127,7 +133,7 @@ _DECODERS: dict[str, Callable[[Any, Sequence[Any]], Any]] = {
     "ordered_dict": lambda body, tensors: OrderedDict(_items(body, tensors)),
     "counter": lambda body, tensors: Counter(dict(_items(body, tensors))),
     "tuple": lambda body, tensors: tuple(decode(item, tensors) for item in body),
-    "size": lambda body, tensors: Size(decode(item, tensors) for item in body),
+    "size": lambda body, tensors: _size(body),
     "set": _members,
     "tensor": _tensor,
     "float": lambda body, tensors: _float(body),

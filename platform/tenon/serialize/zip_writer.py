@@ -12,7 +12,8 @@ import zlib
 from typing import Any
 
 ALIGNMENT = 64
-_LIMIT = 0xFFFFFFFF
+_LIMIT = 0xFFFFFFFF  # what stands in a 32-bit field if the number is in the zip64 field
+_LARGE = _LIMIT  # numbers from here on go into zip64 fields
 _UTF8 = 0x0800
 _DATE = 0x21  # 1980-01-01, so that equal contents give equal files
 _CHUNK = 1 << 24
@@ -33,7 +34,7 @@ class ZipWriter:
         size, crc, encoded = view.nbytes, 0, name.encode()
         for start in range(0, size, _CHUNK):
             crc = zlib.crc32(view[start : start + _CHUNK], crc)
-        big = size >= _LIMIT
+        big = size >= _LARGE
         zip64 = struct.pack("<HHQQ", 1, 16, size, size) if big else b""
         padding = -(self._position + 30 + len(encoded) + len(zip64) + 4) % ALIGNMENT
         extra = zip64 + b"FB" + struct.pack("<H", padding) + b"Z" * padding
@@ -51,24 +52,27 @@ class ZipWriter:
         """Write the directory and its end."""
         start, size, count = self._position, len(self._directory), self._count
         self._write(self._directory)
-        if start >= _LIMIT or count >= 0xFFFF:
+        if start >= _LARGE or count >= 0xFFFF:
             end = self._position
             self._write(
                 b"PK\x06\x06" + struct.pack("<QHHIIQQQQ", 44, 45, 45, 0, 0, count, count, size, start)
             )
             self._write(b"PK\x06\x07" + struct.pack("<IQI", 0, end, 1))
         shown = min(count, 0xFFFF)
-        self._write(b"PK\x05\x06" + struct.pack("<HHHHIIH", 0, 0, shown, shown, size, min(start, _LIMIT), 0))
+        self._write(
+            b"PK\x05\x06"
+            + struct.pack("<HHHHIIH", 0, 0, shown, shown, size, _LIMIT if start >= _LARGE else start, 0)
+        )
 
     def _list(self, name: bytes, common: bytes, size: int, big: bool) -> None:
-        far = self._position >= _LIMIT
+        far = self._position >= _LARGE
         zip64 = (struct.pack("<QQ", size, size) if big else b"") + (
             struct.pack("<Q", self._position) if far else b""
         )
         extra = struct.pack("<HH", 1, len(zip64)) + zip64 if zip64 else b""
         version = 45 if zip64 else 20
         entry = struct.pack("<HH", version, version) + common[2:-2] + struct.pack("<H", len(extra))
-        entry += struct.pack("<HHHII", 0, 0, 0, 0, min(self._position, _LIMIT))
+        entry += struct.pack("<HHHII", 0, 0, 0, 0, _LIMIT if far else self._position)
         self._directory += b"PK\x01\x02" + entry + name + extra
         self._count += 1
 
