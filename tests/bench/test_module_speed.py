@@ -3,7 +3,6 @@
 import timeit
 
 import pytest
-
 import tenon
 
 torch = pytest.importorskip("torch")
