@@ -1,0 +1,64 @@
+"""The tree keeps its shape: small files, guessable names, nothing that shadows the standard library."""
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+SOURCES = [p for top in ("platform", "plugins", "backends") for p in sorted((ROOT / top).rglob("*.py"))]
+LIMIT = 400
+
+
+def name(path):
+    return str(path.relative_to(ROOT))
+
+
+def test_platform_is_not_a_package():
+    assert not (ROOT / "platform" / "__init__.py").exists(), "it would shadow the standard library's platform"
+
+
+def test_the_standard_library_platform_wins_in_the_repository_root():
+    import sys
+
+    found = subprocess.run(
+        [sys.executable, "-c", "import platform; print(platform.system())"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+
+    assert found.stdout.strip()
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=name)
+def test_files_stay_small(path):
+    lines = len(path.read_text().splitlines())
+
+    assert lines <= LIMIT, f"{name(path)} has {lines} lines; look for the second noun inside it"
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=name)
+def test_every_file_says_what_it_is(path):
+    assert path.read_text().lstrip().startswith('"""'), f"{name(path)} has no module docstring"
+
+
+def test_no_file_has_a_name_that_says_nothing():
+    banned = {"utils", "helpers", "common", "misc", "base"}
+    public_faces = {"platform/tenon/utils", "platform/tenon/nn/utils"}  # PyTorch's own names
+
+    found = [name(p) for p in SOURCES if p.stem in banned]
+
+    assert [f for f in found if not any(f.startswith(face) for face in public_faces)] in (
+        [],
+        ["platform/tenon/nn/modules/utils.py"],
+    )
+
+
+def test_sources_hold_no_placeholders():
+    marks = ("TODO", "FIXME", "XXX")
+
+    found = [f"{name(p)}: {m}" for p in SOURCES for m in marks if m in p.read_text()]
+
+    assert found == []
