@@ -11,6 +11,7 @@ import time
 
 import numpy as np
 import pytest
+
 from tenon.core.create import from_numpy
 from tenon.errors import CheckpointWriteError, UnsavableError
 from tenon.serialize import atomic, load, save

@@ -4,6 +4,7 @@ import os
 
 import numpy as np
 import pytest
+
 from tenon.core.create import from_numpy
 from tenon.errors import CheckpointError, CheckpointWarning
 from tenon.serialize import load, migrate, save
@@ -85,12 +86,10 @@ def test_damaged_files_are_passed_over_by_name(suffix, tmp_path):
 
     with pytest.warns(CheckpointWarning) as warned:
         assert latest_valid(tmp_path) == paths[0]
-    assert [f"step-{n}.{suffix}" in str(w.message) for n, w in zip((3, 2), warned, strict=True)] == [
-        True,
-        True,
-    ]
-    with pytest.warns(CheckpointWarning, match="step-3"):
+    assert [str(w.message).split("'")[1] for w in warned] == [f"step-3.{suffix}", f"step-2.{suffix}"]
+    with pytest.warns(CheckpointWarning) as warned:
         path, sections = read_latest(tmp_path)
+    assert len(warned) == 2
     assert path == paths[0] and sections["step"] == 1
 
 
@@ -160,7 +159,7 @@ def test_a_checkpoint_from_the_future_is_refused(tmp_path, monkeypatch):
     path = write(tmp_path, 1)
     monkeypatch.undo()
 
-    with pytest.raises(CheckpointError, match="schema version 9.*Upgrade tenon"):
+    with pytest.raises(CheckpointError, match=r"schema version 9.*Upgrade tenon"):
         read_checkpoint(path)
 
 

@@ -7,6 +7,7 @@ import re
 
 import numpy as np
 import pytest
+
 from tenon.core.create import from_numpy
 from tenon.errors import CheckpointError
 from tenon.serialize import load, save, verify

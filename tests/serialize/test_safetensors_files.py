@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import safetensors
 import safetensors.numpy
+
 from tenon import dtypes
 from tenon.core.create import from_numpy
 from tenon.core.tensor import Tensor
@@ -44,9 +45,8 @@ def test_the_safetensors_package_reads_our_flat_dicts(kind, tmp_path):
     ours = {"layer.weight": values(kind), "layer.bias": values(kind)[0, :2], "scalar": values(kind)[1, 1]}
     ours["none"] = values(kind)[:0]
 
-    theirs = safetensors.numpy.load_file(
-        saved({n: from_numpy(np.asarray(a)) for n, a in ours.items()}, tmp_path)
-    )
+    path = saved({name: from_numpy(np.asarray(array)) for name, array in ours.items()}, tmp_path)
+    theirs = safetensors.numpy.load_file(path)
 
     assert set(theirs) == set(ours)
     for name, array in ours.items():

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
+
 from tenon import dtypes
 from tenon.core.create import from_numpy
 from tenon.core.size import Size
@@ -21,6 +22,8 @@ from tenon.nn.parameter import UninitializedParameter
 from tenon.serialize import load, save
 
 FORMATS = ("pt", "safetensors")
+SLOW = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+EVERY = settings(max_examples=150, deadline=None, suppress_health_check=SLOW)
 
 
 @pytest.fixture(params=FORMATS)
@@ -97,11 +100,7 @@ def same(a, b) -> bool:
 
 
 @pytest.mark.parametrize("suffix", FORMATS)
-@settings(
-    max_examples=150,
-    deadline=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
-)
+@settings(EVERY)
 @given(obj=objects)
 def test_any_object_comes_back_equal(suffix, obj, tmp_path):
     path = tmp_path / f"file.{suffix}"
@@ -111,7 +110,7 @@ def test_any_object_comes_back_equal(suffix, obj, tmp_path):
 
 
 @pytest.mark.oracle
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(EVERY)
 @given(obj=objects)
 def test_any_object_is_read_by_torch_and_comes_back_from_it(obj):
     torch = pytest.importorskip("torch")

@@ -7,6 +7,7 @@ from collections import Counter, OrderedDict
 import ml_dtypes
 import numpy as np
 import pytest
+
 from tenon import dtypes
 from tenon.core.create import from_numpy
 from tenon.core.size import Size

@@ -11,6 +11,7 @@ import zipfile
 from collections import OrderedDict
 
 import pytest
+
 from tenon.errors import CheckpointError, UnsafeCheckpointError
 from tenon.serialize import load
 

@@ -4,6 +4,7 @@ import io
 import zipfile
 
 import numpy as np
+
 from tenon.serialize import zip_writer
 from tenon.serialize.zip_writer import ZipWriter
 

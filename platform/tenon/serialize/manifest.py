@@ -56,12 +56,19 @@ def _encode_container(value: Any, kind: type, number: Callable[[Any, Path], int]
 def _encode_items(mapping: Any, number: Callable[[Any, Path], int], path: Path) -> Any:
     keys = [contents.check_key(key, (*path, key)) for key in mapping]
     values = [encode(item, number, (*path, key)) for key, item in mapping.items()]
-    if all(type(key) is str for key in keys):
+    if all(type(key) is str and _is_unicode(key) for key in keys):
         return dict(zip(keys, values, strict=True))
     return [[encode(k, number, (*path, contents.KEY)), v] for k, v in zip(keys, values, strict=True)]
 
 
+def _is_unicode(text: str) -> bool:
+    """Whether JSON keeps ``text``: two lone surrogates in a row would come back as one character."""
+    return text.isascii() or not any("\ud800" <= character <= "\udfff" for character in text)
+
+
 def _encode_scalar(value: Any, kind: type, path: Path) -> Any:
+    if kind is str:
+        return value if _is_unicode(value) else {"str": [ord(character) for character in value]}
     if kind is int:
         return contents.check_integer(value, path)
     if kind is float:
@@ -136,6 +143,7 @@ _DECODERS: dict[str, Callable[[Any, Sequence[Any]], Any]] = {
     "size": lambda body, tensors: _size(body),
     "set": _members,
     "tensor": _tensor,
+    "str": lambda body, tensors: "".join(map(chr, body)),
     "float": lambda body, tensors: _float(body),
     "complex": lambda body, tensors: complex(*(decode(part, tensors) for part in body)),
     "bytes": lambda body, tensors: base64.b64decode(body, validate=True),
