@@ -14,9 +14,10 @@ from collections.abc import Iterator
 from typing import Any, NoReturn
 
 import numpy as np
-from tenon.extend import Communicator, engine, errors
 
+from tenon.extend import Communicator, engine, errors
 from tenon_mpi.library import load_mpi
+from tenon_mpi.segments import unlink_segments
 
 PIECE_BYTES = 2 << 20
 NO_STEP = -1
@@ -44,6 +45,7 @@ class MpiCommunicator(Communicator):
             engine.ReduceOp.MAX: self._mpi.MAX,
         }
         self.node = self._number_node(node)
+        unlink_segments(node)
         node.Free()
         token = np.frombuffer(secrets.token_bytes(8), np.uint8).copy()
         self.perform_broadcast(token, 0)

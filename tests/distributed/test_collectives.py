@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+
 import tenon
 import tenon.distributed as dist
 from tenon.distributed.threaded import run_ranks

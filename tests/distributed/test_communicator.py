@@ -1,6 +1,7 @@
 """Every communicator of the repository passes the shipped suite."""
 
 import pytest
+
 from tenon.testing.suites.communicator import CommunicatorSuite
 
 

@@ -5,6 +5,7 @@ import warnings
 
 import numpy as np
 import pytest
+
 import tenon
 from tenon.distributed.gradients import GradientSynchronizer
 from tenon.distributed.threaded import run_ranks

@@ -5,6 +5,7 @@ import time
 from pathlib import Path
 
 import pytest
+
 from tenon.testing.suites.communicator import launch
 
 PROGRAM = str(Path(__file__).parent / "programs" / "failing.py")
@@ -57,6 +58,15 @@ def test_a_killed_rank_ends_the_job(tmp_path, kind, status):
 
     assert done.returncode == status
     assert took < LIMIT
+
+
+@pytest.mark.parametrize("kind", ["kill", "exception", "caught_exit"])
+def test_no_shared_memory_file_is_left_behind(tmp_path, kind):
+    done, _ = run(tmp_path, kind)
+
+    segments = re.findall(r"(/dev/shm/mpich_shm_\w+) \(deleted\)", done.stdout)
+    assert segments or "mpich_shm" not in done.stdout
+    assert not any(Path(segment).exists() for segment in segments)
 
 
 @pytest.mark.parametrize("kind", ["raised_exit", "skipped_collective"])

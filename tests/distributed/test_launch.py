@@ -4,6 +4,7 @@ import subprocess
 import sys
 
 import pytest
+
 from tenon.config import process_environment
 
 LAUNCHED = {"PMI_RANK": "1", "PMI_SIZE": "2", "MPI_LOCALRANKID": "1", "MPI_LOCALNRANKS": "2"}

@@ -1,6 +1,7 @@
 """Rank facts from the variables that each launcher sets, and nothing from those that only look alike."""
 
 import pytest
+
 from tenon.distributed.launcher import RankFacts, detect
 from tenon.errors import LaunchError
 

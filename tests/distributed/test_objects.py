@@ -5,6 +5,7 @@ import json
 import ml_dtypes
 import numpy as np
 import pytest
+
 from tenon.distributed.objects import decode, encode
 from tenon.errors import CommunicatorError
 

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+
 from tenon.testing.suites.communicator import launch
 
 PROGRAMS = Path(__file__).parent / "programs"

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+
 from tenon.distributed.sampler import DistributedSampler, ShardedSampler, reduce_sum_count
 from tenon.distributed.threaded import run_ranks
 from tenon.errors import DataError

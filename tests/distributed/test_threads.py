@@ -5,6 +5,7 @@ import subprocess
 import sys
 
 import pytest
+
 from tenon.distributed.launcher import RankFacts
 from tenon.distributed.threads import limit_threads, threads_per_rank
 from tenon.testing.suites.communicator import launch

@@ -3,6 +3,7 @@
 import hashlib
 
 import numpy as np
+
 import tenon
 import tenon.distributed as dist
 from tenon.nn import Module, Parameter
