@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import ClassVar
 
 import pytest
+
 from tenon.config import process_environment
 from tenon.distributed.local import LocalCommunicator
 from tenon.distributed.threaded import run_ranks
