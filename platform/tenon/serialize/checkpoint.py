@@ -28,6 +28,8 @@ _NUMBER = re.compile(r"(\d+)(?!.*\d)")
 def write_checkpoint(path: str | os.PathLike[str], sections: Mapping[str, Any]) -> None:
     """Save ``sections`` to ``path`` (``.safetensors`` or ``.pt``), whole or not at all.
 
+    >>> import pathlib, tempfile, tenon
+    >>> folder = pathlib.Path(tempfile.mkdtemp())
     >>> write_checkpoint(folder / "step-3.safetensors", {"model": {"w": tenon.ones(2)}, "step": 3})
     >>> read_checkpoint(folder / "step-3.safetensors")["step"]
     3

@@ -1,0 +1,34 @@
+"""The code in the guide and in the docstrings runs as it stands."""
+
+import doctest
+import importlib
+import pkgutil
+import re
+from pathlib import Path
+
+import pytest
+
+from tenon import serialize
+
+GUIDE = Path(__file__).parents[2] / "docs" / "guide" / "saving.md"
+MODULES = [
+    "tenon.serialize",
+    *(f"tenon.serialize.{m.name}" for m in pkgutil.iter_modules(serialize.__path__)),
+]
+
+
+def test_the_code_in_the_guide_runs(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("checkpoints").mkdir()
+    blocks = re.findall(r"```python\n(.*?)```", GUIDE.read_text(), re.S)
+
+    names: dict = {}
+    for block in blocks:
+        exec(compile(block, str(GUIDE), "exec"), names)
+
+    assert len(blocks) == 5
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_the_examples_in_docstrings_hold(name):
+    assert doctest.testmod(importlib.import_module(name)).failed == 0
