@@ -144,6 +144,14 @@ class UnsafeCheckpointError(CheckpointError, UnpicklingError):
     """A pickled checkpoint asks for something that could run code."""
 
 
+class CheckpointDeviceError(CheckpointError, DeviceError):
+    """A file is whole, but its tensors belong on a device that is not here."""
+
+
+class CheckpointVersionError(CheckpointError):
+    """A file is whole, but a newer tenon wrote it."""
+
+
 class CheckpointWriteError(CheckpointError, OSError):
     """A file could not be written whole; what stood there before is untouched."""
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tenon.core.create import from_numpy
-from tenon.errors import CheckpointError, CheckpointWarning
+from tenon.errors import CheckpointDeviceError, CheckpointError, CheckpointVersionError, CheckpointWarning
 from tenon.serialize import load, migrate, save
 from tenon.serialize.checkpoint import (
     checkpoints,
@@ -161,6 +161,18 @@ def test_a_checkpoint_from_the_future_is_refused(tmp_path, monkeypatch):
 
     with pytest.raises(CheckpointError, match=r"schema version 9.*Upgrade tenon"):
         read_checkpoint(path)
+
+
+def test_a_whole_checkpoint_that_cannot_be_read_here_is_not_passed_over(tmp_path, monkeypatch):
+    write(tmp_path, 1)
+    monkeypatch.setattr("tenon.serialize.checkpoint.CHECKPOINT", Migrations("training checkpoint", current=9))
+    write(tmp_path, 2)
+    monkeypatch.undo()
+
+    with pytest.raises(CheckpointVersionError, match=r"step-2\.safetensors"):
+        read_latest(tmp_path)
+    with pytest.raises(CheckpointDeviceError, match="nonesuch"):
+        read_latest(tmp_path, map_location="nonesuch")
 
 
 def test_a_missing_step_is_an_error():

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tenon.errors import CheckpointError, CheckpointWarning
+from tenon.errors import CheckpointDeviceError, CheckpointError, CheckpointVersionError, CheckpointWarning
 from tenon.serialize import load, save, verify
 from tenon.serialize.migrate import CHECKPOINT
 from tenon.serialize.placement import MapLocation
@@ -72,6 +72,8 @@ def latest_valid(folder: str | os.PathLike[str]) -> Path | None:
     for path in checkpoints(folder):
         try:
             verify(path)
+        except CheckpointVersionError:
+            raise
         except CheckpointError as error:
             _warn(path, error)
         else:
@@ -82,10 +84,15 @@ def latest_valid(folder: str | os.PathLike[str]) -> Path | None:
 def read_latest(
     folder: str | os.PathLike[str], map_location: MapLocation = None
 ) -> tuple[Path, dict[str, Any]] | None:
-    """The newest checkpoint that can be read, and its path: ``latest_valid`` and reading in one go."""
+    """The newest checkpoint that is whole, and its path: ``latest_valid`` and reading in one go.
+
+    A whole one that cannot be read here (a newer schema, an absent device) is an error, not passed over.
+    """
     for path in checkpoints(folder):
         try:
             return path, read_checkpoint(path, map_location)
+        except (CheckpointDeviceError, CheckpointVersionError):
+            raise
         except CheckpointError as error:
             _warn(path, error)
     return None

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from tenon.errors import CheckpointError
+from tenon.errors import CheckpointError, CheckpointVersionError
 
 Step = Callable[[dict[str, Any]], dict[str, Any]]
 
@@ -55,7 +55,7 @@ class Migrations:
                 f"cannot load {source}: its {self.what} has the impossible schema version {version!r}."
             )
         if version > self.current:
-            raise CheckpointError(
+            raise CheckpointVersionError(
                 f"cannot load {source}: its {self.what} has schema version {version}, and this tenon knows "
                 "versions up to "
                 f"{self.current}. Upgrade tenon to read it."

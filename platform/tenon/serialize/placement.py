@@ -8,7 +8,7 @@ from typing import Any
 from tenon.core.backend import backend_for
 from tenon.core.tensor import Tensor
 from tenon.device import CPU, Device
-from tenon.errors import CheckpointError, DeviceError
+from tenon.errors import CheckpointDeviceError, DeviceError
 from tenon.serialize.layout import LoadedStorage
 
 #: What ``load`` accepts: a device or its name, ``{saved: wanted}``, ``f(storage, saved)``, or None.
@@ -87,7 +87,7 @@ class Placement:
                 return CPU
             backend_for(device)
         except DeviceError as error:
-            raise CheckpointError(
+            raise CheckpointDeviceError(
                 f"cannot load {self.source}: {why}, but device {str(wanted)!r} cannot be used here "
                 f"({error}). "
                 "Pass map_location='cpu' to load it into host memory."
