@@ -17,13 +17,14 @@ from tenon.errors import RandomArgumentError
 from tenon.random import box_muller
 from tenon.random.fma import fma32, fma64
 from tenon.random.generator import Generator, stream_of
-from tenon.random.layout import CHUNK, FLOATING, LARGEST, as_real, deliver, require, store
+from tenon.random.layout import CHUNK, FLOATING, LARGEST, as_real, deliver, name_of, require, store
 from tenon.random.mt19937 import MersenneTwister
 
 Shape = Sequence[int]
 
 _LOW24 = 0xFFFFFF
 _UNIT24 = np.float32(2.0**-24)
+_BELOW_ONE = 1.0 - 2.0**-24
 _FLOAT32 = np.dtype(np.float32)
 _SMALL = 16
 _AHEAD = 512
@@ -68,11 +69,11 @@ def _plain_uniform(stream: MersenneTwister, shape: Shape) -> Any:
 
 
 def _check_uniform(kind: Any, low: float, high: float) -> None:
-    largest = LARGEST[kind.name]
+    largest = LARGEST[name_of(kind)]
     for name, value in (("from", low), ("to", high)):
         if not -largest <= value <= largest:
             raise RandomArgumentError(
-                f"{name} is out of bounds for {kind.name}: {value}. Its largest number is {largest}."
+                f"{name} is out of bounds for {name_of(kind)}: {value}. Its largest number is {largest}."
             )
     if low > high:
         raise RandomArgumentError(
@@ -81,7 +82,7 @@ def _check_uniform(kind: Any, low: float, high: float) -> None:
         )
     if high - low > largest:
         raise RandomArgumentError(
-            f"uniform_ expects to-from <= std::numeric_limits<{kind.name}>::max(), but found to={high} "
+            f"uniform_ expects to-from <= std::numeric_limits<{name_of(kind)}>::max(), but found to={high} "
             f"and from={low} which result in to-from to exceed the limit. Narrow the range or use a wider "
             "dtype."
         )
@@ -89,8 +90,12 @@ def _check_uniform(kind: Any, low: float, high: float) -> None:
 
 def _uniform32(stream: MersenneTwister, flat: Any, low: float, high: float) -> None:
     first, last = np.float32(low), np.float32(high)
+    width = last - first
     direct = flat.dtype is _FLOAT32
     plain = first == 0 and last == 1
+    # Rounding may reach the excluded upper bound; look only if the largest uniform does.
+    largest = float(width) * _BELOW_ONE + float(first)
+    reaches = not direct or np.float32(largest + abs(largest) * 2.0**-50) >= last
     end = flat.dtype.type(high)
     for begin in range(0, flat.size, CHUNK):
         part = flat[begin : begin + CHUNK]
@@ -99,11 +104,10 @@ def _uniform32(stream: MersenneTwister, flat: Any, low: float, high: float) -> N
         np.copyto(values, words)
         values *= _UNIT24
         if not plain:
-            values = fma32(values, last - first, first)
+            values = fma32(values, width, first, unit=-24)
         if values is not part:
             part[...] = values
-        if not (plain and direct):
-            # Rounding may reach the excluded upper bound.
+        if reaches:
             part[part == end] = flat.dtype.type(low)
 
 
@@ -130,6 +134,16 @@ def normal(
 
     The parts of a complex number have variance std**2 / 2 each.
     """
+    if (
+        dtype is np.float32
+        and out is None
+        and mean.__class__ is float
+        and std.__class__ is float
+        and std >= 0.0
+    ):
+        size = math.prod(shape or ())
+        if size < _SMALL:
+            return _few_normals(stream_of(generator), size, mean, std).reshape(shape or ())
     if isinstance(mean, np.ndarray) or isinstance(std, np.ndarray):
         return _normal_of_arrays(generator, mean, std, out)
     kind = np.dtype(dtype) if out is None else out.dtype
@@ -141,12 +155,6 @@ def normal(
         return _complex(normal, generator, shape, kind, mean, std / math.sqrt(2.0), out)
     stream = stream_of(generator)
     size = math.prod(shape or ()) if out is None else out.size
-    if size < _SMALL and out is None and kind is _FLOAT32:
-        with stream.lock:
-            values = box_muller.serial_list(stream, size)
-        if mean == 0.0 and std == 1.0:
-            return np.array(values, kind).reshape(shape or ())
-        return fma64(np.array(values), float(std), float(mean)).astype(kind).reshape(shape or ())
     require(kind, FLOATING, "normal_kernel_cpu")
     if size < _SMALL or not (out is None or out.flags.c_contiguous):
         fill = _normal_serial
@@ -154,6 +162,15 @@ def normal(
         fill = _normal64 if kind.itemsize == 8 else _normal32
     with stream.lock:
         return deliver(lambda flat: fill(stream, flat, float(mean), float(std)), shape, kind, out)
+
+
+def _few_normals(stream: MersenneTwister, size: int, mean: float, std: float) -> Any:
+    """``torch.randn`` of fewer than 16 float32: training loops call it every step."""
+    with stream.lock:
+        values = box_muller.serial_list(stream, size)
+    if mean == 0.0 and std == 1.0:
+        return np.array(values, np.float32)
+    return fma64(np.array(values), std, mean).astype(np.float32)
 
 
 def _normal_of_arrays(generator: Generator | None, mean: Any, std: Any, out: Any) -> Any:

@@ -16,7 +16,17 @@ import numpy as np
 from tenon.errors import RandomArgumentError
 from tenon.random import box_muller
 from tenon.random.generator import Generator, stream_of
-from tenon.random.layout import CHUNK, FLOATING, INTEGRAL, LARGEST, as_double, deliver, require, store
+from tenon.random.layout import (
+    CHUNK,
+    FLOATING,
+    INTEGRAL,
+    LARGEST,
+    as_double,
+    deliver,
+    name_of,
+    require,
+    store,
+)
 from tenon.random.mt19937 import MersenneTwister
 
 Shape = Sequence[int]
@@ -56,12 +66,12 @@ def randint(
             f"random_ expects 'from' to be less than 'to', but got from={low} >= to={high}. `to` is "
             "exclusive."
         )
-    if kind.name in FLOATING:
+    if name_of(kind) in FLOATING:
         low, high = _representable_from(kind, low), _representable_to(kind, high)
         if low >= high:
             raise RandomArgumentError(
                 "random_ expects 'from' casted to dtype to be less than 'to' casted to dtype, but got "
-                f"from={low} >= to={high}. Use a wider dtype than {kind.name}."
+                f"from={low} >= to={high}. Use a wider dtype than {name_of(kind)}."
             )
     _check_range(kind, low, high - 1)
     return _integers(generator, low, high - low, shape, kind, out)
@@ -104,8 +114,8 @@ def random_(
 def _random_to_largest(
     generator: Generator | None, low: int, shape: Shape | None, kind: Any, out: Any
 ) -> Any:
-    if kind.name in FLOATING:
-        last = 1 << DIGITS[kind.name]
+    if name_of(kind) in FLOATING:
+        last = 1 << DIGITS[name_of(kind)]
         low = _representable_from(kind, low)
         if low >= last:
             raise RandomArgumentError(
@@ -161,7 +171,7 @@ def words64(stream: MersenneTwister, n: int) -> Any:
 
 
 def _all_values(stream: MersenneTwister, n: int, kind: Any) -> Any:
-    name = kind.name
+    name = name_of(kind)
     count = (
         (1 << DIGITS[name]) + 1 if name in FLOATING else 2 if name == "bool" else int(np.iinfo(kind).max) + 1
     )
@@ -184,20 +194,20 @@ def _representable_from(kind: Any, low: int) -> int:
     """The first integer from ``low`` up that ``kind`` holds, so that a cast never leaves the range."""
     cast = _cast(kind, low + 1)
     if cast < low:
-        low = cast + (1 << (abs(low + 1).bit_length() - DIGITS[kind.name]))
+        low = cast + (1 << (abs(low + 1).bit_length() - DIGITS[name_of(kind)]))
     return low
 
 
 def _representable_to(kind: Any, high: int) -> int:
     cast = _cast(kind, high - 1)
     if cast >= high:
-        high = cast - (1 << (abs(high - 1).bit_length() - DIGITS[kind.name]))
+        high = cast - (1 << (abs(high - 1).bit_length() - DIGITS[name_of(kind)]))
     return high
 
 
 def _check_range(kind: Any, low: int, last: int) -> None:
-    if kind.name in FLOATING:
-        largest = LARGEST[kind.name]
+    if name_of(kind) in FLOATING:
+        largest = LARGEST[name_of(kind)]
         bounds = (-largest, largest)
     elif kind.kind == "b":
         bounds = (0, 1)
@@ -206,14 +216,15 @@ def _check_range(kind: Any, low: int, last: int) -> None:
     for name, value in (("from", low), ("to - 1", last)):
         if not bounds[0] <= value <= bounds[1]:
             raise RandomArgumentError(
-                f"{name} is out of bounds for {_C_NAMES.get(kind.name, kind.name)}: {value} does not lie in "
+                f"{name} is out of bounds for {_C_NAMES.get(name_of(kind), name_of(kind))}: {value} does "
+                "not lie in "
                 f"[{bounds[0]}, {bounds[1]}]. Narrow the range or use a wider dtype."
             )
-        digits = DIGITS.get(kind.name)
+        digits = DIGITS.get(name_of(kind))
         if digits is not None and not -(1 << digits) <= value <= 1 << digits:
             warnings.warn(
                 f"{name} is out of bounds [-(2^{digits}), 2^{digits}]. Due to precision limitations "
-                f"{kind.name} can "
+                f"{name_of(kind)} can "
                 "support discrete uniform distribution only within this range.",
                 stacklevel=4,
             )

@@ -8,6 +8,7 @@ and Melquiond, "Emulation of a FMA and correctly rounded sums", 2008).
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -17,19 +18,29 @@ _TIE = np.int64(1 << 28)
 _BELOW_FLOAT32 = np.int64((1 << 29) - 1)
 
 
-def fma32(x: Any, a: np.float32, b: np.float32) -> Any:
-    """``x * a + b`` of float32 ``x``, rounded once to float32."""
-    product = x.astype(np.float64)
-    product *= float(a)
-    if b == 0:
-        product += float(b)
-        return product.astype(np.float32)
+def fma32(x: Any, a: np.float32, b: np.float32, unit: int | None = None) -> Any:
+    """``x * a + b`` of float32 ``x``, rounded once to float32.
+
+    ``unit`` says that every x is a multiple of 2**unit below 1, which often makes the float64 sum exact.
+    """
+    total = x.astype(np.float64)
+    total *= float(a)
+    if b == 0 or (unit is not None and _sum_is_exact(float(a), float(b), unit)):
+        total += float(b)
+        return total.astype(np.float32)
+    product = total
     total = product + float(b)
     # Rounding twice matters only where the float64 sum is inexact and lies half-way between two float32.
     ties = (total.view(np.int64) & _BELOW_FLOAT32) == _TIE
     if ties.any():
         total[ties] = _to_odd(*_two_sum(product[ties], float(b)))
     return total.astype(np.float32)
+
+
+def _sum_is_exact(a: float, b: float, unit: int) -> bool:
+    """Whether 53 bits hold every sum of a multiple of ``a * 2**unit`` below ``a`` and of ``b``."""
+    lowest = min(math.frexp(a)[1] + unit, math.frexp(b)[1]) - 24
+    return abs(a) + abs(b) < math.ldexp(1.0, lowest + 53)
 
 
 def fma64(x: Any, a: float, b: float) -> Any:

@@ -38,10 +38,21 @@ LARGEST = {
 INTEGRAL = ("int64", "int32", "int16", "int8", "uint8")
 
 
+_name_of: dict[Any, str] = {}
+
+
+def name_of(dtype: Any) -> str:
+    """``dtype.name``, which NumPy builds anew at every look (2 us)."""
+    name = _name_of.get(dtype)
+    if name is None:
+        name = _name_of[dtype] = dtype.name
+    return name
+
+
 def require(dtype: Any, allowed: Sequence[str], operation: str) -> Any:
     """``np.dtype(dtype)`` if ``operation`` is defined for it; otherwise PyTorch's error."""
     checked: np.dtype[Any] = np.dtype(dtype)
-    if checked.name not in allowed:
+    if name_of(checked) not in allowed:
         raise UnsupportedError(
             f'"{operation}" not implemented for {_NAMES.get(checked.name, checked.name)!r}. '
             f"Use one of {', '.join(allowed)}, or draw in one of them and convert."
@@ -83,7 +94,7 @@ def as_real(out: Any) -> Any:
 
 def store(flat: Any, values: Any) -> None:
     """Write float64 ``values`` to ``flat`` with C's conversions: half types round by way of float32."""
-    if flat.dtype.itemsize == 2 and flat.dtype.name in FLOATING:
+    if flat.dtype.itemsize == 2 and name_of(flat.dtype) in FLOATING:
         flat[...] = values.astype(np.float32)
     elif flat.dtype.kind in "iub":
         flat[...] = values.astype(np.int64)

@@ -9,7 +9,7 @@ import numpy as np
 from tenon.errors import RandomArgumentError, UnsupportedError
 from tenon.random.discrete import DIGITS, NUMBERS, words64
 from tenon.random.generator import Generator, stream_of
-from tenon.random.layout import CHUNK, FLOATING, require
+from tenon.random.layout import CHUNK, FLOATING, name_of, require
 from tenon.random.mt19937 import MersenneTwister
 
 #: From this length on PyTorch shuffles with 64-bit words, inside out.
@@ -23,10 +23,11 @@ def randperm(generator: Generator | None, n: int, dtype: Any = np.int64, *, out:
     kind = require(dtype if out is None else out.dtype, NUMBERS, "randperm")
     if n < 0:
         raise RandomArgumentError(f"Trying to create tensor with negative dimension {n}: [{n}]. Pass n >= 0.")
-    limit = (1 << DIGITS[kind.name]) + 1 if kind.name in FLOATING else int(np.iinfo(kind).max)
+    limit = (1 << DIGITS[name_of(kind)]) + 1 if name_of(kind) in FLOATING else int(np.iinfo(kind).max)
     if n > limit:
         raise RandomArgumentError(
-            f"n cannot be greater than {limit} for {kind.name} type, got {n}: {kind.name} has no exact form "
+            f"n cannot be greater than {limit} for {name_of(kind)} type, got {n}: {name_of(kind)} has no "
+            "exact form "
             "of larger "
             "indices. Use int64."
         )

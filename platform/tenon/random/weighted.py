@@ -14,7 +14,7 @@ from tenon.errors import RandomArgumentError
 from tenon.random import box_muller
 from tenon.random.continuous import exponential
 from tenon.random.generator import Generator, stream_of
-from tenon.random.layout import FLOATING, as_double
+from tenon.random.layout import FLOATING, as_double, name_of
 
 _MOST_CATEGORIES = 1 << 24
 
@@ -44,9 +44,10 @@ def _check(probs: Any, num_samples: int, replacement: bool) -> None:
         raise RandomArgumentError(
             f"prob_dist must be 1 or 2 dim, got shape {probs.shape}. Reshape the leading axes to one."
         )
-    if probs.dtype.name not in FLOATING:
+    if name_of(probs.dtype) not in FLOATING:
         raise RandomArgumentError(
-            f"multinomial only supports floating-point dtypes for input, got: {probs.dtype.name}. Convert "
+            f"multinomial only supports floating-point dtypes for input, got: {name_of(probs.dtype)}. "
+            "Convert "
             "with .float()."
         )
     if num_samples <= 0:
