@@ -1,5 +1,14 @@
 """Ops made of other ops, one family a file. Those with gradient rules run as a single node."""
 
-from tenon.ops.composite import softmax, statistics
+from tenon.ops.composite import (
+    activation,
+    classification,
+    embedding,
+    linear,
+    loss,
+    norm,
+    softmax,
+    statistics,
+)
 
-__all__ = ["softmax", "statistics"]
+__all__ = ["activation", "classification", "embedding", "linear", "loss", "norm", "softmax", "statistics"]

@@ -1,0 +1,245 @@
+"""Activations: one class each, a single node with its slope written by hand.
+
+The smooth ones compute the slope together with the value, where both share an exponential, and keep it as a
+residual: the gradient is then one product.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tenon.core.op import Composite, Kind
+from tenon.errors import DTypeError
+
+_ROOT_HALF = 0.7071067811865476
+_DENSITY = 0.3989422804014327  # 1 / sqrt(2 pi)
+_CUBIC = 0.044715
+_ROOT_2_PI = 0.7978845608028654  # sqrt(2 / pi)
+
+
+class Activation(Composite):
+    """Base of the elementwise activations."""
+
+    kind = Kind.ELEMENTWISE
+
+
+class SmoothActivation(Activation):
+    """Base of those that keep their slope: ``with_slope(f, x)`` returns the value and the slope."""
+
+    residuals = 1
+
+    def with_slope(self, f: Any, x: Any, **attrs: Any) -> tuple[Any, Any]:
+        """Value and derivative of each element."""
+        raise TypeError(f"activation {self.name} defines no with_slope.")
+
+    def raw_forward(self, f, x, **attrs):
+        """Value, then slope."""
+        need_float(self.name, x)
+        return self.with_slope(f, x, **attrs)
+
+    def vjp_joint(self, f, g, out, x, *, needs, residuals, **attrs):
+        """One product."""
+        return [f.mul(g, residuals[0])]
+
+
+def need_float(name: str, x: Any) -> None:
+    """DTypeError unless ``x`` has a floating dtype."""
+    if x.dtype.kind not in "fV":
+        raise DTypeError(
+            f'"{name}" not implemented for {x.dtype}. Cast to a float dtype first, e.g. x.float().'
+        )
+
+
+class Gelu(SmoothActivation):
+    """``x`` times the normal distribution function of ``x``; ``approximate="tanh"`` for its usual approximation."""
+
+    def decompose(self, f, x, *, approximate="none"):
+        need_float(self.name, x)
+        if approximate == "tanh":
+            return f.mul(x, _tanh_gate(f, x))
+        return f.mul(x, _normal_cdf(f, x))
+
+    def with_slope(self, f, x, *, approximate="none"):
+        """The gate, and ``gate + x * gate'``."""
+        if approximate == "tanh":
+            gate = _tanh_gate(f, x)
+            # gate = (1 + tanh(u)) / 2, so gate' = 2 gate (1 - gate) u', u = sqrt(2 / pi) (x + c x^3)
+            inner = f.add(f.mul(f.mul(x, x), 6 * _CUBIC * _ROOT_2_PI), 2 * _ROOT_2_PI)
+            steep = f.mul(f.mul(f.mul(gate, f.sub(1.0, gate)), inner), x)
+        else:
+            gate = _normal_cdf(f, x)
+            steep = f.mul(f.mul(f.exp(f.mul(f.mul(x, x), -0.5)), _DENSITY), x)
+        return f.mul(x, gate), f.add(gate, steep)
+
+
+def _normal_cdf(f: Any, x: Any) -> Any:
+    return f.mul(f.erfc(f.mul(x, -_ROOT_HALF)), 0.5)
+
+
+def _tanh_gate(f: Any, x: Any) -> Any:
+    cubic = f.mul(x, f.add(f.mul(f.mul(x, x), _CUBIC * _ROOT_2_PI), _ROOT_2_PI))
+    return f.add(f.mul(f.tanh(cubic), 0.5), 0.5)
+
+
+class Silu(SmoothActivation):
+    """``x * sigmoid(x)``."""
+
+    def decompose(self, f, x):
+        need_float(self.name, x)
+        return f.mul(x, f.sigmoid(x))
+
+    # (x s)' = s (1 + x (1 - s))
+    def with_slope(self, f, x):
+        """Both from one sigmoid."""
+        gate = f.sigmoid(x)
+        return f.mul(x, gate), f.mul(gate, f.add(f.mul(x, f.sub(1.0, gate)), 1.0))
+
+
+class Mish(SmoothActivation):
+    """``x * tanh(softplus(x))``."""
+
+    def decompose(self, f, x):
+        need_float(self.name, x)
+        return f.mul(x, f.tanh(f.softplus(x)))
+
+    # (x t)' = t + x (1 - t^2) sigmoid(x)
+    def with_slope(self, f, x):
+        """Both from one softplus."""
+        gate = f.tanh(f.softplus(x))
+        return f.mul(x, gate), f.add(gate, f.mul(f.mul(x, f.sub(1.0, f.mul(gate, gate))), f.sigmoid(x)))
+
+
+class LeakyRelu(Activation):
+    """``x`` where positive, else ``slope * x``."""
+
+    saves = ("x",)
+
+    def decompose(self, f, x, *, slope=0.01):
+        need_float(self.name, x)
+        return f.where(f.gt(x, 0), x, f.mul(x, slope))
+
+    def vjp_x(self, f, g, out, x, *, slope=0.01):
+        return f.where(f.gt(x, 0), g, f.mul(g, slope))
+
+
+class Elu(Activation):
+    """``scale * x`` where positive, else ``scale * alpha * (exp(x * rate) - 1)``."""
+
+    saves = ("x",)
+
+    def decompose(self, f, x, *, alpha=1.0, scale=1.0, rate=1.0):
+        need_float(self.name, x)
+        below = f.mul(f.expm1(f.mul(f.minimum(x, 0.0), rate)), alpha * scale)
+        return f.where(f.gt(x, 0), f.mul(x, scale), below)
+
+    def vjp_x(self, f, g, out, x, *, alpha=1.0, scale=1.0, rate=1.0):
+        below = f.mul(f.exp(f.mul(f.minimum(x, 0.0), rate)), alpha * scale * rate)
+        return f.mul(g, f.where(f.gt(x, 0), scale, below))
+
+
+class Softplus(Activation):
+    """``log(1 + exp(beta * x)) / beta``; the identity where ``beta * x > threshold``."""
+
+    saves = ("x",)
+
+    def decompose(self, f, x, *, beta=1.0, threshold=20.0):
+        need_float(self.name, x)
+        scaled = f.mul(x, beta)
+        smooth = f.div(f.log1p(f.exp(f.minimum(scaled, threshold))), beta)
+        return f.where(f.gt(scaled, threshold), x, smooth)
+
+    def vjp_x(self, f, g, out, x, *, beta=1.0, threshold=20.0):
+        scaled = f.mul(x, beta)
+        return f.where(f.gt(scaled, threshold), g, f.mul(g, f.sigmoid(scaled)))
+
+
+class Logsigmoid(Activation):
+    """``log(sigmoid(x))``, stable at both ends."""
+
+    saves = ("x",)
+    grad_name = "LogSigmoidBackward0"
+
+    def decompose(self, f, x):
+        need_float(self.name, x)
+        return f.sub(f.minimum(x, 0.0), f.log1p(f.exp(f.neg(f.abs(x)))))
+
+    def vjp_x(self, f, g, out, x):
+        return f.mul(g, f.sigmoid(f.neg(x)))
+
+
+class Hardtanh(Activation):
+    """``x`` limited to ``[low, high]``; no gradient on or outside the limits."""
+
+    saves = ("x",)
+
+    def decompose(self, f, x, *, low=-1.0, high=1.0):
+        return f.clamp(x, low, high)
+
+    def vjp_x(self, f, g, out, x, *, low=-1.0, high=1.0):
+        return f.where(f.logical_and(f.gt(x, low), f.lt(x, high)), g, 0)
+
+
+class Hardsigmoid(Activation):
+    """``clamp(x / 6 + 1 / 2, 0, 1)``."""
+
+    saves = ("x",)
+
+    def decompose(self, f, x):
+        need_float(self.name, x)
+        return f.div(f.clamp(f.add(x, 3.0), 0.0, 6.0), 6.0)
+
+    def vjp_x(self, f, g, out, x):
+        return f.where(f.logical_and(f.gt(x, -3.0), f.lt(x, 3.0)), f.mul(g, 1.0 / 6.0), 0)
+
+
+class Hardswish(Activation):
+    """``x * hardsigmoid(x)``."""
+
+    saves = ("x",)
+
+    def decompose(self, f, x):
+        need_float(self.name, x)
+        return f.div(f.mul(x, f.clamp(f.add(x, 3.0), 0.0, 6.0)), 6.0)
+
+    def vjp_x(self, f, g, out, x):
+        middle = f.mul(g, f.add(f.div(x, 3.0), 0.5))
+        return f.where(f.le(x, -3.0), 0, f.where(f.lt(x, 3.0), middle, g))
+
+
+class Threshold(Activation):
+    """``x`` where it is above ``threshold``, else ``value``."""
+
+    saves = ("x",)
+
+    def decompose(self, f, x, *, threshold, value):
+        return f.where(f.le(x, threshold), value, x)
+
+    def vjp_x(self, f, g, out, x, *, threshold, value):
+        return f.where(f.le(x, threshold), 0, g)
+
+
+class Softshrink(Activation):
+    """``x`` moved towards 0 by ``bound``, and 0 within it."""
+
+    saves = ("x",)
+
+    def decompose(self, f, x, *, bound=0.5):
+        return f.where(
+            f.gt(x, bound), f.sub(x, bound), f.where(f.lt(x, -bound), f.add(x, bound), f.mul(x, 0))
+        )
+
+    def vjp_x(self, f, g, out, x, *, bound=0.5):
+        return f.where(f.logical_and(f.ge(x, -bound), f.le(x, bound)), 0, g)
+
+
+class Hardshrink(Softshrink):
+    """``x``, but 0 within ``bound`` of 0."""
+
+    def decompose(self, f, x, *, bound=0.5):
+        return f.where(f.logical_and(f.ge(x, -bound), f.le(x, bound)), 0, x)
+
+
+gelu, silu, mish = Gelu(), Silu(), Mish()
+leaky_relu, elu, softplus, logsigmoid = LeakyRelu(), Elu(), Softplus(), Logsigmoid()
+hardtanh, hardsigmoid, hardswish = Hardtanh(), Hardsigmoid(), Hardswish()
+threshold, softshrink, hardshrink = Threshold(), Softshrink(), Hardshrink()

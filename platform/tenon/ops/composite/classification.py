@@ -1,0 +1,185 @@
+"""Losses over classes: ``nll_loss`` of log-probabilities and ``cross_entropy`` of scores.
+
+The class axis is axis 1, or axis 0 of an input of one axis. Targets are class indices of the input's shape
+without that axis. A target equal to ``ignore_index`` counts as absent.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tenon.core.aval import Aval
+from tenon.core.op import Composite, Kind, Primitive
+from tenon.dtypes import FROM_NUMPY
+from tenon.errors import DTypeError, IndexRangeError, ShapeError
+
+
+def class_axis(x: Any) -> int:
+    """Where the classes are."""
+    return 1 if len(x.shape) > 1 else 0
+
+
+def check_classes(x: Any, target: Any, weight: Any) -> None:
+    """Shapes and dtypes, in torch's words."""
+    if not x.shape:
+        raise ShapeError("nll_loss: Expected an input of 1 or more axes (classes), got a 0-d tensor.")
+    if target.dtype.name not in ("int64", "uint8"):
+        raise DTypeError(
+            f"expected target dtype to be Long or Byte, but got {FROM_NUMPY[target.dtype]} (class indices, shape "
+            f"{list(target.shape)}). Convert with target.long(); probabilities need the input's shape {list(x.shape)}."
+        )
+    axis = class_axis(x)
+    wanted = tuple(x.shape[:axis]) + tuple(x.shape[axis + 1 :])
+    if tuple(target.shape) != wanted:
+        if target.shape and len(x.shape) > 1 and target.shape[0] != x.shape[0]:
+            raise ShapeError(
+                f"Expected input batch_size ({x.shape[0]}) to match target batch_size ({target.shape[0]})."
+            )
+        raise ShapeError(
+            f"Expected target size {list(wanted)}, got {list(target.shape)} (input {list(x.shape)}, classes on axis {axis})."
+        )
+    if weight is not None and tuple(weight.shape) != (x.shape[axis],):
+        raise ShapeError(
+            f"weight tensor should be defined either for all {x.shape[axis]} classes or no classes but got weight tensor of "
+            f"shape: {list(weight.shape)}"
+        )
+
+
+def _present(xp: Any, target: Any, classes: int, ignore_index: int) -> tuple[Any, Any]:
+    """Which targets count, and indices that are safe everywhere; IndexRangeError for any outside the classes."""
+    present = xp.not_equal(target, ignore_index)
+    outside = xp.logical_and(present, xp.logical_or(target < 0, target >= classes))
+    if outside.any():
+        bad = int(target[outside].reshape(-1)[0])
+        raise IndexRangeError(
+            f"Target {bad} is out of bounds. There are {classes} classes, 0 to {classes - 1}; ignore_index is {ignore_index}."
+        )
+    return present, xp.where(present, target, 0)
+
+
+def _weights(xp: Any, present: Any, safe: Any, weight: Any, dtype: Any) -> Any:
+    """Weight of each target: its class's, or 1; 0 where it is absent."""
+    return present.astype(dtype) if weight is None else xp.where(present, weight[safe], dtype.type(0))
+
+
+class NllLoss(Primitive):
+    """``-weight[target] * x[target]``; the mean is over the weights of the targets present."""
+
+    kind = Kind.INDEX
+    inputs = ("x", "target", "weight")
+    saves = ("target", "weight")
+
+    def infer(self, x, target, weight, *, reduction="mean", ignore_index=-100):
+        """The target's shape, or a scalar."""
+        check_classes(x, target, weight)
+        return Aval(tuple(target.shape) if reduction == "none" else (), x.dtype)
+
+    def forward(self, xp, x, target, weight, *, reduction="mean", ignore_index=-100):
+        """Gather, weigh, reduce."""
+        check_classes(x, target, weight)
+        axis = class_axis(x)
+        present, safe = _present(xp, target, x.shape[axis], ignore_index)
+        picked = xp.squeeze(xp.take_along_axis(x, xp.expand_dims(safe, axis), axis), axis)
+        weights = _weights(xp, present, safe, weight, x.dtype)
+        # An absent target contributes nothing, also where the input is infinite or NaN.
+        losses = xp.where(present, -(weights * picked), x.dtype.type(0))
+        if reduction == "none":
+            return losses
+        total = losses.sum(dtype=x.dtype)
+        if reduction == "sum":
+            return total
+        parts = weights.sum(dtype=x.dtype)
+        return total / parts if parts else xp.full((), float("nan"), x.dtype)
+
+    def vjp_x(self, f, g, out, x, target, weight, *, reduction="mean", ignore_index=-100):
+        return f.nll_loss_grad(
+            g, target, weight, shape=tuple(x.shape), reduction=reduction, ignore_index=ignore_index
+        )
+
+    def torch_name(self, args, attrs):
+        """Three axes and more have a node of their own."""
+        return "NllLoss2DBackward0" if args and len(args[0].shape) > 2 else "NllLossBackward0"
+
+
+class NllLossGrad(Primitive):
+    """The gradient of ``nll_loss``: minus the targets' weights, scaled, at the targets; linear in ``g``."""
+
+    kind = Kind.INDEX
+    inputs = ("g", "target", "weight")
+    saves = ("target", "weight")
+
+    def infer(self, g, target, weight, *, shape, reduction="mean", ignore_index=-100):
+        """``shape``."""
+        return Aval(tuple(shape), g.dtype)
+
+    def forward(self, xp, g, target, weight, *, shape, reduction="mean", ignore_index=-100):
+        """One value per target, in zeros."""
+        made = xp.zeros(shape, g.dtype)
+        axis = class_axis(made)
+        present, safe = _present(xp, target, shape[axis], ignore_index)
+        values = xp.negative(_weights(xp, present, safe, weight, g.dtype))
+        if reduction == "mean":
+            parts = values.sum(dtype=g.dtype)
+            values = values * (-g / parts) if parts else xp.zeros_like(values)
+        else:
+            values = values * g
+        xp.put_along_axis(made, xp.expand_dims(safe, axis), xp.expand_dims(values, axis), axis)
+        return made
+
+    def vjp_g(self, f, g, out, gradient, target, weight, *, shape, reduction="mean", ignore_index=-100):
+        return f.nll_loss(g, target, weight, reduction=reduction, ignore_index=ignore_index)
+
+
+class CrossEntropy(Composite):
+    """``nll_loss(log_softmax(x))`` over the class axis, for class indices; keeps the log-probabilities."""
+
+    kind = Kind.REDUCE
+    inputs = ("x", "target", "weight")
+    saves = ("target", "weight")
+    residuals = 1
+
+    def infer(self, x, target, weight, *, reduction="mean", ignore_index=-100):
+        """The target's shape, or a scalar."""
+        check_classes(x, target, weight)
+        return Aval(tuple(target.shape) if reduction == "none" else (), x.dtype)
+
+    def decompose(self, f, x, target, weight, *, reduction="mean", ignore_index=-100):
+        check_classes(x, target, weight)
+        logarithms = f.log_softmax(x, axis=class_axis(x))
+        return f.nll_loss(logarithms, target, weight, reduction=reduction, ignore_index=ignore_index)
+
+    def raw_forward(self, f, x, target, weight, *, reduction="mean", ignore_index=-100):
+        """The loss, then the log-probabilities."""
+        check_classes(x, target, weight)
+        logarithms = f.log_softmax(x, axis=class_axis(x))
+        loss = f.nll_loss(logarithms, target, weight, reduction=reduction, ignore_index=ignore_index)
+        return loss, logarithms
+
+    def vjp_joint(
+        self, f, g, out, x, target, weight, *, needs, residuals, reduction="mean", ignore_index=-100
+    ):
+        """Scores only."""
+        made = f.cross_entropy_grad(
+            g, residuals[0], target, weight, reduction=reduction, ignore_index=ignore_index
+        )
+        return [made, None, None]
+
+    def torch_name(self, args, attrs):
+        """Three axes and more have a node of their own."""
+        return "NllLoss2DBackward0" if args and len(args[0].shape) > 2 else "NllLossBackward0"
+
+
+class CrossEntropyGrad(Composite):
+    """The gradient of ``cross_entropy`` from its log-probabilities: probabilities minus ones at the targets, scaled."""
+
+    inputs = ("g", "logarithms", "target", "weight")
+
+    def decompose(self, f, g, logarithms, target, weight, *, reduction="mean", ignore_index=-100):
+        picked = f.nll_loss_grad(
+            g, target, weight, shape=tuple(logarithms.shape), reduction=reduction, ignore_index=ignore_index
+        )
+        return f.log_softmax_grad(picked, logarithms, axis=class_axis(logarithms))
+
+
+nll_loss, nll_loss_grad = NllLoss(), NllLossGrad()
+cross_entropy, cross_entropy_grad = CrossEntropy(), CrossEntropyGrad()

@@ -1,0 +1,114 @@
+"""Rows of a table by index."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tenon.core.aval import Aval
+from tenon.core.op import Kind, Primitive
+from tenon.dtypes import FROM_NUMPY
+from tenon.errors import DTypeError, IndexRangeError, ShapeError
+from tenon.ops.indexing import add_rows
+
+
+def _check(weight: Any, indices: Any) -> None:
+    if indices.dtype.name not in ("int64", "int32"):
+        raise DTypeError(
+            "Expected tensor for argument #1 'indices' to have one of the following scalar types: Long, Int; but got "
+            f"{FROM_NUMPY[indices.dtype]} instead (while checking arguments for embedding). Use .long()."
+        )
+    if len(weight.shape) != 2:
+        raise ShapeError(f"'weight' must be 2-D, got {list(weight.shape)} (embedding).")
+
+
+class Embedding(Primitive):
+    """``weight[indices]``, a copy; no gradient reaches row ``padding_idx`` (-1: none)."""
+
+    kind = Kind.INDEX
+    inputs = ("weight", "indices")
+    saves = ("indices",)
+
+    def infer(self, weight, indices, *, padding_idx=-1, by_frequency=False):
+        """One row per index."""
+        _check(weight, indices)
+        return Aval((*indices.shape, weight.shape[1]), weight.dtype)
+
+    def forward(self, xp, weight, indices, *, padding_idx=-1, by_frequency=False):
+        """``take``, after a check that every index is in range."""
+        _check(weight, indices)
+        rows = weight.shape[0]
+        if indices.size:
+            low, high = int(indices.min()), int(indices.max())
+            if low < 0 or high >= rows:
+                raise IndexRangeError(
+                    f"index out of range in self: embedding got index {low if low < 0 else high}, but the table has {rows} "
+                    f"rows (0 to {rows - 1}). Check num_embeddings and the vocabulary."
+                )
+        return xp.take(weight, indices, axis=0)
+
+    def vjp_weight(self, f, g, out, weight, indices, *, padding_idx=-1, by_frequency=False):
+        return f.embedding_grad(
+            g, indices, rows=weight.shape[0], padding_idx=padding_idx, by_frequency=by_frequency
+        )
+
+
+class EmbeddingGrad(Primitive):
+    """``g``'s rows summed by index into a table of ``rows``; each divided by its index's count if ``by_frequency``."""
+
+    kind = Kind.INDEX
+    inputs = ("g", "indices")
+    saves = ("indices",)
+    grad_name = "EmbeddingBackwardBackward0"
+
+    def infer(self, g, indices, *, rows, padding_idx=-1, by_frequency=False):
+        """The table's shape."""
+        return Aval((rows, g.shape[-1]), g.dtype)
+
+    def forward(self, xp, g, indices, *, rows, padding_idx=-1, by_frequency=False):
+        """Repeated indices add up."""
+        flat, values = indices.reshape(-1), g.reshape(-1, g.shape[-1])
+        made = xp.zeros((rows, g.shape[-1]), g.dtype)
+        if padding_idx >= 0:
+            kept = xp.not_equal(flat, padding_idx)
+            flat, values = flat[kept], values[kept]
+        if by_frequency and flat.size:
+            values = values / xp.bincount(flat, minlength=rows)[flat][:, None].astype(g.dtype)
+        if xp is np:
+            add_rows(made, flat, values)
+        else:
+            xp.add.at(made, flat, values)
+        return made
+
+    def vjp_g(self, f, g, out, gradient, indices, *, rows, padding_idx=-1, by_frequency=False):
+        return f.embedding_rows(g, indices, padding_idx=padding_idx, by_frequency=by_frequency)
+
+
+class EmbeddingRows(Primitive):
+    """The transpose of ``embedding_grad``: table rows by index, zeros for ``padding_idx``, divided by counts if asked."""
+
+    kind = Kind.INDEX
+    inputs = ("weight", "indices")
+    saves = ("indices",)
+
+    def infer(self, weight, indices, *, padding_idx=-1, by_frequency=False):
+        """One row per index."""
+        return Aval((*indices.shape, weight.shape[1]), weight.dtype)
+
+    def forward(self, xp, weight, indices, *, padding_idx=-1, by_frequency=False):
+        """Taken, then scaled."""
+        made = xp.take(weight, indices, axis=0)
+        if padding_idx >= 0:
+            made = made * xp.not_equal(indices, padding_idx)[..., None].astype(made.dtype)
+        if by_frequency and indices.size:
+            made = made / xp.bincount(indices.reshape(-1))[indices][..., None].astype(made.dtype)
+        return made
+
+    def vjp_weight(self, f, g, out, weight, indices, *, padding_idx=-1, by_frequency=False):
+        return f.embedding_grad(
+            g, indices, rows=weight.shape[0], padding_idx=padding_idx, by_frequency=by_frequency
+        )
+
+
+embedding, embedding_grad, embedding_rows = Embedding(), EmbeddingGrad(), EmbeddingRows()

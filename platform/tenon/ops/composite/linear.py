@@ -1,0 +1,135 @@
+"""Affine maps: ``linear`` and ``addmm``."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from tenon.core.aval import Aval, broadcast_shapes, shape_of
+from tenon.core.op import Composite, Kind
+from tenon.dtypes import FROM_NUMPY
+from tenon.errors import DTypeError, ShapeError
+
+
+def _title(x: Any) -> str:
+    name = str(FROM_NUMPY[x.dtype]).removeprefix("torch.")
+    return {"float32": "Float", "float64": "Double", "float16": "Half", "int64": "Long", "int32": "Int"}.get(
+        name, name
+    )
+
+
+def check_same_dtype(name: str, x: Any, y: Any) -> None:
+    """DTypeError in torch's words if two matrices differ in dtype."""
+    if x.dtype != y.dtype:
+        raise DTypeError(
+            f"mat1 and mat2 must have the same dtype, but got {_title(x)} and {_title(y)} ({name}: {list(x.shape)} and "
+            f"{list(y.shape)}). Convert one of them with .to(dtype)."
+        )
+
+
+class Linear(Composite):
+    """``x @ weight.T + bias`` over the last axis of ``x``; ``bias`` may be None."""
+
+    kind = Kind.CONTRACT
+    inputs = ("x", "weight", "bias")
+    saves = ("x", "weight")
+
+    def decompose(self, f, x, weight, bias):
+        check_same_dtype(self.name, x, weight)
+        if len(weight.shape) not in (1, 2):
+            raise ShapeError(f"linear: weight must have 2 axes (out, in), got {list(weight.shape)}.")
+        if len(weight.shape) == 1:
+            out = f.matmul(x, weight)
+        else:
+            rows = f.reshape(x, shape=(math.prod(x.shape[:-1]), x.shape[-1])) if len(x.shape) > 2 else x
+            out = f.matmul(rows, f.transpose(weight, axis0=0, axis1=1))
+            if len(x.shape) > 2:
+                out = f.reshape(out, shape=(*x.shape[:-1], weight.shape[0]))
+        return out if bias is None else f.add(out, bias)
+
+    def infer(self, x, weight, bias):
+        """As the parts; the result takes no larger shape from the bias."""
+        out = super().infer(x, weight, bias)
+        made = tuple(x.shape[:-1]) + tuple(weight.shape[:-1])
+        if tuple(out.shape) != made:
+            raise ShapeError(
+                f"The expanded size of the tensor {list(made)} must match the existing size {list(shape_of(bias))}: linear's "
+                "bias does not fit its output. Check out_features."
+            )
+        return Aval(made, out.dtype)
+
+    # d(x @ W.T) = dx @ W.T + x @ dW.T
+    def vjp_x(self, f, g, out, x, weight, bias):
+        if len(weight.shape) == 1:
+            return f.mul(f.reshape(g, shape=(*g.shape, 1)), f.conj(weight))
+        weight = f.conj(weight) if weight.dtype.kind == "c" else weight
+        if len(g.shape) < 3:
+            return f.matmul(g, weight)
+        flat = f.matmul(f.reshape(g, shape=(math.prod(g.shape[:-1]), g.shape[-1])), weight)
+        return f.reshape(flat, shape=tuple(x.shape))
+
+    def vjp_weight(self, f, g, out, x, weight, bias):
+        x = f.conj(x) if x.dtype.kind == "c" else x
+        if len(weight.shape) == 1:
+            return f.sum_to(f.mul(f.reshape(g, shape=(*g.shape, 1)), x), shape=tuple(weight.shape))
+        if len(x.shape) == 1:
+            return f.mul(f.reshape(g, shape=(*g.shape, 1)), x)
+        if len(x.shape) > 2:
+            g = f.reshape(g, shape=(math.prod(g.shape[:-1]), g.shape[-1]))
+            x = f.reshape(x, shape=(math.prod(x.shape[:-1]), x.shape[-1]))
+        return f.matmul(f.transpose(g, axis0=0, axis1=1), x)
+
+    def vjp_bias(self, f, g, out, x, weight, bias):
+        return f.sum_to(g, shape=tuple(bias.shape))
+
+    def cost(self, x, weight, bias):
+        """2 m n k."""
+        return 2.0 * math.prod(x.shape[:-1]) * math.prod(weight.shape)
+
+    def torch_name(self, args, attrs):
+        """As torch names the product it dispatches to."""
+        if len(args) < 3:
+            return "AddmmBackward0"
+        rank, biased = len(args[0].shape), args[2] is not None
+        if rank == 2:
+            return "AddmmBackward0" if biased else "MmBackward0"
+        return "ViewBackward0" if biased else "SqueezeBackward4" if rank == 1 else "UnsafeViewBackward0"
+
+
+class Addmm(Composite):
+    """``beta * x + alpha * (a @ b)`` for matrices ``a`` and ``b``."""
+
+    kind = Kind.CONTRACT
+    inputs = ("x", "a", "b")
+    saves = ("a", "b")
+
+    def decompose(self, f, x, a, b, *, beta=1, alpha=1):
+        check_same_dtype(self.name, a, b)
+        if len(a.shape) != 2 or len(b.shape) != 2:
+            raise ShapeError(
+                f"addmm: mat1 and mat2 must be matrices, got {list(a.shape)} and {list(b.shape)}."
+            )
+        product = f.matmul(a, b)
+        if broadcast_shapes(tuple(x.shape), tuple(product.shape)) != tuple(product.shape):
+            raise ShapeError(
+                f"The expanded size of the tensor {list(product.shape)} must match the existing size {list(x.shape)} at every "
+                "non-singleton dimension (addmm)."
+            )
+        product = product if alpha == 1 else f.mul(product, alpha)
+        if beta == 0:
+            return product
+        return f.add(x if beta == 1 else f.mul(x, beta), product)
+
+    def vjp_x(self, f, g, out, x, a, b, *, beta=1, alpha=1):
+        return f.sum_to(g if beta == 1 else f.mul(g, beta), shape=tuple(x.shape))
+
+    def vjp_a(self, f, g, out, x, a, b, *, beta=1, alpha=1):
+        made = f.matmul(g, f.conj(f.transpose(b, axis0=0, axis1=1)))
+        return made if alpha == 1 else f.mul(made, alpha)
+
+    def vjp_b(self, f, g, out, x, a, b, *, beta=1, alpha=1):
+        made = f.matmul(f.conj(f.transpose(a, axis0=0, axis1=1)), g)
+        return made if alpha == 1 else f.mul(made, alpha)
+
+
+linear, addmm = Linear(), Addmm()

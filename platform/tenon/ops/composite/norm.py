@@ -1,0 +1,195 @@
+"""Normalisation: layer norm and batch norm as single nodes.
+
+Both keep their input, its mean and its reciprocal deviation, and rebuild the normalised value in the
+gradient, as torch does: nothing of the input's size is kept twice. The gradients are ops of their own
+(``layer_norm_grad``, ``batch_norm_grad``), so that a backend can compute all three results in one pass.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from tenon.core.aval import Aval
+from tenon.core.op import Composite, Kind
+from tenon.errors import DTypeError, ShapeError
+
+
+def _same_dtype(x: Any, *others: Any) -> None:
+    if any(o is not None and o.dtype != x.dtype for o in others):
+        raise DTypeError(
+            "mixed dtype (CPU): all inputs must share same datatype, got "
+            + ", ".join(str(v.dtype) for v in (x, *others) if v is not None)
+            + ". Convert the input or the module with .to(dtype)."
+        )
+
+
+def _affine(f: Any, normal: Any, weight: Any, bias: Any, shape: tuple[int, ...]) -> Any:
+    """``normal * weight + bias``, both brought to ``shape`` first; None counts as 1 and 0."""
+    if weight is not None:
+        normal = f.mul(normal, f.reshape(weight, shape=shape))
+    return normal if bias is None else f.add(normal, f.reshape(bias, shape=shape))
+
+
+def _standardised(f: Any, x: Any, axes: tuple[int, ...], eps: float) -> tuple[Any, Any, Any]:
+    """``x`` with mean 0 and variance 1 over ``axes``; its mean and reciprocal deviation (with size-1 axes)."""
+    mean = f.mean(x, axes=axes, keepdims=True)
+    centred = f.sub(x, mean)
+    deviation = f.rsqrt(f.add(f.mean(f.mul(centred, centred), axes=axes, keepdims=True), eps))
+    return f.mul(centred, deviation), mean, deviation
+
+
+class LayerNorm(Composite):
+    """``x`` standardised over its last ``rank`` axes, times ``weight`` plus ``bias`` (each may be None)."""
+
+    kind = Kind.REDUCE
+    inputs = ("x", "weight", "bias")
+    saves = ("x", "weight")
+    residuals = 2
+    grad_name = "NativeLayerNormBackward0"
+
+    def decompose(self, f, x, weight, bias, *, rank, eps=1e-5):
+        return self.raw_forward(f, x, weight, bias, rank=rank, eps=eps)[0]
+
+    def raw_forward(self, f, x, weight, bias, *, rank, eps=1e-5):
+        """The result, then mean and reciprocal deviation."""
+        _same_dtype(x, weight, bias)
+        normal, mean, deviation = _standardised(f, x, last_axes(x, rank), eps)
+        return _affine(f, normal, weight, bias, tuple(x.shape[len(x.shape) - rank :])), mean, deviation
+
+    def vjp_joint(self, f, g, out, x, weight, bias, *, needs, residuals, rank, eps=1e-5):
+        """One op for all three."""
+        made = f.layer_norm_grad(g, x, weight, *residuals, rank=rank, needs=needs)
+        return [m if n else None for m, n in zip(made, needs, strict=True)]
+
+
+def last_axes(x: Any, rank: int) -> tuple[int, ...]:
+    """The last ``rank`` axes of ``x``."""
+    return tuple(range(len(x.shape) - rank, len(x.shape)))
+
+
+class LayerNormGrad(Composite):
+    """Gradients of ``layer_norm`` for input, weight and bias; ``needs`` says which are wanted."""
+
+    inputs = ("g", "x", "weight", "mean", "deviation")
+    outputs = 3
+
+    def decompose(self, f, g, x, weight, mean, deviation, *, rank, needs):
+        normal = f.mul(f.sub(x, mean), deviation)
+        axes, lead = last_axes(x, rank), tuple(range(len(x.shape) - rank))
+        dx = dweight = dbias = g
+        if needs[0]:
+            inner = g if weight is None else f.mul(g, weight)
+            pull = f.add(
+                f.mean(inner, axes=axes, keepdims=True),
+                f.mul(normal, f.mean(f.mul(inner, normal), axes=axes, keepdims=True)),
+            )
+            dx = f.mul(f.sub(inner, pull), deviation)
+        if needs[1]:
+            dweight = f.sum(f.mul(g, normal), axes=lead) if lead else f.mul(g, normal)
+        if needs[2]:
+            dbias = f.sum(g, axes=lead) if lead else g
+        return dx, dweight, dbias
+
+
+class BatchNorm(Composite):
+    """``x[N, C, ...]`` standardised per channel over the batch; returns the result, mean and variance (biased).
+
+    The statistics are for running averages: no gradient flows through them.
+    """
+
+    kind = Kind.REDUCE
+    inputs = ("x", "weight", "bias")
+    saves = ("x", "weight")
+    outputs = 3
+    residuals = 2
+    grad_name = "NativeBatchNormBackward0"
+
+    def decompose(self, f, x, weight, bias, *, eps=1e-5):
+        return self.raw_forward(f, x, weight, bias, eps=eps)[:3]
+
+    def raw_forward(self, f, x, weight, bias, *, eps=1e-5):
+        """Result, mean, variance; then mean and reciprocal deviation for the gradient."""
+        axes, shape = channel_axes(x)
+        mean = f.mean(x, axes=axes, keepdims=True)
+        centred = f.sub(x, mean)
+        variance = f.mean(f.mul(centred, centred), axes=axes, keepdims=True)
+        deviation = f.rsqrt(f.add(variance, eps))
+        out = _affine(f, f.mul(centred, deviation), weight, bias, shape)
+        flat = (x.shape[1],)
+        return out, f.reshape(mean, shape=flat), f.reshape(variance, shape=flat), mean, deviation
+
+    def vjp_joint(self, f, g, out, x, weight, bias, *, needs, residuals, eps=1e-5):
+        """One op for all three."""
+        made = f.batch_norm_grad(g[0], x, weight, *residuals, needs=needs)
+        return [m if n else None for m, n in zip(made, needs, strict=True)]
+
+
+def channel_axes(x: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """All axes but 1, and the shape that puts a per-channel vector on axis 1."""
+    if len(x.shape) < 2:
+        raise ShapeError(f"batch_norm: expected at least 2 axes (N, C, ...), got {list(x.shape)}.")
+    rank = len(x.shape)
+    return (0, *range(2, rank)), (1, x.shape[1], *(1,) * (rank - 2))
+
+
+class BatchNormGrad(Composite):
+    """Gradients of ``batch_norm`` for input, weight and bias; ``needs`` says which are wanted."""
+
+    inputs = ("g", "x", "weight", "mean", "deviation")
+    outputs = 3
+
+    def decompose(self, f, g, x, weight, mean, deviation, *, needs):
+        axes, shape = channel_axes(x)
+        normal = f.mul(f.sub(x, mean), deviation)
+        dbias = f.sum(g, axes=axes, keepdims=True)
+        dweight = f.sum(f.mul(g, normal), axes=axes, keepdims=True)
+        dx = g
+        if needs[0]:
+            share = 1.0 / max(math.prod(x.shape[a] for a in axes), 1)
+            pull = f.mul(f.add(dbias, f.mul(normal, dweight)), share)
+            scale = deviation if weight is None else f.mul(deviation, f.reshape(weight, shape=shape))
+            dx = f.mul(f.sub(g, pull), scale)
+        flat = (x.shape[1],)
+        return dx, f.reshape(dweight, shape=flat), f.reshape(dbias, shape=flat)
+
+
+class BatchNormInference(Composite):
+    """``x[N, C, ...]`` normalised per channel with given statistics, times ``weight`` plus ``bias``."""
+
+    kind = Kind.ELEMENTWISE
+    inputs = ("x", "weight", "bias", "mean", "variance")
+    saves = ("x", "weight", "mean", "variance")
+    grad_name = "NativeBatchNormBackward0"
+
+    def infer(self, x, weight, bias, mean, variance, *, eps=1e-5):
+        """The input's own aval."""
+        channel_axes(x)
+        return Aval(tuple(x.shape), x.dtype)
+
+    def decompose(self, f, x, weight, bias, mean, variance, *, eps=1e-5):
+        shape = channel_axes(x)[1]
+        scale = _scale(f, weight, variance, eps)
+        shift = f.neg(f.mul(mean, scale))
+        shift = shift if bias is None else f.add(shift, bias)
+        return f.add(f.mul(x, f.reshape(scale, shape=shape)), f.reshape(shift, shape=shape))
+
+    def vjp_x(self, f, g, out, x, weight, bias, mean, variance, *, eps=1e-5):
+        return f.mul(g, f.reshape(_scale(f, weight, variance, eps), shape=channel_axes(x)[1]))
+
+    def vjp_weight(self, f, g, out, x, weight, bias, mean, variance, *, eps=1e-5):
+        axes, shape = channel_axes(x)
+        centred = f.sub(x, f.reshape(mean, shape=shape))
+        return f.mul(f.sum(f.mul(g, centred), axes=axes), f.rsqrt(f.add(variance, eps)))
+
+    def vjp_bias(self, f, g, out, x, weight, bias, mean, variance, *, eps=1e-5):
+        return f.sum(g, axes=channel_axes(x)[0])
+
+
+def _scale(f: Any, weight: Any, variance: Any, eps: float) -> Any:
+    scale = f.rsqrt(f.add(variance, eps))
+    return scale if weight is None else f.mul(scale, weight)
+
+
+layer_norm, layer_norm_grad = LayerNorm(), LayerNormGrad()
+batch_norm, batch_norm_grad, batch_norm_inference = BatchNorm(), BatchNormGrad(), BatchNormInference()

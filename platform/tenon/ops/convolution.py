@@ -1,0 +1,310 @@
+"""Convolution in any number of spatial axes: ``conv``, ``conv_input_grad``, ``conv_weight_grad``.
+
+The three are the partial maps of one trilinear form ``<g, conv(x, weight)>``, so each one's gradients are the
+other two: closed under differentiation to any order. Layouts: ``x[N, C, *S]``, ``weight[O, C / groups, *K]``,
+``g[N, O, *S']``. ``stride``, ``padding`` (both sides) and ``dilation`` have one entry per spatial axis.
+``conv_input_grad`` is also transposed convolution.
+
+The reference forwards gather windows and multiply matrices; ``tenon_cpu`` has faster kernels.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from tenon.core.aval import Aval
+from tenon.core.op import Composite, Kind, Primitive
+from tenon.dtypes import FROM_NUMPY
+from tenon.errors import DTypeError, ShapeError
+
+_CTYPES = {"float32": "float", "float64": "double", "float16": "c10::Half", "bfloat16": "c10::BFloat16"}
+_CTYPES |= {"int64": "long long", "int32": "int", "uint8": "unsigned char", "bool": "bool"}
+
+
+def extent(kernel: int, dilation: int) -> int:
+    """How far a window reaches."""
+    return dilation * (kernel - 1) + 1
+
+
+def output_sizes(sizes: Any, kernel: Any, stride: Any, padding: Any, dilation: Any) -> tuple[int, ...]:
+    """Spatial sizes of a convolution's output."""
+    return tuple(
+        (s + 2 * p - extent(k, d)) // t + 1
+        for s, k, t, p, d in zip(sizes, kernel, stride, padding, dilation, strict=True)
+    )
+
+
+def check(x: Any, weight: Any, stride: Any, padding: Any, dilation: Any, groups: int) -> None:
+    """What a convolution requires of its arguments, in torch's words."""
+    rank = len(weight.shape) - 2
+    if rank < 1 or len(x.shape) != rank + 2:
+        raise ShapeError(
+            f"Expected {rank + 1}D (unbatched) or {rank + 2}D (batched) input to conv{rank}d, but got input of size: "
+            f"{list(x.shape)} with a weight of size {list(weight.shape)}"
+        )
+    for name, values in (("stride", stride), ("padding", padding), ("dilation", dilation)):
+        if len(values) != rank:
+            raise ShapeError(
+                f"expected {name} to be a single integer value or a list of {rank} values to match the convolution "
+                f"dimensions, but got {name}={list(values)}"
+            )
+        if any(v < (0 if name == "padding" else 1) for v in values):
+            raise ShapeError(
+                f"{'negative padding' if name == 'padding' else f'non-positive {name}'} is not supported: {list(values)}"
+            )
+    if groups < 1:
+        raise ShapeError(f"non-positive groups is not supported: {groups}")
+    if weight.shape[0] < groups:
+        raise ShapeError(
+            f"Given groups={groups}, expected weight to be at least {groups} at dimension 0, but got weight of size "
+            f"{list(weight.shape)} instead"
+        )
+    if weight.shape[0] % groups:
+        raise ShapeError(
+            f"Given groups={groups}, expected weight to be divisible by {groups} at dimension 0, but got weight of size "
+            f"{list(weight.shape)} instead"
+        )
+    if x.shape[1] != weight.shape[1] * groups:
+        raise ShapeError(
+            f"Given groups={groups}, weight of size {list(weight.shape)}, expected input{list(x.shape)} to have "
+            f"{weight.shape[1] * groups} channels, but got {x.shape[1]} channels instead"
+        )
+    padded = [s + 2 * p for s, p in zip(x.shape[2:], padding, strict=True)]
+    reach = [extent(k, d) for k, d in zip(weight.shape[2:], dilation, strict=True)]
+    if any(s < r for s, r in zip(padded, reach, strict=True)):
+        raise ShapeError(
+            f"Calculated padded input size per channel: ({' x '.join(map(str, padded))}). Kernel size: "
+            f"({' x '.join(map(str, reach))}). Kernel size can't be greater than actual input size"
+        )
+    if x.dtype != weight.dtype:
+        mine, others = (_CTYPES.get(v.dtype.name, str(FROM_NUMPY[v.dtype])) for v in (x, weight))
+        raise DTypeError(
+            f"Input type ({mine}) and weight type ({others}) should be the same. Convert one of them with .to(dtype)."
+        )
+
+
+def check_bias(weight: Any, bias: Any, channels: int) -> None:
+    """ShapeError or DTypeError in torch's words unless ``bias`` has one value per output channel."""
+    if tuple(bias.shape) != (channels,):
+        raise ShapeError(
+            f"Given weight of size {list(weight.shape)}, expected bias to be 1-dimensional with {channels} elements, but got "
+            f"bias of size {list(bias.shape)} instead"
+        )
+    if bias.dtype != weight.dtype:
+        mine, others = (_CTYPES.get(v.dtype.name, str(FROM_NUMPY[v.dtype])) for v in (weight, bias))
+        raise DTypeError(f"Input type ({mine}) and bias type ({others}) should be the same")
+
+
+def padded(xp: Any, x: Any, padding: Any) -> Any:
+    """``x`` with zeros around its spatial axes."""
+    if not any(padding):
+        return x
+    shape = (*x.shape[:2], *(s + 2 * p for s, p in zip(x.shape[2:], padding, strict=True)))
+    made = xp.zeros(shape, x.dtype)
+    made[(..., *(slice(p, p + s) for s, p in zip(x.shape[2:], padding, strict=True)))] = x
+    return made
+
+
+def windows(xp: Any, x: Any, kernel: Any, stride: Any, dilation: Any) -> Any:
+    """A view ``[N, C, *S', *K]`` of the windows of a padded ``x[N, C, *S]``."""
+    sizes = output_sizes(x.shape[2:], kernel, stride, (0,) * len(kernel), dilation)
+    steps = x.strides[2:]
+    strides = (
+        *x.strides[:2],
+        *(s * t for s, t in zip(steps, stride, strict=True)),
+        *(s * d for s, d in zip(steps, dilation, strict=True)),
+    )
+    return xp.lib.stride_tricks.as_strided(x, (*x.shape[:2], *sizes, *kernel), strides)
+
+
+def columns(xp: Any, x: Any, kernel: Any, stride: Any, padding: Any, dilation: Any, groups: int) -> Any:
+    """Windows as matrices ``[groups, C / groups * prod(K), N * prod(S')]``."""
+    seen = windows(xp, padded(xp, x, padding), kernel, stride, dilation)
+    rank, channels = len(kernel), x.shape[1] // groups
+    seen = seen.reshape(x.shape[0], groups, channels, *seen.shape[2:])
+    order = (1, 2, *range(3 + rank, 3 + 2 * rank), 0, *range(3, 3 + rank))
+    return seen.transpose(order).reshape(
+        groups, channels * math.prod(kernel), x.shape[0] * math.prod(seen.shape[3 : 3 + rank])
+    )
+
+
+class Conv(Primitive):
+    """Cross-correlation of ``x`` with ``weight``."""
+
+    kind = Kind.CONVOLVE
+    inputs = ("x", "weight")
+    saves = ("x", "weight")
+    grad_name = "ConvolutionBackward0"
+
+    def infer(self, x, weight, *, stride, padding, dilation, groups):
+        """Batch, output channels, output sizes."""
+        check(x, weight, stride, padding, dilation, groups)
+        sizes = output_sizes(x.shape[2:], weight.shape[2:], stride, padding, dilation)
+        return Aval((x.shape[0], weight.shape[0], *sizes), x.dtype)
+
+    def forward(self, xp, x, weight, *, stride, padding, dilation, groups):
+        """Windows times weight matrices, group by group."""
+        shape = self.infer(x, weight, stride=stride, padding=padding, dilation=dilation, groups=groups).shape
+        seen = columns(xp, x, weight.shape[2:], stride, padding, dilation, groups)
+        per_group = weight.shape[0] // groups
+        made = xp.matmul(weight.reshape(groups, per_group, math.prod(weight.shape[1:])), seen)
+        made = made.reshape(weight.shape[0], x.shape[0], *shape[2:])
+        return xp.ascontiguousarray(xp.swapaxes(made, 0, 1))
+
+    def vjp_x(self, f, g, out, x, weight, *, stride, padding, dilation, groups):
+        return f.conv_input_grad(
+            g,
+            weight,
+            sizes=tuple(x.shape[2:]),
+            stride=stride,
+            padding=padding,
+            dilation=dilation,
+            groups=groups,
+        )
+
+    def vjp_weight(self, f, g, out, x, weight, *, stride, padding, dilation, groups):
+        return f.conv_weight_grad(
+            x,
+            g,
+            kernel=tuple(weight.shape[2:]),
+            stride=stride,
+            padding=padding,
+            dilation=dilation,
+            groups=groups,
+        )
+
+    def cost(self, x, weight, **attrs):
+        """Two per product."""
+        return 2.0 * self.infer(x, weight, **attrs).size * math.prod(weight.shape[1:])
+
+
+class ConvInputGrad(Primitive):
+    """The gradient of ``conv`` for its input; as an op of its own, transposed convolution of ``g`` to ``sizes``."""
+
+    kind = Kind.CONVOLVE
+    inputs = ("g", "weight")
+    saves = ("g", "weight")
+    grad_name = "ConvolutionBackward0"
+
+    def infer(self, g, weight, *, sizes, stride, padding, dilation, groups):
+        """The input's shape."""
+        if g.shape[1] != weight.shape[0]:
+            raise ShapeError(
+                f"Given transposed=1, weight of size {list(weight.shape)}, expected input{list(g.shape)} to have "
+                f"{weight.shape[0]} channels, but got {g.shape[1]} channels instead"
+            )
+        made = Aval((g.shape[0], weight.shape[1] * groups, *sizes), g.dtype)
+        check(made, weight, stride, padding, dilation, groups)
+        return made
+
+    def forward(self, xp, g, weight, *, sizes, stride, padding, dilation, groups):
+        """Weight matrices times ``g``, then windows summed back into place."""
+        aval = self.infer(
+            g, weight, sizes=sizes, stride=stride, padding=padding, dilation=dilation, groups=groups
+        )
+        kernel, batch, outs = weight.shape[2:], g.shape[0], g.shape[2:]
+        per_group = weight.shape[0] // groups
+        matrix = xp.swapaxes(weight.reshape(groups, per_group, math.prod(weight.shape[1:])), 1, 2)
+        spread = xp.swapaxes(g, 0, 1).reshape(groups, per_group, batch * math.prod(outs))
+        parts = xp.matmul(matrix, spread).reshape(aval.shape[1], *kernel, batch, *outs)
+        whole = xp.zeros(
+            (batch, aval.shape[1], *(s + 2 * p for s, p in zip(sizes, padding, strict=True))), g.dtype
+        )
+        for place in places_in(kernel):
+            region = tuple(
+                slice(i * d, i * d + (n - 1) * t + 1, t)
+                for i, d, n, t in zip(place, dilation, outs, stride, strict=True)
+            )
+            whole[(..., *region)] += xp.swapaxes(parts[(slice(None), *place)], 0, 1)
+        inner = tuple(slice(p, p + s) for s, p in zip(sizes, padding, strict=True))
+        return xp.ascontiguousarray(whole[(..., *inner)])
+
+    def vjp_g(self, f, g, out, gradient, weight, *, sizes, stride, padding, dilation, groups):
+        return f.conv(g, weight, stride=stride, padding=padding, dilation=dilation, groups=groups)
+
+    def vjp_weight(self, f, g, out, gradient, weight, *, sizes, stride, padding, dilation, groups):
+        return f.conv_weight_grad(
+            g,
+            gradient,
+            kernel=tuple(weight.shape[2:]),
+            stride=stride,
+            padding=padding,
+            dilation=dilation,
+            groups=groups,
+        )
+
+
+def places_in(kernel: Any) -> Any:
+    """All positions in a window, in C order."""
+    places: list[tuple[int, ...]] = [()]
+    for k in kernel:
+        places = [(*p, i) for p in places for i in range(k)]
+    return places
+
+
+class ConvWeightGrad(Primitive):
+    """The gradient of ``conv`` for its weight, of spatial size ``kernel``."""
+
+    kind = Kind.CONVOLVE
+    inputs = ("x", "g")
+    saves = ("x", "g")
+    grad_name = "ConvolutionBackward0"
+
+    def infer(self, x, g, *, kernel, stride, padding, dilation, groups):
+        """The weight's shape."""
+        return Aval((g.shape[1], x.shape[1] // groups, *kernel), x.dtype)
+
+    def forward(self, xp, x, g, *, kernel, stride, padding, dilation, groups):
+        """``g`` times windows, summed over batch and places."""
+        seen = columns(xp, x, kernel, stride, padding, dilation, groups)
+        reach = output_sizes(x.shape[2:], kernel, stride, padding, dilation)
+        if tuple(g.shape[2:]) != reach:
+            raise ShapeError(f"conv_weight_grad: g has sizes {list(g.shape[2:])}, expected {list(reach)}.")
+        rows = xp.swapaxes(g, 0, 1).reshape(groups, g.shape[1] // groups, seen.shape[2])
+        return xp.matmul(rows, xp.swapaxes(seen, 1, 2)).reshape(g.shape[1], x.shape[1] // groups, *kernel)
+
+    def vjp_x(self, f, g, out, x, gradient, *, kernel, stride, padding, dilation, groups):
+        return f.conv_input_grad(
+            gradient,
+            g,
+            sizes=tuple(x.shape[2:]),
+            stride=stride,
+            padding=padding,
+            dilation=dilation,
+            groups=groups,
+        )
+
+    def vjp_g(self, f, g, out, x, gradient, *, kernel, stride, padding, dilation, groups):
+        return f.conv(x, g, stride=stride, padding=padding, dilation=dilation, groups=groups)
+
+
+class Convolution(Composite):
+    """``conv`` plus a ``bias`` per output channel, as a single node."""
+
+    kind = Kind.CONVOLVE
+    inputs = ("x", "weight", "bias")
+    saves = ("x", "weight")
+    grad_name = "ConvolutionBackward0"
+
+    def decompose(self, f, x, weight, bias, *, stride, padding, dilation, groups):
+        made = f.conv(x, weight, stride=stride, padding=padding, dilation=dilation, groups=groups)
+        check_bias(weight, bias, weight.shape[0])
+        return f.add(made, f.reshape(bias, shape=(-1, *(1,) * len(stride))))
+
+    def vjp_x(self, f, g, out, x, weight, bias, **attrs):
+        return f.conv_input_grad(g, weight, sizes=tuple(x.shape[2:]), **attrs)
+
+    def vjp_weight(self, f, g, out, x, weight, bias, **attrs):
+        return f.conv_weight_grad(x, g, kernel=tuple(weight.shape[2:]), **attrs)
+
+    def vjp_bias(self, f, g, out, x, weight, bias, **attrs):
+        return f.sum(g, axes=(0, *range(2, len(g.shape))))
+
+
+conv, conv_input_grad, conv_weight_grad, convolution = (
+    Conv(),
+    ConvInputGrad(),
+    ConvWeightGrad(),
+    Convolution(),
+)

@@ -1,0 +1,347 @@
+"""Pooling over windows: maximum, average, adaptive average.
+
+``x[N, C, *S]``; ``kernel``, ``stride``, ``padding`` and ``dilation`` have one entry per spatial axis. With
+``ceil_mode`` a last window that starts inside the padded input but ends outside it counts too.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from tenon.core.aval import Aval
+from tenon.core.op import Kind, Primitive
+from tenon.errors import ShapeError
+from tenon.ops.convolution import extent, places_in, windows
+
+_INT = np.dtype(np.int64)
+
+
+def pooled_size(size: int, kernel: int, stride: int, padding: int, dilation: int, ceil_mode: bool) -> int:
+    """Number of windows along an axis."""
+    room = size + 2 * padding - extent(kernel, dilation) + (stride - 1 if ceil_mode else 0)
+    count = room // stride + 1
+    if ceil_mode and (count - 1) * stride >= size + padding:
+        count -= 1  # a window must start inside the input or its left padding
+    return count
+
+
+def pooled_sizes(
+    x: Any, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: bool
+) -> tuple[int, ...]:
+    """Spatial sizes of the output, checked in torch's words."""
+    rank = len(kernel)
+    if len(x.shape) != rank + 2 or 0 in x.shape[1:]:
+        raise ShapeError(
+            f"non-empty {rank + 1}D or {rank + 2}D (batch mode) tensor expected for input, got {list(x.shape)}"
+        )
+    if any(v < 1 for v in (*kernel, *stride, *dilation)):
+        raise ShapeError(
+            f"kernel size, stride and dilation should be greater than zero, but got {kernel}, {stride}, {dilation}"
+        )
+    for k, p, d in zip(kernel, padding, dilation, strict=True):
+        if p < 0:
+            raise ShapeError(f"pad must be non-negative, but got pad={p}")
+        if p > extent(k, d) // 2:
+            raise ShapeError(
+                f"pad should be at most half of effective kernel size, but got pad={p}, kernel_size={k} and dilation={d}"
+            )
+    sizes = tuple(
+        pooled_size(s, k, t, p, d, ceil_mode)
+        for s, k, t, p, d in zip(x.shape[2:], kernel, stride, padding, dilation, strict=True)
+    )
+    if min(sizes) < 1:
+        given, made = ("x".join(map(str, (x.shape[1], *v))) for v in (x.shape[2:], sizes))
+        raise ShapeError(
+            f"Given input size: ({given}). Calculated output size: ({made}). Output size is too small"
+        )
+    return sizes
+
+
+def filled(
+    xp: Any, x: Any, sizes: Any, kernel: Any, stride: Any, padding: Any, dilation: Any, value: Any
+) -> Any:
+    """``x`` with ``value`` around it, as far as the windows of an output of ``sizes`` reach."""
+    reach = tuple(
+        max((n - 1) * t + extent(k, d), p + s)
+        for n, t, k, d, p, s in zip(sizes, stride, kernel, dilation, padding, x.shape[2:], strict=True)
+    )
+    if reach == tuple(x.shape[2:]):
+        return x
+    made = xp.full((*x.shape[:2], *reach), value, x.dtype)
+    made[(..., *_inner(x.shape[2:], padding))] = x
+    return made
+
+
+def _inner(sizes: Any, padding: Any) -> tuple[slice, ...]:
+    return tuple(slice(p, p + s) for s, p in zip(sizes, padding, strict=True))
+
+
+def _regions(sizes: Any, kernel: Any, stride: Any, dilation: Any) -> Any:
+    """For every place in the window, the strided region of the padded input that it sees."""
+    for place in places_in(kernel):
+        yield (
+            ...,
+            *(
+                slice(i * d, i * d + (n - 1) * t + 1, t)
+                for i, d, n, t in zip(place, dilation, sizes, stride, strict=True)
+            ),
+        )
+
+
+def lowest(dtype: Any) -> Any:
+    """The value that no maximum chooses."""
+    return np.iinfo(dtype).min if dtype.kind in "iu" else -math.inf
+
+
+class MaxPool(Primitive):
+    """Largest element of each window; NaN wins."""
+
+    kind = Kind.WINDOW
+    saves = ("x", "out")
+
+    def infer(self, x, *, kernel, stride, padding, dilation, ceil_mode=False):
+        """Pooled sizes."""
+        sizes = pooled_sizes(x, kernel, stride, padding, dilation, ceil_mode)
+        return Aval((*x.shape[:2], *sizes), x.dtype)
+
+    def forward(self, xp, x, *, kernel, stride, padding, dilation, ceil_mode=False):
+        """One maximum per place in the window."""
+        sizes = pooled_sizes(x, kernel, stride, padding, dilation, ceil_mode)
+        whole = filled(xp, x, sizes, kernel, stride, padding, dilation, lowest(x.dtype))
+        regions = _regions(sizes, kernel, stride, dilation)
+        made = whole[next(regions)].copy()
+        for region in regions:
+            xp.maximum(made, whole[region], out=made)
+        return made
+
+    def vjp_x(self, f, g, out, x, **attrs):
+        return f.max_pool_grad(g, x, out, **attrs)
+
+    def torch_name(self, args, attrs):
+        """By number of spatial axes."""
+        return f"MaxPool{max(len(attrs['kernel']), 2)}DWithIndicesBackward0"
+
+
+class MaxPoolGrad(Primitive):
+    """``g`` at the first largest element of each window, summed where windows overlap."""
+
+    kind = Kind.WINDOW
+    inputs = ("g", "x", "out")
+    saves = ("x",)
+
+    def infer(self, g, x, out, *, kernel, stride, padding, dilation, ceil_mode=False):
+        """The pooled input's shape."""
+        return Aval(tuple(x.shape), g.dtype)
+
+    def forward(self, xp, g, x, out, *, kernel, stride, padding, dilation, ceil_mode=False):
+        """Place by place, each window giving its gradient away once."""
+        sizes = tuple(g.shape[2:])
+        whole = filled(xp, x, sizes, kernel, stride, padding, dilation, lowest(x.dtype))
+        made = xp.zeros(whole.shape, g.dtype)
+        left = g.copy()
+        zero = g.dtype.type(0)
+        for region in _regions(sizes, kernel, stride, dilation):
+            seen = whole[region]
+            chosen = xp.logical_or(xp.equal(seen, out), xp.not_equal(seen, seen))
+            made[region] += xp.where(chosen, left, zero)
+            left[chosen] = 0
+        return xp.ascontiguousarray(made[(..., *_inner(x.shape[2:], padding))])
+
+    def vjp_g(self, f, g, out, gradient, x, pooled, **attrs):
+        shape = tuple(gradient.shape)
+        places = f.max_pool_indices(x, **attrs)
+        flat = (*shape[:2], math.prod(shape[2:]))
+        picked = f.gather(
+            f.reshape(g, shape=(*shape[:2], math.prod(x.shape[2:]))), f.reshape(places, shape=flat), axis=2
+        )
+        return f.reshape(picked, shape=shape)
+
+
+class MaxPoolIndices(Primitive):
+    """Where each window's first largest element is, as an index into the flattened spatial axes."""
+
+    kind = Kind.WINDOW
+
+    def infer(self, x, *, kernel, stride, padding, dilation, ceil_mode=False):
+        """int64 in pooled sizes."""
+        sizes = pooled_sizes(x, kernel, stride, padding, dilation, ceil_mode)
+        return Aval((*x.shape[:2], *sizes), _INT)
+
+    def forward(self, xp, x, *, kernel, stride, padding, dilation, ceil_mode=False):
+        """Argmax over the window, turned into places of the unpadded input."""
+        sizes = pooled_sizes(x, kernel, stride, padding, dilation, ceil_mode)
+        whole = filled(xp, x, sizes, kernel, stride, padding, dilation, lowest(x.dtype))
+        reach = tuple(
+            (n - 1) * t + extent(k, d) for n, t, k, d in zip(sizes, stride, kernel, dilation, strict=True)
+        )
+        seen = windows(xp, whole[(..., *(slice(0, r) for r in reach))], kernel, stride, dilation)
+        chosen = seen.reshape(*seen.shape[: -len(kernel)], math.prod(kernel)).argmax(axis=-1)
+        flat = xp.zeros(chosen.shape, _INT)
+        for axis, place in enumerate(xp.unravel_index(chosen, tuple(kernel))):
+            first = xp.arange(sizes[axis]) * stride[axis] - padding[axis]
+            first = first.reshape(-1, *(1,) * (len(sizes) - axis - 1))
+            flat = flat * x.shape[2 + axis] + (first + place * dilation[axis])
+        return flat
+
+
+class AvgPool(Primitive):
+    """Mean of each window. ``include_pad``: padding counts; ``divisor``: divide by this instead."""
+
+    kind = Kind.WINDOW
+
+    def infer(self, x, *, kernel, stride, padding, ceil_mode=False, include_pad=True, divisor=None):
+        """Pooled sizes."""
+        sizes = pooled_sizes(x, kernel, stride, padding, (1,) * len(kernel), ceil_mode)
+        return Aval((*x.shape[:2], *sizes), x.dtype)
+
+    def forward(self, xp, x, *, kernel, stride, padding, ceil_mode=False, include_pad=True, divisor=None):
+        """One addition per place in the window, then one division."""
+        ones = (1,) * len(kernel)
+        sizes = pooled_sizes(x, kernel, stride, padding, ones, ceil_mode)
+        whole = filled(xp, x, sizes, kernel, stride, padding, ones, 0)
+        regions = _regions(sizes, kernel, stride, ones)
+        made = whole[next(regions)].copy()
+        for region in regions:
+            made += whole[region]
+        made /= _divisors(xp, x.shape[2:], sizes, kernel, stride, padding, include_pad, divisor, x.dtype)
+        return made
+
+    def vjp_x(self, f, g, out, x, **attrs):
+        return f.avg_pool_grad(g, shape=tuple(x.shape), **attrs)
+
+    def torch_name(self, args, attrs):
+        """By number of spatial axes."""
+        return f"AvgPool{max(len(attrs['kernel']), 2)}DBackward0"
+
+
+def _divisors(
+    xp: Any,
+    inputs: Any,
+    sizes: Any,
+    kernel: Any,
+    stride: Any,
+    padding: Any,
+    include_pad: bool,
+    divisor: Any,
+    dtype: Any,
+) -> Any:
+    """What each window's sum is divided by: one number, or an array over the output places."""
+    if divisor is not None:
+        return dtype.type(divisor)
+    counts = []
+    for size, n, k, t, p in zip(inputs, sizes, kernel, stride, padding, strict=True):
+        start = np.arange(n) * t - p
+        stop = np.minimum(start + k, size + p)
+        counts.append(stop - start if include_pad else np.minimum(stop, size) - np.maximum(start, 0))
+    if all((c == k).all() for c, k in zip(counts, kernel, strict=True)):
+        return dtype.type(math.prod(kernel))
+    area = counts[0]
+    for c in counts[1:]:
+        area = np.multiply.outer(area, c)
+    return xp.asarray(area.astype(dtype))
+
+
+class AvgPoolGrad(Primitive):
+    """Each window's ``g`` over its divisor, added to all elements of the window: the transpose of ``avg_pool``."""
+
+    kind = Kind.WINDOW
+    inputs = ("g",)
+
+    def infer(self, g, *, shape, **attrs):
+        """The pooled input's shape."""
+        return Aval(tuple(shape), g.dtype)
+
+    def forward(
+        self, xp, g, *, shape, kernel, stride, padding, ceil_mode=False, include_pad=True, divisor=None
+    ):
+        """One strided addition per place in the window."""
+        ones, sizes = (1,) * len(kernel), tuple(g.shape[2:])
+        part = g / _divisors(xp, shape[2:], sizes, kernel, stride, padding, include_pad, divisor, g.dtype)
+        reach = tuple(
+            max((n - 1) * t + k, p + s)
+            for n, t, k, p, s in zip(sizes, stride, kernel, padding, shape[2:], strict=True)
+        )
+        whole = xp.zeros((*shape[:2], *reach), g.dtype)
+        for region in _regions(sizes, kernel, stride, ones):
+            whole[region] += part
+        return xp.ascontiguousarray(whole[(..., *_inner(shape[2:], padding))])
+
+    def vjp_g(self, f, g, out, gradient, *, shape, **attrs):
+        return f.avg_pool(g, **attrs)
+
+
+class AdaptiveAvgPool(Primitive):
+    """Means of windows laid out so that the output has ``sizes``."""
+
+    kind = Kind.WINDOW
+
+    def infer(self, x, *, sizes):
+        """Batch, channels, ``sizes``."""
+        if len(x.shape) != len(sizes) + 2 or 0 in x.shape[1:]:
+            raise ShapeError(
+                f"adaptive_avg_pool{len(sizes)}d(): Expected input to have non-zero size for non-batch dimensions, but input "
+                f"has sizes {list(x.shape)}"
+            )
+        if any(s < 0 for s in sizes):
+            raise ShapeError(
+                f"adaptive_avg_pool: elements of output_size must be greater than or equal to 0, got {sizes}"
+            )
+        return Aval((*x.shape[:2], *sizes), x.dtype)
+
+    def forward(self, xp, x, *, sizes):
+        """One small averaging matrix per axis."""
+        self.infer(x, sizes=sizes)
+        made = x
+        for axis, count in enumerate(sizes, 2):
+            made = _along(xp, made, _averages(xp, x.shape[axis], count, x.dtype), axis)
+        return xp.ascontiguousarray(made)
+
+    def vjp_x(self, f, g, out, x, *, sizes):
+        return f.adaptive_avg_pool_grad(g, shape=tuple(x.shape))
+
+    def torch_name(self, args, attrs):
+        """A mean where all windows are one."""
+        whole = all(s == 1 for s in attrs["sizes"])
+        return "MeanBackward1" if whole else f"AdaptiveAvgPool{max(len(attrs['sizes']), 2)}DBackward0"
+
+
+class AdaptiveAvgPoolGrad(Primitive):
+    """The transpose of ``adaptive_avg_pool``."""
+
+    kind = Kind.WINDOW
+    inputs = ("g",)
+
+    def infer(self, g, *, shape):
+        """The pooled input's shape."""
+        return Aval(tuple(shape), g.dtype)
+
+    def forward(self, xp, g, *, shape):
+        """The averaging matrices, transposed."""
+        made = g
+        for axis in range(2, len(shape)):
+            made = _along(xp, made, _averages(xp, shape[axis], g.shape[axis], g.dtype).T, axis)
+        return xp.ascontiguousarray(made)
+
+    def vjp_g(self, f, g, out, gradient, *, shape):
+        return f.adaptive_avg_pool(g, sizes=tuple(gradient.shape[2:]))
+
+
+def _averages(xp: Any, size: int, count: int, dtype: Any) -> Any:
+    """``[count, size]``: row i averages from ``floor(i size / count)`` to ``ceil((i + 1) size / count)``."""
+    matrix = np.zeros((count, size), dtype)
+    for i in range(count):
+        start, stop = i * size // count, -(-(i + 1) * size // count)
+        matrix[i, start:stop] = 1.0 / (stop - start)
+    return xp.asarray(matrix)
+
+
+def _along(xp: Any, x: Any, matrix: Any, axis: int) -> Any:
+    return xp.swapaxes(xp.matmul(xp.swapaxes(x, axis, x.ndim - 1), matrix.T), axis, x.ndim - 1)
+
+
+max_pool, max_pool_grad, max_pool_indices = MaxPool(), MaxPoolGrad(), MaxPoolIndices()
+avg_pool, avg_pool_grad = AvgPool(), AvgPoolGrad()
+adaptive_avg_pool, adaptive_avg_pool_grad = AdaptiveAvgPool(), AdaptiveAvgPoolGrad()

@@ -1,0 +1,43 @@
+"""Random ops. Numbers are drawn on the host, so that one seed gives the same on every device."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tenon import random
+from tenon.core.aval import Aval
+from tenon.core.op import Kind, Primitive
+from tenon.random import keys
+
+
+class DropoutMask(Primitive):
+    """``1 / (1 - p)`` with probability ``1 - p``, else 0, in ``shape`` (by default ``x``'s) and ``x``'s dtype.
+
+    Where the step has keys (``random.keyed``) the numbers belong to its samples; else they come from the
+    default generator, as PyTorch draws them.
+    """
+
+    kind = Kind.RANDOM
+
+    def infer(self, x, *, p, shape=None):
+        """``shape``."""
+        return Aval(tuple(x.shape if shape is None else shape), x.dtype)
+
+    def forward(self, xp, x, *, p, shape=None):
+        """Drawn in float32 or float64, scaled in place."""
+        shape = tuple(x.shape if shape is None else shape)
+        wide = x.dtype if x.dtype.name in ("float32", "float64") else np.dtype(np.float32)
+        address = keys.current()
+        if p == 1:
+            noise = np.zeros(shape, wide)
+        elif address is None:
+            noise = np.empty(shape, wide)
+            random.bernoulli(None, 1.0 - p, out=noise)
+            noise /= wide.type(1.0 - p)
+        else:
+            noise = (address.uniform(shape) >= p).astype(wide)
+            noise /= wide.type(1.0 - p)
+        return xp.asarray(noise.astype(x.dtype, copy=False))
+
+
+dropout_mask = DropoutMask()
