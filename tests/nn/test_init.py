@@ -5,6 +5,7 @@ import warnings
 
 import numpy as np
 import pytest
+
 import tenon
 from tenon.errors import TenonError
 from tenon.nn import init

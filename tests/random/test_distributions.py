@@ -5,6 +5,7 @@ import math
 import ml_dtypes
 import numpy as np
 import pytest
+
 import tenon.random as random
 from tenon.errors import RandomArgumentError, UnsupportedError, ViewError
 

@@ -4,6 +4,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+
 from tenon.random.fma import fma32, fma64
 
 SCALES = [(1.0, 0.0), (1.0, 0.3), (0.6, -0.3), (2.5, 0.0), (1e-3, 7.0), (3.0, -1e-8), (0.1, 1e10)]

@@ -4,6 +4,7 @@ import threading
 
 import numpy as np
 import pytest
+
 import tenon.random as random
 from tenon.device import Device
 from tenon.errors import RandomArgumentError, UnsupportedError

@@ -3,6 +3,7 @@
 import ml_dtypes
 import numpy as np
 import pytest
+
 import tenon.random as random
 
 torch = pytest.importorskip("torch", reason="parity with PyTorch needs the extra `oracle`")
@@ -75,7 +76,7 @@ def test_seeds_start_the_same_stream_and_state(seed):
 def test_states_travel_both_ways(pair):
     random.normal(pair.ours, (7,))
     torch.randn(1234, generator=pair.theirs)
-    ours, theirs = pair.ours.get_state(), pair.theirs.get_state()
+    ours, theirs = np.array(pair.ours.get_state()), pair.theirs.get_state()
 
     pair.theirs.set_state(torch.from_numpy(ours.copy()))
     pair.same(random.normal(pair.ours, (9,)), torch.randn(9, generator=pair.theirs))

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+
 import tenon.random as random
 from tenon.errors import RandomArgumentError
 

@@ -5,6 +5,7 @@ import pickle
 
 import numpy as np
 import pytest
+
 from tenon import random
 from tenon.errors import RandomStateError
 from tenon.random.mt19937 import BLOCK, BUFFER, STATE_LAYOUT, MersenneTwister
@@ -83,7 +84,7 @@ def test_state_holds_the_kept_half_of_a_pair():
 )
 def test_damaged_state_is_refused_and_changes_nothing(damage, message):
     g = random.Generator().manual_seed(4)
-    before = g.get_state()
+    before = np.array(g.get_state())
 
     with pytest.raises(RandomStateError, match=message):
         g.set_state(damage(before.copy()))
@@ -92,7 +93,7 @@ def test_damaged_state_is_refused_and_changes_nothing(damage, message):
 
 
 def test_impossible_position_is_refused():
-    state = random.Generator().get_state()
+    state = np.array(random.Generator().get_state())
     state.view(STATE_LAYOUT)["left"] = 0
 
     with pytest.raises(RandomStateError, match="left=0"):

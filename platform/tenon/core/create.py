@@ -41,6 +41,9 @@ def from_numpy(ndarray: Any) -> Any:
     return Value.make(ndarray.view(np.ndarray), backend_named("cpu"))
 
 
+random.state_conversion(from_numpy)  # Generator.get_state() returns tensors
+
+
 def tensor(data: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False, pin_memory: bool = False) -> Any:
     """A new tensor holding a copy of ``data``: numbers, nested sequences, arrays, tensors."""
     if isinstance(data, Value):

@@ -3,7 +3,7 @@
 To add a family of layers, write ``layers/<family>.py`` and add one import line below.
 """
 
-from tenon.nn import modules, parallel, parameter, utils
+from tenon.nn import init, modules, parallel, parameter, utils
 from tenon.nn.containers import Container, ModuleDict, ModuleList, Sequential
 from tenon.nn.module import Module
 from tenon.nn.parameter import (
@@ -26,6 +26,7 @@ __all__ = [
     "Sequential",
     "UninitializedBuffer",
     "UninitializedParameter",
+    "init",
     "modules",
     "parallel",
     "parameter",
