@@ -1,19 +1,44 @@
 """tenon: PyTorch's names, everything behind them a plugin, MPI from a plain pip install.
 
-``import tenon as torch`` runs PyTorch's Modules note. Importing this package loads NumPy and the core,
-but no plugin, no GPU library and no MPI: names are found at their first use (PEP 562).
+``import tenon as torch`` runs PyTorch's Modules note. Importing this package loads no plugin, no GPU
+library and no MPI: names are found at their first use (PEP 562), at the home listed here or in
+``tenon.functions``.
 """
 
+# ruff: noqa: F401 - the imports for type checkers are the names that others import from here
 from __future__ import annotations
 
 import importlib
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tenon.distributed import startup as _startup
+from tenon.version import __version__
 
-__version__ = "0.1.0"
+if TYPE_CHECKING:  # what editors and type checkers should know; at run time all of it is lazy
+    from tenon.core.create import as_tensor, from_numpy, tensor
+    from tenon.core.factories import (
+        arange,
+        empty,
+        full,
+        linspace,
+        ones,
+        rand,
+        randint,
+        randn,
+        randperm,
+        zeros,
+    )
+    from tenon.core.grad_mode import enable_grad, inference_mode, is_grad_enabled, no_grad, set_grad_enabled
+    from tenon.core.size import Size
+    from tenon.core.tensor import Tensor
+    from tenon.dtypes import bfloat16, dtype, float16, float32, float64, int8, int16, int32, int64, uint8
+    from tenon.functions.choosing import where
+    from tenon.functions.einsum import einsum
+    from tenon.functions.joining import cat, stack
+    from tenon.random import Generator, get_rng_state, manual_seed, set_rng_state
+    from tenon.serialize import load, save
 
-#: Public name -> where it lives. ``"module"`` alone is a submodule.
+#: Public name -> the module where it lives.
 _HOMES: dict[str, str] = {}
 
 
@@ -27,14 +52,20 @@ _home("tenon.core.size", "Size")
 _home("tenon.core.create", "tensor as_tensor from_numpy")
 _home(
     "tenon.core.factories",
-    "zeros ones empty full zeros_like ones_like empty_like full_like arange linspace logspace eye scalar_tensor tril_indices "
+    "zeros ones empty full zeros_like ones_like empty_like full_like arange linspace logspace eye "
+    "scalar_tensor tril_indices "
     "triu_indices rand randn randint randperm rand_like randn_like randint_like normal",
 )
-_home("tenon.core.grad_mode", "no_grad enable_grad set_grad_enabled inference_mode is_grad_enabled is_inference_mode_enabled")
+_home(
+    "tenon.core.grad_mode",
+    "no_grad enable_grad set_grad_enabled inference_mode is_grad_enabled is_inference_mode_enabled",
+)
 _home("tenon.core.promotion", "result_type")
+_home("tenon.core.printing", "set_printoptions get_printoptions")
 _home(
     "tenon.dtypes",
-    "dtype bool uint8 uint16 uint32 uint64 int8 int16 int32 int64 float16 bfloat16 float32 float64 complex64 complex128 "
+    "dtype bool uint8 uint16 uint32 uint64 int8 int16 int32 int64 float16 bfloat16 float32 float64 complex64 "
+    "complex128 "
     "promote_types can_cast get_default_dtype set_default_dtype",
 )
 _home("tenon.device", "get_default_device set_default_device")
@@ -42,7 +73,6 @@ _home("tenon.random", "Generator default_generator manual_seed seed initial_seed
 _home("tenon.serialize", "save load")
 
 _RENAMED = {
-    "device": ("tenon.device", "Device"),
     "half": ("tenon.dtypes", "float16"),
     "float": ("tenon.dtypes", "float32"),
     "double": ("tenon.dtypes", "float64"),
@@ -53,8 +83,37 @@ _RENAMED = {
     "cdouble": ("tenon.dtypes", "complex128"),
 }
 _SUBMODULES = frozenset(
-    "autograd cuda distributed func nn ops optim plugins random serialize testing training utils".split()
+    [
+        "autograd",
+        "cli",
+        "config",
+        "core",
+        "cuda",
+        "data",
+        "distributed",
+        "dtypes",
+        "errors",
+        "extend",
+        "func",
+        "functions",
+        "linalg",
+        "nn",
+        "ops",
+        "optim",
+        "plugins",
+        "random",
+        "serialize",
+        "testing",
+        "training",
+        "utils",
+        "version",
+    ]
 )
+#: torch's names that this version does not offer, and what to do instead.
+_NOT_YET = {
+    "autocast": "Convert the model and its inputs with .to(dtype) where lower precision is wanted.",
+    "compile": "Call the function or module as it is: the eager mode computes the same.",
+}
 
 
 def __getattr__(name: str) -> Any:
@@ -64,20 +123,34 @@ def __getattr__(name: str) -> Any:
         module, attribute = _HOMES[name], name
     elif name in _SUBMODULES:
         return importlib.import_module(f"tenon.{name}")
-    else:
-        functions = importlib.import_module("tenon.functions")
-        if name in functions.__all__:
-            value = globals()[name] = getattr(functions, name)
-            return value
+    elif name in _NOT_YET:
+        raise AttributeError(
+            f"tenon.{name} is not available in this version ({__version__}). {_NOT_YET[name]}"
+        )
+    elif name.startswith("__"):
         raise AttributeError(f"module 'tenon' has no attribute {name!r}")
+    else:
+        return _function(name)
     importlib.import_module("tenon.ops")  # a tensor without its ops can do nothing
     value = globals()[name] = getattr(importlib.import_module(module), attribute)
     return value
 
 
+def _function(name: str) -> Any:
+    functions = importlib.import_module("tenon.functions")
+    if name not in functions.__all__:
+        raise AttributeError(f"module 'tenon' has no attribute {name!r}")
+    value = globals()[name] = getattr(functions, name)
+    return value
+
+
 def __dir__() -> list[str]:
     functions = importlib.import_module("tenon.functions")
-    return sorted({*globals(), *_HOMES, *_RENAMED, *_SUBMODULES, *functions.__all__})
+    public = {n for n in globals() if not n.startswith("_")} - {"annotations", "importlib"}
+    return sorted({*public, *_HOMES, *_RENAMED, *_SUBMODULES, *functions.__all__, "__version__"})
 
 
 _startup.prepare()  # under a launcher: thread counts, before NumPy is imported, and failure hooks
+
+# Bound here and not at first use: importing ``tenon.device`` would put the module in the class's place.
+from tenon.device import Device as device  # noqa: E402

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tenon.core import dispatch  # noqa: F401 - puts dispatch under the ops
+from tenon.core import backward, dispatch, inplace  # noqa: F401 - put dispatch under the ops, and both behind tensors
 from tenon.core.op import table
 from tenon.ops import (  # noqa: F401
     compare,

@@ -7,7 +7,14 @@ from tenon.core.methods.autograd import Autograd
 from tenon.core.methods.convert import Convert
 from tenon.core.methods.fill import Fill
 from tenon.core.methods.indexing import Indexing
+from tenon.core.methods.matrix import Matrix
 from tenon.core.methods.movement import Movement
+from tenon.core.methods.numeric import Numeric
+from tenon.core.methods.placement import Placement
+from tenon.core.methods.products import Products
 from tenon.core.methods.reduction import Reduction
+from tenon.core.methods.scan import Scan
 
-ALL_METHODS = (Arithmetic, Reduction, Movement, Indexing, Convert, Autograd, Fill)
+ALL_METHODS = (
+    Arithmetic, Reduction, Movement, Indexing, Convert, Autograd, Fill, Numeric, Products, Placement, Scan, Matrix,
+)  # fmt: skip

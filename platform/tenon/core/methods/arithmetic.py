@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from tenon.core.op import table as f
+from tenon.core.late import LATE
 from tenon.core.value import Value
 from tenon.errors import DTypeError, TenonError
 
@@ -47,9 +48,7 @@ def _inplace_operator(name: str) -> Callable[[Any, Any], Any]:
         other = operand(other)
         if other is NotImplemented:
             return NotImplemented
-        from tenon.core.inplace import inplace
-
-        return inplace(getattr(f, name), self, other)
+        return LATE.inplace(getattr(f, name), self, other)
 
     return method
 
@@ -310,11 +309,9 @@ def inplace_form(name: str) -> Callable[..., Any]:
     """``name_``: the method ``name`` written into ``self``."""
 
     def method(self: Any, *args: Any, **kwargs: Any) -> Any:
-        from tenon.core.inplace import inplace
-
         if not kwargs and (op := f.by_name.get(name)) is not None and name not in _NOT_THE_OP:
-            return inplace(op, self, *args)
-        return inplace(getattr(type(self), name), self, *args, **kwargs)
+            return LATE.inplace(op, self, *args)
+        return LATE.inplace(getattr(type(self), name), self, *args, **kwargs)
 
     method.__name__ = method.__qualname__ = f"{name}_"
     method.__doc__ = f"In-place form of ``{name}``."

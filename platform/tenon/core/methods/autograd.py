@@ -6,6 +6,7 @@ import weakref
 from typing import Any
 
 from tenon.core.hooks import new_hooks, register_in, tensor_hooks
+from tenon.core.late import LATE
 from tenon.errors import GradError
 
 
@@ -16,9 +17,7 @@ class Autograd:
 
     def backward(self, gradient: Any = None, retain_graph: bool | None = None, create_graph: bool = False, inputs: Any = None) -> None:
         """Accumulate d(self)/d(leaf) into the leaves' ``grad``. ``gradient`` is needed unless self is a scalar."""
-        from tenon.core.backward import backward
-
-        backward([self], None if gradient is None else [gradient], retain_graph, create_graph, inputs)
+        LATE.backward([self], None if gradient is None else [gradient], retain_graph, create_graph, inputs)
 
     def register_hook(self, hook: Any) -> Any:
         """Call ``hook(grad)`` when this tensor's gradient is known; it may return another."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tenon.core.op import table as f
+from tenon.core.late import LATE
 from tenon.core.value import Value
 from tenon.errors import DTypeError, TenonError
 
@@ -17,21 +18,17 @@ class Fill:
 
     def copy_(self, src: Any, non_blocking: bool = False) -> Any:
         """``src`` broadcast, cast and moved into this tensor."""
-        from tenon.core.inplace import inplace
-
         if isinstance(src, Value) and src._backend is not self._backend:  # type: ignore[attr-defined]
             src = src.to(self.device)  # type: ignore[attr-defined]
-        return inplace(f.copy, self, src)
+        return LATE.inplace(f.copy, self, src)
 
     def fill_(self, value: Any) -> Any:
         """Every element set to ``value`` (a number or 0-d tensor)."""
-        from tenon.core.inplace import inplace
-
         if isinstance(value, Value) and value.raw.ndim:
             raise TenonError(f"fill_ only supports 0-dimension value tensor but got tensor with {value.raw.ndim} dimensions.")
         if isinstance(value, complex) and self.raw.dtype.kind != "c":
             raise DTypeError(f"value cannot be converted to type {self.dtype} without overflow")  # type: ignore[attr-defined]
-        return inplace(f.copy, self, value)
+        return LATE.inplace(f.copy, self, value)
 
     def zero_(self) -> Any:
         """Every element set to 0."""

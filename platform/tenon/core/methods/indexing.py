@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from tenon.core.aval import normalize_axis
+from tenon.core.late import LATE
 from tenon.core.grad_mode import MODE
 from tenon.core.interceptor import SLOT
 from tenon.core.keys import FULL, INDEX, split
@@ -35,8 +36,6 @@ class Indexing:
         return x if layout is None else f.take(x, *_indices(x, arrays), layout=layout)
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        from tenon.core.inplace import inplace
-
         basic, layout, arrays = split(self, key)
         if not isinstance(value, Value):
             value = _as_value(self, value)
@@ -46,7 +45,7 @@ class Indexing:
             if SLOT.top is None and not (MODE.enabled and (self._tracks() or _tracks(value))) and self.device.type != "meta":  # type: ignore[attr-defined]
                 _assign(self, basic, value)
                 return
-            inplace(f.copy, f.index(self, key=basic), value)
+            LATE.inplace(f.copy, f.index(self, key=basic), value)
             return
         target = self if _is_whole(basic) else f.index(self, key=basic)
         if not isinstance(value, Value):
@@ -55,7 +54,7 @@ class Indexing:
             value = f.cast(value, dtype=self.raw.dtype)
         if value._backend is not self._backend:  # type: ignore[attr-defined]
             value = value.to(self.device)  # type: ignore[attr-defined]
-        inplace(f.put, target, value, *_indices(target, arrays), layout=layout)
+        LATE.inplace(f.put, target, value, *_indices(target, arrays), layout=layout)
 
     def _tracks(self) -> bool:
         return bool(self.requires_grad)  # type: ignore[attr-defined]
@@ -220,9 +219,7 @@ def _attach() -> None:
 
 def _whole_inplace(name: str) -> Any:
     def method(self: Any, *args: Any, **kwargs: Any) -> Any:
-        from tenon.core.inplace import inplace
-
-        return inplace(getattr(Indexing, name), self, *args, **kwargs)
+        return LATE.inplace(getattr(Indexing, name), self, *args, **kwargs)
 
     method.__name__, method.__doc__ = f"{name}_", f"In-place form of ``{name}``."
     return method

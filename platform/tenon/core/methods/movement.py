@@ -284,16 +284,6 @@ class Movement:
         """Upper triangle."""
         return f.triu(self, k=diagonal)
 
-    def diagonal(self, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Any:
-        """The diagonal of two axes, as the last axis."""
-        from tenon.core.create import diagonal_index
-
-        rank = self.raw.ndim
-        a, b = normalize_axis(dim1, rank), normalize_axis(dim2, rank)
-        moved = self.movedim((a, b), (rank - 2, rank - 1))
-        rows, columns = diagonal_index(moved, offset)
-        return moved[..., rows, columns]
-
     def unfold(self, dimension: int, size: int, step: int) -> Any:
         """Sliding windows of ``size`` along ``dimension``, as a new last axis."""
         axis = normalize_axis(dimension, self.raw.ndim)

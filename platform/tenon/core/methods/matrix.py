@@ -1,0 +1,67 @@
+"""Linear algebra on the last two axes: ``inverse``, ``det``, ``qr``, ``svd``, ``matrix_power``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tenon.core.op import table as f
+from tenon.core.results import named_result
+from tenon.errors import ShapeError
+
+
+class Matrix:
+    """Factorizations of matrices; ``tenon.linalg`` has the whole family."""
+
+    __slots__ = ()
+    raw: Any
+
+    if TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any: ...  # what the other mixins bring
+
+    def inverse(self) -> Any:
+        """Inverse matrices."""
+        return f.inv(self)
+
+    def det(self) -> Any:
+        """Determinants."""
+        return f.det(self)
+
+    def slogdet(self) -> Any:
+        """Sign and logarithm of the magnitude of the determinants."""
+        sign, logabsdet = f.slogdet(self)
+        return named_result("slogdet", sign=sign, logabsdet=logabsdet)
+
+    def logdet(self) -> Any:
+        """Logarithm of the determinants; NaN where one is negative."""
+        sign, logabsdet = f.slogdet(self)
+        return f.where(f.lt(sign, 0), float("nan"), logabsdet)
+
+    def cholesky(self, upper: bool = False) -> Any:
+        """Lower (or upper) triangular factors of positive definite matrices."""
+        lower = f.cholesky(self)
+        return f.conj(lower.mT) if upper else lower
+
+    def qr(self, some: bool = True) -> Any:
+        """Orthonormal columns and upper triangles whose product is ``self``."""
+        q, r = f.qr(self, mode="reduced" if some else "complete")
+        return named_result("qr", Q=q, R=r)
+
+    def matrix_power(self, n: int) -> Any:
+        """The matrix multiplied by itself ``n`` times; the inverse's power if negative."""
+        if self.raw.ndim < 2 or self.raw.shape[-1] != self.raw.shape[-2]:
+            raise ShapeError(
+                f"linalg.matrix_power: A must be batches of square matrices, got {list(self.raw.shape)}."
+            )
+        if n == 0:
+            eye = f.new_full(self.detach(), shape=tuple(self.raw.shape[:-1]), value=1)
+            return eye.diag_embed()
+        base: Any = f.inv(self) if n < 0 else self
+        result = None
+        bits = abs(n)
+        while bits:
+            if bits & 1:
+                result = base if result is None else f.matmul(result, base)
+            bits >>= 1
+            base = f.matmul(base, base) if bits else base
+        return result.clone() if result is self else result

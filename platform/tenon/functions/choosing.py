@@ -1,0 +1,99 @@
+"""Choosing and finding elements: ``where``, ``searchsorted``, ``bucketize``, ``isin``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tenon import ops
+from tenon.core.create import as_tensor
+from tenon.core.value import Value
+from tenon.errors import DTypeError, ShapeError, TenonError
+from tenon.functions.derived import into
+from tenon.functions.questions import is_tensor
+
+__all__ = ["bucketize", "isin", "searchsorted", "where"]
+
+
+def where(condition: Any, input: Any = None, other: Any = None, *, out: Any = None) -> Any:
+    """``input`` where ``condition``, else ``other``; ``condition`` alone: the indices where it is true."""
+    if input is None and other is None:
+        return condition.nonzero(as_tuple=True)
+    if not is_tensor(condition):
+        raise TypeError(
+            f"where(): argument 'condition' (position 1) must be Tensor, not {type(condition).__name__}"
+        )
+    if condition.raw.dtype.kind != "b" and condition.raw.dtype != np.uint8:
+        raise DTypeError(
+            f"where expected condition to be a boolean tensor, but got a tensor with dtype {condition.dtype}"
+        )
+    if condition.raw.dtype.kind != "b":
+        condition = condition.bool()
+    made = ops.where(condition, input, other)
+    return made if out is None else into(out, made)
+
+
+def searchsorted(
+    sorted_sequence: Any,
+    input: Any,
+    *,
+    out_int32: bool = False,
+    right: bool = False,
+    side: str | None = None,
+    sorter: Any = None,
+    out: Any = None,
+) -> Any:
+    """Where ``input`` would go into ``sorted_sequence`` (ascending along its last axis) to keep it sorted."""
+    if side not in (None, "left", "right"):
+        raise TenonError(f"torch.searchsorted(): side can only be 'left' or 'right' but got {side}")
+    if side == "left" and right:
+        raise TenonError(
+            "torch.searchsorted(): side and right can't be set to opposites, got side of left while right "
+            "was True"
+        )
+    if sorter is not None:
+        sorted_sequence = sorted_sequence.gather(-1, sorter)
+    values = input if isinstance(input, Value) else as_tensor(input, device=sorted_sequence.device)
+    if sorted_sequence.raw.ndim != 1 and tuple(sorted_sequence.raw.shape[:-1]) != tuple(
+        values.raw.shape[:-1]
+    ):
+        raise ShapeError(
+            "torch.searchsorted(): boundaries tensor should be 1 dimension or the first N-1 dimensions of "
+            "boundaries tensor and "
+            f"input value tensor must match, but we got boundaries tensor {list(sorted_sequence.raw.shape)} "
+            "and input value tensor "
+            f"{list(values.raw.shape)}"
+        )
+    made = ops.searchsorted(sorted_sequence, values, right=right or side == "right")
+    if out_int32:
+        made = made.int()
+    return made if out is None else into(out, made)
+
+
+def bucketize(
+    input: Any, boundaries: Any, *, out_int32: bool = False, right: bool = False, out: Any = None
+) -> Any:
+    """Index of each element's bucket between ``boundaries``; ``right``: buckets include their left edge."""
+    if boundaries.raw.ndim != 1:
+        raise ShapeError(
+            f"bucketize: boundaries tensor must be 1 dimension, but got dim({boundaries.raw.ndim})"
+        )
+    return searchsorted(boundaries, input, out_int32=out_int32, right=right, out=out)
+
+
+def isin(elements: Any, test_elements: Any, *, assume_unique: bool = False, invert: bool = False) -> Any:
+    """Whether each of ``elements`` occurs in ``test_elements`` (either may be a number)."""
+    like: Any = elements if isinstance(elements, Value) else test_elements
+    x: Any = elements if isinstance(elements, Value) else as_tensor(elements, device=like.device)
+    pool: Any = (
+        test_elements if isinstance(test_elements, Value) else as_tensor(test_elements, device=like.device)
+    )
+    ordered = pool.reshape(-1).sort().values
+    size = ordered.raw.shape[0]
+    if not size:
+        found = ops.new_full(x.detach(), shape=tuple(x.raw.shape), value=False, dtype=np.dtype(np.bool_))
+    else:
+        place = ops.searchsorted(ordered, x.reshape(-1)).clamp(max=size - 1)
+        found = ops.eq(ordered[place].reshape(x.raw.shape), x)
+    return ops.logical_not(found) if invert else found

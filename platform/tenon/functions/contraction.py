@@ -1,0 +1,135 @@
+"""Products and distances of several tensors (``tensordot``, ``cdist``), and statistics in pairs."""
+
+from __future__ import annotations
+
+import functools
+import math
+from typing import Any
+
+from tenon import ops
+from tenon.core.promotion import result_type
+from tenon.errors import ShapeError, TenonError
+from tenon.functions.derived import into
+
+__all__ = [
+    "cdist",
+    "chain_matmul",
+    "rsub",
+    "std_mean",
+    "tensordot",
+    "trapezoid",
+    "trapz",
+    "vander",
+    "var_mean",
+]
+
+
+def tensordot(a: Any, b: Any, dims: Any = 2, out: Any = None) -> Any:
+    """Sum of products over ``dims``: the last axes of ``a`` with the first of ``b``, or two lists of axes."""
+    if isinstance(dims, int):
+        if not 0 <= dims <= min(a.raw.ndim, b.raw.ndim):
+            raise ShapeError(
+                f"tensordot expects dims >= 0 and at most the rank of both tensors, but got dims={dims}"
+            )
+        left, right = list(range(a.raw.ndim - dims, a.raw.ndim)), list(range(dims))
+    else:
+        left, right = (([d] if isinstance(d, int) else list(d)) for d in dims)
+        left, right = [d % a.raw.ndim for d in left], [d % b.raw.ndim for d in right]
+    for i, j in zip(left, right, strict=True):
+        if a.raw.shape[i] != b.raw.shape[j] and 1 not in (a.raw.shape[i], b.raw.shape[j]):
+            raise ShapeError(
+                f"contracted dimensions need to match, but first has size {a.raw.shape[i]} in dim {i} and "
+                "second has size "
+                f"{b.raw.shape[j]} in dim {j}"
+            )
+        if a.raw.shape[i] != b.raw.shape[j]:  # torch sums the side that does not broadcast
+            a, b = (a.sum(i, True), b) if b.raw.shape[j] == 1 else (a, b.sum(j, True))
+    rows = [d for d in range(a.raw.ndim) if d not in left]
+    columns = [d for d in range(b.raw.ndim) if d not in right]
+    inner = math.prod(a.raw.shape[d] for d in left)
+    height, width = (math.prod(x.raw.shape[d] for d in axes) for x, axes in ((a, rows), (b, columns)))
+    product = ops.matmul(
+        a.permute(rows + left).reshape(height, inner), b.permute(right + columns).reshape(inner, width)
+    )
+    made = product.reshape([a.raw.shape[d] for d in rows] + [b.raw.shape[d] for d in columns])
+    return made if out is None else into(out, made)
+
+
+def chain_matmul(*matrices: Any, out: Any = None) -> Any:
+    """The product of all matrices."""
+    made = functools.reduce(lambda x, y: x.mm(y), matrices)
+    return made if out is None else into(out, made)
+
+
+def cdist(x1: Any, x2: Any, p: float = 2.0, compute_mode: str = "use_mm_for_euclid_dist_if_necessary") -> Any:
+    """``p``-norm distances between all rows of ``x1`` and all rows of ``x2``.
+
+    ``compute_mode`` as in torch: by default a matrix product replaces the differences for more than 25 rows.
+    """
+    modes = ("use_mm_for_euclid_dist_if_necessary", "use_mm_for_euclid_dist", "donot_use_mm_for_euclid_dist")
+    if compute_mode not in modes:
+        raise TenonError(
+            f"{compute_mode} is not a valid value for compute_mode; use one of {', '.join(modes)}."
+        )
+    if x1.raw.ndim < 2 or x2.raw.ndim < 2 or x1.raw.shape[-1] != x2.raw.shape[-1]:
+        raise ShapeError(
+            f"cdist needs matrices with the same number of columns, got {list(x1.raw.shape)} and "
+            f"{list(x2.raw.shape)}"
+        )
+    large = x1.raw.shape[-2] > 25 or x2.raw.shape[-2] > 25
+    if p == 2 and (compute_mode == modes[1] or (compute_mode == modes[0] and large)):
+        squares = x1.square().sum(-1, True) + x2.square().sum(-1).unsqueeze(-2) - 2 * (x1 @ x2.mT)
+        apart = squares > 0
+        return ops.where(apart, ops.sqrt(ops.where(apart, squares, 1.0)), 0.0)
+    gaps = x1.unsqueeze(-2) - x2.unsqueeze(-3)
+    return ops.vector_norm(gaps, order=float(p), axes=(gaps.raw.ndim - 1,), keepdims=False)
+
+
+def var_mean(
+    input: Any, dim: Any = None, unbiased: Any = None, keepdim: bool = False, *, correction: Any = None
+) -> Any:
+    """``(var, mean)`` over ``dim``."""
+    return input.var(dim, unbiased, keepdim, correction=correction), _mean(input, dim, keepdim)
+
+
+def std_mean(
+    input: Any, dim: Any = None, unbiased: Any = None, keepdim: bool = False, *, correction: Any = None
+) -> Any:
+    """``(std, mean)`` over ``dim``."""
+    return input.std(dim, unbiased, keepdim, correction=correction), _mean(input, dim, keepdim)
+
+
+def _mean(input: Any, dim: Any, keepdim: bool) -> Any:
+    return input.mean(None if isinstance(dim, bool) else dim, keepdim)
+
+
+def rsub(input: Any, other: Any, *, alpha: Any = 1) -> Any:
+    """``other - alpha * input``."""
+    return other - alpha * input
+
+
+def trapezoid(y: Any, x: Any = None, *, dx: Any = 1, dim: int = -1) -> Any:
+    """Integral of ``y`` along ``dim`` by the trapezoidal rule."""
+    size = y.size(dim)
+    means = (y.narrow(dim, min(1, size), max(size - 1, 0)) + y.narrow(dim, 0, max(size - 1, 0))) * 0.5
+    if x is None:
+        return (means * dx).sum(dim)
+    steps = x.diff()
+    if x.raw.ndim == 1:
+        steps = steps.reshape([-1 if d == dim % y.raw.ndim else 1 for d in range(y.raw.ndim)])
+    else:
+        steps = x.diff(dim=dim)
+    return (means * steps).sum(dim)
+
+
+trapz = trapezoid
+
+
+def vander(x: Any, N: int | None = None, increasing: bool = False) -> Any:
+    """Matrix of the powers of ``x``, one column each."""
+    count = x.raw.shape[-1] if N is None else N
+    powers = [x**i for i in range(count)]
+    if not powers:
+        return x.new_empty(*x.raw.shape, 0)
+    made = ops.stack(*powers, axis=x.raw.ndim)
+    return made.to(result_type(x, 1)) if increasing else made.flip(-1).to(result_type(x, 1))

@@ -1,0 +1,127 @@
+"""Functions that are a tensor's method called on the first argument: ``tenon.exp(x)`` is ``x.exp()``.
+
+One mechanism makes them all from the methods: torch's parameter name ``input``, NumPy's ``axis`` and
+``keepdims``, ``out=``, and the two refusals that torch makes (a first argument that is no tensor; ``out=``
+where a gradient would be lost).
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+from tenon.core.factories import write_out
+from tenon.core.results import NamedResult
+from tenon.core.tensor import Tensor
+from tenon.core.value import Value
+
+#: Functions whose result is no tensor, so that they take no ``out``.
+_PLAIN = "allclose equal is_complex is_floating_point is_same_size is_signed numel"
+#: Functions that take a Python number in the place of their first tensor, as in torch.
+_NUMBERS = (
+    "add bitwise_and bitwise_left_shift bitwise_or bitwise_right_shift bitwise_xor div divide float_power "
+    "floor_divide fmod mul "
+    "multiply pow remainder sub subtract true_divide xlogy"
+)
+_ELEMENTWISE = (
+    "abs absolute acos acosh addcdiv addcmul angle arccos arccosh arcsin arcsinh arctan arctan2 arctanh asin "
+    "asinh atan atan2 "
+    "atanh bitwise_not ceil clamp clamp_max clamp_min clip clone conj copysign cos cosh deg2rad eq erf erfc "
+    "erfinv exp "
+    "exp2 expm1 fix floor fmax fmin frac gcd ge greater greater_equal gt heaviside hypot isclose isfinite "
+    "isinf isnan isneginf "
+    "isposinf isreal lcm le lerp less less_equal log log10 log1p log2 logaddexp logical_and logical_not "
+    "logical_or "
+    "logical_xor logit lt masked_fill maximum minimum nan_to_num ne neg negative nextafter not_equal rad2deg "
+    "reciprocal relu "
+    "round rsqrt sgn sigmoid sign signbit sin sinc sinh sqrt square tan tanh trunc"
+)
+_REDUCING = (
+    "all amax amin aminmax any argmax argmin argsort bincount corrcoef count_nonzero cov cummax cummin "
+    "cumprod cumsum diff dist "
+    "histc kthvalue log_softmax  logsumexp max mean median min mode msort nanmean nanmedian nanquantile "
+    "nansum norm "
+    "prod quantile renorm softmax sort std sum topk unique unique_consecutive var"
+)
+_MOVING = (
+    "argwhere broadcast_to chunk diagonal diagonal_scatter dsplit flatten flip fliplr flipud gather hsplit "
+    "index_add index_copy "
+    "index_fill index_put index_select masked_scatter masked_select moveaxis movedim narrow nonzero permute "
+    "put ravel "
+    "repeat_interleave reshape roll rot90 scatter scatter_add scatter_reduce select select_scatter "
+    "slice_scatter squeeze "
+    "swapaxes swapdims t take take_along_dim tensor_split tile transpose tril triu unbind unflatten "
+    "unsqueeze vsplit"
+)
+_MATRICES = (
+    "addbmm addmm addmv addr baddbmm bmm cholesky cross det diag diag_embed diagflat dot ger inner inverse "
+    "kron logdet matmul "
+    "matrix_power mm mv outer qr slogdet trace vdot"
+)
+_RANDOM = "bernoulli multinomial"
+_NUMPY_NAMES = {"axis": "dim", "keepdims": "keepdim", "x": "input", "a": "input", "x2": "other"}
+
+Function = Callable[..., Any]
+
+
+def refuse(name: str, value: Any) -> TypeError:
+    """The error for a first argument that is no tensor."""
+    return TypeError(f"{name}(): argument 'input' (position 1) must be Tensor, not {type(value).__name__}")
+
+
+def into(out: Any, made: Any) -> Any:
+    """``made`` written into ``out``: a tensor, or a tuple of them for functions with several results."""
+    if isinstance(made, tuple):
+        written = [write_out(o, m) for o, m in zip(out, made, strict=True)]
+        return type(made)(written) if isinstance(made, NamedResult) else tuple(written)
+    return write_out(out, made)
+
+
+def derive(name: str, numbers: bool = False, plain: bool = False) -> Function:
+    """The function ``name`` made from ``Tensor``'s method of that name."""
+    method: Function = getattr(Tensor, name)
+    parameters = list(inspect.signature(method).parameters.values())[1:]
+    listed = (
+        parameters[0].name if parameters and parameters[0].kind is inspect.Parameter.VAR_POSITIONAL else ""
+    )
+
+    def function(*args: Any, out: Any = None, **kwargs: Any) -> Any:
+        if kwargs:
+            kwargs = {_NUMPY_NAMES.get(k, k): v for k, v in kwargs.items()}
+            if "input" in kwargs:
+                args = (kwargs.pop("input"), *args)
+            if listed in kwargs:
+                args = (*args, kwargs.pop(listed))
+        if not args:
+            raise TypeError(f"{name}() missing 1 required positional argument: 'input'")
+        if not isinstance(args[0], Value) and not numbers:
+            raise refuse(name, args[0])
+        made = method(*args, **kwargs)
+        return made if out is None else into(out, made)
+
+    function.__name__ = function.__qualname__ = name
+    function.__module__ = "tenon"
+    function.__doc__ = (
+        f"{inspect.getdoc(method) or ''}\n\nThe method ``Tensor.{name}`` as a function of ``input``."
+    )
+    function.__signature__ = _signature(parameters, listed, plain)  # type: ignore[attr-defined]
+    return function
+
+
+def _signature(parameters: list[inspect.Parameter], listed: str, plain: bool) -> inspect.Signature:
+    kind = inspect.Parameter
+    own = [p.replace(kind=kind.POSITIONAL_OR_KEYWORD) if p.name == listed else p for p in parameters]
+    rest = [p for p in own if p.kind is kind.VAR_KEYWORD]
+    own = [p for p in own if p.kind is not kind.VAR_KEYWORD]
+    out = [] if plain else [kind("out", kind.KEYWORD_ONLY, default=None)]
+    return inspect.Signature([kind("input", kind.POSITIONAL_OR_KEYWORD), *own, *out, *rest])
+
+
+def derive_all() -> dict[str, Function]:
+    """All derived functions by name."""
+    found = {name: derive(name, numbers=True) for name in _NUMBERS.split()}
+    found |= {name: derive(name, plain=True) for name in _PLAIN.split()}
+    for names in (_ELEMENTWISE, _REDUCING, _MOVING, _MATRICES, _RANDOM):
+        found |= {name: derive(name) for name in names.split()}
+    return found

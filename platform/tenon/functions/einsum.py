@@ -1,0 +1,204 @@
+"""``einsum``: sums of products by index letters, as transposes, reshapes and matrix products.
+
+Two operands at a time, from the left: letters that only one of them has and nobody needs are summed
+away first, shared letters that are needed become the batch of one matrix product, shared letters that
+are not become its inner axis. All steps are ops, so gradients of any order come with them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from typing import Any, NamedTuple
+
+from tenon import ops
+from tenon.core.value import Value
+from tenon.errors import ShapeError, TenonError
+
+_ELLIPSIS = "..."
+
+
+class Term(NamedTuple):
+    """A tensor and the letters of its axes (an ellipsis' axes have numbers, counted from the right)."""
+
+    tensor: Any
+    labels: tuple[Any, ...]
+
+    def size(self, label: Any) -> int:
+        """Size of the axis ``label``."""
+        return int(self.tensor.raw.shape[self.labels.index(label)])
+
+
+def einsum(equation: str, *operands: Any) -> Any:
+    """Sum of products over the letters that the output lacks, e.g. ``einsum("bij,bjk->bik", x, y)``.
+
+    Letters may repeat within an operand (a diagonal); ``...`` stands for axes that broadcast; without ``->``
+    the output has the letters that occur once, in alphabetical order.
+    """
+    if not isinstance(equation, str):
+        raise TypeError(
+            'einsum(): the first argument must be the equation, e.g. "ij,jk->ik"; sublists are not taken.'
+        )
+    if len(operands) == 1 and isinstance(operands[0], (list, tuple)):
+        operands = tuple(operands[0])
+    terms, output = _parse(equation, operands)
+    terms = [_diagonal(t) for t in terms]
+    _check_sizes(terms, equation)
+    result = terms[0]
+    for position, right in enumerate(terms[1:], 1):
+        needed = {*output, *(label for t in terms[position + 1 :] for label in t.labels)}
+        result = _contract(result, right, needed)
+    result = _summed(result, set(output))
+    order = tuple(result.labels.index(label) for label in output)
+    return result.tensor if order == tuple(range(len(order))) else ops.permute(result.tensor, axes=order)
+
+
+def _parse(equation: str, operands: tuple[Any, ...]) -> tuple[list[Term], tuple[Any, ...]]:
+    left, arrow, right = equation.replace(" ", "").partition("->")
+    inputs = left.split(",")
+    if not operands:
+        raise TenonError("einsum(): must provide at least one operand")
+    if len(inputs) != len(operands):
+        raise TenonError(
+            f"einsum(): {'more' if len(operands) > len(inputs) else 'fewer'} operands were provided than "
+            "specified in the "
+            f"equation {equation!r}: {len(operands)} for {len(inputs)}"
+        )
+    for x in operands:
+        if not isinstance(x, Value):
+            raise TypeError(f"einsum(): operands must be Tensors, got {type(x).__name__}")
+    terms = [Term(x, _labels(text, x.raw.ndim, equation)) for text, x in zip(inputs, operands, strict=True)]
+    free = sorted({label for t in terms for label in t.labels if isinstance(label, int)}, reverse=True)
+    if arrow:
+        output = _output(right, free, equation, {label for t in terms for label in t.labels})
+    else:
+        counts = Counter(label for t in terms for label in t.labels if isinstance(label, str))
+        output = (*free, *sorted(label for label, n in counts.items() if n == 1))
+    return terms, output
+
+
+def _letters(text: str, equation: str) -> list[str]:
+    parts = text.split(_ELLIPSIS)
+    if len(parts) > 2 or any(not c.isalpha() or not c.isascii() for p in parts for c in p):
+        raise TenonError(
+            f"einsum(): invalid subscript in {equation!r}: {text!r}. Use letters in [a-zA-Z] and at most one "
+            "'...' per operand."
+        )
+    return parts
+
+
+def _labels(text: str, rank: int, equation: str) -> tuple[Any, ...]:
+    parts = _letters(text, equation)
+    named = sum(map(len, parts))
+    if named > rank or (len(parts) == 1 and named != rank):
+        raise ShapeError(
+            f"einsum(): the number of subscripts in the equation ({named}) does not match the number of "
+            f"dimensions ({rank}) "
+            f"for operand {text!r} of {equation!r}" + ("" if len(parts) > 1 else " and no ellipsis was given")
+        )
+    middle = tuple(range(rank - named - 1, -1, -1)) if len(parts) == 2 else ()
+    return (*parts[0], *middle, *(parts[1] if len(parts) == 2 else ""))
+
+
+def _output(text: str, free: list[int], equation: str, known: set[Any]) -> tuple[Any, ...]:
+    parts = _letters(text, equation)
+    output = (*parts[0], *(free if len(parts) == 2 else ()), *(parts[1] if len(parts) == 2 else ""))
+    for label, count in Counter(output).items():
+        if count > 1:
+            raise TenonError(
+                f"einsum(): output subscript {label} appears more than once in the output of {equation!r}"
+            )
+        if label not in known:
+            raise TenonError(
+                f"einsum(): output subscript {label} does not appear in the equation for any input operand: "
+                f"{equation!r}"
+            )
+    return output
+
+
+def _diagonal(term: Term) -> Term:
+    """Repeated letters as one axis."""
+    tensor, labels = term
+    while len(set(labels)) < len(labels):
+        label = next(each for each, n in Counter(labels).items() if n > 1)
+        first = labels.index(label)
+        second = labels.index(label, first + 1)
+        if tensor.raw.shape[first] != tensor.raw.shape[second]:
+            raise ShapeError(
+                f"einsum(): subscript {label} is repeated but the sizes don't match, "
+                f"{tensor.raw.shape[second]} != "
+                f"{tensor.raw.shape[first]} (shape {list(tensor.raw.shape)})"
+            )
+        tensor = tensor.diagonal(0, first, second)
+        labels = (*(each for a, each in enumerate(labels) if a not in (first, second)), label)
+    return Term(tensor, labels)
+
+
+def _check_sizes(terms: list[Term], equation: str) -> None:
+    sizes: dict[Any, int] = {}
+    for position, term in enumerate(terms):
+        for label, size in zip(term.labels, term.tensor.raw.shape, strict=True):
+            known = sizes.get(label, 1)
+            if size != known and size != 1 and known != 1:
+                raise ShapeError(
+                    f"einsum(): subscript {label} has size {size} for operand {position} which does not "
+                    "broadcast with "
+                    f"previously seen size {known} ({equation!r})"
+                )
+            sizes[label] = max(known, size) if size else 0
+
+
+def _summed(term: Term, needed: set[Any]) -> Term:
+    """Without the axes that nobody needs."""
+    axes = tuple(a for a, label in enumerate(term.labels) if label not in needed)
+    if not axes:
+        return term
+    labels = tuple(label for label in term.labels if label in needed)
+    if all(term.tensor.raw.shape[a] == 1 for a in axes):
+        shape = tuple(s for a, s in enumerate(term.tensor.raw.shape) if a not in axes)
+        return Term(ops.reshape(term.tensor, shape=shape), labels)
+    return Term(ops.sum(term.tensor, axes=axes), labels)
+
+
+def _contract(left: Term, right: Term, needed: set[Any]) -> Term:
+    shared = [label for label in left.labels if label in right.labels]
+    # A size 1 that meets a larger size broadcasts: drop the axis, the other operand carries the letter alone.
+    left = _summed(
+        left, {x for x in left.labels if not (x in shared and left.size(x) == 1 and right.size(x) != 1)}
+    )
+    right = _summed(
+        right, {x for x in right.labels if not (x in shared and right.size(x) == 1 and x in left.labels)}
+    )
+    shared = [label for label in left.labels if label in right.labels]
+    left = _summed(left, needed | set(shared))
+    right = _summed(right, needed | set(shared))
+    batch = [label for label in shared if label in needed]
+    inner = [label for label in shared if label not in needed]
+    rows = [label for label in left.labels if label not in shared]
+    columns = [label for label in right.labels if label not in shared]
+    labels = (*batch, *rows, *columns)
+    sizes = {label: t.size(label) for t in (left, right) for label in t.labels}
+    shape = tuple(sizes[label] for label in labels)
+    if not inner:
+        a = _arranged(left, [*batch, *rows], (*_of(sizes, batch), *_of(sizes, rows), *(1,) * len(columns)))
+        b = _arranged(
+            right, [*batch, *columns], (*_of(sizes, batch), *(1,) * len(rows), *_of(sizes, columns))
+        )
+        return Term(ops.mul(a, b), labels)
+    n, m, k, p = (math.prod(_of(sizes, group)) for group in (batch, rows, inner, columns))
+    lead = (n,) if batch else ()
+    product = ops.matmul(
+        _arranged(left, [*batch, *rows, *inner], (*lead, m, k)),
+        _arranged(right, [*batch, *inner, *columns], (*lead, k, p)),
+    )
+    return Term(ops.reshape(product, shape=shape), labels)
+
+
+def _of(sizes: dict[Any, int], labels: list[Any]) -> tuple[int, ...]:
+    return tuple(sizes[label] for label in labels)
+
+
+def _arranged(term: Term, labels: list[Any], shape: tuple[int, ...]) -> Any:
+    order = tuple(term.labels.index(label) for label in labels)
+    x = term.tensor if order == tuple(range(len(order))) else ops.permute(term.tensor, axes=order)
+    return x if tuple(x.raw.shape) == shape else ops.reshape(x, shape=shape)

@@ -1,0 +1,210 @@
+"""Joining, cutting and lining up tensors: ``cat``, ``stack``, ``split``, ``meshgrid``."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tenon import ops
+from tenon.core import aval
+from tenon.core.aval import normalize_axis
+from tenon.core.promotion import result_type
+from tenon.core.size import Size
+from tenon.core.value import Value
+from tenon.errors import ShapeError, TenonError
+from tenon.functions.derived import into
+
+__all__ = [
+    "atleast_1d", "atleast_2d", "atleast_3d", "block_diag", "broadcast_shapes", "broadcast_tensors",
+    "cartesian_prod", "cat", "column_stack", "combinations", "concat", "concatenate", "dstack", "hstack",
+    "meshgrid", "row_stack", "split", "stack", "vstack",
+]  # fmt: skip
+
+
+def _listed(name: str, tensors: Any) -> tuple[Any, ...]:
+    if isinstance(tensors, Value) or not isinstance(tensors, Sequence):
+        raise TypeError(
+            f"{name}(): argument 'tensors' (position 1) must be tuple of Tensors, not "
+            f"{type(tensors).__name__}"
+        )
+    for position, t in enumerate(tensors):
+        if not isinstance(t, Value):
+            raise TypeError(
+                f"expected Tensor as element {position} in argument 0, but got {type(t).__name__}"
+            )
+    if not tensors:
+        raise TenonError(f"{name}(): expected a non-empty list of Tensors")
+    return tuple(tensors)
+
+
+def cat(tensors: Any, dim: int = 0, *, out: Any = None, axis: int | None = None) -> Any:
+    """Tensors joined along ``dim``; their other sizes must agree. Empty vectors are left out, as in torch."""
+    parts = _listed("cat", tensors)
+    for position, t in enumerate(parts):
+        if t.raw.ndim == 0:
+            raise TenonError(f"zero-dimensional tensor (at position {position}) cannot be concatenated")
+    kept = [t for t in parts if tuple(t.raw.shape) != (0,)] or [parts[0]]
+    if len(kept) != len(parts):
+        common = result_type(*(t.raw.flat[:0] if t.raw.ndim == 0 else t for t in parts))
+        kept = [t.to(common) for t in kept]
+    place = normalize_axis(dim if axis is None else axis, kept[0].raw.ndim)
+    made = ops.cat(*kept, axis=place)
+    return made if out is None else into(out, made)
+
+
+def concat(tensors: Any, dim: int = 0, *, out: Any = None, axis: int | None = None) -> Any:
+    """As ``cat``."""
+    return cat(tensors, dim, out=out, axis=axis)
+
+
+def concatenate(tensors: Any, dim: int = 0, *, out: Any = None, axis: int | None = None) -> Any:
+    """As ``cat``."""
+    return cat(tensors, dim, out=out, axis=axis)
+
+
+def stack(tensors: Any, dim: int = 0, *, out: Any = None, axis: int | None = None) -> Any:
+    """Tensors of one shape side by side along a new axis ``dim``."""
+    parts = _listed("stack", tensors)
+    place = normalize_axis(dim if axis is None else axis, parts[0].raw.ndim, extra=1)
+    made = ops.stack(*parts, axis=place)
+    return made if out is None else into(out, made)
+
+
+def _each(tensors: tuple[Any, ...], change: Callable[[Any], Any]) -> Any:
+    """``change`` of one tensor, or a tuple of them for several or a sequence."""
+    if len(tensors) == 1 and not isinstance(tensors[0], Value):
+        tensors = tuple(tensors[0])
+    elif len(tensors) == 1:
+        return change(tensors[0])
+    return tuple(change(t) for t in tensors)
+
+
+def atleast_1d(*tensors: Any) -> Any:
+    """With at least one axis."""
+    return _each(tensors, lambda t: t if t.raw.ndim else t.reshape(1))
+
+
+def _to_2d(t: Any) -> Any:
+    return t if t.raw.ndim > 1 else t.reshape(1, -1)
+
+
+def _to_3d(t: Any) -> Any:
+    if t.raw.ndim < 2:
+        return t.reshape(1, -1, 1)
+    return t.unsqueeze(2) if t.raw.ndim == 2 else t
+
+
+def atleast_2d(*tensors: Any) -> Any:
+    """With at least two axes."""
+    return _each(tensors, _to_2d)
+
+
+def atleast_3d(*tensors: Any) -> Any:
+    """With at least three axes."""
+    return _each(tensors, _to_3d)
+
+
+def hstack(tensors: Any, *, out: Any = None) -> Any:
+    """Joined along axis 1; vectors along axis 0."""
+    parts = [atleast_1d(t) for t in _listed("hstack", tensors)]
+    return cat(parts, 0 if parts[0].raw.ndim == 1 else 1, out=out)
+
+
+def vstack(tensors: Any, *, out: Any = None) -> Any:
+    """Joined along axis 0; vectors become rows."""
+    return cat([_to_2d(t) for t in _listed("vstack", tensors)], 0, out=out)
+
+
+def row_stack(tensors: Any, *, out: Any = None) -> Any:
+    """As ``vstack``."""
+    return vstack(tensors, out=out)
+
+
+def dstack(tensors: Any, *, out: Any = None) -> Any:
+    """Joined along axis 2; vectors and matrices gain axes."""
+    return cat([_to_3d(t) for t in _listed("dstack", tensors)], 2, out=out)
+
+
+def column_stack(tensors: Any, *, out: Any = None) -> Any:
+    """Vectors as columns of a matrix; matrices side by side."""
+    parts = [t.reshape(-1, 1) if t.raw.ndim < 2 else t for t in _listed("column_stack", tensors)]
+    return cat(parts, 1, out=out)
+
+
+def split(tensor: Any, split_size_or_sections: Any, dim: int = 0) -> Any:
+    """Pieces of a size (the last may be smaller), or of the given sizes: views."""
+    return tensor.split(split_size_or_sections, dim)
+
+
+def broadcast_shapes(*shapes: Any) -> Size:
+    """The shape that all of ``shapes`` (sizes or ints) broadcast to."""
+    found = tuple((s,) if isinstance(s, int) else tuple(s) for s in shapes)
+    return Size(aval.broadcast_shapes(*found) if found else ())
+
+
+def broadcast_tensors(*tensors: Any) -> Any:
+    """The tensors expanded to their common shape."""
+    if len(tensors) == 1 and not isinstance(tensors[0], Value):
+        tensors = tuple(tensors[0])
+    shape = aval.broadcast_shapes(*(tuple(t.raw.shape) for t in tensors)) if tensors else ()
+    return tuple(t.expand(shape) for t in tensors)
+
+
+def meshgrid(*tensors: Any, indexing: str = "ij") -> Any:
+    """Grids of coordinates from vectors; ``indexing="xy"`` exchanges the first two axes, as NumPy does.
+
+    Unlike torch, no warning when ``indexing`` is left out: the default stays "ij".
+    """
+    if len(tensors) == 1 and not isinstance(tensors[0], Value):
+        tensors = tuple(tensors[0])
+    if indexing not in ("ij", "xy"):
+        raise TenonError(f'torch.meshgrid: indexing must be one of "xy" or "ij", but received: {indexing}')
+    vectors = [t.reshape(-1) for t in tensors]
+    for t in tensors:
+        if t.raw.ndim > 1:
+            raise ShapeError(
+                f"torch.meshgrid: Expected 0D or 1D tensor in the tensor list but got: {list(t.raw.shape)}"
+            )
+    swap = indexing == "xy" and len(vectors) > 1
+    if swap:
+        vectors[:2] = vectors[1::-1]
+    shape = tuple(v.raw.shape[0] for v in vectors)
+    rank = len(shape)
+    grids = [v.reshape((1,) * i + (-1,) + (1,) * (rank - i - 1)).expand(shape) for i, v in enumerate(vectors)]
+    if swap:
+        grids = [g.transpose(0, 1) for g in grids]
+        grids[:2] = grids[1::-1]
+    return tuple(grids)
+
+
+def cartesian_prod(*tensors: Any) -> Any:
+    """All combinations of the vectors' elements, one row each."""
+    if len(tensors) == 1:
+        return tensors[0]
+    return stack([g.reshape(-1) for g in meshgrid(*tensors)], 1)
+
+
+def combinations(input: Any, r: int = 2, with_replacement: bool = False) -> Any:
+    """All selections of ``r`` elements of a vector, one row each."""
+    if input.raw.ndim != 1:
+        raise ShapeError(f"Expect a 1D vector, but got shape {list(input.raw.shape)}")
+    choose = itertools.combinations_with_replacement if with_replacement else itertools.combinations
+    rows = list(choose(range(input.raw.shape[0]), r))
+    if not rows:
+        return input.new_empty(0) if r == 0 else input.new_empty(0, r)
+    return input[[list(row) for row in rows]] if r else input.new_empty(0)
+
+
+def block_diag(*tensors: Any) -> Any:
+    """A matrix with the given matrices along its diagonal, zeros elsewhere."""
+    blocks = [_to_2d(t) for t in tensors]
+    if not blocks:
+        raise TenonError("block_diag() needs at least one tensor.")
+    columns = sum(b.raw.shape[1] for b in blocks)
+    rows, start = [], 0
+    for block in blocks:
+        width = block.raw.shape[1]
+        rows.append(ops.pad(block, widths=((0, 0), (start, columns - start - width)), value=0))
+        start += width
+    return cat(rows, 0)

@@ -1,0 +1,159 @@
+"""Tensors made of other data: complex numbers, windows, buffers, DLPack."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from tenon import dtypes, ops
+from tenon.core.create import as_tensor, from_numpy, wrap
+from tenon.errors import DTypeError, ShapeError
+from tenon.functions.derived import into
+from tenon.functions.questions import is_tensor
+
+__all__ = [
+    "asarray", "bartlett_window", "blackman_window", "complex", "from_dlpack", "frombuffer", "hamming_window",
+    "hann_window", "imag", "polar", "real", "view_as_complex", "view_as_real",
+]  # fmt: skip
+
+
+def complex(real: Any, imag: Any, *, out: Any = None) -> Any:
+    """``real + 1j * imag`` of two float tensors of one dtype."""
+    if real.raw.dtype != imag.raw.dtype:
+        raise DTypeError(
+            f"Expected object of scalar type {real.dtype} but got scalar type {imag.dtype} for second "
+            "argument"
+        )
+    if real.raw.dtype not in (np.float32, np.float64):
+        raise DTypeError(
+            f"Expected both inputs to be Float or Double tensors but got {real.dtype} and {imag.dtype}"
+        )
+    made = ops.add(real, ops.mul(imag, 1j))
+    return made if out is None else into(out, made)
+
+
+def polar(abs: Any, angle: Any, *, out: Any = None) -> Any:
+    """The complex numbers of magnitude ``abs`` and argument ``angle``."""
+    return complex(ops.mul(abs, ops.cos(angle)), ops.mul(abs, ops.sin(angle)), out=out)
+
+
+def real(input: Any) -> Any:
+    """The real part; a real tensor is itself."""
+    return input.real
+
+
+def imag(input: Any) -> Any:
+    """The imaginary part of a complex tensor."""
+    return input.imag
+
+
+def view_as_real(input: Any) -> Any:
+    """Complex numbers as pairs of reals along a new last axis."""
+    if input.raw.dtype.kind != "c":
+        raise DTypeError(f"view_as_real is only supported for complex tensors, got {input.dtype}")
+    return ops.stack(ops.real(input), ops.imag(input), axis=input.raw.ndim)
+
+
+def view_as_complex(input: Any) -> Any:
+    """Pairs of reals along the last axis as complex numbers."""
+    if input.raw.dtype.kind != "f" or not input.raw.ndim or input.raw.shape[-1] != 2:
+        raise ShapeError(
+            f"view_as_complex needs a float tensor whose last axis has size 2, got {input.dtype} "
+            f"{list(input.raw.shape)}"
+        )
+    return complex(input.select(-1, 0), input.select(-1, 1))
+
+
+def _window(
+    length: int, periodic: bool, weights: tuple[float, ...], dtype: Any, device: Any, requires_grad: bool
+) -> Any:
+    kind = dtypes.get_default_dtype() if dtype is None else dtypes.as_dtype(dtype)
+    if length < 0:
+        raise ShapeError(f"window_length must be non-negative, got {length}")
+    steps = np.arange(length) * (2 * math.pi / max(length if periodic else length - 1, 1))
+    array = sum(w * np.cos(n * steps) for n, w in enumerate(weights)) if length != 1 else np.ones(1)
+    return wrap(np.asarray(array).astype(kind.numpy), device, requires_grad)
+
+
+def hann_window(
+    window_length: int,
+    periodic: bool = True,
+    *,
+    dtype: Any = None,
+    device: Any = None,
+    requires_grad: bool = False,
+) -> Any:
+    """Hann's window: one period of a raised cosine."""
+    return _window(window_length, periodic, (0.5, -0.5), dtype, device, requires_grad)
+
+
+def hamming_window(
+    window_length: int,
+    periodic: bool = True,
+    alpha: float = 0.54,
+    beta: float = 0.46,
+    *,
+    dtype: Any = None,
+    device: Any = None,
+    requires_grad: bool = False,
+) -> Any:
+    """Hamming's window: ``alpha - beta * cos``."""
+    return _window(window_length, periodic, (alpha, -beta), dtype, device, requires_grad)
+
+
+def blackman_window(
+    window_length: int,
+    periodic: bool = True,
+    *,
+    dtype: Any = None,
+    device: Any = None,
+    requires_grad: bool = False,
+) -> Any:
+    """Blackman's window."""
+    return _window(window_length, periodic, (0.42, -0.5, 0.08), dtype, device, requires_grad)
+
+
+def bartlett_window(
+    window_length: int,
+    periodic: bool = True,
+    *,
+    dtype: Any = None,
+    device: Any = None,
+    requires_grad: bool = False,
+) -> Any:
+    """Bartlett's triangular window."""
+    kind = dtypes.get_default_dtype() if dtype is None else dtypes.as_dtype(dtype)
+    span = window_length if periodic else window_length - 1
+    array = 1 - np.abs(2 * np.arange(window_length) / max(span, 1) - 1) if window_length != 1 else np.ones(1)
+    return wrap(array.astype(kind.numpy), device, requires_grad)
+
+
+def asarray(
+    obj: Any, *, dtype: Any = None, device: Any = None, copy: bool | None = None, requires_grad: bool = False
+) -> Any:
+    """``obj`` as a tensor: shared where possible (``copy=None``), never (True), or else an error (False)."""
+    made = as_tensor(obj, dtype, device)
+    shared = made is obj or (isinstance(obj, np.ndarray) and np.may_share_memory(made.raw, obj))
+    if copy is False and not shared:
+        raise ValueError("asarray(): copy=False, but a new copy is needed for this object, dtype or device.")
+    if copy and shared:
+        made = made.clone()
+    made = made.detach() if is_tensor(obj) and made is obj and not requires_grad else made
+    return made.requires_grad_() if requires_grad else made
+
+
+def frombuffer(
+    buffer: Any, *, dtype: Any, count: int = -1, offset: int = 0, requires_grad: bool = False
+) -> Any:
+    """A vector over the memory of ``buffer`` (a copy of it if it is read-only)."""
+    kind = dtypes.as_dtype(dtype)
+    array = np.frombuffer(buffer, kind.numpy, count, offset)
+    made = from_numpy(array if array.flags.writeable else array.copy())
+    return made.requires_grad_() if requires_grad else made
+
+
+def from_dlpack(ext_tensor: Any) -> Any:
+    """A tensor over the memory of any object that speaks DLPack."""
+    return from_numpy(np.from_dlpack(ext_tensor))

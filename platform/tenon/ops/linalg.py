@@ -1,0 +1,274 @@
+"""Linear algebra over the last two axes: the array namespace's LAPACK, and its gradients.
+
+Ops without a gradient rule here (``lstsq`` and the like) are in ``tenon/linalg.py``, which refuses tensors
+that require one.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tenon.core.aval import Aval
+from tenon.core.op import Kind, Primitive
+from tenon.errors import DTypeError, ShapeError, TenonError
+
+
+class LinearAlgebraError(TenonError, RuntimeError):
+    """A matrix without the property that the function needs: singular, or not positive definite."""
+
+
+def _t(f: Any, x: Any) -> Any:
+    """Conjugate transpose."""
+    rank = len(x.shape)
+    return f.conj(f.transpose(x, axis0=rank - 2, axis1=rank - 1))
+
+
+class Factorization(Primitive):
+    """Base: checks matrices, runs LAPACK, turns its failures into words."""
+
+    kind = Kind.CONTRACT
+    square = True
+
+    def checked(self, x: Any) -> Any:
+        """``x`` if it is a (batch of square) matrices of a dtype that LAPACK knows."""
+        shape = tuple(x.shape)
+        if len(shape) < 2:
+            raise ShapeError(
+                f"linalg.{self.name}: The input tensor must have at least 2 dimensions, got {list(shape)}."
+            )
+        if self.square and shape[-1] != shape[-2]:
+            raise ShapeError(
+                f"linalg.{self.name}: A must be batches of square matrices, but they are {shape[-2]} by "
+                f"{shape[-1]} matrices"
+            )
+        if x.dtype.kind not in "fc" or x.dtype.itemsize < 4:
+            raise DTypeError(
+                f"linalg.{self.name}: Expected a float32, float64 or complex tensor, got {x.dtype}. Cast "
+                "with .float() first."
+            )
+        return x
+
+    def solved(self, xp: Any, function: str, *args: Any, **options: Any) -> Any:
+        """``xp.linalg.function(*args)``."""
+        try:
+            return getattr(xp.linalg, function)(*args, **options)
+        except np.linalg.LinAlgError as error:
+            raise LinearAlgebraError(
+                f"linalg.{self.name}: {error} (shapes {[list(a.shape) for a in args]})"
+            ) from None
+
+
+class Inv(Factorization):
+    """Inverse matrices."""
+
+    saves = ("out",)
+
+    def infer(self, x):
+        """The input's own aval."""
+        return Aval(self.checked(x).shape, x.dtype)
+
+    def forward(self, xp, x):
+        """LAPACK's inverse."""
+        return self.solved(xp, "inv", self.checked(x))
+
+    # d inv(X) = -inv(X) dX inv(X)
+    def vjp_x(self, f, g, out, x):
+        back = _t(f, out)
+        return f.neg(f.matmul(f.matmul(back, g), back))
+
+
+class Solve(Factorization):
+    """``X`` of ``A X = B``, for matrices ``B``."""
+
+    inputs = ("a", "b")
+    saves = ("a", "out")
+
+    def infer(self, a, b):
+        """``B``'s shape, its batch broadcast with ``A``'s."""
+        self.checked(a)
+        if len(b.shape) < 2 or b.shape[-2] != a.shape[-1]:
+            raise ShapeError(f"linalg.solve: Incompatible shapes of A {list(a.shape)} and B {list(b.shape)}.")
+        batch = np.broadcast_shapes(tuple(a.shape[:-2]), tuple(b.shape[:-2]))
+        return Aval((*batch, *b.shape[-2:]), b.dtype)
+
+    def forward(self, xp, a, b):
+        """LAPACK's LU solver."""
+        self.infer(a, b)
+        return self.solved(xp, "solve", a, b)
+
+    def vjp_a(self, f, g, out, a, b):
+        return f.sum_to(f.neg(f.matmul(f.solve(_t(f, a), g), _t(f, out))), shape=tuple(a.shape))
+
+    def vjp_b(self, f, g, out, a, b):
+        return f.sum_to(f.solve(_t(f, a), g), shape=tuple(b.shape))
+
+
+class Det(Factorization):
+    """Determinants."""
+
+    saves = ("x", "out")
+
+    def infer(self, x):
+        """The batch axes."""
+        return Aval(tuple(self.checked(x).shape[:-2]), x.dtype)
+
+    def forward(self, xp, x):
+        """By LU."""
+        return self.solved(xp, "det", self.checked(x))
+
+    # d det(X) = det(X) tr(inv(X) dX)
+    def vjp_x(self, f, g, out, x):
+        scale = f.mul(g, f.conj(out))
+        return f.mul(f.reshape(scale, shape=(*out.shape, 1, 1)), _t(f, f.inv(x)))
+
+
+class Slogdet(Factorization):
+    """Sign of the determinant, and the logarithm of its magnitude."""
+
+    saves = ("x",)
+    outputs = 2
+
+    def infer(self, x):
+        """The batch axes, twice."""
+        batch = tuple(self.checked(x).shape[:-2])
+        return Aval(batch, x.dtype), Aval(batch, np.dtype(x.dtype.type(0).real.dtype))
+
+    def forward(self, xp, x):
+        """By LU."""
+        return tuple(self.solved(xp, "slogdet", self.checked(x)))
+
+    def vjp_x(self, f, g, out, x):
+        scale = f.reshape(g[1], shape=(*x.shape[:-2], 1, 1))
+        return f.mul(scale, _t(f, f.inv(x)))
+
+
+class Cholesky(Factorization):
+    """Lower triangular ``L`` with ``L L^H = X``."""
+
+    saves = ("out",)
+
+    def infer(self, x):
+        """The input's own aval."""
+        return Aval(self.checked(x).shape, x.dtype)
+
+    def forward(self, xp, x):
+        """LAPACK's; reads the lower triangle."""
+        return self.solved(xp, "cholesky", self.checked(x))
+
+    # dX -> inv(L)^H phi(L^H g) inv(L), made symmetric; phi keeps the lower triangle and half the diagonal
+    def vjp_x(self, f, g, out, x):
+        product = f.matmul(_t(f, out), g)
+        phi = f.mul(f.add(f.tril(product, k=0), f.tril(product, k=-1)), 0.5)
+        inverse = f.inv(out)
+        full = f.matmul(f.matmul(_t(f, inverse), phi), inverse)
+        return f.mul(f.add(full, _t(f, full)), 0.5)
+
+
+class Qr(Factorization):
+    """``Q R = X``: orthonormal columns times an upper triangle (``mode`` reduced or complete)."""
+
+    saves = ("x",)
+    square = False
+    outputs = 2
+
+    def infer(self, x, *, mode="reduced"):
+        """Shapes of ``Q`` and ``R``."""
+        *batch, rows, columns = self.checked(x).shape
+        inner = rows if mode == "complete" else min(rows, columns)
+        return Aval((*batch, rows, inner), x.dtype), Aval((*batch, inner, columns), x.dtype)
+
+    def forward(self, xp, x, *, mode="reduced"):
+        """LAPACK's Householder factorization."""
+        return tuple(self.solved(xp, "qr", self.checked(x), mode=mode))
+
+    # M = R gR^H - gQ^H Q, mirrored below its diagonal; gX = (gQ + Q M) R^-H
+    def vjp_x(self, f, g, out, x, *, mode="reduced"):
+        if mode != "reduced" or x.shape[-2] < x.shape[-1]:
+            raise ShapeError(
+                f"linalg.qr: the gradient exists only for mode='reduced' and matrices not wider than high, "
+                f"got mode={mode!r} "
+                f"and shape {list(x.shape)}."
+            )
+        q, r = f.qr(x, mode=mode)
+        inner = f.sub(f.matmul(r, _t(f, g[1])), f.matmul(_t(f, g[0]), q))
+        below = f.tril(inner, k=-1)
+        mirrored = f.add(f.tril(inner, k=0), _t(f, below))
+        total = f.add(g[0], f.matmul(q, mirrored))
+        return _t(f, f.solve(r, _t(f, total)))
+
+
+class Svdvals(Factorization):
+    """Singular values, largest first."""
+
+    saves = ("x",)
+    square = False
+
+    def infer(self, x):
+        """``min(rows, columns)`` values a matrix."""
+        *batch, rows, columns = self.checked(x).shape
+        return Aval((*batch, min(rows, columns)), np.dtype(x.dtype.type(0).real.dtype))
+
+    def forward(self, xp, x):
+        """LAPACK's, without vectors."""
+        return self.solved(xp, "svd", self.checked(x), compute_uv=False)
+
+    # d s_i = u_i^H dX v_i
+    def vjp_x(self, f, g, out, x):
+        u, _, vh = f.svd_parts(x)
+        return f.matmul(f.mul(u, f.reshape(g, shape=(*g.shape[:-1], 1, g.shape[-1]))), vh)
+
+
+class SvdParts(Factorization):
+    """``U, S, Vh`` of the reduced singular value decomposition; no gradient of the vectors."""
+
+    square = False
+    outputs = 3
+
+    def infer(self, x, *, full=False):
+        """Shapes of the three factors."""
+        *batch, rows, columns = self.checked(x).shape
+        inner = min(rows, columns)
+        real = np.dtype(x.dtype.type(0).real.dtype)
+        return (
+            Aval((*batch, rows, rows if full else inner), x.dtype),
+            Aval((*batch, inner), real),
+            Aval((*batch, columns if full else inner, columns), x.dtype),
+        )
+
+    def forward(self, xp, x, *, full=False):
+        """LAPACK's."""
+        return tuple(self.solved(xp, "svd", self.checked(x), full_matrices=full))
+
+
+class Eigh(Factorization):
+    """Eigenvalues in ascending order and eigenvectors of a symmetric or Hermitian matrix."""
+
+    saves = ("x",)
+    outputs = 2
+
+    def infer(self, x, *, lower=True):
+        """Values and vectors."""
+        shape = tuple(self.checked(x).shape)
+        return Aval(shape[:-1], np.dtype(x.dtype.type(0).real.dtype)), Aval(shape, x.dtype)
+
+    def forward(self, xp, x, *, lower=True):
+        """LAPACK's."""
+        return tuple(self.solved(xp, "eigh", self.checked(x), UPLO="L" if lower else "U"))
+
+    # gX = V (diag(g_values) + (V^H g_vectors) / (l_j - l_i)) V^H
+    def vjp_x(self, f, g, out, x, *, lower=True):
+        values, v = f.eigh(x, lower=lower)
+        size = x.shape[-1]
+        row = f.reshape(values, shape=(*values.shape[:-1], 1, size))
+        column = f.reshape(values, shape=(*values.shape[:-1], size, 1))
+        gap = f.sub(row, column)
+        same = f.eq(gap, 0)
+        mixed = f.where(same, 0.0, f.div(f.matmul(_t(f, v), g[1]), f.where(same, 1.0, gap)))
+        onto = f.diagonal_embed(g[0], shape=tuple(x.shape), axis0=len(x.shape) - 2, axis1=len(x.shape) - 1)
+        return f.matmul(f.matmul(v, f.add(mixed, onto)), _t(f, v))
+
+
+inv, solve, det, slogdet, cholesky = Inv(), Solve(), Det(), Slogdet(), Cholesky()
+qr, svdvals, svd_parts, eigh = Qr(), Svdvals(), SvdParts(), Eigh()

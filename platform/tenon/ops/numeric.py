@@ -1,0 +1,175 @@
+"""Rarer elementwise functions, and integer results along an axis."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tenon.core.aval import Aval, shape_of
+from tenon.core.op import Kind, Primitive
+from tenon.ops.elementwise import Binary, FloatUnary
+from tenon.ops.special import erf
+
+_INT = np.dtype(np.int64)
+
+
+class Copysign(Binary):
+    """Magnitude of ``x`` with the sign of ``y``."""
+
+    ufunc = "copysign"
+    promotion = "float"
+    saves = ("x", "out")
+
+    # The slope is the sign that was exchanged; at 0 it is 0, as in torch.
+    def vjp_x(self, f, g, out, x, y):
+        ratio = f.where(f.eq(x, 0), 0.0, f.div(out, f.where(f.eq(x, 0), 1.0, x)))
+        return f.sum_to(f.mul(g, ratio), shape=shape_of(x))
+
+    def vjp_y(self, f, g, out, x, y):
+        return f.sum_to(f.mul(g, 0), shape=shape_of(y))
+
+
+class Heaviside(Binary):
+    """0 below zero, 1 above, ``y`` at zero."""
+
+    def forward(self, xp, x, y, *, out=None):
+        """Also for integers, which NumPy's own lacks."""
+        made = xp.where(x == 0, y, xp.where(x < 0, x.dtype.type(0), x.dtype.type(1)))
+        return made.astype(x.dtype, copy=False)
+
+
+class Nextafter(Binary):
+    """The next number after ``x`` in the direction of ``y``."""
+
+    ufunc = "nextafter"
+    promotion = "float"
+
+
+class Gcd(Binary):
+    """Greatest common divisor of integers."""
+
+    ufunc = "gcd"
+
+
+class Lcm(Binary):
+    """Least common multiple of integers."""
+
+    ufunc = "lcm"
+
+
+class Xlogy(Binary):
+    """``x * log(y)``, and 0 where ``x`` is 0 (unless ``y`` is NaN)."""
+
+    promotion = "float"
+    saves = ("x", "y")
+
+    def forward(self, xp, x, y, *, out=None):
+        """The product only where it counts."""
+        zero = (x == 0) & ~xp.isnan(y)
+        return xp.where(zero, 0, x * xp.log(xp.where(zero, 1, y))).astype(xp.result_type(x, y), copy=False)
+
+    def vjp_x(self, f, g, out, x, y):
+        slope = f.where(f.logical_and(f.eq(x, 0), f.le(y, 0)), 0.0, f.log(y))
+        return f.sum_to(f.mul(g, slope), shape=shape_of(x))
+
+    def vjp_y(self, f, g, out, x, y):
+        return f.sum_to(f.mul(g, f.div(x, y)), shape=shape_of(y))
+
+
+class Sinc(FloatUnary):
+    """``sin(pi x) / (pi x)``, 1 at 0."""
+
+    saves = ("x",)
+
+    def forward(self, xp, x, *, out=None):
+        """The namespace's own."""
+        return xp.sinc(x).astype(x.dtype, copy=False)
+
+    # (cos(pi x) - sinc(x)) / x
+    def vjp_x(self, f, g, out, x):
+        zero = f.eq(x, 0)
+        safe = f.where(zero, 1.0, x)
+        turned = f.mul(safe, np.pi)
+        slope = f.div(f.sub(f.cos(turned), f.div(f.sin(turned), turned)), safe)
+        return f.mul(g, f.where(zero, 0.0, slope))
+
+
+class Erfinv(FloatUnary):
+    """The number whose ``erf`` is ``x``."""
+
+    saves = ("out",)
+
+    def forward(self, xp, x, *, out=None):
+        """A rational first guess (error below 1e-3), then two steps of Newton's method."""
+        y = x if x.dtype.itemsize >= 4 else x.astype(np.float32)
+        guess = xp.where(xp.abs(y) <= 0.7, _central(y), _tail(xp, xp.clip(y, -1, 1)))
+        inner = xp.abs(y) < 1
+        made = xp.where(inner, guess, 0)
+        for _ in range(2):
+            made = made - (erf.forward(xp, made) - y) / (1.1283791670955126 * xp.exp(-made * made))
+        edge = xp.where(xp.abs(y) == 1, xp.copysign(xp.inf, y), xp.nan)
+        return xp.where(inner, made, edge).astype(x.dtype, copy=False)
+
+    def vjp_x(self, f, g, out, x):
+        return f.mul(g, f.mul(f.exp(f.mul(out, out)), 0.886226925452758))
+
+
+def _central(y: Any) -> Any:
+    z = y * y
+    above = ((-0.140543331 * z + 0.914624893) * z - 1.645349621) * z + 0.886226899
+    below = (((0.012229801 * z - 0.329097515) * z + 1.442710462) * z - 2.118377725) * z + 1
+    return y * above / below
+
+
+def _tail(xp: Any, y: Any) -> Any:
+    left = (1 - xp.abs(y)) / 2
+    z = xp.sqrt(-xp.log(xp.where(left > 0, left, 0.5)))
+    above = ((1.641345311 * z + 3.429567803) * z - 1.624906493) * z - 1.970840454
+    return xp.copysign(above, y) / ((1.637067800 * z + 3.543889200) * z + 1)
+
+
+class RunningExtreme(Primitive):
+    """Index of the largest (or smallest) element so far along ``axis``; the last of several; NaN wins."""
+
+    kind = Kind.INDEX
+
+    def infer(self, x, *, axis, largest=True):
+        """int64 of the input's shape."""
+        return Aval(x.shape, _INT)
+
+    def forward(self, xp, x, *, axis, largest=True):
+        """Where the running extreme is renewed, the position; elsewhere the last such position."""
+        if not x.ndim:
+            return xp.zeros((), _INT)
+        best = (xp.maximum if largest else xp.minimum).accumulate(x, axis=axis)
+        renewed = (x == best) | (x != x)
+        steps = xp.arange(x.shape[axis]).reshape((-1,) + (1,) * (x.ndim - axis - 1))
+        return xp.maximum.accumulate(xp.where(renewed, steps, 0), axis=axis).astype(_INT, copy=False)
+
+
+class ModeIndex(Primitive):
+    """Last index of the most frequent value (the smallest of several) along ``axis``, which keeps size 1."""
+
+    kind = Kind.INDEX
+
+    def infer(self, x, *, axis):
+        """int64, with ``axis`` of size 1."""
+        return Aval((*x.shape[:axis], 1, *x.shape[axis + 1 :]), _INT)
+
+    def forward(self, xp, x, *, axis):
+        """Sort, then measure runs: an element's place in its run is largest at the end of the longest."""
+        order = xp.argsort(x, axis=axis, kind="stable")
+        rows = xp.moveaxis(xp.take_along_axis(x, order, axis), axis, -1)
+        steps = xp.arange(rows.shape[-1])
+        starts = xp.concatenate(
+            [xp.ones_like(rows[..., :1], dtype=bool), rows[..., 1:] != rows[..., :-1]], -1
+        )
+        begun = xp.maximum.accumulate(xp.where(starts, steps, 0), axis=-1)
+        end = xp.argmax(steps - begun, axis=-1, keepdims=True)
+        return xp.take_along_axis(order, xp.moveaxis(end, -1, axis), axis).astype(_INT, copy=False)
+
+
+copysign, heaviside, nextafter, gcd, lcm = Copysign(), Heaviside(), Nextafter(), Gcd(), Lcm()
+xlogy, sinc, erfinv = Xlogy(), Sinc(), Erfinv()
+running_extreme, mode_index = RunningExtreme(), ModeIndex()
