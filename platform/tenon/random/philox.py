@@ -39,8 +39,8 @@ _CHUNK = 1 << 13
 def philox4x32(counter: Any, key: tuple[int, int]) -> Any:
     """Encrypt counters ``[n, 4]`` (32-bit words) under ``key``; uint32 ``[n, 4]``.
 
-    >>> philox4x32([[0, 0, 0, 0]], (0, 0))[0, 0] == 0x6627E8D5
-    np.True_
+    >>> hex(philox4x32([[0, 0, 0, 0]], (0, 0))[0, 0])
+    '0x6627e8d5'
     """
     words = np.asarray(counter, dtype=np.uint64)
     c0, c1, c2, c3 = (np.ascontiguousarray(words[:, i]) for i in range(4))
