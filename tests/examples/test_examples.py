@@ -1,0 +1,81 @@
+"""Every example runs as its docstring says."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+EXAMPLES = ROOT / "examples"
+MPIRUN = shutil.which("mpirun", path=os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]))
+
+
+def run(command, cwd, **environment):
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    return subprocess.run(
+        command,
+        cwd=cwd,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env={**os.environ, "PATH": path, **environment},
+    )
+
+
+def test_first_steps_learns_and_reloads(tmp_path):
+    done = run([sys.executable, str(EXAMPLES / "first_steps.py")], tmp_path)
+
+    assert done.returncode == 0, done.stderr
+    assert "<All keys matched successfully>" in done.stdout
+    assert abs(float(done.stdout.rsplit(maxsplit=1)[1]) - 4) < 0.3
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_two_ranks_agree(tmp_path, ranks):
+    launcher = [] if ranks == 1 else [MPIRUN, "-n", str(ranks)]
+
+    done = run([*launcher, sys.executable, str(EXAMPLES / "two_ranks.py")], tmp_path)
+
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith(f"{ranks} rank(s), accuracy ")
+    assert float(done.stdout.split()[-1]) > 0.95
+
+
+@pytest.mark.mpi
+def test_own_model_trains_under_the_command(tmp_path):
+    folder = shutil.copytree(EXAMPLES / "own_model", tmp_path / "own_model")
+
+    done = run([MPIRUN, "-n", "2", "tenon", "train", "spirals.toml"], folder)
+
+    assert done.returncode == 0, done.stderr
+    metrics = next((folder / "runs").glob("*/metrics.jsonl"))
+    final = json.loads(metrics.read_text().splitlines()[-1])
+    assert final["final"] and final["world_size"] == 2
+    assert final["test_accuracy"] > 0.9
+
+
+def test_the_lion_plugin_is_found_once_installed(tmp_path):
+    site = tmp_path / "site"
+    shutil.copytree(EXAMPLES / "lion" / "tenon_lion", site / "tenon_lion")
+    info = site / "tenon_lion-0.1.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: tenon-lion\nVersion: 0.1\n")
+    (info / "entry_points.txt").write_text("[tenon]\nlion = tenon_lion.plugin\n")
+    program = (
+        "import tenon\n"
+        "w = tenon.ones(3, requires_grad=True)\n"
+        "optimizer = tenon.optim.Lion([w], lr=0.1)\n"
+        "w.sum().backward()\n"
+        "optimizer.step()\n"
+        "print(w.tolist())\n"
+    )
+
+    done = run([sys.executable, "-c", program], tmp_path, PYTHONPATH=str(site))
+
+    assert done.returncode == 0, done.stderr
+    assert [round(v, 3) for v in json.loads(done.stdout)] == [0.9, 0.9, 0.9]
