@@ -1,12 +1,15 @@
 """One rank fails: the job ends at once, with the right exit status and exactly one report."""
 
 import re
+import signal
+import subprocess
+import sys
 import time
 from pathlib import Path
 
 import pytest
 
-from tenon.testing.suites.communicator import launch
+from tenon.testing.suites.communicator import find_mpirun, launch
 
 PROGRAM = str(Path(__file__).parent / "programs" / "failing.py")
 LIMIT = 2.0
@@ -87,6 +90,23 @@ def test_all_ranks_failing_together_print_one_report(tmp_path):
     assert len(reports(done)) == 1
     assert done.stderr.count("Traceback (most recent call last)") == 1
     assert took < LIMIT
+
+
+def test_ctrl_c_at_the_launcher_ends_ranks_that_wait_for_each_other(tmp_path):
+    clock = tmp_path / "clock"
+    command = [find_mpirun(), "-n", "3", sys.executable, PROGRAM, "sleep", str(clock)]
+    job = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    while not clock.exists() and job.poll() is None:
+        time.sleep(0.05)
+    start = time.time()
+
+    job.send_signal(signal.SIGINT)
+    _, errors = job.communicate(timeout=30)
+
+    assert job.returncode == 130
+    assert time.time() - start < LIMIT
+    assert errors.count("=== tenon: rank 2 of 3") == 1
+    assert "was interrupted" in errors
 
 
 def test_a_replaced_exception_hook_still_ends_the_job(tmp_path):

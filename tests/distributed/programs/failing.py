@@ -75,6 +75,8 @@ def fail():
         case "replaced_hook":
             sys.excepthook = sys.__excepthook__
             fail_deep_inside()
+        case "sleep":
+            time.sleep(30)
         case "abort":
             communicator.abort(ValueError("given up"))
 
