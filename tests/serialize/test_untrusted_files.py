@@ -4,16 +4,20 @@ import builtins
 import io
 import os
 import pickle
+import random
 import struct
 import subprocess
 import sys
 import zipfile
 from collections import OrderedDict
 
+import numpy as np
 import pytest
 
+from tenon.core.create import from_numpy
+from tenon.dtypes import float32
 from tenon.errors import CheckpointError, UnsafeCheckpointError
-from tenon.serialize import load
+from tenon.serialize import load, save
 
 
 def archive(tree: bytes, **records: bytes) -> io.BytesIO:
@@ -259,3 +263,38 @@ def test_a_missing_file_is_pythons_own_error(tmp_path):
 def test_something_that_is_no_file_is_a_type_error():
     with pytest.raises(TypeError, match="not a int"):
         load(3)
+
+
+def mutated(content: bytes, rng: random.Random) -> bytes:
+    """``content`` with a few bytes changed, dropped, inserted or repeated."""
+    changed = bytearray(content)
+    for _ in range(rng.randint(1, 4)):
+        place, kind = rng.randrange(len(changed)), rng.random()
+        if kind < 0.5:
+            changed[place] = rng.randrange(256)
+        elif kind < 0.6:
+            del changed[place : place + rng.randint(1, 4)]
+        elif kind < 0.8:
+            changed.insert(place, rng.choice(b".()]}ehjqrtuRsb\x81\x85\x86\x87KMXQcN02\x88"))
+        else:
+            source = rng.randrange(len(changed))
+            changed[place:place] = changed[source : source + rng.randint(1, 30)]
+    return bytes(changed)
+
+
+def test_garbled_object_trees_raise_nothing_but_checkpoint_errors():
+    state = OrderedDict(w=from_numpy(np.arange(6.0).reshape(2, 3).T))
+    state._metadata = OrderedDict({"": {"version": 1}})
+    original = io.BytesIO()
+    save({"m": state, "n": [1, 2.5, (1j, "s")], "s": {1}, "b": b"xx", "d": float32}, original)
+    source = zipfile.ZipFile(original)
+    tree, data = source.read("archive/data.pkl"), source.read("archive/data/0")
+    rng, refused = random.Random(3), 0
+
+    for _ in range(1500):
+        try:
+            load(archive(mutated(tree, rng), **{"0": data}))
+        except CheckpointError:
+            refused += 1
+
+    assert refused > 1000

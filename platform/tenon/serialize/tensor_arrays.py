@@ -17,6 +17,7 @@ import numpy as np
 from tenon import dtypes
 from tenon.errors import CheckpointError
 from tenon.serialize.layout import LoadedStorage
+from tenon.serialize.migrate import MANIFEST
 from tenon.serialize.placement import Placement
 
 #: dtype -> safetensors' name for it; complex128 has none and is stored as pairs of F64.
@@ -144,8 +145,14 @@ class Arrays:
             document = json.loads(text, object_pairs_hook=_unique)
         except (ValueError, RecursionError) as error:
             self._broken(f"its manifest is no JSON: {error}")
-        if type(document) is not dict or set(document.get("arrays", ())) != set(self.entries):
+        if type(document) is not dict:
+            self._broken("its manifest is no JSON object")
+        document = MANIFEST.upgrade(document, document.get("schema"), self.source)
+        arrays = document.get("arrays")
+        if type(arrays) is not dict or set(arrays) != set(self.entries):
             self._broken("its manifest lists other arrays than its header")
+        if not all(type(row) is list and len(row) == 3 for row in arrays.values()):
+            self._broken("its manifest describes an array in an unknown way")
         return document
 
     def _broken(self, what: str) -> NoReturn:

@@ -90,9 +90,8 @@ def read(file: BinaryIO, placement: Placement) -> Any:
     try:
         if arrays.document is None:
             return {name: _plain(arrays, name) for name in arrays.entries}
-        document = MANIFEST.upgrade(arrays.document, arrays.document.get("schema"), source)
-        tensors = [_tensor(arrays, row) for row in document["tensors"]]
-        return manifest.decode(document["structure"], tensors)
+        tensors = [_tensor(arrays, row) for row in arrays.document["tensors"]]
+        return manifest.decode(arrays.document["structure"], tensors)
     except CheckpointError as error:
         if str(error).startswith("cannot load"):
             raise

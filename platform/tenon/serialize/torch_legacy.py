@@ -36,8 +36,9 @@ def read(file: BinaryIO, placement: Placement, encoding: str = "utf-8") -> Any:
         )
     system = _simple(file, source)
     tree = _skip(file, source)
-    keys = _simple(file, source)
-    if type(system) is not dict or type(keys) is not list:
+    listed = _simple(file, source)
+    keys = [_text(key) for key in listed] if type(listed) is list else [None]
+    if type(system) is not dict or None in keys:
         raise CheckpointError(f"cannot load {source}: its header or its list of storages is damaged.")
     storages = _Storages(
         file, keys, placement, swap=system.get("little_endian", True) != (sys.byteorder == "little")
@@ -68,6 +69,13 @@ def _skip(file: BinaryIO, source: str) -> bytes:
     end = file.tell()
     file.seek(start)
     return file.read(end - start)
+
+
+def _text(value: Any) -> str | None:
+    """A string, perhaps one that Python 2 wrote."""
+    if type(value) is bytes and value.isascii():
+        return value.decode("ascii")
+    return value if type(value) is str else None
 
 
 class _Storages:
@@ -120,8 +128,7 @@ class _Storages:
     def _parse(self, identity: Any) -> tuple[StorageClass, str, str, int]:
         if type(identity) is tuple and len(identity) == 6 and identity[0] in ("storage", b"storage"):
             _, kind, key, location, count, view = identity
-            key = key.decode("ascii") if type(key) is bytes else key
-            location = location.decode("ascii") if type(location) is bytes else location
+            key, location = _text(key), _text(location)
             if view is not None:
                 raise CheckpointError(
                     f"storage {key!r} is a view of another; save the file again with PyTorch 1.6 or later"
