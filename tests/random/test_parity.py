@@ -107,10 +107,37 @@ def test_randn(pair, dtype, size):
         )
 
 
-@pytest.mark.parametrize("size", [16, 48, 64, 624, 20])
-def test_repeated_small_randn_crosses_buffers(pair, size):
-    for _ in range(200):
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+@pytest.mark.parametrize(
+    "sizes", [(16,), (48,), (624,), (20,), (300,), (511,), (64, 32), (37, 37, 16), (37, 37, 5)], ids=str
+)
+def test_repeated_small_randn_crosses_buffers(pair, sizes, dtype):
+    kind, torch_kind = FLOATS[dtype]
+    for i in range(150):
+        size = sizes[i % len(sizes)]
+        theirs = torch.randn(size, dtype=torch_kind, generator=pair.theirs)
+        pair.same(random.normal(pair.ours, (size,), kind), theirs)
+
+
+@pytest.mark.parametrize("size", [48, 37])
+def test_numbers_computed_ahead_are_dropped_when_the_stream_jumps(pair, size):
+    def draw():
         pair.same(random.normal(pair.ours, (size,)), torch.randn(size, generator=pair.theirs))
+
+    for _ in range(4):
+        draw()
+    state = pair.theirs.get_state()
+    draw()
+    pair.ours.set_state(state)
+    pair.theirs.set_state(state)
+    draw()
+    pair.ours.manual_seed(9)
+    pair.theirs.manual_seed(9)
+    for _ in range(3):
+        draw()
+    pair.same(random.uniform(pair.ours, (3,)), torch.rand(3, generator=pair.theirs))
+    for _ in range(3):
+        draw()
 
 
 def test_a_million_normals(pair):

@@ -224,26 +224,6 @@ def _place(octant: Any, cosine: Any, sine: Any, spare: Any) -> None:
     cosine ^= octant
 
 
-def ahead(stream: MersenneTwister, n: int) -> Any:
-    """The next ``n`` unit normals (a multiple of 16) from those computed ahead, or None if they do not reach.
-
-    NumPy's cost for one block is nearly that for a hundred, so small draws share one run over the buffered
-    words.
-    """
-    start, kept = stream.position(), stream.normals
-    if kept is None or start < kept[0] or (start - kept[0]) % 16:
-        start, words = stream.ahead()
-        values = np.empty(words.size // 16 * 16, np.float32)
-        if values.size:
-            unit32(words[: values.size], values)
-        kept = stream.normals = (start, values)
-    values = kept[1][start - kept[0] :][:n]
-    if values.size < n:
-        return None
-    stream.skip(n)
-    return values
-
-
 def uniform53(words: Any) -> Any:
     """float64 uniforms in [0, 1) from pairs of words: the low 53 bits of (first << 32 | second)."""
     return integers53(words) * _SCALE53

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from tenon.errors import RandomArgumentError
-from tenon.random import box_muller
+from tenon.random import ahead, box_muller
 from tenon.random.fma import fma32, fma64
 from tenon.random.generator import Generator, stream_of
 from tenon.random.layout import CHUNK, FLOATING, LARGEST, as_real, deliver, name_of, require, store
@@ -27,7 +27,6 @@ _UNIT24 = np.float32(2.0**-24)
 _BELOW_ONE = 1.0 - 2.0**-24
 _FLOAT32 = np.dtype(np.float32)
 _SMALL = 16
-_AHEAD = 512
 
 
 def uniform(
@@ -208,10 +207,15 @@ def _normal_serial(stream: MersenneTwister, flat: Any, mean: float, std: float) 
 def _normal32(stream: MersenneTwister, flat: Any, mean: float, std: float) -> None:
     tail = flat.size % 16
     whole = flat.size - tail
-    if not tail and flat.size <= _AHEAD:
-        values = box_muller.ahead(stream, flat.size)
+    if flat.size <= ahead.LIMIT:
+        if tail and flat.dtype is _FLOAT32:
+            values = ahead.with_tail(stream, flat.size)
+        else:
+            values = ahead.whole_blocks(stream, whole + 16 if tail else whole)
         if values is not None:
-            _scale32(values, flat, mean, std)
+            _scale32(values[:whole], flat[:whole], mean, std)
+            if tail:
+                _scale32(values[whole:], flat[-16:], mean, std)
             return
     for begin in range(0, whole, CHUNK):
         last = tail and begin + CHUNK >= whole

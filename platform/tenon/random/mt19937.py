@@ -62,6 +62,7 @@ class MersenneTwister:
         "_drawn",
         "_seeder",
         "_size",
+        "last_draw",
         "lock",
         "next_normal",
         "normals",
@@ -86,8 +87,10 @@ class MersenneTwister:
         self._buffer = _EMPTY
         self._at = self._size = 0
         self.next_normal = next_normal
-        #: Unit normals computed ahead: (position of the first, values), see ``box_muller.ahead``.
-        self.normals: tuple[int, Any] | None = None
+        #: Unit normals computed ahead: (position of the first, words per draw, values), see ``ahead.py``.
+        self.normals: tuple[int, int, Any] | None = None
+        #: Words and end of the last small draw with an incomplete block.
+        self.last_draw: tuple[int, int] | None = None
 
     def _engine(self) -> Any:
         """The bit generator, standing behind the last word of the buffer."""

@@ -1,0 +1,64 @@
+"""Float32 normals computed ahead of need, because NumPy's cost for one block is nearly that for a hundred.
+
+Small draws share one run of ``unit32`` over the words that the stream has buffered. The values are kept
+with the position of their first word, so they are found again only by a draw that starts on one of their
+blocks; any other draw makes a new run or goes without. Nothing is consumed early: the stream moves when a
+draw takes its numbers.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tenon.random.box_muller import unit32
+from tenon.random.mt19937 import MersenneTwister
+
+#: Largest draw that is served from numbers computed ahead.
+LIMIT = 512
+
+
+def whole_blocks(stream: MersenneTwister, n: int) -> Any:
+    """The next ``n`` unit normals, a multiple of 16, or None if the buffered words do not reach."""
+    start, kept = stream.position(), stream.normals
+    if kept is None or kept[1] != 16 or start < kept[0] or (start - kept[0]) % 16:
+        start, words = stream.ahead()
+        kept = stream.normals = (start, 16, _blocks(words[: words.size // 16 * 16]))
+    first = (start - kept[0]) // 16
+    values = kept[2][first : first + n // 16].reshape(-1)
+    if values.size < n:
+        return None
+    stream.skip(n)
+    return values
+
+
+def with_tail(stream: MersenneTwister, n: int) -> Any:
+    """The blocks for ``n`` numbers, not a multiple of 16, the last block being the redrawn one; or None.
+
+    Such a draw takes n + 16 words and so shifts the blocks. Only the second of equal draws in a row
+    computes ahead.
+    """
+    start, stride = stream.position(), n + 16
+    again = stream.last_draw == (stride, start)
+    stream.last_draw = (stride, start + stride)
+    kept = stream.normals
+    if kept is None or kept[1] != stride or start < kept[0] or (start - kept[0]) % stride:
+        if not again:
+            return None
+        start, words = stream.ahead()
+        rows = words[: words.size // stride * stride].reshape(-1, stride)
+        picked = np.concatenate((rows[:, : n // 16 * 16], rows[:, n:]), axis=1)
+        kept = stream.normals = (start, stride, _blocks(picked.reshape(-1)).reshape(len(rows), -1))
+    draw = (start - kept[0]) // stride
+    if draw >= len(kept[2]):
+        return None
+    stream.skip(stride)
+    return kept[2][draw]
+
+
+def _blocks(words: Any) -> Any:
+    values = np.empty(words.size, np.float32)
+    if words.size:
+        unit32(words, values)
+    return values.reshape(-1, 16)
