@@ -75,6 +75,10 @@ class GradcheckError(GradError):
     """A numerical and an analytical gradient differ."""
 
 
+class AnomalyError(GradError):
+    """Anomaly detection met a NaN in a gradient."""
+
+
 class CaptureError(TenonError, RuntimeError):
     """A function cannot be recorded as a graph."""
 

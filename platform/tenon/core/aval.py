@@ -23,6 +23,9 @@ class Aval:
 
     __slots__ = ("dtype", "shape")
 
+    #: As of an array that owns its memory.
+    base = None
+
     def __init__(self, shape: Shape, dtype: Any) -> None:
         self.shape = shape
         self.dtype: np.dtype[Any] = dtype

@@ -52,6 +52,7 @@ class Backend:
 
     def __init__(self) -> None:
         self.kernels: dict[Op, Kernel] = _KernelTable(self)
+        self.plans: dict[Op, Plan] = _PlanTable(self)
         self.raw = RawNamespace(self)
         self._overrides: Mapping[str, Kernel] | None = None
 
@@ -143,6 +144,26 @@ class _KernelTable(dict[Op, Kernel]):
         kernel: Kernel = op.transfer if op.crosses else self.backend.bind(op)  # type: ignore[attr-defined]
         self[op] = kernel
         return kernel
+
+
+#: Everything dispatch asks of an op, so that it costs one look-up: every op is a class of its own, and reading six
+#: attributes off ever-changing classes took 0.2 us. ``(kernel, promotion, plain, differentiable, keeps, op)``; ``plain``:
+#: one output, no residual, no view; ``keeps``: the op's save_mask, or True for all inputs, None for no input.
+Plan = tuple[Kernel, str | None, bool, bool, Any, Op]
+
+
+class _PlanTable(dict[Op, Plan]):
+    def __init__(self, backend: Backend) -> None:
+        super().__init__()
+        self.backend = backend
+
+    def __missing__(self, op: Op) -> Plan:
+        mask = op.save_mask
+        keeps: Any = True if mask and all(mask) else mask if any(mask) else None
+        plan = self[op] = (
+            self.backend.kernels[op], op.promotion, op.simple and not op.view, op.differentiable, keeps, op,
+        )  # fmt: skip
+        return plan
 
 
 class RawNamespace:

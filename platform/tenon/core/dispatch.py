@@ -8,29 +8,35 @@ from __future__ import annotations
 
 from typing import Any, NoReturn
 
-from tenon.core import scopes
+import numpy as np
+
+from tenon.core import scopes, watch
 from tenon.core.aval import Aval, aval_of
 from tenon.core.backend import backend_for
 from tenon.core.grad_mode import MODE
 from tenon.core.interceptor import SLOT
 from tenon.core.op import Op
 from tenon.core.promotion import unify
+from tenon.core.quiet import IGNORE, enter, leave
 from tenon.core.tape import record
 from tenon.core.tensor import Tensor
-from tenon.core.value import Value
+from tenon.core.value import NO_GRAD_VIEW, FixedView, Value
+from tenon.device import get_default_device
 from tenon.errors import DeviceError, DTypeError, IndexRangeError, ShapeError, TenonError
 
-_new = object.__new__  # Tensor.__new__ is the public constructor
-_NUMBERS = frozenset((float, int, bool, complex))
-_INEXACT = frozenset("fcV")  # kinds of NumPy's floats and complexes, and of bfloat16
+_new = object.__new__
+#: Where a Python number stands in torch's order of categories, and where an array of that NumPy kind does.
+_RANK = {bool: 0, int: 1, float: 2, complex: 3}
+_KIND_RANK = {"b": 0, "i": 1, "u": 1, "f": 2, "V": 2, "c": 3}  # V: bfloat16
+_INEXACT = frozenset("fcV")
 
 
 def run(op: Op, args: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
     """Execute ``op``; returns a tensor, or a tuple of them for ops with several outputs."""
-    raw = []
-    backend = None
+    raw: list[Any] = []
+    backend = kind = None
     track = mixed = False
-    kind = None
+    number = -1
     for a in args:
         if isinstance(a, Value):
             r = a.raw
@@ -40,62 +46,81 @@ def run(op: Op, args: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
             if backend is None:
                 backend = a._backend
                 kind = r.dtype
-            else:
-                if a._backend is not backend:
-                    return run(op, _one_device(op, args), attrs)
-                if r.dtype is not kind:
-                    mixed = True
+            elif a._backend is not backend:
+                return run(op, _one_device(op, args), attrs)
+            elif r.dtype is not kind:
+                mixed = True
         else:
             raw.append(a)
-            if a.__class__ in _NUMBERS and (a.__class__ is not float or kind is None or kind.kind not in _INEXACT):
-                mixed = True
+            rank = _RANK.get(a.__class__)
+            if rank is not None:
+                if rank > number:
+                    number = rank
+            elif a is not None:
+                plain = tuple(_plain(v) for v in args)
+                if any(p is not v for p, v in zip(plain, args, strict=True)):
+                    return run(op, plain, attrs)
     if backend is None:
-        backend, raw = _default_backend(op, raw)
-    if (promotion := op.promotion) is not None and (
-        mixed or (promotion == "float" and kind is not None and kind.kind not in _INEXACT)
+        backend = _default_backend()
+        mixed = True
+    plan = backend.plans[op]
+    if (promotion := plan[1]) is not None and (
+        mixed or (number >= 0 and number > _KIND_RANK[kind.kind]) or (promotion != "same" and kind.kind not in _INEXACT)
     ):
         unified = unify(op, args)
         if any(u is not a for u, a in zip(unified, args, strict=True)):
             args = unified
             raw = [a.raw if isinstance(a, Value) else a for a in args]
-            if not any(isinstance(a, Value) for a in args):
-                raw = [backend.xp.asarray(r) if r.__class__ in _NUMBERS else r for r in raw]
+    if kind is None:
+        raw = [backend.xp.asarray(r) if r.__class__ in _RANK else r for r in raw]
 
+    token = enter(IGNORE)
     try:
-        out = backend.kernels[op](*raw, **attrs)
+        out = plan[0](*raw, **attrs)
     except (ValueError, TypeError, IndexError, AttributeError, RuntimeError, OverflowError) as error:
         explain(op, raw, attrs, error)
+    finally:
+        leave(token)
 
-    node = None
-    if track and MODE.enabled and op.differentiable:
-        node = record(op, backend, args, raw, attrs)
-
-    if op.simple:
+    if plan[2] and not (track and MODE.enabled):
         if out.__class__ is not backend.array_type:
             out = backend.as_array(out)
         t = _new(Tensor)
         t.raw = out
         t._backend = backend
         t._index = 0
-        t._node = node
-        t._view = None
-        if node is None:
-            t._track = False
-            t._version_counter = None
-        else:
-            t._track = True
-            if op.saves_out:
-                node.out = out
-                node.out_counter = t._version_counter = [0]
-            else:
-                t._version_counter = None
-        if op.view:
-            _link_view(op, attrs, args[0], t)
+        t._track = False
+        t._node = t._view = t._version_counter = None
         return t
-    return _wrap_several(op, backend, out, node, args, attrs)
+
+    node = record(plan, backend, args, raw, attrs) if track and plan[3] and MODE.enabled else None
+    if not op.simple:
+        return _wrap_several(op, backend, out, node, args, attrs)
+    if out.__class__ is not backend.array_type:
+        out = backend.as_array(out)
+    t = _new(Tensor)
+    t.raw = out
+    t._backend = backend
+    t._index = 0
+    t._node = node
+    t._track = node is not None
+    t._view = t._version_counter = None
+    if node is not None and op.saves_out:
+        node.out = out
+        node.out_counter = t._version_counter = [0]
+    if op.view:
+        _link_view(op, attrs, args[0], t)
+    if watch.created is not None and node is not None:
+        watch.created(node)
+    return t
 
 
 SLOT.execute = run
+
+
+def _plain(value: Any) -> Any:
+    """NumPy's scalars as Python numbers; everything else as it is."""
+    return value.item() if isinstance(value, np.generic) and value.dtype.kind in _KIND_RANK else value
 
 
 def _link_view(op: Op, attrs: dict[str, Any], parent: Any, view: Any) -> None:
@@ -108,7 +133,10 @@ def _link_view(op: Op, attrs: dict[str, Any], parent: Any, view: Any) -> None:
         counter = parent._version_counter = [0]
     view._version_counter = counter
     base = parent if parent._view is None else parent._view[0]
-    view._view = [base, parent, op, attrs, counter[0]]
+    made_by: Any = op
+    if base._track and not view._track and not MODE.enabled:
+        made_by = FixedView(base, NO_GRAD_VIEW)
+    view._view = [base, parent, made_by, attrs, counter[0]]
 
 
 def _wrap_several(op: Op, backend: Any, out: Any, node: Any, args: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
@@ -132,15 +160,14 @@ def _wrap_several(op: Op, backend: Any, out: Any, node: Any, args: tuple[Any, ..
         if op.view:
             _link_view(*op.view_of(index, **attrs), args[0], t)
         tensors.append(t)
+    if watch.created is not None and node is not None:
+        watch.created(node)
     return tensors[0] if op.outputs == 1 else tuple(tensors)
 
 
-def _default_backend(op: Op, raw: list[Any]) -> tuple[Any, list[Any]]:
-    """For calls without any tensor (numbers, creation ops): the backend of the default device."""
-    from tenon.device import get_default_device
-
-    backend = backend_for(get_default_device())
-    return backend, raw
+def _default_backend() -> Any:
+    """For calls without any tensor: the backend of the default device."""
+    return backend_for(get_default_device())
 
 
 def _one_device(op: Op, args: tuple[Any, ...]) -> tuple[Any, ...]:

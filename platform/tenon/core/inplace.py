@@ -10,17 +10,21 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from tenon import dtypes
 from tenon.core import scopes
 from tenon.core.aval import Aval
-from tenon.core.grad_mode import MODE
+from tenon.core.grad_mode import MODE, set_grad_enabled
 from tenon.core.interceptor import SLOT
+from tenon.core.late import LATE
 from tenon.core.op import Op, table
-from tenon.core.promotion import result_type
-from tenon.core.tape import Node, _sequence
+from tenon.core.tape import CustomNode
 from tenon.core.tensor import Tensor
-from tenon.core.value import Value
-from tenon.errors import DTypeError, GradError, ShapeError
+from tenon.core.value import FixedView, Value
+from tenon.errors import DTypeError, GradError, ShapeError, ViewError
+
+_BOOL = np.dtype(np.bool_)
 
 
 def inplace(op: Any, x: Any, *args: Any, **attrs: Any) -> Any:
@@ -38,13 +42,23 @@ def inplace(op: Any, x: Any, *args: Any, **attrs: Any) -> Any:
         check_leaf(x)
         _tracked(op, x, args, attrs, counter)
     else:
+        if MODE.enabled:
+            check_view(x)
         _untracked(op, x, args, attrs)
         counter[0] += 1
     return x
 
 
+def check_view(x: Any) -> None:
+    """ViewError if ``x`` is a view whose base cannot get the history of a change."""
+    view = x._view
+    if view is not None and view[2].__class__ is FixedView and view[0]._track:
+        raise ViewError(view[2].message.format("is being modified"))
+
+
 def check_leaf(x: Any) -> None:
-    """GradError if ``x`` is a leaf that requires grad, or a view of one."""
+    """GradError if ``x`` is a leaf that requires grad or a view of one, ViewError if it is a view that cannot change."""
+    check_view(x)
     if x._track and x._node is None:
         raise GradError(
             "a leaf Variable that requires grad is being used in an in-place operation. "
@@ -159,49 +173,43 @@ class _CopySlicesOp:
         return "CopySlices"
 
 
-class CopySlices(Node):
+class CopySlices(CustomNode):
     """History of a base after one of its views was modified in place."""
 
     __slots__ = ()
 
     def __init__(self, base: Any, view: Any, result: Any) -> None:
-        self.op = _CopySlicesOp
-        self.backend = base._backend
-        self.attrs = {}
-        self.seq = _sequence()
-        self.saved = ()
-        self.versions = None
-        self.out = self.out_counter = None
-        self.watched = False
-        self.chain = _chain(view)
-        self.edges = (
-            None if not base._track else ((base, -1) if base._node is None else (base._node, base._index)),
-            (result._node, result._index),
-        )
+        super().__init__(_CopySlicesOp, base._backend, (base, result))
+        raw = base.raw
+        # The region is found by replaying the views on an array laid out like the base: only there are they views.
+        self.__dict__["chain"] = _chain(view)
+        self.__dict__["shape"] = tuple(raw.shape)
+        self.__dict__["order"] = sorted(range(len(raw.shape)), key=lambda axis: -raw.strides[axis])
 
     def apply_tensors(self, grad: Any, create_graph: bool) -> list[Any]:
         """Gradient of the base outside the view, and of the op's result inside it."""
-        region = grad
-        steps = []
+        inside = grad
         for op, attrs in self.chain:
-            steps.append((op, attrs, region))
-            region = op(region, **attrs)
-        inside = region if create_graph else region.clone()
-        outside = None
-        if self.edges[0] is not None:
-            hole = table.new_full(region, shape=tuple(region.raw.shape), value=0, dtype=region.raw.dtype)
-            if create_graph:
-                embedded = region
-                for op, attrs, source in reversed(steps):
-                    embedded = op.vjp_x(table, embedded, None, Aval(tuple(source.raw.shape), source.raw.dtype), **attrs)
-                outside = grad - embedded
-            else:
-                outside = grad.clone()
-                target = outside
-                for op, attrs, _ in steps:
-                    target = op(target, **attrs)
-                target.raw[...] = hole.raw
-        return [outside, inside]
+            inside = op(inside, **attrs)
+        if not create_graph:
+            inside = inside.clone()
+        if self.edges[0] is None:
+            return [None, inside]
+        return [table.where(self._region(grad), 0, grad), inside]
+
+    def _region(self, grad: Any) -> Any:
+        """True where the view lies."""
+        order = self.order
+        sizes = tuple(self.shape[axis] for axis in order)
+        with set_grad_enabled(False):
+            mask = table.new_full(grad.detach(), shape=sizes, value=0, dtype=_BOOL)
+            mask = table.permute(mask, axes=tuple(order.index(axis) for axis in range(len(order))))
+            part = mask
+            for op, attrs in self.chain:
+                part = op(part, **attrs)
+            if not isinstance(part.raw, Aval):
+                part.raw[...] = True
+        return mask
 
 
 def _chain(view: Any) -> list[tuple[Any, dict[str, Any]]]:
@@ -211,3 +219,6 @@ def _chain(view: Any) -> list[tuple[Any, dict[str, Any]]]:
         steps.append((view._view[2], view._view[3]))
         view = view._view[1]
     return steps[::-1]
+
+
+LATE.inplace = inplace

@@ -18,9 +18,10 @@ def gradients(node: Any, grad: Any, create_graph: bool) -> list[Any]:
     op = node.op
     if op.outputs != 1:
         grad = _materialize(node, grad)
-    saved, out = node.values(True)
+    found, out = node.values()
+    saved = tuple(found)
     if not create_graph:
-        saved = tuple(s.detach() if isinstance(s, Value) and s._track else s for s in saved)
+        saved = tuple(s.detach() if isinstance(s, Value) and s._track else s for s in saved)  # type: ignore[attr-defined]
     if op.residuals and create_graph and isinstance(op, Composite):
         return _through_parts(node, grad, saved)
     if op.joint is not None:

@@ -1,9 +1,9 @@
 """The tape: one ``Node`` per taped op, holding exactly what its gradient rules declared.
 
 ``edges`` says where each input's gradient goes: ``(node, output index)``, ``(leaf tensor, -1)``, or None.
-``saved`` mirrors the op's arguments: a ``Tensor`` for what the rule reads, an aval (or a small array)
-for what it only asks the shape of. Saved tensors carry a version; ``backward`` refuses values that
-were modified in place since.
+``args`` mirrors the op's arguments as rules see them: the array that a rule reads, an aval (or a small
+array) where it only asks the shape. ``saved`` holds the tensors of the former with their versions:
+``backward`` refuses values that were modified in place since.
 
 This file is hot: ``record`` runs once per taped op.
 """
@@ -26,7 +26,7 @@ class Node:
     """Gradient of one executed op. Its repr is torch's: ``<AddBackward0 object at ...>``."""
 
     __slots__ = (
-        "__dict__", "__weakref__", "attrs", "backend", "edges", "op", "out", "out_counter", "saved", "seq", "versions",
+        "__dict__", "__weakref__", "args", "attrs", "backend", "edges", "op", "out", "out_counter", "saved", "seq", "versions",
         "watched",
     )  # fmt: skip
 
@@ -39,13 +39,18 @@ class Node:
     residuals: tuple[Any, ...] = ()
     module: Any = None
     output_avals: Any = None
-    annotation: str = ""
+    stack: Any = None  # where the op was called, recorded by anomaly detection
+    packed: dict[int, Any] | None = None  # what hooks on saved values made of them
 
     op: Any
     backend: Any
-    edges: tuple[Any, ...]
-    saved: tuple[Any, ...] | None
-    versions: dict[int, int] | None
+    edges: Any
+    #: What rules get: arrays (or avals, where only the shape is asked for) and numbers; None once freed.
+    args: Any
+    #: Parallel to ``args``, the tensors whose values are kept, else None; None if no value is kept.
+    saved: Any
+    #: Versions of ``saved`` when the op ran.
+    versions: Any
     attrs: dict[str, Any]
     seq: int
     #: Somebody has hooks here, retains this gradient or collects it: the sweep looks closer.
@@ -55,7 +60,7 @@ class Node:
 
     def name(self) -> str:
         """torch's name of this node, as printed in ``grad_fn=<...>``."""
-        return str(self.op.torch_name(self.saved or (), self.attrs))
+        return str(self.op.torch_name(self.args or (), self.attrs))
 
     @property
     def next_functions(self) -> tuple[tuple[Any, int], ...]:
@@ -67,7 +72,8 @@ class Node:
     @property
     def metadata(self) -> dict[str, Any]:
         """A dictionary that the user may fill."""
-        return self.__dict__.setdefault("_metadata", {})
+        found: dict[str, Any] = self.__dict__.setdefault("_metadata", {})
+        return found
 
     def register_hook(self, hook: Any) -> Any:
         """Call ``hook(grad_inputs, grad_outputs)`` after this node ran; it may return new ``grad_inputs``."""
@@ -87,35 +93,38 @@ class Node:
             self.watched = True
         return register_in(self.node_prehooks, hook)
 
-    def values(self, as_tensors: bool) -> tuple[tuple[Any, ...], Any]:
-        """Saved arguments and saved output, checked for in-place changes; arrays, or tensors with their history."""
-        saved = self.saved
-        if saved is None:
+    def check(self) -> None:
+        """FreedGraphError if the saved values are gone, ModifiedValueError if one was modified in place since."""
+        if self.args is None:
             raise FreedGraphError(
                 "Trying to backward through the graph a second time (or directly access saved tensors after they have "
                 "already been freed). Saved intermediate values of the graph are freed when you call .backward() or "
                 "autograd.grad(). Specify retain_graph=True if you need to backward through the graph a second time or if "
                 f"you need to access saved tensors after calling backward. (op {self.op.name}{self._where()})"
             )
-        versions = self.versions
-        arguments = list(saved)
-        for i, value in enumerate(saved):
-            if isinstance(value, Value):
-                counter = value._version_counter
-                if counter is not None:
-                    then = 0 if versions is None else versions.get(i, 0)
-                    if counter[0] != then:
+        if self.saved is not None:
+            for value, then in zip(self.saved, self.versions, strict=True):
+                if value is not None:
+                    counter = value._version_counter
+                    if counter is not None and counter[0] != then:
                         self._modified(value.raw, counter[0], then, "input")
-                if not as_tensors:
-                    arguments[i] = value.raw
-        out = self.out
-        if out is not None:
-            counter = self.out_counter
-            if counter is not None and counter[0] != self.out_version:
-                self._modified(out, counter[0], self.out_version, "output")
-            if as_tensors:
-                out = self.output_tensor(out)
-        return tuple(arguments), out
+        counter = self.out_counter
+        if counter is not None and counter[0] != self.out_version:
+            self._modified(self.out, counter[0], self.out_version, "output")
+
+    def values(self) -> tuple[list[Any], Any]:
+        """Arguments and output as tensors with their history (arrays where only the shape is asked for), checked."""
+        self.check()
+        if self.packed is not None:
+            from tenon.core.saving import unpacked  # rare, and built on this module's nodes
+
+            return unpacked(self)
+        arguments = list(self.args)
+        if self.saved is not None:
+            for i, value in enumerate(self.saved):
+                if value is not None:
+                    arguments[i] = value
+        return arguments, None if self.out is None else self.output_tensor(self.out)
 
     def output_tensor(self, raw: Any) -> Any:
         """``raw``, this node's saved output, as a tensor whose history is this node."""
@@ -136,14 +145,52 @@ class Node:
 
     def release(self) -> None:
         """Drop saved values after their last use."""
-        if self.op.saves or self.residuals:
-            self.saved = None
-            self.out = None
+        if self.saved is not None or self.out is not None or self.residuals or self.packed is not None:
+            self.args = self.saved = self.out = self.out_counter = None
+            if self.packed is not None:
+                self.packed = None
             if self.residuals:
                 self.residuals = ()
 
     def __repr__(self) -> str:
         return f"<{self.name()} object at {id(self):#x}>"
+
+
+class CustomNode(Node):
+    """Base of nodes that are no op's: derive and define ``apply_tensors(grad, create_graph)``.
+
+    ``op`` stands in with ``name``, ``outputs``, ``residuals``, ``saves``, ``simple``, ``joint`` and ``torch_name``.
+    """
+
+    __slots__ = ()
+
+    def __init__(self, op: Any, backend: Any, inputs: Any) -> None:
+        self.op = op
+        self.backend = backend
+        self.attrs = {}
+        self.args = ()
+        self.saved = self.versions = self.out = self.out_counter = None
+        self.watched = False
+        self.edges = tuple(edge_of(i) for i in inputs)
+        self.seq = _sequence()
+        if scopes.current is not None:
+            self.module = scopes.current
+
+    def apply_tensors(self, grad: Any, create_graph: bool) -> list[Any]:
+        """Gradients of the inputs (None where nothing flows) from the output's gradient, or from the list of them."""
+        raise TypeError(f"{type(self).__name__} defines no apply_tensors.")
+
+    def release(self) -> None:
+        """Nothing is saved."""
+
+
+def edge_of(value: Any) -> tuple[Any, int] | None:
+    """Where ``value``'s gradient goes: ``(node, output index)``, ``(leaf, -1)``, or None."""
+    if not isinstance(value, Value) or not (value._track or value._stale()):
+        return None
+    if value._view is not None:
+        value._refresh()
+    return (value, -1) if value._node is None else (value._node, value._index)
 
 
 class AccumulateGrad:
@@ -176,46 +223,87 @@ def accumulator_of(leaf: Any) -> AccumulateGrad:
 _new_node = Node.__new__
 
 
-def record(op: Any, backend: Any, args: tuple[Any, ...], raw: list[Any], attrs: dict[str, Any]) -> Node:
-    """A node for one executed op; its outputs still have to point to it."""
-    edges: list[Any] = []
-    saved: list[Any] = []
-    versions: dict[int, int] | None = None
-    mask = op.save_mask
-    last = len(mask) - 1
-    for i, a in enumerate(args):
-        if isinstance(a, Value):
-            if a._track:
-                if a._view is not None:
-                    a._refresh()
-                n = a._node
-                edges.append((a, -1) if n is None else (n, a._index))
-            else:
-                edges.append(None)
-            if mask[i if i < last else last]:
-                saved.append(a)
-                counter = a._version_counter
-                if counter is not None and counter[0]:
-                    if versions is None:
-                        versions = {}
-                    versions[i] = counter[0]
-            else:
-                r = raw[i]
-                saved.append(r if r.nbytes < _SMALL else Aval(r.shape, r.dtype))
-        else:
-            edges.append(None)
-            saved.append(a)
+def record(plan: Any, backend: Any, args: tuple[Any, ...], raw: list[Any], attrs: dict[str, Any]) -> Node:
+    """A node for one executed op, which takes ``raw`` over; its outputs still have to point to it."""
     node = _new_node(Node)
-    node.op = op
+    node.op = plan[5]
     node.backend = backend
     node.attrs = attrs
-    node.edges = tuple(edges)
-    node.saved = tuple(saved)
-    node.versions = versions
-    node.seq = _sequence()
-    node.out = None
-    node.out_counter = None
+    node.args = raw
+    node.out = node.out_counter = None
     node.watched = False
+    node.seq = _sequence()
+    edges: list[Any] = []
+    keeps = plan[4]
+    if keeps is True:  # every input is kept: the tuple of arguments serves as it is
+        versions = []
+        for a in args:
+            if isinstance(a, Value):
+                counter = a._version_counter
+                versions.append(0 if counter is None else counter[0])
+                if a._track:
+                    if a._view is not None:
+                        a._refresh()
+                    n = a._node
+                    edges.append((a, -1) if n is None else (n, a._index))
+                    continue
+            else:
+                return _record_mixed(node, (True,), args, raw)
+            edges.append(None)
+        node.saved = args
+        node.versions = versions
+    elif keeps is None:
+        i = 0
+        for a in args:
+            if isinstance(a, Value):
+                r = a.raw
+                if r.nbytes >= _SMALL or r.base is not None:
+                    raw[i] = Aval(r.shape, r.dtype)
+                if a._track:
+                    if a._view is not None:
+                        a._refresh()
+                    n = a._node
+                    edges.append((a, -1) if n is None else (n, a._index))
+                else:
+                    edges.append(None)
+            else:
+                edges.append(None)
+            i += 1
+        node.saved = node.versions = None
+    else:
+        return _record_mixed(node, keeps, args, raw)
+    node.edges = edges
+    if scopes.current is not None:
+        node.module = scopes.current
+    return node
+
+
+def _record_mixed(node: Node, keeps: tuple[bool, ...], args: tuple[Any, ...], raw: list[Any]) -> Node:
+    """As ``record``, where some arguments are kept, some asked for their shape, and some are numbers."""
+    edges: list[Any] = []
+    saved: list[Any] = []
+    versions: list[int] = []
+    last = len(keeps) - 1
+    for i, a in enumerate(args):
+        if not isinstance(a, Value):
+            edges.append(None)
+            saved.append(None)
+            versions.append(0)
+            continue
+        if a._track and a._view is not None:
+            a._refresh()
+        edges.append(None if not a._track else (a, -1) if a._node is None else (a._node, a._index))
+        if keeps[min(i, last)]:
+            counter = a._version_counter
+            saved.append(a)
+            versions.append(0 if counter is None else counter[0])
+        else:
+            r = a.raw
+            if r.nbytes >= _SMALL or getattr(r, "base", None) is not None:
+                raw[i] = Aval(r.shape, r.dtype)
+            saved.append(None)
+            versions.append(0)
+    node.edges, node.saved, node.versions = edges, saved, versions
     if scopes.current is not None:
         node.module = scopes.current
     return node

@@ -12,9 +12,7 @@ from typing import Any
 import numpy as np
 
 from tenon.core import create
-from tenon.core.grad_mode import MODE
 from tenon.core.methods import ALL_METHODS
-from tenon.core.op import table
 from tenon.core.size import Size
 from tenon.core.value import Value
 from tenon.device import Device

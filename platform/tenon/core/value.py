@@ -10,11 +10,33 @@ new history.
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable
 from typing import Any, ClassVar
 
 from tenon.core.grad_mode import MODE
+from tenon.errors import ViewError
 
+
+class FixedView:
+    """Stands for the op of a view whose history cannot be replayed: made under no_grad, or by a custom Function."""
+
+    __slots__ = ("message", "node")
+
+    def __init__(self, base: Any, message: str) -> None:
+        self.message = message
+        self.node: Any = None if base._node is None else weakref.ref(base._node)
+
+    def outdated(self, base: Any) -> bool:
+        """Whether ``base`` has got another history since."""
+        return base._node is not (None if self.node is None else self.node())
+
+
+NO_GRAD_VIEW = (
+    "A view was created in no_grad mode and {} inplace with grad mode enabled. Given that this use case is ambiguous and "
+    "error-prone, it is forbidden. You can clarify your code by moving both the view and the inplace either both inside the "
+    "no_grad block (if you don't want the inplace to be tracked) or both outside (if you want the inplace to be tracked)."
+)
 
 
 class Value:
@@ -35,7 +57,7 @@ class Value:
     _track: bool
     #: One-element list shared by all views of the same memory; None until the first view or in-place op.
     _version_counter: list[int] | None
-    #: ``[base, parent, op, attrs, version]`` of a view.
+    #: ``[base, parent, op or FixedView, attrs, version]`` of a view.
     _view: list[Any] | None
 
     def _counter(self) -> list[int]:
@@ -50,6 +72,11 @@ class Value:
         assert view is not None
         counter = self._version_counter
         if counter is None or counter[0] == view[4]:
+            return
+        if view[2].__class__ is FixedView:
+            if view[2].outdated(view[0]):
+                raise ViewError(view[2].message.format("its base or another view of its base has been modified"))
+            view[4] = counter[0]
             return
         parent = view[1]
         if parent._view is not None:
@@ -66,8 +93,9 @@ class Value:
         view[4] = counter[0]
 
     def _stale(self) -> bool:
-        """Whether an untracked view may have come to need a gradient through its base."""
+        """Whether an untracked view has come to need a gradient through its base; its history is then renewed."""
         view = self._view
-        return view is not None and view[0]._track
-
-
+        if view is None or not view[0]._track:
+            return False
+        self._refresh()
+        return self._track

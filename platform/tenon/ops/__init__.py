@@ -17,6 +17,7 @@ from tenon.ops import (  # noqa: F401
     contraction,
     convolution,
     elementwise,
+    gamma,
     indexing,
     joining,
     linalg,

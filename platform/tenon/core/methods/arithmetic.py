@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from tenon.core.op import table as f
 from tenon.core.late import LATE
+from tenon.core.op import table as f
 from tenon.core.value import Value
 from tenon.errors import DTypeError, TenonError
 

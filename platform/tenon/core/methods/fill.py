@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from tenon.core.op import table as f
 from tenon.core.late import LATE
+from tenon.core.op import table as f
 from tenon.core.value import Value
 from tenon.errors import DTypeError, TenonError
 

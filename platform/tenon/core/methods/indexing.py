@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 
 from tenon.core.aval import normalize_axis
-from tenon.core.late import LATE
 from tenon.core.grad_mode import MODE
 from tenon.core.interceptor import SLOT
 from tenon.core.keys import FULL, INDEX, split
+from tenon.core.late import LATE
 from tenon.core.op import table as f
 from tenon.core.value import Value
 from tenon.errors import DTypeError, IndexRangeError, ShapeError

@@ -1,0 +1,37 @@
+"""torch.autograd: ``backward``, ``grad``, custom ``Function``, numerical checks, anomaly detection.
+
+A thin face: the tape and the sweep live in ``tenon.core``.
+"""
+
+from tenon import ops as _ops  # noqa: F401 - puts the ops behind tensors
+from tenon.autograd import functional, graph
+from tenon.autograd.anomaly_mode import detect_anomaly, set_detect_anomaly
+from tenon.autograd.function import Function
+from tenon.autograd.grad_mode import (
+    enable_grad,
+    inference_mode,
+    no_grad,
+    set_grad_enabled,
+)
+from tenon.autograd.gradcheck import gradcheck, gradgradcheck
+from tenon.autograd.variable import Variable
+from tenon.core.backward import backward, grad
+from tenon.core.grad_mode import is_grad_enabled
+
+__all__ = [
+    "Function",
+    "Variable",
+    "backward",
+    "detect_anomaly",
+    "enable_grad",
+    "functional",
+    "grad",
+    "gradcheck",
+    "gradgradcheck",
+    "graph",
+    "inference_mode",
+    "is_grad_enabled",
+    "no_grad",
+    "set_detect_anomaly",
+    "set_grad_enabled",
+]

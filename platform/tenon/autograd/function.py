@@ -1,0 +1,332 @@
+"""Custom ops with a gradient written by hand: ``Function``, torch's contract.
+
+``apply`` runs ``forward`` untaped and puts one node behind its outputs; backward calls the class's
+``backward`` with tensors. What ``save_for_backward`` keeps is checked for in-place changes and freed
+like any saved value; saved outputs are kept without their history, so no reference cycle arises.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+from tenon.autograd.saved import Saved
+from tenon.core.aval import Aval
+from tenon.core.grad_mode import MODE, no_grad
+from tenon.core.inplace import adopt, check_leaf
+from tenon.core.op import table
+from tenon.core.tape import CustomNode
+from tenon.core.tensor import Tensor
+from tenon.core.value import FixedView, Value
+from tenon.errors import FreedGraphError, GradError
+
+_RETURNED_VIEW = (
+    "Output {} of {} is a view and {{}} inplace. This view was created inside a custom Function (or because an input was "
+    "returned as-is) and the autograd logic to handle view+inplace would override the custom backward associated with the "
+    "custom Function, leading to incorrect gradients. This behavior is forbidden. You can fix this by cloning the output of "
+    "the custom Function."
+)
+
+
+class FunctionCtx:
+    """What ``forward`` leaves for ``backward``: saved tensors, flags, and any attribute of your own."""
+
+    needs_input_grad: tuple[bool, ...] = ()
+    #: Whether an output that got no gradient hands zeros (not None) to ``backward``.
+    materialize_grads: bool = True
+    to_save: tuple[Any, ...] = ()
+    dirty_tensors: tuple[Any, ...] = ()
+    non_differentiable: tuple[Any, ...] = ()
+    _saved: tuple[Saved | None, ...] | None = None
+    _freed: bool = False
+    _node: Any = None
+
+    def save_for_backward(self, *tensors: Any) -> None:
+        """Keep inputs, outputs (or None) for ``backward``; read them there as ``saved_tensors``."""
+        self.to_save = tensors
+
+    def save_for_forward(self, *tensors: Any) -> None:
+        """Accepted as in torch; forward-mode derivatives are not computed."""
+
+    def mark_dirty(self, *args: Any) -> None:
+        """Say which inputs ``forward`` changed in place; they must be returned."""
+        self.dirty_tensors = args
+
+    def mark_non_differentiable(self, *args: Any) -> None:
+        """Say which outputs have no gradient; ``backward`` gets zeros for them."""
+        self.non_differentiable = args
+
+    def set_materialize_grads(self, value: bool) -> None:
+        """Whether missing output gradients arrive as zeros (default) or as None."""
+        self.materialize_grads = value
+
+    @property
+    def saved_tensors(self) -> tuple[Any, ...]:
+        """What ``save_for_backward`` kept, unchanged since; FreedGraphError after a backward that freed it."""
+        if self._freed:
+            raise FreedGraphError(
+                "Trying to backward through the graph a second time (or directly access saved tensors after they have "
+                "already been freed). Saved intermediate values of the graph are freed when you call .backward() or "
+                "autograd.grad(). Specify retain_graph=True if you need to backward through the graph a second time or if "
+                f"you need to access saved tensors after calling backward. (function {self._name()})"
+            )
+        if self._saved is None:
+            return self.to_save
+        node = None if self._node is None else self._node()
+        return tuple(None if s is None else s.unpack(node) for s in self._saved)
+
+    saved_variables = saved_tensors
+
+    def _name(self) -> str:
+        return f"{type(self).__name__.removesuffix('Context')}Backward"
+
+    def _keep(self, outputs: dict[int, int]) -> None:
+        """Turn ``to_save`` into versioned values; ``outputs`` maps ids of tracked outputs to their index."""
+        for position, value in enumerate(self.to_save):
+            if value is not None and not isinstance(value, Value):
+                raise TypeError(
+                    f"save_for_backward can only save variables, but argument {position} is of type {type(value).__name__}"
+                )
+        self._saved = tuple(None if v is None else Saved(v, outputs.get(id(v)), self._name()) for v in self.to_save)
+        self.to_save = ()
+
+
+class _Stand:
+    """Stands where an op stands on an ordinary node."""
+
+    residuals = 0
+    simple = False
+    saves = ("ctx",)
+    joint = None
+
+    def __init__(self, name: str, outputs: int) -> None:
+        self.name = name
+        self.outputs = outputs
+
+    def torch_name(self, args: Any, attrs: Any) -> str:
+        """``<class>Backward``."""
+        return self.name
+
+
+class FunctionNode(CustomNode):
+    """The node behind the outputs of one ``Function.apply``; shows its context's attributes as its own."""
+
+    __slots__ = ()
+
+    def __init__(self, function: Any, ctx: Any, args: tuple[Any, ...], backend: Any) -> None:
+        super().__init__(_Stand(f"{function.__name__}Backward", 0), backend, args)
+        self.__dict__["ctx"] = ctx
+        self.__dict__["function"] = function
+        self.__dict__["inputs"] = tuple(
+            Aval(tuple(a.raw.shape), a.raw.dtype) if isinstance(a, Value) else None for a in args
+        )
+        ctx._node = weakref.ref(self)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") or name == "ctx":
+            raise AttributeError(name)
+        return getattr(self.ctx, name)
+
+    def apply_tensors(self, grad: Any, create_graph: bool) -> list[Any]:
+        """Call the class's ``backward``; check what it returns."""
+        ctx, function = self.ctx, self.function
+        grads = [grad] if self.op.outputs == 1 else list(grad)
+        if ctx.materialize_grads:
+            like = next(g for g in grads if g is not None)
+            grads = [
+                table.new_full(like.detach(), shape=a.shape, value=0, dtype=a.dtype) if g is None and a is not None else g
+                for g, a in zip(grads, self.output_avals, strict=True)
+            ]
+        returned = function.backward(ctx, *grads)
+        return self._checked(returned if isinstance(returned, tuple) else (returned,))
+
+    def _checked(self, grads: tuple[Any, ...]) -> list[Any]:
+        name, inputs = self.op.name, self.inputs
+        if len(grads) > len(inputs) and all(g is None for g in grads[len(inputs) :]):
+            grads = grads[: len(inputs)]
+        if len(grads) != len(inputs):
+            raise GradError(
+                f"function {name} returned an incorrect number of gradients (expected {len(inputs)}, got {len(grads)}): "
+                f"one for each argument of forward, None for what is no tensor{self._where()}."
+            )
+        result: list[Any] = []
+        for position, (g, own, edge) in enumerate(zip(grads, inputs, self.edges, strict=True)):
+            if g is not None and not isinstance(g, Value):
+                raise TypeError(f"expected Variable or None (got {type(g).__name__}) as gradient {position} of {name}")
+            if own is None and g is not None:
+                raise GradError(
+                    f"function {name} returned a gradient different than None at position {position + 1}, but the "
+                    "corresponding forward input was not a Variable"
+                )
+            result.append(None if g is None or edge is None or own is None else self._fitted(g, own, position))
+        return result
+
+    def _fitted(self, g: Any, own: Aval, position: int) -> Any:
+        """``g`` summed down to its input's shape and cast to its dtype."""
+        if tuple(g.raw.shape) != tuple(own.shape):
+            shape = tuple(g.raw.shape)
+            lead = len(shape) - len(own.shape)
+            if lead < 0 or any(o not in (1, s) for o, s in zip(own.shape, shape[lead:], strict=True)):
+                raise GradError(
+                    f"Function {self.op.name} returned an invalid gradient at index {position} - got {list(shape)} but "
+                    f"expected shape compatible with {list(own.shape)}{self._where()}"
+                )
+            g = table.sum_to(g, shape=tuple(own.shape))
+        return g if g.raw.dtype == own.dtype else table.cast(g, dtype=own.dtype)
+
+    def release(self) -> None:
+        """Drop the saved tensors."""
+        self.ctx._freed = True
+        self.ctx._saved = None
+
+    def __repr__(self) -> str:
+        return f"<torch.autograd.function.{self.op.name} object at {id(self):#x}>"
+
+
+class Function:
+    """Derive, write static ``forward(ctx, ...)`` and ``backward(ctx, *grads)``, call ``YourFunction.apply(...)``.
+
+    With ``setup_context(ctx, inputs, output)`` defined, ``forward`` is called without ``ctx``.
+    """
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        raise GradError(
+            "Legacy autograd function with non-static forward method is deprecated. Please use new-style autograd function "
+            f"with static forward method: {type(self).__name__}.apply(...)."
+        )
+
+    @staticmethod
+    def forward(*args: Any, **kwargs: Any) -> Any:
+        """Compute the result; ops in here are not taped."""
+        raise NotImplementedError("You must implement the forward function for custom autograd.Function.")
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> Any:
+        """Fill ``ctx`` after ``forward(*inputs)`` gave ``output``."""
+        raise NotImplementedError("setup_context is not implemented.")
+
+    @staticmethod
+    def backward(ctx: Any, *grad_outputs: Any) -> Any:
+        """Gradients of ``forward``'s arguments, from those of its outputs."""
+        raise NotImplementedError(
+            "You must implement either the backward or vjp method for your custom autograd.Function to use it with backward "
+            "mode AD."
+        )
+
+    vjp = backward
+
+    @classmethod
+    def apply(cls, *args: Any, **kwargs: Any) -> Any:
+        """Run ``forward`` and connect its outputs to the graph."""
+        separate = cls.setup_context is not Function.setup_context
+        if separate:
+            bound = inspect.signature(cls.forward).bind(*args, **kwargs)
+            bound.apply_defaults()
+            args, kwargs = bound.args, bound.kwargs
+        ctx = _context_of(cls)()
+        needs = tuple(isinstance(a, Value) and bool(a.requires_grad) for a in args)  # type: ignore[attr-defined]
+        ctx.needs_input_grad = needs
+        tracked = MODE.enabled and any(needs)
+        with no_grad():
+            if separate:
+                result = cls.forward(*args, **kwargs)
+                cls.setup_context(ctx, args, result)
+            else:
+                result = cls.forward(ctx, *args, **kwargs)
+        backend = next((a._backend for a in args if isinstance(a, Value)), None)
+        node = FunctionNode(cls, ctx, args, backend) if tracked else None
+        outputs = _connected(cls, ctx, node, args, result if isinstance(result, tuple) else (result,))
+        return outputs if isinstance(result, tuple) else outputs[0]
+
+
+@functools.lru_cache(maxsize=None)
+def _context_of(cls: type) -> Any:
+    return type(f"{cls.__name__}Context", (FunctionCtx,), {"_forward_cls": cls})
+
+
+def _connected(cls: Any, ctx: Any, node: Any, args: tuple[Any, ...], outputs: tuple[Any, ...]) -> tuple[Any, ...]:
+    """``outputs`` with ``node`` as their history."""
+    inputs = {id(a) for a in args if isinstance(a, Value)}
+    dirty = {id(t) for t in ctx.dirty_tensors}
+    plain = {id(t) for t in ctx.non_differentiable}
+    if dirty - {id(o) for o in outputs}:
+        raise GradError(
+            "Some elements marked as dirty during the forward method were not returned as output. The inputs that are "
+            f"modified inplace must all be outputs of the Function. ({cls.__name__})"
+        )
+    for t in ctx.dirty_tensors:
+        if node is not None:
+            check_leaf(t)
+        t._counter()[0] += 1
+    connected: list[Any] = []
+    saved_as: dict[int, int] = {}
+    avals: list[Any] = []
+    for index, o in enumerate(outputs):
+        if not isinstance(o, Value):
+            connected.append(o)
+            avals.append(None)
+            continue
+        avals.append(Aval(tuple(o.raw.shape), o.raw.dtype))
+        if node is None or id(o) in plain or o.raw.dtype.kind in "iub":
+            o = o.detach() if id(o) in inputs and id(o) not in dirty else o  # type: ignore[attr-defined]
+        else:
+            saved_as[id(o)] = index
+            o = _tracked_output(cls, node, index, o, id(o) in inputs, id(o) in dirty)
+        connected.append(o)
+    if node is not None:
+        node.op.outputs = 1 if len(outputs) == 1 else 0
+        node.output_avals = tuple(avals)
+        ctx._keep(saved_as)
+    ctx.dirty_tensors = ctx.non_differentiable = ()
+    return tuple(connected)
+
+
+def _tracked_output(cls: Any, node: Any, index: int, o: Any, is_input: bool, is_dirty: bool) -> Any:
+    if is_dirty:
+        result = Tensor._of(o.raw, o._backend)
+        result._node, result._index, result._track = node, index, True
+        adopt(o, result)
+        return o
+    if is_input or o._view is not None or (o._track and o._node is None):
+        base = o if o._view is None else o._view[0]
+        shown = Tensor._of(o.raw, o._backend)
+        counter = shown._version_counter = o._counter()
+        fixed = FixedView(base, _RETURNED_VIEW.format(index, cls.__name__))
+        shown._view = [base, o, fixed, {}, counter[0]]
+        o = shown
+    o._node, o._index, o._track = node, index, True
+    return o
+
+
+def once_differentiable(fn: Callable[..., Any]) -> Callable[..., Any]:
+    """For a ``backward`` that must not be differentiated: its results raise if someone tries."""
+
+    @functools.wraps(fn)
+    def wrapper(ctx: Any, *args: Any) -> Any:
+        with no_grad():
+            outputs = fn(ctx, *args)
+        if not MODE.enabled or not any(isinstance(a, Value) and a.requires_grad for a in args):  # type: ignore[attr-defined]
+            return outputs
+        parts = outputs if isinstance(outputs, tuple) else (outputs,)
+        anchor = next(a for a in args if isinstance(a, Value) and a.requires_grad)  # type: ignore[attr-defined]
+        refused = tuple(o if o is None else _Refuse.apply(o.detach(), anchor) for o in parts)
+        return refused if isinstance(outputs, tuple) else refused[0]
+
+    return wrapper
+
+
+class _Refuse(Function):
+    """Identity of its first argument; a gradient that comes here is an error."""
+
+    @staticmethod
+    def forward(ctx: Any, value: Any, anchor: Any) -> Any:
+        """``value``."""
+        return value.clone()
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> Any:
+        """Always an error."""
+        raise GradError("trying to differentiate twice a function that was marked with @once_differentiable")

@@ -1,0 +1,154 @@
+"""torch.autograd.functional: ``vjp``, ``jvp``, ``jacobian``, ``hessian`` of functions of tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from tenon.core.backward import grad
+from tenon.core.factories import ones_like, zeros_like
+from tenon.core.grad_mode import enable_grad
+from tenon.core.op import table
+from tenon.core.tensor import Tensor
+from tenon.errors import GradError
+
+__all__ = ["hessian", "hvp", "jacobian", "jvp", "vhp", "vjp"]
+
+
+def _tuple(values: Any, name: str) -> tuple[bool, tuple[Any, ...]]:
+    several = isinstance(values, (tuple, list))
+    found = tuple(values) if several else (values,)
+    for position, value in enumerate(found):
+        if not isinstance(value, Tensor):
+            where = f"at position {position} in {name}" if several else f"in {name}"
+            raise TypeError(f"The value {where} has type {type(value)} but expected a Tensor.")
+    return several, found
+
+
+def _fresh(inputs: tuple[Any, ...], create_graph: bool) -> tuple[Any, ...]:
+    """Inputs whose gradients can be asked for: aliases in the graph, or leaves outside of it."""
+    if create_graph:
+        return tuple(x.view(x.shape) if x.requires_grad else x.detach().requires_grad_() for x in inputs)
+    return tuple(x.detach().requires_grad_() for x in inputs)
+
+
+def _restored(values: tuple[Any, ...], several: bool, create_graph: bool) -> Any:
+    values = values if create_graph else tuple(v.detach() for v in values)
+    return values if several else values[0]
+
+
+def _vector(v: Any, like: tuple[Any, ...], several: bool, what: str) -> tuple[Any, ...]:
+    if v is None:
+        if len(like) != 1 or like[0].numel() != 1:
+            raise GradError(f"The vector v can only be None if the {what} is a single Tensor with a single element.")
+        return (ones_like(like[0]),)
+    found = _tuple(v, "v")[1]
+    if len(found) != len(like):
+        raise GradError(f"v is a tuple of invalid length: should be {len(like)} but got {len(found)}.")
+    for position, (a, b) in enumerate(zip(found, like, strict=True)):
+        if tuple(a.shape) != tuple(b.shape):
+            raise GradError(f"v has invalid size at {position}: should be {tuple(b.shape)} but got {tuple(a.shape)}.")
+    return found
+
+
+def _grads(outputs: Any, inputs: Any, vectors: Any, create_graph: bool, strict: bool = False) -> tuple[Any, ...]:
+    """Gradients with zeros where nothing flows (an error if ``strict``)."""
+    pairs = [(o, v) for o, v in zip(outputs, vectors, strict=True) if o.requires_grad]
+    if not pairs:
+        found: tuple[Any, ...] = (None,) * len(inputs)
+    else:
+        found = grad(
+            [o for o, _ in pairs], inputs, [v for _, v in pairs], create_graph=create_graph, retain_graph=True, allow_unused=True
+        )
+    if strict and any(g is None for g in found):
+        position = next(i for i, g in enumerate(found) if g is None)
+        raise GradError(f"The output of the user-provided function is independent of input {position}. This is not allowed in strict mode.")
+    return tuple(zeros_like(x) if g is None else g for g, x in zip(found, inputs, strict=True))
+
+
+def vjp(func: Callable[..., Any], inputs: Any, v: Any = None, create_graph: bool = False, strict: bool = False) -> Any:
+    """``(func(inputs), v @ J)``: the outputs, and the product of ``v`` with the Jacobian."""
+    with enable_grad():
+        several, given = _tuple(inputs, "inputs")
+        fresh = _fresh(given, create_graph)
+        many, outputs = _tuple(func(*fresh), "the outputs of the user-provided function")
+        vectors = _vector(v, outputs, many, "user-provided function's output")
+        found = _grads(outputs, fresh, vectors, create_graph, strict)
+    return _restored(outputs, many, create_graph), _restored(found, several, create_graph)
+
+
+def jvp(func: Callable[..., Any], inputs: Any, v: Any = None, create_graph: bool = False, strict: bool = False) -> Any:
+    """``(func(inputs), J @ v)``, by differentiating the gradient with respect to its own seed."""
+    with enable_grad():
+        several, given = _tuple(inputs, "inputs")
+        vectors = _vector(v, given, several, "input to the user-provided function")
+        fresh = _fresh(given, create_graph)
+        many, outputs = _tuple(func(*fresh), "the outputs of the user-provided function")
+        seeds = tuple(zeros_like(o).requires_grad_() for o in outputs)
+        pulled = _grads(outputs, fresh, seeds, True, strict)
+        found = _grads(pulled, seeds, vectors, create_graph)
+    return _restored(outputs, many, create_graph), _restored(found, many, create_graph)
+
+
+def jacobian(
+    func: Callable[..., Any],
+    inputs: Any,
+    create_graph: bool = False,
+    strict: bool = False,
+    vectorize: bool = False,
+    strategy: str = "reverse-mode",
+) -> Any:
+    """d func / d inputs: for one input and output a tensor of shape ``output + input``, else tuples of them."""
+    with enable_grad():
+        several, given = _tuple(inputs, "inputs")
+        fresh = _fresh(given, create_graph)
+        many, outputs = _tuple(func(*fresh), "the outputs of the user-provided function")
+        rows = []
+        for output in outputs:
+            flat = output.reshape(-1)
+            columns = [_grads((flat[i],), fresh, (ones_like(flat[i]),), create_graph, strict) for i in range(flat.numel())]
+            made = []
+            for position, x in enumerate(fresh):
+                shape = (*output.shape, *x.shape)
+                stacked = [table.reshape(c[position], shape=(1, *x.shape)) for c in columns]
+                made.append(table.cat(*stacked, axis=0).reshape(shape) if stacked else zeros_like(x).new_zeros(shape))
+            rows.append(_restored(tuple(made), several, create_graph))
+    return tuple(rows) if many else rows[0]
+
+
+def hessian(
+    func: Callable[..., Any],
+    inputs: Any,
+    create_graph: bool = False,
+    strict: bool = False,
+    vectorize: bool = False,
+    outer_jacobian_strategy: str = "reverse-mode",
+) -> Any:
+    """Second derivatives of a scalar function: shape ``input + input``, or tuples of tuples of them."""
+    several, _ = _tuple(inputs, "inputs")
+
+    def gradient(*values: Any) -> Any:
+        output = func(*values)
+        if not isinstance(output, Tensor) or output.numel() != 1:
+            raise GradError("The Tensor returned by the function given to hessian should contain a single element")
+        found = _grads((output.reshape(()),), values, (ones_like(output.reshape(())),), True, strict)
+        return found if several else found[0]
+
+    return jacobian(gradient, inputs, create_graph=create_graph, strict=strict)
+
+
+def vhp(func: Callable[..., Any], inputs: Any, v: Any = None, create_graph: bool = False, strict: bool = False) -> Any:
+    """``(func(inputs), v @ H)`` of a scalar function."""
+    with enable_grad():
+        several, given = _tuple(inputs, "inputs")
+        vectors = _vector(v, given, several, "input to the user-provided function")
+        fresh = _fresh(given, create_graph)
+        output = func(*fresh)
+        first = _grads((output,), fresh, (ones_like(output),), True, strict)
+        found = _grads(first, fresh, vectors, create_graph)
+    return _restored((output,), False, create_graph), _restored(found, several, create_graph)
+
+
+def hvp(func: Callable[..., Any], inputs: Any, v: Any = None, create_graph: bool = False, strict: bool = False) -> Any:
+    """``(func(inputs), H @ v)`` of a scalar function; as the Hessian is symmetric, the same numbers as ``vhp``."""
+    return vhp(func, inputs, v, create_graph, strict)

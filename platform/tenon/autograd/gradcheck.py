@@ -1,0 +1,312 @@
+"""Gradients against finite differences: ``gradcheck`` and, for second derivatives, ``gradgradcheck``.
+
+Complex values count as pairs of reals: the gradient of a real loss L by z = x + iy is dL/dx + i dL/dy.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from tenon.core.backward import grad
+from tenon.core.create import wrap
+from tenon.core.grad_mode import no_grad
+from tenon.core.tensor import Tensor
+from tenon.errors import GradcheckError, TenonWarning
+
+__all__ = ["GradcheckError", "gradcheck", "gradgradcheck"]
+
+_Array = np.ndarray[Any, Any]
+
+
+def gradcheck(
+    func: Callable[..., Any],
+    inputs: Any,
+    *,
+    eps: float = 1e-6,
+    atol: float = 1e-5,
+    rtol: float = 1e-3,
+    raise_exception: bool = True,
+    nondet_tol: float = 0.0,
+    check_undefined_grad: bool = True,
+    check_grad_dtypes: bool = False,
+    check_batched_grad: bool = False,
+    check_batched_forward_grad: bool = False,
+    check_forward_ad: bool = False,
+    check_backward_ad: bool = True,
+    fast_mode: bool = False,
+    masked: bool | None = None,
+) -> bool:
+    """Compare the gradients of ``func(*inputs)`` with central differences; inputs should be float64.
+
+    ``fast_mode`` compares one random projection of each Jacobian. True if all agree; else GradcheckError, or
+    False without ``raise_exception``.
+    """
+    if check_forward_ad or check_batched_grad or check_batched_forward_grad:
+        raise NotImplementedError("gradcheck: forward-mode and batched gradients are not computed by tenon; leave those checks off.")
+    given = tuple(inputs) if isinstance(inputs, (tuple, list)) else (inputs,)
+    try:
+        _check(func, given, eps, atol, rtol, nondet_tol, check_undefined_grad, check_grad_dtypes, fast_mode)
+    except GradcheckError:
+        if raise_exception:
+            raise
+        return False
+    return True
+
+
+def gradgradcheck(
+    func: Callable[..., Any],
+    inputs: Any,
+    grad_outputs: Any = None,
+    *,
+    eps: float = 1e-6,
+    atol: float = 1e-5,
+    rtol: float = 1e-3,
+    gen_non_contig_grad_outputs: bool = False,
+    raise_exception: bool = True,
+    nondet_tol: float = 0.0,
+    check_undefined_grad: bool = True,
+    check_grad_dtypes: bool = False,
+    check_batched_grad: bool = False,
+    check_fwd_over_rev: bool = False,
+    check_rev_over_rev: bool = True,
+    fast_mode: bool = False,
+    masked: bool = False,
+) -> bool:
+    """As ``gradcheck``, for the gradients' own gradients, by the inputs and by ``grad_outputs`` (random if None)."""
+    given = tuple(inputs) if isinstance(inputs, (tuple, list)) else (inputs,)
+    if grad_outputs is None:
+        rng = np.random.default_rng(0)
+        made = []
+        for out in _differentiable(func(*given)):
+            noise = rng.standard_normal(tuple(out.shape))
+            if out.is_complex():
+                noise = noise + 1j * rng.standard_normal(tuple(out.shape))
+            if gen_non_contig_grad_outputs and noise.ndim:
+                noise = np.repeat(noise, 2, axis=-1)[..., ::2]
+            made.append(wrap(np.asarray(noise).astype(out.raw.dtype, copy=False), out.device).requires_grad_())
+        seeds = tuple(made)
+    else:
+        seeds = tuple(grad_outputs) if isinstance(grad_outputs, (tuple, list)) else (grad_outputs,)
+
+    def first_order(*args: Any) -> tuple[Any, ...]:
+        own, vectors = args[: len(given)], args[len(given) :]
+        outputs = _differentiable(func(*own))
+        wanted = [a for a in own if isinstance(a, Tensor) and a.requires_grad]
+        found = grad(outputs, wanted, vectors, create_graph=True, allow_unused=True)
+        return tuple(g for g in found if g is not None)
+
+    return gradcheck(
+        first_order,
+        given + seeds,
+        eps=eps,
+        atol=atol,
+        rtol=rtol,
+        raise_exception=raise_exception,
+        nondet_tol=nondet_tol,
+        check_undefined_grad=check_undefined_grad,
+        check_grad_dtypes=check_grad_dtypes,
+        check_batched_grad=check_batched_grad,
+        check_forward_ad=check_fwd_over_rev,
+        check_backward_ad=check_rev_over_rev,
+        fast_mode=fast_mode,
+        masked=masked,
+    )
+
+
+def _differentiable(result: Any) -> tuple[Any, ...]:
+    outputs = tuple(result) if isinstance(result, (tuple, list)) else (result,)
+    return tuple(o for o in outputs if isinstance(o, Tensor) and o.requires_grad)
+
+
+def _check(
+    func: Any, inputs: tuple[Any, ...], eps: float, atol: float, rtol: float, nondet_tol: float,
+    undefined: bool, dtypes: bool, fast: bool,
+) -> None:  # fmt: skip
+    active = _active(inputs)
+    result = func(*inputs)
+    everything = tuple(result) if isinstance(result, (tuple, list)) else (result,)
+    outputs = _differentiable(result)
+    if not outputs:
+        _check_constant(func, inputs, active, everything, eps)
+        return
+    seeds = [_seeds(o, fast, position) for position, o in enumerate(outputs)]
+    for position, output in enumerate(outputs):
+        columns = _numerical(func, inputs, active, position, eps, fast)
+        rows = _analytical(output, [inputs[i] for i in active], seeds[position], dtypes)
+        again = _analytical(output, [inputs[i] for i in active], seeds[position], dtypes)
+        for place, i in enumerate(active):
+            numerical, analytical = columns[place], rows[place]
+            if fast:
+                u = _direction(inputs[i], i)
+                numerical = seeds[position] @ numerical.reshape(-1, 1)
+                analytical = analytical @ u.reshape(-1, 1)
+            if not np.allclose(analytical, numerical, rtol, atol * (_scale(seeds[position]) if fast else 1.0)):
+                raise GradcheckError(
+                    f"Jacobian mismatch for output {position} with respect to input {i},\n"
+                    f"numerical:{_shown(numerical.T)}\nanalytical:{_shown(analytical.T)}\n"
+                )
+            if np.abs(rows[place] - again[place]).max(initial=0.0) > nondet_tol:
+                raise GradcheckError(
+                    f"Backward is not reentrant, i.e., running backward with same input and grad_output multiple times gives "
+                    "different values, although analytical gradient matches numerical gradient. The tolerance for "
+                    f"nondeterminism was {nondet_tol}."
+                )
+    if undefined:
+        _check_undefined(func, inputs, [inputs[i] for i in active])
+
+
+def _active(inputs: tuple[Any, ...]) -> list[int]:
+    """Positions of the inputs to differentiate by."""
+    active = [i for i, x in enumerate(inputs) if isinstance(x, Tensor) and x.requires_grad]
+    if not active:
+        raise ValueError(
+            "gradcheck expects at least one input tensor to require gradient, but none of the them have requires_grad=True."
+        )
+    for i in active:
+        x = inputs[i]
+        if x.raw.dtype not in (np.dtype(np.float64), np.dtype(np.complex128)):
+            warnings.warn(
+                f"Input #{i} requires gradient and is not a double precision floating point or complex. This check will likely "
+                "fail if all the inputs are not of double precision floating point or complex. ",
+                TenonWarning,
+                stacklevel=4,
+            )
+        if any(step == 0 and size > 1 for step, size in zip(x.raw.strides, x.raw.shape, strict=True)):
+            raise ValueError(
+                f"The {i}th input has a dimension with stride 0. gradcheck only supports inputs that are non-overlapping to be "
+                "able to compute the numerical gradients correctly. You should call .contiguous on the input before passing it "
+                "to gradcheck."
+            )
+    return active
+
+
+def _parts(t: Any) -> _Array:
+    """``t``'s values as a flat float64 vector; complex numbers as two neighbours."""
+    host = np.ascontiguousarray(t._backend.to_host(t.raw))
+    if host.dtype.kind == "c":
+        return host.astype(np.complex128).reshape(-1).view(np.float64)
+    return host.astype(np.float64).reshape(-1)
+
+
+def _joined(parts: _Array, like: Any) -> Any:
+    """The reverse of ``_parts``: a tensor of ``like``'s shape and dtype."""
+    values = parts.view(np.complex128) if like.raw.dtype.kind == "c" else parts
+    return wrap(values.reshape(like.raw.shape).astype(like.raw.dtype), like.device)
+
+
+def _seeds(output: Any, fast: bool, position: int) -> _Array:
+    """Rows to pull back: the identity, or one random row."""
+    size = _parts(output).size
+    if not fast:
+        return np.eye(size)
+    return np.random.default_rng(100 + position).random((1, size)) + 0.1
+
+
+def _direction(x: Any, position: int) -> _Array:
+    return np.random.default_rng(position).random(_parts(x).size) + 0.1
+
+
+def _scale(seed: _Array) -> float:
+    return float(np.abs(seed).sum())
+
+
+def _evaluate(func: Any, inputs: tuple[Any, ...], position: int) -> _Array:
+    """Differentiable output ``position``. Taped, since a function may return other outputs without a graph."""
+    return _parts(_differentiable(func(*inputs))[position])
+
+
+def _numerical(func: Any, inputs: Any, active: list[int], position: int, eps: float, fast: bool) -> list[_Array]:
+    """Per active input the Jacobian of one output, or its product with a random direction."""
+    found = []
+    for i in active:
+        x = inputs[i]
+        start = _parts(x).copy()
+        steps = [_direction(x, i)] if fast else list(np.eye(start.size))
+        columns = []
+        for step in steps:
+            ends = []
+            for sign in (1.0, -1.0):
+                _set(x, start + sign * eps * step)
+                try:
+                    ends.append(_evaluate(func, inputs, position))
+                finally:
+                    _set(x, start)
+            columns.append((ends[0] - ends[1]) / (2 * eps))
+        size = _evaluate(func, inputs, position).size
+        found.append(np.stack(columns, axis=1) if columns else np.zeros((size, 0)))
+    return found
+
+
+def _set(x: Any, parts: _Array) -> None:
+    """Write values under the tape's nose: no version, no history."""
+    x.raw[...] = _joined(parts, x).raw
+
+
+def _analytical(output: Any, wanted: Sequence[Any], seeds: _Array, dtypes: bool) -> list[_Array]:
+    """Per input the rows ``seed @ J``."""
+    rows: list[list[_Array]] = [[] for _ in wanted]
+    for seed in seeds:
+        found = grad(output, list(wanted), _joined(seed.copy(), output), retain_graph=True, allow_unused=True)
+        for place, (g, x) in enumerate(zip(found, wanted, strict=True)):
+            if g is None:
+                rows[place].append(np.zeros(_parts(x).size))
+                continue
+            if tuple(g.shape) != tuple(x.shape):
+                raise GradcheckError(f"Analytical gradient has incorrect size: {list(g.shape)} for an input of {list(x.shape)}")
+            if dtypes and g.dtype != x.dtype:
+                raise GradcheckError("Gradient has dtype mismatch")
+            rows[place].append(_parts(g).copy())
+    return [np.stack(r) if r else np.zeros((0, _parts(x).size)) for r, x in zip(rows, wanted, strict=True)]
+
+
+def _check_constant(func: Any, inputs: Any, active: list[int], outputs: tuple[Any, ...], eps: float) -> None:
+    for position, output in enumerate(outputs):
+        if not isinstance(output, Tensor) or output.raw.dtype.kind in "iub":
+            continue
+        for i in active:
+            start = _parts(inputs[i]).copy()
+            for step in np.eye(start.size):
+                with no_grad():
+                    _set(inputs[i], start + eps * step)
+                    high = func(*inputs)
+                    _set(inputs[i], start)
+                high = high[position] if isinstance(high, (tuple, list)) else high
+                if not np.array_equal(_parts(high), _parts(output)):
+                    raise GradcheckError("Numerical gradient for function expected to be zero")
+
+
+def _check_undefined(func: Any, inputs: tuple[Any, ...], wanted: Sequence[Any]) -> None:
+    """Leave out one output's gradient at a time: the rest must still come out right."""
+    outputs = _differentiable(func(*inputs))
+    if len(outputs) < 2:
+        return
+    for left_out in range(len(outputs)):
+        rest = [o for p, o in enumerate(outputs) if p != left_out]
+        vectors = [_joined(np.ones(_parts(o).size), o) for o in rest]
+        try:
+            partial = grad(rest, list(wanted), vectors, retain_graph=True, allow_unused=True)
+        except (RuntimeError, TypeError, AttributeError) as error:
+            raise GradcheckError(
+                "Expected backward function to handle undefined output grads. Please look at 'Notes about undefined output "
+                f"gradients' in 'tools/autograd/derivatives.yaml' (output {left_out} undefined: {error})"
+            ) from error
+        zero = _joined(np.zeros(_parts(outputs[left_out]).size), outputs[left_out])
+        whole = grad(
+            [*rest, outputs[left_out]], list(wanted), [*vectors, zero], retain_graph=True, allow_unused=True
+        )
+        for a, b in zip(partial, whole, strict=True):
+            x, y = (0.0 if g is None else _parts(g) for g in (a, b))
+            if not np.allclose(x, y):
+                raise GradcheckError(
+                    "Expected all undefined output grads to be treated as zeros, but the gradients differ when output "
+                    f"{left_out} has none."
+                )
+
+
+def _shown(matrix: _Array) -> str:
+    """As torch prints a tensor."""
+    return repr(wrap(np.ascontiguousarray(matrix), "cpu"))

@@ -1,0 +1,39 @@
+"""One value that a custom Function keeps for its backward: an input as it is, an output without its history."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tenon.core.value import Value
+from tenon.errors import ModifiedValueError
+
+
+class Saved:
+    """A tensor, its version when it was saved, and, if it is an output of the function, which one."""
+
+    __slots__ = ("counter", "index", "owner", "raw", "tensor", "then")
+
+    def __init__(self, value: Any, index: int | None, owner: str) -> None:
+        self.counter = value._counter()
+        self.then: int = self.counter[0]
+        self.index = index
+        self.owner = owner
+        # An output kept whole would keep the node that keeps it: a cycle that only the garbage collector ends.
+        self.tensor = value if index is None else None
+        self.raw = value.raw if index is not None else None
+
+    def unpack(self, node: Any) -> Any:
+        """The tensor; ModifiedValueError if its memory was changed since it was saved."""
+        if self.counter[0] != self.then:
+            shape = list((self.raw if self.tensor is None else self.tensor.raw).shape)
+            raise ModifiedValueError(
+                "one of the variables needed for gradient computation has been modified by an inplace operation: a tensor "
+                f"{shape} that {self.owner} saved is at version {self.counter[0]}; expected version {self.then} instead. "
+                "Clone it before modifying it."
+            )
+        if self.tensor is not None:
+            return self.tensor
+        made = Value.make(self.raw, node.backend)
+        made._version_counter = self.counter
+        made._node, made._index, made._track = node, self.index, True
+        return made

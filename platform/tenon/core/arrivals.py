@@ -1,0 +1,67 @@
+"""Leaves with hooks in a backward pass: each gets its whole gradient at once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+_LEAF = -1
+
+
+class Arrivals:
+    """Gradients on their way to leaves with hooks: a hook runs once, on the sum, as soon as nothing more can come.
+
+    That takes knowing how many edges of the graph still lead to each leaf, so the first such leaf costs one walk
+    over what is left of the graph; passes without hooks never pay it.
+    """
+
+    def __init__(self, sweep: Any) -> None:
+        self.sweep = sweep
+        self.waiting: dict[int, list[Any]] = {}  # id of leaf -> [leaf, sum of what came]
+        self.open: dict[int, int] = {}  # id of leaf -> edges from nodes not yet visited
+        self.counted: set[int] | None = None  # ids of nodes whose edges are in ``open``
+        self.alive: list[Any] = []  # keeps counted nodes alive, and with them their ids
+
+    def _count(self) -> None:
+        self.counted = counted = set()
+        stack = list(self.sweep.pending)
+        while stack:
+            node = stack.pop()
+            if id(node) in counted:
+                continue
+            counted.add(id(node))
+            self.alive.append(node)
+            for edge in node.edges:
+                if edge is None:
+                    continue
+                if edge[1] == _LEAF:
+                    self.open[id(edge[0])] = self.open.get(id(edge[0]), 0) + 1
+                else:
+                    stack.append(edge[0])
+
+    def arrive(self, leaf: Any, grad: Any) -> None:
+        """Add ``grad`` to what waits for ``leaf``."""
+        entry = self.waiting.get(id(leaf))
+        if entry is None:
+            self.waiting[id(leaf)] = [leaf, grad]
+        else:
+            entry[1] = entry[1] + grad
+
+    def visited(self, node: Any) -> None:
+        """``node`` has sent its gradients: deliver to the leaves for which it was the last."""
+        if self.counted is None:  # this node's own edges are done, all others lie behind what is pending
+            self._count()
+            known = False
+        else:
+            known = id(node) in self.counted
+        for edge in node.edges:
+            if edge is not None and edge[1] == _LEAF:
+                key = id(edge[0])
+                if known:
+                    self.open[key] -= 1
+                if not self.open.get(key) and key in self.waiting:
+                    self.sweep.deliver(*self.waiting.pop(key))
+
+    def rest(self) -> None:
+        """Deliver where a counted edge brought no gradient in the end."""
+        while self.waiting:
+            self.sweep.deliver(*self.waiting.pop(next(iter(self.waiting))))

@@ -1,0 +1,21 @@
+"""What Tensor's methods call but may not import, because it is built on Tensor: filled in when those modules load.
+
+An import statement inside a method costs 0.5 us a call; reading a slot costs 0.02.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+
+class Late:
+    """One slot a function."""
+
+    __slots__ = ("backward", "inplace")
+
+    backward: Callable[..., None]
+    inplace: Callable[..., Any]
+
+
+LATE = Late()

@@ -1,0 +1,46 @@
+"""Infinities and NaNs come without warnings, as in torch, and without changing NumPy's mode for anybody else.
+
+NumPy keeps its floating-point error mode in a context variable. Setting that directly costs 0.15 us an op where
+``np.errstate`` costs 1 us; should a NumPy hide it, ``errstate`` itself is used.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+
+def _direct() -> tuple[Any, Any, Any]:
+    from numpy._core import umath
+
+    variable, make = umath._extobj_contextvar, umath._make_extobj  # type: ignore[attr-defined]
+    return variable.set, variable.reset, make(all="ignore")
+
+
+def _enter(mode: str) -> Any:
+    state = np.errstate(all=mode)  # type: ignore[call-overload]
+    state.__enter__()
+    return state
+
+
+def _leave(state: Any) -> None:
+    state.__exit__(None, None, None)
+
+
+try:
+    enter, leave, IGNORE = _direct()
+except (ImportError, AttributeError):
+    enter, leave, IGNORE = _enter, _leave, "ignore"
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """Array arithmetic inside gives inf and NaN silently."""
+    token = enter(IGNORE)
+    try:
+        yield
+    finally:
+        leave(token)

@@ -1,0 +1,103 @@
+"""Hooks on what the tape saves: ``pack`` when an op has run, ``unpack`` when its gradient is computed."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from tenon.core import watch
+from tenon.core.aval import Aval
+from tenon.core.grad_mode import MODE
+from tenon.core.op import table
+from tenon.core.value import Value
+
+#: Key of the saved output among a node's packed values; inputs have their position.
+_OUT = -1
+
+
+class _Stack(threading.local):
+    hooks: tuple[SavedTensorsHooks, ...] = ()
+
+
+_STACK = _Stack()
+
+
+class SavedTensorsHooks:
+    """While active in a thread, every value that the tape saves goes through both hooks."""
+
+    def __init__(self, pack_hook: Callable[[Any], Any], unpack_hook: Callable[[Any], Any]) -> None:
+        self.pack_hook = pack_hook
+        self.unpack_hook = unpack_hook
+
+    def __enter__(self) -> None:
+        _STACK.hooks = (*_STACK.hooks, self)
+        watch.add(_pack)
+
+    def __exit__(self, *exc: object) -> None:
+        _STACK.hooks = _STACK.hooks[:-1]
+        watch.remove(_pack)
+
+
+class Packed:
+    """One saved value as ``pack_hook`` made it, and where its history goes."""
+
+    __slots__ = ("edge", "packed", "unpack_hook")
+
+    def __init__(self, hooks: SavedTensorsHooks, tensor: Any) -> None:
+        self.unpack_hook = hooks.unpack_hook
+        self.edge = None if not tensor._track else (tensor, _OUT) if tensor._node is None else (tensor._node, tensor._index)
+        given = Value.make(tensor.raw, tensor._backend)
+        self.packed = _untaped(hooks.pack_hook, given)
+
+    def unpack(self) -> Any:
+        """The tensor again, with its history."""
+        found = _untaped(self.unpack_hook, self.packed)
+        made = Value.make(found.raw, found._backend)
+        if self.edge is None:
+            return made
+        target, index = self.edge
+        if index == _OUT:  # a leaf: its gradient goes through an alias, as the value may lie elsewhere now
+            alias = table.alias(target)
+            made._node, made._track = alias._node, alias._track
+        else:
+            made._node, made._index, made._track = target, index, True
+        return made
+
+
+def _untaped(function: Callable[[Any], Any], value: Any) -> Any:
+    previous, MODE.enabled = MODE.enabled, False
+    try:
+        return function(value)
+    finally:
+        MODE.enabled = previous
+
+
+def _pack(node: Any) -> None:
+    if not _STACK.hooks or (node.saved is None and node.out is None):
+        return
+    hooks = _STACK.hooks[-1]
+    packed = {}
+    for i, value in enumerate(node.saved or ()):
+        if isinstance(value, Value):
+            packed[i] = Packed(hooks, value)
+            node.args[i] = Aval(tuple(value.raw.shape), value.raw.dtype)
+    if node.out is not None:
+        packed[_OUT] = Packed(hooks, Value.make(node.out, node.backend))
+        packed[_OUT].edge = None
+    node.saved = node.out = node.out_counter = None
+    node.packed = packed
+    node.watched = True  # off the fast path of the sweep
+
+
+def unpacked(node: Any) -> tuple[list[Any], Any]:
+    """Arguments and output of a node with packed values, as tensors."""
+    arguments = list(node.args)
+    out = None
+    for position, packed in node.packed.items():
+        if position == _OUT:
+            out = packed.unpack()
+            out._node, out._track = node, True
+        else:
+            arguments[position] = packed.unpack()
+    return arguments, out

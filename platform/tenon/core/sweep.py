@@ -1,0 +1,331 @@
+"""The walk of a backward pass: nodes in reverse order of creation, gradients summed where paths join.
+
+Nodes carry a growing sequence number, and edges always lead to older nodes, so a heap keyed by
+``-seq`` visits every node after all of its consumers: no counting of dependencies is needed.
+
+First order runs the rules on bare arrays (``f = backend.raw``). With ``create_graph``, or with an
+interceptor in the slot, values are tensors and ``f`` is the op table, so nothing is invisible.
+
+This file is hot: ``visit_plain`` runs once per node.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Sequence
+from typing import Any
+
+from tenon.core import second_order, watch
+from tenon.core.arrivals import Arrivals
+from tenon.core.grad_mode import set_grad_enabled
+from tenon.core.hooks import run_tensor_hooks
+from tenon.core.interceptor import SLOT
+from tenon.core.tape import Node
+from tenon.core.value import Value
+from tenon.errors import GradError
+
+_LEAF = -1
+
+
+class Sweep:
+    """One backward pass over the graph behind ``roots``."""
+
+    def __init__(self, create_graph: bool, keep_graph: bool) -> None:
+        self.create_graph = create_graph
+        self.keep_graph = keep_graph
+        self.as_tensors = create_graph or SLOT.top is not None
+        self.heap: list[tuple[int, Any]] = []
+        self.pending: dict[Any, Any] = {}  # node -> gradient, or list of them for several outputs
+        self.owned: set[Any] = set()  # nodes whose pending gradient is a sum made here
+        self.hooked: Arrivals | None = None  # leaves with hooks, which want the whole gradient at once
+        self.wanted: dict[tuple[int, int], Any] | None = None  # (id of target, output index) -> collected gradient
+        self.needed: set[int] | None = None  # ids of the nodes that lead to a wanted input
+        self.stops: set[int] = set()  # ids of wanted nodes behind which nothing is wanted
+
+    def run(self, roots: Sequence[Any], grads: Sequence[Any]) -> None:
+        """Send ``grads`` (arrays or tensors, as ``as_tensors`` says) into ``roots`` and empty the heap."""
+        for root, grad in zip(roots, grads, strict=True):
+            if root._node is None:
+                self.send((root, _LEAF), grad, False)
+            else:
+                self.send((root._node, root._index), grad, False)
+        heap, pending = self.heap, self.pending
+        simple = not self.as_tensors and watch.differentiated is None and not self.stops
+        pop = heapq.heappop
+        while heap:
+            node = pop(heap)[1]
+            self.owned.discard(node)
+            if simple and node.__class__ is Node and not node.watched:
+                self.visit_plain(node, pending.pop(node))
+            else:
+                self.visit(node, pending.pop(node))
+            if self.hooked is not None:
+                self.hooked.visited(node)
+        if self.hooked is not None:
+            self.hooked.rest()
+
+    def send(self, edge: Any, grad: Any, fresh: bool) -> None:
+        """Add ``grad`` to what waits at ``edge``. ``fresh``: nobody else holds this array."""
+        target, index = edge
+        if index == _LEAF:
+            self.reach_leaf(target, grad, fresh)
+            return
+        if self.needed is not None and id(target) not in self.needed:
+            return
+        waiting = self.pending.get(target)
+        if target.op.outputs == 1:
+            if waiting is None:
+                self.pending[target] = grad
+                heapq.heappush(self.heap, (-target.seq, target))
+            elif target in self.owned:
+                waiting += grad
+            else:
+                self.pending[target] = waiting + grad
+                if not self.as_tensors and grad.ndim:
+                    self.owned.add(target)
+            return
+        if waiting is None:
+            waiting = self.pending[target] = [None] * len(target.output_avals)
+            heapq.heappush(self.heap, (-target.seq, target))
+        waiting[index] = grad if waiting[index] is None else waiting[index] + grad
+
+    def visit_plain(self, node: Any, grad: Any) -> None:
+        """``visit`` for an op's node that nobody watches, on arrays: the common case without its branches."""
+        op = node.op
+        args = node.args
+        if args is None or node.saved is not None or node.out_counter is not None:
+            node.check()
+        if not op.simple and op.outputs != 1:
+            grad = _materialize(node, grad)
+        f = node.backend.raw
+        edges = node.edges
+        joint = op.joint
+        if joint is not None:
+            needs = tuple([e is not None for e in edges])
+            if op.residuals:
+                results = joint(f, grad, node.out, *args, needs=needs, residuals=node.residuals, **node.attrs)
+            else:
+                results = joint(f, grad, node.out, *args, needs=needs, **node.attrs)
+            if not self.keep_graph:
+                node.release()
+            for position, edge in enumerate(edges):
+                result = results[position]
+                if edge is not None and result is not None:
+                    fresh = result is not grad and result.base is None
+                    self.send(edge, result, fresh and not any(result is r for r in results[:position]))
+            return
+        rules = op.rules
+        if len(rules) != len(edges):
+            rules = _spread(op, edges)
+        out, attrs = node.out, node.attrs
+        sent = []
+        for edge, rule in zip(edges, rules):  # noqa: B905 - of equal length; strict costs 0.05 us
+            if edge is not None and rule is not None:
+                sent.append((edge, rule(f, grad, out, *args, **attrs)))
+        if not self.keep_graph:
+            node.release()
+        pending = self.pending
+        for edge, result in sent:
+            if result is None:
+                continue
+            target, index = edge
+            if index == 0 and self.needed is None and target not in pending and target.op.outputs == 1:
+                pending[target] = result
+                heapq.heappush(self.heap, (-target.seq, target))
+            else:
+                self.send(edge, result, result is not grad and result.base is None)
+
+    def visit(self, node: Any, grad: Any) -> None:
+        """Run ``node``'s rules on ``grad`` and send the results on."""
+        if node.watched:
+            grad = self.before(node, grad)
+        if self.stops and id(node) in self.stops:
+            return
+        edges = node.edges
+        op = node.op
+        if node.__class__ is not Node:
+            results = self.custom(node, grad)
+        elif self.as_tensors:
+            results = second_order.gradients(node, grad, self.create_graph)
+        else:
+            results = self.by_rules(node, grad)
+        if watch.differentiated is not None:
+            watch.differentiated(node, results)
+        if node.node_hooks is not None:
+            results = self.after(node, results, grad)
+        if not self.keep_graph:
+            node.release()
+        as_tensors = self.as_tensors
+        for position, (edge, result) in enumerate(zip(edges, results, strict=True)):
+            if edge is not None and result is not None:
+                fresh = not as_tensors and result is not grad and getattr(result, "base", None) is None
+                if fresh and op.joint is not None:
+                    fresh = not any(result is other for other in results[:position])
+                self.send(edge, result, fresh)
+
+    def by_rules(self, node: Any, grad: Any) -> list[Any]:
+        """Gradients of an op's inputs, as arrays."""
+        op, edges, attrs = node.op, node.edges, node.attrs
+        node.check()
+        if op.outputs != 1:
+            grad = _materialize(node, grad)
+        args, out = node.args, node.out
+        if node.packed is not None:
+            found, shown = node.values()
+            args = [a.raw if isinstance(a, Value) else a for a in found]
+            out = None if shown is None else shown.raw
+        f = node.backend.raw
+        if op.joint is not None:
+            needs = tuple(e is not None for e in edges)
+            extra = {"residuals": node.residuals} if op.residuals else {}
+            return list(op.joint(f, grad, out, *args, needs=needs, **extra, **attrs))
+        rules = op.rules if len(op.rules) == len(edges) else _spread(op, edges)
+        return [
+            None if e is None or rule is None else rule(f, grad, out, *args, **attrs)
+            for e, rule in zip(edges, rules, strict=True)
+        ]
+
+    def custom(self, node: Any, grad: Any) -> list[Any]:
+        """Run a node that is not an op's: it works on tensors, whatever this sweep works on."""
+        if self.as_tensors:
+            return list(node.apply_tensors(grad, self.create_graph))
+        single = node.op.outputs == 1
+        given = self._tensor(grad, node) if single else [self._tensor(g, node) for g in grad]
+        return [None if r is None else r.raw for r in node.apply_tensors(given, self.create_graph)]
+
+    def before(self, node: Any, grad: Any) -> Any:
+        """Hooks on the gradients that arrived, node pre-hooks, retained gradients, wanted inputs."""
+        single = node.op.outputs == 1
+        if node.hooks is not None:
+            for index, hooks in node.hooks.items():
+                if single:
+                    grad = run_tensor_hooks(hooks, grad, node.backend)
+                elif grad[index] is not None:
+                    grad[index] = run_tensor_hooks(hooks, grad[index], node.backend)
+        if node.node_prehooks is not None:
+            grad = self._prehooks(node, grad, single)
+        if node.retained is not None and self.wanted is None:
+            for index, reference in node.retained.items():
+                tensor = reference()
+                value = grad if single else grad[index]
+                if tensor is not None and value is not None:
+                    accumulate(tensor, value, False, self.create_graph)
+        if self.wanted is not None:
+            for index in range(1 if single else len(grad)):
+                key = (id(node), index)
+                value = grad if single else grad[index]
+                if key in self.wanted and value is not None:
+                    self.wanted[key] = value
+        return grad
+
+    def _prehooks(self, node: Any, grad: Any, single: bool) -> Any:
+        for hook in list(node.node_prehooks.values()):
+            given = tuple(self._tensor(g, node) for g in ((grad,) if single else grad))
+            changed = hook(given)
+            if changed is not None:
+                changed = changed if isinstance(changed, (tuple, list)) else (changed,)
+                values = [g if self.as_tensors or g is None else g.raw for g in changed]
+                grad = values[0] if single else values
+        return grad
+
+    def after(self, node: Any, results: Any, grad: Any) -> Any:
+        """Node hooks: they see, and may replace, the gradients of the inputs."""
+        single = node.op.outputs == 1
+        outputs = tuple(self._tensor(g, node) for g in ((grad,) if single else grad))
+        for hook in list(node.node_hooks.values()):
+            inputs = tuple(self._tensor(g, node) for g in results)
+            changed = hook(inputs, outputs)
+            if changed is not None:
+                changed = changed if isinstance(changed, (tuple, list)) else (changed,)
+                results = [g if self.as_tensors or g is None else g.raw for g in changed]
+        return results
+
+    def _tensor(self, grad: Any, node: Any) -> Any:
+        return grad if grad is None or isinstance(grad, Value) else Value.make(node.backend.as_array(grad), node.backend)
+
+    def reach_leaf(self, leaf: Any, grad: Any, fresh: bool) -> None:
+        """A gradient arrived at a leaf: accumulate or collect it, at once or, if the leaf has hooks, when all have come."""
+        extra = leaf.__dict__
+        if extra and (extra.get("_hooks") or extra.get("_post_accumulate_hooks")):
+            if self.hooked is None:
+                self.hooked = Arrivals(self)
+            self.hooked.arrive(leaf, grad)
+        elif self.wanted is None:
+            accumulate(leaf, grad, fresh, self.create_graph)
+        else:
+            key = (id(leaf), _LEAF)
+            if key in self.wanted:
+                found = self.wanted[key]
+                self.wanted[key] = grad if found is None else found + grad
+
+    def deliver(self, leaf: Any, grad: Any) -> None:
+        """Hand its whole gradient to a leaf with hooks."""
+        extra = leaf.__dict__
+        if self.wanted is not None and (id(leaf), _LEAF) not in self.wanted:
+            return
+        hooks = extra.get("_hooks")
+        if hooks:
+            grad = run_tensor_hooks(hooks, grad, leaf._backend)
+        if self.wanted is not None:
+            self.wanted[id(leaf), _LEAF] = grad
+            return
+        accumulate(leaf, grad, False, self.create_graph)
+        after = extra.get("_post_accumulate_hooks")
+        if after:
+            for hook in list(after.values()):
+                hook(leaf)
+
+
+def _spread(op: Any, edges: Any) -> Any:
+    """Rules for a variadic op: the last one serves the rest."""
+    return op.rules + (op.rules[-1],) * (len(edges) - len(op.rules))
+
+
+def _materialize(node: Any, grads: Any) -> Any:
+    """Zeros for outputs that received no gradient."""
+    if None not in [None if g is None else 0 for g in grads]:
+        return grads
+    like = next(g for g in grads if g is not None)
+    f = node.backend.raw
+    return [
+        f.new_full(like, shape=a.shape, value=0, dtype=a.dtype) if g is None else g
+        for g, a in zip(grads, node.output_avals, strict=True)
+    ]
+
+
+def accumulate(leaf: Any, grad: Any, fresh: bool, create_graph: bool) -> None:
+    """Add ``grad`` to ``leaf.grad`` (in place unless the graph of the gradient is wanted)."""
+    held = leaf._grad
+    if isinstance(grad, Value):
+        if held is None:
+            # A copy: two leaves may receive the same tensor, or views of one.
+            leaf.grad = (grad if create_graph else Value.make(grad.raw, grad._backend)).clone()  # type: ignore[attr-defined]
+        elif create_graph:
+            leaf.grad = held + grad
+        else:
+            with set_grad_enabled(False):
+                held.add_(grad)
+        return
+    backend = leaf._backend
+    if grad.__class__ is not backend.array_type:
+        grad = backend.as_array(grad)
+    raw = leaf.raw
+    if grad.shape != raw.shape:
+        raise GradError(
+            f"a gradient of shape {list(grad.shape)} reached a tensor of shape {list(raw.shape)}: "
+            "the rule of an op is wrong; please report it with the op's name."
+        )
+    if grad.dtype is not raw.dtype:
+        grad = grad.astype(raw.dtype)
+    elif held is None and not fresh:
+        grad = grad.copy()
+    if held is None:
+        # Not through the property: its checks (0.7 us a leaf) hold by the lines above.
+        leaf._grad = Value.make(grad, backend)
+    elif held._track:
+        leaf.grad = held + Value.make(grad, backend)
+    else:
+        held.raw += grad
+        counter = held._version_counter
+        if counter is not None:
+            counter[0] += 1

@@ -1,0 +1,38 @@
+"""Who wants to hear of every taped op and every gradient: anomaly detection, hooks on saved values. Nobody by default.
+
+The tape and the sweep read these two globals, which is what keeps such modes free while they are off.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+#: Called with every new node, when its output is known.
+created: Callable[[Any], None] | None = None
+#: Called with a node and the gradients that it gave to its inputs (arrays or tensors).
+differentiated: Callable[[Any, Any], None] | None = None
+
+_listeners: tuple[Callable[[Any], None], ...] = ()
+
+
+def add(listener: Callable[[Any], None]) -> None:
+    """Call ``listener`` with every node from now on; a listener may be added several times and hears each node once."""
+    global _listeners, created
+    _listeners = (*_listeners, listener)
+    created = _tell
+
+
+def remove(listener: Callable[[Any], None]) -> None:
+    """Undo one ``add``."""
+    global _listeners, created
+    remaining = list(_listeners)
+    remaining.remove(listener)
+    _listeners = tuple(remaining)
+    if not _listeners:
+        created = None
+
+
+def _tell(node: Any) -> None:
+    for listener in dict.fromkeys(_listeners):
+        listener(node)
