@@ -89,11 +89,10 @@ def test_array_with_shared_elements_is_refused():
         random.uniform(seeded(), out=shared)
 
 
-@pytest.mark.parametrize("size", [10, 100_000])
-def test_normals_have_the_asked_moments(size):
-    values = np.concatenate(
-        [random.normal(seeded(s), (size,), np.float32, 3.0, 0.5) for s in range(200_000 // size)][:5000]
-    )
+@pytest.mark.parametrize(("size", "draws"), [(10, 2000), (100_000, 1)])
+def test_normals_have_the_asked_moments(size, draws):
+    g = seeded()
+    values = np.concatenate([random.normal(g, (size,), np.float32, 3.0, 0.5) for _ in range(draws)])
 
     assert abs(values.mean() - 3.0) < 0.02 and abs(values.std() - 0.5) < 0.02
 

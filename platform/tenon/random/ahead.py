@@ -49,7 +49,7 @@ def with_tail(stream: MersenneTwister, n: int) -> Any:
         start, words = stream.ahead()
         rows = words[: words.size // stride * stride].reshape(-1, stride)
         picked = np.concatenate((rows[:, : n // 16 * 16], rows[:, n:]), axis=1)
-        kept = stream.normals = (start, stride, _blocks(picked.reshape(-1)).reshape(len(rows), -1))
+        kept = stream.normals = (start, stride, _blocks(picked.reshape(-1)).reshape(picked.shape))
     draw = (start - kept[0]) // stride
     if draw >= len(kept[2]):
         return None
