@@ -157,7 +157,7 @@ def test_a_parameter_that_some_ranks_leave_unused_counts_as_zero_there_with_one_
 
     messages = [str(w.message) for w in caught if issubclass(w.category, TenonWarning)]
     assert len(messages) == 1
-    assert "spare.bias, spare.weight" in messages[0]
+    assert "spare.weight, spare.bias" in messages[0]
     np.testing.assert_allclose(first["spare.weight"], gradients(alone)["spare.weight"] / 2, rtol=1e-5)
     assert_close(first, second)
 
@@ -168,7 +168,7 @@ def test_a_parameter_that_no_rank_uses_keeps_no_gradient():
         model(batch(communicator.rank, 2), use_spare=False).square().mean().backward()
         return model.module.spare.weight.grad, gradients(model.module)
 
-    with pytest.warns(TenonWarning, match=r"spare\.bias, spare\.weight"):
+    with pytest.warns(TenonWarning, match=r"spare\.weight, spare\.bias"):
         results = run_ranks(2, work)
     for spare, result in results:
         assert spare is None
@@ -254,6 +254,28 @@ def test_mixed_dtypes_get_buckets_of_their_own():
     for buckets, found in run_ranks(2, work):
         assert buckets == 3
         assert found == [(dtype, [1.5, 1.5]) for dtype in dtypes]
+
+
+def test_large_gradients_are_averaged_where_they_lie():
+    def work(communicator):
+        model = Module()
+        for name in ("small", "large", "unused_here", "unused"):
+            model.register_parameter(name, Parameter(tenon.zeros(3 if name == "small" else 100_000)))
+        synchronizer = GradientSynchronizer(model.named_parameters())
+        for parameter in (model.small, model.large):
+            parameter.grad = tenon.full(parameter.shape, communicator.rank + 1.0)
+        if communicator.rank == 0:
+            model.unused_here.grad = tenon.ones(100_000)
+        large = model.large.grad.numpy()
+        synchronizer.synchronize()
+        assert np.shares_memory(large, model.large.grad.numpy())
+        assert model.unused.grad is None
+        named = (model.small, model.large, model.unused_here)
+        return len(synchronizer.buckets), [set(parameter.grad.tolist()) for parameter in named]
+
+    with pytest.warns(TenonWarning, match="unused_here, unused"):
+        results = run_ranks(2, work)
+    assert results == [(4, [{1.5}, {1.5}, {0.5}])] * 2
 
 
 def test_weights_make_uneven_batches_count_every_sample_once():

@@ -1,11 +1,9 @@
 """Group gradients into a few flat arrays, so that one all-reduce carries many small parameters.
 
 Buckets are fixed for the life of the model and hold parameters in reverse order of registration, which is
-about the order in which backward delivers gradients. All ranks compare their plans once: models that differ
-raise at construction, naming the parameters, instead of hanging or mixing gradients later.
-
-Each bucket ends with one number per parameter that counts the ranks which used it: a parameter that no rank
-used keeps ``grad = None``, and one that some ranks used gets zeros from the others.
+about the order in which backward delivers gradients. A large gradient is a bucket of its own, averaged
+where it lies: copying it in and out would take as long as sending it. All ranks compare their plans once:
+models that differ raise at construction, naming the parameters, instead of mixing gradients later.
 """
 
 from __future__ import annotations
@@ -21,42 +19,46 @@ from tenon.core.tensor import Tensor
 from tenon.distributed import staging
 from tenon.distributed.calls import format_ranks
 from tenon.distributed.communicator import Communicator
+from tenon.distributed.reduction import accumulator
 from tenon.errors import CollectiveMismatchError, CommunicatorError
 
 MEGABYTE = 1 << 20
+IN_PLACE_BYTES = 1 << 18
+"""Size from which a gradient is averaged where it lies."""
 Array = np.ndarray[Any, Any]
 
 
 class Slot(NamedTuple):
-    """Where one parameter's gradient lies in its bucket."""
+    """Where one parameter's gradient lies in its bucket, and its place among all parameters."""
 
     name: str
     parameter: Tensor
     start: int
     stop: int
+    number: int
 
 
 class Bucket:
-    """Gradients of one dtype and device, side by side in ``flat``."""
+    """Gradients of one dtype and device, side by side in ``flat``; a single large one stays where it is."""
 
-    def __init__(self, parameters: Sequence[tuple[str, Tensor]]) -> None:
+    def __init__(self, parameters: Sequence[tuple[int, str, Tensor]]) -> None:
         self.slots: list[Slot] = []
         start = 0
-        for name, parameter in parameters:
+        for number, name, parameter in parameters:
             stop = start + math.prod(parameter.raw.shape)
-            self.slots.append(Slot(name, parameter, start, stop))
+            self.slots.append(Slot(name, parameter, start, stop, number))
             start = stop
-        self.flat: Array = np.zeros(start + len(self.slots), parameters[0][1].dtype.numpy)
-        names = [name for name, _ in parameters]
-        self.name = f"gradients of {names[0]}" + (f" to {names[-1]}" if len(names) > 1 else "")
+        first, last = self.slots[0], self.slots[-1]
+        dtype = first.parameter.dtype.numpy
+        self.in_place = len(self.slots) == 1 and start * dtype.itemsize >= IN_PLACE_BYTES
+        self.flat: Array = np.zeros(0 if self.in_place else start, dtype)
+        self.name = f"gradients of {first.name}" + (f" to {last.name}" if first is not last else "")
+        self._filled: set[int] = set()
 
-    @property
-    def used(self) -> Array:
-        """One number per slot: 1 where this rank used the parameter; after the mean, the share that did."""
-        return self.flat[len(self.flat) - len(self.slots) :]
-
-    def fill(self, index: int, used: bool = True) -> None:
+    def fill(self, index: int) -> None:
         """Copy the gradient of slot ``index`` in; zeros where there is none."""
+        if self.in_place:
+            return
         slot = self.slots[index]
         part = self.flat[slot.start : slot.stop]
         gradient = slot.parameter.grad
@@ -64,20 +66,58 @@ class Bucket:
             part[...] = 0
         else:
             np.copyto(part.reshape(gradient.raw.shape), staging.to_host(gradient), casting="same_kind")
-        self.used[index] = used
+        self._filled.add(index)
 
-    def deliver(self, index: int) -> None:
-        """Copy the averaged gradient of slot ``index`` out; leave ``None`` where no rank had one."""
-        slot = self.slots[index]
-        gradient = slot.parameter.grad
-        if gradient is None and not abs(self.used[index]) > 0:
-            return
-        part = self.flat[slot.start : slot.stop].reshape(slot.parameter.raw.shape)
-        if gradient is None:
-            backend = slot.parameter._backend
-            slot.parameter.grad = Tensor._of(backend.from_host(part.copy(), slot.parameter.device), backend)
+    def restart(self) -> None:
+        """Forget what was filled."""
+        self._filled.clear()
+
+    def average(self, communicator: Communicator, share: float, used: Array) -> None:
+        """Replace the gradients by their mean over the ranks, this rank's counting ``share`` times.
+
+        ``used`` says for every parameter how many ranks have a gradient: where none has, it stays None.
+        """
+        if any(used[slot.number] for slot in self.slots):
+            if self.in_place:
+                self._average_in_place(communicator, share)
+            else:
+                for index in range(len(self.slots)):
+                    if index not in self._filled:
+                        self.fill(index)
+                _mean(communicator, self.flat, share, self.name)
+                for slot in self.slots:
+                    if used[slot.number]:
+                        _deliver(slot.parameter, self.flat[slot.start : slot.stop])
+        self.restart()
+
+    def _average_in_place(self, communicator: Communicator, share: float) -> None:
+        parameter = self.slots[0].parameter
+        if parameter.grad is None:
+            host = np.zeros(parameter.raw.shape, parameter.dtype.numpy)
         else:
-            staging.write(gradient, part)
+            host = np.ascontiguousarray(staging.to_host(parameter.grad))
+            host = host if host.flags.writeable else host.copy()
+        _mean(communicator, host, share, self.name)
+        _deliver(parameter, host)
+
+
+def _mean(communicator: Communicator, array: Array, share: float, name: str) -> None:
+    if share != 1.0:
+        wide = array.astype(accumulator(array.dtype), copy=False)
+        np.multiply(wide, wide.dtype.type(share), out=wide)
+        if wide is not array:
+            array[...] = wide.astype(array.dtype)
+    communicator.all_reduce(array, "mean", out=array, name=name)
+
+
+def _deliver(parameter: Tensor, mean: Array) -> None:
+    """Make ``mean`` the gradient of ``parameter``; memory of a bucket is copied."""
+    mean = mean.reshape(parameter.raw.shape)
+    if parameter.grad is not None:
+        staging.write(parameter.grad, mean)
+    else:
+        backend = parameter._backend
+        parameter.grad = Tensor._of(backend.from_host(mean.copy(), parameter.device), backend)
 
 
 def plan(named_parameters: Sequence[tuple[str, Tensor]], cap_mb: float) -> list[Bucket]:
@@ -85,18 +125,19 @@ def plan(named_parameters: Sequence[tuple[str, Tensor]], cap_mb: float) -> list[
     if not cap_mb > 0:
         raise CommunicatorError(f"bucket_cap_mb={cap_mb} must be positive; torch's default is 25.")
     buckets: list[Bucket] = []
-    open_groups: dict[tuple[str, str], list[tuple[str, Tensor]]] = {}
+    groups: dict[tuple[str, str], list[tuple[int, str, Tensor]]] = {}
     sizes: dict[tuple[str, str], int] = {}
-    for name, parameter in reversed(named_parameters):
-        key = (str(parameter.dtype), parameter.device.type)
+    for number, (name, parameter) in reversed(list(enumerate(named_parameters))):
         size = parameter.raw.nbytes
-        group = open_groups.setdefault(key, [])
-        if group and sizes[key] + size > cap_mb * MEGABYTE:
-            buckets.append(Bucket(group))
-            group = open_groups[key] = []
-        sizes[key] = size + (sizes[key] if group else 0)
-        group.append((name, parameter))
-    buckets += [Bucket(group) for group in open_groups.values()]
+        if size >= IN_PLACE_BYTES:
+            buckets.append(Bucket([(number, name, parameter)]))
+            continue
+        key = (str(parameter.dtype), parameter.device.type)
+        if key in groups and sizes[key] + size > cap_mb * MEGABYTE:
+            buckets.append(Bucket(groups.pop(key)))
+        sizes[key] = size + (sizes[key] if key in groups else 0)
+        groups.setdefault(key, []).append((number, name, parameter))
+    buckets += [Bucket(group) for group in groups.values()]
     return buckets
 
 

@@ -16,7 +16,6 @@ import numpy as np
 from tenon.core.tensor import Tensor
 from tenon.distributed import buckets, staging
 from tenon.distributed.communicator import Communicator
-from tenon.distributed.reduction import accumulator
 from tenon.distributed.world import get_communicator
 from tenon.errors import CommunicatorError, TenonWarning
 
@@ -46,7 +45,6 @@ class GradientSynchronizer:
         self.parameters = [(name, tensor) for name, tensor in everything if tensor.requires_grad]
         buckets.agree(self.communicator, everything, self.bucket_cap_mb)
         self.buckets = buckets.plan(self.parameters, self.bucket_cap_mb)
-        self._filled: set[int] = set()
         self._warned = False
         self._places = {
             id(slot.parameter): (bucket, index)
@@ -58,47 +56,32 @@ class GradientSynchronizer:
 
     def restart(self) -> None:
         """Forget what was filled: a new backward pass begins, and the last one may have failed midway."""
-        self._filled.clear()
+        for bucket in self.buckets:
+            bucket.restart()
 
     def fill(self, parameter: Tensor) -> None:
         """Take the gradient of ``parameter`` into its bucket, while it is in cache; again if it changes."""
-        if self.communicator.size == 1:
-            return
-        bucket, index = self._places[id(parameter)]
-        bucket.fill(index)
-        self._filled.add(id(parameter))
+        if self.communicator.size > 1:
+            bucket, index = self._places[id(parameter)]
+            bucket.fill(index)
 
     def synchronize(self, weight: float | None = None) -> None:
         """Replace every gradient by its mean over the ranks; all ranks must call it.
 
+        A parameter without a gradient counts as zero on this rank; where no rank has one, it stays None.
         With ``weight``, the mean over ranks is weighted: pass the number of samples behind this rank's
         (mean) gradient, and uneven batches count every sample once.
         """
         if self.communicator.size == 1:
-            self._filled.clear()
             return
         share, taking_part = (1.0, self.communicator.size) if weight is None else self._share(weight)
-        unused: list[str] = []
+        mine = np.array([parameter.grad is not None for _, parameter in self.parameters], np.int32)
+        used = self.communicator.all_reduce(mine, name="parameters with gradients").wait()
         for bucket in self.buckets:
-            for index, slot in enumerate(bucket.slots):
-                if id(slot.parameter) not in self._filled:
-                    bucket.fill(index, used=slot.parameter.grad is not None)
-            unused += self._reduce(bucket, share, taking_part)
-        self._filled.clear()
+            bucket.average(self.communicator, share, used)
+        unused = [name for (name, _), count in zip(self.parameters, used, strict=True) if count < taking_part]
         if unused:
             self._warn(unused)
-
-    def _reduce(self, bucket: buckets.Bucket, share: float, taking_part: int) -> list[str]:
-        """Average one bucket; the names of parameters that fewer than ``taking_part`` ranks used."""
-        gradients = bucket.flat[: len(bucket.flat) - len(bucket.slots)]
-        if share != 1.0:
-            wide = gradients.astype(accumulator(gradients.dtype), copy=False)
-            gradients[...] = (wide * wide.dtype.type(share)).astype(gradients.dtype, copy=False)
-        self.communicator.all_reduce(bucket.flat, "mean", out=bucket.flat, name=bucket.name)
-        for index in range(len(bucket.slots)):
-            bucket.deliver(index)
-        counts = np.rint(np.abs(bucket.used).astype(np.float64) * self.communicator.size)
-        return [slot.name for slot, used in zip(bucket.slots, counts, strict=True) if used < taking_part]
 
     def _share(self, weight: float) -> tuple[float, int]:
         """This rank's weight, scaled so that those of all ranks have mean 1, and how many are not 0."""

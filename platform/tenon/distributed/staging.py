@@ -35,9 +35,10 @@ def to_host(tensor: Tensor) -> Array:
 def write(tensor: Tensor, array: Array) -> None:
     """Overwrite ``tensor`` with ``array``; autograd sees a changed version, but no operation."""
     host = to_host(tensor)
-    if np.shares_memory(host, tensor.raw) if isinstance(tensor.raw, np.ndarray) else False:
-        if host is not array:
-            np.copyto(host, array.reshape(host.shape))
+    if isinstance(tensor.raw, np.ndarray):
+        source = array.reshape(host.shape)
+        if source.ctypes.data != host.ctypes.data or source.strides != host.strides:
+            np.copyto(host, source)
     else:
         tensor.raw[...] = tensor._backend.from_host(array.reshape(host.shape), tensor.device)
     tensor._counter()[0] += 1
