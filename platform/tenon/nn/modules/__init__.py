@@ -5,6 +5,7 @@ A face only. The base class and the containers are imported here; a layer is fou
 
 from __future__ import annotations
 
+import importlib
 from typing import Any
 
 from tenon.nn.modules import container, lazy, module
@@ -32,7 +33,26 @@ __all__ = [
 ]
 
 
+_FACES = frozenset(
+    [
+        "activation",
+        "batchnorm",
+        "conv",
+        "dropout",
+        "flatten",
+        "linear",
+        "loss",
+        "normalization",
+        "pooling",
+        "sparse",
+        "utils",
+    ]
+)
+
+
 def __getattr__(name: str) -> Any:
+    if name in _FACES:
+        return importlib.import_module(f"{__name__}.{name}")
     from tenon import nn  # nn imports this package first
 
     found = getattr(nn, name, None)

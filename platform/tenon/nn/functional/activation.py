@@ -1,0 +1,257 @@
+"""Activations: ``F.relu``, ``F.gelu``, ``F.softmax`` and their kin."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tenon.ops  # noqa: F401 - a table without ops finds nothing
+from tenon.core.inplace import inplace as write_inplace
+from tenon.core.op import table as f
+from tenon.errors import DTypeError, ModuleValueError, ShapeError, UnsupportedError
+from tenon.nn.functional.arguments import axis_of, in_dtype
+
+
+def _apply(op: Any, x: Any, inplace: bool, **attrs: Any) -> Any:
+    return write_inplace(op, x, **attrs) if inplace else op(x, **attrs)
+
+
+def relu(input: Any, inplace: bool = False) -> Any:
+    """``max(input, 0)``."""
+    if input.raw.dtype.kind == "b":
+        raise DTypeError("Boolean inputs not supported for relu. Convert with .float().")
+    return write_inplace(f.relu, input) if inplace else f.relu(input)
+
+
+def relu_(input: Any) -> Any:
+    """In-place ``relu``."""
+    return relu(input, True)
+
+
+def leaky_relu(input: Any, negative_slope: float = 0.01, inplace: bool = False) -> Any:
+    """``input`` where positive, else ``negative_slope * input``."""
+    return _apply(f.leaky_relu, input, inplace, slope=float(negative_slope))
+
+
+def leaky_relu_(input: Any, negative_slope: float = 0.01) -> Any:
+    """In-place ``leaky_relu``."""
+    return leaky_relu(input, negative_slope, True)
+
+
+def elu(input: Any, alpha: float = 1.0, inplace: bool = False) -> Any:
+    """``input`` where positive, else ``alpha * (exp(input) - 1)``."""
+    return _apply(f.elu, input, inplace, alpha=float(alpha))
+
+
+def elu_(input: Any, alpha: float = 1.0) -> Any:
+    """In-place ``elu``."""
+    return elu(input, alpha, True)
+
+
+def selu(input: Any, inplace: bool = False) -> Any:
+    """Self-normalising ELU."""
+    return _apply(f.elu, input, inplace, alpha=1.6732632423543772, scale=1.0507009873554805)
+
+
+def selu_(input: Any) -> Any:
+    """In-place ``selu``."""
+    return selu(input, True)
+
+
+def celu(input: Any, alpha: float = 1.0, inplace: bool = False) -> Any:
+    """``max(0, input) + min(0, alpha * (exp(input / alpha) - 1))``."""
+    if alpha == 0:
+        raise ModuleValueError("ZeroDivisionError: alpha cannot be 0 for CELU")
+    return _apply(f.elu, input, inplace, alpha=float(alpha), rate=1.0 / alpha)
+
+
+def celu_(input: Any, alpha: float = 1.0) -> Any:
+    """In-place ``celu``."""
+    return celu(input, alpha, True)
+
+
+def gelu(input: Any, approximate: str = "none") -> Any:
+    """``input`` times the normal distribution function of ``input``; ``approximate`` is "none" or "tanh"."""
+    if approximate not in ("none", "tanh"):
+        raise ModuleValueError(f"approximate argument must be either none or tanh. (got {approximate!r})")
+    return f.gelu(input, approximate=approximate)
+
+
+def silu(input: Any, inplace: bool = False) -> Any:
+    """``input * sigmoid(input)``."""
+    return _apply(f.silu, input, inplace)
+
+
+def mish(input: Any, inplace: bool = False) -> Any:
+    """``input * tanh(softplus(input))``."""
+    return _apply(f.mish, input, inplace)
+
+
+def softplus(input: Any, beta: float = 1, threshold: float = 20) -> Any:
+    """``log(1 + exp(beta * input)) / beta``; the identity above ``threshold``."""
+    return f.softplus(input, beta=float(beta), threshold=float(threshold))
+
+
+def logsigmoid(input: Any) -> Any:
+    """``log(sigmoid(input))``."""
+    return f.logsigmoid(input)
+
+
+def sigmoid(input: Any) -> Any:
+    """``1 / (1 + exp(-input))``."""
+    return f.sigmoid(input)
+
+
+def tanh(input: Any) -> Any:
+    """Hyperbolic tangent."""
+    return f.tanh(input)
+
+
+def hardtanh(input: Any, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False) -> Any:
+    """``input`` limited to ``[min_val, max_val]``."""
+    if min_val > max_val:
+        raise ModuleValueError(f"min_val cannot be greater than max_val: {min_val} > {max_val}")
+    return _apply(f.hardtanh, input, inplace, low=float(min_val), high=float(max_val))
+
+
+def hardtanh_(input: Any, min_val: float = -1.0, max_val: float = 1.0) -> Any:
+    """In-place ``hardtanh``."""
+    return hardtanh(input, min_val, max_val, True)
+
+
+def relu6(input: Any, inplace: bool = False) -> Any:
+    """``min(max(input, 0), 6)``."""
+    return hardtanh(input, 0.0, 6.0, inplace)
+
+
+def hardsigmoid(input: Any, inplace: bool = False) -> Any:
+    """``clamp(input / 6 + 1 / 2, 0, 1)``."""
+    return _apply(f.hardsigmoid, input, inplace)
+
+
+def hardswish(input: Any, inplace: bool = False) -> Any:
+    """``input * hardsigmoid(input)``."""
+    return _apply(f.hardswish, input, inplace)
+
+
+def threshold(input: Any, threshold: float, value: float, inplace: bool = False) -> Any:
+    """``input`` where it is above ``threshold``, else ``value``."""
+    return _apply(f.threshold, input, inplace, threshold=float(threshold), value=float(value))
+
+
+def threshold_(input: Any, threshold_: float, value: float) -> Any:
+    """In-place ``threshold``."""
+    return threshold(input, threshold_, value, True)
+
+
+def softsign(input: Any) -> Any:
+    """``input / (1 + |input|)``."""
+    return input / (input.abs() + 1)
+
+
+def tanhshrink(input: Any) -> Any:
+    """``input - tanh(input)``."""
+    return input - input.tanh()
+
+
+def softshrink(input: Any, lambd: float = 0.5) -> Any:
+    """``input`` moved towards 0 by ``lambd``."""
+    if lambd < 0:
+        raise ModuleValueError(f"lambda must be greater or equal to 0, but found to be {lambd}.")
+    return f.softshrink(input, bound=float(lambd))
+
+
+def hardshrink(input: Any, lambd: float = 0.5) -> Any:
+    """``input``, but 0 where ``|input| <= lambd``."""
+    return f.hardshrink(input, bound=float(lambd))
+
+
+def glu(input: Any, dim: int = -1) -> Any:
+    """The first half of ``dim`` times the sigmoid of the second."""
+    if input.raw.ndim == 0:
+        raise ShapeError("glu does not support 0-dimensional tensors")
+    size = input.raw.shape[dim]
+    if size % 2:
+        raise ShapeError(f"Halving dimension must be even, but dimension {dim} is size {size}")
+    first, second = input.chunk(2, dim)
+    return first * second.sigmoid()
+
+
+def prelu(input: Any, weight: Any) -> Any:
+    """``input`` where positive, else ``weight * input``, with one weight or one per channel (axis 1)."""
+    count = weight.raw.size
+    if count != 1:
+        channels = input.raw.shape[1] if input.raw.ndim > 1 else 1
+        if channels != count:
+            raise ShapeError(
+                f"Mismatch of parameter numbers and input channel size. Found parameter numbers = {count} and channel size "
+                f"= {channels}."
+            )
+        weight = weight.reshape((count, *(1,) * (input.raw.ndim - 2)))
+    return f.where(f.gt(input, 0), input, f.mul(weight, input))
+
+
+def softmax(input: Any, dim: int | None = None, _stacklevel: int = 3, dtype: Any = None) -> Any:
+    """``exp(input) / sum(exp(input))`` along ``dim``."""
+    x = in_dtype(input, dtype)
+    return f.softmax(x, axis=axis_of(x, dim, "softmax"))
+
+
+def softmin(input: Any, dim: int | None = None, _stacklevel: int = 3, dtype: Any = None) -> Any:
+    """``softmax(-input)``."""
+    x = in_dtype(input, dtype)
+    return f.softmax(-x, axis=axis_of(x, dim, "softmin"))
+
+
+def log_softmax(input: Any, dim: int | None = None, _stacklevel: int = 3, dtype: Any = None) -> Any:
+    """Logarithm of ``softmax``, computed stably."""
+    x = in_dtype(input, dtype)
+    return f.log_softmax(x, axis=axis_of(x, dim, "log_softmax"))
+
+
+def gumbel_softmax(logits: Any, tau: float = 1, hard: bool = False, eps: float = 1e-10, dim: int = -1) -> Any:
+    """A sample of the Gumbel-softmax distribution; ``hard``: one-hot forwards, soft in the gradient."""
+    from tenon.core.factories import empty_like, zeros_like
+
+    gumbels = -empty_like(logits).exponential_().log()
+    soft = softmax((logits + gumbels) / tau, dim)
+    if not hard:
+        return soft
+    index = soft.max(dim, keepdim=True)[1]
+    return zeros_like(logits).scatter_(dim, index, 1.0) - soft.detach() + soft
+
+
+def scaled_dot_product_attention(
+    query: Any,
+    key: Any,
+    value: Any,
+    attn_mask: Any = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Any:
+    """``softmax(query @ key.T * scale + mask) @ value``; a boolean mask is True where attention is allowed."""
+    from tenon.core.factories import ones
+    from tenon.dtypes import bool as boolean
+    from tenon.nn.functional.dropout import dropout
+
+    if enable_gqa:
+        raise UnsupportedError(
+            "scaled_dot_product_attention: enable_gqa=True is not supported; repeat the heads."
+        )
+    if is_causal:
+        if attn_mask is not None:
+            raise ModuleValueError(
+                "scaled_dot_product_attention: set either attn_mask or is_causal, not both."
+            )
+        attn_mask = ones(query.raw.shape[-2], key.raw.shape[-2], dtype=boolean, device=query.device).tril()
+    scores = f.matmul(query, key.transpose(-2, -1)) * (
+        query.raw.shape[-1] ** -0.5 if scale is None else scale
+    )
+    if attn_mask is not None:
+        if attn_mask.raw.dtype.kind == "b":
+            scores = f.where(attn_mask, scores, float("-inf"))
+        else:
+            scores = scores + attn_mask
+    weights = f.softmax(scores, axis=scores.raw.ndim - 1)
+    return f.matmul(dropout(weights, dropout_p) if dropout_p else weights, value)

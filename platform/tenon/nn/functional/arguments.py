@@ -1,0 +1,71 @@
+"""Reading arguments as torch does: one number for all axes, axes that may be negative, legacy reductions."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+from tenon.core.aval import normalize_axis
+from tenon.dtypes import as_dtype
+from tenon.errors import ModuleValueError, ShapeError, TenonWarning
+
+
+def per_axis(value: Any, rank: int, name: str) -> tuple[int, ...]:
+    """``value`` as ``rank`` integers; a single number counts for every axis."""
+    if isinstance(value, (list, tuple)):
+        values = tuple(int(v) for v in value)
+        if len(values) == rank:
+            return values
+        if len(values) == 1:
+            return values * rank
+        raise ShapeError(
+            f"expected {name} to be a single integer value or a list of {rank} values to match the convolution "
+            f"dimensions, but got {name}={list(values)}"
+        )
+    return (int(value),) * rank
+
+
+def batched(x: Any, rank: int, name: str) -> tuple[Any, bool]:
+    """``x`` with a batch axis, and whether one had to be added."""
+    if x.raw.ndim == rank + 2:
+        return x, False
+    if x.raw.ndim == rank + 1:
+        return x.unsqueeze(0), True
+    raise ShapeError(
+        f"Expected {rank + 1}D (unbatched) or {rank + 2}D (batched) input to {name}, but got input of size: "
+        f"{list(x.raw.shape)}"
+    )
+
+
+def in_dtype(x: Any, dtype: Any) -> Any:
+    """``x`` in ``dtype``; None leaves it."""
+    return x if dtype is None else x.to(as_dtype(dtype))
+
+
+def axis_of(x: Any, dim: Any, name: str) -> int:
+    """``dim`` as a non-negative axis; for None, the one torch would guess, with its warning."""
+    if dim is None:
+        warnings.warn(
+            f"Implicit dimension choice for {name} has been deprecated. Change the call to include dim=X as an argument.",
+            TenonWarning,
+            stacklevel=3,
+        )
+        dim = 0 if x.raw.ndim in (0, 1, 3) else 1
+    return normalize_axis(int(dim), x.raw.ndim)
+
+
+def reduction_of(size_average: Any, reduce: Any, reduction: str) -> str:
+    """The reduction meant, also by the two legacy flags."""
+    if size_average is not None or reduce is not None:
+        averages = size_average is None or size_average
+        reduction = "none" if reduce is not None and not reduce else "mean" if averages else "sum"
+        warnings.warn(
+            f"size_average and reduce args will be deprecated, please use reduction='{reduction}' instead.",
+            TenonWarning,
+            stacklevel=3,
+        )
+    if reduction not in ("none", "mean", "sum"):
+        raise ModuleValueError(
+            f"{reduction} is not a valid value for reduction; use 'none', 'mean' or 'sum'."
+        )
+    return reduction

@@ -1,0 +1,237 @@
+"""Losses: ``F.cross_entropy``, ``F.mse_loss`` and their kin. ``reduction`` is "none", "mean" or "sum"."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import tenon.ops  # noqa: F401 - a table without ops finds nothing
+from tenon.core.keys import INDEX
+from tenon.core.op import table as f
+from tenon.errors import ModuleValueError, ShapeError, TenonWarning
+from tenon.nn.functional.arguments import reduction_of
+from tenon.ops.composite.classification import class_axis
+from tenon.ops.composite.loss import reduced
+
+
+def nll_loss(
+    input: Any, target: Any, weight: Any = None, size_average: Any = None, ignore_index: int = -100,
+    reduce: Any = None, reduction: str = "mean",
+) -> Any:  # fmt: skip
+    """``-weight[target] * input[target]`` for log-probabilities ``input[N, C, ...]`` and class indices."""
+    mode = reduction_of(size_average, reduce, reduction)
+    return f.nll_loss(input, target, weight, reduction=mode, ignore_index=int(ignore_index))
+
+
+def cross_entropy(
+    input: Any, target: Any, weight: Any = None, size_average: Any = None, ignore_index: int = -100,
+    reduce: Any = None, reduction: str = "mean", label_smoothing: float = 0.0,
+) -> Any:  # fmt: skip
+    """Cross entropy of scores ``input[N, C, ...]`` with class indices, or with probabilities of ``input``'s shape."""
+    mode = reduction_of(size_average, reduce, reduction)
+    if not 0.0 <= label_smoothing <= 1.0:
+        raise ModuleValueError(f"label_smoothing must be between 0.0 and 1.0. Got: {label_smoothing}")
+    if tuple(input.raw.shape) == tuple(target.raw.shape) and target.raw.dtype.kind in "fV":
+        return _soft_cross_entropy(input, target, weight, ignore_index, mode, label_smoothing)
+    if label_smoothing == 0.0:
+        return f.cross_entropy(input, target, weight, reduction=mode, ignore_index=int(ignore_index))
+    return _smoothed(input, target, weight, int(ignore_index), mode, label_smoothing)
+
+
+def _per_class(weight: Any, x: Any) -> Any:
+    """``weight`` shaped to multiply the class axis of ``x``."""
+    if tuple(weight.raw.shape) != (x.raw.shape[class_axis(x.raw)],):
+        raise ShapeError(
+            "cross_entropy: weight tensor should be defined either for all "
+            f"{x.raw.shape[class_axis(x.raw)]} classes or no classes but got weight tensor of shape: {list(weight.raw.shape)}"
+        )
+    return weight.reshape((-1, *(1,) * (x.raw.ndim - 1 - class_axis(x.raw))))
+
+
+def _soft_cross_entropy(
+    x: Any, target: Any, weight: Any, ignore_index: int, mode: str, smoothing: float
+) -> Any:
+    if ignore_index >= 0:
+        raise ModuleValueError(
+            f"ignore_index is not supported for floating point target (got {ignore_index}). Give class indices instead."
+        )
+    axis = class_axis(x.raw)
+    classes = x.raw.shape[axis]
+    if smoothing:
+        target = target * (1.0 - smoothing) + smoothing / classes
+    terms = f.log_softmax(x, axis=axis) * target
+    if weight is not None:
+        terms = terms * _per_class(weight, x)
+    if mode == "none":
+        return -terms.sum(axis)
+    total = -terms.sum()
+    return total / (x.raw.size / classes if x.raw.size else float("nan")) if mode == "mean" else total
+
+
+def _smoothed(x: Any, target: Any, weight: Any, ignore_index: int, mode: str, smoothing: float) -> Any:
+    """Of class indices: ``1 - smoothing`` on the target, the rest spread evenly over all classes."""
+    axis = class_axis(x.raw)
+    logarithms = f.log_softmax(x, axis=axis)
+    picked = f.nll_loss(logarithms, target, weight, reduction=mode, ignore_index=ignore_index)
+    terms = logarithms if weight is None else logarithms * _per_class(weight, x)
+    present = f.ne(target, ignore_index)
+    spread = f.where(present, -terms.sum(axis), 0.0)
+    if mode != "none":
+        spread = spread.sum()
+    if mode == "mean":
+        ones = f.cast(present, dtype=x.raw.dtype)
+        if weight is not None:
+            ones = f.mul(ones, f.take(weight, f.where(present, target, 0), layout=(INDEX,)))
+        spread = spread / ones.sum()
+    return picked * (1.0 - smoothing) + spread * (smoothing / x.raw.shape[axis])
+
+
+def _pair(name: str, input: Any, target: Any) -> None:
+    """torch's warning where two shapes differ."""
+    if input.raw.shape != target.raw.shape:
+        warnings.warn(
+            f"Using a target size ({target.shape}) that is different to the input size ({input.shape}). This will likely "
+            f"lead to incorrect results due to broadcasting. Please ensure they have the same size. ({name})",
+            TenonWarning,
+            stacklevel=3,
+        )
+
+
+def _weighted(losses: Any, weight: Any, mode: str, by_weight: bool = True) -> Any:
+    """``losses`` times ``weight``, reduced; the mean is over the weights."""
+    if tuple(weight.raw.shape) != tuple(losses.raw.shape):
+        raise ShapeError(
+            f"Weights and input must have the same size: {list(weight.raw.shape)} and {list(losses.raw.shape)}."
+        )
+    weighted = losses * weight
+    if mode == "mean" and by_weight:
+        return weighted.sum() / weight.sum()
+    return reduced(f, weighted, mode)
+
+
+def mse_loss(
+    input: Any,
+    target: Any,
+    size_average: Any = None,
+    reduce: Any = None,
+    reduction: str = "mean",
+    weight: Any = None,
+) -> Any:
+    """Squared differences."""
+    _pair("mse_loss", input, target)
+    mode = reduction_of(size_average, reduce, reduction)
+    if weight is not None:
+        return _weighted(f.mse_loss(input, target, reduction="none"), weight, mode)
+    return f.mse_loss(input, target, reduction=mode)
+
+
+def l1_loss(
+    input: Any,
+    target: Any,
+    size_average: Any = None,
+    reduce: Any = None,
+    reduction: str = "mean",
+    weight: Any = None,
+) -> Any:
+    """Absolute differences."""
+    _pair("l1_loss", input, target)
+    mode = reduction_of(size_average, reduce, reduction)
+    if weight is not None:
+        return _weighted(f.l1_loss(input, target, reduction="none"), weight, mode)
+    return f.l1_loss(input, target, reduction=mode)
+
+
+def smooth_l1_loss(
+    input: Any,
+    target: Any,
+    size_average: Any = None,
+    reduce: Any = None,
+    reduction: str = "mean",
+    beta: float = 1.0,
+) -> Any:
+    """Squared differences within ``beta``, absolute ones beyond; ``beta=0`` is the L1 loss."""
+    _pair("smooth_l1_loss", input, target)
+    mode = reduction_of(size_average, reduce, reduction)
+    if beta < 0:
+        raise ModuleValueError(f"smooth_l1_loss does not support negative values for beta. (got {beta})")
+    if beta == 0:
+        return f.l1_loss(input, target, reduction=mode)
+    return f.smooth_l1_loss(input, target, reduction=mode, beta=float(beta))
+
+
+def huber_loss(
+    input: Any, target: Any, reduction: str = "mean", delta: float = 1.0, weight: Any = None
+) -> Any:
+    """Half squared differences within ``delta``, linear ones beyond."""
+    _pair("huber_loss", input, target)
+    mode = reduction_of(None, None, reduction)
+    if delta <= 0:
+        raise ModuleValueError(f"huber_loss does not support non-positive values for delta. (got {delta})")
+    if weight is not None:
+        return _weighted(f.huber_loss(input, target, reduction="none", delta=float(delta)), weight, mode)
+    return f.huber_loss(input, target, reduction=mode, delta=float(delta))
+
+
+def binary_cross_entropy_with_logits(
+    input: Any, target: Any, weight: Any = None, size_average: Any = None, reduce: Any = None,
+    reduction: str = "mean", pos_weight: Any = None,
+) -> Any:  # fmt: skip
+    """Binary cross entropy of the sigmoid of ``input``; ``pos_weight`` weighs the positive targets."""
+    mode = reduction_of(size_average, reduce, reduction)
+    if input.raw.shape != target.raw.shape:
+        raise ModuleValueError(f"Target size ({target.shape}) must be the same as input size ({input.shape})")
+    return f.binary_cross_entropy_with_logits(input, target, weight, pos_weight, reduction=mode)
+
+
+def binary_cross_entropy(
+    input: Any,
+    target: Any,
+    weight: Any = None,
+    size_average: Any = None,
+    reduce: Any = None,
+    reduction: str = "mean",
+) -> Any:
+    """Binary cross entropy of probabilities."""
+    mode = reduction_of(size_average, reduce, reduction)
+    if input.raw.shape != target.raw.shape:
+        raise ModuleValueError(
+            f"Using a target size ({target.shape}) that is different to the input size ({input.shape}) is deprecated. Please "
+            "ensure they have the same size."
+        )
+    if input.raw.size and input.device.type != "meta":
+        low, high = float(input.detach().amin()), float(input.detach().amax())
+        if not (low >= 0 and high <= 1):
+            raise ModuleValueError(
+                f"all elements of input should be between 0 and 1, but they reach from {low:.6g} to {high:.6g}. Apply a "
+                "sigmoid first, or use binary_cross_entropy_with_logits."
+            )
+    if weight is not None:
+        weight = weight.expand(input.raw.shape)
+    return f.binary_cross_entropy(input, target, weight, reduction=mode)
+
+
+def kl_div(
+    input: Any, target: Any, size_average: Any = None, reduce: Any = None, reduction: str = "mean",
+    log_target: bool = False,
+) -> Any:  # fmt: skip
+    """``target * (log(target) - input)`` for log-probabilities ``input``; "batchmean" divides by the batch size."""
+    if reduction == "batchmean" and size_average is None and reduce is None:
+        mode = "sum"
+    else:
+        mode = reduction_of(size_average, reduce, reduction)
+        if mode == "mean":
+            warnings.warn(
+                "reduction: 'mean' divides the total loss by both the batch size and the support size.'batchmean' divides "
+                "only by the batch size, and aligns with the KL div math definition.'mean' will be changed to behave the "
+                "same as 'batchmean' in the next major release.",
+                TenonWarning,
+                stacklevel=2,
+            )
+    if log_target:
+        losses = f.mul(f.exp(target), f.sub(target, input))
+    else:
+        positive = f.gt(target, 0)
+        entropy = f.mul(target, f.log(f.where(positive, target, 1.0)))
+        losses = f.sub(f.where(f.eq(target, 0), 0.0, entropy), f.mul(target, input))
+    made = reduced(f, losses, mode)
+    return made / input.raw.shape[0] if reduction == "batchmean" and input.raw.ndim else made

@@ -1,0 +1,112 @@
+"""Batch and layer normalisation."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import tenon.ops  # noqa: F401 - a table without ops finds nothing
+from tenon.core.grad_mode import no_grad
+from tenon.core.op import table as f
+from tenon.errors import ModuleValueError, ShapeError
+
+
+def batch_norm(
+    input: Any,
+    running_mean: Any,
+    running_var: Any,
+    weight: Any = None,
+    bias: Any = None,
+    training: bool = False,
+    momentum: float = 0.1,
+    eps: float = 1e-5,
+) -> Any:
+    """``input[N, C, ...]`` standardised per channel, by the batch (``training``) or by the running statistics.
+
+    In training the running statistics, where given, move towards the batch's by ``momentum``, in place.
+    """
+    shape = input.raw.shape
+    if training and len(shape) > 1 and math.prod(shape) == shape[1] and shape[0] == 1:
+        raise ModuleValueError(
+            f"Expected more than 1 value per channel when training, got input size torch.Size({list(shape)})"
+        )
+    if eps < 0 or (training and eps == 0):
+        wanted = "positive during training" if training else "non-negative"
+        raise ModuleValueError(f"batch_norm eps must be {wanted}, but got {eps}")
+    channels = shape[1] if len(shape) > 1 else 0
+    named = {"running_mean": running_mean, "running_var": running_var, "weight": weight, "bias": bias}
+    for name, value in named.items():
+        if value is not None and tuple(value.raw.shape) != (channels,):
+            raise ShapeError(f"{name} should contain {channels} elements not {value.raw.size}")
+    if not training:
+        if running_mean is None or running_var is None:
+            raise ModuleValueError("Expected running_mean and running_var to be defined when training=False")
+        return f.batch_norm_inference(input, weight, bias, running_mean, running_var, eps=float(eps))
+    out, mean, variance = f.batch_norm(input, weight, bias, eps=float(eps))
+    if running_mean is not None or running_var is not None:
+        count = math.prod(shape) // max(channels, 1)
+        with no_grad():
+            if running_mean is not None:
+                running_mean.mul_(1.0 - momentum).add_(mean.detach(), alpha=momentum)
+            if running_var is not None:
+                unbiased = momentum * count / (count - 1) if count > 1 else float("nan")
+                running_var.mul_(1.0 - momentum).add_(variance.detach(), alpha=unbiased)
+    return out
+
+
+def layer_norm(
+    input: Any, normalized_shape: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5
+) -> Any:
+    """``input`` standardised over its last axes, which must be ``normalized_shape``."""
+    wanted = tuple(normalized_shape) if isinstance(normalized_shape, (list, tuple)) else (normalized_shape,)
+    rank, shape = len(wanted), tuple(input.raw.shape)
+    if not rank:
+        raise ShapeError(
+            "Expected normalized_shape to be at least 1-dimensional, i.e., containing at least one element, but got "
+            "normalized_shape = []"
+        )
+    if shape[len(shape) - rank :] != wanted or len(shape) < rank:
+        shown = ", ".join(["*", *map(str, wanted)])
+        raise ShapeError(
+            f"Given normalized_shape={list(wanted)}, expected input with shape [{shown}], but got input of size{list(shape)}"
+        )
+    for name, value in (("weight", weight), ("bias", bias)):
+        if value is not None and tuple(value.raw.shape) != wanted:
+            raise ShapeError(
+                f"Expected {name} to be of same shape as normalized_shape, but got {name} of shape "
+                f"{list(value.raw.shape)} and normalized_shape = {list(wanted)}"
+            )
+    return f.layer_norm(input, weight, bias, rank=rank, eps=float(eps))
+
+
+def rms_norm(input: Any, normalized_shape: Any, weight: Any = None, eps: float | None = None) -> Any:
+    """``input`` over the root of its mean square along its last axes, times ``weight``."""
+    import numpy as np
+
+    wanted = tuple(normalized_shape) if isinstance(normalized_shape, (list, tuple)) else (normalized_shape,)
+    shape = tuple(input.raw.shape)
+    if shape[len(shape) - len(wanted) :] != wanted:
+        raise ShapeError(
+            f"Given normalized_shape={list(wanted)}, expected input with shape [*, {', '.join(map(str, wanted))}], but got "
+            f"input of size{list(shape)}"
+        )
+    eps = float(np.finfo(input.raw.dtype).eps) if eps is None else eps
+    axes = tuple(range(len(shape) - len(wanted), len(shape)))
+    made = input * f.rsqrt(f.add(f.mean(f.square(input), axes=axes, keepdims=True), eps))
+    return made if weight is None else made * weight
+
+
+def group_norm(input: Any, num_groups: int, weight: Any = None, bias: Any = None, eps: float = 1e-5) -> Any:
+    """``input[N, C, ...]`` standardised over each of ``num_groups`` groups of channels of each sample."""
+    shape = tuple(input.raw.shape)
+    if len(shape) < 2 or shape[1] % num_groups:
+        raise ShapeError(
+            f"Expected number of channels in input to be divisible by num_groups, but got input of shape {list(shape)} and "
+            f"num_groups={num_groups}"
+        )
+    grouped = input.reshape(shape[0], num_groups, math.prod(shape[1:]) // num_groups)
+    made = f.layer_norm(grouped, None, None, rank=1, eps=float(eps)).reshape(shape)
+    spread = (shape[1], *(1,) * (len(shape) - 2))
+    if weight is not None:
+        made = made * weight.reshape(spread)
+    return made if bias is None else made + bias.reshape(spread)

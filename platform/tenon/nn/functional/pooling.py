@@ -1,0 +1,149 @@
+"""Pooling in one, two and three spatial axes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tenon.ops  # noqa: F401 - a table without ops finds nothing
+from tenon.core.op import table as f
+from tenon.errors import ModuleValueError, ShapeError
+from tenon.nn.functional.arguments import per_axis
+
+
+def _with_batch(x: Any, rank: int) -> tuple[Any, bool]:
+    if x.raw.ndim == rank + 2:
+        return x, False
+    if x.raw.ndim == rank + 1:
+        return x.unsqueeze(0), True
+    raise ShapeError(
+        f"non-empty {rank + 1}D or {rank + 2}D (batch mode) tensor expected for input, got {list(x.raw.shape)}"
+    )
+
+
+def _layout(kernel_size: Any, stride: Any, padding: Any, rank: int) -> dict[str, Any]:
+    kernel = per_axis(kernel_size, rank, "kernel_size")
+    given = stride is not None and not (isinstance(stride, (list, tuple)) and not stride)
+    return {
+        "kernel": kernel,
+        "stride": per_axis(stride, rank, "stride") if given else kernel,
+        "padding": per_axis(padding, rank, "padding"),
+    }
+
+
+def _max_pool(
+    x: Any, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil: bool, indices: bool, rank: int
+) -> Any:
+    x, added = _with_batch(x, rank)
+    attrs = _layout(kernel, stride, padding, rank)
+    attrs |= {"dilation": per_axis(dilation, rank, "dilation"), "ceil_mode": bool(ceil)}
+    made = f.max_pool(x, **attrs)
+    made = made.squeeze(0) if added else made
+    if not indices:
+        return made
+    places = f.max_pool_indices(x.detach(), **attrs)
+    return made, places.squeeze(0) if added else places
+
+
+def max_pool1d(
+    input: Any, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1, ceil_mode: bool = False,
+    return_indices: bool = False,
+) -> Any:  # fmt: skip
+    """Largest element of each window of ``input[N, C, L]``."""
+    return _max_pool(input, kernel_size, stride, padding, dilation, ceil_mode, return_indices, 1)
+
+
+def max_pool2d(
+    input: Any, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1, ceil_mode: bool = False,
+    return_indices: bool = False,
+) -> Any:  # fmt: skip
+    """Largest element of each window of ``input[N, C, H, W]``."""
+    return _max_pool(input, kernel_size, stride, padding, dilation, ceil_mode, return_indices, 2)
+
+
+def max_pool3d(
+    input: Any, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1, ceil_mode: bool = False,
+    return_indices: bool = False,
+) -> Any:  # fmt: skip
+    """Largest element of each window of ``input[N, C, D, H, W]``."""
+    return _max_pool(input, kernel_size, stride, padding, dilation, ceil_mode, return_indices, 3)
+
+
+def max_pool1d_with_indices(
+    input: Any, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1, ceil_mode: bool = False,
+    return_indices: bool = False,
+) -> Any:  # fmt: skip
+    """``max_pool1d`` and where each largest element was."""
+    return _max_pool(input, kernel_size, stride, padding, dilation, ceil_mode, True, 1)
+
+
+def max_pool2d_with_indices(
+    input: Any, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1, ceil_mode: bool = False,
+    return_indices: bool = False,
+) -> Any:  # fmt: skip
+    """``max_pool2d`` and where each largest element was."""
+    return _max_pool(input, kernel_size, stride, padding, dilation, ceil_mode, True, 2)
+
+
+def _avg_pool(
+    x: Any, kernel: Any, stride: Any, padding: Any, ceil: bool, include: bool, divisor: int | None, rank: int
+) -> Any:
+    if divisor == 0:
+        raise ModuleValueError("divisor must be not zero")
+    x, added = _with_batch(x, rank)
+    made = f.avg_pool(
+        x,
+        **_layout(kernel, stride, padding, rank),
+        ceil_mode=bool(ceil),
+        include_pad=bool(include),
+        divisor=divisor,
+    )
+    return made.squeeze(0) if added else made
+
+
+def avg_pool1d(
+    input: Any, kernel_size: Any, stride: Any = None, padding: Any = 0, ceil_mode: bool = False,
+    count_include_pad: bool = True,
+) -> Any:  # fmt: skip
+    """Mean of each window of ``input[N, C, L]``."""
+    return _avg_pool(input, kernel_size, stride, padding, ceil_mode, count_include_pad, None, 1)
+
+
+def avg_pool2d(
+    input: Any, kernel_size: Any, stride: Any = None, padding: Any = 0, ceil_mode: bool = False,
+    count_include_pad: bool = True, divisor_override: int | None = None,
+) -> Any:  # fmt: skip
+    """Mean of each window of ``input[N, C, H, W]``."""
+    return _avg_pool(input, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override, 2)
+
+
+def avg_pool3d(
+    input: Any, kernel_size: Any, stride: Any = None, padding: Any = 0, ceil_mode: bool = False,
+    count_include_pad: bool = True, divisor_override: int | None = None,
+) -> Any:  # fmt: skip
+    """Mean of each window of ``input[N, C, D, H, W]``."""
+    return _avg_pool(input, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override, 3)
+
+
+def _adaptive(x: Any, output_size: Any, rank: int) -> Any:
+    x, added = _with_batch(x, rank)
+    sizes = output_size if isinstance(output_size, (list, tuple)) else (output_size,) * rank
+    if len(sizes) != rank:
+        raise ShapeError(f"adaptive_avg_pool{rank}d: output_size must be {rank}, got {list(sizes)}")
+    filled = tuple(own if s is None else int(s) for s, own in zip(sizes, x.raw.shape[2:], strict=True))
+    made = f.adaptive_avg_pool(x, sizes=filled)
+    return made.squeeze(0) if added else made
+
+
+def adaptive_avg_pool1d(input: Any, output_size: Any) -> Any:
+    """Means over windows laid out for ``output_size`` places."""
+    return _adaptive(input, output_size, 1)
+
+
+def adaptive_avg_pool2d(input: Any, output_size: Any) -> Any:
+    """Means over windows laid out for ``output_size`` rows and columns (None keeps a size)."""
+    return _adaptive(input, output_size, 2)
+
+
+def adaptive_avg_pool3d(input: Any, output_size: Any) -> Any:
+    """Means over windows laid out for ``output_size`` (None keeps a size)."""
+    return _adaptive(input, output_size, 3)

@@ -1,0 +1,150 @@
+"""Convolution layers."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, ClassVar
+
+from tenon.core.factories import empty
+from tenon.core.grad_mode import no_grad
+from tenon.errors import ModuleValueError
+from tenon.nn import functional as F
+from tenon.nn import init
+from tenon.nn.functional.arguments import per_axis
+from tenon.nn.module import Module
+from tenon.nn.parameter import Parameter
+
+__all__ = ["Conv1d", "Conv2d", "Conv3d"]
+
+_MODES = ("zeros", "reflect", "replicate", "circular")
+
+
+class _ConvNd(Module):
+    """What the convolution layers share; ``rank`` is the number of spatial axes."""
+
+    __constants__ = (
+        "stride", "padding", "dilation", "groups", "padding_mode", "output_padding", "in_channels", "out_channels",
+        "kernel_size",
+    )  # fmt: skip
+    rank: ClassVar[int]
+    weight: Any
+    bias: Any
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: Any,
+        stride: Any = 1,
+        padding: Any = 0,
+        dilation: Any = 1,
+        groups: int = 1,
+        bias: bool = True,
+        padding_mode: str = "zeros",
+        device: Any = None,
+        dtype: Any = None,
+    ) -> None:
+        super().__init__()
+        rank = self.rank
+        if groups <= 0:
+            raise ModuleValueError("groups must be a positive integer")
+        if in_channels % groups:
+            raise ModuleValueError(f"in_channels must be divisible by groups: {in_channels} and {groups}")
+        if out_channels % groups:
+            raise ModuleValueError(f"out_channels must be divisible by groups: {out_channels} and {groups}")
+        if padding_mode not in _MODES:
+            raise ModuleValueError(
+                f"padding_mode must be one of {_MODES}, but got padding_mode='{padding_mode}'"
+            )
+        self.in_channels = in_channels
+        self.out_channels = out_channels
+        self.kernel_size = per_axis(kernel_size, rank, "kernel_size")
+        self.stride = per_axis(stride, rank, "stride")
+        self.dilation = per_axis(dilation, rank, "dilation")
+        self.padding = padding if isinstance(padding, str) else per_axis(padding, rank, "padding")
+        self.transposed = False
+        self.output_padding = (0,) * rank
+        self.groups = groups
+        self.padding_mode = padding_mode
+        self._reversed_padding_repeated_twice = self._widths()
+        shape = (out_channels, in_channels // groups, *self.kernel_size)
+        self.weight = Parameter(empty(shape, device=device, dtype=dtype))
+        if bias:
+            self.bias = Parameter(empty(out_channels, device=device, dtype=dtype))
+        else:
+            self.register_parameter("bias", None)
+        self.reset_parameters()
+
+    def _widths(self) -> list[int]:
+        """The padding as ``F.pad`` takes it: last axis first, both sides."""
+        if not isinstance(self.padding, str):
+            return [p for p in reversed(self.padding) for _ in range(2)]
+        if self.padding not in ("same", "valid"):
+            raise ModuleValueError(
+                f"Invalid padding string {self.padding!r}, should be one of {{'same', 'valid'}}"
+            )
+        if self.padding == "valid":
+            return [0, 0] * self.rank
+        if any(s != 1 for s in self.stride):
+            raise ModuleValueError("padding='same' is not supported for strided convolutions")
+        widths = []
+        for d, k in zip(reversed(self.dilation), reversed(self.kernel_size), strict=True):
+            total = d * (k - 1)
+            widths += [total // 2, total - total // 2]
+        return widths
+
+    def reset_parameters(self) -> None:
+        """Draw weight and bias uniformly within ``1 / sqrt(fan in)``."""
+        with no_grad():
+            init.kaiming_uniform_(self.weight, a=math.sqrt(5))
+            if self.bias is not None:
+                fan_in = self.weight.shape[1] * math.prod(self.weight.shape[2:])
+                if fan_in:
+                    bound = 1 / math.sqrt(fan_in)
+                    init.uniform_(self.bias, -bound, bound)
+
+    def _conv_forward(self, input: Any, weight: Any, bias: Any) -> Any:
+        convolve = getattr(F, f"conv{self.rank}d")
+        if self.padding_mode == "zeros":
+            return convolve(input, weight, bias, self.stride, self.padding, self.dilation, self.groups)
+        input = F.pad(input, self._reversed_padding_repeated_twice, mode=self.padding_mode)
+        return convolve(input, weight, bias, self.stride, 0, self.dilation, self.groups)
+
+    def forward(self, input: Any) -> Any:
+        """The convolution of ``input`` with ``weight``, plus ``bias``."""
+        return self._conv_forward(input, self.weight, self.bias)
+
+    def extra_repr(self) -> str:
+        """Channels, kernel, stride, and what differs from the defaults."""
+        text = (
+            f"{self.in_channels}, {self.out_channels}, kernel_size={self.kernel_size}, stride={self.stride}"
+        )
+        if self.padding != (0,) * len(self.padding):
+            text += f", padding={self.padding}"
+        if self.dilation != (1,) * len(self.dilation):
+            text += f", dilation={self.dilation}"
+        if self.groups != 1:
+            text += f", groups={self.groups}"
+        if self.bias is None:
+            text += ", bias=False"
+        if self.padding_mode != "zeros":
+            text += f", padding_mode={self.padding_mode}"
+        return text
+
+
+class Conv1d(_ConvNd):
+    """Cross-correlation of ``[N, in_channels, L]`` with ``out_channels`` learned windows."""
+
+    rank = 1
+
+
+class Conv2d(_ConvNd):
+    """Cross-correlation of ``[N, in_channels, H, W]`` with ``out_channels`` learned windows."""
+
+    rank = 2
+
+
+class Conv3d(_ConvNd):
+    """Cross-correlation of ``[N, in_channels, D, H, W]`` with ``out_channels`` learned windows."""
+
+    rank = 3

@@ -1,0 +1,115 @@
+"""``Linear``, ``Bilinear`` and ``Identity``."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from tenon.core.factories import empty
+from tenon.errors import ModuleValueError
+from tenon.nn import functional as F
+from tenon.nn import init
+from tenon.nn.module import Module
+from tenon.nn.parameter import Parameter
+
+__all__ = ["Bilinear", "Identity", "Linear"]
+
+
+class Identity(Module):
+    """Returns its input, whatever it was constructed with."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__()
+
+    def forward(self, input: Any) -> Any:
+        """``input``."""
+        return input
+
+
+class Linear(Module):
+    """``input @ weight.T + bias`` over the last axis: ``[..., in_features]`` to ``[..., out_features]``."""
+
+    __constants__ = ("in_features", "out_features")
+    in_features: int
+    out_features: int
+    weight: Any
+    bias: Any
+
+    def __init__(
+        self, in_features: int, out_features: int, bias: bool = True, device: Any = None, dtype: Any = None
+    ) -> None:
+        super().__init__()
+        self.in_features = in_features
+        self.out_features = out_features
+        self.weight = Parameter(empty((out_features, in_features), device=device, dtype=dtype))
+        if bias:
+            self.bias = Parameter(empty(out_features, device=device, dtype=dtype))
+        else:
+            self.register_parameter("bias", None)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw weight and bias uniformly within ``1 / sqrt(in_features)``."""
+        init.kaiming_uniform_(self.weight, a=math.sqrt(5))
+        if self.bias is not None:
+            fan_in = self.weight.shape[1]
+            bound = 1 / math.sqrt(fan_in) if fan_in > 0 else 0
+            init.uniform_(self.bias, -bound, bound)
+
+    def forward(self, input: Any) -> Any:
+        """``input @ weight.T + bias``."""
+        return F.linear(input, self.weight, self.bias)
+
+    def extra_repr(self) -> str:
+        """Sizes and bias."""
+        return (
+            f"in_features={self.in_features}, out_features={self.out_features}, bias={self.bias is not None}"
+        )
+
+
+class Bilinear(Module):
+    """``input1 @ weight[k] @ input2 + bias[k]`` for every output feature k."""
+
+    __constants__ = ("in1_features", "in2_features", "out_features")
+    weight: Any
+    bias: Any
+
+    def __init__(
+        self,
+        in1_features: int,
+        in2_features: int,
+        out_features: int,
+        bias: bool = True,
+        device: Any = None,
+        dtype: Any = None,
+    ) -> None:
+        super().__init__()
+        if in1_features <= 0:
+            raise ModuleValueError(f"in1_features must be > 0, but got {in1_features}")
+        self.in1_features = in1_features
+        self.in2_features = in2_features
+        self.out_features = out_features
+        self.weight = Parameter(empty((out_features, in1_features, in2_features), device=device, dtype=dtype))
+        if bias:
+            self.bias = Parameter(empty(out_features, device=device, dtype=dtype))
+        else:
+            self.register_parameter("bias", None)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw weight and bias uniformly within ``1 / sqrt(in1_features)``."""
+        bound = 1 / math.sqrt(self.weight.shape[1])
+        init.uniform_(self.weight, -bound, bound)
+        if self.bias is not None:
+            init.uniform_(self.bias, -bound, bound)
+
+    def forward(self, input1: Any, input2: Any) -> Any:
+        """The bilinear form."""
+        return F.bilinear(input1, input2, self.weight, self.bias)
+
+    def extra_repr(self) -> str:
+        """Sizes and bias."""
+        return (
+            f"in1_features={self.in1_features}, in2_features={self.in2_features}, out_features={self.out_features}, "
+            f"bias={self.bias is not None}"
+        )

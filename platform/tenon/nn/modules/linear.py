@@ -1,0 +1,5 @@
+"""PyTorch's path ``nn.modules.linear``; the code is in ``tenon.nn.layers.linear``."""
+
+from tenon.nn.layers.linear import Bilinear, Identity, Linear
+
+__all__ = ["Bilinear", "Identity", "Linear"]
