@@ -123,3 +123,30 @@ def test_a_caught_exit_ends_nothing(tmp_path):
 
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
+
+
+def test_failing_worker_processes_of_a_rank_are_their_parents_business(tmp_path):
+    done, _ = run(tmp_path, "failing_workers", size=2)
+
+    assert done.returncode == 0, done.stderr
+    assert reports(done) == []
+    assert "ValueError: a bad value" in done.stderr  # multiprocessing's own traceback
+
+
+def test_one_process_per_host_may_report(tmp_path):
+    code = (
+        "import sys, time\n"
+        "from tenon.distributed import report\n"
+        "report.WINNER_TIME = 0\n"
+        "print(report.Claim('test-' + sys.argv[1]).take(), flush=True)\n"
+        "time.sleep(float(sys.argv[2]))\n"
+    )
+    job = tmp_path.name + str(time.time())
+    start = [sys.executable, "-c", code, job]
+    first = subprocess.Popen([*start, "5"], stdout=subprocess.PIPE, text=True)
+    assert first.stdout.readline() == "True\n"
+    assert subprocess.run([*start, "0"], capture_output=True, text=True).stdout == "False\n"
+    first.kill()
+    first.communicate()
+
+    assert subprocess.run([*start, "0"], capture_output=True, text=True).stdout == "True\n"

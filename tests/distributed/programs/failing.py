@@ -3,6 +3,7 @@
 Before it fails, the rank writes the time to the file given second.
 """
 
+import multiprocessing
 import os
 import signal
 import sys
@@ -86,6 +87,14 @@ if KIND == "caught_exit":
         sys.exit(3)
     except SystemExit:
         wait_for_the_others()
+elif KIND == "failing_workers":
+    if communicator.rank == 1:
+        for target in (fail_deep_inside, lambda: sys.exit(3)):
+            worker = multiprocessing.get_context("fork").Process(target=target)
+            worker.start()
+            worker.join()
+            assert worker.exitcode in (1, 3)
+    wait_for_the_others()
 elif KIND == "all":
     start_clock()
     fail_deep_inside()
