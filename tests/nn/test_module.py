@@ -363,5 +363,7 @@ def test_import_paths_of_torch_exist():
     assert nn.parameter.Parameter is nn.Parameter
     assert nn.modules.lazy.LazyModuleMixin.__name__ == "LazyModuleMixin"
     assert nn.modules.module._EXTRA_STATE_KEY_SUFFIX == "_extra_state"
+    assert nn.modules.batchnorm._BatchNorm in nn.BatchNorm2d.__mro__
+    assert nn.modules.linear.Linear is nn.modules.Linear is nn.Linear
     with pytest.raises(AttributeError, match=r"nothing_like_it"):
         nn.modules.nothing_like_it  # noqa: B018
