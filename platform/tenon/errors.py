@@ -118,6 +118,10 @@ class StateDictError(ModuleError):
     """A state dict does not fit the object that should load it."""
 
 
+class OptimizerStateError(TenonError, ValueError):
+    """A state dict does not fit the optimizer that should load it."""
+
+
 # Random numbers.
 
 

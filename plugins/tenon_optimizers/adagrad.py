@@ -5,17 +5,18 @@ from __future__ import annotations
 from typing import Any
 
 from tenon.extend import Optimizer
-
-from tenon_optimizers.checks import non_negative
+from tenon_optimizers.checks import learning_rate, non_negative, variants
 
 
 class Adagrad(Optimizer):
-    """Adagrad (Duchi et al., 2011), as torch.optim.Adagrad."""
+    """Adagrad (Duchi et al., 2011), as torch.optim.Adagrad; its state is made with the optimizer."""
+
+    elementwise = True
 
     def __init__(
         self,
         params: Any,
-        lr: float = 1e-2,
+        lr: Any = 1e-2,
         lr_decay: float = 0,
         weight_decay: float = 0,
         initial_accumulator_value: float = 0,
@@ -26,27 +27,28 @@ class Adagrad(Optimizer):
         differentiable: bool = False,
         fused: bool | None = None,
     ) -> None:
-        non_negative("learning rate", lr)
+        learning_rate(lr)
         non_negative("lr_decay value", lr_decay)
         non_negative("weight_decay value", weight_decay)
         non_negative("initial_accumulator_value value", initial_accumulator_value)
         non_negative("epsilon value", eps)
+        variants(foreach, fused, differentiable)
         super().__init__(
             params,
             {
                 "lr": lr, "lr_decay": lr_decay, "eps": eps, "weight_decay": weight_decay,
-                "initial_accumulator_value": initial_accumulator_value, "foreach": foreach, "maximize": maximize,
-                "differentiable": differentiable, "fused": fused,
+                "initial_accumulator_value": initial_accumulator_value, "foreach": foreach,
+                "maximize": maximize, "differentiable": differentiable, "fused": fused,
             },
         )  # fmt: skip
+        for group in self.param_groups:
+            for p in group["params"]:
+                self.start(p)
 
     def init(self, f: Any, p: Any) -> dict[str, Any]:
         """The sum of squared gradients."""
-        return {
-            "sum": f.new_full(
-                p, shape=tuple(p.shape), value=float(self.defaults["initial_accumulator_value"])
-            )
-        }
+        first = float(self.defaults["initial_accumulator_value"])
+        return {"sum": f.new_full(p, shape=tuple(p.shape), value=first)}
 
     def update(self, f: Any, p: Any, g: Any, s: dict[str, Any], h: Any) -> Any:
         """One step; the rate shrinks with the step count by ``lr_decay``."""

@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 from tenon.extend import Optimizer
-
-from tenon_optimizers.checks import beta, non_negative
+from tenon_optimizers.checks import betas as checked
+from tenon_optimizers.checks import learning_rate, non_negative, variants
 
 
 class Adam(Optimizer):
     """Adam (Kingma and Ba, 2014), as torch.optim.Adam; ``weight_decay`` adds to the gradient."""
 
-    decoupled = False
+    elementwise = True
 
     def __init__(
         self,
         params: Any,
-        lr: float = 1e-3,
-        betas: tuple[float, float] = (0.9, 0.999),
+        lr: Any = 1e-3,
+        betas: tuple[Any, Any] = (0.9, 0.999),
         eps: float = 1e-8,
         weight_decay: float = 0,
         amsgrad: bool = False,
@@ -31,16 +30,17 @@ class Adam(Optimizer):
         fused: bool | None = None,
         decoupled_weight_decay: bool = False,
     ) -> None:
-        non_negative("learning rate", lr)
+        learning_rate(lr)
         non_negative("epsilon value", eps)
-        beta(0, betas[0])
-        beta(1, betas[1])
+        betas = checked(betas)
         non_negative("weight_decay value", weight_decay)
+        variants(foreach, fused, differentiable)
         super().__init__(
             params,
             {
-                "lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay, "amsgrad": amsgrad, "maximize": maximize,
-                "foreach": foreach, "capturable": capturable, "differentiable": differentiable, "fused": fused,
+                "lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay, "amsgrad": amsgrad,
+                "maximize": maximize, "foreach": foreach, "capturable": capturable,
+                "differentiable": differentiable, "fused": fused,
                 "decoupled_weight_decay": decoupled_weight_decay,
             },
         )  # fmt: skip
@@ -57,13 +57,14 @@ class Adam(Optimizer):
                 p = p * (1 - h.lr * h.weight_decay)
             else:
                 g = g + h.weight_decay * p
-        m = beta1 * s["exp_avg"] + (1 - beta1) * g
-        v = beta2 * s["exp_avg_sq"] + (1 - beta2) * f.mul(g, g)
+        m, v = s["exp_avg"], s["exp_avg_sq"]
+        m = m + (1 - beta1) * (g - m)
+        v = beta2 * v + (1 - beta2) * f.mul(g, g)
         new = {"exp_avg": m, "exp_avg_sq": v}
-        largest = v
         if h.amsgrad:
             seen = s.get("max_exp_avg_sq")
-            largest = new["max_exp_avg_sq"] = v if seen is None else f.maximum(seen, v)
-        step_size = h.lr / (1 - beta1**h.step)
-        root = math.sqrt(1 - beta2**h.step)
-        return p - step_size * f.div(m, f.sqrt(largest) / root + h.eps), new
+            v = new["max_exp_avg_sq"] = v if seen is None else f.maximum(seen, v)
+        # lr * (m / (1 - beta1^t)) / (sqrt(v / (1 - beta2^t)) + eps), numbers multiplied before arrays
+        root = (1 - beta2**h.step) ** 0.5
+        size = h.lr / (1 - beta1**h.step) * root
+        return p - size * f.div(m, f.sqrt(v) + h.eps * root), new

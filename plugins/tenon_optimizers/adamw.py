@@ -8,13 +8,13 @@ from tenon_optimizers.adam import Adam
 
 
 class AdamW(Adam):
-    """AdamW (Loshchilov and Hutter, 2017), as torch.optim.AdamW; ``weight_decay`` shrinks the parameter itself."""
+    """AdamW (Loshchilov and Hutter, 2017), as torch.optim.AdamW; ``weight_decay`` shrinks the parameter."""
 
     def __init__(
         self,
         params: Any,
-        lr: float = 1e-3,
-        betas: tuple[float, float] = (0.9, 0.999),
+        lr: Any = 1e-3,
+        betas: tuple[Any, Any] = (0.9, 0.999),
         eps: float = 1e-8,
         weight_decay: float = 1e-2,
         amsgrad: bool = False,
@@ -26,6 +26,6 @@ class AdamW(Adam):
         fused: bool | None = None,
     ) -> None:
         super().__init__(
-            params, lr, betas, eps, weight_decay, amsgrad, foreach=foreach, maximize=maximize, capturable=capturable,
-            differentiable=differentiable, fused=fused, decoupled_weight_decay=True,
+            params, lr, betas, eps, weight_decay, amsgrad, foreach=foreach, maximize=maximize,
+            capturable=capturable, differentiable=differentiable, fused=fused, decoupled_weight_decay=True,
         )  # fmt: skip

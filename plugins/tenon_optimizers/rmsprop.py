@@ -5,17 +5,18 @@ from __future__ import annotations
 from typing import Any
 
 from tenon.extend import Optimizer
-
-from tenon_optimizers.checks import non_negative
+from tenon_optimizers.checks import learning_rate, non_negative
 
 
 class RMSprop(Optimizer):
     """RMSprop (Hinton, 2012), as torch.optim.RMSprop, centered and with momentum on request."""
 
+    elementwise = True
+
     def __init__(
         self,
         params: Any,
-        lr: float = 1e-2,
+        lr: Any = 1e-2,
         alpha: float = 0.99,
         eps: float = 1e-8,
         weight_decay: float = 0,
@@ -26,7 +27,7 @@ class RMSprop(Optimizer):
         maximize: bool = False,
         differentiable: bool = False,
     ) -> None:
-        non_negative("learning rate", lr)
+        learning_rate(lr)
         non_negative("epsilon value", eps)
         non_negative("momentum value", momentum)
         non_negative("weight_decay value", weight_decay)
@@ -34,8 +35,9 @@ class RMSprop(Optimizer):
         super().__init__(
             params,
             {
-                "lr": lr, "momentum": momentum, "alpha": alpha, "eps": eps, "centered": centered, "weight_decay": weight_decay,
-                "capturable": capturable, "foreach": foreach, "maximize": maximize, "differentiable": differentiable,
+                "lr": lr, "momentum": momentum, "alpha": alpha, "eps": eps, "centered": centered,
+                "weight_decay": weight_decay, "capturable": capturable, "foreach": foreach,
+                "maximize": maximize, "differentiable": differentiable,
             },
         )  # fmt: skip
 
@@ -49,13 +51,12 @@ class RMSprop(Optimizer):
             g = g + h.weight_decay * p
         square = h.alpha * s["square_avg"] + (1 - h.alpha) * f.mul(g, g)
         new = {"square_avg": square}
-        spread = square
         if h.centered:
             mean = s.get("grad_avg")
-            mean = (1 - h.alpha) * g if mean is None else h.alpha * mean + (1 - h.alpha) * g
+            mean = (1 - h.alpha) * g if mean is None else mean + (1 - h.alpha) * (g - mean)
             new["grad_avg"] = mean
-            spread = square - f.mul(mean, mean)
-        step = f.div(g, f.sqrt(spread) + h.eps)
+            square = square - f.mul(mean, mean)
+        step = f.div(g, f.sqrt(square) + h.eps)
         if h.momentum > 0:
             buffer = s.get("momentum_buffer")
             step = new["momentum_buffer"] = step if buffer is None else h.momentum * buffer + step

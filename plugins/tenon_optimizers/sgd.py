@@ -5,20 +5,31 @@ from __future__ import annotations
 from typing import Any
 
 from tenon.extend import Optimizer
-
-from tenon_optimizers.checks import non_negative
+from tenon_optimizers.checks import learning_rate, non_negative, variants
 
 
 class SGD(Optimizer):
-    """SGD with momentum, as torch.optim.SGD: ``buf = momentum * buf + (1 - dampening) * g``; ``p -= lr * buf``."""
+    """SGD with momentum, as torch.optim.SGD: ``b = momentum * b + (1 - dampening) * g``; ``p -= lr * b``.
+
+    >>> import tenon
+    >>> p = tenon.nn.Parameter(tenon.tensor([1.0]))
+    >>> optimizer = tenon.optim.SGD([p], lr=0.1, momentum=0.9)
+    >>> p.square().sum().backward()
+    >>> optimizer.step()
+    >>> p.data
+    tensor([0.8000])
+    """
+
+    elementwise = True
+    counts_steps = False
 
     def __init__(
         self,
         params: Any,
-        lr: float = 1e-3,
+        lr: Any = 1e-3,
         momentum: float = 0,
         dampening: float = 0,
-        weight_decay: float = 0,
+        weight_decay: Any = 0,
         nesterov: bool = False,
         *,
         maximize: bool = False,
@@ -26,16 +37,18 @@ class SGD(Optimizer):
         differentiable: bool = False,
         fused: bool | None = None,
     ) -> None:
-        non_negative("learning rate", lr)
+        learning_rate(lr)
         non_negative("momentum value", momentum)
         non_negative("weight_decay value", weight_decay)
         if nesterov and (momentum <= 0 or dampening != 0):
             raise ValueError("Nesterov momentum requires a momentum and zero dampening")
+        variants(foreach, fused, differentiable)
         super().__init__(
             params,
             {
-                "lr": lr, "momentum": momentum, "dampening": dampening, "weight_decay": weight_decay, "nesterov": nesterov,
-                "maximize": maximize, "foreach": foreach, "differentiable": differentiable, "fused": fused,
+                "lr": lr, "momentum": momentum, "dampening": dampening, "weight_decay": weight_decay,
+                "nesterov": nesterov, "maximize": maximize, "foreach": foreach,
+                "differentiable": differentiable, "fused": fused,
             },
         )  # fmt: skip
 
@@ -46,6 +59,9 @@ class SGD(Optimizer):
         if not h.momentum:
             return p - h.lr * g, {}
         buffer = s.get("momentum_buffer")
-        buffer = f.clone(g) if buffer is None else h.momentum * buffer + (1 - h.dampening) * g
+        if buffer is None:
+            buffer = f.clone(g)
+        else:
+            buffer = h.momentum * buffer + ((1 - h.dampening) * g if h.dampening else g)
         step = g + h.momentum * buffer if h.nesterov else buffer
         return p - h.lr * step, {"momentum_buffer": buffer}

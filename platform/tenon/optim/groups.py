@@ -10,45 +10,56 @@ from tenon.core.tensor import Tensor
 from tenon.errors import ConfigError
 
 
+class Required:
+    """Stands as the default of an option that every group must state."""
+
+    def __repr__(self) -> str:
+        return "<required parameter>"
+
+
+required = Required()
+
+
 def check_options(cls: type, defaults: dict[str, Any], options: dict[str, Any]) -> None:
     """TypeError naming the nearest option for one that the optimizer does not have."""
     for name in options:
         if name not in defaults:
             near = difflib.get_close_matches(name, defaults, n=1)
             hint = f" Did you mean {near[0]!r}?" if near else ""
-            raise TypeError(
-                f"{cls.__name__}() got an unexpected option {name!r}; it has {', '.join(sorted(defaults))}.{hint}"
-            )
+            has = ", ".join(sorted(defaults)) or "none"
+            raise TypeError(f"{cls.__name__}() got an unexpected option {name!r}; its options: {has}.{hint}")
 
 
-def listed(params: Any) -> list[dict[str, Any]]:
-    """``params`` as a list of group dicts."""
+def listed(params: Any) -> list[Any]:
+    """``params`` as a list of groups."""
     if isinstance(params, Tensor):
         raise TypeError(
-            "params argument given to the optimizer should be an iterable of Tensors or dicts, but got torch.FloatTensor. Put it in a list."
+            "params argument given to the optimizer should be an iterable of Tensors or dicts, but got "
+            f"{_typename(params)}. Put it in a list."
         )
     if isinstance(params, dict):
         raise TypeError(
-            "params argument given to the optimizer should be an iterable of Tensors or dicts, but got dict. Use named_parameters()."
+            "params argument given to the optimizer should be an iterable of Tensors or dicts, but got dict. "
+            "Pass a list of group dicts, or model.named_parameters()."
         )
     found = list(params)
     if not found:
         raise ValueError("optimizer got an empty parameter list")
-    if isinstance(found[0], dict):
-        return [dict(g) for g in found]
-    return [{"params": found}]
+    return found if isinstance(found[0], dict) else [{"params": found}]
 
 
-def add(optimizer: Any, group: Any, required: Any) -> None:
-    """Check ``group``, complete it from the defaults, append it."""
-    if not isinstance(group, dict):
-        raise TypeError(f"param_group must be a dict, but got {type(group)}")
-    group = dict(group)
+def add(optimizer: Any, given: Any) -> None:
+    """Check the group ``given``, complete a copy of it from the defaults, append that. All or nothing."""
+    if not isinstance(given, dict):
+        raise TypeError(f"param_group must be a dict, but got {type(given)}")
+    if "params" not in given:
+        raise KeyError(f"params: a parameter group needs this key, but got only {sorted(given)}")
+    group = dict(given)
     params, names = _split_names(group["params"])
     group["params"] = params
     if names:
         group["param_names"] = names
-    _check_params(params)
+    _check_params(params, bool(optimizer.defaults.get("differentiable")))
     for name, default in optimizer.defaults.items():
         if default is required and name not in group:
             raise ValueError(
@@ -57,19 +68,24 @@ def add(optimizer: Any, group: Any, required: Any) -> None:
         group.setdefault(name, default)
     if len(set(map(id, params))) != len(params):
         warnings.warn(
-            "optimizer contains a parameter group with duplicate parameters; in future, this will cause an error; "
-            "see github.com/pytorch/pytorch/issues/40967 for more information",
+            "optimizer contains a parameter group with duplicate parameters; in future, this will cause an "
+            "error; see github.com/pytorch/pytorch/issues/40967 for more information",
             stacklevel=4,
         )
-    taken = {id(p) for g in optimizer.param_groups for p in g["params"]}
-    if any(id(p) in taken for p in params):
-        raise ValueError("some parameters appear in more than one parameter group")
-    if optimizer.param_groups and ("param_names" in optimizer.param_groups[0]) != ("param_names" in group):
+    _check_against_others(optimizer.param_groups, group)
+    optimizer.param_groups.append(group)
+
+
+def _check_against_others(groups: list[dict[str, Any]], group: dict[str, Any]) -> None:
+    named = "param_names" in group
+    if groups and ("param_names" in groups[0]) != named:
         raise ValueError(
             "all optimizer param groups should be with/without names. "
-            f"cannot add param group {'with' if names else 'without'} names to the optimizer"
+            f"cannot add param group {'with' if named else 'without'} names to the optimizer"
         )
-    optimizer.param_groups.append(group)
+    taken = {id(p) for g in groups for p in g["params"]}
+    if any(id(p) in taken for p in group["params"]):
+        raise ValueError("some parameters appear in more than one parameter group")
 
 
 def _split_names(params: Any) -> tuple[list[Any], list[str]]:
@@ -77,8 +93,8 @@ def _split_names(params: Any) -> tuple[list[Any], list[str]]:
         return [params], []
     if isinstance(params, set):
         raise TypeError(
-            "optimizer parameters need to be organized in ordered collections, but the ordering of tensors in sets will change "
-            "between runs. Please use a list instead."
+            "optimizer parameters need to be organized in ordered collections, but the ordering of tensors "
+            "in sets will change between runs. Please use a list instead."
         )
     tensors: list[Any] = []
     names: list[str] = []
@@ -90,17 +106,23 @@ def _split_names(params: Any) -> tuple[list[Any], list[str]]:
             tensors.append(item)
     if names and len(names) != len(tensors):
         raise ValueError("all optimizer params should be with/without names. Some param names are missing")
-    if len(set(names)) != len(names):
-        twice = next(n for n in names if names.count(n) > 1)
-        raise ConfigError(f"two parameters of one group have the name {twice!r}; names must be unique.")
+    owners: dict[str, Any] = {}
+    for name, tensor in zip(names, tensors, strict=False):
+        if owners.setdefault(name, tensor) is not tensor:
+            raise ConfigError(f"two parameters of one group have the name {name!r}; names must be unique.")
     return tensors, names
 
 
-def _check_params(params: list[Any]) -> None:
+def _check_params(params: list[Any], differentiable: bool) -> None:
     for p in params:
         if not isinstance(p, Tensor):
-            raise TypeError(
-                f"optimizer can only optimize Tensors, but one of the params is {type(p).__name__}"
-            )
-        if not (p.is_leaf or getattr(p, "retains_grad", False)):
+            raise TypeError(f"optimizer can only optimize Tensors, but one of the params is {_typename(p)}")
+        if not (differentiable or p.is_leaf or p.retains_grad):
             raise ValueError("can't optimize a non-leaf Tensor")
+
+
+def _typename(value: Any) -> str:
+    if isinstance(value, Tensor):
+        return str(value.type())
+    cls = type(value)
+    return cls.__qualname__ if cls.__module__ == "builtins" else f"{cls.__module__}.{cls.__qualname__}"

@@ -1,23 +1,22 @@
-"""Saving and loading an optimizer, in torch's layout, by parameter name where names are known."""
+"""Saving and loading an optimizer, in torch's layout, by parameter name where names are known.
+
+Loading checks everything before it changes anything: groups, names, which state a parameter has, the shape
+of every tensor. What does not fit is refused by name, and the optimizer is as it was.
+"""
 
 from __future__ import annotations
 
 import copy
 from collections import defaultdict
+from collections.abc import Mapping
 from typing import Any
 
+from tenon.core.aval import Aval
 from tenon.core.create import full
 from tenon.core.tensor import Tensor
 from tenon.dtypes import float32
-
-HOOK_KINDS = (
-    "_step_pre_hooks",
-    "_step_post_hooks",
-    "_optimizer_state_dict_pre_hooks",
-    "_optimizer_state_dict_post_hooks",
-    "_optimizer_load_state_dict_pre_hooks",
-    "_optimizer_load_state_dict_post_hooks",
-)
+from tenon.errors import OptimizerStateError
+from tenon.optim.update import initial
 
 
 def to_dict(optimizer: Any) -> dict[str, Any]:
@@ -26,15 +25,15 @@ def to_dict(optimizer: Any) -> dict[str, Any]:
         hook(optimizer)
     index: dict[int, int] = {}
     packed_groups = []
+    begin = 0
     for group in optimizer.param_groups:
         packed = {k: v for k, v in group.items() if k != "params"}
-        for p in group["params"]:
-            index.setdefault(id(p), len(index))
+        for position, p in enumerate(group["params"], begin):
+            index.setdefault(id(p), position)
         packed["params"] = [index[id(p)] for p in group["params"]]
+        begin += len(group["params"])
         packed_groups.append(packed)
-    packed_state = {
-        (index[id(k)] if isinstance(k, Tensor) else k): _packed(v) for k, v in optimizer.state.items() if v
-    }
+    packed_state = {(index[id(k)] if isinstance(k, Tensor) else k): v for k, v in optimizer.state.items()}
     result: dict[str, Any] = {"state": packed_state, "param_groups": packed_groups}
     for hook in list(optimizer._optimizer_state_dict_post_hooks.values()):
         changed = hook(optimizer, result)
@@ -43,79 +42,155 @@ def to_dict(optimizer: Any) -> dict[str, Any]:
     return result
 
 
-def _packed(entry: Any) -> Any:
-    """torch keeps ``step`` as a float tensor; so do checkpoints."""
-    if isinstance(entry, dict) and isinstance(entry.get("step"), int):
-        entry = dict(entry)
-        entry["step"] = full((), float(entry["step"]), float32, "cpu")
-    return entry
-
-
-def load(optimizer: Any, saved: dict[str, Any]) -> None:
+def load(optimizer: Any, given: Mapping[str, Any]) -> None:
     """Check everything, then replace state and groups."""
-    saved = dict(saved)
+    saved: Any = dict(given)
     for hook in list(optimizer._optimizer_load_state_dict_pre_hooks.values()):
         changed = hook(optimizer, saved)
         if changed is not None:
             saved = changed
-    own, theirs = optimizer.param_groups, copy.deepcopy(saved["param_groups"])
-    if len(own) != len(theirs):
-        raise ValueError(
-            f"loaded state dict has a different number of parameter groups: {len(theirs)}, this optimizer has {len(own)}"
+    missing = [key for key in ("state", "param_groups") if key not in saved]
+    if missing:
+        raise OptimizerStateError(
+            f"this is no optimizer's state dict: it lacks {' and '.join(map(repr, missing))}, and has "
+            f"{sorted(map(str, saved))}. Pass what optimizer.state_dict() returned."
         )
-    matched: dict[Any, Any] = {}
-    for number, (group, loaded) in enumerate(zip(own, theirs, strict=True)):
-        if len(group["params"]) != len(loaded["params"]):
-            raise ValueError(
-                "loaded state dict contains a parameter group that doesn't match the size of optimizer's group "
-                f"(group {number}: {len(loaded['params'])} parameters saved, {len(group['params'])} here)"
-            )
-        for position, p in _pairs(number, group, loaded):
-            matched[loaded["params"][position]] = p
-    new_state: defaultdict[Any, dict[str, Any]] = defaultdict(dict)
+    own, theirs = optimizer.param_groups, copy.deepcopy(saved["param_groups"])
+    matched = _match(own, theirs)
+    new_state: defaultdict[Any, Any] = defaultdict(dict)
     for key, entry in saved["state"].items():
-        p = matched.get(key)
-        if p is None:
-            new_state[key] = copy.deepcopy(entry)
+        if key in matched:
+            p, label = matched[key]
+            new_state[p] = _entry(optimizer, p, label, entry)
         else:
-            new_state[p] = {name: _placed(value, p, name, key) for name, value in entry.items()}
+            new_state[key] = copy.deepcopy(entry)
     for group, loaded in zip(own, theirs, strict=True):
         loaded["params"] = group["params"]
         if "param_names" in group:
             loaded["param_names"] = group["param_names"]
-        else:
-            loaded.pop("param_names", None)
-    optimizer.__setstate__({"state": new_state, "param_groups": theirs})
+    before = {"state": optimizer.state, "param_groups": optimizer.param_groups}
+    try:
+        optimizer.__setstate__({"state": new_state, "param_groups": theirs})
+    except BaseException:  # a subclass's own __setstate__ refused
+        optimizer.__dict__.update(before)
+        raise
     for hook in list(optimizer._optimizer_load_state_dict_post_hooks.values()):
         hook(optimizer)
 
 
-def _pairs(number: int, group: dict[str, Any], loaded: dict[str, Any]) -> list[tuple[int, Any]]:
-    """``(position in the saved group, parameter)``, by name if both sides have names."""
-    names, saved_names = group.get("param_names"), loaded.get("param_names")
-    if names is None or saved_names is None:
-        return list(enumerate(group["params"]))
-    missing, extra = sorted(set(names) - set(saved_names)), sorted(set(saved_names) - set(names))
-    if missing or extra:
-        raise ValueError(
-            f"loaded state dict does not match the parameter names of group {number}: missing {missing}, unexpected {extra}. "
-            "Load it into an optimizer of the same parameters, or rename them in the state dict."
+def _match(own: list[dict[str, Any]], theirs: list[dict[str, Any]]) -> dict[Any, tuple[Any, str]]:
+    """Saved index -> the parameter here, and how to call it in messages."""
+    if len(own) != len(theirs):
+        raise OptimizerStateError(
+            f"loaded state dict has a different number of parameter groups: {len(theirs)}, this optimizer "
+            f"has {len(own)}. Make the optimizer with the groups it was saved with."
         )
-    places = {n: i for i, n in enumerate(saved_names)}
-    return [(places[n], p) for n, p in zip(names, group["params"], strict=True)]
+    matched: dict[Any, tuple[Any, str]] = {}
+    for number, (group, loaded) in enumerate(zip(own, theirs, strict=True)):
+        _check_names(number, own, theirs)
+        if len(group["params"]) != len(loaded["params"]):
+            raise OptimizerStateError(
+                "loaded state dict contains a parameter group that doesn't match the size of optimizer's "
+                f"group (group {number}: {len(loaded['params'])} saved, here {len(group['params'])})"
+            )
+        names, saved_names = group.get("param_names"), loaded.get("param_names")
+        places = range(len(group["params"]))
+        if names is not None and saved_names is not None:
+            where = {n: i for i, n in enumerate(saved_names)}
+            places = [where[n] for n in names]  # type: ignore[assignment]
+        for i, (place, p) in enumerate(zip(places, group["params"], strict=True)):
+            key = loaded["params"][place]
+            matched[key] = (p, str(key) if names is None else repr(names[i]))
+    return matched
 
 
-def _placed(value: Any, p: Any, name: str, key: Any) -> Any:
-    """A saved value copied to the parameter's device and dtype; ``step`` stays what it is."""
-    if not isinstance(value, Tensor):
-        return copy.deepcopy(value)
-    if name == "step":
-        return int(value.item()) if value.raw.size == 1 else value.clone()
-    if value.raw.ndim and tuple(value.raw.shape) != tuple(p.raw.shape) and value.raw.size == p.raw.size:
-        raise ValueError(
-            f"state {name!r} of parameter {key} has shape {list(value.raw.shape)}, the parameter {list(p.raw.shape)}; nothing was loaded."
+def _check_names(number: int, own: list[dict[str, Any]], theirs: list[dict[str, Any]]) -> None:
+    """OptimizerStateError if group ``number`` has other names here than saved."""
+    names, saved = own[number].get("param_names"), theirs[number].get("param_names")
+    if names is None or saved is None or set(names) == set(saved):
+        return
+    moved = {n: i for i, g in enumerate(theirs) if i != number for n in g.get("param_names") or ()}
+    missing = [
+        f"{n!r} (saved in group {moved[n]})" if n in moved else repr(n) for n in names if n not in set(saved)
+    ]
+    extra = [repr(n) for n in saved if n not in set(names)]
+    raise OptimizerStateError(
+        f"loaded state dict does not match the parameter names of group {number}: "
+        f"missing {', '.join(missing) or 'none'}; unexpected {', '.join(extra) or 'none'}. Nothing was "
+        "loaded. Load it into an optimizer of the same parameters, or rename them in the state dict."
+    )
+
+
+def _entry(optimizer: Any, p: Any, label: str, entry: Any) -> Any:
+    """The saved state of one parameter, checked, copied to its device and dtype."""
+    if not isinstance(entry, Mapping):
+        return _placed(entry, p)
+    has_rule = optimizer._has_rule()
+    if has_rule and entry:
+        _check_kind(optimizer, p, label, entry)
+    made = {}
+    for name, value in entry.items():
+        if name == "step" and has_rule and optimizer.counts_steps:
+            made[name] = _step(value, label)
+        elif name == "step" and isinstance(value, Tensor):
+            made[name] = value.detach().clone()
+        else:
+            made[name] = _placed(value, p)
+    return made
+
+
+def _check_kind(optimizer: Any, p: Any, label: str, entry: Mapping[str, Any]) -> None:
+    """OptimizerStateError if ``entry`` lacks what the rule needs, or a tensor has the wrong shape."""
+    shapes = _known_shapes(optimizer, p)
+    lacking = [n for n in shapes if n not in entry]
+    if lacking:
+        raise OptimizerStateError(
+            f"loaded state of parameter {label} lacks {', '.join(map(repr, lacking))} and has "
+            f"{', '.join(map(repr, entry))}: another optimizer than {type(optimizer).__name__} saved it. "
+            "Nothing was loaded."
         )
-    made = value.detach().to(p.device)
-    if p.is_floating_point() and made.is_floating_point():
-        made = made.to(p.dtype)
-    return made.clone() if made.raw is value.raw else made
+    for name, value in entry.items():
+        if not isinstance(value, Tensor) or (name == "step" and optimizer.counts_steps):
+            continue
+        shape = tuple(value.raw.shape)
+        expected = shapes.get(name)
+        if expected is None and optimizer.elementwise and shape:
+            expected = tuple(p.raw.shape)
+        if expected is not None and shape != expected:
+            raise OptimizerStateError(
+                f"loaded state {name!r} of parameter {label} has shape {list(shape)}, but {list(expected)} "
+                f"is needed for a parameter of shape {list(p.raw.shape)}. Nothing was loaded."
+            )
+
+
+def _known_shapes(optimizer: Any, p: Any) -> dict[str, Any]:
+    """The state names that an entry must have -> their shapes, None for those that are not tensors."""
+    names: dict[str, Any] = {"step": None} if optimizer.counts_steps else {}
+    if isinstance(p.raw, Aval):
+        return names
+    for name, value in initial(optimizer, p).items():
+        names[name] = tuple(value.raw.shape) if isinstance(value, Tensor) else None
+    return names
+
+
+def _step(value: Any, label: str) -> Any:
+    """A step count as torch keeps it: a 0-d float32 tensor on the CPU."""
+    number = value.item() if isinstance(value, Tensor) and value.raw.size == 1 else value
+    if isinstance(number, bool) or not isinstance(number, (int, float)):
+        raise OptimizerStateError(
+            f"loaded state 'step' of parameter {label} is {value!r}, not a number. Nothing was loaded."
+        )
+    return full((), float(number), float32, "cpu")
+
+
+def _placed(value: Any, p: Any) -> Any:
+    """A saved value copied to the parameter's device and dtype, inside containers too."""
+    if isinstance(value, Tensor):
+        kept = value.detach()
+        made = kept.to(p.device, p.dtype) if p.is_floating_point() else kept.to(p.device)
+        return made.clone() if made.raw is value.raw else made
+    if isinstance(value, Mapping):
+        return {k: _placed(v, p) for k, v in value.items()}
+    if isinstance(value, (list, tuple, set)) and not hasattr(value, "_fields"):
+        return type(value)(_placed(v, p) for v in value)
+    return copy.deepcopy(value)

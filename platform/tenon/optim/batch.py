@@ -1,0 +1,203 @@
+"""Update many small parameters as one.
+
+A call into the array library costs more than the arithmetic on a bias vector. The second time that the same
+small parameters of a group have gradients, their states move side by side into flat arrays, of which the
+state tensors become views; from then on one run of the rule updates all of them. Only elementwise rules may:
+the results are those of updating one by one, bit for bit.
+
+A plan holds as long as it describes what is there: the same parameters, arrays and state tensors, the same
+step counts. Whatever was exchanged in between (loaded, deleted, cast) sends the parameters one by one again.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from tenon.core.aval import Aval
+from tenon.core.tensor import Tensor
+from tenon.optim.update import PIECE, apart, own_state, touched
+
+#: Elements up to which a parameter is small.
+SMALL = 1 << 12
+
+
+class Member(NamedTuple):
+    """One parameter of a batch, and all that must not have changed."""
+
+    p: Any
+    raw: Any
+    flat: Any
+    held: Any
+    width: int
+    slots: tuple[tuple[str, Any, Any], ...]
+    step: Any
+
+
+class Batch:
+    """Members of one dtype, backend, step count and set of state names, and their states side by side."""
+
+    __slots__ = ("arrays", "members", "stale")
+
+    def __init__(self, entries: list[tuple[Any, dict[str, Any] | None]], names: tuple[str, ...]) -> None:
+        backend = entries[0][0]._backend
+        f = backend.raw
+        self.stale = False
+        self.arrays = {
+            name: f.cat(*[held[name].raw.reshape(-1) for _, held in entries if held is not None], axis=0)
+            for name in names
+        }
+        self.members: list[Member] = []
+        begin = 0
+        for p, held in entries:
+            end = begin + p.raw.size
+            slots = []
+            for name in names:
+                assert held is not None
+                view = self.arrays[name][begin:end].reshape(p.raw.shape)
+                held[name].raw = view
+                slots.append((name, held[name], view))
+            step = None if held is None or "step" not in held else held["step"].raw
+            width = 0 if held is None else len(held)
+            self.members.append(Member(p, p.raw, p.raw.reshape(-1), held, width, tuple(slots), step))
+            begin = end
+
+    def update(self, optimizer: Any, h: Any, maximize: bool) -> None:
+        """One step of all members."""
+        members = self.members
+        f = members[0].p._backend.raw
+        flat = f.cat(*[m.flat for m in members], axis=0)
+        grad = f.cat(*[m.p._grad.raw.reshape(-1) for m in members], axis=0)
+        if maximize:
+            grad = f.neg(grad)
+        steps = h.step = int(members[0].step.item()) + 1 if optimizer.counts_steps else None
+        s = dict(self.arrays)
+        made, new = apart(f, s, *optimizer.update(f, flat, grad, s, h))
+        for name, value in new.items():
+            kept = self.arrays.get(name)
+            if kept is None:
+                self._add(name, value, optimizer)
+            else:
+                kept[...] = value
+        begin = 0
+        for m in members:
+            line = m.flat
+            end = begin + line.size
+            line[...] = made[begin:end]
+            begin = end
+            if steps is not None:
+                m.step[()] = steps
+            touched(m.p)
+
+    def _add(self, name: str, value: Any, optimizer: Any) -> None:
+        """State that the rule mentions for the first time: kept per member; the next step plans anew."""
+        self.stale = True
+        begin = 0
+        for m in self.members:
+            p, end = m.p, begin + m.raw.size
+            f = p._backend.raw
+            if not hasattr(value, "shape"):
+                optimizer.state[p][name] = value
+            elif value.ndim:
+                array = f.clone(value[begin:end]).reshape(m.raw.shape)
+                optimizer.state[p][name] = Tensor._of(array, p._backend)
+            else:
+                optimizer.state[p][name] = Tensor._of(f.clone(p._backend.as_array(value)), p._backend)
+            begin = end
+
+
+class Plan:
+    """How the parameters of one group are updated: some in batches, the others one by one."""
+
+    def __init__(self, optimizer: Any, params: list[Any]) -> None:
+        found: dict[Any, list[tuple[Any, dict[str, Any] | None]]] = {}
+        self.without_grad = {id(p) for p in params if p._grad is None}
+        unique = len(set(map(id, params))) == len(params)
+        for p in params if unique else ():
+            held = optimizer.state.get(p)
+            key = _key(optimizer, p, held)
+            if key is not None:
+                found.setdefault(key, []).append((p, held))
+        self.batches = []
+        for key, entries in found.items():
+            for part in _parts(entries):
+                if len(part) > 1:
+                    self.batches.append(Batch(part, key[0]))
+        batched = {id(m.p): m for batch in self.batches for m in batch.members}
+        self.params = [(p, batched.get(id(p))) for p in params]
+
+    def remaining(self, optimizer: Any, params: list[Any]) -> list[Any] | None:
+        """The parameters to update one by one, or None if the plan does not hold any more."""
+        if len(params) != len(self.params):
+            return None
+        state, alone = optimizer.state, []
+        for p, (known, m) in zip(params, self.params, strict=True):
+            if p is not known:
+                return None
+            if m is None:
+                if p._grad is not None:
+                    if id(p) in self.without_grad:
+                        return None
+                    alone.append(p)
+                continue
+            held = m.held
+            if p._grad is None or p.raw is not m.raw or state.get(p) is not held:
+                return None
+            if held is not None:
+                if len(held) != m.width or (m.step is not None and held["step"].raw is not m.step):
+                    return None
+                for name, tensor, view in m.slots:
+                    if held.get(name) is not tensor or tensor.raw is not view:
+                        return None
+        for batch in self.batches:
+            if batch.stale or (optimizer.counts_steps and len({m.step.item() for m in batch.members}) > 1):
+                return None
+        return alone
+
+
+def run(optimizer: Any, group: dict[str, Any], h: Any, maximize: bool) -> tuple[list[Any], bool]:
+    """Update what the group's plan batches; returns the others, and False if a plan should be made."""
+    params: list[Any] = group["params"]
+    plan = optimizer._plans.get(id(group))
+    if plan is None:
+        return params, False
+    remaining = plan.remaining(optimizer, params)
+    if remaining is None:
+        del optimizer._plans[id(group)]  # not replaced at once: gradients may come and go with every step
+        return params, True
+    for batch in plan.batches:
+        batch.update(optimizer, h, maximize)
+    return remaining, True
+
+
+def _key(optimizer: Any, p: Any, held: dict[str, Any] | None) -> Any:
+    """What parameters must have in common to be updated together; None if ``p`` cannot be."""
+    raw = p.raw
+    if p._grad is None or isinstance(raw, Aval) or raw.size > SMALL or not raw.flags.c_contiguous:
+        return None
+    if raw.dtype.kind != "f" or raw.dtype.itemsize < 4 or p._grad.raw.dtype != raw.dtype:
+        return None
+    if held is None:
+        return None if optimizer.counts_steps else ((), raw.dtype, str(p.device), None)
+    own = own_state(optimizer, held)
+    step = held.get("step") if optimizer.counts_steps else None
+    if optimizer.counts_steps and step.__class__ is not Tensor:
+        return None
+    for value in own.values():
+        if value.__class__ is not Tensor or value._backend is not p._backend:
+            return None
+        if value.raw.shape != raw.shape or value.raw.dtype != raw.dtype:
+            return None
+    return tuple(own), raw.dtype, str(p.device), None if step is None else step.item()
+
+
+def _parts(entries: list[tuple[Any, Any]]) -> list[list[tuple[Any, Any]]]:
+    """``entries`` in order, cut where a batch would outgrow a piece."""
+    parts: list[list[tuple[Any, Any]]] = [[]]
+    size = 0
+    for p, held in entries:
+        if size + p.raw.size > PIECE and parts[-1]:
+            parts.append([])
+            size = 0
+        parts[-1].append((p, held))
+        size += p.raw.size
+    return parts

@@ -1,0 +1,88 @@
+"""Hooks around ``step``: per optimizer, and for all optimizers at once.
+
+``Optimizer`` wraps its own ``step`` and that of every subclass, once, at class definition. While no hook is
+registered, the wrapper only notes that a step was made, which schedules ask for.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any
+
+from tenon.core.handle import RemovableHandle
+
+Hook = Callable[..., Any]
+
+GLOBAL_PRE: OrderedDict[int, Hook] = OrderedDict()
+GLOBAL_POST: OrderedDict[int, Hook] = OrderedDict()
+
+#: The hook dictionaries that each optimizer has, under torch's names.
+KINDS = (
+    "_optimizer_step_pre_hooks",
+    "_optimizer_step_post_hooks",
+    "_optimizer_state_dict_pre_hooks",
+    "_optimizer_state_dict_post_hooks",
+    "_optimizer_load_state_dict_pre_hooks",
+    "_optimizer_load_state_dict_post_hooks",
+)
+
+
+def register(hooks: OrderedDict[int, Hook], hook: Hook, prepend: bool = False) -> RemovableHandle:
+    """Add ``hook``, last or first."""
+    handle = RemovableHandle(hooks)
+    hooks[handle.id] = hook
+    if prepend:
+        hooks.move_to_end(handle.id, last=False)
+    return handle
+
+
+def register_optimizer_step_pre_hook(hook: Hook) -> RemovableHandle:
+    """Call ``hook(optimizer, args, kwargs)`` before the step of every optimizer; it may return new ones."""
+    return register(GLOBAL_PRE, hook)
+
+
+def register_optimizer_step_post_hook(hook: Hook) -> RemovableHandle:
+    """Call ``hook(optimizer, args, kwargs)`` after the step of every optimizer."""
+    return register(GLOBAL_POST, hook)
+
+
+def hooked(step: Callable[..., Any]) -> Callable[..., Any]:
+    """``step`` with the hooks around it; hooks run once, also where a subclass's step calls its parent's."""
+
+    @functools.wraps(step)
+    def stepped(self: Any, *args: Any, **kwargs: Any) -> Any:
+        own = self.__dict__
+        if own.get("_stepping", False):
+            return step(self, *args, **kwargs)
+        own["_stepping"] = own["_opt_called"] = True
+        try:
+            if not (
+                GLOBAL_PRE or GLOBAL_POST or self._optimizer_step_pre_hooks or self._optimizer_step_post_hooks
+            ):
+                return step(self, *args, **kwargs)
+            everything = _run_pre_hooks(self, (self, *args), kwargs)
+            result = step(*everything[0], **everything[1])
+            for hook in (*self._optimizer_step_post_hooks.values(), *GLOBAL_POST.values()):
+                hook(self, *everything)
+            return result
+        finally:
+            own["_stepping"] = False
+
+    stepped.hooked = True  # type: ignore[attr-defined]
+    return stepped
+
+
+def _run_pre_hooks(
+    optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    for hook in (*GLOBAL_PRE.values(), *optimizer._optimizer_step_pre_hooks.values()):
+        result = hook(optimizer, args, kwargs)
+        if result is not None:
+            if not (isinstance(result, tuple) and len(result) == 2):
+                raise RuntimeError(
+                    f"{hook} must return None or a tuple of (new_args, new_kwargs), but got {result}."
+                )
+            args, kwargs = result
+    return args, kwargs

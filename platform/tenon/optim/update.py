@@ -1,0 +1,316 @@
+"""Apply an optimizer's rule to one parameter: on bare arrays, in pieces, or through ops.
+
+On bare arrays, an elementwise rule sees everything flat and real: a complex parameter as pairs of real
+numbers, as torch does it. 16-bit floats are computed in float32 and rounded once, when they are stored.
+State is written in place, so whoever holds a state tensor sees it change, as in torch.
+
+Through ops (``differentiable=True``, a recorder or profiler at work, the meta device), the same rule runs on
+tensors. Next: ``batch.py`` updates many small parameters as one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+from tenon import ops
+from tenon.core.aval import Aval
+from tenon.core.create import full
+from tenon.core.grad_mode import MODE
+from tenon.core.tensor import Tensor
+from tenon.dtypes import float32
+
+#: Elements of one piece: p, g, two states and the temporaries of float32 then stay in a core's cache.
+PIECE = 1 << 14
+_FLOAT32 = np.dtype(np.float32)
+#: What an elementwise rule computes in, where that is not the parameter's own dtype.
+_REAL = {np.dtype(np.complex64): _FLOAT32, np.dtype(np.complex128): np.dtype(np.float64)}
+
+
+def hyperparameters(group: dict[str, Any], keep_tensors: bool = False) -> Any:
+    """The group's options as attributes; one-element tensors as numbers."""
+    h = SimpleNamespace(**group)
+    if not keep_tensors:
+        for name, value in group.items():
+            if isinstance(value, Tensor):
+                setattr(h, name, value.item())
+    return h
+
+
+def is_short(dtype: Any) -> bool:
+    """Whether ``dtype`` is float16 or bfloat16."""
+    return bool(dtype.itemsize == 2 and dtype.kind in "fV")
+
+
+def entry_of(optimizer: Any, p: Any, init: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """The state of ``p``; made with ``init()`` before its first update. An empty one is not stored."""
+    held: dict[str, Any] | None = optimizer.state.get(p)
+    if held and (not optimizer.counts_steps or "step" in held):
+        return held
+    made: dict[str, Any] = {"step": full((), 0.0, float32, "cpu")} if optimizer.counts_steps else {}
+    made.update(init())
+    if not made:
+        return {} if held is None else held
+    entry: dict[str, Any] = optimizer.state[p]
+    for name, value in made.items():
+        entry.setdefault(name, value)
+    return entry
+
+
+def start(optimizer: Any, p: Any) -> None:
+    """Make the state of ``p`` now instead of at its first update."""
+    if isinstance(p.raw, Aval):
+        entry_of(optimizer, p, lambda: optimizer.init(ops, p.detach()))
+    else:
+        entry_of(optimizer, p, lambda: initial(optimizer, p))
+
+
+def initial(optimizer: Any, p: Any) -> dict[str, Any]:
+    """What the rule's ``init`` says, as tensors of the parameter's own kind."""
+    raw, backend = p.raw, p._backend
+    paired = optimizer.elementwise and raw.dtype.kind == "c"
+    made = optimizer.init(backend.raw, _pairs(raw) if paired else raw)
+    entry = {}
+    for name, value in made.items():
+        if not hasattr(value, "shape"):
+            entry[name] = value
+            continue
+        array = backend.as_array(value)
+        if paired and tuple(array.shape) == (*raw.shape, 2):
+            array = array.view(raw.dtype).reshape(raw.shape)
+        entry[name] = Tensor._of(array, backend)
+    return entry
+
+
+def count(optimizer: Any, held: dict[str, Any]) -> Any:
+    """How many steps the parameter will have made after this one; None if the rule does not count."""
+    if not optimizer.counts_steps:
+        return None
+    step = held["step"]
+    return int(step.raw.item() if step.__class__ is Tensor else step) + 1
+
+
+def keep_count(optimizer: Any, held: dict[str, Any], steps: Any) -> None:
+    """Note that step number ``steps`` is done."""
+    if optimizer.counts_steps:
+        step = held["step"]
+        if step.__class__ is Tensor:
+            step.raw[()] = steps
+        else:
+            held["step"] = steps
+
+
+def touched(p: Any) -> None:
+    """Tell autograd that ``p``'s memory changed."""
+    counter = p._version_counter
+    if counter is None:
+        p._version_counter = [1]
+    else:
+        counter[0] += 1
+
+
+def update_alone(optimizer: Any, p: Any, h: Any, maximize: bool) -> None:
+    """One step of ``p`` on bare arrays."""
+    held = entry_of(optimizer, p, lambda: initial(optimizer, p))
+    h.step = steps = count(optimizer, held)
+    g = p._grad.raw
+    if maximize:
+        g = p._backend.raw.neg(g)
+    for value in held.values():
+        if isinstance(value, Tensor) and value._backend is not p._backend and value is not held.get("step"):
+            value.data = value.detach().to(p.device)  # the parameter moved to another device
+    if optimizer.elementwise:
+        _elementwise(optimizer, p, g, held, h)
+    else:
+        _whole(optimizer, p, g, held, h)
+    if held and p not in optimizer.state:
+        optimizer.state[p] = held
+    keep_count(optimizer, held, steps)
+    touched(p)
+
+
+def own_state(optimizer: Any, held: dict[str, Any]) -> dict[str, Any]:
+    """The entries of ``held`` that the rule made; old checkpoints say None for what is not there yet."""
+    counts = optimizer.counts_steps
+    return {n: v for n, v in held.items() if v is not None and not (counts and n == "step")}
+
+
+def _whole(optimizer: Any, p: Any, g: Any, held: dict[str, Any], h: Any) -> None:
+    """A rule that looks at the parameter as a whole."""
+    raw, backend = p.raw, p._backend
+    f = backend.raw
+    s = {n: _wide(f, v.raw) if isinstance(v, Tensor) else v for n, v in own_state(optimizer, held).items()}
+    made, new = apart(f, s, *optimizer.update(f, _wide(f, raw), _wide(f, g), s, h))
+    for name, value in new.items():
+        kept = held.get(name)
+        if not hasattr(value, "shape"):
+            held[name] = value
+        elif isinstance(kept, Tensor) and kept.raw.shape == value.shape:
+            kept.raw[...] = value
+        else:
+            array = f.clone(backend.as_array(value))
+            narrow = is_short(raw.dtype) and array.dtype == _FLOAT32 and array.shape == raw.shape
+            held[name] = Tensor._of(f.cast(array, dtype=raw.dtype) if narrow else array, backend)
+    raw[...] = made
+
+
+def apart(f: Any, s: dict[str, Any], made: Any, new: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+    """A rule's result with copies of the old states that it gives another role, as those are overwritten."""
+    if any(made is old for old in s.values()):
+        made = f.clone(made)
+    for name, value in new.items():
+        if hasattr(value, "shape") and any(value is old for n, old in s.items() if n != name):
+            new = new | {name: f.clone(value)}
+    return made, new
+
+
+def _elementwise(optimizer: Any, p: Any, g: Any, held: dict[str, Any], h: Any) -> None:
+    """A rule that treats every element alike: everything flat, one piece after the other."""
+    raw, backend = p.raw, p._backend
+    f = backend.raw
+    flat, grad = _flat(raw), _flat(g)
+    arrays: dict[str, Any] = {}
+    others: dict[str, Any] = {}
+    for name, value in own_state(optimizer, held).items():
+        if isinstance(value, Tensor) and value.raw.shape == raw.shape:
+            arrays[name] = _flat(value.raw)
+        else:
+            others[name] = value.raw if isinstance(value, Tensor) else value
+    later: dict[str, Any] = {}
+    for begin in range(0, flat.size or 1, PIECE):
+        piece = slice(begin, begin + PIECE)
+        s = others | {n: _wide(f, a[piece]) for n, a in arrays.items()}
+        values = flat[piece]
+        made, new = apart(f, s, *optimizer.update(f, _wide(f, values), _wide(f, grad[piece]), s, h))
+        for name, value in new.items():
+            if name not in arrays and getattr(value, "shape", None) == values.shape and name not in others:
+                held[name], arrays[name] = _lazily(f, raw, value, backend)
+            if name in arrays:
+                arrays[name][piece] = value
+            else:
+                later[name] = value  # a number or 0-d array: every piece sees the old one
+        flat[piece] = made
+    for name, value in later.items():
+        is_array = hasattr(value, "shape")
+        held[name] = Tensor._of(f.clone(backend.as_array(value)), backend) if is_array else value
+    _write_back(raw, flat)
+    for name, array in arrays.items():
+        _write_back(held[name].raw, array)
+
+
+def _lazily(f: Any, raw: Any, value: Any, backend: Any) -> tuple[Any, Any]:
+    """A state tensor that the rule first mentions in its update, and its flat array."""
+    own = raw.dtype if is_short(raw.dtype) or raw.dtype.kind == "c" else value.dtype
+    array = f.new_full(raw, shape=tuple(raw.shape), value=0, dtype=own)
+    return Tensor._of(array, backend), _flat(array)
+
+
+def _wide(f: Any, array: Any) -> Any:
+    return f.cast(array, dtype=_FLOAT32) if is_short(array.dtype) else array
+
+
+def _flat(array: Any) -> Any:
+    """All elements on one axis, complex ones as two: a view where memory order allows it, else a copy."""
+    line = array.reshape(-1) if _is_contiguous(array) else array.copy(order="C").reshape(-1)
+    real = _REAL.get(array.dtype)
+    return line if real is None else line.view(real)
+
+
+def _pairs(array: Any) -> Any:
+    """A complex array as a real one with a last axis of two."""
+    return _flat(array).reshape(*array.shape, 2)
+
+
+def _write_back(array: Any, flat: Any) -> None:
+    """Copy ``flat`` into ``array`` unless it is a view of it."""
+    if not _is_contiguous(array):
+        array[...] = (flat.view(array.dtype) if array.dtype in _REAL else flat).reshape(array.shape)
+
+
+def _is_contiguous(array: Any) -> bool:
+    flags = getattr(array, "flags", None)
+    return flags is not None and bool(flags.c_contiguous)
+
+
+def update_through_ops(optimizer: Any, p: Any, group: dict[str, Any]) -> None:
+    """One step of ``p`` as ops on tensors: taped if ``group`` is differentiable, seen by whoever watches."""
+    differentiable = bool(group.get("differentiable"))
+    capturable = bool(group.get("capturable"))
+    previous = MODE.enabled
+    MODE.enabled = differentiable
+    try:
+        h = hyperparameters(group, keep_tensors=differentiable or capturable)
+        held = entry_of(optimizer, p, lambda: _initial_tensors(optimizer, p))
+        steps = count(optimizer, held)
+        if capturable and optimizer.counts_steps:
+            held["step"].add_(1)
+            h.step = held["step"]
+        else:
+            h.step = steps
+        grad = p._grad if differentiable else p._grad.detach()
+        if group.get("maximize"):
+            grad = ops.neg(grad)
+        old = p.clone() if differentiable else p.detach()
+        made, new = _rule_on_tensors(optimizer, old, grad, own_state(optimizer, held), h)
+        p.copy_(made)
+        for name, value in new.items():
+            _keep_tensor(held, name, value, differentiable)
+        if held and p not in optimizer.state:
+            optimizer.state[p] = held
+        if not (capturable and optimizer.counts_steps):
+            keep_count(optimizer, held, steps)
+    finally:
+        MODE.enabled = previous
+
+
+def _initial_tensors(optimizer: Any, p: Any) -> dict[str, Any]:
+    if isinstance(p.raw, Aval):
+        return dict(optimizer.init(ops, p.detach()))
+    return initial(optimizer, p)
+
+
+def _keep_tensor(held: dict[str, Any], name: str, value: Any, differentiable: bool) -> None:
+    kept = held.get(name)
+    if not isinstance(value, Tensor) or differentiable:
+        held[name] = value
+    elif isinstance(kept, Tensor) and kept.raw.shape == value.raw.shape:
+        kept.copy_(value)
+    else:
+        held[name] = value.clone()
+
+
+def _rule_on_tensors(optimizer: Any, p: Any, g: Any, s: dict[str, Any], h: Any) -> tuple[Any, dict[str, Any]]:
+    """``update`` on tensors, with complex and 16-bit values as the rule on arrays gets them."""
+    kind = p.raw.dtype
+    if optimizer.elementwise and kind.kind == "c":
+        made, new = optimizer.update(ops, _split(p), _split(g), {n: _split(v) for n, v in s.items()}, h)
+        return _join(made), {n: _join(v) for n, v in new.items()}
+    if is_short(kind):
+        wide = {n: _as_float32(v) for n, v in s.items()}
+        made, new = optimizer.update(ops, _as_float32(p), _as_float32(g), wide, h)
+        for name, value in new.items():
+            if isinstance(value, Tensor) and value.raw.dtype == _FLOAT32:
+                new = new | {name: value.to(p.dtype)}
+        return made, new
+    made, new = optimizer.update(ops, p, g, s, h)
+    return made, dict(new)
+
+
+def _as_float32(value: Any) -> Any:
+    return value.float() if isinstance(value, Tensor) and is_short(value.raw.dtype) else value
+
+
+def _split(value: Any) -> Any:
+    if not isinstance(value, Tensor) or value.raw.dtype.kind != "c":
+        return value
+    parts = (ops.real(value), ops.imag(value))
+    return ops.cat(*(part.reshape(*value.shape, 1) for part in parts), axis=value.ndim)
+
+
+def _join(value: Any) -> Any:
+    if not isinstance(value, Tensor) or value.ndim == 0 or value.shape[-1] != 2:
+        return value
+    return value[..., 0] + value[..., 1] * 1j
