@@ -3,6 +3,7 @@
 import timeit
 
 import pytest
+
 import tenon
 
 torch = pytest.importorskip("torch")

@@ -8,6 +8,7 @@ quantization, pruning, parametrizations and graph transforms have tests of their
 import re
 
 import pytest
+
 import tenon as torch
 import tenon.nn.functional as F
 from tenon import nn
@@ -499,7 +500,8 @@ def test_forward_hooks_change_the_printed_outputs(sample):
     out = m(x)
     assert shown(out) == PLAIN
     assert repr(out) == (
-        "tensor([[-0.5059, -0.8158,  0.2390],\n        [-0.0043,  0.4724, -0.1714]], grad_fn=<AddmmBackward0>)"
+        "tensor([[-0.5059, -0.8158,  0.2390],\n"
+        "        [-0.0043,  0.4724, -0.1714]], grad_fn=<AddmmBackward0>)"
     )
 
     forward_pre_hook_handle = m.register_forward_pre_hook(forward_pre_hook)

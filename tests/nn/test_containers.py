@@ -3,6 +3,7 @@
 from collections import OrderedDict
 
 import pytest
+
 import tenon
 from tenon import nn
 

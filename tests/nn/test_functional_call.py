@@ -1,6 +1,7 @@
 """functional_call, skip_init, and parameters as a vector."""
 
 import pytest
+
 import tenon
 from tenon import nn
 from tenon.func import functional_call, stack_module_state

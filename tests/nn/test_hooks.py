@@ -8,6 +8,7 @@ import weakref
 from collections import OrderedDict
 
 import pytest
+
 import tenon
 from tenon import nn
 from tenon.core.handle import RemovableHandle

@@ -5,6 +5,7 @@ import weakref
 from collections import OrderedDict
 
 import pytest
+
 import tenon
 from tenon import nn
 

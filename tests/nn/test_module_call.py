@@ -5,6 +5,7 @@ import pickle
 import threading
 
 import pytest
+
 import tenon
 from tenon import nn
 from tenon.core import scopes

@@ -4,6 +4,7 @@ import copy
 import pickle
 
 import pytest
+
 import tenon
 from tenon import nn
 from tenon.errors import TenonError

@@ -7,6 +7,7 @@ import warnings
 from collections import OrderedDict
 
 import pytest
+
 import tenon
 
 torch = pytest.importorskip("torch")
