@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from tenon.errors import CheckpointError, ConfigError, TenonError
+from tenon.errors import CheckpointError, ConfigError, DeviceError, TenonError, TrainingError
 from tenon.training import checkpoint, config, loop
 from tenon.training.recipe import Recipe, recipe_named
 
@@ -38,7 +38,7 @@ def train(what: str | None, overrides: tuple[str, ...], resume: Path | None, sho
             click.echo(json.dumps(resolved.model_dump(mode="json"), indent=2))
             return
         session = loop.open_session(resolved, recipe, resume)
-    except (ConfigError, CheckpointError) as error:
+    except (ConfigError, CheckpointError, DeviceError, TrainingError) as error:
         _refuse(error)
     result = loop.run(session)
     if result.get("interrupted"):

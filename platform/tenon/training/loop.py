@@ -53,12 +53,14 @@ def open_session(config: RunConfig, recipe: Recipe | None, resume: Any = None) -
     device = Device(config.device)
     model.to(device)
     loss = build_loss(config)
+    total = math.ceil(len(data.train) / config.batch_size) * config.epochs
+    # Made once to refuse what they refuse before anything is left on disk; again once plugins saw the model.
+    build_scheduler(config, build_optimizer(config, model), total)
     if resume is None:
         folder = make_folder(communicator, config)
     session = Session(config, communicator, model, loss, data, device, folder)
     host().hook.tenon_prepare_model(model=model, session=session)
     session.optimizer = build_optimizer(config, model)
-    total = math.ceil(len(data.train) / config.batch_size) * config.epochs
     session.scheduler = build_scheduler(config, session.optimizer, total)
     if saved is not None:
         checkpoint.restore(session, saved)

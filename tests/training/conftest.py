@@ -1,0 +1,113 @@
+"""Running `tenon train` as a user does, in a folder of its own."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+BIN = Path(sys.executable).parent
+PATH = os.pathsep.join([str(BIN), os.environ["PATH"]])
+
+MODEL = """
+import numpy as np
+import tenon
+from tenon import nn
+from tenon.data import Splits, TensorDataset
+
+
+class Net(nn.Module):
+    def __init__(self, dropout: float = 0.0):
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(6, 16), nn.ReLU(), nn.Dropout(dropout), nn.Linear(16, 3))
+
+    def forward(self, x):
+        return self.layers(x)
+
+
+def load(train: int = 90, test: int = 31, spoiled: bool = False) -> Splits:
+    random = np.random.default_rng(0)
+    x = random.normal(size=(train + test, 6)).astype(np.float32)
+    y = (x[:, :3] + x[:, 3:]).argmax(1)
+    if spoiled:
+        x[5] = np.nan
+    x, y = tenon.from_numpy(x), tenon.from_numpy(y)
+    return Splits(TensorDataset(x[:train], y[:train]), TensorDataset(x[train:], y[train:]))
+"""
+
+CONFIG = """
+model = "small:Net"
+data = "small:load"
+epochs = 3
+batch_size = 20
+
+[optimizer]
+name = "Adam"
+lr = 0.02
+"""
+
+
+class Run:
+    """What a finished `tenon train` left behind."""
+
+    def __init__(self, done, folder):
+        self.code, self.out, self.err = done.returncode, done.stdout, done.stderr
+        self.folder = folder
+
+    @property
+    def metrics(self):
+        return [json.loads(line) for line in (self.folder / "metrics.jsonl").read_text().splitlines()]
+
+    @property
+    def final(self):
+        assert self.code == 0, self.err
+        return self.metrics[-1]
+
+    def weights(self):
+        import tenon
+        from tenon.serialize.checkpoint import read_latest
+
+        _, saved = read_latest(self.folder / "checkpoints")
+        return tenon.cat([v.reshape(-1) for v in saved["model"].values()]).numpy()
+
+
+class Project:
+    """A folder with a small model, its data and a configuration."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        (folder / "small.py").write_text(MODEL)
+        (folder / "my.toml").write_text(CONFIG)
+
+    environment = {**os.environ, "PATH": PATH, "PYTHONUNBUFFERED": "1"}  # noqa: RUF012 - read only
+
+    def command(self, *arguments, ranks=1):
+        launcher = [] if ranks == 1 else [shutil.which("mpirun", path=PATH), "-n", str(ranks)]
+        return [*launcher, str(BIN / "tenon"), "train", *arguments]
+
+    def train(self, *arguments, ranks=1, timeout=100):
+        before = set(self.folder.glob("runs/*"))
+        done = subprocess.run(
+            self.command(*arguments, ranks=ranks),
+            cwd=self.folder,
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            env=self.environment,
+        )
+        new = sorted(set(self.folder.glob("runs/*")) - before)
+        return Run(done, new[0] if new else None)
+
+    def resume(self, run, *arguments, ranks=1):
+        """Go on with ``run``; what that run holds afterwards."""
+        done = self.train("--resume", str(run.folder), *arguments, ranks=ranks)
+        done.folder = run.folder
+        return done
+
+
+@pytest.fixture
+def project(tmp_path):
+    return Project(tmp_path)

@@ -1,0 +1,62 @@
+"""What `tenon train` says when it cannot begin: one line, exit status 2, nothing left behind."""
+
+import pytest
+
+
+def refusal(project, *arguments):
+    run = project.train(*arguments)
+    assert run.code == 2, (run.out, run.err)
+    assert run.folder is None
+    assert "Traceback" not in run.err
+    return run.err.strip()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((), "name a recipe or a configuration file"),
+        (("digit",), "no recipe or configuration file named 'digit'. Did you mean 'digits'?"),
+        (("none.toml",), "no configuration file 'none.toml'"),
+        (
+            ("my.toml", "--set", "optimizer.lrr=1"),
+            "unknown key 'optimizer.lrr'. Did you mean 'optimizer.lr'?",
+        ),
+        (("my.toml", "--set", "optimizer.lr=-1"), "Invalid learning rate: -1"),
+        (("my.toml", "--set", "optimizer.name=Adamm"), "optimizer.name = 'Adamm'"),
+        (("my.toml", "--set", "scheduler.name=StepLR"), "step_size"),
+        (("my.toml", "--set", "model=small:Nett"), "small has no 'Nett'. Did you mean 'Net'?"),
+        (("my.toml", "--set", "model=smal:Net"), "no module named 'smal'"),
+        (
+            ("my.toml", "--set", "model_options.drop=0.1"),
+            "unknown key 'model_options.drop'. Did you mean 'model_options.dropout'?",
+        ),
+        (
+            ("my.toml", "--set", "loss=cross_entrop"),
+            "unknown loss 'cross_entrop'. Did you mean 'cross_entropy'?",
+        ),
+        (("my.toml", "--set", "data_options.test=0"), "the test data set of the run is empty"),
+        (("--resume", "nowhere"), "nowhere"),
+        (("my.toml", "--set", "device=cuda"), "cuda"),
+    ],
+)
+def test_each_mistake_is_one_clear_line(project, arguments, message):
+    assert message in refusal(project, *arguments)
+
+
+def test_an_error_in_the_users_model_is_shown_whole(project):
+    (project.folder / "small.py").write_text("import a_library_that_is_missing\n")
+
+    run = project.train("my.toml")
+
+    assert run.code == 1
+    assert "No module named 'a_library_that_is_missing'" in run.err
+    assert 'small.py", line 1' in run.err
+
+
+def test_a_folder_that_cannot_be_written_is_named(project):
+    (project.folder / "runs").write_text("a file, not a folder")
+
+    run = project.train("my.toml")
+
+    assert run.code == 2
+    assert "cannot make a run folder under output = 'runs'" in run.err
