@@ -444,3 +444,28 @@ def test_autograd_grad_sees_backward_hooks():
     (grad,) = tenon.autograd.grad(module(x).sum(), x)
 
     assert grad.tolist() == [20.0]
+
+
+def test_hooks_on_every_layer_of_a_network_with_in_place_activations():
+    """What breaks in torch: every module hooked, and ReLU(inplace=True) between them (pytorch#61519)."""
+
+    def build():
+        tenon.manual_seed(3)
+        return nn.Sequential(
+            nn.Conv2d(2, 3, 3), nn.BatchNorm2d(3), nn.ReLU(inplace=True), nn.Flatten(), nn.Linear(12, 2)
+        )
+
+    def gradients(hooked):
+        net, seen = build(), []
+        x = tenon.arange(64, dtype=tenon.float32).reshape(2, 2, 4, 4).div(64).requires_grad_()
+        if hooked:
+            for path, module in net.named_modules():
+                module.register_full_backward_hook(lambda m, gi, go, path=path: seen.append(path))
+                module.register_full_backward_pre_hook(lambda m, go: None)
+        (net(x) ** 2).sum().backward()
+        return [p.grad.tolist() for p in net.parameters()], x.grad.tolist(), seen
+
+    plain, hooked = gradients(hooked=False), gradients(hooked=True)
+
+    assert hooked[:2] == plain[:2]
+    assert hooked[2] == ["4", "3", "2", "1", "0", ""]
