@@ -108,7 +108,7 @@ def run(op: Op, args: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
     if node is not None and op.saves_out:
         node.out = out
         node.out_counter = t._version_counter = [0]
-    if op.view:
+    if op.view and isinstance(args[0], Value):
         _link_view(op, attrs, args[0], t)
     if watch.created is not None and node is not None:
         watch.created(node)

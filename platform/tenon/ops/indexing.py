@@ -215,6 +215,7 @@ class WindowOf(Primitive):
     """``x`` in the corner of zeros of a larger ``shape``."""
 
     kind = Kind.INDEX
+    view = True
 
     def infer(self, x, *, shape):
         """``shape``."""

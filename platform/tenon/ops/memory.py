@@ -18,6 +18,9 @@ class Cast(Primitive):
     kind = Kind.MEMORY
     grad_name = "ToCopyBackward0"
 
+    def __call__(self, x: Any, *, dtype: Any) -> Any:
+        return super().__call__(x, dtype=getattr(dtype, "numpy", dtype))
+
     def infer(self, x, *, dtype):
         """The same shape in ``dtype``."""
         return Aval(x.shape, np.dtype(dtype))
@@ -53,6 +56,7 @@ class Contiguous(Primitive):
     """The values in C order: the input itself if it has it, else a copy."""
 
     kind = Kind.MEMORY
+    view = True
     grad_name = "CloneBackward0"
 
     def infer(self, x):
@@ -115,6 +119,9 @@ class NewFull(Primitive):
     """An array of one value on the device of ``x``: ``new_full(x, shape=..., value=..., dtype=...)``."""
 
     kind = Kind.CREATE
+
+    def __call__(self, x: Any, *, shape: Any, value: Any, dtype: Any = None) -> Any:
+        return super().__call__(x, shape=shape, value=value, dtype=getattr(dtype, "numpy", dtype))
 
     def infer(self, x, *, shape, value, dtype=None):
         """``shape`` in ``dtype``, by default ``x``'s."""

@@ -17,7 +17,7 @@ class ProdOfOthers(Composite):
 
     def decompose(self, f: Any, x: Any, *, axes: tuple[int, ...]) -> Any:
         """Flatten ``axes`` to the end, multiply the running products of both directions, undo."""
-        if not axes or x.size == 0:
+        if not axes or 0 in x.shape:
             return f.new_full(x, shape=tuple(x.shape), value=1, dtype=x.dtype)
         rest = tuple(a for a in range(len(x.shape)) if a not in axes)
         order = rest + axes

@@ -149,7 +149,7 @@ class _Arg(Primitive):
         """Indices; ``axis=None`` means over the flattened input."""
         shape = tuple(x.shape)
         axes = tuple(range(len(shape))) if axis is None else (axis,) if shape else ()
-        if any(shape[a] == 0 for a in axes):
+        if 0 in [shape[a] for a in axes]:
             raise ShapeError(f"{self.name}(): Expected reduction dim {axis} to have non-zero size. (shape {list(shape)})")
         return Aval(reduced_shape(shape, axes, keepdims), _INT)
 
@@ -171,6 +171,7 @@ class SumTo(Primitive):
     """The reverse of broadcasting: sum over what was repeated, down to ``shape``."""
 
     kind = Kind.REDUCE
+    view = True  # of the whole input, where nothing was repeated
 
     def infer(self, x, *, shape):
         """``shape``, which must broadcast to the input's."""
@@ -226,13 +227,19 @@ class Cumprod(Primitive):
         """In the input's dtype."""
         return xp.cumprod(x, axis=axis, dtype=x.dtype) if x.ndim else x.copy()
 
-    # d out_j / d x_i = out_j / x_i for j >= i. Exact without zeros; a zero is nudged aside as in float limits.
+    # d out_j / d x_i = product of x_k over k <= j, k != i: what came before i, times a recurrence from the end,
+    # r_i = g_i + x_(i+1) r_(i+1). Without a division it is right at zeros, and to any order.
     def vjp_x(self, f, g, out, x, *, axis):
-        if not x.shape:
+        if not x.shape or 0 in x.shape:
             return g
-        weighted = f.mul(g, f.conj(out))
-        tail = f.flip(f.cumsum(f.flip(weighted, axes=(axis,)), axis=axis), axes=(axis,))
-        return f.div(tail, f.conj(x))
+        size = x.shape[axis]
+        part = lambda v, i: f.slice_axis(v, axis=axis, start=i, stop=i + 1)  # noqa: E731
+        tails = [part(g, size - 1)]
+        for i in range(size - 2, -1, -1):
+            tails.append(f.add(part(g, i), f.mul(f.conj(part(x, i + 1)), tails[-1])))
+        ones = f.new_full(g, shape=tuple(tails[0].shape), value=1, dtype=x.dtype)
+        before = f.cat(ones, f.slice_axis(out, axis=axis, start=0, stop=size - 1), axis=axis)
+        return f.mul(f.cat(*reversed(tails), axis=axis), f.conj(before))
 
 
 sum, mean, prod, amax, amin = Sum(), Mean(), Prod(), Amax(), Amin()

@@ -1,0 +1,122 @@
+"""Gradients of ops against differences, along a random direction: ``<u, J v>`` in one number per order.
+
+A wrong term in any input's rule shifts that number, so two evaluations check all inputs at once. The
+second order does the same to the first-order gradient, taken as a function of the inputs and of the
+output's gradient.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from tenon.core.backward import grad
+from tenon.core.create import wrap
+from tenon.testing.assertions import as_tuple, host
+
+_Array = np.ndarray[Any, Any]
+STEP = 1e-6
+
+
+def check_gradients(
+    function: Callable[..., Any],
+    arrays: Sequence[Any],
+    attrs: Mapping[str, Any] | None = None,
+    *,
+    active: Sequence[int] | None = None,
+    order: int = 2,
+    tolerance: float = 1e-6,
+    device: Any = "cpu",
+) -> None:
+    """AssertionError unless the gradients of ``function(*arrays, **attrs)`` fit its differences up to ``order``.
+
+    ``arrays`` are host arrays (floating ones in float64) or numbers; ``active`` says which to differentiate by.
+    """
+    chosen = tuple(active) if active is not None else tuple(i for i, a in enumerate(arrays) if _floating(a))
+    if not chosen:
+        return
+    options = dict(attrs or {})
+
+    def values(moved: Sequence[_Array]) -> list[Any]:
+        """Outputs with a gradient, of the active inputs at ``moved``."""
+        return [o for o in _call(function, arrays, options, chosen, moved, device)[1] if o.requires_grad]
+
+    start = [np.array(arrays[i]) for i in chosen]
+    seeds = [_noise(o, 50 + n) for n, o in enumerate(values(start))]
+    if not seeds:
+        return
+
+    def projected(moved: Sequence[_Array]) -> float:
+        return float(sum(np.vdot(s, host(o)) for s, o in zip(seeds, values(moved), strict=True)))
+
+    def gradients(moved: Sequence[_Array], vectors: Sequence[_Array]) -> list[_Array]:
+        leaves, outputs = _call(function, arrays, options, chosen, moved, device)
+        outputs = [o for o in outputs if o.requires_grad]
+        found = grad(outputs, leaves, [wrap(v.copy(), device) for v in vectors], allow_unused=True)
+        return [np.zeros_like(m) if g is None else host(g) for g, m in zip(found, moved, strict=True)]
+
+    _compare("first", projected, gradients(start, seeds), start, tolerance)
+    if order >= 2:
+        _second(function, arrays, options, chosen, start, seeds, gradients, tolerance, device)
+
+
+def _second(
+    function: Any, arrays: Any, options: Any, chosen: Any, start: Any, seeds: Any, gradients: Any, tolerance: float, device: Any
+) -> None:
+    weights = [_noise_like(s, 80 + n) for n, s in enumerate(start)]
+    count = len(start)
+
+    def projected(moved: Sequence[_Array]) -> float:
+        found = gradients(moved[:count], moved[count:])
+        return float(sum(np.vdot(w, g) for w, g in zip(weights, found, strict=True)))
+
+    leaves, outputs = _call(function, arrays, options, chosen, start, device)
+    vectors = [wrap(s.copy(), device).requires_grad_() for s in seeds]
+    outputs = [o for o in outputs if o.requires_grad]
+    first = grad(outputs, leaves, vectors, create_graph=True, allow_unused=True)
+    pairs = [(g, wrap(w, device)) for g, w in zip(first, weights, strict=True) if g is not None and g.requires_grad]
+    everything = [*start, *seeds]
+    if not pairs:
+        analytic = [np.zeros_like(e) for e in everything]
+    else:
+        found = grad([g for g, _ in pairs], [*leaves, *vectors], [w for _, w in pairs], allow_unused=True)
+        analytic = [np.zeros_like(e) if g is None else host(g) for g, e in zip(found, everything, strict=True)]
+    _compare("second", projected, analytic, everything, tolerance * 10)
+
+
+def _compare(which: str, projected: Any, analytic: Sequence[_Array], start: Sequence[_Array], tolerance: float) -> None:
+    direction = [_noise_like(s, 30 + n) for n, s in enumerate(start)]
+    ends = [projected([s + sign * STEP * u for s, u in zip(start, direction, strict=True)]) for sign in (1.0, -1.0)]
+    numeric = (ends[0] - ends[1]) / (2 * STEP)
+    exact = float(sum(np.vdot(u, g) for u, g in zip(direction, analytic, strict=True)))
+    scale = max(1.0, abs(numeric), sum(float(np.abs(g).sum()) for g in analytic))
+    assert abs(numeric - exact) <= tolerance * scale, (
+        f"{which}-order gradient: {exact!r} along a random direction, differences give {numeric!r} (scale {scale:.3g})"
+    )
+
+
+def _call(
+    function: Any, arrays: Sequence[Any], options: Any, chosen: Sequence[int], moved: Sequence[_Array], device: Any
+) -> tuple[list[Any], tuple[Any, ...]]:
+    """The leaves, and ``function``'s outputs with the active inputs at ``moved``, lying as in ``arrays``."""
+    arguments = [wrap(np.array(a), device) if isinstance(a, np.ndarray) else a for a in arrays]
+    leaves = []
+    for i, value in zip(chosen, moved, strict=True):
+        leaf = wrap(np.array(value), device).requires_grad_()
+        leaves.append(leaf)
+        arguments[i] = leaf
+    return leaves, as_tuple(function(*arguments, **options))
+
+
+def _floating(value: Any) -> bool:
+    return isinstance(value, np.ndarray) and value.dtype == np.float64
+
+
+def _noise(t: Any, seed: int) -> _Array:
+    return np.random.default_rng(seed).standard_normal(tuple(t.shape))
+
+
+def _noise_like(a: _Array, seed: int) -> _Array:
+    return np.random.default_rng(seed).standard_normal(a.shape)

@@ -1,0 +1,112 @@
+"""The table of samples: per op, named inputs with tags, and a reference.
+
+One table feeds every check: value against the reference, gradients against differences, shape rule
+against the real result, one backend against another. A new op gets its samples with ``add``, in the
+family module that mirrors its op file (list new modules in ``FAMILIES``), or from a plugin's tests.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from tenon.core.op import table as ops
+from tenon.testing.samples.draw import Draw
+
+TAGS = frozenset({"broadcast", "empty", "scalar", "strided", "expanded", "extreme", "non-smooth", "integer", "large"})
+
+#: Modules of this package that hold samples.
+FAMILIES = (
+    "elementwise", "compare", "reduce", "movement", "indexing", "contraction", "memory", "activations", "losses", "layers",
+    "numeric", "linalg",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One call of an op. ``reference(*arrays, **attrs)`` gives what it should return; None: no reference of its own."""
+
+    op: str
+    name: str
+    inputs: tuple[Any, ...]
+    attrs: Mapping[str, Any] = field(default_factory=dict)
+    tags: frozenset[str] = frozenset()
+    reference: Callable[..., Any] | None = None
+    #: Positions of floating inputs without a gradient, and whether (and to which order) gradients are checked at all.
+    constant: tuple[int, ...] = ()
+    order: int = 2
+    #: Factor on the tolerances of the dtype.
+    loose: float = 1.0
+    #: Whether the narrow floats are checked too.
+    narrow: bool = True
+
+    def arrays(self, dtype: Any = np.float64) -> list[Any]:
+        """The arguments: arrays made from draws, and numbers as they are."""
+        return [d.make(dtype, 17 + i) if isinstance(d, Draw) else d for i, d in enumerate(self.inputs)]
+
+    def expected(self, arrays: list[Any]) -> Any:
+        """What the reference returns, as one array or a tuple."""
+        assert self.reference is not None
+        with np.errstate(all="ignore"):
+            return self.reference(*arrays, **self.attrs)
+
+    @property
+    def active(self) -> tuple[int, ...]:
+        """Positions of the inputs that gradients are checked for."""
+        op = ops[self.op]
+        if not op.differentiable or not self.order or "non-smooth" in self.tags or "extreme" in self.tags:
+            return ()
+        found = []
+        for i, d in enumerate(self.inputs):
+            rule = op.joint or op.rules[min(i, len(op.rules) - 1)]
+            if isinstance(d, Draw) and d.floating and rule is not None and i not in self.constant:
+                found.append(i)
+        return tuple(found)
+
+    def __str__(self) -> str:
+        return f"{self.op}-{self.name}"
+
+
+_TABLE: dict[str, list[Sample]] = {}
+
+
+def add(
+    op: str, name: str, *inputs: Any, reference: Callable[..., Any] | None = None, tags: str = "", attrs: Any = None, **more: Any
+) -> None:
+    """Add one sample of ``op``; ``tags`` is a space-separated list."""
+    found = frozenset(tags.split())
+    if not found <= TAGS:
+        raise ValueError(f"sample {op}-{name}: unknown tags {sorted(found - TAGS)}; known: {', '.join(sorted(TAGS))}.")
+    entries = _TABLE.setdefault(op, [])
+    if any(s.name == name for s in entries):
+        raise ValueError(f"sample {op}-{name} exists twice. Give it another name.")
+    entries.append(Sample(op, name, inputs, dict(attrs or {}), found, reference, **more))
+
+
+@functools.cache
+def _load() -> None:
+    for family in FAMILIES:
+        importlib.import_module(f"tenon.testing.samples.{family}")
+
+
+def of(op: str) -> list[Sample]:
+    """All samples of ``op``; empty if there are none."""
+    _load()
+    return list(_TABLE.get(op, ()))
+
+
+def everything() -> list[Sample]:
+    """All samples of all ops."""
+    _load()
+    return [s for entries in _TABLE.values() for s in entries]
+
+
+def without(names: Iterable[str]) -> list[str]:
+    """Those of the op ``names`` that have no sample."""
+    _load()
+    return sorted(n for n in names if not _TABLE.get(n))
