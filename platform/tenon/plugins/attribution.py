@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 
     from tenon.plugins.loader import PluginInfo
 
+#: Name under which the host's own answers are registered; what they raise is the caller's to see as it is.
+HOST = "tenon"
+
 
 def name_the_plugin(
     error: Exception,
@@ -28,10 +31,11 @@ def name_the_plugin(
     """The exception to raise instead of ``error``, which a call of ``hook`` raised.
 
     A TenonError keeps its type, as it says what to do, and gets a note; anything else becomes the cause
-    of a PluginHookError. An error of the caller, such as a missing argument, comes back as it is.
+    of a PluginHookError. An error of the caller, such as a missing argument, comes back as it is, and so does one
+    of the host's own answer.
     """
     culprit = _culprit(error, implementations)
-    if culprit is None:
+    if culprit is None or culprit.plugin_name == HOST:
         return error
     known = next((str(info) for info in plugins if info.plugin is culprit.plugin), repr(culprit.plugin_name))
     where = f"plugin {known} raised in {hook}"
