@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from tenon import dtypes
 from tenon.core.op import table
 from tenon.core.value import Value
@@ -76,10 +78,20 @@ def unify(op: Any, args: tuple[Any, ...]) -> tuple[Any, ...]:
     return tuple(unified)
 
 
+def _wrapped(number: int, to: dtype) -> Any:
+    """``number``, or where ``to`` cannot hold it what its lowest bits mean there, as torch wraps it."""
+    limits = np.iinfo(to.numpy)
+    if limits.min <= number <= limits.max:
+        return number
+    return np.array(number).astype(to.numpy)[()]
+
+
 def convert_number(number: Any, to: dtype) -> Any:
     """A Python number in ``to``'s category, so that NumPy treats it as weakly typed there."""
     if to.category == INTEGER and isinstance(number, (float, complex)):
         raise DTypeError(f"value {number!r} cannot be converted to type {to} without loss; cast the tensor to a float dtype first.")
+    if to.category == INTEGER:
+        return _wrapped(int(number), to)
     if to.category == FLOATING:
         return float(number) if not isinstance(number, complex) else number
     if to.category == COMPLEX:

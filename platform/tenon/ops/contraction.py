@@ -46,9 +46,10 @@ class Matmul(Primitive):
             product = f.mul(f.reshape(f.conj(x), shape=(x.shape[0], 1)), f.reshape(g, shape=(*g.shape[:-1], 1, g.shape[-1])))
             return f.sum_to(product, shape=tuple(y.shape))
         if len(y.shape) == 1:
-            flat = f.reshape(x, shape=(-1, x.shape[-1])) if x.size else x
-            return f.matmul(f.reshape(g, shape=(-1,)), f.conj(flat)) if x.size else f.new_full(g, shape=tuple(y.shape), value=0)
-        if len(x.shape) > 2 and len(y.shape) == 2 and x.size and y.size:
+            if 0 in x.shape:
+                return f.new_full(g, shape=tuple(y.shape), value=0)
+            return f.matmul(f.reshape(g, shape=(-1,)), f.conj(f.reshape(x, shape=(-1, x.shape[-1]))))
+        if len(x.shape) > 2 and len(y.shape) == 2 and 0 not in x.shape and 0 not in y.shape:
             # One matrix product over all leading axes instead of a batch that would then be summed.
             rows = f.reshape(x, shape=(-1, x.shape[-1]))
             return f.matmul(f.conj(_swap(f, rows)), f.reshape(g, shape=(-1, g.shape[-1])))

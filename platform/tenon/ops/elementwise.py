@@ -261,9 +261,13 @@ class Abs(Unary):
 
 
 class Sign(Unary):
-    """-1, 0 or 1; ``x / |x|`` of a complex number."""
+    """-1, 0 or 1 (0 for NaN, as in torch); ``x / |x|`` of a complex number."""
 
-    ufunc = "sign"
+    def forward(self, xp, x, *, out=None):
+        """Booleans are their own sign."""
+        if x.dtype.kind == "b":
+            return x.copy()
+        return xp.sign(x) if x.dtype.kind in "iuc" else xp.where(x != x, x.dtype.type(0), xp.sign(x))
 
     def vjp_x(self, f, g, out, x):
         return f.mul(g, 0)
@@ -366,6 +370,7 @@ class Square(Unary):
     """``x * x``."""
 
     ufunc = "square"
+    promotion = "number"
     saves = ("x",)
     grad_name = "PowBackward0"
 
@@ -396,7 +401,7 @@ class Sigmoid(FloatUnary):
         return xp.add(half, 0.5, out=out)
 
     def vjp_x(self, f, g, out, x):
-        return f.mul(g, f.mul(out, f.sub(1.0, out)))
+        return f.mul(g, f.conj(f.mul(out, f.sub(1.0, out))))
 
 
 class Floor(Unary):
@@ -444,6 +449,11 @@ class Round(Unary):
 class Conj(Unary):
     """Complex conjugate; a real input comes back as it is."""
 
+    view = True
+
+    def __call__(self, x: Any) -> Any:
+        return x.conjugate() if isinstance(x, (int, float, complex)) else super().__call__(x)
+
     def forward(self, xp, x, *, out=None):
         """No work for reals."""
         return xp.conj(x) if getattr(x, "dtype", None) is not None and x.dtype.kind == "c" else x
@@ -481,7 +491,7 @@ def _smooth(name: str, ufunc: str, slope: Any, doc: str, saves: tuple[str, ...] 
     """One more float ufunc, whose derivative is ``slope(f, x, out)``."""
 
     def vjp_x(self, f, g, out, x):
-        return f.mul(g, slope(f, x, out))
+        return f.mul(g, f.conj(slope(f, x, out)))
 
     body = {"__doc__": doc, "ufunc": ufunc, "saves": saves, "vjp_x": vjp_x, "name": name, "__module__": __name__}
     return type(name.capitalize(), (FloatUnary,), body)()
