@@ -31,8 +31,8 @@ def name_the_plugin(
     """The exception to raise instead of ``error``, which a call of ``hook`` raised.
 
     A TenonError keeps its type, as it says what to do, and gets a note; anything else becomes the cause
-    of a PluginHookError. An error of the caller, such as a missing argument, comes back as it is, and so does one
-    of the host's own answer.
+    of a PluginHookError. An error of the caller, such as a missing argument, comes back as it is, and so
+    does one of the host's own answer.
     """
     culprit = _culprit(error, implementations)
     if culprit is None or culprit.plugin_name == HOST:
