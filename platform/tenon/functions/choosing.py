@@ -8,6 +8,7 @@ import numpy as np
 
 from tenon import ops
 from tenon.core.create import as_tensor
+from tenon.core.promotion import result_type
 from tenon.core.value import Value
 from tenon.errors import DTypeError, ShapeError, TenonError
 from tenon.functions.derived import into
@@ -30,6 +31,9 @@ def where(condition: Any, input: Any = None, other: Any = None, *, out: Any = No
         )
     if condition.raw.dtype.kind != "b":
         condition = condition.bool()
+    if not is_tensor(input) and not is_tensor(other):
+        kind = result_type(input, other)
+        input, other = (as_tensor(v, kind, condition.device) for v in (input, other))
     made = ops.where(condition, input, other)
     return made if out is None else into(out, made)
 

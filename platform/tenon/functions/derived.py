@@ -11,6 +11,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
+from tenon.core.create import as_tensor
 from tenon.core.factories import write_out
 from tenon.core.results import NamedResult
 from tenon.core.tensor import Tensor
@@ -27,13 +28,17 @@ _NUMBERS = (
 _ELEMENTWISE = (
     "abs absolute acos acosh addcdiv addcmul angle arccos arccosh arcsin arcsinh arctan arctan2 arctanh asin "
     "asinh atan atan2 "
-    "atanh bitwise_not ceil clamp clamp_max clamp_min clip clone conj copysign cos cosh deg2rad eq erf erfc "
+    "atanh bitwise_not ceil clamp clamp_max clamp_min clip clone conj copysign cos cosh deg2rad digamma eq "
+    "erf erfc "
     "erfinv exp "
-    "exp2 expm1 fix floor fmax fmin frac gcd ge greater greater_equal gt heaviside hypot isclose isfinite "
+    "exp2 expm1 fix floor fmax fmin fmod frac gcd ge greater greater_equal gt heaviside hypot isclose "
+    "isfinite "
     "isinf isnan isneginf "
-    "isposinf isreal lcm le lerp less less_equal log log10 log1p log2 logaddexp logical_and logical_not "
+    "isposinf isreal lcm le lerp less less_equal lgamma log log10 log1p log2 logaddexp logical_and "
+    "logical_not "
     "logical_or "
-    "logical_xor logit lt masked_fill maximum minimum nan_to_num ne neg negative nextafter not_equal rad2deg "
+    "logical_xor logit lt masked_fill maximum minimum nan_to_num ne neg negative nextafter not_equal "
+    "positive rad2deg "
     "reciprocal relu "
     "round rsqrt sgn sigmoid sign signbit sin sinc sinh sqrt square tan tanh trunc"
 )
@@ -57,7 +62,7 @@ _MOVING = (
 _MATRICES = (
     "addbmm addmm addmv addr baddbmm bmm cholesky cross det diag diag_embed diagflat dot ger inner inverse "
     "kron logdet matmul "
-    "matrix_power mm mv outer qr slogdet trace vdot"
+    "matrix_power mm mv outer pinverse qr slogdet svd trace vdot"
 )
 _RANDOM = "bernoulli multinomial"
 _NUMPY_NAMES = {"axis": "dim", "keepdims": "keepdim", "x": "input", "a": "input", "x2": "other"}
@@ -95,8 +100,11 @@ def derive(name: str, numbers: bool = False, plain: bool = False) -> Function:
                 args = (*args, kwargs.pop(listed))
         if not args:
             raise TypeError(f"{name}() missing 1 required positional argument: 'input'")
-        if not isinstance(args[0], Value) and not numbers:
-            raise refuse(name, args[0])
+        if not isinstance(args[0], Value):
+            if not numbers or not isinstance(args[0], (int, float, complex)):
+                raise refuse(name, args[0])
+            if not any(isinstance(a, Value) for a in (*args, *kwargs.values())):
+                args = (as_tensor(args[0]), *args[1:])
         made = method(*args, **kwargs)
         return made if out is None else into(out, made)
 

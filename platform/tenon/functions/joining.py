@@ -173,7 +173,6 @@ def meshgrid(*tensors: Any, indexing: str = "ij") -> Any:
     rank = len(shape)
     grids = [v.reshape((1,) * i + (-1,) + (1,) * (rank - i - 1)).expand(shape) for i, v in enumerate(vectors)]
     if swap:
-        grids = [g.transpose(0, 1) for g in grids]
         grids[:2] = grids[1::-1]
     return tuple(grids)
 

@@ -318,6 +318,7 @@ class Tril(Move):
 
     def forward(self, xp, x, *, k=0):
         """NumPy's tril."""
+        self.infer(x)
         return xp.tril(x, k).astype(x.dtype, copy=False)
 
     def vjp_x(self, f, g, out, x, *, k=0):
@@ -329,6 +330,7 @@ class Triu(Tril):
 
     def forward(self, xp, x, *, k=0):
         """NumPy's triu."""
+        self.infer(x)
         return xp.triu(x, k).astype(x.dtype, copy=False)
 
     def vjp_x(self, f, g, out, x, *, k=0):

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from tenon.core.grad_mode import MODE
 from tenon.core.op import table as f
 from tenon.core.results import named_result
-from tenon.errors import ShapeError
+from tenon.errors import GradError, ShapeError
 
 
 class Matrix:
@@ -46,6 +47,24 @@ class Matrix:
         """Orthonormal columns and upper triangles whose product is ``self``."""
         q, r = f.qr(self, mode="reduced" if some else "complete")
         return named_result("qr", Q=q, R=r)
+
+    def svd(self, some: bool = True, compute_uv: bool = True) -> Any:
+        """``U, S, V`` with ``self = U @ diag(S) @ V^H``; use ``linalg.svdvals`` for gradients of the values."""
+        if MODE.enabled and self.requires_grad:
+            raise GradError("svd has no gradient here; use linalg.svdvals for the values', or call it on x.detach().")
+        u, s, vh = f.svd_parts(self, full=not some)
+        if not compute_uv:
+            u, vh = (f.new_full(x, shape=tuple(x.raw.shape), value=0) for x in (u, vh))
+        return named_result("svd", U=u, S=s, V=f.conj(vh.mT))
+
+    def pinverse(self, rcond: float = 1e-15) -> Any:
+        """Pseudo-inverse; singular values up to ``rcond`` times the largest count as 0."""
+        if MODE.enabled and self.requires_grad:
+            raise GradError("pinverse has no gradient here; use linalg.solve, or call it on x.detach().")
+        u, s, vh = f.svd_parts(self)
+        kept = f.gt(s, f.mul(f.amax(s, axes=(s.raw.ndim - 1,), keepdims=True), rcond))
+        scale = f.where(kept, f.div(1.0, f.where(kept, s, 1.0)), 0.0)
+        return f.matmul(f.mul(f.conj(vh.mT), scale.unsqueeze(-2)), f.conj(u.mT))
 
     def matrix_power(self, n: int) -> Any:
         """The matrix multiplied by itself ``n`` times; the inverse's power if negative."""

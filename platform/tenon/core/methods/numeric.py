@@ -10,6 +10,8 @@ import numpy as np
 from tenon.core.methods.arithmetic import inplace_form
 from tenon.core.op import table as f
 from tenon.core.value import Value
+from tenon.dtypes import get_default_dtype
+from tenon.errors import DTypeError, TenonError
 
 
 class Numeric:
@@ -77,6 +79,26 @@ class Numeric:
         """The inverse of ``erf``."""
         return f.erfinv(self)
 
+    def lgamma(self) -> Any:
+        """``log(|gamma(x)|)``."""
+        return f.lgamma(self)
+
+    def digamma(self) -> Any:
+        """Derivative of ``lgamma``."""
+        return f.digamma(self)
+
+    def polygamma(self, n: int) -> Any:
+        """Derivative number ``n`` of ``digamma``; positive elements only for ``n > 0``."""
+        if n < 0:
+            raise TenonError(f"polygamma(n, x) does not support negative n, got {n}")
+        return f.digamma(self) if n == 0 else f.polygamma(self, order=n)
+
+    def positive(self) -> Any:
+        """The tensor itself; an error for booleans, as in torch."""
+        if self.raw.dtype.kind == "b":
+            raise DTypeError("The `+` operator, on a bool tensor is not supported.")
+        return self
+
     def deg2rad(self) -> Any:
         """Degrees as radians."""
         return f.mul(self, math.pi / 180)
@@ -98,7 +120,8 @@ class Numeric:
         """Argument of complex numbers; 0 or pi of real ones."""
         if self.raw.dtype.kind == "c":
             return f.atan2(f.imag(self), f.real(self))
-        return f.where(f.isnan(self), float("nan"), f.mul(f.lt(self, 0), math.pi))
+        kind = self.dtype if self.raw.dtype.kind in "fV" else get_default_dtype()
+        return f.where(f.isnan(self), float("nan"), f.mul(f.cast(f.lt(self, 0), dtype=kind.numpy), math.pi))
 
     def isposinf(self) -> Any:
         """Is positive infinity."""
@@ -120,7 +143,7 @@ def _is_complex(value: Any) -> bool:
 def _attach() -> None:
     for name in (
         "float_power", "clamp_min", "clamp_max", "frac", "xlogy", "copysign", "heaviside", "nextafter", "gcd",
-        "lcm", "sinc", "erfc", "erfinv", "deg2rad", "rad2deg", "logit",
+        "lcm", "sinc", "erfc", "erfinv", "deg2rad", "rad2deg", "logit", "lgamma", "digamma",
     ):  # fmt: skip
         setattr(Numeric, f"{name}_", inplace_form(name))
 

@@ -129,12 +129,14 @@ class Reduction:
         return f.argmin(self, axis=None if dim is None else normalize_axis(dim, self.raw.ndim), keepdims=keepdim)
 
     def any(self, dim: Any = None, keepdim: bool = False) -> Any:
-        """Whether any element is non-zero."""
-        return f.any(self, axes=_axes(self, dim), keepdims=keepdim)
+        """Whether any element is non-zero; uint8 stays uint8, as in torch."""
+        found = f.any(self, axes=_axes(self, dim), keepdims=keepdim)
+        return found if self.raw.dtype != np.uint8 else f.cast(found, dtype=self.raw.dtype)
 
     def all(self, dim: Any = None, keepdim: bool = False) -> Any:
-        """Whether all elements are non-zero."""
-        return f.all(self, axes=_axes(self, dim), keepdims=keepdim)
+        """Whether all elements are non-zero; uint8 stays uint8, as in torch."""
+        found = f.all(self, axes=_axes(self, dim), keepdims=keepdim)
+        return found if self.raw.dtype != np.uint8 else f.cast(found, dtype=self.raw.dtype)
 
     def count_nonzero(self, dim: Any = None) -> Any:
         """How many elements are non-zero."""
@@ -195,8 +197,18 @@ class Reduction:
         """The lower median of all, or ``(values, indices)`` over ``dim``."""
         if dim is None:
             flat = self.reshape(-1)  # type: ignore[attr-defined]
-            return flat.sort().values[(flat.raw.size - 1) // 2] if flat.raw.size else flat.sum() * float("nan")
-        return self.kthvalue((self.raw.shape[dim] + 1) // 2 if self.raw.ndim else 1, dim, keepdim)
+            return flat.median(0).values if flat.raw.size else flat.sum() * float("nan")
+        axis = normalize_axis(dim, self.raw.ndim)
+        ordered = self.sort(axis)
+        values, indices = ordered.values, ordered.indices
+        if self.raw.ndim:
+            size = self.raw.shape[axis]
+            place = f.logical_not(f.isnan(values)).sum(axis, True)  # of the first NaN, which is the median if there is one
+            place = f.where(f.lt(place, size), place, (size - 1) // 2)
+            values, indices = f.gather(values, place, axis=axis), f.gather(indices, place, axis=axis)
+            if not keepdim:
+                values, indices = values.squeeze(axis), indices.squeeze(axis)
+        return named_result("median", values=values, indices=indices)
 
     def kthvalue(self, k: int, dim: int = -1, keepdim: bool = False) -> Any:
         """The ``k``-th smallest element along ``dim`` (from 1), with its index."""

@@ -66,9 +66,10 @@ class Scan:
 
     def _quantile(self, q: Any, dim: int | None, keepdim: bool, interpolation: str, skip_nan: bool) -> Any:
         _check_quantile(self, q, interpolation)
-        points = q._backend.to_host(q.raw) if isinstance(q, Value) else np.asarray(q, self.raw.dtype)
-        if points.size and not (points.min() >= 0 and points.max() <= 1):
-            raise TenonError(f"quantile() q values must be in the range [0, 1], got {points.tolist()}")
+        host = q._backend.to_host(q.raw) if isinstance(q, Value) else np.asarray(q, self.raw.dtype)
+        if host.size and not (0 <= host.min() and host.max() <= 1):
+            raise TenonError(f"quantile() q values must be in the range [0, 1], got {host.tolist()}")
+        points: Any = q.reshape(-1).unbind(0) if isinstance(q, Value) else host.reshape(-1).tolist()  # type: ignore[attr-defined]
         rank = self.raw.ndim
         x = (
             self.reshape(-1)
@@ -86,10 +87,8 @@ class Scan:
             if skip_nan
             else f.new_full(nan, shape=(1,), value=x.raw.shape[-1], dtype=np.dtype(np.int64))
         )
-        found = [
-            self._at(rows, f.mul(f.sub(count, 1).to(x.dtype).clamp(min=0), float(p)), interpolation)
-            for p in points.reshape(-1)
-        ]
+        top = f.sub(count, 1).to(x.dtype).clamp(min=0)
+        found = [self._at(rows, f.mul(top, p), interpolation) for p in points]
         if not skip_nan:
             broken = nan.any(-1, True)
             found = [f.where(broken, float("nan"), v) for v in found]
@@ -97,7 +96,7 @@ class Scan:
             found = [v.movedim(-1, normalize_axis(dim, rank)) if keepdim else v.squeeze(-1) for v in found]
         else:
             found = [v.reshape((1,) * rank if keepdim else ()) for v in found]
-        return found[0] if points.ndim == 0 else f.stack(*found, axis=0)
+        return found[0] if host.ndim == 0 else f.stack(*found, axis=0)
 
     @staticmethod
     def _at(rows: Any, place: Any, interpolation: str) -> Any:
