@@ -24,24 +24,36 @@ class Device:
 
     def __init__(self, type: str | int | Device, index: int | None = None) -> None:
         if isinstance(type, Device):
-            type, index = type.type, type.index if index is None else index
+            index = type.index if index is None else index
+            type = type.type
         elif isinstance(type, int):
-            type, index = "cuda", type
+            index = type
+            type = "cuda"
         match = _PATTERN.match(type) if isinstance(type, str) else None
         if match is None:
-            raise DeviceError(f"Invalid device string: {type!r}. Write a type and an optional index, as 'cpu' or 'cuda:1'.")
+            raise DeviceError(
+                f"Invalid device string: {type!r}. Write a type and an optional index, as 'cpu' or 'cuda:1'."
+            )
         if match.group(2) is not None:
             if index is not None:
-                raise DeviceError(f"type (string) must not include an index because index was passed explicitly: {type}")
+                raise DeviceError(
+                    f"type (string) must not include an index because index was passed explicitly: {type}"
+                )
             index = int(match.group(2))
         if index is not None and index < 0:
-            raise DeviceError(f"Device index must not be negative, got {index} for device type {match.group(1)!r}.")
+            raise DeviceError(
+                f"Device index must not be negative, got {index} for device type {match.group(1)!r}."
+            )
         self.type: str = match.group(1)
         self.index: int | None = index
         self._previous: list[Device | None] = []
 
     def __repr__(self) -> str:
-        return f"device(type={self.type!r})" if self.index is None else f"device(type={self.type!r}, index={self.index})"
+        return (
+            f"device(type={self.type!r})"
+            if self.index is None
+            else f"device(type={self.type!r}, index={self.index})"
+        )
 
     def __str__(self) -> str:
         return self.type if self.index is None else f"{self.type}:{self.index}"

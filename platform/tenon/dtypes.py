@@ -19,20 +19,29 @@ from tenon.errors import DTypeError
 BOOL, INTEGER, FLOATING, COMPLEX = range(4)
 
 
-class dtype:  # noqa: N801 - torch's public name
+class dtype:
     """Element type of a tensor; compare with ``is`` or ``==``.
 
     ``numpy`` is the NumPy dtype, ``itemsize`` its width in bytes, ``category`` one of
     ``BOOL < INTEGER < FLOATING < COMPLEX``.
     """
 
-    __slots__ = ("_hash", "category", "is_complex", "is_floating_point", "is_signed", "itemsize", "name", "numpy")
+    __slots__ = (
+        "_hash",
+        "category",
+        "is_complex",
+        "is_floating_point",
+        "is_signed",
+        "itemsize",
+        "name",
+        "numpy",
+    )
 
-    def __init__(self, name: str, numpy_type: Any, category: int, signed: bool = True) -> None:
+    def __init__(self, name: str, numpy_type: Any, category: int, signed: Any = True) -> None:
         self.name = name
         self.numpy: np.dtype[Any] = np.dtype(numpy_type)
         self.category = category
-        self.itemsize = self.numpy.itemsize
+        self.itemsize = int(self.numpy.itemsize)
         self.is_floating_point = category == FLOATING
         self.is_complex = category == COMPLEX
         self.is_signed = signed
@@ -110,7 +119,9 @@ def get_default_dtype() -> dtype:
 def set_default_dtype(d: dtype, /) -> None:
     """Set the dtype that Python floats become; only floating dtypes are accepted."""
     if not isinstance(d, dtype) or not d.is_floating_point:
-        raise DTypeError(f"set_default_dtype: only floating-point types are supported, not {d!r}. Pass e.g. torch.float64.")
+        raise DTypeError(
+            f"set_default_dtype: only floating-point types are supported, not {d!r}. Pass e.g. torch.float64."
+        )
     _Default.float = d
 
 
@@ -138,7 +149,7 @@ def as_dtype(value: Any) -> dtype:
 
 builtin_bool = type(True)
 
-_FLOAT_ORDER = {float16: 0, bfloat16: 0, float32: 1, float64: 2}
+_FLOAT_ORDER: dict[dtype, int] = {float16: 0, bfloat16: 0, float32: 1, float64: 2}
 
 
 def _promote(a: dtype, b: dtype) -> dtype:
@@ -162,7 +173,9 @@ def _promote(a: dtype, b: dtype) -> dtype:
         return signed
     wider = {1: int16, 2: int32, 4: int64}.get(unsigned.itemsize)
     if wider is None:
-        raise DTypeError(f"promote_types: {a} and {b} have no common dtype. Cast one of them with .to(...) first.")
+        raise DTypeError(
+            f"promote_types: {a} and {b} have no common dtype. Cast one of them with .to(...) first."
+        )
     return wider
 
 

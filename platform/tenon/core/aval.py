@@ -107,9 +107,9 @@ def broadcast_shapes(*shapes: Shape) -> Shape:
                 continue
             if result[axis] != 1:
                 raise ShapeError(
-                    f"The size of tensor a ({result[axis]}) must match the size of tensor b ({size}) at non-singleton "
-                    f"dimension {axis}: shapes {' and '.join(str(list(s)) for s in shapes)} do not broadcast. "
-                    "Reshape or expand one of them."
+                    f"The size of tensor a ({result[axis]}) must match the size of tensor b ({size}) at"
+                    f" non-singleton dimension {axis}: shapes {' and '.join(str(list(s)) for s in shapes)} do"
+                    " not broadcast. Reshape or expand one of them."
                 )
             result[axis] = size
     return tuple(result)
@@ -162,8 +162,9 @@ def matmul_shape(x: Shape, y: Shape) -> Shape:
     b = y if len(y) > 1 else (*y, 1)
     if a[-1] != b[-2]:
         raise ShapeError(
-            f"mat1 and mat2 shapes cannot be multiplied ({_matrix(a)} and {_matrix(b)}): matmul of {list(x)} @ {list(y)}, "
-            f"inner sizes {a[-1]} != {b[-2]}. Transpose the second operand or check in_features."
+            f"mat1 and mat2 shapes cannot be multiplied ({_matrix(a)} and {_matrix(b)}): matmul of {list(x)}"
+            f" @ {list(y)}, inner sizes {a[-1]} != {b[-2]}. Transpose the second operand or check"
+            " in_features."
         )
     batch = broadcast_shapes(a[:-2], b[:-2]) if len(a) > 2 or len(b) > 2 else ()
     tail = (() if len(x) == 1 else (a[-2],)) + (() if len(y) == 1 else (b[-1],))
@@ -187,8 +188,8 @@ def infer_reshape(shape: Shape, target: Sequence[int]) -> Shape:
     if unknown:
         if known == 0:
             raise ShapeError(
-                f"cannot reshape tensor of 0 elements into shape {list(target)} because the unspecified dimension size -1 "
-                "can be any value and is ambiguous"
+                f"cannot reshape tensor of 0 elements into shape {list(target)} because the unspecified"
+                " dimension size -1 can be any value and is ambiguous"
             )
         if size % known:
             raise ShapeError(f"shape '{list(target)}' is invalid for input of size {size}")

@@ -10,7 +10,7 @@ import functools
 import inspect
 import threading
 from collections.abc import Callable, Generator
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -44,18 +44,21 @@ class GradContext:
         return type(self)()
 
     def __call__(self, function: Function) -> Function:
+        decorated: Any
         if inspect.isclass(function):
-            function.__init__ = self(function.__init__)
+            decorated = function
+            decorated.__init__ = self(decorated.__init__)
             return function
         if inspect.isgeneratorfunction(function):
-            return _wrap_generator(self, function)
+            decorated = _wrap_generator(self, function)
+            return cast(Function, decorated)
 
         @functools.wraps(function)
-        def decorated(*args: Any, **kwargs: Any) -> Any:
+        def guarded(*args: Any, **kwargs: Any) -> Any:
             with self.clone():
                 return function(*args, **kwargs)
 
-        return decorated  # type: ignore[return-value]
+        return cast(Function, guarded)
 
 
 def _wrap_generator(context: GradContext, function: Any) -> Any:
@@ -98,21 +101,21 @@ class _Decorating(GradContext):
         super().__init__()
 
 
-class no_grad(_Decorating):  # noqa: N801 - torch's public name
+class no_grad(_Decorating):
     """Ops inside are not taped; results do not require grad."""
 
     def _target(self) -> tuple[bool, bool]:
         return False, MODE.inference
 
 
-class enable_grad(_Decorating):  # noqa: N801 - torch's public name
+class enable_grad(_Decorating):
     """Ops inside are taped again, also within ``no_grad``."""
 
     def _target(self) -> tuple[bool, bool]:
         return True, MODE.inference
 
 
-class set_grad_enabled(GradContext):  # noqa: N801 - torch's public name
+class set_grad_enabled(GradContext):
     """Set the mode at once; as a context manager restore it at the end."""
 
     def __init__(self, mode: bool) -> None:
@@ -135,7 +138,7 @@ class set_grad_enabled(GradContext):  # noqa: N801 - torch's public name
         return set_grad_enabled(self.mode)
 
 
-class inference_mode(GradContext):  # noqa: N801 - torch's public name
+class inference_mode(GradContext):
     """As ``no_grad``; its tensors may not be used in graphs that are taped later."""
 
     def __new__(cls, mode: Any = True) -> Any:

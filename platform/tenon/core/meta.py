@@ -42,7 +42,8 @@ class MetaBackend(Backend):
     def to_host(self, array: Aval) -> np.ndarray[Any, Any]:
         """Always an error: there is no data."""
         raise DeviceError(
-            "Cannot copy out of meta tensor; no data! Use module.to_empty(device=...) to allocate it, then initialise or load."
+            "Cannot copy out of meta tensor; no data! Use module.to_empty(device=...) to allocate it, then"
+            " initialise or load."
         )
 
     def as_array(self, value: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import itemgetter
 from typing import Any
 
 
@@ -30,6 +31,6 @@ def named_result(op: str, **items: Any) -> Any:
     if cls is None:
         body: dict[str, Any] = {"_fields": tuple(items), "_op": op, "__slots__": ()}
         for position, name in enumerate(items):
-            body[name] = property(lambda self, position=position: self[position])
+            body[name] = property(itemgetter(position))
         cls = _TYPES[key] = type(op, (NamedResult,), body)
     return cls(items.values())
