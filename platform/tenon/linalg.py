@@ -34,7 +34,8 @@ LinAlgError = LinearAlgebraError
 def _refuse_gradient(name: str, *tensors: Any, instead: str) -> None:
     if MODE.enabled and any(t.requires_grad for t in tensors):
         raise GradError(
-            f"linalg.{name} has no gradient here, but an input requires one. {instead} Or call it on x.detach()."
+            f"linalg.{name} has no gradient here, but an input requires one. {instead} Or call it on "
+            "x.detach()."
         )
 
 
@@ -42,7 +43,7 @@ def _given(out: Any, made: Any) -> Any:
     return made if out is None else into(out, made)
 
 
-def _cast(A: Any, dtype: Any) -> Any:  # noqa: N803 - torch's name
+def _cast(A: Any, dtype: Any) -> Any:
     return A if dtype is None else A.to(dtype)
 
 
@@ -57,7 +58,7 @@ def vector_norm(
 
 
 def matrix_norm(
-    A: Any,  # noqa: N803 - torch's name
+    A: Any,
     ord: Any = "fro",
     dim: Sequence[int] = (-2, -1),
     keepdim: bool = False,
@@ -68,7 +69,9 @@ def matrix_norm(
     """Norm of matrices: "fro", "nuc", or ``±1``, ``±2``, ``±inf`` (columns, singular values, rows)."""
     x = _cast(A, dtype)
     if x.raw.ndim < 2:
-        raise ShapeError(f"linalg.matrix_norm: The input tensor A must have at least 2 dimensions, got {x.raw.ndim}.")
+        raise ShapeError(
+            f"linalg.matrix_norm: The input tensor A must have at least 2 dimensions, got {x.raw.ndim}."
+        )
     rows, columns = (d % x.raw.ndim for d in dim)
     if ord == "fro":
         return _given(out, x.norm(2, (rows, columns), keepdim))
@@ -89,7 +92,7 @@ def matrix_norm(
 
 
 def norm(
-    A: Any,  # noqa: N803 - torch's name
+    A: Any,
     ord: Any = None,
     dim: Any = None,
     keepdim: bool = False,
@@ -101,7 +104,9 @@ def norm(
     if ord is None:
         return vector_norm(A, 2, dim, keepdim, dtype=dtype, out=out)
     if dim is None and A.raw.ndim > 2:
-        raise ShapeError(f"linalg.norm: with ord given and no dim, the input must be 1-D or 2-D, got {A.raw.ndim}-D.")
+        raise ShapeError(
+            f"linalg.norm: with ord given and no dim, the input must be 1-D or 2-D, got {A.raw.ndim}-D."
+        )
     if (dim is None and A.raw.ndim == 2) or (isinstance(dim, (tuple, list)) and len(dim) == 2):
         return matrix_norm(A, ord, (-2, -1) if dim is None else dim, keepdim, dtype=dtype, out=out)
     if isinstance(ord, str):
@@ -109,7 +114,7 @@ def norm(
     return vector_norm(A, ord, dim, keepdim, dtype=dtype, out=out)
 
 
-def cond(A: Any, p: Any = None, *, out: Any = None) -> Any:  # noqa: N803 - torch's name
+def cond(A: Any, p: Any = None, *, out: Any = None) -> Any:
     """Condition number: the largest singular value over the smallest, or ``norm(A, p) * norm(inv(A), p)``."""
     if p in (None, 2, -2):
         values = ops.svdvals(A)
@@ -121,74 +126,80 @@ def cond(A: Any, p: Any = None, *, out: Any = None) -> Any:  # noqa: N803 - torc
 # --- factorizations and what follows from them ---
 
 
-def qr(A: Any, mode: str = "reduced", *, out: Any = None) -> Any:  # noqa: N803 - torch's name
+def qr(A: Any, mode: str = "reduced", *, out: Any = None) -> Any:
     """Orthonormal columns and upper triangles; ``mode`` is "reduced", "complete" or "r"."""
     if mode not in ("reduced", "complete", "r"):
-        raise TenonError(f"qr received unrecognized mode '{mode}' but expected one of 'reduced', 'r', or 'complete'")
+        raise TenonError(
+            f"qr received unrecognized mode '{mode}' but expected one of 'reduced', 'r', or 'complete'"
+        )
     if mode == "r":
         _refuse_gradient("qr(mode='r')", A, instead="Use mode='reduced'.")
     q, r = ops.qr(A, mode="reduced" if mode == "r" else mode)
     return _given(out, named_result("linalg_qr", Q=A.new_empty(0) if mode == "r" else q, R=r))
 
 
-def svd(A: Any, full_matrices: bool = True, *, out: Any = None) -> Any:  # noqa: N803 - torch's name
+def svd(A: Any, full_matrices: bool = True, *, out: Any = None) -> Any:
     """``U, S, Vh`` with ``A = U @ diag(S) @ Vh``."""
     _refuse_gradient("svd", A, instead="Use linalg.svdvals for the values' gradient.")
     u, s, vh = ops.svd_parts(A, full=full_matrices)
     return _given(out, named_result("linalg_svd", U=u, S=s, Vh=vh))
 
 
-def svdvals(A: Any, *, out: Any = None) -> Any:  # noqa: N803 - torch's name
+def svdvals(A: Any, *, out: Any = None) -> Any:
     """Singular values, largest first."""
     return _given(out, ops.svdvals(A))
 
 
-def eigh(A: Any, UPLO: str = "L", *, out: Any = None) -> Any:  # noqa: N803 - torch's names
+def eigh(A: Any, UPLO: str = "L", *, out: Any = None) -> Any:
     """Eigenvalues in ascending order and eigenvectors of symmetric matrices; reads one triangle."""
     values, vectors = ops.eigh(A, lower=UPLO.upper() == "L")
     return _given(out, named_result("linalg_eigh", eigenvalues=values, eigenvectors=vectors))
 
 
-def eigvalsh(A: Any, UPLO: str = "L", *, out: Any = None) -> Any:  # noqa: N803 - torch's names
+def eigvalsh(A: Any, UPLO: str = "L", *, out: Any = None) -> Any:
     """Eigenvalues of symmetric matrices, in ascending order."""
     return _given(out, ops.eigh(A, lower=UPLO.upper() == "L")[0])
 
 
-def cholesky(A: Any, *, upper: bool = False, out: Any = None) -> Any:  # noqa: N803 - torch's name
+def cholesky(A: Any, *, upper: bool = False, out: Any = None) -> Any:
     """Lower (or upper) triangular factors of positive definite matrices."""
     return _given(out, A.cholesky(upper))
 
 
-def inv(A: Any, *, out: Any = None) -> Any:  # noqa: N803 - torch's name
+def inv(A: Any, *, out: Any = None) -> Any:
     """Inverse matrices."""
     return _given(out, ops.inv(A))
 
 
-def det(A: Any, *, out: Any = None) -> Any:  # noqa: N803 - torch's name
+def det(A: Any, *, out: Any = None) -> Any:
     """Determinants."""
     return _given(out, ops.det(A))
 
 
-def slogdet(A: Any, *, out: Any = None) -> Any:  # noqa: N803 - torch's name
+def slogdet(A: Any, *, out: Any = None) -> Any:
     """Sign and logarithm of the magnitude of the determinants."""
     sign, logabsdet = ops.slogdet(A)
     return _given(out, named_result("linalg_slogdet", sign=sign, logabsdet=logabsdet))
 
 
-def solve(A: Any, B: Any, *, left: bool = True, out: Any = None) -> Any:  # noqa: N803 - torch's names
+def solve(A: Any, B: Any, *, left: bool = True, out: Any = None) -> Any:
     """``X`` of ``A X = B`` (``X A = B`` with ``left=False``); ``B`` is a matrix or a vector."""
-    vector = B.raw.ndim == 1 or (B.raw.ndim == A.raw.ndim - 1 and tuple(B.raw.shape) == tuple(A.raw.shape[:-1]))
+    vector = B.raw.ndim == 1 or (
+        B.raw.ndim == A.raw.ndim - 1 and tuple(B.raw.shape) == tuple(A.raw.shape[:-1])
+    )
     b = B.unsqueeze(-1) if vector else B
     if left:
         made = ops.solve(A, b)
     else:
         if vector:
-            raise ShapeError("linalg.solve: Vector broadcasting of the left hand side is not supported for left=False.")
+            raise ShapeError(
+                "linalg.solve: Vector broadcasting of the left hand side is not supported for left=False."
+            )
         made = ops.solve(A.mT, b.mT).mT
     return _given(out, made.squeeze(-1) if vector else made)
 
 
-def matrix_power(A: Any, n: int, *, out: Any = None) -> Any:  # noqa: N803 - torch's name
+def matrix_power(A: Any, n: int, *, out: Any = None) -> Any:
     """The matrix multiplied by itself ``n`` times; the inverse's power if negative."""
     return _given(out, A.matrix_power(n))
 
@@ -198,7 +209,7 @@ def multi_dot(tensors: Sequence[Any], *, out: Any = None) -> Any:
     return _given(out, functools.reduce(ops.matmul, tensors))
 
 
-def pinv(A: Any, *, atol: Any = None, rtol: Any = None, hermitian: bool = False, out: Any = None) -> Any:  # noqa: N803
+def pinv(A: Any, *, atol: Any = None, rtol: Any = None, hermitian: bool = False, out: Any = None) -> Any:
     """Pseudo-inverse by singular values; those up to ``max(atol, rtol * largest)`` count as 0."""
     _refuse_gradient("pinv", A, instead="Use linalg.solve or inv where the matrix is square.")
     if not A.raw.size:
@@ -209,38 +220,46 @@ def pinv(A: Any, *, atol: Any = None, rtol: Any = None, hermitian: bool = False,
     return _given(out, ops.matmul(vh.mT.conj() * scale.unsqueeze(-2), u.mT.conj()))
 
 
-def matrix_rank(A: Any, *, atol: Any = None, rtol: Any = None, hermitian: bool = False, out: Any = None) -> Any:  # noqa: N803
+def matrix_rank(
+    A: Any, *, atol: Any = None, rtol: Any = None, hermitian: bool = False, out: Any = None
+) -> Any:
     """How many singular values exceed ``max(atol, rtol * largest)``."""
     values = ops.svdvals(A.detach())
     return _given(out, (values > _threshold(A, values, atol, rtol)).sum(-1))
 
 
-def _threshold(A: Any, values: Any, atol: Any, rtol: Any) -> Any:  # noqa: N803 - torch's name
+def _threshold(A: Any, values: Any, atol: Any, rtol: Any) -> Any:
     if rtol is None:
         rtol = max(A.raw.shape[-2:]) * float(np.finfo(values.raw.dtype).eps) if not atol else 0.0
     return ops.maximum(values.amax(-1, True) * rtol, atol if atol is not None else 0.0)
 
 
-def lstsq(A: Any, B: Any, rcond: float | None = None, *, driver: str | None = None) -> Any:  # noqa: N803 - torch's names
+def lstsq(A: Any, B: Any, rcond: float | None = None, *, driver: str | None = None) -> Any:
     """The ``X`` that minimises ``|A X - B|``, with residuals, rank and singular values as LAPACK's gelsd gives them."""
     _refuse_gradient("lstsq", A, B, instead="Solve the normal equations with linalg.solve.")
     if driver not in (None, "gels", "gelsy", "gelsd", "gelss"):
-        raise TenonError(f"linalg.lstsq: parameter `driver` should be one of (gels, gelsy, gelsd, gelss), got {driver}")
+        raise TenonError(
+            f"linalg.lstsq: parameter `driver` should be one of (gels, gelsy, gelsd, gelss), got {driver}"
+        )
     host_a, host_b = (x._backend.to_host(x.raw) for x in (A, B))
     if host_a.ndim < 2 or host_b.shape[: host_a.ndim - 1] != host_a.shape[:-1]:
-        raise ShapeError(f"linalg.lstsq: Incompatible shapes of A {list(host_a.shape)} and B {list(host_b.shape)}.")
+        raise ShapeError(
+            f"linalg.lstsq: Incompatible shapes of A {list(host_a.shape)} and B {list(host_b.shape)}."
+        )
     batch = host_a.shape[:-2]
     flat_a, flat_b = (h.reshape(-1, *h.shape[len(batch) :]) for h in (host_a, host_b))
     found = [np.linalg.lstsq(a, b, rcond) for a, b in zip(flat_a, flat_b, strict=True)]
     solution, residuals, rank, values = (_stacked(A, batch, [f[i] for f in found]) for i in range(4))
-    return named_result("linalg_lstsq", solution=solution, residuals=residuals, rank=rank, singular_values=values)
+    return named_result(
+        "linalg_lstsq", solution=solution, residuals=residuals, rank=rank, singular_values=values
+    )
 
 
 def _stacked(like: Any, batch: tuple[int, ...], parts: list[Any]) -> Any:
     stacked = np.stack([np.asarray(p) for p in parts])
     if stacked.dtype == np.int32:
         stacked = stacked.astype(np.int64)
-    return from_backend_array(like, stacked.reshape(*batch, *stacked.shape[1:]))
+    return from_backend_array(like, stacked.reshape((*batch, *stacked.shape[1:])))
 
 
 # --- products ---
@@ -261,8 +280,6 @@ def cross(input: Any, other: Any, *, dim: int = -1, out: Any = None) -> Any:
     return _given(out, input.cross(other, dim))
 
 
-def diagonal(A: Any, *, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Any:  # noqa: N803 - torch's name
+def diagonal(A: Any, *, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Any:
     """The diagonal of the last two axes: a view."""
     return A.diagonal(offset, dim1, dim2)
-
-

@@ -4,9 +4,10 @@ import math
 
 import numpy as np
 import pytest
-import tenon
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
+import tenon
 from tenon.core.printing import get_printoptions, printoptions, set_printoptions
 from tenon.errors import TenonError
 

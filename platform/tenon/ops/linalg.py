@@ -257,7 +257,7 @@ class Eigh(Factorization):
         """LAPACK's."""
         return tuple(self.solved(xp, "eigh", self.checked(x), UPLO="L" if lower else "U"))
 
-    # gX = V (diag(g_values) + (V^H g_vectors) / (l_j - l_i)) V^H
+    # gX = V (diag(g_values) + (V^H g_vectors) / (l_j - l_i)) V^H, made symmetric as in torch
     def vjp_x(self, f, g, out, x, *, lower=True):
         values, v = f.eigh(x, lower=lower)
         size = x.shape[-1]
@@ -267,7 +267,8 @@ class Eigh(Factorization):
         same = f.eq(gap, 0)
         mixed = f.where(same, 0.0, f.div(f.matmul(_t(f, v), g[1]), f.where(same, 1.0, gap)))
         onto = f.diagonal_embed(g[0], shape=tuple(x.shape), axis0=len(x.shape) - 2, axis1=len(x.shape) - 1)
-        return f.matmul(f.matmul(v, f.add(mixed, onto)), _t(f, v))
+        full = f.matmul(f.matmul(v, f.add(mixed, onto)), _t(f, v))
+        return f.mul(f.add(full, _t(f, full)), 0.5)
 
 
 inv, solve, det, slogdet, cholesky = Inv(), Solve(), Det(), Slogdet(), Cholesky()

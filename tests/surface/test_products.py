@@ -1,0 +1,286 @@
+"""Products, einsum and linear algebra against torch and NumPy: values, gradients, refusals."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import tenon
+from tenon.errors import GradError
+
+oracle = pytest.mark.oracle
+
+
+@oracle
+@pytest.mark.parametrize(
+    ("name", "args", "kwargs"),
+    [
+        ("matmul", ("f:3,4", "f:4,2"), {}),
+        ("matmul", ("f:2,3,4", "f:4"), {}),
+        ("matmul", ("f:5,1,3,4", "f:2,4,2"), {}),
+        ("matmul", ("f:3,4", "f:3,4"), {}),
+        ("mm", ("f:3,4", "f:4,2"), {}),
+        ("mm", ("f:3,4", "f:4"), {}),
+        ("bmm", ("f:2,3,4", "f:2,4,2"), {}),
+        ("bmm", ("f:2,3,4", "f:1,4,2"), {}),
+        ("mv", ("f:3,4", "f:4"), {}),
+        ("dot", ("f:4", "f:4"), {}),
+        ("dot", ("f:4", "f:2,4"), {}),
+        ("vdot", ("c:4", "c:4"), {}),
+        ("inner", ("f:3,4", "f:2,4"), {}),
+        ("inner", ("f:4", "f:2,3,4"), {}),
+        ("inner", ("f:", "f:2,4"), {}),
+        ("outer", ("f:3", "f:4"), {}),
+        ("ger", ("f:3", "f:4"), {}),
+        ("addmm", ("f:2", "f:3,4", "f:4,2"), {}),
+        ("addmm", ("f:3,2", "f:3,4", "f:4,2"), {"beta": 0.5, "alpha": 2}),
+        ("addmv", ("f:3", "f:3,4", "f:4"), {"beta": 2}),
+        ("addr", ("f:3,4", "f:3", "f:4"), {"alpha": 2}),
+        ("baddbmm", ("f:2,3,2", "f:2,3,4", "f:2,4,2"), {"beta": 0.5}),
+        ("baddbmm", ("f:1", "f:2,3,4", "f:2,4,2"), {}),
+        ("addbmm", ("f:3,2", "f:2,3,4", "f:2,4,2"), {}),
+        ("kron", ("f:2,3", "f:2"), {}),
+        ("kron", ("f:2,2", "f:3,2"), {}),
+        ("cross", ("f:4,3", "f:4,3"), {"dim": 1}),
+        ("cross", ("f:3,4", "f:3,4"), {"dim": 0}),
+        ("tensordot", ("f:2,3,4", "f:3,4,5"), {}),
+        ("tensordot", ("f:2,3,4", "f:4,2"), {"dims": ([2, 0], [0, 1])}),
+        ("tensordot", ("f:2,3", "f:4"), {"dims": 0}),
+        ("cdist", ("f:3,4", "f:5,4"), {}),
+        ("cdist", ("f:3,4", "f:5,4"), {"p": 1.0}),
+        ("cdist", ("f:2,3,4", "f:2,5,4"), {"p": float("inf")}),
+        ("cdist", ("f:30,4", "f:5,4"), {}),
+        ("cdist", ("f:30,4", "f:5,4"), {"compute_mode": "donot_use_mm_for_euclid_dist"}),
+        ("cdist", ("f:3,4", "f:5,3"), {}),
+        ("linalg.vector_norm", ("f:3,4",), {}),
+        ("linalg.vector_norm", ("f:3,4", 3, 1), {"keepdim": True}),
+        ("linalg.matrix_norm", ("f:2,3,4",), {}),
+        ("linalg.matrix_norm", ("f:3,4", "nuc"), {}),
+        ("linalg.matrix_norm", ("f:3,4", 2), {}),
+        ("linalg.matrix_norm", ("f:3,4", -2), {"keepdim": True}),
+        ("linalg.matrix_norm", ("f:2,3,4", 1), {"dim": (0, 1)}),
+        ("linalg.matrix_norm", ("f:3,4", float("inf")), {}),
+        ("linalg.matrix_norm", ("f:3,4", -1), {"keepdim": True}),
+        ("linalg.matrix_norm", ("f:3,4", 5), {}),
+        ("linalg.norm", ("f:3,4",), {}),
+        ("linalg.norm", ("f:3,4", 1), {}),
+        ("linalg.norm", ("f:3,4", 3, 0), {}),
+        ("linalg.norm", ("f:4", float("inf")), {}),
+        ("linalg.norm", ("f:2,3,4", 1), {}),
+        ("linalg.cond", ("d:3,3",), {}),
+        ("linalg.inv", ("d:2,3,3",), {}),
+        ("linalg.inv", ("f:3,2",), {}),
+        ("linalg.inv", ("k:3,3<1",), {}),
+        ("linalg.det", ("f:3,3",), {}),
+        ("linalg.det", ("d:2,3,3",), {}),
+        ("linalg.slogdet", ("d:3,3",), {}),
+        ("linalg.solve", ("d:3,3", "f:3,2"), {}),
+        ("linalg.solve", ("d:3,3", "f:3"), {}),
+        ("linalg.solve", ("d:2,3,3", "f:3,2"), {}),
+        ("linalg.solve", ("d:2,3,3", "f:2,3"), {}),
+        ("linalg.solve", ("d:3,3", "f:2,3"), {"left": False}),
+        ("linalg.solve", ("d:3,3", "f:4,2"), {}),
+        ("linalg.cholesky", ("d:3,3",), {}),
+        ("linalg.cholesky", ("d:2,3,3",), {"upper": True}),
+        ("linalg.eigvalsh", ("d:3,3",), {}),
+        ("linalg.svdvals", ("f:3,4",), {}),
+        ("linalg.matrix_power", ("f:3,3", 3), {}),
+        ("linalg.matrix_power", ("d:3,3", -2), {}),
+        ("linalg.multi_dot", (["f:2,3", "f:3,4", "f:4"],), {}),
+        ("linalg.matrix_rank", ("d:3,3",), {}),
+        ("linalg.vecdot", ("f:3,4", "f:4"), {}),
+        ("linalg.cross", ("f:4,3", "f:4,3"), {}),
+        ("linalg.diagonal", ("f:2,3,4",), {"offset": 1}),
+        ("det", ("f:3,3",), {}),
+        ("logdet", ("d:3,3",), {}),
+        ("inverse", ("d:3,3",), {}),
+        ("slogdet", ("d:2,3,3",), {}),
+        ("matrix_power", ("f:3,3", 2), {}),
+    ],
+    ids=str,
+)
+def test_products_are_torchs(compare, name, args, kwargs):
+    compare(name, args, kwargs)
+
+
+EQUATIONS = [
+    ("ij,jk->ik", "f:2,3", "f:3,4"),
+    ("ij,jk", "f:2,3", "f:3,4"),
+    ("i,i", "f:3", "f:3"),
+    ("i,j->ij", "f:3", "f:4"),
+    ("ii", "f:3,3"),
+    ("ii->i", "f:3,3"),
+    ("ij->ji", "f:2,3"),
+    ("ij->", "f:2,3"),
+    ("ba", "f:2,3"),
+    ("bij,bjk->bik", "f:2,3,4", "f:2,4,5"),
+    ("bhid,bhjd->bhij", "f:2,3,4,5", "f:2,3,6,5"),
+    ("bhij,bhjd->bhid", "f:2,3,4,6", "f:2,3,6,5"),
+    ("bqhd,bkhd->bhqk", "f:2,4,3,5", "f:2,6,3,5"),
+    ("...ij,...jk->...ik", "f:5,2,3", "f:3,4"),
+    ("...ij,...jk", "f:5,1,2,3", "f:4,3,2"),
+    ("i...,i...->...", "f:3,4", "f:3,4"),
+    ("...", "f:3,4"),
+    ("...a,...->a...", "f:2,3", "f:2"),
+    ("ij,kj,lj->ikl", "f:2,3", "f:4,3", "f:5,3"),
+    ("ij,jk,kl->il", "f:2,3", "f:3,4", "f:4,2"),
+    ("iij,jk->ik", "f:3,3,2", "f:2,4"),
+    ("ij,ij->ij", "f:2,3", "f:2,3"),
+    ("ij,j->i", "f:2,3", "f:3"),
+    ("bn,anm,bm->ba", "f:2,3", "f:4,3,5", "f:2,5"),
+    ("ij,jk->ik", "f:2,1", "f:3,4"),
+    ("ij,ij->i", "f:2,3", "f:1,3"),
+    ("a,b,c->cab", "f:2", "f:3", "f:4"),
+    (",ij->ij", "f:", "f:2,3"),
+    ("ij,jk->ik", "f:0,3", "f:3,4"),
+    ("ij,jk->ik", "f:2,0", "f:0,4"),
+    (" i j , j k -> k i ", "f:2,3", "f:3,4"),
+    ("Ab,bA->A", "f:2,3", "f:3,2"),
+    ("aB,Bc", "f:2,3", "f:3,2"),
+]
+
+
+@oracle
+@pytest.mark.parametrize("call", EQUATIONS, ids=str)
+def test_einsum_is_torchs(compare, call):
+    compare("einsum", call)
+
+
+@oracle
+@pytest.mark.parametrize(
+    "call",
+    [
+        ("ij,jk->ik", "f:2,3", "f:4,5"),
+        ("ij,jk->il", "f:2,3", "f:3,4"),
+        ("ij->ii", "f:2,3"),
+        ("ij,jk", "f:2,3"),
+        ("i", "f:2,3"),
+        ("ijk", "f:2,3"),
+        ("ii", "f:2,3"),
+        ("i1", "f:2,3"),
+        ("......", "f:2,3"),
+    ],
+    ids=str,
+)
+def test_einsum_refuses_what_torch_refuses(compare, call):
+    compare("einsum", call)
+
+
+@settings(max_examples=120, deadline=None)
+@given(data=st.data())
+def test_any_einsum_is_numpys(data):
+    sizes = {"a": 2, "b": 3, "c": 1, "d": 4}
+    terms = data.draw(st.lists(st.text("abcd", max_size=4), min_size=1, max_size=3))
+    used = sorted(set("".join(terms)))
+    output = "".join(data.draw(st.permutations(used)))[: data.draw(st.integers(0, len(used)))]
+    draw = np.random.default_rng(0)
+    arrays = [draw.normal(size=[sizes[c] for c in term]) for term in terms]
+    equation = f"{','.join(terms)}->{output}"
+
+    ours = tenon.einsum(equation, *[tenon.from_numpy(np.asarray(a)) for a in arrays])
+
+    np.testing.assert_allclose(ours.numpy(), np.einsum(equation, *arrays), rtol=1e-9, atol=1e-9)
+
+
+@oracle
+@pytest.mark.parametrize("shape", [(4, 3), (3, 3), (2, 4, 3)], ids=str)
+def test_qr_rebuilds_the_matrix_and_has_torchs_gradient(shape):
+    torch = pytest.importorskip("torch")
+    array = np.random.default_rng(3).normal(size=shape)
+    ours, theirs = (
+        tenon.from_numpy(array.copy()).requires_grad_(),
+        torch.from_numpy(array.copy()).requires_grad_(),
+    )
+
+    q, r = tenon.linalg.qr(ours)
+    q2, r2 = torch.linalg.qr(theirs)
+    (q.abs().sum() + (r * r).cos().sum()).backward()
+    (q2.abs().sum() + (r2 * r2).cos().sum()).backward()
+
+    np.testing.assert_allclose((q @ r).detach().numpy(), array, atol=1e-12)
+    np.testing.assert_allclose(ours.grad.numpy(), theirs.grad.numpy(), atol=1e-8)
+
+
+@oracle
+def test_eigh_rebuilds_the_matrix_and_has_torchs_gradient():
+    torch = pytest.importorskip("torch")
+    array = np.random.default_rng(3).normal(size=(4, 4))
+    array = array + array.T
+    ours, theirs = (
+        tenon.from_numpy(array.copy()).requires_grad_(),
+        torch.from_numpy(array.copy()).requires_grad_(),
+    )
+
+    values, vectors = tenon.linalg.eigh(ours)
+    values2, vectors2 = torch.linalg.eigh(theirs)
+    (values.sin().sum() + vectors.abs().cos().sum()).backward()
+    (values2.sin().sum() + vectors2.abs().cos().sum()).backward()
+
+    np.testing.assert_allclose((vectors @ values.diag() @ vectors.mT).detach().numpy(), array, atol=1e-12)
+    np.testing.assert_allclose(ours.grad.numpy(), theirs.grad.numpy(), atol=1e-8)
+
+
+@pytest.mark.parametrize("full", [True, False])
+def test_svd_rebuilds_the_matrix(full):
+    x = tenon.from_numpy(np.random.default_rng(4).normal(size=(5, 3)))
+
+    u, s, vh = tenon.linalg.svd(x, full_matrices=full)
+
+    np.testing.assert_allclose((u[:, :3] * s @ vh).numpy(), x.numpy(), atol=1e-12)
+    assert tuple(u.shape) == ((5, 5) if full else (5, 3))
+
+
+def test_pinv_and_lstsq_solve_the_least_squares_problem():
+    draw = np.random.default_rng(5)
+    a, b = draw.normal(size=(2, 6, 3)), draw.normal(size=(2, 6, 2))
+
+    solution = tenon.linalg.lstsq(tenon.from_numpy(a), tenon.from_numpy(b)).solution
+
+    np.testing.assert_allclose(solution.numpy(), np.linalg.pinv(a) @ b, atol=1e-10)
+    np.testing.assert_allclose(tenon.linalg.pinv(tenon.from_numpy(a)).numpy(), np.linalg.pinv(a), atol=1e-10)
+    np.testing.assert_allclose(tenon.from_numpy(a).pinverse().numpy(), np.linalg.pinv(a), atol=1e-10)
+
+
+@pytest.mark.parametrize("name", ["svd", "pinv", "lstsq"])
+def test_a_function_without_gradient_refuses_a_tensor_that_requires_one(name):
+    x = tenon.eye(3).requires_grad_()
+
+    with pytest.raises(GradError, match=f"linalg.{name} has no gradient"):
+        getattr(tenon.linalg, name)(x, *([tenon.ones(3, 1)] if name == "lstsq" else []))
+    with tenon.no_grad():
+        getattr(tenon.linalg, name)(x, *([tenon.ones(3, 1)] if name == "lstsq" else []))
+
+
+def test_a_singular_matrix_is_named_in_the_error():
+    with pytest.raises(
+        tenon.linalg.LinAlgError, match=r"linalg.inv: Singular matrix \(shapes \[\[2, 2\]\]\)"
+    ):
+        tenon.linalg.inv(tenon.ones(2, 2))
+
+
+def test_the_zeroth_power_is_the_identity():
+    assert tenon.linalg.matrix_power(tenon.full((2, 2, 2), 7.0), 0).tolist() == [[[1, 0], [0, 1]]] * 2
+
+
+def test_condition_number_by_a_norm_is_numpys():
+    x = np.random.default_rng(6).normal(size=(3, 3))
+
+    assert tenon.linalg.cond(tenon.from_numpy(x), 1).item() == pytest.approx(np.linalg.cond(x, 1))
+
+
+def test_chain_matmul_multiplies_in_order():
+    parts = [np.random.default_rng(i).normal(size=s) for i, s in enumerate([(2, 3), (3, 4), (4, 2)])]
+
+    product = tenon.chain_matmul(*map(tenon.from_numpy, parts))
+
+    np.testing.assert_allclose(product.numpy(), parts[0] @ parts[1] @ parts[2])
+
+
+def test_cholesky_under_its_old_name_is_the_factor():
+    assert tenon.cholesky(tenon.eye(2) * 4).tolist() == [[2, 0], [0, 2]]
+
+
+def test_beta_zero_leaves_the_nan_of_the_input_out():
+    x = tenon.full((2, 2), float("nan"))
+
+    assert tenon.addmm(x, tenon.eye(2), tenon.eye(2), beta=0).tolist() == [[1, 0], [0, 1]]
