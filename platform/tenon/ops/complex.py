@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tenon.core.aval import Aval
 from tenon.core.op import Kind, Primitive
+from tenon.ops.kinds import is_complex
 
 
 def _real(x: Aval) -> Aval:
@@ -43,7 +44,7 @@ class Imag(Primitive):
         return x.imag[...] if x.dtype.kind == "c" else xp.zeros(x.shape, x.dtype)
 
     def vjp_x(self, f, g, out, x):
-        return f.mul(f.cast(g, dtype=x.dtype), 1j) if x.dtype.kind == "c" else f.mul(g, 0)
+        return f.mul(f.cast(g, dtype=x.dtype), 1j) if is_complex(x) else f.mul(g, 0)
 
 
 real, imag = Real(), Imag()

@@ -17,6 +17,7 @@ from tenon.core.aval import Aval
 from tenon.core.op import Composite, Kind, Primitive
 from tenon.dtypes import FROM_NUMPY
 from tenon.errors import DTypeError, ShapeError
+from tenon.ops.kinds import dtype_of
 
 _CTYPES = {"float32": "float", "float64": "double", "float16": "c10::Half", "bfloat16": "c10::BFloat16"}
 _CTYPES |= {"int64": "long long", "int32": "int", "uint8": "unsigned char", "bool": "bool"}
@@ -78,7 +79,7 @@ def check(x: Any, weight: Any, stride: Any, padding: Any, dilation: Any, groups:
             f"({' x '.join(map(str, reach))}). Kernel size can't be greater than actual input size"
         )
     if x.dtype != weight.dtype:
-        mine, others = (_CTYPES.get(v.dtype.name, str(FROM_NUMPY[v.dtype])) for v in (x, weight))
+        mine, others = (_CTYPES.get(dtype_of(v).name, str(FROM_NUMPY[dtype_of(v)])) for v in (x, weight))
         raise DTypeError(
             f"Input type ({mine}) and weight type ({others}) should be the same. Convert one of them with .to(dtype)."
         )
@@ -92,7 +93,7 @@ def check_bias(weight: Any, bias: Any, channels: int) -> None:
             f"bias of size {list(bias.shape)} instead"
         )
     if bias.dtype != weight.dtype:
-        mine, others = (_CTYPES.get(v.dtype.name, str(FROM_NUMPY[v.dtype])) for v in (weight, bias))
+        mine, others = (_CTYPES.get(dtype_of(v).name, str(FROM_NUMPY[dtype_of(v)])) for v in (weight, bias))
         raise DTypeError(f"Input type ({mine}) and bias type ({others}) should be the same")
 
 

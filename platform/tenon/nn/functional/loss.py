@@ -168,7 +168,7 @@ def huber_loss(
     if delta <= 0:
         raise ModuleValueError(f"huber_loss does not support non-positive values for delta. (got {delta})")
     if weight is not None:
-        return _weighted(f.huber_loss(input, target, reduction="none", delta=float(delta)), weight, mode)
+        return _weighted(f.huber_loss(input, target, reduction="none", delta=float(delta)), weight, mode, False)
     return f.huber_loss(input, target, reduction=mode, delta=float(delta))
 
 

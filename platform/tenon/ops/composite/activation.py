@@ -10,6 +10,7 @@ from typing import Any
 
 from tenon.core.op import Composite, Kind
 from tenon.errors import DTypeError
+from tenon.ops.kinds import is_floating
 
 _ROOT_HALF = 0.7071067811865476
 _DENSITY = 0.3989422804014327  # 1 / sqrt(2 pi)
@@ -26,6 +27,7 @@ class Activation(Composite):
 class SmoothActivation(Activation):
     """Base of those that keep their slope: ``with_slope(f, x)`` returns the value and the slope."""
 
+    saves = ("x",)  # for the second order, which goes through the parts
     residuals = 1
 
     def with_slope(self, f: Any, x: Any, **attrs: Any) -> tuple[Any, Any]:
@@ -44,7 +46,7 @@ class SmoothActivation(Activation):
 
 def need_float(name: str, x: Any) -> None:
     """DTypeError unless ``x`` has a floating dtype."""
-    if x.dtype.kind not in "fV":
+    if not is_floating(x):
         raise DTypeError(
             f'"{name}" not implemented for {x.dtype}. Cast to a float dtype first, e.g. x.float().'
         )
@@ -135,6 +137,10 @@ class Elu(Activation):
     def vjp_x(self, f, g, out, x, *, alpha=1.0, scale=1.0, rate=1.0):
         below = f.mul(f.exp(f.mul(f.minimum(x, 0.0), rate)), alpha * scale * rate)
         return f.mul(g, f.where(f.gt(x, 0), scale, below))
+
+    def torch_name(self, args, attrs):
+        """With a rate it is CELU."""
+        return "EluBackward0" if attrs.get("rate", 1.0) == 1.0 else "CeluBackward0"
 
 
 class Softplus(Activation):

@@ -10,8 +10,9 @@ from typing import Any
 
 from tenon.core.aval import Aval
 from tenon.core.op import Composite, Kind, Primitive
-from tenon.dtypes import FROM_NUMPY
 from tenon.errors import DTypeError, IndexRangeError, ShapeError
+from tenon.ops.composite.activation import need_float
+from tenon.ops.kinds import dtype_of, title_of
 
 
 def class_axis(x: Any) -> int:
@@ -23,9 +24,9 @@ def check_classes(x: Any, target: Any, weight: Any) -> None:
     """Shapes and dtypes, in torch's words."""
     if not x.shape:
         raise ShapeError("nll_loss: Expected an input of 1 or more axes (classes), got a 0-d tensor.")
-    if target.dtype.name not in ("int64", "uint8"):
+    if dtype_of(target).name not in ("int64", "uint8"):
         raise DTypeError(
-            f"expected target dtype to be Long or Byte, but got {FROM_NUMPY[target.dtype]} (class indices, shape "
+            f"expected target dtype to be Long or Byte, but got {title_of(target)} (class indices, shape "
             f"{list(target.shape)}). Convert with target.long(); probabilities need the input's shape {list(x.shape)}."
         )
     axis = class_axis(x)
@@ -131,11 +132,11 @@ class NllLossGrad(Primitive):
 
 
 class CrossEntropy(Composite):
-    """``nll_loss(log_softmax(x))`` over the class axis, for class indices; keeps the log-probabilities."""
+    """``nll_loss(log_softmax(x))`` over the class axis, for class indices; keeps one number per target."""
 
     kind = Kind.REDUCE
     inputs = ("x", "target", "weight")
-    saves = ("target", "weight")
+    saves = ("x", "target", "weight")
     residuals = 1
 
     def infer(self, x, target, weight, *, reduction="mean", ignore_index=-100):
@@ -149,18 +150,19 @@ class CrossEntropy(Composite):
         return f.nll_loss(logarithms, target, weight, reduction=reduction, ignore_index=ignore_index)
 
     def raw_forward(self, f, x, target, weight, *, reduction="mean", ignore_index=-100):
-        """The loss, then the log-probabilities."""
+        """The loss, then the logarithm of each sum of exponentials."""
         check_classes(x, target, weight)
-        logarithms = f.log_softmax(x, axis=class_axis(x))
-        loss = f.nll_loss(logarithms, target, weight, reduction=reduction, ignore_index=ignore_index)
-        return loss, logarithms
+        need_float(self.name, x)
+        total = f.logsumexp(x, axes=(class_axis(x),), keepdims=True)
+        loss = f.nll_loss(f.sub(x, total), target, weight, reduction=reduction, ignore_index=ignore_index)
+        return loss, total
 
     def vjp_joint(
         self, f, g, out, x, target, weight, *, needs, residuals, reduction="mean", ignore_index=-100
     ):
         """Scores only."""
         made = f.cross_entropy_grad(
-            g, residuals[0], target, weight, reduction=reduction, ignore_index=ignore_index
+            g, x, residuals[0], target, weight, reduction=reduction, ignore_index=ignore_index
         )
         return [made, None, None]
 
@@ -170,15 +172,15 @@ class CrossEntropy(Composite):
 
 
 class CrossEntropyGrad(Composite):
-    """The gradient of ``cross_entropy`` from its log-probabilities: probabilities minus ones at the targets, scaled."""
+    """The gradient of ``cross_entropy``: probabilities minus ones at the targets, scaled."""
 
-    inputs = ("g", "logarithms", "target", "weight")
+    inputs = ("g", "x", "total", "target", "weight")
 
-    def decompose(self, f, g, logarithms, target, weight, *, reduction="mean", ignore_index=-100):
+    def decompose(self, f, g, x, total, target, weight, *, reduction="mean", ignore_index=-100):
         picked = f.nll_loss_grad(
-            g, target, weight, shape=tuple(logarithms.shape), reduction=reduction, ignore_index=ignore_index
+            g, target, weight, shape=tuple(x.shape), reduction=reduction, ignore_index=ignore_index
         )
-        return f.log_softmax_grad(picked, logarithms, axis=class_axis(logarithms))
+        return f.log_softmax_grad(picked, f.sub(x, total), axis=class_axis(x))
 
 
 nll_loss, nll_loss_grad = NllLoss(), NllLossGrad()

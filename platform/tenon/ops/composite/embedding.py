@@ -11,13 +11,14 @@ from tenon.core.op import Kind, Primitive
 from tenon.dtypes import FROM_NUMPY
 from tenon.errors import DTypeError, IndexRangeError, ShapeError
 from tenon.ops.indexing import add_rows
+from tenon.ops.kinds import dtype_of
 
 
 def _check(weight: Any, indices: Any) -> None:
-    if indices.dtype.name not in ("int64", "int32"):
+    if dtype_of(indices).name not in ("int64", "int32"):
         raise DTypeError(
             "Expected tensor for argument #1 'indices' to have one of the following scalar types: Long, Int; but got "
-            f"{FROM_NUMPY[indices.dtype]} instead (while checking arguments for embedding). Use .long()."
+            f"{FROM_NUMPY[dtype_of(indices)]} instead (while checking arguments for embedding). Use .long()."
         )
     if len(weight.shape) != 2:
         raise ShapeError(f"'weight' must be 2-D, got {list(weight.shape)} (embedding).")

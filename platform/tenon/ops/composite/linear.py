@@ -7,22 +7,15 @@ from typing import Any
 
 from tenon.core.aval import Aval, broadcast_shapes, shape_of
 from tenon.core.op import Composite, Kind
-from tenon.dtypes import FROM_NUMPY
 from tenon.errors import DTypeError, ShapeError
-
-
-def _title(x: Any) -> str:
-    name = str(FROM_NUMPY[x.dtype]).removeprefix("torch.")
-    return {"float32": "Float", "float64": "Double", "float16": "Half", "int64": "Long", "int32": "Int"}.get(
-        name, name
-    )
+from tenon.ops.kinds import is_complex, title_of
 
 
 def check_same_dtype(name: str, x: Any, y: Any) -> None:
     """DTypeError in torch's words if two matrices differ in dtype."""
     if x.dtype != y.dtype:
         raise DTypeError(
-            f"mat1 and mat2 must have the same dtype, but got {_title(x)} and {_title(y)} ({name}: {list(x.shape)} and "
+            f"mat1 and mat2 must have the same dtype, but got {title_of(x)} and {title_of(y)} ({name}: {list(x.shape)} and "
             f"{list(y.shape)}). Convert one of them with .to(dtype)."
         )
 
@@ -62,14 +55,14 @@ class Linear(Composite):
     def vjp_x(self, f, g, out, x, weight, bias):
         if len(weight.shape) == 1:
             return f.mul(f.reshape(g, shape=(*g.shape, 1)), f.conj(weight))
-        weight = f.conj(weight) if weight.dtype.kind == "c" else weight
+        weight = f.conj(weight) if is_complex(weight) else weight
         if len(g.shape) < 3:
             return f.matmul(g, weight)
         flat = f.matmul(f.reshape(g, shape=(math.prod(g.shape[:-1]), g.shape[-1])), weight)
         return f.reshape(flat, shape=tuple(x.shape))
 
     def vjp_weight(self, f, g, out, x, weight, bias):
-        x = f.conj(x) if x.dtype.kind == "c" else x
+        x = f.conj(x) if is_complex(x) else x
         if len(weight.shape) == 1:
             return f.sum_to(f.mul(f.reshape(g, shape=(*g.shape, 1)), x), shape=tuple(weight.shape))
         if len(x.shape) == 1:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from tenon.core.aval import broadcast_shapes, shape_of
 from tenon.core.op import Composite, Kind
 from tenon.errors import DTypeError
+from tenon.ops.kinds import is_floating
 
 
 def reduced(f: Any, losses: Any, reduction: str) -> Any:
@@ -19,7 +21,7 @@ def reduced(f: Any, losses: Any, reduction: str) -> Any:
 
 def share(x: Any, reduction: str) -> float:
     """What each element contributes to the reduced loss."""
-    return 1.0 / max(x.size, 1) if reduction == "mean" else 1.0
+    return 1.0 / max(math.prod(x.shape), 1) if reduction == "mean" else 1.0
 
 
 class PairLoss(Composite):
@@ -130,10 +132,7 @@ class BinaryCrossEntropyWithLogits(Composite):
         )
         if weight is not None:
             slope = f.mul(slope, weight)
-        count = 1
-        for s in whole:
-            count *= s
-        g = f.mul(g, 1.0 / max(count, 1)) if reduction == "mean" else g
+        g = f.mul(g, 1.0 / max(math.prod(whole), 1)) if reduction == "mean" else g
         return f.sum_to(f.mul(slope, g), shape=tuple(like.shape))
 
 
@@ -146,7 +145,7 @@ def _boosted(f: Any, value: Any, y: Any, pos_weight: Any) -> Any:
 
 def need_float_target(x: Any, y: Any) -> None:
     """DTypeError unless input and target are both floating."""
-    if x.dtype.kind not in "fV" or y.dtype.kind not in "fV":
+    if not is_floating(x) or not is_floating(y):
         raise DTypeError(
             f"result type Float can't be cast to the desired output type Long: input is {x.dtype}, target is {y.dtype}. "
             "Give both as floats, e.g. target.float()."
@@ -172,7 +171,7 @@ class BinaryCrossEntropy(Composite):
         return f.mul(slope, f.mul(g, share(x, reduction)))
 
     def vjp_y(self, f, g, out, x, y, weight, *, reduction="mean"):
-        slope = f.sub(_log(f, f.sub(1.0, x)), _log(f, x))
+        slope = f.sub(f.log(f.sub(1.0, x)), f.log(x))
         slope = slope if weight is None else f.mul(slope, weight)
         return f.mul(slope, f.mul(g, share(x, reduction)))
 

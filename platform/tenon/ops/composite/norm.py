@@ -44,7 +44,7 @@ class LayerNorm(Composite):
 
     kind = Kind.REDUCE
     inputs = ("x", "weight", "bias")
-    saves = ("x", "weight")
+    saves = ("x", "weight", "bias")
     residuals = 2
     grad_name = "NativeLayerNormBackward0"
 
@@ -100,7 +100,7 @@ class BatchNorm(Composite):
 
     kind = Kind.REDUCE
     inputs = ("x", "weight", "bias")
-    saves = ("x", "weight")
+    saves = ("x", "weight", "bias")
     outputs = 3
     residuals = 2
     grad_name = "NativeBatchNormBackward0"

@@ -6,6 +6,7 @@ from typing import Any
 
 from tenon.core.op import Composite
 from tenon.errors import DTypeError
+from tenon.ops.kinds import is_floating
 
 
 def _axes(x: Any, axis: int) -> tuple[int, ...]:
@@ -13,7 +14,7 @@ def _axes(x: Any, axis: int) -> tuple[int, ...]:
 
 
 def _need_float(name: str, x: Any) -> None:
-    if x.dtype.kind not in "fV":
+    if not is_floating(x):
         raise DTypeError(
             f'"{name}" not implemented for {x.dtype}. Cast to a float dtype first: x.float() or dtype=.'
         )

@@ -7,6 +7,7 @@ from typing import Any
 
 from tenon.core.aval import reduced_shape
 from tenon.core.op import Composite, Kind
+from tenon.ops.kinds import is_complex
 
 
 def _spread(f: Any, value: Any, shape: Any, axes: Any, keepdims: bool) -> Any:
@@ -22,7 +23,7 @@ class Var(Composite):
 
     def decompose(self, f, x, *, axes, correction=1, keepdims=False):
         centred = f.sub(x, f.mean(x, axes=axes, keepdims=True))
-        squares = f.real(f.mul(centred, f.conj(centred))) if x.dtype.kind == "c" else f.square(centred)
+        squares = f.real(f.mul(centred, f.conj(centred))) if is_complex(x) else f.square(centred)
         return f.mul(f.sum(squares, axes=axes, keepdims=keepdims), _reciprocal(_freedom(x, axes, correction)))
 
     def vjp_x(self, f, g, out, x, *, axes, correction=1, keepdims=False):

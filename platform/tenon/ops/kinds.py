@@ -1,0 +1,48 @@
+"""The NumPy dtype of whatever a rule is given: an array, an aval or a tensor."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tenon.dtypes import FROM_NUMPY
+
+
+def dtype_of(x: Any) -> np.dtype[Any]:
+    """``x.dtype`` as NumPy's, also of a tensor."""
+    found = x.dtype
+    dtype: np.dtype[Any] = getattr(found, "numpy", found)
+    return dtype
+
+
+def is_complex(x: Any) -> bool:
+    """Whether ``x`` holds complex numbers."""
+    return dtype_of(x).kind == "c"
+
+
+def is_floating(x: Any) -> bool:
+    """Whether ``x`` holds real floating numbers."""
+    return dtype_of(x).kind in "fV"
+
+
+_TITLES = {
+    "float32": "Float",
+    "float64": "Double",
+    "float16": "Half",
+    "bfloat16": "BFloat16",
+    "int64": "Long",
+    "int32": "Int",
+    "int16": "Short",
+    "int8": "Char",
+    "uint8": "Byte",
+    "bool": "Bool",
+    "complex64": "ComplexFloat",
+    "complex128": "ComplexDouble",
+}
+
+
+def title_of(x: Any) -> str:
+    """The dtype as torch's error messages call it: ``Float``, ``Long``."""
+    name = FROM_NUMPY[dtype_of(x)].name
+    return _TITLES.get(name, name)

@@ -1,0 +1,135 @@
+"""Pooling agrees with torch over windows, strides, paddings, ceil mode and ties."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import tenon
+
+pytestmark = pytest.mark.oracle
+
+LAYOUTS = {
+    "two": ((2, 3, 6, 8), {"kernel_size": 2}),
+    "odd sizes": ((2, 3, 7, 5), {"kernel_size": 2}),
+    "odd sizes ceil": ((2, 3, 7, 5), {"kernel_size": 2, "ceil_mode": True}),
+    "overlapping": ((2, 3, 7, 8), {"kernel_size": 3, "stride": 2, "padding": 1}),
+    "overlapping ceil": ((2, 3, 8, 8), {"kernel_size": 3, "stride": 2, "padding": 1, "ceil_mode": True}),
+    "uneven": ((2, 3, 9, 8), {"kernel_size": (3, 2), "stride": (1, 3), "padding": (1, 0)}),
+    "gaps": ((1, 2, 9, 9), {"kernel_size": 2, "stride": 4}),
+    "whole": ((2, 3, 4, 4), {"kernel_size": 4}),
+    "empty batch": ((0, 3, 6, 8), {"kernel_size": 2}),
+    "unbatched": ((3, 6, 8), {"kernel_size": 2}),
+}
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_max_pool2d_agrees(agree, rng, name, dtype):
+    shape, options = LAYOUTS[name]
+
+    agree(lambda t, F, x: F.max_pool2d(x, **options), rng.standard_normal(shape).astype(dtype))
+
+
+@pytest.mark.parametrize("name", [n for n in LAYOUTS if n != "unbatched"])
+def test_max_pool2d_indices_agree(agree, rng, name):
+    shape, options = LAYOUTS[name]
+
+    agree(lambda t, F, x: F.max_pool2d(x, **options, return_indices=True), rng.standard_normal(shape))
+
+
+@pytest.mark.parametrize("name", ["two", "overlapping", "odd sizes ceil"])
+def test_ties_go_to_the_first_element(agree, rng, name):
+    shape, options = LAYOUTS[name]
+
+    agree(lambda t, F, x: F.max_pool2d(x, **options), rng.integers(0, 2, shape).astype(np.float64))
+
+
+def test_dilated_max_pool_agrees(agree, rng):
+    agree(lambda t, F, x: F.max_pool2d(x, 2, 1, 1, 2), rng.standard_normal((2, 3, 7, 8)))
+
+
+def test_max_pool_of_minus_infinity_and_nan_agrees(agree):
+    x = np.full((1, 1, 4, 4), -np.inf)
+    x[0, 0, 2, 2] = np.nan
+
+    agree(lambda t, F, x: F.max_pool2d(x, 2), x, order=0)
+
+
+@pytest.mark.parametrize("name", ["two", "overlapping", "gaps"])
+def test_second_order_agrees(agree, rng, name):
+    shape, options = LAYOUTS[name]
+    x = rng.standard_normal(shape)
+
+    agree(lambda t, F, x: F.max_pool2d(x, **options) ** 3, x, order=2)
+    agree(lambda t, F, x: F.avg_pool2d(x, **options) ** 3, x, order=2)
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+@pytest.mark.parametrize("include", [True, False])
+def test_avg_pool2d_agrees(agree, rng, name, include):
+    shape, options = LAYOUTS[name]
+
+    agree(lambda t, F, x: F.avg_pool2d(x, **options, count_include_pad=include), rng.standard_normal(shape))
+
+
+def test_divisor_override_agrees(agree, rng):
+    agree(lambda t, F, x: F.avg_pool2d(x, 3, 2, 1, divisor_override=5), rng.standard_normal((2, 3, 7, 7)))
+
+
+@pytest.mark.parametrize(
+    "options", [{"kernel_size": 3}, {"kernel_size": 2, "stride": 1, "padding": 1, "ceil_mode": True}]
+)
+def test_pooling_in_one_and_three_axes_agrees(agree, rng, options):
+    for shape, rank in (((2, 3, 8), 1), ((3, 8), 1), ((2, 3, 5, 6, 4), 3)):
+        x = rng.standard_normal(shape)
+        agree(lambda t, F, x, rank=rank: getattr(F, f"max_pool{rank}d")(x, **options), x)
+        agree(lambda t, F, x, rank=rank: getattr(F, f"avg_pool{rank}d")(x, **options), x)
+
+
+@pytest.mark.parametrize("sizes", [1, (1, 1), (2, 3), (3, None), 7, (9, 2), (5, 10)])
+def test_adaptive_avg_pool2d_agrees(agree, rng, sizes):
+    agree(lambda t, F, x: F.adaptive_avg_pool2d(x, sizes) ** 2, rng.standard_normal((2, 3, 7, 5)), order=2)
+
+
+def test_adaptive_avg_pool1d_and_unbatched_agree(agree, rng):
+    agree(lambda t, F, x: F.adaptive_avg_pool1d(x, 3), rng.standard_normal((2, 3, 8)))
+    agree(lambda t, F, x: F.adaptive_avg_pool2d(x, 2), rng.standard_normal((3, 5, 8)))
+
+
+def test_strided_inputs_agree(agree, rng):
+    x = rng.standard_normal((8, 6, 3, 2))
+
+    agree(lambda t, F, x: F.max_pool2d(x.permute(3, 2, 1, 0), 2), x)
+    agree(lambda t, F, x: F.avg_pool2d(x.permute(3, 2, 1, 0)[:, ::2], 2), x)
+
+
+def test_grad_fn_prints_as_in_torch():
+    torch = pytest.importorskip("torch")
+    names = []
+    for t in (tenon, torch):
+        F = t.nn.functional  # noqa: N806
+        x = t.ones(2, 3, 4, 4, requires_grad=True)
+        results = [
+            F.max_pool2d(x, 2),
+            F.avg_pool2d(x, 2),
+            F.adaptive_avg_pool2d(x, 3),
+            F.adaptive_avg_pool2d(x, 1),
+        ]
+        names.append([r.grad_fn.name() for r in results])
+
+    assert names[0] == names[1]
+
+
+REFUSED = {
+    "too small": lambda t, F, x: F.max_pool2d(x, 9),
+    "too much padding": lambda t, F, x: F.max_pool2d(x, 2, padding=2),
+    "flat": lambda t, F, x: F.max_pool2d(x[0, 0], 2),
+    "average too small": lambda t, F, x: F.avg_pool2d(x, 9),
+    "average padding": lambda t, F, x: F.avg_pool2d(x, 2, padding=2),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_bad_windows_are_refused_in_torchs_words(refuse, name):
+    refuse(REFUSED[name], np.ones((1, 1, 4, 4), np.float32))
