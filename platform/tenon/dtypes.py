@@ -9,6 +9,7 @@ Next: ``core/promotion.py`` applies these rules to tensors, 0-d tensors and Pyth
 
 from __future__ import annotations
 
+import builtins
 from typing import Any
 
 import ml_dtypes
@@ -147,7 +148,7 @@ def as_dtype(value: Any) -> dtype:
     return from_numpy_dtype(value)
 
 
-builtin_bool = type(True)
+builtin_bool = builtins.bool
 
 _FLOAT_ORDER: dict[dtype, int] = {float16: 0, bfloat16: 0, float32: 1, float64: 2}
 

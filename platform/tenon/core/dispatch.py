@@ -10,6 +10,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
+from tenon import dtypes
 from tenon.core import scopes, watch
 from tenon.core.aval import Aval, aval_of
 from tenon.core.backend import backend_for
@@ -27,8 +28,10 @@ from tenon.errors import DeviceError, DTypeError, IndexRangeError, ShapeError, T
 _new = object.__new__
 #: Where a Python number stands in torch's order of categories, and where an array of that NumPy kind does.
 _RANK = {bool: 0, int: 1, float: 2, complex: 3}
-_KIND_RANK = {"b": 0, "i": 1, "u": 1, "f": 2, "V": 2, "c": 3}  # V: bfloat16
+#: V is bfloat16: NumPy would widen it beside a number, so that every number is converted to it first.
+_KIND_RANK = {"b": 0, "i": 1, "u": 1, "f": 2, "V": -1, "c": 3}
 _INEXACT = frozenset("fcV")
+_BFLOAT16 = dtypes.bfloat16.numpy
 
 
 def run(op: Op, args: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
@@ -81,6 +84,8 @@ def run(op: Op, args: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
         explain(op, raw, attrs, error)
     finally:
         leave(token)
+    if kind is _BFLOAT16 and promotion is not None and out.dtype.kind == "f":
+        out = out.astype(kind)  # NumPy widens it beside a Python number; torch rounds the result back
 
     if plan[2] and not (track and MODE.enabled):
         if out.__class__ is not backend.array_type:

@@ -44,6 +44,7 @@ class GradContext:
         return type(self)()
 
     def __call__(self, function: Function) -> Function:
+        """``function`` with this mode around each call."""
         decorated: Any
         if inspect.isclass(function):
             decorated = function
@@ -131,15 +132,17 @@ class set_grad_enabled(GradContext):
         return self.mode, MODE.inference
 
     def __call__(self, function: Function) -> Function:
+        """As a decorator: the mode is set per call, not at once."""
         MODE.enabled, MODE.inference = self._previous[-1]
         return super().__call__(function)
 
     def clone(self) -> GradContext:
+        """Another one for the same mode."""
         return set_grad_enabled(self.mode)
 
 
 class inference_mode(GradContext):
-    """As ``no_grad``; its tensors may not be used in graphs that are taped later."""
+    """As ``no_grad``, under torch's name for it; its tensors may be used anywhere."""
 
     def __new__(cls, mode: Any = True) -> Any:
         if isinstance(mode, bool):
@@ -154,6 +157,7 @@ class inference_mode(GradContext):
         return (False, True) if self.mode else (MODE.enabled, False)
 
     def clone(self) -> GradContext:
+        """Another one for the same mode."""
         return inference_mode(self.mode)
 
 
