@@ -172,7 +172,7 @@ def tensor_body(tensor: Any, indent: int) -> str:
     if 0 in shape:
         return "[]"
     summarize = math.prod(shape) > OPTIONS.threshold
-    if summarize and not OPTIONS.edgeitems:
+    if summarize and shape and not OPTIONS.edgeitems:
         return "[...]"
     elided = [summarize and s > 2 * OPTIONS.edgeitems for s in shape]
     values = _host_edges(tensor, elided)

@@ -92,6 +92,8 @@ def convert_number(number: Any, to: dtype) -> Any:
         raise DTypeError(f"value {number!r} cannot be converted to type {to} without loss; cast the tensor to a float dtype first.")
     if to.category == INTEGER:
         return _wrapped(int(number), to)
+    if to is dtypes.bfloat16 and not isinstance(number, complex):
+        return to.numpy.type(number)  # ml_dtypes' arrays take no part in NumPy's weak typing of Python numbers
     if to.category == FLOATING:
         return float(number) if not isinstance(number, complex) else number
     if to.category == COMPLEX:

@@ -67,7 +67,7 @@ class Scan:
     def _quantile(self, q: Any, dim: int | None, keepdim: bool, interpolation: str, skip_nan: bool) -> Any:
         _check_quantile(self, q, interpolation)
         host = q._backend.to_host(q.raw) if isinstance(q, Value) else np.asarray(q, self.raw.dtype)
-        if host.size and not (0 <= host.min() and host.max() <= 1):
+        if host.size and not (host.min() >= 0 and host.max() <= 1):
             raise TenonError(f"quantile() q values must be in the range [0, 1], got {host.tolist()}")
         points: Any = q.reshape(-1).unbind(0) if isinstance(q, Value) else host.reshape(-1).tolist()  # type: ignore[attr-defined]
         rank = self.raw.ndim
