@@ -3,5 +3,6 @@
 from __future__ import annotations
 
 from tenon.extend import Kernel
+from tenon_cpu.kernels import direct
 
-KERNELS: dict[str, Kernel] = {}
+KERNELS: dict[str, Kernel] = {**direct.KERNELS}

@@ -146,10 +146,11 @@ class _KernelTable(dict[Op, Kernel]):
         return kernel
 
 
-#: Everything dispatch asks of an op, so that it costs one look-up: every op is a class of its own, and reading six
-#: attributes off ever-changing classes took 0.2 us. ``(kernel, promotion, plain, differentiable, keeps, op)``; ``plain``:
-#: one output, no residual, no view; ``keeps``: the op's save_mask, or True for all inputs, None for no input.
-Plan = tuple[Kernel, str | None, bool, bool, Any, Op]
+#: Everything dispatch, tape and sweep ask of an op, so that it costs one look-up: every op is a class of its own, and
+#: reading six attributes off ever-changing classes took 0.2 us. ``(kernel, promotion, plain, differentiable, keeps, op,
+#: joint, rules, several, residuals)``. ``plain``: one output, no residual, no view; ``keeps``: the op's save_mask, or
+#: True for all inputs, None for no input; ``several``: more outputs than one.
+Plan = tuple[Any, ...]
 
 
 class _PlanTable(dict[Op, Plan]):
@@ -162,6 +163,7 @@ class _PlanTable(dict[Op, Plan]):
         keeps: Any = True if mask and all(mask) else mask if any(mask) else None
         plan = self[op] = (
             self.backend.kernels[op], op.promotion, op.simple and not op.view, op.differentiable, keeps, op,
+            op.joint, op.rules, op.outputs != 1, op.residuals,
         )  # fmt: skip
         return plan
 

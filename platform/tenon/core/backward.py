@@ -208,7 +208,9 @@ def _initial(roots: list[Any], grads: list[Any], sweep: Sweep) -> list[Any]:
                 )
             if root.raw.dtype.kind in "iub":
                 raise GradError(f"grad can be computed only for real scalar outputs but got {root.dtype}")
-            value = table.new_full(root.detach(), shape=root.raw.shape, value=1, dtype=root.raw.dtype)
+            ones = root._backend.raw.new_full(root.raw, shape=root.raw.shape, value=1, dtype=root.raw.dtype)
+            result.append(Value.make(ones, root._backend) if sweep.as_tensors else ones)
+            continue
         else:
             if tuple(grad.raw.shape) != tuple(root.raw.shape):
                 raise GradError(

@@ -26,8 +26,8 @@ class Node:
     """Gradient of one executed op. Its repr is torch's: ``<AddBackward0 object at ...>``."""
 
     __slots__ = (
-        "__dict__", "__weakref__", "args", "attrs", "backend", "edges", "op", "out", "out_counter", "saved", "seq", "versions",
-        "watched",
+        "__dict__", "__weakref__", "args", "attrs", "backend", "edges", "op", "out", "out_counter", "plan", "saved", "seq",
+        "versions", "watched",
     )  # fmt: skip
 
     # Rare, so kept in __dict__ when set.
@@ -43,6 +43,8 @@ class Node:
     packed: dict[int, Any] | None = None  # what hooks on saved values made of them
 
     op: Any
+    #: The op's entry in ``backend.plans``.
+    plan: Any
     backend: Any
     edges: Any
     #: What rules get: arrays (or avals, where only the shape is asked for) and numbers; None once freed.
@@ -227,6 +229,7 @@ def record(plan: Any, backend: Any, args: tuple[Any, ...], raw: list[Any], attrs
     """A node for one executed op, which takes ``raw`` over; its outputs still have to point to it."""
     node = _new_node(Node)
     node.op = plan[5]
+    node.plan = plan
     node.backend = backend
     node.attrs = attrs
     node.args = raw

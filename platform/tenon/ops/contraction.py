@@ -28,32 +28,41 @@ class Matmul(Primitive):
             return xp.matmul(x.astype(np.float32), y.astype(np.float32)).astype(x.dtype)
         return xp.matmul(x, y, out=out)
 
-    # d(x @ y) = dx @ y + x @ dy
+    # d(x @ y) = dx @ y + x @ dy. The cases of few axes come first: a linear layer's time at small sizes is here.
     def vjp_x(self, f, g, out, x, y):
-        if len(y.shape) == 1:
-            if len(x.shape) == 1:
+        rank, other = len(x.shape), len(y.shape)
+        if other == 2:
+            return f.matmul(f.conj(y), g) if rank == 1 else f.matmul(g, f.conj(f.transpose(y, axis0=0, axis1=1)))
+        if other == 1:
+            if rank == 1:
                 return f.mul(g, f.conj(y))
-            return f.sum_to(f.mul(f.reshape(g, shape=(*out_shape(x, y), 1)), f.conj(y)), shape=tuple(x.shape))
-        if len(x.shape) == 1:
+            return f.mul(f.reshape(g, shape=(*g.shape, 1)), f.conj(y))
+        if rank == 1:
             product = f.matmul(f.conj(y), f.reshape(g, shape=(*g.shape, 1)))
-            return f.sum_to(f.reshape(product, shape=tuple(product.shape[:-1])), shape=tuple(x.shape))
-        return f.sum_to(f.matmul(g, f.conj(_swap(f, y))), shape=tuple(x.shape))
+            return f.sum_to(f.reshape(product, shape=tuple(product.shape[:-1])), shape=x.shape)
+        return f.sum_to(f.matmul(g, f.conj(_swap(f, y))), shape=x.shape)
 
     def vjp_y(self, f, g, out, x, y):
-        if len(x.shape) == 1:
-            if len(y.shape) == 1:
+        rank, other = len(x.shape), len(y.shape)
+        if rank == 1:
+            if other == 1:
                 return f.mul(g, f.conj(x))
-            product = f.mul(f.reshape(f.conj(x), shape=(x.shape[0], 1)), f.reshape(g, shape=(*g.shape[:-1], 1, g.shape[-1])))
-            return f.sum_to(product, shape=tuple(y.shape))
-        if len(y.shape) == 1:
+            column = f.reshape(f.conj(x), shape=(*x.shape, 1))
+            if other == 2:
+                return f.mul(column, g)
+            product = f.mul(column, f.reshape(g, shape=(*g.shape[:-1], 1, g.shape[-1])))
+            return f.sum_to(product, shape=y.shape)
+        if rank == 2 and other == 2:
+            return f.matmul(f.conj(f.transpose(x, axis0=0, axis1=1)), g)
+        if other == 1:
             if 0 in x.shape:
-                return f.new_full(g, shape=tuple(y.shape), value=0)
+                return f.new_full(g, shape=y.shape, value=0)
             return f.matmul(f.reshape(g, shape=(-1,)), f.conj(f.reshape(x, shape=(-1, x.shape[-1]))))
-        if len(x.shape) > 2 and len(y.shape) == 2 and 0 not in x.shape and 0 not in y.shape:
+        if other == 2 and 0 not in x.shape and 0 not in y.shape:
             # One matrix product over all leading axes instead of a batch that would then be summed.
             rows = f.reshape(x, shape=(-1, x.shape[-1]))
             return f.matmul(f.conj(_swap(f, rows)), f.reshape(g, shape=(-1, g.shape[-1])))
-        return f.sum_to(f.matmul(f.conj(_swap(f, x)), g), shape=tuple(y.shape))
+        return f.sum_to(f.matmul(f.conj(_swap(f, x)), g), shape=y.shape)
 
     def cost(self, x, y):
         """2 m n k, times the batch."""

@@ -42,10 +42,10 @@ class Add(Binary):
     ufunc = "add"
 
     def vjp_x(self, f, g, out, x, y):
-        return f.sum_to(g, shape=shape_of(x))
+        return f.sum_to(g, shape=x.shape)
 
     def vjp_y(self, f, g, out, x, y):
-        return f.sum_to(g, shape=shape_of(y))
+        return f.sum_to(g, shape=y.shape)
 
 
 class Sub(Binary):
@@ -54,10 +54,10 @@ class Sub(Binary):
     ufunc = "subtract"
 
     def vjp_x(self, f, g, out, x, y):
-        return f.sum_to(g, shape=shape_of(x))
+        return f.sum_to(g, shape=x.shape)
 
     def vjp_y(self, f, g, out, x, y):
-        return f.sum_to(f.neg(g), shape=shape_of(y))
+        return f.sum_to(f.neg(g), shape=y.shape)
 
 
 class Mul(Binary):
@@ -67,10 +67,10 @@ class Mul(Binary):
     saves = ("x", "y")
 
     def vjp_x(self, f, g, out, x, y):
-        return f.sum_to(f.mul(g, f.conj(y)), shape=shape_of(x))
+        return f.sum_to(f.mul(g, f.conj(y)), shape=x.shape)
 
     def vjp_y(self, f, g, out, x, y):
-        return f.sum_to(f.mul(g, f.conj(x)), shape=shape_of(y))
+        return f.sum_to(f.mul(g, f.conj(x)), shape=y.shape)
 
 
 class Div(Binary):
@@ -81,11 +81,11 @@ class Div(Binary):
     promotion = "float"
 
     def vjp_x(self, f, g, out, x, y):
-        return f.sum_to(f.div(g, f.conj(y)), shape=shape_of(x))
+        return f.sum_to(f.div(g, f.conj(y)), shape=x.shape)
 
     # d(x / y) = -x / y^2 dy
     def vjp_y(self, f, g, out, x, y):
-        return f.sum_to(f.neg(f.mul(g, f.conj(f.div(f.div(x, y), y)))), shape=shape_of(y))
+        return f.sum_to(f.neg(f.mul(g, f.conj(f.div(f.div(x, y), y)))), shape=y.shape)
 
 
 class Pow(Binary):
@@ -97,13 +97,13 @@ class Pow(Binary):
     # y * x^(y-1), and 0 where y == 0 (also at x == 0)
     def vjp_x(self, f, g, out, x, y):
         slope = f.mul(y, f.pow(x, f.where(f.eq(y, 0), 1, f.sub(y, 1))))
-        return f.sum_to(f.mul(g, f.conj(slope)), shape=shape_of(x))
+        return f.sum_to(f.mul(g, f.conj(slope)), shape=x.shape)
 
     # x^y log x, and 0 where x == 0 and y >= 0
     def vjp_y(self, f, g, out, x, y):
         safe = f.where(f.eq(x, 0), 1, x)
         slope = f.where(f.logical_and(f.eq(x, 0), f.ge(y, 0)), 0.0, f.mul(out, f.log(safe)))
-        return f.sum_to(f.mul(g, f.conj(slope)), shape=shape_of(y))
+        return f.sum_to(f.mul(g, f.conj(slope)), shape=y.shape)
 
 
 class Maximum(Binary):
@@ -113,10 +113,10 @@ class Maximum(Binary):
     saves = ("x", "y")
 
     def vjp_x(self, f, g, out, x, y):
-        return f.sum_to(f.mul(g, _share(f, f.gt(x, y), f.eq(x, y), g)), shape=shape_of(x))
+        return f.sum_to(f.mul(g, _share(f, f.gt(x, y), f.eq(x, y), g)), shape=x.shape)
 
     def vjp_y(self, f, g, out, x, y):
-        return f.sum_to(f.mul(g, _share(f, f.gt(y, x), f.eq(x, y), g)), shape=shape_of(y))
+        return f.sum_to(f.mul(g, _share(f, f.gt(y, x), f.eq(x, y), g)), shape=y.shape)
 
 
 class Minimum(Binary):
@@ -126,10 +126,10 @@ class Minimum(Binary):
     saves = ("x", "y")
 
     def vjp_x(self, f, g, out, x, y):
-        return f.sum_to(f.mul(g, _share(f, f.lt(x, y), f.eq(x, y), g)), shape=shape_of(x))
+        return f.sum_to(f.mul(g, _share(f, f.lt(x, y), f.eq(x, y), g)), shape=x.shape)
 
     def vjp_y(self, f, g, out, x, y):
-        return f.sum_to(f.mul(g, _share(f, f.lt(y, x), f.eq(x, y), g)), shape=shape_of(y))
+        return f.sum_to(f.mul(g, _share(f, f.lt(y, x), f.eq(x, y), g)), shape=y.shape)
 
 
 class Fmax(Maximum):
@@ -157,10 +157,10 @@ class Atan2(Binary):
     promotion = "float"
 
     def vjp_x(self, f, g, out, x, y):
-        return f.sum_to(f.mul(g, f.div(y, f.add(f.mul(x, x), f.mul(y, y)))), shape=shape_of(x))
+        return f.sum_to(f.mul(g, f.div(y, f.add(f.mul(x, x), f.mul(y, y)))), shape=x.shape)
 
     def vjp_y(self, f, g, out, x, y):
-        return f.sum_to(f.neg(f.mul(g, f.div(x, f.add(f.mul(x, x), f.mul(y, y))))), shape=shape_of(y))
+        return f.sum_to(f.neg(f.mul(g, f.div(x, f.add(f.mul(x, x), f.mul(y, y))))), shape=y.shape)
 
 
 class Hypot(Binary):
@@ -171,10 +171,10 @@ class Hypot(Binary):
     promotion = "float"
 
     def vjp_x(self, f, g, out, x, y):
-        return f.sum_to(f.mul(g, f.div(x, out)), shape=shape_of(x))
+        return f.sum_to(f.mul(g, f.div(x, out)), shape=x.shape)
 
     def vjp_y(self, f, g, out, x, y):
-        return f.sum_to(f.mul(g, f.div(y, out)), shape=shape_of(y))
+        return f.sum_to(f.mul(g, f.div(y, out)), shape=y.shape)
 
 
 class Logaddexp(Binary):
@@ -185,10 +185,10 @@ class Logaddexp(Binary):
     promotion = "float"
 
     def vjp_x(self, f, g, out, x, y):
-        return f.sum_to(f.mul(g, f.exp(f.sub(x, out))), shape=shape_of(x))
+        return f.sum_to(f.mul(g, f.exp(f.sub(x, out))), shape=x.shape)
 
     def vjp_y(self, f, g, out, x, y):
-        return f.sum_to(f.mul(g, f.exp(f.sub(y, out))), shape=shape_of(y))
+        return f.sum_to(f.mul(g, f.exp(f.sub(y, out))), shape=y.shape)
 
 
 class Remainder(Binary):
@@ -203,10 +203,10 @@ class Remainder(Binary):
         return xp.remainder(x, y, out=out)
 
     def vjp_x(self, f, g, out, x, y):
-        return f.sum_to(g, shape=shape_of(x))
+        return f.sum_to(g, shape=x.shape)
 
     def vjp_y(self, f, g, out, x, y):
-        return f.sum_to(f.neg(f.mul(g, f.floor(f.div(x, y)))), shape=shape_of(y))
+        return f.sum_to(f.neg(f.mul(g, f.floor(f.div(x, y)))), shape=y.shape)
 
 
 class Fmod(Binary):
@@ -216,10 +216,10 @@ class Fmod(Binary):
     saves = ("x", "y")
 
     def vjp_x(self, f, g, out, x, y):
-        return f.sum_to(g, shape=shape_of(x))
+        return f.sum_to(g, shape=x.shape)
 
     def vjp_y(self, f, g, out, x, y):
-        return f.sum_to(f.neg(f.mul(g, f.trunc(f.div(x, y)))), shape=shape_of(y))
+        return f.sum_to(f.neg(f.mul(g, f.trunc(f.div(x, y)))), shape=y.shape)
 
 
 class FloorDivide(Binary):
@@ -483,10 +483,10 @@ class Where(Primitive):
         return xp.where(condition, x, y)
 
     def vjp_x(self, f, g, out, condition, x, y):
-        return f.sum_to(f.where(condition, g, 0), shape=shape_of(x))
+        return f.sum_to(f.where(condition, g, 0), shape=x.shape)
 
     def vjp_y(self, f, g, out, condition, x, y):
-        return f.sum_to(f.where(condition, 0, g), shape=shape_of(y))
+        return f.sum_to(f.where(condition, 0, g), shape=y.shape)
 
 
 def _smooth(name: str, ufunc: str, slope: Any, doc: str, saves: tuple[str, ...] = ("x",)) -> Primitive:

@@ -77,15 +77,15 @@ class Clamp(Primitive):
             g = f.where(f.ge(x, min), g, 0)
         if max is not None:
             g = f.where(f.le(x, max), g, 0)
-        return f.sum_to(g, shape=shape_of(x))
+        return f.sum_to(g, shape=x.shape)
 
     def vjp_min(self, f, g, out, x, min, max):
         cut = f.lt(x, min) if max is None else f.logical_and(f.lt(x, min), f.lt(min, max))
-        return f.sum_to(f.where(cut, g, 0), shape=shape_of(min))
+        return f.sum_to(f.where(cut, g, 0), shape=min.shape)
 
     def vjp_max(self, f, g, out, x, min, max):
         cut = f.gt(x, max) if min is None else f.logical_or(f.gt(x, max), f.lt(max, min))
-        return f.sum_to(f.where(cut, g, 0), shape=shape_of(max))
+        return f.sum_to(f.where(cut, g, 0), shape=max.shape)
 
 
 relu, relu_grad, clamp = Relu(), ReluGrad(), Clamp()
