@@ -3,7 +3,7 @@
 Each class derives from ``TenonError`` and from the built-in exceptions that Python and PyTorch raise in
 the same place, so ``except RuntimeError`` written for PyTorch and ``except ValueError`` written for
 NumPy both keep working. A message says what happened, with which values and in which path, and what to
-do next. Classes carry no behaviour: whoever raises writes the message.
+do next. Whoever raises writes the message; the path of the failing module is added to its text on the way out.
 """
 
 from pickle import UnpicklingError
@@ -11,6 +11,11 @@ from pickle import UnpicklingError
 
 class TenonError(Exception):
     """Base class of every error that tenon raises on purpose."""
+
+    def __str__(self) -> str:
+        passed = self.__dict__.get("_tenon_passed")  # set by nn/placement.py as the error leaves modules
+        text = super().__str__()
+        return text if passed is None else f"{text} ({passed.note})"
 
 
 class TenonWarning(UserWarning):

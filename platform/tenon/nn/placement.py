@@ -3,13 +3,15 @@
 ``Module.__call__`` runs ``forward`` in a ``try`` block, which is free in Python 3.11. On the way out
 each module prepends its part of the path, found among its own ``named_modules()``; nobody has to
 know in advance which call is the outermost. The exception carries the path as
-``tenon_module_path`` and shows it as one note.
+``tenon_module_path`` and shows it: a TenonError at the end of its text, any other as a note.
 """
 
 from __future__ import annotations
 
 import contextlib
 from typing import Any, NamedTuple
+
+from tenon.errors import TenonError
 
 
 class _Passed(NamedTuple):
@@ -38,6 +40,8 @@ def place(module: Any, error: BaseException) -> None:
     with contextlib.suppress(AttributeError, TypeError):
         error._tenon_passed = _Passed(path, innermost, id(module), name, note)  # type: ignore[attr-defined]
         error.tenon_module_path = path  # type: ignore[attr-defined]
+        if isinstance(error, TenonError):
+            return  # its text shows the path
         notes = getattr(error, "__notes__", [])
         if passed is not None and passed.note in notes:
             notes[notes.index(passed.note)] = note
