@@ -4,18 +4,22 @@ from collections.abc import Mapping
 
 from tenon.extend import hookimpl
 
-_FORMULAS = (
-    "ConstantLR",
-    "CosineAnnealingLR",
-    "ExponentialLR",
-    "LambdaLR",
-    "LinearLR",
-    "MultiStepLR",
-    "MultiplicativeLR",
-    "OneCycleLR",
-    "StepLR",
-)
-_MADE_OF_OTHERS = ("ReduceLROnPlateau", "SequentialLR")
+_SCHEDULES = {
+    "schedules": (
+        "ConstantLR",
+        "CosineAnnealingLR",
+        "ExponentialLR",
+        "LambdaLR",
+        "LinearLR",
+        "MultiStepLR",
+        "MultiplicativeLR",
+        "PolynomialLR",
+        "StepLR",
+    ),
+    "cycles": ("CosineAnnealingWarmRestarts", "CyclicLR", "OneCycleLR"),
+    "meta_schedules": ("ChainedScheduler", "SequentialLR"),
+    "plateau": ("ReduceLROnPlateau",),
+}
 
 
 @hookimpl
@@ -33,5 +37,6 @@ def tenon_optimizers() -> Mapping[str, str]:
 @hookimpl
 def tenon_schedulers() -> Mapping[str, str]:
     """All schedules, by PyTorch's names."""
-    targets = {name: f"tenon_optimizers.schedules:{name}" for name in _FORMULAS}
-    return targets | {name: f"tenon_optimizers.meta_schedules:{name}" for name in _MADE_OF_OTHERS}
+    return {
+        name: f"tenon_optimizers.{module}:{name}" for module, names in _SCHEDULES.items() for name in names
+    }

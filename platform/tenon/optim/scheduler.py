@@ -1,12 +1,17 @@
 """``LRScheduler``: base of all learning-rate schedules, with torch's protocol.
 
 A schedule sets ``group["lr"]`` of every parameter group once at construction and once per ``step()``. Call
-``optimizer.step()`` first. Tensor-valued rates are written in place, so captured steps see them.
+``optimizer.step()`` first. A rate that is a tensor is written in place, so whoever holds it sees the change.
+
+A subclass states ``get_lr()``; ``self._rates()`` are the current rates there. With ``_get_closed_form_lr()``
+it can also jump: ``step(epoch)``.
 """
 
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from tenon.core.grad_mode import no_grad
@@ -14,15 +19,24 @@ from tenon.core.tensor import Tensor
 from tenon.optim.optimizer import Optimizer
 
 EPOCH_DEPRECATION_WARNING = (
-    "The epoch parameter in `scheduler.step()` was not necessary and is being deprecated where possible. Please use "
-    "`scheduler.step()` to step the scheduler. During the deprecation, if epoch is different from None, the closed form is used "
-    "instead of the new chainable form, where available."
+    "The epoch parameter in `scheduler.step()` was not necessary and is being deprecated where possible. "
+    "Please use `scheduler.step()` to step the scheduler. During the deprecation, if epoch is different from "
+    "None, the closed form is used instead of the new chainable form, where available."
+)
+_TOO_EARLY = (
+    "Detected call of `lr_scheduler.step()` before `optimizer.step()`. In PyTorch 1.1.0 and later, you "
+    "should call them in the opposite order: `optimizer.step()` before `lr_scheduler.step()`.  Failure to "
+    "do this will result in PyTorch skipping the first value of the learning rate schedule."
+)
+_REPLACED = (
+    "Seems like `optimizer.step()` has been overridden after learning rate scheduler initialization. Please, "
+    "make sure to call `optimizer.step()` before `lr_scheduler.step()`."
 )
 
 
-def group_values(optimizer: Any, key: str) -> list[Any]:
+def group_values(optimizer: Optimizer, key: str) -> list[Any]:
     """``key`` of every group; tensors are copied."""
-    return [g[key].clone() if isinstance(g[key], Tensor) else g[key] for g in optimizer.param_groups]
+    return [_copied(group[key]) for group in optimizer.param_groups]
 
 
 def set_group_value(group: dict[str, Any], key: str, value: Any) -> None:
@@ -34,27 +48,61 @@ def set_group_value(group: dict[str, Any], key: str, value: Any) -> None:
         group[key] = value
 
 
-class LRScheduler:
-    """Derive, and state ``get_lr()``: the rates of all groups at ``self.last_epoch``, usually from the current ones."""
+def per_group(name: str, optimizer: Optimizer, value: Any) -> list[Any]:
+    """``value`` for every group: one for all, or a list of as many as there are groups."""
+    groups = len(optimizer.param_groups)
+    if not isinstance(value, (list, tuple)):
+        value = [value] * groups
+    elif len(value) != groups:
+        raise ValueError(
+            f"{name} must have the same length as optimizer.param_groups. {name} has {len(value)} values, "
+            f"param_groups has {groups}."
+        )
+    return [_copied(v) for v in value]
 
+
+def _copied(value: Any) -> Any:
+    return value.clone() if isinstance(value, Tensor) else value
+
+
+class LRScheduler:
+    """Derive, and state ``get_lr()``: the rates of all groups at ``self.last_epoch``.
+
+    >>> import tenon
+    >>> class Halving(LRScheduler):
+    ...     def get_lr(self):
+    ...         return [rate if self._is_initial else rate / 2 for rate in self._rates()]
+    >>> optimizer = tenon.optim.SGD([tenon.nn.Parameter(tenon.ones(1))], lr=1.0)
+    >>> schedule = Halving(optimizer)
+    >>> optimizer.step()
+    >>> schedule.step()
+    >>> schedule.get_last_lr()
+    [0.5]
+    """
+
+    #: ``get_lr`` is being called by ``step``, as it should be.
     _get_lr_called_within_step = False
+    #: ``step`` is being called by the constructor.
     _is_initial = False
 
+    base_lrs: list[Any]
+    _last_lr: list[Any]
+    _step_count: int
+
     def __init__(self, optimizer: Optimizer, last_epoch: int = -1) -> None:
-        if not isinstance(optimizer, Optimizer):
-            raise TypeError(f"{type(optimizer).__name__} is not an Optimizer")
+        check_optimizer(optimizer)
         self.optimizer = optimizer
         for i, group in enumerate(optimizer.param_groups):
             if last_epoch == -1:
-                rate = group["lr"]
-                group.setdefault("initial_lr", rate.clone() if isinstance(rate, Tensor) else rate)
+                group.setdefault("initial_lr", _copied(group["lr"]))
             elif "initial_lr" not in group:
                 raise KeyError(
-                    f"param 'initial_lr' is not specified in param_groups[{i}] when resuming scheduler with last_epoch >= 0. Load the "
-                    "optimizer's state first, or start with last_epoch=-1."
+                    f"param 'initial_lr' is not specified in param_groups[{i}] when resuming scheduler with "
+                    "last_epoch >= 0. Load the optimizer's state first, or start with last_epoch=-1."
                 )
         self.base_lrs = group_values(optimizer, "initial_lr")
         self.last_epoch = last_epoch
+        _watch_steps(optimizer)
         self._initial_step()
 
     def _initial_step(self) -> None:
@@ -75,23 +123,19 @@ class LRScheduler:
         return self._last_lr
 
     def step(self, epoch: int | None = None) -> None:
-        """Go one step on and set the rates."""
-        if self._step_count == 1 and not getattr(self.optimizer, "_opt_called", False):
-            warnings.warn(
-                "Detected call of `lr_scheduler.step()` before `optimizer.step()`. In PyTorch 1.1.0 and later, you should call them in "
-                "the opposite order: `optimizer.step()` before `lr_scheduler.step()`.  Failure to do this will result in PyTorch "
-                "skipping the first value of the learning rate schedule.",
-                UserWarning,
-                stacklevel=2,
-            )
+        """Go one step on, or to ``epoch``, and set the rates."""
+        if self._step_count == 1:
+            if _step_function(self.optimizer) is not self.optimizer.__dict__.get("_scheduled_step"):
+                warnings.warn(_REPLACED, UserWarning, stacklevel=2)
+            elif not getattr(self.optimizer, "_opt_called", False):
+                warnings.warn(_TOO_EARLY, UserWarning, stacklevel=2)
         self._step_count += 1
         if epoch is not None:
             warnings.warn(EPOCH_DEPRECATION_WARNING, UserWarning, stacklevel=2)
         self._update_lr(epoch)
 
     def _update_lr(self, epoch: int | None = None) -> None:
-        self._get_lr_called_within_step = True
-        try:
+        with self._asking():
             if epoch is None:
                 self.last_epoch += 1
                 values = self.get_lr()
@@ -99,8 +143,18 @@ class LRScheduler:
                 self.last_epoch = epoch
                 closed = getattr(self, "_get_closed_form_lr", None)
                 values = self.get_lr() if closed is None else closed()
+        self._set_rates(values)
+
+    @contextmanager
+    def _asking(self) -> Iterator[None]:
+        """While ``get_lr`` may be called."""
+        self._get_lr_called_within_step = True
+        try:
+            yield
         finally:
             self._get_lr_called_within_step = False
+
+    def _set_rates(self, values: list[Any]) -> None:
         for group, value in zip(self.optimizer.param_groups, values, strict=True):
             set_group_value(group, "lr", value)
         self._last_lr = group_values(self.optimizer, "lr")
@@ -125,3 +179,21 @@ class LRScheduler:
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Take what ``state_dict`` returned."""
         self.__dict__.update(state_dict)
+
+
+def check_optimizer(optimizer: Any) -> None:
+    """TypeError in torch's words for anything else."""
+    if not isinstance(optimizer, Optimizer):
+        raise TypeError(f"{type(optimizer).__name__} is not an Optimizer")
+
+
+def _watch_steps(optimizer: Optimizer) -> None:
+    """From the first schedule on, it matters whether the optimizer steps, and that it is its own step."""
+    own = optimizer.__dict__
+    if "_scheduled_step" not in own:
+        own["_scheduled_step"] = _step_function(optimizer)
+        own["_opt_called"] = False
+
+
+def _step_function(optimizer: Optimizer) -> Any:
+    return getattr(optimizer.step, "__func__", optimizer.step)

@@ -1,11 +1,24 @@
 """PyTorch's ``nn.utils``."""
 
-from tenon.nn.utils import convert_parameters, init, stateless
+from tenon.nn.utils import clip_grad, convert_parameters, init, stateless
+from tenon.nn.utils.clip_grad import (
+    clip_grad_norm,
+    clip_grad_norm_,
+    clip_grad_value_,
+    clip_grads_with_norm_,
+    get_total_norm,
+)
 from tenon.nn.utils.convert_parameters import parameters_to_vector, vector_to_parameters
 from tenon.nn.utils.init import skip_init
 
 __all__ = [
+    "clip_grad",
+    "clip_grad_norm",
+    "clip_grad_norm_",
+    "clip_grad_value_",
+    "clip_grads_with_norm_",
     "convert_parameters",
+    "get_total_norm",
     "init",
     "parameters_to_vector",
     "skip_init",

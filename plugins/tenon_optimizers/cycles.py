@@ -1,0 +1,279 @@
+"""Schedules that rise and fall: one cycle, triangles, and cosines with warm restarts."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from tenon.extend import LRScheduler, Optimizer
+from tenon.optim.scheduler import check_optimizer, per_group, set_group_value
+from tenon_optimizers.functions import load_attributes, saved_attributes
+
+
+class _WithMomentum(LRScheduler):
+    """What the schedules have in common that also move the momentum, or Adam's first beta."""
+
+    use_beta1: bool
+
+    def _prepare_momentum(self, base: Any, top: Any, last_epoch: int) -> tuple[list[Any], list[Any]]:
+        """Start at the highest momentum; the lowest and highest of each group."""
+        defaults = self.optimizer.defaults
+        if "momentum" not in defaults and "betas" not in defaults:
+            raise ValueError("optimizer must support momentum or beta1 with `cycle_momentum` option enabled")
+        self.use_beta1 = "betas" in defaults
+        bases = per_group("base_momentum", self.optimizer, base)
+        tops = per_group("max_momentum", self.optimizer, top)
+        if last_epoch == -1:
+            for group, low, high in zip(self.optimizer.param_groups, bases, tops, strict=True):
+                self._set_momentum(group, high)
+                group["max_momentum"], group["base_momentum"] = high, low
+        return bases, tops
+
+    def _set_momentum(self, group: dict[str, Any], value: float) -> None:
+        if self.use_beta1:
+            group["betas"] = (value, *group["betas"][1:])
+        else:
+            group["momentum"] = value
+
+
+class OneCycleLR(_WithMomentum):
+    """Up from ``max_lr / div_factor`` to ``max_lr``, then down far below it (Smith and Topin, 2017)."""
+
+    def __init__(
+        self,
+        optimizer: Optimizer,
+        max_lr: Any,
+        total_steps: int | None = None,
+        epochs: int | None = None,
+        steps_per_epoch: int | None = None,
+        pct_start: float = 0.3,
+        anneal_strategy: str = "cos",
+        cycle_momentum: bool = True,
+        base_momentum: Any = 0.85,
+        max_momentum: Any = 0.95,
+        div_factor: float = 25.0,
+        final_div_factor: float = 1e4,
+        three_phase: bool = False,
+        last_epoch: int = -1,
+    ) -> None:
+        check_optimizer(optimizer)
+        self.optimizer = optimizer
+        self.total_steps = _total_steps(total_steps, epochs, steps_per_epoch)
+        if not isinstance(pct_start, float) or pct_start < 0 or pct_start > 1:
+            raise ValueError(f"Expected float between 0 and 1 pct_start, but got {pct_start}")
+        if anneal_strategy not in _ANNEAL:
+            raise ValueError(
+                f"anneal_strategy must be one of 'cos' or 'linear', instead got {anneal_strategy}"
+            )
+        self._anneal_func_type = anneal_strategy
+        self._schedule_phases = _phases(self.total_steps, pct_start, three_phase)
+        tops = per_group("max_lr", optimizer, max_lr)
+        if last_epoch == -1:
+            for group, top in zip(optimizer.param_groups, tops, strict=True):
+                group["initial_lr"] = top / div_factor
+                group["max_lr"] = top
+                group["min_lr"] = group["initial_lr"] / final_div_factor
+        self.cycle_momentum = cycle_momentum
+        if cycle_momentum:
+            self._prepare_momentum(base_momentum, max_momentum, last_epoch)
+        super().__init__(optimizer, last_epoch)
+
+    def get_lr(self) -> list[Any]:
+        """By the phase that the step count is in; also cycles the momentum."""
+        self._warn_outside()
+        step = self.last_epoch
+        if step > self.total_steps:
+            raise ValueError(
+                f"Tried to step {step} times. The specified number of total steps is {self.total_steps}"
+            )
+        anneal = _ANNEAL[self._anneal_func_type]
+        start, phase = 0.0, self._schedule_phases[0]
+        for phase in self._schedule_phases:
+            if step <= phase["end_step"] or phase is self._schedule_phases[-1]:
+                break
+            start = phase["end_step"]
+        share = (step - start) / (phase["end_step"] - start)
+        rates = []
+        for group in self.optimizer.param_groups:
+            rates.append(anneal(group[phase["start_lr"]], group[phase["end_lr"]], share))
+            if self.cycle_momentum:
+                first, last = group[phase["start_momentum"]], group[phase["end_momentum"]]
+                self._set_momentum(group, anneal(first, last, share))
+        return rates
+
+
+_ANNEAL: dict[str, Callable[[float, float, float], float]] = {
+    "cos": lambda start, end, share: end + (start - end) / 2.0 * (math.cos(math.pi * share) + 1),
+    "linear": lambda start, end, share: (end - start) * share + start,
+}
+
+
+def _total_steps(total: Any, epochs: Any, steps_per_epoch: Any) -> int:
+    if total is not None:
+        if not isinstance(total, int) or total <= 0:
+            raise ValueError(f"Expected positive integer total_steps, but got {total}")
+        return total
+    if epochs is None or steps_per_epoch is None:
+        raise ValueError("You must define either total_steps OR (epochs AND steps_per_epoch)")
+    for name, value in (("epochs", epochs), ("steps_per_epoch", steps_per_epoch)):
+        if not isinstance(value, int) or value <= 0:
+            raise ValueError(f"Expected positive integer {name}, but got {value}")
+    return int(epochs * steps_per_epoch)
+
+
+def _phases(total: int, share: float, three: bool) -> list[dict[str, Any]]:
+    def phase(end: float, rates: tuple[str, str], momenta: tuple[str, str]) -> dict[str, Any]:
+        return {
+            "end_step": end,
+            "start_lr": rates[0],
+            "end_lr": rates[1],
+            "start_momentum": momenta[0],
+            "end_momentum": momenta[1],
+        }
+
+    up = phase(float(share * total) - 1, ("initial_lr", "max_lr"), ("max_momentum", "base_momentum"))
+    if not three:
+        return [up, phase(total - 1, ("max_lr", "min_lr"), ("base_momentum", "max_momentum"))]
+    down = phase(float(2 * share * total) - 2, ("max_lr", "initial_lr"), ("base_momentum", "max_momentum"))
+    return [up, down, phase(total - 1, ("initial_lr", "min_lr"), ("max_momentum", "max_momentum"))]
+
+
+class CyclicLR(_WithMomentum):
+    """Between ``base_lr`` and ``max_lr`` along triangles (Smith, 2015).
+
+    ``mode``: all triangles alike, each half as high as the last ("triangular2"), or shrinking by ``gamma``
+    every step ("exp_range"). ``scale_fn`` replaces it: a factor by cycle or by step, as ``scale_mode`` says.
+    """
+
+    def __init__(
+        self,
+        optimizer: Optimizer,
+        base_lr: Any,
+        max_lr: Any,
+        step_size_up: int = 2000,
+        step_size_down: int | None = None,
+        mode: str = "triangular",
+        gamma: float = 1.0,
+        scale_fn: Callable[[float], float] | None = None,
+        scale_mode: str = "cycle",
+        cycle_momentum: bool = True,
+        base_momentum: Any = 0.8,
+        max_momentum: Any = 0.9,
+        last_epoch: int = -1,
+    ) -> None:
+        check_optimizer(optimizer)
+        self.optimizer = optimizer
+        base_lrs = per_group("base_lr", optimizer, base_lr)
+        if last_epoch == -1:
+            for rate, group in zip(base_lrs, optimizer.param_groups, strict=True):
+                set_group_value(group, "lr", rate)
+        self.max_lrs = per_group("max_lr", optimizer, max_lr)
+        up = float(step_size_up)
+        self.total_size = up + (up if step_size_down is None else float(step_size_down))
+        self.step_ratio = up / self.total_size
+        if mode not in _SCALE and scale_fn is None:
+            raise ValueError("mode is invalid and scale_fn is None")
+        self.mode = mode
+        self.gamma = gamma
+        self._scale_fn_custom = scale_fn
+        self.scale_mode = scale_mode if scale_fn is not None else _SCALE[mode]
+        self.cycle_momentum = cycle_momentum
+        if cycle_momentum:
+            found = self._prepare_momentum(base_momentum, max_momentum, last_epoch)
+            self.base_momentums, self.max_momentums = found
+        super().__init__(optimizer, last_epoch)
+        self.base_lrs = base_lrs
+
+    def scale_fn(self, x: float) -> float:
+        """Height of the triangle at cycle or step ``x``, as a share of the first one's."""
+        if self._scale_fn_custom is not None:
+            return self._scale_fn_custom(x)
+        if self.mode == "triangular":
+            return 1.0
+        return float(1 / 2.0 ** (x - 1) if self.mode == "triangular2" else self.gamma**x)
+
+    def get_lr(self) -> list[Any]:
+        """By the place in the cycle; also cycles the momentum, the other way round."""
+        self._warn_outside()
+        cycle = math.floor(1 + self.last_epoch / self.total_size)
+        x = 1.0 + self.last_epoch / self.total_size - cycle
+        share = x / self.step_ratio if x <= self.step_ratio else (x - 1) / (self.step_ratio - 1)
+        scale = self.scale_fn(cycle if self.scale_mode == "cycle" else self.last_epoch)
+        if self.cycle_momentum:
+            ends = zip(self.base_momentums, self.max_momentums, strict=True)
+            for group, (low, high) in zip(self.optimizer.param_groups, ends, strict=True):
+                self._set_momentum(group, high - (high - low) * share * scale)
+        return [
+            low + (high - low) * share * scale for low, high in zip(self.base_lrs, self.max_lrs, strict=True)
+        ]
+
+    def state_dict(self) -> dict[str, Any]:
+        """A function is not saved; a callable object is saved as its attributes."""
+        return super().state_dict() | {"_scale_fn_custom": saved_attributes(self._scale_fn_custom)}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Restore the attributes of a callable object, keep a function."""
+        saved = dict(state_dict)
+        load_attributes(self._scale_fn_custom, saved.pop("_scale_fn_custom"))
+        super().load_state_dict(saved)
+
+
+#: Modes of ``CyclicLR``, and what their heights depend on.
+_SCALE = {"triangular": "cycle", "triangular2": "cycle", "exp_range": "iterations"}
+
+
+class CosineAnnealingWarmRestarts(LRScheduler):
+    """Half cosines of ``T_0``, ``T_0 * T_mult``, ... steps, each from the initial rate to ``eta_min``."""
+
+    def __init__(
+        self, optimizer: Optimizer, T_0: int, T_mult: int = 1, eta_min: float = 0.0, last_epoch: int = -1
+    ) -> None:
+        if not isinstance(T_0, int) or T_0 <= 0:
+            raise ValueError(f"Expected positive integer T_0, but got {T_0}")
+        if not isinstance(T_mult, int) or T_mult < 1:
+            raise ValueError(f"Expected integer T_mult >= 1, but got {T_mult}")
+        if not isinstance(eta_min, (float, int)):
+            raise ValueError(f"Expected float or int eta_min, but got {eta_min} of type {type(eta_min)}")
+        self.T_0 = T_0
+        self.T_i = T_0
+        self.T_mult = T_mult
+        self.eta_min = eta_min
+        self.T_cur: float = last_epoch
+        super().__init__(optimizer, last_epoch)
+
+    def get_lr(self) -> list[Any]:
+        """From the initial rates and the place in the present cosine."""
+        self._warn_outside()
+        share = (1 + math.cos(math.pi * self.T_cur / self.T_i)) / 2
+        return [self.eta_min + (base - self.eta_min) * share for base in self.base_lrs]
+
+    def step(self, epoch: float | None = None) -> None:
+        """One step on, or to ``epoch``, which may be a fraction: ``step(epoch + batch / batches)``."""
+        if epoch is None and self.last_epoch < 0:
+            epoch = 0
+        if epoch is None:
+            epoch = self.last_epoch + 1
+            self.T_cur += 1
+            if self.T_cur >= self.T_i:
+                self.T_cur %= self.T_i
+                self.T_i *= self.T_mult
+        else:
+            if epoch < 0:
+                raise ValueError(f"Expected non-negative epoch, but got {epoch}")
+            self._jump(epoch)
+        self.last_epoch = math.floor(epoch)
+        with self._asking():
+            values = self.get_lr()
+        self._set_rates(values)
+
+    def _jump(self, epoch: float) -> None:
+        """Find the cosine that ``epoch`` lies in."""
+        if epoch < self.T_0:
+            self.T_i, self.T_cur = self.T_0, epoch
+        elif self.T_mult == 1:
+            self.T_cur = epoch % self.T_0
+        else:
+            n = int(math.log(epoch / self.T_0 * (self.T_mult - 1) + 1, self.T_mult))
+            self.T_cur = epoch - self.T_0 * (self.T_mult**n - 1) / (self.T_mult - 1)
+            self.T_i = self.T_0 * self.T_mult**n
