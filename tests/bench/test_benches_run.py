@@ -1,0 +1,58 @@
+"""The benches run, at sizes that take no time. What they measure is not looked at here."""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+HERE = pathlib.Path(__file__).parent
+
+
+def run(script, *options, tmp_path):
+    """Run a bench as its user would; returns what it wrote as JSON."""
+    file = tmp_path / "found.json"
+    done = subprocess.run(
+        [sys.executable, HERE / script, *options, "--json", file],
+        capture_output=True,
+        text=True,
+        env=os.environ | {"PYTHONWARNINGS": ""},
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return json.loads(file.read_text())
+
+
+@pytest.mark.oracle
+def test_every_program_trains_alike_under_tenon_and_torch_and_is_timed(tmp_path):
+    pytest.importorskip("torch")
+
+    found = run("eager.py", "--tiny", "--rounds", "1", "--block", "0.001", "--threads", "1", tmp_path=tmp_path)
+
+    assert [r["program"] for r in found["results"]] == ["note", "mlp", "cnn", "gpt", "lstm"]
+    assert all(r["ratio"]["min"] > 0 and r["ratio"]["median"] > 0 for r in found["results"])
+
+
+@pytest.mark.oracle
+def test_the_memory_of_both_shapes_is_measured(tmp_path):
+    pytest.importorskip("torch")
+
+    found = run("memory.py", "--tiny", "--steps", "1", "--threads", "1", tmp_path=tmp_path)
+
+    assert [r["shape"] for r in found["results"]] == ["activations", "weights"]
+    assert all(r["tenon"]["base"] > 1 << 20 for r in found["results"])
+
+
+def test_the_time_of_an_import_is_measured_and_what_it_loads_is_seen(tmp_path):
+    found = run("import_time.py", "--rounds", "1", tmp_path=tmp_path)
+
+    assert "tenon" in found["seconds"]
+    assert found["loaded"] == []
+
+
+def test_a_program_that_does_not_exist_is_refused_by_name():
+    done = subprocess.run([sys.executable, HERE / "eager.py", "mpl"], capture_output=True, text=True)
+
+    assert done.returncode == 2
+    assert "no program called mpl; there are note, mlp, cnn, gpt, lstm" in done.stderr
