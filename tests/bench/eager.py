@@ -23,12 +23,18 @@ THREADS = {"note": 1}
 
 
 def arguments():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("only", nargs="*", metavar="program", help=f"of {', '.join(programs.PROGRAMS)}; all if none")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "only", nargs="*", metavar="program", help=f"of {', '.join(programs.PROGRAMS)}; all if none"
+    )
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--block", type=float, default=0.2, help="seconds of a block of steps")
-    parser.add_argument("--cpu-time", action="store_true", help="count processor time, for a busy machine; 1 thread")
+    parser.add_argument(
+        "--cpu-time", action="store_true", help="count processor time, for a busy machine; 1 thread"
+    )
     parser.add_argument("--tiny", action="store_true", help="tiny sizes: to see that all of it runs")
     parser.add_argument("--json", metavar="FILE", help="write the results here too")
     given = parser.parse_args()

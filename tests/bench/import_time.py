@@ -34,7 +34,9 @@ def loaded(code):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--rounds", type=int, default=10)
     parser.add_argument("--with-torch", action="store_true", help="time PyTorch's import too")
     parser.add_argument("--json", metavar="FILE", help="write the results here too")

@@ -84,13 +84,24 @@ def measure(library, batch, width, steps):
 def child(library, batch, width, given):
     """``measure`` in a process of its own."""
     environment = os.environ | dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"), str(given.threads))
-    command = [sys.executable, __file__, "--child", library, str(batch), str(width), "--steps", str(given.steps)]
+    command = [
+        sys.executable,
+        __file__,
+        "--child",
+        library,
+        str(batch),
+        str(width),
+        "--steps",
+        str(given.steps),
+    ]
     done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=environment)
     return json.loads(done.stdout)
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--steps", type=int, default=3)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--tiny", action="store_true", help="tiny sizes: to see that all of it runs")

@@ -1,7 +1,6 @@
 """The benches run, at sizes that take no time. What they measure is not looked at here."""
 
 import json
-import os
 import pathlib
 import subprocess
 import sys
@@ -18,7 +17,6 @@ def run(script, *options, tmp_path):
         [sys.executable, HERE / script, *options, "--json", file],
         capture_output=True,
         text=True,
-        env=os.environ | {"PYTHONWARNINGS": ""},
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return json.loads(file.read_text())
@@ -28,7 +26,9 @@ def run(script, *options, tmp_path):
 def test_every_program_trains_alike_under_tenon_and_torch_and_is_timed(tmp_path):
     pytest.importorskip("torch")
 
-    found = run("eager.py", "--tiny", "--rounds", "1", "--block", "0.001", "--threads", "1", tmp_path=tmp_path)
+    found = run(
+        "eager.py", "--tiny", "--rounds", "1", "--block", "0.001", "--threads", "1", tmp_path=tmp_path
+    )
 
     assert [r["program"] for r in found["results"]] == ["note", "mlp", "cnn", "gpt", "lstm"]
     assert all(r["ratio"]["min"] > 0 and r["ratio"]["median"] > 0 for r in found["results"])
