@@ -25,6 +25,10 @@ class TenonWarning(UserWarning):
 # Values: tensors, devices, operations.
 
 
+class ArgumentError(TenonError, RuntimeError, ValueError):
+    """An argument has a value for which the function is not defined."""
+
+
 class ShapeError(TenonError, RuntimeError, ValueError):
     """Shapes, axes or sizes do not fit the operation."""
 

@@ -18,14 +18,14 @@ from tenon import ops
 from tenon.core.create import from_backend_array
 from tenon.core.grad_mode import MODE
 from tenon.core.results import named_result
-from tenon.errors import GradError, ShapeError, TenonError
+from tenon.errors import ArgumentError, GradError, ShapeError
 from tenon.functions.derived import into
 from tenon.ops.linalg import LinearAlgebraError
 
 __all__ = [
-    "LinAlgError", "cholesky", "cond", "cross", "det", "diagonal", "eigh", "eigvalsh", "inv", "lstsq", "matmul",
-    "matrix_norm", "matrix_power", "matrix_rank", "multi_dot", "norm", "pinv", "qr", "slogdet", "solve", "svd",
-    "svdvals", "vecdot", "vector_norm",
+    "LinAlgError", "cholesky", "cond", "cross", "det", "diagonal", "eigh", "eigvalsh", "inv", "lstsq",
+    "matmul", "matrix_norm", "matrix_power", "matrix_rank", "multi_dot", "norm", "pinv", "qr", "slogdet",
+    "solve", "svd", "svdvals", "vecdot", "vector_norm",
 ]  # fmt: skip
 
 LinAlgError = LinearAlgebraError
@@ -84,7 +84,9 @@ def matrix_norm(
         lines = lines.amax(left, True) if ord > 0 else lines.amin(left, True)
         return _given(out, lines if keepdim else lines.squeeze((rows, columns)))
     else:
-        raise TenonError(f"linalg.matrix_norm: Order {ord} not supported. Use 'fro', 'nuc', ±1, ±2 or ±inf.")
+        raise ArgumentError(
+            f"linalg.matrix_norm: Order {ord} not supported. Use 'fro', 'nuc', ±1, ±2 or ±inf."
+        )
     if keepdim:
         for axis in sorted((rows, columns)):
             made = made.unsqueeze(axis)
@@ -129,7 +131,7 @@ def cond(A: Any, p: Any = None, *, out: Any = None) -> Any:
 def qr(A: Any, mode: str = "reduced", *, out: Any = None) -> Any:
     """Orthonormal columns and upper triangles; ``mode`` is "reduced", "complete" or "r"."""
     if mode not in ("reduced", "complete", "r"):
-        raise TenonError(
+        raise ArgumentError(
             f"qr received unrecognized mode '{mode}' but expected one of 'reduced', 'r', or 'complete'"
         )
     if mode == "r":
@@ -235,10 +237,10 @@ def _threshold(A: Any, values: Any, atol: Any, rtol: Any) -> Any:
 
 
 def lstsq(A: Any, B: Any, rcond: float | None = None, *, driver: str | None = None) -> Any:
-    """The ``X`` that minimises ``|A X - B|``, with residuals, rank and singular values as LAPACK's gelsd gives them."""
+    """The ``X`` that minimises ``|A X - B|``, with residuals, rank and singular values (LAPACK's gelsd)."""
     _refuse_gradient("lstsq", A, B, instead="Solve the normal equations with linalg.solve.")
     if driver not in (None, "gels", "gelsy", "gelsd", "gelss"):
-        raise TenonError(
+        raise ArgumentError(
             f"linalg.lstsq: parameter `driver` should be one of (gels, gelsy, gelsd, gelss), got {driver}"
         )
     host_a, host_b = (x._backend.to_host(x.raw) for x in (A, B))

@@ -16,7 +16,7 @@ import numpy as np
 
 from tenon.core.op import Composite, Op, Primitive, table
 from tenon.device import Device
-from tenon.errors import DeviceError, TenonError
+from tenon.errors import BackendError, DeviceError
 
 Kernel = Callable[..., Any]
 
@@ -74,11 +74,11 @@ class Backend:
 
     def from_host(self, array: np.ndarray[Any, Any], device: Device) -> Any:
         """``array`` on ``device``; may be ``array`` itself where the device is the host."""
-        raise TenonError(f"backend {self.name!r} defines no from_host; add it.")
+        raise BackendError(f"backend {self.name!r} defines no from_host; add it.")
 
     def to_host(self, array: Any) -> np.ndarray[Any, Any]:
         """``array`` as a NumPy array; may share memory where the device is the host."""
-        raise TenonError(f"backend {self.name!r} defines no to_host; add it.")
+        raise BackendError(f"backend {self.name!r} defines no to_host; add it.")
 
     def as_array(self, value: Any) -> Any:
         """A kernel's result as ``array_type`` (NumPy reductions return scalars)."""
@@ -103,7 +103,7 @@ class Backend:
 
     def memory(self, device: Device | None = None) -> MemoryStats:
         """Memory of the device."""
-        raise TenonError(f"backend {self.name!r} does not report its memory.")
+        raise BackendError(f"backend {self.name!r} does not report its memory.")
 
     def bind(self, op: Op) -> Kernel:
         """The function that computes ``op`` on this backend's arrays."""
@@ -111,14 +111,14 @@ class Backend:
             self._overrides = dict(self.overrides())
             unknown = [n for n in self._overrides if n not in table.by_name]
             if unknown:
-                raise TenonError(f"backend {self.name!r} overrides unknown ops {unknown}. Check their names in tenon.ops.")
+                raise BackendError(f"backend {self.name!r} overrides unknown ops {unknown}. Check their names in tenon.ops.")
         if op.name in self._overrides:
             return self._overrides[op.name]
         if isinstance(op, Composite):
             return functools.partial(op.raw_forward, self.raw)
         assert isinstance(op, Primitive)
         if self.xp is None:
-            raise TenonError(f"backend {self.name!r} has no array namespace and no kernel for {op.name!r}. Add one.")
+            raise BackendError(f"backend {self.name!r} has no array namespace and no kernel for {op.name!r}. Add one.")
         if op.ufunc is not None and type(op).forward is Primitive.forward:
             found: Kernel | None = getattr(self.xp, op.ufunc, None)
             if found is not None:
@@ -148,8 +148,8 @@ class _KernelTable(dict[Op, Kernel]):
 
 #: Everything dispatch, tape and sweep ask of an op, so that it costs one look-up: every op is a class of its own, and
 #: reading six attributes off ever-changing classes took 0.2 us. ``(kernel, promotion, plain, differentiable, keeps, op,
-#: joint, rules, several, residuals)``. ``plain``: one output, no residual, no view; ``keeps``: the op's save_mask, or
-#: True for all inputs, None for no input; ``several``: more outputs than one.
+#: joint, rules, several, residuals)``. ``plain``: one output, no residual, no view; ``keeps``: see ``op._keeps``;
+#: ``several``: more outputs than one.
 Plan = tuple[Any, ...]
 
 
@@ -159,10 +159,8 @@ class _PlanTable(dict[Op, Plan]):
         self.backend = backend
 
     def __missing__(self, op: Op) -> Plan:
-        mask = op.save_mask
-        keeps: Any = True if mask and all(mask) else mask if any(mask) else None
         plan = self[op] = (
-            self.backend.kernels[op], op.promotion, op.simple and not op.view, op.differentiable, keeps, op,
+            self.backend.kernels[op], op.promotion, op.simple and not op.view, op.differentiable, op.keeps, op,
             op.joint, op.rules, op.outputs != 1, op.residuals,
         )  # fmt: skip
         return plan
@@ -215,7 +213,7 @@ def backend_named(name: str) -> Backend:
                     "Install the plugin that provides it, or see `tenon plugins`."
                 ) from error
             if not isinstance(found, Backend):
-                raise TenonError(f"the plugin's backend {name!r} is a {type(found).__name__}, not a tenon.extend.Backend.")
+                raise BackendError(f"the plugin's backend {name!r} is a {type(found).__name__}, not a tenon.extend.Backend.")
         found = _INSTANCES.setdefault(name, found)  # two threads may come here at once; one instance must win
     return found
 

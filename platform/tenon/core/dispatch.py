@@ -110,7 +110,7 @@ def run(op: Op, args: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
     t._node = node
     t._track = node is not None
     t._view = t._version_counter = None
-    if node is not None and op.saves_out:
+    if node is not None and op.saves_out and op.reads_out(node.edges):
         node.out = out
         node.out_counter = t._version_counter = [0]
     if op.view and isinstance(args[0], Value):

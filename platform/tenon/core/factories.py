@@ -13,7 +13,7 @@ from tenon.core.create import wrap
 from tenon.core.methods.movement import sizes
 from tenon.core.value import Value
 from tenon.device import as_device
-from tenon.errors import DTypeError, ShapeError, TenonError
+from tenon.errors import ArgumentError, DTypeError, ShapeError
 
 
 def _kind(dtype: Any) -> dtypes.dtype:
@@ -91,9 +91,9 @@ def arange(
     start, end = (0, start) if end is None else (start, end)
     start, end, step = _number(start), _number(end), _number(step)
     if step == 0:
-        raise TenonError("step must be nonzero")
+        raise ArgumentError("step must be nonzero")
     if (end - start) * step < 0:
-        raise TenonError(f"upper bound and lower bound inconsistent with step sign: arange({start}, {end}, {step})")
+        raise ArgumentError(f"upper bound and lower bound inconsistent with step sign: arange({start}, {end}, {step})")
     kind = _range_dtype(dtype, start, end, step)
     count = math.ceil((end - start) / step)
     if kind.is_floating_point:
@@ -109,7 +109,7 @@ def linspace(
 ) -> Any:
     """``steps`` numbers from ``start`` to ``end``, both included."""
     if steps < 0:
-        raise TenonError(f"number of steps must be non-negative, got {steps}")
+        raise ArgumentError(f"number of steps must be non-negative, got {steps}")
     array = np.linspace(_number(start), _number(end), steps).astype(_kind(dtype).numpy)
     return _out(out, wrap(array, device, requires_grad))
 
@@ -185,7 +185,7 @@ def randint(
 def randperm(n: int, *, generator: Any = None, dtype: Any = None, device: Any = None, requires_grad: bool = False, out: Any = None) -> Any:
     """A random permutation of ``0..n-1``, PyTorch's for the same seed."""
     if n < 0:
-        raise TenonError(f"n must be non-negative, got {n}")
+        raise ArgumentError(f"n must be non-negative, got {n}")
     kind = dtypes.int64 if dtype is None else dtypes.as_dtype(dtype)
     return _out(out, _drawn(lambda: random.randperm(generator, n, kind.numpy), (n,), kind, device, requires_grad))
 
@@ -226,7 +226,7 @@ def _out(out: Any, made: Any) -> Any:
 def write_out(out: Any, made: Any) -> Any:
     """torch's ``out=``: ``out`` takes the result's shape and values, in its own dtype."""
     if made._track:
-        raise TenonError("functions with out=... arguments don't support automatic differentiation; call without out=.")
+        raise ArgumentError("functions with out=... arguments don't support automatic differentiation; call without out=.")
     if not dtypes.can_cast(made.dtype, out.dtype):
         raise DTypeError(f"result type {made.dtype} can't be cast to the desired output type {out.dtype}")
     if tuple(out.raw.shape) != tuple(made.raw.shape):

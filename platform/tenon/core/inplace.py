@@ -35,6 +35,7 @@ def inplace(op: Any, x: Any, *args: Any, **attrs: Any) -> Any:
     counter = x._version_counter
     if counter is None:
         counter = x._version_counter = [0]
+    check_overlap(x.raw)
     tracked = MODE.enabled and (
         x.requires_grad or any(isinstance(a, Value) and a._track for a in args)
     )
@@ -105,8 +106,18 @@ def write(x: Any, array: Any, name: str) -> None:
                 f"{target} tensor). Use the out-of-place form or convert the tensor first."
             )
     _check_shape(raw.shape, array.shape)
+    check_overlap(raw)
     if array is not raw:
         raw[...] = array
+
+
+def check_overlap(raw: Any) -> None:
+    """ViewError if some elements of ``raw`` lie at one place, as after ``expand``."""
+    if 0 in raw.strides and any(step == 0 and size > 1 for step, size in zip(raw.strides, raw.shape, strict=True)):
+        raise ViewError(
+            "unsupported operation: more than one element of the written-to tensor refers to a single memory location. Please "
+            f"clone() the tensor before performing the operation. (shape {list(raw.shape)})"
+        )
 
 
 def _check_shape(own: tuple[int, ...], result: tuple[int, ...]) -> None:
@@ -130,7 +141,7 @@ def _tracked(op: Any, x: Any, args: tuple[Any, ...], attrs: dict[str, Any], coun
     if result.raw.dtype != x.raw.dtype:
         result = table.cast(result, dtype=x.raw.dtype)
         node = result._node
-    if node is not None and node.op is op and op.saves_out:
+    if node is not None and node.op is op and node.out is not None:
         node.out, node.out_counter, node.out_version = x.raw, counter, counter[0]
     adopt(x, result)
 

@@ -21,7 +21,7 @@ from collections.abc import Callable
 from typing import Any, ClassVar
 
 from tenon.core.interceptor import SLOT
-from tenon.errors import TenonError
+from tenon.errors import ArgumentError, TenonError
 
 
 class Kind(enum.Enum):
@@ -50,7 +50,7 @@ class OpTable:
     def register(self, op: Op) -> None:
         """Add ``op`` under its name; a second op of that name is an error."""
         if op.name in self.by_name:
-            raise TenonError(
+            raise ArgumentError(
                 f"op {op.name!r} is defined twice: by {type(self.by_name[op.name]).__module__} "
                 f"and {type(op).__module__}. Rename one."
             )
@@ -82,6 +82,9 @@ class Op:
     inputs: ClassVar[tuple[str, ...]] = ("x",)
     #: What the tape keeps: input names and/or ``"out"``.
     saves: ClassVar[tuple[str, ...]] = ()
+    #: For ops whose rules read different values: input name -> what ``vjp_<input>`` reads of ``saves``. The tape then keeps
+    #: only what the rules that will run read. Empty: every rule may read all of ``saves``.
+    reads: ClassVar[dict[str, tuple[str, ...]]] = {}
     #: Visible outputs; 0 means a tuple whose length depends on the call.
     outputs: ClassVar[int] = 1
     #: Hidden outputs after the visible ones, kept for the gradient as ``residuals``.
@@ -107,11 +110,19 @@ class Op:
         names = [n.lstrip("*") for n in self.inputs]
         self.save_mask = tuple(n in self.saves for n in names)
         self.saves_out = "out" in self.saves
+        self.keeps = _keeps(names, self.saves, self.reads)
         self.simple = self.outputs == 1 and self.residuals == 0 and not self.crosses
         self.joint: Callable[..., Any] | None = getattr(self, "vjp_joint", None)
         self.rules: tuple[Callable[..., Any] | None, ...] = tuple(getattr(self, f"vjp_{n}", None) for n in names)
         self.differentiable = self.joint is not None or any(r is not None for r in self.rules)
         table.register(self)
+
+    def reads_out(self, edges: Any) -> bool:
+        """Whether a rule that will run for these ``edges`` reads the output."""
+        return self.saves_out and (
+            not self.reads
+            or any(e is not None and "out" in self.reads.get(n, self.saves) for n, e in zip(self.inputs, edges, strict=False))
+        )
 
     def saves_input(self, index: int) -> bool:
         """Whether the tape keeps the value of input ``index``."""
@@ -129,7 +140,7 @@ class Op:
 
     def view_of(self, index: int, **attrs: Any) -> tuple[Op, dict[str, Any]]:
         """For ops with several views: the single-output op and attrs that give output ``index``."""
-        raise TenonError(f"op {self.name} returns several views but defines no view_of.")
+        raise ArgumentError(f"op {self.name} returns several views but defines no view_of.")
 
     def torch_name(self, args: tuple[Any, ...], attrs: dict[str, Any]) -> str:
         """Name of the gradient node, as torch prints it."""
@@ -148,6 +159,22 @@ class Op:
 
     def __deepcopy__(self, memo: Any) -> Op:
         return self
+
+
+def _keeps(names: list[str], saves: tuple[str, ...], reads: dict[str, tuple[str, ...]]) -> Any:
+    """What the tape keeps of the inputs: None (nothing), True (all), a mask, or {inputs that need a gradient, as bits: mask}."""
+
+    def masked(kept: Any) -> Any:
+        mask = tuple(n in kept for n in names)
+        return True if mask and all(mask) else mask if any(mask) else None
+
+    if not reads:
+        return masked(saves)
+    found = {}
+    for bits in range(1, 1 << len(names)):
+        needed = {r for i, n in enumerate(names) if bits >> i & 1 for r in reads.get(n, saves)}
+        found[bits] = masked(needed)
+    return found
 
 
 def _find(name: str) -> Op:

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from tenon import dtypes
-from tenon.errors import TenonError
+from tenon.errors import ArgumentError
 
 
 @dataclasses.dataclass
@@ -53,7 +53,7 @@ def set_printoptions(
     chosen: dict[str, Any] = {}
     if profile is not None:
         if profile not in _PROFILES:
-            raise TenonError(
+            raise ArgumentError(
                 f"set_printoptions: unknown profile {profile!r}. Choose one of {', '.join(_PROFILES)}."
             )
         chosen |= _PROFILES[profile]

@@ -237,76 +237,57 @@ def record(plan: Any, backend: Any, args: tuple[Any, ...], raw: list[Any], attrs
     node.watched = False
     node.seq = _sequence()
     edges: list[Any] = []
-    keeps = plan[4]
-    if keeps is True:  # every input is kept: the tuple of arguments serves as it is
-        versions = []
-        for a in args:
-            if isinstance(a, Value):
-                counter = a._version_counter
-                versions.append(0 if counter is None else counter[0])
-                if a._track:
-                    if a._view is not None:
-                        a._refresh()
-                    n = a._node
-                    edges.append((a, -1) if n is None else (n, a._index))
-                    continue
-            else:
-                return _record_mixed(node, (True,), args, raw)
+    bits, bit = 0, 1
+    for a in args:
+        if isinstance(a, Value) and a._track:
+            if a._view is not None:
+                a._refresh()
+            n = a._node
+            edges.append((a, -1) if n is None else (n, a._index))
+            bits |= bit
+        else:
             edges.append(None)
-        node.saved = args
-        node.versions = versions
-    elif keeps is None:
+        bit += bit
+    node.edges = edges
+    keeps = plan[4]
+    if keeps.__class__ is dict:
+        keeps = keeps[bits]
+    if keeps is None:
+        node.saved = node.versions = None
         i = 0
         for a in args:
             if isinstance(a, Value):
                 r = a.raw
                 if r.nbytes >= _SMALL or r.base is not None:
                     raw[i] = Aval(r.shape, r.dtype)
-                if a._track:
-                    if a._view is not None:
-                        a._refresh()
-                    n = a._node
-                    edges.append((a, -1) if n is None else (n, a._index))
-                else:
-                    edges.append(None)
-            else:
-                edges.append(None)
             i += 1
-        node.saved = node.versions = None
     else:
-        return _record_mixed(node, keeps, args, raw)
-    node.edges = edges
+        _keep(node, keeps, args, raw)
     if scopes.current is not None:
         node.module = scopes.current
     return node
 
 
-def _record_mixed(node: Node, keeps: tuple[bool, ...], args: tuple[Any, ...], raw: list[Any]) -> Node:
-    """As ``record``, where some arguments are kept, some asked for their shape, and some are numbers."""
-    edges: list[Any] = []
+def _keep(node: Node, keeps: Any, args: tuple[Any, ...], raw: list[Any]) -> None:
+    """Fill ``saved`` and ``versions``, and put avals where only a shape is asked for. ``keeps``: True, or a mask."""
     saved: list[Any] = []
     versions: list[int] = []
-    last = len(keeps) - 1
-    for i, a in enumerate(args):
+    last = 0 if keeps is True else len(keeps) - 1
+    i = 0
+    for a in args:
         if not isinstance(a, Value):
-            edges.append(None)
             saved.append(None)
             versions.append(0)
-            continue
-        if a._track and a._view is not None:
-            a._refresh()
-        edges.append(None if not a._track else (a, -1) if a._node is None else (a._node, a._index))
-        if keeps[min(i, last)]:
-            counter = a._version_counter
+        elif keeps is True or keeps[i if i < last else last]:
             saved.append(a)
+            counter = a._version_counter
             versions.append(0 if counter is None else counter[0])
         else:
-            r = a.raw
-            if r.nbytes >= _SMALL or getattr(r, "base", None) is not None:
-                raw[i] = Aval(r.shape, r.dtype)
             saved.append(None)
             versions.append(0)
-    node.edges, node.saved, node.versions = edges, saved, versions
-    if scopes.current is not None:
-        node.module = scopes.current
-    return node
+            r = a.raw
+            if r.nbytes >= _SMALL or r.base is not None:
+                raw[i] = Aval(r.shape, r.dtype)
+        i += 1
+    node.saved = saved
+    node.versions = versions

@@ -17,7 +17,7 @@ from tenon.core.size import Size
 from tenon.core.value import Value
 from tenon.device import Device
 from tenon.dtypes import FROM_NUMPY, dtype
-from tenon.errors import GradError, TenonError
+from tenon.errors import ArgumentError, GradError
 
 _new = object.__new__
 
@@ -132,6 +132,8 @@ class Tensor(*ALL_METHODS, Value):  # type: ignore[misc]
                 f"{self.dtype}. Convert with .float() first."
             )
         self._track = bool(requires_grad)
+        if requires_grad and self._view is not None and not self._view[0]._track:
+            self._view = None  # a leaf of its own from here on, though its memory stays shared
         return self
 
     @property
@@ -266,7 +268,7 @@ class Tensor(*ALL_METHODS, Value):  # type: ignore[misc]
     def item(self) -> Any:
         """The value of a one-element tensor as a Python number."""
         if self.raw.size != 1:
-            raise TenonError(f"a Tensor with {self.raw.size} elements cannot be converted to Scalar") from None
+            raise ArgumentError(f"a Tensor with {self.raw.size} elements cannot be converted to Scalar") from None
         host = self._backend.to_host(self.raw)
         value = host.item()
         return float(value) if host.dtype.kind == "V" else value

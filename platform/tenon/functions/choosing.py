@@ -10,7 +10,7 @@ from tenon import ops
 from tenon.core.create import as_tensor
 from tenon.core.promotion import result_type
 from tenon.core.value import Value
-from tenon.errors import DTypeError, ShapeError, TenonError
+from tenon.errors import ArgumentError, DTypeError, ShapeError
 from tenon.functions.derived import into
 from tenon.functions.questions import is_tensor
 
@@ -50,9 +50,9 @@ def searchsorted(
 ) -> Any:
     """Where ``input`` would go into ``sorted_sequence`` (ascending along its last axis) to keep it sorted."""
     if side not in (None, "left", "right"):
-        raise TenonError(f"torch.searchsorted(): side can only be 'left' or 'right' but got {side}")
+        raise ArgumentError(f"torch.searchsorted(): side can only be 'left' or 'right' but got {side}")
     if side == "left" and right:
-        raise TenonError(
+        raise ArgumentError(
             "torch.searchsorted(): side and right can't be set to opposites, got side of left while right "
             "was True"
         )

@@ -8,7 +8,7 @@ from typing import Any
 
 from tenon import ops
 from tenon.core.promotion import result_type
-from tenon.errors import ShapeError, TenonError
+from tenon.errors import ArgumentError, ShapeError
 from tenon.functions.derived import into
 
 __all__ = [
@@ -68,7 +68,7 @@ def cdist(x1: Any, x2: Any, p: float = 2.0, compute_mode: str = "use_mm_for_eucl
     """
     modes = ("use_mm_for_euclid_dist_if_necessary", "use_mm_for_euclid_dist", "donot_use_mm_for_euclid_dist")
     if compute_mode not in modes:
-        raise TenonError(
+        raise ArgumentError(
             f"{compute_mode} is not a valid value for compute_mode; use one of {', '.join(modes)}."
         )
     if x1.raw.ndim < 2 or x2.raw.ndim < 2 or x1.raw.shape[-1] != x2.raw.shape[-1]:

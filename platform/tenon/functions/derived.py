@@ -87,17 +87,12 @@ def derive(name: str, numbers: bool = False, plain: bool = False) -> Function:
     """The function ``name`` made from ``Tensor``'s method of that name."""
     method: Function = getattr(Tensor, name)
     parameters = list(inspect.signature(method).parameters.values())[1:]
-    listed = (
-        parameters[0].name if parameters and parameters[0].kind is inspect.Parameter.VAR_POSITIONAL else ""
-    )
 
     def function(*args: Any, out: Any = None, **kwargs: Any) -> Any:
         if kwargs:
             kwargs = {_NUMPY_NAMES.get(k, k): v for k, v in kwargs.items()}
             if "input" in kwargs:
                 args = (kwargs.pop("input"), *args)
-            if listed in kwargs:
-                args = (*args, kwargs.pop(listed))
         if not args:
             raise TypeError(f"{name}() missing 1 required positional argument: 'input'")
         if not isinstance(args[0], Value):
@@ -113,15 +108,19 @@ def derive(name: str, numbers: bool = False, plain: bool = False) -> Function:
     function.__doc__ = (
         f"{inspect.getdoc(method) or ''}\n\nThe method ``Tensor.{name}`` as a function of ``input``."
     )
-    function.__signature__ = _signature(parameters, listed, plain)  # type: ignore[attr-defined]
+    function.__signature__ = _signature(parameters, plain)  # type: ignore[attr-defined]
     return function
 
 
-def _signature(parameters: list[inspect.Parameter], listed: str, plain: bool) -> inspect.Signature:
+def _signature(parameters: list[inspect.Parameter], plain: bool) -> inspect.Signature:
     kind = inspect.Parameter
-    own = [p.replace(kind=kind.POSITIONAL_OR_KEYWORD) if p.name == listed else p for p in parameters]
-    rest = [p for p in own if p.kind is kind.VAR_KEYWORD]
-    own = [p for p in own if p.kind is not kind.VAR_KEYWORD]
+    if parameters and parameters[0].kind is kind.VAR_POSITIONAL:  # sizes, which have a keyword too
+        parameters = [
+            parameters[1].replace(kind=kind.POSITIONAL_OR_KEYWORD, default=kind.empty),
+            *parameters[2:],
+        ]
+    rest = [p for p in parameters if p.kind is kind.VAR_KEYWORD]
+    own = [p for p in parameters if p.kind is not kind.VAR_KEYWORD]
     out = [] if plain else [kind("out", kind.KEYWORD_ONLY, default=None)]
     return inspect.Signature([kind("input", kind.POSITIONAL_OR_KEYWORD), *own, *out, *rest])
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from tenon import ops
 from tenon.core.value import Value
-from tenon.errors import ShapeError, TenonError
+from tenon.errors import ArgumentError, ShapeError
 
 _ELLIPSIS = "..."
 
@@ -57,9 +57,9 @@ def _parse(equation: str, operands: tuple[Any, ...]) -> tuple[list[Term], tuple[
     left, arrow, right = equation.replace(" ", "").partition("->")
     inputs = left.split(",")
     if not operands:
-        raise TenonError("einsum(): must provide at least one operand")
+        raise ArgumentError("einsum(): must provide at least one operand")
     if len(inputs) != len(operands):
-        raise TenonError(
+        raise ArgumentError(
             f"einsum(): {'more' if len(operands) > len(inputs) else 'fewer'} operands were provided than "
             "specified in the "
             f"equation {equation!r}: {len(operands)} for {len(inputs)}"
@@ -80,7 +80,7 @@ def _parse(equation: str, operands: tuple[Any, ...]) -> tuple[list[Term], tuple[
 def _letters(text: str, equation: str) -> list[str]:
     parts = text.split(_ELLIPSIS)
     if len(parts) > 2 or any(not c.isalpha() or not c.isascii() for p in parts for c in p):
-        raise TenonError(
+        raise ArgumentError(
             f"einsum(): invalid subscript in {equation!r}: {text!r}. Use letters in [a-zA-Z] and at most one "
             "'...' per operand."
         )
@@ -105,11 +105,11 @@ def _output(text: str, free: list[int], equation: str, known: set[Any]) -> tuple
     output = (*parts[0], *(free if len(parts) == 2 else ()), *(parts[1] if len(parts) == 2 else ""))
     for label, count in Counter(output).items():
         if count > 1:
-            raise TenonError(
+            raise ArgumentError(
                 f"einsum(): output subscript {label} appears more than once in the output of {equation!r}"
             )
         if label not in known:
-            raise TenonError(
+            raise ArgumentError(
                 f"einsum(): output subscript {label} does not appear in the equation for any input operand: "
                 f"{equation!r}"
             )

@@ -12,7 +12,7 @@ from tenon.core.aval import normalize_axis
 from tenon.core.promotion import result_type
 from tenon.core.size import Size
 from tenon.core.value import Value
-from tenon.errors import ShapeError, TenonError
+from tenon.errors import ArgumentError, ShapeError
 from tenon.functions.derived import into
 
 __all__ = [
@@ -34,7 +34,7 @@ def _listed(name: str, tensors: Any) -> tuple[Any, ...]:
                 f"expected Tensor as element {position} in argument 0, but got {type(t).__name__}"
             )
     if not tensors:
-        raise TenonError(f"{name}(): expected a non-empty list of Tensors")
+        raise ArgumentError(f"{name}(): expected a non-empty list of Tensors")
     return tuple(tensors)
 
 
@@ -43,7 +43,7 @@ def cat(tensors: Any, dim: int = 0, *, out: Any = None, axis: int | None = None)
     parts = _listed("cat", tensors)
     for position, t in enumerate(parts):
         if t.raw.ndim == 0:
-            raise TenonError(f"zero-dimensional tensor (at position {position}) cannot be concatenated")
+            raise ArgumentError(f"zero-dimensional tensor (at position {position}) cannot be concatenated")
     kept = [t for t in parts if tuple(t.raw.shape) != (0,)] or [parts[0]]
     if len(kept) != len(parts):
         common = result_type(*(t.raw.flat[:0] if t.raw.ndim == 0 else t for t in parts))
@@ -159,7 +159,7 @@ def meshgrid(*tensors: Any, indexing: str = "ij") -> Any:
     if len(tensors) == 1 and not isinstance(tensors[0], Value):
         tensors = tuple(tensors[0])
     if indexing not in ("ij", "xy"):
-        raise TenonError(f'torch.meshgrid: indexing must be one of "xy" or "ij", but received: {indexing}')
+        raise ArgumentError(f'torch.meshgrid: indexing must be one of "xy" or "ij", but received: {indexing}')
     vectors = [t.reshape(-1) for t in tensors]
     for t in tensors:
         if t.raw.ndim > 1:
@@ -199,7 +199,7 @@ def block_diag(*tensors: Any) -> Any:
     """A matrix with the given matrices along its diagonal, zeros elsewhere."""
     blocks = [_to_2d(t) for t in tensors]
     if not blocks:
-        raise TenonError("block_diag() needs at least one tensor.")
+        raise ArgumentError("block_diag() needs at least one tensor.")
     columns = sum(b.raw.shape[1] for b in blocks)
     rows, start = [], 0
     for block in blocks:

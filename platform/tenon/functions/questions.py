@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tenon.core.value import Value
-from tenon.errors import TenonError
+from tenon.errors import ArgumentError
 
 __all__ = ["is_nonzero", "is_storage", "is_tensor", "typename"]
 
@@ -23,7 +23,7 @@ def is_storage(obj: Any) -> bool:
 def is_nonzero(input: Any) -> bool:
     """Whether the only element of ``input`` is not zero."""
     if input.raw.size != 1:
-        raise TenonError(
+        raise ArgumentError(
             "Boolean value of Tensor with no values is ambiguous"
             if input.raw.size == 0
             else "Boolean value of Tensor with more than one value is ambiguous"

@@ -9,7 +9,7 @@ import os
 from collections.abc import Iterator
 from typing import Any
 
-from tenon.errors import TenonError, UnsupportedError
+from tenon.errors import ArgumentError, UnsupportedError
 
 __all__ = [
     "are_deterministic_algorithms_enabled",
@@ -50,7 +50,7 @@ def is_deterministic_algorithms_warn_only_enabled() -> bool:
 def set_float32_matmul_precision(precision: str) -> None:
     """Allow float32 products of lower precision ("high", "medium"): a permission, kernels may ignore it."""
     if precision not in ("highest", "high", "medium"):
-        raise TenonError(
+        raise ArgumentError(
             f"set_float32_matmul_precision: {precision!r} is not one of 'highest', 'high', 'medium'."
         )
     _State.precision = precision
@@ -86,7 +86,7 @@ def set_num_threads(int: Any) -> None:  # torch's parameter name
     if not isinstance(int, numbers.Integral):
         raise TypeError(f"set_num_threads expects an int, but got {type(int).__name__}")
     if int <= 0:
-        raise TenonError(f"set_num_threads expects a positive integer, got {int}")
+        raise ArgumentError(f"set_num_threads expects a positive integer, got {int}")
     setters = list(_functions("set"))
     if not setters:
         raise UnsupportedError(

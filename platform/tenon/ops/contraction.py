@@ -16,6 +16,7 @@ class Matmul(Primitive):
     kind = Kind.CONTRACT
     inputs = ("x", "y")
     saves = ("x", "y")
+    reads = {"x": ("y",), "y": ("x",)}
     promotion = "same"
 
     def infer(self, x, y):

@@ -65,6 +65,7 @@ class Mul(Binary):
 
     ufunc = "multiply"
     saves = ("x", "y")
+    reads = {"x": ("y",), "y": ("x",)}
 
     def vjp_x(self, f, g, out, x, y):
         return f.sum_to(f.mul(g, f.conj(y)), shape=x.shape)
@@ -78,6 +79,7 @@ class Div(Binary):
 
     ufunc = "true_divide"
     saves = ("x", "y")
+    reads = {"x": ("y",), "y": ("x", "y")}
     promotion = "float"
 
     def vjp_x(self, f, g, out, x, y):
@@ -93,6 +95,7 @@ class Pow(Binary):
 
     ufunc = "power"
     saves = ("x", "y", "out")
+    reads = {"x": ("x", "y"), "y": ("x", "y", "out")}
 
     # y * x^(y-1), and 0 where y == 0 (also at x == 0)
     def vjp_x(self, f, g, out, x, y):
@@ -195,6 +198,7 @@ class Remainder(Binary):
     """Python's modulo: the result has the divisor's sign."""
 
     saves = ("x", "y")
+    reads = {"x": (), "y": ("x", "y")}
 
     def forward(self, xp, x, y, *, out=None):
         """As torch: integer division by zero is an error, not 0."""
@@ -214,6 +218,7 @@ class Fmod(Binary):
 
     ufunc = "fmod"
     saves = ("x", "y")
+    reads = {"x": (), "y": ("x", "y")}
 
     def vjp_x(self, f, g, out, x, y):
         return f.sum_to(g, shape=x.shape)

@@ -10,6 +10,7 @@ from tenon.core.methods.indexing import Indexing
 from tenon.core.methods.matrix import Matrix
 from tenon.core.methods.movement import Movement
 from tenon.core.methods.numeric import Numeric
+from tenon.core.methods.numpy_names import take_both
 from tenon.core.methods.placement import Placement
 from tenon.core.methods.products import Products
 from tenon.core.methods.reduction import Reduction
@@ -18,3 +19,6 @@ from tenon.core.methods.scan import Scan
 ALL_METHODS = (
     Arithmetic, Reduction, Movement, Indexing, Convert, Autograd, Fill, Numeric, Products, Placement, Scan, Matrix,
 )  # fmt: skip
+
+for _family in ALL_METHODS:
+    take_both(_family)

@@ -11,7 +11,7 @@ import numpy as np
 from tenon.core.late import LATE
 from tenon.core.op import table as f
 from tenon.core.value import Value
-from tenon.errors import DTypeError, TenonError
+from tenon.errors import ArgumentError, DTypeError
 
 _NUMBER = (int, float, complex, np.number, np.bool_)
 
@@ -165,7 +165,7 @@ class Arithmetic:
             return f.floor_divide(self, other)
         if rounding_mode == "trunc":
             return _trunc_divide(self, other)
-        raise TenonError(f"div expected rounding_mode to be one of None, 'trunc', or 'floor' but found '{rounding_mode}'")
+        raise ArgumentError(f"div expected rounding_mode to be one of None, 'trunc', or 'floor' but found '{rounding_mode}'")
 
     def pow(self, exponent: Any) -> Any:
         """``self ** exponent``."""
@@ -178,7 +178,7 @@ class Arithmetic:
     def clamp(self, min: Any = None, max: Any = None) -> Any:
         """Elements limited to ``[min, max]``; either may be None or a tensor."""
         if min is None and max is None:
-            raise TenonError("torch.clamp: At least one of 'min' or 'max' must not be None")
+            raise ArgumentError("torch.clamp: At least one of 'min' or 'max' must not be None")
         return f.clamp(self, min, max)
 
     def round(self, *, decimals: int = 0) -> Any:
@@ -187,6 +187,10 @@ class Arithmetic:
 
     def where(self, condition: Any, other: Any) -> Any:
         """``self`` where ``condition``, else ``other``."""
+        if condition.raw.dtype.kind != "b":
+            raise DTypeError(
+                f"where expected condition to be a boolean tensor, but got a tensor with dtype {condition.dtype}"
+            )
         return f.where(condition, self, other)
 
     def lerp(self, end: Any, weight: Any) -> Any:

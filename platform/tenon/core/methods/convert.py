@@ -11,7 +11,7 @@ from tenon.core.backend import backend_for
 from tenon.core.op import table as f
 from tenon.core.value import Value
 from tenon.device import Device
-from tenon.errors import TenonError
+from tenon.errors import ArgumentError
 
 
 class Convert:
@@ -37,7 +37,7 @@ class Convert:
         if isinstance(dtype, str):
             by_name = {f"torch.{v}": k for k, v in _TYPE_NAMES.items()}
             if dtype not in by_name:
-                raise TenonError(f"invalid type: {dtype!r}; known: {', '.join(by_name)}")
+                raise ArgumentError(f"invalid type: {dtype!r}; known: {', '.join(by_name)}")
             dtype = dtypes.BY_NAME[by_name[dtype]]
         return self.to(dtype)
 
@@ -73,7 +73,7 @@ class Convert:
     def detach_(self) -> Any:
         """Drop this tensor's own history."""
         if self._view is not None and self._view[0]._track:  # type: ignore[attr-defined]
-            raise TenonError(
+            raise ArgumentError(
                 "Can't detach views in-place. Use detach() instead. If you are using DistributedDataParallel, zero the gradients "
                 "with set_to_none=True."
             )
@@ -90,17 +90,23 @@ class Convert:
         """``fill_value`` in a new tensor of ``size``."""
         return _new(self, (size,), fill_value, dtype, device, requires_grad)
 
-    def new_zeros(self, *size: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Any:
+    def new_zeros(
+        self, *args: Any, size: Any = None, dtype: Any = None, device: Any = None, requires_grad: bool = False
+    ) -> Any:
         """Zeros in a new tensor of ``size``."""
-        return _new(self, size, 0, dtype, device, requires_grad)
+        return _new(self, args if size is None else (size,), 0, dtype, device, requires_grad)
 
-    def new_ones(self, *size: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Any:
+    def new_ones(
+        self, *args: Any, size: Any = None, dtype: Any = None, device: Any = None, requires_grad: bool = False
+    ) -> Any:
         """Ones in a new tensor of ``size``."""
-        return _new(self, size, 1, dtype, device, requires_grad)
+        return _new(self, args if size is None else (size,), 1, dtype, device, requires_grad)
 
-    def new_empty(self, *size: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Any:
+    def new_empty(
+        self, *args: Any, size: Any = None, dtype: Any = None, device: Any = None, requires_grad: bool = False
+    ) -> Any:
         """A new tensor of ``size``, not initialised."""
-        return _new(self, size, None, dtype, device, requires_grad)
+        return _new(self, args if size is None else (size,), None, dtype, device, requires_grad)
 
     def is_floating_point(self) -> bool:
         """Whether the dtype is floating point."""
@@ -172,7 +178,7 @@ class Convert:
     def imag(self) -> Any:
         """The imaginary part of a complex tensor."""
         if self.raw.dtype.kind != "c":
-            raise TenonError("imag is not implemented for tensors with non-complex dtypes.")
+            raise ArgumentError("imag is not implemented for tensors with non-complex dtypes.")
         return f.imag(self)
 
     def get_device(self) -> int:

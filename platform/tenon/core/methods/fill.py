@@ -7,7 +7,7 @@ from typing import Any
 from tenon.core.late import LATE
 from tenon.core.op import table as f
 from tenon.core.value import Value
-from tenon.errors import DTypeError, TenonError
+from tenon.errors import ArgumentError, DTypeError
 
 
 class Fill:
@@ -25,7 +25,7 @@ class Fill:
     def fill_(self, value: Any) -> Any:
         """Every element set to ``value`` (a number or 0-d tensor)."""
         if isinstance(value, Value) and value.raw.ndim:
-            raise TenonError(f"fill_ only supports 0-dimension value tensor but got tensor with {value.raw.ndim} dimensions.")
+            raise ArgumentError(f"fill_ only supports 0-dimension value tensor but got tensor with {value.raw.ndim} dimensions.")
         if isinstance(value, complex) and self.raw.dtype.kind != "c":
             raise DTypeError(f"value cannot be converted to type {self.dtype} without overflow")  # type: ignore[attr-defined]
         return LATE.inplace(f.copy, self, value)
@@ -51,13 +51,13 @@ class Fill:
         """Uniform numbers in ``[from, to)``."""
         low = kwargs.pop("from", from_)
         if low > to:
-            raise TenonError(f"uniform_ expects to return a [from, to) range, but found from={low} > to={to}")
+            raise ArgumentError(f"uniform_ expects to return a [from, to) range, but found from={low} > to={to}")
         return self._draw("uniform", low, to, generator=generator)
 
     def normal_(self, mean: float = 0.0, std: float = 1.0, *, generator: Any = None) -> Any:
         """Normal numbers."""
         if std < 0:
-            raise TenonError(f"normal expects std >= 0.0, but found std {std}")
+            raise ArgumentError(f"normal expects std >= 0.0, but found std {std}")
         return self._draw("normal", mean, std, generator=generator)
 
     def random_(self, *bounds: int | None, generator: Any = None, **named: Any) -> Any:

@@ -45,17 +45,17 @@ class Movement:
         steps = tuple(s // itemsize for s in self.raw.strides)
         return steps if dim is None else steps[normalize_axis(dim, self.raw.ndim)]
 
-    def reshape(self, *shape: Any) -> Any:
+    def reshape(self, *args: Any, shape: Any = None) -> Any:
         """The elements under another shape; a view where possible."""
-        return f.reshape(self, shape=infer_reshape(self.raw.shape, sizes(shape)))
+        return f.reshape(self, shape=infer_reshape(self.raw.shape, sizes(args if shape is None else (shape,))))
 
-    def view(self, *shape: Any) -> Any:
+    def view(self, *args: Any, size: Any = None) -> Any:
         """The same memory under another shape (error if it needs a copy) or dtype."""
-        if len(shape) == 1 and not isinstance(shape[0], (int, tuple, list)) and hasattr(shape[0], "numpy"):
+        if len(args) == 1 and not isinstance(args[0], (int, tuple, list)) and hasattr(args[0], "numpy"):
             from tenon.core.create import view_dtype
 
-            return view_dtype(self, shape[0])
-        return f.view(self, shape=infer_reshape(self.raw.shape, sizes(shape)))
+            return view_dtype(self, args[0])
+        return f.view(self, shape=infer_reshape(self.raw.shape, sizes(args if size is None else (size,))))
 
     def reshape_as(self, other: Any) -> Any:
         """Reshaped to ``other``'s shape."""
@@ -89,15 +89,15 @@ class Movement:
         inner = infer_reshape((shape[axis],), sizes)
         return f.reshape(self, shape=(*shape[:axis], *inner, *shape[axis + 1 :]))
 
-    def permute(self, *dims: Any) -> Any:
+    def permute(self, *args: Any, dims: Any = None) -> Any:
         """Axes in the given order."""
-        axes = tuple(normalize_axis(d, self.raw.ndim) for d in sizes(dims))
+        axes = tuple(normalize_axis(d, self.raw.ndim) for d in sizes(args if dims is None else (dims,)))
         if len(axes) != self.raw.ndim or len(set(axes)) != len(axes):
             raise ShapeError(
                 "permute(sparse_coo): number of dimensions in the tensor input does not match the length of the desired ordering "
                 f"of dimensions i.e. input.dim() = {self.raw.ndim} is not equal to len(dims) = {len(axes)}"
                 if len(axes) != self.raw.ndim
-                else f"permute(): duplicate dims are not allowed, got {dims}."
+                else f"permute(): duplicate dims are not allowed, got {axes}."
             )
         return f.permute(self, axes=axes)
 
@@ -150,9 +150,9 @@ class Movement:
         axes = normalize_axes(dim if dim is None or isinstance(dim, int) else tuple(dim), len(shape))
         return f.reshape(self, shape=tuple(s for i, s in enumerate(shape) if s != 1 or i not in axes))
 
-    def expand(self, *sizes_: Any) -> Any:
+    def expand(self, *args: Any, size: Any = None) -> Any:
         """Size-1 axes repeated without copying; -1 keeps a size."""
-        wanted = sizes(sizes_)
+        wanted = sizes(args if size is None else (size,))
         lead = len(wanted) - self.raw.ndim
         if lead < 0:
             raise ShapeError(
@@ -171,9 +171,9 @@ class Movement:
         """Expanded to ``size``."""
         return self.expand(size)
 
-    def repeat(self, *repeats: Any) -> Any:
+    def repeat(self, *args: Any, repeats: Any = None) -> Any:
         """Copied ``repeats`` times along each axis (leading axes are added)."""
-        counts = sizes(repeats)
+        counts = sizes(args if repeats is None else (repeats,))
         if len(counts) < self.raw.ndim:
             raise ShapeError(
                 "Number of dimensions of repeat dims can not be smaller than number of dimensions of tensor "
@@ -185,9 +185,9 @@ class Movement:
         final = tuple(c * s for c, s in zip(counts, shape, strict=True))
         return f.reshape(f.expand(f.reshape(self, shape=paired), shape=spread), shape=final).clone()
 
-    def tile(self, *dims: Any) -> Any:
+    def tile(self, *args: Any, dims: Any = None) -> Any:
         """As NumPy's tile."""
-        counts = sizes(dims)
+        counts = sizes(args if dims is None else (dims,))
         return self.repeat((1,) * (self.raw.ndim - len(counts)) + counts)
 
     def repeat_interleave(self, repeats: Any, dim: int | None = None, *, output_size: int | None = None) -> Any:
@@ -256,9 +256,10 @@ class Movement:
             raise ShapeError("Dimension specified as 0 but tensor has no dimensions")
         return f.unbind(self, axis=normalize_axis(dim, self.raw.ndim))
 
-    def flip(self, *dims: Any) -> Any:
+    def flip(self, *args: Any, dims: Any = None) -> Any:
         """Order reversed along ``dims``: a copy."""
-        return f.flip(self, axes=tuple(normalize_axis(d, self.raw.ndim) for d in sizes(dims)))
+        given = sizes(args if dims is None else (dims,))
+        return f.flip(self, axes=tuple(normalize_axis(d, self.raw.ndim) for d in given))
 
     def fliplr(self) -> Any:
         """Reversed along axis 1."""

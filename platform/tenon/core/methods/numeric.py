@@ -11,7 +11,7 @@ from tenon.core.methods.arithmetic import inplace_form
 from tenon.core.op import table as f
 from tenon.core.value import Value
 from tenon.dtypes import get_default_dtype
-from tenon.errors import DTypeError, TenonError
+from tenon.errors import ArgumentError, DTypeError
 
 
 class Numeric:
@@ -90,7 +90,7 @@ class Numeric:
     def polygamma(self, n: int) -> Any:
         """Derivative number ``n`` of ``digamma``; positive elements only for ``n > 0``."""
         if n < 0:
-            raise TenonError(f"polygamma(n, x) does not support negative n, got {n}")
+            raise ArgumentError(f"polygamma(n, x) does not support negative n, got {n}")
         return f.digamma(self) if n == 0 else f.polygamma(self, order=n)
 
     def positive(self) -> Any:

@@ -8,7 +8,7 @@ from tenon.core.aval import normalize_axis
 from tenon.core.grad_mode import MODE
 from tenon.core.methods.arithmetic import inplace_form
 from tenon.core.op import table as f
-from tenon.errors import GradError, ShapeError, TenonError
+from tenon.errors import ArgumentError, GradError, ShapeError
 
 _IDENTITIES = {"sum": 0, "mean": 0, "prod": 1}
 
@@ -61,7 +61,7 @@ class Placement:
     ) -> Any:
         """A copy with ``src`` combined in at ``index``; ``reduce`` is sum, prod, mean, amax or amin."""
         if reduce not in ("sum", "prod", "mean", "amax", "amin"):
-            raise TenonError(f"reduce argument must be either sum, prod, mean, amax or amin, got {reduce}")
+            raise ArgumentError(f"reduce argument must be either sum, prod, mean, amax or amin, got {reduce}")
         axis = normalize_axis(dim, self.raw.ndim)
         if reduce in ("amax", "amin"):
             return _extreme(self, src, index, axis, reduce, include_self)

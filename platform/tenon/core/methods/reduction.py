@@ -11,7 +11,7 @@ from tenon.core.aval import normalize_axes, normalize_axis
 from tenon.core.op import table as f
 from tenon.core.results import named_result
 from tenon.core.value import Value
-from tenon.errors import DTypeError, ShapeError, TenonError
+from tenon.errors import ArgumentError, DTypeError, ShapeError
 
 
 def _axes(x: Any, dim: Any) -> tuple[int, ...]:
@@ -244,6 +244,6 @@ class Reduction:
 
         host = self._backend.to_host(self.raw)  # type: ignore[attr-defined]
         if host.ndim != 1 or host.dtype.kind not in "iu" or (host.size and host.min() < 0):
-            raise TenonError("bincount only supports 1-d non-negative integral inputs.")
+            raise ArgumentError("bincount only supports 1-d non-negative integral inputs.")
         counts = np.bincount(host, None if weights is None else weights.raw, minlength)
         return from_backend_array(self, counts)

@@ -10,7 +10,7 @@ from tenon.core.aval import normalize_axis
 from tenon.core.op import table as f
 from tenon.core.results import named_result
 from tenon.core.value import Value
-from tenon.errors import DTypeError, ShapeError, TenonError
+from tenon.errors import ArgumentError, DTypeError, ShapeError
 
 
 class Scan:
@@ -68,7 +68,7 @@ class Scan:
         _check_quantile(self, q, interpolation)
         host = q._backend.to_host(q.raw) if isinstance(q, Value) else np.asarray(q, self.raw.dtype)
         if host.size and not (host.min() >= 0 and host.max() <= 1):
-            raise TenonError(f"quantile() q values must be in the range [0, 1], got {host.tolist()}")
+            raise ArgumentError(f"quantile() q values must be in the range [0, 1], got {host.tolist()}")
         points: Any = q.reshape(-1).unbind(0) if isinstance(q, Value) else host.reshape(-1).tolist()  # type: ignore[attr-defined]
         rank = self.raw.ndim
         x = (
@@ -142,9 +142,9 @@ class Scan:
         from tenon.core.create import from_backend_array
 
         if bins <= 0:
-            raise TenonError(f"torch.histc(): bins must be > 0, got {bins}")
+            raise ArgumentError(f"torch.histc(): bins must be > 0, got {bins}")
         if min > max:
-            raise TenonError(f"torch.histc(): max must be larger than min, got min={min} and max={max}")
+            raise ArgumentError(f"torch.histc(): max must be larger than min, got min={min} and max={max}")
         host = self._backend.to_host(self.raw)
         low, high = (float(host.min()), float(host.max())) if min == max and host.size else (min, max)
         if low == high:
@@ -215,7 +215,7 @@ def _check_quantile(x: Any, q: Any, interpolation: str) -> None:
     if isinstance(q, Value) and q.raw.dtype != x.raw.dtype:
         raise DTypeError("quantile() q tensor must be same dtype as the input tensor")
     if interpolation not in ("linear", "lower", "higher", "midpoint", "nearest"):
-        raise TenonError(
+        raise ArgumentError(
             "quantile() interpolation must be one of linear, lower, higher, midpoint or nearest, but got "
             + repr(interpolation)
         )

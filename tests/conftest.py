@@ -1,0 +1,80 @@
+"""Fixtures for every test: a program run on tenon and on real torch must come to the same."""
+
+from __future__ import annotations
+
+import math
+import re
+import warnings
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tenon
+
+#: Exceptions that torch and tenon may tell apart by different subclasses.
+_FAMILIES = (IndexError, TypeError, NotImplementedError, ValueError, RuntimeError)
+
+
+def _outcome(program: Callable[[Any], Any], library: Any) -> tuple[str, Any]:
+    try:
+        return "value", program(library)
+    except _FAMILIES as error:
+        return "error", error
+
+
+def _compare(ours: Any, theirs: Any, where: str) -> None:
+    if hasattr(theirs, "detach"):
+        assert hasattr(ours, "detach"), f"{where}: {ours!r} is no tensor"
+        assert str(ours.dtype) == str(theirs.dtype), f"{where}: dtype {ours.dtype}, torch has {theirs.dtype}"
+        assert tuple(ours.shape) == tuple(theirs.shape), f"{where}: shape {ours.shape}, torch has {theirs.shape}"
+        assert ours.requires_grad == theirs.requires_grad, f"{where}: requires_grad {ours.requires_grad}"
+        if str(ours.dtype) == "torch.bfloat16":
+            ours, theirs = ours.float(), theirs.float()
+        a, b = np.asarray(ours.detach().numpy()), theirs.detach().resolve_conj().numpy()
+        tolerance = {"float16": 2e-3, "float32": 1e-5, "complex64": 1e-5}.get(str(b.dtype), 1e-12)
+        np.testing.assert_allclose(a, b, rtol=tolerance, atol=tolerance, equal_nan=True, err_msg=where)
+    elif isinstance(theirs, Mapping):
+        assert set(ours) == set(theirs), where
+        for key in theirs:
+            _compare(ours[key], theirs[key], f"{where}[{key!r}]")
+    elif isinstance(theirs, (list, tuple)):
+        assert len(ours) == len(theirs), f"{where}: {ours!r} against {theirs!r}"
+        for i, (a, b) in enumerate(zip(ours, theirs, strict=True)):
+            _compare(a, b, f"{where}[{i}]")
+    elif isinstance(theirs, float) and math.isnan(theirs):
+        assert math.isnan(ours), where
+    elif isinstance(theirs, (float, complex)):
+        assert ours == pytest.approx(theirs, rel=1e-5, abs=1e-7), where
+    else:
+        assert str(ours) == str(theirs), f"{where}: {ours!r}, torch has {theirs!r}"
+
+
+@pytest.fixture
+def parity() -> Callable[..., None]:
+    """``parity(program)``: ``program(tenon)`` and ``program(torch)`` return the same, or both raise.
+
+    Errors agree if they are of one built-in family; ``match`` must be found in both messages.
+    """
+    torch = pytest.importorskip("torch")
+
+    def check(program: Callable[[Any], Any], match: str | None = None) -> None:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            kind, theirs = _outcome(program, torch)
+        own, ours = _outcome(program, tenon)
+        if kind == "error":
+            assert own == "error", f"torch raises {theirs!r}, tenon returns {ours!r}"
+            family = next(f for f in _FAMILIES if isinstance(theirs, f))
+            assert isinstance(ours, family), f"torch raises {theirs!r}, tenon {ours!r}"
+            if match is not None:
+                assert re.search(match, str(theirs)), f"torch says {theirs}"
+                assert re.search(match, str(ours)), f"tenon says {ours}"
+            return
+        if own == "error":
+            raise ours
+        assert match is None, f"both return {ours!r}; an error was expected"
+        _compare(ours, theirs, "result")
+
+    return check
