@@ -1,0 +1,61 @@
+"""``import tenon`` stays light: nothing third-party before the first tensor, then NumPy's backend only."""
+
+import json
+import subprocess
+import sys
+import time
+
+import pytest
+
+#: Ours: these are found through entry points and hold only hooks.
+FIRST_PARTY = {
+    "tenon",
+    "tenon_cpu",
+    "tenon_cuda",
+    "tenon_mpi",
+    "tenon_optimizers",
+    "tenon_recipes",
+    "tenon_tensorboard",
+}
+CORE = {"numpy", "ml_dtypes"}
+#: What start-up files of an environment (``*.pth``) load in every interpreter, with and without tenon.
+LIST = "import json, sys; print(json.dumps(sorted({m.partition('.')[0] for m in sys.modules})))"
+
+
+def loaded_after(statement):
+    run = subprocess.run(
+        [sys.executable, "-c", f"{statement}\n{LIST}"], capture_output=True, text=True, check=True
+    )
+    return set(json.loads(run.stdout))
+
+
+@pytest.fixture(scope="module")
+def always_there():
+    return loaded_after("pass") | set(sys.stdlib_module_names)
+
+
+def test_importing_tenon_loads_no_plugin_and_no_heavy_library(always_there):
+    assert loaded_after("import tenon") - always_there <= CORE | {"tenon"}
+
+
+def test_importing_every_public_face_loads_no_plugin(always_there):
+    loaded = loaded_after("import tenon\nfrom tenon import Tensor, cat, float32, linalg, einsum, device")
+
+    assert loaded - always_there <= CORE | {"tenon"}
+
+
+def test_the_first_tensor_loads_the_plugin_host_and_the_cpu_backend_only(always_there):
+    loaded = loaded_after("import tenon\nassert (tenon.ones(2) + 1).tolist() == [2, 2]")
+
+    assert loaded - always_there <= CORE | {"pluggy"} | FIRST_PARTY
+
+
+def test_importing_tenon_takes_less_than_a_quarter_of_a_second():
+    def seconds(statement):
+        start = time.perf_counter()
+        subprocess.run([sys.executable, "-c", statement], check=True)
+        return time.perf_counter() - start
+
+    gained = min(seconds("import tenon") for _ in range(3)) - min(seconds("pass") for _ in range(3))
+
+    assert gained < 0.25
