@@ -2,7 +2,7 @@
 
 A call is written as data: strings such as ``"f:3,4"`` stand for arrays. Their letter says what is in them:
 f normal, p positive, u in (-0.9, 0.9), q in (0, 1), i integers below 5, n small non-zero integers,
-b booleans, s sorted, c complex, z with NaN and infinities, d positive definite; ``"k:3,4<7"`` integers below 7.
+b booleans, s sorted, c complex, z with NaN and infinities, d positive definite; ``"k:3,4<7"`` below 7.
 """
 
 import math
@@ -85,7 +85,10 @@ class Side:
             return {k: self.build(v) for k, v in value.items()}
         return value
 
-    def run(self, name, args, kwargs):
+    def run(self, name, args, kwargs, as_method=False):
+        if as_method:
+            first, *rest = self.build(args)
+            return getattr(first, name)(*rest, **self.build(kwargs))
         target = self.lib
         for part in name.split("."):
             target = getattr(target, part)
@@ -131,12 +134,15 @@ def compare():
     """``compare(name, args, kwargs, dtype, grad)``: call in both libraries and compare everything."""
     torch = pytest.importorskip("torch")
 
-    def run(name, args=(), kwargs=None, dtype="float64", grad=True, exact=False, refusals=True):
+    def run(name, args=(), kwargs=None, dtype="float64", grad=True, exact=False, refusals=True, method=False):
+        if method and (name == "where" or not (args and is_spec(args[0]) and hasattr(torch.Tensor, name))):
+            return  # a function only, or a method whose self is another argument
+
         sides = [Side(tenon, dtype), Side(torch, dtype)]
         results = []
         for side in sides:
             try:
-                results.append(side.run(name, tuple(args), kwargs or {}))
+                results.append(side.run(name, tuple(args), kwargs or {}, method))
             except Exception as error:
                 results.append(error)
         ours, theirs = results

@@ -6,9 +6,9 @@ pytestmark = pytest.mark.oracle
 
 UNARY = {
     "f": """
-        abs absolute asinh atan arctan ceil cos cosh clone deg2rad erf erfc exp exp2 expm1 floor frac neg negative
-        positive rad2deg relu round sigmoid sign sgn sin sinc sinh square tan tanh trunc fix logical_not isnan isinf
-        isfinite isneginf isposinf signbit nan_to_num isreal
+        abs absolute asinh atan arctan ceil cos cosh clone deg2rad erf erfc exp exp2 expm1 floor frac neg
+        negative positive rad2deg relu round sigmoid sign sgn sin sinc sinh square tan tanh trunc fix
+        logical_not isnan isinf isfinite isneginf isposinf signbit nan_to_num isreal
     """,
     "p": "log log2 log10 log1p sqrt rsqrt reciprocal lgamma digamma",
     "u": "acos arccos asin arcsin atanh arctanh erfinv",
@@ -160,6 +160,7 @@ def test_nan_and_infinity_meet_as_in_torch(compare, name):
     compare(name, ("z:60", "z:60"), grad=False)
 
 
+@pytest.mark.parametrize("method", [False, True], ids=["function", "method"])
 @pytest.mark.parametrize(
     ("name", "args", "kwargs"),
     [
@@ -218,8 +219,8 @@ def test_nan_and_infinity_meet_as_in_torch(compare, name):
     ],
     ids=str,
 )  # fmt: skip
-def test_options_act_as_in_torch(compare, name, args, kwargs):
-    compare(name, args, kwargs)
+def test_options_act_as_in_torch(compare, name, args, kwargs, method):
+    compare(name, args, kwargs, method=method)
 
 
 COMPLEX = [

@@ -5,6 +5,7 @@ import pytest
 pytestmark = pytest.mark.oracle
 
 
+@pytest.mark.parametrize("method", [False, True], ids=["function", "method"])
 @pytest.mark.parametrize(
     ("name", "args", "kwargs"),
     [
@@ -158,13 +159,28 @@ pytestmark = pytest.mark.oracle
         ("isin", ("i:3,4", "k:2<3"), {}),
         ("isin", ("i:3,4", 2), {}),
         ("isin", ("i:3,4", "k:0<3"), {"invert": True}),
+        ("view", ("f:3,4", 2, 6), {}),
+        ("view", ("f:3,4",), {"size": (2, -1)}),
+        ("expand", ("f:3,1", -1, 4), {}),
+        ("expand", ("f:3,1",), {"size": (2, 3, 4)}),
+        ("repeat", ("f:3,1", 2, 3), {}),
+        ("repeat", ("f:3,1",), {"repeats": (2, 1, 2)}),
+        ("new_zeros", ("f:3,1", 2, 3), {}),
+        ("new_ones", ("f:3,1",), {"size": (2, 3)}),
+        ("unfold", ("f:9,2", 0, 4, 2), {}),
+        ("expand_as", ("f:3,1", "f:3,4"), {}),
+        ("view_as", ("f:3,4", "f:12"), {}),
+        ("type_as", ("f:3,4", "i:2"), {}),
+        ("softmax", ("f:3,4",), {"axis": 1}),
+        ("unsqueeze", ("f:3,4",), {"axis": 1}),
+        ("argmax", ("f:3,4",), {"axis": 1, "keepdims": True}),
         ("tril_indices", (3, 4, 1), {}),
         ("triu_indices", (3, 4), {}),
     ],
     ids=str,
 )
-def test_functions_are_torchs(compare, name, args, kwargs):
-    compare(name, args, kwargs)
+def test_functions_are_torchs(compare, name, args, kwargs, method):
+    compare(name, args, kwargs, method=method)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", "complex64"])

@@ -12,6 +12,7 @@ oracle = pytest.mark.oracle
 
 
 @oracle
+@pytest.mark.parametrize("method", [False, True], ids=["function", "method"])
 @pytest.mark.parametrize(
     ("name", "args", "kwargs"),
     [
@@ -99,8 +100,8 @@ oracle = pytest.mark.oracle
     ],
     ids=str,
 )
-def test_products_are_torchs(compare, name, args, kwargs):
-    compare(name, args, kwargs)
+def test_products_are_torchs(compare, name, args, kwargs, method):
+    compare(name, args, kwargs, method=method)
 
 
 EQUATIONS = [

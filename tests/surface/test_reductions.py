@@ -51,6 +51,7 @@ def test_empty_and_0d_tensors_reduce_as_in_torch(compare, name):
     compare(name, ("f:2,0,3",), {"dim": 0}, grad=False)
 
 
+@pytest.mark.parametrize("method", [False, True], ids=["function", "method"])
 @pytest.mark.parametrize(
     ("name", "args", "kwargs"),
     [
@@ -147,9 +148,9 @@ def test_empty_and_0d_tensors_reduce_as_in_torch(compare, name):
     ],
     ids=str,
 )
-def test_options_act_as_in_torch(compare, name, args, kwargs):
+def test_options_act_as_in_torch(compare, name, args, kwargs, method):
     discrete = name in ("histc", "unique", "unique_consecutive", "nanmedian", "vander")
-    compare(name, args, kwargs, grad=not discrete)
+    compare(name, args, kwargs, method=method, grad=not discrete)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,1 @@
+"""torch.utils: tools around training. Submodules load at their first use (``tenon.utils.data``)."""
