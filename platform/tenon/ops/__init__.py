@@ -29,6 +29,7 @@ from tenon.ops import (  # noqa: F401
     prod_parts,
     random,
     reduce,
+    smooth,
     special,
     window,
 )

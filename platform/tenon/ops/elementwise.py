@@ -278,139 +278,6 @@ class Sign(Unary):
         return f.mul(g, 0)
 
 
-class Exp(FloatUnary):
-    """``e ** x``."""
-
-    ufunc = "exp"
-    saves = ("out",)
-
-    def vjp_x(self, f, g, out, x):
-        return f.mul(g, f.conj(out))
-
-
-class Exp2(FloatUnary):
-    """``2 ** x``."""
-
-    ufunc = "exp2"
-    saves = ("out",)
-
-    def vjp_x(self, f, g, out, x):
-        return f.mul(g, f.mul(out, 0.6931471805599453))
-
-
-class Expm1(FloatUnary):
-    """``e ** x - 1``, accurate near 0."""
-
-    ufunc = "expm1"
-    saves = ("out",)
-
-    def vjp_x(self, f, g, out, x):
-        return f.mul(g, f.add(out, 1.0))
-
-
-class Log(FloatUnary):
-    """Natural logarithm."""
-
-    ufunc = "log"
-    saves = ("x",)
-
-    def vjp_x(self, f, g, out, x):
-        return f.div(g, f.conj(x))
-
-
-class Log2(FloatUnary):
-    """Logarithm to base 2."""
-
-    ufunc = "log2"
-    saves = ("x",)
-
-    def vjp_x(self, f, g, out, x):
-        return f.div(g, f.mul(x, 0.6931471805599453))
-
-
-class Log10(FloatUnary):
-    """Logarithm to base 10."""
-
-    ufunc = "log10"
-    saves = ("x",)
-
-    def vjp_x(self, f, g, out, x):
-        return f.div(g, f.mul(x, 2.302585092994046))
-
-
-class Log1p(FloatUnary):
-    """``log(1 + x)``, accurate near 0."""
-
-    ufunc = "log1p"
-    saves = ("x",)
-
-    def vjp_x(self, f, g, out, x):
-        return f.div(g, f.add(x, 1.0))
-
-
-class Sqrt(FloatUnary):
-    """Square root."""
-
-    ufunc = "sqrt"
-    saves = ("out",)
-
-    def vjp_x(self, f, g, out, x):
-        return f.div(g, f.conj(f.mul(out, 2.0)))
-
-
-class Rsqrt(FloatUnary):
-    """``1 / sqrt(x)``."""
-
-    saves = ("out",)
-
-    def forward(self, xp, x, *, out=None):
-        """Reciprocal of the root."""
-        return xp.reciprocal(xp.sqrt(x), out=out)
-
-    def vjp_x(self, f, g, out, x):
-        return f.mul(g, f.mul(-0.5, f.mul(out, f.mul(out, out))))
-
-
-class Square(Unary):
-    """``x * x``."""
-
-    ufunc = "square"
-    promotion = "number"
-    saves = ("x",)
-    grad_name = "PowBackward0"
-
-    def vjp_x(self, f, g, out, x):
-        return f.mul(g, f.conj(f.mul(x, 2.0)))
-
-
-class Reciprocal(FloatUnary):
-    """``1 / x``."""
-
-    ufunc = "reciprocal"
-    saves = ("out",)
-
-    def vjp_x(self, f, g, out, x):
-        return f.neg(f.mul(g, f.conj(f.mul(out, out))))
-
-
-class Sigmoid(FloatUnary):
-    """``1 / (1 + exp(-x))``."""
-
-    saves = ("out",)
-
-    def forward(self, xp, x, *, out=None):
-        """Through tanh, which neither overflows nor loses the tails' sign."""
-        if x.dtype.kind == "V":  # bfloat16, which NumPy would leave as float32 in the end
-            return self.forward(xp, x.astype("float32")).astype(x.dtype)
-        half = xp.multiply(x, 0.5, out=out)
-        half = xp.tanh(half, out=out)
-        half = xp.multiply(half, 0.5, out=out)
-        return xp.add(half, 0.5, out=out)
-
-    def vjp_x(self, f, g, out, x):
-        return f.mul(g, f.conj(f.mul(out, f.sub(1.0, out))))
-
-
 class Floor(Unary):
     """Largest integer not above."""
 
@@ -494,35 +361,10 @@ class Where(Primitive):
         return f.sum_to(f.where(condition, 0, g), shape=y.shape)
 
 
-def _smooth(name: str, ufunc: str, slope: Any, doc: str, saves: tuple[str, ...] = ("x",)) -> Primitive:
-    """One more float ufunc, whose derivative is ``slope(f, x, out)``."""
-
-    def vjp_x(self, f, g, out, x):
-        return f.mul(g, f.conj(slope(f, x, out)))
-
-    body = {"__doc__": doc, "ufunc": ufunc, "saves": saves, "vjp_x": vjp_x, "name": name, "__module__": __name__}
-    return type(name.capitalize(), (FloatUnary,), body)()
-
-
-sin = _smooth("sin", "sin", lambda f, x, out: f.cos(x), "Sine.")
-cos = _smooth("cos", "cos", lambda f, x, out: f.neg(f.sin(x)), "Cosine.")
-tan = _smooth("tan", "tan", lambda f, x, out: f.add(f.mul(out, out), 1.0), "Tangent.", ("out",))
-asin = _smooth("asin", "arcsin", lambda f, x, out: f.rsqrt(f.sub(1.0, f.mul(x, x))), "Inverse sine.")
-acos = _smooth("acos", "arccos", lambda f, x, out: f.neg(f.rsqrt(f.sub(1.0, f.mul(x, x)))), "Inverse cosine.")
-atan = _smooth("atan", "arctan", lambda f, x, out: f.reciprocal(f.add(f.mul(x, x), 1.0)), "Inverse tangent.")
-sinh = _smooth("sinh", "sinh", lambda f, x, out: f.cosh(x), "Hyperbolic sine.")
-cosh = _smooth("cosh", "cosh", lambda f, x, out: f.sinh(x), "Hyperbolic cosine.")
-tanh = _smooth("tanh", "tanh", lambda f, x, out: f.sub(1.0, f.mul(out, out)), "Hyperbolic tangent.", ("out",))
-asinh = _smooth("asinh", "arcsinh", lambda f, x, out: f.rsqrt(f.add(f.mul(x, x), 1.0)), "Inverse hyperbolic sine.")
-acosh = _smooth("acosh", "arccosh", lambda f, x, out: f.rsqrt(f.sub(f.mul(x, x), 1.0)), "Inverse hyperbolic cosine.")
-atanh = _smooth("atanh", "arctanh", lambda f, x, out: f.reciprocal(f.sub(1.0, f.mul(x, x))), "Inverse hyperbolic tangent.")
-
 add, sub, mul, div, pow = Add(), Sub(), Mul(), Div(), Pow()
 maximum, minimum, fmax, fmin = Maximum(), Minimum(), Fmax(), Fmin()
 atan2, hypot, logaddexp = Atan2(), Hypot(), Logaddexp()
 remainder, fmod, floor_divide = Remainder(), Fmod(), FloorDivide()
 neg, abs, sign, conj = Neg(), Abs(), Sign(), Conj()
-exp, exp2, expm1, log, log2, log10, log1p = Exp(), Exp2(), Expm1(), Log(), Log2(), Log10(), Log1p()
-sqrt, rsqrt, square, reciprocal, sigmoid = Sqrt(), Rsqrt(), Square(), Reciprocal(), Sigmoid()
 floor, ceil, trunc, round = Floor(), Ceil(), Trunc(), Round()
 where = Where()
