@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from tenon.extend import Kernel
-from tenon_cpu.kernels import direct
+from tenon_cpu.kernels import convolution, direct, piecewise, pooling
 
-KERNELS: dict[str, Kernel] = {**direct.KERNELS}
+KERNELS: dict[str, Kernel] = {**direct.KERNELS, **convolution.KERNELS, **piecewise.KERNELS, **pooling.KERNELS}

@@ -1,0 +1,351 @@
+"""Convolution in one and two spatial axes by matrix products over pieces that stay in the cache.
+
+With stride 1 an output row is kept as wide as a padded input row. What a place of the window sees of a whole plane is
+then one contiguous run of it, so gathering windows is a few long copies instead of many short ones; the few columns
+too many are dropped when the result is written. Other strides gather exactly.
+
+Pieces are a few images, or a few rows of one; images are shared among threads (``tenon_cpu.threads``).
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tenon.extend import Kernel
+from tenon.ops import conv as _conv
+from tenon.ops import conv_input_grad as _conv_input_grad
+from tenon.ops import conv_weight_grad as _conv_weight_grad
+from tenon.ops.convolution import check_bias
+from tenon_cpu.threads import scratch, split
+
+_strided = np.lib.stride_tricks.as_strided
+#: Bytes of gathered windows in a piece: half of a core's second-level cache.
+_PIECE = 768 << 10
+_FLOATS = frozenset("fd")
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Sizes of one group of a 2-d convolution, and how it is cut into pieces."""
+
+    channels: int
+    filters: int
+    size: tuple[int, int]
+    out: tuple[int, int]
+    kernel: tuple[int, int]
+    stride: tuple[int, int]
+    padding: tuple[int, int]
+    dilation: tuple[int, int]
+    wide: bool  # rows as wide as the padded input's
+    images: int  # in a piece
+    rows: int  # of output, in a piece
+
+    @property
+    def padded(self) -> tuple[int, int]:
+        """Sizes of the padded input."""
+        return self.size[0] + 2 * self.padding[0], self.size[1] + 2 * self.padding[1]
+
+    @property
+    def direct(self) -> bool:
+        """The input itself is the matrix of windows."""
+        return self.kernel == self.stride == (1, 1) and self.padding == (0, 0)
+
+    def run(self, rows: int) -> tuple[int, int]:
+        """Row width and length of ``rows`` output rows, as gathered."""
+        width = self.padded[1] if self.wide else self.out[1]
+        return width, (rows - 1) * width + self.out[1]
+
+    def places(self) -> list[tuple[int, int, int]]:
+        """``(index, row, column)`` of every place in the window."""
+        kh, kw = self.kernel
+        dh, dw = self.dilation
+        return [(i * kw + j, i * dh, j * dw) for i in range(kh) for j in range(kw)]
+
+
+@functools.lru_cache(maxsize=256)
+def layout(
+    channels: int,
+    filters: int,
+    size: tuple[int, int],
+    kernel: tuple[int, int],
+    stride: tuple[int, int],
+    padding: tuple[int, int],
+    dilation: tuple[int, int],
+    item: int,
+) -> Layout:
+    """The layout of a convolution whose arguments have been checked."""
+    out = tuple(
+        (s + 2 * p - d * (k - 1) - 1) // t + 1
+        for s, k, t, p, d in zip(size, kernel, stride, padding, dilation, strict=True)
+    )
+    wide = stride == (1, 1) and size[1] + 2 * padding[1] <= 1.3 * out[1]
+    width = size[1] + 2 * padding[1] if wide else out[1]
+    depth = channels * math.prod(kernel) * item
+    rows = max(1, min(out[0], _PIECE // max(depth * width, 1)))
+    images = 1
+    if rows == out[0]:
+        images = max(1, min(_PIECE // max(depth * width * rows, 1), 2048 // max(width * rows, 1)))
+    return Layout(channels, filters, size, out, kernel, stride, padding, dilation, wide, images, rows)  # type: ignore[arg-type]
+
+
+def _pieces(plan: Layout, start: int, stop: int) -> Any:
+    """``(first image, how many, first output row, how many)`` of every piece between two images."""
+    for n in range(start, stop, plan.images):
+        for r in range(0, plan.out[0], plan.rows):
+            yield n, min(plan.images, stop - n), r, min(plan.rows, plan.out[0] - r)
+
+
+def _planes(plan: Layout, x: Any, n: int, m: int) -> Any:
+    """Images ``n`` to ``n + m``, padded, as ``[m, C, H, W]`` with contiguous planes."""
+    if plan.padding == (0, 0) and x.strides[3] == x.itemsize and x.strides[2] == x.itemsize * x.shape[3]:
+        return x[n : n + m]
+    (h, w), (ph, pw) = plan.padded, plan.padding
+    held = scratch.get("planes", (m, plan.channels, h, w), x.dtype)
+    if ph:
+        held[:, :, :ph] = 0
+        held[:, :, h - ph :] = 0
+    if pw:
+        held[:, :, :, :pw] = 0
+        held[:, :, :, w - pw :] = 0
+    held[:, :, ph : h - ph, pw : w - pw] = x[n : n + m]
+    return held
+
+
+def _gather(plan: Layout, planes: Any, r: int, rows: int) -> Any:
+    """Windows of ``rows`` output rows from ``r`` as a matrix ``[C * K, images * length]``."""
+    m, item = planes.shape[0], planes.itemsize
+    width, length = plan.run(rows)
+    if plan.direct and m == 1:
+        return planes.reshape(plan.channels, -1)[:, r * width : r * width + length]
+    places = plan.places()
+    if plan.wide:
+        held = scratch.get("windows", (plan.channels, len(places), m, length), planes.dtype)
+        s = planes.strides
+        for k, i, j in places:
+            first = planes[:, :, r + i, j:]
+            held[:, k] = _strided(first, (plan.channels, m, length), (s[1], s[0], item))
+    else:
+        held = scratch.get("windows", (plan.channels, len(places), m, rows, plan.out[1]), planes.dtype)
+        for k, i, j in places:
+            held[:, k] = _seen(plan, planes, r, rows, i, j).transpose(1, 0, 2, 3)
+    return held.reshape(plan.channels * len(places), m * length)
+
+
+def _seen(plan: Layout, planes: Any, r: int, rows: int, i: int, j: int) -> Any:
+    """What place ``(i, j)`` of the window sees of ``planes`` from output row ``r``."""
+    (sh, sw), columns = plan.stride, plan.out[1]
+    top = r * sh + i
+    return planes[:, :, top : top + (rows - 1) * sh + 1 : sh, j : j + (columns - 1) * sw + 1 : sw]
+
+
+def _rows_of(plan: Layout, matrix: Any, m: int, rows: int) -> Any:
+    """A matrix ``[X, images * length]`` seen as ``[images, X, rows, columns]``, without the columns too many."""
+    width, length = plan.run(rows)
+    item = matrix.itemsize
+    strides = (length * item, matrix.strides[0], width * item, item)
+    return _strided(matrix, (m, matrix.shape[0], rows, plan.out[1]), strides)
+
+
+def _forward(plan: Layout, x: Any, weight: Any, bias: Any, out: Any) -> None:
+    """``out[N, O, H', W']`` of one group."""
+    matrix = weight.reshape(plan.filters, -1)
+    shift = None if bias is None else bias.reshape(-1, 1, 1)
+
+    def work(start: int, stop: int) -> None:
+        for n, m, r, rows in _pieces(plan, start, stop):
+            planes = _planes(plan, x, n, m)
+            windows = _gather(plan, planes, r, rows)
+            target = out[n : n + m, :, r : r + rows]
+            made = scratch.get("product", (plan.filters, windows.shape[1]), x.dtype)
+            np.matmul(matrix, windows, out=made)
+            seen = _rows_of(plan, made, m, rows)
+            if shift is None:
+                target[...] = seen
+            else:
+                np.add(seen, shift, out=target)
+
+    split(work, x.shape[0])
+
+
+def _spread(plan: Layout, g: Any, n: int, m: int, r: int, rows: int) -> Any:
+    """``g``'s rows as a matrix ``[O, images * length]``, zeros in the columns too many."""
+    width, length = plan.run(rows)
+    part = g[n : n + m, :, r : r + rows]
+    if m == 1 and width == plan.out[1] and part.strides[2:] == (width * g.itemsize, g.itemsize):
+        return _strided(part, (plan.filters, length), (g.strides[1], g.itemsize))
+    held = scratch.get("spread", (plan.filters, m * length), g.dtype)
+    if width != plan.out[1]:
+        held.fill(0)
+    _rows_of(plan, held, m, rows)[...] = part
+    return held
+
+
+def _input_grad(plan: Layout, g: Any, weight: Any, dx: Any) -> None:
+    """``dx[N, C, H, W]`` of one group."""
+    matrix = np.ascontiguousarray(weight.reshape(plan.filters, -1).T)
+    places = plan.places()
+    (h, w), (ph, pw) = plan.padded, plan.padding
+
+    def work(start: int, stop: int) -> None:
+        whole: Any = None
+        for n, m, r, rows in _pieces(plan, start, stop):
+            if r == 0:
+                whole = scratch.get("whole", (m, plan.channels, h, w), g.dtype)
+                whole.fill(0)
+            spread = _spread(plan, g, n, m, r, rows)
+            made = scratch.get("windows", (matrix.shape[0], spread.shape[1]), g.dtype)
+            np.matmul(matrix, spread, out=made)
+            _add_windows(plan, whole, made.reshape(plan.channels, len(places), m, -1), places, r, rows)
+            if r + rows == plan.out[0]:
+                dx[n : n + m] = whole[:, :, ph : h - ph, pw : w - pw]
+
+    split(work, g.shape[0])
+
+
+def _add_windows(plan: Layout, whole: Any, made: Any, places: Any, r: int, rows: int) -> None:
+    """Add windows ``[C, K, images, length]`` where they were gathered from."""
+    m, item, s = whole.shape[0], whole.itemsize, whole.strides
+    for k, i, j in places:
+        if plan.wide:
+            seen = _strided(whole[:, :, r + i, j:], (plan.channels, m, made.shape[3]), (s[1], s[0], item))
+            np.add(seen, made[:, k], out=seen)
+        else:
+            seen = _seen(plan, whole, r, rows, i, j)
+            part = made[:, k].reshape(plan.channels, m, rows, plan.out[1]).transpose(1, 0, 2, 3)
+            np.add(seen, part, out=seen)
+
+
+def _weight_grad(plan: Layout, x: Any, g: Any) -> Any:
+    """The weight's gradient of one group, as ``[C * K, O]``."""
+    depth = plan.channels * math.prod(plan.kernel)
+    parts: list[Any] = []
+
+    def work(start: int, stop: int) -> None:
+        total = np.zeros((depth, plan.filters), x.dtype)
+        made = np.empty_like(total)
+        for n, m, r, rows in _pieces(plan, start, stop):
+            windows = _gather(plan, _planes(plan, x, n, m), r, rows)
+            np.matmul(windows, _spread(plan, g, n, m, r, rows).T, out=made)
+            total += made
+        parts.append((start, total))
+
+    split(work, x.shape[0])
+    ordered = [total for _, total in sorted(parts, key=lambda part: part[0])]
+    return sum(ordered[1:], start=ordered[0])
+
+
+def _planar(*arrays: Any) -> tuple[Any, ...]:
+    """1-d convolutions as 2-d ones of height 1."""
+    return tuple(a[:, :, None] if a.ndim == 3 else a for a in arrays)
+
+
+def _pairs(rank: int, stride: Any, padding: Any, dilation: Any) -> tuple[Any, ...]:
+    if rank == 2:
+        return tuple(stride), tuple(padding), tuple(dilation)
+    return (1, *stride), (0, *padding), (1, *dilation)
+
+
+def _takes(x: Any, y: Any, stride: Any) -> bool:
+    return (
+        len(stride) in (1, 2) and x.dtype is y.dtype and x.dtype.char in _FLOATS and x.size > 0 and y.size > 0
+    )
+
+
+def conv(x: Any, weight: Any, *, stride: Any, padding: Any, dilation: Any, groups: int) -> Any:
+    """``conv``."""
+    return convolution(x, weight, None, stride=stride, padding=padding, dilation=dilation, groups=groups)
+
+
+def convolution(
+    x: Any, weight: Any, bias: Any, *, stride: Any, padding: Any, dilation: Any, groups: int
+) -> Any:
+    """``conv`` and its bias in one write."""
+    attrs = {"stride": stride, "padding": padding, "dilation": dilation, "groups": groups}
+    shape = _conv.infer(x, weight, **attrs).shape
+    if bias is not None:
+        check_bias(weight, bias, weight.shape[0])
+    if not _takes(x, weight, stride):
+        made = _conv.forward(np, x, weight, **attrs)
+        return made if bias is None else made + bias.reshape(-1, *(1,) * len(stride))
+    out = np.empty(shape, x.dtype)
+    seen, window, target = _planar(x, weight, out)
+    plan = _plan(seen, window, groups, *_pairs(len(stride), stride, padding, dilation))
+    for c, o in _groups(groups, plan):
+        _forward(plan, seen[:, c], window[o], None if bias is None else bias[o], target[:, o])
+    return out
+
+
+def _plan(x: Any, weight: Any, groups: int, stride: Any, padding: Any, dilation: Any) -> Layout:
+    return layout(
+        weight.shape[1],
+        weight.shape[0] // groups,
+        x.shape[2:],
+        weight.shape[2:],
+        stride,
+        padding,
+        dilation,
+        x.itemsize,
+    )
+
+
+def _groups(groups: int, plan: Layout) -> Any:
+    """Channel and filter ranges of every group."""
+    for i in range(groups):
+        yield (
+            slice(i * plan.channels, (i + 1) * plan.channels),
+            slice(i * plan.filters, (i + 1) * plan.filters),
+        )
+
+
+def conv_input_grad(
+    g: Any, weight: Any, *, sizes: Any, stride: Any, padding: Any, dilation: Any, groups: int
+) -> Any:
+    """``conv_input_grad``."""
+    attrs = {"sizes": sizes, "stride": stride, "padding": padding, "dilation": dilation, "groups": groups}
+    shape = _conv_input_grad.infer(g, weight, **attrs).shape
+    if not _takes(g, weight, stride):
+        return _conv_input_grad.forward(np, g, weight, **attrs)
+    dx = np.empty(shape, g.dtype)
+    seen, window, target = _planar(g, weight, dx)
+    plan = _plan(target, window, groups, *_pairs(len(stride), stride, padding, dilation))
+    for c, o in _groups(groups, plan):
+        _input_grad(plan, seen[:, o], window[o], target[:, c])
+    return dx
+
+
+def conv_weight_grad(
+    x: Any, g: Any, *, kernel: Any, stride: Any, padding: Any, dilation: Any, groups: int
+) -> Any:
+    """``conv_weight_grad``."""
+    attrs = {"kernel": kernel, "stride": stride, "padding": padding, "dilation": dilation, "groups": groups}
+    shape = _conv_weight_grad.infer(x, g, **attrs).shape
+    if not _takes(x, g, stride):
+        return _conv_weight_grad.forward(np, x, g, **attrs)
+    seen, given = _planar(x, g)
+    window = kernel if len(kernel) == 2 else (1, *kernel)
+    plan = layout(
+        shape[1],
+        shape[0] // groups,
+        seen.shape[2:],
+        tuple(window),
+        *_pairs(len(stride), stride, padding, dilation),
+        x.itemsize,
+    )
+    parts = [_weight_grad(plan, seen[:, c], given[:, o]).T for c, o in _groups(groups, plan)]
+    made = parts[0] if groups == 1 else np.concatenate(parts)
+    return np.ascontiguousarray(made).reshape(shape)
+
+
+KERNELS: dict[str, Kernel] = {
+    "conv": conv,
+    "convolution": convolution,
+    "conv_input_grad": conv_input_grad,
+    "conv_weight_grad": conv_weight_grad,
+}
+
+__all__ = ["KERNELS"]

@@ -1,0 +1,104 @@
+"""Max pooling of windows that do not overlap: plane by plane in the cache, and by bits in the gradient."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from tenon.extend import Kernel
+from tenon.ops import max_pool as _max_pool
+from tenon.ops import max_pool_grad as _max_pool_grad
+from tenon.ops.convolution import places_in
+from tenon_cpu.kernels.blocks import integers_of, masked, over_rows, plain
+from tenon_cpu.threads import scratch
+
+
+def _simple(x: Any, attrs: dict[str, Any]) -> bool:
+    """Two axes, no padding, no dilation, no overlap, no last window cut short."""
+    kernel, stride = attrs["kernel"], attrs["stride"]
+    return (
+        len(kernel) == 2
+        and plain(x)
+        and attrs["padding"] == (0, 0)
+        and attrs["dilation"] == (1, 1)
+        and stride[0] >= kernel[0]
+        and stride[1] >= kernel[1]
+        and not attrs.get("ceil_mode")
+    )
+
+
+def _regions(attrs: dict[str, Any], sizes: tuple[int, int]) -> list[tuple[Any, ...]]:
+    """What each place of the window sees of ``[planes, H, W]``."""
+    (th, tw), (rows, columns) = attrs["stride"], sizes
+    return [
+        (slice(None), slice(i, i + (rows - 1) * th + 1, th), slice(j, j + (columns - 1) * tw + 1, tw))
+        for i, j in places_in(attrs["kernel"])
+    ]
+
+
+def max_pool(x: Any, **attrs: Any) -> Any:
+    """First the maximum over rows, whose elements are neighbours in memory; then over the columns that are left."""
+    if not _simple(x, attrs):
+        return _max_pool.forward(np, x, **attrs)
+    shape = _max_pool.infer(x, **attrs).shape
+    out = np.empty(shape, x.dtype)
+    (kh, kw), (th, tw) = attrs["kernel"], attrs["stride"]
+    rows, columns, width = shape[2], shape[3], x.shape[3]
+    planes, made = x.reshape(-1, *x.shape[2:]), out.reshape(-1, *shape[2:])
+
+    def work(a: int, b: int) -> None:
+        tall = scratch.get("tall", (b - a, rows, width), x.dtype)
+        seen = [planes[a:b, i : i + (rows - 1) * th + 1 : th] for i in range(kh)]
+        _maximum(seen, tall)
+        _maximum([tall[:, :, j : j + (columns - 1) * tw + 1 : tw] for j in range(kw)], made[a:b])
+
+    over_rows(work, planes.shape[0], math.prod(x.shape[2:]), x.itemsize)
+    return out
+
+
+def _maximum(parts: list[Any], out: Any) -> None:
+    if len(parts) == 1:
+        out[...] = parts[0]
+        return
+    np.maximum(parts[0], parts[1], out=out)
+    for part in parts[2:]:
+        np.maximum(out, part, out=out)
+
+
+def max_pool_grad(g: Any, x: Any, out: Any, **attrs: Any) -> Any:
+    """Each place of the window takes the gradient where it holds the maximum and no place before it did."""
+    if not _simple(x, attrs) or not plain(g, x, out):
+        return _max_pool_grad.forward(np, g, x, out, **attrs)
+    sizes = g.shape[2:]
+    whole = attrs["kernel"] == attrs["stride"] and all(
+        n * k == s for n, k, s in zip(sizes, attrs["kernel"], x.shape[2:], strict=True)
+    )
+    made = np.empty(x.shape, g.dtype) if whole else np.zeros(x.shape, g.dtype)
+    planes, result = x.reshape(-1, *x.shape[2:]), made.reshape(-1, *x.shape[2:])
+    given, tops = g.reshape(-1, *sizes), out.reshape(-1, *sizes)
+    regions = _regions(attrs, sizes)
+
+    def work(a: int, b: int) -> None:
+        shape = (b - a, *sizes)
+        free = scratch.get("free", shape, np.bool_)
+        other = scratch.get("other", shape, np.bool_)
+        wide = scratch.get("wide", shape, integers_of(given).dtype)
+        free.fill(True)
+        top, part, target, seen = tops[a:b], given[a:b], result[a:b], planes[a:b]
+        for region in regions:
+            # Neither smaller nor larger: equal, or NaN. Taken if still free.
+            np.less(seen[region], top, out=other)
+            np.greater(free, other, out=other)
+            np.logical_xor(free, other, out=free)
+            np.logical_not(other, out=other)
+            masked(part, other, wide, target[region])
+
+    over_rows(work, planes.shape[0], math.prod(x.shape[2:]), x.itemsize)
+    return made
+
+
+KERNELS: dict[str, Kernel] = {"max_pool": max_pool, "max_pool_grad": max_pool_grad}
+
+__all__ = ["KERNELS"]
