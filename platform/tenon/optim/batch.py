@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from tenon.core.aval import Aval
 from tenon.core.tensor import Tensor
-from tenon.optim.update import PIECE, apart, own_state, touched
+from tenon.optim.update import PIECE, apart, own_state
 
 #: Elements up to which a parameter is small.
 SMALL = 1 << 12
@@ -26,7 +26,6 @@ class Member(NamedTuple):
 
     p: Any
     raw: Any
-    flat: Any
     held: Any
     width: int
     slots: tuple[tuple[str, Any, Any], ...]
@@ -36,40 +35,44 @@ class Member(NamedTuple):
 class Batch:
     """Members of one dtype, backend, step count and set of state names, and their states side by side."""
 
-    __slots__ = ("arrays", "members", "stale")
+    __slots__ = ("arrays", "flats", "members", "params", "places", "stale", "steps")
 
     def __init__(self, entries: list[tuple[Any, dict[str, Any] | None]], names: tuple[str, ...]) -> None:
-        backend = entries[0][0]._backend
-        f = backend.raw
+        f = entries[0][0]._backend.raw
         self.stale = False
         self.arrays = {
             name: f.cat(*[held[name].raw.reshape(-1) for _, held in entries if held is not None], axis=0)
             for name in names
         }
         self.members: list[Member] = []
+        self.places: list[slice] = []
         begin = 0
         for p, held in entries:
-            end = begin + p.raw.size
+            place = slice(begin, begin + p.raw.size)
+            self.places.append(place)
             slots = []
             for name in names:
                 assert held is not None
-                view = self.arrays[name][begin:end].reshape(p.raw.shape)
+                view = self.arrays[name][place].reshape(p.raw.shape)
                 held[name].raw = view
                 slots.append((name, held[name], view))
             step = None if held is None or "step" not in held else held["step"].raw
             width = 0 if held is None else len(held)
-            self.members.append(Member(p, p.raw, p.raw.reshape(-1), held, width, tuple(slots), step))
-            begin = end
+            self.members.append(Member(p, p.raw, held, width, tuple(slots), step))
+            begin = place.stop
+        self.params = [m.p for m in self.members]
+        self.flats = [m.raw.reshape(-1) for m in self.members]
+        self.steps = [m.step for m in self.members]
 
     def update(self, optimizer: Any, h: Any, maximize: bool) -> None:
         """One step of all members."""
-        members = self.members
-        f = members[0].p._backend.raw
-        flat = f.cat(*[m.flat for m in members], axis=0)
-        grad = f.cat(*[m.p._grad.raw.reshape(-1) for m in members], axis=0)
+        f = self.params[0]._backend.raw
+        flat = f.cat(*self.flats, axis=0)
+        grad = f.cat(*[p._grad.raw.reshape(-1) for p in self.params], axis=0)
         if maximize:
             grad = f.neg(grad)
-        steps = h.step = int(members[0].step.item()) + 1 if optimizer.counts_steps else None
+        counts = optimizer.counts_steps
+        steps = h.step = int(self.steps[0].item()) + 1 if counts else None
         s = dict(self.arrays)
         made, new = apart(f, s, *optimizer.update(f, flat, grad, s, h))
         for name, value in new.items():
@@ -78,31 +81,26 @@ class Batch:
                 self._add(name, value, optimizer)
             else:
                 kept[...] = value
-        begin = 0
-        for m in members:
-            line = m.flat
-            end = begin + line.size
-            line[...] = made[begin:end]
-            begin = end
-            if steps is not None:
-                m.step[()] = steps
-            touched(m.p)
+        for p, line, place in zip(self.params, self.flats, self.places, strict=True):
+            line[...] = made[place]
+            counter = p._version_counter
+            if counter is None:
+                p._version_counter = [1]
+            else:
+                counter[0] += 1
+        if counts:
+            for step in self.steps:
+                step[()] = steps
 
     def _add(self, name: str, value: Any, optimizer: Any) -> None:
         """State that the rule mentions for the first time: kept per member; the next step plans anew."""
         self.stale = True
-        begin = 0
-        for m in self.members:
-            p, end = m.p, begin + m.raw.size
-            f = p._backend.raw
-            if not hasattr(value, "shape"):
-                optimizer.state[p][name] = value
-            elif value.ndim:
-                array = f.clone(value[begin:end]).reshape(m.raw.shape)
-                optimizer.state[p][name] = Tensor._of(array, p._backend)
-            else:
-                optimizer.state[p][name] = Tensor._of(f.clone(p._backend.as_array(value)), p._backend)
-            begin = end
+        for p, place in zip(self.params, self.places, strict=True):
+            kept = value
+            if hasattr(value, "shape"):
+                array = value[place].reshape(p.raw.shape) if value.ndim else p._backend.as_array(value)
+                kept = Tensor._of(p._backend.raw.clone(array), p._backend)
+            optimizer.state[p][name] = kept
 
 
 class Plan:
@@ -149,7 +147,7 @@ class Plan:
                     if held.get(name) is not tensor or tensor.raw is not view:
                         return None
         for batch in self.batches:
-            if batch.stale or (optimizer.counts_steps and len({m.step.item() for m in batch.members}) > 1):
+            if batch.stale or (optimizer.counts_steps and len({step.item() for step in batch.steps}) > 1):
                 return None
         return alone
 

@@ -23,8 +23,8 @@ from tenon.core.grad_mode import MODE
 from tenon.core.tensor import Tensor
 from tenon.dtypes import float32
 
-#: Elements of one piece: p, g, two states and the temporaries of float32 then stay in a core's cache.
-PIECE = 1 << 14
+#: Elements of one piece: temporaries stay in the cache, and NumPy reuses those of 256 kB (float32) or more.
+PIECE = 1 << 16
 _FLOAT32 = np.dtype(np.float32)
 #: What an elementwise rule computes in, where that is not the parameter's own dtype.
 _REAL = {np.dtype(np.complex64): _FLOAT32, np.dtype(np.complex128): np.dtype(np.float64)}
@@ -159,11 +159,12 @@ def _whole(optimizer: Any, p: Any, g: Any, held: dict[str, Any], h: Any) -> None
 
 def apart(f: Any, s: dict[str, Any], made: Any, new: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
     """A rule's result with copies of the old states that it gives another role, as those are overwritten."""
-    if any(made is old for old in s.values()):
-        made = f.clone(made)
-    for name, value in new.items():
-        if hasattr(value, "shape") and any(value is old for n, old in s.items() if n != name):
-            new = new | {name: f.clone(value)}
+    for old_name, old in s.items():
+        if made is old:
+            made = f.clone(made)
+        for name, value in new.items():
+            if value is old and name != old_name and hasattr(value, "shape"):
+                new = new | {name: f.clone(value)}
     return made, new
 
 
