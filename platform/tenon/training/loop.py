@@ -95,9 +95,10 @@ def _train(session: Session, reporter: Any) -> dict[str, Any]:
     broadcast_tensors(list(session.model.buffers()), session.communicator, name="buffers")
     session.model.train()
     parameters = sum(p.numel() for p in session.model.parameters())
+    ranks = "1 rank" if session.size == 1 else f"{session.size} ranks"
     reporter.line(
         f"{config.recipe or config.model}: {parameters:,} parameters, {len(session.data.train):,} training"
-        f" and {len(session.data.test):,} test samples, {session.size} rank(s) on {session.device}"
+        f" and {len(session.data.test):,} test samples, {ranks} on {session.device}"
     )
     meter = _Meter(session)
     while session.epoch < config.epochs:
@@ -171,7 +172,9 @@ def _finish(session: Session, reporter: Any, meter: _Meter) -> dict[str, Any]:
     }
     reporter.report(final, session.step)
     if "test_accuracy" in final:
-        reporter.line(f"test accuracy {100 * final['test_accuracy']:.2f} %  in {meter.seconds():.1f} s")
+        reporter.line(
+            f"test accuracy {100 * final['test_accuracy']:.2f} %  after {meter.seconds():.1f} s of training"
+        )
     reporter.line(f"run folder: {session.folder}")
     return final
 

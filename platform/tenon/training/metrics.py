@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import json
-import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from tenon.plugins.manager import host
+from tenon.training.terminal import Screen
 
 
 class MetricsFile:
@@ -37,9 +36,9 @@ class Reporter:
 
     def __init__(self, folder: Path, steps_per_epoch: int, epochs: int, done: int) -> None:
         self._metrics = MetricsFile(folder / "metrics.jsonl")
-        self.console = Console(file=sys.stdout, highlight=False)
+        self.console = Screen()
         self._progress = Progress(
-            TextColumn("epoch {task.fields[epoch]}"),
+            TextColumn("epoch {task.fields[epoch]}/{task.fields[epochs]}"),
             BarColumn(),
             MofNCompleteColumn(),
             TextColumn("{task.fields[shown]}"),
@@ -49,7 +48,12 @@ class Reporter:
             disable=not self.console.is_terminal,
         )
         self._task = self._progress.add_task(
-            "train", total=steps_per_epoch * epochs, completed=done, epoch=0, shown=""
+            "train",
+            total=steps_per_epoch * epochs,
+            completed=done,
+            epoch=min(done // max(steps_per_epoch, 1) + 1, epochs),
+            epochs=epochs,
+            shown="",
         )
 
     def __enter__(self) -> Reporter:

@@ -24,8 +24,8 @@ from tenon.training.config import RunConfig, unknown_key
 class Recipe:
     """A model, its data and the settings that suit them: what ``tenon train NAME`` runs.
 
-    ``model(**model_options)`` returns a Module, ``data(**data_options)`` returns ``Splits``; ``defaults`` is the
-    lowest layer of the configuration.
+    ``model(**model_options)`` returns a Module, ``data(**data_options)`` returns ``Splits``; ``defaults`` is
+    the lowest layer of the configuration.
     """
 
     model: Callable[..., Module]
