@@ -22,7 +22,7 @@ LAYERS = [
     {"cli", "extend"},
 ]
 LEVEL = {part: level for level, parts in enumerate(LAYERS) for part in parts}
-#: What plugins and backends may import of tenon: the author's door, ops, the test kit, and torch's public names.
+#: What plugins and backends may import of tenon: the authors' door, ops, the test kit, torch's public names.
 PUBLIC = {
     "tenon.extend",
     "tenon.ops",
