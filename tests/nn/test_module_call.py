@@ -240,7 +240,8 @@ def test_a_gradient_error_names_the_module(recorder):
             return (x * 2).exp()
 
     x = tenon.ones(2, requires_grad=True)
-    y = nn.Sequential(Saves())(x)
+    net = nn.Sequential(Saves())
+    y = net(x)
     y.add_(1)
 
     with pytest.raises(RuntimeError, match=r"modified by an inplace operation.*in module 0"):

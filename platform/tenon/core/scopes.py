@@ -84,6 +84,9 @@ class Scopes:
         return f"{caller[1]}.{own}" if caller[1] else own
 
 
+Place = tuple[weakref.ref[Any], int, type]
+
+
 class _Structure:
     version = 0
 
@@ -91,9 +94,13 @@ class _Structure:
 _structure = _Structure()
 _scopes = Scopes()
 active: Scopes | None = None
-#: Label of the innermost running module: its path, or the class name of a root. The tape puts it on its
-#: nodes. One for all threads, because the tape must be able to read it at the price of a global.
+#: Label of the innermost running module, while somebody listens: its path, or the class name of a root.
 current: str | None = None
+#: ``(weak reference to the outermost running module, id and class of the innermost)``, kept by
+#: ``Module.__call__`` and put on every node by the tape, so that an error in backward can name the module:
+#: 0.1 us a module call. One for all threads, as the tape must read it at the price of a global; threads may
+#: mix up each other's.
+place: Place | None = None
 
 
 def _show(stack: list[tuple[Any, str]]) -> None:
@@ -101,9 +108,15 @@ def _show(stack: list[tuple[Any, str]]) -> None:
     current = (stack[-1][1] or type(stack[-1][0]).__name__) if stack else None
 
 
-def path_of(label: str | None) -> str:
-    """The module path that a node carries (see ``current``); empty if it carries none."""
-    return label or ""
+def path_of(place: Place | None) -> str:
+    """The module path that a node carries (see ``place``); a class name for a root, or one that is gone."""
+    if place is None:
+        return ""
+    root = place[0]()
+    for path, module in () if root is None else root.named_modules():
+        if id(module) == place[1]:
+            return str(path) or place[2].__name__
+    return place[2].__name__
 
 
 def suffix() -> str:

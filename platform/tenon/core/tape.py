@@ -26,7 +26,7 @@ class Node:
     """Gradient of one executed op. Its repr is torch's: ``<AddBackward0 object at ...>``."""
 
     __slots__ = (
-        "__dict__", "__weakref__", "args", "attrs", "backend", "edges", "op", "out", "out_counter", "plan", "saved", "seq",
+        "__dict__", "__weakref__", "args", "attrs", "backend", "edges", "module", "op", "out", "out_counter", "plan", "saved", "seq",
         "versions", "watched",
     )  # fmt: skip
 
@@ -37,7 +37,6 @@ class Node:
     node_hooks: dict[int, Any] | None = None
     node_prehooks: dict[int, Any] | None = None
     residuals: tuple[Any, ...] = ()
-    module: Any = None
     output_avals: Any = None
     stack: Any = None  # where the op was called, recorded by anomaly detection
     packed: dict[int, Any] | None = None  # what hooks on saved values made of them
@@ -55,6 +54,8 @@ class Node:
     versions: Any
     attrs: dict[str, Any]
     seq: int
+    #: Where the op ran: see ``scopes.place``.
+    module: Any
     #: Somebody has hooks here, retains this gradient or collects it: the sweep looks closer.
     watched: bool
     out: Any
@@ -142,7 +143,7 @@ class Node:
         )
 
     def _where(self) -> str:
-        path = scopes.path_of(self.module)
+        path = scopes.path_of(getattr(self, "module", None))
         return f" in module {path}" if path else ""
 
     def release(self) -> None:
@@ -175,8 +176,7 @@ class CustomNode(Node):
         self.watched = False
         self.edges = tuple(edge_of(i) for i in inputs)
         self.seq = _sequence()
-        if scopes.current is not None:
-            self.module = scopes.current
+        self.module = scopes.place
 
     def apply_tensors(self, grad: Any, create_graph: bool) -> list[Any]:
         """Gradients of the inputs (None where nothing flows) from the output's gradient, or from the list of them."""
@@ -263,8 +263,7 @@ def record(plan: Any, backend: Any, args: tuple[Any, ...], raw: list[Any], attrs
             i += 1
     else:
         _keep(node, keeps, args, raw)
-    if scopes.current is not None:
-        node.module = scopes.current
+    node.module = scopes.place
     return node
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any, ClassVar
+from weakref import ref
 
 from tenon.core import scopes
 from tenon.core.handle import RemovableHandle
@@ -93,6 +94,8 @@ class Module(State):
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """``forward(*args, **kwargs)`` with the hooks around it."""
+        outer = scopes.place
+        scopes.place = (ref(self) if outer is None else outer[0], id(self), type(self))
         try:
             if self._hooks is None and hooks.global_hooks is None and scopes.active is None:
                 return self.forward(*args, **kwargs)
@@ -100,6 +103,8 @@ class Module(State):
         except Exception as error:
             place(self, error)
             raise
+        finally:
+            scopes.place = outer
 
     def _call_impl(self, *args: Any, **kwargs: Any) -> Any:
         return call(self, args, kwargs)
@@ -151,17 +156,27 @@ class Module(State):
         ``(None, ...)`` and a warning is given. Unlike in torch, inputs and outputs may be changed in
         place, as ``ReLU(inplace=True)`` does.
         """
-        self.__dict__["_is_full_backward_hook"] = True
+        self._use_backward_hooks(full=True)
         return self._add_hook(self._backward_hooks, hook, prepend, [])
 
     def register_backward_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
-        """Refuse: the old backward hook saw the gradients of the last operation, not of the module."""
-        raise ModuleError(
-            f"{type(self).__name__}.register_backward_hook is not offered: it gave the gradients of the "
-            f"module's last "
-            "operation, not of the module. Use register_full_backward_hook(hook), which takes the same "
-            "hook(module, grad_input, grad_output)."
-        )
+        """Call ``hook(module, grad_input, grad_output)`` after the module's backward; deprecated.
+
+        Use ``register_full_backward_hook``. Unlike in torch the hook gets the gradients of all the
+        module's inputs and outputs, not those of its last operation. One module takes hooks of one of
+        the two kinds only.
+        """
+        self._use_backward_hooks(full=False)
+        return self._add_hook(self._backward_hooks, hook, False, [])
+
+    def _use_backward_hooks(self, full: bool) -> None:
+        if self._is_full_backward_hook is not None and self._is_full_backward_hook != full:
+            raise ModuleError(
+                "Cannot use both regular backward hooks and full backward hooks on a single Module. Please "
+                f"use only one of them: {type(self).__name__} has hooks of the {'old' if full else 'full'} "
+                "kind. register_full_backward_hook is the one to keep."
+            )
+        self.__dict__["_is_full_backward_hook"] = full
 
     def _add_hook(self, table: Any, hook: Any, prepend: bool, flags: list[Any]) -> RemovableHandle:
         handle = RemovableHandle(table, extra_dict=flags)
