@@ -84,6 +84,7 @@ _RENAMED = {
 }
 _SUBMODULES = frozenset(
     [
+        "__future__",
         "autograd",
         "cli",
         "config",

@@ -200,6 +200,14 @@ class RankFailedError(CommunicatorError):
     """Another rank failed or left, so that this one cannot go on."""
 
 
+class OldHookWarning(TenonWarning, FutureWarning):
+    """A module hook of the old kind gets other gradients here than it would in torch."""
+
+
+class TreeError(TenonError, ValueError):
+    """Nested containers differ in shape."""
+
+
 class TrainingError(TenonError, RuntimeError):
     """A training run cannot go on."""
 

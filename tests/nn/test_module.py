@@ -350,13 +350,6 @@ def test_compile_says_what_to_do_instead():
         Net().compile()
 
 
-def test_backward_hook_of_the_old_kind_names_the_new_one():
-    with pytest.raises(RuntimeError, match=r"register_full_backward_hook"):
-        Net().register_backward_hook(print)
-    with pytest.raises(RuntimeError, match=r"register_module_full_backward_hook"):
-        nn.modules.module.register_module_backward_hook(print)
-
-
 def test_import_paths_of_torch_exist():
     assert nn.modules.module.Module is nn.Module
     assert nn.modules.container.Sequential is nn.Sequential

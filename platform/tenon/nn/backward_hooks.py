@@ -112,6 +112,12 @@ class BackwardHook:
 
     def wrap_outputs(self, result: Any) -> Any:
         """``result`` (a tensor or a tuple) with every tensor that needs a gradient behind a boundary."""
+        if not isinstance(result, (Tensor, tuple)):
+            warnings.warn(
+                "For backward hooks to be called, module output should be a Tensor or a tuple of Tensors "
+                f"but received {type(result)}",
+                stacklevel=6,
+            )
         outputs = result if isinstance(result, tuple) else (result,)
         self.output_count = len(outputs)
         self.output_index = [i for i, o in enumerate(outputs) if _needs_grad(o)]

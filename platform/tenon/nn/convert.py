@@ -11,13 +11,14 @@ from collections.abc import Callable
 from typing import Any, Self
 
 from tenon import dtypes
+from tenon.__future__ import get_overwrite_module_params_on_conversion
 from tenon.core.factories import empty_like
 from tenon.core.grad_mode import no_grad
 from tenon.core.methods.convert import parse_to
 from tenon.core.tensor import Tensor
 from tenon.device import Device
 from tenon.errors import ModuleTypeError, NoDataError
-from tenon.nn.parameter import is_lazy
+from tenon.nn.parameter import Parameter, is_lazy
 from tenon.nn.traverse import Traversal
 
 
@@ -28,8 +29,11 @@ class Conversion(Traversal):
         if recurse:
             for child in self.children():
                 child._apply(fn)
-        for parameter in self._parameters.values():
-            if parameter is not None:
+        overwrite = get_overwrite_module_params_on_conversion()
+        for name, parameter in self._parameters.items():
+            if parameter is not None and overwrite and not is_lazy(parameter):
+                self._parameters[name] = _converted(parameter, fn)
+            elif parameter is not None:
                 _exchange(parameter, fn)
         for name, buffer in self._buffers.items():
             if is_lazy(buffer):
@@ -126,6 +130,15 @@ class Conversion(Traversal):
     def share_memory(self) -> Self:
         """Move all parameters and buffers to memory that other processes can map."""
         return self._apply(lambda t: t.share_memory_())
+
+
+def _converted(parameter: Any, fn: Callable[[Tensor], Tensor]) -> Any:
+    """A new parameter of what ``fn`` makes of ``parameter``, with a gradient if that has one."""
+    with no_grad():
+        new = Parameter(fn(parameter).detach(), parameter.requires_grad)
+        if parameter.grad is not None:
+            new.grad = fn(parameter.grad).requires_grad_(parameter.grad.requires_grad)
+    return new
 
 
 def _exchange(parameter: Any, fn: Callable[[Tensor], Tensor]) -> None:

@@ -11,10 +11,10 @@ import warnings
 from typing import Any
 
 from tenon.core import scopes
-from tenon.core.tensor import Tensor
 from tenon.errors import ModuleError
 from tenon.nn import hooks
 from tenon.nn.backward_hooks import BackwardHook
+from tenon.nn.old_backward_hooks import OldBackwardHook
 
 
 def call(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -120,32 +120,34 @@ class _Call:
             raise
 
     def _run(self) -> Any:
-        own = self.module.__dict__.get
-        backward = [*hooks._global_backward_hooks.values(), *own("_backward_hooks", hooks.EMPTY).values()]
-        backward_pre = [
-            *hooks._global_backward_pre_hooks.values(),
-            *own("_backward_pre_hooks", hooks.EMPTY).values(),
-        ]
+        around = self._around()
         for key, hook in self.pre:
             with_kwargs = key in self.pre_with_kwargs
             self.args, self.kwargs = _pre_hook(self.module, hook, with_kwargs, self.args, self.kwargs)
-        around = BackwardHook(self.module, backward, backward_pre) if backward or backward_pre else None
-        if around is not None:
-            self.args = around.wrap_inputs(self.args)
+        for each in around:
+            self.args = each.wrap_inputs(self.args)
         self.result = self.module.forward(*self.args, **self.kwargs)
         for key, hook, with_kwargs, always, _ in self._post():
             if always:
                 self.ran.add(key)
             self.result = _post_hook(self.module, hook, with_kwargs, self.args, self.kwargs, self.result)
-        if around is not None:
-            if not isinstance(self.result, (Tensor, tuple)):
-                warnings.warn(
-                    "For backward hooks to be called, module output should be a Tensor or a tuple of Tensors "
-                    f"but received {type(self.result)}",
-                    stacklevel=5,
-                )
-            self.result = around.wrap_outputs(self.result)
+        for each in around:
+            self.result = each.wrap_outputs(self.result)
         return self.result
+
+    def _around(self) -> list[BackwardHook]:
+        """What has to be put around forward for the backward hooks: nothing, or one for each kind."""
+        own = self.module.__dict__.get
+        pre = [*hooks._global_backward_pre_hooks.values(), *own("_backward_pre_hooks", hooks.EMPTY).values()]
+        full: list[Any] = []
+        old: list[Any] = []
+        for table, is_full in (
+            (hooks._global_backward_hooks, hooks.global_is_full_backward_hook),
+            (own("_backward_hooks", hooks.EMPTY), self.module._is_full_backward_hook),
+        ):
+            (old if is_full is False else full).extend(table.values())
+        around = [BackwardHook(self.module, full, pre)] if full or pre else []
+        return [*around, OldBackwardHook(self.module, old)] if old else around
 
     def _run_always_called(self) -> None:
         for key, hook, with_kwargs, always, is_global in self._post():

@@ -116,6 +116,8 @@ _global_module_registration_hooks = HookDict()
 _global_parameter_registration_hooks = HookDict()
 
 global_hooks: bool | None = None
+#: Which kind ``_global_backward_hooks`` holds: True for full hooks, False for the old ones.
+global_is_full_backward_hook: bool | None = None
 
 
 def _refresh_global() -> None:
@@ -167,17 +169,27 @@ def register_module_full_backward_pre_hook(hook: Callable[..., Any]) -> Removabl
 
 def register_module_full_backward_hook(hook: Callable[..., Any]) -> RemovableHandle:
     """Call ``hook(module, grad_input, grad_output)`` after the backward of every module."""
+    _use_backward_hooks(full=True)
     return _register(_global_backward_hooks, hook)
 
 
 def register_module_backward_hook(hook: Callable[..., Any]) -> RemovableHandle:
-    """Refuse: the old backward hook saw the gradients of the last operation, not of the module."""
-    raise ModuleError(
-        "register_module_backward_hook is not offered: it gave the gradients of a module's last operation, "
-        "not of "
-        "the module. Use register_module_full_backward_hook(hook), which takes the same "
-        "hook(module, grad_input, grad_output)."
-    )
+    """Call ``hook(module, grad_input, grad_output)`` after the backward of every module; deprecated.
+
+    Use ``register_module_full_backward_hook``; see ``Module.register_backward_hook``.
+    """
+    _use_backward_hooks(full=False)
+    return _register(_global_backward_hooks, hook)
+
+
+def _use_backward_hooks(full: bool) -> None:
+    global global_is_full_backward_hook
+    if _global_backward_hooks and global_is_full_backward_hook != full:
+        raise ModuleError(
+            "Cannot use both regular backward hooks and full backward hooks as a global Module hook. Please "
+            "use only one of them: register_module_full_backward_hook is the one to keep."
+        )
+    global_is_full_backward_hook = full
 
 
 def register_module_buffer_registration_hook(hook: Callable[..., Any]) -> RemovableHandle:

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
+from tenon.__future__ import get_swap_module_params_on_conversion
 from tenon.core.grad_mode import no_grad
 from tenon.core.tensor import Tensor
 from tenon.nn.parameter import Buffer, Parameter, is_lazy
@@ -47,6 +48,10 @@ class Write(NamedTuple):
                 self.member.copy_(self.given)
             return
         given = self.given
+        if get_swap_module_params_on_conversion() and not is_lazy(self.member):
+            if given is not self.member:
+                self.member.data = given.detach()
+            return
         if isinstance(self.member, Parameter):
             if isinstance(given, Parameter):
                 given.requires_grad_(self.member.requires_grad)

@@ -1,6 +1,15 @@
-"""PyTorch's path ``nn.modules.module``; the code is in ``tenon.nn.module`` and ``tenon.nn.hooks``."""
+"""PyTorch's path ``nn.modules.module``; the code is in ``tenon.nn.module`` and ``tenon.nn.hooks``.
+
+The dictionaries of global hooks can be read and, as tests and profilers do to get rid of all hooks,
+assigned here: ``nn.modules.module._global_forward_hooks = OrderedDict()``.
+"""
+
+import sys
+import types
+from typing import Any
 
 from tenon.core.handle import RemovableHandle
+from tenon.nn import hooks
 from tenon.nn.hooks import (
     register_module_backward_hook,
     register_module_buffer_registration_hook,
@@ -29,3 +38,28 @@ __all__ = [
     "register_module_module_registration_hook",
     "register_module_parameter_registration_hook",
 ]
+
+_GLOBALS = frozenset(
+    name for name, value in vars(hooks).items() if name.startswith("_global_") and isinstance(value, dict)
+)
+
+
+class _Face(types.ModuleType):
+    """A module in which the global hook dictionaries are those of ``tenon.nn.hooks``."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name in _GLOBALS:
+            return getattr(hooks, name)
+        raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in _GLOBALS:
+            table = getattr(hooks, name)
+            kept = dict(value)
+            table.clear()
+            table.update(kept)
+        else:
+            super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Face
