@@ -16,23 +16,10 @@ from tenon.errors import AnomalyError, TenonWarning
 
 
 class _State:
-    """Nested modes: the innermost decides; ``stacks`` counts how often the recorder was added."""
+    """The mode of this process: the innermost context decides."""
 
     enabled = False
     check_nan = True
-
-
-class _Paths:
-    """Listens to module calls, so that nodes know their module."""
-
-    def enter(self, path: str, module: Any) -> None:
-        """Nothing to do: the path is read from ``scopes.current``."""
-
-    def leave(self, path: str, module: Any) -> None:
-        """Nothing to do."""
-
-
-_paths = _Paths()
 
 
 class set_detect_anomaly:  # noqa: N801 - torch's public name
@@ -77,10 +64,8 @@ def is_anomaly_check_nan_enabled() -> bool:
 def _switch(enabled: bool, check_nan: bool) -> None:
     if enabled and not _State.enabled:
         watch.add(_remember)
-        scopes.listen(_paths)
     elif _State.enabled and not enabled:
         watch.remove(_remember)
-        scopes.unlisten(_paths)
     _State.enabled, _State.check_nan = enabled, check_nan
     watch.differentiated = _look if enabled else None
 

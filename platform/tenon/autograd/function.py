@@ -21,7 +21,7 @@ from tenon.core.op import table
 from tenon.core.tape import CustomNode
 from tenon.core.tensor import Tensor
 from tenon.core.value import FixedView, Value
-from tenon.errors import FreedGraphError, GradError
+from tenon.errors import DTypeError, FreedGraphError, GradError
 
 _RETURNED_VIEW = (
     "Output {} of {} is a view and {{}} inplace. This view was created inside a custom Function (or because an input was "
@@ -155,7 +155,7 @@ class FunctionNode(CustomNode):
         result: list[Any] = []
         for position, (g, own, edge) in enumerate(zip(grads, inputs, self.edges, strict=True)):
             if g is not None and not isinstance(g, Value):
-                raise TypeError(f"expected Variable or None (got {type(g).__name__}) as gradient {position} of {name}")
+                raise DTypeError(f"expected Variable or None (got {type(g).__name__}) as gradient {position} of {name}")
             if own is None and g is not None:
                 raise GradError(
                     f"function {name} returned a gradient different than None at position {position + 1}, but the "

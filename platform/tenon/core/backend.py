@@ -149,7 +149,8 @@ class _KernelTable(dict[Op, Kernel]):
 #: Everything dispatch, tape and sweep ask of an op, so that it costs one look-up: every op is a class of its own, and
 #: reading six attributes off ever-changing classes took 0.2 us. ``(kernel, promotion, plain, differentiable, keeps, op,
 #: joint, rules, several, residuals)``. ``plain``: one output, no residual, no view; ``keeps``: see ``op._keeps``;
-#: ``several``: more outputs than one.
+#: ``several``: more outputs than one. ``differentiable`` is 2 where the
+#: output's dtype decides.
 Plan = tuple[Any, ...]
 
 
@@ -160,7 +161,7 @@ class _PlanTable(dict[Op, Plan]):
 
     def __missing__(self, op: Op) -> Plan:
         plan = self[op] = (
-            self.backend.kernels[op], op.promotion, op.simple and not op.view, op.differentiable, op.keeps, op,
+            self.backend.kernels[op], op.promotion, op.simple and not op.view, 2 if op.integral else op.differentiable, op.keeps, op,
             op.joint, op.rules, op.outputs != 1, op.residuals,
         )  # fmt: skip
         return plan

@@ -15,7 +15,7 @@ from tenon.core.op import table
 from tenon.core.quiet import IGNORE, enter, leave
 from tenon.core.sweep import Sweep, accumulate
 from tenon.core.value import Value
-from tenon.errors import GradError
+from tenon.errors import ArgumentError, GradError
 
 _LEAF = -1
 
@@ -81,7 +81,7 @@ def grad(
     if is_grads_batched:
         raise GradError("is_grads_batched=True is not supported; call grad once per row of grad_outputs.")
     if allow_unused is False and materialize_grads:
-        raise GradError("Expected allow_unused to be True or not passed when materialize_grads=True, but got: allow_unused=False.")
+        raise ArgumentError("Expected allow_unused to be True or not passed when materialize_grads=True, but got: allow_unused=False.")
     roots, targets = _sequence(outputs), _sequence(inputs)
     if not targets:
         raise GradError("grad requires non-empty inputs.")

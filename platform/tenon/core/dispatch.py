@@ -98,9 +98,9 @@ def run(op: Op, args: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
         t._node = t._view = t._version_counter = None
         return t
 
-    if track and op.simple and out.dtype.kind not in _INEXACT:
-        track = False  # a cast to integers ends the graph
-    node = record(plan, backend, args, raw, attrs) if track and plan[3] and MODE.enabled else None
+    node = None
+    if track and plan[3] and MODE.enabled and (plan[3] is True or out.dtype.kind in _INEXACT):
+        node = record(plan, backend, args, raw, attrs)
     if not op.simple:
         return _wrap_several(op, backend, out, node, args, attrs)
     if out.__class__ is not backend.array_type:

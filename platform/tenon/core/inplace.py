@@ -113,7 +113,7 @@ def write(x: Any, array: Any, name: str) -> None:
 
 def check_overlap(raw: Any) -> None:
     """ViewError if some elements of ``raw`` lie at one place, as after ``expand``."""
-    if 0 in raw.strides and any(step == 0 and size > 1 for step, size in zip(raw.strides, raw.shape, strict=True)):
+    if 0 in raw.strides and raw.size and any(step == 0 and size > 1 for step, size in zip(raw.strides, raw.shape, strict=True)):
         raise ViewError(
             "unsupported operation: more than one element of the written-to tensor refers to a single memory location. Please "
             f"clone() the tensor before performing the operation. (shape {list(raw.shape)})"

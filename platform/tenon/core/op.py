@@ -95,6 +95,8 @@ class Op:
     view: ClassVar[bool] = False
     #: The output lies on ``attrs["device"]``; ``transfer(x, **attrs)`` is the kernel whatever the backend.
     crosses: ClassVar[bool] = False
+    #: The output may have an integer dtype, through which no gradient flows.
+    integral: ClassVar[bool] = False
     #: torch's name for the node, as printed in ``grad_fn=<...>``.
     grad_name: ClassVar[str] = ""
     #: Has gradient rules; an op without any is never taped.

@@ -216,7 +216,7 @@ class Sweep:
                     grad[index] = run_tensor_hooks(hooks, grad[index], node.backend)
         if node.node_prehooks is not None:
             grad = self._prehooks(node, grad, single)
-        if node.retained is not None and self.wanted is None:
+        if node.retained is not None:
             for index, reference in node.retained.items():
                 tensor = reference()
                 value = grad if single else grad[index]

@@ -16,6 +16,7 @@ class Cast(Primitive):
     """The values in another dtype (a NumPy dtype)."""
 
     kind = Kind.MEMORY
+    integral = True
     grad_name = "ToCopyBackward0"
 
     def __call__(self, x: Any, *, dtype: Any) -> Any:
@@ -94,6 +95,7 @@ class Copy(Primitive):
 
     kind = Kind.MEMORY
     inputs = ("x", "y")
+    integral = True
     grad_name = "CopyBackwards"
 
     def infer(self, x, y):

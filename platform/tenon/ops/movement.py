@@ -53,6 +53,33 @@ class View(Reshape):
             ) from None
 
 
+class Unsqueeze(Reshape):
+    """A reshape that adds axes of size 1."""
+
+    def torch_name(self, args, attrs):
+        """As torch names it."""
+        return "UnsqueezeBackward0"
+
+
+class Squeeze(Reshape):
+    """A reshape that drops axes of size 1; ``given`` if they were named."""
+
+    def infer(self, x, *, shape, given=False):
+        """``shape``."""
+        return Aval(tuple(shape), x.dtype)
+
+    def forward(self, xp, x, *, shape, given=False):
+        """NumPy's reshape."""
+        return x.reshape(shape)
+
+    def vjp_x(self, f, g, out, x, *, shape, given=False):
+        return f.reshape(g, shape=tuple(x.shape))
+
+    def torch_name(self, args, attrs):
+        """As torch names it."""
+        return "SqueezeBackward1" if attrs.get("given") else "SqueezeBackward0"
+
+
 class Permute(Move):
     """Axes in another order."""
 
@@ -344,6 +371,7 @@ def moved(rank: int, axis: int, to: int) -> tuple[int, ...]:
     return tuple(order)
 
 
+unsqueeze, squeeze = Unsqueeze(), Squeeze()
 reshape, view, permute, transpose, expand = Reshape(), View(), Permute(), Transpose(), Expand()
 flip, roll, cat, slice_axis, split, unbind = Flip(), Roll(), Cat(), SliceAxis(), Split(), Unbind()
 pad, tril, triu = Pad(), Tril(), Triu()

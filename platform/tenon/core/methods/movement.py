@@ -142,13 +142,14 @@ class Movement:
         """A new axis of size 1 at ``dim``."""
         axis = normalize_axis(dim, self.raw.ndim, extra=1)
         shape = self.raw.shape
-        return f.reshape(self, shape=(*shape[:axis], 1, *shape[axis:]))
+        return f.unsqueeze(self, shape=(*shape[:axis], 1, *shape[axis:]))
 
     def squeeze(self, dim: Any = None) -> Any:
         """Axes of size 1 removed: all, or those named (others are left)."""
         shape = self.raw.shape
         axes = normalize_axes(dim if dim is None or isinstance(dim, int) else tuple(dim), len(shape))
-        return f.reshape(self, shape=tuple(s for i, s in enumerate(shape) if s != 1 or i not in axes))
+        kept = tuple(s for i, s in enumerate(shape) if s != 1 or i not in axes)
+        return f.squeeze(self, shape=kept, given=dim is not None)
 
     def expand(self, *args: Any, size: Any = None) -> Any:
         """Size-1 axes repeated without copying; -1 keeps a size."""

@@ -121,3 +121,6 @@ def _fold(x: Any, shape: tuple[int, ...], axis: int, step: int) -> Any:
 
 
 add("fold_axis", "overlapping", normal(3, 4, 3), reference=_fold, attrs={"shape": (3, 6), "axis": 1, "step": 1}, loose=4.0)
+for _op in ("unsqueeze", "squeeze"):
+    _shape = (3, 1, 4) if _op == "unsqueeze" else (3, 4)
+    add(_op, "middle", normal(*((3, 4) if _op == "unsqueeze" else (3, 1, 4))), reference=lambda x, shape: x.reshape(shape), attrs={"shape": _shape})
