@@ -74,6 +74,8 @@ def run(op: Op, args: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
         if any(u is not a for u, a in zip(unified, args, strict=True)):
             args = unified
             raw = [a.raw if isinstance(a, Value) else a for a in args]
+            if kind is _BFLOAT16:
+                kind = next((r.dtype for r in raw if hasattr(r, "dtype")), kind)
     if kind is None:
         raw = [backend.xp.asarray(r) if r.__class__ in _RANK else r for r in raw]
 

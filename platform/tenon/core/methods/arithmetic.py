@@ -70,6 +70,8 @@ class Arithmetic:
 
     def __rsub__(self, other: Any) -> Any:
         other = operand(other)
+        if other.__class__ is bool:
+            raise DTypeError(_NO_SUBTRACTION)
         return other if other is NotImplemented else _sub(other, self)
 
     def __mul__(self, other: Any) -> Any:
@@ -244,13 +246,16 @@ def scaled(value: Any, alpha: Any) -> Any:
     return f.mul(value, alpha) if isinstance(value, Value) else value * alpha
 
 
+_NO_SUBTRACTION = (
+    "Subtraction, the `-` operator, with a bool tensor is not supported. If you are trying to invert a mask, use "
+    "the `~` or `logical_not()` operator instead."
+)
+
+
 def _sub(x: Any, y: Any) -> Any:
     for v in (x, y):
         if isinstance(v, Value) and v.raw.dtype.kind == "b":
-            raise DTypeError(
-                "Subtraction, the `-` operator, with a bool tensor is not supported. If you are trying to invert a mask, use "
-                "the `~` or `logical_not()` operator instead."
-            )
+            raise DTypeError(_NO_SUBTRACTION)
     return f.sub(x, y)
 
 
@@ -271,6 +276,10 @@ def power(x: Any, exponent: Any) -> Any:
             return f.clone(x)
         if exponent < 0 and exponent.__class__ is int and x.raw.dtype.kind in "iu":
             raise DTypeError("Integers to negative integer powers are not allowed.")
+    if exponent.__class__ is bool and isinstance(x, Value) and x.raw.dtype.kind == "b":
+        return f.logical_or(x, not exponent)
+    if isinstance(x, Value) and isinstance(exponent, Value) and x.raw.dtype.kind == exponent.raw.dtype.kind == "b":
+        raise DTypeError("\"pow\" not implemented for 'Bool'. Convert one operand with .to(torch.int64) first.")
     return f.pow(x, exponent)
 
 
@@ -316,6 +325,19 @@ def inplace_form(name: str) -> Callable[..., Any]:
         if not kwargs and (op := f.by_name.get(name)) is not None and name not in _NOT_THE_OP:
             return LATE.inplace(op, self, *args)
         return LATE.inplace(getattr(type(self), name), self, *args, **kwargs)
+
+    method.__name__ = method.__qualname__ = f"{name}_"
+    method.__doc__ = f"In-place form of ``{name}``."
+    return method
+
+
+def through_method(name: str) -> Callable[..., Any]:
+    """``name_`` for a method whose arguments are not those of an op of its name."""
+
+    def method(self: Any, *args: Any, **kwargs: Any) -> Any:
+        from tenon.core.inplace import inplace
+
+        return inplace(getattr(type(self), name), self, *args, **kwargs)
 
     method.__name__ = method.__qualname__ = f"{name}_"
     method.__doc__ = f"In-place form of ``{name}``."

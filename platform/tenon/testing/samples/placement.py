@@ -1,0 +1,35 @@
+"""Samples' arguments as tensors on a device, laid out there as the sample says."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tenon.core.create import wrap
+from tenon.core.grad_mode import no_grad
+from tenon.core.op import table as ops
+from tenon.testing.samples.draw import Draw
+from tenon.testing.samples.table import Sample
+
+
+def placed(sample: Sample, position: int, dtype: Any, device: Any) -> Any:
+    """Argument ``position`` of ``sample``: a number as it is, a draw as a tensor whose layout is made on ``device``."""
+    draw = sample.inputs[position]
+    if not isinstance(draw, Draw):
+        return draw
+    array = sample.arrays(dtype)[position]
+    with no_grad():
+        return _laid_out(array, draw, device).detach()
+
+
+def _laid_out(array: Any, draw: Draw, device: Any) -> Any:
+    if draw.layout == "transposed" and array.ndim > 1:
+        turned = wrap(np.ascontiguousarray(array.T), device)
+        return ops.permute(turned, axes=tuple(reversed(range(array.ndim))))
+    if draw.layout == "strided" and array.ndim:
+        return ops.index(wrap(np.repeat(array, 2, -1), device), key=(Ellipsis, slice(None, None, 2)))
+    if draw.layout == "expanded":
+        once = tuple(slice(0, 1) if step == 0 else slice(None) for step in array.strides)
+        return ops.expand(wrap(np.array(array[once]), device), shape=tuple(array.shape))
+    return wrap(np.array(array), device)

@@ -1,0 +1,117 @@
+"""The result dtype of every pair of dtypes, dimensioned, 0-d and Python numbers, as in torch."""
+
+import itertools
+import warnings
+
+import pytest
+
+import tenon
+
+torch = pytest.importorskip("torch")
+pytestmark = pytest.mark.oracle
+
+NAMES = (
+    "bool uint8 uint16 uint32 uint64 int8 int16 int32 int64 float16 bfloat16 float32 float64 complex64 complex128".split()
+)
+NUMBERS = (True, 3, 2.5, 1 + 2j)
+
+
+def outcome(function):
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return str(function())
+    except (RuntimeError, TypeError):
+        return "error"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_promote_types_and_can_cast(name):
+    for other in NAMES:
+        for function in ("promote_types", "can_cast"):
+            ours, theirs = (
+                outcome(lambda t=t, f=function: getattr(t, f)(getattr(t, name), getattr(t, other))) for t in (tenon, torch)
+            )
+            assert theirs in ("error", ours), f"{function}({name}, {other})"  # torch has no pairs of wide unsigned
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_result_type_of_tensors_and_numbers(name):
+    for other, own_rank, other_rank in itertools.product(NAMES, (0, 1), (0, 1)):
+        ours, theirs = (
+            outcome(
+                lambda t=t: t.result_type(
+                    t.zeros((2,) * own_rank, dtype=getattr(t, name)), t.zeros((2,) * other_rank, dtype=getattr(t, other))
+                )
+            )
+            for t in (tenon, torch)
+        )
+        assert theirs in ("error", "torch.complex32", ours), f"{name} of rank {own_rank}, {other} of rank {other_rank}"
+    for number, rank in itertools.product(NUMBERS, (0, 1)):
+        ours, theirs = (
+            outcome(lambda t=t: t.result_type(t.zeros((2,) * rank, dtype=getattr(t, name)), number)) for t in (tenon, torch)
+        )
+        assert theirs in ("torch.complex32", ours), f"{name} of rank {rank}, {number!r}"
+
+
+def run(t, expression, name, rank, other):
+    x = t.ones((2,) * rank, dtype=getattr(t, name))
+    y = t.ones((2,) * other[1], dtype=getattr(t, other[0])) if isinstance(other, tuple) else other
+    return expression(x, y).dtype
+
+
+EXPRESSIONS = {
+    "add": lambda x, y: x + y,
+    "mul": lambda x, y: x * y,
+    "reflected_mul": lambda x, y: y * x,
+    "div": lambda x, y: x / y,
+    "reflected_sub": lambda x, y: y - x,
+    "pow": lambda x, y: x**y,
+    "eq": lambda x, y: x == y,
+}
+
+
+@pytest.mark.parametrize("operation", EXPRESSIONS)
+@pytest.mark.parametrize("name", [n for n in NAMES if n not in ("uint16", "uint32", "uint64")])
+def test_operators_take_the_common_dtype(operation, name):
+    others = [(n, rank) for n in NAMES if n not in ("uint16", "uint32", "uint64") for rank in (0, 1)]
+    for rank, other in itertools.product((0, 1), [*others, *NUMBERS]):
+        theirs = outcome(lambda r=rank, o=other: run(torch, EXPRESSIONS[operation], name, r, o))
+        ours = outcome(lambda r=rank, o=other: run(tenon, EXPRESSIONS[operation], name, r, o))
+        if "float16" in str(other) + name and (isinstance(other, complex) or "complex" in str(other) + name):
+            continue  # torch's half complex numbers, which tenon widens
+        assert ours == theirs, f"{operation}: {name} of rank {rank} with {other}"
+
+
+@pytest.mark.parametrize("operation", ["exp", "sqrt", "sin", "sigmoid", "abs", "floor", "neg", "square", "sum", "mean", "prod", "cumsum_0", "max"])
+def test_unary_operations_and_reductions_keep_or_widen_dtypes(operation):
+    function, *arguments = operation.split("_")
+    for name, rank in itertools.product(NAMES, (0, 1)):
+        if name in ("uint16", "uint32", "uint64"):
+            continue
+        ours, theirs = (
+            outcome(lambda t=t: getattr(t.ones((2,) * rank, dtype=getattr(t, name)), function)(*map(int, arguments)).dtype)
+            for t in (tenon, torch)
+        )
+        assert theirs in ("error", ours), f"{operation} of {name}, rank {rank}"
+
+
+def test_numpy_scalars_count_as_python_numbers(parity):
+    import numpy as np
+
+    def program(t):
+        x = t.ones(2, dtype=t.float32)
+        return x * np.float64(2), x + np.int64(3), np.float32(2) * x, x.add(np.float64(1))
+
+    parity(program)
+
+
+def test_default_dtype_decides_what_python_floats_become(parity):
+    def program(t):
+        t.set_default_dtype(t.float64)
+        try:
+            return t.tensor(1.5), t.ones(2), t.arange(3) * 1.5, t.tensor([1, 2]) / 2
+        finally:
+            t.set_default_dtype(t.float32)
+
+    parity(program)

@@ -1,0 +1,129 @@
+"""Every op against its reference, its shape rule and its differences, from one table of samples."""
+
+import numpy as np
+import pytest
+
+import tenon
+from tenon import ops
+from tenon.core import tape
+from tenon.core.aval import aval_of
+from tenon.core.create import wrap
+from tenon.core.op import NotInferable, table
+from tenon.testing import samples
+from tenon.testing.assertions import as_tuple, assert_same
+from tenon.testing.gradcheck import check_gradients
+
+EVERYTHING = samples.everything()
+WITH_REFERENCE = [s for s in EVERYTHING if s.reference is not None]
+NARROW = [s for s in WITH_REFERENCE if s.narrow and not s.tags & {"integer", "extreme", "large"} and any(
+    isinstance(d, samples.Draw) and d.floating for d in s.inputs)]  # fmt: skip
+#: Ops that draw random numbers; their owners test their distribution.
+RANDOM = {"dropout_mask"}
+
+
+def tensors(arrays, device="cpu"):
+    return [wrap(a, device) if isinstance(a, np.ndarray) else a for a in arrays]
+
+
+def call(sample, arrays):
+    return as_tuple(getattr(ops, sample.op)(*tensors(arrays), **sample.attrs))
+
+
+def test_every_op_has_samples():
+    missing = samples.without(name for name in table.by_name if name not in RANDOM)
+
+    assert not missing, f"add samples in platform/tenon/testing/samples for {missing}"
+
+
+@pytest.mark.parametrize("sample", WITH_REFERENCE, ids=str)
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_values_are_those_of_the_reference(sample, dtype):
+    arrays = sample.arrays(np.dtype(dtype))
+    expected = as_tuple(sample.expected(arrays))
+
+    for actual, wanted in zip(call(sample, arrays), expected, strict=True):
+        assert_same(actual, wanted, loose=sample.loose, where=str(sample))
+
+
+@pytest.mark.parametrize("sample", NARROW, ids=str)
+@pytest.mark.parametrize("dtype", [tenon.float16, tenon.bfloat16], ids=str)
+def test_narrow_floats_are_near_the_reference(sample, dtype):
+    arrays = sample.arrays(np.float32)
+    narrow = [a.astype(dtype.numpy) if isinstance(a, np.ndarray) and a.dtype == np.float32 else a for a in arrays]
+    wide = [a.astype(np.float32) if isinstance(a, np.ndarray) and a.dtype == dtype.numpy else a for a in narrow]
+    expected = as_tuple(sample.expected(wide))
+
+    for actual, wanted in zip(call(sample, narrow), expected, strict=True):
+        wanted = np.asarray(wanted)
+        if wanted.dtype == np.float32 and "dtype" not in sample.attrs:
+            wanted = wanted.astype(dtype.numpy)
+        assert_same(actual, wanted, loose=2 * sample.loose, where=str(sample))
+
+
+@pytest.mark.parametrize("sample", EVERYTHING, ids=str)
+def test_no_input_is_changed(sample):
+    arrays = sample.arrays()
+    before = [a.copy() if isinstance(a, np.ndarray) else a for a in arrays]
+
+    call(sample, arrays)
+
+    for a, b in zip(arrays, before, strict=True):
+        if isinstance(a, np.ndarray):
+            np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize("sample", EVERYTHING, ids=str)
+def test_only_views_share_memory_with_their_input(sample):
+    arrays = sample.arrays()
+
+    for out in call(sample, arrays):
+        shared = [isinstance(a, np.ndarray) and np.may_share_memory(out.raw, a) for a in arrays]
+        assert not any(shared) or table[sample.op].view, f"{sample.op} returns its input's memory but declares no view"
+        assert not any(shared) or out._version_counter is not None
+
+
+@pytest.mark.parametrize("sample", EVERYTHING, ids=str)
+def test_shape_rule_tells_the_real_result(sample):
+    arrays, op = sample.arrays(), table[sample.op]
+    real = call(sample, arrays)
+    if op.crosses:
+        pytest.skip("moves between devices")
+    try:
+        meta = as_tuple(op(*tensors(arrays, "meta"), **sample.attrs))
+    except NotInferable:
+        pytest.skip("its shape depends on its values")
+
+    assert [(tuple(m.shape), m.dtype, m.device.type) for m in meta] == [(tuple(r.shape), r.dtype, "meta") for r in real]
+
+
+@pytest.mark.parametrize("sample", [s for s in EVERYTHING if s.active], ids=str)
+def test_gradients_fit_the_differences(sample, monkeypatch):
+    # No array is kept where a rule may only ask for the shape: a rule that reads more fails here.
+    monkeypatch.setattr(tape, "_SMALL", 0)
+
+    check_gradients(table[sample.op], sample.arrays(), sample.attrs, active=sample.active, order=sample.order)
+
+
+@pytest.mark.parametrize("sample", [s for s in EVERYTHING if s.active], ids=str)
+def test_every_taped_output_has_grad_and_meta_takes_gradients(sample):
+    arrays = sample.arrays()
+    inputs = tensors(arrays)
+    for i in sample.active:
+        inputs[i].requires_grad_()
+    outputs = [o for o in as_tuple(table[sample.op](*inputs, **sample.attrs)) if o.dtype.is_floating_point]
+
+    assert all(o.requires_grad for o in outputs)
+    tenon.autograd.backward(outputs, [tenon.ones_like(o) for o in outputs])
+    for i in sample.active:
+        if inputs[i].grad is not None:
+            assert inputs[i].grad.shape == inputs[i].shape
+            assert inputs[i].grad.dtype == inputs[i].dtype
+
+
+def test_avals_read_like_the_arrays_they_stand_for():
+    array = np.zeros((2, 3), np.float32)
+    aval = aval_of(array)
+
+    assert (aval.shape, aval.dtype, aval.ndim, aval.size, aval.nbytes, aval.strides) == (
+        array.shape, array.dtype, array.ndim, array.size, array.nbytes, array.strides,
+    )  # fmt: skip
