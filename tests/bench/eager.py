@@ -1,9 +1,9 @@
 """Time training steps of tenon and PyTorch side by side: ``python tests/bench/eager.py``.
 
-Both libraries run the same program on the same numbers (the first losses must agree) in one process, with the
-same number of threads, in turns: a round is a block of steps of the one, then of the other, in changing order.
-A ratio is PyTorch's time over tenon's: above 1, tenon is faster. ``min`` compares the best blocks of both, and
-says most about the code; ``median`` is the median of the rounds' ratios, and says what to expect.
+Both libraries run the same program on the same numbers (the first losses must agree) in one process, with
+the same number of threads, in turns: a round is a block of steps of the one, then of the other, in changing
+order. A ratio is PyTorch's time over tenon's: above 1, tenon is faster. ``min`` compares the best blocks of
+both, and says most about the code; ``median`` is the median of the rounds' ratios, and says what to expect.
 """
 
 import argparse
@@ -72,8 +72,7 @@ def timed(step, count, clock):
 
 def compare(name, build, given, libraries):
     """One program: its agreement, then rounds of blocks in changing order."""
-    tenon, torch = libraries
-    torch.set_num_threads(min(THREADS.get(name, given.threads), given.threads))
+    libraries[1].set_num_threads(min(THREADS.get(name, given.threads), given.threads))
     sizes = programs.TINY.get(name, {}) if given.tiny else {}
     steps = [build(T, **sizes)[0] for T in libraries]
     losses = agree(name, *steps)

@@ -1,7 +1,8 @@
 """Time ``import tenon`` in fresh interpreters, and see what it loads: ``python tests/bench/import_time.py``.
 
-The time is that of a whole interpreter that imports the library, less that of one that imports nothing; both take
-turns. ``min`` is what the import costs on a quiet machine. NumPy is timed too, as ``import tenon`` contains it.
+The time is that of a whole interpreter that imports the library, less that of one that imports nothing; both
+take turns. ``min`` is what the import costs on a quiet machine. ``import tenon`` itself does not even load
+NumPy, so the time to the first module and tensor is shown too, and NumPy's own.
 """
 
 import argparse

@@ -1,11 +1,11 @@
 """Peak memory of a training step of a 20-layer MLP, tenon and PyTorch: ``python tests/bench/memory.py``.
 
 Each library runs in a process of its own. After its import, and one step of a tiny network that makes it load
-what it loads late (thread pools, BLAS buffers, the optimizer), the process's resident memory is the base. Then
-the network is built and trained for some steps, and the highest resident memory since the base counts: weights,
-gradients, optimizer state, activations and every temporary. It is the kernel that measures (``VmHWM``, reset
-at the base through ``/proc/self/clear_refs``; where that is not allowed, ``ru_maxrss``, which cannot be reset), so it
-does not matter whose allocator or whose language the memory belongs to.
+what it loads late (thread pools, BLAS buffers, the optimizer), the process's resident memory is the base.
+Then the network is built and trained for some steps, and the highest resident memory since the base counts:
+weights, gradients, optimizer state, activations and every temporary. It is the kernel that measures
+(``VmHWM``, reset at the base through ``/proc/self/clear_refs``; where that is not allowed, ``ru_maxrss``,
+which cannot be reset), so it does not matter whose allocator or whose language the memory belongs to.
 
 Two shapes: ``activations`` (wide batch: what backward frees, and when, decides) and ``weights`` (small batch:
 parameters, gradients and optimizer state decide).

@@ -1,4 +1,4 @@
-"""The programs that the benches run, each written once and given the library ``T`` (tenon or torch) to run on.
+"""The programs that the benches run, each written once for a library ``T``, which is tenon or torch.
 
 ``PROGRAMS[name](T)`` builds model, data and optimizer from a fixed seed and returns ``(step, model)``;
 ``step()`` is one training step and returns its loss. Both libraries draw the same numbers for a seed, so both
