@@ -15,7 +15,8 @@ from typing import Any, NamedTuple
 
 from tenon.core.aval import Aval
 from tenon.core.tensor import Tensor
-from tenon.optim.update import PIECE, apart, own_state
+from tenon.optim import update
+from tenon.optim.update import apart, own_state
 
 #: Elements up to which a parameter is small.
 SMALL = 1 << 12
@@ -193,7 +194,7 @@ def _parts(entries: list[tuple[Any, Any]]) -> list[list[tuple[Any, Any]]]:
     parts: list[list[tuple[Any, Any]]] = [[]]
     size = 0
     for p, held in entries:
-        if size + p.raw.size > PIECE and parts[-1]:
+        if size + p.raw.size > update.PIECE and parts[-1]:
             parts.append([])
             size = 0
         parts[-1].append((p, held))

@@ -2,6 +2,29 @@
 
 from __future__ import annotations
 
+import importlib
+from typing import TYPE_CHECKING, Any
+
 from tenon.testing.comparison import assert_close
 
-__all__ = ["assert_close"]
+if TYPE_CHECKING:
+    from tenon.testing.suites.communicator import CommunicatorSuite as CommunicatorSuite
+    from tenon.testing.suites.optimizer import OptimizerSuite as OptimizerSuite
+    from tenon.testing.suites.plugin import PluginSuite as PluginSuite
+
+#: Suites import pytest, so they come at their first use.
+_SUITES = {
+    "CommunicatorSuite": "communicator",
+    "OptimizerSuite": "optimizer",
+    "PluginSuite": "plugin",
+}
+
+__all__ = ["CommunicatorSuite", "OptimizerSuite", "PluginSuite", "assert_close"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _SUITES:
+        raise AttributeError(f"tenon.testing has no {name!r}; it offers {', '.join(__all__)}.")
+    found = getattr(importlib.import_module(f"tenon.testing.suites.{_SUITES[name]}"), name)
+    globals()[name] = found
+    return found

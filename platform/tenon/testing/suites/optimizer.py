@@ -1,0 +1,336 @@
+"""Conformance of optimizers: subclass, name the optimizer, and pytest runs every check on every backend.
+
+::
+
+    class TestLion(OptimizerSuite):
+        optimizer = "Lion"
+
+Give ``reference``, one step in NumPy, and values are compared with it too.
+"""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from types import SimpleNamespace
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+
+from tenon import dtypes, optim
+from tenon.core.backend import backend_named
+from tenon.core.create import tensor
+from tenon.core.factories import zeros, zeros_like
+from tenon.core.grad_mode import no_grad
+from tenon.core.interceptor import SLOT
+from tenon.core.tensor import Tensor
+from tenon.errors import PluginTargetError
+from tenon.nn.parameter import Parameter
+from tenon.optim import batch, update
+from tenon.optim.optimizer import Optimizer
+from tenon.plugins import registry
+from tenon.testing.assertions import assert_same, host
+
+#: A matrix, a vector, a number, an empty parameter, and more small ones.
+SHAPES = ((4, 3), (5,), (), (0, 2), (2, 1, 3))
+
+
+class OptimizerSuite:
+    """Every check on ``optimizer``: a name that ``tenon.optim`` knows, or a class."""
+
+    #: Which optimizer.
+    optimizer: ClassVar[Any] = ""
+    #: Options to make it with, beside its defaults.
+    options: ClassVar[Mapping[str, Any]] = {}
+    #: Parameters of these dtypes are trained.
+    dtypes: ClassVar[Sequence[str]] = ("float32", "float64")
+
+    def reference(self, p: Any, g: Any, state: dict[str, Any], step: int, h: Any) -> Any:
+        """The parameter after one step, in NumPy: override it.
+
+        ``state`` belongs to the parameter and starts empty; ``step`` counts from 1; ``h`` has the options.
+        """
+        pytest.skip(f"{type(self).__name__} gives no reference(p, g, state, step, h) to compare with")
+
+    # --- what the checks are made of ---
+
+    def pytest_generate_tests(self, metafunc: Any) -> None:
+        """One test per backend; those whose hardware is absent are skipped with the reason."""
+        if "backend" in metafunc.fixturenames:
+            metafunc.parametrize("backend", list(_backends()))
+        if "dtype" in metafunc.fixturenames:
+            metafunc.parametrize("dtype", self.dtypes)
+
+    @property
+    def cls(self) -> Any:
+        """The optimizer's class."""
+        return getattr(optim, self.optimizer) if isinstance(self.optimizer, str) else self.optimizer
+
+    def make(self, params: Any, **options: Any) -> Any:
+        """The optimizer of ``params``."""
+        return self.cls(params, **(dict(self.options) | options))
+
+    def parameters(
+        self, backend: str, dtype: str = "float32", shapes: Sequence[tuple[int, ...]] = SHAPES
+    ) -> list[Any]:
+        """Parameters of ``shapes``, the same at every call."""
+        rng = np.random.default_rng(0)
+        return [Parameter(_tensor(rng.standard_normal(shape), dtype, backend)) for shape in shapes]
+
+    def train(
+        self, optimizer: Any, params: list[Any], steps: int, first: int = 0, scheduler: Any = None
+    ) -> None:
+        """Steps ``first``, ``first + 1``, ...; gradients depend on the step's number and shapes only."""
+        for step in range(first, first + steps):
+            for i, p in enumerate(params):
+                p.grad = gradient(p, 100 * step + i)
+            optimizer.step()
+            if scheduler is not None:
+                scheduler.step()
+
+    def needs_rule(self) -> None:
+        """Skip a check that has no meaning for optimizers that override ``step``."""
+        if self.cls.step is not Optimizer.step:
+            pytest.skip(f"{self.cls.__name__} overrides step and has no rule")
+
+    # --- the checks ---
+
+    def test_is_an_optimizer_with_a_docstring(self) -> None:
+        """A subclass of ``tenon.extend.Optimizer`` that says what it is."""
+        assert issubclass(self.cls, Optimizer)
+        assert (self.cls.__doc__ or "").strip(), f"{self.cls.__name__} has no docstring"
+
+    def test_an_unknown_option_is_refused(self) -> None:
+        """As a TypeError, before anything is made."""
+        with pytest.raises(TypeError):
+            self.make([Parameter(zeros(1))], option_that_nobody_has=1)
+
+    def test_decreases_a_quadratic(self, backend: str) -> None:
+        """``sum((p - target) ** 2)`` is lower after 20 steps."""
+        target = _tensor(np.linspace(-2, 2, 12).reshape(3, 4), "float32", backend)
+        p = Parameter(zeros_like(target))
+        optimizer = self.make([p])
+        losses = []
+        for _ in range(21):
+            optimizer.zero_grad()
+            loss = ((p - target) ** 2).sum()
+            loss.backward()
+            losses.append(loss.item())
+            optimizer.step()
+
+        assert np.isfinite(losses).all()
+        assert losses[-1] < losses[0], f"{losses[0]} before, {losses[-1]} after 20 steps"
+
+    def test_follows_the_reference(self, backend: str, dtype: str) -> None:
+        """Ten steps give what ``reference`` gives in float64."""
+        params = self.parameters(backend, dtype)
+        optimizer = self.make(params)
+        expected = [host(p.detach()).astype(np.float64) for p in params]
+        states: list[dict[str, Any]] = [{} for _ in params]
+        h = SimpleNamespace(**optimizer.defaults)
+        for step in range(10):
+            for i, p in enumerate(params):
+                g = host(gradient(p, 100 * step + i)).astype(np.float64)
+                expected[i] = np.asarray(self.reference(expected[i], g, states[i], step + 1, h))
+            self.train(optimizer, params, 1, step)
+
+        for p, e in zip(params, expected, strict=True):
+            assert_same(p.detach(), e, check_dtype=False, where=f"{self.cls.__name__}, shape {list(e.shape)}")
+
+    def test_parameters_without_gradient_are_left_alone(self, backend: str) -> None:
+        """They keep their value and get no state until they have a gradient, and then join in."""
+        params = self.parameters(backend)
+        optimizer = self.make(params)
+        waiting, before = params[0], host(params[0].detach()).copy()
+        start = dict(optimizer.state.get(waiting, {}))
+        self.train(optimizer, params[1:], 3)
+
+        assert_same(waiting.detach(), before)
+        assert dict(optimizer.state.get(waiting, {})) == start
+        self.train(optimizer, params, 1, 3)
+        assert (host(waiting.detach()) != before).any()
+
+    def test_gradients_are_not_changed(self, backend: str) -> None:
+        """A rule reads the gradient and leaves it as it is."""
+        params = self.parameters(backend)
+        optimizer = self.make(params)
+        self.train(optimizer, params, 4)
+
+        for i, p in enumerate(params):
+            assert_same(p.grad, host(gradient(p, 300 + i)))
+
+    def test_state_is_saved_and_loaded_with_reordered_parameters(self, backend: str, dtype: str) -> None:
+        """A checkpoint with names finds its parameters in another order; training goes on the same."""
+        first, second = self.parameters(backend, dtype), self.parameters(backend, dtype)
+        names = [f"layer{i}" for i in range(len(first))]
+        saved = self.make(list(zip(names, first, strict=True)))
+        self.train(saved, first, 4)
+        resumed = self.make(list(zip(names, second, strict=True))[::-1])
+        self.train(resumed, second[:2], 1, 50)
+        with no_grad():
+            for p, q in zip(second, first, strict=True):
+                p.copy_(q)
+
+        resumed.load_state_dict(copy.deepcopy(saved.state_dict()))
+        self.train(saved, first, 4, 4)
+        self.train(resumed, second, 4, 4)
+
+        same_training(saved, first, resumed, second)
+
+    def test_copies_and_pickles_go_on_the_same(self, backend: str) -> None:
+        """Deep copies and pickles carry parameters and state along, and share nothing."""
+        params = self.parameters(backend)
+        optimizer = self.make(params)
+        self.train(optimizer, params, 3)
+        copies: list[Callable[[Any], Any]] = [copy.deepcopy, lambda o: pickle.loads(pickle.dumps(o))]
+        twins = [make(optimizer) for make in copies]
+        self.train(optimizer, params, 3, 3)
+
+        for twin in twins:
+            own = twin.param_groups[0]["params"]
+            self.train(twin, own, 3, 3)
+            same_training(optimizer, params, twin, own)
+
+    def test_each_group_has_its_own_options(self, backend: str) -> None:
+        """Two groups in one optimizer are trained as by two optimizers."""
+        together, apart = self.parameters(backend), self.parameters(backend)
+        changed = {n: 0.5 * v for n, v in self._rates().items()}
+        one = self.make([{"params": together[:2]}, {"params": together[2:], **changed}])
+        two = [self.make(apart[:2]), self.make(apart[2:], **changed)]
+        self.train(one, together, 4)
+        for step in range(4):
+            for i, p in enumerate(apart):
+                p.grad = gradient(p, 100 * step + i)
+            for optimizer in two:
+                optimizer.step()
+
+        for p, q in zip(together, apart, strict=True):
+            assert_same(p.detach(), host(q.detach()))
+
+    def test_schedules_set_the_rate(self, backend: str) -> None:
+        """A schedule gives what setting the rate by hand gives."""
+        if "lr" not in self._rates():
+            pytest.skip(f"{self.cls.__name__} has no option lr")
+        scheduled, by_hand = self.parameters(backend), self.parameters(backend)
+        first, second = self.make(scheduled), self.make(by_hand)
+        schedule = optim.lr_scheduler.LambdaLR(first, lambda step: 1 / (step + 1))
+        base = second.param_groups[0]["lr"]
+        self.train(first, scheduled, 4, scheduler=schedule)
+        for step in range(4):
+            second.param_groups[0]["lr"] = base * (1 / (step + 1))
+            self.train(second, by_hand, 1, step)
+
+        for p, q in zip(scheduled, by_hand, strict=True):
+            assert_same(p.detach(), host(q.detach()))
+
+    def test_memory_layout_does_not_matter(self, backend: str) -> None:
+        """Transposed and strided parameters are trained like contiguous ones."""
+        plain = self.parameters(backend, shapes=((4, 3), (6,)))
+        wide = _tensor(np.zeros((6, 2)), "float32", backend)
+        odd = [Parameter(plain[0].detach().t().clone().contiguous().t()), Parameter(wide[:, 1])]
+        with no_grad():
+            odd[1].copy_(plain[1])
+        for params in (plain, odd):
+            self.train(self.make(params), params, 4)
+
+        for p, q in zip(odd, plain, strict=True):
+            assert_same(p.detach(), host(q.detach()))
+        assert_same(wide[:, 0], np.zeros(6, np.float32))
+
+    def test_pieces_and_batches_give_the_whole_update_bit_for_bit(self, backend: str, dtype: str) -> None:
+        """A rule that says ``elementwise = True`` is: cut to pieces or joined, every bit is the same."""
+        self.needs_rule()
+        if not self.cls.elementwise:
+            pytest.skip(f"{self.cls.__name__} does not say elementwise = True, so it is never cut or joined")
+        shapes = ((7, 11), (5,), (4, 2), ())
+        results = []
+        for piece, small in ((1 << 30, -1), (16, -1), (7, -1), (1 << 16, 1 << 12)):
+            with sizes(piece, small):
+                params = self.parameters(backend, dtype, shapes)
+                optimizer = self.make(params)
+                self.train(optimizer, params, 5)
+                results.append([host(p.detach()).tobytes() for p in params])
+
+        for result, how in zip(results[1:], ("pieces of 16", "pieces of 7", "batches"), strict=True):
+            assert result == results[0], f"{how} give other bits than the whole; set elementwise = False"
+
+    def test_a_watched_step_gives_the_same(self, backend: str, dtype: str) -> None:
+        """The rule runs through ops too, where a recorder or profiler sees it."""
+        self.needs_rule()
+        quiet, watched = self.parameters(backend, dtype), self.parameters(backend, dtype)
+        first, second = self.make(quiet), self.make(watched)
+        self.train(first, quiet, 3)
+        seen: list[str] = []
+        with watching(seen):
+            self.train(second, watched, 3)
+
+        assert seen, "no op was seen: the rule computes with something else than f and operators"
+        same_training(first, quiet, second, watched)
+
+    def _rates(self) -> dict[str, float]:
+        """Options that are rates: numbers called ``lr``."""
+        made = self.make([Parameter(zeros(1))])
+        return {n: v for n, v in made.defaults.items() if n == "lr" and isinstance(v, (int, float))}
+
+
+def gradient(p: Any, number: int) -> Any:
+    """Gradient ``number`` for a parameter like ``p``."""
+    values = np.random.default_rng(number).standard_normal(tuple(p.shape))
+    return _tensor(values, str(p.dtype).removeprefix("torch."), p.device.type)
+
+
+def same_training(first: Any, params: list[Any], second: Any, others: list[Any]) -> None:
+    """Assert that two optimizers left the same parameters and the same state."""
+    for p, q in zip(params, others, strict=True):
+        assert_same(q.detach(), host(p.detach()))
+        mine, theirs = first.state.get(p, {}), second.state.get(q, {})
+        assert mine.keys() == theirs.keys()
+        for name, value in mine.items():
+            if isinstance(value, Tensor):
+                assert_same(theirs[name].detach(), host(value.detach()), where=f"state {name!r}")
+            else:
+                assert theirs[name] == value, name
+
+
+def _tensor(values: Any, dtype: str, backend: str) -> Any:
+    return tensor(np.asarray(values), dtype=getattr(dtypes, dtype), device=backend)
+
+
+def _backends() -> Iterator[Any]:
+    for name in registry.names("backends"):
+        try:
+            ok, reason = backend_named(name).is_available()
+        except PluginTargetError as error:  # a broken backend is not this optimizer's fault
+            ok, reason = False, str(error)
+        yield pytest.param(name, marks=() if ok else pytest.mark.skip(reason=f"{name}: {reason}"))
+
+
+@contextmanager
+def sizes(piece: int, small: int) -> Iterator[None]:
+    """Cut parameters into pieces of ``piece`` elements and join those of at most ``small``."""
+    before = update.PIECE, batch.SMALL
+    update.PIECE, batch.SMALL = piece, small
+    try:
+        yield
+    finally:
+        update.PIECE, batch.SMALL = before
+
+
+@contextmanager
+def watching(seen: list[str]) -> Iterator[None]:
+    """Note the name of every op that runs."""
+
+    class Watcher:
+        def run(self, op: Any, args: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
+            seen.append(op.name)
+            return SLOT.below(self)(op, args, attrs)
+
+    watcher = Watcher()
+    SLOT.push(watcher)
+    try:
+        yield
+    finally:
+        SLOT.pop(watcher)
