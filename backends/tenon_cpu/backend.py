@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -29,9 +30,9 @@ class CpuBackend(Backend):
 
     def overrides(self) -> Mapping[str, Kernel]:
         """Kernels that are faster than the reference forward over NumPy."""
-        from tenon_cpu.kernels import KERNELS
+        from tenon_cpu.kernels import COMPOSITES, KERNELS
 
-        return KERNELS
+        return {**KERNELS, **{name: functools.partial(k, self.raw) for name, k in COMPOSITES.items()}}
 
     def from_host(self, array: np.ndarray[Any, Any], device: Device | None = None) -> np.ndarray[Any, Any]:
         """``array`` itself."""

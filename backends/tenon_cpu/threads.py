@@ -67,7 +67,7 @@ class Pool:
             work, start, stop = self.tasks.get()
             try:
                 work(start, stop)
-            except BaseException as error:  # noqa: BLE001 - carried to the caller, which raises it
+            except BaseException as error:
                 self.done.put(error)
             else:
                 self.done.put(None)
@@ -84,7 +84,7 @@ class Pool:
                 self.tasks.put((work, bounds[i], bounds[i + 1]))
             try:
                 work(bounds[-2], bounds[-1])
-            except BaseException as error:  # noqa: BLE001 - raised below, once all pieces have ended
+            except BaseException as error:
                 failures.append(error)
             for _ in range(pieces - 1):
                 error_or_none = self.done.get()

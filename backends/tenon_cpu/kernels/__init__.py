@@ -1,8 +1,19 @@
-"""Kernels that replace reference forwards on the CPU, by op name."""
+"""Kernels that replace reference forwards on the CPU, by op name.
+
+``KERNELS`` take the op's arguments. ``COMPOSITES`` take the namespace of raw ops before them, so that they can leave
+what they are not made for to the parts.
+"""
 
 from __future__ import annotations
 
 from tenon.extend import Kernel
-from tenon_cpu.kernels import convolution, direct, piecewise, pooling
+from tenon_cpu.kernels import activation, contraction, convolution, direct, piecewise, pooling, rowwise
 
-KERNELS: dict[str, Kernel] = {**direct.KERNELS, **convolution.KERNELS, **piecewise.KERNELS, **pooling.KERNELS}
+KERNELS: dict[str, Kernel] = {
+    **direct.KERNELS,
+    **contraction.KERNELS,
+    **convolution.KERNELS,
+    **piecewise.KERNELS,
+    **pooling.KERNELS,
+}
+COMPOSITES: dict[str, Kernel] = {**activation.COMPOSITES, **contraction.COMPOSITES, **rowwise.COMPOSITES}

@@ -46,7 +46,7 @@ def check_classes(x: Any, target: Any, weight: Any) -> None:
         )
 
 
-def _present(xp: Any, target: Any, classes: int, ignore_index: int) -> tuple[Any, Any]:
+def present_targets(xp: Any, target: Any, classes: int, ignore_index: int) -> tuple[Any, Any]:
     """Which targets count, and indices that are safe everywhere; IndexRangeError for any outside the classes."""
     present = xp.not_equal(target, ignore_index)
     outside = xp.logical_and(present, xp.logical_or(target < 0, target >= classes))
@@ -58,9 +58,29 @@ def _present(xp: Any, target: Any, classes: int, ignore_index: int) -> tuple[Any
     return present, xp.where(present, target, 0)
 
 
-def _weights(xp: Any, present: Any, safe: Any, weight: Any, dtype: Any) -> Any:
+def target_weights(xp: Any, present: Any, safe: Any, weight: Any, dtype: Any) -> Any:
     """Weight of each target: its class's, or 1; 0 where it is absent."""
     return present.astype(dtype) if weight is None else xp.where(present, weight[safe], dtype.type(0))
+
+
+def reduced_losses(xp: Any, picked: Any, present: Any, weights: Any, reduction: str) -> Any:
+    """``-weights * picked``, reduced. An absent target contributes nothing, also where ``picked`` is NaN."""
+    losses = xp.where(present, -(weights * picked), picked.dtype.type(0))
+    if reduction == "none":
+        return losses
+    total = losses.sum(dtype=picked.dtype)
+    if reduction == "sum":
+        return total
+    parts = weights.sum(dtype=picked.dtype)
+    return total / parts if parts else xp.full((), float("nan"), picked.dtype)
+
+
+def target_slopes(xp: Any, g: Any, weights: Any, reduction: str) -> Any:
+    """Derivative of the reduced loss by each target's log-probability, times ``g``."""
+    if reduction != "mean":
+        return -weights * g
+    parts = weights.sum(dtype=g.dtype)
+    return weights * (-g / parts) if parts else xp.zeros_like(weights)
 
 
 class NllLoss(Primitive):
@@ -79,18 +99,10 @@ class NllLoss(Primitive):
         """Gather, weigh, reduce."""
         check_classes(x, target, weight)
         axis = class_axis(x)
-        present, safe = _present(xp, target, x.shape[axis], ignore_index)
+        present, safe = present_targets(xp, target, x.shape[axis], ignore_index)
         picked = xp.squeeze(xp.take_along_axis(x, xp.expand_dims(safe, axis), axis), axis)
-        weights = _weights(xp, present, safe, weight, x.dtype)
-        # An absent target contributes nothing, also where the input is infinite or NaN.
-        losses = xp.where(present, -(weights * picked), x.dtype.type(0))
-        if reduction == "none":
-            return losses
-        total = losses.sum(dtype=x.dtype)
-        if reduction == "sum":
-            return total
-        parts = weights.sum(dtype=x.dtype)
-        return total / parts if parts else xp.full((), float("nan"), x.dtype)
+        weights = target_weights(xp, present, safe, weight, x.dtype)
+        return reduced_losses(xp, picked, present, weights, reduction)
 
     def vjp_x(self, f, g, out, x, target, weight, *, reduction="mean", ignore_index=-100):
         return f.nll_loss_grad(
@@ -117,13 +129,8 @@ class NllLossGrad(Primitive):
         """One value per target, in zeros."""
         made = xp.zeros(shape, g.dtype)
         axis = class_axis(made)
-        present, safe = _present(xp, target, shape[axis], ignore_index)
-        values = xp.negative(_weights(xp, present, safe, weight, g.dtype))
-        if reduction == "mean":
-            parts = values.sum(dtype=g.dtype)
-            values = values * (-g / parts) if parts else xp.zeros_like(values)
-        else:
-            values = values * g
+        present, safe = present_targets(xp, target, shape[axis], ignore_index)
+        values = target_slopes(xp, g, target_weights(xp, present, safe, weight, g.dtype), reduction)
         xp.put_along_axis(made, xp.expand_dims(safe, axis), xp.expand_dims(values, axis), axis)
         return made
 

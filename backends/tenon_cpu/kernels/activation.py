@@ -1,0 +1,126 @@
+"""GELU and SiLU with their slopes, block by block: some thirty passes that never leave the cache.
+
+GELU needs the normal distribution function ``1 - h`` for ``x > 0`` and ``h`` below, with ``h = erfc(|x| / sqrt(2)) / 2``,
+and the density for the slope. Both hold ``e = exp(-x^2 / 2)``: ``h = e * p(t)``, where p is a polynomial in
+``t = 1 / (1 + k |x|)``, the form of Abramowitz and Stegun 7.1.26 with three more terms, fitted to a relative error
+below 2e-7. float64 goes through the reference.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tenon.extend import Kernel
+from tenon.ops import gelu as _gelu
+from tenon.ops import silu as _silu
+from tenon_cpu.kernels.blocks import over_rows, plain
+from tenon_cpu.threads import scratch
+
+_STEP = np.float32(0.3275911 * 0.7071067811865476)
+_TERMS = tuple(
+    np.float32(c / 2)
+    for c in (
+        0.18501197498925018,
+        0.181305327840161,
+        0.2025650249183898,
+        0.03568888290027237,
+        0.4349513279587626,
+        -0.3870095181839422,
+        0.4861846486839383,
+        -0.13869747924110734,
+    )
+)
+_DENSITY = np.float32(0.3989422804014327)
+_HALF, _ONE, _MINUS_HALF = np.float32(0.5), np.float32(1), np.float32(-0.5)
+_CUBIC = np.float32(0.044715 * 0.7978845608028654)
+_CUBIC_SLOPE = np.float32(6 * 0.044715 * 0.7978845608028654)
+_LINEAR = np.float32(0.7978845608028654)
+_LINEAR_SLOPE = np.float32(2 * 0.7978845608028654)
+_SMALL = 1 << 10
+
+
+def _exact(x: Any, out: Any, slope: Any, e: Any, t: Any) -> None:
+    np.multiply(x, x, out=e)
+    np.multiply(e, _MINUS_HALF, out=e)
+    np.exp(e, out=e)
+    np.absolute(x, out=t)
+    np.multiply(t, _STEP, out=t)
+    np.add(t, _ONE, out=t)
+    np.divide(_ONE, t, out=t)
+    np.multiply(t, _TERMS[-1], out=slope)
+    for term in _TERMS[-2::-1]:
+        np.add(slope, term, out=slope)
+        np.multiply(slope, t, out=slope)
+    np.multiply(slope, e, out=slope)
+    # 1 - h above 0 and h below: 1/2 + sign(x) (1/2 - h)
+    np.subtract(_HALF, slope, out=slope)
+    np.copysign(slope, x, out=slope)
+    np.add(slope, _HALF, out=slope)
+    np.multiply(x, slope, out=out)
+    np.multiply(e, _DENSITY, out=e)
+    np.multiply(e, x, out=e)
+    np.add(slope, e, out=slope)
+
+
+def _by_tanh(x: Any, out: Any, slope: Any, e: Any, t: Any) -> None:
+    np.multiply(x, x, out=e)
+    np.multiply(e, _CUBIC, out=t)
+    np.add(t, _LINEAR, out=t)
+    np.multiply(t, x, out=t)
+    np.tanh(t, out=t)
+    np.multiply(t, _HALF, out=t)
+    np.add(t, _HALF, out=t)  # the gate
+    np.multiply(e, _CUBIC_SLOPE, out=e)
+    np.add(e, _LINEAR_SLOPE, out=e)
+    np.multiply(e, x, out=e)
+    np.subtract(_ONE, t, out=slope)
+    np.multiply(slope, t, out=slope)
+    np.multiply(slope, e, out=slope)
+    np.add(slope, t, out=slope)
+    np.multiply(x, t, out=out)
+
+
+def _swish(x: Any, out: Any, slope: Any, e: Any, t: Any) -> None:
+    np.multiply(x, _HALF, out=t)
+    np.tanh(t, out=t)
+    np.multiply(t, _HALF, out=t)
+    np.add(t, _HALF, out=t)  # the sigmoid
+    np.multiply(x, t, out=out)
+    # s (1 + x - x s)
+    np.subtract(x, out, out=e)
+    np.add(e, _ONE, out=e)
+    np.multiply(e, t, out=slope)
+
+
+def _blockwise(body: Any, x: Any) -> tuple[Any, Any]:
+    out, slope = np.empty_like(x), np.empty_like(x)
+    flat, made, steep = x.reshape(-1), out.reshape(-1), slope.reshape(-1)
+
+    def work(a: int, b: int) -> None:
+        e = scratch.get("e", (b - a,), x.dtype)
+        t = scratch.get("t", (b - a,), x.dtype)
+        body(flat[a:b], made[a:b], steep[a:b], e, t)
+
+    over_rows(work, flat.size, 1, x.itemsize, cost=16)
+    return out, slope
+
+
+def gelu(f: Any, x: Any, *, approximate: str = "none") -> Any:
+    """Value and slope."""
+    if x.dtype.char != "f" or not plain(x):
+        return _gelu.raw_forward(f, x, approximate=approximate)
+    return _blockwise(_by_tanh if approximate == "tanh" else _exact, x)
+
+
+def silu(f: Any, x: Any) -> Any:
+    """Value and slope."""
+    if x.dtype.char != "f" or x.size < _SMALL or not plain(x):
+        return _silu.raw_forward(f, x)
+    return _blockwise(_swish, x)
+
+
+COMPOSITES: dict[str, Kernel] = {"gelu": gelu, "silu": silu}
+
+__all__ = ["COMPOSITES"]
