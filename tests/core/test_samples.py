@@ -101,7 +101,14 @@ def test_gradients_fit_the_differences(sample, monkeypatch):
     # No array is kept where a rule may only ask for the shape: a rule that reads more fails here.
     monkeypatch.setattr(tape, "_SMALL", 0)
 
-    check_gradients(table[sample.op], sample.arrays(), sample.attrs, active=sample.active, order=sample.order)
+    check_gradients(
+        table[sample.op],
+        sample.arrays(),
+        sample.attrs,
+        active=sample.active,
+        order=sample.order,
+        outputs=sample.graded,
+    )
 
 
 @pytest.mark.parametrize("sample", [s for s in EVERYTHING if s.active], ids=str)

@@ -136,6 +136,7 @@ class Conv(Primitive):
     kind = Kind.CONVOLVE
     inputs = ("x", "weight")
     saves = ("x", "weight")
+    reads = {"x": ("weight",), "weight": ("x",)}
     grad_name = "ConvolutionBackward0"
 
     def infer(self, x, weight, *, stride, padding, dilation, groups):
@@ -186,6 +187,7 @@ class ConvInputGrad(Primitive):
     kind = Kind.CONVOLVE
     inputs = ("g", "weight")
     saves = ("g", "weight")
+    reads = {"g": ("weight",), "weight": ("g",)}
     grad_name = "ConvolutionBackward0"
 
     def infer(self, g, weight, *, sizes, stride, padding, dilation, groups):
@@ -250,6 +252,7 @@ class ConvWeightGrad(Primitive):
     kind = Kind.CONVOLVE
     inputs = ("x", "g")
     saves = ("x", "g")
+    reads = {"x": ("g",), "g": ("x",)}
     grad_name = "ConvolutionBackward0"
 
     def infer(self, x, g, *, kernel, stride, padding, dilation, groups):
@@ -286,6 +289,7 @@ class Convolution(Composite):
     kind = Kind.CONVOLVE
     inputs = ("x", "weight", "bias")
     saves = ("x", "weight")
+    reads = {"x": ("weight",), "weight": ("x",), "bias": ()}
     grad_name = "ConvolutionBackward0"
 
     def decompose(self, f, x, weight, bias, *, stride, padding, dilation, groups):

@@ -29,15 +29,20 @@ def check_gradients(
     order: int = 2,
     tolerance: float = 1e-6,
     device: Any = "cpu",
+    outputs: int = 0,
 ) -> None:
     """AssertionError unless the gradients of ``function(*arrays, **attrs)`` fit its differences up to ``order``.
 
-    ``arrays`` are host arrays (floating ones in float64) or numbers; ``active`` says which to differentiate by.
+    ``arrays`` are host arrays (floating ones in float64) or numbers; ``active`` says which to differentiate by,
+    ``outputs`` how many of the outputs to look at (0: all).
     """
     chosen = tuple(active) if active is not None else tuple(i for i, a in enumerate(arrays) if _floating(a))
     if not chosen:
         return
     options = dict(attrs or {})
+    if outputs:
+        whole = function
+        function = lambda *a, **k: as_tuple(whole(*a, **k))[:outputs]  # noqa: E731
 
     def values(moved: Sequence[_Array]) -> list[Any]:
         """Outputs with a gradient, of the active inputs at ``moved``."""

@@ -26,6 +26,7 @@ class Linear(Composite):
     kind = Kind.CONTRACT
     inputs = ("x", "weight", "bias")
     saves = ("x", "weight")
+    reads = {"x": ("weight",), "weight": ("x",), "bias": ()}
 
     def decompose(self, f, x, weight, bias):
         check_same_dtype(self.name, x, weight)

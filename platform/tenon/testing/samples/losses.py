@@ -1,1 +1,89 @@
-"""Samples."""
+"""Samples of losses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tenon.testing.samples.draw import integer, normal, uniform, values
+from tenon.testing.samples.table import add
+
+REDUCTIONS = ("none", "mean", "sum")
+
+
+def _reduce(losses: Any, reduction: str) -> Any:
+    if reduction == "none":
+        return losses
+    return losses.sum() if reduction == "sum" else losses.mean()
+
+
+def _pair(function: Callable[..., Any]) -> Callable[..., Any]:
+    def reference(x: Any, y: Any, *rest: Any, reduction: str = "mean", **attrs: Any) -> Any:
+        made = _reduce(function(x.astype(np.float64), y.astype(np.float64), *rest, **attrs), reduction)
+        return np.asarray(made).astype(x.dtype)
+
+    return reference
+
+
+def _smooth(x: Any, y: Any, **attrs: float) -> Any:
+    gap = np.abs(x - y)
+    return np.where(gap < 1, 0.5 * gap**2, gap - 0.5)
+
+
+_PAIRS: dict[str, Callable[..., Any]] = {
+    "mse_loss": lambda x, y: (x - y) ** 2, "l1_loss": lambda x, y: np.abs(x - y), "smooth_l1_loss": _smooth, "huber_loss": _smooth,
+}  # fmt: skip
+for _op, _function in _PAIRS.items():
+    _more = {"smooth_l1_loss": {"beta": 1.0}, "huber_loss": {"delta": 1.0}}.get(_op, {})
+    for _reduction in REDUCTIONS:
+        add(_op, _reduction, normal(3, 4), normal(3, 4), reference=_pair(_function), attrs={"reduction": _reduction, **_more}, loose=8.0)
+
+
+def _logits(x: Any, y: Any, weight: Any, pos_weight: Any) -> Any:
+    p = 1 / (1 + np.exp(-x))
+    made = -((1 if pos_weight is None else pos_weight) * y * np.log(p) + (1 - y) * np.log(1 - p))
+    return made if weight is None else made * weight
+
+
+def _entropy(x: Any, y: Any, weight: Any) -> Any:
+    made = -(y * np.log(x) + (1 - y) * np.log(1 - x))
+    return made if weight is None else made * weight
+
+
+for _reduction in REDUCTIONS:
+    add("binary_cross_entropy_with_logits", _reduction, normal(3, 4), uniform(0, 1, 3, 4), None, None,
+        reference=_pair(_logits), attrs={"reduction": _reduction}, loose=8.0)  # fmt: skip
+    add("binary_cross_entropy", _reduction, uniform(0.1, 0.9, 3, 4), uniform(0, 1, 3, 4), None, reference=_pair(_entropy),
+        attrs={"reduction": _reduction}, loose=8.0, narrow=False)  # fmt: skip
+add("binary_cross_entropy_with_logits", "weights", normal(3, 4), uniform(0, 1, 3, 4), uniform(1, 2, 4), uniform(1, 2, 4),
+    reference=_pair(_logits), loose=8.0, constant=(2, 3), narrow=False)  # fmt: skip
+
+
+def _nll(x: Any, target: Any, weight: Any, reduction: str = "mean", ignore_index: int = -100) -> Any:
+    moved = np.moveaxis(x, 1, -1) if x.ndim > 1 else x
+    kept = target != ignore_index
+    safe = np.where(kept, target, 0)
+    w = np.where(kept, 1.0 if weight is None else weight[safe], 0.0)
+    losses = -np.take_along_axis(moved, safe[..., None], -1)[..., 0] * w
+    made = losses if reduction == "none" else losses.sum() if reduction == "sum" else losses.sum() / w.sum()
+    return np.asarray(made).astype(x.dtype)
+
+
+def _cross_entropy(x: Any, target: Any, weight: Any, **attrs: Any) -> Any:
+    axis = 1 if x.ndim > 1 else 0
+    wide = x.astype(np.float64)
+    logs = wide - np.log(np.exp(wide).sum(axis=axis, keepdims=True))
+    return _nll(logs, target, weight, **attrs).astype(x.dtype)
+
+
+_LABELS = integer(0, 4, 5)
+for _op, _reference in {"nll_loss": _nll, "cross_entropy": _cross_entropy}.items():
+    for _reduction in REDUCTIONS:
+        add(_op, _reduction, normal(5, 4), _LABELS, None, reference=_reference, attrs={"reduction": _reduction}, loose=8.0)
+    add(_op, "weighted", normal(5, 4), _LABELS, uniform(0.5, 2, 4), reference=_reference, loose=8.0, constant=(2,), narrow=False)
+    add(_op, "ignored", normal(3, 4), values(1, 3, 0, dtype="int64"), None, reference=_reference, attrs={"ignore_index": 3}, loose=8.0)
+    add(_op, "pixels", normal(2, 4, 3), integer(0, 4, 2, 3), None, reference=_reference, loose=8.0)
+add("nll_loss_grad", "mean", normal(), _LABELS, None, attrs={"shape": (5, 4)}, order=1)
+add("cross_entropy_grad", "mean", normal(), normal(5, 4), normal(5, 1), _LABELS, None, order=0)

@@ -40,6 +40,8 @@ class Sample:
     #: Positions of floating inputs without a gradient, and whether (and to which order) gradients are checked at all.
     constant: tuple[int, ...] = ()
     order: int = 2
+    #: How many of the outputs gradients are checked for; 0 means all.
+    graded: int = 0
     #: Factor on the tolerances of the dtype.
     loose: float = 1.0
     #: Whether the narrow floats are checked too.
