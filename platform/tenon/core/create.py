@@ -148,9 +148,9 @@ def full(shape: Any, value: Any, kind: dtype, device: Any, requires_grad: bool =
     return t.requires_grad_() if requires_grad else t
 
 
-def legacy_tensor(cls: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def legacy_tensor(cls: type, args: tuple[Any, ...], kwargs: dict[str, Any], dtype: Any = None) -> Any:
     """``Tensor()``, ``Tensor(2, 3)``, ``Tensor(data)``: float tensors, as torch's legacy constructor."""
-    kind = dtypes.get_default_dtype()
+    kind = dtype or dtypes.get_default_dtype()
     device = kwargs.pop("device", None)
     if kwargs:
         raise TypeError(f"Tensor() got an unexpected keyword argument {next(iter(kwargs))!r}; use tenon.tensor(...).")
@@ -159,6 +159,9 @@ def legacy_tensor(cls: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> A
     elif all(isinstance(a, (int, np.integer)) and not isinstance(a, bool) for a in args):
         made = full(args, None, kind, device)
     elif len(args) == 1 and isinstance(args[0], Value):
+        found = FROM_NUMPY[args[0].raw.dtype]
+        if dtype is not None and found != dtype:
+            raise TypeError(f"a tensor type of {dtype} got a tensor of {found}; use tensor.to({dtype}).")
         made = args[0].detach()  # type: ignore[attr-defined]
     elif len(args) == 1:
         made = tensor(args[0], dtype=kind, device=device)

@@ -17,7 +17,7 @@ from tenon.core.grad_mode import no_grad
 from tenon.core.methods.convert import parse_to
 from tenon.core.tensor import Tensor
 from tenon.device import Device
-from tenon.errors import ModuleTypeError, NoDataError
+from tenon.errors import ModuleError, ModuleTypeError, NoDataError
 from tenon.nn.parameter import Parameter, is_lazy
 from tenon.nn.traverse import Traversal
 
@@ -51,7 +51,12 @@ class Conversion(Traversal):
         """
         if "tensor" in kwargs:
             kwargs["other"] = kwargs.pop("tensor")
-        device, dtype, _ = parse_to(args, kwargs)
+        device, dtype, copy = parse_to(args, kwargs)
+        if copy:
+            raise ModuleError(
+                "Module.to() does not accept copy argument: it changes the module itself. "
+                "Use copy.deepcopy(module)."
+            )
         if dtype is not None:
             if not (dtype.is_floating_point or dtype.is_complex):
                 raise ModuleTypeError(

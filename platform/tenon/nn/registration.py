@@ -254,6 +254,17 @@ class Registration:
                     del state[name]
         return state
 
+    def _replicate_for_data_parallel(self) -> Any:
+        """A shallow copy without parameters, to which views of this module's parameters can be assigned."""
+        replica = self.__new__(type(self))
+        state = Registration.__getstate__(self)
+        replica.__dict__.update(state)
+        for registry in NAMES:
+            replica.__dict__[registry] = {}
+            adopt(replica, registry, {} if registry == "_parameters" else dict(state[registry]))
+        replica.__dict__["_is_replica"] = True
+        return replica
+
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         self.__dict__.setdefault("_non_persistent_buffers_set", set())

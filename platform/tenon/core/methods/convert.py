@@ -39,7 +39,7 @@ class Convert:
             if dtype not in by_name:
                 raise ArgumentError(f"invalid type: {dtype!r}; known: {', '.join(by_name)}")
             dtype = dtypes.BY_NAME[by_name[dtype]]
-        return self.to(dtype)
+        return self.to(getattr(dtype, "dtype", dtype))  # a type such as torch.LongTensor has a dtype
 
     def type_as(self, other: Any) -> Any:
         """This tensor in ``other``'s dtype and on its device."""
@@ -259,7 +259,11 @@ def _moved(x: Any, device: Device) -> Any:
 
 
 def parse_to(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Device | None, Any, bool]:
-    """``(device, dtype, copy)`` from any of ``to``'s forms."""
+    """``(device, dtype, copy)`` from any of ``to``'s forms.
+
+    They are ``to(device, dtype)``, ``to(dtype)`` and ``to(tensor)``, each followed by ``non_blocking``
+    and ``copy``, which have to be booleans.
+    """
     kwargs = dict(kwargs)
     device, dtype = kwargs.pop("device", None), kwargs.pop("dtype", None)
     copy = bool(kwargs.pop("copy", False))
@@ -268,25 +272,40 @@ def parse_to(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Device | No
     other = kwargs.pop("other", None)
     if kwargs:
         raise TypeError(f"to() received an unexpected keyword argument {next(iter(kwargs))!r}")
-    for a in args:
-        if isinstance(a, Value):
-            other = a
-        elif isinstance(a, dtypes.dtype):
-            dtype = a
-        elif isinstance(a, bool) or a is None:
-            continue
-        elif isinstance(a, (Device, str, int)):
-            device = a
-        elif a in (float, int) or isinstance(a, np.dtype):
-            dtype = dtypes.as_dtype(a)
+    if args:
+        first, *flags = args
+        complete = True
+        if isinstance(first, Value):
+            other = first
+        elif _is_dtype(first):
+            dtype = first
+        elif first is None or (isinstance(first, (Device, str, int)) and not isinstance(first, bool)):
+            device = first
+            complete = not flags or flags[0] is None or _is_dtype(flags[0])
+            if flags and complete:
+                dtype = flags.pop(0)
         else:
-            raise TypeError(f"to() received an invalid argument {a!r}; expected a device, a dtype or a tensor.")
+            raise TypeError(
+                f"to() received an invalid argument {first!r}; expected a device, a dtype or a tensor."
+            )
+        if not complete or len(flags) > 2 or not all(isinstance(flag, bool) for flag in flags):
+            raise TypeError(
+                f"to() received an invalid combination of arguments {args!r}; expected to(device, dtype), "
+                "to(dtype) or to(tensor), each with non_blocking and copy (booleans) after it or by name."
+            )
+        copy = flags[1] if len(flags) == 2 else copy
     if other is not None:
-        device, dtype = other.device, other.dtype  # type: ignore[attr-defined]
+        device, dtype = other.device, other.dtype
+    elif dtype is not None and not isinstance(dtype, dtypes.dtype):
+        dtype = dtypes.as_dtype(dtype)
     if device is not None:
         device = device if isinstance(device, Device) else Device(device)
         backend_for(device)
     return device, dtype, copy
+
+
+def _is_dtype(value: Any) -> bool:
+    return isinstance(value, (dtypes.dtype, np.dtype)) or value is float or value is int or value is bool
 
 
 def _cast_method(name: str, target: dtypes.dtype) -> Any:
