@@ -71,6 +71,13 @@ _home(
 _home("tenon.device", "get_default_device set_default_device")
 _home("tenon.random", "Generator default_generator manual_seed seed initial_seed get_rng_state set_rng_state")
 _home("tenon.serialize", "save load")
+_home(
+    "tenon.nn.functional",
+    "adaptive_avg_pool1d avg_pool1d bilinear celu conv1d conv2d conv3d conv_transpose1d conv_transpose2d "
+    "conv_transpose3d "
+    "cosine_similarity group_norm layer_norm max_pool1d max_pool2d max_pool3d pairwise_distance prelu "
+    "rms_norm selu threshold",
+)
 
 _RENAMED = {
     "half": ("tenon.dtypes", "float16"),

@@ -24,7 +24,8 @@ from tenon.ops.linalg import LinearAlgebraError
 
 __all__ = [
     "LinAlgError", "cholesky", "cond", "cross", "det", "diagonal", "eigh", "eigvalsh", "inv", "lstsq",
-    "matmul", "matrix_norm", "matrix_power", "matrix_rank", "multi_dot", "norm", "pinv", "qr", "slogdet",
+    "matmul", "matrix_exp", "matrix_norm",
+    "matrix_power", "matrix_rank", "multi_dot", "norm", "pinv", "qr", "slogdet",
     "solve", "svd", "svdvals", "vecdot", "vector_norm",
 ]  # fmt: skip
 
@@ -204,6 +205,11 @@ def solve(A: Any, B: Any, *, left: bool = True, out: Any = None) -> Any:
 def matrix_power(A: Any, n: int, *, out: Any = None) -> Any:
     """The matrix multiplied by itself ``n`` times; the inverse's power if negative."""
     return _given(out, A.matrix_power(n))
+
+
+def matrix_exp(A: Any) -> Any:
+    """Matrix exponential."""
+    return A.matrix_exp()
 
 
 def multi_dot(tensors: Sequence[Any], *, out: Any = None) -> Any:

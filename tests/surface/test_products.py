@@ -93,6 +93,9 @@ oracle = pytest.mark.oracle
         ("linalg.cross", ("f:4,3", "f:4,3"), {}),
         ("linalg.diagonal", ("f:2,3,4",), {"offset": 1}),
         ("det", ("f:3,3",), {}),
+        ("matrix_exp", ("f:3,3",), {}),
+        ("matrix_exp", ("d:2,4,4",), {}),
+        ("adjoint", ("c:2,3",), {}),
         ("logdet", ("d:3,3",), {}),
         ("inverse", ("d:3,3",), {}),
         ("slogdet", ("d:2,3,3",), {}),
@@ -102,6 +105,13 @@ oracle = pytest.mark.oracle
 )
 def test_products_are_torchs(compare, name, args, kwargs, method):
     compare(name, args, kwargs, method=method)
+
+
+@oracle
+@pytest.mark.parametrize("upper", [False, True])
+def test_cholesky_solve_reads_one_triangle(compare, upper):
+    # The gradient is not compared: torch's has numbers in the triangle that is never read.
+    compare("cholesky_solve", ("f:3,2", "d:3,3"), {"upper": upper}, grad=False)
 
 
 EQUATIONS = [

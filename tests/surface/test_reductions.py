@@ -145,6 +145,13 @@ def test_empty_and_0d_tensors_reduce_as_in_torch(compare, name):
         ("renorm", ("f:3,4", 2, 0, 0.5), {}),
         ("vander", ("f:4",), {"N": 3, "increasing": True}),
         ("vander", ("f:4",), {}),
+        ("logcumsumexp", ("f:3,4", 1), {}),
+        ("logcumsumexp", ("f:3,4",), {"dim": 0}),
+        ("cumulative_trapezoid", ("f:3,4",), {"dx": 0.5}),
+        ("gradient", ("f:5,4",), {}),
+        ("gradient", ("f:5,4",), {"spacing": 0.5, "dim": 1}),
+        ("gradient", ("f:5,4",), {"spacing": (0.5, 2.0), "edge_order": 2}),
+        ("gradient", ("f:1",), {}),
     ],
     ids=str,
 )

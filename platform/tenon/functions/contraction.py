@@ -14,6 +14,9 @@ from tenon.functions.derived import into
 __all__ = [
     "cdist",
     "chain_matmul",
+    "cumulative_trapezoid",
+    "gradient",
+    "polygamma",
     "rsub",
     "std_mean",
     "tensordot",
@@ -59,6 +62,50 @@ def chain_matmul(*matrices: Any, out: Any = None) -> Any:
     """The product of all matrices."""
     made = functools.reduce(lambda x, y: x.mm(y), matrices)
     return made if out is None else into(out, made)
+
+
+def polygamma(n: int, input: Any, *, out: Any = None) -> Any:
+    """Derivative number ``n`` of ``digamma``."""
+    made = input.polygamma(n)
+    return made if out is None else into(out, made)
+
+
+def cumulative_trapezoid(y: Any, x: Any = None, *, dx: Any = 1, dim: int = -1) -> Any:
+    """Running integral of ``y`` along ``dim`` by the trapezoidal rule."""
+    return _trapezoids(y, x, dx, dim).cumsum(dim)
+
+
+def gradient(input: Any, *, spacing: Any = 1, dim: Any = None, edge_order: int = 1) -> Any:
+    """Slopes along ``dim`` (None: all axes) by central differences; ``spacing``: a number, or one per axis."""
+    axes = range(input.raw.ndim) if dim is None else (dim,) if isinstance(dim, int) else tuple(dim)
+    steps = list(spacing) if isinstance(spacing, (tuple, list)) else [spacing] * len(axes)
+    if edge_order not in (1, 2):
+        raise ArgumentError(f"gradient expected edge_order to be 1 or 2, got {edge_order}")
+    if len(steps) != len(axes) or not all(isinstance(s, (int, float)) for s in steps):
+        raise ArgumentError(
+            "gradient: spacing must be a number, or one for each of dim; coordinates are not taken."
+        )
+    pairs = zip(axes, steps, strict=True)
+    return tuple(_slopes(input, axis % input.raw.ndim, float(step), edge_order) for axis, step in pairs)
+
+
+def _slopes(x: Any, axis: int, step: float, edge_order: int) -> Any:
+    size = x.raw.shape[axis]
+    if size <= edge_order:
+        raise ShapeError(
+            f"gradient expected each dimension size to be at least {edge_order + 1}, got {size} (dim {axis})"
+        )
+
+    def at(i: int) -> Any:
+        return x.narrow(axis, i % size, 1)
+
+    middle = (x.narrow(axis, 2, size - 2) - x.narrow(axis, 0, size - 2)) / (2 * step)
+    if edge_order == 1:
+        first, last = (at(1) - at(0)) / step, (at(-1) - at(-2)) / step
+    else:
+        first = (-1.5 * at(0) + 2 * at(1) - 0.5 * at(2)) / step
+        last = (1.5 * at(-1) - 2 * at(-2) + 0.5 * at(-3)) / step
+    return ops.cat(first, middle, last, axis=axis)
 
 
 def cdist(x1: Any, x2: Any, p: float = 2.0, compute_mode: str = "use_mm_for_euclid_dist_if_necessary") -> Any:
@@ -110,16 +157,20 @@ def rsub(input: Any, other: Any, *, alpha: Any = 1) -> Any:
 
 def trapezoid(y: Any, x: Any = None, *, dx: Any = 1, dim: int = -1) -> Any:
     """Integral of ``y`` along ``dim`` by the trapezoidal rule."""
+    return _trapezoids(y, x, dx, dim).sum(dim)
+
+
+def _trapezoids(y: Any, x: Any, dx: Any, dim: int) -> Any:
     size = y.size(dim)
     means = (y.narrow(dim, min(1, size), max(size - 1, 0)) + y.narrow(dim, 0, max(size - 1, 0))) * 0.5
     if x is None:
-        return (means * dx).sum(dim)
+        return means * dx
     steps = x.diff()
     if x.raw.ndim == 1:
         steps = steps.reshape([-1 if d == dim % y.raw.ndim else 1 for d in range(y.raw.ndim)])
     else:
         steps = x.diff(dim=dim)
-    return (means * steps).sum(dim)
+    return means * steps
 
 
 trapz = trapezoid

@@ -20,50 +20,37 @@ from tenon.core.value import Value
 #: Functions whose result is no tensor, so that they take no ``out``.
 _PLAIN = "allclose equal is_complex is_floating_point is_same_size is_signed numel"
 #: Functions that take a Python number in the place of their first tensor, as in torch.
-_NUMBERS = (
-    "add bitwise_and bitwise_left_shift bitwise_or bitwise_right_shift bitwise_xor div divide float_power "
-    "floor_divide fmod mul "
-    "multiply pow remainder sub subtract true_divide xlogy"
-)
-_ELEMENTWISE = (
-    "abs absolute acos acosh addcdiv addcmul angle arccos arccosh arcsin arcsinh arctan arctan2 arctanh asin "
-    "asinh atan atan2 "
-    "atanh bitwise_not ceil clamp clamp_max clamp_min clip clone conj copysign cos cosh deg2rad digamma eq "
-    "erf erfc "
-    "erfinv exp "
-    "exp2 expm1 fix floor fmax fmin fmod frac gcd ge greater greater_equal gt heaviside hypot isclose "
-    "isfinite "
-    "isinf isnan isneginf "
-    "isposinf isreal lcm le lerp less less_equal lgamma log log10 log1p log2 logaddexp logical_and "
-    "logical_not "
-    "logical_or "
-    "logical_xor logit lt masked_fill maximum minimum nan_to_num ne neg negative nextafter not_equal "
-    "positive rad2deg "
-    "reciprocal relu "
-    "round rsqrt sgn sigmoid sign signbit sin sinc sinh sqrt square tan tanh trunc"
-)
-_REDUCING = (
-    "all amax amin aminmax any argmax argmin argsort bincount corrcoef count_nonzero cov cummax cummin "
-    "cumprod cumsum diff dist "
-    "histc kthvalue log_softmax  logsumexp max mean median min mode msort nanmean nanmedian nanquantile "
-    "nansum norm "
-    "prod quantile renorm softmax sort std sum topk unique unique_consecutive var"
-)
-_MOVING = (
-    "argwhere broadcast_to chunk diagonal diagonal_scatter dsplit flatten flip fliplr flipud gather hsplit "
-    "index_add index_copy "
-    "index_fill index_put index_select masked_scatter masked_select moveaxis movedim narrow nonzero permute "
-    "put ravel "
-    "repeat_interleave reshape roll rot90 scatter scatter_add scatter_reduce select select_scatter "
-    "slice_scatter squeeze "
-    "swapaxes swapdims t take take_along_dim tensor_split tile transpose tril triu unbind unflatten "
-    "unsqueeze vsplit"
-)
-_MATRICES = (
-    "addbmm addmm addmv addr baddbmm bmm cholesky cross det diag diag_embed diagflat dot ger inner inverse "
-    "kron logdet matmul "
-    "matrix_power mm mv outer pinverse qr slogdet svd trace vdot"
-)
+_NUMBERS = """
+    add bitwise_and bitwise_left_shift bitwise_or bitwise_right_shift bitwise_xor div divide float_power
+    floor_divide mul multiply pow remainder sub subtract true_divide xlogy
+"""
+_ELEMENTWISE = """
+    abs absolute acos acosh addcdiv addcmul angle arccos arccosh arcsin arcsinh arctan arctan2 arctanh asin
+    asinh atan atan2 atanh bitwise_not ceil clamp clamp_max clamp_min clip clone conj copysign cos cosh
+    deg2rad digamma eq erf erfc erfinv exp exp2 expm1 fix floor fmax fmin fmod frac gcd ge greater
+    greater_equal gt heaviside hypot isclose isfinite isinf isnan isneginf isposinf isreal lcm ldexp le lerp
+    less less_equal lgamma log log10 log1p log2 logaddexp logaddexp2 logical_and logical_not logical_or
+    logical_xor logit lt masked_fill maximum minimum nan_to_num ne neg negative nextafter not_equal positive
+    rad2deg reciprocal relu round rsqrt sgn sigmoid sign signbit sin sinc sinh sqrt square tan tanh trunc
+"""
+_REDUCING = """
+    all amax amin aminmax any argmax argmin argsort bincount corrcoef count_nonzero cov cummax cummin
+    cumprod cumsum diff dist histc kthvalue log_softmax logcumsumexp logsumexp max mean median min mode
+    msort nanmean nanmedian nanquantile nansum norm prod quantile renorm softmax sort std sum topk unique
+    unique_consecutive var
+"""
+_MOVING = """
+    argwhere broadcast_to chunk detach diagonal diagonal_scatter dsplit flatten flip fliplr flipud gather
+    hsplit index_add index_copy index_fill index_put index_select masked_scatter masked_select moveaxis
+    movedim narrow nonzero permute put ravel repeat_interleave reshape roll rot90 scatter scatter_add
+    scatter_reduce select select_scatter slice_scatter squeeze swapaxes swapdims t take take_along_dim
+    tensor_split tile transpose tril triu unbind unflatten unsqueeze vsplit
+"""
+_MATRICES = """
+    addbmm addmm addmv addr adjoint baddbmm bmm cholesky cholesky_solve cross det diag diag_embed diagflat
+    dot ger inner inverse kron logdet matmul matrix_exp matrix_power mm mv outer pinverse qr slogdet svd
+    trace vdot
+"""
 _RANDOM = "bernoulli multinomial"
 _NUMPY_NAMES = {"axis": "dim", "keepdims": "keepdim", "x": "input", "a": "input", "x2": "other"}
 

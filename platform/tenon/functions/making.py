@@ -11,7 +11,6 @@ from tenon import dtypes, ops
 from tenon.core.create import as_tensor, from_numpy, wrap
 from tenon.errors import DTypeError, ShapeError
 from tenon.functions.derived import into
-from tenon.functions.questions import is_tensor
 
 __all__ = [
     "asarray", "bartlett_window", "blackman_window", "complex", "from_dlpack", "frombuffer", "hamming_window",
@@ -131,7 +130,12 @@ def bartlett_window(
 
 
 def asarray(
-    obj: Any, *, dtype: Any = None, device: Any = None, copy: bool | None = None, requires_grad: bool = False
+    obj: Any,
+    *,
+    dtype: Any = None,
+    device: Any = None,
+    copy: bool | None = None,
+    requires_grad: bool | None = None,
 ) -> Any:
     """``obj`` as a tensor: shared where possible (``copy=None``), never (True), or else an error (False)."""
     made = as_tensor(obj, dtype, device)
@@ -140,7 +144,8 @@ def asarray(
         raise ValueError("asarray(): copy=False, but a new copy is needed for this object, dtype or device.")
     if copy and shared:
         made = made.clone()
-    made = made.detach() if is_tensor(obj) and made is obj and not requires_grad else made
+    if requires_grad is False:
+        made = made.detach()
     return made.requires_grad_() if requires_grad else made
 
 

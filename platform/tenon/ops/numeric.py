@@ -148,6 +148,31 @@ class RunningExtreme(Primitive):
         return xp.maximum.accumulate(xp.where(renewed, steps, 0), axis=axis).astype(_INT, copy=False)
 
 
+class Logcumsumexp(FloatUnary):
+    """Logarithm of the running sum of exponentials along ``axis``."""
+
+    saves = ("x", "out")
+
+    def infer(self, x, *, axis=0):
+        """The input's own aval."""
+        return Aval(x.shape, x.dtype)
+
+    def forward(self, xp, x, *, axis):
+        """Pairwise from the left, so that nothing overflows."""
+        return xp.logaddexp.accumulate(x, axis=axis) if x.ndim else x.copy()
+
+    # exp(x_i) sum_(j >= i) g_j exp(-out_j), in logarithms: the positive and the negative g apart
+    def vjp_x(self, f, g, out, x, *, axis):
+        if not x.shape:
+            return g
+        parts = []
+        for sign in (1.0, -1.0):
+            size = f.log(f.clamp(f.mul(g, sign), 0.0, None))
+            tail = f.flip(f.logcumsumexp(f.flip(f.sub(size, out), axes=(axis,)), axis=axis), axes=(axis,))
+            parts.append(f.exp(f.add(tail, x)))
+        return f.sub(parts[0], parts[1])
+
+
 class ModeIndex(Primitive):
     """Last index of the most frequent value (the smallest of several) along ``axis``, which keeps size 1."""
 
@@ -171,5 +196,5 @@ class ModeIndex(Primitive):
 
 
 copysign, heaviside, nextafter, gcd, lcm = Copysign(), Heaviside(), Nextafter(), Gcd(), Lcm()
-xlogy, sinc, erfinv = Xlogy(), Sinc(), Erfinv()
+xlogy, sinc, erfinv, logcumsumexp = Xlogy(), Sinc(), Erfinv(), Logcumsumexp()
 running_extreme, mode_index = RunningExtreme(), ModeIndex()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tenon.core.methods.arithmetic import Arithmetic
+from tenon.core.methods.arithmetic import Arithmetic, through_method
 from tenon.core.methods.autograd import Autograd
 from tenon.core.methods.convert import Convert
 from tenon.core.methods.fill import Fill
@@ -22,3 +22,5 @@ ALL_METHODS = (
 
 for _family in ALL_METHODS:
     take_both(_family)
+for _name in ("cumsum", "cumprod", "tril", "triu"):
+    setattr(Arithmetic, f"{_name}_", through_method(_name))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 from tenon.core.grad_mode import MODE
@@ -19,6 +20,46 @@ class Matrix:
     if TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Any: ...  # what the other mixins bring
+
+    @property
+    def mH(self) -> Any:
+        """The last two axes exchanged, and conjugated."""
+        return self.mT.conj()
+
+    @property
+    def H(self) -> Any:
+        """A matrix transposed and conjugated."""
+        if self.raw.ndim not in (0, 2):
+            raise ShapeError(
+                f"tensor.H is only supported on matrices (2-D tensors). Got {self.raw.ndim}-D tensor."
+            )
+        return self.mT.conj() if self.raw.ndim else self.conj()
+
+    def adjoint(self) -> Any:
+        """The last two axes exchanged, and conjugated."""
+        return self.mT.conj()
+
+    def matrix_exp(self) -> Any:
+        """Matrix exponential, by scaling, a Taylor series of degree 18, and squaring."""
+        if self.raw.ndim < 2 or self.raw.shape[-1] != self.raw.shape[-2]:
+            raise ShapeError(
+                f"linalg.matrix_exp: A must be batches of square matrices, got {list(self.raw.shape)}."
+            )
+        size = float(self.detach().abs().sum(-2).max().item()) if self.raw.size else 0.0
+        halvings = max(0, math.ceil(math.log2(size)) + 1) if size > 0.5 and math.isfinite(size) else 0
+        x = f.div(self, float(2**halvings))
+        eye = self.detach().matrix_power(0)
+        total = eye
+        for degree in range(18, 0, -1):  # Horner's rule: 1 + x (1 + x/2 (1 + x/3 (...)))
+            total = f.add(eye, f.div(f.matmul(x, total), float(degree)))
+        for _ in range(halvings):
+            total = f.matmul(total, total)
+        return total
+
+    def cholesky_solve(self, input2: Any, upper: bool = False) -> Any:
+        """The ``X`` with ``A X = self``, where ``A`` has the triangular factor ``input2``."""
+        lower = f.conj(f.triu(input2, k=0).mT) if upper else f.tril(input2, k=0)
+        return f.solve(f.conj(lower.mT), f.solve(lower, self))
 
     def inverse(self) -> Any:
         """Inverse matrices."""

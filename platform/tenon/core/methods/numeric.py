@@ -99,6 +99,15 @@ class Numeric:
             raise DTypeError("The `+` operator, on a bool tensor is not supported.")
         return self
 
+    def ldexp(self, other: Any) -> Any:
+        """``self * 2 ** other``."""
+        return f.mul(self, f.pow(2.0, other))
+
+    def logaddexp2(self, other: Any) -> Any:
+        """``log2(2 ** self + 2 ** other)`` without overflow."""
+        scale = math.log(2)
+        return f.div(f.logaddexp(f.mul(self, scale), f.mul(other, scale)), scale)
+
     def deg2rad(self) -> Any:
         """Degrees as radians."""
         return f.mul(self, math.pi / 180)
@@ -143,7 +152,7 @@ def _is_complex(value: Any) -> bool:
 def _attach() -> None:
     for name in (
         "float_power", "clamp_min", "clamp_max", "frac", "xlogy", "copysign", "heaviside", "nextafter", "gcd",
-        "lcm", "sinc", "erfc", "erfinv", "deg2rad", "rad2deg", "logit", "lgamma", "digamma",
+        "lcm", "sinc", "erfc", "erfinv", "deg2rad", "rad2deg", "logit", "lgamma", "digamma", "ldexp",
     ):  # fmt: skip
         setattr(Numeric, f"{name}_", inplace_form(name))
 

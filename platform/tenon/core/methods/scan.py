@@ -48,6 +48,10 @@ class Scan:
         values = f.gather(self, indices, axis=axis) if self.raw.ndim else self.clone()
         return named_result(name, values=values, indices=indices)
 
+    def logcumsumexp(self, dim: int) -> Any:
+        """Logarithm of the running sum of exponentials along ``dim``, without overflow."""
+        return f.logcumsumexp(self, axis=normalize_axis(dim, self.raw.ndim))
+
     def msort(self) -> Any:
         """In ascending order along the first axis."""
         return self.sort(0).values

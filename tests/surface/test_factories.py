@@ -1,0 +1,248 @@
+"""Factories, ``out=``, limits of dtypes and settings, against torch."""
+
+import numpy as np
+import pytest
+
+import tenon
+from tenon.errors import TenonError, UnsupportedError
+
+oracle = pytest.mark.oracle
+
+
+@oracle
+@pytest.mark.parametrize(
+    ("name", "args", "kwargs"),
+    [
+        ("zeros", (2, 3), {}),
+        ("zeros", ((2, 3),), {"dtype": "dtype:int32"}),
+        ("zeros", (), {"size": (2,)}),
+        ("zeros", (0, 2), {}),
+        ("zeros", (-1,), {}),
+        ("ones", (2,), {"dtype": "dtype:bool"}),
+        ("full", ((2, 3), 7), {}),
+        ("full", ((2,), 1.5), {}),
+        ("full", ((2,), True), {}),
+        ("full", ((2,), 1), {"dtype": "dtype:float16"}),
+        ("arange", (5,), {}),
+        ("arange", (1, 5), {}),
+        ("arange", (1, 2.5, 0.5), {}),
+        ("arange", (5, 1, -2), {}),
+        ("arange", (5,), {"dtype": "dtype:float32"}),
+        ("arange", (0.1, 0.9, 0.1), {"dtype": "dtype:float64"}),
+        ("arange", (1, 5, 0), {}),
+        ("arange", (5, 1), {}),
+        ("arange", (), {"start": 1, "end": 4}),
+        ("linspace", (0, 1, 5), {}),
+        ("linspace", (-3, 10), {"steps": 7}),
+        ("linspace", (0, 1, 1), {}),
+        ("linspace", (3, 1, 0), {}),
+        ("linspace", (0, 1, -1), {}),
+        ("logspace", (0, 2, 5), {}),
+        ("logspace", (0, 2, 5), {"base": 2}),
+        ("eye", (3,), {}),
+        ("eye", (2, 4), {"dtype": "dtype:int64"}),
+        ("eye", (-1,), {}),
+        ("tensor", ([1, 2],), {}),
+        ("tensor", ([[1.0, 2], [3, 4]],), {}),
+        ("tensor", ([True, False],), {}),
+        ("tensor", (3,), {}),
+        ("tensor", (2.5,), {}),
+        ("tensor", ([],), {}),
+        ("tensor", ([[]],), {}),
+        ("tensor", (1 + 2j,), {}),
+        ("tensor", ([1, 2.5],), {"dtype": "dtype:int64"}),
+        ("tensor", ([1, 2],), {"dtype": "dtype:bfloat16"}),
+        ("tensor", ([[1, 2], [3]],), {}),
+        ("tensor", ("abc",), {}),
+        ("scalar_tensor", (3,), {}),
+        ("zeros_like", ("f:2,3",), {}),
+        ("ones_like", ("i:2,3",), {}),
+        ("ones_like", ("i:2,3",), {"dtype": "dtype:float32"}),
+        ("full_like", ("f:2,3", 2.5), {}),
+        ("full_like", ("i:2,3", 2), {}),
+        ("tril_indices", (3, 3), {}),
+        ("triu_indices", (3, 4, -1), {}),
+        ("hann_window", (6,), {}),
+        ("hann_window", (6, False), {}),
+        ("hamming_window", (7,), {"dtype": "dtype:float64"}),
+        ("blackman_window", (6,), {}),
+        ("bartlett_window", (6,), {}),
+        ("bartlett_window", (7, False), {}),
+        ("hann_window", (1,), {}),
+        ("asarray", ([1, 2],), {}),
+        ("asarray", ("f:3",), {"dtype": "dtype:float32", "requires_grad": False}),
+        ("result_type", ("i:2", 1.5), {}),
+        ("result_type", ("f:2", "i:2"), {}),
+        ("promote_types", ("dtype:int64", "dtype:float16"), {}),
+        ("can_cast", ("dtype:float32", "dtype:int64"), {}),
+        ("numel", ("f:2,3",), {}),
+        ("is_tensor", ("f:2,3",), {}),
+        ("is_tensor", (3,), {}),
+        ("is_floating_point", ("i:2",), {}),
+        ("is_complex", ("c:2",), {}),
+        ("is_nonzero", ("f:1",), {}),
+        ("is_nonzero", ("f:2",), {}),
+        ("typename", ("f:2",), {}),
+        ("typename", (3,), {}),
+    ],
+    ids=str,
+)
+def test_factories_are_torchs(compare, name, args, kwargs):
+    compare(name, args, kwargs, grad=False)
+
+
+@oracle
+def test_results_that_are_dtypes_print_alike():
+    torch = pytest.importorskip("torch")
+
+    for lib in (tenon, torch):
+        assert str(lib.result_type(lib.ones(2, dtype=lib.int8), 1.5)) == "torch.float32"
+    assert str(tenon.promote_types(tenon.uint8, tenon.int8)) == str(
+        torch.promote_types(torch.uint8, torch.int8)
+    )
+
+
+@oracle
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64", "complex64"])
+def test_finfo_is_torchs(dtype):
+    torch = pytest.importorskip("torch")
+    ours, theirs = tenon.finfo(getattr(tenon, dtype)), torch.finfo(getattr(torch, dtype))
+
+    for name in ("bits", "eps", "max", "min", "tiny", "smallest_normal", "resolution", "dtype"):
+        assert getattr(ours, name) == getattr(theirs, name), name
+    assert repr(ours) == repr(theirs)
+
+
+@oracle
+@pytest.mark.parametrize("dtype", ["uint8", "int8", "int16", "int32", "int64"])
+def test_iinfo_is_torchs(dtype):
+    torch = pytest.importorskip("torch")
+    ours, theirs = tenon.iinfo(getattr(tenon, dtype)), torch.iinfo(getattr(torch, dtype))
+
+    assert (ours.bits, ours.min, ours.max, ours.dtype) == (theirs.bits, theirs.min, theirs.max, theirs.dtype)
+    assert repr(ours) == repr(theirs)
+
+
+def test_finfo_of_the_default_dtype_needs_no_argument():
+    assert tenon.finfo().dtype == "float32"
+    assert tenon.finfo() == tenon.finfo(tenon.float32)
+
+
+def test_limits_of_the_wrong_kind_are_refused():
+    with pytest.raises(TypeError, match=r"Use torch.iinfo to handle 'int64'"):
+        tenon.finfo(tenon.int64)
+    with pytest.raises(TypeError, match="requires an integer input type"):
+        tenon.iinfo(tenon.float32)
+
+
+# --- out= ---
+
+
+@oracle
+@pytest.mark.parametrize(
+    ("name", "args"),
+    [
+        ("exp", ("f:3",)),
+        ("add", ("f:3", "f:3")),
+        ("matmul", ("f:3,2", "f:2,4")),
+        ("sum", ("f:3,2", 0)),
+        ("cat", (["f:2", "f:1"],)),
+        ("stack", (["f:2", "f:2"],)),
+        ("where", ("b:3", "f:3", "f:3")),
+        ("clamp", ("f:3", 0, 1)),
+        ("cumsum", ("f:3", 0)),
+        ("tensordot", ("f:2,3", "f:3,2", 1)),
+        ("linalg.inv", ("d:3,3",)),
+    ],
+    ids=str,
+)
+def test_out_receives_the_result(written, name, args):
+    ours, theirs = written(name, args)
+
+    np.testing.assert_allclose(ours, theirs, rtol=1e-12)
+
+
+def test_out_of_several_results_takes_a_tuple():
+    values, indices = tenon.empty(2), tenon.empty(2, dtype=tenon.int64)
+
+    result = tenon.max(tenon.tensor([[1.0, 3.0], [5.0, 2.0]]), 1, out=(values, indices))
+
+    assert result.values is values and result.indices is indices
+    assert values.tolist() == [3, 5] and indices.tolist() == [1, 0]
+
+
+def test_out_refuses_a_dtype_that_cannot_hold_the_result():
+    with pytest.raises(TenonError, match="result type"):
+        tenon.exp(tenon.ones(2), out=tenon.empty(2, dtype=tenon.int64))
+
+
+def test_out_refuses_to_lose_a_gradient():
+    with pytest.raises(TenonError, match="don't support automatic differentiation"):
+        tenon.exp(tenon.ones(2, requires_grad=True), out=tenon.empty(2))
+
+
+# --- settings ---
+
+
+@pytest.fixture
+def threads():
+    before = tenon.get_num_threads()
+    yield before
+    tenon.set_num_threads(before)
+
+
+def test_the_number_of_threads_is_the_blas_librarys_own(threads):
+    try:
+        tenon.set_num_threads(1)
+    except UnsupportedError:
+        pytest.skip("NumPy's BLAS is not an OpenBLAS on Linux")
+
+    assert tenon.get_num_threads() == 1
+    with pytest.raises(TenonError, match="positive integer, got 0"):
+        tenon.set_num_threads(0)
+    with pytest.raises(TypeError, match="expects an int"):
+        tenon.set_num_threads(1.5)
+
+
+def test_deterministic_algorithms_are_remembered():
+    assert not tenon.are_deterministic_algorithms_enabled()
+
+    tenon.use_deterministic_algorithms(True, warn_only=True)
+    try:
+        assert tenon.are_deterministic_algorithms_enabled()
+        assert tenon.is_deterministic_algorithms_warn_only_enabled()
+    finally:
+        tenon.use_deterministic_algorithms(False)
+
+    assert not tenon.is_deterministic_algorithms_warn_only_enabled()
+
+
+def test_matmul_precision_is_checked_and_remembered():
+    tenon.set_float32_matmul_precision("high")
+    try:
+        assert tenon.get_float32_matmul_precision() == "high"
+        with pytest.raises(TenonError, match="'fast' is not one of"):
+            tenon.set_float32_matmul_precision("fast")
+    finally:
+        tenon.set_float32_matmul_precision("highest")
+
+
+def test_flushing_denormals_is_honestly_refused():
+    assert tenon.set_flush_denormal(True) is False
+
+
+def test_buffers_and_dlpack_share_memory():
+    array = np.arange(3.0)
+
+    assert tenon.from_dlpack(array).data_ptr() == array.ctypes.data
+    assert tenon.frombuffer(bytearray(array.tobytes()), dtype=tenon.float64).tolist() == [0, 1, 2]
+    assert tenon.frombuffer(array.tobytes(), dtype=tenon.float64, count=1, offset=8).tolist() == [1]
+
+
+def test_asarray_shares_copies_or_refuses_as_asked():
+    array = np.arange(3.0)
+
+    assert tenon.asarray(array).data_ptr() == array.ctypes.data
+    assert tenon.asarray(array, copy=True).data_ptr() != array.ctypes.data
+    with pytest.raises(ValueError, match="a new copy is needed"):
+        tenon.asarray([1.0], copy=False)
