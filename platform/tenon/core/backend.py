@@ -113,9 +113,10 @@ class Backend:
             if unknown:
                 raise BackendError(f"backend {self.name!r} overrides unknown ops {unknown}. Check their names in tenon.ops.")
         if op.name in self._overrides:
-            return self._overrides[op.name]
+            found_override = self._overrides[op.name]
+            return _rounded(found_override) if isinstance(op, Composite) else found_override
         if isinstance(op, Composite):
-            return functools.partial(op.raw_forward, self.raw)
+            return _rounded(functools.partial(op.raw_forward, self.raw))
         assert isinstance(op, Primitive)
         if self.xp is None:
             raise BackendError(f"backend {self.name!r} has no array namespace and no kernel for {op.name!r}. Add one.")
@@ -144,6 +145,21 @@ class _KernelTable(dict[Op, Kernel]):
         kernel: Kernel = op.transfer if op.crosses else self.backend.bind(op)  # type: ignore[attr-defined]
         self[op] = kernel
         return kernel
+
+
+def _rounded(kernel: Kernel) -> Kernel:
+    """``kernel``, with results of bfloat16 arguments rounded back: beside Python numbers NumPy computes them in float32."""
+
+    def call(*args: Any, **attrs: Any) -> Any:
+        out = kernel(*args, **attrs)
+        own = getattr(args[0], "dtype", None)
+        if own is None or own.kind != "V":
+            return out
+        if isinstance(out, tuple):
+            return tuple(o.astype(own) if getattr(o, "dtype", own).kind == "f" else o for o in out)
+        return out.astype(own) if out.dtype.kind == "f" else out
+
+    return call
 
 
 #: Everything dispatch, tape and sweep ask of an op, so that it costs one look-up: every op is a class of its own, and

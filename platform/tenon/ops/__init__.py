@@ -35,6 +35,10 @@ from tenon.ops import (  # noqa: F401
 )
 
 
+# Importing a submodule put it under its name here; where an op has the same name, the op is meant.
+globals().update({name: op for name, op in table.by_name.items() if name in globals()})
+
+
 def __getattr__(name: str) -> Any:
     return getattr(table, name)
 
