@@ -1,7 +1,7 @@
 """torch.linalg: norms, factorizations and solvers over the last two axes.
 
 Where a gradient is known it comes from the ops below (``inv``, ``solve``, ``det``, ``slogdet``, ``cholesky``,
-``qr``, ``eigh``, ``svdvals``, norms, powers). The others refuse a tensor that requires one, rather than
+``qr``, ``eigh``, ``svd``, norms, powers). The others refuse a tensor that requires one, rather than
 return a result without history.
 """
 
@@ -143,7 +143,8 @@ def qr(A: Any, mode: str = "reduced", *, out: Any = None) -> Any:
 
 def svd(A: Any, full_matrices: bool = True, *, out: Any = None) -> Any:
     """``U, S, Vh`` with ``A = U @ diag(S) @ Vh``."""
-    _refuse_gradient("svd", A, instead="Use linalg.svdvals for the values' gradient.")
+    if A.raw.dtype.kind == "c":
+        _refuse_gradient("svd", A, instead="Use linalg.svdvals where only the values matter.")
     u, s, vh = ops.svd_parts(A, full=full_matrices)
     return _given(out, named_result("linalg_svd", U=u, S=s, Vh=vh))
 

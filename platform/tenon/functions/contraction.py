@@ -76,7 +76,7 @@ def cumulative_trapezoid(y: Any, x: Any = None, *, dx: Any = 1, dim: int = -1) -
 
 
 def gradient(input: Any, *, spacing: Any = 1, dim: Any = None, edge_order: int = 1) -> Any:
-    """Slopes along ``dim`` (None: all axes) by central differences; ``spacing``: a number, or one per axis."""
+    """Slopes along ``dim`` (None: all axes) by central differences; ``spacing``: a number or one per axis."""
     axes = range(input.raw.ndim) if dim is None else (dim,) if isinstance(dim, int) else tuple(dim)
     steps = list(spacing) if isinstance(spacing, (tuple, list)) else [spacing] * len(axes)
     if edge_order not in (1, 2):

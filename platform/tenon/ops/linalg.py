@@ -12,7 +12,7 @@ import numpy as np
 
 from tenon.core.aval import Aval
 from tenon.core.op import Kind, Primitive
-from tenon.errors import DTypeError, ShapeError, TenonError
+from tenon.errors import DTypeError, ShapeError, TenonError, UnsupportedError
 
 
 class LinearAlgebraError(TenonError, RuntimeError):
@@ -221,8 +221,9 @@ class Svdvals(Factorization):
 
 
 class SvdParts(Factorization):
-    """``U, S, Vh`` of the reduced singular value decomposition; no gradient of the vectors."""
+    """``U, S, Vh`` of the singular value decomposition; with ``full``, square ``U`` and ``Vh``."""
 
+    saves = ("x",)
     square = False
     outputs = 3
 
@@ -240,6 +241,33 @@ class SvdParts(Factorization):
     def forward(self, xp, x, *, full=False):
         """LAPACK's."""
         return tuple(self.solved(xp, "svd", self.checked(x), full_matrices=full))
+
+    # U ((skew(U^T gU) S + S skew(V^T gV)) / (s_j^2 - s_i^2) + diag(gS)) V^T, and what leaves both spans
+    def vjp_x(self, f, g, out, x, *, full=False):
+        *batch, rows, columns = x.shape
+        size = min(rows, columns)
+        if full and rows != columns:
+            raise UnsupportedError(
+                f"linalg.svd: no gradient of the full factors of {list(x.shape)}; use full_matrices=False."
+            )
+        u, s, vh = f.svd_parts(x)
+        row = f.reshape(s, shape=(*batch, 1, size))
+        column = f.reshape(s, shape=(*batch, size, 1))
+        gap = f.sub(f.mul(row, row), f.mul(column, column))
+        same = f.eq(gap, 0)
+        scale = f.where(same, 0.0, f.div(1.0, f.where(same, 1.0, gap)))
+        left, right = f.matmul(_t(f, u), g[0]), f.matmul(vh, _t(f, g[2]))
+        inner = f.add(f.mul(f.sub(left, _t(f, left)), row), f.mul(f.sub(right, _t(f, right)), column))
+        rank = len(x.shape)
+        onto = f.diagonal_embed(g[1], shape=(*batch, size, size), axis0=rank - 2, axis1=rank - 1)
+        total = f.matmul(f.matmul(u, f.add(f.mul(inner, scale), onto)), vh)
+        if rows > size:
+            beside = f.sub(g[0], f.matmul(u, left))
+            total = f.add(total, f.matmul(f.div(beside, row), vh))
+        if columns > size:
+            beside = f.sub(g[2], f.matmul(_t(f, right), vh))
+            total = f.add(total, f.matmul(u, f.div(beside, column)))
+        return total
 
 
 class Eigh(Factorization):

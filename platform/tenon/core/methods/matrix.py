@@ -90,11 +90,7 @@ class Matrix:
         return named_result("qr", Q=q, R=r)
 
     def svd(self, some: bool = True, compute_uv: bool = True) -> Any:
-        """``U, S, V`` with ``self = U @ diag(S) @ V^H``; ``linalg.svdvals`` has the values' gradient."""
-        if MODE.enabled and self.requires_grad:
-            raise GradError(
-                "svd has no gradient here; use linalg.svdvals for the values', or call it on x.detach()."
-            )
+        """``U, S, V`` with ``self = U @ diag(S) @ V^H``."""
         u, s, vh = f.svd_parts(self, full=not some)
         if not compute_uv:
             u, vh = (f.new_full(x, shape=tuple(x.raw.shape), value=0) for x in (u, vh))
