@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from tenon.testing.samples.draw import integer, normal, uniform
+from tenon.testing.samples.draw import integer, normal, uniform, values
 from tenon.testing.samples.table import add
 
 
@@ -110,7 +110,9 @@ add("adaptive_avg_pool", "one", normal(2, 3, 4, 5), reference=lambda x, sizes: x
 add("adaptive_avg_pool", "uneven", normal(2, 3, 5, 7), attrs={"sizes": (2, 3)})
 add("avg_pool_grad", "plain", normal(2, 3, 2, 2), attrs={"shape": (2, 3, 4, 4), **_POOL, "ceil_mode": False, "include_pad": True, "divisor": None})
 add("adaptive_avg_pool_grad", "plain", normal(2, 3, 2, 3), attrs={"shape": (2, 3, 4, 6)})
-add("max_pool_grad", "plain", normal(2, 3, 2, 2), normal(2, 3, 4, 4), normal(2, 3, 2, 2), attrs={**_POOL, "dilation": _ONE}, constant=(1, 2), order=0)
+_ASCENDING = np.arange(96.0).reshape(2, 3, 4, 4)  # the pooled maxima must be those of the input, as in any backward pass
+add("max_pool_grad", "plain", normal(2, 3, 2, 2), values(*_ASCENDING.ravel(), shape=(2, 3, 4, 4)),
+    values(*_ASCENDING[..., 1::2, 1::2].ravel(), shape=(2, 3, 2, 2)), attrs={**_POOL, "dilation": _ONE}, constant=(1, 2), order=0)  # fmt: skip
 
 add("embedding", "rows", normal(5, 3), integer(0, 5, 2, 4), reference=lambda w, i: w[i])
 add("embedding", "empty", normal(5, 3), integer(0, 5, 0), reference=lambda w, i: w[i], tags="empty")

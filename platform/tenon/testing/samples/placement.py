@@ -14,7 +14,7 @@ from tenon.testing.samples.table import Sample
 
 
 def placed(sample: Sample, position: int, dtype: Any, device: Any) -> Any:
-    """Argument ``position`` of ``sample``: a number as it is, a draw as a tensor whose layout is made on ``device``."""
+    """Argument ``position`` of ``sample``: a number as it is, a draw as a tensor laid out on ``device``."""
     draw = sample.inputs[position]
     if not isinstance(draw, Draw):
         return draw

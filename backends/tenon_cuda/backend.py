@@ -1,0 +1,224 @@
+"""The CUDA backend: the shared reference forwards over CuPy, and the kernels that CuPy's differences ask for.
+
+CuPy is imported when a CUDA device is first used (or asked about), never before. Every kernel runs on the
+device that holds its arrays, whichever device is current. Numbers are drawn on the host and copied: a seed
+gives the same ones on every device.
+
+Next: ``namespace.py`` (CuPy as the forwards expect it), ``library.py`` (why CUDA is not usable), ``memory.py``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from tenon.errors import BackendUnavailableError, DeviceError, DTypeError, OutOfMemoryError
+from tenon.extend import Availability, Backend, Device, Kernel, MemoryStats, Op
+from tenon_cuda import library
+from tenon_cuda.kernels import kernels
+from tenon_cuda.marks import Clock, Mark
+from tenon_cuda.memory import Watch
+from tenon_cuda.namespace import Namespace
+
+
+class CudaBackend(Backend):
+    """Backend of ``device="cuda"``."""
+
+    name = "cuda"
+
+    #: Who imports CuPy and makes its linear algebra strict.
+    source: Any = library
+    memory_watch: Watch
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._clocks: dict[int, Clock] = {}
+
+    @functools.cached_property
+    def library(self) -> Any:
+        """CuPy, imported and given the watched allocator at its first use."""
+        available = self.is_available()
+        if not available:
+            raise BackendUnavailableError(f"device type {self.name!r} cannot be used: {available.reason}")
+        found = self.source.imported()
+        self.memory_watch = Watch(found)
+        self.memory_watch.install()
+        return found
+
+    @functools.cached_property
+    def xp(self) -> Any:
+        """The array namespace of the shared forwards."""
+        return Namespace(self.library, self.source.linalg_errors)
+
+    @functools.cached_property
+    def array_type(self) -> type:  # type: ignore[override]
+        """CuPy's array."""
+        found: type = self.library.ndarray
+        return found
+
+    @functools.cached_property
+    def _devices(self) -> tuple[Device, ...]:
+        return tuple(Device(self.name, i) for i in range(self.library.cuda.runtime.getDeviceCount()))
+
+    def is_available(self) -> Availability:
+        """Whether CuPy, a driver and a device are there, or which of them is missing."""
+        examined: Availability = self.source.examine()
+        return examined
+
+    def devices(self) -> Sequence[Device]:
+        """The visible devices; none where CUDA cannot be used."""
+        return self._devices if self.is_available() else ()
+
+    def overrides(self) -> Mapping[str, Kernel]:
+        """Kernels in place of reference forwards."""
+        return kernels(self.xp)
+
+    def bind(self, op: Op) -> Kernel:
+        """The kernel of ``op``, on the device of its arrays."""
+        kernel = super().bind(op)
+        return self._anywhere(op.name, kernel) if len(self._devices) > 1 else self._here(op.name, kernel)
+
+    def _here(self, name: str, kernel: Kernel) -> Kernel:
+        """``kernel`` on the only device."""
+
+        def run(*args: Any, **attrs: Any) -> Any:
+            try:
+                return kernel(*args, **attrs)
+            except MemoryError as error:
+                raise self._full(name, error) from error
+
+        return run
+
+    def _anywhere(self, name: str, kernel: Kernel) -> Kernel:
+        """``kernel`` on the device of its arrays, which must be one."""
+        array_type: Any = self.array_type
+        cuda = self.library.cuda
+
+        def run(*args: Any, **attrs: Any) -> Any:
+            arrays = [a for a in args if a.__class__ is array_type]
+            places = {a.data.device_id for a in arrays}
+            if len(places) > 1:
+                shown = ", ".join(f"{list(a.shape)} on {self.device_of(a)}" for a in arrays)
+                raise DeviceError(
+                    "Expected all tensors to be on the same device, but found at least two devices! "
+                    f"{name} got {shown}. Move them with .to(device)."
+                )
+            try:
+                if not places or (place := places.pop()) == cuda.runtime.getDevice():
+                    return kernel(*args, **attrs)
+                with cuda.Device(place):
+                    return kernel(*args, **attrs)
+            except MemoryError as error:
+                raise self._full(name, error) from error
+
+        return run
+
+    @contextlib.contextmanager
+    def _on(self, device: Device | None, what: str) -> Iterator[int]:
+        """Make ``device`` current (None, or no index: the one that is); errors of CuPy in words."""
+        cuda = self.library.cuda
+        current = cuda.runtime.getDevice()
+        index = current if device is None or device.index is None else device.index
+        try:
+            with contextlib.nullcontext() if index == current else cuda.Device(index):
+                yield index
+        except MemoryError as error:
+            raise self._full(what, error) from error
+
+    def _full(self, what: str, error: MemoryError) -> OutOfMemoryError:
+        index = self.library.cuda.runtime.getDevice()
+        stats, reserved = self.memory_watch.stats(index), self.memory_watch.reserved()
+        return OutOfMemoryError(
+            f"{what}: {self.name}:{index} has no room: {error} Tensors use {stats.used:,} bytes, {reserved:,} "
+            f"are reserved, the device has {stats.total:,}. Use smaller batches, free tensors you no longer "
+            "need, or look for what else runs there."
+        )
+
+    def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any], device: Device) -> Any:
+        """An uninitialised array."""
+        self._known(dtype)
+        with self._on(device, "empty"):
+            return self.library.empty(shape, dtype)
+
+    def from_host(self, array: np.ndarray[Any, Any], device: Device | None = None) -> Any:
+        """A copy of ``array`` on ``device``; CuPy stages it through pinned memory."""
+        self._known(array.dtype)
+        with self._on(device, "copy from the host"):
+            return self.library.asarray(array)
+
+    def to_host(self, array: Any) -> np.ndarray[Any, Any]:
+        """A copy of ``array`` as a NumPy array, once everything before it has run."""
+        with self._on(self.device_of(array), "copy to the host"):
+            host: np.ndarray[Any, Any] = self.library.asnumpy(array)
+            return host
+
+    def _known(self, dtype: np.dtype[Any]) -> None:
+        if dtype.kind == "V" and np.lib.NumpyVersion(np.__version__) < "2.1.2":
+            raise DTypeError(
+                f"CuPy knows {dtype} only with NumPy 2.1.2 or newer, this is {np.__version__}. Update NumPy."
+            )
+
+    def as_array(self, value: Any) -> Any:
+        """A kernel's result as CuPy's array."""
+        return self.library.asarray(value)
+
+    def shares_memory(self, a: Any, b: Any) -> bool:
+        """Whether the two arrays' address ranges overlap."""
+        return bool(a.size and b.size and self.library.may_share_memory(a, b))
+
+    def device_of(self, array: Any) -> Device:
+        """The device that holds ``array``, with its index."""
+        found: Device = self._devices[array.data.device_id]
+        return found
+
+    def synchronize(self, device: Device | None = None) -> None:
+        """Wait until everything queued on the device has run."""
+        with self._on(device, "synchronize") as index:
+            self.library.cuda.Device(index).synchronize()
+
+    def mark(self, device: Device | None = None) -> Mark:
+        """An event in the device's current stream; ``int(mark)`` waits for it."""
+        with self._on(device, "mark") as index:
+            if index not in self._clocks:
+                self._clocks[index] = Clock(self.library)
+            return Mark(self._clocks[index])
+
+    def memory(self, device: Device | None = None) -> MemoryStats:
+        """What tensors use now, at most so far, and the device's total."""
+        with self._on(device, "memory") as index:
+            return self.memory_watch.stats(index)
+
+    # What tenon.cuda offers beyond the protocol.
+
+    def current_device(self) -> int:
+        """Index of the current device."""
+        return int(self.library.cuda.runtime.getDevice())
+
+    def set_device(self, index: int) -> None:
+        """Make a device current for this thread."""
+        self.library.cuda.Device(index).use()
+
+    def properties(self, index: int) -> Mapping[str, Any]:
+        """What the runtime says of a device: name, compute capability (major, minor), memory and more."""
+        found: Mapping[str, Any] = self.library.cuda.runtime.getDeviceProperties(index)
+        return found
+
+    def reserved(self, device: Device | None = None) -> int:
+        """Bytes held by the pool."""
+        with self._on(device, "memory"):
+            return self.memory_watch.reserved()
+
+    def release(self) -> None:
+        """Give unused memory of all devices back to the driver."""
+        for device in self._devices:
+            with self._on(device, "empty_cache"):
+                self.memory_watch.release()
+
+    def reset_peak(self, device: Device | None = None) -> None:
+        """Begin to watch the highest use anew."""
+        with self._on(device, "memory") as index:
+            self.memory_watch.reset(index)

@@ -1,0 +1,46 @@
+"""Timestamps on a device's own clock: CUDA events, read when somebody asks."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+
+class Mark:
+    """A point in a device's stream; ``int(mark)`` and ``later - earlier`` wait for it and give nanoseconds."""
+
+    __slots__ = ("_clock", "event")
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self.event = clock.event()
+
+    def __int__(self) -> int:
+        return self._clock.start + self._clock.between(self._clock.origin, self.event)
+
+    __index__ = __int__
+
+    def __sub__(self, earlier: Mark) -> int:
+        return self._clock.between(earlier.event, self.event)
+
+
+class Clock:
+    """One device's events, measured from its first one."""
+
+    def __init__(self, library: Any) -> None:
+        self._library = library
+        self.origin = self.event()
+        self.origin.synchronize()
+        self.start = time.perf_counter_ns()
+
+    def event(self) -> Any:
+        """An event recorded now, in the current stream of the current device."""
+        made = self._library.cuda.Event()
+        made.record()
+        return made
+
+    def between(self, earlier: Any, later: Any) -> int:
+        """Nanoseconds from one event to the other, once both have happened."""
+        earlier.synchronize()
+        later.synchronize()
+        return int(self._library.cuda.get_elapsed_time(earlier, later) * 1_000_000)

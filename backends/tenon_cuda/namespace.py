@@ -1,0 +1,132 @@
+"""CuPy as the shared forwards expect it: NumPy's names with NumPy's results.
+
+Everything not defined here is CuPy's own. What is defined here CuPy lacks or does otherwise (14.2): ``where``
+and ``round`` return float32 for bfloat16, batched products and sorting do not know bfloat16, maximum and
+minimum cannot reduce, empty arrays upset sorting and scanning, and a singular matrix is not an error.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tenon_cuda.ufuncs import Ufunc
+
+#: Ufuncs whose methods the forwards use, and the function that reduces by them (None: nothing reduces by it).
+_REDUCTIONS = {"add": "sum", "multiply": "prod", "maximum": "amax", "minimum": "amin", "logaddexp": None}
+
+
+class Namespace:
+    """``library`` (CuPy, or anything with its names) with the gaps filled."""
+
+    def __init__(self, library: Any, linalg_errors: Callable[[], Any] = contextlib.nullcontext) -> None:
+        self.library = library
+        self.linalg = Linalg(library.linalg, linalg_errors)
+        self.lib = library.lib
+        for name, reduction in _REDUCTIONS.items():
+            setattr(self, name, Ufunc(self, getattr(library, name), reduction))
+
+    def __getattr__(self, name: str) -> Any:
+        value = getattr(self.library, name)
+        setattr(self, name, value)
+        return value
+
+    def where(self, condition: Any, x: Any, y: Any) -> Any:
+        """Selection; bfloat16 goes through its bits, which CuPy's own would turn into float32."""
+        dtypes = {v.dtype for v in (x, y) if hasattr(v, "dtype")}
+        narrow = dtypes.pop() if len(dtypes) == 1 else None
+        if narrow is None or narrow.kind != "V":
+            return self.library.where(condition, x, y)
+        return self.library.where(condition, _bits(x, narrow), _bits(y, narrow)).view(narrow)
+
+    def round(self, x: Any, decimals: int = 0, out: Any = None) -> Any:
+        """To ``decimals`` digits, in the dtype of ``x``."""
+        if x.dtype.kind != "V":
+            return self.library.round(x, decimals, out=out)
+        made = self.library.round(x.astype(np.float32), decimals).astype(x.dtype)
+        if out is None:
+            return made
+        out[...] = made
+        return out
+
+    def matmul(self, x: Any, y: Any, out: Any = None) -> Any:
+        """Matrix product; bfloat16 in batches is multiplied in float32."""
+        if x.dtype.kind == "V" and max(x.ndim, y.ndim) > 2:
+            made = self.library.matmul(x.astype(np.float32), y.astype(np.float32)).astype(x.dtype)
+            if out is None:
+                return made
+            out[...] = made
+            return out
+        return self.library.matmul(x, y) if out is None else self.library.matmul(x, y, out=out)
+
+    def any(self, x: Any, axis: Any = None, keepdims: bool = False) -> Any:
+        """Whether any element over ``axis`` is non-zero."""
+        return x.astype(bool) if axis == () else self.library.any(_plain(x), axis=axis, keepdims=keepdims)
+
+    def all(self, x: Any, axis: Any = None, keepdims: bool = False) -> Any:
+        """Whether all elements over ``axis`` are non-zero."""
+        return x.astype(bool) if axis == () else self.library.all(_plain(x), axis=axis, keepdims=keepdims)
+
+    def argmax(self, x: Any, axis: Any = None, keepdims: bool = False) -> Any:
+        """Index of the first largest element."""
+        return self.library.argmax(_plain(x), axis=axis, keepdims=keepdims)
+
+    def argmin(self, x: Any, axis: Any = None, keepdims: bool = False) -> Any:
+        """Index of the first smallest element."""
+        return self.library.argmin(_plain(x), axis=axis, keepdims=keepdims)
+
+    def argsort(self, x: Any, axis: int = -1, kind: str | None = None) -> Any:
+        """Indices that sort; always stable, whatever ``kind`` says."""
+        if x.size == 0 or x.shape[axis] == 1:
+            return self.library.zeros(x.shape, np.int64)
+        return self.library.argsort(_plain(x), axis=axis)
+
+    def searchsorted(self, x: Any, values: Any, side: str = "left") -> Any:
+        """Insertion points of ``values`` into the sorted vector ``x``."""
+        return self.library.searchsorted(_plain(x), _plain(values), side=side)
+
+    def cumsum(self, x: Any, axis: int, dtype: Any = None) -> Any:
+        """Running sums; half-width floats add up in float32."""
+        return self._scan(self.library.cumsum, x, axis, dtype)
+
+    def cumprod(self, x: Any, axis: int, dtype: Any = None) -> Any:
+        """Running products; half-width floats are multiplied in float32."""
+        return self._scan(self.library.cumprod, x, axis, dtype)
+
+    def _scan(self, function: Any, x: Any, axis: int, dtype: Any) -> Any:
+        if x.size == 0:
+            return x.astype(dtype or x.dtype)
+        if x.dtype.itemsize == 2 and x.dtype.kind in "fV":
+            return function(x.astype(np.float32), axis=axis).astype(dtype or x.dtype)
+        return function(x, axis=axis, dtype=dtype)
+
+
+class Linalg:
+    """``cupy.linalg``, with errors where LAPACK would report one."""
+
+    def __init__(self, library: Any, errors: Callable[[], Any]) -> None:
+        self._library = library
+        self._errors = errors
+
+    def __getattr__(self, name: str) -> Any:
+        function = getattr(self._library, name)
+
+        def checked(*args: Any, **kwargs: Any) -> Any:
+            with self._errors():
+                return function(*args, **kwargs)
+
+        setattr(self, name, checked)
+        return checked
+
+
+def _plain(x: Any) -> Any:
+    """bfloat16 as float32."""
+    return x.astype(np.float32) if x.dtype.kind == "V" else x
+
+
+def _bits(value: Any, narrow: Any) -> Any:
+    """The bits of an array or a number of the dtype ``narrow``, as uint16."""
+    return (value if hasattr(value, "view") else narrow.type(value)).view(np.uint16)

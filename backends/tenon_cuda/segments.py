@@ -1,0 +1,64 @@
+"""Combining values that meet at one place, and running extremes: the same result in every run.
+
+The hardware's atomic operations add in the order in which threads happen to arrive, and know neither products
+nor bfloat16. Here equal places are brought together by a stable sort, then combined in a tree whose shape
+depends only on the numbers of them: ``log2`` of the longest run passes over the values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+Combine = Callable[[Any, Any], Any]
+
+
+def combine_rows(xp: Any, target: Any, rows: Any, values: Any, function: Combine) -> None:
+    """``target[row] = function(target[row], value)`` for every row and value; rows may repeat, in any order.
+
+    ``rows`` are non-negative and flat, ``values[i]`` has the shape of ``target[rows[i]]``.
+    """
+    if rows.size == 0:
+        return
+    order = xp.argsort(rows)
+    places, parts = rows[order], widened(xp, values[order])
+    one = xp.ones(1, bool)
+    ends = xp.nonzero(xp.concatenate((places[1:] != places[:-1], one)))[0]
+    begins = xp.concatenate((xp.zeros(1, ends.dtype), ends[:-1] + 1))
+    longest = int((ends - begins).max()) + 1
+    step = 1
+    while step < longest:
+        same = (places[step:] == places[:-step]).reshape(-1, *(1,) * (parts.ndim - 1))
+        joined = parts.copy()
+        joined[step:] = xp.where(same, function(parts[:-step], parts[step:]), parts[step:])
+        parts = joined
+        step *= 2
+    where = places[ends]
+    total = function(widened(xp, target[where]), parts[ends])
+    target[where] = total.astype(target.dtype, copy=False)
+
+
+def widened(xp: Any, values: Any) -> Any:
+    """Half-width floats as float32, everything else as it is."""
+    narrow = values.dtype.itemsize == 2 and values.dtype.kind in "fV"
+    return values.astype(xp.float32) if narrow else values
+
+
+def running(xp: Any, values: Any, axis: int, function: Combine) -> Any:
+    """``function`` over everything up to each element along ``axis``."""
+    made, step = values.copy(), 1
+    before = (slice(None),) * (axis % values.ndim)
+    while step < values.shape[axis]:
+        later, earlier = (*before, slice(step, None)), (*before, slice(None, -step))
+        joined = made.copy()
+        joined[later] = function(made[earlier], made[later])
+        made, step = joined, 2 * step
+    return made
+
+
+def flat_places(xp: Any, shape: tuple[int, ...], arrays: tuple[Any, ...]) -> Any:
+    """Positions in the flattened leading axes of ``shape``, by one index array an axis."""
+    places: Any = 0
+    for size, array in zip(shape, arrays, strict=False):
+        places = places * size + xp.where(array < 0, array + size, array)
+    return places.reshape(-1)

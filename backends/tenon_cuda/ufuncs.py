@@ -1,0 +1,65 @@
+"""Binary ufuncs with the methods that CuPy's lack: maximum's ``reduce`` and ``accumulate``, product's ``at``."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from tenon_cuda.segments import combine_rows, flat_places, running
+
+
+class Ufunc:
+    """A ufunc of the library, with NumPy's ``reduce``, ``accumulate`` and ``at``."""
+
+    def __init__(self, xp: Any, function: Any, reduction: str | None) -> None:
+        self._xp = xp
+        self._function = function
+        self._reduction = reduction
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Element by element, as the library's own."""
+        return self._function(*args, **kwargs)
+
+    def reduce(self, array: Any, axis: Any = 0, keepdims: bool = False, out: Any = None) -> Any:
+        """Over ``axis``, a tuple of axes, or None for all; an empty tuple leaves a copy."""
+        if axis == ():
+            return array.copy()
+        if self._reduction is None:
+            raise NotImplementedError(f"{self._function!r} reduces nothing")
+        made = getattr(self._xp, self._reduction)(array, axis=axis, keepdims=keepdims)
+        if out is None:
+            return made
+        out[...] = made
+        return out
+
+    def accumulate(self, array: Any, axis: int = 0) -> Any:
+        """Everything up to each element along ``axis``."""
+        return running(self._xp, array, axis, self._function)
+
+    def at(self, array: Any, key: Any, values: Any) -> None:
+        """``array[key] = self(array[key], values)``, with repeated places counted every time.
+
+        ``key`` is an index array or a tuple of index arrays and full slices.
+        """
+        xp, parts = self._xp, key if isinstance(key, tuple) else (key,)
+        indexed = [axis for axis, part in enumerate(parts) if not isinstance(part, slice)]
+        rest = [axis for axis in range(array.ndim) if axis not in indexed]
+        arrays = xp.broadcast_arrays(*(parts[axis] for axis in indexed))
+        together = indexed[-1] - indexed[0] == len(indexed) - 1
+        first = sum(axis < indexed[0] for axis in rest) if together else 0
+        other = tuple(array.shape[axis] for axis in rest)
+        shape = (*other[:first], *arrays[0].shape, *other[first:])
+        values = values if hasattr(values, "ndim") else xp.asarray(values, dtype=array.dtype)
+        spread = xp.broadcast_to(values.astype(array.dtype, copy=False), shape)
+        lead = tuple(range(first, first + arrays[0].ndim))
+        spread = spread.transpose((*lead, *(a for a in range(len(shape)) if a not in lead)))
+
+        order = (*indexed, *rest)
+        turned = xp.ascontiguousarray(array.transpose(order))
+        sizes = tuple(array.shape[axis] for axis in indexed)
+        # Explicit sizes: -1 is ambiguous where an axis is empty.
+        target = turned.reshape((math.prod(sizes), *other))
+        rows = flat_places(xp, sizes, tuple(arrays))
+        combine_rows(xp, target, rows, spread.reshape((rows.size, *other)), self._function)
+        back = tuple(sorted(range(array.ndim), key=order.__getitem__))
+        array[...] = turned.transpose(back)

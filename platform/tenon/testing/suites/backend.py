@@ -1,0 +1,270 @@
+"""Conformance of backends: subclass, name the device type, and pytest runs every op's samples there.
+
+::
+
+    class TestMyBackend(BackendSuite):
+        backend = "mine"
+
+Values are compared with the samples' NumPy references, gradients with differences. Where the backend cannot
+run, everything but the question whether it can is skipped with the backend's own reason. The last test prints
+a table of what was covered (shown by ``pytest -s``).
+
+Next: ``samples/placement.py`` lays arguments out on a device.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+
+import tenon.ops  # noqa: F401 - defines the ops
+from tenon import dtypes
+from tenon.core.aval import aval_of
+from tenon.core.backend import Availability, Backend, backend_for, backend_named
+from tenon.core.create import wrap
+from tenon.core.grad_mode import no_grad
+from tenon.core.op import Composite, Kind, Op, Primitive
+from tenon.core.op import table as ops
+from tenon.device import Device
+from tenon.testing import samples
+from tenon.testing.assertions import as_tuple, assert_same, host
+from tenon.testing.gradcheck import check_gradients
+from tenon.testing.samples.placement import placed
+from tenon.testing.samples.table import Sample
+
+#: Every op with samples; ``to_device`` says in its attributes where it goes and has tests of its own below.
+NAMES = sorted({s.op for s in samples.everything()} - {"to_device"})
+#: Ops that are functions of the namespace as they stand: in-place methods give them ``out=``.
+_IN_PLACE = [
+    n for n in NAMES if isinstance(op := ops[n], Primitive) and op.ufunc and op.kind is Kind.ELEMENTWISE
+]
+
+
+class BackendSuite:
+    """What every backend must do, op by op."""
+
+    backend: ClassVar[str] = "cpu"
+    #: Floating dtypes that values are checked in, and the half-width ones for samples that allow them.
+    wide: ClassVar[tuple[str, ...]] = ("float64", "float32")
+    narrow: ClassVar[tuple[str, ...]] = ("float16", "bfloat16")
+    #: Up to which order gradients are checked.
+    order: ClassVar[int] = 1
+    #: Ops that the backend is known to leave out, with the reason.
+    missing: ClassVar[dict[str, str]] = {}
+    _covered: ClassVar[dict[str, dict[str, int]]]
+
+    @classmethod
+    def setup_class(cls) -> None:
+        """A coverage table of its own for every subclass."""
+        cls._covered = {name: {"values": 0, "gradients": 0} for name in NAMES}
+
+    def device(self) -> Device:
+        """The device under test; skips the test where it cannot run."""
+        available = self.instance().is_available()
+        if not available:
+            pytest.skip(available.reason)
+        return Device(self.backend)
+
+    def instance(self) -> Backend:
+        """The backend under test."""
+        return backend_named(self.backend)
+
+    def test_availability_is_answered_with_a_reason(self) -> None:
+        """Available or not, it says so, names why, and never raises."""
+        answer = self.instance().is_available()
+
+        assert isinstance(answer, Availability)
+        assert isinstance(answer.ok, bool) and answer.reason
+        assert bool(self.instance().devices()) == answer.ok
+
+    @pytest.mark.parametrize("name", NAMES)
+    def test_values(self, name: str) -> None:
+        """Every sample in every dtype gives the reference's values on the device and leaves its inputs alone."""
+        device, op = self._op(name)
+        for sample in samples.of(name):
+            for kind in self._dtypes(sample):
+                self._check_values(device, op, sample, kind)
+
+    @pytest.mark.parametrize("name", NAMES)
+    def test_gradients(self, name: str) -> None:
+        """Gradients of every differentiable sample fit differences in float64."""
+        device, op = self._op(name)
+        for sample in samples.of(name):
+            order = min(sample.order, self.order)
+            if sample.active and order:
+                arrays = sample.arrays(np.float64)
+                check_gradients(
+                    op,
+                    arrays,
+                    sample.attrs,
+                    active=sample.active,
+                    order=order,
+                    device=device,
+                    outputs=sample.graded,
+                )
+                self._covered[name]["gradients"] += 1
+
+    @pytest.mark.parametrize("name", _IN_PLACE)
+    def test_results_are_written_where_asked(self, name: str) -> None:
+        """A kernel that is a function of the namespace as it stands fills ``out=`` and returns it."""
+        device, op = self._op(name)
+        sample = next(s for s in samples.of(name) if all(isinstance(d, samples.Draw) for d in s.inputs))
+        arguments = [placed(sample, i, np.float32, device) for i in range(len(sample.inputs))]
+        expected = op(*arguments)
+        backend = self.instance()
+        out = backend.empty(tuple(expected.shape), expected.raw.dtype, device)
+
+        made = backend.kernels[op](*(getattr(a, "raw", a) for a in arguments), out=out, **sample.attrs)
+
+        assert made is out
+        assert_same(backend.to_host(out), expected, where=str(sample))
+
+    @pytest.mark.parametrize("kind", dtypes.ALL, ids=lambda d: d.name)
+    @pytest.mark.parametrize("shape", [(), (0, 3), (2, 3), (2, 1, 3)], ids=str)
+    def test_values_survive_the_way_there_and_back(self, kind: dtypes.dtype, shape: tuple[int, ...]) -> None:
+        """Any dtype and shape, laid out any way; the device's copy does not follow the host's array."""
+        device, backend = self.device(), self.instance()
+        array = np.arange(np.prod(shape, dtype=int)).reshape(shape).astype(kind.numpy)
+
+        for source in (array, array.T, array[..., ::-1] if shape else array):
+            kept = source.copy()
+            there = backend.from_host(source, device)
+            if self.backend != "cpu":
+                source[...] = 1
+            back = backend.to_host(there)
+
+            assert isinstance(back, np.ndarray) and back.dtype == kept.dtype
+            assert_same(back, kept)
+            source[...] = kept
+
+    def test_memory_that_is_shared_is_known_to_be(self) -> None:
+        """Views of one array overlap, arrays of their own do not, and a device is named for each."""
+        device, backend = self.device(), self.instance()
+        whole = wrap(np.arange(6.0).reshape(2, 3), device)
+        other = wrap(np.arange(6.0).reshape(2, 3), device)
+
+        assert backend.shares_memory(whole.raw, whole[0].raw)
+        assert not backend.shares_memory(whole.raw, other.raw)
+        whole[0].fill_(7)
+        assert host(whole).tolist() == [[7, 7, 7], [3, 4, 5]]
+        assert backend_for(whole.device) is backend and whole.device.type == self.backend
+
+    def test_gradients_flow_between_host_and_device(self) -> None:
+        """A leaf on the host gets the gradient of work done on the device, and the other way round."""
+        device = self.device()
+        here, there = wrap(np.array([1.0, 2.0])), wrap(np.array([3.0, 4.0]), device)
+        here.requires_grad_()
+        there.requires_grad_()
+
+        (here.to(device) * there).to("cpu").sum().backward()
+
+        assert here.grad.device.type == "cpu" and here.grad.tolist() == [3, 4]
+        assert there.grad.device == there.device and host(there.grad).tolist() == [1, 2]
+
+    def test_waiting_and_marking_and_memory(self) -> None:
+        """Synchronising returns, later marks are later, memory is reported in whole bytes."""
+        device, backend = self.device(), self.instance()
+        before = backend.mark(device)
+        wrap(np.ones(1000), device).sum()
+        backend.synchronize(device)
+
+        assert int(backend.mark(device)) >= int(before)
+        stats = self._memory(device)
+        assert 0 <= stats.used <= stats.peak and (stats.total is None or stats.peak <= stats.total)
+
+    def test_coverage(self, capsys: pytest.CaptureFixture[str]) -> None:
+        """Prints what was checked; nothing that ran had no sample."""
+        self.device()
+        print(self.coverage())
+
+        assert not [n for n in self.missing if n not in ops.by_name], (
+            "the list of missing ops names unknown ones"
+        )
+        assert "op" in capsys.readouterr().out
+
+    def coverage(self) -> str:
+        """A table: op, whose kernel runs, samples compared in value and in gradient."""
+        own = set(self.instance().overrides())
+        rows = [f"{'op':32} {'kernel':8} {'values':>6} {'gradients':>9}"]
+        for name in sorted(ops.by_name):
+            counts = self._covered.get(name, {"values": 0, "gradients": 0})
+            kernel = "own" if name in own else "parts" if isinstance(ops[name], Composite) else "shared"
+            kernel = "missing" if name in self.missing else kernel
+            rows.append(f"{name:32} {kernel:8} {counts['values']:6} {counts['gradients']:9}")
+        return "\n".join(rows)
+
+    def _op(self, name: str) -> tuple[Device, Op]:
+        device = self.device()
+        if name in self.missing:
+            pytest.skip(self.missing[name])
+        return device, ops[name]
+
+    def _memory(self, device: Device) -> Any:
+        return self.instance().memory(device)
+
+    def _dtypes(self, sample: Sample) -> tuple[str, ...]:
+        if not any(getattr(d, "floating", False) for d in sample.inputs):
+            return self.wide[:1]
+        narrow = (
+            sample.narrow
+            and sample.reference is not None
+            and not sample.tags & {"integer", "extreme", "large"}
+        )
+        return (*self.wide, *self.narrow) if narrow else self.wide
+
+    def _check_values(self, device: Device, op: Op, sample: Sample, kind: str) -> None:
+        numpy_type = dtypes.BY_NAME[kind].numpy
+        arrays = sample.arrays(numpy_type)
+        arguments = [placed(sample, i, numpy_type, device) for i in range(len(arrays))]
+        where = f"{sample} in {kind} on {device}"
+
+        with no_grad():
+            results = as_tuple(op(*arguments, **sample.attrs))
+
+        for result, expected in zip(results, self._expected(op, sample, arrays, kind), strict=True):
+            assert result.device.type == device.type, f"{where}: the result lies on {result.device}"
+            # The inputs of a narrow sample are rounded, so its result is too, once more.
+            loose = sample.loose if kind in self.wide else 2 * sample.loose
+            assert_same(result, expected, loose=loose, where=where)
+        self._check_dtypes(op, sample, arguments, results, where)
+        for argument, array in zip(arguments, arrays, strict=True):
+            if not isinstance(array, np.ndarray):
+                continue
+            assert host(argument).tobytes() == array.tobytes(), f"{where}: an input was changed"
+            if not op.view:
+                shared = [r for r in results if self.instance().shares_memory(r.raw, argument.raw)]
+                assert not shared, (
+                    f"{where}: the result shares memory with an input, but {op.name} is no view"
+                )
+        self._covered[op.name]["values"] += 1
+
+    def _expected(self, op: Op, sample: Sample, arrays: list[Any], kind: str) -> tuple[Any, ...]:
+        if sample.reference is None:
+            with no_grad():
+                made = op(
+                    *(wrap(a.copy()) if isinstance(a, np.ndarray) else a for a in arrays), **sample.attrs
+                )
+            return tuple(host(m) for m in as_tuple(made))
+        if kind in self.wide:
+            return tuple(np.asarray(e) for e in as_tuple(sample.expected(arrays)))
+        narrow = dtypes.BY_NAME[kind].numpy
+        precise = [
+            a.astype(np.float32) if isinstance(a, np.ndarray) and a.dtype == narrow else a for a in arrays
+        ]
+        found = [np.asarray(e) for e in as_tuple(sample.expected(precise))]
+        return tuple(
+            e.astype(narrow) if e.dtype == np.float32 and "dtype" not in sample.attrs else e for e in found
+        )
+
+    def _check_dtypes(self, op: Op, sample: Sample, arguments: list[Any], results: Any, where: str) -> None:
+        """What the op's shape rule says is what came out, also in the half-width dtypes."""
+        if op.promotion is not None or op.name == "nonzero":
+            return
+        inferred = as_tuple(op.infer(*(aval_of(getattr(a, "raw", a)) for a in arguments), **sample.attrs))
+        for result, aval in zip(results, inferred, strict=True):
+            assert tuple(result.shape) == tuple(aval.shape), (
+                f"{where}: {list(result.shape)}, its rule says {aval}"
+            )
+            assert result.raw.dtype == aval.dtype, f"{where}: {result.raw.dtype}, its rule says {aval}"
