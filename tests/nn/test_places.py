@@ -59,4 +59,4 @@ def test_the_place_is_left_behind_when_forward_raises():
     with pytest.raises(Exception, match="cannot be multiplied"):
         nn.Sequential(nn.Linear(3, 2))(tenon.ones(1, 4))
 
-    assert scopes.place is None
+    assert scopes.here.place is None

@@ -16,6 +16,9 @@ from collections.abc import Iterator
 from typing import Any, Protocol
 
 
+Place = tuple[weakref.ref[Any], int, type]
+
+
 class Tree(Protocol):
     """What a scope needs of a module."""
 
@@ -84,9 +87,6 @@ class Scopes:
         return f"{caller[1]}.{own}" if caller[1] else own
 
 
-Place = tuple[weakref.ref[Any], int, type]
-
-
 class _Structure:
     version = 0
 
@@ -96,11 +96,19 @@ _scopes = Scopes()
 active: Scopes | None = None
 #: Label of the innermost running module, while somebody listens: its path, or the class name of a root.
 current: str | None = None
-#: ``(weak reference to the outermost running module, id and class of the innermost)``, kept by
-#: ``Module.__call__`` and put on every node by the tape, so that an error in backward can name the module:
-#: 0.1 us a module call. One for all threads, as the tape must read it at the price of a global; threads may
-#: mix up each other's.
-place: Place | None = None
+
+
+class _Here(threading.local):
+    """Where this thread is: ``place`` is ``(weak reference to the outermost running module, id, class)``.
+
+    ``id`` and class are the innermost module's. ``Module.__call__`` keeps it and the tape puts it on every
+    node, so that an error in backward can name the module: about 0.1 us a module call.
+    """
+
+    place: Place | None = None
+
+
+here = _Here()
 
 
 def _show(stack: list[tuple[Any, str]]) -> None:

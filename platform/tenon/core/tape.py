@@ -18,6 +18,7 @@ from tenon.core.aval import Aval
 from tenon.core.value import Value
 from tenon.errors import FreedGraphError, ModifiedValueError
 
+_here = scopes.here
 _sequence = itertools.count().__next__
 _SMALL = 512  # bytes; below this an array is kept instead of an Aval: making an Aval costs 0.25 us
 
@@ -54,7 +55,7 @@ class Node:
     versions: Any
     attrs: dict[str, Any]
     seq: int
-    #: Where the op ran: see ``scopes.place``.
+    #: Where the op ran: see ``scopes.here``.
     module: Any
     #: Somebody has hooks here, retains this gradient or collects it: the sweep looks closer.
     watched: bool
@@ -176,7 +177,7 @@ class CustomNode(Node):
         self.watched = False
         self.edges = tuple(edge_of(i) for i in inputs)
         self.seq = _sequence()
-        self.module = scopes.place
+        self.module = _here.place
 
     def apply_tensors(self, grad: Any, create_graph: bool) -> list[Any]:
         """Gradients of the inputs (None where nothing flows) from the output's gradient, or from the list of them."""
@@ -263,7 +264,7 @@ def record(plan: Any, backend: Any, args: tuple[Any, ...], raw: list[Any], attrs
             i += 1
     else:
         _keep(node, keeps, args, raw)
-    node.module = scopes.place
+    node.module = _here.place
     return node
 
 

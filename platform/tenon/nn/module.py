@@ -94,8 +94,9 @@ class Module(State):
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """``forward(*args, **kwargs)`` with the hooks around it."""
-        outer = scopes.place
-        scopes.place = (ref(self) if outer is None else outer[0], id(self), type(self))
+        here = scopes.here
+        outer = here.place
+        here.place = (ref(self) if outer is None else outer[0], id(self), type(self))
         try:
             if self._hooks is None and hooks.global_hooks is None and scopes.active is None:
                 return self.forward(*args, **kwargs)
@@ -104,7 +105,7 @@ class Module(State):
             place(self, error)
             raise
         finally:
-            scopes.place = outer
+            here.place = outer
 
     def _call_impl(self, *args: Any, **kwargs: Any) -> Any:
         return call(self, args, kwargs)
