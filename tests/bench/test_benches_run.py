@@ -44,6 +44,18 @@ def test_the_memory_of_both_shapes_is_measured(tmp_path):
     assert all(r["tenon"]["base"] > 1 << 20 for r in found["results"])
 
 
+@pytest.mark.oracle
+def test_the_cost_of_a_module_is_measured():
+    pytest.importorskip("torch")
+
+    done = subprocess.run(
+        [sys.executable, HERE / "modules.py", "--number", "10"], capture_output=True, text=True
+    )
+
+    assert done.returncode == 0, done.stderr
+    assert "read a parameter" in done.stdout
+
+
 def test_the_time_of_an_import_is_measured_and_what_it_loads_is_seen(tmp_path):
     found = run("import_time.py", "--rounds", "1", tmp_path=tmp_path)
 
