@@ -154,7 +154,12 @@ def _function(name: str) -> Any:
 
 def __dir__() -> list[str]:
     functions = importlib.import_module("tenon.functions")
-    public = {n for n in globals() if not n.startswith("_")} - {"annotations", "importlib"}
+    public = {n for n in globals() if not n.startswith("_")} - {
+        "Any",
+        "TYPE_CHECKING",
+        "annotations",
+        "importlib",
+    }
     return sorted({*public, *_HOMES, *_RENAMED, *_SUBMODULES, *functions.__all__, "__version__"})
 
 
