@@ -37,7 +37,7 @@ class DTypeError(TenonError, RuntimeError, TypeError):
     """An element type is not accepted, or a conversion would lose what it must keep."""
 
 
-class IndexRangeError(TenonError, IndexError):
+class IndexRangeError(TenonError, IndexError, RuntimeError):
     """An index, an axis or a label lies outside its range."""
 
 

@@ -162,7 +162,7 @@ def adopt(x: Any, result: Any) -> None:
         x._node, x._index, x._track = result._node, result._index, result._track
         return
     base = view[0]
-    if result._node is None:
+    if result._node is None and not base._track:
         return
     node = CopySlices(base, x, result)
     base._node, base._index, base._track = node, 0, True

@@ -82,6 +82,9 @@ def split(tensor: Any, key: Any) -> tuple[tuple[Any, ...], tuple[Any, ...] | Non
 
 
 def _listed(key: Any) -> tuple[Any, ...]:
+    """A lone key; a list that holds more than numbers is a tuple of keys, as torch and old NumPy read it."""
+    if isinstance(key, list) and any(isinstance(k, (list, tuple, slice, Value, np.ndarray)) or k is None or k is Ellipsis for k in key):
+        return tuple(key)
     return (key,)
 
 

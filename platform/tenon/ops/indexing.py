@@ -74,7 +74,13 @@ class Take(Primitive):
 
     def infer(self, x, *indices, layout):
         """Index shapes broadcast and take the place of the axes they index."""
-        shape = broadcast_shapes(*(tuple(i.shape) for i in indices))
+        try:
+            shape = broadcast_shapes(*(tuple(i.shape) for i in indices))
+        except ShapeError:
+            shapes = ", ".join(str(list(i.shape)) for i in indices)
+            raise IndexRangeError(
+                f"shape mismatch: indexing tensors could not be broadcast together with shapes {shapes}"
+            ) from None
         places = [a for a, k in enumerate(layout) if k is INDEX]
         rest = [s for a, s in enumerate(x.shape) if a not in places]
         first = places[0] if places[-1] - places[0] == len(places) - 1 else 0

@@ -11,7 +11,7 @@ import numpy as np
 from tenon.core.late import LATE
 from tenon.core.op import table as f
 from tenon.core.value import Value
-from tenon.errors import ArgumentError, DTypeError
+from tenon.errors import ArgumentError, DTypeError, UnsupportedError
 
 _NUMBER = (int, float, complex, np.number, np.bool_)
 
@@ -279,7 +279,7 @@ def power(x: Any, exponent: Any) -> Any:
     if exponent.__class__ is bool and isinstance(x, Value) and x.raw.dtype.kind == "b":
         return f.logical_or(x, not exponent)
     if isinstance(x, Value) and isinstance(exponent, Value) and x.raw.dtype.kind == exponent.raw.dtype.kind == "b":
-        raise DTypeError("\"pow\" not implemented for 'Bool'. Convert one operand with .to(torch.int64) first.")
+        raise UnsupportedError("\"pow\" not implemented for 'Bool'. Convert one operand with .to(torch.int64) first.")
     return f.pow(x, exponent)
 
 

@@ -1,0 +1,176 @@
+"""Every kind of key, read and written, as in torch: shapes, axis order, gradients, errors."""
+
+import pytest
+
+import tenon
+
+pytestmark = pytest.mark.oracle
+
+
+def key_of(t, key):
+    """``key`` with ``("t", data)`` made a tensor, ``("mask", data)`` a boolean one."""
+    if isinstance(key, tuple) and len(key) == 2 and key[0] in ("t", "mask"):
+        return t.tensor(key[1], dtype=t.bool if key[0] == "mask" else t.int64)
+    if isinstance(key, tuple):
+        return tuple(key_of(t, k) for k in key)
+    return key
+
+
+ALL = slice(None)
+MASK_34 = [[True, False, False, True], [False] * 4, [True] * 4]
+KEYS = {
+    "integer": 1, "negative": -1, "slice": slice(1, 3), "open_slice": slice(1, None), "step": slice(None, None, 2), "far_slice": slice(1, 99),
+    "negative_slice": slice(-2, None), "empty_slice": slice(2, 1), "none": None, "ellipsis": ..., "whole": ALL, "two_integers": (1, 2),
+    "all_integers": (1, 2, 3), "ellipsis_integer": (..., 1), "integer_ellipsis": (1, ...), "middle_ellipsis": (0, ..., 1), "none_first": (None, 1),
+    "none_middle": (1, None, 2), "none_last": (..., None), "many_nones": (None, ALL, None, 1, None), "slice_integer": (ALL, 1, slice(0, 2)),
+    "empty_tuple": (), "list": [0, 2], "nested_list": [[0, 1], [2, 0]], "index": ("t", [2, 0, 0]), "negative_index": ("t", [-1, -3]),
+    "zero_d_index": ("t", 1), "index_2d": ("t", [[0, 1], [2, 2]]), "empty_index": ("t", []), "index_slice": (("t", [0, 2]), slice(1, 3)),
+    "slice_index": (ALL, ("t", [3, 0])), "last_index": (..., ("t", [1, 0, 4])), "two_indices": (("t", [0, 1]), ("t", [3, 2])),
+    "broadcast_indices": (("t", [[0], [2]]), ("t", [1, 3])), "apart": (("t", [0, 1]), ALL, ("t", [4, 2])), "apart_broadcast": (("t", [[0], [1]]), ALL, ("t", [4, 2])),
+    "integer_then_index": (1, ("t", [0, 2])), "index_then_integer": (("t", [0, 2]), 1), "integer_between": (("t", [0, 2]), 1, ("t", [3, 4])),
+    "integer_slice_index": (1, ALL, ("t", [0, 2])), "index_slice_integer": (("t", [0, 2]), ALL, 1), "none_and_index": (None, ("t", [0, 2])),
+    "index_none_index": (("t", [0, 2]), None, ("t", [1, 1])), "three_indices": (("t", [0, 1]), ("t", [1, 2]), ("t", [0, 4])),
+    "mask_first": ("mask", [True, False, True]), "mask_two_axes": ("mask", MASK_34), "mask_then_slice": (("mask", [True, False, True]), slice(0, 2)),
+    "slice_then_mask": (ALL, ("mask", [True, False, True, True])), "mask_and_index": (("mask", [True, False, True]), ("t", [0, 3])),
+    "mask_nothing": ("mask", [False] * 3), "mask_and_integer": (("mask", [True, False, True]), 2), "true": True, "false": False,
+    "ellipsis_mask": (..., ("mask", [True, False, True, False, True])),
+    "integer_out_of_range": 3, "negative_out_of_range": -4, "index_out_of_range": ("t", [0, 3]), "index_below_range": ("t", [-4]),
+    "too_many": (0, 0, 0, 0), "float": 1.5, "mask_of_wrong_size": ("mask", [True, False]),
+    "zero_step": slice(None, None, -1), "indices_do_not_broadcast": (("t", [0, 1]), ("t", [0, 1, 2])),
+}  # fmt: skip
+
+
+def source(t):
+    return (t.arange(60, dtype=t.float64) * 0.25).reshape(3, 4, 5)
+
+
+@pytest.mark.parametrize("name", KEYS)
+def test_reading(name, parity):
+    def program(t):
+        x = source(t).requires_grad_()
+        y = x[key_of(t, KEYS[name])]
+        weights = t.arange(y.numel(), dtype=t.float64).reshape(y.shape)
+        (y * weights).sum().backward()
+        return y, x.grad
+
+    parity(program)
+
+
+@pytest.mark.parametrize("name", KEYS)
+def test_writing_a_number(name, parity):
+    def program(t):
+        x = source(t)
+        x[key_of(t, KEYS[name])] = -1.5
+        return x
+
+    parity(program)
+
+
+@pytest.mark.parametrize("name", KEYS)
+def test_writing_a_tensor_under_autograd(name, parity):
+    def program(t):
+        key = key_of(t, KEYS[name])
+        x = source(t).requires_grad_()
+        shape = source(t)[key].shape
+        v = (t.arange(source(t)[key].numel(), dtype=t.float64) * 0.5).reshape(shape).requires_grad_()
+        y = x * 2
+        y[key] = v
+        (y * y).sum().backward()
+        # Gradients of values that were overwritten or never written are zeros in one, none in the other.
+        return (y, x.grad, v.grad) if name not in ("index", "empty_slice", "false") else y
+
+    parity(program)
+
+
+@pytest.mark.parametrize("name", ["integer", "slice", "index", "mask_first", "apart", "slice_index", "mask_two_axes", "two_integers"])
+def test_writing_what_broadcasts(name, parity):
+    def program(t):
+        key = key_of(t, KEYS[name])
+        x = source(t)
+        x[key] = t.full(tuple(source(t)[key].shape)[-1:] if source(t)[key].dim() else (), 7.0, dtype=t.float64)
+        return x
+
+    parity(program)
+
+
+@pytest.mark.parametrize("name", ["integer", "index", "mask_first", "slice"])
+def test_writing_a_wrong_shape_fails_and_changes_nothing(name):
+    x = source(tenon)
+    before = x.clone()
+
+    with pytest.raises((RuntimeError, ValueError)):
+        x[key_of(tenon, KEYS[name])] = tenon.ones(9, 9, dtype=tenon.float64)
+
+    assert x.equal(before)
+
+
+def test_writing_casts_to_the_target(parity):
+    def program(t):
+        x = t.zeros(4)
+        x[0] = 3
+        x[1] = t.tensor(2.5, dtype=t.float64)
+        x[t.tensor([2, 3])] = t.tensor([7.0, 8.0])
+        y = t.zeros(3, dtype=t.int64)
+        y[0] = 2.9
+        y[1:] = t.tensor([1.7, -1.7])
+        z = t.zeros(2, dtype=t.bool)
+        z[0] = 5
+        return x, y, z
+
+    parity(program)
+
+
+def test_writing_lists_and_arrays():
+    x = tenon.zeros(2, 3)
+
+    x[0] = tenon.tensor([1.0, 2.0, 3.0]).numpy()
+    x[1, :2] = tenon.tensor([4, 5])
+
+    assert x.tolist() == [[1.0, 2.0, 3.0], [4.0, 5.0, 0.0]]
+
+
+GATHERS = {
+    "gather": lambda t, x: x.gather(1, t.tensor([[0, 3], [1, 1], [2, 0]])),
+    "gather_first": lambda t, x: x.gather(0, t.tensor([[0, 2, 1, 0]])),
+    "take": lambda t, x: x.take(t.tensor([0, 11, -1])),
+    "index_select": lambda t, x: x.index_select(1, t.tensor([3, 3, 0])),
+    "masked_select": lambda t, x: x.masked_select(x > 1),
+    "masked_select_broadcast": lambda t, x: x.masked_select(t.tensor([True, False, True, False])),
+    "take_along_dim": lambda t, x: x.take_along_dim(x.argsort(1), 1),
+    "select": lambda t, x: x.select(1, -1),
+    "narrow": lambda t, x: x.narrow(1, 1, 2),
+    "diagonal": lambda t, x: x.diagonal(1),
+    "scatter": lambda t, x: x.scatter(1, t.tensor([[0], [1], [2]]), x[:, :1] * 3),
+    "scatter_number": lambda t, x: x.scatter(0, t.tensor([[0, 1, 2, 0]]), 7.5),
+    "scatter_add": lambda t, x: x.scatter_add(0, t.tensor([[0, 0, 0, 0], [1, 1, 1, 1]]), x[1:]),
+    "index_add": lambda t, x: x.index_add(0, t.tensor([2, 2]), x[:2], alpha=2),
+    "index_copy": lambda t, x: x.index_copy(1, t.tensor([1, 3]), x[:, :2] * 2),
+    "index_fill": lambda t, x: x.index_fill(1, t.tensor([1]), 4.0),
+    "masked_fill": lambda t, x: x.masked_fill(x > 1, 0.25),
+    "masked_scatter": lambda t, x: x.masked_scatter(x > 1, x * 10),
+    "index_put": lambda t, x: x.index_put((t.tensor([0, 0]), t.tensor([1, 1])), x[0, :2], accumulate=True),
+    "where": lambda t, x: t.where(x > 1, x, -x),
+    "nonzero": lambda t, x: (x > 1).nonzero(),
+    "nonzero_tuple": lambda t, x: (x > 1).nonzero(as_tuple=True),
+    "unfold": lambda t, x: x.unfold(1, 2, 1),
+    "sort": lambda t, x: x.sin().sort(1),
+    "topk": lambda t, x: x.sin().topk(2, 0),
+    "gather_out_of_range": lambda t, x: x.gather(1, t.tensor([[9]])),
+    "gather_wrong_rank": lambda t, x: x.gather(1, t.tensor([0])),
+    "gather_float_index": lambda t, x: x.gather(1, t.tensor([[0.0]])),
+    "index_select_out_of_range": lambda t, x: x.index_select(0, t.tensor([3])),
+    "select_out_of_range": lambda t, x: x.select(0, 5),
+}
+
+
+@pytest.mark.parametrize("name", GATHERS)
+def test_gather_and_its_kin(name, parity):
+    def program(t):
+        x = (t.arange(12, dtype=t.float64) * 0.25).reshape(3, 4).requires_grad_()
+        found = GATHERS[name](t, x)
+        for part in found if isinstance(found, tuple) else (found,):
+            if part.requires_grad:
+                (part * part).sum().backward(retain_graph=True)
+        return tuple(found) if isinstance(found, tuple) else found, x.grad
+
+    parity(program)
