@@ -12,14 +12,19 @@ import numpy as np
 
 from tenon.extend import Kernel
 from tenon.ops import matmul as _matmul
+from tenon.ops import mean as _mean
+from tenon.ops import sigmoid as _sigmoid
 from tenon.ops import sign as _sign
+from tenon.ops import split as _split
 from tenon.ops import sum as _sum
 from tenon.ops import sum_to as _sum_to
+from tenon.ops import view as _view
 
 _REAL = frozenset("fd")
 _WIDE = frozenset("fdlqFD")
 _add, _dot = np.add.reduce, np.dot
 _ZERO = {c: np.zeros((), c) for c in _REAL}
+_HALF = {c: np.full((), 0.5, c) for c in _REAL}
 
 
 def matmul(x: Any, y: Any) -> Any:
@@ -44,6 +49,21 @@ def reshape(x: Any, *, shape: Any) -> Any:
     return x.reshape(shape)
 
 
+def view(x: Any, *, shape: Any) -> Any:
+    """A contiguous array never needs the copy that NumPy is to be kept from (0.25 against 1.6 us)."""
+    return x.reshape(shape) if x.flags.c_contiguous else _view.forward(np, x, shape=shape)
+
+
+def split(x: Any, *, sizes: Any, axis: int) -> Any:
+    """The index before ``axis`` is made once (1.1 against 2.4 us for 4 pieces)."""
+    lead, start, pieces = (slice(None),) * axis, 0, []
+    for size in sizes:
+        stop = start + size
+        pieces.append(x[(*lead, slice(start, stop))])
+        start = stop
+    return tuple(pieces) if start == x.shape[axis] else _split.forward(np, x, sizes=sizes, axis=axis)
+
+
 def transpose(x: Any, *, axis0: int, axis1: int) -> Any:
     """The method; ``.T`` of a matrix is quicker still (0.1 against 0.4 us)."""
     return x.T if x.ndim == 2 and axis0 != axis1 else x.swapaxes(axis0, axis1)
@@ -64,6 +84,27 @@ def sum(x: Any, *, axes: Any, keepdims: bool = False) -> Any:
     if x.dtype.char in _WIDE:
         return _add(x, axes, None, None, keepdims)
     return _sum.forward(np, x, axes=axes, keepdims=keepdims)
+
+
+def mean(x: Any, *, axes: Any, keepdims: bool = False) -> Any:
+    """As ``sum``, then the division (1.6 against 3.3 us)."""
+    if x.dtype.char not in _REAL or not x.size:
+        return _mean.forward(np, x, axes=axes, keepdims=keepdims)
+    count, shape = 1, x.shape
+    for a in axes:
+        count *= shape[a]
+    return _add(x, axes, None, None, keepdims) / count
+
+
+def sigmoid(x: Any) -> Any:
+    """One array instead of four, and no number to convert (2.1 against 4.0 us on 1000 elements)."""
+    half = _HALF.get(x.dtype.char)
+    if half is None or not x.ndim:
+        return _sigmoid.forward(np, x)
+    made = np.multiply(x, half)
+    np.tanh(made, made)
+    np.multiply(made, half, made)
+    return np.add(made, half, made)
 
 
 def relu(x: Any) -> Any:
@@ -103,10 +144,14 @@ KERNELS: dict[str, Kernel] = {
     "conj": conj,
     "sum_to": sum_to,
     "reshape": reshape,
+    "view": view,
+    "split": split,
     "transpose": transpose,
     "permute": permute,
     "index": index,
     "sum": sum,
+    "mean": mean,
+    "sigmoid": sigmoid,
     "relu": relu,
     "relu_grad": relu_grad,
     "sign": sign,

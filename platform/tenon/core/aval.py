@@ -177,8 +177,14 @@ def _matrix(shape: Shape) -> str:
 
 def infer_reshape(shape: Shape, target: Sequence[int]) -> Shape:
     """``target`` with its single -1 filled in; ShapeError in torch's words when the sizes do not match."""
-    target = tuple(int(s) for s in target)
     size = math.prod(shape)
+    known = math.prod(target)
+    if known.__class__ is int and known and target.__class__ is tuple:  # 0.3 us where the rest takes 2
+        if known == size and min(target, default=1) > 0:
+            return target
+        if known < 0 and not size % known and target.count(-1) == 1 and min(target) == -1:
+            return tuple([s if s > 0 else size // -known for s in target])
+    target = tuple(int(s) for s in target)
     if any(s < -1 for s in target):
         raise ShapeError(f"invalid shape dimension {min(target)} in {list(target)}")
     unknown = [i for i, s in enumerate(target) if s == -1]

@@ -31,6 +31,10 @@ class Indexing:
     raw: Any
 
     def __getitem__(self, key: Any) -> Any:
+        if key.__class__ is int:  # one row: half the time of the way through ``split``
+            shape = self.raw.shape
+            if shape and -shape[0] <= key < shape[0]:
+                return f.index(self, key=(key, ...))
         basic, layout, arrays = split(self, key)
         x = self if layout is not None and _is_whole(basic) else f.index(self, key=basic)
         return x if layout is None else f.take(x, *_indices(x, arrays), layout=layout)
@@ -122,7 +126,8 @@ class Indexing:
 
     def _along(self, dim: int) -> tuple[Any, ...]:
         axis = normalize_axis(dim, self.raw.ndim)
-        return (FULL,) * axis + (INDEX,) + (FULL,) * (self.raw.ndim - axis - 1)
+        rest: int = self.raw.ndim - axis - 1
+        return (FULL,) * axis + (INDEX,) + (FULL,) * rest
 
     def masked_fill(self, mask: Any, value: Any) -> Any:
         """``value`` where ``mask``, else ``self``."""
@@ -191,7 +196,7 @@ def _drop_leading_ones(value: Any, basic: tuple[Any, ...], x: Any) -> Any:
 def _assign(x: Any, basic: tuple[Any, ...], value: Any) -> None:
     array: Any = value
     if isinstance(value, Value):
-        array = value.raw if value._backend is x._backend else value.to(x.device).raw
+        array = value.raw if value._backend is x._backend else f.to_device(value, device=x.device).raw
         if array.dtype.kind == "c" and x.raw.dtype.kind != "c":
             raise DTypeError(f"can't assign a complex tensor to one of {x.dtype}; take .real first.")
     elif isinstance(value, complex) and x.raw.dtype.kind != "c":

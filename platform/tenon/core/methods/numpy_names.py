@@ -25,7 +25,9 @@ def translated(kwargs: dict[str, Any]) -> dict[str, Any]:
 def _taking_both(method: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(method)
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
-        return method(self, *args, **(translated(kwargs) if kwargs else kwargs))
+        if not kwargs:  # 0.2 us less than passing none
+            return method(self, *args)
+        return method(self, *args, **translated(kwargs))
 
     return call
 
