@@ -12,16 +12,12 @@ from tenon.nn.layers.activation import (
     Hardtanh,
     LeakyReLU,
     LogSigmoid,
-    LogSoftmax,
     Mish,
     PReLU,
     ReLU,
     ReLU6,
     Sigmoid,
     SiLU,
-    Softmax,
-    Softmax2d,
-    Softmin,
     Softplus,
     Softshrink,
     Softsign,
@@ -54,6 +50,7 @@ from tenon.nn.layers.pool import (
     MaxPool1d,
     MaxPool2d,
 )
+from tenon.nn.layers.softmax import LogSoftmax, Softmax, Softmax2d, Softmin
 
 __all__ = [
     "CELU",

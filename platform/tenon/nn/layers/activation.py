@@ -1,4 +1,4 @@
-"""Activation layers."""
+"""Activation layers, elementwise ones; those along an axis are in ``softmax.py``."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import warnings
 from typing import Any
 
 from tenon.core.factories import empty
-from tenon.errors import ModuleValueError, ShapeError, TenonWarning
+from tenon.errors import ModuleValueError, TenonWarning
 from tenon.nn import functional as F
 from tenon.nn import init
 from tenon.nn.module import Module
@@ -24,16 +24,12 @@ __all__ = [
     "Hardtanh",
     "LeakyReLU",
     "LogSigmoid",
-    "LogSoftmax",
     "Mish",
     "PReLU",
     "ReLU",
     "ReLU6",
     "SiLU",
     "Sigmoid",
-    "Softmax",
-    "Softmax2d",
-    "Softmin",
     "Softplus",
     "Softshrink",
     "Softsign",
@@ -46,7 +42,7 @@ __all__ = [
 class _Inplace(Module):
     """Activations whose only setting is ``inplace``."""
 
-    __constants__ = ("inplace",)
+    __constants__: tuple[str, ...] = ("inplace",)
     inplace: bool
 
     def __init__(self, inplace: bool = False) -> None:
@@ -376,49 +372,3 @@ class PReLU(Module):
     def extra_repr(self) -> str:
         """How many weights."""
         return f"num_parameters={self.num_parameters}"
-
-
-class _AlongAxis(Module):
-    __constants__ = ("dim",)
-
-    def __init__(self, dim: int | None = None) -> None:
-        super().__init__()
-        self.dim = dim
-
-    def extra_repr(self) -> str:
-        """The axis."""
-        return f"dim={self.dim}"
-
-
-class Softmax(_AlongAxis):
-    """``exp(input) / sum(exp(input))`` along ``dim``."""
-
-    def forward(self, input: Any) -> Any:
-        """``F.softmax``."""
-        return F.softmax(input, self.dim, _stacklevel=5)
-
-
-class Softmin(_AlongAxis):
-    """``softmax(-input)`` along ``dim``."""
-
-    def forward(self, input: Any) -> Any:
-        """``F.softmin``."""
-        return F.softmin(input, self.dim, _stacklevel=5)
-
-
-class LogSoftmax(_AlongAxis):
-    """Logarithm of the softmax along ``dim``."""
-
-    def forward(self, input: Any) -> Any:
-        """``F.log_softmax``."""
-        return F.log_softmax(input, self.dim, _stacklevel=5)
-
-
-class Softmax2d(Module):
-    """Softmax over the channels of ``[N, C, H, W]`` or ``[C, H, W]``."""
-
-    def forward(self, input: Any) -> Any:
-        """``F.softmax`` over axis -3."""
-        if input.raw.ndim not in (3, 4):
-            raise ShapeError(f"Softmax2d: expected input to be 3D or 4D, got {input.raw.ndim}D instead")
-        return F.softmax(input, -3)

@@ -1,4 +1,4 @@
-"""PyTorch's path ``nn.modules.activation``; the code is in ``tenon.nn.layers.activation``."""
+"""PyTorch's path ``nn.modules.activation``; the code is in ``tenon.nn.layers``."""
 
 from tenon.nn.layers.activation import (
     CELU,
@@ -12,16 +12,12 @@ from tenon.nn.layers.activation import (
     Hardtanh,
     LeakyReLU,
     LogSigmoid,
-    LogSoftmax,
     Mish,
     PReLU,
     ReLU,
     ReLU6,
     Sigmoid,
     SiLU,
-    Softmax,
-    Softmax2d,
-    Softmin,
     Softplus,
     Softshrink,
     Softsign,
@@ -29,6 +25,7 @@ from tenon.nn.layers.activation import (
     Tanhshrink,
     Threshold,
 )
+from tenon.nn.layers.softmax import LogSoftmax, Softmax, Softmax2d, Softmin
 
 __all__ = [
     "CELU",
