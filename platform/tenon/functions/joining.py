@@ -192,7 +192,7 @@ def combinations(input: Any, r: int = 2, with_replacement: bool = False) -> Any:
     rows = list(choose(range(input.raw.shape[0]), r))
     if not rows:
         return input.new_empty(0) if r == 0 else input.new_empty(0, r)
-    return input[[list(row) for row in rows]] if r else input.new_empty(0)
+    return input[([list(row) for row in rows],)] if r else input.new_empty(0)
 
 
 def block_diag(*tensors: Any) -> Any:
