@@ -195,7 +195,7 @@ def test_a_rule_that_looks_at_the_whole_is_never_cut_nor_joined():
     sizes = []
 
     class Normed(tenon.optim.Optimizer):
-        defaults = {"lr": 1.0}  # noqa: RUF012
+        defaults = {"lr": 1.0}
 
         def update(self, f, p, g, s, h):
             sizes.append(tuple(p.shape))

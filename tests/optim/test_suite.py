@@ -8,6 +8,7 @@ import numpy as np
 
 from tenon.testing import OptimizerSuite
 
+
 class TestSGD(OptimizerSuite):
     optimizer = "SGD"
     options: ClassVar = {"lr": 0.1, "momentum": 0.9, "weight_decay": 0.01}

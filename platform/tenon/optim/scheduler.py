@@ -125,7 +125,8 @@ class LRScheduler:
     def step(self, epoch: int | None = None) -> None:
         """Go one step on, or to ``epoch``, and set the rates."""
         if self._step_count == 1:
-            if _step_function(self.optimizer) is not self.optimizer.__dict__.get("_scheduled_step"):
+            known = self.optimizer.__dict__.get("_scheduled_step")  # None in a copied or unpickled optimizer
+            if known is not None and _step_function(self.optimizer) is not known:
                 warnings.warn(_REPLACED, UserWarning, stacklevel=2)
             elif not getattr(self.optimizer, "_opt_called", False):
                 warnings.warn(_TOO_EARLY, UserWarning, stacklevel=2)
