@@ -134,6 +134,9 @@ class Conversion(Traversal):
 
     def share_memory(self) -> Self:
         """Move all parameters and buffers to memory that other processes can map."""
+        for member in (*self.parameters(), *self.buffers()):
+            if is_lazy(member):
+                member.share_memory_()  # refuses, before anything has been moved
         return self._apply(lambda t: t.share_memory_())
 
 

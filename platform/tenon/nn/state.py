@@ -315,16 +315,23 @@ def _take(module: Any, name: str, member: Any, key: str, given: Any, assign: boo
             f"from checkpoint but received {type(given)}"
         )
         return
+    if is_lazy(member) and is_lazy(given):
+        return  # neither has a value yet
     if not is_lazy(member):
         if len(member.shape) == 0 and tuple(given.shape) == (1,):
             given = given[0]
         if is_lazy(given) or given.shape != member.shape:
-            shape = "<uninitialized>" if is_lazy(given) else given.shape
-            errors.append(
-                f"size mismatch for {key}: copying a param with shape {shape} from checkpoint, the shape in "
-                f"current "
-                f"model is {member.shape}."
-            )
+            if is_lazy(given):
+                errors.append(
+                    f"size mismatch for {key}: Can't access the shape of an uninitialized parameter or "
+                    "buffer: the checkpoint was made before the first call of a lazy module, this model has "
+                    f"{member.shape}. Call that module once with a dummy batch before saving it."
+                )
+            else:
+                errors.append(
+                    f"size mismatch for {key}: copying a param with shape {given.shape} from checkpoint, the "
+                    f"shape in current model is {member.shape}."
+                )
             return
         if member.device.type == "meta" and given.device.type != "meta" and not assign:
             warnings.warn(

@@ -135,7 +135,8 @@ def hardswish(input: Any, inplace: bool = False) -> Any:
 
 def threshold(input: Any, threshold: float, value: float, inplace: bool = False) -> Any:
     """``input`` where it is above ``threshold``, else ``value``."""
-    return _apply(f.threshold, input, inplace, threshold=float(threshold), value=float(value))
+    filled = int(value) if input.raw.dtype.kind in "iu" else float(value)
+    return _apply(f.threshold, input, inplace, threshold=float(threshold), value=filled)
 
 
 def threshold_(input: Any, threshold_: float, value: float) -> Any:
@@ -183,8 +184,8 @@ def prelu(input: Any, weight: Any) -> Any:
         channels = input.raw.shape[1] if input.raw.ndim > 1 else 1
         if channels != count:
             raise ShapeError(
-                f"Mismatch of parameter numbers and input channel size. Found parameter numbers = {count} and channel size "
-                f"= {channels}."
+                f"Mismatch of parameter numbers and input channel size. Found parameter numbers = {count} and"
+                f" channel size = {channels}."
             )
         weight = weight.reshape((count, *(1,) * (input.raw.ndim - 2)))
     return f.where(f.gt(input, 0), input, f.mul(weight, input))
@@ -230,7 +231,8 @@ def scaled_dot_product_attention(
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> Any:
-    """``softmax(query @ key.T * scale + mask) @ value``; a boolean mask is True where attention is allowed."""
+    """``softmax(query @ key.T * scale + mask) @ value``; a boolean mask is True where attention is
+    allowed."""
     from tenon.core.factories import ones
     from tenon.dtypes import bool as boolean
     from tenon.nn.functional.dropout import dropout

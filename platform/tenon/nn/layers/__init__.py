@@ -29,6 +29,15 @@ from tenon.nn.layers.conv import Conv1d, Conv2d, Conv3d
 from tenon.nn.layers.dropout import Dropout, Dropout1d, Dropout2d, Dropout3d
 from tenon.nn.layers.embedding import Embedding
 from tenon.nn.layers.flatten import Flatten, Unflatten
+from tenon.nn.layers.lazy import (
+    LazyBatchNorm1d,
+    LazyBatchNorm2d,
+    LazyBatchNorm3d,
+    LazyConv1d,
+    LazyConv2d,
+    LazyConv3d,
+    LazyLinear,
+)
 from tenon.nn.layers.linear import Bilinear, Identity, Linear
 from tenon.nn.layers.loss import (
     BCELoss,
@@ -88,6 +97,13 @@ __all__ = [
     "KLDivLoss",
     "L1Loss",
     "LayerNorm",
+    "LazyBatchNorm1d",
+    "LazyBatchNorm2d",
+    "LazyBatchNorm3d",
+    "LazyConv1d",
+    "LazyConv2d",
+    "LazyConv3d",
+    "LazyLinear",
     "LeakyReLU",
     "Linear",
     "LogSigmoid",

@@ -1,5 +1,15 @@
 """PyTorch's path ``nn.modules.batchnorm``; the code is in ``tenon.nn.layers.norm``."""
 
+from tenon.nn.layers.lazy import LazyBatchNorm1d, LazyBatchNorm2d, LazyBatchNorm3d
 from tenon.nn.layers.norm import BatchNorm1d, BatchNorm2d, BatchNorm3d, _BatchNorm, _NormBase
 
-__all__ = ["BatchNorm1d", "BatchNorm2d", "BatchNorm3d", "_BatchNorm", "_NormBase"]
+__all__ = [
+    "BatchNorm1d",
+    "BatchNorm2d",
+    "BatchNorm3d",
+    "LazyBatchNorm1d",
+    "LazyBatchNorm2d",
+    "LazyBatchNorm3d",
+    "_BatchNorm",
+    "_NormBase",
+]

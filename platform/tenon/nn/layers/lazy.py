@@ -1,0 +1,192 @@
+"""Layers that take their input size from the first input, then become the layer they are named after.
+
+``LazyLinear(10)`` has the weight of a ``Linear(n, 10)`` once it has seen ``[..., n]``. Give a model made
+of them one dummy batch before its parameters go to an optimizer or into data parallel.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from tenon import dtypes
+from tenon.core.create import tensor
+from tenon.core.grad_mode import no_grad
+from tenon.errors import ModuleError, ModuleValueError
+from tenon.nn.layers.conv import Conv1d, Conv2d, Conv3d, _ConvNd
+from tenon.nn.layers.linear import Linear
+from tenon.nn.layers.norm import BatchNorm1d, BatchNorm2d, BatchNorm3d, _BatchNorm
+from tenon.nn.lazy import LazyModuleMixin
+from tenon.nn.parameter import UninitializedBuffer, UninitializedParameter
+
+__all__ = [
+    "LazyBatchNorm1d",
+    "LazyBatchNorm2d",
+    "LazyBatchNorm3d",
+    "LazyConv1d",
+    "LazyConv2d",
+    "LazyConv3d",
+    "LazyLinear",
+]
+
+
+class LazyLinear(LazyModuleMixin, Linear):
+    """``Linear`` with ``in_features`` taken from the last axis of the first input."""
+
+    cls_to_become = Linear
+
+    def __init__(self, out_features: int, bias: bool = True, device: Any = None, dtype: Any = None) -> None:
+        super().__init__(0, 0, False)
+        self.out_features = out_features
+        self.weight = UninitializedParameter(device=device, dtype=dtype)
+        if bias:
+            self.bias = UninitializedParameter(device=device, dtype=dtype)
+
+    def reset_parameters(self) -> None:
+        """As ``Linear``; nothing while the size is unknown."""
+        if self.in_features != 0 and not self.has_uninitialized_params():
+            super().reset_parameters()
+
+    def initialize_parameters(self, input: Any) -> None:
+        """Take ``in_features`` from ``input``; keep values that came from a state dict."""
+        lazy = self.has_uninitialized_params()
+        self.in_features = input.shape[-1]
+        if lazy:
+            with no_grad():
+                self.weight.materialize((self.out_features, self.in_features))
+                if self.bias is not None:
+                    self.bias.materialize((self.out_features,))
+                self.reset_parameters()
+
+
+class _LazyConv(LazyModuleMixin, _ConvNd):
+    """What the lazy convolutions share."""
+
+    def __init__(
+        self,
+        out_channels: int,
+        kernel_size: Any,
+        stride: Any = 1,
+        padding: Any = 0,
+        dilation: Any = 1,
+        groups: int = 1,
+        bias: bool = True,
+        padding_mode: str = "zeros",
+        device: Any = None,
+        dtype: Any = None,
+    ) -> None:
+        super().__init__(0, 0, kernel_size, stride, padding, dilation, groups, False, padding_mode)
+        if out_channels % groups:
+            raise ModuleValueError(f"out_channels must be divisible by groups: {out_channels} and {groups}")
+        self.out_channels = out_channels
+        self.weight = UninitializedParameter(device=device, dtype=dtype)
+        if bias:
+            self.bias = UninitializedParameter(device=device, dtype=dtype)
+
+    def reset_parameters(self) -> None:
+        """As the convolution; nothing while the size is unknown."""
+        if self.in_channels != 0 and not self.has_uninitialized_params():
+            super().reset_parameters()
+
+    def initialize_parameters(self, input: Any, *args: Any, **kwargs: Any) -> None:
+        """Take ``in_channels`` from ``input``; keep values that came from a state dict."""
+        lazy = self.has_uninitialized_params()
+        self.in_channels = self._channels_of(input)
+        if lazy:
+            with no_grad():
+                shape = (self.out_channels, self.in_channels // self.groups, *self.kernel_size)
+                self.weight.materialize(shape)
+                if self.bias is not None:
+                    self.bias.materialize((self.out_channels,))
+                self.reset_parameters()
+
+    def _channels_of(self, input: Any) -> int:
+        rank = self.rank
+        if len(input.shape) not in (rank + 1, rank + 2):
+            raise ModuleError(
+                f"Expected {rank + 1}D (unbatched) or {rank + 2}D (batched) input to "
+                f"{type(self).__name__}, but got input of size: {input.shape}"
+            )
+        channels: int = input.shape[-rank - 1]
+        if channels % self.groups:
+            raise ModuleValueError(f"in_channels must be divisible by groups: {channels} and {self.groups}")
+        return channels
+
+
+class LazyConv1d(_LazyConv, Conv1d):
+    """``Conv1d`` with ``in_channels`` taken from the first input."""
+
+    cls_to_become = Conv1d
+
+
+class LazyConv2d(_LazyConv, Conv2d):
+    """``Conv2d`` with ``in_channels`` taken from the first input."""
+
+    cls_to_become = Conv2d
+
+
+class LazyConv3d(_LazyConv, Conv3d):
+    """``Conv3d`` with ``in_channels`` taken from the first input."""
+
+    cls_to_become = Conv3d
+
+
+class _LazyBatchNorm(LazyModuleMixin, _BatchNorm):
+    """What the lazy batch normalisations share."""
+
+    _names: ClassVar[tuple[str, ...]] = ("weight", "bias", "running_mean", "running_var")
+
+    def __init__(
+        self,
+        eps: float = 1e-5,
+        momentum: float | None = 0.1,
+        affine: bool = True,
+        track_running_stats: bool = True,
+        device: Any = None,
+        dtype: Any = None,
+        *,
+        bias: bool = True,
+    ) -> None:
+        super().__init__(0, eps, momentum, False, False)
+        self.affine = affine
+        self.track_running_stats = track_running_stats
+        if affine:
+            self.weight = UninitializedParameter(device=device, dtype=dtype)
+            if bias:
+                self.bias = UninitializedParameter(device=device, dtype=dtype)
+        if track_running_stats:
+            self.running_mean = UninitializedBuffer(device=device, dtype=dtype)
+            self.running_var = UninitializedBuffer(device=device, dtype=dtype)
+            self.num_batches_tracked = tensor(0, dtype=dtypes.int64, device=device)
+
+    def reset_parameters(self) -> None:
+        """As the batch normalisation; nothing while the size is unknown."""
+        if self.num_features != 0 and not self.has_uninitialized_params():
+            super().reset_parameters()
+
+    def initialize_parameters(self, input: Any) -> None:
+        """Take ``num_features`` from ``input``; keep values that came from a state dict."""
+        lazy = self.has_uninitialized_params()
+        self.num_features = input.shape[1]
+        if lazy:
+            for member in (getattr(self, name) for name in self._names):
+                if member is not None:
+                    member.materialize((self.num_features,))
+            self.reset_parameters()
+
+
+class LazyBatchNorm1d(_LazyBatchNorm, BatchNorm1d):
+    """``BatchNorm1d`` with ``num_features`` taken from the first input."""
+
+    cls_to_become = BatchNorm1d
+
+
+class LazyBatchNorm2d(_LazyBatchNorm, BatchNorm2d):
+    """``BatchNorm2d`` with ``num_features`` taken from the first input."""
+
+    cls_to_become = BatchNorm2d
+
+
+class LazyBatchNorm3d(_LazyBatchNorm, BatchNorm3d):
+    """``BatchNorm3d`` with ``num_features`` taken from the first input."""
+
+    cls_to_become = BatchNorm3d
