@@ -1,7 +1,8 @@
 """Two cores for what NumPy does on one: a range of work cut into one piece per thread.
 
 NumPy's own loops run on the thread that calls them and release the interpreter lock; only BLAS has threads.
-``split`` gives each of a few waiting threads a piece, and holds BLAS to one thread meanwhile: threads that each
+``split`` gives each of a few waiting threads a piece, and holds BLAS to one thread meanwhile: threads that
+each
 multiply their own matrices scale fully, while two that share one multi-threaded BLAS wait for each other
 (measured on a 64-image convolution: 9.5 ms against 18 on one thread and 26 with both kinds of threads).
 
@@ -123,7 +124,8 @@ def pool() -> Pool:
 def split(work: Callable[[int, int], None], count: int, least: int = 1) -> None:
     """Call ``work(start, stop)`` on pieces that make up ``range(count)``, each at least ``least`` long.
 
-    One call on the caller's thread where there is too little to share, or the threads are busy: another thread of
+    One call on the caller's thread where there is too little to share, or the threads are busy: another
+    thread of
     the program, or a piece of work that itself splits.
     """
     if count < 2 * least or count < 2:
@@ -136,6 +138,20 @@ def split(work: Callable[[int, int], None], count: int, least: int = 1) -> None:
     try:
         found.run(work, count)
     finally:
+        found.lock.release()
+
+
+def alone(work: Callable[..., Any], *args: Any) -> Any:
+    """``work(*args)`` with BLAS on one thread: where its second one would come too late to help."""
+    found = _pool or pool()
+    if found.size == 1 or not found.lock.acquire(blocking=False):
+        return work(*args)
+    threads = found.blas.get()
+    found.blas.set(1)
+    try:
+        return work(*args)
+    finally:
+        found.blas.set(threads)
         found.lock.release()
 
 

@@ -1,6 +1,7 @@
 """Kernels that replace reference forwards on the CPU, by op name.
 
-``KERNELS`` take the op's arguments. ``COMPOSITES`` take the namespace of raw ops before them, so that they can leave
+``KERNELS`` take the op's arguments. ``COMPOSITES`` take the namespace of raw ops before them, so that they
+can leave
 what they are not made for to the parts.
 """
 

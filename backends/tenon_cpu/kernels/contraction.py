@@ -1,4 +1,9 @@
-"""Affine maps, and batches of small matrix products shared among threads."""
+"""Affine maps and matrix products, cut among the threads of ``tenon_cpu.threads``.
+
+Large products are cut here and not by BLAS: after a product of its own, BLAS's second thread spins for some
+20 ms on the
+core that the next kernel's second piece needs.
+"""
 
 from __future__ import annotations
 
@@ -10,12 +15,40 @@ import numpy as np
 from tenon.extend import Kernel
 from tenon.ops import linear as _linear
 from tenon_cpu.kernels import direct
-from tenon_cpu.threads import split
+from tenon_cpu.threads import alone, split
 
 _REAL = frozenset("fd")
-#: Multiplications in a whole batch below which one thread is enough.
+#: Multiplications from which a second thread pays: some 20 us of work for each.
 _SHARED = 1 << 21
+#: Multiplications from which BLAS would start threads of its own.
+_LARGE = 1 << 16
 _dot = np.dot
+
+
+def product(x: Any, y: Any, bias: Any = None) -> Any:
+    """``x[M, K] @ y[K, N] + bias[N]`` in one array; the longer side of the result is cut."""
+    rows, columns = x.shape[0], y.shape[1]
+    size = rows * columns * x.shape[1]
+    if size < _SHARED:
+        out = _dot(x, y) if size < _LARGE else alone(_dot, x, y)
+        return out if bias is None else np.add(out, bias, out=out)
+    out = np.empty((rows, columns), x.dtype)
+
+    def by_rows(a: int, b: int) -> None:
+        part = np.matmul(x[a:b], y, out=out[a:b])
+        if bias is not None:
+            np.add(part, bias, out=part)
+
+    def by_columns(a: int, b: int) -> None:
+        part = np.matmul(x, y[:, a:b], out=out[:, a:b])
+        if bias is not None:
+            np.add(part, bias[a:b], out=part)
+
+    if rows >= columns:
+        split(by_rows, rows, 8)
+    else:
+        split(by_columns, columns, 8)
+    return out
 
 
 def linear(f: Any, x: Any, weight: Any, bias: Any) -> Any:
@@ -27,22 +60,25 @@ def linear(f: Any, x: Any, weight: Any, bias: Any) -> Any:
         or weight.ndim != 2
         or not x.ndim
         or (bias is not None and (bias.dtype is not kind or bias.shape != weight.shape[:1]))
+        or x.shape[-1] != weight.shape[1]
     ):
         return _linear.decompose(f, x, weight, bias)
-    if x.ndim < 3:
-        out = _dot(x, weight.T)
-    else:
+    if x.ndim == 2:
+        return product(x, weight.T, bias)
+    if x.ndim > 2:
         shape = x.shape
-        out = _dot(x.reshape(math.prod(shape[:-1]), shape[-1]), weight.T).reshape(
-            *shape[:-1], weight.shape[0]
-        )
-    if bias is not None:
-        np.add(out, bias, out=out)
-    return out
+        rows = x.reshape(math.prod(shape[:-1]), shape[-1])
+        return product(rows, weight.T, bias).reshape(*shape[:-1], weight.shape[0])
+    out = _dot(x, weight.T)
+    return out if bias is None else np.add(out, bias, out=out)
 
 
 def matmul(x: Any, y: Any) -> Any:
-    """Batches of products: one thread each for parts of the batch, where NumPy would call BLAS one by one."""
+    """Matrices are cut; of batches each thread takes some, where NumPy would call BLAS one by one."""
+    if x.ndim == 2 == y.ndim:
+        if x.dtype is y.dtype and x.dtype.char in _REAL and x.shape[1] == y.shape[0]:
+            return product(x, y)
+        return direct.matmul(x, y)
     if (
         x.ndim < 3
         or y.ndim != x.ndim
@@ -55,11 +91,11 @@ def matmul(x: Any, y: Any) -> Any:
         return direct.matmul(x, y)
     batch = x.shape[:-2]
     out = np.empty((*batch, x.shape[-2], y.shape[-1]), x.dtype)
-    count = math.prod(batch)
-    if len(batch) == 1 or batch[0] >= 4:
+    if batch[0] < 4:
+        places = list(np.ndindex(batch))
+        split(lambda a, b: [_product(x, y, out, place) for place in places[a:b]], len(places))  # type: ignore[func-returns-value]
+    else:
         split(lambda a, b: np.matmul(x[a:b], y[a:b], out=out[a:b]), batch[0])
-        return out
-    split(lambda a, b: [_product(x, y, out, np.unravel_index(i, batch)) for i in range(a, b)], count)
     return out
 
 

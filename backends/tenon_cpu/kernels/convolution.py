@@ -1,7 +1,9 @@
 """Convolution in one and two spatial axes by matrix products over pieces that stay in the cache.
 
-With stride 1 an output row is kept as wide as a padded input row. What a place of the window sees of a whole plane is
-then one contiguous run of it, so gathering windows is a few long copies instead of many short ones; the few columns
+With stride 1 an output row is kept as wide as a padded input row. What a place of the window sees of a whole
+plane is
+then one contiguous run of it, so gathering windows is a few long copies instead of many short ones; the few
+columns
 too many are dropped when the result is written. Other strides gather exactly.
 
 Pieces are a few images, or a few rows of one; images are shared among threads (``tenon_cpu.threads``).
@@ -144,7 +146,8 @@ def _seen(plan: Layout, planes: Any, r: int, rows: int, i: int, j: int) -> Any:
 
 
 def _rows_of(plan: Layout, matrix: Any, m: int, rows: int) -> Any:
-    """A matrix ``[X, images * length]`` seen as ``[images, X, rows, columns]``, without the columns too many."""
+    """A matrix ``[X, images * length]`` seen as ``[images, X, rows, columns]``, without the columns too
+    many."""
     width, length = plan.run(rows)
     item = matrix.itemsize
     strides = (length * item, matrix.strides[0], width * item, item)

@@ -39,7 +39,8 @@ def _regions(attrs: dict[str, Any], sizes: tuple[int, int]) -> list[tuple[Any, .
 
 
 def max_pool(x: Any, **attrs: Any) -> Any:
-    """First the maximum over rows, whose elements are neighbours in memory; then over the columns that are left."""
+    """First the maximum over rows, whose elements are neighbours in memory; then over the columns that are
+    left."""
     if not _simple(x, attrs):
         return _max_pool.forward(np, x, **attrs)
     shape = _max_pool.infer(x, **attrs).shape
