@@ -8,18 +8,20 @@ from typing import TYPE_CHECKING, Any
 from tenon.testing.comparison import assert_close
 
 if TYPE_CHECKING:
+    from tenon.testing.suites.backend import BackendSuite as BackendSuite
     from tenon.testing.suites.communicator import CommunicatorSuite as CommunicatorSuite
     from tenon.testing.suites.optimizer import OptimizerSuite as OptimizerSuite
     from tenon.testing.suites.plugin import PluginSuite as PluginSuite
 
 #: Suites import pytest, so they come at their first use.
 _SUITES = {
+    "BackendSuite": "backend",
     "CommunicatorSuite": "communicator",
     "OptimizerSuite": "optimizer",
     "PluginSuite": "plugin",
 }
 
-__all__ = ["CommunicatorSuite", "OptimizerSuite", "PluginSuite", "assert_close"]
+__all__ = ["BackendSuite", "CommunicatorSuite", "OptimizerSuite", "PluginSuite", "assert_close"]
 
 
 def __getattr__(name: str) -> Any:
