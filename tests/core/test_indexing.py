@@ -82,12 +82,17 @@ def test_writing_a_tensor_under_autograd(name, parity):
     parity(program)
 
 
-@pytest.mark.parametrize("name", ["integer", "slice", "index", "mask_first", "apart", "slice_index", "mask_two_axes", "two_integers"])
+@pytest.mark.parametrize(
+    "name",
+    ["integer", "slice", "index", "mask_first", "apart", "slice_index", "mask_two_axes", "two_integers"],
+)
 def test_writing_what_broadcasts(name, parity):
     def program(t):
         key = key_of(t, KEYS[name])
         x = source(t)
-        x[key] = t.full(tuple(source(t)[key].shape)[-1:] if source(t)[key].dim() else (), 7.0, dtype=t.float64)
+        x[key] = t.full(
+            tuple(source(t)[key].shape)[-1:] if source(t)[key].dim() else (), 7.0, dtype=t.float64
+        )
         return x
 
     parity(program)

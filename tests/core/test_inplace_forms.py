@@ -6,16 +6,69 @@ import tenon
 
 pytestmark = pytest.mark.oracle
 
-UNARY = (
-    "abs acos asin atan ceil cos cosh erf erfc exp exp2 expm1 floor frac log log10 log1p log2 neg "
-    "reciprocal relu round rsqrt sigmoid sign sin sinh sqrt square tan tanh trunc nan_to_num zero"
-).split()
-BINARY = (
-    "add sub mul div pow fmod remainder floor_divide atan2 eq ne lt le gt ge logical_and logical_or logical_xor copy "
-    "lerp clamp xlogy hypot"
-).split()
-NUMBERLESS = "atan2 hypot logical_and logical_or logical_xor lerp".split()
-UNTRACKED = "eq ne lt le gt ge logical_and logical_or logical_xor floor_divide".split()
+UNARY = [
+    "abs",
+    "acos",
+    "asin",
+    "atan",
+    "ceil",
+    "cos",
+    "cosh",
+    "erf",
+    "erfc",
+    "exp",
+    "exp2",
+    "expm1",
+    "floor",
+    "frac",
+    "log",
+    "log10",
+    "log1p",
+    "log2",
+    "neg",
+    "reciprocal",
+    "relu",
+    "round",
+    "rsqrt",
+    "sigmoid",
+    "sign",
+    "sin",
+    "sinh",
+    "sqrt",
+    "square",
+    "tan",
+    "tanh",
+    "trunc",
+    "nan_to_num",
+    "zero",
+]
+BINARY = [
+    "add",
+    "sub",
+    "mul",
+    "div",
+    "pow",
+    "fmod",
+    "remainder",
+    "floor_divide",
+    "atan2",
+    "eq",
+    "ne",
+    "lt",
+    "le",
+    "gt",
+    "ge",
+    "logical_and",
+    "logical_or",
+    "logical_xor",
+    "copy",
+    "lerp",
+    "clamp",
+    "xlogy",
+    "hypot",
+]
+NUMBERLESS = ["atan2", "hypot", "logical_and", "logical_or", "logical_xor", "lerp"]
+UNTRACKED = ["eq", "ne", "lt", "le", "gt", "ge", "logical_and", "logical_or", "logical_xor", "floor_divide"]
 EXTRA = {"lerp": (0.25,)}
 
 

@@ -49,8 +49,12 @@ def test_values_are_those_of_the_reference(sample, dtype):
 @pytest.mark.parametrize("dtype", [tenon.float16, tenon.bfloat16], ids=str)
 def test_narrow_floats_are_near_the_reference(sample, dtype):
     arrays = sample.arrays(np.float32)
-    narrow = [a.astype(dtype.numpy) if isinstance(a, np.ndarray) and a.dtype == np.float32 else a for a in arrays]
-    wide = [a.astype(np.float32) if isinstance(a, np.ndarray) and a.dtype == dtype.numpy else a for a in narrow]
+    narrow = [
+        a.astype(dtype.numpy) if isinstance(a, np.ndarray) and a.dtype == np.float32 else a for a in arrays
+    ]
+    wide = [
+        a.astype(np.float32) if isinstance(a, np.ndarray) and a.dtype == dtype.numpy else a for a in narrow
+    ]
     expected = as_tuple(sample.expected(wide))
 
     for actual, wanted in zip(call(sample, narrow), expected, strict=True):
@@ -78,7 +82,9 @@ def test_only_views_share_memory_with_their_input(sample):
 
     for out in call(sample, arrays):
         shared = [isinstance(a, np.ndarray) and np.may_share_memory(out.raw, a) for a in arrays]
-        assert not any(shared) or table[sample.op].view, f"{sample.op} returns its input's memory but declares no view"
+        assert not any(shared) or table[sample.op].view, (
+            f"{sample.op} returns its input's memory but declares no view"
+        )
         assert not any(shared) or out._version_counter is not None
 
 
@@ -93,7 +99,9 @@ def test_shape_rule_tells_the_real_result(sample):
     except NotInferable:
         pytest.skip("its shape depends on its values")
 
-    assert [(tuple(m.shape), m.dtype, m.device.type) for m in meta] == [(tuple(r.shape), r.dtype, "meta") for r in real]
+    assert [(tuple(m.shape), m.dtype, m.device.type) for m in meta] == [
+        (tuple(r.shape), r.dtype, "meta") for r in real
+    ]
 
 
 @pytest.mark.parametrize("sample", [s for s in EVERYTHING if s.active], ids=str)
@@ -134,3 +142,20 @@ def test_avals_read_like_the_arrays_they_stand_for():
     assert (aval.shape, aval.dtype, aval.ndim, aval.size, aval.nbytes, aval.strides) == (
         array.shape, array.dtype, array.ndim, array.size, array.nbytes, array.strides,
     )  # fmt: skip
+
+
+@pytest.mark.parametrize("sample", [s for s in EVERYTHING if s.active and s.op != "batch_norm"], ids=str)
+def test_gradients_on_meta_have_the_inputs_shapes(sample):
+    inputs = tensors(sample.arrays(), "meta")
+    for i in sample.active:
+        inputs[i].requires_grad_()
+    try:
+        outputs = as_tuple(table[sample.op](*inputs, **sample.attrs))
+    except NotInferable:
+        pytest.skip("its shape depends on its values")
+    outputs = [o for o in outputs if o.requires_grad][: sample.graded or None]
+
+    tenon.autograd.backward(outputs, [tenon.ones_like(o) for o in outputs])
+
+    for i in sample.active:
+        assert inputs[i].grad is None or inputs[i].grad.shape == inputs[i].shape

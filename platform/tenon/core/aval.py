@@ -58,6 +58,19 @@ class Aval:
         """The same shape with another dtype."""
         return Aval(self.shape, np.dtype(dtype))
 
+    # What a backward pass does to arrays outside of ops: copies and sums.
+
+    def copy(self, order: str = "C") -> Aval:
+        """Itself: there is nothing to copy."""
+        return self
+
+    def astype(self, dtype: Any) -> Aval:
+        """The same shape in ``dtype``."""
+        return self.with_dtype(dtype)
+
+    def __add__(self, other: Any) -> Aval:
+        return self
+
     def __repr__(self) -> str:
         return f"{self.dtype}{list(self.shape)}"
 
@@ -116,7 +129,8 @@ def broadcast_shapes(*shapes: Shape) -> Shape:
 
 
 def normalize_axis(axis: int, rank: int, *, extra: int = 0) -> int:
-    """``axis`` as a non-negative index into ``rank + extra`` axes (a 0-d tensor counts as rank 1, as in torch)."""
+    """``axis`` as a non-negative index into ``rank + extra`` axes (a 0-d tensor counts as rank 1, as in
+    torch)."""
     bound = max(rank + extra, 1)
     if not -bound <= axis < bound:
         raise AxisError(

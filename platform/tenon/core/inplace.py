@@ -36,9 +36,7 @@ def inplace(op: Any, x: Any, *args: Any, **attrs: Any) -> Any:
     if counter is None:
         counter = x._version_counter = [0]
     check_overlap(x.raw)
-    tracked = MODE.enabled and (
-        x.requires_grad or any(isinstance(a, Value) and a._track for a in args)
-    )
+    tracked = MODE.enabled and (x.requires_grad or any(isinstance(a, Value) and a._track for a in args))
     if tracked:
         check_leaf(x)
         _tracked(op, x, args, attrs, counter)
@@ -58,29 +56,41 @@ def check_view(x: Any) -> None:
 
 
 def check_leaf(x: Any) -> None:
-    """GradError if ``x`` is a leaf that requires grad or a view of one, ViewError if it is a view that cannot change."""
+    """GradError if ``x`` is a leaf that requires grad or a view of one, ViewError if it is a view that cannot
+    change."""
     check_view(x)
     if x._track and x._node is None:
         raise GradError(
-            "a leaf Variable that requires grad is being used in an in-place operation. "
-            f"(shape {list(x.raw.shape)}{scopes.suffix()}) Wrap the change in no_grad(), or work on a clone()."
+            "a leaf Variable that requires grad is being used in an in-place operation. (shape"
+            f" {list(x.raw.shape)}{scopes.suffix()}) Wrap the change in no_grad(), or work on a clone()."
         )
     view = x._view
     if view is not None and view[0]._track and view[0]._node is None:
         raise GradError(
-            "a view of a leaf Variable that requires grad is being used in an in-place operation. "
-            f"(shape {list(x.raw.shape)}{scopes.suffix()}) Wrap the change in no_grad(), or work on a clone()."
+            "a view of a leaf Variable that requires grad is being used in an in-place operation. (shape"
+            f" {list(x.raw.shape)}{scopes.suffix()}) Wrap the change in no_grad(), or work on a clone()."
         )
 
 
 def _untracked(op: Any, x: Any, args: tuple[Any, ...], attrs: dict[str, Any]) -> None:
     raw = x.raw
-    if SLOT.top is None and isinstance(op, Op) and op.simple and not op.view and raw.dtype.kind == "f" and raw.ndim:
+    if (
+        SLOT.top is None
+        and isinstance(op, Op)
+        and op.is_ufunc
+        and raw.dtype.kind == "f"
+        and raw.ndim
+        and raw.__class__ is not Aval
+    ):
         plain = [a.raw if isinstance(a, Value) else a for a in args]
         if all(
-            (p.dtype is raw.dtype and (p.shape == raw.shape or p.ndim == 0)) if hasattr(p, "shape") else p.__class__ in (float, int)
+            (
+                (p.dtype is raw.dtype and (p.shape == raw.shape or p.ndim == 0))
+                if hasattr(p, "shape")
+                else p.__class__ in (float, int)
+            )
             for p in plain
-        ) and getattr(op, "ufunc", None):
+        ):
             x._backend.kernels[op](raw, *plain, out=raw, **attrs)
             return
     previous = MODE.enabled
@@ -102,8 +112,8 @@ def write(x: Any, array: Any, name: str) -> None:
         source, target = dtypes.FROM_NUMPY[array.dtype], dtypes.FROM_NUMPY[raw.dtype]
         if not dtypes.can_cast(source, target):
             raise DTypeError(
-                f"result type {_title(source)} can't be cast to the desired output type {_title(target)} ({name}_ on a "
-                f"{target} tensor). Use the out-of-place form or convert the tensor first."
+                f"result type {_title(source)} can't be cast to the desired output type {_title(target)}"
+                f" ({name}_ on a {target} tensor). Use the out-of-place form or convert the tensor first."
             )
     _check_shape(raw.shape, array.shape)
     check_overlap(raw)
@@ -113,10 +123,14 @@ def write(x: Any, array: Any, name: str) -> None:
 
 def check_overlap(raw: Any) -> None:
     """ViewError if some elements of ``raw`` lie at one place, as after ``expand``."""
-    if 0 in raw.strides and raw.size and any(step == 0 and size > 1 for step, size in zip(raw.strides, raw.shape, strict=True)):
+    if (
+        0 in raw.strides
+        and raw.size
+        and any(step == 0 and size > 1 for step, size in zip(raw.strides, raw.shape, strict=True))
+    ):
         raise ViewError(
-            "unsupported operation: more than one element of the written-to tensor refers to a single memory location. Please "
-            f"clone() the tensor before performing the operation. (shape {list(raw.shape)})"
+            "unsupported operation: more than one element of the written-to tensor refers to a single memory"
+            f" location. Please clone() the tensor before performing the operation. (shape {list(raw.shape)})"
         )
 
 
@@ -126,7 +140,13 @@ def _check_shape(own: tuple[int, ...], result: tuple[int, ...]) -> None:
 
 
 def _title(d: dtypes.dtype) -> str:
-    names = {"float32": "Float", "float64": "Double", "float16": "Half", "bfloat16": "BFloat16", "int64": "Long"}
+    names = {
+        "float32": "Float",
+        "float64": "Double",
+        "float16": "Half",
+        "bfloat16": "BFloat16",
+        "int64": "Long",
+    }
     names |= {"int32": "Int", "int16": "Short", "int8": "Char", "uint8": "Byte", "bool": "Bool"}
     names |= {"complex64": "ComplexFloat", "complex128": "ComplexDouble"}
     return names.get(d.name, d.name)
@@ -189,13 +209,18 @@ class CopySlices(CustomNode):
 
     __slots__ = ()
 
+    chain: list[tuple[Any, dict[str, Any]]]
+    shape: tuple[int, ...]
+    order: list[int]
+
     def __init__(self, base: Any, view: Any, result: Any) -> None:
         super().__init__(_CopySlicesOp, base._backend, (base, result))
         raw = base.raw
-        # The region is found by replaying the views on an array laid out like the base: only there are they views.
-        self.__dict__["chain"] = _chain(view)
-        self.__dict__["shape"] = tuple(raw.shape)
-        self.__dict__["order"] = sorted(range(len(raw.shape)), key=lambda axis: -raw.strides[axis])
+        # The region is found by replaying the views on an array laid out like the base: only there are they
+        # views.
+        self.chain = _chain(view)
+        self.shape = tuple(raw.shape)
+        self.order = sorted(range(len(raw.shape)), key=lambda axis: -raw.strides[axis])
 
     def apply_tensors(self, grad: Any, create_graph: bool) -> list[Any]:
         """Gradient of the base outside the view, and of the op's result inside it."""

@@ -82,7 +82,8 @@ class Op:
     inputs: ClassVar[tuple[str, ...]] = ("x",)
     #: What the tape keeps: input names and/or ``"out"``.
     saves: ClassVar[tuple[str, ...]] = ()
-    #: For ops whose rules read different values: input name -> what ``vjp_<input>`` reads of ``saves``. The tape then keeps
+    #: For ops whose rules read different values: input name -> what ``vjp_<input>`` reads of ``saves``. The
+    #: tape then keeps
     #: only what the rules that will run read. Empty: every rule may read all of ``saves``.
     reads: ClassVar[dict[str, tuple[str, ...]]] = {}
     #: Visible outputs; 0 means a tuple whose length depends on the call.
@@ -105,7 +106,9 @@ class Op:
     name: str
 
     def __init__(self) -> None:
-        self.name = self.__dict__.get("name") or type(self).__dict__.get("name") or _snake(type(self).__name__)
+        self.name = (
+            self.__dict__.get("name") or type(self).__dict__.get("name") or _snake(type(self).__name__)
+        )
         self.__name__ = self.name
         self.__doc__ = type(self).__doc__
         self.variadic = bool(self.inputs) and self.inputs[-1].startswith("*")
@@ -114,8 +117,11 @@ class Op:
         self.saves_out = "out" in self.saves
         self.keeps = _keeps(names, self.saves, self.reads)
         self.simple = self.outputs == 1 and self.residuals == 0 and not self.crosses
+        self.is_ufunc = self.simple and not self.view and getattr(self, "ufunc", None) is not None
         self.joint: Callable[..., Any] | None = getattr(self, "vjp_joint", None)
-        self.rules: tuple[Callable[..., Any] | None, ...] = tuple(getattr(self, f"vjp_{n}", None) for n in names)
+        self.rules: tuple[Callable[..., Any] | None, ...] = tuple(
+            getattr(self, f"vjp_{n}", None) for n in names
+        )
         self.differentiable = self.joint is not None or any(r is not None for r in self.rules)
         table.register(self)
 
@@ -123,7 +129,10 @@ class Op:
         """Whether a rule that will run for these ``edges`` reads the output."""
         return self.saves_out and (
             not self.reads
-            or any(e is not None and "out" in self.reads.get(n, self.saves) for n, e in zip(self.inputs, edges, strict=False))
+            or any(
+                e is not None and "out" in self.reads.get(n, self.saves)
+                for n, e in zip(self.inputs, edges, strict=False)
+            )
         )
 
     def saves_input(self, index: int) -> bool:
@@ -131,6 +140,7 @@ class Op:
         return self.save_mask[min(index, len(self.save_mask) - 1)]
 
     def __call__(self, *args: Any, **attrs: Any) -> Any:
+        """Run the op on tensors."""
         top = SLOT.top
         if top is None:
             return SLOT.execute(self, args, attrs)
@@ -164,7 +174,8 @@ class Op:
 
 
 def _keeps(names: list[str], saves: tuple[str, ...], reads: dict[str, tuple[str, ...]]) -> Any:
-    """What the tape keeps of the inputs: None (nothing), True (all), a mask, or {inputs that need a gradient, as bits: mask}."""
+    """What the tape keeps of the inputs: None (nothing), True (all), a mask, or {inputs that need a gradient,
+    as bits: mask}."""
 
     def masked(kept: Any) -> Any:
         mask = tuple(n in kept for n in names)
@@ -218,6 +229,7 @@ class Composite(Op):
     kind = Kind.COMPOSITE
 
     def __call__(self, *args: Any, **attrs: Any) -> Any:
+        """Run the op on tensors."""
         top = SLOT.top
         if top is not None:
             return top.run(self, args, attrs)
@@ -244,5 +256,7 @@ def attribute_names(op: Op) -> tuple[str, ...]:
     """Keyword attrs that ``op`` takes, for documentation and checks."""
     body = op.decompose if isinstance(op, Composite) else op.infer
     return tuple(
-        p.name for p in inspect.signature(body).parameters.values() if p.kind is inspect.Parameter.KEYWORD_ONLY
+        p.name
+        for p in inspect.signature(body).parameters.values()
+        if p.kind is inspect.Parameter.KEYWORD_ONLY
     )

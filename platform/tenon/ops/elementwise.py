@@ -202,7 +202,9 @@ class Remainder(Binary):
 
     def forward(self, xp, x, y, *, out=None):
         """As torch: integer division by zero is an error, not 0."""
-        if getattr(y, "dtype", x.dtype if hasattr(x, "dtype") else None) is not None and _integer_zero(xp, x, y):
+        if getattr(y, "dtype", x.dtype if hasattr(x, "dtype") else None) is not None and _integer_zero(
+            xp, x, y
+        ):
             raise ZeroDivisionError("ZeroDivisionError: integer remainder by zero; check the divisor.")
         return xp.remainder(x, y, out=out)
 
@@ -327,6 +329,10 @@ class Conj(Unary):
 
     def __call__(self, x: Any) -> Any:
         return x.conjugate() if isinstance(x, (int, float, complex)) else super().__call__(x)
+
+    def infer(self, x):
+        """The input's own aval; a number is a number."""
+        return Aval(x.shape, x.dtype) if hasattr(x, "shape") else x
 
     def forward(self, xp, x, *, out=None):
         """No work for reals."""
