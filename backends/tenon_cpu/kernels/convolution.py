@@ -120,17 +120,17 @@ def _planes(plan: Layout, x: Any, n: int, m: int) -> Any:
 
 def _gather(plan: Layout, planes: Any, r: int, rows: int) -> Any:
     """Windows of ``rows`` output rows from ``r`` as a matrix ``[C * K, images * length]``."""
-    m, item = planes.shape[0], planes.itemsize
+    m = planes.shape[0]
     width, length = plan.run(rows)
     if plan.direct and m == 1:
         return planes.reshape(plan.channels, -1)[:, r * width : r * width + length]
     places = plan.places()
     if plan.wide:
         held = scratch.get("windows", (plan.channels, len(places), m, length), planes.dtype)
-        s = planes.strides
+        flat = planes.reshape(m, plan.channels, -1)  # a view: planes are contiguous
         for k, i, j in places:
-            first = planes[:, :, r + i, j:]
-            held[:, k] = _strided(first, (plan.channels, m, length), (s[1], s[0], item))
+            start = (r + i) * width + j
+            held[:, k] = flat[:, :, start : start + length].transpose(1, 0, 2)
     else:
         held = scratch.get("windows", (plan.channels, len(places), m, rows, plan.out[1]), planes.dtype)
         for k, i, j in places:
@@ -212,11 +212,13 @@ def _input_grad(plan: Layout, g: Any, weight: Any, dx: Any) -> None:
 
 def _add_windows(plan: Layout, whole: Any, made: Any, places: Any, r: int, rows: int) -> None:
     """Add windows ``[C, K, images, length]`` where they were gathered from."""
-    m, item, s = whole.shape[0], whole.itemsize, whole.strides
+    m, width = whole.shape[0], whole.shape[3]
+    flat = whole.reshape(m, plan.channels, -1)
     for k, i, j in places:
         if plan.wide:
-            seen = _strided(whole[:, :, r + i, j:], (plan.channels, m, made.shape[3]), (s[1], s[0], item))
-            np.add(seen, made[:, k], out=seen)
+            start = (r + i) * width + j
+            seen = flat[:, :, start : start + made.shape[3]]
+            np.add(seen, made[:, k].transpose(1, 0, 2), out=seen)
         else:
             seen = _seen(plan, whole, r, rows, i, j)
             part = made[:, k].reshape(plan.channels, m, rows, plan.out[1]).transpose(1, 0, 2, 3)
