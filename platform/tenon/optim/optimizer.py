@@ -26,12 +26,11 @@ from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Iterable
 from typing import Any, ClassVar, TypeAlias
 
-import numpy as np
-
 from tenon.core.aval import Aval
 from tenon.core.grad_mode import MODE, enable_grad
 from tenon.core.handle import RemovableHandle
 from tenon.core.interceptor import SLOT
+from tenon.core.quiet import IGNORE, enter, leave
 from tenon.core.tensor import Tensor
 from tenon.optim import batch, groups, state, step_hooks, update
 from tenon.optim.groups import required
@@ -110,11 +109,12 @@ class Optimizer:
                 loss = closure()
         previous = MODE.enabled
         MODE.enabled = False
+        token = enter(IGNORE)
         try:
-            with np.errstate(all="ignore"):  # torch does not warn of NaN or infinite gradients either
-                for group in self.param_groups:
-                    self._update_group(group)
+            for group in self.param_groups:
+                self._update_group(group)
         finally:
+            leave(token)
             MODE.enabled = previous
         return loss
 
