@@ -4,7 +4,7 @@ CuPy is imported when a CUDA device is first used (or asked about), never before
 device that holds its arrays, whichever device is current. Numbers are drawn on the host and copied: a seed
 gives the same ones on every device.
 
-Next: ``namespace.py`` (CuPy as the forwards expect it), ``library.py`` (why CUDA is not usable), ``memory.py``.
+Next: ``namespace.py`` (CuPy as the forwards expect it), ``library.py`` (why not), ``memory.py``.
 """
 
 from __future__ import annotations
@@ -62,7 +62,9 @@ class CudaBackend(Backend):
 
     @functools.cached_property
     def _devices(self) -> tuple[Device, ...]:
-        return tuple(Device(self.name, i) for i in range(self.library.cuda.runtime.getDeviceCount()))
+        # Counting is not using: ``library`` stays unloaded, so tenon.cuda.is_initialized tells the truth.
+        count = self.source.imported().cuda.runtime.getDeviceCount()
+        return tuple(Device(self.name, i) for i in range(count))
 
     def is_available(self) -> Availability:
         """Whether CuPy, a driver and a device are there, or which of them is missing."""
@@ -133,7 +135,7 @@ class CudaBackend(Backend):
         index = self.library.cuda.runtime.getDevice()
         stats, reserved = self.memory_watch.stats(index), self.memory_watch.reserved()
         return OutOfMemoryError(
-            f"{what}: {self.name}:{index} has no room: {error} Tensors use {stats.used:,} bytes, {reserved:,} "
+            f"{what}: {self.name}:{index} is full: {error} Tensors use {stats.used:,} bytes, {reserved:,} "
             f"are reserved, the device has {stats.total:,}. Use smaller batches, free tensors you no longer "
             "need, or look for what else runs there."
         )
@@ -193,6 +195,16 @@ class CudaBackend(Backend):
             return self.memory_watch.stats(index)
 
     # What tenon.cuda offers beyond the protocol.
+
+    @property
+    def initialized(self) -> bool:
+        """Whether CuPy has been loaded to be used."""
+        return "library" in self.__dict__
+
+    def mem_info(self, index: int) -> tuple[int, int]:
+        """Free and total bytes of a device."""
+        free, total = self.library.cuda.Device(index).mem_info
+        return int(free), int(total)
 
     def current_device(self) -> int:
         """Index of the current device."""

@@ -7,7 +7,7 @@ from typing import Any
 
 
 class Mark:
-    """A point in a device's stream; ``int(mark)`` and ``later - earlier`` wait for it and give nanoseconds."""
+    """A point in a device's stream; ``int(mark)`` and ``later - earlier`` wait, and give nanoseconds."""
 
     __slots__ = ("_clock", "event")
 

@@ -1,4 +1,4 @@
-"""Binary ufuncs with the methods that CuPy's lack: maximum's ``reduce`` and ``accumulate``, product's ``at``."""
+"""Binary ufuncs with the methods that CuPy's lack: ``reduce``, ``accumulate`` and ``at``."""
 
 from __future__ import annotations
 

@@ -3,7 +3,8 @@
 ``Array`` is no ``numpy.ndarray`` and never turns into one by itself; ``xp`` has only the names, parameters
 and ufunc loops of ``cupy_names.txt``. What differs silently on a GPU differs here too, or is refused: index
 arrays wrap around instead of raising, only ``add`` and ``multiply`` reduce and accumulate, sorting and
-batched products know no bfloat16, arrays of the host are not taken. Code that runs here has a fair chance on CuPy.
+batched
+products know no bfloat16, arrays of the host are not taken. Code that runs here has a fair chance on CuPy.
 """
 
 import builtins
@@ -91,7 +92,7 @@ class Array:
 
     @property
     def data(self):
-        return Pointer(self.hidden.__array_interface__["data"][0])
+        return Pointer(self.hidden.__array_interface__["data"][0], self.device_id)
 
     @property
     def owner(self):
@@ -177,8 +178,8 @@ ATTRIBUTES = frozenset({"dtype", "shape", "strides", "ndim", "size", "itemsize",
 class Pointer:
     """An address."""
 
-    def __init__(self, ptr):
-        self.ptr = ptr
+    def __init__(self, ptr, device_id):
+        self.ptr, self.device_id = ptr, device_id
 
 
 class DeviceId:

@@ -81,7 +81,7 @@ class BackendSuite:
 
     @pytest.mark.parametrize("name", NAMES)
     def test_values(self, name: str) -> None:
-        """Every sample in every dtype gives the reference's values on the device and leaves its inputs alone."""
+        """Every sample in every dtype gives the reference's values and leaves its inputs alone."""
         device, op = self._op(name)
         for sample in samples.of(name):
             for kind in self._dtypes(sample):
@@ -164,14 +164,16 @@ class BackendSuite:
         assert there.grad.device == there.device and host(there.grad).tolist() == [1, 2]
 
     def test_waiting_and_marking_and_memory(self) -> None:
-        """Synchronising returns, later marks are later, memory is reported in whole bytes."""
+        """Synchronising returns, later marks are later, memory is reported in whole bytes if at all."""
         device, backend = self.device(), self.instance()
         before = backend.mark(device)
         wrap(np.ones(1000), device).sum()
         backend.synchronize(device)
 
         assert int(backend.mark(device)) >= int(before)
-        stats = self._memory(device)
+        if type(backend).memory is Backend.memory:
+            return  # it reports none
+        stats = backend.memory(device)
         assert 0 <= stats.used <= stats.peak and (stats.total is None or stats.peak <= stats.total)
 
     def test_coverage(self, capsys: pytest.CaptureFixture[str]) -> None:
@@ -200,9 +202,6 @@ class BackendSuite:
         if name in self.missing:
             pytest.skip(self.missing[name])
         return device, ops[name]
-
-    def _memory(self, device: Device) -> Any:
-        return self.instance().memory(device)
 
     def _dtypes(self, sample: Sample) -> tuple[str, ...]:
         if not any(getattr(d, "floating", False) for d in sample.inputs):
