@@ -28,7 +28,9 @@ def _compare(ours: Any, theirs: Any, where: str) -> None:
     if hasattr(theirs, "detach"):
         assert hasattr(ours, "detach"), f"{where}: {ours!r} is no tensor"
         assert str(ours.dtype) == str(theirs.dtype), f"{where}: dtype {ours.dtype}, torch has {theirs.dtype}"
-        assert tuple(ours.shape) == tuple(theirs.shape), f"{where}: shape {ours.shape}, torch has {theirs.shape}"
+        assert tuple(ours.shape) == tuple(theirs.shape), (
+            f"{where}: shape {ours.shape}, torch has {theirs.shape}"
+        )
         assert ours.requires_grad == theirs.requires_grad, f"{where}: requires_grad {ours.requires_grad}"
         if str(ours.dtype) == "torch.bfloat16":
             ours, theirs = ours.float(), theirs.float()

@@ -196,7 +196,7 @@ def promote_types(type1: dtype, type2: dtype) -> dtype:
     return found
 
 
-def can_cast(from_: dtype, to: dtype) -> builtin_bool:  # type: ignore[valid-type]
+def can_cast(from_: dtype, to: dtype) -> builtin_bool:
     """Whether torch lets a result of ``from_`` be written into a tensor of ``to``."""
     if from_.is_complex and not to.is_complex:
         return False

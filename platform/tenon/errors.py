@@ -3,7 +3,8 @@
 Each class derives from ``TenonError`` and from the built-in exceptions that Python and PyTorch raise in
 the same place, so ``except RuntimeError`` written for PyTorch and ``except ValueError`` written for
 NumPy both keep working. A message says what happened, with which values and in which path, and what to
-do next. Whoever raises writes the message; the path of the failing module is added to its text on the way out.
+do next. Whoever raises writes the message; the path of the failing module is added to its text on the way
+out.
 """
 
 from pickle import UnpicklingError

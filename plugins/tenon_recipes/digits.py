@@ -10,6 +10,7 @@ import gzip
 from importlib import resources
 
 import numpy as np
+
 import tenon
 from tenon import nn
 from tenon.data import Splits, TensorDataset

@@ -448,7 +448,7 @@ def deep_copy_of_nonleaf(t):
 def multiple_outputs(t):
     x = leaf(t, 3, 4)
     a, b = x.split(2, 1)
-    c, d, e = x.unbind(0)
+    c, _, e = x.unbind(0)
     (a * 2 + b.exp()).sum().backward()
     (c * e).sum().backward()
     return x.grad
@@ -516,7 +516,9 @@ def expanded_gradient(t):
 def multi_grad_hook(t):
     x, y, z = leaf(t, 2), leaf(t, 2), leaf(t, 2)
     seen = []
-    t.autograd.graph.register_multi_grad_hook((x, y, z), lambda grads: seen.append([g is None for g in grads]))
+    t.autograd.graph.register_multi_grad_hook(
+        (x, y, z), lambda grads: seen.append([g is None for g in grads])
+    )
     (x * y).sum().backward()
     (x * y * z).sum().backward()
     return seen
@@ -657,7 +659,9 @@ def test_modified_value_error_names_op_versions_and_remedy():
     z = y.sin()
     y.add_(1)
 
-    with pytest.raises(ModifiedValueError, match=r"input \[3\] of sin is at version 1; expected version 0.*clone"):
+    with pytest.raises(
+        ModifiedValueError, match=r"input \[3\] of sin is at version 1; expected version 0.*clone"
+    ):
         z.sum().backward()
 
 

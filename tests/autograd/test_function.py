@@ -196,7 +196,9 @@ def gradient_of_a_number_fails(t):
 
 
 def gradient_of_wrong_shape_fails(t):
-    make(t, lambda ctx, x: x * 2, lambda ctx, g: t.ones(7, dtype=t.float64)).apply(leaf(t, 3)).sum().backward()
+    make(t, lambda ctx, x: x * 2, lambda ctx, g: t.ones(7, dtype=t.float64)).apply(
+        leaf(t, 3)
+    ).sum().backward()
 
 
 def gradient_that_broadcasts_is_summed(t):
@@ -443,5 +445,7 @@ def test_a_wrong_number_of_gradients_names_the_function():
         def backward(ctx, g):
             return g
 
-    with pytest.raises(GradError, match=r"WrongBackward returned an incorrect number of gradients \(expected 2, got 1\)"):
+    with pytest.raises(
+        GradError, match=r"WrongBackward returned an incorrect number of gradients \(expected 2, got 1\)"
+    ):
         Wrong.apply(leaf(tenon, 2), leaf(tenon, 2)).sum().backward()

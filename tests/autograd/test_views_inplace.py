@@ -456,7 +456,11 @@ def complex_slice(t):
     return (y * y).abs() if hasattr(t, "complex") else y * y
 
 
-PROGRAMS = [v for k, v in list(globals().items()) if callable(v) and k not in ("leaf", "pytest") and v.__module__ == __name__]
+PROGRAMS = [
+    v
+    for k, v in list(globals().items())
+    if callable(v) and k not in ("leaf", "pytest") and v.__module__ == __name__
+]
 
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda p: p.__name__)

@@ -73,7 +73,8 @@ def agree() -> Callable[..., None]:
 
 
 def _refuse(expression: Callable[..., Any], *arrays: Any) -> None:
-    """Both libraries refuse ``expression``: tenon with a class of torch's exception, and torch's opening words."""
+    """Both libraries refuse ``expression``: tenon with a class of torch's exception, and torch's opening
+    words."""
     torch = pytest.importorskip("torch")
     tensors = [
         [lib.from_numpy(a.copy()) if isinstance(a, np.ndarray) else a for a in arrays]

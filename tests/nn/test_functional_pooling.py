@@ -108,7 +108,7 @@ def test_grad_fn_prints_as_in_torch():
     torch = pytest.importorskip("torch")
     names = []
     for t in (tenon, torch):
-        F = t.nn.functional  # noqa: N806
+        F = t.nn.functional
         x = t.ones(2, 3, 4, 4, requires_grad=True)
         results = [
             F.max_pool2d(x, 2),

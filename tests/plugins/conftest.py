@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
+
 from tenon.config import Config
 from tenon.plugins import manager
 from tenon.plugins.manager import Host
@@ -54,13 +55,15 @@ def simple(install: Install) -> Callable[..., Path]:
             {name: f"{package}.plugin"},
             {
                 f"{package}/__init__.py": "",
-                f"{package}/plugin.py": f"""
+                f"{package}/plugin.py": (
+                    f"""
                     from tenon.extend import hookimpl
 
                     @hookimpl
                     def tenon_optimizers():
                         return {targets!r}
-                    """,
+                    """
+                ),
                 f"{package}/classes.py": "\n".join(f"class {one}: pass" for one in optimizers),
             },
         )

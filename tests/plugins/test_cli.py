@@ -8,6 +8,7 @@ import sys
 import click
 import pytest
 from click.testing import CliRunner
+
 from tenon.cli import main
 from tenon.config import Config
 from tenon.extend import hookimpl

@@ -6,6 +6,7 @@ import dataclasses
 import pickle
 
 import pytest
+
 from tenon.config import Config, environment
 from tenon.errors import ConfigError
 

@@ -6,6 +6,7 @@ import ast
 import inspect
 
 import pytest
+
 from tenon import extend
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from click.testing import CliRunner
+
 from tenon.cli import main
 from tenon.config import Config
 from tenon.plugins import diagnose, hookspecs, registry

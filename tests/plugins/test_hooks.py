@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
+
 from tenon.config import Config
 from tenon.errors import DeviceError, PluginHookError, PluginWarning
 from tenon.extend import hookimpl

@@ -8,6 +8,7 @@ import threading
 import types
 
 import pytest
+
 from tenon.errors import PluginNotFoundError, PluginTargetError, PluginWarning
 from tenon.extend import hookimpl
 from tenon.plugins.lazy import lazy_namespace

@@ -8,6 +8,7 @@ import threading
 import traceback
 
 import pytest
+
 from tenon.config import Config
 from tenon.errors import PluginError, PluginHookError, PluginWarning
 from tenon.extend import hookimpl

@@ -6,6 +6,7 @@ import ast
 
 import pytest
 from click.testing import CliRunner
+
 from tenon.cli import main
 from tenon.errors import PluginError
 from tenon.extend import hookimpl

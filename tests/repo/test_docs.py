@@ -60,21 +60,32 @@ def test_examples_in_docstrings_hold(path, tmp_path, monkeypatch):
     assert results.attempted > 0 or dotted(path) == "tenon.plugins.hookspecs"
 
 
+def run_code_of(page):
+    """Run the Python blocks of a guide one after the other; what they define."""
+    names = {}
+    for block in code_blocks((GUIDE / page).read_text()):
+        exec(compile(block, page, "exec"), names)
+    return names
+
+
 def test_code_of_getting_started_runs(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
-    (block,) = code_blocks((GUIDE / "getting-started.md").read_text())
-    exec(compile(block, "getting-started.md", "exec"), {})
+    run_code_of("getting-started.md")
 
     assert (tmp_path / "net.pt").exists()
 
 
+def test_code_of_the_device_guide_runs(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+    assert run_code_of("devices.md")["y"].shape == (4, 2)
+
+
 def test_code_of_the_training_guide_runs(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    names = {}
-    for block in code_blocks((GUIDE / "training.md").read_text()):
-        exec(compile(block, "training.md", "exec"), names)
 
+    names = run_code_of("training.md")
     splits = names["load"](samples=40)
 
     assert len(splits.train) == 32 and len(splits.test) == 8
@@ -151,6 +162,14 @@ def test_links_lead_to_files(page):
     links = re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", page.read_text())
 
     assert [a for a in links if "://" not in a and not (page.parent / a).exists()] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_files_that_are_named_exist(page):
+    places = ("platform", "plugins", "backends", "tests", "docs", "examples", "deploy")
+    named = re.findall(rf"`((?:{'|'.join(places)})/[\w./-]+\.\w+)`", page.read_text())
+
+    assert [name for name in named if not (ROOT / name).exists()] == []
 
 
 def test_the_index_lists_every_page():

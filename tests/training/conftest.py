@@ -82,7 +82,7 @@ class Project:
         (folder / "small.py").write_text(MODEL)
         (folder / "my.toml").write_text(CONFIG)
 
-    environment = {**os.environ, "PATH": PATH, "PYTHONUNBUFFERED": "1"}  # noqa: RUF012 - read only
+    environment = {**os.environ, "PATH": PATH, "PYTHONUNBUFFERED": "1"}
 
     def command(self, *arguments, ranks=1):
         launcher = [] if ranks == 1 else [shutil.which("mpirun", path=PATH), "-n", str(ranks)]

@@ -22,7 +22,7 @@ class _State:
     check_nan = True
 
 
-class set_detect_anomaly:  # noqa: N801 - torch's public name
+class set_detect_anomaly:
     """Switch anomaly detection on or off at once; as a context manager, restore it at the end."""
 
     def __init__(self, mode: bool, check_nan: bool = True) -> None:
@@ -36,7 +36,7 @@ class set_detect_anomaly:  # noqa: N801 - torch's public name
         _switch(*self.previous)
 
 
-class detect_anomaly:  # noqa: N801 - torch's public name
+class detect_anomaly:
     """As a context manager: record where ops are called, and raise on a NaN gradient (``check_nan``)."""
 
     def __init__(self, check_nan: bool = True) -> None:

@@ -24,10 +24,10 @@ from tenon.core.value import FixedView, Value
 from tenon.errors import DTypeError, FreedGraphError, GradError
 
 _RETURNED_VIEW = (
-    "Output {} of {} is a view and {{}} inplace. This view was created inside a custom Function (or because an input was "
-    "returned as-is) and the autograd logic to handle view+inplace would override the custom backward associated with the "
-    "custom Function, leading to incorrect gradients. This behavior is forbidden. You can fix this by cloning the output of "
-    "the custom Function."
+    "Output {} of {} is a view and {{}} inplace. This view was created inside a custom Function (or because"
+    " an input was returned as-is) and the autograd logic to handle view+inplace would override the custom"
+    " backward associated with the custom Function, leading to incorrect gradients. This behavior is"
+    " forbidden. You can fix this by cloning the output of the custom Function."
 )
 
 
@@ -65,13 +65,15 @@ class FunctionCtx:
 
     @property
     def saved_tensors(self) -> tuple[Any, ...]:
-        """What ``save_for_backward`` kept, unchanged since; FreedGraphError after a backward that freed it."""
+        """What ``save_for_backward`` kept, unchanged since; FreedGraphError after a backward that freed
+        it."""
         if self._freed:
             raise FreedGraphError(
-                "Trying to backward through the graph a second time (or directly access saved tensors after they have "
-                "already been freed). Saved intermediate values of the graph are freed when you call .backward() or "
-                "autograd.grad(). Specify retain_graph=True if you need to backward through the graph a second time or if "
-                f"you need to access saved tensors after calling backward. (function {self._name()})"
+                "Trying to backward through the graph a second time (or directly access saved tensors after"
+                " they have already been freed). Saved intermediate values of the graph are freed when you"
+                " call .backward() or autograd.grad(). Specify retain_graph=True if you need to backward"
+                " through the graph a second time or if you need to access saved tensors after calling"
+                f" backward. (function {self._name()})"
             )
         if self._saved is None:
             return self.to_save
@@ -88,9 +90,12 @@ class FunctionCtx:
         for position, value in enumerate(self.to_save):
             if value is not None and not isinstance(value, Value):
                 raise TypeError(
-                    f"save_for_backward can only save variables, but argument {position} is of type {type(value).__name__}"
+                    f"save_for_backward can only save variables, but argument {position} is of type"
+                    f" {type(value).__name__}"
                 )
-        self._saved = tuple(None if v is None else Saved(v, outputs.get(id(v)), self._name()) for v in self.to_save)
+        self._saved = tuple(
+            None if v is None else Saved(v, outputs.get(id(v)), self._name()) for v in self.to_save
+        )
         self.to_save = ()
 
 
@@ -137,7 +142,11 @@ class FunctionNode(CustomNode):
         if ctx.materialize_grads:
             like = next(g for g in grads if g is not None)
             grads = [
-                table.new_full(like.detach(), shape=a.shape, value=0, dtype=a.dtype) if g is None and a is not None else g
+                (
+                    table.new_full(like.detach(), shape=a.shape, value=0, dtype=a.dtype)
+                    if g is None and a is not None
+                    else g
+                )
                 for g, a in zip(grads, self.output_avals, strict=True)
             ]
         returned = function.backward(ctx, *grads)
@@ -149,19 +158,24 @@ class FunctionNode(CustomNode):
             grads = grads[: len(inputs)]
         if len(grads) != len(inputs):
             raise GradError(
-                f"function {name} returned an incorrect number of gradients (expected {len(inputs)}, got {len(grads)}): "
-                f"one for each argument of forward, None for what is no tensor{self._where()}."
+                f"function {name} returned an incorrect number of gradients (expected {len(inputs)}, got"
+                f" {len(grads)}): one for each argument of forward, None for what is no"
+                f" tensor{self._where()}."
             )
         result: list[Any] = []
         for position, (g, own, edge) in enumerate(zip(grads, inputs, self.edges, strict=True)):
             if g is not None and not isinstance(g, Value):
-                raise DTypeError(f"expected Variable or None (got {type(g).__name__}) as gradient {position} of {name}")
+                raise DTypeError(
+                    f"expected Variable or None (got {type(g).__name__}) as gradient {position} of {name}"
+                )
             if own is None and g is not None:
                 raise GradError(
-                    f"function {name} returned a gradient different than None at position {position + 1}, but the "
-                    "corresponding forward input was not a Variable"
+                    f"function {name} returned a gradient different than None at position {position + 1}, but"
+                    " the corresponding forward input was not a Variable"
                 )
-            result.append(None if g is None or edge is None or own is None else self._fitted(g, own, position))
+            result.append(
+                None if g is None or edge is None or own is None else self._fitted(g, own, position)
+            )
         return result
 
     def _fitted(self, g: Any, own: Aval, position: int) -> Any:
@@ -171,8 +185,8 @@ class FunctionNode(CustomNode):
             lead = len(shape) - len(own.shape)
             if lead < 0 or any(o not in (1, s) for o, s in zip(own.shape, shape[lead:], strict=True)):
                 raise GradError(
-                    f"Function {self.op.name} returned an invalid gradient at index {position} - got {list(shape)} but "
-                    f"expected shape compatible with {list(own.shape)}{self._where()}"
+                    f"Function {self.op.name} returned an invalid gradient at index {position} - got"
+                    f" {list(shape)} but expected shape compatible with {list(own.shape)}{self._where()}"
                 )
             g = table.sum_to(g, shape=tuple(own.shape))
         return g if g.raw.dtype == own.dtype else table.cast(g, dtype=own.dtype)
@@ -187,15 +201,17 @@ class FunctionNode(CustomNode):
 
 
 class Function:
-    """Derive, write static ``forward(ctx, ...)`` and ``backward(ctx, *grads)``, call ``YourFunction.apply(...)``.
+    """Derive, write static ``forward(ctx, ...)`` and ``backward(ctx, *grads)``, call
+    ``YourFunction.apply(...)``.
 
     With ``setup_context(ctx, inputs, output)`` defined, ``forward`` is called without ``ctx``.
     """
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Refuse: a Function is applied, not called."""
         raise GradError(
-            "Legacy autograd function with non-static forward method is deprecated. Please use new-style autograd function "
-            f"with static forward method: {type(self).__name__}.apply(...)."
+            "Legacy autograd function with non-static forward method is deprecated. Please use new-style"
+            f" autograd function with static forward method: {type(self).__name__}.apply(...)."
         )
 
     @staticmethod
@@ -212,8 +228,8 @@ class Function:
     def backward(ctx: Any, *grad_outputs: Any) -> Any:
         """Gradients of ``forward``'s arguments, from those of its outputs."""
         raise NotImplementedError(
-            "You must implement either the backward or vjp method for your custom autograd.Function to use it with backward "
-            "mode AD."
+            "You must implement either the backward or vjp method for your custom autograd.Function to use it"
+            " with backward mode AD."
         )
 
     vjp = backward
@@ -226,7 +242,8 @@ class Function:
             bound = inspect.signature(cls.forward).bind(*args, **kwargs)
             bound.apply_defaults()
             args, kwargs = bound.args, bound.kwargs
-        ctx = _context_of(cls)()
+        made: Any = _context_of
+        ctx = made(cls)()
         needs = tuple(isinstance(a, Value) and bool(a.requires_grad) for a in args)  # type: ignore[attr-defined]
         ctx.needs_input_grad = needs
         tracked = MODE.enabled and any(needs)
@@ -242,20 +259,22 @@ class Function:
         return outputs if isinstance(result, tuple) else outputs[0]
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def _context_of(cls: type) -> Any:
     return type(f"{cls.__name__}Context", (FunctionCtx,), {"_forward_cls": cls})
 
 
-def _connected(cls: Any, ctx: Any, node: Any, args: tuple[Any, ...], outputs: tuple[Any, ...]) -> tuple[Any, ...]:
+def _connected(
+    cls: Any, ctx: Any, node: Any, args: tuple[Any, ...], outputs: tuple[Any, ...]
+) -> tuple[Any, ...]:
     """``outputs`` with ``node`` as their history."""
     inputs = {id(a) for a in args if isinstance(a, Value)}
     dirty = {id(t) for t in ctx.dirty_tensors}
     plain = {id(t) for t in ctx.non_differentiable}
     if dirty - {id(o) for o in outputs}:
         raise GradError(
-            "Some elements marked as dirty during the forward method were not returned as output. The inputs that are "
-            f"modified inplace must all be outputs of the Function. ({cls.__name__})"
+            "Some elements marked as dirty during the forward method were not returned as output. The inputs"
+            f" that are modified inplace must all be outputs of the Function. ({cls.__name__})"
         )
     for t in ctx.dirty_tensors:
         if node is not None:

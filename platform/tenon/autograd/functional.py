@@ -40,33 +40,49 @@ def _restored(values: tuple[Any, ...], several: bool, create_graph: bool) -> Any
 def _vector(v: Any, like: tuple[Any, ...], several: bool, what: str) -> tuple[Any, ...]:
     if v is None:
         if len(like) != 1 or like[0].numel() != 1:
-            raise GradError(f"The vector v can only be None if the {what} is a single Tensor with a single element.")
+            raise GradError(
+                f"The vector v can only be None if the {what} is a single Tensor with a single element."
+            )
         return (ones_like(like[0]),)
     found = _tuple(v, "v")[1]
     if len(found) != len(like):
         raise GradError(f"v is a tuple of invalid length: should be {len(like)} but got {len(found)}.")
     for position, (a, b) in enumerate(zip(found, like, strict=True)):
         if tuple(a.shape) != tuple(b.shape):
-            raise GradError(f"v has invalid size at {position}: should be {tuple(b.shape)} but got {tuple(a.shape)}.")
+            raise GradError(
+                f"v has invalid size at {position}: should be {tuple(b.shape)} but got {tuple(a.shape)}."
+            )
     return found
 
 
-def _grads(outputs: Any, inputs: Any, vectors: Any, create_graph: bool, strict: bool = False) -> tuple[Any, ...]:
+def _grads(
+    outputs: Any, inputs: Any, vectors: Any, create_graph: bool, strict: bool = False
+) -> tuple[Any, ...]:
     """Gradients with zeros where nothing flows (an error if ``strict``)."""
     pairs = [(o, v) for o, v in zip(outputs, vectors, strict=True) if o.requires_grad]
     if not pairs:
         found: tuple[Any, ...] = (None,) * len(inputs)
     else:
         found = grad(
-            [o for o, _ in pairs], inputs, [v for _, v in pairs], create_graph=create_graph, retain_graph=True, allow_unused=True
+            [o for o, _ in pairs],
+            inputs,
+            [v for _, v in pairs],
+            create_graph=create_graph,
+            retain_graph=True,
+            allow_unused=True,
         )
     if strict and any(g is None for g in found):
         position = next(i for i, g in enumerate(found) if g is None)
-        raise GradError(f"The output of the user-provided function is independent of input {position}. This is not allowed in strict mode.")
+        raise GradError(
+            f"The output of the user-provided function is independent of input {position}. This is not"
+            " allowed in strict mode."
+        )
     return tuple(zeros_like(x) if g is None else g for g, x in zip(found, inputs, strict=True))
 
 
-def vjp(func: Callable[..., Any], inputs: Any, v: Any = None, create_graph: bool = False, strict: bool = False) -> Any:
+def vjp(
+    func: Callable[..., Any], inputs: Any, v: Any = None, create_graph: bool = False, strict: bool = False
+) -> Any:
     """``(func(inputs), v @ J)``: the outputs, and the product of ``v`` with the Jacobian."""
     with enable_grad():
         several, given = _tuple(inputs, "inputs")
@@ -77,7 +93,9 @@ def vjp(func: Callable[..., Any], inputs: Any, v: Any = None, create_graph: bool
     return _restored(outputs, many, create_graph), _restored(found, several, create_graph)
 
 
-def jvp(func: Callable[..., Any], inputs: Any, v: Any = None, create_graph: bool = False, strict: bool = False) -> Any:
+def jvp(
+    func: Callable[..., Any], inputs: Any, v: Any = None, create_graph: bool = False, strict: bool = False
+) -> Any:
     """``(func(inputs), J @ v)``, by differentiating the gradient with respect to its own seed."""
     with enable_grad():
         several, given = _tuple(inputs, "inputs")
@@ -98,7 +116,8 @@ def jacobian(
     vectorize: bool = False,
     strategy: str = "reverse-mode",
 ) -> Any:
-    """d func / d inputs: for one input and output a tensor of shape ``output + input``, else tuples of them."""
+    """d func / d inputs: for one input and output a tensor of shape ``output + input``, else tuples of
+    them."""
     with enable_grad():
         several, given = _tuple(inputs, "inputs")
         fresh = _fresh(given, create_graph)
@@ -106,12 +125,17 @@ def jacobian(
         rows = []
         for output in outputs:
             flat = output.reshape(-1)
-            columns = [_grads((flat[i],), fresh, (ones_like(flat[i]),), create_graph, strict) for i in range(flat.numel())]
+            columns = [
+                _grads((flat[i],), fresh, (ones_like(flat[i]),), create_graph, strict)
+                for i in range(flat.numel())
+            ]
             made = []
             for position, x in enumerate(fresh):
                 shape = (*output.shape, *x.shape)
                 stacked = [table.reshape(c[position], shape=(1, *x.shape)) for c in columns]
-                made.append(table.cat(*stacked, axis=0).reshape(shape) if stacked else zeros_like(x).new_zeros(shape))
+                made.append(
+                    table.cat(*stacked, axis=0).reshape(shape) if stacked else zeros_like(x).new_zeros(shape)
+                )
             rows.append(_restored(tuple(made), several, create_graph))
     return tuple(rows) if many else rows[0]
 
@@ -130,14 +154,18 @@ def hessian(
     def gradient(*values: Any) -> Any:
         output = func(*values)
         if not isinstance(output, Tensor) or output.numel() != 1:
-            raise GradError("The Tensor returned by the function given to hessian should contain a single element")
+            raise GradError(
+                "The Tensor returned by the function given to hessian should contain a single element"
+            )
         found = _grads((output.reshape(()),), values, (ones_like(output.reshape(())),), True, strict)
         return found if several else found[0]
 
     return jacobian(gradient, inputs, create_graph=create_graph, strict=strict)
 
 
-def vhp(func: Callable[..., Any], inputs: Any, v: Any = None, create_graph: bool = False, strict: bool = False) -> Any:
+def vhp(
+    func: Callable[..., Any], inputs: Any, v: Any = None, create_graph: bool = False, strict: bool = False
+) -> Any:
     """``(func(inputs), v @ H)`` of a scalar function."""
     with enable_grad():
         several, given = _tuple(inputs, "inputs")
@@ -149,6 +177,9 @@ def vhp(func: Callable[..., Any], inputs: Any, v: Any = None, create_graph: bool
     return _restored((output,), False, create_graph), _restored(found, several, create_graph)
 
 
-def hvp(func: Callable[..., Any], inputs: Any, v: Any = None, create_graph: bool = False, strict: bool = False) -> Any:
-    """``(func(inputs), H @ v)`` of a scalar function; as the Hessian is symmetric, the same numbers as ``vhp``."""
+def hvp(
+    func: Callable[..., Any], inputs: Any, v: Any = None, create_graph: bool = False, strict: bool = False
+) -> Any:
+    """``(func(inputs), H @ v)`` of a scalar function; as the Hessian is symmetric, the same numbers as
+    ``vhp``."""
     return vhp(func, inputs, v, create_graph, strict)

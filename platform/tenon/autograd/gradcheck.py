@@ -46,7 +46,9 @@ def gradcheck(
     False without ``raise_exception``.
     """
     if check_forward_ad or check_batched_grad or check_batched_forward_grad:
-        raise NotImplementedError("gradcheck: forward-mode and batched gradients are not computed by tenon; leave those checks off.")
+        raise NotImplementedError(
+            "gradcheck: forward-mode and batched gradients are not computed by tenon; leave those checks off."
+        )
     given = tuple(inputs) if isinstance(inputs, (tuple, list)) else (inputs,)
     try:
         _check(func, given, eps, atol, rtol, nondet_tol, check_undefined_grad, check_grad_dtypes, fast_mode)
@@ -76,7 +78,8 @@ def gradgradcheck(
     fast_mode: bool = False,
     masked: bool = False,
 ) -> bool:
-    """As ``gradcheck``, for the gradients' own gradients, by the inputs and by ``grad_outputs`` (random if None)."""
+    """As ``gradcheck``, for the gradients' own gradients, by the inputs and by ``grad_outputs`` (random if
+    None)."""
     given = tuple(inputs) if isinstance(inputs, (tuple, list)) else (inputs,)
     if grad_outputs is None:
         rng = np.random.default_rng(0)
@@ -87,7 +90,9 @@ def gradgradcheck(
                 noise = noise + 1j * rng.standard_normal(tuple(out.shape))
             if gen_non_contig_grad_outputs and noise.ndim:
                 noise = np.repeat(noise, 2, axis=-1)[..., ::2]
-            made.append(wrap(np.asarray(noise).astype(out.raw.dtype, copy=False), out.device).requires_grad_())
+            made.append(
+                wrap(np.asarray(noise).astype(out.raw.dtype, copy=False), out.device).requires_grad_()
+            )
         seeds = tuple(made)
     else:
         seeds = tuple(grad_outputs) if isinstance(grad_outputs, (tuple, list)) else (grad_outputs,)
@@ -144,16 +149,18 @@ def _check(
                 u = _direction(inputs[i], i)
                 numerical = seeds[position] @ numerical.reshape(-1, 1)
                 analytical = analytical @ u.reshape(-1, 1)
-            if not np.allclose(analytical, numerical, rtol, atol * (_scale(seeds[position]) if fast else 1.0)):
+            if not np.allclose(
+                analytical, numerical, rtol, atol * (_scale(seeds[position]) if fast else 1.0)
+            ):
                 raise GradcheckError(
                     f"Jacobian mismatch for output {position} with respect to input {i},\n"
                     f"numerical:{_shown(numerical.T)}\nanalytical:{_shown(analytical.T)}\n"
                 )
             if np.abs(rows[place] - again[place]).max(initial=0.0) > nondet_tol:
                 raise GradcheckError(
-                    f"Backward is not reentrant, i.e., running backward with same input and grad_output multiple times gives "
-                    "different values, although analytical gradient matches numerical gradient. The tolerance for "
-                    f"nondeterminism was {nondet_tol}."
+                    "Backward is not reentrant, i.e., running backward with same input and grad_output"
+                    " multiple times gives different values, although analytical gradient matches numerical"
+                    f" gradient. The tolerance for nondeterminism was {nondet_tol}."
                 )
     if undefined:
         _check_undefined(func, inputs, [inputs[i] for i in active])
@@ -164,22 +171,24 @@ def _active(inputs: tuple[Any, ...]) -> list[int]:
     active = [i for i, x in enumerate(inputs) if isinstance(x, Tensor) and x.requires_grad]
     if not active:
         raise ValueError(
-            "gradcheck expects at least one input tensor to require gradient, but none of the them have requires_grad=True."
+            "gradcheck expects at least one input tensor to require gradient, but none of the them have"
+            " requires_grad=True."
         )
     for i in active:
         x = inputs[i]
         if x.raw.dtype not in (np.dtype(np.float64), np.dtype(np.complex128)):
             warnings.warn(
-                f"Input #{i} requires gradient and is not a double precision floating point or complex. This check will likely "
-                "fail if all the inputs are not of double precision floating point or complex. ",
+                f"Input #{i} requires gradient and is not a double precision floating point or complex. This"
+                " check will likely fail if all the inputs are not of double precision floating point or"
+                " complex. ",
                 TenonWarning,
                 stacklevel=4,
             )
         if any(step == 0 and size > 1 for step, size in zip(x.raw.strides, x.raw.shape, strict=True)):
             raise ValueError(
-                f"The {i}th input has a dimension with stride 0. gradcheck only supports inputs that are non-overlapping to be "
-                "able to compute the numerical gradients correctly. You should call .contiguous on the input before passing it "
-                "to gradcheck."
+                f"The {i}th input has a dimension with stride 0. gradcheck only supports inputs that are"
+                " non-overlapping to be able to compute the numerical gradients correctly. You should call"
+                " .contiguous on the input before passing it to gradcheck."
             )
     return active
 
@@ -215,11 +224,14 @@ def _scale(seed: _Array) -> float:
 
 
 def _evaluate(func: Any, inputs: tuple[Any, ...], position: int) -> _Array:
-    """Differentiable output ``position``. Taped, since a function may return other outputs without a graph."""
+    """Differentiable output ``position``. Taped, since a function may return other outputs without a
+    graph."""
     return _parts(_differentiable(func(*inputs))[position])
 
 
-def _numerical(func: Any, inputs: Any, active: list[int], position: int, eps: float, fast: bool) -> list[_Array]:
+def _numerical(
+    func: Any, inputs: Any, active: list[int], position: int, eps: float, fast: bool
+) -> list[_Array]:
     """Per active input the Jacobian of one output, or its product with a random direction."""
     found = []
     for i in active:
@@ -256,7 +268,9 @@ def _analytical(output: Any, wanted: Sequence[Any], seeds: _Array, dtypes: bool)
                 rows[place].append(np.zeros(_parts(x).size))
                 continue
             if tuple(g.shape) != tuple(x.shape):
-                raise GradcheckError(f"Analytical gradient has incorrect size: {list(g.shape)} for an input of {list(x.shape)}")
+                raise GradcheckError(
+                    f"Analytical gradient has incorrect size: {list(g.shape)} for an input of {list(x.shape)}"
+                )
             if dtypes and g.dtype != x.dtype:
                 raise GradcheckError("Gradient has dtype mismatch")
             rows[place].append(_parts(g).copy())
@@ -291,8 +305,9 @@ def _check_undefined(func: Any, inputs: tuple[Any, ...], wanted: Sequence[Any]) 
             partial = grad(rest, list(wanted), vectors, retain_graph=True, allow_unused=True)
         except (RuntimeError, TypeError, AttributeError) as error:
             raise GradcheckError(
-                "Expected backward function to handle undefined output grads. Please look at 'Notes about undefined output "
-                f"gradients' in 'tools/autograd/derivatives.yaml' (output {left_out} undefined: {error})"
+                "Expected backward function to handle undefined output grads. Please look at 'Notes about"
+                f" undefined output gradients' in 'tools/autograd/derivatives.yaml' (output {left_out}"
+                f" undefined: {error})"
             ) from error
         zero = _joined(np.zeros(_parts(outputs[left_out]).size), outputs[left_out])
         whole = grad(
@@ -302,8 +317,8 @@ def _check_undefined(func: Any, inputs: tuple[Any, ...], wanted: Sequence[Any]) 
             x, y = (0.0 if g is None else _parts(g) for g in (a, b))
             if not np.allclose(x, y):
                 raise GradcheckError(
-                    "Expected all undefined output grads to be treated as zeros, but the gradients differ when output "
-                    f"{left_out} has none."
+                    "Expected all undefined output grads to be treated as zeros, but the gradients differ"
+                    f" when output {left_out} has none."
                 )
 
 

@@ -33,16 +33,19 @@ class GradientEdge(NamedTuple):
 def get_gradient_edge(tensor: Any) -> GradientEdge:
     """The edge of ``tensor``'s gradient; a leaf's node is its ``AccumulateGrad``."""
     if not tensor.requires_grad:
-        raise GradError("It is not possible to get the gradient edge for a Tensor that does not require gradients")
+        raise GradError(
+            "It is not possible to get the gradient edge for a Tensor that does not require gradients"
+        )
     node = tensor.grad_fn
     return GradientEdge(accumulator_of(tensor) if node is None else node, tensor.output_nr)
 
 
-class saved_tensors_hooks(saving.SavedTensorsHooks):  # noqa: N801 - torch's public name
-    """While active, every value that the tape saves goes through ``pack_hook``, and back through ``unpack_hook``."""
+class saved_tensors_hooks(saving.SavedTensorsHooks):
+    """While active, every value that the tape saves goes through ``pack_hook``, and back through
+    ``unpack_hook``."""
 
 
-class save_on_cpu(saving.SavedTensorsHooks):  # noqa: N801 - torch's public name
+class save_on_cpu(saving.SavedTensorsHooks):
     """While active, the tape keeps what it saves on the CPU, and brings it back for backward."""
 
     def __init__(self, pin_memory: bool = False, device_type: str = "cuda") -> None:
@@ -95,8 +98,11 @@ class _Handles(RemovableHandle):
         self.handles = state
 
 
-def register_multi_grad_hook(tensors: Sequence[Any], fn: Callable[[Any], None], *, mode: str = "all") -> RemovableHandle:
-    """Call ``fn`` with the gradients of all ``tensors`` (None where none came), or with the first one (``mode="any"``)."""
+def register_multi_grad_hook(
+    tensors: Sequence[Any], fn: Callable[[Any], None], *, mode: str = "all"
+) -> RemovableHandle:
+    """Call ``fn`` with the gradients of all ``tensors`` (None where none came), or with the first one
+    (``mode="any"``)."""
     if mode not in ("all", "any"):
         raise ValueError(f"Expects mode to be one of ('all', 'any') but got {mode}")
     if mode == "all":

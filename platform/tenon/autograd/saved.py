@@ -1,4 +1,5 @@
-"""One value that a custom Function keeps for its backward: an input as it is, an output without its history."""
+"""One value that a custom Function keeps for its backward: an input as it is, an output without its
+history."""
 
 from __future__ import annotations
 
@@ -18,18 +19,19 @@ class Saved:
         self.then: int = self.counter[0]
         self.index = index
         self.owner = owner
-        # An output kept whole would keep the node that keeps it: a cycle that only the garbage collector ends.
+        # An output kept whole would keep the node that keeps it: a cycle that only the garbage collector
+        # ends.
         self.tensor = value if index is None else None
-        self.raw = value.raw if index is not None else None
+        self.raw: Any = value.raw if index is not None else None
 
     def unpack(self, node: Any) -> Any:
         """The tensor; ModifiedValueError if its memory was changed since it was saved."""
         if self.counter[0] != self.then:
             shape = list((self.raw if self.tensor is None else self.tensor.raw).shape)
             raise ModifiedValueError(
-                "one of the variables needed for gradient computation has been modified by an inplace operation: a tensor "
-                f"{shape} that {self.owner} saved is at version {self.counter[0]}; expected version {self.then} instead. "
-                "Clone it before modifying it."
+                "one of the variables needed for gradient computation has been modified by an inplace"
+                f" operation: a tensor {shape} that {self.owner} saved is at version {self.counter[0]};"
+                f" expected version {self.then} instead. Clone it before modifying it."
             )
         if self.tensor is not None:
             return self.tensor

@@ -15,8 +15,10 @@ class _VariableMeta(type):
 
 
 class Variable(metaclass=_VariableMeta):
-    """``Variable(data, requires_grad)`` is ``data`` as a tensor; ``isinstance(t, Variable)`` is true of every tensor."""
+    """``Variable(data, requires_grad)`` is ``data`` as a tensor; ``isinstance(t, Variable)`` is true of every
+    tensor."""
 
     def __new__(cls, data: Any, requires_grad: bool = False, volatile: Any = None) -> Any:
+        """``data`` as a tensor."""
         found: Any = data.detach() if isinstance(data, Value) else _tensor(data)  # type: ignore[attr-defined]
         return found.requires_grad_(requires_grad)

@@ -8,9 +8,11 @@ _LEAF = -1
 
 
 class Arrivals:
-    """Gradients on their way to leaves with hooks: a hook runs once, on the sum, as soon as nothing more can come.
+    """Gradients on their way to leaves with hooks: a hook runs once, on the sum, as soon as nothing more can
+    come.
 
-    That takes knowing how many edges of the graph still lead to each leaf, so the first such leaf costs one walk
+    That takes knowing how many edges of the graph still lead to each leaf, so the first such leaf costs one
+    walk
     over what is left of the graph; passes without hooks never pay it.
     """
 

@@ -111,7 +111,9 @@ class Backend:
             self._overrides = dict(self.overrides())
             unknown = [n for n in self._overrides if n not in table.by_name]
             if unknown:
-                raise BackendError(f"backend {self.name!r} overrides unknown ops {unknown}. Check their names in tenon.ops.")
+                raise BackendError(
+                    f"backend {self.name!r} overrides unknown ops {unknown}. Check their names in tenon.ops."
+                )
         if op.name in self._overrides:
             found_override = self._overrides[op.name]
             return _rounded(found_override) if isinstance(op, Composite) else found_override
@@ -119,7 +121,9 @@ class Backend:
             return _rounded(functools.partial(op.raw_forward, self.raw))
         assert isinstance(op, Primitive)
         if self.xp is None:
-            raise BackendError(f"backend {self.name!r} has no array namespace and no kernel for {op.name!r}. Add one.")
+            raise BackendError(
+                f"backend {self.name!r} has no array namespace and no kernel for {op.name!r}. Add one."
+            )
         if op.ufunc is not None and type(op).forward is Primitive.forward:
             found: Kernel | None = getattr(self.xp, op.ufunc, None)
             if found is not None:
@@ -148,7 +152,8 @@ class _KernelTable(dict[Op, Kernel]):
 
 
 def _rounded(kernel: Kernel) -> Kernel:
-    """``kernel``, with results of bfloat16 arguments rounded back: beside Python numbers NumPy computes them in float32."""
+    """``kernel``, with results of bfloat16 arguments rounded back: beside Python numbers NumPy computes them
+    in float32."""
 
     def call(*args: Any, **attrs: Any) -> Any:
         out = kernel(*args, **attrs)
@@ -162,9 +167,12 @@ def _rounded(kernel: Kernel) -> Kernel:
     return call
 
 
-#: Everything dispatch, tape and sweep ask of an op, so that it costs one look-up: every op is a class of its own, and
-#: reading six attributes off ever-changing classes took 0.2 us. ``(kernel, promotion, plain, differentiable, keeps, op,
-#: joint, rules, several, residuals)``. ``plain``: one output, no residual, no view; ``keeps``: see ``op._keeps``;
+#: Everything dispatch, tape and sweep ask of an op, so that it costs one look-up: every op is a class of its
+#: own, and
+#: reading six attributes off ever-changing classes took 0.2 us. ``(kernel, promotion, plain, differentiable,
+#: keeps, op,
+#: joint, rules, several, residuals)``. ``plain``: one output, no residual, no view; ``keeps``: see
+#: ``op._keeps``;
 #: ``several``: more outputs than one. ``differentiable`` is 2 where the
 #: output's dtype decides.
 Plan = tuple[Any, ...]
@@ -177,7 +185,8 @@ class _PlanTable(dict[Op, Plan]):
 
     def __missing__(self, op: Op) -> Plan:
         plan = self[op] = (
-            self.backend.kernels[op], op.promotion, op.simple and not op.view, 2 if op.integral else op.differentiable, op.keeps, op,
+            self.backend.kernels[op], op.promotion, op.simple and not op.view,
+            2 if op.integral else op.differentiable, op.keeps, op,
             op.joint, op.rules, op.outputs != 1, op.residuals,
         )  # fmt: skip
         return plan
@@ -212,7 +221,8 @@ _INSTANCES: dict[str, Backend] = {}
 
 
 def backend_named(name: str) -> Backend:
-    """The backend called ``name``, made at its first use; DeviceError if there is none or it cannot run here."""
+    """The backend called ``name``, made at its first use; DeviceError if there is none or it cannot run
+    here."""
     found = _INSTANCES.get(name)
     if found is None:
         from tenon.plugins import registry  # plugins load at the first use of a kind
@@ -226,11 +236,14 @@ def backend_named(name: str) -> Backend:
                 found = registry.resolve("backends", name)()
             except AttributeError as error:
                 raise DeviceError(
-                    f"no backend for device type {name!r}; known: {', '.join([*registry.names('backends'), 'meta'])}. "
-                    "Install the plugin that provides it, or see `tenon plugins`."
+                    f"no backend for device type {name!r}; known:"
+                    f" {', '.join([*registry.names('backends'), 'meta'])}. Install the plugin that provides"
+                    " it, or see `tenon plugins`."
                 ) from error
             if not isinstance(found, Backend):
-                raise BackendError(f"the plugin's backend {name!r} is a {type(found).__name__}, not a tenon.extend.Backend.")
+                raise BackendError(
+                    f"the plugin's backend {name!r} is a {type(found).__name__}, not a tenon.extend.Backend."
+                )
         found = _INSTANCES.setdefault(name, found)  # two threads may come here at once; one instance must win
     return found
 
@@ -254,4 +267,6 @@ def _check(backend: Backend, device: Device) -> None:
     if device.index is not None and device.type != "cpu":
         count = len(backend.devices())
         if device.index >= count:
-            raise DeviceError(f"invalid device ordinal: {device} asked for, {count} {device.type} device(s) present.")
+            raise DeviceError(
+                f"invalid device ordinal: {device} asked for, {count} {device.type} device(s) present."
+            )

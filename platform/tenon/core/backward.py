@@ -48,7 +48,9 @@ def _backward(
     roots = _sequence(tensors)
     keep = create_graph if retain_graph is None else retain_graph
     sweep = Sweep(create_graph, keep)
-    grads = _initial(roots, _sequence(grad_tensors) if grad_tensors is not None else [None] * len(roots), sweep)
+    grads = _initial(
+        roots, _sequence(grad_tensors) if grad_tensors is not None else [None] * len(roots), sweep
+    )
     if inputs is None:
         _run(sweep, roots, grads)
         return
@@ -77,17 +79,23 @@ def grad(
     is_grads_batched: bool = False,
     materialize_grads: bool = False,
 ) -> tuple[Any, ...]:
-    """Gradients of ``outputs`` with respect to ``inputs``, without touching any ``.grad`` (torch.autograd.grad)."""
+    """Gradients of ``outputs`` with respect to ``inputs``, without touching any ``.grad``
+    (torch.autograd.grad)."""
     if is_grads_batched:
         raise GradError("is_grads_batched=True is not supported; call grad once per row of grad_outputs.")
     if allow_unused is False and materialize_grads:
-        raise ArgumentError("Expected allow_unused to be True or not passed when materialize_grads=True, but got: allow_unused=False.")
+        raise ArgumentError(
+            "Expected allow_unused to be True or not passed when materialize_grads=True, but got:"
+            " allow_unused=False."
+        )
     roots, targets = _sequence(outputs), _sequence(inputs)
     if not targets:
         raise GradError("grad requires non-empty inputs.")
     keep = create_graph if retain_graph is None else retain_graph
     sweep = Sweep(create_graph, keep)
-    grads = _initial(roots, _sequence(grad_outputs) if grad_outputs is not None else [None] * len(roots), sweep)
+    grads = _initial(
+        roots, _sequence(grad_outputs) if grad_outputs is not None else [None] * len(roots), sweep
+    )
     for target in targets:
         if not target.requires_grad:
             raise GradError("One of the differentiated Tensors does not require grad")
@@ -98,16 +106,19 @@ def grad(
         value = sweep.wanted[_key(target)]  # type: ignore[index]
         if value is None:
             if materialize_grads:
-                value = table.new_full(target.detach(), shape=target.raw.shape, value=0, dtype=target.raw.dtype)
+                value = table.new_full(
+                    target.detach(), shape=target.raw.shape, value=0, dtype=target.raw.dtype
+                )
             elif not allow_unused:
                 raise GradError(
-                    "One of the differentiated Tensors appears to not have been used in the graph. Set allow_unused=True "
-                    f"if this is the desired behavior. (its shape: {list(target.raw.shape)})"
+                    "One of the differentiated Tensors appears to not have been used in the graph. Set"
+                    " allow_unused=True if this is the desired behavior. (its shape:"
+                    f" {list(target.raw.shape)})"
                 )
         elif not isinstance(value, Value):
             value = Value.make(target._backend.as_array(value), target._backend)
         elif not create_graph:
-            value = value.detach()
+            value = Value.make(value.raw, value._backend)
         collected.append(value)
     return tuple(collected)
 
@@ -197,14 +208,14 @@ def _initial(roots: list[Any], grads: list[Any], sweep: Sweep) -> list[Any]:
             root._refresh()
         if not root.requires_grad:
             raise GradError(
-                "element 0 of tensors does not require grad and does not have a grad_fn: nothing that led to it requires "
-                "grad. Set requires_grad on a leaf, and compute outside no_grad()."
+                "element 0 of tensors does not require grad and does not have a grad_fn: nothing that led to"
+                " it requires grad. Set requires_grad on a leaf, and compute outside no_grad()."
             )
         if grad is None:
             if root.raw.size != 1:
                 raise GradError(
-                    f"grad can be implicitly created only for scalar outputs, not for shape {list(root.raw.shape)}. "
-                    "Reduce it to a scalar (.sum(), .mean()), or pass gradient=."
+                    "grad can be implicitly created only for scalar outputs, not for shape"
+                    f" {list(root.raw.shape)}. Reduce it to a scalar (.sum(), .mean()), or pass gradient=."
                 )
             if root.raw.dtype.kind in "iub":
                 raise GradError(f"grad can be computed only for real scalar outputs but got {root.dtype}")
@@ -214,7 +225,8 @@ def _initial(roots: list[Any], grads: list[Any], sweep: Sweep) -> list[Any]:
         else:
             if tuple(grad.raw.shape) != tuple(root.raw.shape):
                 raise GradError(
-                    f"Mismatch in shape: grad_output[0] has a shape of {grad.shape} and output[0] has a shape of {root.shape}."
+                    f"Mismatch in shape: grad_output[0] has a shape of {grad.shape} and output[0] has a shape"
+                    f" of {root.shape}."
                 )
             value = grad
             if value.raw.dtype != root.raw.dtype:

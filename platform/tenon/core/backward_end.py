@@ -1,4 +1,5 @@
-"""What to do when a backward pass is over: data parallel averages gradients then, parameters unused or not."""
+"""What to do when a backward pass is over: data parallel averages gradients then, parameters unused or
+not."""
 
 from __future__ import annotations
 

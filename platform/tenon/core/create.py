@@ -35,8 +35,9 @@ def from_numpy(ndarray: Any) -> Any:
     dtypes.from_numpy_dtype(ndarray.dtype)
     if any(s < 0 for s in ndarray.strides):
         raise ShapeError(
-            "At least one stride in the given numpy array is negative, and tensors with negative strides are not currently "
-            "supported. (You can probably work around this by making a copy of your array with array.copy().)"
+            "At least one stride in the given numpy array is negative, and tensors with negative strides are"
+            " not currently supported. (You can probably work around this by making a copy of your array with"
+            " array.copy().)"
         )
     return Value.make(ndarray.view(np.ndarray), backend_named("cpu"))
 
@@ -44,7 +45,9 @@ def from_numpy(ndarray: Any) -> Any:
 random.state_conversion(from_numpy)  # Generator.get_state() returns tensors
 
 
-def tensor(data: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False, pin_memory: bool = False) -> Any:
+def tensor(
+    data: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False, pin_memory: bool = False
+) -> Any:
     """A new tensor holding a copy of ``data``: numbers, nested sequences, arrays, tensors."""
     if isinstance(data, Value):
         place = device if device is not None else data.device  # type: ignore[attr-defined]
@@ -54,7 +57,8 @@ def tensor(data: Any, *, dtype: Any = None, device: Any = None, requires_grad: b
 
 
 def as_tensor(data: Any, dtype: Any = None, device: Any = None) -> Any:
-    """``data`` as a tensor, without a copy where it already is one (or a NumPy array) of that dtype and device."""
+    """``data`` as a tensor, without a copy where it already is one (or a NumPy array) of that dtype and
+    device."""
     if isinstance(data, Value):
         return data.to(device, dtype) if device is not None or dtype is not None else data  # type: ignore[attr-defined]
     if isinstance(data, np.ndarray) and data.flags.writeable and all(s >= 0 for s in data.strides):
@@ -74,7 +78,11 @@ def to_array(data: Any, kind: Any = None) -> np.ndarray[Any, Any]:
     _check_ragged(data)
     if target is not None and target.kind in "iu" and not isinstance(data, (int, bool)):
         found = np.array(data)
-        return np.array(found, target, order="C") if found.dtype.kind in "fc" else np.array(data, target, order="C")
+        return (
+            np.array(found, target, order="C")
+            if found.dtype.kind in "fc"
+            else np.array(data, target, order="C")
+        )
     if target is not None:
         try:
             return np.array(data, target, order="C")
@@ -97,7 +105,10 @@ def to_array(data: Any, kind: Any = None) -> np.ndarray[Any, Any]:
 
 def _not_data(data: Any, error: Exception | None) -> Exception:
     detail = f": {error}" if error is not None else ""
-    return TypeError(f"could not infer dtype of {type(data).__name__}{detail}. Pass numbers, nested lists of them, or an array.")
+    return TypeError(
+        f"could not infer dtype of {type(data).__name__}{detail}. Pass numbers, nested lists of them, or an"
+        " array."
+    )
 
 
 def _holds_tensors(data: Any) -> bool:
@@ -124,7 +135,7 @@ def _check_ragged(data: Any) -> None:
     if not isinstance(data, (list, tuple)) or not data:
         return
     lengths = [len(d) if isinstance(d, (list, tuple)) else None for d in data]
-    for position, length in enumerate(lengths):
+    for length in lengths:
         if length != lengths[0]:
             if lengths[0] is None or length is None:
                 raise TypeError("must be real number, not list" if length is not None else "not a sequence")
@@ -153,7 +164,9 @@ def legacy_tensor(cls: type, args: tuple[Any, ...], kwargs: dict[str, Any], dtyp
     kind = dtype or dtypes.get_default_dtype()
     device = kwargs.pop("device", None)
     if kwargs:
-        raise TypeError(f"Tensor() got an unexpected keyword argument {next(iter(kwargs))!r}; use tenon.tensor(...).")
+        raise TypeError(
+            f"Tensor() got an unexpected keyword argument {next(iter(kwargs))!r}; use tenon.tensor(...)."
+        )
     if not args:
         made = full((0,), None, kind, device)
     elif all(isinstance(a, (int, np.integer)) and not isinstance(a, bool) for a in args):
@@ -174,18 +187,23 @@ def legacy_tensor(cls: type, args: tuple[Any, ...], kwargs: dict[str, Any], dtyp
 def check_grad(owner: Any, value: Any) -> None:
     """What may be assigned to ``owner.grad``."""
     if not isinstance(value, Value):
-        raise TypeError(f"assigned grad expected to be a Tensor or None but got grad of type {type(value).__name__!r}")
+        raise TypeError(
+            f"assigned grad expected to be a Tensor or None but got grad of type {type(value).__name__!r}"
+        )
     if value is owner:
         raise GradError("can't assign Variable as its own grad")
     if value.raw.dtype != owner.raw.dtype:
         raise DTypeError(
-            f"assigned grad has data of a different type: expected {FROM_NUMPY[owner.raw.dtype]}, got {FROM_NUMPY[value.raw.dtype]}"
+            f"assigned grad has data of a different type: expected {FROM_NUMPY[owner.raw.dtype]}, got"
+            f" {FROM_NUMPY[value.raw.dtype]}"
         )
-    if value.device != owner.device:  # type: ignore[attr-defined]
-        raise GradError(f"assigned grad has data located on a different device: {value.device} and {owner.device}")  # type: ignore[attr-defined]
+    place = value._backend.device_of(value.raw)
+    if place != owner.device:
+        raise GradError(f"assigned grad has data located on a different device: {place} and {owner.device}")
     if tuple(value.raw.shape) != tuple(owner.raw.shape):
         raise GradError(
-            f"assigned grad has data of a different size: {list(value.raw.shape)} for a tensor of {list(owner.raw.shape)}"
+            f"assigned grad has data of a different size: {list(value.raw.shape)} for a tensor of"
+            f" {list(owner.raw.shape)}"
         )
 
 
@@ -194,7 +212,9 @@ def exchange_data(x: Any, value: Any) -> None:
     if not isinstance(value, Value):
         raise TypeError(f"Variable data has to be a tensor, but got {type(value).__name__}")
     if x._track and value.raw.dtype.kind in "iub":
-        raise GradError("data set to a tensor that requires gradients must be floating point or complex dtype")
+        raise GradError(
+            "data set to a tensor that requires gradients must be floating point or complex dtype"
+        )
     x.raw, x._backend = value.raw, value._backend
     x._view = None
 
@@ -217,9 +237,9 @@ def deepcopy(x: Any, memo: dict[int, Any]) -> Any:
         return memo[id(x)]
     if x._node is not None:
         raise GradError(
-            "Only Tensors created explicitly by the user (graph leaves) support the deepcopy protocol at the moment.  If you were "
-            "attempting to deepcopy a module, this may be because of a torch.nn.utils.weight_norm usage, see "
-            "https://github.com/pytorch/pytorch/pull/103001"
+            "Only Tensors created explicitly by the user (graph leaves) support the deepcopy protocol at the"
+            " moment.  If you were attempting to deepcopy a module, this may be because of a"
+            " torch.nn.utils.weight_norm usage, see https://github.com/pytorch/pytorch/pull/103001"
         )
     raw = x.raw if isinstance(x.raw, Aval) else x.raw.copy(order="K")
     made = type(x)._of(raw, x._backend)
@@ -237,14 +257,23 @@ _NOT_COPIED = ("_grad", "_hooks", "_post_accumulate_hooks", "_accumulator", "_re
 
 def reduce(x: Any) -> Any:
     """For pickle: the host array, device, flags and attributes."""
-    host = None if isinstance(x.raw, Aval) else np.ascontiguousarray(x._backend.to_host(x.raw)).reshape(x.raw.shape)
+    host = (
+        None
+        if isinstance(x.raw, Aval)
+        else np.ascontiguousarray(x._backend.to_host(x.raw)).reshape(x.raw.shape)
+    )
     extra = {k: v for k, v in x.__dict__.items() if k not in _NOT_COPIED}
     if x._node is not None:
         raise GradError("a tensor with history cannot be pickled; detach() it first.")
-    return (_rebuild, (type(x), host, str(x.device), FROM_NUMPY[x.raw.dtype], tuple(x.raw.shape), x._track, extra))
+    return (
+        _rebuild,
+        (type(x), host, str(x.device), FROM_NUMPY[x.raw.dtype], tuple(x.raw.shape), x._track, extra),
+    )
 
 
-def _rebuild(cls: Any, host: Any, device: str, kind: dtype, shape: Any, track: bool, extra: dict[str, Any]) -> Any:
+def _rebuild(
+    cls: Any, host: Any, device: str, kind: dtype, shape: Any, track: bool, extra: dict[str, Any]
+) -> Any:
     made = full(shape, None, kind, device) if host is None else wrap(host, device)
     t = cls._of(made.raw, made._backend)
     t._track = track
@@ -273,7 +302,10 @@ def repeat_indices(x: Any, repeats: Any, axis: int) -> Any:
     counts = repeats._backend.to_host(repeats.raw) if isinstance(repeats, Value) else np.asarray(repeats)
     size = x.raw.shape[axis]
     if counts.ndim and counts.shape[0] not in (1, size):
-        raise ShapeError(f"repeats must have the same size as input along dim, but got repeats.size(0) = {counts.shape[0]} and {size}")
+        raise ShapeError(
+            f"repeats must have the same size as input along dim, but got repeats.size(0) = {counts.shape[0]}"
+            f" and {size}"
+        )
     if counts.min(initial=0) < 0:
         raise ShapeError("repeats can not be negative")
     return wrap(np.repeat(np.arange(size), counts), x.device)

@@ -37,7 +37,8 @@ _BFLOAT16 = dtypes.bfloat16.numpy
 def run(op: Op, args: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
     """Execute ``op``; returns a tensor, or a tuple of them for ops with several outputs."""
     raw: list[Any] = []
-    backend = kind = None
+    backend: Any = None
+    kind: Any = None
     track = mixed = False
     number = -1
     for a in args:
@@ -68,7 +69,9 @@ def run(op: Op, args: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
         mixed = True
     plan = backend.plans[op]
     if (promotion := plan[1]) is not None and (
-        mixed or (number >= 0 and number > _KIND_RANK[kind.kind]) or (promotion != "same" and kind.kind not in _INEXACT)
+        mixed
+        or (number >= 0 and number > _KIND_RANK[kind.kind])
+        or (promotion != "same" and kind.kind not in _INEXACT)
     ):
         unified = unify(op, args)
         if any(u is not a for u, a in zip(unified, args, strict=True)):
@@ -148,7 +151,9 @@ def _link_view(op: Op, attrs: dict[str, Any], parent: Any, view: Any) -> None:
     view._view = [base, parent, made_by, attrs, counter[0]]
 
 
-def _wrap_several(op: Op, backend: Any, out: Any, node: Any, args: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
+def _wrap_several(
+    op: Op, backend: Any, out: Any, node: Any, args: tuple[Any, ...], attrs: dict[str, Any]
+) -> Any:
     if op.crosses:
         backend, out = backend_for(attrs["device"]), (out,)
         if node is not None:
@@ -185,7 +190,7 @@ def _one_device(op: Op, args: tuple[Any, ...]) -> tuple[Any, ...]:
     targets = {str(t.device): t.device for t in tensors if not (t.raw.ndim == 0 and t.device.type == "cpu")}
     if len(targets) != 1:
         raise DeviceError(
-            f"Expected all tensors to be on the same device, but found at least two devices, "
+            "Expected all tensors to be on the same device, but found at least two devices, "
             f"{' and '.join(sorted({str(t.device) for t in tensors}))}! {op.name} got "
             + ", ".join(f"{list(t.raw.shape)} on {t.device}" for t in tensors)
             + f"{scopes.suffix()}. Move them with .to(device)."
@@ -204,13 +209,16 @@ def explain(op: Op, raw: list[Any], attrs: dict[str, Any], error: Exception) -> 
         op.infer(*avals, **attrs)
     except TenonError as refused:
         raise refused from None
-    except Exception as second:  # the rule itself failed on these arguments: show the kernel's error, keep this one too
+    except (
+        Exception
+    ) as second:  # the rule itself failed on these arguments: show the kernel's error, keep this one too
         error.add_note(f"(shape rule of {op.name} also failed: {second})")
     if isinstance(error, IndexError):
         raise IndexRangeError(f"{op.name}({shown}): {error}") from error
     if isinstance(error, TypeError):
-        raise DTypeError(f"{op.name}({shown}): {error}. Check the dtypes, or cast with .to(dtype).") from error
+        raise DTypeError(
+            f"{op.name}({shown}): {error}. Check the dtypes, or cast with .to(dtype)."
+        ) from error
     if isinstance(error, ValueError):
         raise ShapeError(f"{op.name}({shown}): {error}") from error
     raise error
-

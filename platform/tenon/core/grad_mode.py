@@ -145,6 +145,7 @@ class inference_mode(GradContext):
     """As ``no_grad``, under torch's name for it; its tensors may be used anywhere."""
 
     def __new__(cls, mode: Any = True) -> Any:
+        """A context; given a function, that function decorated."""
         if isinstance(mode, bool):
             return super().__new__(cls)
         return cls()(mode)

@@ -48,7 +48,8 @@ def run_tensor_hooks(hooks: Any, grad: Any, backend: Any) -> Any:
             continue
         if not isinstance(result, Value):
             raise GradError(
-                f"a tensor hook returned {type(result).__name__}; expected None or a Tensor of shape {list(given.raw.shape)}."
+                f"a tensor hook returned {type(result).__name__}; expected None or a Tensor of shape"
+                f" {list(given.raw.shape)}."
             )
         if tuple(result.raw.shape) != tuple(given.raw.shape):
             raise GradError(

@@ -42,7 +42,9 @@ def split(tensor: Any, key: Any) -> tuple[tuple[Any, ...], tuple[Any, ...] | Non
     shape = tensor.raw.shape
     consumed = sum(_consumes(k) for k in keys)
     if consumed > len(shape):
-        raise IndexRangeError(f"too many indices for tensor of dimension {len(shape)} (shape {list(shape)}, {consumed} indices)")
+        raise IndexRangeError(
+            f"too many indices for tensor of dimension {len(shape)} (shape {list(shape)}, {consumed} indices)"
+        )
     basic: list[Any] = []
     advanced: list[Any] = []  # parallel to the axes that remain after the basic step
     axis = 0
@@ -67,7 +69,8 @@ def split(tensor: Any, key: Any) -> tuple[tuple[Any, ...], tuple[Any, ...] | Non
             position = int(k)
             if not -shape[axis] <= position < shape[axis]:
                 raise IndexRangeError(
-                    f"index {position} is out of bounds for dimension {axis} with size {shape[axis]} (shape {list(shape)})"
+                    f"index {position} is out of bounds for dimension {axis} with size {shape[axis]} (shape"
+                    f" {list(shape)})"
                 )
             basic.append(position)
             axis += 1
@@ -83,7 +86,9 @@ def split(tensor: Any, key: Any) -> tuple[tuple[Any, ...], tuple[Any, ...] | Non
 
 def _listed(key: Any) -> tuple[Any, ...]:
     """A lone key; a list that holds more than numbers is a tuple of keys, as torch and old NumPy read it."""
-    if isinstance(key, list) and any(isinstance(k, (list, tuple, slice, Value, np.ndarray)) or k is None or k is Ellipsis for k in key):
+    if isinstance(key, list) and any(
+        isinstance(k, (list, tuple, slice, Value, np.ndarray)) or k is None or k is Ellipsis for k in key
+    ):
         return tuple(key)
     return (key,)
 
@@ -110,7 +115,9 @@ def _consumes(k: Any) -> int:
 
 
 def _plain(k: Any) -> Any:
-    return [_plain(e) if isinstance(e, (list, tuple)) else (e.item() if isinstance(e, Value) else e) for e in k]
+    if isinstance(k, (list, tuple)):
+        return [_plain(e) for e in k]
+    return k._backend.to_host(k.raw).item() if isinstance(k, Value) else k
 
 
 def _checked_slice(k: slice) -> slice:
@@ -126,7 +133,9 @@ def _advance(tensor: Any, k: Any, axis: int, shape: Any, basic: list[Any], advan
     """Add one index array or mask; returns how many axes it consumes."""
     backend = tensor._backend
     if isinstance(k, Value):
-        array = k.raw if k._backend is backend else backend.from_host(k._backend.to_host(k.raw), tensor.device)
+        array = (
+            k.raw if k._backend is backend else backend.from_host(k._backend.to_host(k.raw), tensor.device)
+        )
     else:
         host = np.asarray(_plain(k) if isinstance(k, (list, tuple)) else k)
         if host.size == 0 and host.dtype.kind == "f":
@@ -136,7 +145,8 @@ def _advance(tensor: Any, k: Any, axis: int, shape: Any, basic: list[Any], advan
         return _mask(backend, array, axis, shape, basic, advanced)
     if array.dtype.kind not in "iu":
         raise IndexRangeError(
-            f"tensors used as indices must be long, int, byte or bool tensors, got {array.dtype}. Use .long()."
+            f"tensors used as indices must be long, int, byte or bool tensors, got {array.dtype}. Use"
+            " .long()."
         )
     basic.append(FULL)
     advanced.append(array)
@@ -151,8 +161,8 @@ def _mask(backend: Any, mask: Any, axis: int, shape: Any, basic: list[Any], adva
     for offset, size in enumerate(mask.shape):
         if size != shape[axis + offset]:
             raise IndexRangeError(
-                f"The shape of the mask {list(mask.shape)} at index {offset} does not match the shape of the indexed tensor "
-                f"{list(shape)} at index {axis + offset}"
+                f"The shape of the mask {list(mask.shape)} at index {offset} does not match the shape of the"
+                f" indexed tensor {list(shape)} at index {axis + offset}"
             )
     for each in mask.nonzero():
         basic.append(FULL)

@@ -1,4 +1,5 @@
-"""What Tensor's methods call but may not import, because it is built on Tensor: filled in when those modules load.
+"""What Tensor's methods call but may not import, because it is built on Tensor: filled in when those modules
+load.
 
 An import statement inside a method costs 0.5 us a call; reading a slot costs 0.02.
 """

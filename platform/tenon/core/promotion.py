@@ -89,11 +89,16 @@ def _wrapped(number: int, to: dtype) -> Any:
 def convert_number(number: Any, to: dtype) -> Any:
     """A Python number in ``to``'s category, so that NumPy treats it as weakly typed there."""
     if to.category == INTEGER and isinstance(number, (float, complex)):
-        raise DTypeError(f"value {number!r} cannot be converted to type {to} without loss; cast the tensor to a float dtype first.")
+        raise DTypeError(
+            f"value {number!r} cannot be converted to type {to} without loss; cast the tensor to a float"
+            " dtype first."
+        )
     if to.category == INTEGER:
         return _wrapped(int(number), to)
     if to is dtypes.bfloat16 and not isinstance(number, complex):
-        return to.numpy.type(number)  # ml_dtypes' arrays take no part in NumPy's weak typing of Python numbers
+        return to.numpy.type(
+            number
+        )  # ml_dtypes' arrays take no part in NumPy's weak typing of Python numbers
     if to.category == FLOATING:
         return float(number) if not isinstance(number, complex) else number
     if to.category == COMPLEX:

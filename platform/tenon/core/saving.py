@@ -46,7 +46,13 @@ class Packed:
 
     def __init__(self, hooks: SavedTensorsHooks, tensor: Any) -> None:
         self.unpack_hook = hooks.unpack_hook
-        self.edge = None if not tensor._track else (tensor, _OUT) if tensor._node is None else (tensor._node, tensor._index)
+        self.edge = (
+            None
+            if not tensor._track
+            else (tensor, _OUT)
+            if tensor._node is None
+            else (tensor._node, tensor._index)
+        )
         given = Value.make(tensor.raw, tensor._backend)
         self.packed = _untaped(hooks.pack_hook, given)
 

@@ -15,7 +15,6 @@ import weakref
 from collections.abc import Iterator
 from typing import Any, Protocol
 
-
 Place = tuple[weakref.ref[Any], int, type]
 
 

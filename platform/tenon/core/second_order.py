@@ -33,7 +33,11 @@ def gradients(node: Any, grad: Any, create_graph: bool) -> list[Any]:
                 for r in node.residuals
             )
         return list(op.joint(table, grad, out, *saved, needs=needs, **extra, **node.attrs))
-    rules = op.rules if len(op.rules) == len(node.edges) else op.rules + (op.rules[-1],) * (len(node.edges) - len(op.rules))
+    rules = (
+        op.rules
+        if len(op.rules) == len(node.edges)
+        else op.rules + (op.rules[-1],) * (len(node.edges) - len(op.rules))
+    )
     return [
         None if edge is None or rule is None else rule(table, grad, out, *saved, **node.attrs)
         for edge, rule in zip(node.edges, rules, strict=True)
@@ -61,7 +65,11 @@ def _through_parts(node: Any, grad: Any, saved: tuple[Any, ...]) -> list[Any]:
     grads = grad if isinstance(grad, (list, tuple)) else (grad,)
     pairs = [(o, g) for o, g in zip(outputs, grads, strict=True) if o.requires_grad]
     found = differentiate(
-        [o for o, _ in pairs], [aliases[i] for i in wanted], [g for _, g in pairs], create_graph=True, allow_unused=True
+        [o for o, _ in pairs],
+        [aliases[i] for i in wanted],
+        [g for _, g in pairs],
+        create_graph=True,
+        allow_unused=True,
     )
     result: list[Any] = [None] * len(node.edges)
     for i, g in zip(wanted, found, strict=True):

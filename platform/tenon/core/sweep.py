@@ -38,7 +38,9 @@ class Sweep:
         self.pending: dict[Any, Any] = {}  # node -> gradient, or list of them for several outputs
         self.owned: set[Any] = set()  # nodes whose pending gradient is a sum made here
         self.hooked: Arrivals | None = None  # leaves with hooks, which want the whole gradient at once
-        self.wanted: dict[tuple[int, int], Any] | None = None  # (id of target, output index) -> collected gradient
+        self.wanted: dict[tuple[int, int], Any] | None = (
+            None  # (id of target, output index) -> collected gradient
+        )
         self.needed: set[int] | None = None  # ids of the nodes that lead to a wanted input
         self.stops: set[int] = set()  # ids of wanted nodes behind which nothing is wanted
 
@@ -93,7 +95,8 @@ class Sweep:
     def visit_plain(self, node: Any, grad: Any) -> None:
         """``visit`` for an op's node that nobody watches, on arrays: the common case without its branches.
 
-        Written out, with the plan unpacked once: 1.9 us a node where calls to ``check``, ``release`` and ``send`` took 3.1.
+        Written out, with the plan unpacked once: 1.9 us a node where calls to ``check``, ``release`` and
+        ``send`` took 3.1.
         """
         _, _, _, _, _, op, joint, rules, several, residuals = node.plan
         args, saved, out, attrs, edges = node.args, node.saved, node.out, node.attrs, node.edges
@@ -123,7 +126,11 @@ class Sweep:
             results = []
             for edge, rule in zip(edges, rules):  # noqa: B905
                 results.append(
-                    None if edge is None or rule is None else rule(f, grad, out, *args, **attrs) if attrs else rule(f, grad, out, *args)
+                    None
+                    if edge is None or rule is None
+                    else rule(f, grad, out, *args, **attrs)
+                    if attrs
+                    else rule(f, grad, out, *args)
                 )
         if not self.keep_graph and (saved is not None or out is not None or residuals):
             node.args = node.saved = node.out = node.out_counter = None
@@ -253,10 +260,15 @@ class Sweep:
         return results
 
     def _tensor(self, grad: Any, node: Any) -> Any:
-        return grad if grad is None or isinstance(grad, Value) else Value.make(node.backend.as_array(grad), node.backend)
+        return (
+            grad
+            if grad is None or isinstance(grad, Value)
+            else Value.make(node.backend.as_array(grad), node.backend)
+        )
 
     def reach_leaf(self, leaf: Any, grad: Any, fresh: bool) -> None:
-        """A gradient arrived at a leaf: accumulate or collect it, at once or, if the leaf has hooks, when all have come."""
+        """A gradient arrived at a leaf: accumulate or collect it, at once or, if the leaf has hooks, when all
+        have come."""
         extra = leaf.__dict__
         if extra and (extra.get("_hooks") or extra.get("_post_accumulate_hooks")):
             if self.hooked is None:

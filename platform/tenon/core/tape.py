@@ -27,7 +27,8 @@ class Node:
     """Gradient of one executed op. Its repr is torch's: ``<AddBackward0 object at ...>``."""
 
     __slots__ = (
-        "__dict__", "__weakref__", "args", "attrs", "backend", "edges", "module", "op", "out", "out_counter", "plan", "saved", "seq",
+        "__dict__", "__weakref__", "args", "attrs", "backend", "edges", "module", "op", "out", "out_counter",
+        "plan", "saved", "seq",
         "versions", "watched",
     )  # fmt: skip
 
@@ -68,9 +69,11 @@ class Node:
 
     @property
     def next_functions(self) -> tuple[tuple[Any, int], ...]:
-        """torch's view of the graph: ``(node, output index)`` per input, ``(None, 0)`` where nothing flows."""
+        """torch's view of the graph: ``(node, output index)`` per input, ``(None, 0)`` where nothing
+        flows."""
         return tuple(
-            (None, 0) if e is None else (accumulator_of(e[0]), 0) if e[1] < 0 else (e[0], e[1]) for e in self.edges
+            (None, 0) if e is None else (accumulator_of(e[0]), 0) if e[1] < 0 else (e[0], e[1])
+            for e in self.edges
         )
 
     @property
@@ -98,13 +101,15 @@ class Node:
         return register_in(self.node_prehooks, hook)
 
     def check(self) -> None:
-        """FreedGraphError if the saved values are gone, ModifiedValueError if one was modified in place since."""
+        """FreedGraphError if the saved values are gone, ModifiedValueError if one was modified in place
+        since."""
         if self.args is None:
             raise FreedGraphError(
-                "Trying to backward through the graph a second time (or directly access saved tensors after they have "
-                "already been freed). Saved intermediate values of the graph are freed when you call .backward() or "
-                "autograd.grad(). Specify retain_graph=True if you need to backward through the graph a second time or if "
-                f"you need to access saved tensors after calling backward. (op {self.op.name}{self._where()})"
+                "Trying to backward through the graph a second time (or directly access saved tensors after"
+                " they have already been freed). Saved intermediate values of the graph are freed when you"
+                " call .backward() or autograd.grad(). Specify retain_graph=True if you need to backward"
+                " through the graph a second time or if you need to access saved tensors after calling"
+                f" backward. (op {self.op.name}{self._where()})"
             )
         if self.saved is not None:
             for value, then in zip(self.saved, self.versions, strict=True):
@@ -117,7 +122,8 @@ class Node:
             self._modified(self.out, counter[0], self.out_version, "output")
 
     def values(self) -> tuple[list[Any], Any]:
-        """Arguments and output as tensors with their history (arrays where only the shape is asked for), checked."""
+        """Arguments and output as tensors with their history (arrays where only the shape is asked for),
+        checked."""
         self.check()
         if self.packed is not None:
             from tenon.core.saving import unpacked  # rare, and built on this module's nodes
@@ -138,9 +144,10 @@ class Node:
 
     def _modified(self, raw: Any, now: int, then: int, what: str) -> None:
         raise ModifiedValueError(
-            "one of the variables needed for gradient computation has been modified by an inplace operation: "
-            f"the {what} {list(raw.shape)} of {self.op.name}{self._where()} is at version {now}; expected version {then} "
-            f"instead. Its gradient needs the value as it was: use the out-of-place form, or clone() before modifying it."
+            "one of the variables needed for gradient computation has been modified by an inplace operation:"
+            f" the {what} {list(raw.shape)} of {self.op.name}{self._where()} is at version {now}; expected"
+            f" version {then} instead. Its gradient needs the value as it was: use the out-of-place form, or"
+            " clone() before modifying it."
         )
 
     def _where(self) -> str:
@@ -163,7 +170,8 @@ class Node:
 class CustomNode(Node):
     """Base of nodes that are no op's: derive and define ``apply_tensors(grad, create_graph)``.
 
-    ``op`` stands in with ``name``, ``outputs``, ``residuals``, ``saves``, ``simple``, ``joint`` and ``torch_name``.
+    ``op`` stands in with ``name``, ``outputs``, ``residuals``, ``saves``, ``simple``, ``joint`` and
+    ``torch_name``.
     """
 
     __slots__ = ()
@@ -180,7 +188,8 @@ class CustomNode(Node):
         self.module = _here.place
 
     def apply_tensors(self, grad: Any, create_graph: bool) -> list[Any]:
-        """Gradients of the inputs (None where nothing flows) from the output's gradient, or from the list of them."""
+        """Gradients of the inputs (None where nothing flows) from the output's gradient, or from the list of
+        them."""
         raise TypeError(f"{type(self).__name__} defines no apply_tensors.")
 
     def release(self) -> None:
@@ -269,7 +278,8 @@ def record(plan: Any, backend: Any, args: tuple[Any, ...], raw: list[Any], attrs
 
 
 def _keep(node: Node, keeps: Any, args: tuple[Any, ...], raw: list[Any]) -> None:
-    """Fill ``saved`` and ``versions``, and put avals where only a shape is asked for. ``keeps``: True, or a mask."""
+    """Fill ``saved`` and ``versions``, and put avals where only a shape is asked for. ``keeps``: True, or a
+    mask."""
     saved: list[Any] = []
     versions: list[int] = []
     last = 0 if keeps is True else len(keeps) - 1

@@ -22,7 +22,6 @@ from tenon.errors import ArgumentError, GradError
 _new = object.__new__
 
 
-
 class Tensor(*ALL_METHODS, Value):  # type: ignore[misc]
     """A multi-dimensional array that knows its device and how it was computed.
 
@@ -37,7 +36,8 @@ class Tensor(*ALL_METHODS, Value):  # type: ignore[misc]
     _retains: bool = False
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Any:
-        """``Tensor(2, 3)`` (uninitialised) or ``Tensor([[1., 2.]])``, in the default dtype: torch's legacy form."""
+        """``Tensor(2, 3)`` (uninitialised) or ``Tensor([[1., 2.]])``, in the default dtype: torch's legacy
+        form."""
         return create.legacy_tensor(cls, args, kwargs)
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -97,8 +97,7 @@ class Tensor(*ALL_METHODS, Value):  # type: ignore[misc]
     @property
     def data(self) -> Any:
         """The same memory without history; assigning exchanges the memory."""
-        t = Tensor._of(self.raw, self._backend)
-        return t if type(self) is Tensor else t
+        return Tensor._of(self.raw, self._backend)
 
     @data.setter
     def data(self, value: Any) -> None:
@@ -122,8 +121,9 @@ class Tensor(*ALL_METHODS, Value):  # type: ignore[misc]
         if self._node is not None:
             if not requires_grad:
                 raise GradError(
-                    "you can only change requires_grad flags of leaf variables. If you want to use a computed variable in a "
-                    "subgraph that doesn't require differentiation use var_no_grad = var.detach()."
+                    "you can only change requires_grad flags of leaf variables. If you want to use a computed"
+                    " variable in a subgraph that doesn't require differentiation use var_no_grad ="
+                    " var.detach()."
                 )
             return self
         if requires_grad and self.raw.dtype.kind in "iub":
@@ -214,7 +214,7 @@ class Tensor(*ALL_METHODS, Value):  # type: ignore[misc]
 
     def __format__(self, spec: str) -> str:
         if self.raw.ndim == 0 and type(self) is Tensor and self.device.type != "meta":
-            return self.item().__format__(spec)
+            return str(self.item().__format__(spec))
         return object.__format__(self, spec)
 
     def __dir__(self) -> list[str]:
@@ -229,7 +229,8 @@ class Tensor(*ALL_METHODS, Value):  # type: ignore[misc]
     # --- NumPy and DLPack ---
 
     def numpy(self, *, force: bool = False) -> np.ndarray[Any, Any]:
-        """The data as a NumPy array that shares memory with this CPU tensor (``force``: detach and copy if needed)."""
+        """The data as a NumPy array that shares memory with this CPU tensor (``force``: detach and copy if
+        needed)."""
         if force:
             return self.detach().cpu()._backend.to_host(self.raw)  # type: ignore[no-any-return]
         if self._track:
@@ -238,7 +239,8 @@ class Tensor(*ALL_METHODS, Value):  # type: ignore[misc]
             )
         if self.device.type != "cpu":
             raise TypeError(
-                f"can't convert {self.device} device type tensor to numpy. Use Tensor.cpu() to copy the tensor to host memory first."
+                f"can't convert {self.device} device type tensor to numpy. Use Tensor.cpu() to copy the"
+                " tensor to host memory first."
             )
         return self._backend.to_host(self.raw)  # type: ignore[no-any-return]
 
@@ -268,7 +270,9 @@ class Tensor(*ALL_METHODS, Value):  # type: ignore[misc]
     def item(self) -> Any:
         """The value of a one-element tensor as a Python number."""
         if self.raw.size != 1:
-            raise ArgumentError(f"a Tensor with {self.raw.size} elements cannot be converted to Scalar") from None
+            raise ArgumentError(
+                f"a Tensor with {self.raw.size} elements cannot be converted to Scalar"
+            ) from None
         host = self._backend.to_host(self.raw)
         value = host.item()
         return float(value) if host.dtype.kind == "V" else value
@@ -281,4 +285,4 @@ class Tensor(*ALL_METHODS, Value):  # type: ignore[misc]
         return host.tolist()
 
 
-Value.make = Tensor._of  # type: ignore[method-assign,assignment]
+Value.make = Tensor._of

@@ -19,7 +19,8 @@ from tenon.errors import ViewError
 
 
 class FixedView:
-    """Stands for the op of a view whose history cannot be replayed: made under no_grad, or by a custom Function."""
+    """Stands for the op of a view whose history cannot be replayed: made under no_grad, or by a custom
+    Function."""
 
     __slots__ = ("message", "node")
 
@@ -33,9 +34,10 @@ class FixedView:
 
 
 NO_GRAD_VIEW = (
-    "A view was created in no_grad mode and {} inplace with grad mode enabled. Given that this use case is ambiguous and "
-    "error-prone, it is forbidden. You can clarify your code by moving both the view and the inplace either both inside the "
-    "no_grad block (if you don't want the inplace to be tracked) or both outside (if you want the inplace to be tracked)."
+    "A view was created in no_grad mode and {} inplace with grad mode enabled. Given that this use case is"
+    " ambiguous and error-prone, it is forbidden. You can clarify your code by moving both the view and the"
+    " inplace either both inside the no_grad block (if you don't want the inplace to be tracked) or both"
+    " outside (if you want the inplace to be tracked)."
 )
 
 
@@ -43,7 +45,8 @@ class Value:
     """Slots of a tensor, and the few methods that dispatch needs."""
 
     __slots__ = (
-        "__dict__", "__weakref__", "_backend", "_index", "_node", "_track", "_version_counter", "_view", "raw",
+        "__dict__", "__weakref__", "_backend", "_index", "_node", "_track", "_version_counter", "_view",
+        "raw",
     )  # fmt: skip
 
     #: Makes a plain tensor of an array; set by ``tensor.py``.
@@ -75,7 +78,9 @@ class Value:
             return
         if view[2].__class__ is FixedView:
             if view[2].outdated(view[0]):
-                raise ViewError(view[2].message.format("its base or another view of its base has been modified"))
+                raise ViewError(
+                    view[2].message.format("its base or another view of its base has been modified")
+                )
             view[4] = counter[0]
             return
         parent = view[1]
@@ -93,7 +98,8 @@ class Value:
         view[4] = counter[0]
 
     def _stale(self) -> bool:
-        """Whether an untracked view has come to need a gradient through its base; its history is then renewed."""
+        """Whether an untracked view has come to need a gradient through its base; its history is then
+        renewed."""
         view = self._view
         if view is None or not view[0]._track:
             return False

@@ -1,4 +1,5 @@
-"""Who wants to hear of every taped op and every gradient: anomaly detection, hooks on saved values. Nobody by default.
+"""Who wants to hear of every taped op and every gradient: anomaly detection, hooks on saved values. Nobody by
+default.
 
 The tape and the sweep read these two globals, which is what keeps such modes free while they are off.
 """
@@ -17,7 +18,8 @@ _listeners: tuple[Callable[[Any], None], ...] = ()
 
 
 def add(listener: Callable[[Any], None]) -> None:
-    """Call ``listener`` with every node from now on; a listener may be added several times and hears each node once."""
+    """Call ``listener`` with every node from now on; a listener may be added several times and hears each
+    node once."""
     global _listeners, created
     _listeners = (*_listeners, listener)
     created = _tell

@@ -33,7 +33,8 @@ class finfo:
                 f"torch.finfo() requires a floating point input type. Use torch.iinfo to handle '{kind.name}'"
             )
         kind = kind.to_real()
-        limits: Any = ml_dtypes.finfo(kind.numpy) if kind is dtypes.bfloat16 else np.finfo(kind.numpy)
+        narrow: Any = ml_dtypes.finfo
+        limits: Any = narrow(kind.numpy) if kind is dtypes.bfloat16 else np.finfo(kind.numpy)
         self.dtype: str = kind.name
         self.bits: int = kind.itemsize * 8
         self.eps = float(limits.eps)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tenon.core import backward, dispatch, inplace  # noqa: F401 - put dispatch under the ops, and both behind tensors
+from tenon.core import backward, dispatch, inplace  # noqa: F401 - what ops need beneath them
 from tenon.core.op import table
 from tenon.ops import (  # noqa: F401
     compare,
@@ -33,7 +33,6 @@ from tenon.ops import (  # noqa: F401
     special,
     window,
 )
-
 
 # Importing a submodule put it under its name here; where an op has the same name, the op is meant.
 globals().update({name: op for name, op in table.by_name.items() if name in globals()})

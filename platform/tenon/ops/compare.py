@@ -58,7 +58,11 @@ class BitwiseNot(Primitive):
 
 
 def _make(base: type, name: str, ufunc: str, doc: str) -> Any:
-    return type(name.title().replace("_", ""), (base,), {"ufunc": ufunc, "name": name, "__doc__": doc, "__module__": __name__})()
+    return type(
+        name.title().replace("_", ""),
+        (base,),
+        {"ufunc": ufunc, "name": name, "__doc__": doc, "__module__": __name__},
+    )()
 
 
 eq = _make(Compare, "eq", "equal", "``x == y``.")

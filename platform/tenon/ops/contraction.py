@@ -29,11 +29,14 @@ class Matmul(Primitive):
             return xp.matmul(x.astype(np.float32), y.astype(np.float32)).astype(x.dtype)
         return xp.matmul(x, y, out=out)
 
-    # d(x @ y) = dx @ y + x @ dy. The cases of few axes come first: a linear layer's time at small sizes is here.
+    # d(x @ y) = dx @ y + x @ dy. The cases of few axes come first: a linear layer's time at small sizes is
+    # here.
     def vjp_x(self, f, g, out, x, y):
         rank, other = len(x.shape), len(y.shape)
         if other == 2:
-            return f.matmul(f.conj(y), g) if rank == 1 else f.matmul(g, f.conj(f.transpose(y, axis0=0, axis1=1)))
+            return (
+                f.matmul(f.conj(y), g) if rank == 1 else f.matmul(g, f.conj(f.transpose(y, axis0=0, axis1=1)))
+            )
         if other == 1:
             if rank == 1:
                 return f.mul(g, f.conj(y))
@@ -72,10 +75,13 @@ class Matmul(Primitive):
 
     def torch_name(self, args, attrs):
         """As torch names the product it dispatches to."""
-        ranks = tuple(getattr(a, "ndim", 0) for a in args)
-        return {(1, 1): "DotBackward0", (2, 2): "MmBackward0", (2, 1): "MvBackward0", (1, 2): "SqueezeBackward4"}.get(
-            ranks, "UnsafeViewBackward0" if ranks[1:] == (2,) else "BmmBackward0"
-        )
+        ranks: Any = tuple(getattr(a, "ndim", 0) for a in args)
+        return {
+            (1, 1): "DotBackward0",
+            (2, 2): "MmBackward0",
+            (2, 1): "MvBackward0",
+            (1, 2): "SqueezeBackward4",
+        }.get(ranks, "UnsafeViewBackward0" if ranks[1:] == (2,) else "BmmBackward0")
 
 
 def out_shape(x: Any, y: Any) -> tuple[int, ...]:

@@ -41,35 +41,36 @@ def check(x: Any, weight: Any, stride: Any, padding: Any, dilation: Any, groups:
     rank = len(weight.shape) - 2
     if rank < 1 or len(x.shape) != rank + 2:
         raise ShapeError(
-            f"Expected {rank + 1}D (unbatched) or {rank + 2}D (batched) input to conv{rank}d, but got input of size: "
-            f"{list(x.shape)} with a weight of size {list(weight.shape)}"
+            f"Expected {rank + 1}D (unbatched) or {rank + 2}D (batched) input to conv{rank}d, but got input"
+            f" of size: {list(x.shape)} with a weight of size {list(weight.shape)}"
         )
     for name, values in (("stride", stride), ("padding", padding), ("dilation", dilation)):
         if len(values) != rank:
             raise ShapeError(
-                f"expected {name} to be a single integer value or a list of {rank} values to match the convolution "
-                f"dimensions, but got {name}={list(values)}"
+                f"expected {name} to be a single integer value or a list of {rank} values to match the"
+                f" convolution dimensions, but got {name}={list(values)}"
             )
         if any(v < (0 if name == "padding" else 1) for v in values):
             raise ShapeError(
-                f"{'negative padding' if name == 'padding' else f'non-positive {name}'} is not supported: {list(values)}"
+                f"{'negative padding' if name == 'padding' else f'non-positive {name}'} is not supported:"
+                f" {list(values)}"
             )
     if groups < 1:
         raise ShapeError(f"non-positive groups is not supported: {groups}")
     if weight.shape[0] < groups:
         raise ShapeError(
-            f"Given groups={groups}, expected weight to be at least {groups} at dimension 0, but got weight of size "
-            f"{list(weight.shape)} instead"
+            f"Given groups={groups}, expected weight to be at least {groups} at dimension 0, but got weight"
+            f" of size {list(weight.shape)} instead"
         )
     if weight.shape[0] % groups:
         raise ShapeError(
-            f"Given groups={groups}, expected weight to be divisible by {groups} at dimension 0, but got weight of size "
-            f"{list(weight.shape)} instead"
+            f"Given groups={groups}, expected weight to be divisible by {groups} at dimension 0, but got"
+            f" weight of size {list(weight.shape)} instead"
         )
     if x.shape[1] != weight.shape[1] * groups:
         raise ShapeError(
-            f"Given groups={groups}, weight of size {list(weight.shape)}, expected input{list(x.shape)} to have "
-            f"{weight.shape[1] * groups} channels, but got {x.shape[1]} channels instead"
+            f"Given groups={groups}, weight of size {list(weight.shape)}, expected input{list(x.shape)} to"
+            f" have {weight.shape[1] * groups} channels, but got {x.shape[1]} channels instead"
         )
     padded = [s + 2 * p for s, p in zip(x.shape[2:], padding, strict=True)]
     reach = [extent(k, d) for k, d in zip(weight.shape[2:], dilation, strict=True)]
@@ -81,7 +82,8 @@ def check(x: Any, weight: Any, stride: Any, padding: Any, dilation: Any, groups:
     if x.dtype != weight.dtype:
         mine, others = (_CTYPES.get(dtype_of(v).name, str(FROM_NUMPY[dtype_of(v)])) for v in (x, weight))
         raise DTypeError(
-            f"Input type ({mine}) and weight type ({others}) should be the same. Convert one of them with .to(dtype)."
+            f"Input type ({mine}) and weight type ({others}) should be the same. Convert one of them with"
+            " .to(dtype)."
         )
 
 
@@ -89,8 +91,8 @@ def check_bias(weight: Any, bias: Any, channels: int) -> None:
     """ShapeError or DTypeError in torch's words unless ``bias`` has one value per output channel."""
     if tuple(bias.shape) != (channels,):
         raise ShapeError(
-            f"Given weight of size {list(weight.shape)}, expected bias to be 1-dimensional with {channels} elements, but got "
-            f"bias of size {list(bias.shape)} instead"
+            f"Given weight of size {list(weight.shape)}, expected bias to be 1-dimensional with {channels}"
+            f" elements, but got bias of size {list(bias.shape)} instead"
         )
     if bias.dtype != weight.dtype:
         mine, others = (_CTYPES.get(dtype_of(v).name, str(FROM_NUMPY[dtype_of(v)])) for v in (weight, bias))
@@ -182,7 +184,8 @@ class Conv(Primitive):
 
 
 class ConvInputGrad(Primitive):
-    """The gradient of ``conv`` for its input; as an op of its own, transposed convolution of ``g`` to ``sizes``."""
+    """The gradient of ``conv`` for its input; as an op of its own, transposed convolution of ``g`` to
+    ``sizes``."""
 
     kind = Kind.CONVOLVE
     inputs = ("g", "weight")
@@ -194,8 +197,8 @@ class ConvInputGrad(Primitive):
         """The input's shape."""
         if g.shape[1] != weight.shape[0]:
             raise ShapeError(
-                f"Given transposed=1, weight of size {list(weight.shape)}, expected input{list(g.shape)} to have "
-                f"{weight.shape[0]} channels, but got {g.shape[1]} channels instead"
+                f"Given transposed=1, weight of size {list(weight.shape)}, expected input{list(g.shape)} to"
+                f" have {weight.shape[0]} channels, but got {g.shape[1]} channels instead"
             )
         made = Aval((g.shape[0], weight.shape[1] * groups, *sizes), g.dtype)
         check(made, weight, stride, padding, dilation, groups)

@@ -1,4 +1,5 @@
-"""Logarithm of the gamma function and its derivatives, by recurrence up to 8 and an asymptotic series from there."""
+"""Logarithm of the gamma function and its derivatives, by recurrence up to 8 and an asymptotic series from
+there."""
 
 from __future__ import annotations
 
@@ -26,7 +27,8 @@ def _series(z: Any, powers: Any) -> Any:
 
 
 def _shifted(xp: Any, x: Any) -> tuple[Any, list[Any]]:
-    """``x`` moved up past ``_SHIFT`` in steps of one, and the values on the way (infinite where no step was taken)."""
+    """``x`` moved up past ``_SHIFT`` in steps of one, and the values on the way (infinite where no step was
+    taken)."""
     steps = []
     for _ in range(_SHIFT):
         low = x < _SHIFT
@@ -96,7 +98,9 @@ class Polygamma(FloatUnary):
         w = _wide(x)
         z, steps = _shifted(xp, xp.where(w > 0, w, 1.0))
         body = math.factorial(order - 1) / z**order + math.factorial(order) / (2 * z ** (order + 1))
-        body = body + _series(z, lambda n: (math.factorial(2 * n + order - 1) / math.factorial(2 * n), 2 * n + order))
+        body = body + _series(
+            z, lambda n: (math.factorial(2 * n + order - 1) / math.factorial(2 * n), 2 * n + order)
+        )
         for step in steps:
             body = body + math.factorial(order) / step ** (order + 1)
         sign = 1 if order % 2 else -1

@@ -93,7 +93,13 @@ class Take(Primitive):
         return x[filled(layout, indices)]
 
     def vjp_x(self, f, g, out, x, *indices, layout):
-        return f.put(f.new_full(g, shape=tuple(x.shape), value=0, dtype=x.dtype), g, *indices, layout=layout, accumulate=True)
+        return f.put(
+            f.new_full(g, shape=tuple(x.shape), value=0, dtype=x.dtype),
+            g,
+            *indices,
+            layout=layout,
+            accumulate=True,
+        )
 
 
 class Put(Primitive):
@@ -131,14 +137,19 @@ class Put(Primitive):
 
 
 def add_rows(target: Any, rows: Any, values: Any) -> None:
-    """``target[rows] += values`` with repeats, by sorting and segment sums (``add.at`` is many times slower)."""
+    """``target[rows] += values`` with repeats, by sorting and segment sums (``add.at`` is many times
+    slower)."""
     flat = np.asarray(rows).reshape(-1)
     if flat.size == 0:
         return
-    values = np.broadcast_to(values, (*np.shape(rows), *target.shape[1:])).reshape(flat.size, *target.shape[1:])
+    values = np.broadcast_to(values, (*np.shape(rows), *target.shape[1:])).reshape(
+        flat.size, *target.shape[1:]
+    )
     flat = np.where(flat < 0, flat + target.shape[0], flat)
     if flat.min() < 0 or flat.max() >= target.shape[0]:
-        raise IndexRangeError(f"index out of range: indices span {flat.min()}..{flat.max()}, size is {target.shape[0]}.")
+        raise IndexRangeError(
+            f"index out of range: indices span {flat.min()}..{flat.max()}, size is {target.shape[0]}."
+        )
     order = np.argsort(flat, kind="stable")
     ordered = flat[order]
     starts = np.flatnonzero(np.concatenate(([True], ordered[1:] != ordered[:-1])))
@@ -174,7 +185,8 @@ class Gather(Primitive):
 
 
 class Scatter(Primitive):
-    """A copy of ``x`` with ``y`` written at ``index`` along ``axis``; ``reduce`` combines with what is there."""
+    """A copy of ``x`` with ``y`` written at ``index`` along ``axis``; ``reduce`` combines with what is
+    there."""
 
     kind = Kind.INDEX
     inputs = ("x", "index", "y")
@@ -185,7 +197,8 @@ class Scatter(Primitive):
         _check_along(self.name, x, index, axis)
         if hasattr(y, "shape") and any(i > s for i, s in zip(index.shape, y.shape, strict=False)):
             raise ShapeError(
-                f"Expected index {list(index.shape)} to be no larger than src {list(y.shape)} apart from dimension {axis}"
+                f"Expected index {list(index.shape)} to be no larger than src {list(y.shape)} apart from"
+                f" dimension {axis}"
             )
         return Aval(x.shape, x.dtype)
 
@@ -203,9 +216,9 @@ class Scatter(Primitive):
         if reduce is None:
             target[tuple(grid)] = values
         else:
-            getattr(xp, {"add": "add", "multiply": "multiply", "amax": "maximum", "amin": "minimum"}[reduce]).at(
-                target, tuple(grid), values
-            )
+            getattr(
+                xp, {"add": "add", "multiply": "multiply", "amax": "maximum", "amin": "minimum"}[reduce]
+            ).at(target, tuple(grid), values)
         return made
 
     def vjp_x(self, f, g, out, x, index, y, *, axis, reduce=None):
@@ -241,7 +254,9 @@ class WindowOf(Primitive):
 
 def _check_along(name: str, x: Any, index: Any, axis: int) -> None:
     if index.dtype.kind not in "iu":
-        raise IndexRangeError(f"{name}(): Expected dtype int32/int64 for index, got {index.dtype}. Use .long().")
+        raise IndexRangeError(
+            f"{name}(): Expected dtype int32/int64 for index, got {index.dtype}. Use .long()."
+        )
     if len(index.shape) != len(x.shape) and not (len(x.shape) == 0 and len(index.shape) == 1):
         raise ShapeError(
             "Index tensor must have the same number of dimensions as input tensor "
@@ -250,8 +265,8 @@ def _check_along(name: str, x: Any, index: Any, axis: int) -> None:
     for a, (i, s) in enumerate(zip(index.shape, x.shape, strict=False)):
         if a != axis and i > s:
             raise ShapeError(
-                f"Size does not match at dimension {a} expected index {list(index.shape)} to be no larger than self "
-                f"{list(x.shape)} apart from dimension {axis}"
+                f"Size does not match at dimension {a} expected index {list(index.shape)} to be no larger"
+                f" than self {list(x.shape)} apart from dimension {axis}"
             )
 
 
@@ -260,7 +275,8 @@ def _check_range(xp: Any, name: str, index: Any, size: int, axis: int) -> None:
         low, high = int(index.min()), int(index.max())
         if low < 0 or high >= size:
             raise IndexRangeError(
-                f"index {low if low < 0 else high} is out of bounds for dimension {axis} with size {size} ({name})"
+                f"index {low if low < 0 else high} is out of bounds for dimension {axis} with size {size}"
+                f" ({name})"
             )
 
 
@@ -310,7 +326,10 @@ class Searchsorted(Primitive):
         side = "right" if right else "left"
         if x.ndim == 1:
             return xp.searchsorted(x, y, side=side).astype(_INT)
-        rows = [xp.searchsorted(a, b, side=side) for a, b in zip(x.reshape(-1, x.shape[-1]), y.reshape(-1, y.shape[-1]), strict=True)]
+        rows = [
+            xp.searchsorted(a, b, side=side)
+            for a, b in zip(x.reshape(-1, x.shape[-1]), y.reshape(-1, y.shape[-1]), strict=True)
+        ]
         return xp.stack(rows).reshape(y.shape).astype(_INT)
 
 

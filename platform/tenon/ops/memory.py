@@ -91,7 +91,8 @@ class Alias(Primitive):
 
 
 class Copy(Primitive):
-    """``y`` broadcast and cast into the place of ``x``: the rule behind ``copy_``, ``fill_`` and assignment."""
+    """``y`` broadcast and cast into the place of ``x``: the rule behind ``copy_``, ``fill_`` and
+    assignment."""
 
     kind = Kind.MEMORY
     inputs = ("x", "y")
@@ -132,7 +133,9 @@ class NewFull(Primitive):
     def forward(self, xp, x, *, shape, value, dtype=None):
         """Zeros come from the allocator where it has them for free."""
         dtype = x.dtype if dtype is None else dtype
-        return xp.zeros(shape, dtype) if value.__class__ is int and value == 0 else xp.full(shape, value, dtype)
+        return (
+            xp.zeros(shape, dtype) if value.__class__ is int and value == 0 else xp.full(shape, value, dtype)
+        )
 
 
 class ToDevice(Op):
@@ -164,6 +167,8 @@ class ToDevice(Op):
 
 
 to_device = ToDevice()
+
+
 class ZerosLike(Primitive):
     """Zeros of the input's shape and dtype."""
 

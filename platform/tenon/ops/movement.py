@@ -48,8 +48,9 @@ class View(Reshape):
             return x.reshape(infer_reshape(x.shape, shape), copy=False)
         except ValueError:
             raise ViewError(
-                "view size is not compatible with input tensor's size and stride (at least one dimension spans across two "
-                f"contiguous subspaces). Use .reshape(...) instead. (shape {list(x.shape)}, target {list(shape)})"
+                "view size is not compatible with input tensor's size and stride (at least one dimension"
+                f" spans across two contiguous subspaces). Use .reshape(...) instead. (shape {list(x.shape)},"
+                f" target {list(shape)})"
             ) from None
 
 
@@ -132,8 +133,8 @@ class Expand(Move):
         """``shape``, to which the input must broadcast."""
         if broadcast_shapes(tuple(x.shape), tuple(shape)) != tuple(shape):
             raise ShapeError(
-                f"The expanded size of the tensor {list(shape)} must match the existing size {list(x.shape)} at every "
-                "non-singleton dimension."
+                f"The expanded size of the tensor {list(shape)} must match the existing size {list(x.shape)}"
+                " at every non-singleton dimension."
             )
         return Aval(tuple(shape), x.dtype)
 
@@ -148,8 +149,8 @@ class Expand(Move):
         for own, wanted, step in zip(x.shape, shape[lead:], x.strides, strict=True):
             if own != wanted and own != 1:
                 raise ShapeError(
-                    f"The expanded size of the tensor ({wanted}) must match the existing size ({own}) at non-singleton "
-                    f"dimension.  Target sizes: {list(shape)}.  Tensor sizes: {list(x.shape)}"
+                    f"The expanded size of the tensor ({wanted}) must match the existing size ({own}) at"
+                    f" non-singleton dimension.  Target sizes: {list(shape)}.  Tensor sizes: {list(x.shape)}"
                 )
             strides.append(step if own == wanted else 0)
         return xp.lib.stride_tricks.as_strided(x, shape, strides)
@@ -202,8 +203,8 @@ class Cat(Move):
                 a != b for i, (a, b) in enumerate(zip(x.shape, first.shape, strict=True)) if i != axis
             ):
                 raise ShapeError(
-                    f"Sizes of tensors must match except in dimension {axis}. Expected {list(first.shape)} but got "
-                    f"{list(x.shape)} in the list."
+                    f"Sizes of tensors must match except in dimension {axis}. Expected {list(first.shape)}"
+                    f" but got {list(x.shape)} in the list."
                 )
         shape = list(first.shape)
         shape[axis] = sum(x.shape[axis] for x in xs)
@@ -254,8 +255,8 @@ class Split(Move):
         """One aval a piece."""
         if sum(sizes) != x.shape[axis]:
             raise ShapeError(
-                f"split_with_sizes expects split_sizes to sum exactly to {x.shape[axis]} (input tensor's size at dimension "
-                f"{axis}), but got split_sizes={list(sizes)}"
+                f"split_with_sizes expects split_sizes to sum exactly to {x.shape[axis]} (input tensor's size"
+                f" at dimension {axis}), but got split_sizes={list(sizes)}"
             )
         shape = tuple(x.shape)
         return tuple(Aval((*shape[:axis], s, *shape[axis + 1 :]), x.dtype) for s in sizes)
@@ -340,7 +341,9 @@ class Tril(Move):
     def infer(self, x, *, k=0):
         """The input's own aval."""
         if len(x.shape) < 2:
-            raise ShapeError(f"{self.name}: input tensor must have at least 2 dimensions, got {len(x.shape)}.")
+            raise ShapeError(
+                f"{self.name}: input tensor must have at least 2 dimensions, got {len(x.shape)}."
+            )
         return Aval(x.shape, x.dtype)
 
     def forward(self, xp, x, *, k=0):

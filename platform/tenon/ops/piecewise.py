@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from tenon.core.aval import Aval, broadcast_shapes, shape_of
 from tenon.core.op import Kind, Primitive
 
@@ -47,7 +45,8 @@ class ReluGrad(Primitive):
 
 
 class Clamp(Primitive):
-    """``x`` limited to ``[min, max]``: numbers, tensors or None. Where ``min > max``, ``max`` wins; NaN stays NaN."""
+    """``x`` limited to ``[min, max]``: numbers, tensors or None. Where ``min > max``, ``max`` wins; NaN stays
+    NaN."""
 
     kind = Kind.ELEMENTWISE
     inputs = ("x", "min", "max")
@@ -66,7 +65,7 @@ class Clamp(Primitive):
             return made
         reusable = (
             made is not x
-            and getattr(made, "ndim", 0)
+            and bool(getattr(made, "ndim", False))
             and getattr(made, "shape", None) == xp.broadcast_shapes(made.shape, shape_of(max))
         )
         return xp.minimum(made, max, out=made) if reusable else xp.minimum(made, max)

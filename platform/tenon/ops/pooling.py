@@ -35,18 +35,21 @@ def pooled_sizes(
     rank = len(kernel)
     if len(x.shape) != rank + 2 or 0 in x.shape[1:]:
         raise ShapeError(
-            f"non-empty {rank + 1}D or {rank + 2}D (batch mode) tensor expected for input, got {list(x.shape)}"
+            f"non-empty {rank + 1}D or {rank + 2}D (batch mode) tensor expected for input, got"
+            f" {list(x.shape)}"
         )
     if any(v < 1 for v in (*kernel, *stride, *dilation)):
         raise ShapeError(
-            f"kernel size, stride and dilation should be greater than zero, but got {kernel}, {stride}, {dilation}"
+            f"kernel size, stride and dilation should be greater than zero, but got {kernel}, {stride},"
+            f" {dilation}"
         )
     for k, p, d in zip(kernel, padding, dilation, strict=True):
         if p < 0:
             raise ShapeError(f"pad must be non-negative, but got pad={p}")
         if p > extent(k, d) // 2:
             raise ShapeError(
-                f"pad should be at most half of effective kernel size, but got pad={p}, kernel_size={k} and dilation={d}"
+                f"pad should be at most half of effective kernel size, but got pad={p}, kernel_size={k} and"
+                f" dilation={d}"
             )
     sizes = tuple(
         pooled_size(s, k, t, p, d, ceil_mode)
@@ -245,7 +248,8 @@ def _divisors(
 
 
 class AvgPoolGrad(Primitive):
-    """Each window's ``g`` over its divisor, added to all elements of the window: the transpose of ``avg_pool``."""
+    """Each window's ``g`` over its divisor, added to all elements of the window: the transpose of
+    ``avg_pool``."""
 
     kind = Kind.WINDOW
     inputs = ("g",)
@@ -282,8 +286,8 @@ class AdaptiveAvgPool(Primitive):
         """Batch, channels, ``sizes``."""
         if len(x.shape) != len(sizes) + 2 or 0 in x.shape[1:]:
             raise ShapeError(
-                f"adaptive_avg_pool{len(sizes)}d(): Expected input to have non-zero size for non-batch dimensions, but input "
-                f"has sizes {list(x.shape)}"
+                f"adaptive_avg_pool{len(sizes)}d(): Expected input to have non-zero size for non-batch"
+                f" dimensions, but input has sizes {list(x.shape)}"
             )
         if any(s < 0 for s in sizes):
             raise ShapeError(

@@ -9,7 +9,8 @@ from tenon.core.op import Composite
 
 
 class ProdOfOthers(Composite):
-    """At each element, the product of all others over ``axes``: exclusive products from both sides, so zeros are no problem."""
+    """At each element, the product of all others over ``axes``: exclusive products from both sides, so zeros
+    are no problem."""
 
     def infer(self, x, *, axes):
         """The input's own aval."""

@@ -11,7 +11,8 @@ from tenon.random import keys
 
 
 class DropoutMask(Primitive):
-    """``1 / (1 - p)`` with probability ``1 - p``, else 0, in ``shape`` (by default ``x``'s) and ``x``'s dtype.
+    """``1 / (1 - p)`` with probability ``1 - p``, else 0, in ``shape`` (by default ``x``'s) and ``x``'s
+    dtype.
 
     Where the step has keys (``random.keyed``) the numbers belong to its samples; else they come from the
     default generator, as PyTorch draws them.

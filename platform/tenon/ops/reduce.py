@@ -89,8 +89,9 @@ class Extreme(Reduction):
         for a in axes:
             if x.shape[a] == 0:
                 raise ShapeError(
-                    f"{self.name}(): Expected reduction dim {a} to have non-zero size. (shape {list(x.shape)}) "
-                    f"{self.name}(): Expected reduction dim to be specified for input.numel() == 0. Specify the reduction dim with the 'dim' argument."
+                    f"{self.name}(): Expected reduction dim {a} to have non-zero size. (shape"
+                    f" {list(x.shape)}) {self.name}(): Expected reduction dim to be specified for"
+                    " input.numel() == 0. Specify the reduction dim with the 'dim' argument."
                 )
         return super().infer(x, axes=axes, keepdims=keepdims)
 
@@ -122,7 +123,7 @@ class _Logic(Reduction):
         return Aval(reduced_shape(tuple(x.shape), axes, keepdims), _BOOL)
 
 
-class Any_(_Logic):  # noqa: N801 - `any` is taken
+class Any_(_Logic):
     """Whether any element over ``axes`` is non-zero."""
 
     name = "any"
@@ -132,7 +133,7 @@ class Any_(_Logic):  # noqa: N801 - `any` is taken
         return xp.any(x, axis=axes, keepdims=keepdims)
 
 
-class All_(_Logic):  # noqa: N801
+class All_(_Logic):
     """Whether all elements over ``axes`` are non-zero."""
 
     name = "all"
@@ -150,7 +151,9 @@ class _Arg(Primitive):
         shape = tuple(x.shape)
         axes = tuple(range(len(shape))) if axis is None else (axis,) if shape else ()
         if 0 in [shape[a] for a in axes]:
-            raise ShapeError(f"{self.name}(): Expected reduction dim {axis} to have non-zero size. (shape {list(shape)})")
+            raise ShapeError(
+                f"{self.name}(): Expected reduction dim {axis} to have non-zero size. (shape {list(shape)})"
+            )
         return Aval(reduced_shape(shape, axes, keepdims), _INT)
 
     def forward(self, xp, x, *, axis, keepdims=False):
@@ -185,7 +188,9 @@ class SumTo(Primitive):
         if own == shape:
             return x
         lead = len(own) - len(shape)
-        axes = tuple(range(lead)) + tuple(i + lead for i, s in enumerate(shape) if s == 1 and own[i + lead] != 1)
+        axes = tuple(range(lead)) + tuple(
+            i + lead for i, s in enumerate(shape) if s == 1 and own[i + lead] != 1
+        )
         summed = xp.add.reduce(x, axis=axes, keepdims=True)
         return summed.reshape(shape)
 
@@ -227,7 +232,8 @@ class Cumprod(Primitive):
         """In the input's dtype."""
         return xp.cumprod(x, axis=axis, dtype=x.dtype) if x.ndim else x.copy()
 
-    # d out_j / d x_i = product of x_k over k <= j, k != i: what came before i, times a recurrence from the end,
+    # d out_j / d x_i = product of x_k over k <= j, k != i: what came before i, times a recurrence from the
+    # end,
     # r_i = g_i + x_(i+1) r_(i+1). Without a division it is right at zeros, and to any order.
     def vjp_x(self, f, g, out, x, *, axis):
         if not x.shape or 0 in x.shape:

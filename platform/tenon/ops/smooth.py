@@ -147,8 +147,16 @@ def _smooth(name: str, ufunc: str, slope: Any, doc: str, saves: tuple[str, ...] 
     def vjp_x(self, f, g, out, x):
         return f.mul(g, f.conj(slope(f, x, out)))
 
-    body = {"__doc__": doc, "ufunc": ufunc, "saves": saves, "vjp_x": vjp_x, "name": name, "__module__": __name__}
-    return type(name.capitalize(), (FloatUnary,), body)()
+    body = {
+        "__doc__": doc,
+        "ufunc": ufunc,
+        "saves": saves,
+        "vjp_x": vjp_x,
+        "name": name,
+        "__module__": __name__,
+    }
+    made: type[Primitive] = type(name.capitalize(), (FloatUnary,), body)
+    return made()
 
 
 sin = _smooth("sin", "sin", lambda f, x, out: f.cos(x), "Sine.")
@@ -160,8 +168,14 @@ atan = _smooth("atan", "arctan", lambda f, x, out: f.reciprocal(f.add(f.mul(x, x
 sinh = _smooth("sinh", "sinh", lambda f, x, out: f.cosh(x), "Hyperbolic sine.")
 cosh = _smooth("cosh", "cosh", lambda f, x, out: f.sinh(x), "Hyperbolic cosine.")
 tanh = _smooth("tanh", "tanh", lambda f, x, out: f.sub(1.0, f.mul(out, out)), "Hyperbolic tangent.", ("out",))
-asinh = _smooth("asinh", "arcsinh", lambda f, x, out: f.rsqrt(f.add(f.mul(x, x), 1.0)), "Inverse hyperbolic sine.")
-acosh = _smooth("acosh", "arccosh", lambda f, x, out: f.rsqrt(f.sub(f.mul(x, x), 1.0)), "Inverse hyperbolic cosine.")
-atanh = _smooth("atanh", "arctanh", lambda f, x, out: f.reciprocal(f.sub(1.0, f.mul(x, x))), "Inverse hyperbolic tangent.")
+asinh = _smooth(
+    "asinh", "arcsinh", lambda f, x, out: f.rsqrt(f.add(f.mul(x, x), 1.0)), "Inverse hyperbolic sine."
+)
+acosh = _smooth(
+    "acosh", "arccosh", lambda f, x, out: f.rsqrt(f.sub(f.mul(x, x), 1.0)), "Inverse hyperbolic cosine."
+)
+atanh = _smooth(
+    "atanh", "arctanh", lambda f, x, out: f.reciprocal(f.sub(1.0, f.mul(x, x))), "Inverse hyperbolic tangent."
+)
 exp, exp2, expm1, log, log2, log10, log1p = Exp(), Exp2(), Expm1(), Log(), Log2(), Log10(), Log1p()
 sqrt, rsqrt, square, reciprocal, sigmoid = Sqrt(), Rsqrt(), Square(), Reciprocal(), Sigmoid()

@@ -25,8 +25,11 @@ def host(value: Any) -> Any:
     return np.asarray(value)
 
 
-def assert_same(actual: Any, expected: Any, *, loose: float = 1.0, check_dtype: bool = True, where: str = "") -> None:
-    """Equal shapes and dtypes, and values within the tolerance of the dtype (times ``loose``); NaN equals NaN."""
+def assert_same(
+    actual: Any, expected: Any, *, loose: float = 1.0, check_dtype: bool = True, where: str = ""
+) -> None:
+    """Equal shapes and dtypes, and values within the tolerance of the dtype (times ``loose``); NaN equals
+    NaN."""
     a, e = host(actual), host(expected)
     assert a.shape == e.shape, f"{where}: shape {list(a.shape)}, expected {list(e.shape)}"
     if check_dtype:
@@ -34,7 +37,9 @@ def assert_same(actual: Any, expected: Any, *, loose: float = 1.0, check_dtype: 
     if a.dtype.kind in "fcV":
         rtol, atol = TOLERANCE[a.dtype]
         wide = np.complex128 if a.dtype.kind == "c" else np.float64
-        np.testing.assert_allclose(a.astype(wide), e.astype(wide), rtol * loose, atol * loose, equal_nan=True, err_msg=where)
+        np.testing.assert_allclose(
+            a.astype(wide), e.astype(wide), rtol * loose, atol * loose, equal_nan=True, err_msg=where
+        )
     else:
         np.testing.assert_array_equal(a, e, err_msg=where)
 

@@ -31,9 +31,11 @@ def check_gradients(
     device: Any = "cpu",
     outputs: int = 0,
 ) -> None:
-    """AssertionError unless the gradients of ``function(*arrays, **attrs)`` fit its differences up to ``order``.
+    """AssertionError unless the gradients of ``function(*arrays, **attrs)`` fit its differences up to
+    ``order``.
 
-    ``arrays`` are host arrays (floating ones in float64) or numbers; ``active`` says which to differentiate by,
+    ``arrays`` are host arrays (floating ones in float64) or numbers; ``active`` says which to differentiate
+    by,
     ``outputs`` how many of the outputs to look at (0: all).
     """
     chosen = tuple(active) if active is not None else tuple(i for i, a in enumerate(arrays) if _floating(a))
@@ -58,7 +60,7 @@ def check_gradients(
 
     def gradients(moved: Sequence[_Array], vectors: Sequence[_Array]) -> list[_Array]:
         leaves, outputs = _call(function, arrays, options, chosen, moved, device)
-        outputs = [o for o in outputs if o.requires_grad]
+        outputs = tuple(o for o in outputs if o.requires_grad)
         found = grad(outputs, leaves, [wrap(v.copy(), device) for v in vectors], allow_unused=True)
         return [np.zeros_like(m) if g is None else host(g) for g, m in zip(found, moved, strict=True)]
 
@@ -68,7 +70,15 @@ def check_gradients(
 
 
 def _second(
-    function: Any, arrays: Any, options: Any, chosen: Any, start: Any, seeds: Any, gradients: Any, tolerance: float, device: Any
+    function: Any,
+    arrays: Any,
+    options: Any,
+    chosen: Any,
+    start: Any,
+    seeds: Any,
+    gradients: Any,
+    tolerance: float,
+    device: Any,
 ) -> None:
     weights = [_noise_like(s, 80 + n) for n, s in enumerate(start)]
     count = len(start)
@@ -79,31 +89,46 @@ def _second(
 
     leaves, outputs = _call(function, arrays, options, chosen, start, device)
     vectors = [wrap(s.copy(), device).requires_grad_() for s in seeds]
-    outputs = [o for o in outputs if o.requires_grad]
+    outputs = tuple(o for o in outputs if o.requires_grad)
     first = grad(outputs, leaves, vectors, create_graph=True, allow_unused=True)
-    pairs = [(g, wrap(w, device)) for g, w in zip(first, weights, strict=True) if g is not None and g.requires_grad]
+    pairs = [
+        (g, wrap(w, device)) for g, w in zip(first, weights, strict=True) if g is not None and g.requires_grad
+    ]
     everything = [*start, *seeds]
     if not pairs:
         analytic = [np.zeros_like(e) for e in everything]
     else:
         found = grad([g for g, _ in pairs], [*leaves, *vectors], [w for _, w in pairs], allow_unused=True)
-        analytic = [np.zeros_like(e) if g is None else host(g) for g, e in zip(found, everything, strict=True)]
+        analytic = [
+            np.zeros_like(e) if g is None else host(g) for g, e in zip(found, everything, strict=True)
+        ]
     _compare("second", projected, analytic, everything, tolerance * 10)
 
 
-def _compare(which: str, projected: Any, analytic: Sequence[_Array], start: Sequence[_Array], tolerance: float) -> None:
+def _compare(
+    which: str, projected: Any, analytic: Sequence[_Array], start: Sequence[_Array], tolerance: float
+) -> None:
     direction = [_noise_like(s, 30 + n) for n, s in enumerate(start)]
-    ends = [projected([s + sign * STEP * u for s, u in zip(start, direction, strict=True)]) for sign in (1.0, -1.0)]
+    ends = [
+        projected([s + sign * STEP * u for s, u in zip(start, direction, strict=True)])
+        for sign in (1.0, -1.0)
+    ]
     numeric = (ends[0] - ends[1]) / (2 * STEP)
     exact = float(sum(np.vdot(u, g) for u, g in zip(direction, analytic, strict=True)))
     scale = max(1.0, abs(numeric), sum(float(np.abs(g).sum()) for g in analytic))
     assert abs(numeric - exact) <= tolerance * scale, (
-        f"{which}-order gradient: {exact!r} along a random direction, differences give {numeric!r} (scale {scale:.3g})"
+        f"{which}-order gradient: {exact!r} along a random direction, differences give {numeric!r} (scale"
+        f" {scale:.3g})"
     )
 
 
 def _call(
-    function: Any, arrays: Sequence[Any], options: Any, chosen: Sequence[int], moved: Sequence[_Array], device: Any
+    function: Any,
+    arrays: Sequence[Any],
+    options: Any,
+    chosen: Sequence[int],
+    moved: Sequence[_Array],
+    device: Any,
 ) -> tuple[list[Any], tuple[Any, ...]]:
     """The leaves, and ``function``'s outputs with the active inputs at ``moved``, lying as in ``arrays``."""
     arguments = [wrap(np.array(a), device) if isinstance(a, np.ndarray) else a for a in arrays]
@@ -120,8 +145,8 @@ def _floating(value: Any) -> bool:
 
 
 def _noise(t: Any, seed: int) -> _Array:
-    return np.random.default_rng(seed).standard_normal(tuple(t.shape))
+    return np.asarray(np.random.default_rng(seed).standard_normal(tuple(t.shape)))
 
 
 def _noise_like(a: _Array, seed: int) -> _Array:
-    return np.random.default_rng(seed).standard_normal(a.shape)
+    return np.asarray(np.random.default_rng(seed).standard_normal(a.shape))

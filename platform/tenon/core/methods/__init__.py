@@ -17,7 +17,8 @@ from tenon.core.methods.reduction import Reduction
 from tenon.core.methods.scan import Scan
 
 ALL_METHODS = (
-    Arithmetic, Reduction, Movement, Indexing, Convert, Autograd, Fill, Numeric, Products, Placement, Scan, Matrix,
+    Arithmetic, Reduction, Movement, Indexing, Convert, Autograd, Fill, Numeric, Products, Placement, Scan,
+    Matrix,
 )  # fmt: skip
 
 for _family in ALL_METHODS:

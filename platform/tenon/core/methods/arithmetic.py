@@ -108,8 +108,8 @@ class Arithmetic:
     __rxor__ = _operator("bitwise_xor", True)
     __lshift__ = _operator("bitwise_left_shift")
     __rshift__ = _operator("bitwise_right_shift")
-    __eq__ = _operator("eq")  # type: ignore[assignment]
-    __ne__ = _operator("ne")  # type: ignore[assignment]
+    __eq__ = _operator("eq")
+    __ne__ = _operator("ne")
     __lt__ = _operator("lt")
     __le__ = _operator("le")
     __gt__ = _operator("gt")
@@ -142,8 +142,8 @@ class Arithmetic:
         """``-self``; an error for booleans, as in torch."""
         if self.raw.dtype.kind == "b":  # type: ignore[attr-defined]
             raise DTypeError(
-                "Negation, the `-` operator, on a bool tensor is not supported. If you are trying to invert a mask, use the "
-                "`~` or `logical_not()` operator instead."
+                "Negation, the `-` operator, on a bool tensor is not supported. If you are trying to invert a"
+                " mask, use the `~` or `logical_not()` operator instead."
             )
         return f.neg(self)
 
@@ -167,7 +167,9 @@ class Arithmetic:
             return f.floor_divide(self, other)
         if rounding_mode == "trunc":
             return _trunc_divide(self, other)
-        raise ArgumentError(f"div expected rounding_mode to be one of None, 'trunc', or 'floor' but found '{rounding_mode}'")
+        raise ArgumentError(
+            f"div expected rounding_mode to be one of None, 'trunc', or 'floor' but found '{rounding_mode}'"
+        )
 
     def pow(self, exponent: Any) -> Any:
         """``self ** exponent``."""
@@ -191,7 +193,8 @@ class Arithmetic:
         """``self`` where ``condition``, else ``other``."""
         if condition.raw.dtype.kind != "b":
             raise DTypeError(
-                f"where expected condition to be a boolean tensor, but got a tensor with dtype {condition.dtype}"
+                "where expected condition to be a boolean tensor, but got a tensor with dtype"
+                f" {condition.dtype}"
             )
         return f.where(condition, self, other)
 
@@ -229,7 +232,9 @@ class Arithmetic:
         close = f.eq(self, other)
         if self.raw.dtype.kind in "fcV":  # type: ignore[attr-defined]
             gap = f.le(f.abs(f.sub(self, other)), f.add(f.mul(f.abs(other), rtol), atol))
-            close = f.logical_or(close, f.logical_and(gap, f.logical_and(f.isfinite(self), f.isfinite(other))))
+            close = f.logical_or(
+                close, f.logical_and(gap, f.logical_and(f.isfinite(self), f.isfinite(other)))
+            )
             if equal_nan:
                 close = f.logical_or(close, f.logical_and(f.isnan(self), f.isnan(other)))
         return close
@@ -247,8 +252,8 @@ def scaled(value: Any, alpha: Any) -> Any:
 
 
 _NO_SUBTRACTION = (
-    "Subtraction, the `-` operator, with a bool tensor is not supported. If you are trying to invert a mask, use "
-    "the `~` or `logical_not()` operator instead."
+    "Subtraction, the `-` operator, with a bool tensor is not supported. If you are trying to invert a mask,"
+    " use the `~` or `logical_not()` operator instead."
 )
 
 
@@ -278,28 +283,95 @@ def power(x: Any, exponent: Any) -> Any:
             raise DTypeError("Integers to negative integer powers are not allowed.")
     if exponent.__class__ is bool and isinstance(x, Value) and x.raw.dtype.kind == "b":
         return f.logical_or(x, not exponent)
-    if isinstance(x, Value) and isinstance(exponent, Value) and x.raw.dtype.kind == exponent.raw.dtype.kind == "b":
-        raise UnsupportedError("\"pow\" not implemented for 'Bool'. Convert one operand with .to(torch.int64) first.")
+    if (
+        isinstance(x, Value)
+        and isinstance(exponent, Value)
+        and x.raw.dtype.kind == exponent.raw.dtype.kind == "b"
+    ):
+        raise UnsupportedError(
+            "\"pow\" not implemented for 'Bool'. Convert one operand with .to(torch.int64) first."
+        )
     return f.pow(x, exponent)
 
 
-UNARY = (
-    "abs exp exp2 expm1 log log2 log10 log1p sqrt rsqrt square reciprocal sigmoid floor ceil trunc sign sin cos tan asin acos "
-    "atan sinh cosh tanh asinh acosh atanh logical_not bitwise_not isnan isinf isfinite signbit relu erf"
-).split()
-BINARY = (
-    "eq ne lt le gt ge logical_and logical_or logical_xor bitwise_and bitwise_or bitwise_xor bitwise_left_shift "
-    "bitwise_right_shift maximum minimum fmax fmin atan2 hypot remainder fmod floor_divide logaddexp"
-).split()
+UNARY = [
+    "abs",
+    "exp",
+    "exp2",
+    "expm1",
+    "log",
+    "log2",
+    "log10",
+    "log1p",
+    "sqrt",
+    "rsqrt",
+    "square",
+    "reciprocal",
+    "sigmoid",
+    "floor",
+    "ceil",
+    "trunc",
+    "sign",
+    "sin",
+    "cos",
+    "tan",
+    "asin",
+    "acos",
+    "atan",
+    "sinh",
+    "cosh",
+    "tanh",
+    "asinh",
+    "acosh",
+    "atanh",
+    "logical_not",
+    "bitwise_not",
+    "isnan",
+    "isinf",
+    "isfinite",
+    "signbit",
+    "relu",
+    "erf",
+]
+BINARY = [
+    "eq",
+    "ne",
+    "lt",
+    "le",
+    "gt",
+    "ge",
+    "logical_and",
+    "logical_or",
+    "logical_xor",
+    "bitwise_and",
+    "bitwise_or",
+    "bitwise_xor",
+    "bitwise_left_shift",
+    "bitwise_right_shift",
+    "maximum",
+    "minimum",
+    "fmax",
+    "fmin",
+    "atan2",
+    "hypot",
+    "remainder",
+    "fmod",
+    "floor_divide",
+    "logaddexp",
+]
 ALIASES = {
-    "absolute": "abs", "negative": "neg", "multiply": "mul", "divide": "div", "true_divide": "div", "subtract": "sub",
-    "greater": "gt", "greater_equal": "ge", "less": "lt", "less_equal": "le", "not_equal": "ne", "clip": "clamp",
-    "arcsin": "asin", "arccos": "acos", "arctan": "atan", "arctan2": "atan2", "arcsinh": "asinh", "arccosh": "acosh",
+    "absolute": "abs", "negative": "neg", "multiply": "mul", "divide": "div", "true_divide": "div",
+    "subtract": "sub",
+    "greater": "gt", "greater_equal": "ge", "less": "lt", "less_equal": "le", "not_equal": "ne",
+    "clip": "clamp",
+    "arcsin": "asin", "arccos": "acos", "arctan": "atan", "arctan2": "atan2", "arcsinh": "asinh",
+    "arccosh": "acosh",
     "arctanh": "atanh", "sgn": "sign", "fix": "trunc",
 }  # fmt: skip
 #: Methods that have an in-place form ``name_``.
 INPLACE = [
-    *UNARY[:33], *BINARY, "add", "sub", "mul", "div", "pow", "neg", "clamp", "round", "lerp", "addcmul", "addcdiv", "nan_to_num",
+    *UNARY[:33], *BINARY, "add", "sub", "mul", "div", "pow", "neg", "clamp", "round", "lerp", "addcmul",
+    "addcdiv", "nan_to_num",
     "relu", "erf",
 ]  # fmt: skip
 
@@ -354,7 +426,10 @@ def _attach() -> None:
         setattr(Arithmetic, name, method)
     for name in BINARY:
         method = _binary(name)
-        method.__name__, method.__doc__ = name, f"Elementwise ``{name}`` with ``other``; see ``tenon.ops.{name}``."
+        method.__name__, method.__doc__ = (
+            name,
+            f"Elementwise ``{name}`` with ``other``; see ``tenon.ops.{name}``.",
+        )
         setattr(Arithmetic, name, method)
     for name in INPLACE:
         setattr(Arithmetic, f"{name}_", inplace_form(name))

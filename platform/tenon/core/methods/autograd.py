@@ -15,8 +15,15 @@ class Autograd:
 
     __slots__ = ()
 
-    def backward(self, gradient: Any = None, retain_graph: bool | None = None, create_graph: bool = False, inputs: Any = None) -> None:
-        """Accumulate d(self)/d(leaf) into the leaves' ``grad``. ``gradient`` is needed unless self is a scalar."""
+    def backward(
+        self,
+        gradient: Any = None,
+        retain_graph: bool | None = None,
+        create_graph: bool = False,
+        inputs: Any = None,
+    ) -> None:
+        """Accumulate d(self)/d(leaf) into the leaves' ``grad``. ``gradient`` is needed unless self is a
+        scalar."""
         LATE.backward([self], None if gradient is None else [gradient], retain_graph, create_graph, inputs)
 
     def register_hook(self, hook: Any) -> Any:

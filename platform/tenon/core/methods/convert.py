@@ -21,7 +21,8 @@ class Convert:
     raw: Any
 
     def to(self, *args: Any, **kwargs: Any) -> Any:
-        """``to(dtype)``, ``to(device)``, ``to(device, dtype)`` or ``to(other)``; itself if nothing changes."""
+        """``to(dtype)``, ``to(device)``, ``to(device, dtype)`` or ``to(other)``; itself if nothing
+        changes."""
         device, dtype, copy = parse_to(args, kwargs)
         x: Any = self
         if device is not None:
@@ -74,19 +75,31 @@ class Convert:
         """Drop this tensor's own history."""
         if self._view is not None and self._view[0]._track:  # type: ignore[attr-defined]
             raise ArgumentError(
-                "Can't detach views in-place. Use detach() instead. If you are using DistributedDataParallel, zero the gradients "
-                "with set_to_none=True."
+                "Can't detach views in-place. Use detach() instead. If you are using DistributedDataParallel,"
+                " zero the gradients with set_to_none=True."
             )
-        self._node, self._index, self._track = None, 0, False
+        x: Any = self
+        x._node, x._index, x._track = None, 0, False
         return self
 
-    def new_tensor(self, data: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Any:
+    def new_tensor(
+        self, data: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False
+    ) -> Any:
         """A new tensor of ``data`` with this one's dtype and device by default."""
         from tenon.core.create import tensor
 
-        return tensor(data, dtype=dtype or self.dtype, device=device or self.device, requires_grad=requires_grad)  # type: ignore[attr-defined]
+        x: Any = self
+        return tensor(data, dtype=dtype or x.dtype, device=device or x.device, requires_grad=requires_grad)
 
-    def new_full(self, size: Any, fill_value: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Any:
+    def new_full(
+        self,
+        size: Any,
+        fill_value: Any,
+        *,
+        dtype: Any = None,
+        device: Any = None,
+        requires_grad: bool = False,
+    ) -> Any:
         """``fill_value`` in a new tensor of ``size``."""
         return _new(self, (size,), fill_value, dtype, device, requires_grad)
 
@@ -118,7 +131,7 @@ class Convert:
 
     def is_signed(self) -> bool:
         """Whether the dtype has negative values."""
-        return dtypes.FROM_NUMPY[self.raw.dtype].is_signed
+        return bool(dtypes.FROM_NUMPY[self.raw.dtype].is_signed)
 
     def element_size(self) -> int:
         """Bytes of one element."""
@@ -167,7 +180,7 @@ class Convert:
     @property
     def names(self) -> tuple[None, ...]:
         """Axes have no names."""
-        return (None,) * self.raw.ndim
+        return (None,) * int(self.raw.ndim)
 
     @property
     def real(self) -> Any:
@@ -199,7 +212,8 @@ class Convert:
             owner = owner.base
         if owner is self.raw or not hasattr(owner, "__array_interface__"):
             return 0
-        return int(self.raw.__array_interface__["data"][0] - owner.__array_interface__["data"][0]) // self.raw.dtype.itemsize
+        offset = self.raw.__array_interface__["data"][0] - owner.__array_interface__["data"][0]
+        return int(offset // self.raw.dtype.itemsize)
 
     def is_same_size(self, other: Any) -> bool:
         """Whether both shapes are equal."""
@@ -207,7 +221,12 @@ class Convert:
 
     def is_set_to(self, other: Any) -> bool:
         """Whether both show the same memory in the same way."""
-        return self.data_ptr() == other.data_ptr() and self.raw.shape == other.raw.shape and self.raw.strides == other.raw.strides
+        own, theirs = self.raw, other.raw
+        return bool(
+            self.data_ptr() == other.data_ptr()
+            and own.shape == theirs.shape
+            and own.strides == theirs.strides
+        )
 
     def share_memory_(self) -> Any:
         """Itself: worker processes of the data loader copy what they need."""
@@ -227,9 +246,12 @@ class Convert:
 
 
 _TYPE_NAMES = {
-    "float32": "FloatTensor", "float64": "DoubleTensor", "float16": "HalfTensor", "bfloat16": "BFloat16Tensor", "int64": "LongTensor",
-    "int32": "IntTensor", "int16": "ShortTensor", "int8": "CharTensor", "uint8": "ByteTensor", "bool": "BoolTensor",
-    "complex64": "ComplexFloatTensor", "complex128": "ComplexDoubleTensor", "uint16": "UInt16Tensor", "uint32": "UInt32Tensor",
+    "float32": "FloatTensor", "float64": "DoubleTensor", "float16": "HalfTensor",
+    "bfloat16": "BFloat16Tensor", "int64": "LongTensor",
+    "int32": "IntTensor", "int16": "ShortTensor", "int8": "CharTensor", "uint8": "ByteTensor",
+    "bool": "BoolTensor",
+    "complex64": "ComplexFloatTensor", "complex128": "ComplexDoubleTensor", "uint16": "UInt16Tensor",
+    "uint32": "UInt32Tensor",
     "uint64": "UInt64Tensor",
 }  # fmt: skip
 
@@ -317,7 +339,9 @@ def _cast_method(name: str, target: dtypes.dtype) -> Any:
 
 
 for _name, _target in {
-    "float": "float32", "double": "float64", "half": "float16", "bfloat16": "bfloat16", "long": "int64", "int": "int32",
-    "short": "int16", "char": "int8", "byte": "uint8", "bool": "bool", "cfloat": "complex64", "cdouble": "complex128",
+    "float": "float32", "double": "float64", "half": "float16", "bfloat16": "bfloat16", "long": "int64",
+    "int": "int32",
+    "short": "int16", "char": "int8", "byte": "uint8", "bool": "bool", "cfloat": "complex64",
+    "cdouble": "complex128",
 }.items():  # fmt: skip
     setattr(Convert, _name, _cast_method(_name, dtypes.BY_NAME[_target]))

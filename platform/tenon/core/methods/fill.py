@@ -25,7 +25,10 @@ class Fill:
     def fill_(self, value: Any) -> Any:
         """Every element set to ``value`` (a number or 0-d tensor)."""
         if isinstance(value, Value) and value.raw.ndim:
-            raise ArgumentError(f"fill_ only supports 0-dimension value tensor but got tensor with {value.raw.ndim} dimensions.")
+            raise ArgumentError(
+                f"fill_ only supports 0-dimension value tensor but got tensor with {value.raw.ndim}"
+                " dimensions."
+            )
         if isinstance(value, complex) and self.raw.dtype.kind != "c":
             raise DTypeError(f"value cannot be converted to type {self.dtype} without overflow")  # type: ignore[attr-defined]
         return LATE.inplace(f.copy, self, value)
@@ -51,7 +54,9 @@ class Fill:
         """Uniform numbers in ``[from, to)``."""
         low = kwargs.pop("from", from_)
         if low > to:
-            raise ArgumentError(f"uniform_ expects to return a [from, to) range, but found from={low} > to={to}")
+            raise ArgumentError(
+                f"uniform_ expects to return a [from, to) range, but found from={low} > to={to}"
+            )
         return self._draw("uniform", low, to, generator=generator)
 
     def normal_(self, mean: float = 0.0, std: float = 1.0, *, generator: Any = None) -> Any:

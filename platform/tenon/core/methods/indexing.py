@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from tenon.core.aval import normalize_axis
+from tenon.core.aval import Aval, normalize_axis
 from tenon.core.grad_mode import MODE
 from tenon.core.interceptor import SLOT
 from tenon.core.keys import FULL, INDEX, split
@@ -46,7 +46,11 @@ class Indexing:
         if layout is None:
             if isinstance(value, Value) and value.raw.ndim > 0:
                 value = _drop_leading_ones(value, basic, self)
-            if SLOT.top is None and not (MODE.enabled and (self._tracks() or _tracks(value))) and self.device.type != "meta":  # type: ignore[attr-defined]
+            if (
+                SLOT.top is None
+                and not (MODE.enabled and (self._tracks() or _tracks(value)))
+                and not isinstance(self.raw, Aval)
+            ):
                 _assign(self, basic, value)
                 return
             LATE.inplace(f.copy, f.index(self, key=basic), value)
@@ -72,7 +76,9 @@ class Indexing:
         """Slices along ``dim`` at the given indices."""
         axis = normalize_axis(dim, self.raw.ndim)
         if index.raw.ndim > 1:
-            raise ShapeError(f"index_select(): Index is supposed to be a vector, but got {list(index.raw.shape)}")
+            raise ShapeError(
+                f"index_select(): Index is supposed to be a vector, but got {list(index.raw.shape)}"
+            )
         index = index.reshape(-1)
         if not self.raw.ndim:
             return self.reshape(1)[index].reshape(())  # type: ignore[attr-defined]
@@ -94,7 +100,9 @@ class Indexing:
         own[axis], other[axis] = self.raw.shape[axis], indices.raw.shape[axis]
         return f.gather(f.expand(self, shape=tuple(own)), f.expand(indices, shape=tuple(other)), axis=axis)
 
-    def scatter(self, dim: int, index: Any, src: Any = None, *, value: Any = None, reduce: str | None = None) -> Any:
+    def scatter(
+        self, dim: int, index: Any, src: Any = None, *, value: Any = None, reduce: str | None = None
+    ) -> Any:
         """A copy with ``src`` (tensor or number) written at ``index`` along ``dim``."""
         source = src if value is None else value
         if isinstance(source, Value) and source.raw.dtype != self.raw.dtype:
@@ -107,7 +115,9 @@ class Indexing:
 
     def index_add(self, dim: int, index: Any, source: Any, *, alpha: Any = 1) -> Any:
         """A copy with slices of ``source`` added at ``index`` along ``dim``."""
-        return f.put(self, source if alpha == 1 else source * alpha, index, layout=self._along(dim), accumulate=True)
+        return f.put(
+            self, source if alpha == 1 else source * alpha, index, layout=self._along(dim), accumulate=True
+        )
 
     def index_copy(self, dim: int, index: Any, source: Any) -> Any:
         """A copy with slices of ``source`` written at ``index`` along ``dim``."""
@@ -119,10 +129,12 @@ class Indexing:
 
     def index_put(self, indices: Any, values: Any, accumulate: bool = False) -> Any:
         """A copy with ``values`` written (or added) at the given index tensors."""
-        basic, layout, arrays = split(self, tuple(indices))
+        _, layout, arrays = split(self, tuple(indices))
         if layout is None:
             raise IndexRangeError("index_put needs at least one index tensor.")
-        return f.put(self, _number(self, values), *_indices(self, arrays), layout=layout, accumulate=accumulate)
+        return f.put(
+            self, _number(self, values), *_indices(self, arrays), layout=layout, accumulate=accumulate
+        )
 
     def _along(self, dim: int) -> tuple[Any, ...]:
         axis = normalize_axis(dim, self.raw.ndim)
@@ -132,7 +144,9 @@ class Indexing:
     def masked_fill(self, mask: Any, value: Any) -> Any:
         """``value`` where ``mask``, else ``self``."""
         if mask.raw.dtype.kind != "b":
-            raise DTypeError(f"masked_fill_ only supports boolean masks, but got mask with dtype {mask.dtype}")
+            raise DTypeError(
+                f"masked_fill_ only supports boolean masks, but got mask with dtype {mask.dtype}"
+            )
         value = _number(self, value) if isinstance(value, Value) else value
         kept = f.where(mask, value, self)
         return kept if kept.raw.dtype == self.raw.dtype else f.cast(kept, dtype=self.raw.dtype)
@@ -147,7 +161,9 @@ class Indexing:
         where = f.expand(mask, shape=tuple(self.raw.shape))
         count = int(where.sum().item())
         if count > source.raw.size:
-            raise ShapeError(f"masked_scatter: expected at least {count} source elements, got {source.raw.size}")
+            raise ShapeError(
+                f"masked_scatter: expected at least {count} source elements, got {source.raw.size}"
+            )
         _, layout, arrays = split(self, where)
         return f.put(self, source.reshape(-1)[:count], *_indices(self, arrays), layout=layout)
 
@@ -206,8 +222,8 @@ def _assign(x: Any, basic: tuple[Any, ...], value: Any) -> None:
         region[...] = array
     except ValueError:
         raise ShapeError(
-            f"shape mismatch: value tensor of shape {list(np.shape(array))} cannot be broadcast to indexing result of shape "
-            f"{list(region.shape)}"
+            f"shape mismatch: value tensor of shape {list(np.shape(array))} cannot be broadcast to indexing"
+            f" result of shape {list(region.shape)}"
         ) from None
     counter = x._version_counter
     if counter is None:
@@ -217,7 +233,8 @@ def _assign(x: Any, basic: tuple[Any, ...], value: Any) -> None:
 
 def _attach() -> None:
     for name in (
-        "scatter", "scatter_add", "index_add", "index_copy", "index_fill", "index_put", "masked_fill", "masked_scatter",
+        "scatter", "scatter_add", "index_add", "index_copy", "index_fill", "index_put", "masked_fill",
+        "masked_scatter",
     ):  # fmt: skip
         setattr(Indexing, f"{name}_", _whole_inplace(name))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 from tenon.core.aval import infer_reshape, normalize_axes, normalize_axis
@@ -47,7 +48,9 @@ class Movement:
 
     def reshape(self, *args: Any, shape: Any = None) -> Any:
         """The elements under another shape; a view where possible."""
-        return f.reshape(self, shape=infer_reshape(self.raw.shape, sizes(args if shape is None else (shape,))))
+        return f.reshape(
+            self, shape=infer_reshape(self.raw.shape, sizes(args if shape is None else (shape,)))
+        )
 
     def view(self, *args: Any, size: Any = None) -> Any:
         """The same memory under another shape (error if it needs a copy) or dtype."""
@@ -94,8 +97,9 @@ class Movement:
         axes = tuple(normalize_axis(d, self.raw.ndim) for d in sizes(args if dims is None else (dims,)))
         if len(axes) != self.raw.ndim or len(set(axes)) != len(axes):
             raise ShapeError(
-                "permute(sparse_coo): number of dimensions in the tensor input does not match the length of the desired ordering "
-                f"of dimensions i.e. input.dim() = {self.raw.ndim} is not equal to len(dims) = {len(axes)}"
+                "permute(sparse_coo): number of dimensions in the tensor input does not match the length of"
+                f" the desired ordering of dimensions i.e. input.dim() = {self.raw.ndim} is not equal to"
+                f" len(dims) = {len(axes)}"
                 if len(axes) != self.raw.ndim
                 else f"permute(): duplicate dims are not allowed, got {axes}."
             )
@@ -104,7 +108,11 @@ class Movement:
     def transpose(self, dim0: int, dim1: int) -> Any:
         """Two axes exchanged."""
         rank = self.raw.ndim
-        return f.transpose(self, axis0=normalize_axis(dim0, rank), axis1=normalize_axis(dim1, rank)) if rank else f.alias(self)
+        return (
+            f.transpose(self, axis0=normalize_axis(dim0, rank), axis1=normalize_axis(dim1, rank))
+            if rank
+            else f.alias(self)
+        )
 
     swapaxes = swapdims = transpose
 
@@ -115,22 +123,27 @@ class Movement:
         return self.transpose(0, 1) if self.raw.ndim == 2 else f.alias(self)
 
     @property
-    def T(self) -> Any:  # noqa: N802 - torch's name
+    def T(self) -> Any:
         """All axes reversed."""
         return f.permute(self, axes=tuple(range(self.raw.ndim))[::-1])
 
     @property
-    def mT(self) -> Any:  # noqa: N802 - torch's name
+    def mT(self) -> Any:
         """The last two axes exchanged."""
         if self.raw.ndim < 2:
-            raise ShapeError(f"tensor.mT is only supported on matrices or batches of matrices. Got {self.raw.ndim}-D tensor.")
+            raise ShapeError(
+                f"tensor.mT is only supported on matrices or batches of matrices. Got {self.raw.ndim}-D"
+                " tensor."
+            )
         return self.transpose(-2, -1)
 
     def movedim(self, source: Any, destination: Any) -> Any:
         """Axes moved to new places."""
         rank = self.raw.ndim
         source = [normalize_axis(s, rank) for s in ((source,) if isinstance(source, int) else source)]
-        destination = [normalize_axis(d, rank) for d in ((destination,) if isinstance(destination, int) else destination)]
+        destination = [
+            normalize_axis(d, rank) for d in ((destination,) if isinstance(destination, int) else destination)
+        ]
         order = [a for a in range(rank) if a not in source]
         for place, axis in sorted(zip(destination, source, strict=True)):
             order.insert(place, axis)
@@ -157,12 +170,18 @@ class Movement:
         lead = len(wanted) - self.raw.ndim
         if lead < 0:
             raise ShapeError(
-                f"expand(torch.FloatTensor{{{list(self.raw.shape)}}}, size={list(wanted)}): the number of sizes provided ({len(wanted)}) "
-                f"must be greater or equal to the number of dimensions in the tensor ({self.raw.ndim})"
+                f"expand(torch.FloatTensor{{{list(self.raw.shape)}}}, size={list(wanted)}): the number of"
+                f" sizes provided ({len(wanted)}) must be greater or equal to the number of dimensions in the"
+                f" tensor ({self.raw.ndim})"
             )
         if any(s == -1 for s in wanted[:lead]):
-            raise ShapeError(f"The expanded size of the tensor (-1) isn't allowed in a leading, non-existing dimension: {list(wanted)}")
-        return f.expand(self, shape=tuple(self.raw.shape[i - lead] if s == -1 else s for i, s in enumerate(wanted)))
+            raise ShapeError(
+                "The expanded size of the tensor (-1) isn't allowed in a leading, non-existing dimension:"
+                f" {list(wanted)}"
+            )
+        return f.expand(
+            self, shape=tuple(self.raw.shape[i - lead] if s == -1 else s for i, s in enumerate(wanted))
+        )
 
     def expand_as(self, other: Any) -> Any:
         """Expanded to ``other``'s shape."""
@@ -191,7 +210,9 @@ class Movement:
         counts = sizes(args if dims is None else (dims,))
         return self.repeat((1,) * (self.raw.ndim - len(counts)) + counts)
 
-    def repeat_interleave(self, repeats: Any, dim: int | None = None, *, output_size: int | None = None) -> Any:
+    def repeat_interleave(
+        self, repeats: Any, dim: int | None = None, *, output_size: int | None = None
+    ) -> Any:
         """Each element repeated ``repeats`` times along ``dim`` (flattened if None)."""
         from tenon.core.create import repeat_indices
 
@@ -217,8 +238,8 @@ class Movement:
             parts = tuple(int(s) for s in split_size)
             if sum(parts) != total or min(parts, default=0) < 0:
                 raise ShapeError(
-                    f"split_with_sizes expects split_sizes to sum exactly to {total} (input tensor's size at dimension {dim}), but got "
-                    f"split_sizes={list(parts)}"
+                    f"split_with_sizes expects split_sizes to sum exactly to {total} (input tensor's size at"
+                    f" dimension {dim}), but got split_sizes={list(parts)}"
                 )
         else:
             step = int(split_size)
@@ -249,7 +270,7 @@ class Movement:
             base, extra = divmod(total, indices_or_sections)
             return self.split([base + 1] * extra + [base] * (indices_or_sections - extra), axis)
         cuts = [0, *(min(max(i + total if i < 0 else i, 0), total) for i in indices_or_sections), total]
-        return tuple(self.narrow(axis, a, max(b - a, 0)) for a, b in zip(cuts, cuts[1:], strict=False))
+        return tuple(self.narrow(axis, a, max(b - a, 0)) for a, b in itertools.pairwise(cuts))
 
     def unbind(self, dim: int = 0) -> Any:
         """The slices along ``dim``: views."""
@@ -291,7 +312,9 @@ class Movement:
         axis = normalize_axis(dimension, self.raw.ndim)
         length = self.raw.shape[axis]
         if size > length:
-            raise ShapeError(f"maximum size for tensor at dimension {dimension} is {length} but size is {size}")
+            raise ShapeError(
+                f"maximum size for tensor at dimension {dimension} is {length} but size is {size}"
+            )
         return f.unfold_axis(self, axis=axis, size=size, step=step)
 
     def atleast(self, rank: int) -> Any:
@@ -308,7 +331,10 @@ def _inplace_view(name: str) -> Any:
 
         return become(self, getattr(self, name)(*args))
 
-    method.__name__, method.__doc__ = f"{name}_", f"In-place form of ``{name}``: this tensor becomes that view."
+    method.__name__, method.__doc__ = (
+        f"{name}_",
+        f"In-place form of ``{name}``: this tensor becomes that view.",
+    )
     return method
 
 

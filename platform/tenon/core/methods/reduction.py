@@ -28,8 +28,8 @@ def _accumulating(x: Any, dtype: Any) -> Any:
 def _need_float(x: Any, name: str) -> None:
     if x.raw.dtype.kind not in "fcV":
         raise DTypeError(
-            f"{name}(): could not infer output dtype. Input dtype must be either a floating point or complex dtype. "
-            f"Got: {dtypes.FROM_NUMPY[x.raw.dtype]}. Use .float() first."
+            f"{name}(): could not infer output dtype. Input dtype must be either a floating point or complex"
+            f" dtype. Got: {dtypes.FROM_NUMPY[x.raw.dtype]}. Use .float() first."
         )
 
 
@@ -39,7 +39,15 @@ class Reduction:
     __slots__ = ()
     raw: Any
 
-    def sum(self, dim: Any = None, keepdim: bool = False, *, dtype: Any = None, axis: Any = None, keepdims: bool | None = None) -> Any:
+    def sum(
+        self,
+        dim: Any = None,
+        keepdim: bool = False,
+        *,
+        dtype: Any = None,
+        axis: Any = None,
+        keepdims: bool | None = None,
+    ) -> Any:
         """Sum over ``dim`` (an int, several, or all)."""
         x = _accumulating(self, dtype)
         return f.sum(x, axes=_axes(x, dim if axis is None else axis), keepdims=keepdim or bool(keepdims))
@@ -64,7 +72,9 @@ class Reduction:
         count = f.logical_not(f.isnan(self)).sum(dim, keepdim)
         return self.nansum(dim, keepdim, dtype=dtype) / count
 
-    def var(self, dim: Any = None, unbiased: Any = None, keepdim: bool = False, *, correction: Any = None) -> Any:
+    def var(
+        self, dim: Any = None, unbiased: Any = None, keepdim: bool = False, *, correction: Any = None
+    ) -> Any:
         """Variance over ``dim``, divided by ``n - correction`` (default 1)."""
         if isinstance(dim, bool):
             dim, unbiased = None, dim
@@ -73,7 +83,9 @@ class Reduction:
         _need_float(self, "var")
         return f.var(self, axes=_axes(self, dim), correction=correction, keepdims=keepdim)
 
-    def std(self, dim: Any = None, unbiased: Any = None, keepdim: bool = False, *, correction: Any = None) -> Any:
+    def std(
+        self, dim: Any = None, unbiased: Any = None, keepdim: bool = False, *, correction: Any = None
+    ) -> Any:
         """Standard deviation: the root of ``var``."""
         return f.sqrt(self.var(dim, unbiased, keepdim, correction=correction))
 
@@ -105,7 +117,8 @@ class Reduction:
         if dim is None:
             if self.raw.size == 0:
                 raise ShapeError(
-                    f"{name}(): Expected reduction dim to be specified for input.numel() == 0. Specify the reduction dim with the 'dim' argument."
+                    f"{name}(): Expected reduction dim to be specified for input.numel() == 0. Specify the"
+                    " reduction dim with the 'dim' argument."
                 )
             return getattr(f, f"a{name}")(self, axes=_axes(self, None))
         axis = normalize_axis(dim, self.raw.ndim)
@@ -122,11 +135,15 @@ class Reduction:
 
     def argmax(self, dim: int | None = None, keepdim: bool = False) -> Any:
         """Index of the first largest element."""
-        return f.argmax(self, axis=None if dim is None else normalize_axis(dim, self.raw.ndim), keepdims=keepdim)
+        return f.argmax(
+            self, axis=None if dim is None else normalize_axis(dim, self.raw.ndim), keepdims=keepdim
+        )
 
     def argmin(self, dim: int | None = None, keepdim: bool = False) -> Any:
         """Index of the first smallest element."""
-        return f.argmin(self, axis=None if dim is None else normalize_axis(dim, self.raw.ndim), keepdims=keepdim)
+        return f.argmin(
+            self, axis=None if dim is None else normalize_axis(dim, self.raw.ndim), keepdims=keepdim
+        )
 
     def any(self, dim: Any = None, keepdim: bool = False) -> Any:
         """Whether any element is non-zero; uint8 stays uint8, as in torch."""
@@ -154,11 +171,13 @@ class Reduction:
         """Vector norm of order ``p`` over ``dim`` or all elements."""
         x: Any = self if dtype is None else f.cast(self, dtype=dtype.numpy)
         _need_float(x, "linalg.vector_norm")
-        return f.vector_norm(x, order=2.0 if p in ("fro", None, 2) else float(p), axes=_axes(x, dim), keepdims=keepdim)
+        return f.vector_norm(
+            x, order=2.0 if p in ("fro", None, 2) else float(p), axes=_axes(x, dim), keepdims=keepdim
+        )
 
     def dist(self, other: Any, p: float = 2) -> Any:
         """Norm of the difference."""
-        return (self - other).norm(p)  # type: ignore[operator]
+        return (self - other).norm(p)
 
     def softmax(self, dim: int, dtype: Any = None) -> Any:
         """``exp(self) / sum(exp(self))`` along ``dim``."""
@@ -203,7 +222,9 @@ class Reduction:
         values, indices = ordered.values, ordered.indices
         if self.raw.ndim:
             size = self.raw.shape[axis]
-            place = f.logical_not(f.isnan(values)).sum(axis, True)  # of the first NaN, which is the median if there is one
+            place = f.logical_not(f.isnan(values)).sum(
+                axis, True
+            )  # of the first NaN, which is the median if there is one
             place = f.where(f.lt(place, size), place, (size - 1) // 2)
             values, indices = f.gather(values, place, axis=axis), f.gather(indices, place, axis=axis)
             if not keepdim:
@@ -224,7 +245,13 @@ class Reduction:
             values, indices = values.squeeze(axis), indices.squeeze(axis)
         return named_result("kthvalue", values=values, indices=indices)
 
-    def unique(self, sorted: bool = True, return_inverse: bool = False, return_counts: bool = False, dim: int | None = None) -> Any:
+    def unique(
+        self,
+        sorted: bool = True,
+        return_inverse: bool = False,
+        return_counts: bool = False,
+        dim: int | None = None,
+    ) -> Any:
         """The distinct values in order, optionally with inverse indices and counts."""
         from tenon.core.create import from_backend_array
 

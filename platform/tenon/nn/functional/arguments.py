@@ -19,8 +19,8 @@ def per_axis(value: Any, rank: int, name: str) -> tuple[int, ...]:
         if len(values) == 1:
             return values * rank
         raise ShapeError(
-            f"expected {name} to be a single integer value or a list of {rank} values to match the convolution "
-            f"dimensions, but got {name}={list(values)}"
+            f"expected {name} to be a single integer value or a list of {rank} values to match the"
+            f" convolution dimensions, but got {name}={list(values)}"
         )
     return (int(value),) * rank
 
@@ -46,7 +46,8 @@ def axis_of(x: Any, dim: Any, name: str) -> int:
     """``dim`` as a non-negative axis; for None, the one torch would guess, with its warning."""
     if dim is None:
         warnings.warn(
-            f"Implicit dimension choice for {name} has been deprecated. Change the call to include dim=X as an argument.",
+            f"Implicit dimension choice for {name} has been deprecated. Change the call to include dim=X as"
+            " an argument.",
             TenonWarning,
             stacklevel=3,
         )

@@ -103,8 +103,8 @@ def _transposed(
     for e, s, d in zip(extra, stride, dilation, strict=True):
         if e and e >= max(s, d):
             raise ShapeError(
-                f"output padding must be smaller than either stride or dilation, but got output_padding: {list(extra)} "
-                f"stride: {list(stride)} dilation: {list(dilation)}"
+                "output padding must be smaller than either stride or dilation, but got output_padding:"
+                f" {list(extra)} stride: {list(stride)} dilation: {list(dilation)}"
             )
     sizes = tuple(
         (n - 1) * s - 2 * p + extent(k, d) + e
@@ -154,7 +154,8 @@ def pad(input: Any, pad: Any, mode: str = "constant", value: float | None = None
     rank = input.raw.ndim
     if len(widths) % 2 or len(widths) > 2 * rank:
         raise ShapeError(
-            f"Padding length should be an even number of at most twice the input's dimensions: got {widths} for {rank} axes"
+            f"Padding length should be an even number of at most twice the input's dimensions: got {widths}"
+            f" for {rank} axes"
         )
     pairs = list(zip(widths[::2], widths[1::2], strict=True))
     if mode == "constant":
@@ -166,9 +167,10 @@ def pad(input: Any, pad: Any, mode: str = "constant", value: float | None = None
         raise ModuleValueError(f'Padding mode "{mode}" doesn\'t take in value argument')
     if rank - len(pairs) not in (1, 2):
         raise UnsupportedError(
-            f"Padding size {len(widths)} is not supported for {rank}D input tensor.\nSupported combinations for non-constant "
-            "padding:\n  - 2D or 3D input: padding size = 2 (pads last dimension)\n  - 3D or 4D input: padding size = 4 (pads "
-            "last 2 dimensions)\n  - 4D or 5D input: padding size = 6 (pads last 3 dimensions)"
+            f"Padding size {len(widths)} is not supported for {rank}D input tensor.\nSupported combinations"
+            " for non-constant padding:\n  - 2D or 3D input: padding size = 2 (pads last dimension)\n  - 3D"
+            " or 4D input: padding size = 4 (pads last 2 dimensions)\n  - 4D or 5D input: padding size = 6"
+            " (pads last 3 dimensions)"
         )
     for axis, (before, after) in enumerate(pairs[::-1], rank - len(pairs)):
         input = _pad_axis(input, axis, before, after, mode)

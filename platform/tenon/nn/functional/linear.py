@@ -40,7 +40,8 @@ def embedding(
     scale_grad_by_freq: bool = False,
     sparse: bool = False,
 ) -> Any:
-    """``weight[input]``. ``max_norm`` shrinks the rows used, in place; row ``padding_idx`` gets no gradient."""
+    """``weight[input]``. ``max_norm`` shrinks the rows used, in place; row ``padding_idx`` gets no
+    gradient."""
     if sparse:
         raise UnsupportedError("embedding: sparse gradients are not supported; leave sparse=False.")
     rows = weight.raw.shape[0]

@@ -27,7 +27,8 @@ def cross_entropy(
     input: Any, target: Any, weight: Any = None, size_average: Any = None, ignore_index: int = -100,
     reduce: Any = None, reduction: str = "mean", label_smoothing: float = 0.0,
 ) -> Any:  # fmt: skip
-    """Cross entropy of scores ``input[N, C, ...]`` with class indices, or with probabilities of ``input``'s shape."""
+    """Cross entropy of scores ``input[N, C, ...]`` with class indices, or with probabilities of ``input``'s
+    shape."""
     mode = reduction_of(size_average, reduce, reduction)
     if not 0.0 <= label_smoothing <= 1.0:
         raise ModuleValueError(f"label_smoothing must be between 0.0 and 1.0. Got: {label_smoothing}")
@@ -42,8 +43,8 @@ def _per_class(weight: Any, x: Any) -> Any:
     """``weight`` shaped to multiply the class axis of ``x``."""
     if tuple(weight.raw.shape) != (x.raw.shape[class_axis(x.raw)],):
         raise ShapeError(
-            "cross_entropy: weight tensor should be defined either for all "
-            f"{x.raw.shape[class_axis(x.raw)]} classes or no classes but got weight tensor of shape: {list(weight.raw.shape)}"
+            f"cross_entropy: weight tensor should be defined either for all {x.raw.shape[class_axis(x.raw)]}"
+            f" classes or no classes but got weight tensor of shape: {list(weight.raw.shape)}"
         )
     return weight.reshape((-1, *(1,) * (x.raw.ndim - 1 - class_axis(x.raw))))
 
@@ -53,7 +54,8 @@ def _soft_cross_entropy(
 ) -> Any:
     if ignore_index >= 0:
         raise ModuleValueError(
-            f"ignore_index is not supported for floating point target (got {ignore_index}). Give class indices instead."
+            f"ignore_index is not supported for floating point target (got {ignore_index}). Give class"
+            " indices instead."
         )
     axis = class_axis(x.raw)
     classes = x.raw.shape[axis]
@@ -90,8 +92,9 @@ def _pair(name: str, input: Any, target: Any) -> None:
     """torch's warning where two shapes differ."""
     if input.raw.shape != target.raw.shape:
         warnings.warn(
-            f"Using a target size ({target.shape}) that is different to the input size ({input.shape}). This will likely "
-            f"lead to incorrect results due to broadcasting. Please ensure they have the same size. ({name})",
+            f"Using a target size ({target.shape}) that is different to the input size ({input.shape}). This"
+            " will likely lead to incorrect results due to broadcasting. Please ensure they have the same"
+            f" size. ({name})",
             TenonWarning,
             stacklevel=3,
         )
@@ -101,7 +104,8 @@ def _weighted(losses: Any, weight: Any, mode: str, by_weight: bool = True) -> An
     """``losses`` times ``weight``, reduced; the mean is over the weights."""
     if tuple(weight.raw.shape) != tuple(losses.raw.shape):
         raise ShapeError(
-            f"Weights and input must have the same size: {list(weight.raw.shape)} and {list(losses.raw.shape)}."
+            f"Weights and input must have the same size: {list(weight.raw.shape)} and"
+            f" {list(losses.raw.shape)}."
         )
     weighted = losses * weight
     if mode == "mean" and by_weight:
@@ -168,7 +172,9 @@ def huber_loss(
     if delta <= 0:
         raise ModuleValueError(f"huber_loss does not support non-positive values for delta. (got {delta})")
     if weight is not None:
-        return _weighted(f.huber_loss(input, target, reduction="none", delta=float(delta)), weight, mode, False)
+        return _weighted(
+            f.huber_loss(input, target, reduction="none", delta=float(delta)), weight, mode, False
+        )
     return f.huber_loss(input, target, reduction=mode, delta=float(delta))
 
 
@@ -195,15 +201,15 @@ def binary_cross_entropy(
     mode = reduction_of(size_average, reduce, reduction)
     if input.raw.shape != target.raw.shape:
         raise ModuleValueError(
-            f"Using a target size ({target.shape}) that is different to the input size ({input.shape}) is deprecated. Please "
-            "ensure they have the same size."
+            f"Using a target size ({target.shape}) that is different to the input size ({input.shape}) is"
+            " deprecated. Please ensure they have the same size."
         )
     if input.raw.size and input.device.type != "meta":
         low, high = float(input.detach().amin()), float(input.detach().amax())
         if not (low >= 0 and high <= 1):
             raise ModuleValueError(
-                f"all elements of input should be between 0 and 1, but they reach from {low:.6g} to {high:.6g}. Apply a "
-                "sigmoid first, or use binary_cross_entropy_with_logits."
+                f"all elements of input should be between 0 and 1, but they reach from {low:.6g} to"
+                f" {high:.6g}. Apply a sigmoid first, or use binary_cross_entropy_with_logits."
             )
     if weight is not None:
         weight = weight.expand(input.raw.shape)
@@ -214,16 +220,18 @@ def kl_div(
     input: Any, target: Any, size_average: Any = None, reduce: Any = None, reduction: str = "mean",
     log_target: bool = False,
 ) -> Any:  # fmt: skip
-    """``target * (log(target) - input)`` for log-probabilities ``input``; "batchmean" divides by the batch size."""
+    """``target * (log(target) - input)`` for log-probabilities ``input``; "batchmean" divides by the batch
+    size."""
     if reduction == "batchmean" and size_average is None and reduce is None:
         mode = "sum"
     else:
         mode = reduction_of(size_average, reduce, reduction)
         if mode == "mean":
             warnings.warn(
-                "reduction: 'mean' divides the total loss by both the batch size and the support size.'batchmean' divides "
-                "only by the batch size, and aligns with the KL div math definition.'mean' will be changed to behave the "
-                "same as 'batchmean' in the next major release.",
+                "reduction: 'mean' divides the total loss by both the batch size and the support"
+                " size.'batchmean' divides only by the batch size, and aligns with the KL div math"
+                " definition.'mean' will be changed to behave the same as 'batchmean' in the next major"
+                " release.",
                 TenonWarning,
                 stacklevel=2,
             )

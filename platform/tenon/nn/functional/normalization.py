@@ -21,7 +21,8 @@ def batch_norm(
     momentum: float = 0.1,
     eps: float = 1e-5,
 ) -> Any:
-    """``input[N, C, ...]`` standardised per channel, by the batch (``training``) or by the running statistics.
+    """``input[N, C, ...]`` standardised per channel, by the batch (``training``) or by the running
+    statistics.
 
     In training the running statistics, where given, move towards the batch's by ``momentum``, in place.
     """
@@ -62,13 +63,14 @@ def layer_norm(
     rank, shape = len(wanted), tuple(input.raw.shape)
     if not rank:
         raise ShapeError(
-            "Expected normalized_shape to be at least 1-dimensional, i.e., containing at least one element, but got "
-            "normalized_shape = []"
+            "Expected normalized_shape to be at least 1-dimensional, i.e., containing at least one element,"
+            " but got normalized_shape = []"
         )
     if shape[len(shape) - rank :] != wanted or len(shape) < rank:
         shown = ", ".join(["*", *map(str, wanted)])
         raise ShapeError(
-            f"Given normalized_shape={list(wanted)}, expected input with shape [{shown}], but got input of size{list(shape)}"
+            f"Given normalized_shape={list(wanted)}, expected input with shape [{shown}], but got input of"
+            f" size{list(shape)}"
         )
     for name, value in (("weight", weight), ("bias", bias)):
         if value is not None and tuple(value.raw.shape) != wanted:
@@ -87,8 +89,8 @@ def rms_norm(input: Any, normalized_shape: Any, weight: Any = None, eps: float |
     shape = tuple(input.raw.shape)
     if shape[len(shape) - len(wanted) :] != wanted:
         raise ShapeError(
-            f"Given normalized_shape={list(wanted)}, expected input with shape [*, {', '.join(map(str, wanted))}], but got "
-            f"input of size{list(shape)}"
+            f"Given normalized_shape={list(wanted)}, expected input with shape [*,"
+            f" {', '.join(map(str, wanted))}], but got input of size{list(shape)}"
         )
     eps = float(np.finfo(input.raw.dtype).eps) if eps is None else eps
     axes = tuple(range(len(shape) - len(wanted), len(shape)))
@@ -101,8 +103,8 @@ def group_norm(input: Any, num_groups: int, weight: Any = None, bias: Any = None
     shape = tuple(input.raw.shape)
     if len(shape) < 2 or shape[1] % num_groups:
         raise ShapeError(
-            f"Expected number of channels in input to be divisible by num_groups, but got input of shape {list(shape)} and "
-            f"num_groups={num_groups}"
+            "Expected number of channels in input to be divisible by num_groups, but got input of shape"
+            f" {list(shape)} and num_groups={num_groups}"
         )
     grouped = input.reshape(shape[0], num_groups, math.prod(shape[1:]) // num_groups)
     made = f.layer_norm(grouped, None, None, rank=1, eps=float(eps)).reshape(shape)

@@ -16,7 +16,8 @@ def _with_batch(x: Any, rank: int) -> tuple[Any, bool]:
     if x.raw.ndim == rank + 1:
         return x.unsqueeze(0), True
     raise ShapeError(
-        f"non-empty {rank + 1}D or {rank + 2}D (batch mode) tensor expected for input, got {list(x.raw.shape)}"
+        f"non-empty {rank + 1}D or {rank + 2}D (batch mode) tensor expected for input, got"
+        f" {list(x.raw.shape)}"
     )
 
 
@@ -45,7 +46,8 @@ def _max_pool(
 
 
 def max_pool1d(
-    input: Any, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1, ceil_mode: bool = False,
+    input: Any, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1,
+    ceil_mode: bool = False,
     return_indices: bool = False,
 ) -> Any:  # fmt: skip
     """Largest element of each window of ``input[N, C, L]``."""
@@ -53,7 +55,8 @@ def max_pool1d(
 
 
 def max_pool2d(
-    input: Any, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1, ceil_mode: bool = False,
+    input: Any, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1,
+    ceil_mode: bool = False,
     return_indices: bool = False,
 ) -> Any:  # fmt: skip
     """Largest element of each window of ``input[N, C, H, W]``."""
@@ -61,7 +64,8 @@ def max_pool2d(
 
 
 def max_pool3d(
-    input: Any, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1, ceil_mode: bool = False,
+    input: Any, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1,
+    ceil_mode: bool = False,
     return_indices: bool = False,
 ) -> Any:  # fmt: skip
     """Largest element of each window of ``input[N, C, D, H, W]``."""
@@ -69,7 +73,8 @@ def max_pool3d(
 
 
 def max_pool1d_with_indices(
-    input: Any, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1, ceil_mode: bool = False,
+    input: Any, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1,
+    ceil_mode: bool = False,
     return_indices: bool = False,
 ) -> Any:  # fmt: skip
     """``max_pool1d`` and where each largest element was."""
@@ -77,7 +82,8 @@ def max_pool1d_with_indices(
 
 
 def max_pool2d_with_indices(
-    input: Any, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1, ceil_mode: bool = False,
+    input: Any, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1,
+    ceil_mode: bool = False,
     return_indices: bool = False,
 ) -> Any:  # fmt: skip
     """``max_pool2d`` and where each largest element was."""

@@ -23,7 +23,8 @@ class _ConvNd(Module):
     """What the convolution layers share; ``rank`` is the number of spatial axes."""
 
     __constants__ = (
-        "stride", "padding", "dilation", "groups", "padding_mode", "output_padding", "in_channels", "out_channels",
+        "stride", "padding", "dilation", "groups", "padding_mode", "output_padding", "in_channels",
+        "out_channels",
         "kernel_size",
     )  # fmt: skip
     rank: ClassVar[int]

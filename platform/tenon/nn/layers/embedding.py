@@ -16,10 +16,12 @@ __all__ = ["Embedding"]
 
 
 class Embedding(Module):
-    """``weight[input]`` for integer ``input`` of any shape; row ``padding_idx`` starts at 0 and is not learned."""
+    """``weight[input]`` for integer ``input`` of any shape; row ``padding_idx`` starts at 0 and is not
+    learned."""
 
     __constants__ = (
-        "num_embeddings", "embedding_dim", "padding_idx", "max_norm", "norm_type", "scale_grad_by_freq", "sparse",
+        "num_embeddings", "embedding_dim", "padding_idx", "max_norm", "norm_type", "scale_grad_by_freq",
+        "sparse",
     )  # fmt: skip
     weight: Any
 
@@ -57,8 +59,8 @@ class Embedding(Module):
         else:
             if list(_weight.shape) != [num_embeddings, embedding_dim]:
                 raise ModuleValueError(
-                    f"Shape of weight does not match num_embeddings and embedding_dim: {list(_weight.shape)} and "
-                    f"[{num_embeddings}, {embedding_dim}]"
+                    f"Shape of weight does not match num_embeddings and embedding_dim: {list(_weight.shape)}"
+                    f" and [{num_embeddings}, {embedding_dim}]"
                 )
             self.weight = Parameter(_weight, requires_grad=not _freeze)
         self.sparse = sparse

@@ -45,8 +45,8 @@ class Unflatten(Module):
         for position, size in enumerate(unflattened_size):
             if not isinstance(size, int):
                 raise ModuleTypeError(
-                    f"unflattened_size must be tuple of ints, but found element of type {type(size).__name__} at pos "
-                    f"{position}"
+                    f"unflattened_size must be tuple of ints, but found element of type {type(size).__name__}"
+                    f" at pos {position}"
                 )
         self.dim = dim
         self.unflattened_size = unflattened_size

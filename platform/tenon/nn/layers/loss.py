@@ -22,7 +22,7 @@ __all__ = [
 
 
 class _Loss(Module):
-    __constants__ = ("reduction",)
+    __constants__: tuple[str, ...] = ("reduction",)
     reduction: str
 
     def __init__(self, size_average: Any = None, reduce: Any = None, reduction: str = "mean") -> None:

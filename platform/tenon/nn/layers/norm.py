@@ -156,7 +156,8 @@ def _sizes(normalized_shape: Any) -> tuple[int, ...]:
 
 
 class LayerNorm(Module):
-    """Standardises the last axes, ``normalized_shape``, of each sample; learned scale and shift per element."""
+    """Standardises the last axes, ``normalized_shape``, of each sample; learned scale and shift per
+    element."""
 
     __constants__ = ("normalized_shape", "eps", "elementwise_affine")
     weight: Any
@@ -240,7 +241,8 @@ class RMSNorm(Module):
 
 
 class GroupNorm(Module):
-    """Standardises each of ``num_groups`` groups of channels of each sample; learned scale and shift per channel."""
+    """Standardises each of ``num_groups`` groups of channels of each sample; learned scale and shift per
+    channel."""
 
     __constants__ = ("num_groups", "num_channels", "eps", "affine")
     weight: Any
@@ -284,4 +286,7 @@ class GroupNorm(Module):
 
     def extra_repr(self) -> str:
         """Groups and settings."""
-        return f"{self.num_groups}, {self.num_channels}, eps={self.eps}, affine={self.affine}, bias={self.bias is not None}"
+        return (
+            f"{self.num_groups}, {self.num_channels}, eps={self.eps}, affine={self.affine},"
+            f" bias={self.bias is not None}"
+        )

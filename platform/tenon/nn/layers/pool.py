@@ -34,8 +34,8 @@ class _MaxPoolNd(Module):
     def extra_repr(self) -> str:
         """The windows' layout."""
         return (
-            f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}, dilation={self.dilation}, "
-            f"ceil_mode={self.ceil_mode}"
+            f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding},"
+            f" dilation={self.dilation}, ceil_mode={self.ceil_mode}"
         )
 
 

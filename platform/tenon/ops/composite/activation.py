@@ -53,7 +53,8 @@ def need_float(name: str, x: Any) -> None:
 
 
 class Gelu(SmoothActivation):
-    """``x`` times the normal distribution function of ``x``; ``approximate="tanh"`` for its usual approximation."""
+    """``x`` times the normal distribution function of ``x``; ``approximate="tanh"`` for its usual
+    approximation."""
 
     def decompose(self, f, x, *, approximate="none"):
         need_float(self.name, x)

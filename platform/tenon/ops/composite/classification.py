@@ -26,8 +26,9 @@ def check_classes(x: Any, target: Any, weight: Any) -> None:
         raise ShapeError("nll_loss: Expected an input of 1 or more axes (classes), got a 0-d tensor.")
     if dtype_of(target).name not in ("int64", "uint8"):
         raise DTypeError(
-            f"expected target dtype to be Long or Byte, but got {title_of(target)} (class indices, shape "
-            f"{list(target.shape)}). Convert with target.long(); probabilities need the input's shape {list(x.shape)}."
+            f"expected target dtype to be Long or Byte, but got {title_of(target)} (class indices, shape"
+            f" {list(target.shape)}). Convert with target.long(); probabilities need the input's shape"
+            f" {list(x.shape)}."
         )
     axis = class_axis(x)
     wanted = tuple(x.shape[:axis]) + tuple(x.shape[axis + 1 :])
@@ -37,23 +38,26 @@ def check_classes(x: Any, target: Any, weight: Any) -> None:
                 f"Expected input batch_size ({x.shape[0]}) to match target batch_size ({target.shape[0]})."
             )
         raise ShapeError(
-            f"Expected target size {list(wanted)}, got {list(target.shape)} (input {list(x.shape)}, classes on axis {axis})."
+            f"Expected target size {list(wanted)}, got {list(target.shape)} (input {list(x.shape)}, classes"
+            f" on axis {axis})."
         )
     if weight is not None and tuple(weight.shape) != (x.shape[axis],):
         raise ShapeError(
-            f"weight tensor should be defined either for all {x.shape[axis]} classes or no classes but got weight tensor of "
-            f"shape: {list(weight.shape)}"
+            f"weight tensor should be defined either for all {x.shape[axis]} classes or no classes but got"
+            f" weight tensor of shape: {list(weight.shape)}"
         )
 
 
 def present_targets(xp: Any, target: Any, classes: int, ignore_index: int) -> tuple[Any, Any]:
-    """Which targets count, and indices that are safe everywhere; IndexRangeError for any outside the classes."""
+    """Which targets count, and indices that are safe everywhere; IndexRangeError for any outside the
+    classes."""
     present = xp.not_equal(target, ignore_index)
     outside = xp.logical_and(present, xp.logical_or(target < 0, target >= classes))
     if outside.any():
         bad = int(target[outside].reshape(-1)[0])
         raise IndexRangeError(
-            f"Target {bad} is out of bounds. There are {classes} classes, 0 to {classes - 1}; ignore_index is {ignore_index}."
+            f"Target {bad} is out of bounds. There are {classes} classes, 0 to {classes - 1}; ignore_index is"
+            f" {ignore_index}."
         )
     return present, xp.where(present, target, 0)
 

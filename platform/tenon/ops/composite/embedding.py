@@ -17,8 +17,9 @@ from tenon.ops.kinds import dtype_of
 def _check(weight: Any, indices: Any) -> None:
     if dtype_of(indices).name not in ("int64", "int32"):
         raise DTypeError(
-            "Expected tensor for argument #1 'indices' to have one of the following scalar types: Long, Int; but got "
-            f"{FROM_NUMPY[dtype_of(indices)]} instead (while checking arguments for embedding). Use .long()."
+            "Expected tensor for argument #1 'indices' to have one of the following scalar types: Long, Int;"
+            f" but got {FROM_NUMPY[dtype_of(indices)]} instead (while checking arguments for embedding). Use"
+            " .long()."
         )
     if len(weight.shape) != 2:
         raise ShapeError(f"'weight' must be 2-D, got {list(weight.shape)} (embedding).")
@@ -44,8 +45,8 @@ class Embedding(Primitive):
             low, high = int(indices.min()), int(indices.max())
             if low < 0 or high >= rows:
                 raise IndexRangeError(
-                    f"index out of range in self: embedding got index {low if low < 0 else high}, but the table has {rows} "
-                    f"rows (0 to {rows - 1}). Check num_embeddings and the vocabulary."
+                    f"index out of range in self: embedding got index {low if low < 0 else high}, but the"
+                    f" table has {rows} rows (0 to {rows - 1}). Check num_embeddings and the vocabulary."
                 )
         return xp.take(weight, indices, axis=0)
 
@@ -56,7 +57,8 @@ class Embedding(Primitive):
 
 
 class EmbeddingGrad(Primitive):
-    """``g``'s rows summed by index into a table of ``rows``; each divided by its index's count if ``by_frequency``."""
+    """``g``'s rows summed by index into a table of ``rows``; each divided by its index's count if
+    ``by_frequency``."""
 
     kind = Kind.INDEX
     inputs = ("g", "indices")
@@ -87,7 +89,8 @@ class EmbeddingGrad(Primitive):
 
 
 class EmbeddingRows(Primitive):
-    """The transpose of ``embedding_grad``: table rows by index, zeros for ``padding_idx``, divided by counts if asked."""
+    """The transpose of ``embedding_grad``: table rows by index, zeros for ``padding_idx``, divided by counts
+    if asked."""
 
     kind = Kind.INDEX
     inputs = ("weight", "indices")

@@ -15,8 +15,8 @@ def check_same_dtype(name: str, x: Any, y: Any) -> None:
     """DTypeError in torch's words if two matrices differ in dtype."""
     if x.dtype != y.dtype:
         raise DTypeError(
-            f"mat1 and mat2 must have the same dtype, but got {title_of(x)} and {title_of(y)} ({name}: {list(x.shape)} and "
-            f"{list(y.shape)}). Convert one of them with .to(dtype)."
+            f"mat1 and mat2 must have the same dtype, but got {title_of(x)} and {title_of(y)} ({name}:"
+            f" {list(x.shape)} and {list(y.shape)}). Convert one of them with .to(dtype)."
         )
 
 
@@ -47,8 +47,8 @@ class Linear(Composite):
         made = tuple(x.shape[:-1]) + tuple(weight.shape[:-1])
         if tuple(out.shape) != made:
             raise ShapeError(
-                f"The expanded size of the tensor {list(made)} must match the existing size {list(shape_of(bias))}: linear's "
-                "bias does not fit its output. Check out_features."
+                f"The expanded size of the tensor {list(made)} must match the existing size"
+                f" {list(shape_of(bias))}: linear's bias does not fit its output. Check out_features."
             )
         return Aval(made, out.dtype)
 
@@ -106,8 +106,8 @@ class Addmm(Composite):
         product = f.matmul(a, b)
         if broadcast_shapes(tuple(x.shape), tuple(product.shape)) != tuple(product.shape):
             raise ShapeError(
-                f"The expanded size of the tensor {list(product.shape)} must match the existing size {list(x.shape)} at every "
-                "non-singleton dimension (addmm)."
+                f"The expanded size of the tensor {list(product.shape)} must match the existing size"
+                f" {list(x.shape)} at every non-singleton dimension (addmm)."
             )
         product = product if alpha == 1 else f.mul(product, alpha)
         if beta == 0:

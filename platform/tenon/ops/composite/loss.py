@@ -102,7 +102,8 @@ class HuberLoss(PairLoss):
 
 
 class BinaryCrossEntropyWithLogits(Composite):
-    """``-weight * (pos_weight * y * log(s(x)) + (1 - y) * log(1 - s(x)))`` with s the sigmoid; weights may be None."""
+    """``-weight * (pos_weight * y * log(s(x)) + (1 - y) * log(1 - s(x)))`` with s the sigmoid; weights may be
+    None."""
 
     kind = Kind.REDUCE
     inputs = ("x", "y", "weight", "pos_weight")
@@ -147,13 +148,14 @@ def need_float_target(x: Any, y: Any) -> None:
     """DTypeError unless input and target are both floating."""
     if not is_floating(x) or not is_floating(y):
         raise DTypeError(
-            f"result type Float can't be cast to the desired output type Long: input is {x.dtype}, target is {y.dtype}. "
-            "Give both as floats, e.g. target.float()."
+            f"result type Float can't be cast to the desired output type Long: input is {x.dtype}, target is"
+            f" {y.dtype}. Give both as floats, e.g. target.float()."
         )
 
 
 class BinaryCrossEntropy(Composite):
-    """``-weight * (y log x + (1 - y) log(1 - x))`` for probabilities ``x``; logarithms are kept above -100."""
+    """``-weight * (y log x + (1 - y) log(1 - x))`` for probabilities ``x``; logarithms are kept above
+    -100."""
 
     kind = Kind.REDUCE
     inputs = ("x", "y", "weight")

@@ -32,7 +32,8 @@ def _affine(f: Any, normal: Any, weight: Any, bias: Any, shape: tuple[int, ...])
 
 
 def _standardised(f: Any, x: Any, axes: tuple[int, ...], eps: float) -> tuple[Any, Any, Any]:
-    """``x`` with mean 0 and variance 1 over ``axes``; its mean and reciprocal deviation (with size-1 axes)."""
+    """``x`` with mean 0 and variance 1 over ``axes``; its mean and reciprocal deviation (with size-1
+    axes)."""
     mean = f.mean(x, axes=axes, keepdims=True)
     centred = f.sub(x, mean)
     deviation = f.rsqrt(f.add(f.mean(f.mul(centred, centred), axes=axes, keepdims=True), eps))
@@ -93,7 +94,8 @@ class LayerNormGrad(Composite):
 
 
 class BatchNorm(Composite):
-    """``x[N, C, ...]`` standardised per channel over the batch; returns the result, mean and variance (biased).
+    """``x[N, C, ...]`` standardised per channel over the batch; returns the result, mean and variance
+    (biased).
 
     The statistics are for running averages: no gradient flows through them.
     """

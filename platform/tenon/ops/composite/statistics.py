@@ -34,7 +34,7 @@ class Var(Composite):
 
 
 def _freedom(x: Any, axes: Any, correction: float) -> float:
-    return max(math.prod([x.shape[a] for a in axes]) - correction, 0)
+    return float(max(math.prod([x.shape[a] for a in axes]) - correction, 0))
 
 
 def _reciprocal(freedom: float) -> float:
@@ -64,7 +64,8 @@ class Logsumexp(Composite):
 
 
 class VectorNorm(Composite):
-    """``sum(|x| ** order) ** (1 / order)`` over ``axes``; orders 0, inf and -inf count, take the largest, the smallest."""
+    """``sum(|x| ** order) ** (1 / order)`` over ``axes``; orders 0, inf and -inf count, take the largest, the
+    smallest."""
 
     kind = Kind.REDUCE
     saves = ("x", "out")

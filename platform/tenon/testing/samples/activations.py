@@ -12,11 +12,26 @@ from tenon.testing.samples.draw import Draw, normal, uniform, values
 from tenon.testing.samples.table import add
 
 
-def _family(op: str, reference: Callable[..., Any] | None, attrs: Any = None, draw: Callable[..., Draw] = normal, **more: Any) -> None:
+def _family(
+    op: str,
+    reference: Callable[..., Any] | None,
+    attrs: Any = None,
+    draw: Callable[..., Draw] = normal,
+    **more: Any,
+) -> None:
     add(op, "matrix", draw(3, 4), reference=reference, attrs=attrs, loose=8.0, **more)
     add(op, "scalar", draw(), reference=reference, attrs=attrs, tags="scalar", loose=8.0, **more)
     add(op, "empty", draw(0, 3), reference=reference, attrs=attrs, tags="empty", **more)
-    add(op, "strided", draw(3, 4).in_layout("strided"), reference=reference, attrs=attrs, tags="strided", loose=8.0, **more)
+    add(
+        op,
+        "strided",
+        draw(3, 4).in_layout("strided"),
+        reference=reference,
+        attrs=attrs,
+        tags="strided",
+        loose=8.0,
+        **more,
+    )
     add(op, "large", draw(20, 30), reference=reference, attrs=attrs, tags="large", loose=8.0, **more)
 
 
@@ -32,48 +47,99 @@ _sigmoid = lambda x: 1 / (1 + np.exp(-x))  # noqa: E731
 _softplus = lambda x: np.log1p(np.exp(x))  # noqa: E731
 
 _family("relu", lambda x: np.maximum(x, 0))
-add("relu", "zero_and_nan", values(0.0, -0.0, np.nan, np.inf, -np.inf), reference=lambda x: np.maximum(x, 0), tags="extreme")
+add(
+    "relu",
+    "zero_and_nan",
+    values(0.0, -0.0, np.nan, np.inf, -np.inf),
+    reference=lambda x: np.maximum(x, 0),
+    tags="extreme",
+)
 _family("gelu", _gelu)
 add("gelu", "tanh", normal(3, 4), reference=_gelu, attrs={"approximate": "tanh"}, loose=8.0)
 _family("silu", _wide(lambda x: x * _sigmoid(x)))
 _family("mish", _wide(lambda x: x * np.tanh(_softplus(x))))
 _family("leaky_relu", lambda x, slope: np.where(x > 0, x, x * x.dtype.type(slope)), {"slope": 0.2})
 _family("elu", _wide(lambda x, alpha: np.where(x > 0, x, alpha * np.expm1(x))), {"alpha": 1.5})
-_family("softplus", _wide(lambda x, beta, threshold: np.where(x * beta > threshold, x, _softplus(beta * x) / beta)), {"beta": 2.0, "threshold": 20.0})
+_family(
+    "softplus",
+    _wide(lambda x, beta, threshold: np.where(x * beta > threshold, x, _softplus(beta * x) / beta)),
+    {"beta": 2.0, "threshold": 20.0},
+)
 _family("logsigmoid", _wide(lambda x: -_softplus(-x)))
 _family("hardtanh", lambda x, low, high: np.clip(x, low, high), {"low": -0.5, "high": 0.7})
 _family("hardsigmoid", _wide(lambda x: np.clip(x / 6 + 0.5, 0, 1)))
 _family("hardswish", _wide(lambda x: x * np.clip(x / 6 + 0.5, 0, 1)))
-_family("threshold", lambda x, threshold, value: np.where(x > threshold, x, x.dtype.type(value)), {"threshold": 0.1, "value": 3.0}, narrow=False)
+_family(
+    "threshold",
+    lambda x, threshold, value: np.where(x > threshold, x, x.dtype.type(value)),
+    {"threshold": 0.1, "value": 3.0},
+    narrow=False,
+)
 _family("softshrink", _wide(lambda x, bound: np.sign(x) * np.maximum(np.abs(x) - bound, 0)), {"bound": 0.3})
-_family("hardshrink", lambda x, bound: np.where(np.abs(x) > bound, x, x.dtype.type(0)), {"bound": 0.3}, narrow=False)
+_family(
+    "hardshrink",
+    lambda x, bound: np.where(np.abs(x) > bound, x, x.dtype.type(0)),
+    {"bound": 0.3},
+    narrow=False,
+)
 _family("erf", _wide(_erf))
 _family("erfc", _wide(lambda x: 1 - _erf(x)))
 _family("erfinv", None, draw=lambda *s: uniform(-0.8, 0.8, *s))
-add("relu_grad", "open_and_closed", normal(3, 4), normal(3, 4), reference=lambda g, out: np.where(out <= 0, 0, g).astype(g.dtype), constant=(1,))
+add(
+    "relu_grad",
+    "open_and_closed",
+    normal(3, 4),
+    normal(3, 4),
+    reference=lambda g, out: np.where(out <= 0, 0, g).astype(g.dtype),
+    constant=(1,),
+)
 
 _lower, _upper = uniform(-1.0, -0.2, 3, 4), uniform(0.2, 1.0, 4)
 add("clamp", "numbers", normal(3, 4), -0.5, 0.5, reference=np.clip)
-add("clamp", "below", normal(3, 4), -0.5, None, reference=lambda x, low, high: np.maximum(x, x.dtype.type(low)))
-add("clamp", "above", normal(3, 4), None, 0.5, reference=lambda x, low, high: np.minimum(x, x.dtype.type(high)))
+add(
+    "clamp",
+    "below",
+    normal(3, 4),
+    -0.5,
+    None,
+    reference=lambda x, low, high: np.maximum(x, x.dtype.type(low)),
+)
+add(
+    "clamp",
+    "above",
+    normal(3, 4),
+    None,
+    0.5,
+    reference=lambda x, low, high: np.minimum(x, x.dtype.type(high)),
+)
 add("clamp", "tensors", normal(3, 4), _lower, _upper, reference=np.clip, tags="broadcast")
 
 
 def _softmax(x: Any, axis: int) -> Any:
     if not x.size:
         return x
-    axis = axis if x.ndim else None  # type: ignore[assignment]
+    axis = axis if x.ndim else None
     powers = np.exp(x - x.max(axis=axis, keepdims=True))
     return powers / powers.sum(axis=axis, keepdims=True)
 
 
-for _op, _reference in {"softmax": _wide(_softmax), "log_softmax": _wide(lambda x, axis: np.log(_softmax(x, axis)))}.items():
+for _op, _reference in {
+    "softmax": _wide(_softmax),
+    "log_softmax": _wide(lambda x, axis: np.log(_softmax(x, axis))),
+}.items():
     for _axis in (0, 1):
         add(_op, f"axis_{_axis}", normal(3, 4), reference=_reference, attrs={"axis": _axis}, loose=8.0)
     add(_op, "batch", normal(2, 3, 4), reference=_reference, attrs={"axis": 1}, loose=8.0)
     add(_op, "scalar", normal(), reference=_reference, attrs={"axis": 0}, tags="scalar")
     add(_op, "empty", normal(0, 3), reference=_reference, attrs={"axis": 1}, tags="empty")
-    add(_op, "far", values(1000.0, -1000.0, 999.0), attrs={"axis": 0}, reference=_reference if _op == "softmax" else None, tags="extreme")
+    add(
+        _op,
+        "far",
+        values(1000.0, -1000.0, 999.0),
+        attrs={"axis": 0},
+        reference=_reference if _op == "softmax" else None,
+        tags="extreme",
+    )
     add(f"{_op}_grad", "rows", normal(3, 4), normal(3, 4), attrs={"axis": 1})
 
 
@@ -87,6 +153,26 @@ for _op, _function, _attrs in (
     ("vector_norm", lambda x, a, k, order: (np.abs(x) ** order).sum(axis=a, keepdims=k) ** (1 / order), {"order": 2.0}),
     ):  # fmt: skip
     for _name, _axes, _keep in (("rows", (1,), False), ("all", (0, 1), False), ("keepdims", (0,), True)):
-        add(_op, _name, normal(3, 4), reference=_reduced(_function), attrs={"axes": _axes, "keepdims": _keep, **_attrs}, loose=8.0)
-add("vector_norm", "order_3", normal(3, 4), reference=_reduced(lambda x, a, k, order: (np.abs(x) ** order).sum(axis=a) ** (1 / order)), attrs={"axes": (1,), "order": 3.0}, loose=8.0)
-add("vector_norm", "infinite", normal(3, 4), reference=_reduced(lambda x, a, k, order: np.abs(x).max(axis=a)), attrs={"axes": (1,), "order": math.inf})
+        add(
+            _op,
+            _name,
+            normal(3, 4),
+            reference=_reduced(_function),
+            attrs={"axes": _axes, "keepdims": _keep, **_attrs},
+            loose=8.0,
+        )
+add(
+    "vector_norm",
+    "order_3",
+    normal(3, 4),
+    reference=_reduced(lambda x, a, k, order: (np.abs(x) ** order).sum(axis=a) ** (1 / order)),
+    attrs={"axes": (1,), "order": 3.0},
+    loose=8.0,
+)
+add(
+    "vector_norm",
+    "infinite",
+    normal(3, 4),
+    reference=_reduced(lambda x, a, k, order: np.abs(x).max(axis=a)),
+    attrs={"axes": (1,), "order": math.inf},
+)

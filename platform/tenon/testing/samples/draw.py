@@ -1,4 +1,5 @@
-"""Descriptions of arrays for samples: what is in them and how they lie in memory. Data only, made on demand."""
+"""Descriptions of arrays for samples: what is in them and how they lie in memory. Data only, made on
+demand."""
 
 from __future__ import annotations
 
@@ -16,7 +17,8 @@ class Draw:
     """One array argument: numbers of a ``kind`` in a ``shape``, laid out as ``layout`` says.
 
     ``kind``: "normal", "uniform" (between ``low`` and ``high``), "integer" (the same, never cast), "boolean",
-    "values" (exactly those given). ``layout``: "contiguous", "transposed", "strided" (every second element of a
+    "values" (exactly those given). ``layout``: "contiguous", "transposed", "strided" (every second element of
+    a
     larger array), "expanded" (zero strides along axes where ``source`` has size 1).
     """
 
@@ -74,7 +76,9 @@ def _laid_out(array: Array, layout: str, shape: tuple[int, ...]) -> Array:
         lead = len(shape) - array.ndim
         sizes = (1,) * lead + array.shape
         steps = (0,) * lead + array.strides
-        strides = [0 if own == 1 and size != 1 else step for own, size, step in zip(sizes, shape, steps, strict=True)]
+        strides = [
+            0 if own == 1 and size != 1 else step for own, size, step in zip(sizes, shape, steps, strict=True)
+        ]
         return np.lib.stride_tricks.as_strided(array, shape, strides)
     return array
 

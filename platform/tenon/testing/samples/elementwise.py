@@ -13,7 +13,13 @@ from tenon.testing.samples.table import add
 _EXTREME = (0.0, -0.0, np.inf, -np.inf, np.nan, 1.0, -1.0, 1e30, -1e30, 1e-30)
 
 
-def _unary(op: str, reference: Callable[..., Any], draw: Callable[..., Draw] = normal, extreme: bool = True, **more: Any) -> None:
+def _unary(
+    op: str,
+    reference: Callable[..., Any],
+    draw: Callable[..., Draw] = normal,
+    extreme: bool = True,
+    **more: Any,
+) -> None:
     add(op, "matrix", draw(3, 4), reference=reference, **more)
     add(op, "scalar", draw(), reference=reference, tags="scalar", **more)
     add(op, "empty", draw(2, 0, 3), reference=reference, tags="empty", **more)
@@ -25,7 +31,14 @@ def _unary(op: str, reference: Callable[..., Any], draw: Callable[..., Draw] = n
         add(op, "extreme", values(*_EXTREME), reference=reference, tags="extreme", narrow=False, **more)
 
 
-def _binary(op: str, reference: Callable[..., Any], draw: Any = normal, other: Any = None, extreme: bool = True, **more: Any) -> None:
+def _binary(
+    op: str,
+    reference: Callable[..., Any],
+    draw: Any = normal,
+    other: Any = None,
+    extreme: bool = True,
+    **more: Any,
+) -> None:
     other = other or draw
     add(op, "same", draw(3, 4), other(3, 4), reference=reference, **more)
     add(op, "broadcast", draw(3, 1), other(2, 1, 4), reference=reference, tags="broadcast", **more)
@@ -33,7 +46,15 @@ def _binary(op: str, reference: Callable[..., Any], draw: Any = normal, other: A
     add(op, "scalars", draw(), other(), reference=reference, tags="scalar", **more)
     add(op, "scalar_left", draw(), other(2, 3), reference=reference, tags="scalar broadcast", **more)
     add(op, "empty", draw(0, 4), other(1, 4), reference=reference, tags="empty broadcast", **more)
-    add(op, "strided", draw(3, 4).in_layout("strided"), other(3, 4).in_layout("transposed"), reference=reference, tags="strided", **more)
+    add(
+        op,
+        "strided",
+        draw(3, 4).in_layout("strided"),
+        other(3, 4).in_layout("transposed"),
+        reference=reference,
+        tags="strided",
+        **more,
+    )
     add(op, "large", draw(20, 30), other(20, 30), reference=reference, tags="large", **more)
     add(op, "number_right", draw(2, 3), 0.75, reference=reference, tags="scalar", **more)
     add(op, "number_left", 0.75, other(2, 3), reference=reference, tags="scalar", **more)
@@ -46,10 +67,19 @@ def _binary(op: str, reference: Callable[..., Any], draw: Any = normal, other: A
         add(op, "extreme", left, right, reference=reference, tags="extreme", narrow=False, **more)
 
 
-def _integers(op: str, reference: Callable[..., Any], low: int = -5, high: int = 6, other: int | None = None) -> None:
+def _integers(
+    op: str, reference: Callable[..., Any], low: int = -5, high: int = 6, other: int | None = None
+) -> None:
     second = integer(low if other is None else other, high, 3, 4)
     add(op, "integers", integer(low, high, 3, 4), second, reference=reference, tags="integer")
-    add(op, "narrow_integers", integer(low, high, 4, dtype="int8"), integer(1, high, 4, dtype="int8"), reference=reference, tags="integer")
+    add(
+        op,
+        "narrow_integers",
+        integer(low, high, 4, dtype="int8"),
+        integer(1, high, 4, dtype="int8"),
+        reference=reference,
+        tags="integer",
+    )
 
 
 def positive(*shape: int) -> Draw:
@@ -80,7 +110,13 @@ for _name in ("exp", "expm1", "exp2", "sin", "cos", "sinh", "cosh", "tanh", "flo
     _unary(_name, getattr(np, _name))
 for _name in ("log", "log2", "log10", "log1p", "sqrt"):
     _unary(_name, getattr(np, _name), positive)
-for _name, _reference in {"asin": np.arcsin, "acos": np.arccos, "atan": np.arctan, "atanh": np.arctanh, "tan": np.tan}.items():
+for _name, _reference in {
+    "asin": np.arcsin,
+    "acos": np.arccos,
+    "atan": np.arctan,
+    "atanh": np.arctanh,
+    "tan": np.tan,
+}.items():
     _unary(_name, _reference, inside)
 _unary("asinh", np.arcsinh, extreme=False)
 _unary("acosh", np.arccosh, above_one)
@@ -93,7 +129,13 @@ _unary("rsqrt", lambda x: 1 / np.sqrt(x), positive)
 _unary("sigmoid", _sigmoid)
 _unary("conj", np.conj)
 _unary("round", np.round)
-add("round", "decimals", normal(3, 4), reference=lambda x, decimals: np.round(x, decimals), attrs={"decimals": 1})
+add(
+    "round",
+    "decimals",
+    normal(3, 4),
+    reference=lambda x, decimals: np.round(x, decimals),
+    attrs={"decimals": 1},
+)
 add("round", "halves", values(0.5, 1.5, 2.5, -0.5, -1.5), reference=np.round, tags="non-smooth")
 add("abs", "zero", values(0.0, -1.0, 2.0), reference=np.abs, tags="non-smooth")
 add("abs", "integers", integer(-4, 5, 3, 4), reference=np.abs, tags="integer")
@@ -101,7 +143,13 @@ add("neg", "integers", integer(-4, 5, 3, 4), reference=np.negative, tags="intege
 add("square", "integers", integer(-4, 5, 3, 4), reference=np.square, tags="integer")
 add("exp", "integers", integer(-4, 5, 3, 4), reference=lambda x: np.exp(x.astype(np.float32)), tags="integer")
 add("sqrt", "booleans", boolean(3, 4), reference=lambda x: np.sqrt(x.astype(np.float32)), tags="integer")
-add("sigmoid", "integers", integer(-4, 5, 3), reference=lambda x: _sigmoid(x.astype(np.float32)), tags="integer")
+add(
+    "sigmoid",
+    "integers",
+    integer(-4, 5, 3),
+    reference=lambda x: _sigmoid(x.astype(np.float32)),
+    tags="integer",
+)
 
 _binary("add", np.add)
 _binary("sub", np.subtract)
@@ -118,13 +166,25 @@ _binary("pow", np.power, positive)
 _binary("remainder", np.remainder, other=positive, extreme=False, narrow=False, order=1)
 _binary("fmod", np.fmod, other=positive, extreme=False, narrow=False, order=1)
 _binary("floor_divide", np.floor_divide, other=positive, extreme=False, narrow=False)
-for _name, _reference in {"add": np.add, "sub": np.subtract, "mul": np.multiply, "maximum": np.maximum}.items():
+for _name, _reference in {
+    "add": np.add,
+    "sub": np.subtract,
+    "mul": np.multiply,
+    "maximum": np.maximum,
+}.items():
     _integers(_name, _reference)
 _integers("floor_divide", np.floor_divide, other=1)
 _integers("remainder", np.remainder, other=1)
 _integers("fmod", np.fmod, other=1)
 _integers("pow", np.power, low=0, high=4)
-add("div", "integers", integer(-5, 6, 3, 4), integer(1, 6, 4), reference=lambda x, y: np.true_divide(x, y).astype(np.float32), tags="integer")
+add(
+    "div",
+    "integers",
+    integer(-5, 6, 3, 4),
+    integer(1, 6, 4),
+    reference=lambda x, y: np.true_divide(x, y).astype(np.float32),
+    tags="integer",
+)
 add("pow", "zero_base", values(0.0, 0.0, 2.0), values(2.0, 0.0, 0.0), reference=np.power, tags="non-smooth")
 add("pow", "negative_base", values(-2.0, -0.5, 3.0), 3.0, reference=np.power)
 add("maximum", "ties", values(1.0, 2.0, 3.0), values(1.0, 5.0, 3.0), reference=np.maximum, tags="non-smooth")

@@ -17,7 +17,14 @@ for _name, _key in {
     "everything": (...,), "nothing": (slice(2, 2), ...),
 }.items():  # fmt: skip
     add("index", _name, normal(3, 4, 2), reference=lambda x, key: x[key], attrs={"key": _key})
-add("index", "strided", normal(3, 4).in_layout("transposed"), reference=lambda x, key: x[key], attrs={"key": (slice(1, 3), ...)}, tags="strided")
+add(
+    "index",
+    "strided",
+    normal(3, 4).in_layout("transposed"),
+    reference=lambda x, key: x[key],
+    attrs={"key": (slice(1, 3), ...)},
+    tags="strided",
+)
 
 
 def _embed(x: Any, shape: tuple[int, ...], key: Any) -> Any:
@@ -27,7 +34,13 @@ def _embed(x: Any, shape: tuple[int, ...], key: Any) -> Any:
 
 
 add("embed", "row", normal(4), reference=_embed, attrs={"shape": (3, 4), "key": (1, ...)})
-add("embed", "step", normal(3, 2), reference=_embed, attrs={"shape": (3, 4), "key": (ALL, slice(0, 4, 2), ...)})
+add(
+    "embed",
+    "step",
+    normal(3, 2),
+    reference=_embed,
+    attrs={"shape": (3, 4), "key": (ALL, slice(0, 4, 2), ...)},
+)
 
 
 def _take(x: Any, *indices: Any, layout: Any) -> Any:
@@ -46,16 +59,99 @@ def _put(x: Any, y: Any, *indices: Any, layout: Any, accumulate: bool = False) -
 add("take", "rows", normal(4, 3), integer(0, 4, 5), reference=_take, attrs={"layout": (INDEX, ALL)})
 add("take", "negative", normal(4, 3), integer(-4, 4, 5), reference=_take, attrs={"layout": (INDEX, ALL)})
 add("take", "columns", normal(4, 3), integer(0, 3, 2, 2), reference=_take, attrs={"layout": (ALL, INDEX)})
-add("take", "pairs", normal(4, 3), integer(0, 4, 5), integer(0, 3, 5), reference=_take, attrs={"layout": (INDEX, INDEX)})
-add("take", "apart", normal(4, 2, 3), integer(0, 4, 5), integer(0, 3, 2, 1), reference=_take, attrs={"layout": (INDEX, ALL, INDEX)})
-add("take", "empty", normal(4, 3), integer(0, 4, 0), reference=_take, attrs={"layout": (INDEX, ALL)}, tags="empty")
-add("take", "large", normal(40, 30), integer(0, 40, 50), reference=_take, attrs={"layout": (INDEX, ALL)}, tags="large")
-add("put", "rows", normal(4, 3), normal(2, 3), values(3, 1, dtype="int64"), reference=_put, attrs={"layout": (INDEX, ALL)})
-add("put", "broadcast", normal(4, 3), normal(3), values(0, 2, dtype="int64"), reference=_put, attrs={"layout": (INDEX, ALL)}, tags="broadcast")
-add("put", "columns", normal(4, 3), normal(4, 2), values(0, 2, dtype="int64"), reference=_put, attrs={"layout": (ALL, INDEX)})
-add("put", "accumulate", normal(4, 3), normal(6, 3), integer(0, 4, 6), reference=_put, attrs={"layout": (INDEX, ALL), "accumulate": True})
-add("put", "accumulate_pairs", normal(4, 3), normal(6), integer(0, 4, 6), integer(0, 3, 6), reference=_put, attrs={"layout": (INDEX, INDEX), "accumulate": True})
-add("put", "accumulate_scalar", normal(4, 3), normal(), integer(0, 4, 6), reference=_put, attrs={"layout": (INDEX, ALL), "accumulate": True}, tags="broadcast scalar")
+add(
+    "take",
+    "pairs",
+    normal(4, 3),
+    integer(0, 4, 5),
+    integer(0, 3, 5),
+    reference=_take,
+    attrs={"layout": (INDEX, INDEX)},
+)
+add(
+    "take",
+    "apart",
+    normal(4, 2, 3),
+    integer(0, 4, 5),
+    integer(0, 3, 2, 1),
+    reference=_take,
+    attrs={"layout": (INDEX, ALL, INDEX)},
+)
+add(
+    "take",
+    "empty",
+    normal(4, 3),
+    integer(0, 4, 0),
+    reference=_take,
+    attrs={"layout": (INDEX, ALL)},
+    tags="empty",
+)
+add(
+    "take",
+    "large",
+    normal(40, 30),
+    integer(0, 40, 50),
+    reference=_take,
+    attrs={"layout": (INDEX, ALL)},
+    tags="large",
+)
+add(
+    "put",
+    "rows",
+    normal(4, 3),
+    normal(2, 3),
+    values(3, 1, dtype="int64"),
+    reference=_put,
+    attrs={"layout": (INDEX, ALL)},
+)
+add(
+    "put",
+    "broadcast",
+    normal(4, 3),
+    normal(3),
+    values(0, 2, dtype="int64"),
+    reference=_put,
+    attrs={"layout": (INDEX, ALL)},
+    tags="broadcast",
+)
+add(
+    "put",
+    "columns",
+    normal(4, 3),
+    normal(4, 2),
+    values(0, 2, dtype="int64"),
+    reference=_put,
+    attrs={"layout": (ALL, INDEX)},
+)
+add(
+    "put",
+    "accumulate",
+    normal(4, 3),
+    normal(6, 3),
+    integer(0, 4, 6),
+    reference=_put,
+    attrs={"layout": (INDEX, ALL), "accumulate": True},
+)
+add(
+    "put",
+    "accumulate_pairs",
+    normal(4, 3),
+    normal(6),
+    integer(0, 4, 6),
+    integer(0, 3, 6),
+    reference=_put,
+    attrs={"layout": (INDEX, INDEX), "accumulate": True},
+)
+add(
+    "put",
+    "accumulate_scalar",
+    normal(4, 3),
+    normal(),
+    integer(0, 4, 6),
+    reference=_put,
+    attrs={"layout": (INDEX, ALL), "accumulate": True},
+    tags="broadcast scalar",
+)
 
 
 def _gather(x: Any, index: Any, axis: int) -> Any:
@@ -74,7 +170,9 @@ def _scatter(x: Any, index: Any, y: Any, axis: int, reduce: str | None = None) -
         target = list(place)
         target[axis] = index[place]
         at = tuple(target)
-        made[at] = y[place] if reduce is None else made[at] + y[place] if reduce == "add" else made[at] * y[place]
+        made[at] = (
+            y[place] if reduce is None else made[at] + y[place] if reduce == "add" else made[at] * y[place]
+        )
     return made
 
 
@@ -82,11 +180,52 @@ add("gather", "rows", normal(4, 3), integer(0, 4, 5, 3), reference=_gather, attr
 add("gather", "columns", normal(4, 3), integer(0, 3, 4, 2), reference=_gather, attrs={"axis": 1})
 add("gather", "smaller", normal(4, 3), integer(0, 4, 2, 2), reference=_gather, attrs={"axis": 0})
 add("gather", "empty", normal(4, 3), integer(0, 4, 0, 3), reference=_gather, attrs={"axis": 0}, tags="empty")
-add("scatter", "replace", normal(4, 3), values(0, 2, 3, 1, 1, 0, shape=(2, 3), dtype="int64"), normal(2, 3), reference=_scatter, attrs={"axis": 0})
-add("scatter", "number", normal(4, 3), values(0, 2, 3, 1, 1, 0, shape=(2, 3), dtype="int64"), 1.5, reference=_scatter, attrs={"axis": 0}, tags="scalar")
-add("scatter", "add", normal(4, 3), integer(0, 4, 5, 3), normal(5, 3), reference=_scatter, attrs={"axis": 0, "reduce": "add"})
-add("scatter", "add_columns", normal(4, 3), integer(0, 3, 4, 6), normal(4, 6), reference=_scatter, attrs={"axis": 1, "reduce": "add"})
-add("scatter", "larger_source", normal(4, 3), values(0, 1, 2, shape=(1, 3), dtype="int64"), normal(2, 3), reference=_scatter, attrs={"axis": 0})
+add(
+    "scatter",
+    "replace",
+    normal(4, 3),
+    values(0, 2, 3, 1, 1, 0, shape=(2, 3), dtype="int64"),
+    normal(2, 3),
+    reference=_scatter,
+    attrs={"axis": 0},
+)
+add(
+    "scatter",
+    "number",
+    normal(4, 3),
+    values(0, 2, 3, 1, 1, 0, shape=(2, 3), dtype="int64"),
+    1.5,
+    reference=_scatter,
+    attrs={"axis": 0},
+    tags="scalar",
+)
+add(
+    "scatter",
+    "add",
+    normal(4, 3),
+    integer(0, 4, 5, 3),
+    normal(5, 3),
+    reference=_scatter,
+    attrs={"axis": 0, "reduce": "add"},
+)
+add(
+    "scatter",
+    "add_columns",
+    normal(4, 3),
+    integer(0, 3, 4, 6),
+    normal(4, 6),
+    reference=_scatter,
+    attrs={"axis": 1, "reduce": "add"},
+)
+add(
+    "scatter",
+    "larger_source",
+    normal(4, 3),
+    values(0, 1, 2, shape=(1, 3), dtype="int64"),
+    normal(2, 3),
+    reference=_scatter,
+    attrs={"axis": 0},
+)
 
 
 def _window_of(x: Any, shape: tuple[int, ...]) -> Any:
@@ -106,10 +245,23 @@ def _argsort(x: Any, axis: int, descending: bool = False) -> Any:
 add("argsort", "last", normal(3, 5), reference=_argsort, attrs={"axis": 1})
 add("argsort", "first", normal(3, 5), reference=_argsort, attrs={"axis": 0})
 add("argsort", "stable", integer(0, 3, 30), reference=_argsort, attrs={"axis": 0}, tags="integer")
-add("argsort", "stable_descending", integer(0, 3, 30), reference=_argsort, attrs={"axis": 0, "descending": True}, tags="integer")
+add(
+    "argsort",
+    "stable_descending",
+    integer(0, 3, 30),
+    reference=_argsort,
+    attrs={"axis": 0, "descending": True},
+    tags="integer",
+)
 add("argsort", "empty", normal(0, 3), reference=_argsort, attrs={"axis": 0}, tags="empty")
 add("nonzero", "matrix", integer(0, 2, 3, 4), reference=lambda x: np.stack(np.nonzero(x), 1), tags="integer")
-add("nonzero", "none", values(0, 0, dtype="int64"), reference=lambda x: np.stack(np.nonzero(x), 1), tags="integer")
+add(
+    "nonzero",
+    "none",
+    values(0, 0, dtype="int64"),
+    reference=lambda x: np.stack(np.nonzero(x), 1),
+    tags="integer",
+)
 _sorted = values(-1.0, 0.0, 0.0, 2.0)
 for _right in (False, True):
     add("searchsorted", f"right_{_right}", _sorted, values(-2.0, 0.0, 1.0, 3.0), attrs={"right": _right},

@@ -19,7 +19,9 @@ for _name, _x in {"matrix": (3, 4), "vector": (4,), "batch": (2, 3, 4)}.items():
     add("linear", _name, normal(*_x), normal(5, 4), normal(5), reference=_linear, loose=8.0)
 add("linear", "no_bias", normal(3, 4), normal(5, 4), None, reference=_linear, loose=8.0)
 add("linear", "empty", normal(0, 4), normal(5, 4), normal(5), reference=_linear, tags="empty")
-add("addmm", "plain", normal(3, 5), normal(3, 4), normal(4, 5), reference=lambda x, a, b: x + a @ b, loose=8.0)
+add(
+    "addmm", "plain", normal(3, 5), normal(3, 4), normal(4, 5), reference=lambda x, a, b: x + a @ b, loose=8.0
+)
 add("addmm", "scaled", normal(5), normal(3, 4), normal(4, 5), reference=lambda x, a, b, beta, alpha: beta * x + alpha * (a @ b),
     attrs={"beta": 0.5, "alpha": 2.0}, tags="broadcast", loose=8.0, narrow=False)  # fmt: skip
 
@@ -35,7 +37,16 @@ def _layer_norm(x: Any, weight: Any, bias: Any, rank: int, eps: float = 1e-5) ->
     return (made if bias is None else made + bias).astype(x.dtype)
 
 
-add("layer_norm", "rows", normal(3, 6), normal(6), normal(6), reference=_layer_norm, attrs={"rank": 1}, loose=20.0)
+add(
+    "layer_norm",
+    "rows",
+    normal(3, 6),
+    normal(6),
+    normal(6),
+    reference=_layer_norm,
+    attrs={"rank": 1},
+    loose=20.0,
+)
 add("layer_norm", "plain", normal(2, 3, 4), None, None, reference=_layer_norm, attrs={"rank": 2}, loose=20.0)
 add("batch_norm", "channels", normal(4, 3, 5), normal(3), normal(3), attrs={"eps": 1e-5}, graded=1)
 add("batch_norm", "plain", normal(4, 3), None, None, attrs={"eps": 1e-5}, graded=1)
@@ -50,20 +61,50 @@ def _inference(x: Any, weight: Any, bias: Any, mean: Any, variance: Any, eps: fl
 add("batch_norm_inference", "channels", normal(4, 3, 5), normal(3), normal(3), normal(3), uniform(0.5, 2, 3), reference=_inference,
     attrs={"eps": 1e-5}, constant=(3, 4), loose=20.0, narrow=False)  # fmt: skip
 _NEEDS = (True, True, True)
-add("layer_norm_grad", "rows", normal(3, 6), normal(3, 6), normal(6), normal(3, 1), uniform(0.5, 2, 3, 1), attrs={"rank": 1, "needs": _NEEDS}, order=0)
-add("batch_norm_grad", "channels", normal(4, 3), normal(4, 3), normal(3), normal(1, 3), uniform(0.5, 2, 1, 3), attrs={"needs": _NEEDS}, order=0)
+add(
+    "layer_norm_grad",
+    "rows",
+    normal(3, 6),
+    normal(3, 6),
+    normal(6),
+    normal(3, 1),
+    uniform(0.5, 2, 3, 1),
+    attrs={"rank": 1, "needs": _NEEDS},
+    order=0,
+)
+add(
+    "batch_norm_grad",
+    "channels",
+    normal(4, 3),
+    normal(4, 3),
+    normal(3),
+    normal(1, 3),
+    uniform(0.5, 2, 1, 3),
+    attrs={"needs": _NEEDS},
+    order=0,
+)
 
 
 def _conv(x: Any, weight: Any, stride: Any, padding: Any, dilation: Any, groups: int) -> Any:
     x = np.pad(x, [(0, 0), (0, 0), *((p, p) for p in padding)])
-    sizes = [(s - (k - 1) * d - 1) // t + 1 for s, k, d, t in zip(x.shape[2:], weight.shape[2:], dilation, stride, strict=True)]
+    sizes = [
+        (s - (k - 1) * d - 1) // t + 1
+        for s, k, d, t in zip(x.shape[2:], weight.shape[2:], dilation, stride, strict=True)
+    ]
     made = np.zeros((x.shape[0], weight.shape[0], *sizes), x.dtype)
     own, out = weight.shape[1], weight.shape[0] // groups
     for group in range(groups):
         part, kernel = x[:, group * own : (group + 1) * own], weight[group * out : (group + 1) * out]
         for place in np.ndindex(*weight.shape[2:]):
-            window = tuple(slice(i * d, i * d + (n - 1) * t + 1, t) for i, d, n, t in zip(place, dilation, sizes, stride, strict=True))
-            made[:, group * out : (group + 1) * out] += np.einsum("nc...,oc->no...", part[(slice(None), slice(None), *window)], kernel[(slice(None), slice(None), *place)])
+            window = tuple(
+                slice(i * d, i * d + (n - 1) * t + 1, t)
+                for i, d, n, t in zip(place, dilation, sizes, stride, strict=True)
+            )
+            made[:, group * out : (group + 1) * out] += np.einsum(
+                "nc...,oc->no...",
+                part[(slice(None), slice(None), *window)],
+                kernel[(slice(None), slice(None), *place)],
+            )
     return made
 
 
@@ -89,9 +130,31 @@ def _biased(x: Any, weight: Any, bias: Any, **attrs: Any) -> Any:
     return made + bias.reshape((1, -1) + (1,) * (x.ndim - 2))
 
 
-add("convolution", "bias", normal(2, 3, 5, 6), normal(4, 3, 3, 3), normal(4), reference=_biased, attrs=_attrs(_ONE, _ONE, _ONE), loose=20.0, narrow=False)
-add("conv_input_grad", "stepped", normal(2, 3, 3, 2), normal(3, 2, 3, 2), attrs={"sizes": (6, 4), **_attrs((2, 2), (1, 0), _ONE)})
-add("conv_weight_grad", "stepped", normal(2, 2, 6, 4), normal(2, 3, 3, 2), attrs={"kernel": (3, 2), **_attrs((2, 2), (1, 0), _ONE)})
+add(
+    "convolution",
+    "bias",
+    normal(2, 3, 5, 6),
+    normal(4, 3, 3, 3),
+    normal(4),
+    reference=_biased,
+    attrs=_attrs(_ONE, _ONE, _ONE),
+    loose=20.0,
+    narrow=False,
+)
+add(
+    "conv_input_grad",
+    "stepped",
+    normal(2, 3, 3, 2),
+    normal(3, 2, 3, 2),
+    attrs={"sizes": (6, 4), **_attrs((2, 2), (1, 0), _ONE)},
+)
+add(
+    "conv_weight_grad",
+    "stepped",
+    normal(2, 2, 6, 4),
+    normal(2, 3, 3, 2),
+    attrs={"kernel": (3, 2), **_attrs((2, 2), (1, 0), _ONE)},
+)
 
 _POOL = {"kernel": (2, 2), "stride": (2, 2), "padding": (0, 0)}
 
@@ -101,16 +164,55 @@ def _pool(x: Any, function: Any) -> Any:
     return function(x[:, :, : h // 2 * 2, : w // 2 * 2].reshape(n, c, h // 2, 2, w // 2, 2), axis=(3, 5))
 
 
-add("max_pool", "plain", normal(2, 3, 5, 6), reference=lambda x, **a: _pool(x, np.max), attrs={**_POOL, "dilation": _ONE})
-add("max_pool", "padded", normal(1, 2, 6, 5), attrs={"kernel": (3, 3), "stride": (2, 2), "padding": _ONE, "dilation": _ONE})
+add(
+    "max_pool",
+    "plain",
+    normal(2, 3, 5, 6),
+    reference=lambda x, **a: _pool(x, np.max),
+    attrs={**_POOL, "dilation": _ONE},
+)
+add(
+    "max_pool",
+    "padded",
+    normal(1, 2, 6, 5),
+    attrs={"kernel": (3, 3), "stride": (2, 2), "padding": _ONE, "dilation": _ONE},
+)
 add("max_pool_indices", "plain", normal(2, 3, 4, 4), attrs={**_POOL, "dilation": _ONE})
-add("avg_pool", "plain", normal(2, 3, 5, 6), reference=lambda x, **a: _pool(x, np.mean), attrs=_POOL, loose=8.0, narrow=False)
-add("avg_pool", "padded", normal(1, 2, 6, 5), attrs={"kernel": (3, 3), "stride": (2, 2), "padding": _ONE, "include_pad": False})
-add("adaptive_avg_pool", "one", normal(2, 3, 4, 5), reference=lambda x, sizes: x.mean((2, 3), keepdims=True), attrs={"sizes": (1, 1)}, loose=8.0, narrow=False)
+add(
+    "avg_pool",
+    "plain",
+    normal(2, 3, 5, 6),
+    reference=lambda x, **a: _pool(x, np.mean),
+    attrs=_POOL,
+    loose=8.0,
+    narrow=False,
+)
+add(
+    "avg_pool",
+    "padded",
+    normal(1, 2, 6, 5),
+    attrs={"kernel": (3, 3), "stride": (2, 2), "padding": _ONE, "include_pad": False},
+)
+add(
+    "adaptive_avg_pool",
+    "one",
+    normal(2, 3, 4, 5),
+    reference=lambda x, sizes: x.mean((2, 3), keepdims=True),
+    attrs={"sizes": (1, 1)},
+    loose=8.0,
+    narrow=False,
+)
 add("adaptive_avg_pool", "uneven", normal(2, 3, 5, 7), attrs={"sizes": (2, 3)})
-add("avg_pool_grad", "plain", normal(2, 3, 2, 2), attrs={"shape": (2, 3, 4, 4), **_POOL, "ceil_mode": False, "include_pad": True, "divisor": None})
+add(
+    "avg_pool_grad",
+    "plain",
+    normal(2, 3, 2, 2),
+    attrs={"shape": (2, 3, 4, 4), **_POOL, "ceil_mode": False, "include_pad": True, "divisor": None},
+)
 add("adaptive_avg_pool_grad", "plain", normal(2, 3, 2, 3), attrs={"shape": (2, 3, 4, 6)})
-_ASCENDING = np.arange(96.0).reshape(2, 3, 4, 4)  # the pooled maxima must be those of the input, as in any backward pass
+_ASCENDING = np.arange(96.0).reshape(
+    2, 3, 4, 4
+)  # the pooled maxima must be those of the input, as in any backward pass
 add("max_pool_grad", "plain", normal(2, 3, 2, 2), values(*_ASCENDING.ravel(), shape=(2, 3, 4, 4)),
     values(*_ASCENDING[..., 1::2, 1::2].ravel(), shape=(2, 3, 2, 2)), attrs={**_POOL, "dilation": _ONE}, constant=(1, 2), order=0)  # fmt: skip
 

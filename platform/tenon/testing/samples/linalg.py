@@ -14,8 +14,24 @@ add("inv", "matrix", _SQUARE, reference=np.linalg.inv, narrow=False, loose=20.0)
 add("solve", "matrix", _SQUARE, normal(3, 2), reference=np.linalg.solve, narrow=False, loose=20.0)
 add("det", "matrix", _SQUARE, reference=lambda x: np.linalg.det(x).astype(x.dtype), narrow=False, loose=20.0)
 add("slogdet", "matrix", _SQUARE, reference=lambda x: tuple(np.linalg.slogdet(x)), narrow=False, loose=20.0)
-add("cholesky", "matrix", _POSITIVE, reference=lambda x: np.linalg.cholesky(x), narrow=False, loose=20.0, order=0)
-add("svdvals", "matrix", _TALL, reference=lambda x: np.linalg.svd(x, compute_uv=False), narrow=False, loose=20.0, order=1)
+add(
+    "cholesky",
+    "matrix",
+    _POSITIVE,
+    reference=lambda x: np.linalg.cholesky(x),
+    narrow=False,
+    loose=20.0,
+    order=0,
+)
+add(
+    "svdvals",
+    "matrix",
+    _TALL,
+    reference=lambda x: np.linalg.svd(x, compute_uv=False),
+    narrow=False,
+    loose=20.0,
+    order=1,
+)
 add("qr", "matrix", _TALL, narrow=False, order=1)
 add("svd_parts", "matrix", _TALL, narrow=False)
 add("eigh", "matrix", _POSITIVE, narrow=False, order=0)

@@ -38,7 +38,15 @@ _PAIRS: dict[str, Callable[..., Any]] = {
 for _op, _function in _PAIRS.items():
     _more = {"smooth_l1_loss": {"beta": 1.0}, "huber_loss": {"delta": 1.0}}.get(_op, {})
     for _reduction in REDUCTIONS:
-        add(_op, _reduction, normal(3, 4), normal(3, 4), reference=_pair(_function), attrs={"reduction": _reduction, **_more}, loose=8.0)
+        add(
+            _op,
+            _reduction,
+            normal(3, 4),
+            normal(3, 4),
+            reference=_pair(_function),
+            attrs={"reduction": _reduction, **_more},
+            loose=8.0,
+        )
 
 
 def _logits(x: Any, y: Any, weight: Any, pos_weight: Any) -> Any:
@@ -81,9 +89,37 @@ def _cross_entropy(x: Any, target: Any, weight: Any, **attrs: Any) -> Any:
 _LABELS = integer(0, 4, 5)
 for _op, _reference in {"nll_loss": _nll, "cross_entropy": _cross_entropy}.items():
     for _reduction in REDUCTIONS:
-        add(_op, _reduction, normal(5, 4), _LABELS, None, reference=_reference, attrs={"reduction": _reduction}, loose=8.0)
-    add(_op, "weighted", normal(5, 4), _LABELS, uniform(0.5, 2, 4), reference=_reference, loose=8.0, constant=(2,), narrow=False)
-    add(_op, "ignored", normal(3, 4), values(1, 3, 0, dtype="int64"), None, reference=_reference, attrs={"ignore_index": 3}, loose=8.0)
+        add(
+            _op,
+            _reduction,
+            normal(5, 4),
+            _LABELS,
+            None,
+            reference=_reference,
+            attrs={"reduction": _reduction},
+            loose=8.0,
+        )
+    add(
+        _op,
+        "weighted",
+        normal(5, 4),
+        _LABELS,
+        uniform(0.5, 2, 4),
+        reference=_reference,
+        loose=8.0,
+        constant=(2,),
+        narrow=False,
+    )
+    add(
+        _op,
+        "ignored",
+        normal(3, 4),
+        values(1, 3, 0, dtype="int64"),
+        None,
+        reference=_reference,
+        attrs={"ignore_index": 3},
+        loose=8.0,
+    )
     add(_op, "pixels", normal(2, 4, 3), integer(0, 4, 2, 3), None, reference=_reference, loose=8.0)
 add("nll_loss_grad", "mean", normal(), _LABELS, None, attrs={"shape": (5, 4)}, order=1)
 add("cross_entropy_grad", "mean", normal(), normal(5, 4), normal(5, 1), _LABELS, None, order=0)

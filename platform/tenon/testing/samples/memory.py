@@ -26,7 +26,14 @@ def _cast(x: Any, dtype: Any) -> Any:
 for _name, _to in {"int64": np.int64, "bool": np.bool_, "float16": np.float16}.items():
     add("cast", _name, normal(3, 4), reference=_cast, attrs={"dtype": np.dtype(_to)}, order=0)
 add("cast", "double", normal(3, 4), reference=_cast, attrs={"dtype": np.dtype(np.float64)})
-add("cast", "from_integers", integer(-5, 5, 3), reference=_cast, attrs={"dtype": np.dtype(np.float32)}, tags="integer")
+add(
+    "cast",
+    "from_integers",
+    integer(-5, 5, 3),
+    reference=_cast,
+    attrs={"dtype": np.dtype(np.float32)},
+    tags="integer",
+)
 add("cast", "from_booleans", boolean(3), reference=_cast, attrs={"dtype": np.dtype(np.float64)})
 
 
@@ -45,7 +52,14 @@ def _full(x: Any, shape: tuple[int, ...], value: Any, dtype: Any = None) -> Any:
 
 
 add("new_full", "zeros", normal(2), reference=_full, attrs={"shape": (3, 4), "value": 0})
-add("new_full", "integers", normal(2), reference=_full, attrs={"shape": (2, 0), "value": 7, "dtype": np.dtype(np.int64)}, tags="empty")
+add(
+    "new_full",
+    "integers",
+    normal(2),
+    reference=_full,
+    attrs={"shape": (2, 0), "value": 7, "dtype": np.dtype(np.int64)},
+    tags="empty",
+)
 add("zeros_like", "matrix", normal(3, 4), reference=np.zeros_like)
 _CPU = {"device": Device("cpu"), "source": Device("cpu")}
 add("to_device", "host", normal(3, 4), reference=lambda x, device, source: x, attrs=_CPU)

@@ -16,14 +16,42 @@ for _op in ("reshape", "view"):
     add(_op, "scalar", normal(1, 1), reference=_reference, attrs={"shape": ()}, tags="scalar")
     add(_op, "from_scalar", normal(), reference=_reference, attrs={"shape": (1, 1)}, tags="scalar")
     add(_op, "empty", normal(0, 4), reference=_reference, attrs={"shape": (2, 0, 7)}, tags="empty")
-    add(_op, "new_axis", normal(3, 4).in_layout("transposed"), reference=_reference, attrs={"shape": (3, 1, 4)}, tags="strided")
-add("reshape", "copying", normal(3, 4).in_layout("transposed"), reference=lambda x, shape: x.reshape(shape), attrs={"shape": (12,)}, tags="strided")
-add("reshape", "expanded", expanded((3, 1), 3, 4), reference=lambda x, shape: x.reshape(shape), attrs={"shape": (12,)}, tags="expanded")
+    add(
+        _op,
+        "new_axis",
+        normal(3, 4).in_layout("transposed"),
+        reference=_reference,
+        attrs={"shape": (3, 1, 4)},
+        tags="strided",
+    )
+add(
+    "reshape",
+    "copying",
+    normal(3, 4).in_layout("transposed"),
+    reference=lambda x, shape: x.reshape(shape),
+    attrs={"shape": (12,)},
+    tags="strided",
+)
+add(
+    "reshape",
+    "expanded",
+    expanded((3, 1), 3, 4),
+    reference=lambda x, shape: x.reshape(shape),
+    attrs={"shape": (12,)},
+    tags="expanded",
+)
 
 for _name, _axes in {"reverse": (2, 1, 0), "cycle": (1, 2, 0), "same": (0, 1, 2)}.items():
     add("permute", _name, normal(2, 3, 4), reference=lambda x, axes: x.transpose(axes), attrs={"axes": _axes})
 add("permute", "scalar", normal(), reference=lambda x, axes: x, attrs={"axes": ()}, tags="scalar")
-add("permute", "empty", normal(0, 3), reference=lambda x, axes: x.transpose(axes), attrs={"axes": (1, 0)}, tags="empty")
+add(
+    "permute",
+    "empty",
+    normal(0, 3),
+    reference=lambda x, axes: x.transpose(axes),
+    attrs={"axes": (1, 0)},
+    tags="empty",
+)
 _swap = lambda x, axis0, axis1: x.swapaxes(axis0, axis1)  # noqa: E731
 add("transpose", "matrix", normal(3, 4), reference=_swap, attrs={"axis0": 0, "axis1": 1})
 add("transpose", "outer", normal(2, 3, 4), reference=_swap, attrs={"axis0": 0, "axis1": 2})
@@ -36,8 +64,21 @@ for _name, _from, _to in (
     add("expand", _name, normal(*_from), reference=_broadcast, attrs={"shape": _to})
 
 for _name, _axes in {"first": (0,), "both": (0, 1), "none": ()}.items():
-    add("flip", _name, normal(3, 4), reference=lambda x, axes: np.flip(x, axes) if axes else x, attrs={"axes": _axes})
-add("flip", "empty", normal(0, 4), reference=lambda x, axes: np.flip(x, axes), attrs={"axes": (1,)}, tags="empty")
+    add(
+        "flip",
+        _name,
+        normal(3, 4),
+        reference=lambda x, axes: np.flip(x, axes) if axes else x,
+        attrs={"axes": _axes},
+    )
+add(
+    "flip",
+    "empty",
+    normal(0, 4),
+    reference=lambda x, axes: np.flip(x, axes),
+    attrs={"axes": (1,)},
+    tags="empty",
+)
 _roll = lambda x, shifts, axes: np.roll(x, shifts, axes)  # noqa: E731
 add("roll", "one", normal(3, 4), reference=_roll, attrs={"shifts": (1,), "axes": (1,)})
 add("roll", "two", normal(3, 4), reference=_roll, attrs={"shifts": (-1, 5), "axes": (0, 1)})
@@ -47,10 +88,27 @@ add("cat", "rows", normal(2, 3), normal(4, 3), reference=_cat, attrs={"axis": 0}
 add("cat", "columns", normal(2, 3), normal(2, 1), normal(2, 2), reference=_cat, attrs={"axis": 1})
 add("cat", "one", normal(2, 3), reference=_cat, attrs={"axis": 0})
 add("cat", "empty", normal(0, 3), normal(2, 3), reference=_cat, attrs={"axis": 0}, tags="empty")
-add("cat", "mixed", normal(2, 3), integer(0, 5, 2, 3), reference=lambda x, y, axis: np.concatenate((x, y.astype(x.dtype)), axis), attrs={"axis": 0}, tags="integer", narrow=False)
+add(
+    "cat",
+    "mixed",
+    normal(2, 3),
+    integer(0, 5, 2, 3),
+    reference=lambda x, y, axis: np.concatenate((x, y.astype(x.dtype)), axis),
+    attrs={"axis": 0},
+    tags="integer",
+    narrow=False,
+)
 _stack = lambda *xs, axis: np.stack(xs, axis)  # noqa: E731
 add("stack", "first", normal(2, 3), normal(2, 3), reference=_stack, attrs={"axis": 0})
-add("stack", "last", normal(2, 3), normal(2, 3).in_layout("strided"), reference=_stack, attrs={"axis": 2}, tags="strided")
+add(
+    "stack",
+    "last",
+    normal(2, 3),
+    normal(2, 3).in_layout("strided"),
+    reference=_stack,
+    attrs={"axis": 2},
+    tags="strided",
+)
 add("stack", "scalars", normal(), normal(), reference=_stack, attrs={"axis": 0}, tags="scalar")
 
 
@@ -59,7 +117,14 @@ def _slice(x: Any, axis: int, start: int, stop: int) -> Any:
 
 
 add("slice_axis", "middle", normal(3, 5), reference=_slice, attrs={"axis": 1, "start": 1, "stop": 4})
-add("slice_axis", "nothing", normal(3, 5), reference=_slice, attrs={"axis": 0, "start": 2, "stop": 2}, tags="empty")
+add(
+    "slice_axis",
+    "nothing",
+    normal(3, 5),
+    reference=_slice,
+    attrs={"axis": 0, "start": 2, "stop": 2},
+    tags="empty",
+)
 
 
 def _split(x: Any, sizes: tuple[int, ...], axis: int) -> Any:
@@ -75,7 +140,13 @@ add("unbind", "last", normal(2, 3), reference=_unbind, attrs={"axis": 1})
 _pad = lambda x, widths, value=0: np.pad(x, widths, constant_values=value)  # noqa: E731
 add("pad", "both", normal(2, 3), reference=_pad, attrs={"widths": ((1, 0), (2, 3))})
 add("pad", "value", normal(2, 3), reference=_pad, attrs={"widths": ((0, 1), (0, 0)), "value": 2.5})
-add("pad", "cut", normal(4, 5), reference=lambda x, widths: np.pad(x[1:], ((0, 1), (0, 0)))[:, :4], attrs={"widths": ((-1, 1), (0, -1))})
+add(
+    "pad",
+    "cut",
+    normal(4, 5),
+    reference=lambda x, widths: np.pad(x[1:], ((0, 1), (0, 0)))[:, :4],
+    attrs={"widths": ((-1, 1), (0, -1))},
+)
 add("pad", "empty", normal(0, 3), reference=_pad, attrs={"widths": ((1, 1), (0, 0))}, tags="empty")
 for _op in ("tril", "triu"):
     for _k in (-1, 0, 1):
@@ -89,7 +160,13 @@ def _diagonal(x: Any, offset: int = 0, axis0: int = 0, axis1: int = 1) -> Any:
 
 
 for _offset in (0, 1, -1):
-    add("diagonal", f"offset_{_offset}", normal(3, 4), reference=_diagonal, attrs={"offset": _offset, "axis0": 0, "axis1": 1})
+    add(
+        "diagonal",
+        f"offset_{_offset}",
+        normal(3, 4),
+        reference=_diagonal,
+        attrs={"offset": _offset, "axis0": 0, "axis1": 1},
+    )
 add("diagonal", "batch", normal(2, 3, 4), reference=_diagonal, attrs={"offset": 0, "axis0": 0, "axis1": 2})
 
 
@@ -109,18 +186,39 @@ def _diagonal_embed(x: Any, shape: tuple[int, ...], offset: int, axis0: int, axi
     return made
 
 
-add("diagonal_embed", "above", normal(3), reference=_diagonal_embed, attrs={"shape": (3, 4), "offset": 1, "axis0": 0, "axis1": 1})
+add(
+    "diagonal_embed",
+    "above",
+    normal(3),
+    reference=_diagonal_embed,
+    attrs={"shape": (3, 4), "offset": 1, "axis0": 0, "axis1": 1},
+)
 
 
 def _fold(x: Any, shape: tuple[int, ...], axis: int, step: int) -> Any:
     made = np.zeros(shape, x.dtype)
     for window in range(x.shape[axis]):
         for i in range(x.shape[-1]):
-            made[(slice(None),) * axis + (window * step + i,)] += x[(slice(None),) * axis + (window, Ellipsis, i)]
+            made[(slice(None),) * axis + (window * step + i,)] += x[
+                (slice(None),) * axis + (window, Ellipsis, i)
+            ]
     return made
 
 
-add("fold_axis", "overlapping", normal(3, 4, 3), reference=_fold, attrs={"shape": (3, 6), "axis": 1, "step": 1}, loose=4.0)
+add(
+    "fold_axis",
+    "overlapping",
+    normal(3, 4, 3),
+    reference=_fold,
+    attrs={"shape": (3, 6), "axis": 1, "step": 1},
+    loose=4.0,
+)
 for _op in ("unsqueeze", "squeeze"):
     _shape = (3, 1, 4) if _op == "unsqueeze" else (3, 4)
-    add(_op, "middle", normal(*((3, 4) if _op == "unsqueeze" else (3, 1, 4))), reference=lambda x, shape: x.reshape(shape), attrs={"shape": _shape})
+    add(
+        _op,
+        "middle",
+        normal(*((3, 4) if _op == "unsqueeze" else (3, 1, 4))),
+        reference=lambda x, shape: x.reshape(shape),
+        attrs={"shape": _shape},
+    )

@@ -15,7 +15,9 @@ def _along(function: Callable[..., Any]) -> Callable[..., Any]:
     return lambda x, axes, keepdims=False: function(x, axis=axes, keepdims=keepdims)
 
 
-def _reduction(op: str, function: Callable[..., Any], draw: Callable[..., Draw] = normal, empty: bool = True, **more: Any) -> None:
+def _reduction(
+    op: str, function: Callable[..., Any], draw: Callable[..., Draw] = normal, empty: bool = True, **more: Any
+) -> None:
     reference = _along(function)
     for name, axes in {"all": (0, 1, 2), "first": (0,), "last": (2,), "two": (0, 2), "none": ()}.items():
         if name == "none" and op in ("any", "all"):
@@ -23,15 +25,40 @@ def _reduction(op: str, function: Callable[..., Any], draw: Callable[..., Draw] 
         add(op, name, draw(2, 3, 4), reference=reference, attrs={"axes": axes}, **more)
     add(op, "keepdims", draw(2, 3, 4), reference=reference, attrs={"axes": (1,), "keepdims": True}, **more)
     add(op, "scalar", draw(), reference=reference, attrs={"axes": ()}, tags="scalar", **more)
-    add(op, "transposed", draw(3, 4).in_layout("transposed"), reference=reference, attrs={"axes": (0,)}, tags="strided", **more)
+    add(
+        op,
+        "transposed",
+        draw(3, 4).in_layout("transposed"),
+        reference=reference,
+        attrs={"axes": (0,)},
+        tags="strided",
+        **more,
+    )
     add(op, "large", draw(30, 40), reference=reference, attrs={"axes": (1,)}, tags="large", **more)
     add(op, "one", draw(1, 1), reference=reference, attrs={"axes": (0, 1)}, **more)
     if draw is normal:
         tags = "expanded non-smooth" if op in ("amax", "amin") else "expanded"
-        add(op, "expanded", expanded((3, 1), 3, 4), reference=reference, attrs={"axes": (1,)}, tags=tags, **more)
+        add(
+            op,
+            "expanded",
+            expanded((3, 1), 3, 4),
+            reference=reference,
+            attrs={"axes": (1,)},
+            tags=tags,
+            **more,
+        )
     if empty:
         more.pop("order", None)
-        add(op, "empty", draw(2, 0, 3), reference=reference, attrs={"axes": (1,)}, tags="empty", order=0 if op == "mean" else 2, **more)
+        add(
+            op,
+            "empty",
+            draw(2, 0, 3),
+            reference=reference,
+            attrs={"axes": (1,)},
+            tags="empty",
+            order=0 if op == "mean" else 2,
+            **more,
+        )
     else:
         add(op, "empty", draw(2, 0, 3), reference=reference, attrs={"axes": (0,)}, tags="empty", **more)
 
@@ -39,7 +66,9 @@ def _reduction(op: str, function: Callable[..., Any], draw: Callable[..., Draw] 
 def _mean(x: Any, axis: Any, keepdims: bool) -> Any:
     if x.size == 0:
         return np.full(np.sum(x, axis=axis, keepdims=keepdims).shape, np.nan, x.dtype)
-    return np.mean(x, axis=axis, keepdims=keepdims, dtype=x.dtype if x.dtype.itemsize > 2 else np.float32).astype(x.dtype)
+    return np.mean(
+        x, axis=axis, keepdims=keepdims, dtype=x.dtype if x.dtype.itemsize > 2 else np.float32
+    ).astype(x.dtype)
 
 
 _reduction("sum", lambda x, **k: np.sum(x, dtype=x.dtype, **k))
@@ -68,7 +97,9 @@ for _op, _function in {"argmax": np.argmax, "argmin": np.argmin}.items():
 
 def _sum_to(x: Any, shape: tuple[int, ...]) -> Any:
     lead = x.ndim - len(shape)
-    axes = tuple(range(lead)) + tuple(i + lead for i, s in enumerate(shape) if s == 1 and x.shape[i + lead] != 1)
+    axes = tuple(range(lead)) + tuple(
+        i + lead for i, s in enumerate(shape) if s == 1 and x.shape[i + lead] != 1
+    )
     return np.sum(x, axis=axes, keepdims=True).reshape(shape)
 
 
@@ -80,12 +111,39 @@ for _op in ("cumsum", "cumprod"):
     _function = getattr(np, _op)
     _reference = lambda x, axis, function=_function: function(x, axis=axis, dtype=x.dtype) if x.ndim else x  # noqa: E731
     for _axis in (0, 1):
-        add(_op, f"axis_{_axis}", uniform(0.5, 1.5, 3, 4), reference=_reference, attrs={"axis": _axis}, loose=4.0)
+        add(
+            _op,
+            f"axis_{_axis}",
+            uniform(0.5, 1.5, 3, 4),
+            reference=_reference,
+            attrs={"axis": _axis},
+            loose=4.0,
+        )
     add(_op, "empty", normal(0, 3), reference=_reference, attrs={"axis": 0}, tags="empty")
     add(_op, "scalar", uniform(0.5, 1.5), reference=_reference, attrs={"axis": 0}, tags="scalar")
-    add(_op, "transposed", uniform(0.5, 1.5, 3, 4).in_layout("transposed"), reference=_reference, attrs={"axis": 1}, tags="strided", loose=4.0)
-add("cumprod", "one_zero", values(2.0, 0.0, 3.0, 4.0), reference=lambda x, axis: np.cumprod(x), attrs={"axis": 0})
-add("cumprod", "two_zeros", values(2.0, 0.0, 3.0, 0.0, 5.0), reference=lambda x, axis: np.cumprod(x), attrs={"axis": 0})
+    add(
+        _op,
+        "transposed",
+        uniform(0.5, 1.5, 3, 4).in_layout("transposed"),
+        reference=_reference,
+        attrs={"axis": 1},
+        tags="strided",
+        loose=4.0,
+    )
+add(
+    "cumprod",
+    "one_zero",
+    values(2.0, 0.0, 3.0, 4.0),
+    reference=lambda x, axis: np.cumprod(x),
+    attrs={"axis": 0},
+)
+add(
+    "cumprod",
+    "two_zeros",
+    values(2.0, 0.0, 3.0, 0.0, 5.0),
+    reference=lambda x, axis: np.cumprod(x),
+    attrs={"axis": 0},
+)
 
 
 def _prod_of_others(x: Any, axes: tuple[int, ...]) -> Any:

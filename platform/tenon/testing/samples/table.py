@@ -18,7 +18,9 @@ import numpy as np
 from tenon.core.op import table as ops
 from tenon.testing.samples.draw import Draw
 
-TAGS = frozenset({"broadcast", "empty", "scalar", "strided", "expanded", "extreme", "non-smooth", "integer", "large"})
+TAGS = frozenset(
+    {"broadcast", "empty", "scalar", "strided", "expanded", "extreme", "non-smooth", "integer", "large"}
+)
 
 #: Modules of this package that hold samples.
 FAMILIES = (
@@ -37,7 +39,8 @@ class Sample:
     attrs: Mapping[str, Any] = field(default_factory=dict)
     tags: frozenset[str] = frozenset()
     reference: Callable[..., Any] | None = None
-    #: Positions of floating inputs without a gradient, and whether (and to which order) gradients are checked at all.
+    #: Positions of floating inputs without a gradient, and whether (and to which order) gradients are checked
+    #: at all.
     constant: tuple[int, ...] = ()
     order: int = 2
     #: How many of the outputs gradients are checked for; 0 means all.
@@ -78,12 +81,20 @@ _TABLE: dict[str, list[Sample]] = {}
 
 
 def add(
-    op: str, name: str, *inputs: Any, reference: Callable[..., Any] | None = None, tags: str = "", attrs: Any = None, **more: Any
+    op: str,
+    name: str,
+    *inputs: Any,
+    reference: Callable[..., Any] | None = None,
+    tags: str = "",
+    attrs: Any = None,
+    **more: Any,
 ) -> None:
     """Add one sample of ``op``; ``tags`` is a space-separated list."""
     found = frozenset(tags.split())
     if not found <= TAGS:
-        raise ValueError(f"sample {op}-{name}: unknown tags {sorted(found - TAGS)}; known: {', '.join(sorted(TAGS))}.")
+        raise ValueError(
+            f"sample {op}-{name}: unknown tags {sorted(found - TAGS)}; known: {', '.join(sorted(TAGS))}."
+        )
     entries = _TABLE.setdefault(op, [])
     if any(s.name == name for s in entries):
         raise ValueError(f"sample {op}-{name} exists twice. Give it another name.")
