@@ -76,12 +76,6 @@ def test_code_of_getting_started_runs(tmp_path, monkeypatch):
     assert (tmp_path / "net.pt").exists()
 
 
-def test_code_of_the_device_guide_runs(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-
-    assert run_code_of("devices.md")["y"].shape == (4, 2)
-
-
 def test_code_of_the_training_guide_runs(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
