@@ -73,7 +73,7 @@ class Pool:
             else:
                 self.done.put(None)
 
-    def run(self, work: Callable[[int, int], None], count: int) -> None:
+    def run(self, work: Callable[[int, int], Any], count: int) -> None:
         """``work`` over all of ``range(count)``; the caller takes the last piece."""
         pieces = min(self.size, count)
         bounds = [count * i // pieces for i in range(pieces + 1)]
@@ -121,7 +121,7 @@ def pool() -> Pool:
     return _pool
 
 
-def split(work: Callable[[int, int], None], count: int, least: int = 1) -> None:
+def split(work: Callable[[int, int], Any], count: int, least: int = 1) -> None:
     """Call ``work(start, stop)`` on pieces that make up ``range(count)``, each at least ``least`` long.
 
     One call on the caller's thread where there is too little to share, or the threads are busy: another
@@ -173,7 +173,8 @@ class Scratch(threading.local):
             held = np.empty(max(size, 64), np.uint8)
             if size <= self.limit:
                 self.held[name] = held
-        return held[:size].view(dtype).reshape(shape)
+        found: np.ndarray[Any, Any] = held[:size].view(dtype).reshape(shape)
+        return found
 
 
 scratch = Scratch()

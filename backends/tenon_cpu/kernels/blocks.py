@@ -33,7 +33,7 @@ def rows_of(x: Any, rank: int = 1) -> Any:
     return x.reshape(math.prod(x.shape[:lead]), math.prod(x.shape[lead:]))
 
 
-def over_rows(work: Callable[[int, int], None], rows: int, width: int, item: int, cost: int = 1) -> None:
+def over_rows(work: Callable[[int, int], Any], rows: int, width: int, item: int, cost: int = 1) -> None:
     """``work(start, stop)`` over blocks of rows, shared among threads where ``cost * rows * width`` is worth
     it."""
     step = max(1, BLOCK // max(width * item, 1))

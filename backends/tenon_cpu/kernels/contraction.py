@@ -75,6 +75,8 @@ def linear(f: Any, x: Any, weight: Any, bias: Any) -> Any:
 
 def matmul(x: Any, y: Any) -> Any:
     """Matrices are cut; of batches each thread takes some, where NumPy would call BLAS one by one."""
+    if x.size * y.size < _LARGE:
+        return direct.matmul(x, y)  # nothing to cut: 0.6 us less
     if x.ndim == 2 == y.ndim:
         if x.dtype is y.dtype and x.dtype.char in _REAL and x.shape[1] == y.shape[0]:
             return product(x, y)
@@ -93,14 +95,15 @@ def matmul(x: Any, y: Any) -> Any:
     out = np.empty((*batch, x.shape[-2], y.shape[-1]), x.dtype)
     if batch[0] < 4:
         places = list(np.ndindex(batch))
-        split(lambda a, b: [_product(x, y, out, place) for place in places[a:b]], len(places))  # type: ignore[func-returns-value]
+
+        def one_by_one(a: int, b: int) -> None:
+            for place in places[a:b]:
+                np.matmul(x[place], y[place], out=out[place])
+
+        split(one_by_one, len(places))
     else:
         split(lambda a, b: np.matmul(x[a:b], y[a:b], out=out[a:b]), batch[0])
     return out
-
-
-def _product(x: Any, y: Any, out: Any, place: Any) -> None:
-    np.matmul(x[place], y[place], out=out[place])
 
 
 KERNELS: dict[str, Kernel] = {"matmul": matmul}

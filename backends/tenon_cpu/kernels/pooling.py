@@ -70,7 +70,7 @@ def _maximum(parts: list[Any], out: Any) -> None:
 
 def max_pool_grad(g: Any, x: Any, out: Any, **attrs: Any) -> Any:
     """Each place of the window takes the gradient where it holds the maximum and no place before it did."""
-    if not _simple(x, attrs) or not plain(g, x, out):
+    if not _simple(x, attrs) or not plain(g, x, out) or np.isnan(out).any():
         return _max_pool_grad.forward(np, g, x, out, **attrs)
     sizes = g.shape[2:]
     whole = attrs["kernel"] == attrs["stride"] and all(
@@ -89,7 +89,7 @@ def max_pool_grad(g: Any, x: Any, out: Any, **attrs: Any) -> Any:
         free.fill(True)
         top, part, target, seen = tops[a:b], given[a:b], result[a:b], planes[a:b]
         for region in regions:
-            # Neither smaller nor larger: equal, or NaN. Taken if still free.
+            # Not smaller than the maximum: it is the maximum. Taken if still free.
             np.less(seen[region], top, out=other)
             np.greater(free, other, out=other)
             np.logical_xor(free, other, out=free)

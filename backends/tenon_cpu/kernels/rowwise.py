@@ -24,11 +24,12 @@ from tenon_cpu.kernels.blocks import over_rows, plain, rows_of
 from tenon_cpu.threads import scratch
 
 _SMALL = 256
-_sum, _max = np.add.reduce, np.maximum.reduce
+_sum: Any = np.add.reduce
+_max: Any = np.maximum.reduce
 
 
 def _last(x: Any, axis: int) -> bool:
-    return x.ndim > 0 and axis == x.ndim - 1 and x.size >= _SMALL
+    return bool(x.ndim > 0 and axis == x.ndim - 1 and x.size >= _SMALL)
 
 
 def softmax(f: Any, x: Any, *, axis: int) -> Any:
@@ -45,7 +46,7 @@ def softmax(f: Any, x: Any, *, axis: int) -> Any:
         total = _sum(part, 1, None, None, True)
         np.multiply(part, np.reciprocal(total, out=total), out=part)
 
-    over_rows(work, *rows.shape, x.itemsize, cost=6)
+    over_rows(work, rows.shape[0], rows.shape[1], x.itemsize, cost=6)
     return out
 
 
@@ -63,7 +64,7 @@ def softmax_grad(f: Any, g: Any, out: Any, *, axis: int) -> Any:
         np.subtract(given[a:b], total, out=part)
         np.multiply(part, y, out=part)
 
-    over_rows(work, *rows.shape, g.itemsize, cost=3)
+    over_rows(work, rows.shape[0], rows.shape[1], g.itemsize, cost=3)
     return made
 
 
@@ -80,7 +81,7 @@ def log_softmax(f: Any, x: Any, *, axis: int) -> Any:
         powers = np.exp(part, out=scratch.get("powers", part.shape, x.dtype))
         np.subtract(part, np.log(_sum(powers, 1, None, None, True)), out=part)
 
-    over_rows(work, *rows.shape, x.itemsize, cost=6)
+    over_rows(work, rows.shape[0], rows.shape[1], x.itemsize, cost=6)
     return out
 
 
@@ -96,7 +97,7 @@ def log_softmax_grad(f: Any, g: Any, out: Any, *, axis: int) -> Any:
         np.multiply(part, _sum(given[a:b], 1, None, None, True), out=part)
         np.subtract(given[a:b], part, out=part)
 
-    over_rows(work, *rows.shape, g.itemsize, cost=6)
+    over_rows(work, rows.shape[0], rows.shape[1], g.itemsize, cost=6)
     return made
 
 
@@ -118,7 +119,7 @@ def cross_entropy(
         np.exp(part, out=part)
         np.add(np.log(_sum(part, 1, None, None, True)), peak, out=total[a:b])
 
-    over_rows(work, *x.shape, x.itemsize, cost=6)
+    over_rows(work, x.shape[0], x.shape[1], x.itemsize, cost=6)
     present, safe = present_targets(np, target, x.shape[1], ignore_index)
     picked = np.take_along_axis(x, safe[:, None], 1)[:, 0] - total[:, 0]
     weights = target_weights(np, present, safe, weight, x.dtype)
@@ -151,7 +152,7 @@ def cross_entropy_grad(
         np.multiply(part, shares[a:b], out=part)
         part[np.arange(b - a), safe[a:b]] += slopes[a:b]
 
-    over_rows(work, *x.shape, x.itemsize, cost=6)
+    over_rows(work, x.shape[0], x.shape[1], x.itemsize, cost=6)
     return made
 
 
@@ -179,7 +180,7 @@ def layer_norm(f: Any, x: Any, weight: Any, bias: Any, *, rank: int, eps: float 
         if shift is not None:
             np.add(part, shift, out=part)
 
-    over_rows(work, *rows.shape, x.itemsize, cost=4)
+    over_rows(work, rows.shape[0], rows.shape[1], x.itemsize, cost=4)
     kept = (*x.shape[: x.ndim - rank], *(1,) * rank)
     return out, means.reshape(kept), deviations.reshape(kept)
 
@@ -216,7 +217,7 @@ def layer_norm_grad(
         np.subtract(inner, first, out=inner)
         np.multiply(inner, deviations[a:b], out=inner)
 
-    over_rows(work, *rows.shape, x.itemsize, cost=8)
+    over_rows(work, rows.shape[0], rows.shape[1], x.itemsize, cost=8)
     ordered = sorted(sums, key=lambda entry: entry[0])
     dweight = _sum(np.stack([entry[1] for entry in ordered]), 0).reshape(weight.shape)
     dbias = _sum(np.stack([entry[2] for entry in ordered]), 0).reshape(weight.shape)

@@ -14,7 +14,7 @@ from tenon.core.aval import Aval
 from tenon.core.backend import Backend, Kernel, MemoryStats
 from tenon.core.op import Op
 from tenon.device import Device
-from tenon.errors import DeviceError
+from tenon.errors import NoDataError
 
 _META = Device("meta")
 
@@ -41,7 +41,7 @@ class MetaBackend(Backend):
 
     def to_host(self, array: Aval) -> np.ndarray[Any, Any]:
         """Always an error: there is no data."""
-        raise DeviceError(
+        raise NoDataError(
             "Cannot copy out of meta tensor; no data! Use module.to_empty(device=...) to allocate it, then"
             " initialise or load."
         )

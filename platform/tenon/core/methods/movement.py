@@ -310,7 +310,7 @@ class Movement:
     def unfold(self, dimension: int, size: int, step: int) -> Any:
         """Sliding windows of ``size`` along ``dimension``, as a new last axis."""
         axis = normalize_axis(dimension, self.raw.ndim)
-        length = self.raw.shape[axis]
+        length = self.raw.shape[axis] if self.raw.ndim else 1
         if size > length:
             raise ShapeError(
                 f"maximum size for tensor at dimension {dimension} is {length} but size is {size}"

@@ -47,7 +47,14 @@ from tenon.nn.functional.convolution import (
     pad,
     unfold,
 )
-from tenon.nn.functional.dropout import dropout, dropout1d, dropout2d, dropout3d
+from tenon.nn.functional.dropout import (
+    alpha_dropout,
+    dropout,
+    dropout1d,
+    dropout2d,
+    dropout3d,
+    feature_alpha_dropout,
+)
 from tenon.nn.functional.linear import (
     bilinear,
     cosine_similarity,
@@ -87,6 +94,7 @@ __all__ = [
     "adaptive_avg_pool1d",
     "adaptive_avg_pool2d",
     "adaptive_avg_pool3d",
+    "alpha_dropout",
     "avg_pool1d",
     "avg_pool2d",
     "avg_pool3d",
@@ -111,6 +119,7 @@ __all__ = [
     "elu",
     "elu_",
     "embedding",
+    "feature_alpha_dropout",
     "gelu",
     "glu",
     "group_norm",

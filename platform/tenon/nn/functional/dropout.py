@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import warnings
 from typing import Any
 
 import tenon.ops  # noqa: F401 - a table without ops finds nothing
@@ -28,29 +30,91 @@ def dropout(input: Any, p: float = 0.5, training: bool = True, inplace: bool = F
     return _drop(input, p, inplace, None)
 
 
-def _channels(input: Any, p: float, training: bool, inplace: bool, rank: int, name: str) -> Any:
-    _check(p)
-    if input.raw.ndim not in (rank + 1, rank + 2):
-        raise ShapeError(
-            f"{name}: Expected {rank + 1}D (unbatched) or {rank + 2}D (batched) input, but received a "
-            f"{input.raw.ndim}D input {list(input.raw.shape)}."
-        )
+def _channels(input: Any, p: float, training: bool, inplace: bool, lead: int) -> Any:
+    """Drop what lies behind the first ``lead`` axes as a whole."""
     if not training or p == 0.0 or input.raw.size == 0:
         return input
-    lead = input.raw.ndim - rank
-    return _drop(input, p, inplace, (*input.raw.shape[:lead], *(1,) * rank))
+    lead = min(lead, input.raw.ndim)
+    return _drop(input, p, inplace, (*input.raw.shape[:lead], *(1,) * (input.raw.ndim - lead)))
+
+
+def _warn_of_rank(name: str, rank: int, spatial: int) -> None:
+    warnings.warn(
+        f"{name}: Received a {rank}-D input to {name}, which is deprecated and will result in an error in a "
+        "future release. To retain the behavior and silence this warning, please use dropout instead. Note "
+        f"that {name} exists to provide channel-wise dropout on inputs with {spatial} spatial dimensions, a "
+        f"channel dimension, and an optional batch dimension (i.e. {spatial + 1}D or {spatial + 2}D inputs).",
+        stacklevel=3,
+    )
 
 
 def dropout1d(input: Any, p: float = 0.5, training: bool = True, inplace: bool = False) -> Any:
-    """Zero whole channels of ``[N, C, L]``."""
-    return _channels(input, p, training, inplace, 1, "dropout1d")
+    """Zero whole channels of ``[N, C, L]`` or ``[C, L]``."""
+    _check(p)
+    rank = input.raw.ndim
+    if rank not in (2, 3):
+        raise ShapeError(
+            f"dropout1d: Expected 2D or 3D input, but received a {rank}D input of shape "
+            f"{list(input.raw.shape)}. Note that dropout1d exists to provide channel-wise dropout on inputs "
+            "with 1 spatial dimension, a channel dimension, and an optional batch dimension (i.e. 2D or 3D "
+            "inputs)."
+        )
+    return _channels(input, p, training, inplace, 2 if rank == 3 else 1)
 
 
 def dropout2d(input: Any, p: float = 0.5, training: bool = True, inplace: bool = False) -> Any:
-    """Zero whole channels of ``[N, C, H, W]``."""
-    return _channels(input, p, training, inplace, 2, "dropout2d")
+    """Zero whole channels of ``[N, C, H, W]``; a 3-D input is ``[N, C, L]``, as in torch."""
+    _check(p)
+    rank = input.raw.ndim
+    if rank not in (3, 4):
+        _warn_of_rank("dropout2d", rank, 2)
+    elif rank == 3:
+        warnings.warn(
+            "dropout2d: Received a 3D input to dropout2d and assuming that channel-wise 1D dropout behavior is "
+            "desired - input is interpreted as shape (N, C, L), where C is the channel dim. This behavior will "
+            "change in a future release to interpret the input as one without a batch dimension, i.e. shape "
+            "(C, H, W). To maintain the 1D channel-wise dropout behavior, please switch to using dropout1d "
+            "instead.",
+            stacklevel=2,
+        )
+    return _channels(input, p, training, inplace, 2)
 
 
 def dropout3d(input: Any, p: float = 0.5, training: bool = True, inplace: bool = False) -> Any:
-    """Zero whole channels of ``[N, C, D, H, W]``."""
-    return _channels(input, p, training, inplace, 3, "dropout3d")
+    """Zero whole channels of ``[N, C, D, H, W]`` or ``[C, D, H, W]``."""
+    _check(p)
+    rank = input.raw.ndim
+    if rank not in (4, 5):
+        _warn_of_rank("dropout3d", rank, 3)
+    return _channels(input, p, training, inplace, 1 if rank == 4 else 2)
+
+
+#: Where SELU's negative side ends; alpha dropout sets dropped elements to it.
+_ALPHA = 1.7580993408473766
+
+
+def _alpha(input: Any, p: float, training: bool, inplace: bool, shape: Any) -> Any:
+    _check(p)
+    if not training or p == 0.0 or input.raw.size == 0:
+        return input
+    if p == 1.0:
+        return write_inplace(f.mul, input, 0.0) if inplace else input * 0.0
+    scale = 1 / math.sqrt((_ALPHA**2 * p + 1) * (1 - p))
+    kept = f.cast(f.gt(f.dropout_mask(input.detach(), p=float(p), shape=shape), 0), dtype=input.raw.dtype)
+    shift = (kept - 1) * (_ALPHA * scale) + _ALPHA * scale * p
+    if inplace:
+        return write_inplace(f.add, write_inplace(f.mul, input, kept * scale), shift)
+    return input * (kept * scale) + shift
+
+
+def alpha_dropout(input: Any, p: float = 0.5, training: bool = False, inplace: bool = False) -> Any:
+    """Dropout that keeps mean and variance of a standardised input: dropped elements become SELU's floor."""
+    return _alpha(input, p, training, inplace, None)
+
+
+def feature_alpha_dropout(input: Any, p: float = 0.5, training: bool = False, inplace: bool = False) -> Any:
+    """Alpha dropout of whole channels: of everything behind the first two axes."""
+    rank = input.raw.ndim
+    if rank < 2:
+        raise ShapeError(f"feature_alpha_dropout: Feature dropout requires at least 2 dimensions, got {rank}.")
+    return _alpha(input, p, training, inplace, (*input.raw.shape[:2], *(1,) * (rank - 2)))

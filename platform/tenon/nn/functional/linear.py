@@ -6,7 +6,7 @@ from typing import Any
 
 import tenon.ops  # noqa: F401 - a table without ops finds nothing
 from tenon.core.aval import Aval
-from tenon.core.grad_mode import no_grad
+from tenon.core.grad_mode import is_grad_enabled, no_grad
 from tenon.core.op import table as f
 from tenon.errors import IndexRangeError, ModuleValueError, ShapeError, UnsupportedError
 
@@ -42,8 +42,10 @@ def embedding(
 ) -> Any:
     """``weight[input]``. ``max_norm`` shrinks the rows used, in place; row ``padding_idx`` gets no
     gradient."""
-    if sparse:
+    if sparse and weight.requires_grad and is_grad_enabled():
         raise UnsupportedError("embedding: sparse gradients are not supported; leave sparse=False.")
+    if weight.raw.ndim != 2:
+        raise ShapeError(f"embedding: 'weight' must be 2-D, got {list(weight.raw.shape)}.")
     rows = weight.raw.shape[0]
     if padding_idx is not None:
         if not -rows <= padding_idx < rows:

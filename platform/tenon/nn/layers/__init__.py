@@ -26,7 +26,7 @@ from tenon.nn.layers.activation import (
     Threshold,
 )
 from tenon.nn.layers.conv import Conv1d, Conv2d, Conv3d
-from tenon.nn.layers.dropout import Dropout, Dropout1d, Dropout2d, Dropout3d
+from tenon.nn.layers.dropout import AlphaDropout, Dropout, Dropout1d, Dropout2d, Dropout3d, FeatureAlphaDropout
 from tenon.nn.layers.embedding import Embedding
 from tenon.nn.layers.flatten import Flatten, Unflatten
 from tenon.nn.layers.lazy import (
@@ -69,6 +69,7 @@ __all__ = [
     "SELU",
     "AdaptiveAvgPool1d",
     "AdaptiveAvgPool2d",
+    "AlphaDropout",
     "AvgPool1d",
     "AvgPool2d",
     "BCELoss",
@@ -86,6 +87,7 @@ __all__ = [
     "Dropout2d",
     "Dropout3d",
     "Embedding",
+    "FeatureAlphaDropout",
     "Flatten",
     "GroupNorm",
     "Hardshrink",

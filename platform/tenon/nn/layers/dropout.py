@@ -8,7 +8,7 @@ from tenon.errors import ModuleValueError
 from tenon.nn import functional as F
 from tenon.nn.module import Module
 
-__all__ = ["Dropout", "Dropout1d", "Dropout2d", "Dropout3d"]
+__all__ = ["AlphaDropout", "Dropout", "Dropout1d", "Dropout2d", "Dropout3d", "FeatureAlphaDropout"]
 
 
 class _DropoutNd(Module):
@@ -56,3 +56,19 @@ class Dropout3d(_DropoutNd):
     def forward(self, input: Any) -> Any:
         """``input``, thinned in training."""
         return F.dropout3d(input, self.p, self.training, self.inplace)
+
+
+class AlphaDropout(_DropoutNd):
+    """Dropout that keeps mean and variance, for networks of ``SELU``."""
+
+    def forward(self, input: Any) -> Any:
+        """``input``, thinned in training."""
+        return F.alpha_dropout(input, self.p, self.training, self.inplace)
+
+
+class FeatureAlphaDropout(_DropoutNd):
+    """``AlphaDropout`` of whole channels."""
+
+    def forward(self, input: Any) -> Any:
+        """``input``, thinned in training."""
+        return F.feature_alpha_dropout(input, self.p, self.training, self.inplace)
