@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from tenon.extend import Availability, Backend, Device, Kernel, MemoryStats
+from tenon.extend import Availability, Backend, Config, Device, Kernel, MemoryStats
+from tenon_cpu.allocator import keep_freed_memory, megabytes
+from tenon_cpu.threads import split
 
 _CPU = Device("cpu")
 
@@ -19,6 +21,10 @@ class CpuBackend(Backend):
     name = "cpu"
     xp = np
     array_type = np.ndarray
+
+    def __init__(self) -> None:
+        super().__init__()
+        keep_freed_memory(megabytes(Config.from_environment()))
 
     def is_available(self) -> Availability:
         """Always."""
@@ -49,6 +55,10 @@ class CpuBackend(Backend):
     def shares_memory(self, a: Any, b: Any) -> bool:
         """Whether two arrays overlap."""
         return np.may_share_memory(a, b)
+
+    def split(self, work: Callable[[int, int], Any], count: int, least: int = 1) -> None:
+        """On as many threads as BLAS has."""
+        split(work, count, least)
 
     def device_of(self, array: Any) -> Device:
         """The CPU."""

@@ -88,6 +88,13 @@ class Backend:
         """Whether two arrays overlap."""
         return bool(self.xp.may_share_memory(a, b))
 
+    def split(self, work: Callable[[int, int], Any], count: int, least: int = 1) -> None:
+        """Call ``work(start, stop)`` on parts of ``range(count)``, several at a time where that is faster.
+
+        Parts are at least ``least`` long; by default there is one.
+        """
+        work(0, count)
+
     def device_of(self, array: Any) -> Device:
         """The device that holds ``array``."""
         return Device(self.name)
@@ -167,14 +174,10 @@ def _rounded(kernel: Kernel) -> Kernel:
     return call
 
 
-#: Everything dispatch, tape and sweep ask of an op, so that it costs one look-up: every op is a class of its
-#: own, and
-#: reading six attributes off ever-changing classes took 0.2 us. ``(kernel, promotion, plain, differentiable,
-#: keeps, op,
-#: joint, rules, several, residuals)``. ``plain``: one output, no residual, no view; ``keeps``: see
-#: ``op._keeps``;
-#: ``several``: more outputs than one. ``differentiable`` is 2 where the
-#: output's dtype decides.
+#: Everything dispatch, tape and sweep ask of an op, so that it costs one look-up: every op is a class of its own,
+#: and reading six attributes off ever-changing classes took 0.2 us. In order: the kernel; ``promotion``; one output,
+#: no residual, no view; differentiable (2 where the output's dtype decides); what the tape keeps (``op._keeps``); the
+#: op; ``joint``; ``rules``; not exactly one output; ``residuals``; whether its arithmetic may overflow.
 Plan = tuple[Any, ...]
 
 
@@ -187,7 +190,7 @@ class _PlanTable(dict[Op, Plan]):
         plan = self[op] = (
             self.backend.kernels[op], op.promotion, op.simple and not op.view,
             2 if op.integral else op.differentiable, op.keeps, op,
-            op.joint, op.rules, op.outputs != 1, op.residuals,
+            op.joint, op.rules, op.outputs != 1, op.residuals, not op.view,
         )  # fmt: skip
         return plan
 

@@ -183,19 +183,31 @@ def _elementwise(optimizer: Any, p: Any, g: Any, held: dict[str, Any], h: Any) -
             others[name] = value.raw if isinstance(value, Tensor) else value
     later: dict[str, Any] = {}
     length = max(PIECE * 4 // max(flat.dtype.itemsize, 4), 1)
-    for begin in range(0, flat.size or 1, length):
-        piece = slice(begin, begin + length)
-        s = others | {n: _wide(f, a[piece]) for n, a in arrays.items()}
-        values = flat[piece]
-        made, new = apart(f, s, *optimizer.update(f, _wide(f, values), _wide(f, grad[piece]), s, h))
-        for name, value in new.items():
-            if name not in arrays and getattr(value, "shape", None) == values.shape and name not in others:
-                held[name], arrays[name] = _lazily(f, raw, value, backend)
-            if name in arrays:
-                arrays[name][piece] = value
-            else:
-                later[name] = value  # a number or 0-d array: every piece sees the old one
-        flat[piece] = made
+
+    def update(first: int, last: int) -> None:
+        for begin in range(first * length, min(last * length, flat.size) or 1, length):
+            piece = slice(begin, begin + length)
+            s = others | {n: _wide(f, a[piece]) for n, a in arrays.items()}
+            values = flat[piece]
+            made, new = apart(f, s, *optimizer.update(f, _wide(f, values), _wide(f, grad[piece]), s, h))
+            for name, value in new.items():
+                if (
+                    name not in arrays
+                    and getattr(value, "shape", None) == values.shape
+                    and name not in others
+                ):
+                    held[name], arrays[name] = _lazily(f, raw, value, backend)
+                if name in arrays:
+                    arrays[name][piece] = value
+                else:
+                    later[name] = value  # a number or 0-d array: every piece sees the old one
+            flat[piece] = made
+
+    # The first piece makes the states that the rule mentions only now; the others are then free of order.
+    update(0, 1)
+    rest = -(-flat.size // length) - 1
+    if rest > 0:
+        backend.split(lambda first, last: update(first + 1, last + 1), rest, least=2)
     for name, value in later.items():
         is_array = hasattr(value, "shape")
         held[name] = Tensor._of(f.clone(backend.as_array(value)), backend) if is_array else value
