@@ -82,13 +82,14 @@ def run(op: Op, args: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
     if kind is None:
         raw = [backend.xp.asarray(r) if r.__class__ in _RANK else r for r in raw]
 
-    token = enter(IGNORE)
+    token = enter(IGNORE) if plan[10] else None
     try:
         out = plan[0](*raw, **attrs)
     except (ValueError, TypeError, IndexError, AttributeError, RuntimeError, OverflowError) as error:
         explain(op, raw, attrs, error)
     finally:
-        leave(token)
+        if token is not None:
+            leave(token)
     if kind is _BFLOAT16 and promotion is not None and out.dtype.kind == "f":
         out = out.astype(kind)  # NumPy widens it beside a Python number; torch rounds the result back
 
@@ -138,8 +139,12 @@ def _plain(value: Any) -> Any:
 def _link_view(op: Op, attrs: dict[str, Any], parent: Any, view: Any) -> None:
     """Make ``view`` share ``parent``'s version counter and remember how it came about."""
     out, source = view.raw, parent.raw
-    if out is not source and not parent._backend.shares_memory(out, source):
-        return
+    if out is not source:
+        owner = out.base
+        if owner is None or not (  # asking for the owner first spares 0.3 us of looking at addresses
+            owner is source or owner is source.base or parent._backend.shares_memory(out, source)
+        ):
+            return
     counter = parent._version_counter
     if counter is None:
         counter = parent._version_counter = [0]

@@ -35,8 +35,15 @@ def inplace(op: Any, x: Any, *args: Any, **attrs: Any) -> Any:
     counter = x._version_counter
     if counter is None:
         counter = x._version_counter = [0]
-    check_overlap(x.raw)
-    tracked = MODE.enabled and (x.requires_grad or any(isinstance(a, Value) and a._track for a in args))
+    raw = x.raw
+    if 0 in raw.strides:
+        check_overlap(raw)
+    tracked = False
+    if MODE.enabled:
+        tracked = x._track or x._stale()
+        for a in args:
+            if isinstance(a, Value) and (a._track or a._stale()):
+                tracked = True
     if tracked:
         check_leaf(x)
         _tracked(op, x, args, attrs, counter)

@@ -13,8 +13,8 @@ from tenon.core.op import Composite, table
 from tenon.core.value import Value
 
 
-def gradients(node: Any, grad: Any, create_graph: bool) -> list[Any]:
-    """Gradients of ``node``'s inputs as tensors, None where nothing flows."""
+def gradients(node: Any, edges: Any, grad: Any, create_graph: bool) -> list[Any]:
+    """Gradients of ``node``'s inputs as tensors, None where ``edges`` is None or nothing flows."""
     op = node.op
     if op.outputs != 1:
         grad = _materialize(node, grad)
@@ -23,9 +23,9 @@ def gradients(node: Any, grad: Any, create_graph: bool) -> list[Any]:
     if not create_graph:
         saved = tuple(s.detach() if isinstance(s, Value) and s._track else s for s in saved)  # type: ignore[attr-defined]
     if op.residuals and create_graph and isinstance(op, Composite):
-        return _through_parts(node, grad, saved)
+        return _through_parts(node, edges, grad, saved)
     if op.joint is not None:
-        needs = tuple(e is not None for e in node.edges)
+        needs = tuple(e is not None for e in edges)
         extra = {}
         if op.residuals:
             extra["residuals"] = tuple(
@@ -34,13 +34,11 @@ def gradients(node: Any, grad: Any, create_graph: bool) -> list[Any]:
             )
         return list(op.joint(table, grad, out, *saved, needs=needs, **extra, **node.attrs))
     rules = (
-        op.rules
-        if len(op.rules) == len(node.edges)
-        else op.rules + (op.rules[-1],) * (len(node.edges) - len(op.rules))
+        op.rules if len(op.rules) == len(edges) else op.rules + (op.rules[-1],) * (len(edges) - len(op.rules))
     )
     return [
         None if edge is None or rule is None else rule(table, grad, out, *saved, **node.attrs)
-        for edge, rule in zip(node.edges, rules, strict=True)
+        for edge, rule in zip(edges, rules, strict=True)
     ]
 
 
@@ -52,10 +50,10 @@ def _materialize(node: Any, grads: Any) -> Any:
     ]
 
 
-def _through_parts(node: Any, grad: Any, saved: tuple[Any, ...]) -> list[Any]:
+def _through_parts(node: Any, edges: Any, grad: Any, saved: tuple[Any, ...]) -> list[Any]:
     from tenon.core.backward import grad as differentiate
 
-    wanted = [i for i, e in enumerate(node.edges) if e is not None]
+    wanted = [i for i, e in enumerate(edges) if e is not None]
     MODE.enabled = True
     aliases = list(saved)
     for i in wanted:
@@ -71,7 +69,7 @@ def _through_parts(node: Any, grad: Any, saved: tuple[Any, ...]) -> list[Any]:
         create_graph=True,
         allow_unused=True,
     )
-    result: list[Any] = [None] * len(node.edges)
+    result: list[Any] = [None] * len(edges)
     for i, g in zip(wanted, found, strict=True):
         result[i] = g
     return result

@@ -8,11 +8,15 @@ from typing import Any
 
 import numpy as np
 
+from tenon.core.interceptor import SLOT
 from tenon.core.late import LATE
+from tenon.core.op import Primitive
 from tenon.core.op import table as f
 from tenon.core.value import Value
 from tenon.errors import ArgumentError, DTypeError, UnsupportedError
 
+#: The attrs of an op that has none.
+_NONE: dict[str, Any] = {}
 _NUMBER = (int, float, complex, np.number, np.bool_)
 
 
@@ -59,8 +63,8 @@ class Arithmetic:
     __slots__ = ()
 
     def __add__(self, other: Any) -> Any:
-        if isinstance(other, Value) or other.__class__ is float:
-            return f.add(self, other)
+        if (isinstance(other, Value) or other.__class__ is float) and SLOT.top is None:
+            return SLOT.execute(f.add, (self, other), _NONE)  # past Op.__call__: 0.15 us less
         other = operand(other)
         return other if other is NotImplemented else f.add(self, other)
 
@@ -75,13 +79,17 @@ class Arithmetic:
         return other if other is NotImplemented else _sub(other, self)
 
     def __mul__(self, other: Any) -> Any:
-        if isinstance(other, Value) or other.__class__ is float:
-            return f.mul(self, other)
+        if (isinstance(other, Value) or other.__class__ is float) and SLOT.top is None:
+            return SLOT.execute(f.mul, (self, other), _NONE)
         other = operand(other)
         return other if other is NotImplemented else f.mul(self, other)
 
     def __matmul__(self, other: Any) -> Any:
-        return f.matmul(self, other) if isinstance(other, Value) else NotImplemented
+        if not isinstance(other, Value):
+            return NotImplemented
+        if SLOT.top is None:
+            return SLOT.execute(f.matmul, (self, other), _NONE)
+        return f.matmul(self, other)
 
     def __rmatmul__(self, other: Any) -> Any:
         other = operand(other)
@@ -377,8 +385,13 @@ INPLACE = [
 
 
 def _unary(name: str) -> Callable[[Any], Any]:
+    by_name = f.by_name
+
     def method(self: Any) -> Any:
-        return getattr(f, name)(self)
+        op = by_name[name]
+        if SLOT.top is None and isinstance(op, Primitive):
+            return SLOT.execute(op, (self,), _NONE)
+        return op(self)
 
     return method
 

@@ -18,6 +18,10 @@ def _axes(x: Any, dim: Any) -> tuple[int, ...]:
     return normalize_axes(dim, x.raw.ndim)
 
 
+#: All axes of a tensor, by rank.
+_EVERY = tuple(tuple(range(rank)) for rank in range(65))
+
+
 def _accumulating(x: Any, dtype: Any) -> Any:
     """``x`` in ``dtype``, or booleans and integers as int64: what torch sums in."""
     if dtype is not None:
@@ -49,7 +53,9 @@ class Reduction:
         keepdims: bool | None = None,
     ) -> Any:
         """Sum over ``dim`` (an int, several, or all)."""
-        x = _accumulating(self, dtype)
+        x = self if dtype is None and self.raw.dtype.kind in "fc" else _accumulating(self, dtype)
+        if dim is None and axis is None:
+            return f.sum(x, axes=_EVERY[self.raw.ndim], keepdims=keepdim or bool(keepdims))
         return f.sum(x, axes=_axes(x, dim if axis is None else axis), keepdims=keepdim or bool(keepdims))
 
     def mean(self, dim: Any = None, keepdim: bool = False, *, dtype: Any = None, axis: Any = None) -> Any:
