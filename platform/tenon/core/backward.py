@@ -173,9 +173,12 @@ def _mark(start: Any, goals: set[int], leads: dict[int, bool]) -> None:
     while stack:
         node, done = stack.pop()
         if done:
-            leads[id(node)] = id(node) in goals or any(
-                e is not None and leads.get(id(e[0]), False) for e in getattr(node, "edges", ())
-            )
+            found = id(node) in goals
+            for e in getattr(node, "edges", ()):
+                if e is not None and leads.get(id(e[0])):
+                    found = True
+                    break
+            leads[id(node)] = found
             continue
         if id(node) in leads:
             continue

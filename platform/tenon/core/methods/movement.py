@@ -18,6 +18,11 @@ def sizes(args: tuple[Any, ...]) -> tuple[int, ...]:
     return tuple(a if a.__class__ is int else a.__index__() for a in args)
 
 
+def _known(raw: Any, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """``shape`` without its -1. Sizes that do not fit are left to the op, whose shape rule explains them."""
+    return infer_reshape(raw.shape, shape) if shape and min(shape) < 0 else shape
+
+
 class Movement:
     """The same elements under another shape or order."""
 
@@ -49,7 +54,7 @@ class Movement:
     def reshape(self, *args: Any, shape: Any = None) -> Any:
         """The elements under another shape; a view where possible."""
         return f.reshape(
-            self, shape=infer_reshape(self.raw.shape, sizes(args if shape is None else (shape,)))
+            self, shape=_known(self.raw, sizes(args if shape is None else (shape,)))
         )
 
     def view(self, *args: Any, size: Any = None) -> Any:
@@ -58,7 +63,7 @@ class Movement:
             from tenon.core.create import view_dtype
 
             return view_dtype(self, args[0])
-        return f.view(self, shape=infer_reshape(self.raw.shape, sizes(args if size is None else (size,))))
+        return f.view(self, shape=_known(self.raw, sizes(args if size is None else (size,))))
 
     def reshape_as(self, other: Any) -> Any:
         """Reshaped to ``other``'s shape."""
