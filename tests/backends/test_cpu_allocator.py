@@ -1,0 +1,56 @@
+"""What the CPU backend asks of the allocator: freed memory stays for the next step."""
+
+import os
+import platform
+import subprocess
+import sys
+
+import pytest
+
+from tenon.extend import Config
+from tenon.extend import errors as tenon_errors
+from tenon_cpu.allocator import megabytes
+
+STEPS = """
+import resource
+import tenon
+
+def step():
+    parts = [tenon.ones(1 << 20) for _ in range(8)]  # 8 blocks of 4 MB, freed together
+
+for _ in range(3):
+    step()
+before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+for _ in range(5):
+    step()
+print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+"""
+
+
+def faults(**environment):
+    """Page faults of five steps that allocate and free 32 MB, in a process of its own."""
+    quiet = {k: v for k, v in os.environ.items() if not k.startswith(("MALLOC_", "TENON_", "GLIBC_"))}
+    # NumPy asks for huge pages for large blocks, which hides what is counted here.
+    environment = quiet | {"NUMPY_MADVISE_HUGEPAGE": "0"} | environment
+    done = subprocess.run(
+        [sys.executable, "-c", STEPS], capture_output=True, text=True, check=True, env=environment
+    )
+    return int(done.stdout)
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc is told to keep memory")
+def test_memory_that_a_step_frees_is_there_for_the_next_step_without_page_faults():
+    kept, given_back = faults(), faults(TENON_CPU_KEEP_MB="0")
+
+    assert kept < 500
+    assert given_back > 10 * max(kept, 100)  # 8192 pages a step
+
+
+def test_megabytes_to_keep_must_be_a_number():
+    with pytest.raises(tenon_errors.ConfigError, match="TENON_CPU_KEEP_MB is 'lots'; give megabytes, or 0"):
+        megabytes(Config.from_environment({"TENON_CPU_KEEP_MB": "lots"}))
+
+
+def test_megabytes_to_keep_are_limited_to_what_the_allocator_can_be_told():
+    assert megabytes(Config.from_environment({})) == 256
+    assert megabytes(Config.from_environment({"TENON_CPU_KEEP_MB": "1000000"})) == 2047
