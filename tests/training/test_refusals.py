@@ -1,5 +1,7 @@
 """What `tenon train` says when it cannot begin: one line, exit status 2, nothing left behind."""
 
+import subprocess
+
 import pytest
 
 
@@ -41,6 +43,36 @@ def refusal(project, *arguments):
 )
 def test_each_mistake_is_one_clear_line(project, arguments, message):
     assert message in refusal(project, *arguments)
+
+
+@pytest.mark.mpi
+def test_a_mistake_of_all_ranks_is_one_line_and_no_failure_report(project):
+    run = project.train("my.toml", "--set", "epoch=1", ranks=3)
+
+    assert run.code == 2
+    assert run.err == "Error: unknown key 'epoch'. Did you mean 'epochs'?\n"
+
+
+@pytest.mark.mpi
+def test_a_mistake_of_one_rank_ends_the_others(project):
+    script = project.folder / "differ.sh"
+    script.write_text(
+        '#!/bin/sh\n[ "$PMI_RANK" = 1 ] && exec tenon train none.toml\nexec tenon train my.toml\n'
+    )
+    script.chmod(0o755)
+
+    done = subprocess.run(
+        [*project.command(ranks=2)[:3], str(script)],
+        cwd=project.folder,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env=project.environment,
+    )
+
+    assert done.returncode != 0
+    assert "no configuration file 'none.toml'" in done.stderr
+    assert not (project.folder / "runs").exists()
 
 
 def test_an_error_in_the_users_model_is_shown_whole(project):

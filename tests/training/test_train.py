@@ -84,8 +84,9 @@ def test_ctrl_c_finishes_the_step_saves_and_says_how_to_resume(project, ranks):
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=30)
 
-    assert process.returncode != 0
+    assert process.returncode == 130
     assert "resume with: " in out, err
+    assert "=== tenon" not in err, "nobody failed"
     folder = next(project.folder.glob("runs/*"))
     last = json.loads((folder / "metrics.jsonl").read_text().splitlines()[-1])
     assert last["interrupted"] is True

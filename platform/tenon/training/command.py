@@ -5,13 +5,25 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import click
 
-from tenon.errors import CheckpointError, ConfigError, DeviceError, TenonError, TrainingError
+from tenon.distributed.launch import launch
+from tenon.distributed.objects import encode
+from tenon.distributed.startup import launched
+from tenon.errors import (
+    CheckpointError,
+    CommunicatorError,
+    ConfigError,
+    DeviceError,
+    TenonError,
+    TrainingError,
+)
 from tenon.training import checkpoint, config, loop
 from tenon.training.recipe import Recipe, recipe_named
+
+REFUSED = 2
 
 
 @click.command()
@@ -42,7 +54,7 @@ def train(what: str | None, overrides: tuple[str, ...], resume: Path | None, sho
         _refuse(error)
     result = loop.run(session)
     if result.get("interrupted"):
-        sys.exit(loop.INTERRUPTED)
+        raise SystemExit(loop.INTERRUPTED)  # all ranks do, so nobody has to end the job
 
 
 def _resolve(
@@ -74,11 +86,21 @@ def _resolve(
     return config.resolve(layers), recipe
 
 
-def _refuse(error: TenonError) -> None:
-    """One clear line instead of a traceback; under a launcher only rank 0 says it."""
-    from tenon.distributed.startup import launched
+def _refuse(error: TenonError) -> NoReturn:
+    """One clear line instead of a traceback, from rank 0 if all ranks have one.
 
-    facts = launched()
-    if facts is None or facts.rank == 0:
+    ``sys.exit`` would end the job at once and report a failing rank, perhaps before rank 0 has printed. A
+    plain ``SystemExit`` leaves in peace; it needs to be sure that every rank does.
+    """
+    if launched() is None:
         click.echo(f"Error: {error}", err=True)
-    sys.exit(2)
+        raise SystemExit(REFUSED)
+    try:
+        communicator = launch()
+        communicator.all_gather_bytes(encode(str(error)), name="refusal")
+    except (CommunicatorError, PluginError):  # other ranks have no reason to stop, or cannot be asked
+        click.echo(f"Error: {error}", err=True)
+        sys.exit(REFUSED)
+    if communicator.rank == 0:
+        click.echo(f"Error: {error}", err=True)
+    raise SystemExit(REFUSED)
