@@ -16,18 +16,8 @@ from tenon.version import __version__
 
 if TYPE_CHECKING:  # what editors and type checkers should know; at run time all of it is lazy
     from tenon.core.create import as_tensor, from_numpy, tensor
-    from tenon.core.factories import (
-        arange,
-        empty,
-        full,
-        linspace,
-        ones,
-        rand,
-        randint,
-        randn,
-        randperm,
-        zeros,
-    )
+    from tenon.core.draws import rand, randint, randn, randperm
+    from tenon.core.factories import arange, empty, full, linspace, ones, zeros
     from tenon.core.grad_mode import enable_grad, inference_mode, is_grad_enabled, no_grad, set_grad_enabled
     from tenon.core.size import Size
     from tenon.core.tensor import Tensor
@@ -53,13 +43,14 @@ _home("tenon.core.create", "tensor as_tensor from_numpy")
 _home(
     "tenon.core.factories",
     "zeros ones empty full zeros_like ones_like empty_like full_like arange linspace logspace eye "
-    "scalar_tensor tril_indices "
-    "triu_indices rand randn randint randperm rand_like randn_like randint_like normal",
+    "scalar_tensor tril_indices triu_indices",
 )
+_home("tenon.core.draws", "rand randn randint randperm rand_like randn_like randint_like normal")
 _home(
     "tenon.core.grad_mode",
     "no_grad enable_grad set_grad_enabled inference_mode is_grad_enabled is_inference_mode_enabled",
 )
+_home("tenon.core.formats", "memory_format contiguous_format preserve_format channels_last channels_last_3d")
 _home("tenon.core.promotion", "result_type")
 _home("tenon.core.printing", "set_printoptions get_printoptions")
 _home(

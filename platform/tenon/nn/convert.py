@@ -51,6 +51,7 @@ class Conversion(Traversal):
         """
         if "tensor" in kwargs:
             kwargs["other"] = kwargs.pop("tensor")
+        memory_format = kwargs.get("memory_format")
         device, dtype, copy = parse_to(args, kwargs)
         if copy:
             raise ModuleError(
@@ -77,7 +78,9 @@ class Conversion(Traversal):
                     "Cannot copy out of meta tensor; no data! Please use torch.nn.Module.to_empty() instead "
                     "of torch.nn.Module.to() when moving module from meta to a different device."
                 )
-            return t.to(device, dtype if t.is_floating_point() or t.is_complex() else None)  # type: ignore[no-any-return]
+            kind = dtype if t.is_floating_point() or t.is_complex() else None
+            wanted = memory_format if t.dim() in (4, 5) else None
+            return t.to(device, kind, memory_format=wanted)  # type: ignore[no-any-return]
 
         return self._apply(convert)
 

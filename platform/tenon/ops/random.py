@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from tenon import random
@@ -25,20 +27,30 @@ class DropoutMask(Primitive):
         return Aval(tuple(x.shape if shape is None else shape), x.dtype)
 
     def forward(self, xp, x, *, p, shape=None):
-        """Drawn in float32 or float64, scaled in place."""
+        """Drawn in float32 or float64, scaled in place; in ``x``'s order in memory, as torch does."""
+        axes = memory_order(x) if shape is None else None
         shape = tuple(x.shape if shape is None else shape)
         wide = x.dtype if x.dtype.name in ("float32", "float64") else np.dtype(np.float32)
+        lying = np.empty(shape if axes is None else [shape[a] for a in axes], wide)
+        noise = lying if axes is None else lying.transpose(np.argsort(axes))
         address = keys.current()
         if p == 1:
-            noise = np.zeros(shape, wide)
+            noise[...] = 0
         elif address is None:
-            noise = np.empty(shape, wide)
-            random.bernoulli(None, 1.0 - p, out=noise)
+            random.bernoulli(None, 1.0 - p, out=lying)
             noise /= wide.type(1.0 - p)
         else:
-            noise = (address.uniform(shape) >= p).astype(wide)
+            noise[...] = address.uniform(shape) >= p
             noise /= wide.type(1.0 - p)
         return xp.asarray(noise.astype(x.dtype, copy=False))
+
+
+def memory_order(x: Any) -> tuple[int, ...] | None:
+    """The axes of ``x`` from the slowest to the fastest in memory; None for C order and broadcast arrays."""
+    if x.ndim < 2 or x.flags.c_contiguous or 0 in x.strides:
+        return None
+    order = tuple(sorted(range(x.ndim), key=lambda axis: -x.strides[axis]))
+    return None if order == tuple(range(x.ndim)) else order
 
 
 dropout_mask = DropoutMask()

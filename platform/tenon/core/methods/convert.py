@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from tenon import dtypes
+from tenon.core import formats
 from tenon.core.backend import backend_for
 from tenon.core.op import table as f
 from tenon.core.value import Value
@@ -23,12 +24,15 @@ class Convert:
     def to(self, *args: Any, **kwargs: Any) -> Any:
         """``to(dtype)``, ``to(device)``, ``to(device, dtype)`` or ``to(other)``; itself if nothing
         changes."""
+        memory_format = kwargs.get("memory_format")
         device, dtype, copy = parse_to(args, kwargs)
         x: Any = self
         if device is not None:
             x = _moved(x, device)
         if dtype is not None and x.raw.dtype != dtype.numpy:
             x = f.cast(x, dtype=dtype.numpy)
+        if memory_format is not None and memory_format is not formats.preserve_format:
+            x = formats.contiguous(x, memory_format)
         return f.clone(x) if copy and x is self else x
 
     def type(self, dtype: Any = None, non_blocking: bool = False) -> Any:
@@ -55,17 +59,16 @@ class Convert:
         return self.to(Device("cuda") if device is None else Device(device))
 
     def contiguous(self, memory_format: Any = None) -> Any:
-        """In C order; itself if it is."""
-        return self if self.is_contiguous() else f.contiguous(self)
+        """In C order, or in ``memory_format``; itself if it is."""
+        return formats.contiguous(self, memory_format)
 
     def is_contiguous(self, memory_format: Any = None) -> bool:
-        """Whether the elements lie in C order without gaps."""
-        flags = getattr(self.raw, "flags", None)
-        return True if flags is None else bool(flags.c_contiguous)
+        """Whether the elements lie in C order, or in ``memory_format``, without gaps."""
+        return formats.is_contiguous(self.raw, memory_format)
 
     def clone(self, *, memory_format: Any = None) -> Any:
         """A copy that gradients flow through."""
-        return f.clone(self)
+        return formats.clone(self, memory_format)
 
     def detach(self) -> Any:
         """The same memory without history."""

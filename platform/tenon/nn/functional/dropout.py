@@ -70,9 +70,9 @@ def dropout2d(input: Any, p: float = 0.5, training: bool = True, inplace: bool =
         _warn_of_rank("dropout2d", rank, 2)
     elif rank == 3:
         warnings.warn(
-            "dropout2d: Received a 3D input to dropout2d and assuming that channel-wise 1D dropout behavior is "
-            "desired - input is interpreted as shape (N, C, L), where C is the channel dim. This behavior will "
-            "change in a future release to interpret the input as one without a batch dimension, i.e. shape "
+            "dropout2d: Received a 3D input to dropout2d and assuming that channel-wise 1D dropout behavior "
+            "is desired - input is interpreted as shape (N, C, L), where C is the channel dim. This behavior "
+            "will change in a future release to interpret the input as one without a batch dimension, i.e. shape "
             "(C, H, W). To maintain the 1D channel-wise dropout behavior, please switch to using dropout1d "
             "instead.",
             stacklevel=2,
@@ -116,5 +116,7 @@ def feature_alpha_dropout(input: Any, p: float = 0.5, training: bool = False, in
     """Alpha dropout of whole channels: of everything behind the first two axes."""
     rank = input.raw.ndim
     if rank < 2:
-        raise ShapeError(f"feature_alpha_dropout: Feature dropout requires at least 2 dimensions, got {rank}.")
+        raise ShapeError(
+            f"feature_alpha_dropout: Feature dropout requires at least 2 dimensions in the input, got {rank}."
+        )
     return _alpha(input, p, training, inplace, (*input.raw.shape[:2], *(1,) * (rank - 2)))

@@ -26,7 +26,14 @@ from tenon.nn.layers.activation import (
     Threshold,
 )
 from tenon.nn.layers.conv import Conv1d, Conv2d, Conv3d
-from tenon.nn.layers.dropout import AlphaDropout, Dropout, Dropout1d, Dropout2d, Dropout3d, FeatureAlphaDropout
+from tenon.nn.layers.dropout import (
+    AlphaDropout,
+    Dropout,
+    Dropout1d,
+    Dropout2d,
+    Dropout3d,
+    FeatureAlphaDropout,
+)
 from tenon.nn.layers.embedding import Embedding
 from tenon.nn.layers.flatten import Flatten, Unflatten
 from tenon.nn.layers.lazy import (

@@ -1,0 +1,90 @@
+"""Memory formats: ``torch.contiguous_format``, ``channels_last`` and their kin.
+
+A format is an order of strides; shapes and values do not know of it. ``channels_last`` is ``[N, C, H, W]``
+lying in memory as ``[N, H, W, C]``, ``channels_last_3d`` the same with one more axis. Elementwise ops keep
+the order of their first argument.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tenon.core.op import table as f
+from tenon.errors import ArgumentError, ShapeError
+
+
+class memory_format:
+    """One order of strides; compare with ``is`` or ``==``."""
+
+    __slots__ = ("_axes", "_name")
+
+    def __init__(self, name: str, axes: tuple[int, ...] | None = None) -> None:
+        self._name = name
+        self._axes = axes
+
+    def __repr__(self) -> str:
+        return f"torch.{self._name}"
+
+    def __reduce__(self) -> str:
+        return self._name
+
+
+contiguous_format = memory_format("contiguous_format")
+preserve_format = memory_format("preserve_format")
+channels_last = memory_format("channels_last", (0, 2, 3, 1))
+channels_last_3d = memory_format("channels_last_3d", (0, 2, 3, 4, 1))
+
+
+def _axes(wanted: Any, rank: int) -> tuple[int, ...] | None:
+    """The axes of ``wanted`` in the order in which they lie in memory; None for C order."""
+    if not isinstance(wanted, memory_format):
+        raise TypeError(f"memory_format must be a torch.memory_format, not {type(wanted).__name__}")
+    axes = wanted._axes
+    if axes is not None and len(axes) != rank:
+        raise ShapeError(f"required rank {len(axes)} tensor to use {wanted} format, but got rank {rank}.")
+    return axes
+
+
+def _permuted(x: Any, axes: tuple[int, ...], op: Any) -> Any:
+    """``op`` of ``x`` seen with ``axes`` in front-to-back order, seen with its own axes again."""
+    back = tuple(sorted(range(len(axes)), key=axes.__getitem__))
+    return f.permute(op(f.permute(x, axes=axes)), axes=back)
+
+
+def is_contiguous(raw: Any, wanted: Any = None) -> bool:
+    """Whether the array's elements lie in the order ``wanted`` without gaps."""
+    flags = getattr(raw, "flags", None)
+    if wanted is None or wanted is contiguous_format or flags is None:
+        return True if flags is None else bool(flags.c_contiguous)
+    if wanted is preserve_format:
+        raise ArgumentError("preserve memory format is unsupported by the contiguous operator")
+    if isinstance(wanted, memory_format) and wanted._axes is not None and len(wanted._axes) != raw.ndim:
+        return False
+    axes = _axes(wanted, raw.ndim)
+    return bool((raw if axes is None else raw.transpose(axes)).flags.c_contiguous)
+
+
+def contiguous(x: Any, wanted: Any = None) -> Any:
+    """``x`` in the order ``wanted``: itself if it is."""
+    axes = None if wanted is None else _axes(wanted, x.raw.ndim)
+    if is_contiguous(x.raw, wanted):
+        return x
+    return f.contiguous(x) if axes is None else _permuted(x, axes, f.contiguous)
+
+
+def clone(x: Any, wanted: Any = None) -> Any:
+    """A copy of ``x`` in the order ``wanted``; by default it keeps the order that ``x`` has."""
+    if wanted is None or wanted is preserve_format:
+        return f.clone(x)
+    axes = _axes(wanted, x.raw.ndim)
+    if axes is None:
+        return f.clone(x) if is_contiguous(x.raw) else f.contiguous(x)
+    return _permuted(x, axes, lambda y: f.clone(f.contiguous(y)))
+
+
+def laid_out(x: Any, wanted: Any) -> Any:
+    """A new tensor ``x``, without history, as ``wanted`` (None: as it is)."""
+    if wanted is None or wanted is preserve_format or wanted is contiguous_format:
+        return x
+    made = contiguous(x.detach(), wanted).detach()
+    return made.requires_grad_(x.requires_grad)
