@@ -1,13 +1,15 @@
 """Time training steps of tenon and PyTorch side by side: ``python tests/bench/eager.py``.
 
-Both libraries run the same program on the same numbers (the first losses must agree) in one process, with
-the same number of threads, in turns: a round is a block of steps of the one, then of the other, in changing
-order. A ratio is PyTorch's time over tenon's: above 1, tenon is faster. ``min`` compares the best blocks of
+Each library has a process of its own, with the same number of threads, so that neither the waiting threads nor the
+allocator of one disturbs the other. Both run the same program on the same numbers (the first losses must agree)
+in turns: a round is a block of steps of the one, then of the other, in changing order, while the other process
+sleeps. A ratio is PyTorch's time over tenon's: above 1, tenon is faster. ``min`` compares the best blocks of
 both, and says most about the code; ``median`` is the median of the rounds' ratios, and says what to expect.
 """
 
 import argparse
 import json
+import multiprocessing
 import os
 import platform
 import statistics
@@ -31,7 +33,7 @@ def arguments():
     )
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--block", type=float, default=0.2, help="seconds of a block of steps")
+    parser.add_argument("--block", type=float, default=0.3, help="seconds of a block of steps")
     parser.add_argument(
         "--cpu-time", action="store_true", help="count processor time, for a busy machine; 1 thread"
     )
@@ -46,23 +48,29 @@ def arguments():
     return given
 
 
-def set_threads(count):
-    """Must come before NumPy and torch are imported: their thread pools read it then."""
-    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
-        os.environ[name] = str(count)
+def serve(library, threads, cpu_time, pipe):
+    """In the child: build what is asked for, and answer with losses and times."""
+    if library == "torch":
+        import torch as T
 
-
-def agree(name, ours, theirs, count=4):
-    """The losses of the first steps; SystemExit where the libraries train differently."""
-    pairs = [(ours().item(), theirs().item()) for _ in range(count)]
-    for a, b in pairs:
-        if not abs(a - b) <= 1e-4 * max(abs(a), abs(b), 1e-2):
-            sys.exit(f"{name}: the losses differ, so the times mean nothing: {pairs} (tenon, torch)")
-    return pairs
+        T.set_num_threads(threads)
+    else:
+        import tenon as T
+    clock = time.process_time if cpu_time else time.perf_counter
+    pipe.send(T.__version__)
+    step = None
+    while (order := pipe.recv()) is not None:
+        what, *rest = order
+        if what == "build":
+            name, sizes = rest
+            step, _ = programs.PROGRAMS[name](T, **sizes)
+            pipe.send([step().item() for _ in range(4)])
+        else:
+            pipe.send(timed(step, rest[0], clock))
 
 
 def timed(step, count, clock):
-    """Seconds a step; the first of a block pays for caches the other library filled, and is not counted."""
+    """Seconds a step; the first of a block fills the caches and wakes the threads, and is not counted."""
     step()
     begin = clock()
     for _ in range(count):
@@ -70,23 +78,52 @@ def timed(step, count, clock):
     return (clock() - begin) / count
 
 
-def compare(name, build, given, libraries):
+class Worker:
+    """A library in a process of its own."""
+
+    def __init__(self, library, threads, cpu_time):
+        # Before the libraries are imported there: their thread pools read it then.
+        for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+            os.environ[name] = str(threads)
+        context = multiprocessing.get_context("spawn")
+        self.pipe, end = context.Pipe()
+        self.process = context.Process(target=serve, args=(library, threads, cpu_time, end), daemon=True)
+        self.process.start()
+        end.close()
+        self.version = self.pipe.recv()
+
+    def ask(self, *order):
+        self.pipe.send(order)
+        return self.pipe.recv()
+
+    def close(self):
+        self.pipe.send(None)
+        self.process.join()
+
+
+def agree(name, losses):
+    """SystemExit where the libraries train differently."""
+    pairs = list(zip(*losses, strict=True))
+    for a, b in pairs:
+        if not abs(a - b) <= 1e-4 * max(abs(a), abs(b), 1e-2):
+            sys.exit(f"{name}: the losses differ, so the times mean nothing: {pairs} (tenon, torch)")
+    return pairs
+
+
+def compare(name, given, workers):
     """One program: its agreement, then rounds of blocks in changing order."""
-    libraries[1].set_num_threads(min(THREADS.get(name, given.threads), given.threads))
     sizes = programs.TINY.get(name, {}) if given.tiny else {}
-    steps = [build(T, **sizes)[0] for T in libraries]
-    losses = agree(name, *steps)
-    clock = time.process_time if given.cpu_time else time.perf_counter
-    counts = [max(1, round(given.block / timed(step, 1, clock))) for step in steps]
+    losses = agree(name, [worker.ask("build", name, sizes) for worker in workers])
+    counts = [max(1, round(given.block / worker.ask("time", 1))) for worker in workers]
     times = [[], []]
     for turn in range(given.rounds):
         for i in (0, 1) if turn % 2 else (1, 0):
-            times[i].append(timed(steps[i], counts[i], clock))
+            times[i].append(workers[i].ask("time", counts[i]))
     ours, theirs = times
     ratios = [b / a for a, b in zip(ours, theirs, strict=True)]
     return {
         "program": name,
-        "what": build.__doc__,
+        "what": programs.PROGRAMS[name].__doc__,
         "tenon_ms": {"min": min(ours) * 1e3, "median": statistics.median(ours) * 1e3},
         "torch_ms": {"min": min(theirs) * 1e3, "median": statistics.median(theirs) * 1e3},
         "ratio": {"min": min(theirs) / min(ours), "median": statistics.median(ratios)},
@@ -107,30 +144,32 @@ def row(found):
 
 def main():
     given = arguments()
-    set_threads(given.threads)
-    import numpy
-    import torch
-
-    import tenon
-
+    names = [name for name in programs.PROGRAMS if not given.only or name in given.only]
+    groups = {}
+    for name in names:
+        groups.setdefault(min(THREADS.get(name, given.threads), given.threads), []).append(name)
     about = {
         "threads": given.threads,
         "clock": "processor time" if given.cpu_time else "wall time",
         "rounds": given.rounds,
         "python": platform.python_version(),
-        "numpy": numpy.__version__,
-        "torch": torch.__version__,
-        "tenon": tenon.__version__,
         "load_before": os.getloadavg()[0],
     }
-    print(", ".join(f"{key} {value}" for key, value in about.items()))
-    print(f"{'':8}{'tenon ms':>20}{'torch ms':>20}{'torch / tenon':>18}")
-    print(f"{'program':8}{'min':>10}{'median':>10}{'min':>10}{'median':>10}{'min':>9}{'median':>9}{'bar':>6}")
     results = []
-    for name, build in programs.PROGRAMS.items():
-        if not given.only or name in given.only:
-            results.append(compare(name, build, given, (tenon, torch)))
+    for threads, members in groups.items():
+        workers = [Worker(library, threads, given.cpu_time) for library in ("tenon", "torch")]
+        if not results:
+            about |= {"tenon": workers[0].version, "torch": workers[1].version}
+            print(", ".join(f"{key} {value}" for key, value in about.items()))
+            print(f"{'':8}{'tenon ms':>20}{'torch ms':>20}{'torch / tenon':>18}")
+            print(
+                f"{'program':8}{'min':>10}{'median':>10}{'min':>10}{'median':>10}{'min':>9}{'median':>9}{'bar':>6}"
+            )
+        for name in members:
+            results.append(compare(name, given, workers))
             print(row(results[-1]), flush=True)
+        for worker in workers:
+            worker.close()
     if given.json:
         with open(given.json, "w") as file:
             json.dump({"about": about, "results": results}, file, indent=1)

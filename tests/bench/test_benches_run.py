@@ -56,6 +56,16 @@ def test_the_cost_of_a_module_is_measured():
     assert "read a parameter" in done.stdout
 
 
+@pytest.mark.oracle
+def test_the_overhead_of_ops_is_measured(tmp_path):
+    pytest.importorskip("torch")
+
+    found = run("op_overhead.py", "--number", "5", "--rounds", "1", tmp_path=tmp_path)
+
+    assert {"add", "matmul, taped", "grad, twice"} <= {r["op"] for r in found["results"]}
+    assert all(r["ratio"] > 0 for r in found["results"])
+
+
 def test_the_time_of_an_import_is_measured_and_what_it_loads_is_seen(tmp_path):
     found = run("import_time.py", "--rounds", "1", tmp_path=tmp_path)
 
