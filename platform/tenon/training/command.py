@@ -17,6 +17,7 @@ from tenon.errors import (
     CommunicatorError,
     ConfigError,
     DeviceError,
+    PluginError,
     TenonError,
     TrainingError,
 )
