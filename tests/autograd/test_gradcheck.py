@@ -1,0 +1,165 @@
+"""The numerical checks: what passes, what fails, what they say; and the kit's own, which they are compared with."""
+
+import numpy as np
+import pytest
+
+import tenon
+from tenon.autograd import Function, gradcheck, gradgradcheck
+from tenon.autograd.gradcheck import GradcheckError
+from tenon.testing.gradcheck import check_gradients
+
+
+def leaf(*shape, dtype=tenon.float64):
+    return (tenon.arange(int(np.prod(shape)), dtype=dtype).reshape(shape) * 0.3 + 0.5).requires_grad_()
+
+
+def function(forward, backward):
+    return type(
+        "Mine", (Function,), {"forward": staticmethod(forward), "backward": staticmethod(backward)}
+    ).apply
+
+
+WRONG = function(lambda ctx, x: x * 2, lambda ctx, g: g * 3)
+#: First order right, second order lost: the gradient is cut from the graph.
+CUT = function(
+    lambda ctx, x: (ctx.save_for_backward(x), x**3)[1],
+    lambda ctx, g: g * 3 * ctx.saved_tensors[0].detach() ** 2,
+)
+
+
+@pytest.mark.parametrize("fast_mode", [False, True])
+@pytest.mark.parametrize(
+    "expression",
+    [
+        lambda x, y: x @ y,
+        lambda x, y: (x.exp() * y.sum()).sin(),
+        lambda x, y: (x * y.t(), x.sum(0)),
+        lambda x, y: x[1:].cumsum(0) / y[0, 0],
+    ],
+    ids=["matmul", "chain", "several", "views"],
+)
+def test_right_gradients_pass(expression, fast_mode):
+    inputs = (leaf(2, 3), leaf(3, 2))
+
+    assert gradcheck(expression, inputs, fast_mode=fast_mode)
+    assert gradgradcheck(expression, inputs, fast_mode=fast_mode)
+
+
+@pytest.mark.parametrize("fast_mode", [False, True])
+def test_a_wrong_gradient_fails_with_both_jacobians(fast_mode):
+    with pytest.raises(
+        GradcheckError,
+        match=r"Jacobian mismatch for output 0 with respect to input 0,\nnumerical:tensor[\s\S]*analytical:",
+    ):
+        gradcheck(WRONG, (leaf(2),), fast_mode=fast_mode)
+
+
+def test_without_raising_a_wrong_gradient_is_false():
+    assert gradcheck(WRONG, (leaf(2),), raise_exception=False) is False
+
+
+def test_a_gradient_cut_from_the_graph_passes_once_and_fails_twice():
+    assert gradcheck(CUT, (leaf(2),))
+    with pytest.raises(GradcheckError):
+        gradgradcheck(CUT, (leaf(2),))
+
+
+def test_complex_functions_are_checked_as_pairs_of_reals():
+    z = tenon.tensor([1 + 2j, 0.5 - 1j], dtype=tenon.complex128, requires_grad=True)
+
+    assert gradcheck(lambda z: z * z, (z,))
+    assert gradcheck(lambda z: z.abs(), (z,))
+    assert gradcheck(lambda z: (z * z.conj()).real, (z,))
+    assert gradcheck(lambda z: z.exp() / (z + 2), (z,))
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "exp",
+        "sin",
+        "cos",
+        "tanh",
+        "sqrt",
+        "log",
+        "square",
+        "reciprocal",
+        "sigmoid",
+        "neg",
+        "sum",
+        "mean",
+        "prod",
+    ],
+)
+def test_functions_of_complex_numbers_have_right_gradients(name):
+    z = tenon.tensor([1 + 2j, 0.5 - 1j], dtype=tenon.complex128, requires_grad=True)
+
+    assert gradcheck(lambda z: getattr(z, name)(), (z,))
+
+
+def test_nothing_to_check_is_said():
+    with pytest.raises(ValueError, match="none of the them have requires_grad=True"):
+        gradcheck(lambda x: x * 2, (tenon.ones(2, dtype=tenon.float64),))
+
+
+def test_single_precision_is_warned_of():
+    with pytest.warns(UserWarning, match="not a double precision"):
+        gradcheck(lambda x: x * 2, (leaf(2, dtype=tenon.float32),), raise_exception=False)
+
+
+def test_overlapping_inputs_are_refused():
+    x = tenon.ones(1, dtype=tenon.float64).expand(3).detach().requires_grad_()
+
+    with pytest.raises(ValueError, match="stride 0"):
+        gradcheck(lambda x: x * 2, (x,))
+
+
+def test_inputs_are_left_as_they_were():
+    x = leaf(3)
+    before, version = x.tolist(), x._version
+
+    gradcheck(lambda x: x.exp(), (x,))
+
+    assert x.tolist() == before
+    assert x._version == version
+
+
+def test_a_nondeterministic_backward_is_found():
+    calls = []
+    noisy = function(lambda ctx, x: x * 1, lambda ctx, g: (calls.append(1), g * (1 + 1e-9 * len(calls)))[1])
+
+    with pytest.raises(GradcheckError, match="not reentrant"):
+        gradcheck(noisy, (leaf(2),))
+
+
+def test_the_kits_check_finds_a_wrong_term_in_either_order():
+    x = np.array([0.5, 1.5])
+
+    check_gradients(lambda x: x**3, [x])
+    with pytest.raises(AssertionError, match="first-order"):
+        check_gradients(WRONG, [x])
+    with pytest.raises(AssertionError, match="second-order"):
+        check_gradients(CUT, [x])
+
+
+def test_saved_values_can_be_kept_elsewhere_and_brought_back():
+    from tenon.autograd.graph import save_on_cpu
+
+    x = leaf(3)
+    with save_on_cpu():
+        y = x.exp() * x
+    y.sum().backward()
+
+    assert x.grad.allclose(x.detach().exp() * (x.detach() + 1))
+
+
+def test_second_order_through_saved_tensors_hooks():
+    from tenon.autograd.graph import saved_tensors_hooks
+
+    x = leaf(3)
+    with saved_tensors_hooks(lambda t: t.numpy().copy(), tenon.from_numpy):
+        y = (x**3 + x.exp()).sum()
+    (g,) = tenon.autograd.grad(y, x, create_graph=True)
+    (h,) = tenon.autograd.grad(g.sum(), x)
+
+    assert h.allclose(6 * x.detach() + x.detach().exp())
