@@ -10,8 +10,10 @@ from programs import PROGRAMS
 from training import OPTIMIZERS, Net, train
 
 import tenon
-from tenon import nn
+from tenon import distributed, nn
+from tenon.distributed.threaded import run_ranks
 from tenon.errors import DeviceError, IndexRangeError, ShapeError
+from tenon.nn.parallel import DistributedDataParallel
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
@@ -212,3 +214,74 @@ def test_shape_errors_are_the_same_there():
 def test_an_unknown_device_type_lists_the_known_ones():
     with pytest.raises(DeviceError, match=r"'abacus'.*known: cpu, cuda, fake, meta"):
         tenon.zeros(1, device="abacus")
+
+
+def test_ranks_average_gradients_that_lie_on_the_device():
+    data = np.random.default_rng(3).standard_normal((12, 3)).astype(np.float32)
+    model = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2))
+
+    def gradients(device, x, **options):
+        own = copy.deepcopy(model).to(device)
+        call = DistributedDataParallel(own, **options) if options else own
+        call(tenon.tensor(x, device=device)).square().mean().backward()
+        assert {p.grad.device.type for p in own.parameters()} == {device}
+        return [p.grad.cpu().numpy() for p in own.parameters()]
+
+    def work(communicator):
+        for cap in (25, 1e-5):
+            actual = gradients("fake", data[communicator.rank :: 2], bucket_cap_mb=cap)
+            for a, e in zip(actual, expected, strict=True):
+                np.testing.assert_allclose(a, e, rtol=1e-5, atol=1e-6)
+
+    expected = gradients("cpu", data)
+    run_ranks(2, work)
+
+
+def test_collectives_take_and_fill_tensors_of_the_device():
+    def work(communicator):
+        x = tenon.full((3,), float(communicator.rank + 1), device="fake")
+        distributed.all_reduce(x)
+        assert x.device.type == "fake" and x.tolist() == [3, 3, 3]
+        parts = [tenon.zeros(2, device="fake") for _ in range(2)]
+        distributed.all_gather(parts, tenon.full((2,), float(communicator.rank), device="fake"))
+        assert [p.tolist() for p in parts] == [[0, 0], [1, 1]] and parts[1].device.type == "fake"
+        y = tenon.full((2,), float(communicator.rank), device="fake")
+        distributed.broadcast(y, src=1)
+        assert y.tolist() == [1, 1]
+
+    run_ranks(2, work)
+
+
+def test_options_of_an_optimizer_may_be_tensors_of_the_host():
+    p = tenon.ones(2, device="fake", requires_grad=True)
+    q = tenon.ones(2, requires_grad=True)
+    for leaf, options in (
+        (p, {"lr": tenon.tensor(0.1), "betas": (tenon.tensor(0.5), tenon.tensor(0.75))}),
+        (q, {"lr": 0.1, "betas": (0.5, 0.75)}),
+    ):
+        leaf.grad = tenon.full((2,), 2.0, device=leaf.device)
+        tenon.optim.Adam([leaf], **options).step()
+
+    assert p.tolist() == q.tolist() != [1, 1]
+
+
+def test_arrays_of_the_host_are_copied_there():
+    array = np.ones(3, np.float32)
+
+    with tenon.device("fake"):
+        made = tenon.asarray(array)
+        with pytest.raises(ValueError, match="copy"):
+            tenon.asarray(array, copy=False)
+
+    array[0] = 5
+    assert made.device.type == "fake" and made.tolist() == [1, 1, 1]
+
+
+def test_indices_may_lie_on_the_host():
+    x = tenon.arange(6.0, device="fake").reshape(3, 2)
+
+    assert x[tenon.tensor([2, 0])].tolist() == [[4, 5], [0, 1]]
+    assert x[x.cpu() > 2].tolist() == [3, 4, 5]
+    x[tenon.tensor([1])] = 0.0
+    assert x.tolist() == [[0, 1], [0, 0], [4, 5]] and x.device.type == "fake"
+    assert nn.init.sparse_(tenon.empty(6, 2, device="fake"), 0.5).eq(0).sum().item() == 6

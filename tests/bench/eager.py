@@ -59,7 +59,7 @@ def serve(library, threads, cpu_time, pipe):
     clock = time.process_time if cpu_time else time.perf_counter
     pipe.send(T.__version__)
     step = None
-    while (order := pipe.recv()) is not None:
+    while order := received(pipe):
         what, *rest = order
         if what == "build":
             name, sizes = rest
@@ -67,6 +67,14 @@ def serve(library, threads, cpu_time, pipe):
             pipe.send([step().item() for _ in range(4)])
         else:
             pipe.send(timed(step, rest[0], clock))
+
+
+def received(pipe):
+    """The next order; None when the parent has gone, too."""
+    try:
+        return pipe.recv()
+    except EOFError:
+        return None
 
 
 def timed(step, count, clock):
@@ -82,6 +90,7 @@ class Worker:
     """A library in a process of its own."""
 
     def __init__(self, library, threads, cpu_time):
+        self.library = library
         # Before the libraries are imported there: their thread pools read it then.
         for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
             os.environ[name] = str(threads)
@@ -94,7 +103,10 @@ class Worker:
 
     def ask(self, *order):
         self.pipe.send(order)
-        return self.pipe.recv()
+        try:
+            return self.pipe.recv()
+        except EOFError:
+            sys.exit(f"{self.library} failed at {order}; its own error is above.")
 
     def close(self):
         self.pipe.send(None)

@@ -200,6 +200,38 @@ def test_softmax_without_an_axis_warns_and_guesses_as_torch():
     assert y.tolist() == [[0.25] * 4] * 2
 
 
+HALVES = [
+    nn.Linear,
+    nn.Conv2d,
+    nn.LayerNorm,
+    nn.GELU,
+    nn.Softmax,
+    nn.AvgPool2d,
+    nn.AdaptiveAvgPool2d,
+    nn.Softplus,
+]
+SETTINGS = {
+    nn.Linear: (4, 3),
+    nn.Conv2d: (2, 3, 3),
+    nn.GELU: (),
+    nn.Softplus: (),
+    nn.Softmax: (1,),
+    nn.LayerNorm: (4,),
+}
+
+
+@pytest.mark.parametrize("dtype", [tenon.float16, tenon.bfloat16], ids=str)
+@pytest.mark.parametrize("cls", HALVES)
+def test_half_precision_stays_half_precision(cls, dtype):
+    layer = cls(*SETTINGS.get(cls, (2,))).to(dtype)
+    x = tenon.rand(1, 2, 4, 4).to(dtype).requires_grad_()
+
+    y = layer(x)
+    y.sum().backward()
+
+    assert (y.dtype, x.grad.dtype) == (dtype, dtype)
+
+
 def test_legacy_reductions_warn_and_still_work():
     with pytest.warns(UserWarning, match="reduction='sum'"):
         loss = nn.MSELoss(size_average=False)

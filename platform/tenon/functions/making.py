@@ -139,7 +139,8 @@ def asarray(
 ) -> Any:
     """``obj`` as a tensor: shared where possible (``copy=None``), never (True), or else an error (False)."""
     made = as_tensor(obj, dtype, device)
-    shared = made is obj or (isinstance(obj, np.ndarray) and np.may_share_memory(made.raw, obj))
+    on_host = isinstance(obj, np.ndarray) and isinstance(made.raw, np.ndarray)
+    shared = made is obj or (on_host and np.may_share_memory(made.raw, obj))
     if copy is False and not shared:
         raise ValueError("asarray(): copy=False, but a new copy is needed for this object, dtype or device.")
     if copy and shared:

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from typing import Literal, ParamSpec, TypeVar
 
 from tenon import ops
-from tenon.core import create, factories
+from tenon.core import create, draws, factories
 from tenon.core.grad_mode import no_grad
 from tenon.core.tensor import Tensor
 from tenon.errors import ModuleValueError
@@ -325,7 +325,7 @@ def sparse_(tensor: Tensor, sparsity: float, std: float = 0.01, generator: Gener
     with no_grad():
         tensor.normal_(0, std, generator=generator)
         for column in range(columns):
-            tensor[factories.randperm(rows, generator=generator)[:zeros], column] = 0
+            tensor[draws.randperm(rows, generator=generator)[:zeros], column] = 0
     return tensor
 
 

@@ -343,7 +343,8 @@ def _averages(xp: Any, size: int, count: int, dtype: Any) -> Any:
 
 
 def _along(xp: Any, x: Any, matrix: Any, axis: int) -> Any:
-    return xp.swapaxes(xp.matmul(xp.swapaxes(x, axis, x.ndim - 1), matrix.T), axis, x.ndim - 1)
+    made = xp.swapaxes(xp.matmul(xp.swapaxes(x, axis, x.ndim - 1), matrix.T), axis, x.ndim - 1)
+    return made.astype(x.dtype, copy=False)  # NumPy multiplies bfloat16 matrices into float32
 
 
 max_pool, max_pool_grad, max_pool_indices = MaxPool(), MaxPoolGrad(), MaxPoolIndices()

@@ -38,6 +38,8 @@ def hyperparameters(group: dict[str, Any], keep_tensors: bool = False) -> Any:
         for name, value in group.items():
             if isinstance(value, Tensor):
                 setattr(h, name, value.item())
+            elif value.__class__ is tuple and any(isinstance(v, Tensor) for v in value):
+                setattr(h, name, tuple(v.item() if isinstance(v, Tensor) else v for v in value))
     return h
 
 

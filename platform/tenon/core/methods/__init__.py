@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from tenon.core.methods.arithmetic import Arithmetic, through_method
+from tenon.core.methods.arithmetic import Arithmetic
 from tenon.core.methods.autograd import Autograd
 from tenon.core.methods.convert import Convert
 from tenon.core.methods.fill import Fill
+from tenon.core.methods.forms import through_method
 from tenon.core.methods.indexing import Indexing
 from tenon.core.methods.matrix import Matrix
 from tenon.core.methods.movement import Movement

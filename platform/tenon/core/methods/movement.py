@@ -53,9 +53,7 @@ class Movement:
 
     def reshape(self, *args: Any, shape: Any = None) -> Any:
         """The elements under another shape; a view where possible."""
-        return f.reshape(
-            self, shape=_known(self.raw, sizes(args if shape is None else (shape,)))
-        )
+        return f.reshape(self, shape=_known(self.raw, sizes(args if shape is None else (shape,))))
 
     def view(self, *args: Any, size: Any = None) -> Any:
         """The same memory under another shape (error if it needs a copy) or dtype."""

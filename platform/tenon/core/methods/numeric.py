@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tenon.core.methods.arithmetic import inplace_form
+from tenon.core.methods.forms import inplace_form
 from tenon.core.op import table as f
 from tenon.core.value import Value
 from tenon.dtypes import get_default_dtype

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from tenon.core.aval import normalize_axis
 from tenon.core.grad_mode import MODE
-from tenon.core.methods.arithmetic import inplace_form
+from tenon.core.methods.forms import inplace_form
 from tenon.core.op import table as f
 from tenon.errors import ArgumentError, GradError, ShapeError
 

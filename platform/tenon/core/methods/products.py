@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tenon.core.aval import broadcast_shapes, normalize_axis
-from tenon.core.methods.arithmetic import inplace_form, scaled
+from tenon.core.methods.arithmetic import scaled
+from tenon.core.methods.forms import inplace_form
 from tenon.core.op import table as f
 from tenon.errors import ShapeError
 

@@ -176,15 +176,14 @@ class BackendSuite:
         stats = backend.memory(device)
         assert 0 <= stats.used <= stats.peak and (stats.total is None or stats.peak <= stats.total)
 
-    def test_coverage(self, capsys: pytest.CaptureFixture[str]) -> None:
-        """Prints what was checked; nothing that ran had no sample."""
+    def test_coverage(self) -> None:
+        """Prints what was checked; every op that is said to be missing exists."""
         self.device()
-        print(self.coverage())
+        print("\n" + self.coverage())
 
         assert not [n for n in self.missing if n not in ops.by_name], (
             "the list of missing ops names unknown ones"
         )
-        assert "op" in capsys.readouterr().out
 
     def coverage(self) -> str:
         """A table: op, whose kernel runs, samples compared in value and in gradient."""

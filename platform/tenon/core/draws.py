@@ -1,0 +1,183 @@
+"""Random tensors by shape: ``rand``, ``randn``, ``randint``, ``randperm`` and ``normal``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tenon import dtypes, random
+from tenon.core.create import full as _full
+from tenon.core.create import wrap
+from tenon.core.factories import kind_of, shape_of, written
+from tenon.core.methods.movement import sizes
+from tenon.core.value import Value
+from tenon.device import as_device
+from tenon.errors import ArgumentError, ShapeError
+
+
+def _drawn(
+    array_of: Any, shape: tuple[int, ...], kind: dtypes.dtype, device: Any, requires_grad: bool
+) -> Any:
+    if any(s < 0 for s in shape):
+        raise ShapeError(f"Trying to create tensor with negative dimension {min(shape)}: {list(shape)}")
+    if as_device(device).type == "meta":
+        return _full(shape, None, kind, device, requires_grad)
+    return wrap(array_of(), device, requires_grad)
+
+
+def rand(
+    *size: Any,
+    generator: Any = None,
+    dtype: Any = None,
+    device: Any = None,
+    requires_grad: bool = False,
+    out: Any = None,
+    **rest: Any,
+) -> Any:
+    """Uniform numbers in [0, 1), PyTorch's for the same seed."""
+    shape, kind = shape_of(size, rest.pop("size", None)), kind_of(dtype)
+    return written(
+        out,
+        _drawn(lambda: random.uniform(generator, shape, kind.numpy.type), shape, kind, device, requires_grad),
+    )
+
+
+def randn(
+    *size: Any,
+    generator: Any = None,
+    dtype: Any = None,
+    device: Any = None,
+    requires_grad: bool = False,
+    out: Any = None,
+    **rest: Any,
+) -> Any:
+    """Standard normal numbers, PyTorch's for the same seed."""
+    shape, kind = shape_of(size, rest.pop("size", None)), kind_of(dtype)
+    return written(
+        out,
+        _drawn(lambda: random.normal(generator, shape, kind.numpy.type), shape, kind, device, requires_grad),
+    )
+
+
+def randint(
+    low: int, high: Any = None, size: Any = None, *, generator: Any = None, dtype: Any = None,
+    device: Any = None,
+    requires_grad: bool = False, out: Any = None,
+) -> Any:  # fmt: skip
+    """Integers in [low, high), PyTorch's for the same seed; ``randint(high, size)`` starts at 0."""
+    if size is None:
+        low, high, size = 0, low, high
+    if high is None or isinstance(high, (tuple, list)):
+        low, high, size = 0, low, high if size is None else size
+    kind = dtypes.int64 if dtype is None else dtypes.as_dtype(dtype)
+    shape = sizes((size,))
+    return written(
+        out,
+        _drawn(
+            lambda: random.randint(generator, low, high, shape, kind.numpy),
+            shape,
+            kind,
+            device,
+            requires_grad,
+        ),
+    )
+
+
+def randperm(
+    n: int,
+    *,
+    generator: Any = None,
+    dtype: Any = None,
+    device: Any = None,
+    requires_grad: bool = False,
+    out: Any = None,
+) -> Any:
+    """A random permutation of ``0..n-1``, PyTorch's for the same seed."""
+    if n < 0:
+        raise ArgumentError(f"n must be non-negative, got {n}")
+    kind = dtypes.int64 if dtype is None else dtypes.as_dtype(dtype)
+    return written(
+        out, _drawn(lambda: random.randperm(generator, n, kind.numpy), (n,), kind, device, requires_grad)
+    )
+
+
+def rand_like(
+    input: Any,
+    *,
+    generator: Any = None,
+    dtype: Any = None,
+    device: Any = None,
+    requires_grad: bool = False,
+    **rest: Any,
+) -> Any:
+    """Uniform numbers in ``input``'s shape."""
+    return rand(
+        tuple(input.shape),
+        generator=generator,
+        dtype=dtype or input.dtype,
+        device=device or input.device,
+        requires_grad=requires_grad,
+    )
+
+
+def randn_like(
+    input: Any,
+    *,
+    generator: Any = None,
+    dtype: Any = None,
+    device: Any = None,
+    requires_grad: bool = False,
+    **rest: Any,
+) -> Any:
+    """Standard normal numbers in ``input``'s shape."""
+    return randn(
+        tuple(input.shape),
+        generator=generator,
+        dtype=dtype or input.dtype,
+        device=device or input.device,
+        requires_grad=requires_grad,
+    )
+
+
+def randint_like(
+    input: Any,
+    low: int,
+    high: int | None = None,
+    *,
+    dtype: Any = None,
+    device: Any = None,
+    requires_grad: bool = False,
+) -> Any:
+    """Integers in [low, high) in ``input``'s shape."""
+    low, high = (0, low) if high is None else (low, high)
+    return randint(
+        low,
+        high,
+        tuple(input.shape),
+        dtype=dtype or input.dtype,
+        device=device or input.device,
+        requires_grad=requires_grad,
+    )
+
+
+def normal(
+    mean: Any,
+    std: Any = 1.0,
+    size: Any = None,
+    *,
+    generator: Any = None,
+    dtype: Any = None,
+    device: Any = None,
+    out: Any = None,
+) -> Any:
+    """Normal numbers with the given means and deviations (numbers or tensors)."""
+    if isinstance(mean, Value) or isinstance(std, Value):
+        place = mean.device if isinstance(mean, Value) else std.device  # type: ignore[attr-defined]
+        parts = [v._backend.to_host(v.raw) if isinstance(v, Value) else v for v in (mean, std)]
+        return written(out, wrap(random.normal(generator, mean=parts[0], std=parts[1]), place))
+    shape, kind = sizes((size,)), kind_of(dtype)
+    return written(
+        out,
+        _drawn(
+            lambda: random.normal(generator, shape, kind.numpy.type, mean, std), shape, kind, device, False
+        ),
+    )

@@ -1,0 +1,169 @@
+"""The methods that are one op each, in all their forms: ``exp``, ``exp_``, ``greater``, ``__iadd__``'s kin.
+
+Attached to ``Arithmetic`` by name, so that a new elementwise op needs one word here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from tenon.core.interceptor import SLOT
+from tenon.core.late import LATE
+from tenon.core.methods.arithmetic import Arithmetic
+from tenon.core.op import Primitive
+from tenon.core.op import table as f
+
+_NONE: dict[str, Any] = {}
+
+UNARY = [
+    "abs",
+    "exp",
+    "exp2",
+    "expm1",
+    "log",
+    "log2",
+    "log10",
+    "log1p",
+    "sqrt",
+    "rsqrt",
+    "square",
+    "reciprocal",
+    "sigmoid",
+    "floor",
+    "ceil",
+    "trunc",
+    "sign",
+    "sin",
+    "cos",
+    "tan",
+    "asin",
+    "acos",
+    "atan",
+    "sinh",
+    "cosh",
+    "tanh",
+    "asinh",
+    "acosh",
+    "atanh",
+    "logical_not",
+    "bitwise_not",
+    "isnan",
+    "isinf",
+    "isfinite",
+    "signbit",
+    "relu",
+    "erf",
+]
+BINARY = [
+    "eq",
+    "ne",
+    "lt",
+    "le",
+    "gt",
+    "ge",
+    "logical_and",
+    "logical_or",
+    "logical_xor",
+    "bitwise_and",
+    "bitwise_or",
+    "bitwise_xor",
+    "bitwise_left_shift",
+    "bitwise_right_shift",
+    "maximum",
+    "minimum",
+    "fmax",
+    "fmin",
+    "atan2",
+    "hypot",
+    "remainder",
+    "fmod",
+    "floor_divide",
+    "logaddexp",
+]
+ALIASES = {
+    "absolute": "abs", "negative": "neg", "multiply": "mul", "divide": "div", "true_divide": "div",
+    "subtract": "sub",
+    "greater": "gt", "greater_equal": "ge", "less": "lt", "less_equal": "le", "not_equal": "ne",
+    "clip": "clamp",
+    "arcsin": "asin", "arccos": "acos", "arctan": "atan", "arctan2": "atan2", "arcsinh": "asinh",
+    "arccosh": "acosh",
+    "arctanh": "atanh", "sgn": "sign", "fix": "trunc",
+}  # fmt: skip
+#: Methods that have an in-place form ``name_``.
+INPLACE = [
+    *UNARY[:33], *BINARY, "add", "sub", "mul", "div", "pow", "neg", "clamp", "round", "lerp", "addcmul",
+    "addcdiv", "nan_to_num",
+    "relu", "erf",
+]  # fmt: skip
+
+
+def _unary(name: str) -> Callable[[Any], Any]:
+    by_name = f.by_name
+
+    def method(self: Any) -> Any:
+        op = by_name[name]
+        if SLOT.top is None and isinstance(op, Primitive):
+            return SLOT.execute(op, (self,), _NONE)
+        return op(self)
+
+    return method
+
+
+def _binary(name: str) -> Callable[[Any, Any], Any]:
+    def method(self: Any, other: Any) -> Any:
+        return getattr(f, name)(self, other)
+
+    return method
+
+
+def inplace_form(name: str) -> Callable[..., Any]:
+    """``name_``: the method ``name`` written into ``self``."""
+
+    def method(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if not kwargs and (op := f.by_name.get(name)) is not None and name not in _NOT_THE_OP:
+            return LATE.inplace(op, self, *args)
+        return LATE.inplace(getattr(type(self), name), self, *args, **kwargs)
+
+    method.__name__ = method.__qualname__ = f"{name}_"
+    method.__doc__ = f"In-place form of ``{name}``."
+    return method
+
+
+def through_method(name: str) -> Callable[..., Any]:
+    """``name_`` for a method whose arguments are not those of an op of its name."""
+
+    def method(self: Any, *args: Any, **kwargs: Any) -> Any:
+        from tenon.core.inplace import inplace
+
+        return inplace(getattr(type(self), name), self, *args, **kwargs)
+
+    method.__name__ = method.__qualname__ = f"{name}_"
+    method.__doc__ = f"In-place form of ``{name}``."
+    return method
+
+
+_NOT_THE_OP = {"clamp", "pow", "neg", "sub"}
+
+
+def _attach() -> None:
+    for name in UNARY:
+        method: Any = _unary(name)
+        method.__name__, method.__doc__ = name, f"Elementwise ``{name}``; see ``tenon.ops.{name}``."
+        setattr(Arithmetic, name, method)
+    for name in BINARY:
+        method = _binary(name)
+        method.__name__, method.__doc__ = (
+            name,
+            f"Elementwise ``{name}`` with ``other``; see ``tenon.ops.{name}``.",
+        )
+        setattr(Arithmetic, name, method)
+    for name in INPLACE:
+        setattr(Arithmetic, f"{name}_", inplace_form(name))
+    for alias, name in ALIASES.items():
+        setattr(Arithmetic, alias, getattr(Arithmetic, name))
+        if hasattr(Arithmetic, f"{name}_"):
+            setattr(Arithmetic, f"{alias}_", getattr(Arithmetic, f"{name}_"))
+
+
+_attach()
