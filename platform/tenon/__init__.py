@@ -101,9 +101,11 @@ _SUBMODULES = frozenset(
         "optim",
         "plugins",
         "random",
+        "serialization",
         "serialize",
         "testing",
         "training",
+        "types",
         "utils",
         "version",
     ]

@@ -12,7 +12,7 @@ import timeit
 
 os.environ["OMP_NUM_THREADS"] = "1"  # read when NumPy and torch load
 
-import tenon  # noqa: E402
+import tenon
 
 SETUP = {
     "x": lambda t: t.ones(4, 4),

@@ -177,7 +177,8 @@ def _rounded(kernel: Kernel) -> Kernel:
 #: Everything dispatch, tape and sweep ask of an op, so that it costs one look-up: every op is a class of its
 #: own, and reading six attributes off ever-changing classes took 0.2 us. In order: the kernel; ``promotion``;
 #: one output, no residual, no view; differentiable (2 where the output's dtype decides); what the tape keeps
-#: (``op._keeps``); the op; ``joint``; ``rules``; not exactly one output; ``residuals``; whether its arithmetic
+#: (``op._keeps``); the op; ``joint``; ``rules``; not exactly one output; ``residuals``; whether its
+#: arithmetic
 #: may overflow.
 Plan = tuple[Any, ...]
 
