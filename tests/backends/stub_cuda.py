@@ -85,7 +85,7 @@ class Library:
     def __init__(self, devices):
         self._pool = Pool()
         self._allocator = self._pool.malloc
-        self.full = False
+        self.exhausted = False
         self.cuda = SimpleNamespace(
             Device=Device,
             Event=Event,
@@ -112,7 +112,7 @@ class Library:
         return array.get()
 
     def empty(self, shape, dtype):
-        if self.full:
+        if self.exhausted:
             raise OutOfMemory("Out of memory allocating 4,096 bytes (allocated so far: 512 bytes).")
         return strict_arrays.xp.empty(shape, dtype)
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from strict_arrays import Place
 from stub_cuda import Library, RuntimeFailure, stub_backend
+from training import train
 
 import tenon
 from tenon import nn
@@ -206,7 +207,7 @@ def test_setting_the_device_changes_what_cuda_means(two):
 @pytest.mark.parametrize("count", [1, 2])
 def test_a_full_device_is_reported_with_numbers_and_what_to_do(count):
     backend = stub_backend(count)
-    backend.library.full = True
+    backend.library.exhausted = True
     x = backend.from_host(np.ones(3), Device("cuda", 0))
 
     with pytest.raises(
@@ -338,3 +339,26 @@ def test_the_stub_has_only_what_cupy_has():
     used |= {"cupy.cuda.runtime.runtimeGetVersion", "cupy.cuda.runtime.CUDARuntimeError"}
 
     assert used <= set(NAMES)
+
+
+def test_a_forward_pass_stays_on_a_device_that_is_not_current_and_so_does_a_backward_made_current(as_cuda):
+    model = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 3)).to("cuda:1")
+    x = tenon.randn(5, 3, device="cuda:1", requires_grad=True)
+
+    for _ in range(2):  # the second time adds to what is there
+        loss = (model(x) * x + x).square().mean()
+        assert str(loss.device) == "cuda:1"
+        with tenon.cuda.device(1):
+            loss.backward()
+
+    assert tenon.cuda.current_device() == 0
+    assert {str(t.grad.device) for t in (x, *model.parameters())} == {"cuda:1"}
+
+
+def test_training_steps_run_where_the_device_is_current(as_cuda):
+    with tenon.cuda.device(1):
+        losses, model, optimiser = train("cuda", "Adam")
+
+    assert losses == pytest.approx(train("cpu", "Adam")[0], rel=1e-4)
+    moments = [v for s in optimiser.state.values() for k, v in s.items() if k != "step"]
+    assert {str(t.device) for t in (*model.parameters(), *moments)} == {"cuda:1"}
