@@ -1,0 +1,33 @@
+"""The paths from which PyTorch code imports lead to the same objects here."""
+
+import importlib
+
+import pytest
+
+PATHS = [
+    ("utils.hooks", "RemovableHandle", "core.handle"),
+    ("utils._pytree", "tree_map", "core.pytree"),
+    ("utils.data", "Dataset", "data"),
+    ("utils.data", "TensorDataset", "data"),
+    ("utils.data.dataset", "TensorDataset", "data"),
+    ("utils.data.distributed", "DistributedSampler", "distributed.sampler"),
+    ("serialization", "load", "serialize"),
+    ("types", "Tensor", "core.tensor"),
+    ("nn.modules.module", "_global_forward_hooks", "nn.hooks"),
+    ("nn.modules.linear", "LazyLinear", "nn"),
+    ("nn.modules.dropout", "AlphaDropout", "nn"),
+    ("nn.modules.conv", "_ConvNd", "nn.layers.conv"),
+    ("nn.parameter", "UninitializedBuffer", "nn"),
+    ("nn.utils.stateless", "functional_call", "func"),
+]
+
+
+@pytest.mark.parametrize(("path", "name", "home"), PATHS)
+def test_torchs_path_leads_home(path, name, home):
+    face = importlib.import_module(f"tenon.{path}")
+    found = getattr(importlib.import_module(f"tenon.{home}"), name)
+
+    if name == "functional_call":  # the older one has one more argument
+        assert callable(getattr(face, name))
+    else:
+        assert getattr(face, name) is found
