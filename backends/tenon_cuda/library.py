@@ -13,7 +13,7 @@ from typing import Any
 
 from tenon.extend import Availability
 
-OLDEST = (14, 0)
+OLDEST = (14, 2)  # ``reshape(copy=False)`` came with it
 _INSTALL = "pip install 'tenon-platform[cuda12]' (or [cuda13] where the driver is 580 or newer)"
 #: Statuses of the CUDA runtime that have a remedy of their own.
 _INSUFFICIENT_DRIVER, _NO_DEVICE = 35, 100

@@ -64,7 +64,7 @@ def fails(error):
         (cupy(driver=11080, refusal=RuntimeFailure(35, "insufficient")), r"built for CUDA 12\.9.*supports only 11\.8.*Update"),
         (cupy(refusal=RuntimeFailure(803, "driver mismatch")), r"driver mismatch.*nvidia-smi"),
         (cupy(compiler=OSError("libnvrtc.so.13: no such file")), r"NVRTC.*libnvrtc\.so\.13.*pip install"),
-        (cupy(version="12.3.0"), r"12\.3\.0 is too old, 14\.0 or newer.*pip install"),
+        (cupy(version="12.3.0"), r"12\.3\.0 is too old, 14\.2 or newer.*pip install"),
         (cupy(refusal=ValueError("odd")), r"CUDA cannot be used: ValueError: odd"),
     ],
 )  # fmt: skip
