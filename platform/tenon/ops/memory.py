@@ -10,6 +10,7 @@ from tenon.core.aval import Aval, broadcast_shapes, shape_of
 from tenon.core.backend import Backend, backend_for
 from tenon.core.op import Kind, Op, Primitive
 from tenon.device import Device
+from tenon.errors import ShapeError
 
 
 class Cast(Primitive):
@@ -101,12 +102,17 @@ class Copy(Primitive):
 
     def infer(self, x, y):
         """The place's aval; ``y`` must broadcast to it."""
-        if broadcast_shapes(x.shape, shape_of(y)) != tuple(x.shape):
-            broadcast_shapes(shape_of(y), x.shape[-len(shape_of(y)) :] if shape_of(y) else ())
+        shape = broadcast_shapes(tuple(x.shape), shape_of(y))
+        if shape != tuple(x.shape):
+            raise ShapeError(
+                f"output with shape {list(x.shape)} doesn't match the broadcast shape {list(shape)}"
+            )
         return Aval(x.shape, x.dtype)
 
     def forward(self, xp, x, y):
         """A new array of ``x``'s shape and dtype."""
+        if getattr(y, "ndim", 0) > x.ndim:
+            self.infer(x, y)  # NumPy would drop leading axes of size 1
         made = xp.empty(x.shape, x.dtype)
         made[...] = y.real if getattr(y, "dtype", x.dtype).kind == "c" and x.dtype.kind != "c" else y
         return made
