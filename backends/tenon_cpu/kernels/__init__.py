@@ -8,7 +8,7 @@ what they are not made for to the parts.
 from __future__ import annotations
 
 from tenon.extend import Kernel
-from tenon_cpu.kernels import activation, contraction, convolution, direct, piecewise, pooling, rowwise
+from tenon_cpu.kernels import activation, contraction, convolution, direct, piecewise, pooling, rowwise, selection
 
 KERNELS: dict[str, Kernel] = {
     **direct.KERNELS,
@@ -16,5 +16,6 @@ KERNELS: dict[str, Kernel] = {
     **convolution.KERNELS,
     **piecewise.KERNELS,
     **pooling.KERNELS,
+    **selection.KERNELS,
 }
 COMPOSITES: dict[str, Kernel] = {**activation.COMPOSITES, **contraction.COMPOSITES, **rowwise.COMPOSITES}
