@@ -174,10 +174,15 @@ def pad(input: Any, pad: Any, mode: str = "constant", value: float | None = None
         )
     for axis, (before, after) in enumerate(pairs[::-1], rank - len(pairs)):
         input = _pad_axis(input, axis, before, after, mode)
-    return input
+    return input if max(widths, default=0) > 0 else input.clone()  # never a view, as in torch
 
 
 def _pad_axis(x: Any, axis: int, before: int, after: int, mode: str) -> Any:
+    if x.raw.shape[axis] + before + after < 0:
+        raise ShapeError(
+            f"Negative padding ({before}, {after}) takes away more than there is at dimension {axis} of input "
+            f"{list(x.raw.shape)}."
+        )
     if before < 0 or after < 0:
         keep = slice(max(-before, 0), x.raw.shape[axis] - max(-after, 0))
         x = f.slice_axis(x, axis=axis, start=keep.start, stop=keep.stop)

@@ -106,6 +106,11 @@ def group_norm(input: Any, num_groups: int, weight: Any = None, bias: Any = None
             "Expected number of channels in input to be divisible by num_groups, but got input of shape"
             f" {list(shape)} and num_groups={num_groups}"
         )
+    if shape[0] * shape[1] // num_groups * math.prod(shape[2:]) == 1:
+        raise ModuleValueError(
+            f"Expected more than 1 value per channel when training, got input size torch.Size({list(shape)}): "
+            "one value has no spread to divide by."
+        )
     grouped = input.reshape(shape[0], num_groups, math.prod(shape[1:]) // num_groups)
     made = f.layer_norm(grouped, None, None, rank=1, eps=float(eps)).reshape(shape)
     spread = (shape[1], *(1,) * (len(shape) - 2))
