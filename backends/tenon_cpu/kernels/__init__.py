@@ -8,7 +8,16 @@ what they are not made for to the parts.
 from __future__ import annotations
 
 from tenon.extend import Kernel
-from tenon_cpu.kernels import activation, contraction, convolution, direct, piecewise, pooling, rowwise, selection
+from tenon_cpu.kernels import (
+    activation,
+    contraction,
+    convolution,
+    direct,
+    piecewise,
+    pooling,
+    rowwise,
+    selection,
+)
 
 KERNELS: dict[str, Kernel] = {
     **direct.KERNELS,
