@@ -180,8 +180,8 @@ def pad(input: Any, pad: Any, mode: str = "constant", value: float | None = None
 def _pad_axis(x: Any, axis: int, before: int, after: int, mode: str) -> Any:
     if x.raw.shape[axis] + before + after < 0:
         raise ShapeError(
-            f"Negative padding ({before}, {after}) takes away more than there is at dimension {axis} of input "
-            f"{list(x.raw.shape)}."
+            f"Negative padding ({before}, {after}) takes away more than there is at dimension {axis} of "
+            f"input {list(x.raw.shape)}."
         )
     if before < 0 or after < 0:
         keep = slice(max(-before, 0), x.raw.shape[axis] - max(-after, 0))

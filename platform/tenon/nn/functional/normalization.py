@@ -108,8 +108,8 @@ def group_norm(input: Any, num_groups: int, weight: Any = None, bias: Any = None
         )
     if shape[0] * shape[1] // num_groups * math.prod(shape[2:]) == 1:
         raise ModuleValueError(
-            f"Expected more than 1 value per channel when training, got input size torch.Size({list(shape)}): "
-            "one value has no spread to divide by."
+            f"Expected more than 1 value per channel when training, got input size torch.Size({list(shape)}):"
+            " one value has no spread to divide by."
         )
     grouped = input.reshape(shape[0], num_groups, math.prod(shape[1:]) // num_groups)
     made = f.layer_norm(grouped, None, None, rank=1, eps=float(eps)).reshape(shape)
