@@ -24,6 +24,7 @@ def test_each_thread_speaks_through_its_own_communicator():
 
 def test_the_first_error_is_raised_and_the_others_do_not_hang():
     raised = []
+    before = threading.active_count()
 
     def work(communicator):
         if communicator.rank == 1:
@@ -38,7 +39,7 @@ def test_the_first_error_is_raised_and_the_others_do_not_hang():
         run_ranks(3, work)
     assert len(raised) == 2
     assert all("rank 1 failed with ValueError: bad batch" in text for text in raised)
-    assert threading.active_count() < 10
+    assert threading.active_count() <= before
 
 
 def test_a_rank_that_ends_early_is_named():
