@@ -14,6 +14,8 @@ from tenon.core.op import table as f
 from tenon.core.value import Value
 from tenon.errors import ArgumentError, DTypeError, UnsupportedError
 
+#: Python numbers that any op takes as they are.
+_PLAIN = frozenset((float, int))
 #: The attrs of an op that has none.
 _NONE: dict[str, Any] = {}
 _NUMBER = (int, float, complex, np.number, np.bool_)
@@ -35,13 +37,16 @@ def operand(value: Any) -> Any:
 
 
 def _operator(name: str, reflected: bool = False) -> Callable[[Any, Any], Any]:
+    by_name = f.by_name
+
     def method(self: Any, other: Any) -> Any:
-        if not isinstance(other, Value) and other.__class__ is not float:
+        if not isinstance(other, Value) and other.__class__ not in _PLAIN:
             other = operand(other)
             if other is NotImplemented:
                 return NotImplemented
-        op = getattr(f, name)
-        return op(other, self) if reflected else op(self, other)
+        op = by_name[name]
+        pair = (other, self) if reflected else (self, other)
+        return SLOT.execute(op, pair, _NONE) if SLOT.top is None else op(*pair)
 
     return method
 
@@ -62,7 +67,7 @@ class Arithmetic:
     __slots__ = ()
 
     def __add__(self, other: Any) -> Any:
-        if (isinstance(other, Value) or other.__class__ is float) and SLOT.top is None:
+        if (isinstance(other, Value) or other.__class__ in _PLAIN) and SLOT.top is None:
             return SLOT.execute(f.add, (self, other), _NONE)  # past Op.__call__: 0.15 us less
         other = operand(other)
         return other if other is NotImplemented else f.add(self, other)
@@ -78,7 +83,7 @@ class Arithmetic:
         return other if other is NotImplemented else _sub(other, self)
 
     def __mul__(self, other: Any) -> Any:
-        if (isinstance(other, Value) or other.__class__ is float) and SLOT.top is None:
+        if (isinstance(other, Value) or other.__class__ in _PLAIN) and SLOT.top is None:
             return SLOT.execute(f.mul, (self, other), _NONE)
         other = operand(other)
         return other if other is NotImplemented else f.mul(self, other)
