@@ -371,8 +371,8 @@ def retain_grad_moves_with_inplace(t):
     y = x * 2
     y.retain_grad()
     y.mul_(3)
-    y.sum().backward()
-    return x.grad
+    (y * 2).sum().backward()
+    return x.grad, y.grad
 
 
 def double_backward_through_copy_slices(t):

@@ -184,16 +184,27 @@ def _alias(x: Any, copy: bool) -> Any:
 
 def adopt(x: Any, result: Any) -> None:
     """Give ``x``, whose memory already holds ``result``'s value, ``result``'s history."""
+    node, index = x._node, x._index
     view = x._view
     if view is None:
         x._node, x._index, x._track = result._node, result._index, result._track
-        return
-    base = view[0]
-    if result._node is None and not base._track:
-        return
-    node = CopySlices(base, x, result)
-    base._node, base._index, base._track = node, 0, True
-    x._refresh()
+    else:
+        base = view[0]
+        if result._node is None and not base._track:
+            return
+        copied = CopySlices(base, x, result)
+        base._node, base._index, base._track = copied, 0, True
+        x._refresh()
+    if node is not None and node.retained is not None:
+        _move_retained(x, node, index)
+
+
+def _move_retained(x: Any, node: Any, index: int) -> None:
+    """``retain_grad`` before an in-place change is about the tensor, not about its value of then."""
+    reference = node.retained.get(index)
+    if reference is not None and reference() is x and x._node is not None:
+        del node.retained[index]
+        x.retain_grad()
 
 
 class _CopySlicesOp:
