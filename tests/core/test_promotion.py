@@ -160,3 +160,12 @@ def test_default_dtype_decides_what_python_floats_become(parity):
             t.set_default_dtype(t.float32)
 
     parity(program)
+
+
+def test_a_condition_stays_boolean_beside_floats():
+    mask = tenon.tensor([True, False])
+
+    made = tenon.where(mask, tenon.ones(2, requires_grad=True), 0.0)
+
+    assert made.dtype == tenon.float32
+    assert made.grad_fn.args[0] is mask.raw  # what the gradient keeps: neither cast nor copied

@@ -92,6 +92,8 @@ class Op:
     residuals: ClassVar[int] = 0
     #: None, "same" (arguments take their common dtype) or "float" (and integers become floats).
     promotion: ClassVar[str | None] = None
+    #: Inputs before this one keep their dtype: a condition stays boolean.
+    promoted_from: ClassVar[int] = 0
     #: The output shares memory with the first input.
     view: ClassVar[bool] = False
     #: The output lies on ``attrs["device"]``; ``transfer(x, **attrs)`` is the kernel whatever the backend.

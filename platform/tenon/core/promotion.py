@@ -60,15 +60,16 @@ def _combine(higher: dtype | None, lower: dtype | None) -> dtype | None:
 
 def unify(op: Any, args: tuple[Any, ...]) -> tuple[Any, ...]:
     """``args`` cast to their common dtype as ``op.promotion`` asks; casts are taped ops."""
-    common = result_type(*args)
+    first = op.promoted_from
+    common = result_type(*args[first:])
     if op.promotion == "float" and common.category < FLOATING:
         common = dtypes.get_default_dtype()
     elif op.promotion == "number" and common.category == BOOL:
         common = dtypes.int64
     target = common.numpy
     cast = table.cast
-    unified = []
-    for a in args:
+    unified = list(args[:first])
+    for a in args[first:]:
         if isinstance(a, Value):
             unified.append(a if a.raw.dtype == target else cast(a, dtype=target))
         elif isinstance(a, (bool, int, float, complex)):

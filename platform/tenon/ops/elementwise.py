@@ -349,6 +349,7 @@ class Where(Primitive):
     inputs = ("condition", "x", "y")
     saves = ("condition",)
     promotion = "same"
+    promoted_from = 1
 
     def infer(self, condition, x, y):
         """The broadcast shape of all three."""
