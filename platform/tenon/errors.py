@@ -93,6 +93,10 @@ class CaptureError(TenonError, RuntimeError):
     """A function cannot be recorded as a graph."""
 
 
+class GraphError(TenonError, RuntimeError):
+    """A recorded graph that does not hold together: a pass broke it, or it was built wrongly."""
+
+
 class ModuleError(TenonError, RuntimeError):
     """A module, parameter, buffer or hook is used in a way its contract forbids."""
 
