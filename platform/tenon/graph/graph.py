@@ -80,7 +80,7 @@ class Ref(NamedTuple):
     """Value number ``index`` of ``node``."""
 
     node: Node
-    index: int
+    index: int  # type: ignore[assignment]
 
     @property
     def aval(self) -> Aval:
