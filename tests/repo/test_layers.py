@@ -39,6 +39,7 @@ CONFINED = {
     "mpi4py": ("plugins/tenon_mpi",),
     "tensorboardX": ("plugins/tenon_tensorboard",),
     "numba": ("backends/tenon_cpu",),
+    "safetensors": (),  # tests compare with it; ADR 0007
 }
 
 

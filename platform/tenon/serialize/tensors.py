@@ -4,8 +4,9 @@ What tenon adds stands in the header's metadata: the structure, the table of ten
 ``requires_grad``) and a SHA-256 of every array and of the metadata itself. A flat dict of tensors is
 therefore a plain safetensors file to everybody else; a file from elsewhere loads as a flat dict.
 
-The format is written here rather than by the ``safetensors`` package, as that needs the whole file in
-memory, cannot write to an open file, and orders metadata at random; the tests hold both against each other.
+The format is read and written here rather than by the ``safetensors`` package, which only the tests use, to
+hold both against each other: the package goes through the whole file in memory unless both ends are paths,
+knows no checksums, and orders metadata at random, so that equal objects give different files (ADR 0007).
 """
 
 from __future__ import annotations
