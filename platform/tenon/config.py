@@ -14,6 +14,7 @@ import difflib
 import os
 from collections.abc import Mapping, MutableMapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from tenon.errors import ConfigError
@@ -56,6 +57,9 @@ class Config:
     communicator: str | None = None
     """Name of the communicator for ``launch()``, as "mpi" (``TENON_COMMUNICATOR``)."""
 
+    cache: str | None = None
+    """Folder for what is made once per machine, such as compiled kernels (``TENON_CACHE``)."""
+
     settings: tuple[tuple[str, str], ...] = ()
     """Every other ``TENON_*`` variable, for plugins; see ``setting``."""
 
@@ -67,6 +71,12 @@ class Config:
         """
         key = name.upper() if name.upper().startswith(PREFIX) else PREFIX + name.upper()
         return dict(self.settings).get(key, default)
+
+    def cache_folder(self) -> Path:
+        """``cache``, else ``tenon`` in the user's cache folder (``XDG_CACHE_HOME``, ``~/.cache``)."""
+        if self.cache is not None:
+            return Path(self.cache).expanduser()
+        return Path(environment("XDG_CACHE_HOME") or Path("~/.cache").expanduser()) / "tenon"
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str] | None = None, **overrides: Any) -> Config:

@@ -1,0 +1,153 @@
+"""Machine code on disk: one entry per kernel, written once per machine however many ranks start together.
+
+An entry is keyed by the kernel's source, signature and flags; its folder by everything else that the code
+depends on: Python, numba, LLVM and the processor's features. ``locked`` lets one process compile while the
+others wait: the lock is the kernel's (``flock``), so that it dies with its holder. Entries carry a digest of
+their bytes; one that does not match, or that cannot be read, is compiled again and replaced by renaming.
+
+A folder that others may write to is not used: loading an entry runs it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import tempfile
+import threading
+import time
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+
+try:
+    import fcntl
+except ImportError:  # not on Windows: every process compiles for itself
+    fcntl = None  # type: ignore[assignment]
+
+_MAGIC = b"tenon-kernel-1\n"
+_DIGEST = 32
+_LOCKS = 32
+_PATIENCE = 180.0  # seconds; a stopped process must not hold up the others for ever
+_MOST_ENTRIES = 4000
+
+
+class Store:
+    """Entries in ``folder``; with None, or where the folder cannot be used, nothing is kept."""
+
+    def __init__(self, folder: Path | None) -> None:
+        self.folder = folder
+        self.reason = "off" if folder is None else ""
+        self._own = threading.RLock()
+        if folder is not None:
+            self.reason = _unusable(folder)
+
+    @property
+    def usable(self) -> bool:
+        """Whether entries are kept."""
+        return not self.reason
+
+    def read(self, key: str) -> bytes | None:
+        """The bytes kept under ``key``; None where there are none, or damaged ones."""
+        if self.folder is None or self.reason:
+            return None
+        try:
+            found = (self.folder / f"{key}.code").read_bytes()
+        except OSError:
+            return None
+        start = len(_MAGIC) + _DIGEST
+        body = found[start:]
+        if found[: len(_MAGIC)] != _MAGIC or hashlib.sha256(body).digest() != found[len(_MAGIC) : start]:
+            return None
+        return body
+
+    def write(self, key: str, body: bytes) -> None:
+        """Keep ``body`` under ``key``; a disk that refuses is told of once and costs the cache only."""
+        if self.folder is None or self.reason:
+            return
+        try:
+            handle, temporary = tempfile.mkstemp(prefix=".new-", dir=self.folder)
+            try:
+                with os.fdopen(handle, "wb") as file:
+                    file.write(_MAGIC + hashlib.sha256(body).digest() + body)
+                os.replace(temporary, self.folder / f"{key}.code")
+            except BaseException:
+                with contextlib.suppress(OSError):
+                    os.unlink(temporary)
+                raise
+            self._prune()
+        except OSError as error:
+            self.reason = f"{self.folder} cannot be written: {error.strerror or error}"
+            warnings.warn(
+                f"compiled kernels are not kept: {self.reason}. Every start compiles them again; point"
+                " TENON_CACHE at a folder of yours.",
+                stacklevel=3,
+            )
+
+    @contextlib.contextmanager
+    def locked(self, key: str) -> Iterator[None]:
+        """Hold ``key`` against other processes and threads; without locks to be had, hold nothing."""
+        with self._own, contextlib.ExitStack() as held:
+            if self.folder is not None and not self.reason and fcntl is not None:
+                try:
+                    number = int(hashlib.sha256(key.encode()).hexdigest(), 16) % _LOCKS
+                    handle = os.open(self.folder / f"lock-{number:02}", os.O_RDWR | os.O_CREAT, 0o600)
+                    held.callback(os.close, handle)
+                    _wait(handle)
+                except OSError:  # a file system without locks, or one that became read-only
+                    held.close()
+            yield
+
+    def entries(self) -> tuple[int, int]:
+        """How many entries there are, and their bytes."""
+        if self.folder is None or self.reason:
+            return 0, 0
+        sizes = [size for _, size, _ in self._listed()]
+        return len(sizes), sum(sizes)
+
+    def _listed(self) -> list[tuple[float, int, str]]:
+        found = []
+        assert self.folder is not None
+        with os.scandir(self.folder) as files:
+            for file in files:
+                if file.name.endswith(".code"):
+                    with contextlib.suppress(OSError):  # another process may have replaced it
+                        facts = file.stat()
+                        found.append((facts.st_mtime, facts.st_size, file.path))
+        return found
+
+    def _prune(self) -> None:
+        """Forget the oldest quarter once there are more than anyone's programs need."""
+        found = self._listed()
+        if len(found) > _MOST_ENTRIES:
+            for _, _, path in sorted(found)[: _MOST_ENTRIES // 4]:
+                with contextlib.suppress(OSError):
+                    os.unlink(path)
+
+
+def _wait(handle: int) -> None:
+    """Take the lock; past ``_PATIENCE`` go on without it, which costs a second compilation at worst."""
+    end = time.monotonic() + _PATIENCE
+    while True:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        except BlockingIOError:
+            if time.monotonic() > end:
+                return
+            time.sleep(0.02)
+
+
+def _unusable(folder: Path) -> str:
+    """Make ``folder``; why it cannot serve, or an empty string."""
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        facts = folder.stat()
+    except OSError as error:
+        return f"{folder} cannot be made: {error.strerror or error}"
+    if hasattr(os, "geteuid"):
+        if facts.st_uid not in (os.geteuid(), 0):
+            return f"{folder} belongs to another user"
+        if facts.st_mode & 0o002:
+            return f"{folder} can be written by everyone"
+    return ""

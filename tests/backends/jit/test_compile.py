@@ -1,0 +1,255 @@
+"""Machine code on disk: made once per machine, whatever dies, breaks or comes at the same time."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tenon.errors import ArgumentError, BackendError
+from tenon_cpu.jit import compile as jit
+from tenon_cpu.jit.store import Store
+
+pytest.importorskip("numba")
+needs_numba = pytest.mark.skipif(not jit.available(), reason=f"kernels cannot be compiled: {jit.reason()}")
+pytestmark = needs_numba
+
+PROGRAM = """
+import json, sys
+import numpy as np
+from tenon_cpu.jit import compile as jit
+
+SOURCE = '''
+def doubled(x, out):
+    for i in range(x.size):
+        out[i] = twice(x[i])
+'''
+
+@jit.inlined
+def twice(x):
+    return x * np.float32(FACTOR)
+
+FACTOR = {factor}
+doubled = jit.compiled(SOURCE, "doubled", "void(float32[::1], float32[::1])", {{"twice": twice}})
+out = np.empty(3, np.float32)
+doubled(np.array([1, 2, 3], np.float32), out)
+print(json.dumps([out.tolist(), jit.counts.loaded, jit.counts.compiled]))
+"""
+
+
+def start(folder: Path, tmp_path: Path, factor: int = 2, **environment: str) -> subprocess.Popen[str]:
+    program = tmp_path / f"program_{factor}.py"
+    program.write_text(PROGRAM.format(factor=factor))
+    return subprocess.Popen(
+        [sys.executable, "-W", "error", str(program)],
+        env={**os.environ, "TENON_CACHE": str(folder), **environment},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def finish(process: subprocess.Popen[str]) -> list[object]:
+    out, err = process.communicate(timeout=120)
+    assert process.returncode == 0, err
+    return json.loads(out)
+
+
+def run(folder: Path, tmp_path: Path, factor: int = 2, **environment: str) -> list[object]:
+    return finish(start(folder, tmp_path, factor, **environment))
+
+
+def entries(folder: Path) -> list[Path]:
+    return sorted(folder.rglob("*.code"))
+
+
+def test_a_second_process_loads_what_the_first_compiled(tmp_path):
+    folder = tmp_path / "cache"
+
+    assert run(folder, tmp_path) == [[2, 4, 6], 0, 1]
+    assert run(folder, tmp_path) == [[2, 4, 6], 1, 0]
+
+
+def test_a_changed_number_in_a_function_that_a_kernel_calls_is_another_kernel(tmp_path):
+    folder = tmp_path / "cache"
+    run(folder, tmp_path)
+
+    assert run(folder, tmp_path, 3) == [[3, 6, 9], 0, 1]
+    assert len(entries(folder)) == 2
+
+
+def test_processes_that_start_together_compile_once(tmp_path):
+    folder = tmp_path / "cache"
+    processes = [start(folder, tmp_path) for _ in range(3)]
+
+    results = [finish(process) for process in processes]
+
+    assert all(values == [2, 4, 6] for values, _, _ in results)
+    assert sum(compiled for _, _, compiled in results) == 1
+    assert sum(loaded for _, loaded, _ in results) == 2
+
+
+@pytest.mark.parametrize("damage", ["cut", "flipped", "empty", "foreign"])
+def test_a_damaged_entry_is_compiled_again_and_replaced(tmp_path, damage):
+    folder = tmp_path / "cache"
+    run(folder, tmp_path)
+    (entry,) = entries(folder)
+    whole = entry.read_bytes()
+    changed = bytes([*whole[:-1], whole[-1] ^ 1])
+    entry.write_bytes({"cut": whole[:-100], "flipped": changed, "empty": b"", "foreign": b"x" * 99}[damage])
+
+    assert run(folder, tmp_path) == [[2, 4, 6], 0, 1]
+    assert run(folder, tmp_path) == [[2, 4, 6], 1, 0]
+
+
+def test_an_entry_that_cannot_be_unpacked_is_compiled_again(tmp_path):
+    folder = tmp_path / "cache"
+    run(folder, tmp_path)
+    (entry,) = entries(folder)
+    Store(entry.parent).write(entry.stem, b"no pickle at all")
+
+    assert run(folder, tmp_path) == [[2, 4, 6], 0, 1]
+    assert run(folder, tmp_path) == [[2, 4, 6], 1, 0]
+
+
+def test_a_folder_that_cannot_be_made_costs_the_cache_only(tmp_path):
+    blocked = tmp_path / "file"
+    blocked.write_text("")
+
+    assert run(blocked / "cache", tmp_path) == [[2, 4, 6], 0, 1]
+
+
+def test_a_folder_that_others_may_write_to_is_not_read(tmp_path):
+    folder = tmp_path / "cache"
+    run(folder, tmp_path)
+    (entry,) = entries(folder)
+    entry.parent.chmod(0o777)
+
+    assert run(folder, tmp_path) == [[2, 4, 6], 0, 1]
+
+
+def test_a_disk_that_refuses_is_told_of_once(tmp_path, monkeypatch):
+    store = Store(tmp_path / "cache")
+
+    def full(*args, **attrs):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("tenon_cpu.jit.store.tempfile.mkstemp", full)
+    with pytest.warns(UserWarning, match="No space left on device.*TENON_CACHE"):
+        store.write("key", b"body")
+    store.write("key", b"body")
+
+    assert not store.usable
+    assert store.read("key") is None
+
+
+def test_the_lock_of_a_killed_process_is_free(tmp_path):
+    folder = tmp_path / "cache"
+    holder = subprocess.Popen(
+        [
+            sys.executable,
+            "-c",
+            (
+                "import sys, time; from pathlib import Path; from tenon_cpu.jit.store import Store\n"
+                f"with Store(Path({str(folder)!r})).locked('key'): print('held', flush=True); time.sleep(60)"
+            ),
+        ],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert holder.stdout is not None
+    assert holder.stdout.readline() == "held\n"
+    holder.send_signal(signal.SIGKILL)
+    holder.wait()
+
+    start_time = time.monotonic()
+    with Store(folder).locked("key"):
+        pass
+
+    assert time.monotonic() - start_time < 10
+    holder.stdout.close()
+
+
+def test_one_process_waits_for_the_lock_of_another(tmp_path):
+    program = (
+        "import sys, time; from pathlib import Path; from tenon_cpu.jit.store import Store\n"
+        f"store = Store(Path({str(tmp_path / 'cache')!r}))\n"
+        "with store.locked('key'):\n"
+        "    print('in', time.monotonic(), flush=True); time.sleep(0.3); print('out', time.monotonic())\n"
+    )
+    processes = [
+        subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) for _ in range(2)
+    ]
+    stays = sorted(
+        tuple(float(line.split()[1]) for line in p.communicate(timeout=60)[0].splitlines()) for p in processes
+    )
+
+    assert stays[0][1] <= stays[1][0]
+
+
+def test_the_oldest_entries_are_forgotten_when_there_are_too_many(tmp_path, monkeypatch):
+    monkeypatch.setattr("tenon_cpu.jit.store._MOST_ENTRIES", 8)
+    store = Store(tmp_path / "cache")
+    for i in range(9):
+        store.write(f"key-{i}", b"body")
+        os.utime(tmp_path / "cache" / f"key-{i}.code", (i, i))
+
+    assert store.read("key-0") is None
+    assert store.read("key-8") == b"body"
+
+
+def test_calls_with_other_types_are_refused_and_not_compiled_silently():
+    source = "def half(x, out):\n    for i in range(x.size):\n        out[i] = x[i] / 2\n"
+    half = jit.compiled(source, "half", "void(float32[::1], float32[::1])")
+
+    with pytest.raises(TypeError, match="No matching definition"):
+        half(np.zeros(2), np.zeros(2))
+
+
+def test_asking_again_for_the_same_source_gives_the_same_function():
+    source = "def negated(x, out):\n    for i in range(x.size):\n        out[i] = -x[i]\n"
+
+    first = jit.compiled(source, "negated", "void(float32[::1], float32[::1])")
+    second = jit.compiled(source, "negated", "void(float32[::1], float32[::1])")
+
+    assert first is second
+
+
+def test_division_by_zero_follows_ieee():
+    source = "def divided(x, y, out):\n    for i in range(x.size):\n        out[i] = x[i] / y[i]\n"
+    divided = jit.compiled(source, "divided", "void(float32[::1], float32[::1], float32[::1])")
+    out = np.empty(3, np.float32)
+
+    divided(np.array([1, -1, 0], np.float32), np.zeros(3, np.float32), out)
+
+    np.testing.assert_array_equal(out, [np.inf, -np.inf, np.nan])
+
+
+@pytest.mark.parametrize("flag", ["nnan", "ninf", "fast"])
+def test_flags_that_forget_nan_and_infinity_are_refused(flag):
+    with pytest.raises(ArgumentError, match=flag):
+        jit.compiled("def f(x):\n    return x\n", "f", "float32(float32)", fastmath={flag})
+
+
+def test_numba_can_be_turned_off(tmp_path):
+    process = start(tmp_path / "cache", tmp_path, TENON_NUMBA="0")
+    _, err = process.communicate(timeout=60)
+
+    assert process.returncode == 1
+    assert BackendError.__name__ in err
+    assert "turned off by TENON_NUMBA" in err
+
+
+def test_a_missing_numba_says_how_to_get_it(tmp_path):
+    (tmp_path / "numba.py").write_text("raise ModuleNotFoundError('no numba', name='numba')")
+    process = start(tmp_path / "cache", tmp_path, PYTHONPATH=str(tmp_path))
+    _, err = process.communicate(timeout=60)
+
+    assert "tenon-platform[fast]" in err
