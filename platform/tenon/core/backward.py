@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from tenon.core import watch
 from tenon.core.backward_end import PASS
 from tenon.core.grad_mode import MODE
 from tenon.core.late import LATE
@@ -223,6 +224,8 @@ def _initial(roots: list[Any], grads: list[Any], sweep: Sweep) -> list[Any]:
             if root.raw.dtype.kind in "iub":
                 raise GradError(f"grad can be computed only for real scalar outputs but got {root.dtype}")
             ones = root._backend.raw.new_full(root.raw, shape=root.raw.shape, value=1, dtype=root.raw.dtype)
+            if watch.recorder is not None:
+                watch.recorder.made(ones)
             result.append(Value.make(ones, root._backend) if sweep.as_tensors else ones)
             continue
         else:

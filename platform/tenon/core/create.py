@@ -12,8 +12,11 @@ from typing import Any
 import numpy as np
 
 from tenon import dtypes, random
+from tenon.core import watch
 from tenon.core.aval import Aval, normalize_axis
 from tenon.core.backend import backend_for, backend_named
+from tenon.core.late import LATE
+from tenon.core.op import table
 from tenon.core.value import Value
 from tenon.device import Device, as_device
 from tenon.dtypes import FROM_NUMPY, dtype
@@ -25,6 +28,8 @@ def wrap(array: np.ndarray[Any, Any], device: Any = None, requires_grad: bool = 
     place = as_device(device)
     backend = backend_for(place)
     t = Value.make(backend.from_host(array, place), backend)
+    if watch.recorder is not None:
+        watch.recorder.made(t.raw)
     return t.requires_grad_() if requires_grad else t
 
 
@@ -156,6 +161,8 @@ def full(shape: Any, value: Any, kind: dtype, device: Any, requires_grad: bool =
     if value is not None and not isinstance(raw, Aval):
         raw[...] = value
     t = Value.make(raw, backend)
+    if watch.recorder is not None:
+        watch.recorder.made(raw)
     return t.requires_grad_() if requires_grad else t
 
 
@@ -332,6 +339,15 @@ def draw_into(x: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], 
             kwargs = {"p": args[0]}
             args = ()
         named = dict(zip(_PARAMETERS.get(name, ()), args, strict=False)) | kwargs
+        if watch.recorder is not None:
+            shape, kind = x.raw.shape, x.raw.dtype
+
+            def draw() -> Any:
+                made = np.empty(shape, kind)
+                function(generator, out=made, **named)
+                return made
+
+            return LATE.inplace(table.copy, x, watch.recorder.host_draw(draw))
         host = x.raw if x.device.type == "cpu" else np.empty(x.raw.shape, x.raw.dtype)
         function(generator, out=host, **named)
         if host is not x.raw:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tenon import dtypes, random
+from tenon.core import watch
 from tenon.core.create import full as _full
 from tenon.core.create import wrap
 from tenon.core.factories import kind_of, shape_of, written
@@ -21,6 +22,9 @@ def _drawn(
         raise ShapeError(f"Trying to create tensor with negative dimension {min(shape)}: {list(shape)}")
     if as_device(device).type == "meta":
         return _full(shape, None, kind, device, requires_grad)
+    if watch.recorder is not None:
+        made = watch.recorder.host_draw(array_of)
+        return made.requires_grad_() if requires_grad else made
     return wrap(array_of(), device, requires_grad)
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from tenon import dtypes
-from tenon.core import scopes
+from tenon.core import scopes, watch
 from tenon.core.aval import Aval
 from tenon.core.grad_mode import MODE, set_grad_enabled
 from tenon.core.interceptor import SLOT
@@ -124,8 +124,12 @@ def write(x: Any, array: Any, name: str) -> None:
             )
     _check_shape(raw.shape, array.shape)
     check_overlap(raw)
+    if watch.recorder is not None:
+        watch.recorder.writing(x)
     if array is not raw:
         raw[...] = array
+    if watch.recorder is not None:
+        watch.recorder.wrote(x, array)
 
 
 def check_overlap(raw: Any) -> None:
@@ -178,6 +182,8 @@ def _alias(x: Any, copy: bool) -> Any:
     if x._view is not None:
         x._refresh()
     old = Tensor._of(x.raw.copy() if copy and not isinstance(x.raw, Aval) else x.raw, x._backend)
+    if watch.recorder is not None and old.raw is not x.raw:
+        watch.recorder.copied(old.raw, x)
     old._node, old._index, old._track = x._node, x._index, x._track
     return old
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from tenon.core import watch
 from tenon.core.value import Value
 from tenon.errors import IndexRangeError
 
@@ -154,6 +155,8 @@ def _advance(tensor: Any, k: Any, axis: int, shape: Any, basic: list[Any], advan
 
 
 def _mask(backend: Any, mask: Any, axis: int, shape: Any, basic: list[Any], advanced: list[Any]) -> int:
+    if watch.recorder is not None:
+        watch.recorder.reading(mask, "indexing with a mask")
     if mask.ndim == 0:  # a new axis of size 0 or 1
         basic.append(None)
         advanced.append(backend.from_host(np.zeros(int(mask), np.int64), None))

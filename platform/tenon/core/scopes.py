@@ -158,3 +158,8 @@ def unlisten(listener: Listener) -> None:
 def current_path() -> str | None:
     """The path of the innermost running module in this thread; None if unknown or nobody listens."""
     return None if active is None else active.path()
+
+
+def structure_version() -> int:
+    """A number that differs after any module gained, lost or exchanged a child."""
+    return _structure.version

@@ -1,7 +1,8 @@
-"""Who wants to hear of every taped op and every gradient: anomaly detection, hooks on saved values. Nobody by
-default.
+"""Who wants to hear of every taped op and every gradient, or records: anomaly detection, hooks on saved values,
+a recorder. Nobody by default.
 
-The tape and the sweep read these two globals, which is what keeps such modes free while they are off.
+The tape, the sweep and a few makers of arrays read these globals, which keeps such modes free while they are
+off.
 """
 
 from __future__ import annotations
@@ -13,6 +14,9 @@ from typing import Any
 created: Callable[[Any], None] | None = None
 #: Called with a node and the gradients that it gave to its inputs (arrays or tensors).
 differentiated: Callable[[Any, Any], None] | None = None
+
+#: The ``graph.recorder.Recorder`` at work, for what changes or makes arrays beside the ops.
+recorder: Any = None
 
 _listeners: tuple[Callable[[Any], None], ...] = ()
 

@@ -16,24 +16,16 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
 
+from tenon.core.generation import Generation, generation
 from tenon.core.handle import RemovableHandle
 from tenon.errors import ModuleError
-
-
-class _Generation:
-    value = 0
-
-
-def generation() -> int:
-    """A number that differs after any call hook was added, replaced or removed."""
-    return _Generation.value
 
 
 class HookDict(OrderedDict[int, Any]):
     """Hooks by id, in the order in which they run."""
 
     def _changed(self) -> None:
-        _Generation.value += 1
+        Generation.value += 1
 
     def __setitem__(self, key: int, hook: Any) -> None:
         super().__setitem__(key, hook)
@@ -95,13 +87,13 @@ class HookAttribute:
 
     def __delete__(self, module: Any) -> None:
         module.__dict__.pop(self.name, None)
-        _Generation.value += 1
+        Generation.value += 1
 
     def _keep(self, module: Any, hooks: HookDict) -> HookDict:
         module.__dict__[self.name] = hooks
         if self.affects_call:
             module.__dict__["_hooks"] = True
-            _Generation.value += 1
+            Generation.value += 1
         return hooks
 
 

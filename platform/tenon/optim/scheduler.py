@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from tenon.core import watch
 from tenon.core.grad_mode import no_grad
 from tenon.core.tensor import Tensor
 from tenon.optim.optimizer import Optimizer
@@ -130,6 +131,8 @@ class LRScheduler:
                 warnings.warn(_REPLACED, UserWarning, stacklevel=2)
             elif not getattr(self.optimizer, "_opt_called", False):
                 warnings.warn(_TOO_EARLY, UserWarning, stacklevel=2)
+        if watch.recorder is not None:
+            watch.recorder.again(self.optimizer, lambda: self.step(epoch))
         self._step_count += 1
         if epoch is not None:
             warnings.warn(EPOCH_DEPRECATION_WARNING, UserWarning, stacklevel=2)

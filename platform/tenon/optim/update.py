@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from tenon import ops
+from tenon.core import watch
 from tenon.core.aval import Aval
 from tenon.core.create import full
 from tenon.core.grad_mode import MODE
@@ -258,13 +259,21 @@ def update_through_ops(optimizer: Any, p: Any, group: dict[str, Any]) -> None:
     capturable = bool(group.get("capturable"))
     previous = MODE.enabled
     MODE.enabled = differentiable
+    recorder = watch.recorder
     try:
-        h = hyperparameters(group, keep_tensors=differentiable or capturable)
+        if recorder is None:
+            h = hyperparameters(group, keep_tensors=differentiable or capturable)
+        else:
+            h = recorder.hyperparameters(optimizer, group)
+            if p not in optimizer.state:
+                recorder.settle("the optimizer's state was made")
         held = entry_of(optimizer, p, lambda: _initial_tensors(optimizer, p))
         steps = count(optimizer, held)
         if capturable and optimizer.counts_steps:
             held["step"].add_(1)
             h.step = held["step"]
+        elif recorder is not None and steps is not None:
+            h.step = recorder.step_count(optimizer, held, steps)
         else:
             h.step = steps
         grad = p._grad if differentiable else p._grad.detach()
@@ -297,6 +306,8 @@ def _keep_tensor(held: dict[str, Any], name: str, value: Any, differentiable: bo
         kept.copy_(value)
     else:
         held[name] = value.clone()
+        if watch.recorder is not None:
+            watch.recorder.settle(f"the optimizer's state {name!r} was made")
 
 
 def _rule_on_tensors(optimizer: Any, p: Any, g: Any, s: dict[str, Any], h: Any) -> tuple[Any, dict[str, Any]]:

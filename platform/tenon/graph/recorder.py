@@ -1,0 +1,433 @@
+"""``Recorder``: the interceptor that turns one real execution into a graph.
+
+Every op runs as usual and is written down. What is not an op is told to the recorder through
+``tenon.core.watch``: arrays made from Python data, changes in place, random draws, numbers read back by
+Python. Values are followed by the identity of their arrays, see ``values.py``.
+
+Next: ``compile.py`` decides when to record, and what the graph's inputs are bound to.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import threading
+import weakref
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from tenon.core import scopes, watch
+from tenon.core.aval import Aval
+from tenon.core.grad_mode import MODE
+from tenon.core.interceptor import SLOT
+from tenon.core.op import Composite, Kind, NotInferable, table
+from tenon.core.promotion import unify
+from tenon.core.value import Value
+from tenon.errors import CaptureError
+from tenon.graph import ops as _ops  # noqa: F401 - registers them
+from tenon.graph.graph import Graph, Node, Ref
+from tenon.graph.scalars import QUESTIONS, Scalar, evaluate, plain
+from tenon.graph.values import Entry, Values
+
+_OURS = str(Path(__file__).parents[1])
+
+
+class Guard:
+    """A condition under which the recording holds: ``check()`` says whether it still does."""
+
+    __slots__ = ("check", "what")
+
+    def __init__(self, what: str, check: Callable[[], bool]) -> None:
+        self.what = what
+        self.check = check
+
+
+class Recorder:
+    """Records the ops of one thread between ``start`` and ``stop``."""
+
+    def __init__(self, backend: Any, strict: bool = False) -> None:
+        self.graph = Graph()
+        #: Raise CaptureError where the function cannot be recorded; otherwise keep it in ``failure``.
+        self.strict = strict
+        self.failure: CaptureError | None = None
+        self.backend = backend
+        self.values = Values(self.graph, backend)
+        self.guards: list[Guard] = []
+        #: Tensors outside that ops read: their input nodes, by id of the array.
+        self.outside: dict[int, tuple[Node, Any]] = {}
+        #: Leaves that ops read: their gradients may change.
+        self.leaves: dict[int, Any] = {}
+        self.roots: dict[int, Any] = {}
+        self.optimizers: dict[int, Any] = {}
+        #: What Python does beside the ops and has to do again at every run, after it.
+        self.after: list[Callable[[], None]] = []
+        #: Why this recording cannot be replayed, though the next may be; None if it can.
+        self.settling: str | None = None
+        self._scalars: dict[Any, Scalar] = {}
+        self._counts: dict[Any, tuple[Scalar, list[Any]]] = {}
+        self._kept: list[Any] = []
+        self._thread = threading.get_ident()
+        self._read = backend.to_host
+
+    # --- from begin to end ---
+
+    def start(self) -> None:
+        """Begin to record."""
+        if watch.recorder is not None:
+            raise CaptureError(
+                "a compiled function was called while another is being recorded in another thread. Record "
+                "one after the other: call each once from one thread first."
+            )
+        SLOT.push(self)
+        watch.recorder = self
+        self.backend.to_host = self._host_read
+
+    def stop(self) -> None:
+        """Stop recording."""
+        del self.backend.to_host
+        watch.recorder = None
+        SLOT.pop(self)
+
+    # --- ops ---
+
+    def run(self, op: Any, args: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
+        """Execute ``op`` and write it down."""
+        below = SLOT.below(self)
+        if threading.get_ident() != self._thread:
+            return below(op, args, attrs)
+        if self.failure is not None:
+            return below(op, tuple(plain(a) for a in args), attrs)
+        if isinstance(op, Composite) and not op.differentiable and MODE.enabled and _any_tracked(args):
+            return op.decompose(table, *args, **attrs)
+        numbers = tuple(plain(a) for a in args)
+        given = unify(op, numbers) if op.promotion is not None else numbers
+        try:
+            if op.crosses:
+                raise CaptureError(
+                    f"{op.name} moves a value to {attrs.get('device')}: a compiled function stays on one "
+                    "device. Move its inputs before the call."
+                )
+            refs = tuple(
+                a.node.out() if a.__class__ is Scalar else self.ref(g) if isinstance(g, Value) else g
+                for a, g in zip(args, given, strict=True)
+            )
+        except CaptureError as error:
+            self.refuse(error)
+            return below(op, given, attrs)
+        parent = self.values.find(given[0].raw) if given and isinstance(given[0], Value) else None
+        out = below(op, given, attrs)
+        with self.refusing():
+            self._write_down(op, refs, attrs, out, parent)
+        here = scopes.here.place
+        if here is not None and id(here[0]) not in self.roots:
+            root = here[0]()
+            if root is not None:
+                self.roots[id(here[0])] = root
+        return out
+
+    def refuse(self, error: CaptureError) -> None:
+        """The function cannot be recorded; unless that is an error, it goes on as if nobody watched."""
+        if self.strict:
+            raise error
+        self.failure = self.failure or error
+
+    @contextlib.contextmanager
+    def refusing(self) -> Iterator[None]:
+        """Turn a CaptureError inside into ``failure``."""
+        try:
+            yield
+        except CaptureError as error:
+            self.refuse(error)
+
+    def _listens(self) -> bool:
+        return self.failure is None and threading.get_ident() == self._thread
+
+    def _write_down(
+        self, op: Any, refs: tuple[Any, ...], attrs: dict[str, Any], out: Any, parent: Entry | None
+    ) -> None:
+        tensors = out if isinstance(out, tuple) else (out,)
+        raws = [t.raw for t in tensors]
+        if op.outputs == 1 and op.kind is not Kind.RANDOM and not _inferable(op, refs, attrs):
+            raise CaptureError(
+                f"{op.name} gives a result whose shape depends on the data, at {user_line()}. A compiled "
+                "function has static shapes: use a form with a fixed shape (masked_fill, where), or leave "
+                "this part out of it."
+            )
+        made = tensors[0]._node
+        hidden = made.residuals if made is not None and made.op is op and op.residuals else ()
+        arrays = [r for r in (*raws, *hidden) if hasattr(r, "shape")]
+        avals = tuple(Aval(tuple(r.shape), r.dtype) for r in (*raws, *hidden) if hasattr(r, "shape"))
+        node = self.graph.call(op, refs, dict(attrs), avals)
+        node.module = scopes.path_of(scopes.here.place)
+        node.where = user_line()
+        for index, raw in enumerate(arrays):
+            if op.view and parent is not None and index < len(raws) and _shares(raw, parent.array()):
+                single, single_attrs = (op, attrs) if op.outputs == 1 else op.view_of(index, **attrs)
+                if self.values.find(raw) is None:  # contiguous() of a contiguous array is that array
+                    self.values.add_view(raw, parent, single, single_attrs, node.out(index))
+            else:
+                self.values.add(raw, node.out(index))
+            self._kept.append(raw)
+
+    def ref(self, tensor: Any) -> Ref:
+        """The value that ``tensor`` holds."""
+        raw = tensor.raw
+        if tensor._backend is not self.backend:
+            raise CaptureError(
+                f"a tensor on {tensor.device} is used in a function compiled for {self.backend.name}, at "
+                f"{user_line()}. Move it there before the call."
+            )
+        entry = self.values.find(raw)
+        if tensor._track and tensor._node is None:
+            self.leaves[id(tensor)] = tensor
+        if entry is None:
+            entry = self._enter(tensor)
+        return self.values.read(entry)
+
+    def _enter(self, tensor: Any) -> Entry:
+        """A tensor from outside is read for the first time: an input, or a view of one."""
+        raw = tensor.raw
+        if raw.base is not None:
+            for known in list(self.values.entries.values()):
+                array = known.array()
+                if array is not None and known.storage.node is None and _overlap(array, raw):
+                    raise CaptureError(
+                        f"a tensor of shape {list(raw.shape)} shares memory with a value computed here, but no "
+                        f"op made it so (at {user_line()}). Use tenon's ops to make views."
+                    )
+        node = self.graph.input(Aval(tuple(raw.shape), raw.dtype), tensor)
+        self.outside[id(raw)] = (node, tensor)
+        self._kept.append(raw)
+        return self.values.add(raw, node.out())
+
+    def argument(self, tensor: Any, label: str) -> Node:
+        """Declare an argument of the function: an input whose memory is another one at every call."""
+        node = self.graph.input(Aval(tuple(tensor.raw.shape), tensor.raw.dtype), None, label)
+        self.values.add(tensor.raw, node.out())
+        self._kept.append(tensor.raw)
+        return node
+
+    # --- what is no op ---
+
+    def made(self, array: Any) -> None:
+        """``array`` was made from Python data, or filled with one value."""
+        if self._listens() and self.values.find(array) is None:
+            self._kept.append(array)
+            self.values.add(array, self.graph.constant(array).out())
+
+    def copied(self, array: Any, source: Any) -> None:
+        """``array`` is a copy of the tensor ``source``, made beside the ops."""
+        if self._listens():
+            self._kept.append(array)
+            with self.refusing():
+                self.values.add(array, self.ref(source))
+
+    def writing(self, tensor: Any) -> None:
+        """The memory of ``tensor`` is about to change: a constant in it is kept as it was."""
+        if not self._listens():
+            return
+        with self.refusing():
+            self.ref(tensor)
+            entry = self.values.find(tensor.raw)
+            node = None if entry is None else entry.storage.node
+            if entry is not None and node is not None and node.kind == "constant" and not entry.storage.written:
+                node.value = node.value.copy()
+
+    def wrote(self, tensor: Any, array: Any) -> None:
+        """``array`` was copied into the memory of ``tensor``."""
+        if self._listens():
+            with self.refusing():
+                self._wrote(tensor, array)
+
+    def _wrote(self, tensor: Any, array: Any) -> None:
+        entry = self.values.find(tensor.raw)
+        source = self.values.find(array)
+        if entry is None or source is None:
+            raise CaptureError(
+                f"values that no op computed were written into a tensor of shape {list(tensor.raw.shape)}, at "
+                f"{user_line()}. Use tenon's ops, or leave this part out of the compiled function."
+            )
+        value = self.values.read(source)
+        target = entry.ref.aval
+        if value.aval.dtype != target.dtype:
+            attrs = {"dtype": target.dtype}
+            cast = self.graph.call(table.cast, (value,), attrs, (Aval(value.aval.shape, target.dtype),))
+            value = cast.out()
+        self.values.write(entry, value)
+
+    def host_draw(self, make: Callable[[], Any]) -> Any:
+        """A tensor of numbers that Python draws anew at every run."""
+        return table.host_draw(make=make)
+
+    def _host_read(self, raw: Any) -> Any:
+        if not self._listens():
+            return self._read(raw)
+        entry = self.values.find(raw)
+        if entry is None:
+            held = raw.copy()
+            reference = weakref.ref(raw)
+
+            def same() -> bool:
+                now = reference()
+                return now is not None and bool((now == held).all())
+
+            self.guards.append(Guard(f"a value read by Python at {user_line()}", same))
+            return self._read(raw)
+        ref = self.values.read(entry)
+        if ref.node.kind == "constant":
+            return self._read(raw)
+        self.refuse(
+            CaptureError(
+                f"Python reads the value of a tensor of shape {list(raw.shape)} at {user_line()} (item(), "
+                "numpy(), float(), an if or a print). A compiled function decides nothing on values: compute "
+                "with where(), return the tensor and read it after the call, or leave this part out of the "
+                "compiled function."
+            )
+        )
+        return self._read(raw)
+
+    def reading(self, raw: Any, what: str) -> None:
+        """An op is about to choose shapes by the values of ``raw``."""
+        entry = self.values.find(raw)
+        if self._listens() and (entry is None or self.values.read(entry).node.kind != "constant"):
+            self.refuse(
+                CaptureError(
+                    f"{what} gives a result whose shape depends on the data, at {user_line()}. A compiled "
+                    "function has static shapes: use a form with a fixed shape (masked_fill, where), or leave "
+                    "this part out of it."
+                )
+            )
+
+    def again(self, optimizer: Any, effect: Callable[[], None]) -> None:
+        """Python changes the options of ``optimizer`` and has to do so after every run."""
+        if not self._listens():
+            return
+        if id(optimizer) not in self.optimizers:
+            self.refuse(
+                CaptureError(
+                    f"a scheduler steps before its optimizer in a compiled function, at {user_line()}. Call "
+                    "optimizer.step() first, then scheduler.step()."
+                )
+            )
+        self.after.append(effect)
+
+    def settle(self, why: str) -> None:
+        """This call set something up that the next will find done: record the next one instead."""
+        self.settling = self.settling or why
+
+    # --- optimizers ---
+
+    def hyperparameters(self, optimizer: Any, group: dict[str, Any]) -> SimpleNamespace:
+        """The group's options as attributes: floats as Scalars, everything else guarded by its value."""
+        self.optimizers[id(optimizer)] = optimizer
+        h = SimpleNamespace()
+        for name, value in group.items():
+            if name == "params":
+                continue
+            setattr(h, name, self._option(group, name, value))
+        return h
+
+    def _option(self, group: dict[str, Any], name: str, value: Any) -> Any:
+        if value.__class__ is float:
+            return self._scalar((id(group), name), lambda: group[name], value, name)
+        if value.__class__ is tuple and value and all(v.__class__ is float for v in value):
+            return tuple(
+                self._scalar((id(group), name, i), lambda i=i: group[name][i], v, f"{name}{i}")  # type: ignore[misc]
+                for i, v in enumerate(value)
+            )
+        if isinstance(value, Value):
+            self.guard_identity(f"the tensor {name!r} of a parameter group", lambda: group.get(name), value)
+            return value
+        self._once(
+            (id(group), name, "value"),
+            Guard(f"{name!r} of a parameter group", lambda: bool(group.get(name) == value)),
+        )
+        return value
+
+    def step_count(self, optimizer: Any, held: dict[str, Any], steps: int) -> Scalar:
+        """How many updates a parameter has had with this one; state entries that agree share a Scalar."""
+        tensor = held["step"]
+        key = (id(optimizer), steps)
+        found = self._counts.get(key)
+        if found is None:
+            scalar = self._scalar(key, lambda: float(tensor.raw) + 1, float(steps), "step")
+            found = self._counts[key] = (scalar, [])
+        if all(t is not tensor for t in found[1]):
+            found[1].append(tensor)
+        return found[0]
+
+    def counters(self) -> list[list[Any]]:
+        """Groups of step counts that every run raises by one."""
+        return [tensors for _, tensors in self._counts.values()]
+
+    def _scalar(self, key: Any, get: Callable[[], float], value: float, label: str) -> Scalar:
+        found = self._scalars.get(key)
+        if found is None:
+            node = self.graph.scalar("input", (), get, label)
+            found = self._scalars[key] = Scalar(self, node, value)
+        return found
+
+    # --- guards ---
+
+    def _once(self, key: Any, guard: Guard) -> None:
+        if key not in self._scalars:
+            self._scalars[key] = None  # type: ignore[assignment]
+            self.guards.append(guard)
+
+    def guard_identity(self, what: str, get: Callable[[], Any], value: Any) -> None:
+        """The recording holds while ``get()`` is ``value``."""
+        self._once((id(value), what), Guard(what, lambda: get() is value))
+
+    def guard_scalar(self, scalar: Scalar, question: str, other: Any, answer: Any) -> None:
+        """The recording holds while a question about a scalar has the same answer."""
+        node, right = scalar.node, other.node if isinstance(other, Scalar) else other
+        ask = QUESTIONS[question]
+
+        def same() -> bool:
+            value = evaluate(node, _current(node))
+            against = evaluate(right, _current(right)) if isinstance(right, Node) else right
+            return bool(ask(value, against) == answer)
+
+        self._once((id(node), question, repr(other)), Guard(f"{node.label or 'a number'} ({question})", same))
+
+
+def _current(node: Node) -> dict[Node, float]:
+    """The scalar inputs behind ``node``, read now."""
+    if node.op == "input":
+        return {node: node.value()}
+    found: dict[Node, float] = {}
+    for ref in node.refs:
+        found |= _current(ref.node)
+    return found
+
+
+def _any_tracked(args: tuple[Any, ...]) -> bool:
+    return any(isinstance(a, Value) and (a._track or a._stale()) for a in args)
+
+
+def _inferable(op: Any, refs: tuple[Any, ...], attrs: dict[str, Any]) -> bool:
+    try:
+        op.infer(*(r.aval if r.__class__ is Ref else r for r in refs), **attrs)
+    except NotInferable:
+        return False
+    return True
+
+
+def _shares(view: Any, array: Any) -> bool:
+    return array is not None and (view is array or _overlap(view, array))
+
+
+def _overlap(a: Any, b: Any) -> bool:
+    import numpy as np
+
+    return bool(np.may_share_memory(a, b))
+
+
+def user_line() -> str:
+    """``file:line`` of the innermost frame outside tenon."""
+    frame: Any = sys._getframe(1)
+    while frame is not None and frame.f_code.co_filename.startswith(_OURS):
+        frame = frame.f_back
+    return "" if frame is None else f"{frame.f_code.co_filename}:{frame.f_lineno}"

@@ -1,0 +1,254 @@
+"""``record``: run a function once and bring home its graph, bound to the memory around it.
+
+A ``Recording`` says where the inputs of its graph lie (arguments, parameters, state), what the function
+returned, which gradients it left behind, and when all this holds (``guards``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from tenon.core import scopes
+from tenon.core.backend import backend_named
+from tenon.core.generation import generation
+from tenon.core.pytree import TreeSpec, tree_flatten
+from tenon.core.value import Value
+from tenon.errors import CaptureError
+from tenon.graph.graph import Graph, Node, Ref, Write
+from tenon.graph.recorder import Guard, Recorder
+
+
+@dataclass(slots=True)
+class Outside:
+    """Memory that the graph reads or writes in place: the array of ``tensor``, found again at every run."""
+
+    node: Node
+    tensor: Any
+
+
+@dataclass(slots=True)
+class Fed:
+    """An input whose array differs from run to run: copied into a buffer. ``get(leaves)`` finds it."""
+
+    node: Node
+    get: Callable[[list[Any]], Any]
+
+
+@dataclass(slots=True)
+class LeftGradient:
+    """What ``leaf.grad`` is afterwards: a value of the graph, or None."""
+
+    leaf: Callable[[list[Any]], Any]
+    value: Ref | None
+
+
+@dataclass(slots=True)
+class Recording:
+    """One recorded call."""
+
+    graph: Graph
+    outside: list[Outside] = field(default_factory=list)
+    fed: list[Fed] = field(default_factory=list)
+    gradients: list[LeftGradient] = field(default_factory=list)
+    guards: list[Guard] = field(default_factory=list)
+    after: list[Callable[[], None]] = field(default_factory=list)
+    counters: list[list[Any]] = field(default_factory=list)
+    #: The returned nest: leaves are a Ref, an ``Outside``'s tensor, ``("argument", i)``, or a plain object.
+    returned: list[Any] = field(default_factory=list)
+    spec: TreeSpec | None = None
+    #: Arguments that the function changed in place: position among the leaves, and their input.
+    changed: list[tuple[int, Node]] = field(default_factory=list)
+    settling: str | None = None
+
+
+def record(
+    function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], strict: bool = False
+) -> tuple[Any, Recording | CaptureError]:
+    """Call ``function``; returns its result and the recording, or why there is none."""
+    leaves, _ = tree_flatten((args, kwargs))
+    recorder = Recorder(backend_named("cpu"), strict)
+    before = _generation()
+    recorder.start()
+    try:
+        nodes: dict[int, Node] = {}
+        with recorder.refusing():
+            for position, leaf in enumerate(leaves):
+                if isinstance(leaf, Value):
+                    nodes[position] = recorder.argument(leaf, f"argument{position}")
+        result = function(*args, **kwargs)
+        if recorder.failure is None:
+            with recorder.refusing():
+                made = _close(recorder, leaves, nodes, result)
+                if before != _generation():
+                    made.settling = made.settling or "modules or hooks changed during the call"
+                return result, made
+    finally:
+        recorder.stop()
+    assert recorder.failure is not None
+    return result, recorder.failure
+
+
+def _generation() -> tuple[int, int]:
+    return generation(), scopes.structure_version()
+
+
+def _close(recorder: Recorder, leaves: list[Any], nodes: dict[int, Node], result: Any) -> Recording:
+    made = Recording(recorder.graph, after=recorder.after, counters=recorder.counters())
+    made.settling = recorder.settling
+    made.guards = recorder.guards
+    for position, node in nodes.items():
+        made.fed.append(Fed(node, lambda given, i=position: given[i].raw))  # type: ignore[misc]
+    _bind_outside(recorder, made)
+    _returned(recorder, made, leaves, nodes, result)
+    _gradients(recorder, made, leaves)
+    _writes(recorder, made, nodes)
+    _module_guards(recorder, made)
+    recorder.graph.verify()
+    return made
+
+
+def _bind_outside(recorder: Recorder, made: Recording) -> None:
+    """Which objects own the memory from outside; gradients made elsewhere are fed like arguments."""
+    written = {s.node for s in recorder.values.storages if s.written}
+    owners: dict[int, Any] = {}
+    gradients: dict[int, Any] = {}
+    for optimizer in recorder.optimizers.values():
+        for group in optimizer.param_groups:
+            for p in group["params"]:
+                recorder.leaves.setdefault(id(p), p)
+                for value in optimizer.state.get(p, {}).values():
+                    if isinstance(value, Value):
+                        owners[id(value.raw)] = value
+    for root in recorder.roots.values():
+        for tensor in (*root.parameters(), *root.buffers()):
+            owners[id(tensor.raw)] = tensor
+    for leaf in recorder.leaves.values():
+        owners[id(leaf.raw)] = leaf
+        if leaf._grad is not None:
+            gradients[id(leaf._grad.raw)] = leaf
+    for key, (node, tensor) in recorder.outside.items():
+        if key in gradients:
+            leaf = gradients[key]
+            node.label = "gradient"
+            if node in written:
+                held = leaf._grad
+                made.outside.append(Outside(node, held))
+                recorder.guard_identity("a gradient that is accumulated into", lambda p=leaf: p._grad, held)  # type: ignore[misc]
+            else:
+                made.fed.append(Fed(node, lambda given, p=leaf: p._grad.raw))  # type: ignore[misc]
+                made.guards.append(Guard("a gradient that is read", lambda p=leaf: p._grad is not None))  # type: ignore[misc]
+        else:
+            made.outside.append(Outside(node, owners.get(key, tensor)))
+    _name_outside(recorder, made)
+    mutable = [o for o in made.outside if o.node in written]
+    for one in mutable:
+        for other in made.outside:
+            if other is not one and np.may_share_memory(one.tensor.raw, other.tensor.raw):
+                if np.shares_memory(one.tensor.raw, other.tensor.raw):
+                    raise CaptureError(
+                        f"two tensors from outside share memory ({one.node.label or one.node!r} and "
+                        f"{other.node.label or other.node!r}) and one of them is written. Give them memory of "
+                        "their own, or make the view inside the compiled function."
+                    )
+
+
+def _name_outside(recorder: Recorder, made: Recording) -> None:
+    names: dict[int, str] = {}
+    for root in recorder.roots.values():
+        for name, tensor in (*root.named_parameters(), *root.named_buffers()):
+            names.setdefault(id(tensor), name)
+    for optimizer in recorder.optimizers.values():
+        for p, held in optimizer.state.items():
+            for name, value in held.items():
+                names.setdefault(id(value), f"{names.get(id(p), 'parameter')}.{name}")
+    for each in made.outside:
+        each.node.label = each.node.label or names.get(id(each.tensor), "")
+
+
+def _returned(
+    recorder: Recorder, made: Recording, leaves: list[Any], nodes: dict[int, Node], result: Any
+) -> None:
+    flat, made.spec = tree_flatten(result)
+    positions = {id(leaf): i for i, leaf in enumerate(leaves) if isinstance(leaf, Value)}
+    outside = {id(tensor) for _, tensor in recorder.outside.values()}
+    outside |= {id(o.tensor) for o in made.outside} | set(recorder.leaves)
+    for leaf in flat:
+        if not isinstance(leaf, Value):
+            made.returned.append(leaf)
+        elif id(leaf) in positions:
+            made.returned.append(Argument(positions[id(leaf)]))
+        elif id(leaf) in outside:
+            made.returned.append(leaf)
+        else:
+            if leaf._track and _alive(leaf):
+                raise Differentiable()
+            ref = recorder.ref(leaf)
+            made.returned.append(ref)
+            recorder.graph.outputs.append(ref)
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """The function returned its own argument number ``position``."""
+
+    position: int
+
+
+class Differentiable(CaptureError):
+    """The function returns a value through which a gradient may still flow."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "the function returns a tensor that still has a graph. Compile the whole step (with backward() in "
+            "it), or call it under no_grad()."
+        )
+
+
+def _alive(tensor: Any) -> bool:
+    """Whether somebody could still call ``backward`` on ``tensor``."""
+    node = tensor._node
+    return node is None or getattr(node, "args", None) is not None
+
+
+def _gradients(recorder: Recorder, made: Recording, leaves: list[Any]) -> None:
+    positions = {id(leaf): i for i, leaf in enumerate(leaves) if isinstance(leaf, Value)}
+    for key, leaf in recorder.leaves.items():
+        if key in positions:
+            find = lambda given, i=positions[key]: given[i]  # noqa: E731
+        else:
+            find = lambda given, p=leaf: p  # noqa: E731
+        if leaf._grad is None:
+            made.gradients.append(LeftGradient(find, None))
+            continue
+        entry = recorder.values.find(leaf._grad.raw)
+        if entry is None or entry.storage.node is not None:
+            continue  # not touched, or memory from outside that was changed in place
+        ref = recorder.values.read(entry)
+        made.gradients.append(LeftGradient(find, ref))
+        recorder.graph.outputs.append(ref)
+
+
+def _writes(recorder: Recorder, made: Recording, nodes: dict[int, Node]) -> None:
+    arguments = {node: position for position, node in nodes.items()}
+    for storage in recorder.values.storages:
+        node = storage.node
+        if storage.written and node is not None and node.kind == "input":
+            recorder.graph.writes.append(Write(node, storage.ref))
+            if node in arguments:
+                made.changed.append((arguments[node], node))
+
+
+def _module_guards(recorder: Recorder, made: Recording) -> None:
+    modules = [m for root in recorder.roots.values() for m in root.modules()]
+    flags = [m.training for m in modules]
+    made.guards.append(
+        Guard("train() or eval() of a module", lambda: [m.training for m in modules] == flags)
+    )
+    generation = _generation()
+    made.guards.append(Guard("modules or hooks", lambda: _generation() == generation))
+    tracked = [(t, t._track) for t in recorder.leaves.values()]
+    made.guards.append(Guard("requires_grad of a parameter", lambda: all(t._track is f for t, f in tracked)))
