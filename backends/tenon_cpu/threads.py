@@ -29,7 +29,7 @@ class Blas:
     def __init__(self) -> None:
         self.get: Callable[[], int] = lambda: 1
         self.set: Callable[[int], Any] = lambda count: None
-        for path in _loaded_libraries("openblas"):
+        for path in loaded_libraries("openblas"):
             library = ctypes.CDLL(path)
             for prefix, suffix in _PREFIXES:
                 getter = getattr(library, f"{prefix}_get_num_threads{suffix}", None)
@@ -40,7 +40,7 @@ class Blas:
                     return
 
 
-def _loaded_libraries(name: str) -> list[str]:
+def loaded_libraries(name: str) -> list[str]:
     """Files of the shared libraries in this process whose path holds ``name`` (Linux only)."""
     try:
         with open("/proc/self/maps", encoding="utf-8") as maps:

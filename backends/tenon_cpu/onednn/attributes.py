@@ -1,0 +1,89 @@
+"""Attributes of a primitive: what is done to its result before it is written, scales, scratch memory.
+
+A post-op is a tuple, its name first: ``("relu",)``, ``("linear", alpha, beta)``, ``("sum",)`` or
+``("sum", scale)`` to add to what the output holds, ``("add", descriptor)`` and ``("mul", descriptor)`` with
+an
+operand that broadcasts. They run in order, in float32. ``post_op_argument(place)`` is the position at which
+the
+operand of the post-op at ``place`` is passed.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tenon.extend import errors
+from tenon_cpu.onednn.descriptors import Descriptor
+from tenon_cpu.onednn.runtime import runtime
+from tenon_cpu.onednn.signatures import ALGORITHMS, POST_OP, SCRATCHPAD_USER, SRC_1
+
+ELTWISE = frozenset(
+    {
+        "relu", "tanh", "elu", "square", "abs", "sqrt", "linear", "soft_relu", "hardsigmoid", "logistic",
+        "exp",
+        "gelu_tanh", "swish", "log", "clip", "clip_v2", "pow", "gelu_erf", "round", "mish", "hardswish",
+    }
+)  # fmt: skip
+BINARY = frozenset({"add", "mul", "max", "min", "div", "sub"})
+
+
+def post_op_argument(place: int) -> int:
+    """Position of the operand of the binary post-op at ``place``."""
+    return POST_OP * (place + 1) | SRC_1
+
+
+class Attributes:
+    """Attributes with scratch memory given by us; frees itself.
+
+    ``scales`` and ``zero_points``: position of an argument -> mask, 0 for one number, ``1 << axis`` for one
+    per index of an axis. The numbers are arguments at ``SCALES + position``, ``ZERO_POINTS + position``.
+    """
+
+    __slots__ = ("_destroy", "_operands", "handle")
+
+    def __init__(
+        self,
+        post_ops: Sequence[tuple[Any, ...]] = (),
+        scales: Mapping[int, int] | None = None,
+        zero_points: Mapping[int, int] | None = None,
+    ) -> None:
+        here = runtime()
+        self.handle = ctypes.c_void_p()
+        here.call("dnnl_primitive_attr_create", ctypes.byref(self.handle))
+        self._destroy = here.library.quick["dnnl_primitive_attr_destroy"]
+        self._operands = post_ops
+        here.call("dnnl_primitive_attr_set_scratchpad_mode", self.handle, SCRATCHPAD_USER)
+        for position, mask in (scales or {}).items():
+            here.call("dnnl_primitive_attr_set_scales_mask", self.handle, position, mask)
+        for position, mask in (zero_points or {}).items():
+            here.call("dnnl_primitive_attr_set_zero_points_mask", self.handle, position, mask)
+        if post_ops:
+            self._append(post_ops)
+
+    def _append(self, post_ops: Sequence[tuple[Any, ...]]) -> None:
+        here = runtime()
+        chain = ctypes.c_void_p()
+        here.call("dnnl_post_ops_create", ctypes.byref(chain))
+        try:
+            for name, *parameters in post_ops:
+                if name == "sum":
+                    here.call("dnnl_post_ops_append_sum", chain, *(parameters or (1.0,)), 0, 0)
+                elif name in ELTWISE:
+                    alpha, beta = (*parameters, 0.0, 0.0)[:2]
+                    here.call("dnnl_post_ops_append_eltwise", chain, ALGORITHMS[name], alpha, beta)
+                elif name in BINARY and len(parameters) == 1 and isinstance(parameters[0], Descriptor):
+                    here.call("dnnl_post_ops_append_binary", chain, ALGORITHMS[name], parameters[0].handle)
+                else:
+                    raise errors.BackendError(
+                        f"post-op {name!r} with {parameters} is unknown. Give sum, one of"
+                        f" {', '.join(sorted(ELTWISE))} with up to two numbers, or one of"
+                        f" {', '.join(sorted(BINARY))} with a Descriptor."
+                    )
+            here.call("dnnl_primitive_attr_set_post_ops", self.handle, chain)
+        finally:
+            here.call("dnnl_post_ops_destroy", chain)
+
+    def __del__(self) -> None:
+        self._destroy(self.handle)

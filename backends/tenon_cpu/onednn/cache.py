@@ -1,0 +1,103 @@
+"""A bounded cache of prepared executions, one per thread, with counters for ``tenon doctor``.
+
+Per thread, because an execution's memory objects point to the arguments of the call that is under way. The
+kernels themselves are shared: oneDNN keeps a cache of its own for them.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Callable, Hashable
+from typing import Any, NamedTuple
+
+from tenon_cpu.onednn.runtime import on_fork
+
+CAPACITY = 1024
+
+
+class Counts(NamedTuple):
+    """Over all living threads."""
+
+    size: int
+    capacity: int
+    hits: int
+    misses: int
+
+
+class Entries:
+    """The entries of one thread; the least recently used leaves first."""
+
+    __slots__ = ("__weakref__", "capacity", "found", "hits", "misses")
+
+    def __init__(self, capacity: int) -> None:
+        self.capacity, self.hits, self.misses = capacity, 0, 0
+        self.found: dict[Hashable, Any] = {}
+
+    def get(self, key: Hashable, make: Callable[[], Any]) -> Any:
+        """What is kept for ``key``, else ``make()``, kept from now on."""
+        found = self.found
+        try:
+            # Out and in again: a dict is ordered, so that the first key is always the least recently used.
+            kept = found[key] = found.pop(key)
+        except KeyError:
+            self.misses += 1
+            kept = make()
+            while len(found) >= self.capacity:
+                del found[next(iter(found))]
+            found[key] = kept
+            return kept
+        self.hits += 1
+        return kept
+
+
+class Cache:
+    """Per-thread entries of at most ``capacity`` each.
+
+    An entry may be None: that nothing can be prepared for a key is worth remembering too.
+    """
+
+    def __init__(self, name: str, capacity: int = CAPACITY) -> None:
+        self.name, self.capacity = name, capacity
+        self._forget()
+        caches.append(self)
+
+    def _forget(self) -> None:
+        self._local, self._lock = threading.local(), threading.Lock()
+        self._tables: weakref.WeakSet[Entries] = weakref.WeakSet()
+
+    def entries(self) -> Entries:
+        """The calling thread's entries."""
+        try:
+            found: Entries = self._local.entries
+        except AttributeError:
+            found = self._local.entries = Entries(self.capacity)
+            with self._lock:
+                self._tables.add(found)
+        return found
+
+    def get(self, key: Hashable, make: Callable[[], Any]) -> Any:
+        """What the calling thread keeps for ``key``, else ``make()``, kept from now on."""
+        return self.entries().get(key, make)
+
+    def counts(self) -> Counts:
+        """Entries, the bound of each thread, hits and misses."""
+        with self._lock:
+            tables = list(self._tables)
+        return Counts(
+            sum(len(t.found) for t in tables),
+            self.capacity,
+            sum(t.hits for t in tables),
+            sum(t.misses for t in tables),
+        )
+
+
+#: Every cache of the process, for ``tenon doctor``.
+caches: list[Cache] = []
+
+
+@on_fork
+def _after_fork() -> None:
+    """A child prepares anew, for its one thread."""
+    for cache in caches:
+        cache._forget()

@@ -1,0 +1,147 @@
+"""Memory descriptors: the shape, dtype and layout of an operand.
+
+Three kinds are made here: strided, of an array; ``any``, which lets a primitive choose; and what it chose, an
+opaque layout known by its size in bytes only, whose memory is a ``Buffer`` that ``reorder`` fills and reads.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tenon_cpu.onednn.runtime import Buffer, runtime
+from tenon_cpu.onednn.signatures import DTYPES, FORMAT_ANY, MAX_NDIMS
+
+Dims = ctypes.c_int64 * MAX_NDIMS
+_QUERY_NDIMS, _QUERY_DIMS, _QUERY_DTYPE, _QUERY_STRIDES, _QUERY_FORMAT_KIND = 256, 257, 258, 14, 262
+_BLOCKED = 2
+_NAMES = {number: name for name, number in DTYPES.items()}
+
+
+def dims(values: Sequence[int]) -> Any:
+    """``values`` as oneDNN takes shapes, strides and padding."""
+    return Dims(*values)
+
+
+class Descriptor:
+    """A memory descriptor; frees itself. Equal ones describe the same layout byte for byte."""
+
+    __slots__ = ("__weakref__", "_destroy", "handle", "size", "words")
+
+    def __init__(self, handle: Any, words: str = "") -> None:
+        library = runtime().library
+        self.handle, self.words = handle, words
+        self.size = int(library.quick["dnnl_memory_desc_get_size"](handle))
+        self._destroy = library.quick["dnnl_memory_desc_destroy"]
+
+    @classmethod
+    def strided(cls, shape: Sequence[int], strides: Sequence[int], dtype: Any) -> Descriptor:
+        """``strides`` are in elements, as is everything in oneDNN; none may be negative."""
+        made = ctypes.c_void_p()
+        name = str(np.dtype(dtype))
+        runtime().call(
+            "dnnl_memory_desc_create_with_strides",
+            ctypes.byref(made), len(shape), dims(shape), DTYPES[name], dims(strides),
+        )  # fmt: skip
+        return cls(made, f"{name}{list(shape)} strides {list(strides)}")
+
+    @classmethod
+    def of(cls, array: np.ndarray[Any, Any]) -> Descriptor:
+        """The descriptor of an array as it lies in memory; see ``representable``."""
+        return cls.strided(array.shape, element_strides(array), array.dtype)
+
+    @classmethod
+    def rows(cls, shape: Sequence[int], dtype: Any) -> Descriptor:
+        """A contiguous array, the last axis fastest."""
+        return cls.strided(shape, contiguous_strides(shape), dtype)
+
+    @classmethod
+    def any(cls, shape: Sequence[int], dtype: Any) -> Descriptor:
+        """A layout that the primitive is to choose; ask it with ``Primitive.layout``."""
+        made = ctypes.c_void_p()
+        name = str(np.dtype(dtype))
+        runtime().call(
+            "dnnl_memory_desc_create_with_tag",
+            ctypes.byref(made), len(shape), dims(shape), DTYPES[name], FORMAT_ANY,
+        )  # fmt: skip
+        return cls(made, f"{name}{list(shape)} any layout")
+
+    @classmethod
+    def copy(cls, borrowed: int) -> Descriptor:
+        """Our own copy of a descriptor that belongs to a primitive."""
+        made = ctypes.c_void_p()
+        runtime().call("dnnl_memory_desc_clone", ctypes.byref(made), borrowed)
+        return cls(made)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Descriptor):
+            return NotImplemented
+        return bool(runtime().library.quick["dnnl_memory_desc_equal"](self.handle, other.handle))
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __del__(self) -> None:
+        self._destroy(self.handle)
+
+    def __repr__(self) -> str:
+        return f"<{self.words or f'layout of {self.size} bytes'}>"
+
+    def _query(self, what: int, result: Any) -> Any:
+        runtime().call("dnnl_memory_desc_query", self.handle, what, ctypes.byref(result))
+        return result
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The logical shape."""
+        count = self._query(_QUERY_NDIMS, ctypes.c_int()).value
+        pointer = self._query(_QUERY_DIMS, ctypes.POINTER(ctypes.c_int64)())
+        return tuple(pointer[:count])
+
+    @property
+    def strides(self) -> tuple[int, ...] | None:
+        """Outer strides in elements of a strided or blocked layout; None where it is opaque."""
+        if self._query(_QUERY_FORMAT_KIND, ctypes.c_int()).value != _BLOCKED:
+            return None
+        count = self._query(_QUERY_NDIMS, ctypes.c_int()).value
+        pointer = self._query(_QUERY_STRIDES, ctypes.POINTER(ctypes.c_int64)())
+        return tuple(pointer[:count])
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """NumPy's dtype of the elements."""
+        return np.dtype(_NAMES[self._query(_QUERY_DTYPE, ctypes.c_int()).value])
+
+    def buffer(self) -> Buffer:
+        """Uninitialised memory for one operand of this layout."""
+        return Buffer(self.size)
+
+
+def contiguous_strides(shape: Sequence[int]) -> tuple[int, ...]:
+    """Strides in elements of a contiguous array."""
+    made, step = [], 1
+    for size in reversed(shape):
+        made.append(step)
+        step *= max(size, 1)
+    return tuple(reversed(made))
+
+
+def element_strides(array: np.ndarray[Any, Any]) -> tuple[int, ...]:
+    """NumPy's strides in elements; an axis of one element, whose stride means nothing, gets a usual one."""
+    made, width, usual = [], array.itemsize, 1
+    for size, stride in zip(reversed(array.shape), reversed(array.strides), strict=True):
+        step = usual if size == 1 else stride // width
+        made.append(step)
+        usual = max(usual, step * size)
+    return tuple(reversed(made))
+
+
+def representable(array: np.ndarray[Any, Any]) -> bool:
+    """Whether oneDNN can read the array where it lies: whole positive strides, no empty and no repeated
+    axis."""
+    if not array.size or not 0 < array.ndim <= MAX_NDIMS or str(array.dtype) not in DTYPES:
+        return False
+    width = array.itemsize
+    return all(s > 0 and s % width == 0 for s, n in zip(array.strides, array.shape, strict=True) if n > 1)

@@ -1,0 +1,226 @@
+"""Find oneDNN's shared library, load it, and check what it says.
+
+Searched in this order: the file that ``TENON_ONEDNN_LIBRARY`` names, the wheel ``onednn-cpu-gomp``, the
+system's ``libdnnl.so.3``. A file that is named must load; the other two may be absent. ``TENON_ONEDNN=0``
+looks
+nowhere. Whatever the outcome, ``outcome().reason`` says it in words, for ``tenon doctor``; without the
+library
+NumPy does the work.
+
+Next: ``runtime.py`` holds the process's engine and its threads.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib.metadata
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tenon.extend import Config, errors
+from tenon_cpu.onednn.signatures import PRIMITIVES, STATUS, STATUS_NAMES, UNIMPLEMENTED, VALUES
+
+WHEEL = "onednn-cpu-gomp"
+SONAME = "libdnnl.so.3"
+_OFF = frozenset({"0", "false", "no", "off"})
+#: How long OpenMP's workers look for more work before they sleep; see ``_load``.
+_SPIN = b"2000"
+_RUNTIMES = {1: "sequential", 2: "OpenMP", 4: "TBB"}
+_TYPES: dict[str, Any] = {
+    "p": ctypes.c_void_p,
+    "m": ctypes.c_void_p,
+    "h": ctypes.c_void_p,
+    "d": ctypes.c_void_p,
+    "i": ctypes.c_int,
+    "u": ctypes.c_uint,
+    "q": ctypes.c_int64,
+    "f": ctypes.c_float,
+    "z": ctypes.c_size_t,
+}
+
+
+class OneDnnError(errors.BackendError):
+    """A oneDNN function returned a status other than success; ``status`` is its number."""
+
+    def __init__(self, message: str, status: int = 0) -> None:
+        super().__init__(message)
+        self.status = status
+
+    @property
+    def unimplemented(self) -> bool:
+        """Whether the library only lacks this case, and another way may be taken."""
+        return self.status == UNIMPLEMENTED
+
+
+class _Version(ctypes.Structure):
+    _fields_ = (
+        ("major", ctypes.c_int),
+        ("minor", ctypes.c_int),
+        ("patch", ctypes.c_int),
+        ("hash", ctypes.c_char_p),
+        ("cpu_runtime", ctypes.c_uint),
+        ("gpu_runtime", ctypes.c_uint),
+    )
+
+
+@dataclass(frozen=True)
+class Library:
+    """A loaded oneDNN: ``functions[name]`` with types declared, the interpreter lock released during calls.
+
+    ``quick[name]`` is the same function called with the lock held: 0.1 us less, for what returns at once.
+    """
+
+    path: str
+    version: tuple[int, int, int]
+    runtime: str
+    functions: dict[str, Any] = field(repr=False)
+    quick: dict[str, Any] = field(repr=False)
+
+    def call(self, name: str, *args: Any) -> None:
+        """Call a function that returns a status; OneDnnError unless it is success."""
+        status = self.functions[name](*args)
+        if status:
+            raise failure(name, status, args)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The library, or None, and in words which one is in use or why none."""
+
+    library: Library | None
+    reason: str
+
+
+def failure(name: str, status: int, args: Any) -> OneDnnError:
+    """The error for a status: function, status by name, arguments."""
+    title = STATUS_NAMES[status] if 0 <= status < len(STATUS_NAMES) else "unknown"
+    advice = (
+        "Set TENON_ONEDNN=0 to compute with NumPy."
+        if status != UNIMPLEMENTED
+        else "This oneDNN has no kernel for it; use the NumPy kernel for this case."
+    )
+    return OneDnnError(f"{name} returned status {status} ({title}) for {_words(args)}. {advice}", status)
+
+
+def _words(args: Any) -> str:
+    return args if isinstance(args, str) else f"({', '.join(_word(a) for a in args)})"
+
+
+def _word(value: Any) -> str:
+    if isinstance(value, ctypes.Array):
+        return str(list(value))
+    if isinstance(value, ctypes.c_void_p):
+        return f"pointer {value.value or 0:#x}"
+    return "out" if type(value).__name__ == "CArgObject" else repr(value)
+
+
+def find(config: Config) -> Outcome:
+    """Search for the library as ``config`` says; never raises for what is merely missing."""
+    switch = config.setting("onednn")
+    if switch is not None and switch.strip().lower() in _OFF:
+        return Outcome(None, f"switched off by TENON_ONEDNN={switch}; NumPy computes instead")
+    named = config.setting("onednn_library")
+    if named:
+        found = _try(named)
+        if isinstance(found, Library):
+            return Outcome(found, f"oneDNN {_dotted(found)} ({found.runtime}) from {named}")
+        return Outcome(None, f"TENON_ONEDNN_LIBRARY={named} cannot be used: {found}; NumPy computes instead")
+    tried = []
+    for where, path in _places():
+        found = _try(path)
+        if isinstance(found, Library):
+            return Outcome(found, f"oneDNN {_dotted(found)} ({found.runtime}) from {where}: {path}")
+        tried.append(f"{where}: {found}")
+    return Outcome(
+        None, f"{'; '.join(tried)}; NumPy computes instead. `pip install {WHEEL}` brings the library"
+    )
+
+
+def _dotted(library: Library) -> str:
+    return ".".join(str(part) for part in library.version)
+
+
+def _places() -> Iterator[tuple[str, str]]:
+    path = _wheel_file()
+    if path is not None:
+        yield f"the wheel {WHEEL}", str(path)
+    yield "the system", SONAME
+
+
+def _wheel_file() -> Path | None:
+    """The library among the wheel's files; it lies outside site-packages, in the environment's lib."""
+    try:
+        distribution = importlib.metadata.distribution(WHEEL)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+    recorded = [Path(str(f.locate())) for f in distribution.files or () if f.name == SONAME]
+    for path in (*recorded, Path(sys.prefix) / "lib" / SONAME):
+        if path.exists():
+            return path.resolve()
+    return None
+
+
+def _try(path: str) -> Library | str:
+    """The library at ``path``, or why it cannot be used."""
+    try:
+        functions, quick = _load(path)
+    except OSError as error:
+        return f"not loaded ({error})"
+    for library in (functions, quick):
+        for name, letters in STATUS.items():
+            _declare(library, name, ctypes.c_int, letters)
+        for name, (result, letters) in VALUES.items():
+            _declare(library, name, _TYPES[result], letters)
+        for kind, letters in PRIMITIVES.items():
+            _declare(library, f"dnnl_{kind}_primitive_desc_create", ctypes.c_int, f"pp{letters}p")
+    names = [*STATUS, *VALUES, *(f"dnnl_{kind}_primitive_desc_create" for kind in PRIMITIVES)]
+    if not hasattr(functions, "dnnl_version"):
+        return "it has no function dnnl_version, so it is not oneDNN"
+    pointer = functions.dnnl_version()
+    version = _Version.from_address(pointer)
+    parts = (version.major, version.minor, version.patch)
+    if version.major != 3:
+        return f"it is version {'.'.join(map(str, parts))}; version 3 is needed"
+    missing = [name for name in names if not hasattr(functions, name)]
+    if missing:
+        return f"version {'.'.join(map(str, parts))} lacks {', '.join(missing)}"
+    runtime = _RUNTIMES.get(version.cpu_runtime)
+    if runtime is None:
+        return f"its CPU runtime is of kind {version.cpu_runtime}; sequential, OpenMP or TBB is needed"
+    return Library(
+        path,
+        parts,
+        runtime,
+        {name: getattr(functions, name) for name in names},
+        {name: getattr(quick, name) for name in names},
+    )
+
+
+def _declare(library: Any, name: str, result: Any, letters: str) -> None:
+    function = getattr(library, name, None)
+    if function is not None:
+        function.restype, function.argtypes = result, [_TYPES[letter] for letter in letters]
+
+
+def _load(path: str) -> tuple[Any, Any]:
+    """dlopen twice: the second handle is the same library, called with the interpreter lock held.
+
+    GNU OpenMP reads its settings once, when it is loaded. By default its workers spin for milliseconds after
+    a
+    parallel region, on the core that the next kernel's thread needs; the user's own settings are left alone.
+    """
+    c = ctypes.CDLL(None)
+    ours = False
+    if hasattr(c, "setenv"):
+        c.getenv.restype = ctypes.c_void_p
+        ours = not (c.getenv(b"GOMP_SPINCOUNT") or c.getenv(b"OMP_WAIT_POLICY"))
+        if ours:
+            c.setenv(b"GOMP_SPINCOUNT", _SPIN, 1)
+    try:
+        return ctypes.CDLL(path), ctypes.PyDLL(path)
+    finally:
+        if ours:
+            c.unsetenv(b"GOMP_SPINCOUNT")

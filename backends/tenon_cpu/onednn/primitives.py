@@ -1,0 +1,261 @@
+"""A primitive and its executions: from descriptors to one call.
+
+``Primitive(kind, *parameters)`` is made once per shape and costs from 0.1 ms up;
+``primitive.execution({...})``
+binds its arguments to memory; calling the execution computes. ``execution.bind`` points an argument
+elsewhere.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import weakref
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from tenon.extend import errors
+from tenon_cpu.onednn.attributes import Attributes
+from tenon_cpu.onednn.descriptors import Descriptor, dims
+from tenon_cpu.onednn.library import failure
+from tenon_cpu.onednn.runtime import Buffer, on_fork, runtime
+from tenon_cpu.onednn.signatures import (
+    DST,
+    POST_OP,
+    PRIMITIVES,
+    QUERY_ARGUMENT,
+    QUERY_IMPLEMENTATION,
+    QUERY_SCRATCHPAD,
+    SCALES,
+    SCRATCHPAD,
+    SRC,
+)
+
+Memory = np.ndarray[Any, Any] | Buffer
+
+
+class _Argument(ctypes.Structure):
+    _fields_ = (("position", ctypes.c_int), ("memory", ctypes.c_void_p))
+
+
+class Primitive:
+    """A primitive of ``kind``, a key of ``signatures.PRIMITIVES``; its parameters in that order.
+
+    Parameters: a ``Descriptor`` or None, a number, a tuple of numbers (dims), a forward ``Primitive`` as
+    hint.
+    ``implementation`` is oneDNN's name of the kernel: one that holds "ref" is orders of magnitude slower.
+    """
+
+    def __init__(self, kind: str, *parameters: Any, attributes: Attributes | None = None) -> None:
+        here = runtime()
+        self.kind, self.parameters = kind, parameters
+        self.threads = here.local.threads
+        attributes = attributes or Attributes()
+        made = ctypes.c_void_p()
+        if kind == "reorder":
+            source, target = parameters
+            here.call(
+                "dnnl_reorder_primitive_desc_create",
+                ctypes.byref(made), source.handle, here.engine, target.handle, here.engine, attributes.handle,
+            )  # fmt: skip
+        else:
+            self._create(made, attributes)
+        self.attributes, self.descriptor = attributes, made
+        self.handle = ctypes.c_void_p()
+        here.call("dnnl_primitive_create", ctypes.byref(self.handle), made)
+        name = ctypes.c_char_p()
+        here.call("dnnl_primitive_desc_query", made, QUERY_IMPLEMENTATION, 0, ctypes.byref(name))
+        self.implementation = (name.value or b"").decode()
+        scratch = here.library.quick["dnnl_primitive_desc_query_md"](made, QUERY_SCRATCHPAD, 0)
+        self.scratchpad = Descriptor.copy(scratch) if scratch else None
+        if self.scratchpad is not None and not self.scratchpad.size:
+            self.scratchpad = None
+        _live.add(self)
+
+    def _create(self, made: Any, attributes: Attributes) -> None:
+        here, kind = runtime(), self.kind
+        letters = PRIMITIVES.get(kind)
+        if letters is None or len(letters) != len(self.parameters):
+            raise errors.BackendError(
+                f"Primitive {kind!r} with {len(self.parameters)} parameters:"
+                f" {'unknown' if letters is None else f'{len(letters)} are needed ({letters})'}."
+                " See onednn/signatures.py."
+            )
+        given = [_given(p, letter) for p, letter in zip(self.parameters, letters, strict=True)]
+        name = f"dnnl_{kind}_primitive_desc_create"
+        status = here.library.functions[name](ctypes.byref(made), here.engine, *given, attributes.handle)
+        if status:
+            raise failure(name, status, f"({', '.join(str(p) for p in self.parameters)})")
+
+    @property
+    def reference(self) -> bool:
+        """Whether only oneDNN's slow reference kernel does this case: take another way."""
+        return "ref" in self.implementation
+
+    def layout(self, position: int) -> Descriptor:
+        """The layout that the primitive wants for the argument at ``position``."""
+        found = runtime().library.quick["dnnl_primitive_desc_query_md"](
+            self.descriptor, QUERY_ARGUMENT, position
+        )
+        if not found or not runtime().library.quick["dnnl_memory_desc_get_size"](found):
+            raise errors.BackendError(
+                f"{self.kind} has no argument at position {position}. See onednn/signatures.py for positions."
+            )
+        return Descriptor.copy(found)
+
+    def execution(self, arguments: Mapping[int, Memory | None], *, own_scratch: bool = False) -> Execution:
+        """The primitive with its arguments at these places; None leaves one to be bound before the first
+        call.
+
+        With ``own_scratch`` it may run beside others of this thread, on another thread.
+        """
+        return Execution(self, arguments, own_scratch)
+
+    def __del__(self) -> None:
+        # Absent where __init__ raised.
+        if "handle" in self.__dict__ and self.handle:
+            runtime().library.quick["dnnl_primitive_destroy"](self.handle)
+        if "descriptor" in self.__dict__:
+            runtime().library.quick["dnnl_primitive_desc_destroy"](self.descriptor)
+
+    def __repr__(self) -> str:
+        return f"<{self.kind} {self.implementation} {', '.join(str(p) for p in self.parameters)}>"
+
+
+def _given(parameter: Any, letter: str) -> Any:
+    if letter == "m":
+        return None if parameter is None else parameter.handle
+    if letter == "h":
+        return None if parameter is None else parameter.descriptor
+    return dims(parameter) if letter == "d" else parameter
+
+
+class Execution:
+    """A primitive bound to memory; ``execution()`` computes. It keeps that memory alive.
+
+    Not on two threads at once: see ``own_scratch`` and ``runtime.py``.
+    """
+
+    def __init__(
+        self, primitive: Primitive, arguments: Mapping[int, Memory | None], own_scratch: bool
+    ) -> None:
+        here = runtime()
+        self.primitive = primitive
+        self.held: dict[int, Any] = {}
+        self._memory: dict[int, ctypes.c_void_p] = {}
+        self._destroy = here.library.quick["dnnl_memory_destroy"]
+        self._set = here.library.quick["dnnl_memory_set_data_handle"]
+        for position, memory in arguments.items():
+            self._add(position, memory)
+        if primitive.scratchpad is not None:
+            size = primitive.scratchpad.size
+            self._add(SCRATCHPAD, Buffer(size) if own_scratch else here.local.scratch_of(size))
+        self._array = (_Argument * len(self._memory))(
+            *(_Argument(position, memory) for position, memory in self._memory.items())
+        )
+        #: For callers that inline the call: ``execute(*run)`` returns a status.
+        self.execute = here.library.functions["dnnl_primitive_execute"]
+        self.run = (primitive.handle, here.local.stream, len(self._array), self._array)
+
+    def _add(self, position: int, memory: Memory | None) -> None:
+        here = runtime()
+        made = ctypes.c_void_p()
+        if SCALES <= position < POST_OP:
+            if not isinstance(memory, np.ndarray):
+                raise errors.BackendError(
+                    f"{self.primitive!r} needs its scales or zero points at position {position} as an array."
+                )
+            own = Descriptor.of(memory)  # the primitive knows their count only by the mask
+            descriptor, size = own.handle, own.size
+        else:
+            descriptor = here.library.quick["dnnl_primitive_desc_query_md"](
+                self.primitive.descriptor, QUERY_ARGUMENT, position
+            )
+            size = here.library.quick["dnnl_memory_desc_get_size"](descriptor) if descriptor else 0
+        # oneDNN runs, and may do nothing, with an argument that the primitive does not have.
+        if not size:
+            raise errors.BackendError(
+                f"{self.primitive!r} takes no argument at position {position}. See onednn/signatures.py."
+            )
+        here.call("dnnl_memory_create", ctypes.byref(made), descriptor, here.engine, address(memory))
+        self._memory[position], self.held[position] = made, memory
+
+    def memory(self, position: int) -> ctypes.c_void_p:
+        """The memory object of an argument, for ``dnnl_memory_set_data_handle``."""
+        return self._memory[position]
+
+    def bind(self, position: int, memory: Memory) -> None:
+        """Point the argument at ``position`` to other memory of the same layout."""
+        status = self._set(self._memory[position], address(memory))
+        if status:
+            raise failure("dnnl_memory_set_data_handle", status, (position, memory))
+        self.held[position] = memory
+
+    def release(self) -> None:
+        """Let go of the memory that was bound; for executions that stay in a cache."""
+        for position in self.held:
+            if position != SCRATCHPAD:
+                self.held[position] = None
+
+    def __call__(self) -> None:
+        """Compute."""
+        if status := self.execute(*self.run):
+            raise self.failed(status)
+
+    def failed(self, status: int) -> errors.BackendError:
+        """The error for a status of ``execute``."""
+        if not self.primitive.handle:
+            return errors.BackendError(
+                f"{self.primitive!r} was prepared before a fork, for {self.primitive.threads} OpenMP threads"
+                " that the child does not have. Prepare (compile) it again in the child."
+            )
+        return failure("dnnl_primitive_execute", status, f"({self.primitive!r}, {sorted(self._memory)})")
+
+    def __del__(self) -> None:
+        for memory in self.__dict__.get("_memory", {}).values():
+            self._destroy(memory)
+
+
+def address(memory: Memory | None) -> int | None:
+    """Where the memory starts."""
+    if memory is None:
+        return None
+    return memory.address if isinstance(memory, Buffer) else memory.ctypes.data
+
+
+def reorder(source: Descriptor, target: Descriptor) -> Primitive:
+    """The primitive that copies from one layout to another: arguments ``SRC`` and ``DST``."""
+    return Primitive("reorder", source, target)
+
+
+def packed(array: np.ndarray[Any, Any], target: Descriptor) -> Buffer:
+    """``array`` in the layout ``target``, in memory of its own."""
+    made = target.buffer()
+    reorder(Descriptor.of(array), target).execution({SRC: array, DST: made})()
+    return made
+
+
+def unpacked(buffer: Buffer, source: Descriptor) -> np.ndarray[Any, Any]:
+    """The plain array of what ``buffer`` holds in the layout ``source``."""
+    shape, dtype = source.shape, source.dtype
+    made = np.empty(shape, dtype)
+    reorder(source, Descriptor.rows(shape, dtype)).execution({SRC: buffer, DST: made})()
+    return made
+
+
+_live: weakref.WeakSet[Primitive] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    """Take their handle from primitives that want threads which this child does not have.
+
+    The parent's objects stay: they are a copy here, freed with the child. A NULL primitive makes ``execute``
+    return a status instead of waiting for ever.
+    """
+    for primitive in list(_live):
+        if primitive.threads != 1:
+            primitive.handle.value = None
+
+
+on_fork(_after_fork)
