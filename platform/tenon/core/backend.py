@@ -112,6 +112,22 @@ class Backend:
         """Memory of the device."""
         raise BackendError(f"backend {self.name!r} does not report its memory.")
 
+    def prepare(
+        self, op: Op, ins: Sequence[Any], attrs: Mapping[str, Any], outs: Sequence[Any]
+    ) -> Callable[[], None] | None:
+        """A function that computes ``outs`` from ``ins``, reading the same memory again at every call.
+
+        For programs, whose arrays never move: ``ins`` are arrays, Python numbers or None, ``outs`` arrays to
+        write into, residuals included. The one output of an elementwise op may be one of the inputs. None: there
+        is nothing better than the eager kernel.
+        """
+        return None
+
+    def fuse(self, cluster: Any) -> Kernel | None:
+        """A kernel ``kernel(*inputs, *outputs)`` for a cluster of ops (``tenon.graph.cluster``); None leaves
+        the ops apart."""
+        return None
+
     def bind(self, op: Op) -> Kernel:
         """The function that computes ``op`` on this backend's arrays."""
         if self._overrides is None:

@@ -1,0 +1,192 @@
+"""Calls of ops as NumPy calls that write into given arrays: what a program does without a better kernel.
+
+``lines(step)`` gives the Python statements of a call, or None where only the backend's kernel and a copy of
+its result will do. An output may lie where an operand did, so no statement reads an operand after an output
+was written, unless the memory plan keeps them apart.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tenon.core.op import table
+from tenon.graph.graph import Node
+
+_WIDE = frozenset("fdFDlqiLQI?bBhH")
+_FLOATS = frozenset("fd")
+_REDUCE = {"sum": "add", "prod": "multiply", "amax": "maximum", "amin": "minimum"}
+#: Ops whose forward writes into the ``out`` that it is given.
+_WRITES_OUT = frozenset({"sigmoid", "rsqrt", "round", "remainder", "floor_divide"})
+#: Multiplications from which the backend's kernel, which uses several threads, wins in spite of a copy.
+_LARGE_PRODUCT = 1 << 21
+
+
+class Step:
+    """One call to be written as Python: its node, arrays and the names they go by."""
+
+    def __init__(
+        self, node: Node, ins: list[Any], outs: list[Any], names: list[str], made: list[str]
+    ) -> None:
+        #: Per argument: an array, a Python number, None; or the node of a scalar.
+        self.node, self.ins, self.outs = node, ins, outs
+        #: What stands for each argument and output in the source.
+        self.names, self.made = names, made
+        self.space: dict[str, Any] = {}
+
+    def bind(self, value: Any, hint: str) -> str:
+        """A name for ``value`` in the program's namespace."""
+        name = f"{hint}_{self.made[0] if self.made else 'x'}_{len(self.space)}"
+        self.space[name] = value
+        return name
+
+    def function(self, name: str) -> str:
+        """NumPy's function of that (dotted) name."""
+        head = name.partition(".")[0]
+        self.space[head] = getattr(np, head)
+        return name
+
+
+Form = Callable[[Step], "list[str] | None"]
+
+
+def lines(step: Step) -> list[str] | None:
+    """The statements of one call; None leaves it to the backend's kernel."""
+    op = step.node.op
+    arrays = [a for a in (*step.ins, *step.outs) if isinstance(a, np.ndarray)]
+    if any(a.dtype.char not in _WIDE for a in arrays):
+        return None  # half-width floats: the kernels know where to round
+    form = FORMS.get(op.name)
+    if form is not None:
+        return form(step)
+    if op.name in _REDUCE:
+        return _reduce(step)
+    if op.is_ufunc and hasattr(np, op.ufunc):
+        return [f"{step.function(op.ufunc)}({', '.join(_operands(step))}, out={step.made[0]})"]
+    if op.name in _WRITES_OUT:
+        call = step.bind(op.forward, op.name)
+        step.space["numpy"] = np
+        attrs = "".join(f", {k}={step.bind(v, k)}" for k, v in step.node.attrs.items())
+        return [f"{call}(numpy, {', '.join(_operands(step))}{attrs}, out={step.made[0]})"]
+    return None
+
+
+def _operands(step: Step) -> list[str]:
+    """Names of the operands; a number beside a float array becomes a 0-d array, converted only once."""
+    kinds = {a.dtype for a in step.ins if isinstance(a, np.ndarray)}
+    only = next(iter(kinds)) if len(kinds) == 1 else None
+    found = []
+    for value, name in zip(step.ins, step.names, strict=True):
+        if value.__class__ in (int, float) and only is not None and only.char in _FLOATS:
+            name = step.bind(np.array(value, only), "number")
+        found.append(name)
+    return found
+
+
+def _reduce(step: Step) -> list[str]:
+    axes, keep = step.node.attrs["axes"], step.node.attrs.get("keepdims", False)
+    function = step.function(_REDUCE[step.node.op.name])
+    return [f"{function}.reduce({step.names[0]}, {axes!r}, None, {step.made[0]}, {keep!r})"]
+
+
+def _mean(step: Step) -> list[str] | None:
+    x, axes = step.ins[0], step.node.attrs["axes"]
+    count = math.prod([x.shape[a] for a in axes])
+    if not count or x.dtype.char not in _FLOATS:
+        return None
+    keep, out = step.node.attrs.get("keepdims", False), step.made[0]
+    divisor = step.bind(np.array(count, x.dtype), "count")
+    return [
+        f"{step.function('add')}.reduce({step.names[0]}, {axes!r}, None, {out}, {keep!r})",
+        f"{step.function('true_divide')}({out}, {divisor}, out={out})",
+    ]
+
+
+def _sum_to(step: Step) -> list[str]:
+    own, shape = step.ins[0].shape, step.outs[0].shape
+    lead = len(own) - len(shape)
+    axes = tuple(range(lead)) + tuple(i + lead for i, s in enumerate(shape) if s == 1 and own[i + lead] != 1)
+    wide = [1 if a in axes else s for a, s in enumerate(own)]
+    kept = step.bind(step.outs[0].reshape(wide, copy=False), "kept")
+    return [f"{step.function('add')}.reduce({step.names[0]}, {axes!r}, None, {kept}, True)"]
+
+
+def _matmul(step: Step) -> list[str] | None:
+    x, y = step.ins
+    if not isinstance(x, np.ndarray) or x.size * y.shape[-1] >= _LARGE_PRODUCT or x.dtype.char not in _WIDE:
+        return None
+    return [f"{step.function('matmul')}({step.names[0]}, {step.names[1]}, out={step.made[0]})"]
+
+
+def _copy(step: Step) -> list[str]:
+    """Of a view op that NumPy cannot do without copying: the source, into the output seen in its shape."""
+    source, out = step.ins[0], step.outs[0]
+    target = step.made[0]
+    if source.shape != out.shape:
+        target = step.bind(out.reshape(source.shape, copy=False), "seen")
+    return [f"{step.function('copyto')}({target}, {step.names[0]})"]
+
+
+def _cast(step: Step) -> list[str]:
+    source, name = step.ins[0], step.names[0]
+    if source.dtype.kind == "c" and step.outs[0].dtype.kind not in "cb":
+        name = step.bind(source.real, "real")
+    return [f"{step.function('copyto')}({step.made[0]}, {name}, casting='unsafe')"]
+
+
+def _fill(step: Step) -> list[str]:
+    return [f"{step.made[0]}.fill({step.node.attrs.get('value', 0)!r})"]
+
+
+def _put_view(step: Step) -> list[str] | None:
+    x, out = step.ins[0], step.outs[0]
+    region: Any = out
+    for name, attrs in step.node.attrs["steps"]:
+        op: Any = table[name]
+        region = op.forward(np, region, **dict(attrs))
+    if not np.may_share_memory(region, out):
+        return None
+    copy, place = step.function("copyto"), step.bind(region, "region")
+    made = [] if same_array(x, out) else [f"{copy}({step.made[0]}, {step.names[0]})"]
+    return [*made, f"{copy}({place}, {step.names[1]}, casting='unsafe')"]
+
+
+def same_array(a: Any, b: Any) -> bool:
+    """Whether two arrays are the same memory in the same layout."""
+    return bool(
+        a.__array_interface__["data"][0] == b.__array_interface__["data"][0]
+        and a.shape == b.shape
+        and a.strides == b.strides
+    )
+
+
+def _concatenate(step: Step) -> list[str]:
+    axis = step.node.attrs["axis"]
+    return [f"{step.function('concatenate')}(({', '.join(step.names)},), axis={axis}, out={step.made[0]})"]
+
+
+def _relu(step: Step) -> list[str]:
+    zero = step.bind(np.zeros((), step.outs[0].dtype), "zero")
+    return [f"{step.function('maximum')}({step.names[0]}, {zero}, out={step.made[0]})"]
+
+
+FORMS: dict[str, Form] = {
+    "mean": _mean,
+    "sum_to": _sum_to,
+    "matmul": _matmul,
+    "reshape": _copy,
+    "view": _copy,
+    "unsqueeze": _copy,
+    "squeeze": _copy,
+    "contiguous": _copy,
+    "clone": _copy,
+    "cast": _cast,
+    "new_full": _fill,
+    "zeros_like": _fill,
+    "put_view": _put_view,
+    "cat": _concatenate,
+    "relu": _relu,
+}

@@ -1,0 +1,161 @@
+"""Turn a planned graph into straight-line Python: one line per step, over arrays that never move.
+
+The source is meant to be read: ``v12`` is node ``%12`` of the printed graph (``v12_1`` its second output),
+``s3`` a number of this run; a comment says what ran there, in which module, on which shapes. For each call
+the first that applies is used: the backend's kernel for a fused cluster; a thunk that the backend prepared;
+a NumPy call with ``out=``; the backend's eager kernel and a copy.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from typing import Any
+
+import numpy as np
+
+from tenon.graph import direct, scalars
+from tenon.graph.graph import Graph, Node, Ref
+from tenon.graph.plan import MemoryPlan
+
+
+class Emitted:
+    """The source of a program, the names it uses, and which call each line is."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self.space: dict[str, Any] = {"sqrt": math.sqrt}
+        #: Line number, from 1 -> the call.
+        self.calls: dict[int, Node] = {}
+
+    @property
+    def source(self) -> str:
+        """All lines."""
+        return "\n".join(self.lines) + "\n"
+
+    def add(self, line: str, comment: str = "", node: Node | None = None) -> None:
+        """One more line."""
+        self.lines.append(f"{line}  # {comment}" if comment else line)
+        if node is not None:
+            self.calls[len(self.lines)] = node
+
+
+class Emitter:
+    """Writes the program of ``graph`` as laid out by ``plan``, for ``backend``."""
+
+    def __init__(self, graph: Graph, plan: MemoryPlan, backend: Any) -> None:
+        self.graph, self.plan, self.backend = graph, plan, backend
+        self.numbers = {node: i for i, node in enumerate(graph.nodes)}
+        self.scalars = {n: f"s{i}" for n, i in self.numbers.items() if n.kind == "scalar"}
+        #: Scalars that somebody outside reads: the 0-d arrays they are put in.
+        self.kept: dict[Ref, Any] = {}
+        self.out = Emitted()
+
+    def emit(self) -> Emitted:
+        """The whole program."""
+        for node in self.graph.inputs:
+            self.out.add(f"# {self.name(node.out())} = {node.label or 'input'}: {node.avals[0]!r}")
+        parameters = [self.scalars[n] for n in self.scalars if n.op == "input"]
+        self.out.add(f"def run({', '.join(parameters)}):")
+        start = len(self.out.lines)
+        for node, name in self.scalars.items():
+            if node.op != "input":
+                self.out.add(f"    {name} = {scalars.expression(node, self.scalars)}")
+        for node in self.plan.steps:
+            self._step(node)
+        self._end()
+        if len(self.out.lines) == start:
+            self.out.add("    pass")
+        return self.out
+
+    def name(self, ref: Ref) -> str:
+        """What a value is called in the source."""
+        if ref.scalar:
+            return self.scalars[ref.node]
+        name = f"v{self.numbers[ref.node]}" + (f"_{ref.index}" if ref.index else "")
+        self.out.space[name] = self.plan.arrays[ref]
+        return name
+
+    def _step(self, node: Node) -> None:
+        ins: list[Any] = []
+        names: list[str] = []
+        for a in node.args:
+            if a.__class__ is Ref:
+                ins.append(a.node if a.scalar else self.plan.arrays[a])
+                names.append(self.name(a))
+            else:
+                ins.append(a)
+                names.append(self._literal(a))
+        made = [self.name(node.out(i)) for i in range(len(node.avals))]
+        outs = [self.plan.arrays[node.out(i)] for i in range(len(node.avals))]
+        step = direct.Step(node, ins, outs, names, made)
+        statements = self._statements(step)
+        self.out.space.update(step.space)
+        comment = described(node)
+        for line in statements:
+            self.out.add(f"    {line}", comment, node)
+            comment = ""
+
+    def _statements(self, step: direct.Step) -> list[str]:
+        node, op = step.node, step.node.op
+        cluster = node.attrs.get("cluster")
+        if cluster is not None:
+            kernel = self.backend.fuse(cluster)
+            if kernel is not None:
+                call = step.bind(kernel, "fused")
+                return [f"{call}({', '.join([*step.names, *step.made])})"]
+            call = step.bind(functools.partial(op.forward, self.backend, **node.attrs), "unfused")
+            return self._kernel_call(step, call)
+        if not any(isinstance(value, Node) for value in step.ins):
+            thunk = self.backend.prepare(op, step.ins, node.attrs, step.outs)
+            if thunk is not None:
+                return [f"{step.bind(thunk, op.name)}()"]
+        statements = direct.lines(step)
+        if statements is not None:
+            return statements
+        kernel = self.backend.kernels[op]
+        return self._kernel_call(
+            step, step.bind(functools.partial(kernel, **node.attrs) if node.attrs else kernel, op.name)
+        )
+
+    def _kernel_call(self, step: direct.Step, call: str) -> list[str]:
+        """Run a kernel that returns new arrays, and copy them into place."""
+        copy, made = step.function("copyto"), step.made
+        args = ", ".join(step.names)
+        if not made:
+            return [f"{call}({args})"]
+        if step.node.op.outputs == 1 and len(made) == 1:
+            return [f"{copy}({made[0]}, {call}({args}), 'unsafe')"]
+        several = [f"{copy}({m}, made[{i}], 'unsafe')" for i, m in enumerate(made)]
+        return [f"made = {call}({args})", *several]
+
+    def _literal(self, value: Any) -> str:
+        if value is None or value.__class__ in (bool, int):
+            return repr(value)
+        if value.__class__ is float and math.isfinite(value):
+            return repr(value)
+        name = f"c{len(self.out.space)}"
+        self.out.space[name] = value
+        return name
+
+    def _end(self) -> None:
+        """Copies into memory outside, and numbers that somebody outside reads."""
+        self.out.space["copyto"] = np.copyto
+        for array, value in self.plan.copies:
+            name = f"to_{len(self.out.space)}"
+            self.out.space[name] = array
+            self.out.add(f"    copyto({name}, {self.name(value)}, 'unsafe')", "write")
+        for ref in self.graph.outputs:
+            if ref.scalar and ref not in self.kept:
+                self.kept[ref] = np.zeros(())
+                name = f"kept_{self.scalars[ref.node]}"
+                self.out.space[name] = self.kept[ref]
+                self.out.add(f"    copyto({name}, {self.scalars[ref.node]})", "output")
+
+
+def described(node: Node) -> str:
+    """Op, module path, shapes: the comment of a step."""
+    title = str(node.label or node.op.name)
+    where = f" [{node.module}]" if node.module else ""
+    ins = ", ".join(repr(a.aval) if a.__class__ is Ref else repr(a) for a in node.args)
+    return f"{title}{where}: {ins} -> {', '.join(map(repr, node.avals))}"

@@ -1,0 +1,1 @@
+"""Rewrites of a graph, one small file each: ``name(graph) -> None``."""

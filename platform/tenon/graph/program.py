@@ -1,0 +1,124 @@
+"""``Program``: a graph bound to memory, ready to be run again and again.
+
+``bind`` plans memory for the given arrays of the inputs, emits source and compiles it; ``run`` replays it.
+Outputs lie in buffers of the program until its next run: callers copy what they keep. Nothing is allocated
+by a run, apart from what kernels without ``out=`` do inside.
+"""
+
+from __future__ import annotations
+
+import itertools
+import linecache
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+
+from tenon.core import dispatch
+from tenon.core.quiet import IGNORE, enter, leave
+from tenon.errors import GraphError, TenonError
+from tenon.graph.emit import Emitter, described
+from tenon.graph.graph import Graph, Node, Ref
+from tenon.graph.passes.keep_old import keep_old
+from tenon.graph.plan import MemoryPlan
+
+_COUNT = itertools.count()
+_KERNEL_ERRORS = (
+    ValueError, TypeError, IndexError, AttributeError, RuntimeError, OverflowError, ArithmeticError,
+)  # fmt: skip
+
+
+class Program:
+    """What replays ``graph`` on ``backend``'s arrays. The graph must not change any more.
+
+    ``bind`` it to arrays, ``run`` it with the numbers of the run, and look at ``value`` of its outputs.
+    """
+
+    def __init__(self, graph: Graph, backend: Any) -> None:
+        keep_old(graph)
+        graph.verify()
+        self.graph, self.backend = graph, backend
+        #: The Python that runs, one line per step; empty before ``bind``.
+        self.source = ""
+        self._plan: MemoryPlan | None = None
+        self._filename = f"<tenon program {next(_COUNT)}>"
+        self._calls: dict[int, Node] = {}
+        self._kept: dict[Ref, Any] = {}
+        self._run: Any = None
+
+    def bind(self, arrays: Mapping[Node, Any]) -> None:
+        """Lay out memory and compile, for these arrays of the inputs: the real memory of parameters and
+        state, static buffers for arguments."""
+        for node in self.graph.inputs:
+            array = arrays.get(node)
+            if array is None:
+                raise GraphError(f"bind: no array for the input {node.label or node!r}. Give one for each.")
+            if tuple(array.shape) != tuple(node.avals[0].shape) or array.dtype != node.avals[0].dtype:
+                raise GraphError(
+                    f"bind: the input {node.label or node!r} is {node.avals[0]!r} in the graph, got"
+                    f" {array.dtype}{list(array.shape)}. Record again for other shapes."
+                )
+        plan = MemoryPlan(self.graph, arrays, self.backend.xp)
+        emitter = Emitter(self.graph, plan, self.backend)
+        emitted = emitter.emit()
+        source = emitted.source
+        linecache.cache[self._filename] = (len(source), None, source.splitlines(True), self._filename)
+        exec(compile(source, self._filename, "exec"), emitted.space)
+        self._plan, self.source, self._calls, self._kept = plan, source, emitted.calls, emitter.kept
+        self._run = emitted.space["run"]
+
+    def run(self, scalars: Sequence[float] = ()) -> None:
+        """Replay once; ``scalars`` are the values of the scalar inputs, in the graph's order."""
+        if self._run is None:
+            raise GraphError("run: the program has no memory yet. Call bind first.")
+        token = enter(IGNORE)
+        try:
+            self._run(*scalars)
+        except _KERNEL_ERRORS as error:
+            self._explain(error)
+        finally:
+            leave(token)
+
+    def value(self, ref: Ref) -> Any:
+        """The buffer that holds ``ref`` after a run; the next run overwrites it."""
+        kept = self._kept.get(ref)
+        return self.plan.arrays[ref] if kept is None else kept
+
+    @property
+    def plan(self) -> MemoryPlan:
+        """Where everything lies."""
+        if self._plan is None:
+            raise GraphError("the program has no memory yet. Call bind first.")
+        return self._plan
+
+    def _explain(self, error: Exception) -> None:
+        """Raise ``error`` with the step it came from."""
+        line = _line_in(error.__traceback__, self._filename)
+        node = self._calls.get(line)
+        if node is None:
+            raise error
+        place = f"in step {described(node)}" + (f", recorded at {node.where}" if node.where else "")
+        if isinstance(error, TenonError):
+            error.add_note(place)
+            raise error
+        raw = [self.plan.arrays.get(a, 0.0) if a.__class__ is Ref else a for a in node.args]
+        try:
+            dispatch.explain(node.op, raw, {} if "cluster" in node.attrs else node.attrs, error)
+        except Exception as explained:
+            explained.add_note(place)
+            raise
+
+
+def _line_in(trace: TracebackType | None, filename: str) -> int:
+    """The line of ``filename`` at which an error passed."""
+    while trace is not None:
+        if trace.tb_frame.f_code.co_filename == filename:
+            return trace.tb_lineno
+        trace = trace.tb_next
+    return 0
+
+
+def arrays_like(graph: Graph) -> dict[Node, Any]:
+    """New zeroed arrays for all inputs of ``graph``: static buffers."""
+    return {n: np.zeros(n.avals[0].shape, n.avals[0].dtype) for n in graph.inputs}
