@@ -11,6 +11,8 @@ class Generation:
     """The counter of the process."""
 
     value = 0
+    #: Counts the changes of the hooks of all modules.
+    everywhere = 0
 
 
 def generation() -> int:

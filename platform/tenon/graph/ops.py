@@ -30,7 +30,7 @@ class PutView(Primitive):
 
 
 class HostDraw(Primitive):
-    """The array that ``make()`` returns, anew at every run: random numbers that are no function of a tensor."""
+    """The array that ``make()`` returns, anew at every run: random numbers that no tensor decides."""
 
     kind = Kind.RANDOM
     inputs = ()

@@ -15,7 +15,6 @@ import threading
 import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 from tenon.core import scopes, watch
@@ -28,23 +27,15 @@ from tenon.core.value import Value
 from tenon.errors import CaptureError
 from tenon.graph import ops as _ops  # noqa: F401 - registers them
 from tenon.graph.graph import Graph, Node, Ref
-from tenon.graph.scalars import QUESTIONS, Scalar, evaluate, plain
+from tenon.graph.guards import Guard
+from tenon.graph.options import Options
+from tenon.graph.scalars import Scalar, plain
 from tenon.graph.values import Entry, Values
 
 _OURS = str(Path(__file__).parents[1])
 
 
-class Guard:
-    """A condition under which the recording holds: ``check()`` says whether it still does."""
-
-    __slots__ = ("check", "what")
-
-    def __init__(self, what: str, check: Callable[[], bool]) -> None:
-        self.what = what
-        self.check = check
-
-
-class Recorder:
+class Recorder(Options):
     """Records the ops of one thread between ``start`` and ``stop``."""
 
     def __init__(self, backend: Any, strict: bool = False) -> None:
@@ -194,8 +185,8 @@ class Recorder:
                 array = known.array()
                 if array is not None and known.storage.node is None and _overlap(array, raw):
                     raise CaptureError(
-                        f"a tensor of shape {list(raw.shape)} shares memory with a value computed here, but no "
-                        f"op made it so (at {user_line()}). Use tenon's ops to make views."
+                        f"a tensor of shape {list(raw.shape)} shares memory with a value computed here, but"
+                        f" no op made it so (at {user_line()}). Use tenon's ops to make views."
                     )
         node = self.graph.input(Aval(tuple(raw.shape), raw.dtype), tensor)
         self.outside[id(raw)] = (node, tensor)
@@ -232,7 +223,12 @@ class Recorder:
             self.ref(tensor)
             entry = self.values.find(tensor.raw)
             node = None if entry is None else entry.storage.node
-            if entry is not None and node is not None and node.kind == "constant" and not entry.storage.written:
+            if (
+                entry is not None
+                and node is not None
+                and node.kind == "constant"
+                and not entry.storage.written
+            ):
                 node.value = node.value.copy()
 
     def wrote(self, tensor: Any, array: Any) -> None:
@@ -246,8 +242,8 @@ class Recorder:
         source = self.values.find(array)
         if entry is None or source is None:
             raise CaptureError(
-                f"values that no op computed were written into a tensor of shape {list(tensor.raw.shape)}, at "
-                f"{user_line()}. Use tenon's ops, or leave this part out of the compiled function."
+                f"values that no op computed were written into a tensor of shape {list(tensor.raw.shape)}, at"
+                f" {user_line()}. Use tenon's ops, or leave this part out of the compiled function."
             )
         value = self.values.read(source)
         target = entry.ref.aval
@@ -294,9 +290,9 @@ class Recorder:
         if self._listens() and (entry is None or self.values.read(entry).node.kind != "constant"):
             self.refuse(
                 CaptureError(
-                    f"{what} gives a result whose shape depends on the data, at {user_line()}. A compiled "
-                    "function has static shapes: use a form with a fixed shape (masked_fill, where), or leave "
-                    "this part out of it."
+                    f"{what} gives a result whose shape depends on the data, at {user_line()}. A compiled"
+                    " function has static shapes: use a form with a fixed shape (masked_fill, where), or"
+                    " leave this part out of it."
                 )
             )
 
@@ -316,91 +312,6 @@ class Recorder:
     def settle(self, why: str) -> None:
         """This call set something up that the next will find done: record the next one instead."""
         self.settling = self.settling or why
-
-    # --- optimizers ---
-
-    def hyperparameters(self, optimizer: Any, group: dict[str, Any]) -> SimpleNamespace:
-        """The group's options as attributes: floats as Scalars, everything else guarded by its value."""
-        self.optimizers[id(optimizer)] = optimizer
-        h = SimpleNamespace()
-        for name, value in group.items():
-            if name == "params":
-                continue
-            setattr(h, name, self._option(group, name, value))
-        return h
-
-    def _option(self, group: dict[str, Any], name: str, value: Any) -> Any:
-        if value.__class__ is float:
-            return self._scalar((id(group), name), lambda: group[name], value, name)
-        if value.__class__ is tuple and value and all(v.__class__ is float for v in value):
-            return tuple(
-                self._scalar((id(group), name, i), lambda i=i: group[name][i], v, f"{name}{i}")  # type: ignore[misc]
-                for i, v in enumerate(value)
-            )
-        if isinstance(value, Value):
-            self.guard_identity(f"the tensor {name!r} of a parameter group", lambda: group.get(name), value)
-            return value
-        self._once(
-            (id(group), name, "value"),
-            Guard(f"{name!r} of a parameter group", lambda: bool(group.get(name) == value)),
-        )
-        return value
-
-    def step_count(self, optimizer: Any, held: dict[str, Any], steps: int) -> Scalar:
-        """How many updates a parameter has had with this one; state entries that agree share a Scalar."""
-        tensor = held["step"]
-        key = (id(optimizer), steps)
-        found = self._counts.get(key)
-        if found is None:
-            scalar = self._scalar(key, lambda: float(tensor.raw) + 1, float(steps), "step")
-            found = self._counts[key] = (scalar, [])
-        if all(t is not tensor for t in found[1]):
-            found[1].append(tensor)
-        return found[0]
-
-    def counters(self) -> list[list[Any]]:
-        """Groups of step counts that every run raises by one."""
-        return [tensors for _, tensors in self._counts.values()]
-
-    def _scalar(self, key: Any, get: Callable[[], float], value: float, label: str) -> Scalar:
-        found = self._scalars.get(key)
-        if found is None:
-            node = self.graph.scalar("input", (), get, label)
-            found = self._scalars[key] = Scalar(self, node, value)
-        return found
-
-    # --- guards ---
-
-    def _once(self, key: Any, guard: Guard) -> None:
-        if key not in self._scalars:
-            self._scalars[key] = None  # type: ignore[assignment]
-            self.guards.append(guard)
-
-    def guard_identity(self, what: str, get: Callable[[], Any], value: Any) -> None:
-        """The recording holds while ``get()`` is ``value``."""
-        self._once((id(value), what), Guard(what, lambda: get() is value))
-
-    def guard_scalar(self, scalar: Scalar, question: str, other: Any, answer: Any) -> None:
-        """The recording holds while a question about a scalar has the same answer."""
-        node, right = scalar.node, other.node if isinstance(other, Scalar) else other
-        ask = QUESTIONS[question]
-
-        def same() -> bool:
-            value = evaluate(node, _current(node))
-            against = evaluate(right, _current(right)) if isinstance(right, Node) else right
-            return bool(ask(value, against) == answer)
-
-        self._once((id(node), question, repr(other)), Guard(f"{node.label or 'a number'} ({question})", same))
-
-
-def _current(node: Node) -> dict[Node, float]:
-    """The scalar inputs behind ``node``, read now."""
-    if node.op == "input":
-        return {node: node.value()}
-    found: dict[Node, float] = {}
-    for ref in node.refs:
-        found |= _current(ref.node)
-    return found
 
 
 def _any_tracked(args: tuple[Any, ...]) -> bool:

@@ -19,7 +19,8 @@ from tenon.core.pytree import TreeSpec, tree_flatten
 from tenon.core.value import Value
 from tenon.errors import CaptureError
 from tenon.graph.graph import Graph, Node, Ref, Write
-from tenon.graph.recorder import Guard, Recorder
+from tenon.graph.guards import Guard, ModulesGuard
+from tenon.graph.recorder import Recorder
 
 
 @dataclass(slots=True)
@@ -40,10 +41,24 @@ class Fed:
 
 @dataclass(slots=True)
 class LeftGradient:
-    """What ``leaf.grad`` is afterwards: a value of the graph, or None."""
+    """What ``leaf.grad`` is afterwards: output number ``output`` of the graph, or None."""
 
     leaf: Callable[[list[Any]], Any]
-    value: Ref | None
+    output: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """The function returned output number ``index`` of the graph."""
+
+    index: int
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """The function returned its own argument number ``position``."""
+
+    position: int
 
 
 @dataclass(slots=True)
@@ -57,7 +72,7 @@ class Recording:
     guards: list[Guard] = field(default_factory=list)
     after: list[Callable[[], None]] = field(default_factory=list)
     counters: list[list[Any]] = field(default_factory=list)
-    #: The returned nest: leaves are a Ref, an ``Outside``'s tensor, ``("argument", i)``, or a plain object.
+    #: The returned nest: leaves are an ``Output``, an ``Argument``, a tensor from outside, or plain objects.
     returned: list[Any] = field(default_factory=list)
     spec: TreeSpec | None = None
     #: Arguments that the function changed in place: position among the leaves, and their input.
@@ -147,13 +162,13 @@ def _bind_outside(recorder: Recorder, made: Recording) -> None:
     mutable = [o for o in made.outside if o.node in written]
     for one in mutable:
         for other in made.outside:
-            if other is not one and np.may_share_memory(one.tensor.raw, other.tensor.raw):
-                if np.shares_memory(one.tensor.raw, other.tensor.raw):
-                    raise CaptureError(
-                        f"two tensors from outside share memory ({one.node.label or one.node!r} and "
-                        f"{other.node.label or other.node!r}) and one of them is written. Give them memory of "
-                        "their own, or make the view inside the compiled function."
-                    )
+            a, b = one.tensor.raw, other.tensor.raw
+            if other is not one and np.may_share_memory(a, b) and np.shares_memory(a, b):
+                raise CaptureError(
+                    f"two tensors from outside share memory ({one.node.label or one.node!r} and "
+                    f"{other.node.label or other.node!r}) and one of them is written. Give them memory of "
+                    "their own, or make the view inside the compiled function."
+                )
 
 
 def _name_outside(recorder: Recorder, made: Recording) -> None:
@@ -186,16 +201,7 @@ def _returned(
         else:
             if leaf._track and _alive(leaf):
                 raise Differentiable()
-            ref = recorder.ref(leaf)
-            made.returned.append(ref)
-            recorder.graph.outputs.append(ref)
-
-
-@dataclass(frozen=True, slots=True)
-class Argument:
-    """The function returned its own argument number ``position``."""
-
-    position: int
+            made.returned.append(Output(_output(recorder, recorder.ref(leaf))))
 
 
 class Differentiable(CaptureError):
@@ -203,9 +209,14 @@ class Differentiable(CaptureError):
 
     def __init__(self) -> None:
         super().__init__(
-            "the function returns a tensor that still has a graph. Compile the whole step (with backward() in "
-            "it), or call it under no_grad()."
+            "the function returns a tensor that still has a graph. Compile the whole step (with backward() in"
+            " it), or call it under no_grad()."
         )
+
+
+def _output(recorder: Recorder, ref: Ref) -> int:
+    recorder.graph.outputs.append(ref)
+    return len(recorder.graph.outputs) - 1
 
 
 def _alive(tensor: Any) -> bool:
@@ -217,19 +228,22 @@ def _alive(tensor: Any) -> bool:
 def _gradients(recorder: Recorder, made: Recording, leaves: list[Any]) -> None:
     positions = {id(leaf): i for i, leaf in enumerate(leaves) if isinstance(leaf, Value)}
     for key, leaf in recorder.leaves.items():
-        if key in positions:
-            find = lambda given, i=positions[key]: given[i]  # noqa: E731
-        else:
-            find = lambda given, p=leaf: p  # noqa: E731
+        find = _leaf_at(positions[key]) if key in positions else _always(leaf)
         if leaf._grad is None:
             made.gradients.append(LeftGradient(find, None))
             continue
         entry = recorder.values.find(leaf._grad.raw)
         if entry is None or entry.storage.node is not None:
             continue  # not touched, or memory from outside that was changed in place
-        ref = recorder.values.read(entry)
-        made.gradients.append(LeftGradient(find, ref))
-        recorder.graph.outputs.append(ref)
+        made.gradients.append(LeftGradient(find, _output(recorder, recorder.values.read(entry))))
+
+
+def _leaf_at(position: int) -> Callable[[list[Any]], Any]:
+    return lambda leaves: leaves[position]
+
+
+def _always(leaf: Any) -> Callable[[list[Any]], Any]:
+    return lambda leaves: leaf
 
 
 def _writes(recorder: Recorder, made: Recording, nodes: dict[int, Node]) -> None:
@@ -243,12 +257,9 @@ def _writes(recorder: Recorder, made: Recording, nodes: dict[int, Node]) -> None
 
 
 def _module_guards(recorder: Recorder, made: Recording) -> None:
+    made.guards.append(ModulesGuard(recorder.roots.values()))
     modules = [m for root in recorder.roots.values() for m in root.modules()]
     flags = [m.training for m in modules]
-    made.guards.append(
-        Guard("train() or eval() of a module", lambda: [m.training for m in modules] == flags)
-    )
-    generation = _generation()
-    made.guards.append(Guard("modules or hooks", lambda: _generation() == generation))
+    made.guards.append(Guard("train() or eval()", lambda: [m.training for m in modules] == flags))
     tracked = [(t, t._track) for t in recorder.leaves.values()]
     made.guards.append(Guard("requires_grad of a parameter", lambda: all(t._track is f for t, f in tracked)))

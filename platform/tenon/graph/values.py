@@ -96,9 +96,7 @@ class Values:
                 raise CaptureError(f"a write of {value.aval!r} through a view of {storage.ref.aval!r}.")
             steps = tuple((op.name, tuple(attrs.items())) for op, attrs in entry.chain)
             aval = storage.ref.aval
-            whole = self.graph.call(
-                table.put_view, (storage.ref, value), {"steps": steps}, (aval,)
-            ).out()
+            whole = self.graph.call(table.put_view, (storage.ref, value), {"steps": steps}, (aval,)).out()
         storage.ref = whole
         storage.version += 1
         storage.written = True

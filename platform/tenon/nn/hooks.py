@@ -63,6 +63,7 @@ class _GlobalHookDict(HookDict):
 
     def _changed(self) -> None:
         super()._changed()
+        Generation.everywhere += 1
         _refresh_global()
 
 

@@ -1,0 +1,107 @@
+"""The part of a recorder that optimizers talk to: options and step counts as Scalars, and guards."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+from tenon.core.value import Value
+from tenon.graph.graph import Graph, Node
+from tenon.graph.guards import Guard
+from tenon.graph.scalars import QUESTIONS, Scalar, evaluate
+
+
+class Options:
+    """Numbers and conditions of a recording that come from outside its tensors."""
+
+    graph: Graph
+    guards: list[Guard]
+    optimizers: dict[int, Any]
+    _scalars: dict[Any, Any]
+    _counts: dict[Any, tuple[Scalar, list[Any]]]
+
+    # --- optimizers ---
+
+    def hyperparameters(self, optimizer: Any, group: dict[str, Any]) -> SimpleNamespace:
+        """The group's options as attributes: floats as Scalars, everything else guarded by its value."""
+        self.optimizers[id(optimizer)] = optimizer
+        h = SimpleNamespace()
+        for name, value in group.items():
+            if name == "params":
+                continue
+            setattr(h, name, self._option(group, name, value))
+        return h
+
+    def _option(self, group: dict[str, Any], name: str, value: Any) -> Any:
+        if value.__class__ is float:
+            return self._scalar((id(group), name), lambda: group[name], value, name)
+        if value.__class__ is tuple and value and all(v.__class__ is float for v in value):
+            return tuple(
+                self._scalar((id(group), name, i), lambda i=i: group[name][i], v, f"{name}{i}")  # type: ignore[misc]
+                for i, v in enumerate(value)
+            )
+        if isinstance(value, Value):
+            self.guard_identity(f"the tensor {name!r} of a parameter group", lambda: group.get(name), value)
+            return value
+        self._once(
+            (id(group), name, "value"),
+            Guard(f"{name!r} of a parameter group", lambda: bool(group.get(name) == value)),
+        )
+        return value
+
+    def step_count(self, optimizer: Any, held: dict[str, Any], steps: int) -> Scalar:
+        """How many updates a parameter has had with this one; state entries that agree share a Scalar."""
+        tensor = held["step"]
+        key = (id(optimizer), steps)
+        found = self._counts.get(key)
+        if found is None:
+            scalar = self._scalar(key, lambda: float(tensor.raw) + 1, float(steps), "step")
+            found = self._counts[key] = (scalar, [])
+        if all(t is not tensor for t in found[1]):
+            found[1].append(tensor)
+        return found[0]
+
+    def counters(self) -> list[list[Any]]:
+        """Groups of step counts that every run raises by one."""
+        return [tensors for _, tensors in self._counts.values()]
+
+    def _scalar(self, key: Any, get: Callable[[], float], value: float, label: str) -> Scalar:
+        found = self._scalars.get(key)
+        if found is None:
+            node = self.graph.scalar("input", (), get, label)
+            found = self._scalars[key] = Scalar(self, node, value)
+        return found
+
+    # --- guards ---
+
+    def _once(self, key: Any, guard: Guard) -> None:
+        if key not in self._scalars:
+            self._scalars[key] = None
+            self.guards.append(guard)
+
+    def guard_identity(self, what: str, get: Callable[[], Any], value: Any) -> None:
+        """The recording holds while ``get()`` is ``value``."""
+        self._once((id(value), what), Guard(what, lambda: get() is value))
+
+    def guard_scalar(self, scalar: Scalar, question: str, other: Any, answer: Any) -> None:
+        """The recording holds while a question about a scalar has the same answer."""
+        node, right = scalar.node, other.node if isinstance(other, Scalar) else other
+        ask = QUESTIONS[question]
+
+        def same() -> bool:
+            value = evaluate(node, _current(node))
+            against = evaluate(right, _current(right)) if isinstance(right, Node) else right
+            return bool(ask(value, against) == answer)
+
+        self._once((id(node), question, repr(other)), Guard(f"{node.label or 'a number'} ({question})", same))
+
+
+def _current(node: Node) -> dict[Node, float]:
+    """The scalar inputs behind ``node``, read now."""
+    if node.op == "input":
+        return {node: node.value()}
+    found: dict[Node, float] = {}
+    for ref in node.refs:
+        found |= _current(ref.node)
+    return found

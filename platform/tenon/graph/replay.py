@@ -1,0 +1,113 @@
+"""``Replay``: a recording's program bound to its memory, and one call of it.
+
+A call copies the arguments into static buffers, makes sure that parameters and state still lie where they
+lay, runs the program, and brings Python's side up to date: gradients, step counts, versions, schedules.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import numpy as np
+
+from tenon.core.pytree import tree_unflatten
+from tenon.core.tensor import Tensor
+from tenon.graph.program import Program
+from tenon.graph.recording import Argument, Output, Recording
+
+
+class Replay:
+    """Runs a recorded call again, on other arguments."""
+
+    def __init__(self, recording: Recording, backend: Any) -> None:
+        self.recording = recording
+        self.backend = backend
+        self.program = Program(recording.graph, backend)
+        self.lock = threading.Lock()
+        kept = set(recording.graph.nodes)
+        self.getters = [n.value for n in recording.graph.nodes if n.kind == "scalar" and n.op == "input"]
+        self.fed = [f for f in recording.fed if f.node in kept]
+        self.outside = [o for o in recording.outside if o.node in kept]
+        self.places: list[tuple[Any, Any]] = []
+        self.buffers: list[tuple[Any, Any]] = []
+        self.gradients: list[tuple[Any, Any]] = []
+        self.touched: list[Any] = []
+        self.rebound = 0
+        self.bind()
+
+    def bind(self) -> None:
+        """Lay the program over the memory of now."""
+        arrays: dict[Any, Any] = {}
+        buffers = {}
+        for fed in self.fed:
+            aval = fed.node.avals[0]
+            buffers[fed.node] = arrays[fed.node] = np.zeros(aval.shape, aval.dtype)
+        for outside in self.outside:
+            arrays[outside.node] = outside.tensor.raw
+        self.program.bind(arrays)
+        self.buffers = [(buffers[fed.node], fed.get) for fed in self.fed]
+        self.places = [(o.tensor, o.tensor.raw) for o in self.outside]
+        written = {w.target for w in self.recording.graph.writes}
+        self.touched = [o.tensor for o in self.outside if o.node in written]
+        self.changed = [(p, buffers[n]) for p, n in self.recording.changed if n in buffers]
+        self.gradients = [
+            (
+                left.leaf,
+                None if left.output is None else Tensor._of(self._output(left.output), self.backend),
+            )
+            for left in self.recording.gradients
+        ]
+
+    def fits(self) -> bool:
+        """Whether parameters and state have the shapes and dtypes of the recording."""
+        for outside in self.outside:
+            raw, aval = outside.tensor.raw, outside.node.avals[0]
+            if raw.__class__ is not np.ndarray or raw.shape != aval.shape or raw.dtype != aval.dtype:
+                return False
+        return True
+
+    def __call__(self, leaves: list[Any]) -> Any:
+        """One run on the arguments whose flat list is ``leaves``."""
+        for tensor, raw in self.places:
+            if tensor.raw is not raw:
+                self.rebound += 1
+                self.bind()
+                break
+        for buffer, get in self.buffers:
+            buffer[...] = get(leaves)
+        self.program.run([get() for get in self.getters])
+        recording = self.recording
+        for tensors in recording.counters:
+            for step in tensors:
+                step.raw += 1
+        for tensor in self.touched:
+            counter = tensor._version_counter
+            if counter is None:
+                tensor._version_counter = [1]
+            else:
+                counter[0] += 1
+        for position, buffer in self.changed:
+            leaves[position].raw[...] = buffer
+            leaves[position]._counter()[0] += 1
+        for find, value in self.gradients:
+            find(leaves)._grad = value
+        result = self._result(leaves)
+        for effect in recording.after:
+            effect()
+        return result
+
+    def _output(self, index: int) -> Any:
+        return self.program.value(self.recording.graph.outputs[index])
+
+    def _result(self, leaves: list[Any]) -> Any:
+        recording = self.recording
+        made = [self._returned(each, leaves) for each in recording.returned]
+        if recording.spec is None or recording.spec.is_leaf():
+            return made[0]
+        return tree_unflatten(made, recording.spec)
+
+    def _returned(self, each: Any, leaves: list[Any]) -> Any:
+        if each.__class__ is Output:
+            return Tensor._of(self._output(each.index).copy(), self.backend)
+        return leaves[each.position] if each.__class__ is Argument else each
