@@ -1,0 +1,144 @@
+"""A primitive between arrays: reorders before and after it where its layouts are not theirs.
+
+``Chain`` is made once per shape. Eager ops call it with the arrays of each call, of which it keeps none;
+``bound`` gives compiled programs a function without arguments. Scratch memory and what lies between the reorders
+and the primitive is memory that all chains of a thread share: their contents last for one call.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from tenon_cpu.onednn.descriptors import Descriptor
+from tenon_cpu.onednn.library import failure
+from tenon_cpu.onednn.primitives import Execution, Primitive, reorder
+from tenon_cpu.onednn.runtime import ALIGNMENT, Buffer, runtime
+from tenon_cpu.onednn.signatures import DST, SCRATCHPAD, SRC
+
+Array = np.ndarray[Any, Any]
+
+#: Bytes of shared memory kept by each thread; a chain that needs more takes it anew in every call.
+KEPT = 256 << 20
+
+
+class Shared(threading.local):
+    """The memory of one thread's chains."""
+
+    def __init__(self) -> None:
+        self.buffer = Buffer(0)
+
+    def at_least(self, size: int) -> Buffer:
+        """``size`` bytes whose content nobody relies on after a call."""
+        if self.buffer.size >= size:
+            return self.buffer
+        made = Buffer(size)
+        if size <= KEPT:
+            self.buffer = made
+        return made
+
+
+shared = Shared()
+
+
+class Chain:
+    """``primitive`` with arguments in ``inputs`` and ``outputs``: position -> the array's descriptor.
+
+    Call it with one array per argument, inputs first, in the order given here; on one thread at a time.
+    """
+
+    def __init__(
+        self, primitive: Primitive, inputs: Mapping[int, Descriptor], outputs: Mapping[int, Descriptor]
+    ) -> None:
+        library = runtime().library
+        self.primitive, self.size = primitive, 0
+        self._set = library.quick["dnnl_memory_set_data_handle"]
+        self._execute = library.functions["dnnl_primitive_execute"]
+        self._seat = 0  # where shared memory was at the last call
+        self._inner: list[tuple[Any, int]] = []
+        self._outer: list[Any] = []
+        main = primitive.execution(dict.fromkeys((*inputs, *outputs)))
+        before: list[Execution] = []
+        after: list[Execution] = []
+        for position, given in (*inputs.items(), *outputs.items()):
+            layout, first = primitive.layout(position), position in inputs
+            if layout == given:
+                self._outer.append(main.memory(position))
+                continue
+            moved = (reorder(given, layout) if first else reorder(layout, given)).execution(
+                {SRC: None, DST: None}
+            )
+            (before if first else after).append(moved)
+            self._outer.append(moved.memory(SRC if first else DST))
+            place = self._take(layout.size)
+            self._inner += [
+                (moved.memory(DST if first else SRC), place),
+                (main.memory(position), place),
+            ]
+        self._steps: list[Execution] = [*before, main, *after]
+        for step in self._steps:
+            if step.primitive.scratchpad is not None:
+                self._inner.append((step.memory(SCRATCHPAD), self._take(step.primitive.scratchpad.size)))
+        self._runs = [step.run for step in self._steps]
+
+    def _take(self, size: int) -> int:
+        place = self.size
+        self.size += size + -size % ALIGNMENT
+        return place
+
+    @property
+    def reorders(self) -> int:
+        """How many arguments are copied."""
+        return len(self._steps) - 1
+
+    def __call__(self, *arrays: Array) -> None:
+        self.bind(*[array.ctypes.data for array in arrays])
+        self.run()
+
+    def bind(self, *addresses: int) -> None:
+        """Point the arguments at arrays by their addresses."""
+        status, set_handle = 0, self._set
+        for handle, address in zip(self._outer, addresses, strict=True):
+            status |= set_handle(handle, address)
+        if status:
+            raise failure("dnnl_memory_set_data_handle", status, f"({self.primitive!r})")
+
+    def bound(self, *arrays: Array) -> Callable[[], None]:
+        """A function without arguments that computes on these arrays, which it keeps."""
+        self.bind(*[array.ctypes.data for array in arrays])
+        return _Bound(self, arrays)
+
+    def run(self) -> None:
+        """Compute on what the arguments point to."""
+        memory = self._placed() if self.size else None
+        execute = self._execute
+        for run, step in zip(self._runs, self._steps, strict=True):
+            if status := execute(*run):
+                raise step.failed(status)
+        del memory  # until here it may be held by nobody else
+
+    def _placed(self) -> Buffer:
+        memory = shared.at_least(self.size)
+        if memory.address != self._seat:
+            self._seat, status = 0, 0
+            for handle, place in self._inner:
+                status |= self._set(handle, memory.address + place)
+            if status:
+                raise failure("dnnl_memory_set_data_handle", status, f"({self.primitive!r})")
+            self._seat = memory.address if memory is shared.buffer else 0
+        return memory
+
+
+class _Bound:
+    """A chain and the arrays it works on."""
+
+    __slots__ = ("arrays", "chain", "run")
+
+    def __init__(self, chain: Chain, arrays: tuple[Array, ...]) -> None:
+        self.chain, self.arrays, self.run = chain, arrays, chain.run
+
+    def __call__(self) -> None:
+        self.run()

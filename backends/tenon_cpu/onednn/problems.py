@@ -1,0 +1,146 @@
+"""The primitives of one convolution: forward, input's gradient, weight's gradient.
+
+A ``Problem`` is the shapes and the geometry. Its methods take the layouts of the two activations, ``None`` for
+the primitive's own choice, and give None where oneDNN has no kernel worth the name.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tenon_cpu.onednn import signatures as c
+from tenon_cpu.onednn.attributes import Attributes
+from tenon_cpu.onednn.descriptors import Descriptor, element_strides
+from tenon_cpu.onednn.layouts import PLAIN, Layout, blocked
+from tenon_cpu.onednn.library import OneDnnError
+from tenon_cpu.onednn.primitives import Primitive
+
+Layouts = tuple[Layout | None, Layout | None]
+_DIRECT = c.ALGORITHMS["convolution_direct"]
+
+
+@dataclass(frozen=True)
+class Problem:
+    """``x[N, C, *S]``, ``weight[O, C / groups, *K]``, ``y[N, O, *S']``."""
+
+    x: tuple[int, ...]
+    weight: tuple[int, ...]
+    y: tuple[int, ...]
+    dtype: np.dtype[Any]
+    stride: tuple[int, ...]
+    padding: tuple[int, ...]
+    dilation: tuple[int, ...]
+    groups: int
+
+    @property
+    def geometry(self) -> tuple[Any, ...]:
+        """Strides, dilations (0 for none), padding before, padding after: oneDNN's order.
+
+        Rows and columns that no window reaches count as negative padding after the input.
+        """
+        after = tuple(
+            (n - 1) * t + d * (k - 1) + 1 - s - p
+            for n, t, d, k, s, p in zip(
+                self.y[2:], self.stride, self.dilation, self.weight[2:], self.x[2:], self.padding, strict=True
+            )
+        )
+        return self.stride, tuple(d - 1 for d in self.dilation), self.padding, after
+
+    @property
+    def window(self) -> tuple[int, ...]:
+        """The weight's shape as oneDNN has it: the groups are an axis of their own."""
+        o, i, *kernel = self.weight
+        return (o, i, *kernel) if self.groups == 1 else (self.groups, o // self.groups, i, *kernel)
+
+    def weight_like(self, array: np.ndarray[Any, Any]) -> Descriptor:
+        """Descriptor of a weight as it lies in memory."""
+        o, *rest = element_strides(array)
+        strides = (o, *rest) if self.groups == 1 else (o * (self.weight[0] // self.groups), o, *rest)
+        return Descriptor.strided(self.window, strides, array.dtype)
+
+    def any_weight(self) -> Descriptor:
+        """For the primitive to choose."""
+        return Descriptor.any(self.window, self.dtype)
+
+    def activations(self, layouts: Layouts) -> tuple[Descriptor, Descriptor]:
+        """Descriptors of ``x`` and ``y`` in their layouts."""
+        x, y = (
+            Descriptor.any(shape, self.dtype) if layout is None else layout.descriptor(shape, self.dtype)
+            for shape, layout in zip((self.x, self.y), layouts, strict=True)
+        )
+        return x, y
+
+    def forward(
+        self, layouts: Layouts, bias: bool, post_ops: tuple[Any, ...] = (), training: bool = True
+    ) -> Primitive | None:
+        """``SRC``, ``WEIGHTS``, ``BIAS`` -> ``DST``."""
+        x, y = self.activations(layouts)
+        shift = Descriptor.rows(self.weight[:1], self.dtype) if bias else None
+        kind = c.FORWARD_TRAINING if training else c.FORWARD_INFERENCE
+        return _made(
+            "convolution_forward", kind, _DIRECT, x, self.any_weight(), shift, y, *self.geometry,
+            attributes=Attributes(post_ops) if post_ops else None,
+        )  # fmt: skip
+
+    def input_grad(self, layouts: Layouts) -> Primitive | None:
+        """``DIFF_DST``, ``WEIGHTS`` -> ``DIFF_SRC``."""
+        hint, (x, y) = self._hint(layouts), self.activations(layouts)
+        return hint and _made(
+            "convolution_backward_data", _DIRECT, x, self.any_weight(), y, *self.geometry, hint
+        )
+
+    def weight_grad(self, layouts: Layouts, bias: bool = False) -> Primitive | None:
+        """``SRC``, ``DIFF_DST`` -> ``DIFF_WEIGHTS``, ``DIFF_BIAS``."""
+        hint, (x, y) = self._hint(layouts), self.activations(layouts)
+        shift = Descriptor.rows(self.weight[:1], self.dtype) if bias else None
+        return hint and _made(
+            "convolution_backward_weights", _DIRECT, x, self.any_weight(), shift, y, *self.geometry, hint
+        )
+
+    def _hint(self, layouts: Layouts) -> Primitive | None:
+        """A forward primitive, which oneDNN's gradients ask for."""
+        x, y = self.activations(layouts)
+        arguments = (c.FORWARD_TRAINING, _DIRECT, x, self.any_weight(), None, y, *self.geometry)
+        return _made("convolution_forward", *arguments, any_kernel=True)
+
+    def blocks(self) -> Layouts | None:
+        """Blocks on both sides, if both have whole ones."""
+        layout = blocked()
+        whole = layout is not PLAIN and layout.fits(self.x) and layout.fits(self.y)
+        return (layout, layout) if whole else None
+
+    def plain_is_better(self, kind: str) -> bool:
+        """Whether matrix products of plain arrays take less time than reorders and a blocked kernel.
+
+        Measured on one core with AVX-512, in ms, reorders included: windows of one place are matrix products
+        anyway (64 to 256 channels of 32 x 32, 32 images: 11.0 against 16); in the gradient of few channels a
+        block is mostly padding (3 channels of 32 x 32: 2.3 against 6.7); for few places the weight's reorder
+        takes longer than the product.
+        """
+        if self.groups != 1:
+            return False
+        single = math.prod(self.weight[2:]) == 1 and not any(self.padding)
+        if kind == "forward" and single and set(self.stride) == {1}:
+            return True
+        if kind == "input" and (single or self.x[1] < 8):
+            return True
+        return self.y[0] * math.prod(self.y[2:]) < FEW_PLACES
+
+
+#: Output places below which a weight's reorder costs more than blocks gain.
+FEW_PLACES = 200
+
+
+def _made(kind: str, *parameters: Any, attributes: Attributes | None = None, any_kernel: bool = False) -> Any:
+    """The primitive; None where oneDNN has none, or only its reference, hundreds of times slower."""
+    try:
+        made = Primitive(kind, *parameters, attributes=attributes)
+    except OneDnnError as error:
+        if error.unimplemented:
+            return None
+        raise
+    return made if any_kernel or not made.reference else None
