@@ -9,14 +9,13 @@ both, and says most about the code; ``median`` is the median of the rounds' rati
 
 import argparse
 import json
-import multiprocessing
 import os
 import platform
 import statistics
 import sys
-import time
 
 import programs
+from turns import Worker, clock_of, import_library, received, timed
 
 #: The least that a ratio may be, where a bar has been set.
 BARS = {"note": 2.0, "mlp": 0.7, "gpt": 0.7, "cnn": 0.3}
@@ -50,67 +49,17 @@ def arguments():
 
 def serve(library, threads, cpu_time, pipe):
     """In the child: build what is asked for, and answer with losses and times."""
-    if library == "torch":
-        import torch as T
-
-        T.set_num_threads(threads)
-    else:
-        import tenon as T
-    clock = time.process_time if cpu_time else time.perf_counter
+    T, clock = import_library(library, threads), clock_of(cpu_time)
     pipe.send(T.__version__)
     step = None
     while order := received(pipe):
         what, *rest = order
         if what == "build":
             name, sizes = rest
-            step, _ = programs.PROGRAMS[name](T, **sizes)
+            step = programs.PROGRAMS[name](T, **sizes).step
             pipe.send([step().item() for _ in range(4)])
         else:
             pipe.send(timed(step, rest[0], clock))
-
-
-def received(pipe):
-    """The next order; None when the parent has gone, too."""
-    try:
-        return pipe.recv()
-    except EOFError:
-        return None
-
-
-def timed(step, count, clock):
-    """Seconds a step; the first of a block fills the caches and wakes the threads, and is not counted."""
-    step()
-    begin = clock()
-    for _ in range(count):
-        step()
-    return (clock() - begin) / count
-
-
-class Worker:
-    """A library in a process of its own."""
-
-    def __init__(self, library, threads, cpu_time):
-        self.library = library
-        # Before the libraries are imported there: their thread pools read it then.
-        for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
-            os.environ[name] = str(threads)
-        context = multiprocessing.get_context("spawn")
-        self.pipe, end = context.Pipe()
-        self.process = context.Process(target=serve, args=(library, threads, cpu_time, end), daemon=True)
-        self.process.start()
-        end.close()
-        self.version = self.pipe.recv()
-
-    def ask(self, *order):
-        self.pipe.send(order)
-        try:
-            return self.pipe.recv()
-        except EOFError:
-            sys.exit(f"{self.library} failed at {order}; its own error is above.")
-
-    def close(self):
-        self.pipe.send(None)
-        self.process.join()
 
 
 def agree(name, losses):
@@ -169,7 +118,7 @@ def main():
     }
     results = []
     for threads, members in groups.items():
-        workers = [Worker(library, threads, given.cpu_time) for library in ("tenon", "torch")]
+        workers = [Worker(serve, library, threads, given.cpu_time) for library in ("tenon", "torch")]
         if not results:
             about |= {"tenon": workers[0].version, "torch": workers[1].version}
             print(", ".join(f"{key} {value}" for key, value in about.items()))

@@ -1,9 +1,57 @@
 """The programs that the benches run, each written once for a library ``T``, which is tenon or torch.
 
-``PROGRAMS[name](T)`` builds model, data and optimizer from a fixed seed and returns ``(step, model)``;
-``step()`` is one training step and returns its loss. Both libraries draw the same numbers for a seed, so both
-run the very same training: ``eager.py`` refuses to time programs whose losses differ.
+``PROGRAMS[name](T)`` builds a ``Program``: net, loss, batch and optimizer from a fixed seed. Both libraries draw the
+same numbers for a seed, so both run the very same training: the benches refuse to time programs whose losses
+differ. Programs of layers that tenon does not have yet are in ``ROWS`` of ``cpu.py`` only.
 """
+
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass
+class Program:
+    """What there is to run: a training step, or with ``optimizer=None`` a forward and a backward."""
+
+    T: Any
+    net: Any
+    #: ``loss(*batch)``: the forward pass up to the loss.
+    loss: Any
+    batch: tuple[Any, ...]
+    optimizer: Any = None
+    #: Called before every step for the batch, where it is drawn anew each time.
+    draw: Any = None
+    #: What ``net`` takes, for inference.
+    inputs: tuple[Any, ...] = ()
+    #: Relative difference allowed between the losses of two libraries.
+    tolerance: float = 1e-4
+
+    def step(self):
+        """One training step; returns its loss."""
+        return self.step_on(*(self.draw() if self.draw else self.batch))
+
+    def step_on(self, *batch):
+        """The same on a given batch."""
+        if self.optimizer is not None:
+            self.optimizer.zero_grad()
+        else:
+            self.net.zero_grad()
+        loss = self.loss(*batch)
+        loss.backward()
+        if self.optimizer is not None:
+            self.optimizer.step()
+        return loss
+
+
+#: Whether PyTorch's optimizers are fused: their fastest form in eager mode on a CPU (see ``docs/benchmarks.md``).
+FUSED = True
+
+
+def optimizer(T, name, parameters, **options):
+    """An optimizer of either library."""
+    if T.__name__ == "torch" and FUSED:
+        options["fused"] = True
+    return getattr(T.optim, name)(parameters, **options)
 
 
 def note(T):
@@ -31,31 +79,28 @@ def note(T):
             return self.l1(x)
 
     net = Net()
-    optimizer = T.optim.SGD(net.parameters(), lr=1e-4, weight_decay=1e-2, momentum=0.9)
-
-    def step():
-        loss = net(T.randn(4)).abs()
-        net.zero_grad()
-        loss.backward()
-        optimizer.step()
-        return loss
-
-    return step, net
+    return Program(
+        T,
+        net,
+        lambda x: net(x).abs(),
+        (),
+        optimizer(T, "SGD", net.parameters(), lr=1e-4, weight_decay=1e-2, momentum=0.9),
+        draw=lambda: (T.randn(4),),
+    )
 
 
-def classifier(T, net, inputs, classes=10):
-    """A step of Adam on the cross entropy of ``net`` on one fixed batch."""
+def classifier(T, net, inputs, classes=10, **options):
+    """The cross entropy of ``net`` on one fixed batch; Adam unless told otherwise."""
     targets = T.randint(0, classes, (len(inputs),))
-    optimizer = T.optim.Adam(net.parameters(), lr=1e-3)
-
-    def step():
-        optimizer.zero_grad()
-        loss = T.nn.functional.cross_entropy(net(inputs), targets)
-        loss.backward()
-        optimizer.step()
-        return loss
-
-    return step, net
+    name = options.pop("name", "Adam")
+    return Program(
+        T,
+        net,
+        lambda x, y: T.nn.functional.cross_entropy(net(x), y),
+        (inputs, targets),
+        optimizer(T, name, net.parameters(), **({"lr": 1e-3} | options)),
+        inputs=(inputs,),
+    )
 
 
 def mlp(T, batch=128, width=512):
@@ -121,19 +166,21 @@ def gpt(T, layers=4, width=128, heads=4, length=128, batch=8, words=256):
             return self.head(self.norm(x))
 
     net = Model()
-    optimizer = T.optim.AdamW(net.parameters(), lr=1e-3)
     text, targets = T.randint(0, words, (batch, length)), T.randint(0, words, (batch, length))
     places, mask = T.arange(length), T.triu(T.ones(length, length), diagonal=1).bool()
 
-    def step():
-        optimizer.zero_grad()
+    def loss(text, targets):
         scores = net(text, places, mask)
-        loss = F.cross_entropy(scores.view(-1, words), targets.view(-1))
-        loss.backward()
-        optimizer.step()
-        return loss
+        return F.cross_entropy(scores.view(-1, words), targets.view(-1))
 
-    return step, net
+    return Program(
+        T,
+        net,
+        loss,
+        (text, targets),
+        optimizer(T, "AdamW", net.parameters(), lr=1e-3),
+        inputs=(text, places, mask),
+    )
 
 
 def lstm(T, length=32, batch=16, width=64):
@@ -156,17 +203,15 @@ def lstm(T, length=32, batch=16, width=64):
             return self.head(h)
 
     net = Net()
-    optimizer = T.optim.SGD(net.parameters(), lr=1e-2, momentum=0.9)
     x, y = T.randn(length, batch, width), T.randn(batch, 1)
-
-    def step():
-        optimizer.zero_grad()
-        loss = T.nn.functional.mse_loss(net(x), y)
-        loss.backward()
-        optimizer.step()
-        return loss
-
-    return step, net
+    return Program(
+        T,
+        net,
+        lambda x, y: T.nn.functional.mse_loss(net(x), y),
+        (x, y),
+        optimizer(T, "SGD", net.parameters(), lr=1e-2, momentum=0.9),
+        inputs=(x,),
+    )
 
 
 PROGRAMS = {"note": note, "mlp": mlp, "cnn": cnn, "gpt": gpt, "lstm": lstm}

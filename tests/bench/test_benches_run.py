@@ -7,6 +7,8 @@ import sys
 
 import pytest
 
+import tenon
+
 HERE = pathlib.Path(__file__).parent
 
 
@@ -32,6 +34,63 @@ def test_every_program_trains_alike_under_tenon_and_torch_and_is_timed(tmp_path)
 
     assert [r["program"] for r in found["results"]] == ["note", "mlp", "cnn", "gpt", "lstm"]
     assert all(r["ratio"]["min"] > 0 and r["ratio"]["median"] > 0 for r in found["results"])
+
+
+@pytest.mark.oracle
+def test_every_row_of_the_bench_of_the_cpu_is_measured_or_says_why_not(tmp_path):
+    pytest.importorskip("torch")
+
+    found = run(
+        "cpu.py",
+        "--tiny",
+        "--eager",
+        "--rounds",
+        "1",
+        "--block",
+        "0.001",
+        "--threads",
+        "1",
+        tmp_path=tmp_path,
+    )
+
+    rows = {r["row"]: r for r in found["results"]}
+    assert {"a", "b", "c", "d", "e", "f", "g-e-32", "h", "b16", "x-add", "x-chain"} <= set(rows)
+    for name, row in rows.items():
+        ours = row["ways"]["tenon eager"]
+        assert row["eager"]["min"] > 0 if "not_built" not in ours else row["eager"] is None, (name, ours)
+        assert not any("failed" in way or "differ" in way for way in row["ways"].values()), (
+            name,
+            row["ways"],
+        )
+        assert row["floor"] is None or row["floor"]["copy_s"] > 0
+
+
+@pytest.mark.oracle
+def test_a_compiled_row_is_compared_with_all_of_pytorchs_ways(tmp_path):
+    pytest.importorskip("torch")
+
+    found = run(
+        *("cpu.py", "--only", "g-b-1", "--tiny", "--rounds", "1", "--block", "0.001", "--threads", "1"),
+        tmp_path=tmp_path,
+    )
+
+    ways = found["results"][0]["ways"]
+    assert set(ways) == {
+        "tenon eager",
+        "torch eager",
+        "tenon compiled",
+        "torch compiled",
+        "torch compiled frozen",
+    }
+    assert "losses" in ways["torch compiled"]
+    assert ("losses" in ways["tenon compiled"]) == hasattr(tenon, "compile")
+
+
+def test_a_row_that_does_not_exist_is_refused_by_name():
+    done = subprocess.run([sys.executable, HERE / "cpu.py", "--only", "z"], capture_output=True, text=True)
+
+    assert done.returncode == 2
+    assert "no row begins with z; there are a, b, c" in done.stderr
 
 
 @pytest.mark.oracle
