@@ -36,9 +36,26 @@ class CpuBackend(Backend):
 
     def overrides(self) -> Mapping[str, Kernel]:
         """Kernels that are faster than the reference forward over NumPy."""
+        from tenon_cpu import onednn
+        from tenon_cpu.jit import eager
         from tenon_cpu.kernels import COMPOSITES, KERNELS
 
-        return {**KERNELS, **{name: functools.partial(k, self.raw) for name, k in COMPOSITES.items()}}
+        kernels, composites = onednn.kernels()
+        parts = {**COMPOSITES, **eager.COMPOSITES, **composites}
+        named = {name: functools.partial(kernel, self.raw) for name, kernel in parts.items()}
+        return {**KERNELS, **eager.KERNELS, **kernels, **named}
+
+    def fuse(self, cluster: Any) -> Any:
+        """Machine code generated for the cluster."""
+        from tenon_cpu.jit import clusters
+
+        return clusters.fuse(cluster)
+
+    def fuse_each(self, cluster: Any, targets: tuple[int, ...]) -> Any:
+        """Machine code over a table of addresses."""
+        from tenon_cpu.jit import optimizer
+
+        return optimizer.fuse_each(cluster, targets)
 
     def from_host(self, array: np.ndarray[Any, Any], device: Device | None = None) -> np.ndarray[Any, Any]:
         """``array`` itself."""

@@ -49,9 +49,30 @@ How to add a primitive
    ``layout.buffer()``. A ``Buffer`` is accepted wherever an array is.
 
 Traps: an argument too many, or an algorithm number of another primitive, is not always refused by oneDNN;
-test
-each result and gradient against NumPy. A kernel named "ref" is correct and hundreds of times slower
+test each result and gradient against NumPy. A kernel named "ref" is correct and hundreds of times slower
 (``primitive.reference``). Statuses are checked everywhere but in code that inlines ``execute(*run)``, which
 must
 check its own.
 """
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from tenon_cpu.onednn.runtime import available
+
+
+def kernels() -> tuple[dict[str, Callable[..., Any]], dict[str, Callable[..., Any]]]:
+    """Eager kernels by op name: of arrays, and of composites, which get the namespace of raw ops first.
+
+    Both are empty where oneDNN is not available.
+    """
+    if not available():
+        return {}, {}
+    from tenon_cpu.onednn import convolution, eager
+
+    return {**eager.KERNELS, **convolution.KERNELS}, {**eager.COMPOSITES}
+
+
+__all__ = ["available", "kernels"]

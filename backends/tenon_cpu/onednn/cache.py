@@ -34,15 +34,15 @@ class Entries:
         self.capacity, self.hits, self.misses = capacity, 0, 0
         self.found: dict[Hashable, Any] = {}
 
-    def get(self, key: Hashable, make: Callable[[], Any]) -> Any:
-        """What is kept for ``key``, else ``make()``, kept from now on."""
+    def get(self, key: Hashable, make: Callable[..., Any], *arguments: Any) -> Any:
+        """What is kept for ``key``, else ``make(*arguments)``, kept from now on."""
         found = self.found
         try:
             # Out and in again: a dict is ordered, so that the first key is always the least recently used.
             kept = found[key] = found.pop(key)
         except KeyError:
             self.misses += 1
-            kept = make()
+            kept = make(*arguments)
             while len(found) >= self.capacity:
                 del found[next(iter(found))]
             found[key] = kept
@@ -76,9 +76,17 @@ class Cache:
                 self._tables.add(found)
         return found
 
-    def get(self, key: Hashable, make: Callable[[], Any]) -> Any:
-        """What the calling thread keeps for ``key``, else ``make()``, kept from now on."""
-        return self.entries().get(key, make)
+    def get(self, key: Hashable, make: Callable[..., Any], *arguments: Any) -> Any:
+        """What the calling thread keeps for ``key``, else ``make(*arguments)``, kept from now on."""
+        try:
+            entries: Entries = self._local.entries
+        except AttributeError:
+            entries = self.entries()
+        return entries.get(key, make, *arguments)
+
+    def clear(self) -> None:
+        """Forget the calling thread's entries."""
+        self.entries().found.clear()
 
     def counts(self) -> Counts:
         """Entries, the bound of each thread, hits and misses."""

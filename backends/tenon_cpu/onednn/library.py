@@ -27,7 +27,7 @@ WHEEL = "onednn-cpu-gomp"
 SONAME = "libdnnl.so.3"
 _OFF = frozenset({"0", "false", "no", "off"})
 #: How long OpenMP's workers look for more work before they sleep; see ``_load``.
-_SPIN = b"2000"
+_SPIN = b"5000"
 _RUNTIMES = {1: "sequential", 2: "OpenMP", 4: "TBB"}
 _TYPES: dict[str, Any] = {
     "p": ctypes.c_void_p,

@@ -9,8 +9,9 @@ elsewhere.
 from __future__ import annotations
 
 import ctypes
+import sys
 import weakref
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -145,7 +146,8 @@ class Execution:
         self.held: dict[int, Any] = {}
         self._memory: dict[int, ctypes.c_void_p] = {}
         self._destroy = here.library.quick["dnnl_memory_destroy"]
-        self._set = here.library.quick["dnnl_memory_set_data_handle"]
+        #: For callers that inline ``bind``: ``set_handle(memory, address)`` returns a status.
+        self.set_handle = here.library.quick["dnnl_memory_set_data_handle"]
         for position, memory in arguments.items():
             self._add(position, memory)
         if primitive.scratchpad is not None:
@@ -187,7 +189,7 @@ class Execution:
 
     def bind(self, position: int, memory: Memory) -> None:
         """Point the argument at ``position`` to other memory of the same layout."""
-        status = self._set(self._memory[position], address(memory))
+        status = self.set_handle(self._memory[position], address(memory))
         if status:
             raise failure("dnnl_memory_set_data_handle", status, (position, memory))
         self.held[position] = memory
@@ -221,7 +223,24 @@ def address(memory: Memory | None) -> int | None:
     """Where the memory starts."""
     if memory is None:
         return None
-    return memory.address if isinstance(memory, Buffer) else memory.ctypes.data
+    return memory.address if isinstance(memory, Buffer) else address_of(memory)
+
+
+def _address_of() -> Callable[[np.ndarray[Any, Any]], int]:
+    """The quickest way to an array's address that is right here: 0.13 us by the field, 1.0 us by ``ctypes``.
+
+    ``data`` is the first field after the object's head in NumPy's C interface.
+    """
+    head, read = object.__basicsize__, ctypes.c_size_t.from_address
+    probe = np.zeros((3, 5), np.float32)
+    if sys.implementation.name == "cpython" and all(
+        read(id(a) + head).value == a.ctypes.data for a in (probe, probe[1:, 2:], probe.T[::-1])
+    ):
+        return lambda array: read(id(array) + head).value
+    return lambda array: array.ctypes.data
+
+
+address_of = _address_of()
 
 
 def reorder(source: Descriptor, target: Descriptor) -> Primitive:

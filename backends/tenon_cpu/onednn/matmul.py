@@ -1,0 +1,156 @@
+"""Matrix products: what NumPy's arrays become as oneDNN sees them, and the primitive that multiplies them.
+
+Operands stay where they lie: a transposed or sliced matrix is one with other strides. Axes of a batch that
+follow
+each other in memory become one; those of rows too, where the other operand is a single matrix, since one
+large
+product is faster than many small ones. A broadcast axis (stride 0) becomes one of length 1.
+
+Callers: ``eager.py`` keeps executions by shape, ``prepare.py`` binds them to the buffers of a program.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from tenon_cpu.onednn.attributes import Attributes
+from tenon_cpu.onednn.descriptors import Descriptor, contiguous_strides
+from tenon_cpu.onednn.library import OneDnnError
+from tenon_cpu.onednn.primitives import Primitive
+
+Ints = tuple[int, ...]
+
+
+class Operand(NamedTuple):
+    """Shape and strides in elements."""
+
+    shape: Ints
+    strides: Ints
+
+
+class Product(NamedTuple):
+    """``x @ y`` in the fewest axes; ``shape`` is the result's own."""
+
+    x: Operand
+    y: Operand
+    out: Operand
+    shape: Ints
+
+
+def arranged(x: Operand, y: Operand, out: Operand | None = None) -> Product | None:
+    """The product of two operands of 2 or more axes, or None where oneDNN cannot read them in place.
+
+    ``out`` gives the result's place; without it the result is contiguous.
+    """
+    shape = _batch(x.shape[:-2], y.shape[:-2])
+    if shape is None or x.shape[-1] != y.shape[-2]:
+        return None
+    shape = (*shape, x.shape[-2], y.shape[-1])
+    if out is None:
+        out = Operand(shape, contiguous_strides(shape))
+    rank = len(shape)
+    axes = [
+        (xn, xs if xn > 1 else 0, yn, ys if yn > 1 else 0, n, s)
+        for (xn, xs), (yn, ys), n, s in zip(
+            _padded(x, rank), _padded(y, rank), shape[:-2], out.strides[:-2], strict=True
+        )
+        if n != 1
+    ]
+    # A stride of 0 is a broadcast made by the caller.
+    axes = [(n if xs else 1, xs, n if ys else 1, ys, n, s) for _, xs, _, ys, n, s in axes]
+    merged: list[Ints] = []
+    for axis in axes:
+        if merged and (joined := _joined(merged[-1], axis)):
+            merged[-1] = joined
+        else:
+            merged.append(axis)
+    rows, inner, columns = shape[-2], x.shape[-1], shape[-1]
+    row_stride, out_row = x.strides[-2], out.strides[-2]
+    if len(merged) == 1 and merged[0][2] == 1:
+        xn, xs, _, _, n, s = merged[0]
+        if rows == 1:
+            row_stride, out_row = xs, s
+        if xs == row_stride * rows and s == out_row * rows:
+            rows, merged = rows * n, []
+        elif rows == 1:
+            rows, merged = n, []
+        else:
+            row_stride, out_row = x.strides[-2], out.strides[-2]
+    made = Product(
+        _operand([(a[0], a[1]) for a in merged], (rows, row_stride), (inner, x.strides[-1])),
+        _operand([(a[2], a[3]) for a in merged], (inner, y.strides[-2]), (columns, y.strides[-1])),
+        _operand([(a[4], a[5]) for a in merged], (rows, out_row), (columns, out.strides[-1])),
+        shape,
+    )
+    return made if all(map(_readable, made[:3])) and made.out.strides[-1] == 1 else None
+
+
+def _batch(x: Ints, y: Ints) -> Ints | None:
+    made = []
+    short, long = sorted((x, y), key=len)
+    for a, b in zip((1,) * (len(long) - len(short)) + short, long, strict=True):
+        if a != b and 1 not in (a, b):
+            return None
+        made.append(b if a == 1 else a)
+    return tuple(made)
+
+
+def _padded(x: Operand, rank: int) -> list[tuple[int, int]]:
+    """Sizes and strides of the axes of the batch, as many as the result has."""
+    missing = rank - len(x.shape)
+    return [(1, 0)] * missing + list(zip(x.shape[:-2], x.strides[:-2], strict=True))
+
+
+def _joined(a: Ints, b: Ints) -> Ints | None:
+    """Two neighbouring axes as one, where all three operands allow it."""
+    if (a[0] == 1) != (b[0] == 1) or (a[2] == 1) != (b[2] == 1):
+        return None
+    if a[1] != b[1] * b[0] * (a[0] > 1) or a[3] != b[3] * b[2] * (a[2] > 1) or a[5] != b[5] * b[4]:
+        return None
+    return (a[0] * b[0], b[1], a[2] * b[2], b[3], a[4] * b[4], b[5])
+
+
+def _operand(batch: Sequence[tuple[int, int]], rows: tuple[int, int], columns: tuple[int, int]) -> Operand:
+    """With a usual stride where an axis has one element, which oneDNN's choice of kernel looks at."""
+    shape, strides, usual = [], [], 1
+    for size, stride in reversed((*batch, rows, columns)):
+        step = usual if size == 1 else stride
+        shape.append(size)
+        strides.append(step)
+        usual = max(usual, step * size)
+    return Operand(tuple(reversed(shape)), tuple(reversed(strides)))
+
+
+def _readable(x: Operand) -> bool:
+    """Matrices by rows or by columns, no axis empty, reversed or repeated."""
+    return min(x.shape) > 0 and min(x.strides) > 0 and 1 in x.strides[-2:]
+
+
+def primitive(
+    product: Product,
+    dtype: Any,
+    bias: bool = False,
+    post_ops: Sequence[tuple[Any, ...]] = (),
+    weights: Descriptor | None = None,
+) -> Primitive | None:
+    """The primitive of a product, or None where oneDNN has no fast kernel.
+
+    ``bias`` is one number per column, of the same dtype. ``weights`` is another layout of ``y``.
+    """
+    rank = len(product.out.shape)
+    row = Descriptor.rows((1,) * (rank - 1) + product.out.shape[-1:], dtype) if bias else None
+    try:
+        made = Primitive(
+            "matmul",
+            Descriptor.strided(*product.x, dtype),
+            weights or Descriptor.strided(*product.y, dtype),
+            row,
+            Descriptor.strided(*product.out, dtype),
+            attributes=Attributes(post_ops),
+        )
+    except OneDnnError as error:
+        if error.unimplemented:
+            return None
+        raise
+    return None if made.reference else made
