@@ -1,0 +1,59 @@
+"""Cross entropy of class indices, and its gradient, in one walk over the scores each."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tenon_cpu.jit.compile import inlined, kernel
+from tenon_cpu.jit.rows import peak, total_power
+from tenon_cpu.jit.vectors import exp_below
+
+_ZERO, _ONE = np.float32(0), np.float32(1)
+_INFINITY = np.float32(np.inf)
+
+
+@inlined
+def log_sum_exp(row):  # type: ignore[no-untyped-def]
+    """The logarithm of the sum of exponentials; an infinite maximum is the result, unless there is NaN."""
+    top = peak(row)
+    if abs(top) == _INFINITY:
+        for i in range(row.size):
+            if row[i] != row[i]:
+                top = row[i]
+        return top
+    return np.log(total_power(row, top)) + top
+
+
+@kernel(
+    "int64(float32[:,::1], int64[::1], float32[::1], int64, float32[:,::1], float32[::1], float32[::1],"
+    " int64, int64)"
+)
+def cross_entropy(x, target, weight, ignored, totals, losses, weights, start, stop):  # type: ignore[no-untyped-def]
+    """Each row's log-sum-exp, loss and weight; how many targets are no class."""
+    classes, outside = x.shape[1], 0
+    for r in range(start, stop):
+        row, chosen = x[r], target[r]
+        t = log_sum_exp(row)
+        totals[r, 0] = t
+        losses[r] = _ZERO
+        weights[r] = _ZERO
+        if chosen != ignored:
+            if chosen < 0 or chosen >= classes:
+                outside += 1
+            else:
+                weights[r] = weight[chosen] if weight.size else _ONE
+                losses[r] = weights[r] * (t - row[chosen])
+    return outside
+
+
+@kernel("void(float32[:,::1], float32[:,::1], int64[::1], float32[::1], int64, float32[:,::1], int64, int64)")
+def cross_entropy_grad(x, totals, target, slopes, ignored, out, start, stop):  # type: ignore[no-untyped-def]
+    """``(1 at the target - exp(x - total)) * slope``."""
+    for r in range(start, stop):
+        row, made = x[r], out[r]
+        t, slope = totals[r, 0], slopes[r]
+        for i in range(row.size):
+            made[i] = exp_below(row[i] - t) * -slope
+        chosen = target[r]
+        if chosen != ignored and 0 <= chosen < row.size:
+            made[chosen] += slope

@@ -1,0 +1,33 @@
+"""Rows of a float32 table by index, and the sum of rows into one."""
+
+from __future__ import annotations
+
+from tenon_cpu.jit.compile import kernel
+
+
+@kernel("int64(float32[:,::1], int64[::1], float32[:,::1], int64, int64)")
+def gather(table, indices, out, start, stop):  # type: ignore[no-untyped-def]
+    """``table[indices]``; how many indices are outside the table, whose rows are left as they are."""
+    rows, width, outside = table.shape[0], table.shape[1], 0
+    for r in range(start, stop):
+        k = indices[r]
+        if k < 0 or k >= rows:
+            outside += 1
+        else:
+            for i in range(width):
+                out[r, i] = table[k, i]
+    return outside
+
+
+@kernel("void(float32[:,::1], int64[::1], int64, float32[:,::1], int64, int64)")
+def scatter_add(g, indices, ignored, out, start, stop):  # type: ignore[no-untyped-def]
+    """Rows ``start`` to ``stop`` of a table of sums of ``g``'s rows, each in the order of ``indices``."""
+    width = g.shape[1]
+    for k in range(start, stop):
+        for i in range(width):
+            out[k, i] = 0
+    for r in range(indices.size):
+        k = indices[r]
+        if start <= k < stop and k != ignored:
+            for i in range(width):
+                out[k, i] += g[r, i]

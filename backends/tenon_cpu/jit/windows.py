@@ -1,0 +1,42 @@
+"""Max pooling of planes and its gradient."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tenon_cpu.jit.compile import kernel
+from tenon_cpu.jit.vectors import bits, number
+
+_TRUE = np.int32(1)
+
+
+@kernel("void(float32[:,:,::1], float32[:,:,::1], int64, int64)")
+def max_pool_2x2(x, out, start, stop):  # type: ignore[no-untyped-def]
+    """Windows of 2 by 2 side by side; NaN wins."""
+    for p in range(start, stop):
+        for i in range(out.shape[1]):
+            upper, lower, made = x[p, 2 * i], x[p, 2 * i + 1], out[p, i]
+            for j in range(made.size):
+                a, b, c, d = upper[2 * j], upper[2 * j + 1], lower[2 * j], lower[2 * j + 1]
+                m = a if a > b or a != a else b
+                n = c if c > d or c != c else d
+                made[j] = m if m > n or m != m else n
+
+
+@kernel("void(float32[:,:,::1], float32[:,:,::1], float32[:,:,::1], float32[:,:,::1], int64, int64)")
+def max_pool_2x2_grad(g, x, y, out, start, stop):  # type: ignore[no-untyped-def]
+    """The first of a window that is its maximum takes its gradient; NaN counts as the maximum."""
+    for p in range(start, stop):
+        for i in range(g.shape[1]):
+            upper, lower, given, top = x[p, 2 * i], x[p, 2 * i + 1], g[p, i], y[p, i]
+            above, below = out[p, 2 * i], out[p, 2 * i + 1]
+            for j in range(given.size):
+                t, v = top[j], bits(given[j])
+                a = np.int32(not upper[2 * j] < t)
+                b = np.int32(not upper[2 * j + 1] < t) & (a ^ _TRUE)
+                c = np.int32(not lower[2 * j] < t) & ((a | b) ^ _TRUE)
+                d = np.int32(not lower[2 * j + 1] < t) & ((a | b | c) ^ _TRUE)
+                above[2 * j] = number(v & -a)
+                above[2 * j + 1] = number(v & -b)
+                below[2 * j] = number(v & -c)
+                below[2 * j + 1] = number(v & -d)
