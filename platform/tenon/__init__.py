@@ -38,6 +38,7 @@ def _home(module: str, names: str) -> None:
 
 
 _home("tenon.core.tensor", "Tensor")
+_home("tenon.compiler", "compile")
 _home("tenon.core.size", "Size")
 _home("tenon.core.create", "tensor as_tensor from_numpy")
 _home(
@@ -85,6 +86,7 @@ _SUBMODULES = frozenset(
         "__future__",
         "autograd",
         "cli",
+        "compiler",
         "config",
         "core",
         "cuda",
@@ -113,7 +115,6 @@ _SUBMODULES = frozenset(
 #: torch's names that this version does not offer, and what to do instead.
 _NOT_YET = {
     "autocast": "Convert the model and its inputs with .to(dtype) where lower precision is wanted.",
-    "compile": "Call the function or module as it is: the eager mode computes the same.",
 }
 
 

@@ -7,26 +7,39 @@ from typing import Any
 import numpy as np
 
 from tenon.core.value import Value
-from tenon.graph.graph import Node, Ref
+from tenon.graph.graph import Graph, Node, Ref
 from tenon.graph.recording import Recording
 
 
 def difference(a: Recording, b: Recording) -> str | None:
     """What differs first, in words; None if nothing does."""
+    if (a.backward is None) != (b.backward is None):
+        return "one of them returns tensors that need a gradient"
+    if a.backward is not None and b.backward is not None:
+        found = _graph_difference(a.backward.graph, b.backward.graph, {}, {})
+        if found is not None:
+            return found
     places: dict[Node, int] = {}
     others: dict[Node, int] = {}
-    for i, (m, n) in enumerate(zip(a.graph.nodes, b.graph.nodes, strict=False)):
-        places[m], others[n] = i, i
-        found = _node_difference(m, n, places, others)
-        if found is not None:
-            return f"{found} in {n.name} at {n.where or 'an unknown place'} (was {m.where or 'unknown'})"
-    if len(a.graph.nodes) != len(b.graph.nodes):
-        return f"{len(a.graph.nodes)} operations, then {len(b.graph.nodes)}"
+    found = _graph_difference(a.graph, b.graph, places, others)
+    if found is not None:
+        return found
     targets = [o.tensor for o in a.outside], [o.tensor for o in b.outside]
     if [id(t) for t in targets[0]] != [id(t) for t in targets[1]]:
         return "tensors from outside the function are others at every call; pass them as arguments"
     if not all(_same_object(r, s) for r, s in zip(a.returned, b.returned, strict=False)):
         return "what is returned (a Python number or object changed)"
+    return None
+
+
+def _graph_difference(a: Graph, b: Graph, places: dict[Node, int], others: dict[Node, int]) -> str | None:
+    for i, (m, n) in enumerate(zip(a.nodes, b.nodes, strict=False)):
+        places[m], others[n] = i, i
+        found = _node_difference(m, n, places, others)
+        if found is not None:
+            return f"{found} in {n.name} at {n.where or 'an unknown place'} (was {m.where or 'unknown'})"
+    if len(a.nodes) != len(b.nodes):
+        return f"{len(a.nodes)} operations, then {len(b.nodes)}"
     return None
 
 

@@ -24,7 +24,10 @@ from tenon.core.pytree import TreeSpec, tree_flatten
 from tenon.core.value import Value
 from tenon.dtypes import get_default_dtype
 from tenon.errors import CaptureError
+from tenon.graph import passes
 from tenon.graph.compare import difference
+from tenon.graph.pairs import DifferentiableReplay
+from tenon.graph.recorder import user_line
 from tenon.graph.recording import Recording, record
 from tenon.graph.replay import Replay
 
@@ -42,7 +45,7 @@ class Case:
     def __init__(self) -> None:
         self.calls = 0
         self.first: Recording | None = None
-        self.replays: list[Replay] = []
+        self.replays: list[Any] = []
         #: Why these calls stay eager; None if they do not.
         self.reason: str | None = None
 
@@ -63,7 +66,7 @@ class Compiled:
     @property
     def programs(self) -> list[Any]:
         """The programs made so far; ``.source`` is their text, ``.graph`` what they run."""
-        return [replay.program for case in self.cases.values() for replay in case.replays]
+        return [p for case in self.cases.values() for replay in case.replays for p in replay.programs]
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call the function, or replay it."""
@@ -108,18 +111,29 @@ class Compiled:
                 return result
             case.first = made
             return result
-        case.replays.append(Replay(made, backend_named("cpu")))
-        self._tell(f"compiled {len(made.graph)} nodes")
+        case.replays.append(self._build(made))
         return result
+
+    def _build(self, made: Recording) -> Any:
+        backend = backend_named("cpu")
+        recorded = len(made.graph)
+        for graph in [made.graph] if made.backward is None else [made.graph, made.backward.graph]:
+            for simplify in passes.default(backend):
+                simplify(graph)
+            graph.verify()
+        self._tell(f"compiled {recorded} nodes")
+        if made.backward is None:
+            return Replay(made, backend)
+        return DifferentiableReplay(made, made.backward, backend)
 
     def _refuse(self, case: Case, reason: str) -> None:
         case.reason = reason
         self._tell(f"stays eager: {reason}")
         if not self._warned:
             self._warned = True
-            warnings.warn(
-                f"tenon.compile: {_name(self.function)} runs eagerly: {reason}", UserWarning, stacklevel=5
-            )
+            file, _, line = user_line().rpartition(":")
+            text = f"tenon.compile: {_name(self.function)} runs eagerly: {reason}"
+            warnings.warn_explicit(text, UserWarning, file or "<unknown>", int(line or 0))
 
     def _eager(self, args: Any, kwargs: Any, reason: str) -> Any:
         if not self._warned:
@@ -142,6 +156,9 @@ class Compiled:
 
 
 def _name(function: Any) -> str:
+    owner = getattr(function, "__self__", None)
+    if owner is not None:
+        return type(owner).__name__
     return getattr(function, "__qualname__", None) or type(function).__name__
 
 

@@ -20,6 +20,7 @@ from tenon.core.value import Value
 from tenon.errors import CaptureError
 from tenon.graph.graph import Graph, Node, Ref, Write
 from tenon.graph.guards import Guard, ModulesGuard
+from tenon.graph.halves import Backward, differentiate_outputs, halve
 from tenon.graph.recorder import Recorder
 
 
@@ -49,9 +50,10 @@ class LeftGradient:
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """The function returned output number ``index`` of the graph."""
+    """The function returned output number ``index`` of the graph; ``tracked``: gradients flow through it."""
 
     index: int
+    tracked: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +80,8 @@ class Recording:
     #: Arguments that the function changed in place: position among the leaves, and their input.
     changed: list[tuple[int, Node]] = field(default_factory=list)
     settling: str | None = None
+    #: The second half, where outputs are tracked.
+    backward: Backward | None = None
 
 
 def record(
@@ -117,12 +121,15 @@ def _close(recorder: Recorder, leaves: list[Any], nodes: dict[int, Node], result
     made.guards = recorder.guards
     for position, node in nodes.items():
         made.fed.append(Fed(node, lambda given, i=position: given[i].raw))  # type: ignore[misc]
-    _bind_outside(recorder, made)
-    _returned(recorder, made, leaves, nodes, result)
+    tracked = _returned(recorder, made, leaves, result)
     _gradients(recorder, made, leaves)
     _writes(recorder, made, nodes)
+    halves = differentiate_outputs(recorder, tracked, leaves) if tracked else None
+    _bind_outside(recorder, made)
     _module_guards(recorder, made)
     recorder.graph.verify()
+    if halves is not None:
+        made.backward = halve(recorder.graph, *halves)
     return made
 
 
@@ -184,13 +191,12 @@ def _name_outside(recorder: Recorder, made: Recording) -> None:
         each.node.label = each.node.label or names.get(id(each.tensor), "")
 
 
-def _returned(
-    recorder: Recorder, made: Recording, leaves: list[Any], nodes: dict[int, Node], result: Any
-) -> None:
+def _returned(recorder: Recorder, made: Recording, leaves: list[Any], result: Any) -> list[Any]:
+    """Say what the function returned; the tensors through which a gradient may still flow."""
     flat, made.spec = tree_flatten(result)
     positions = {id(leaf): i for i, leaf in enumerate(leaves) if isinstance(leaf, Value)}
-    outside = {id(tensor) for _, tensor in recorder.outside.values()}
-    outside |= {id(o.tensor) for o in made.outside} | set(recorder.leaves)
+    outside = {id(tensor) for _, tensor in recorder.outside.values()} | set(recorder.leaves)
+    tracked = []
     for leaf in flat:
         if not isinstance(leaf, Value):
             made.returned.append(leaf)
@@ -199,19 +205,11 @@ def _returned(
         elif id(leaf) in outside:
             made.returned.append(leaf)
         else:
-            if leaf._track and _alive(leaf):
-                raise Differentiable()
-            made.returned.append(Output(_output(recorder, recorder.ref(leaf))))
-
-
-class Differentiable(CaptureError):
-    """The function returns a value through which a gradient may still flow."""
-
-    def __init__(self) -> None:
-        super().__init__(
-            "the function returns a tensor that still has a graph. Compile the whole step (with backward() in"
-            " it), or call it under no_grad()."
-        )
+            alive = leaf._track and _alive(leaf)
+            made.returned.append(Output(_output(recorder, recorder.ref(leaf)), alive))
+            if alive:
+                tracked.append(leaf)
+    return tracked
 
 
 def _output(recorder: Recorder, ref: Ref) -> int:

@@ -33,7 +33,8 @@ class Replay:
         self.buffers: list[tuple[Any, Any]] = []
         self.gradients: list[tuple[Any, Any]] = []
         self.touched: list[Any] = []
-        self.rebound = 0
+        #: How often it was bound; whoever lies over its values looks here.
+        self.bindings = 0
         self.bind()
 
     def bind(self) -> None:
@@ -46,6 +47,7 @@ class Replay:
         for outside in self.outside:
             arrays[outside.node] = outside.tensor.raw
         self.program.bind(arrays)
+        self.bindings += 1
         self.buffers = [(buffers[fed.node], fed.get) for fed in self.fed]
         self.places = [(o.tensor, o.tensor.raw) for o in self.outside]
         written = {w.target for w in self.recording.graph.writes}
@@ -54,7 +56,7 @@ class Replay:
         self.gradients = [
             (
                 left.leaf,
-                None if left.output is None else Tensor._of(self._output(left.output), self.backend),
+                None if left.output is None else Tensor._of(self.output(left.output), self.backend),
             )
             for left in self.recording.gradients
         ]
@@ -67,13 +69,25 @@ class Replay:
                 return False
         return True
 
-    def __call__(self, leaves: list[Any]) -> Any:
-        """One run on the arguments whose flat list is ``leaves``."""
+    def prepare(self) -> None:
+        """Bind anew if a parameter or state has got other memory."""
         for tensor, raw in self.places:
             if tensor.raw is not raw:
-                self.rebound += 1
                 self.bind()
-                break
+                return
+
+    @property
+    def programs(self) -> list[Program]:
+        """What it runs."""
+        return [self.program]
+
+    def __call__(self, leaves: list[Any]) -> Any:
+        """One run on the arguments whose flat list is ``leaves``."""
+        self.prepare()
+        return self.run(leaves)[0]
+
+    def run(self, leaves: list[Any]) -> tuple[Any, dict[int, Any]]:
+        """The result, and the tensors made for it by number of the graph's output."""
         for buffer, get in self.buffers:
             buffer[...] = get(leaves)
         self.program.run([get() for get in self.getters])
@@ -92,22 +106,20 @@ class Replay:
             leaves[position]._counter()[0] += 1
         for find, value in self.gradients:
             find(leaves)._grad = value
-        result = self._result(leaves)
+        made: dict[int, Any] = {}
+        flat = [self._returned(each, leaves, made) for each in recording.returned]
         for effect in recording.after:
             effect()
-        return result
+        if recording.spec is None or recording.spec.is_leaf():
+            return flat[0], made
+        return tree_unflatten(flat, recording.spec), made
 
-    def _output(self, index: int) -> Any:
+    def output(self, index: int) -> Any:
+        """The buffer of an output of the graph."""
         return self.program.value(self.recording.graph.outputs[index])
 
-    def _result(self, leaves: list[Any]) -> Any:
-        recording = self.recording
-        made = [self._returned(each, leaves) for each in recording.returned]
-        if recording.spec is None or recording.spec.is_leaf():
-            return made[0]
-        return tree_unflatten(made, recording.spec)
-
-    def _returned(self, each: Any, leaves: list[Any]) -> Any:
+    def _returned(self, each: Any, leaves: list[Any], made: dict[int, Any]) -> Any:
         if each.__class__ is Output:
-            return Tensor._of(self._output(each.index).copy(), self.backend)
+            made[each.index] = Tensor._of(self.output(each.index).copy(), self.backend)
+            return made[each.index]
         return leaves[each.position] if each.__class__ is Argument else each

@@ -18,7 +18,13 @@ from tenon.nn.old_backward_hooks import OldBackwardHook
 
 
 def call(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """``module(*args, **kwargs)`` with all that surrounds ``forward``."""
+    """``module(*args, **kwargs)`` with all that surrounds ``forward``; compiled after ``compile()``."""
+    compiled = module._compiled_call_impl
+    return call_eagerly(module, args, kwargs) if compiled is None else compiled(*args, **kwargs)
+
+
+def call_eagerly(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """The same, never compiled."""
     active = scopes.active
     if active is None:
         return _hooked(module, args, kwargs)

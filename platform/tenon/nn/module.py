@@ -14,9 +14,9 @@ from weakref import ref
 
 from tenon.core import scopes
 from tenon.core.handle import RemovableHandle
-from tenon.errors import MissingForwardError, ModuleError, ModuleTypeError, UnsupportedError
+from tenon.errors import MissingForwardError, ModuleError, ModuleTypeError
 from tenon.nn import hooks
-from tenon.nn.hooked_call import call
+from tenon.nn.hooked_call import call, call_eagerly
 from tenon.nn.hooks import HookAttribute
 from tenon.nn.placement import place
 from tenon.nn.registration import typename
@@ -108,7 +108,7 @@ class Module(State):
             here.place = outer
 
     def _call_impl(self, *args: Any, **kwargs: Any) -> Any:
-        return call(self, args, kwargs)
+        return call_eagerly(self, args, kwargs)
 
     _wrapped_call_impl = _call_impl
 
@@ -188,12 +188,12 @@ class Module(State):
             table.move_to_end(handle.id, last=False)
         return handle
 
-    def compile(self, *args: Any, **kwargs: Any) -> None:
-        """Compile ``forward``; not available in this version."""
-        raise UnsupportedError(
-            f"{type(self).__name__}.compile(): tenon has no compiler yet. Call the module as it is; it runs "
-            f"eagerly."
-        )
+    def compile(self, *, fullgraph: bool = False, explain: bool = False, **options: Any) -> None:
+        """Compile the calls of this module, in place; ``options`` are those of ``tenon.compile``."""
+        from tenon.graph.compile import Compiled  # the compiler is loaded by those who use it
+
+        self.__dict__["_compiled_call_impl"] = Compiled(self._call_impl, fullgraph, explain)
+        self.__dict__["_hooks"] = True  # off the shortest path of __call__
 
     # Text.
 

@@ -1,0 +1,71 @@
+"""``tenon.compile``: record a function or a module once, replay it fused and planned from then on.
+
+>>> import tenon
+>>> @tenon.compile
+... def double(x):
+...     return x * 2
+>>> for _ in range(4):
+...     y = double(tenon.ones(3))
+>>> y, len(double.programs)
+(tensor([2., 2., 2.]), 1)
+
+Guide: ``docs/guide/compile.md``.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+from tenon.core import watch
+from tenon.errors import ArgumentError
+from tenon.graph.compile import Compiled
+from tenon.nn.compiled import OptimizedModule
+from tenon.nn.module import Module
+
+
+def compile(
+    model: Any = None,
+    *,
+    fullgraph: bool = False,
+    dynamic: bool | None = None,
+    backend: Any = None,
+    mode: str | None = None,
+    options: dict[str, Any] | None = None,
+    disable: bool = False,
+    explain: bool = False,
+) -> Any:
+    """The compiled form of ``model``: a function, a method or a module; also a decorator (torch.compile).
+
+    Calls run eagerly once, are recorded twice, and are replayed from then on if both recordings agree. What a
+    function cannot keep static (a value read by Python, shapes that depend on data) leaves it eager, with one
+    warning that names the line; ``fullgraph=True`` makes that a CaptureError. ``explain=True`` prints every
+    recording and its reason; ``compiled.reasons`` keeps them, ``compiled.programs[0].source`` is the program.
+
+    ``dynamic``, ``mode`` and ``options`` are taken for PyTorch's sake and change nothing: shapes are always
+    static here, and every shape gets a program of its own. Raises ArgumentError for an unknown ``backend``.
+    """
+    if backend not in (None, "inductor", "tenon", "eager"):
+        raise ArgumentError(
+            f"tenon.compile(backend={backend!r}): tenon has one compiler. Leave backend out; plugins add"
+            " passes through the hook tenon_graph_passes."
+        )
+    if model is None:
+        return functools.partial(
+            compile, fullgraph=fullgraph, backend=backend, disable=disable, explain=explain
+        )
+    if disable or backend == "eager":
+        return model
+    if isinstance(model, Module):
+        return OptimizedModule(model, Compiled(model.__call__, fullgraph, explain))
+    if not callable(model):
+        raise ArgumentError(f"tenon.compile takes a function or a module, got {type(model).__name__}.")
+    return Compiled(model, fullgraph, explain)
+
+
+def is_compiling() -> bool:
+    """Whether a compiled function is being recorded right now (torch.compiler.is_compiling)."""
+    return watch.recorder is not None
+
+
+__all__ = ["compile", "is_compiling"]

@@ -1,0 +1,162 @@
+"""Compiled forwards that gradients flow through: two programs and the node between them."""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any
+
+import numpy as np
+
+from tenon.core.tape import CustomNode
+from tenon.core.tensor import Tensor
+from tenon.errors import FreedGraphError, GradError, ModifiedValueError
+from tenon.graph.halves import Backward
+from tenon.graph.program import Program
+from tenon.graph.recording import Output, Recording
+from tenon.graph.replay import Replay
+
+
+class _Stand:
+    """Stands where an op stands on an ordinary node."""
+
+    name = "compiled_function"
+    residuals = 0
+    simple = True
+    saves = ()
+    joint = None
+
+    def __init__(self, outputs: int) -> None:
+        self.outputs = outputs
+
+    @staticmethod
+    def torch_name(args: Any, attrs: Any) -> str:
+        return "CompiledFunctionBackward"
+
+
+class Pair:
+    """One set of memory for a forward and its backward; in use until the backward has run."""
+
+    def __init__(self, recording: Recording, backward: Backward, backend: Any) -> None:
+        self.forward = Replay(recording, backend)
+        self.backward = backward
+        self.backend = backend
+        self.program = Program(backward.graph, backend)
+        self.bound = -1
+        self.busy: Any = None  # weak reference to the node whose values lie here
+
+    def bind(self) -> None:
+        """Lay the backward over the forward's values; after the forward was bound anew, again."""
+        if self.bound == self.forward.bindings:
+            return
+        tensors = {o.node: o.tensor for o in self.forward.recording.outside}
+        arrays: dict[Any, Any] = {}
+        for node, index in self.backward.saved:
+            arrays[node] = self.forward.output(index)
+        for node, source in self.backward.outside:
+            arrays[node] = tensors[source].raw
+        self.buffers = []
+        for node in self.backward.tangents:
+            arrays[node] = np.zeros(node.avals[0].shape, node.avals[0].dtype)
+            self.buffers.append(arrays[node])
+        self.program.bind({n: arrays[n] for n in self.backward.graph.inputs})
+        self.watched = [tensors[source] for _, source in self.backward.outside]
+        self.bound = self.forward.bindings
+
+    @property
+    def free(self) -> bool:
+        """Whether no backward can come that would read these values."""
+        return self.busy is None or self.busy() is None
+
+
+class PairNode(CustomNode):
+    """The node behind the outputs of one call."""
+
+    __slots__ = ()
+
+    pair: Pair | None
+    held: list[int]
+
+    def __init__(self, pair: Pair, inputs: list[Any], avals: list[Any]) -> None:
+        super().__init__(_Stand(len(avals)), pair.backend, inputs)
+        self.output_avals = avals
+        self.pair = pair
+        self.held = [t._version for t in pair.watched]
+
+    def apply_tensors(self, grad: Any, create_graph: bool) -> list[Any]:
+        """Run the backward program."""
+        if create_graph:
+            raise GradError(
+                "create_graph=True through a compiled function: its backward has no graph of its own. Call"
+                " the function without tenon.compile for gradients of gradients."
+            )
+        pair = self.pair
+        if pair is None:
+            raise FreedGraphError(
+                "Trying to backward through a compiled function a second time: its values are freed. Specify "
+                "retain_graph=True at the first backward."
+            )
+        for tensor, version in zip(pair.watched, self.held, strict=True):
+            if tensor._version != version:
+                raise ModifiedValueError(
+                    "one of the variables needed for gradient computation has been modified by an inplace"
+                    f" operation: a tensor of shape {list(tensor.raw.shape)} that a compiled function reads"
+                    f" in its backward is at version {tensor._version}; expected version {version} instead."
+                    " Call backward before the optimizer steps."
+                )
+        grads = [grad] if len(pair.buffers) == 1 else list(grad)
+        for buffer, g in zip(pair.buffers, grads, strict=True):
+            if g is None:
+                buffer[...] = 0
+            else:
+                buffer[...] = g.raw
+        pair.program.run()
+        outputs = pair.backward.graph.outputs
+        return [
+            None if index is None else Tensor._of(pair.program.value(outputs[index]).copy(), pair.backend)
+            for index in pair.backward.results
+        ]
+
+    def release(self) -> None:
+        """The values are not needed any more."""
+        if self.pair is not None:
+            self.pair.busy = None
+            self.pair = None
+
+
+class DifferentiableReplay:
+    """Runs a recorded forward again; its outputs have a node that runs the recorded backward."""
+
+    def __init__(self, recording: Recording, backward: Backward, backend: Any) -> None:
+        self.recording = recording
+        self.backward = backward
+        self.backend = backend
+        self.pairs = [Pair(recording, backward, backend)]
+
+    @property
+    def programs(self) -> list[Program]:
+        """The forward and the backward."""
+        return [self.pairs[0].forward.program, self.pairs[0].program]
+
+    def fits(self) -> bool:
+        """Whether parameters and state have the shapes and dtypes of the recording."""
+        return self.pairs[0].forward.fits()
+
+    def __call__(self, leaves: list[Any]) -> Any:
+        """One forward; calls whose backward is still to come keep their own memory."""
+        pair = next((p for p in self.pairs if p.free), None)
+        if pair is None:
+            pair = Pair(self.recording, self.backward, self.backend)
+            self.pairs.append(pair)
+        pair.forward.prepare()
+        pair.bind()
+        result, made = pair.forward.run(leaves)
+        inputs = [t if position is None else leaves[position] for position, t in self.backward.wanted]
+        tracked = {
+            each.index for each in self.recording.returned if isinstance(each, Output) and each.tracked
+        }
+        outs = [t for i, t in sorted(made.items()) if i in tracked]
+        node = PairNode(pair, inputs, [t.raw for t in outs])
+        for index, out in enumerate(outs):
+            out._node, out._index, out._track = node, index, True
+        pair.busy = weakref.ref(node)
+        return result
