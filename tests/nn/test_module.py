@@ -345,9 +345,17 @@ def test_train_needs_a_boolean():
         Net().train("yes")
 
 
-def test_compile_says_what_to_do_instead():
-    with pytest.raises(NotImplementedError, match=r"no compiler yet"):
-        Net().compile()
+def test_compile_replays_the_calls_of_a_module_in_place():
+    plain = nn.Sequential(nn.Linear(3, 4), nn.ReLU())
+    x = tenon.randn(2, 3)
+    expected = plain(x)
+
+    plain.compile()
+
+    for _ in range(4):
+        assert tenon.equal(plain(x), expected)
+    assert plain(x).grad_fn.name() == "CompiledFunctionBackward"
+    assert list(plain.state_dict()) == ["0.weight", "0.bias"]
 
 
 def test_import_paths_of_torch_exist():

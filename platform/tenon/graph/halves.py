@@ -57,7 +57,8 @@ def halve(
     wanted: list[tuple[int | None, Any]],
     grads: list[Ref | None],
 ) -> Backward:
-    """Cut ``graph``: it keeps its first ``cut`` nodes and returns the saved values too. The rest comes back."""
+    """Cut ``graph``: it keeps its first ``cut`` nodes and returns the saved values too; the rest comes
+    back."""
     first, rest = graph.nodes[:cut], graph.nodes[cut:]
     early = set(first)
     # What was recorded late but does not depend on a tangent belongs to the forward's values.
