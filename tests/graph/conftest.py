@@ -46,7 +46,12 @@ class Maker:
         return node.out() if op.outputs == 1 else tuple(node.out(i) for i in range(len(avals)))
 
     def __getattr__(self, name):
+        if name not in table.by_name:
+            raise AttributeError(name)
         return lambda *args, **attrs: self.call(name, *args, **attrs)
+
+    def __repr__(self):
+        return str(self.graph)
 
     def returns(self, *refs):
         self.graph.outputs = list(refs)

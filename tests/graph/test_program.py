@@ -8,11 +8,11 @@ from tenon.graph.interpreter import Interpreter
 from tenon.graph.program import Program
 
 
-def ran(m, backend, scalars=(), times=1):
+def ran(m, backend, scalars=(), times=1, passes=()):
     """The program after some runs, its arrays, and what the interpreter computes."""
     expected = Interpreter(m.graph, backend).run(m.copies(), scalars)
     arrays = m.copies()
-    program = Program(m.graph, backend)
+    program = Program(m.graph, backend, passes)
     program.bind(arrays)
     for _ in range(times):
         program.run(scalars)

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from tenon.errors import NotFusableError
 from tenon.graph import direct, scalars
 from tenon.graph.graph import Graph, Node, Ref
 from tenon.graph.plan import MemoryPlan
@@ -49,6 +50,11 @@ class Emitter:
         self.scalars = {n: f"s{i}" for n, i in self.numbers.items() if n.kind == "scalar"}
         #: Scalars that somebody outside reads: the 0-d arrays they are put in.
         self.kept: dict[Ref, Any] = {}
+        #: Scalars that bound kernels read, and the array that holds them.
+        self.slots: dict[Node, Any] = {}
+        self.table = np.zeros(max(len(self.scalars), 1))
+        #: Clusters for which the backend has no code after all, and why.
+        self.unfused: list[str] = []
         self.out = Emitted()
 
     def emit(self) -> Emitted:
@@ -57,12 +63,19 @@ class Emitter:
             self.out.add(f"# {self.name(node.out())} = {node.label or 'input'}: {node.avals[0]!r}")
         parameters = [self.scalars[n] for n in self.scalars if n.op == "input"]
         self.out.add(f"def run({', '.join(parameters)}):")
-        start = len(self.out.lines)
+        start = place = len(self.out.lines)
         for node, name in self.scalars.items():
             if node.op != "input":
                 self.out.add(f"    {name} = {scalars.expression(node, self.scalars)}")
+                place = len(self.out.lines)
+        head, self.out.lines = self.out.lines[:place], self.out.lines[place:]
         for node in self.plan.steps:
             self._step(node)
+        if self.slots:
+            self.out.space["numbers"] = self.table[: len(self.slots)]
+            head.append(f"    numbers[:] = {', '.join(self.scalars[n] for n in self.slots)},")
+        self.out.lines = [*head, *self.out.lines]
+        self.out.calls = {line + len(head): node for line, node in self.out.calls.items()}
         self._end()
         if len(self.out.lines) == start:
             self.out.add("    pass")
@@ -100,12 +113,7 @@ class Emitter:
         node, op = step.node, step.node.op
         cluster = node.attrs.get("cluster")
         if cluster is not None:
-            kernel = self.backend.fuse(cluster)
-            if kernel is not None:
-                call = step.bind(kernel, "fused")
-                return [f"{call}({', '.join([*step.names, *step.made])})"]
-            call = step.bind(functools.partial(op.forward, self.backend, **node.attrs), "unfused")
-            return self._kernel_call(step, call)
+            return self._fused(step, self.backend.fuse(cluster))
         if not any(isinstance(value, Node) for value in step.ins):
             thunk = self.backend.prepare(op, step.ins, node.attrs, step.outs)
             if thunk is not None:
@@ -118,13 +126,37 @@ class Emitter:
             step, step.bind(functools.partial(kernel, **node.attrs) if node.attrs else kernel, op.name)
         )
 
+    def _fused(self, step: direct.Step, kernel: Any) -> list[str]:
+        """A cluster's kernel; one with ``bind`` is tied to its arrays, so that a call passes nothing."""
+        if kernel is not None:
+            if not hasattr(kernel, "bind"):
+                return [f"{step.bind(kernel, 'fused')}({', '.join([*step.names, *step.made])})"]
+            ins = [self.number(v) if isinstance(v, Node) else v for v in step.ins]
+            try:
+                return [f"{step.bind(kernel.bind(*ins, *step.outs), 'fused')}()"]
+            except NotFusableError as error:
+                self.unfused.append(f"{described(step.node)}: {error}")
+        attrs = step.node.attrs
+        return self._kernel_call(
+            step, step.bind(functools.partial(step.node.op.forward, self.backend, **attrs), "unfused")
+        )
+
+    def number(self, scalar: Node) -> Any:
+        """The 0-d array in which a bound kernel finds a scalar."""
+        found = self.slots.get(scalar)
+        if found is None:
+            place = len(self.slots)
+            found = self.slots[scalar] = self.table[place : place + 1].reshape(())
+        return found
+
     def _kernel_call(self, step: direct.Step, call: str) -> list[str]:
         """Run a kernel that returns new arrays, and copy them into place."""
         copy, made = step.function("copyto"), step.made
         args = ", ".join(step.names)
         if not made:
             return [f"{call}({args})"]
-        if step.node.op.outputs == 1 and len(made) == 1:
+        op = step.node.op
+        if op.outputs == 1 and not op.residuals:
             return [f"{copy}({made[0]}, {call}({args}), 'unsafe')"]
         several = [f"{copy}({m}, made[{i}], 'unsafe')" for i, m in enumerate(made)]
         return [f"made = {call}({args})", *several]

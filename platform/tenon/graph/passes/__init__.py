@@ -1,1 +1,56 @@
-"""Rewrites of a graph, one small file each: ``name(graph) -> None``."""
+"""Rewrites of a graph, one small file each: ``name(graph) -> None``.
+
+``DEFAULT`` lists the built-in ones in the order in which ``simplify`` runs them; plugins add theirs
+(``tenon_graph_passes``) before fusion. A pass may assume a verified graph and leaves one. Passes that ask
+what a backend can do take it as second argument here, and as ``functools.partial`` where they run.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+
+from tenon.core.backend import Backend
+from tenon.graph.graph import Graph
+from tenon.graph.passes.canonicalise import canonicalise
+from tenon.graph.passes.common_subexpr import common_subexpr
+from tenon.graph.passes.constant_fold import constant_fold
+from tenon.graph.passes.dead_code import dead_code
+from tenon.graph.passes.fuse import fuse
+from tenon.plugins.manager import host
+
+Pass = Callable[[Graph], None]
+
+#: Before the passes of plugins.
+SIMPLIFY: tuple[Callable[..., None], ...] = (
+    dead_code,
+    canonicalise,
+    constant_fold,
+    common_subexpr,
+)
+#: After them.
+LOWER: tuple[Callable[..., None], ...] = (dead_code, fuse, dead_code)
+DEFAULT = (*SIMPLIFY, *LOWER)
+_ASK_BACKEND = frozenset({constant_fold, fuse})
+
+
+def default(backend: Backend) -> list[Pass]:
+    """The built-in passes and those of plugins, ready to run for ``backend``."""
+    added = [p for group in host().hook.tenon_graph_passes(target=backend.name) for p in group or ()]
+    return [*(ready(p, backend) for p in SIMPLIFY), *added, *(ready(p, backend) for p in LOWER)]
+
+
+def ready(transform: Callable[..., None], backend: Backend) -> Pass:
+    """A built-in pass as ``pass(graph)``."""
+    return functools.partial(transform, backend=backend) if transform in _ASK_BACKEND else transform
+
+
+def run(graph: Graph, passes: Sequence[Pass]) -> None:
+    """Apply ``passes`` in turn; GraphError, naming the pass, from one that leaves a broken graph."""
+    for transform in passes:
+        transform(graph)
+        try:
+            graph.verify()
+        except Exception as error:
+            error.add_note(f"after the pass {getattr(transform, '__name__', transform)!r}")
+            raise

@@ -1,0 +1,35 @@
+"""Bring the nodes of a graph into an order in which they can run."""
+
+from __future__ import annotations
+
+from tenon.graph.graph import Graph, Node
+
+
+def in_order(graph: Graph) -> None:
+    """Move every node after what it reads, and leave it where it was otherwise; effects keep their order."""
+    before: dict[Node, Node] = {}
+    last = None
+    for node in graph.nodes:
+        if node.effect:
+            if last is not None:
+                before[node] = last
+            last = node
+    done: set[Node] = set()
+    nodes: list[Node] = []
+    for start in graph.nodes:
+        stack = [start]
+        while stack:
+            node = stack[-1]
+            if node in done:
+                stack.pop()
+                continue
+            waits = [r.node for r in node.refs if r.node not in done]
+            if node in before and before[node] not in done:
+                waits.append(before[node])
+            if waits:
+                stack.extend(reversed(waits))
+                continue
+            stack.pop()
+            done.add(node)
+            nodes.append(node)
+    graph.nodes = nodes

@@ -1,0 +1,16 @@
+"""Drop what nobody reads."""
+
+from __future__ import annotations
+
+from tenon.graph.graph import Graph, Node
+
+
+def dead_code(graph: Graph) -> None:
+    """Erase nodes that no output, write or effect needs; random draws stay, since later ones count on them."""
+    needed: set[Node] = {r.node for r in graph.roots()} | {w.target for w in graph.writes}
+    for node in reversed(graph.nodes):
+        if node.effect:
+            needed.add(node)
+        if node in needed:
+            needed.update(r.node for r in node.refs)
+    graph.erase({n for n in graph.nodes if n not in needed})

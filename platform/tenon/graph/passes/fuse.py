@@ -1,0 +1,290 @@
+"""Fuse elementwise ops and reductions into clusters, so that what lies between them needs no memory.
+
+Greedy: each call, in order, joins the groups of its operands, largest operand first, as long as the whole is a
+cluster that the backend takes (``Backend.fuse``) and no circle arises. Groups that read the same large value
+join too. A reduction whose result is used inside the cluster must run over the last axes: a kernel then has
+its row at hand.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tenon.core.backend import Backend
+from tenon.core.op import Composite, Kind
+from tenon.errors import NotFusableError
+from tenon.graph.cluster import REDUCTIONS, Builder, Cluster, Namespace, Value
+from tenon.graph.expressions import EXPRESSIONS
+from tenon.graph.fused import fused
+from tenon.graph.graph import Graph, Node, Ref
+from tenon.graph.order import in_order
+from tenon.graph.passes.groups import Groups
+
+#: A cluster's limits: what compiles fast, and what stays in registers.
+STEPS, ARRAYS = 80, 24
+#: Elements of the longest row that may be reduced and used again in one kernel.
+ROW = 1 << 16
+#: Elements below which a lone primitive is left to NumPy, which needs no compilation.
+ALONE = 1 << 13
+_MOVES = frozenset({"reshape", "expand"})
+_KINDS = frozenset({Kind.ELEMENTWISE, Kind.REDUCE, Kind.COMPOSITE})
+_OTHERS = frozenset({"cast", "reshape", "expand"})
+
+
+def fuse(graph: Graph, backend: Backend) -> None:
+    """Replace groups of calls by ``fused`` calls."""
+    _Fuser(graph, backend).run()
+
+
+class Made:
+    """A group as a cluster, and which values of the graph it reads and makes."""
+
+    __slots__ = ("cluster", "ins", "outs")
+
+    def __init__(self, cluster: Cluster, ins: list[Ref], outs: list[Ref]) -> None:
+        self.cluster, self.ins, self.outs = cluster, ins, outs
+
+
+class _Fuser:
+    def __init__(self, graph: Graph, backend: Backend) -> None:
+        self.graph, self.backend = graph, backend
+        self.groups = Groups(graph)
+        self.made: dict[int, Made] = {}
+        self.users: dict[Ref, list[Node]] = graph.users()
+        self.roots = set(graph.roots())
+        self.place = {node: i for i, node in enumerate(graph.nodes)}
+        self._possible: dict[Cluster, bool] = {}
+
+    def run(self) -> None:
+        """All of it."""
+        for node in self.graph.calls:
+            if self._fusable(node):
+                made = self._cluster([node])
+                if made is not None:
+                    self.made[self.groups.of[node]] = made
+                    self._join_operands(node)
+        self._join_readers()
+        self._rewrite()
+
+    # --- who with whom ---
+
+    def _fusable(self, node: Node) -> bool:
+        op = node.op
+        if node.effect or op.crosses or not (op.kind in _KINDS or op.name in _OTHERS):
+            return False
+        if op.view and op.name not in ("sum_to", *_OTHERS):
+            return False
+        return all(a.size for a in node.avals) and all(a.dtype.kind in "fiubV" for a in node.avals)
+
+    def _join_operands(self, node: Node) -> None:
+        refs = sorted(set(node.refs), key=lambda r: -r.aval.size)
+        for ref in refs:
+            producer = self.groups.of[ref.node]
+            if producer in self.made and producer != self.groups.of[node]:
+                self._try(producer, self.groups.of[node])
+
+    def _join_readers(self) -> None:
+        """Groups that read the same value, the largest value first."""
+        refs = sorted((r for r in self.users if len(self.users[r]) > 1), key=lambda r: -r.aval.size)
+        for ref in refs:
+            if ref.scalar or ref.aval.size < ALONE:
+                break
+            readers = sorted({self.groups.of[n] for n in self.users[ref]} & self.made.keys())
+            for index, a in enumerate(readers):
+                for b in readers[index + 1 :]:
+                    if a in self.made and b in self.made:
+                        self._try(a, b)
+
+    def _try(self, a: int, b: int) -> bool:
+        if not self.groups.can_join(a, b):
+            return False
+        one, other = self.made[a].cluster, self.made[b].cluster
+        if len(one.steps) + len(other.steps) > STEPS or not _alike(one, other):
+            return False
+        members = sorted(self.groups.members[a] + self.groups.members[b], key=self.place.__getitem__)
+        made = self._cluster(members)
+        if made is None:
+            return False
+        del self.made[b]
+        self.groups.join(a, b)
+        self.made[a] = made
+        return True
+
+    # --- clusters ---
+
+    def _cluster(self, members: list[Node]) -> Made | None:
+        inside = set(members)
+        ins = list(dict.fromkeys(r for n in members for r in n.refs if r.node not in inside))
+        seen = [
+            n.out(i) for n in members for i in range(len(n.avals)) if self._seen_outside(n.out(i), inside)
+        ]
+        outs = list(dict.fromkeys(_viewed(r, inside) for r in seen))
+        if not outs or len(ins) + len(outs) > ARRAYS:
+            return None
+        try:
+            cluster = self._build(members, ins, outs)
+        except NotFusableError:
+            return None
+        return Made(cluster, ins, outs) if self._takes(cluster) else None
+
+    def _seen_outside(self, ref: Ref, inside: set[Node]) -> bool:
+        return ref in self.roots or any(user not in inside for user in self.users.get(ref, ()))
+
+    def _build(self, members: list[Node], ins: list[Ref], outs: list[Ref]) -> Cluster:
+        builder = Builder()
+        values: dict[Ref, Any] = {}
+        for ref in ins:
+            literal = _literal(ref)
+            if literal is not None:
+                values[ref] = literal
+        for ref in ins:
+            if ref not in values:
+                values[ref] = (
+                    builder.number() if ref.scalar else builder.input(ref.aval.shape, ref.aval.dtype)
+                )
+        for node in members:
+            args = tuple(values[a] if a.__class__ is Ref else a for a in node.args)
+            for index, value in enumerate(_apply(builder, node, args)):
+                if value.aval != node.avals[index]:
+                    raise NotFusableError(f"{node.op.name} gives {value.aval!r} in a cluster.")
+                values[node.out(index)] = value
+        ins[:] = [r for r in ins if isinstance(values[r], Value)]
+        return builder.build([values[r] for r in outs])
+
+    def _takes(self, cluster: Cluster) -> bool:
+        found = self._possible.get(cluster)
+        if found is None:
+            possible = 0 < len(cluster.steps) <= STEPS and _rows_at_hand(cluster) and not cluster.reduces
+            found = self._possible[cluster] = possible and self.backend.fuse(cluster) is not None
+        return found
+
+    # --- the new graph ---
+
+    def _rewrite(self) -> None:
+        changes: dict[Ref, Ref] = {}
+        gone: set[Node] = set()
+        after: dict[Node, Node] = {}
+        for group, made in self.made.items():
+            members = sorted(self.groups.members[group], key=self.place.__getitem__)
+            if not _worth(members, made):
+                continue
+            node = Node("call", fused, tuple(made.ins))
+            node.attrs = {"cluster": made.cluster}
+            node.avals = tuple(r.aval for r in made.outs)
+            node.label = "+".join(dict.fromkeys(n.op.name for n in members))
+            node.module = _common([n.module for n in members])
+            node.where = members[-1].where
+            for index, ref in enumerate(made.outs):
+                changes[ref] = node.out(index)
+            inside = set(members)
+            for member in members:
+                if member.op.name not in _MOVES or not self._seen_outside(member.out(), inside):
+                    gone.add(member)  # others stay, as views of what the kernel makes
+            after[members[-1]] = node
+        nodes: list[Node] = []
+        for node in self.graph.nodes:
+            if node not in gone:
+                nodes.append(node)
+            if node in after:
+                nodes.append(after[node])
+        self.graph.nodes = nodes
+        self.graph.replace(changes)
+        in_order(self.graph)
+
+
+def _apply(builder: Builder, node: Node, args: tuple[Any, ...]) -> tuple[Value, ...]:
+    """The values of all outputs of ``node``, residuals included."""
+    op = node.op
+    if isinstance(op, Composite) and op.residuals:
+        made = op.raw_forward(Namespace(builder), *args, **node.attrs)
+    else:
+        made = builder.apply(op, args, dict(node.attrs))
+    several = made if isinstance(made, tuple) else (made,)
+    if len(several) != len(node.avals) or not all(isinstance(v, Value) for v in several):
+        raise NotFusableError(f"{op.name} does not make all its outputs in a cluster.")
+    return several
+
+
+def _viewed(ref: Ref, inside: set[Node]) -> Ref:
+    """The value inside that ``ref`` is a view of, or itself."""
+    while ref.node.op.name in _MOVES and ref.node.args[0].node in inside:
+        ref = ref.node.args[0]
+    return ref
+
+
+def _literal(ref: Ref) -> float | int | bool | None:
+    """The number that a constant is all over, as far as its shape does not matter."""
+    node = ref.node
+    if node.kind != "constant" or node.avals[0].size != 1 or node.avals[0].dtype.kind not in "f":
+        return None
+    return float(np.asarray(node.value).reshape(-1)[0])
+
+
+def _rows_at_hand(cluster: Cluster) -> bool:
+    """Whether reductions whose result is used again all run over rows of one length, which are not too long."""
+    count = len(cluster.inputs)
+    moved: dict[int, int] = {}
+    length = None
+    for index, step in enumerate(cluster.steps, count):
+        for ref in step.refs:
+            source = moved.get(ref.index, ref.index)
+            reduction = cluster.steps[source - count] if source >= count else None
+            if reduction is None or reduction.op not in REDUCTIONS:
+                continue
+            if step.op in _MOVES:
+                moved[index] = source
+                continue
+            row = _row_length(cluster.aval(reduction.refs[0]).shape, reduction.attr("axes"))
+            if row is None or row > ROW or (length is not None and row != length):
+                return False
+            length = row
+    return True
+
+
+def _row_length(shape: tuple[int, ...], axes: tuple[int, ...]) -> int | None:
+    """Elements of a row if ``axes`` are the last ones of ``shape`` (axes of size 1 do not count), else None."""
+    length, ended = 1, False
+    for axis in reversed(range(len(shape))):
+        if axis in axes and shape[axis] != 1:
+            if ended:
+                return None
+            length *= shape[axis]
+        elif shape[axis] != 1:
+            ended = True
+    return length
+
+
+def _largest(cluster: Cluster) -> int:
+    return max([1, *(a.size for a in cluster.inputs), *(s.aval.size for s in cluster.steps)])
+
+
+def _alike(one: Cluster, other: Cluster) -> bool:
+    """Whether both walk over about as many elements: a kernel has one set of loops."""
+    return _largest(one) == _largest(other)
+
+
+def _worth(members: list[Node], made: Made) -> bool:
+    """Whether a kernel beats NumPy: it does for several ops at once, and for what takes several passes."""
+    if all(n.op.name in ("reshape", "expand") for n in members):
+        return False
+    if len(members) > 1:
+        return True
+    node = members[0]
+    if isinstance(node.op, Composite) and node.op.name not in EXPRESSIONS:
+        return True
+    return _largest(made.cluster) >= ALONE
+
+
+def _common(paths: list[str]) -> str:
+    """The module path that all share, or the first."""
+    parts = [p.split(".") for p in paths if p]
+    if not parts:
+        return ""
+    shared = []
+    for names in zip(*parts, strict=False):
+        if len(set(names)) > 1:
+            break
+        shared.append(names[0])
+    return ".".join(shared) or ".".join(parts[0])
