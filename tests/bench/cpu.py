@@ -106,10 +106,7 @@ class Bench:
         """Mark the ways whose first losses are not those of PyTorch's eager mode."""
         right = losses.get("torch eager")
         for key, mine in losses.items():
-            if right is not None and not all(
-                abs(a - b) <= row.tolerance * max(abs(a), abs(b), 1e-2)
-                for a, b in zip(mine, right, strict=True)
-            ):
+            if right is not None and not agree(mine, right, row.tolerance, "eager" not in key):
                 ways[key]["differ"] = f"the first losses are {mine}, PyTorch's are {right}"
 
     def floor(self, row, sizes):
@@ -119,6 +116,19 @@ class Bench:
         work = self.workers["torch"].ask("work", row.program, row.mode, sizes)
         rate = self.rates["gemm_bf16" if row.half else "gemm"]
         return work | {"gemm_s": work["flops"] / rate, "copy_s": work["bytes"] / self.rates["copy"]}
+
+
+def agree(mine, right, tolerance, compiled):
+    """Whether two runs train alike.
+
+    The first step of Adam is the sign of the gradient: where that is nearly zero, other roundings of a fused program
+    move a weight the other way. So the first loss of a compiled program must agree, its later ones within 5 %.
+    """
+    allowed = [tolerance] + [max(tolerance, 0.05) if compiled else tolerance] * (len(mine) - 1)
+    return all(
+        abs(a - b) <= most * max(abs(a), abs(b), 1e-2)
+        for a, b, most in zip(mine, right, allowed, strict=True)
+    )
 
 
 def versus(times, pair):

@@ -7,13 +7,11 @@ from rich.table import Table
 
 def line(found):
     """One row as plain text, as soon as it is known."""
-    parts = [found["row"].ljust(14)]
+    best = {key: min(way["seconds"]) * 1e3 for key, way in found["ways"].items() if "seconds" in way}
+    parts = [found["row"] + ": ms " + ", ".join(f"{key} {value:.4g}" for key, value in best.items())]
     for kind in ("eager", "compiled", "jax"):
         if (ratio := found[kind]) is not None:
-            parts.append(
-                f"{kind} {ratio['tenon_s'] * 1e3:.4g} ms, {ratio['other']} {ratio['other_s'] * 1e3:.4g} ms, "
-                f"ratio {ratio['min']:.2f} ({ratio['median']:.2f})"
-            )
+            parts.append(f"{kind} ratio {ratio['min']:.2f} ({ratio['median']:.2f})")
     for key, way in found["ways"].items():
         for trouble in ("not_built", "failed", "differ"):
             if trouble in way:
