@@ -92,7 +92,8 @@ class Bench:
             for key, worker, count in contestants[start:] + contestants[:start]:
                 times[key].append(worker.ask("time", key, count) / row.repeats)
         for key, seconds in times.items():
-            ways[key]["seconds"] = seconds
+            if seconds:
+                ways[key]["seconds"] = seconds
         for worker in self.workers.values():
             worker.ask("forget")
         found = {"row": row.key, "what": row.what(), "threads": self.threads, "bars": row.bars, "ways": ways}
