@@ -97,6 +97,10 @@ class GraphError(TenonError, RuntimeError):
     """A recorded graph that does not hold together: a pass broke it, or it was built wrongly."""
 
 
+class NotFusableError(TenonError, TypeError):
+    """An op does not fit into a fused cluster; it runs as its own kernel."""
+
+
 class ModuleError(TenonError, RuntimeError):
     """A module, parameter, buffer or hook is used in a way its contract forbids."""
 

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from tenon.device import Device as Device
     from tenon.distributed import engine as engine
     from tenon.distributed.communicator import Communicator as Communicator
+    from tenon.graph import cluster as cluster
     from tenon.nn.module import Module as Module
     from tenon.nn.parameter import Parameter as Parameter
     from tenon.optim.optimizer import Optimizer as Optimizer
@@ -63,6 +64,7 @@ _TARGETS = {
     "Recipe": "tenon.training.recipe:Recipe",
     "Session": "tenon.training.session:Session",
     "Tensor": "tenon.core.tensor:Tensor",
+    "cluster": "tenon.graph.cluster:",
     "doctor_section": "tenon.plugins.diagnose:doctor_section",
     "engine": "tenon.distributed.engine:",
     "errors": "tenon.errors:",

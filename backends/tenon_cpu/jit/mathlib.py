@@ -1,131 +1,179 @@
-"""float32 functions for compiled loops, written so that LLVM turns them into vector instructions.
+"""Exponentials, logarithms and their kin as formulas that vectorise.
 
-numba calls the C library's ``expf`` one number at a time. These have no branch and no call: a polynomial, and
-a power of two put together from bits. NaN passes through, infinities give the limits, errors are a few units
-in the last place. ``plus`` adds in any order, which is what lets a sum use vectors; nothing else may be
-reordered, or the rounding in ``exp`` would be simplified away.
+LLVM vectorises a loop only if it knows every function in it, and the C library's are not known to it. For
+float32 (and 16-bit floats) the functions here are polynomials after a reduction of the argument, without a
+branch or a table; every one is right at infinities, NaN, both zeros, overflow and denormal results, and
+within 4 units in the last place elsewhere (``tests/backends/jit/test_codegen.py`` measures them). For
+float64 the C library is called.
+
+The formulas are in the language of ``tenon.graph.expressions`` with statements, and these functions more:
+``fma(a, b, c)``; ``poly(x, c0, c1, ...)``,
+    lowest coefficient first; ``bits(x)`` and ``real_of_bits(i)`` between
+float32 and int32; ``real(i)`` from int32.
 """
 
 from __future__ import annotations
 
-import numpy as np
+#: Function -> its formula in float32, of ``x``.
+FORMULAS: dict[str, str] = {
+    # 2^k e^r with |r| <= ln(2) / 2. k is rounded by adding 1.5 * 2^23; 2^k is built of two factors, so that
+    # results below the normal range are rounded, not flushed, and those above become infinite.
+    "exp": (
+        """
+x = -104.0 if x < -104.0 else x
+x = 89.0 if x > 89.0 else x
+t = fma(x, 1.4426950408889634, 12582912.0)
+k = bits(t) - 1262485504
+n = t - 12582912.0
+r = fma(n, -0.693145751953125, x)
+r = fma(n, -1.428606765330187e-06, r)
+p = poly(r, 0.5, 0.16666665459, 0.041665795894, 0.0083334519073, 0.0013981999507, 0.00019875691500)
+p = fma(p * r, r, r) + 1.0
+h = k >> 1
+return p * real_of_bits((h + 127) << 23) * real_of_bits((k - h + 127) << 23)
+"""
+    ),
+    "exp2": (
+        """
+x = -151.0 if x < -151.0 else x
+x = 129.0 if x > 129.0 else x
+t = x + 12582912.0
+k = bits(t) - 1262485504
+r = (x - (t - 12582912.0)) * 0.6931471805599453
+p = poly(r, 0.5, 0.16666665459, 0.041665795894, 0.0083334519073, 0.0013981999507, 0.00019875691500)
+p = fma(p * r, r, r) + 1.0
+h = k >> 1
+return p * real_of_bits((h + 127) << 23) * real_of_bits((k - h + 127) << 23)
+"""
+    ),
+    "expm1": (
+        """
+s = poly(x, 0.5, 0.16666666667, 0.041666666667, 0.0083333333333, 0.0013888888889, 0.00019841269841,
+    2.4801587302e-05)
+return fma(s * x, x, x) if abs(x) < 0.4 else exp(x) - 1.0
+"""
+    ),
+    # e ln(2) + ln(m) with m in [sqrt(1/2), sqrt(2)); arguments below the normal range are scaled first.
+    "log": (
+        """
+small = x < 1.1754943508222875e-38
+y = x * 8388608.0 if small else x
+i = bits(y) - 1060439283
+k = i >> 23
+m = real_of_bits(bits(y) - (k << 23)) - 1.0
+e = real(k) - 23.0 if small else real(k)
+z = m * m
+p = poly(m, 0.33333331174, -0.24999993993, 0.20000714765, -0.16668057665, 0.14249322787,
+    -0.12420140846, 0.11676998740, -0.11514610310, 0.070376836292)
+p = p * m * z
+p = fma(e, -0.000212194440, p)
+p = fma(z, -0.5, p)
+p = fma(e, 0.693359375, m + p)
+p = p if x < inf else x
+p = -inf if x == 0.0 else p
+return nan if x < 0.0 else p
+"""
+    ),
+    "log2": (
+        """
+return log(x) * 1.4426950408889634
+"""
+    ),
+    "log10": (
+        """
+return log(x) * 0.4342944819032518
+"""
+    ),
+    # The rounding of 1 + x cancels in the quotient.
+    "log1p": (
+        """
+u = 1.0 + x
+d = u - 1.0
+y = log(u) * (x / d)
+y = x if d == 0.0 else y
+return x if x == inf else y
+"""
+    ),
+    "tanh": (
+        """
+a = abs(x)
+z = x * x
+near = fma(poly(z, -0.333332819422, 0.133314422036, -0.0537397155531, 0.0206390887954,
+    -0.00570498872745) * z, x, x)
+far = copysign(1.0 - 2.0 / (exp(a + a) + 1.0), x)
+return near if a < 0.625 else far
+"""
+    ),
+    "sigmoid": (
+        """
+return 1.0 / (1.0 + exp(-x))
+"""
+    ),
+    # As in tenon.ops.special: a polynomial in x^2 below 1; from there on exp(-x^2) / (1 + x) times one in
+    # (x - 2) / (x + 2), with the square of x in two parts, as its rounding would cost x^2 units.
+    "erf": (
+        """
+a = abs(x)
+z = x * x
+near = x * poly(z, 1.12837916585, -0.376126266667, 0.112835947152, -0.0268542120106,
+    0.00518908742343, -0.000801686428717, 7.87587506269e-05)
+far = copysign(1.0 - erfc_tail(maximum(a, 1.0)), x)
+return near if a < 1.0 else far
+"""
+    ),
+    "erfc": (
+        """
+a = abs(x)
+z = x * x
+near = 1.0 - x * poly(z, 1.12837916585, -0.376126266667, 0.112835947152, -0.0268542120106,
+    0.00518908742343, -0.000801686428717, 7.87587506269e-05)
+far = erfc_tail(maximum(a, 1.0))
+far = 2.0 - far if x < 0.0 else far
+return near if a < 1.0 else far
+"""
+    ),
+    "erfc_tail": (
+        """
+s = minimum(x, 11.0)
+p = poly((s - 2.0) / (s + 2.0), 0.766187007935557, -0.25997472858236476, 0.03781681617269672,
+    0.042528483945528404, -0.025300615140547326, -0.00035436502038264304, 0.004156151339434388,
+    -0.0008315679395720619)
+head = floor(s * 256.0) * 0.00390625
+return p * (exp(-head * head) * exp((head - s) * (head + s))) / (s + 1.0)
+"""
+    ),
+}
 
-from tenon_cpu.jit.compile import inlined
+#: Functions of the C library: its name for float64; the one for float32 ends in f.
+LIBRARY: dict[str, str] = {
+    name: name
+    for name in [
+        "exp",
+        "exp2",
+        "expm1",
+        "log",
+        "log2",
+        "log10",
+        "log1p",
+        "sin",
+        "cos",
+        "tan",
+        "asin",
+        "acos",
+        "atan",
+        "sinh",
+        "cosh",
+        "tanh",
+        "asinh",
+        "acosh",
+        "atanh",
+        "erf",
+        "erfc",
+        "pow",
+        "atan2",
+        "hypot",
+    ]
+}
 
-_LOG2E = np.float32(1.4426950408889634)
-_LN2_HIGH, _LN2_LOW = np.float32(0.693359375), np.float32(-2.12194440e-4)
-_ROUND = np.float32(12582912.0)  # 1.5 * 2^23: adding it rounds to a whole number, found in the low bits
-_E6, _E5, _E4 = np.float32(1.9875691500e-4), np.float32(1.3981999507e-3), np.float32(8.3334519073e-3)
-_E3, _E2, _E1 = np.float32(4.1665795894e-2), np.float32(1.6666665459e-1), np.float32(5.0000001201e-1)
-_HIGH, _LOW, _LOWEST = np.float32(89.0), np.float32(-104.0), np.float32(-88.0)
-_ZERO, _HALF, _ONE, _TWO = np.float32(0), np.float32(0.5), np.float32(1), np.float32(2)
-_BIAS, _SHIFT = np.int32(127), np.int32(23)
-_NOT_SIGN, _LAST = np.int32(0x7FFFFFFF), np.int32(31)
-
-_T_LIMIT, _T_SMALL = np.float32(7.90531110763549805), np.float32(0.0004)
-_T1, _T3, _T5 = (
-    np.float32(4.89352455891786e-03),
-    np.float32(6.37261928875436e-04),
-    np.float32(1.48572235717979e-05),
-)
-_T7, _T9 = np.float32(5.12229709037114e-08), np.float32(-8.60467152213735e-11)
-_T11, _T13 = np.float32(2.00018790482477e-13), np.float32(-2.76076847742355e-16)
-_U0, _U2 = np.float32(4.89352518554385e-03), np.float32(2.26843463243900e-03)
-_U4, _U6 = np.float32(1.18534705686654e-04), np.float32(1.19825839466702e-06)
-
-#: ``erfc(|x| / sqrt(2)) / 2 = exp(-x^2 / 2) p(t)``, ``t = 1 / (1 + k |x|)``: Abramowitz and Stegun 7.1.26 with
-#: three more terms, fitted to a relative error below 2e-7.
-_STEP = np.float32(0.3275911 * 0.7071067811865476)
-_N1, _N2 = np.float32(0.18501197498925018 / 2), np.float32(0.181305327840161 / 2)
-_N3, _N4 = np.float32(0.2025650249183898 / 2), np.float32(0.03568888290027237 / 2)
-_N5, _N6 = np.float32(0.4349513279587626 / 2), np.float32(-0.3870095181839422 / 2)
-_N7, _N8 = np.float32(0.4861846486839383 / 2), np.float32(-0.13869747924110734 / 2)
-
-
-@inlined(fastmath={"reassoc", "contract", "nsz"})
-def plus(a, b):  # type: ignore[no-untyped-def]
-    """``a + b``, in any order with other sums."""
-    return a + b
-
-
-@inlined
-def bits(x):  # type: ignore[no-untyped-def]
-    """The bits of a float32 as an int32."""
-    return np.float32(x).view(np.int32)
-
-
-@inlined
-def number(i):  # type: ignore[no-untyped-def]
-    """The float32 with the bits of an int32."""
-    return np.int32(i).view(np.float32)
-
-
-@inlined
-def order(x):  # type: ignore[no-untyped-def]
-    """An int32 that sorts as ``x`` does, and is its own inverse on bits: integer maxima use vectors."""
-    i = bits(x)
-    return i ^ ((i >> _LAST) & _NOT_SIGN)
-
-
-@inlined
-def unorder(i):  # type: ignore[no-untyped-def]
-    """The float32 whose ``order`` is ``i``."""
-    return number(i ^ ((i >> _LAST) & _NOT_SIGN))
-
-
-@inlined
-def _power(r):  # type: ignore[no-untyped-def]
-    p = (((((_E6 * r + _E5) * r + _E4) * r + _E3) * r + _E2) * r + _E1) * (r * r)
-    return p + r + _ONE
-
-
-@inlined
-def exp(x):  # type: ignore[no-untyped-def]
-    """``e ** x``, down to denormal numbers and up to infinity."""
-    y = _HIGH if x > _HIGH else x
-    y = _LOW if y < _LOW else y
-    z = y * _LOG2E + _ROUND
-    n = z - _ROUND
-    r = y - n * _LN2_HIGH - n * _LN2_LOW
-    whole = bits(z) - bits(_ROUND)
-    half = whole >> np.int32(1)
-    p = _power(r) * number((half + _BIAS) << _SHIFT)
-    return p * number((whole - half + _BIAS) << _SHIFT)
-
-
-@inlined
-def exp_below(x):  # type: ignore[no-untyped-def]
-    """``e ** x`` for ``x <= 0``; 0 where the result would be denormal."""
-    y = _LOWEST if x < _LOWEST else x
-    z = y * _LOG2E + _ROUND
-    n = z - _ROUND
-    r = y - n * _LN2_HIGH - n * _LN2_LOW
-    return _power(r) * number((bits(z) - bits(_ROUND) + _BIAS) << _SHIFT)
-
-
-@inlined
-def tanh(x):  # type: ignore[no-untyped-def]
-    """A quotient of polynomials."""
-    y = _T_LIMIT if x > _T_LIMIT else x
-    y = -_T_LIMIT if y < -_T_LIMIT else y
-    s = y * y
-    p = ((((((_T13 * s + _T11) * s + _T9) * s + _T7) * s + _T5) * s + _T3) * s + _T1) * y
-    q = ((_U6 * s + _U4) * s + _U2) * s + _U0
-    found = p / q
-    found = _ONE if x > _T_LIMIT else found
-    found = -_ONE if x < -_T_LIMIT else found
-    return x if abs(x) < _T_SMALL else found
-
-
-@inlined
-def sigmoid(x):  # type: ignore[no-untyped-def]
-    """``1 / (1 + exp(-x))``."""
-    return _ONE / (_ONE + exp(-x))
-
-
-@inlined
-def normal_tail(x, e):  # type: ignore[no-untyped-def]
-    """``erfc(|x| / sqrt(2)) / 2``, given ``e = exp(-x^2 / 2)``."""
-    t = _ONE / (abs(x) * _STEP + _ONE)
-    p = ((((((_N8 * t + _N7) * t + _N6) * t + _N5) * t + _N4) * t + _N3) * t + _N2) * t + _N1
-    return p * t * e
+#: Formulas that also serve float64.
+WIDE: dict[str, str] = {"sigmoid": FORMULAS["sigmoid"]}

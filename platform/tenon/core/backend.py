@@ -95,6 +95,14 @@ class Backend:
         """
         work(0, count)
 
+    def threads(self) -> int:
+        """How many threads kernels use; 1 where the host's threads do not compute."""
+        return 1
+
+    def set_threads(self, count: int) -> None:
+        """Use ``count`` threads in kernels from now on."""
+        raise BackendError(f"backend {self.name!r} has no threads to set.")
+
     def device_of(self, array: Any) -> Device:
         """The device that holds ``array``."""
         return Device(self.name)
@@ -118,14 +126,26 @@ class Backend:
         """A function that computes ``outs`` from ``ins``, reading the same memory again at every call.
 
         For programs, whose arrays never move: ``ins`` are arrays, Python numbers or None, ``outs`` arrays to
-        write into, residuals included. The one output of an elementwise op may be one of the inputs. None: there
+        write into, residuals included. The output of an elementwise op may be one of the inputs. None: there
         is nothing better than the eager kernel.
         """
         return None
 
-    def fuse(self, cluster: Any) -> Kernel | None:
-        """A kernel ``kernel(*inputs, *outputs)`` for a cluster of ops (``tenon.graph.cluster``); None leaves
-        the ops apart."""
+    def fuse(self, cluster: Any) -> Any:
+        """A kernel for all ops of a ``tenon.graph.cluster.Cluster`` at once, or None: they run one by one.
+
+        It is called as ``kernel(*inputs, *outputs)``; ``kernel.bind(*inputs, *outputs)`` gives a function of
+        nothing for arrays that stay where they are. An output may be exactly one of the inputs.
+        """
+        return None
+
+    def fuse_each(self, cluster: Any, targets: tuple[int, ...]) -> Any:
+        """An elementwise cluster as a kernel over many tuples of flat arrays, whatever their lengths; None if
+        there is none.
+
+        Output ``k`` overwrites input ``targets[k]``. ``kernel.over(columns)`` lists the arrays, one sequence per
+        array input; ``set(column, arrays)`` of the result exchanges one, ``run(numbers)`` computes.
+        """
         return None
 
     def bind(self, op: Op) -> Kernel:

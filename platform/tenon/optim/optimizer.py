@@ -32,7 +32,7 @@ from tenon.core.handle import RemovableHandle
 from tenon.core.interceptor import SLOT
 from tenon.core.quiet import IGNORE, enter, leave
 from tenon.core.tensor import Tensor
-from tenon.optim import batch, groups, state, step_hooks, update
+from tenon.optim import batch, fused, groups, state, step_hooks, update
 from tenon.optim.groups import required
 from tenon.optim.step_hooks import (
     Hook,
@@ -74,6 +74,7 @@ class Optimizer:
         self.state = defaultdict(dict)
         self.param_groups = []
         self._plans: dict[int, batch.Plan] = {}
+        self._fused: dict[int, fused.Plan] = {}
         for name in step_hooks.KINDS:
             setattr(self, name, OrderedDict())
         for group in groups.listed(params):
@@ -129,7 +130,11 @@ class Optimizer:
         maximize = bool(group.get("maximize"))
         settled = True
         if self.elementwise:
-            params, settled = batch.run(self, group, h, maximize)
+            rest = fused.run(self, group, h, maximize)
+            if rest is None:
+                params, settled = batch.run(self, group, h, maximize)
+            else:
+                params = rest
         for p in params:
             if p._grad is not None:
                 if isinstance(p.raw, Aval):
@@ -204,6 +209,7 @@ class Optimizer:
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         self._plans = {}
+        self._fused = {}
         for name in step_hooks.KINDS:
             self.__dict__.setdefault(name, OrderedDict())
         for group in self.param_groups:

@@ -1,0 +1,164 @@
+"""The iteration space of a cluster: which axes its values have in common.
+
+Every dimension of size over 1 of every value belongs to an axis of the *domain*; dimensions that broadcast
+together, or that an op carries over, belong to the same one. A softmax over ``x[N, C]`` has the domain
+``(N, C)``: ``x`` has both axes, its row maxima only the first. Clusters whose values do not agree on one
+domain (a matrix that meets its own transposed row sums) are not fused.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tenon.extend import cluster as _described
+from tenon.extend import errors
+
+Cluster = _described.Cluster
+Ref = _described.Ref
+Step = _described.Step
+REDUCTIONS = _described.REDUCTIONS
+
+
+class Domain:
+    """``sizes`` of the axes; ``axes[i]`` is value ``i``'s axis per dimension, None for those of size 1."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+        self._parents: dict[Any, Any] = {}
+        n = len(cluster.inputs)
+        self.shapes = [a.shape for a in cluster.inputs] + [s.aval.shape for s in cluster.steps]
+        for index, step in enumerate(cluster.steps, n):
+            self._step(index, step)
+        self._number()
+
+    def _root(self, place: Any) -> Any:
+        while (parent := self._parents.get(place, place)) != place:
+            place = parent
+        return place
+
+    def _join(self, value: int, dim: int, other: int, other_dim: int) -> None:
+        if self.shapes[value][dim] != 1 and self.shapes[other][other_dim] != 1:
+            self._parents[self._root((value, dim))] = self._root((other, other_dim))
+
+    def _step(self, index: int, step: Step) -> None:
+        rank = len(self.shapes[index])
+        if step.op in REDUCTIONS:
+            source = step.args[0].index
+            axes, keep = step.attr("axes"), step.attr("keepdims")
+            kept = [d for d in range(len(self.shapes[source])) if keep or d not in axes]
+            for place, dim in enumerate(kept):
+                if dim not in axes:
+                    self._join(index, place, source, dim)
+        elif step.op == "reshape":
+            source = step.args[0].index
+            own = [d for d, s in enumerate(self.shapes[source]) if s != 1]
+            new = [d for d, s in enumerate(self.shapes[index]) if s != 1]
+            for dim, place in zip(own, new, strict=True):
+                self._join(index, place, source, dim)
+        else:
+            for ref in step.refs:
+                lead = rank - len(self.shapes[ref.index])
+                for dim in range(rank - lead):
+                    self._join(index, dim + lead, ref.index, dim)
+
+    def _number(self) -> None:
+        """Number the axes in the order in which the values have them."""
+        roots: dict[Any, int] = {}
+        rows: list[list[Any]] = []
+        for value, shape in enumerate(self.shapes):
+            row = [None if s == 1 else self._root((value, d)) for d, s in enumerate(shape)]
+            found = [r for r in row if r is not None]
+            if len(set(found)) != len(found):
+                raise errors.NotFusableError("a value meets itself with its axes in another place.")
+            rows.append(row)
+        for row in sorted(rows, key=lambda r: -sum(a is not None for a in r)):
+            found = [r for r in row if r is not None]
+            for place, root in enumerate(found):
+                if root not in roots:
+                    before = [roots[r] for r in found[:place] if r in roots]
+                    position = max(before, default=-1) + 1
+                    for other, p in roots.items():
+                        if p >= position:
+                            roots[other] = p + 1
+                    roots[root] = position
+        sizes: dict[int, int] = {}
+        self.axes: list[tuple[int | None, ...]] = []
+        for shape, row in zip(self.shapes, rows, strict=True):
+            numbers = [None if r is None else roots[r] for r in row]
+            present = [a for a in numbers if a is not None]
+            if present != sorted(present):
+                raise errors.NotFusableError("two values have the same axes in another order.")
+            for size, a in zip(shape, numbers, strict=True):
+                if a is not None:
+                    sizes[a] = size
+            self.axes.append(tuple(numbers))
+        self.sizes = [sizes[i] for i in range(len(sizes))]
+
+    def has(self, ref: Ref) -> frozenset[int]:
+        """The axes of a value."""
+        return frozenset(a for a in self.axes[ref.index] if a is not None)
+
+    def reduced(self, step: Step) -> frozenset[int]:
+        """The axes that a reduction removes."""
+        own = self.axes[step.args[0].index]
+        return frozenset(a for d in step.attr("axes") if (a := own[d]) is not None)
+
+    def strides(self, value: int, strides: tuple[int, ...]) -> tuple[int, ...]:
+        """An array's strides per axis of the domain: 0 for those it does not have."""
+        made = [0] * len(self.sizes)
+        for a, stride in zip(self.axes[value], strides, strict=True):
+            if a is not None:
+                made[a] = stride
+        return tuple(made)
+
+    def groups(
+        self, layouts: list[tuple[int, ...]], order: list[int], kept: list[frozenset[int]]
+    ) -> list[list[int]]:
+        """Runs of axes, in ``order``, that one loop can walk: every array steps through them evenly, and
+        every set in ``kept`` has all of them or none."""
+        found: list[list[int]] = []
+        for a in order:
+            if found:
+                last = found[-1][-1]
+                even = all(layout[last] == layout[a] * self.sizes[a] for layout in layouts)
+                if even and all((last in s) == (a in s) for s in kept):
+                    found[-1].append(a)
+                    continue
+            found.append([a])
+        return found
+
+
+class Loops:
+    """A domain with its axes ordered and merged for arrays of known strides: what code is generated for.
+
+    ``layouts`` has the strides, in elements, of the kernel's arguments: the inputs, then the outputs.
+    """
+
+    def __init__(self, domain: Domain, layouts: tuple[tuple[int, ...], ...], ordered: bool = False) -> None:
+        cluster = domain.cluster
+        n = len(cluster.inputs)
+        values = [*range(n), *(r.index for r in cluster.outputs)]
+        per_axis = [domain.strides(v, s) for v, s in zip(values, layouts, strict=True)]
+        kept = [domain.reduced(s) for s in cluster.steps if s.op in REDUCTIONS]
+        kept += [domain.has(Ref(i)) for i in range(n + len(cluster.steps))]
+        order = list(range(len(domain.sizes)))
+        if not ordered:
+            widest = per_axis[max(range(n, len(values)), key=lambda p: len(domain.has(Ref(values[p]))))]
+            order.sort(key=lambda a: -abs(widest[a]) if widest[a] else -(1 << 60) + a)
+        groups = domain.groups(per_axis, order, kept)
+        self.sizes = [_product(domain.sizes[a] for a in g) for g in groups]
+        self.strides = [[s[g[-1]] for g in groups] for s in per_axis]
+        place = {a: i for i, g in enumerate(groups) for a in g}
+        self.has = [frozenset(place[a] for a in domain.has(Ref(i))) for i in range(n + len(cluster.steps))]
+        self.reduced = {
+            i: frozenset(place[a] for a in domain.reduced(s))
+            for i, s in enumerate(cluster.steps, n)
+            if s.op in REDUCTIONS
+        }
+
+
+def _product(numbers: Any) -> int:
+    made = 1
+    for n in numbers:
+        made *= n
+    return made

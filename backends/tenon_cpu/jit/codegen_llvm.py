@@ -1,0 +1,229 @@
+"""LLVM text into machine code, through llvmlite; kept on disk like numba's.
+
+A module's entry is ``void entry(ptr table, i64 threads)``. With two or more threads it hands its work to
+libgomp's team, the one that oneDNN and numba use: starting it costs 2 us, and cores are never shared by two
+kinds of threads. A forked child, whose team is gone, works alone.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import ctypes.util
+import functools
+import hashlib
+import importlib
+import os
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from tenon.extend import Config, errors
+from tenon_cpu import threads
+from tenon_cpu.jit import mathlib
+from tenon_cpu.jit.store import Store
+
+Entry = Callable[[int, int], None]
+
+_OFF = frozenset({"0", "false", "no", "off"})
+_lock = threading.RLock()
+
+#: ``work(table, first, last)`` over ``count`` pieces, shared by a team; ``after(table)`` when all are done.
+DRIVER = """
+define void @part(ptr %data) {{
+entry:
+  %t32 = call i32 @omp_get_thread_num()
+  %n32 = call i32 @omp_get_num_threads()
+  %t = sext i32 %t32 to i64
+  %n = sext i32 %n32 to i64
+  %table = load ptr, ptr %data
+  %at = getelementptr i64, ptr %data, i64 1
+  %count = load i64, ptr %at
+  %low = mul i64 %count, %t
+  %first = sdiv i64 %low, %n
+  %next = add i64 %t, 1
+  %high = mul i64 %count, %next
+  %last = sdiv i64 %high, %n
+  call void @work(ptr %table, i64 %first, i64 %last)
+  ret void
+}}
+define void @entry(ptr %table, i64 %threads) {{
+entry:
+  %data = alloca [2 x i64], align 16
+  {count}
+  %many = icmp sgt i64 %threads, 1
+  br i1 %many, label %team, label %alone
+team:
+  store ptr %table, ptr %data
+  %at = getelementptr i64, ptr %data, i64 1
+  store i64 %count, ptr %at
+  %n = trunc i64 %threads to i32
+  call void @GOMP_parallel(ptr @part, ptr %data, i32 %n, i32 0)
+  br label %after
+alone:
+  call void @work(ptr %table, i64 0, i64 %count)
+  br label %after
+after:
+  {after}
+  ret void
+}}
+declare i32 @omp_get_thread_num()
+declare i32 @omp_get_num_threads()
+declare void @GOMP_parallel(ptr, ptr, i32, i32)
+"""
+
+
+def driver(count: int | None, after: bool = False) -> str:
+    """The entry over ``count`` pieces of work; None reads it from the table's first word."""
+    text = "%count = load i64, ptr %table" if count is None else f"%count = add i64 0, {count}"
+    return DRIVER.format(count=text, after="call void @after(ptr %table)" if after else "")
+
+
+class Counts:
+    """What this process compiled and what it found on disk."""
+
+    compiled = 0
+    loaded = 0
+
+
+counts = Counts()
+
+
+@functools.cache
+def available() -> bool:
+    """Whether llvmlite is here and not turned off (``TENON_NUMBA=0``)."""
+    return reason() is None
+
+
+@functools.cache
+def reason() -> str | None:
+    """Why ``available()`` is false; None where it is true."""
+    if (Config.from_environment().setting("numba", "1") or "1").strip().lower() in _OFF:
+        return "turned off by TENON_NUMBA"
+    try:
+        importlib.import_module("llvmlite.binding")
+    except ImportError as error:
+        return f"llvmlite cannot be imported ({error}); pip install 'tenon-platform[fast]'"
+    return None
+
+
+class _Compiler:
+    """LLVM set up for this processor; made at the first kernel."""
+
+    def __init__(self) -> None:
+        self.llvm: Any = importlib.import_module("llvmlite.binding")
+        self.llvm.initialize_native_target()
+        self.llvm.initialize_native_asmprinter()
+        features = self.llvm.get_host_cpu_features()
+        self.has_fma = bool(features.get("fma"))
+        self.cpu = self.llvm.get_host_cpu_name()
+        self.features = features.flatten() + (",-prefer-256-bit" if features.get("avx512f") else "")
+        self.target = self.llvm.Target.from_default_triple()
+        self.machine = self.target.create_target_machine(
+            cpu=self.cpu, features=self.features, opt=3, jit=True
+        )
+        self.team = _symbols(self.llvm)
+        text = "\n".join(map(str, (self.llvm.llvm_version_info, self.cpu, self.features, self.target.triple)))
+        digest = hashlib.sha256(text.encode()).hexdigest()[:12]
+        self.store = Store(Config.from_environment().cache_folder() / "kernels" / f"llvm-{self.cpu}-{digest}")
+        self.engines: list[Any] = []
+
+    def entry(self, text: str) -> int:
+        """Address of the ``entry`` of a module."""
+        key = f"cluster-{hashlib.sha256(text.encode()).hexdigest()[:32]}"
+        body = self.store.read(key)
+        if body is None:
+            body = self.machine.emit_object(self.optimised(text))
+            self.store.write(key, body)
+            counts.compiled += 1
+        else:
+            counts.loaded += 1
+        engine = self.llvm.create_mcjit_compiler(self.llvm.parse_assembly(""), self.machine)
+        engine.add_object_file(self.llvm.ObjectFileRef.from_data(body))
+        engine.finalize_object()
+        self.engines.append(engine)  # the code lives as long as its engine
+        return int(engine.get_function_address("entry"))
+
+    def optimised(self, text: str) -> Any:
+        """The module after LLVM's passes."""
+        try:
+            module = self.llvm.parse_assembly(text)
+            module.verify()
+        except RuntimeError as error:
+            raise errors.BackendError(f"generated code is not valid LLVM: {error}\n{text}") from error
+        module.triple = self.target.triple
+        options = self.llvm.create_pipeline_tuning_options(speed_level=3)
+        options.loop_vectorization = True
+        options.slp_vectorization = True
+        builder = self.llvm.create_pass_builder(self.machine, options)
+        builder.getModulePassManager().run(module, builder)
+        return module
+
+
+def _symbols(llvm: Any) -> bool:
+    """Tell LLVM where the C library's functions are; whether there is a team of threads too."""
+    library = ctypes.CDLL(ctypes.util.find_library("m") or None)
+    for name in sorted(set(mathlib.LIBRARY.values())):
+        for own in (name, f"{name}f"):
+            llvm.add_symbol(own, ctypes.cast(getattr(library, own), ctypes.c_void_p).value)
+    names = ("GOMP_parallel", "omp_get_thread_num", "omp_get_num_threads")
+    try:
+        team: Any = ctypes.CDLL("libgomp.so.1")
+        found = [ctypes.cast(getattr(team, n), ctypes.c_void_p).value for n in names]
+    except (OSError, AttributeError):
+        nowhere = ctypes.cast(library.exp, ctypes.c_void_p).value  # never called: there is always one thread
+        found = [nowhere] * 3
+        team = None
+    for name, address in zip(names, found, strict=True):
+        llvm.add_symbol(name, address)
+    return team is not None
+
+
+_compiler: _Compiler | None = None
+_entries: dict[str, Entry] = {}
+_forked = False
+
+
+def _after_fork() -> None:
+    global _forked
+    _forked = True
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
+
+
+def compiler() -> _Compiler:
+    """The process's compiler."""
+    global _compiler
+    if _compiler is None:
+        with _lock:
+            if _compiler is None:
+                _compiler = _Compiler()
+    return _compiler
+
+
+_PROTOTYPE = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64)
+
+
+def load(text: str) -> Entry:
+    """``entry(table, threads)`` of a module; the same for the same text."""
+    found = _entries.get(text)
+    if found is None:
+        with _lock:
+            found = _entries.get(text)
+            if found is None:
+                found = _entries[text] = _PROTOTYPE(compiler().entry(text))
+    return found
+
+
+def assembly(text: str) -> str:
+    """Machine code of a module as text, to see what LLVM made of its loops."""
+    made: str = compiler().machine.emit_assembly(compiler().optimised(text))
+    return made
+
+
+def team_size() -> int:
+    """Threads that a large kernel may use."""
+    if _forked or not compiler().team:
+        return 1
+    return int(threads.pool().size)

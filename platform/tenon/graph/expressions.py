@@ -1,0 +1,206 @@
+"""What elementwise ops compute on one element, as text: ``"silu": "a * sigmoid(a)"``.
+
+One table serves every backend that generates code. An expression is a Python expression over the operands
+``a``, ``b``, ``c`` and the op's attrs, in which
+
+- ``x if condition else y`` selects (both sides are computed), ``==`` and ``<`` compare as IEEE does;
+- numbers take the dtype of what they stand beside;
+- the functions are those in ``FUNCTIONS``, which every generator must provide. ``maximum`` and ``minimum``
+  return NaN if either operand is, ``fmax`` and ``fmin`` the other operand.
+
+An op that is not here is either a composite, which is recorded as its parts, or cannot be fused.
+Next: ``cluster.py`` describes several ops that run as one kernel.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+#: Functions of one or two numbers that an expression may call.
+FUNCTIONS = frozenset(
+    [
+        "exp",
+        "exp2",
+        "expm1",
+        "log",
+        "log2",
+        "log10",
+        "log1p",
+        "sqrt",
+        "sin",
+        "cos",
+        "tan",
+        "asin",
+        "acos",
+        "atan",
+        "sinh",
+        "cosh",
+        "tanh",
+        "asinh",
+        "acosh",
+        "atanh",
+        "erf",
+        "erfc",
+        "sigmoid",
+        "floor",
+        "ceil",
+        "trunc",
+        "rint",
+        "abs",
+        "pow",
+        "atan2",
+        "hypot",
+        "copysign",
+        "maximum",
+        "minimum",
+        "fmax",
+        "fmin",
+        "isnan",
+        "isinf",
+        "isfinite",
+        "signbit",
+        "cast",
+    ]
+)
+
+EXPRESSIONS: dict[str, str] = {
+    "add": "a + b",
+    "sub": "a - b",
+    "mul": "a * b",
+    "div": "a / b",
+    "pow": "pow(a, b)",
+    "maximum": "maximum(a, b)",
+    "minimum": "minimum(a, b)",
+    "fmax": "fmax(a, b)",
+    "fmin": "fmin(a, b)",
+    "atan2": "atan2(a, b)",
+    "hypot": "hypot(a, b)",
+    "copysign": "copysign(a, b)",
+    "heaviside": "b if a == 0 else (0 if a < 0 else 1)",
+    "neg": "-a",
+    "abs": "abs(a)",
+    "sign": "1 if a > 0 else (-1 if a < 0 else 0)",
+    "floor": "floor(a)",
+    "ceil": "ceil(a)",
+    "trunc": "trunc(a)",
+    "square": "a * a",
+    "rsqrt": "1 / sqrt(a)",
+    "reciprocal": "1 / a",
+    "where": "b if a else c",
+    "relu": "maximum(a, 0)",
+    "relu_grad": "0 if b <= 0 else a",
+    "leaky_relu": "a if a > 0 else a * slope",
+    "silu": "a * sigmoid(a)",
+    "hardtanh": "minimum(maximum(a, low), high)",
+    "eq": "a == b",
+    "ne": "a != b",
+    "lt": "a < b",
+    "le": "a <= b",
+    "gt": "a > b",
+    "ge": "a >= b",
+    "logical_and": "(a != 0) & (b != 0)",
+    "logical_or": "(a != 0) | (b != 0)",
+    "logical_xor": "(a != 0) ^ (b != 0)",
+    "logical_not": "a == 0",
+    "bitwise_and": "a & b",
+    "bitwise_or": "a | b",
+    "bitwise_xor": "a ^ b",
+    "bitwise_not": "~a",
+    "cast": "cast(a)",
+    "clone": "a",
+    "contiguous": "a",
+    "alias": "a",
+    "detach": "a",
+    "conj": "a",
+    **{
+        name: f"{name}(a)"
+        for name in ["exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sqrt", "sin", "cos", "tan",
+        "asin", "acos", "atan", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "erf", "erfc", "sigmoid",
+        "isnan", "isinf", "isfinite", "signbit"]
+    },
+}  # fmt: skip
+
+#: Ops whose result is boolean, whatever the operands are.
+BOOLEAN = frozenset(
+    [
+        "eq",
+        "ne",
+        "lt",
+        "le",
+        "gt",
+        "ge",
+        "logical_and",
+        "logical_or",
+        "logical_xor",
+        "logical_not",
+        "isnan",
+        "isinf",
+        "isfinite",
+        "signbit",
+    ]
+)
+#: Ops whose operands must be floats: integers would become some float first.
+FLOAT_ONLY = frozenset(
+    [
+        "div",
+        "pow",
+        "atan2",
+        "hypot",
+        "copysign",
+        "rsqrt",
+        "reciprocal",
+        "leaky_relu",
+        "silu",
+        "exp",
+        "exp2",
+        "expm1",
+        "log",
+        "log2",
+        "log10",
+        "log1p",
+        "sqrt",
+        "sin",
+        "cos",
+        "tan",
+        "asin",
+        "acos",
+        "atan",
+        "sinh",
+        "cosh",
+        "tanh",
+        "asinh",
+        "acosh",
+        "atanh",
+        "erf",
+        "erfc",
+        "sigmoid",
+    ]
+)
+#: Operands before this one do not take part in the common dtype.
+CONDITIONS = {"where": 1}
+
+#: Powers that are written out, as the array libraries do.
+_POWERS = {2: "a * a", 0.5: "sqrt(a)", -1: "1 / a", 1: "a", 3: "a * a * a", -0.5: "1 / sqrt(a)"}
+
+
+def expression(op: str, operands: tuple[Any, ...], attrs: dict[str, Any]) -> str | None:
+    """The expression of ``op`` for these operands (numbers, None or anything else) and attrs, or None."""
+    if op == "clamp":
+        low, high = operands[1] is not None, operands[2] is not None
+        text = "maximum(a, b)" if low else "a"
+        return f"minimum({text}, c)" if high else text
+    if op == "pow" and operands[1].__class__ in (int, float):
+        return _POWERS.get(operands[1], "pow(a, b)")
+    if op == "round":
+        return None if attrs.get("decimals") else "rint(a)"
+    return EXPRESSIONS.get(op)
+
+
+def number_text(value: float | int | bool) -> str:
+    """``value`` as an expression spells it."""
+    if isinstance(value, bool):
+        return "True" if value else "False"
+    if isinstance(value, float) and not math.isfinite(value):
+        return "nan" if value != value else "inf" if value > 0 else "(-inf)"
+    return repr(value)

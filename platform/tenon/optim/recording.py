@@ -1,0 +1,205 @@
+"""Run an elementwise rule on stand-ins for arrays, and note which ops it asks for.
+
+The rule runs anew for every step, so its numbers are always today's: a learning rate, a step count, whatever
+``if`` it has on them. Only what is done with arrays is noted, and compared with what was compiled: a rule
+that takes another path asks for another kernel. Anything out of the ordinary (NumPy called directly, the
+shape or truth of an array, an op with attributes, assignment into an array) raises ``NotFusableError`` or
+``TypeError``, and the rule runs on the arrays themselves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from tenon.core.op import Composite, table
+from tenon.errors import NotFusableError
+from tenon.graph.expressions import CONDITIONS, expression
+
+#: Ops whose fused results are those of the array library bit for bit: each is rounded once, in one way.
+EXACT = frozenset(
+    [
+        "add",
+        "sub",
+        "mul",
+        "div",
+        "neg",
+        "abs",
+        "sqrt",
+        "rsqrt",
+        "square",
+        "reciprocal",
+        "maximum",
+        "minimum",
+        "fmax",
+        "fmin",
+        "where",
+        "sign",
+        "relu",
+        "clamp",
+        "copysign",
+        "eq",
+        "ne",
+        "lt",
+        "le",
+        "gt",
+        "ge",
+        "logical_and",
+        "logical_or",
+        "logical_xor",
+        "logical_not",
+        "floor",
+        "ceil",
+        "trunc",
+        "clone",
+    ]
+)
+#: Exponents that the array library spells as products and roots.
+_POWERS = frozenset({2, 0.5, -1, 1})
+
+
+class Recording:
+    """Ops asked for, as ``(name, operands...)``: an operand is a value's index, or a number's as ``-1 -
+    i``."""
+
+    __slots__ = ("exact", "inputs", "numbers", "ops")
+
+    def __init__(self, inputs: int) -> None:
+        self.inputs = inputs
+        self.ops: list[tuple[Any, ...]] = []
+        self.numbers: list[float] = []
+        self.exact = True
+
+    def arrays(self) -> list[Array]:
+        """The stand-ins of the inputs."""
+        return [Array(self, i) for i in range(self.inputs)]
+
+    def note(self, name: str, args: tuple[Any, ...]) -> Array:
+        """One op on stand-ins and numbers."""
+        noted: list[Any] = [name]
+        for a in args:
+            kind = a.__class__
+            if kind is Array:
+                if a.recording is not self:
+                    raise NotFusableError(f"{name} got an array of another step; rules must be pure.")
+                noted.append(a.index)
+            elif kind is float or kind is int:
+                self.numbers.append(a)
+                noted.append(-len(self.numbers))
+            elif a is None:
+                noted.append(None)
+            else:
+                raise NotFusableError(f"{name} of {kind.__name__} is not recorded.")
+        if name == "pow" and args[1].__class__ is not Array and args[1] in _POWERS:
+            noted[2] = ("power", self.numbers.pop())
+        elif name not in EXACT:
+            self.exact = False
+        self.ops.append(tuple(noted))
+        return Array(self, self.inputs + len(self.ops) - 1)
+
+
+def _binary(name: str) -> tuple[Callable[..., Any], Callable[..., Any]]:
+    def forward(self: Array, other: Any) -> Array:
+        return self.recording.note(name, (self, other))
+
+    def reflected(self: Array, other: Any) -> Array:
+        return self.recording.note(name, (other, self))
+
+    return forward, reflected
+
+
+def _refused(self: Array, other: Any) -> Any:
+    raise NotFusableError("a rule that changes an array in place is not recorded.")
+
+
+class Array:
+    """A stand-in for an array of unknown shape."""
+
+    __slots__ = ("index", "recording")
+    __array_ufunc__ = None
+    __hash__ = None  # type: ignore[assignment]
+
+    def __init__(self, recording: Recording, index: int) -> None:
+        self.recording = recording
+        self.index = index
+
+    __add__, __radd__ = _binary("add")
+    __sub__, __rsub__ = _binary("sub")
+    __mul__, __rmul__ = _binary("mul")
+    __truediv__, __rtruediv__ = _binary("div")
+    __pow__, __rpow__ = _binary("pow")
+    __lt__, __gt__ = _binary("lt")[0], _binary("gt")[0]
+    __le__, __ge__ = _binary("le")[0], _binary("ge")[0]
+    __eq__, __ne__ = _binary("eq")[0], _binary("ne")[0]
+    __iadd__ = __isub__ = __imul__ = __itruediv__ = __ipow__ = _refused
+
+    def __neg__(self) -> Array:
+        return self.recording.note("neg", (self,))
+
+    def __abs__(self) -> Array:
+        return self.recording.note("abs", (self,))
+
+    def __bool__(self) -> bool:
+        raise NotFusableError("a rule that asks for the truth of an array is not recorded.")
+
+    def __getattr__(self, name: str) -> Any:
+        raise NotFusableError(f"a rule that reads an array's {name!r} is not recorded.")
+
+
+class _Ops:
+    """``f`` for rules on stand-ins."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") or name not in table.by_name or name == "pow":
+            raise NotFusableError(f"{name!r} is not recorded.")
+        op = table.by_name[name]
+
+        def call(*args: Any, **attrs: Any) -> Any:
+            for a in args:
+                if a.__class__ is Array:
+                    if attrs or (expression(name, args, attrs) is None and not isinstance(op, Composite)):
+                        break
+                    if expression(name, args, attrs) is None:
+                        return op.decompose(self, *args)  # type: ignore[attr-defined]
+                    return a.recording.note(name, args)
+            raise NotFusableError(f"{name} as it is called here is not recorded.")
+
+        if expression(name, (None,) * 3, {}) is not None and name != "clamp":
+
+            def direct(*args: Any) -> Any:
+                for a in args:
+                    if a.__class__ is Array:
+                        return a.recording.note(name, args)
+                raise NotFusableError(f"{name} of no array is not recorded.")
+
+            call = direct
+        setattr(self, name, call)
+        return call
+
+
+OPS = _Ops()
+
+
+def cluster_of(recording: Recording, dtype: Any, outputs: tuple[int, ...]) -> Any:
+    """The cluster that does what was noted, for arrays of ``dtype``."""
+    from tenon.graph.cluster import Builder  # optimizers that never fuse need none of it
+
+    builder = Builder()
+    values: list[Any] = [builder.input((2,), dtype) for _ in range(recording.inputs)]
+    numbers = [builder.number() for _ in recording.numbers]
+    for name, *operands in recording.ops:
+        args: list[Any] = []
+        for position, o in enumerate(operands):
+            if o.__class__ is tuple:
+                args.append(o[1])
+            elif o is None or o >= 0:
+                args.append(None if o is None else values[o])
+            elif position < CONDITIONS.get(name, 0):
+                raise NotFusableError(f"{name} with a number as its condition is not recorded.")
+            else:
+                args.append(numbers[-1 - o])
+        values.append(builder.apply(table.by_name[name], tuple(args), {}))
+    for i in outputs:
+        if values[i].dtype != dtype:
+            raise NotFusableError(f"a rule that makes {values[i].dtype} of {dtype} is not recorded.")
+    return builder.build([values[i] for i in outputs])
