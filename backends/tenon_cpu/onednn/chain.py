@@ -1,8 +1,8 @@
 """A primitive between arrays: reorders before and after it where its layouts are not theirs.
 
 ``Chain`` is made once per shape. Eager ops call it with the arrays of each call, of which it keeps none;
-``bound`` gives compiled programs a function without arguments. Scratch memory and what lies between the reorders
-and the primitive is memory that all chains of a thread share: their contents last for one call.
+``bound`` gives compiled programs a function without arguments. Scratch memory and what lies between the
+reorders and the primitive is memory that all chains of a thread share: their contents last for one call.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 
 from tenon_cpu.onednn.descriptors import Descriptor
 from tenon_cpu.onednn.library import failure
-from tenon_cpu.onednn.primitives import Execution, Primitive, reorder
+from tenon_cpu.onednn.primitives import Execution, Memory, Primitive, address, address_of, reorder
 from tenon_cpu.onednn.runtime import ALIGNMENT, Buffer, runtime
 from tenon_cpu.onednn.signatures import DST, SCRATCHPAD, SRC
 
@@ -95,20 +95,21 @@ class Chain:
         return len(self._steps) - 1
 
     def __call__(self, *arrays: Array) -> None:
-        self.bind(*[array.ctypes.data for array in arrays])
+        """Compute on these arrays."""
+        self.bind(*[address_of(array) for array in arrays])
         self.run()
 
-    def bind(self, *addresses: int) -> None:
+    def bind(self, *addresses: int | None) -> None:
         """Point the arguments at arrays by their addresses."""
         status, set_handle = 0, self._set
-        for handle, address in zip(self._outer, addresses, strict=True):
-            status |= set_handle(handle, address)
+        for handle, place in zip(self._outer, addresses, strict=True):
+            status |= set_handle(handle, place)
         if status:
             raise failure("dnnl_memory_set_data_handle", status, f"({self.primitive!r})")
 
-    def bound(self, *arrays: Array) -> Callable[[], None]:
+    def bound(self, *arrays: Memory) -> Callable[[], None]:
         """A function without arguments that computes on these arrays, which it keeps."""
-        self.bind(*[array.ctypes.data for array in arrays])
+        self.bind(*[address(array) for array in arrays])
         return _Bound(self, arrays)
 
     def run(self) -> None:
@@ -137,8 +138,9 @@ class _Bound:
 
     __slots__ = ("arrays", "chain", "run")
 
-    def __init__(self, chain: Chain, arrays: tuple[Array, ...]) -> None:
+    def __init__(self, chain: Chain, arrays: tuple[Memory, ...]) -> None:
         self.chain, self.arrays, self.run = chain, arrays, chain.run
 
     def __call__(self) -> None:
+        """Compute."""
         self.run()

@@ -3,8 +3,8 @@
 All groups, strides, dilations; transposed convolution is the input's gradient. What oneDNN has no kernel for
 (float64, integers, empty arrays) goes to ``kernels/convolution.py``.
 
-oneDNN's kernels work on blocked layouts, so arrays are reordered on the way in and out, as torch does. Where the
-copies cost more than blocks gain, the primitive is asked for plain arrays instead (``_plain_is_better``).
+oneDNN's kernels work on blocked layouts, so arrays are reordered on the way in and out, as torch does. Where
+the copies cost more than blocks gain, the primitive is asked for plain arrays instead (``_plain_is_better``).
 
 Next: ``problems.py`` makes the primitives, for compiled programs too.
 """
@@ -76,7 +76,7 @@ def convolution(
     return out
 
 
-def _problem(arrays: Any, x: Any, weight: Any, y: Any, geometry: Any) -> Problem | None:
+def problem_of(arrays: Any, x: Any, weight: Any, y: Any, geometry: Any) -> Problem | None:
     """The problem, if oneDNN can read all of the arrays."""
     dtype = arrays[0].dtype
     if str(dtype) not in _FLOATS or not all(a.dtype == dtype and representable(a) for a in arrays):
@@ -84,7 +84,7 @@ def _problem(arrays: Any, x: Any, weight: Any, y: Any, geometry: Any) -> Problem
     return Problem(tuple(x), tuple(weight), tuple(y), dtype, *geometry)
 
 
-def _chosen(kind: str, problem: Problem | None, make: Any) -> Primitive | None:
+def chosen(kind: str, problem: Problem | None, make: Any) -> Primitive | None:
     """``make(layouts)`` with the best layouts that it takes."""
     if problem is None:
         return None
@@ -105,8 +105,8 @@ def _prepare_forward(x: Any, weight: Any, bias: Any, geometry: Any) -> tuple[Cha
     if bias is not None:
         check_bias(weight, bias, weight.shape[0])
         arrays.append(bias)
-    problem = _problem(arrays, x.shape, weight.shape, shape, geometry)
-    made = _chosen("forward", problem, lambda p, layouts: p.forward(layouts, bias is not None))
+    problem = problem_of(arrays, x.shape, weight.shape, shape, geometry)
+    made = chosen("forward", problem, lambda p, layouts: p.forward(layouts, bias is not None))
     if problem is None or made is None:
         return None
     inputs = {c.SRC: Descriptor.of(x), c.WEIGHTS: problem.weight_like(weight)}
@@ -147,8 +147,8 @@ def _prepare_input_grad(
     stride, padding, dilation, groups = geometry
     attrs = {"stride": stride, "padding": padding, "dilation": dilation, "groups": groups}
     shape = _conv_input_grad.infer(g, weight, sizes=sizes, **attrs).shape
-    problem = _problem([g, weight], shape, weight.shape, g.shape, geometry)
-    made = _chosen("input", problem, Problem.input_grad)
+    problem = problem_of([g, weight], shape, weight.shape, g.shape, geometry)
+    made = chosen("input", problem, Problem.input_grad)
     if problem is None or made is None:
         return None
     inputs = {c.DIFF_DST: Descriptor.of(g), c.WEIGHTS: problem.weight_like(weight)}
@@ -188,8 +188,8 @@ def _prepare_weight_grad(x: Any, g: Any, kernel: Any, geometry: Any) -> tuple[Ch
         raise errors.ShapeError(f"conv_weight_grad: g has sizes {list(g.shape[2:])}, expected {list(reach)}.")
     attrs = {"stride": stride, "padding": padding, "dilation": dilation, "groups": groups}
     shape = _conv_weight_grad.infer(x, g, kernel=kernel, **attrs).shape
-    problem = _problem([x, g], x.shape, shape, g.shape, geometry)
-    made = _chosen("weight", problem, Problem.weight_grad)
+    problem = problem_of([x, g], x.shape, shape, g.shape, geometry)
+    made = chosen("weight", problem, Problem.weight_grad)
     if problem is None or made is None:
         return None
     target = problem.weight_like(np.empty(shape, x.dtype))

@@ -1,12 +1,12 @@
 """Layouts that tensors keep between the ops of a compiled program, so that no op has to copy.
 
-A layout says in which order the elements of an array lie in its memory; the array itself is always a contiguous
-NumPy array of the logical shape, and of its size. ``PLAIN`` is that order as NumPy sees it. In ``BLOCKED`` the
-channels (axis 1) are cut into blocks whose members lie side by side: ``[N, C / b, *S, b]``. ``LAST`` has them
-all side by side: ``[N, *S, C]``. A blocked array has a multiple of ``b`` channels, so that nothing is padded,
-and elementwise ops on arrays of one layout run over the memory without knowing it.
+A layout says in which order the elements of an array lie in its memory; the array itself is always a
+contiguous NumPy array of the logical shape, and of its size. ``PLAIN`` is that order as NumPy sees it. In
+``BLOCKED`` the channels (axis 1) are cut into blocks whose members lie side by side: ``[N, C / b, *S, b]``.
+``LAST`` has them all side by side: ``[N, *S, C]``. A blocked array has a multiple of ``b`` channels, so that
+nothing is padded, and elementwise ops on arrays of one layout run over the memory without knowing it.
 
-``PACKED`` is a weight's: opaque, known to one primitive only, in memory of ``nbytes`` bytes.
+A packed layout is a weight's: known to one primitive only, but again of the size of the plain array.
 
 Next: ``wanted.py`` says which layouts an op wants; its prepare functions take them.
 """
@@ -14,8 +14,7 @@ Next: ``wanted.py`` says which layouts an op wants; its prepare functions take t
 from __future__ import annotations
 
 import ctypes
-import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,9 +22,9 @@ import numpy as np
 
 from tenon.extend import errors
 from tenon_cpu.onednn import signatures as c
-from tenon_cpu.onednn.descriptors import Descriptor, contiguous_strides, dims
+from tenon_cpu.onednn.descriptors import Descriptor, contiguous_strides, dims, element_strides
 from tenon_cpu.onednn.primitives import Primitive
-from tenon_cpu.onednn.runtime import Buffer, runtime
+from tenon_cpu.onednn.runtime import runtime
 
 Array = np.ndarray[Any, Any]
 
@@ -35,7 +34,8 @@ _TAGS = {(16, 3): 56, (16, 4): 78, (16, 5): 121, (8, 3): 69, (8, 4): 102, (8, 5)
 
 @dataclass(frozen=True, eq=False)
 class Layout:
-    """A name, the size of a block where there are blocks, the descriptor where the layout is a primitive's."""
+    """A name, the size of a block where there are blocks, the descriptor where the layout is a
+    primitive's."""
 
     name: str
     block: int = 0
@@ -60,18 +60,10 @@ class Layout:
             return Descriptor.strided(shape, (order[0], order[-1], *order[1:-1]), dtype)
         return Descriptor.rows(shape, dtype)
 
-    def nbytes(self, shape: tuple[int, ...], dtype: Any) -> int:
-        """Bytes of memory for an array of this layout; those of a plain array, unless it is packed."""
-        if self.packed is not None:
-            return self.packed.size
-        return math.prod(shape) * np.dtype(dtype).itemsize
-
     def fits(self, shape: tuple[int, ...]) -> bool:
         """Whether arrays of this shape can have it without padding."""
-        if self.packed is not None:
-            return tuple(shape) == self.packed.shape
         if not self.block:
-            return self.name == "plain" or len(shape) > 2
+            return len(shape) > 2 or self.name != "last"
         return (self.block, len(shape)) in _TAGS and shape[1] > 0 and shape[1] % self.block == 0
 
     def __repr__(self) -> str:
@@ -79,6 +71,40 @@ class Layout:
 
 
 PLAIN, LAST = Layout("plain"), Layout("last")
+
+
+@dataclass(frozen=True)
+class Assigned:
+    """The layouts of an op's inputs and outputs; ``PLAIN`` for what is not an array."""
+
+    inputs: tuple[Layout, ...]
+    outputs: tuple[Layout, ...]
+
+    @classmethod
+    def plain(cls, ins: Sequence[Any], outs: Sequence[Any]) -> Assigned:
+        """All plain."""
+        return cls((PLAIN,) * len(ins), (PLAIN,) * len(outs))
+
+    @property
+    def all_plain(self) -> bool:
+        """Whether nothing has another layout."""
+        return all(layout == PLAIN for layout in (*self.inputs, *self.outputs))
+
+
+def named(descriptor: Descriptor, shape: tuple[int, ...], dtype: Any) -> Layout | None:
+    """The layout that an activation's descriptor is of; None if it is none of ours."""
+    own = blocked()
+    for layout in (PLAIN, own, LAST):
+        if layout.fits(shape) and layout.descriptor(shape, dtype) == descriptor:
+            return layout
+    return None
+
+
+def packing(descriptor: Descriptor, plain: Descriptor) -> Layout:
+    """The layout of a weight; ``PLAIN`` where it is that, or needs more memory."""
+    if descriptor == plain or descriptor.size != plain.size:
+        return PLAIN
+    return Layout("packed", packed=descriptor)
 
 
 def _blocked(shape: tuple[int, ...], dtype: Any, block: int) -> Descriptor:
@@ -120,18 +146,24 @@ def blocked() -> Layout:
     return Layout("blocked", block) if block else PLAIN
 
 
-def reorder(
-    src: Array | Buffer,
-    src_layout: Layout,
-    dst: Array | Buffer,
-    dst_layout: Layout,
-    shape: Any = None,
-    dtype: Any = None,
-) -> Callable[[], None]:
-    """A function that copies ``src`` to ``dst``, each in its layout; shape and dtype are those of the arrays,
-    of which one may be a ``Buffer`` in a packed layout."""
-    known = next((a for a in (src, dst) if isinstance(a, np.ndarray)), None)
-    shape = known.shape if shape is None and known is not None else shape
-    dtype = known.dtype if dtype is None and known is not None else dtype
-    made = Primitive("reorder", src_layout.descriptor(shape, dtype), dst_layout.descriptor(shape, dtype))
+def reorder(src: Array, src_layout: Layout, dst: Array, dst_layout: Layout) -> Callable[[], None]:
+    """A function that copies ``src`` to ``dst``, each in its layout; plain ones may have any strides."""
+    packed = src_layout.packed or dst_layout.packed
+    sides = []
+    for array, layout in ((src, src_layout), (dst, dst_layout)):
+        if packed is not None and layout.packed is None:
+            sides.append(_window(array, packed.shape))
+        elif layout == PLAIN:
+            sides.append(Descriptor.of(array))
+        else:
+            sides.append(layout.descriptor(array.shape, array.dtype))
+    made = Primitive("reorder", *sides)
     return made.execution({c.SRC: src, c.DST: dst}, own_scratch=True)
+
+
+def _window(weight: Array, shape: tuple[int, ...]) -> Descriptor:
+    """A plain weight beside a packed one, which may have the groups as an axis of their own."""
+    if len(shape) == weight.ndim:
+        return Descriptor.of(weight)
+    o, *rest = element_strides(weight)
+    return Descriptor.strided(shape, (o * shape[1], o, *rest), weight.dtype)

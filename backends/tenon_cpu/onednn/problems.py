@@ -1,7 +1,7 @@
 """The primitives of one convolution: forward, input's gradient, weight's gradient.
 
-A ``Problem`` is the shapes and the geometry. Its methods take the layouts of the two activations, ``None`` for
-the primitive's own choice, and give None where oneDNN has no kernel worth the name.
+A ``Problem`` is the shapes and the geometry. Its methods take the layouts of the two activations, ``None``
+for the primitive's own choice, and give None where oneDNN has no kernel worth the name.
 """
 
 from __future__ import annotations
@@ -135,7 +135,9 @@ class Problem:
 FEW_PLACES = 200
 
 
-def _made(kind: str, *parameters: Any, attributes: Attributes | None = None, any_kernel: bool = False) -> Any:
+def _made(
+    kind: str, *parameters: Any, attributes: Attributes | None = None, any_kernel: bool = False
+) -> Primitive | None:
     """The primitive; None where oneDNN has none, or only its reference, hundreds of times slower."""
     try:
         made = Primitive(kind, *parameters, attributes=attributes)

@@ -135,7 +135,7 @@ def test_arrays_may_lie_in_any_order_of_memory():
 def test_a_broadcast_gradient_is_copied_and_computed():
     rng = np.random.default_rng(3)
     attrs = attributes(2, WINDOWS[0])
-    x, weight, _ = arrays(rng, 2, (16, 16, 1), 3)
+    x, _, _ = arrays(rng, 2, (16, 16, 1), 3)
     g = np.broadcast_to(np.float32(0.5), (2, 16, 9, 8))
 
     made = onednn.conv_weight_grad(x, g, kernel=(3, 3), **attrs)

@@ -1,0 +1,200 @@
+"""Pooling of compiled programs with oneDNN.
+
+oneDNN's maximum drops NaN and cannot give minus infinity. Ours lets NaN win, so the arrays are looked through
+(a twentieth of the time that torch takes) and the NumPy kernel computes where there is any.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from tenon.ops import max_pool as _max_pool
+from tenon.ops import max_pool_grad as _max_pool_grad
+from tenon_cpu.onednn import signatures as c
+from tenon_cpu.onednn.chain import Chain
+from tenon_cpu.onednn.descriptors import representable
+from tenon_cpu.onednn.layouts import PLAIN, Assigned, Layout, reorder
+from tenon_cpu.onednn.primitives import Primitive
+
+Thunk = Callable[[], None]
+_FLOAT = np.dtype(np.float32)
+_LOWEST = np.finfo(np.float32).min
+
+
+class Windows:
+    """The windows of a pooling between arrays of shapes ``x`` and ``y``."""
+
+    def __init__(self, x: Any, y: Any, attrs: Mapping[str, Any], layouts: tuple[Layout, Layout]) -> None:
+        kernel, stride, before = (tuple(attrs[name]) for name in ("kernel", "stride", "padding"))
+        dilation = tuple(attrs.get("dilation") or (1,) * len(kernel))
+        self.after = tuple(
+            (n - 1) * t + d * (k - 1) + 1 - s - p
+            for n, t, d, k, s, p in zip(y[2:], stride, dilation, kernel, x[2:], before, strict=True)
+        )
+        self.before = before
+        self.geometry = (stride, kernel, tuple(d - 1 for d in dilation), before, self.after)
+        self.x, self.y = layouts[0].descriptor(x, _FLOAT), layouts[1].descriptor(y, _FLOAT)
+
+    def forward(self, algorithm: str, *, training: bool) -> Primitive | None:
+        """``SRC`` -> ``DST``, and ``WORKSPACE`` for a maximum's gradient."""
+        kind = c.FORWARD_TRAINING if training else c.FORWARD_INFERENCE
+        return _usable(
+            Primitive("pooling_forward", kind, c.ALGORITHMS[algorithm], self.x, self.y, *self.geometry)
+        )
+
+    def backward(self, algorithm: str, hint: Primitive) -> Primitive | None:
+        """``DIFF_DST``, ``WORKSPACE`` -> ``DIFF_SRC``."""
+        return _usable(
+            Primitive("pooling_backward", c.ALGORITHMS[algorithm], self.x, self.y, *self.geometry, hint)
+        )
+
+
+def _usable(made: Primitive) -> Primitive | None:
+    return None if made.reference else made
+
+
+def _takes(*arrays: Any) -> bool:
+    return all(a.dtype == _FLOAT and representable(a) and a.flags.c_contiguous for a in arrays)
+
+
+def prepare_max_pool(
+    ins: Sequence[Any], attrs: Mapping[str, Any], outs: Sequence[Any], layouts: Assigned
+) -> Thunk | None:
+    """``max_pool``."""
+    (x,), (out,) = ins, outs
+    if not _takes(x, out):
+        return None
+    windows = Windows(x.shape, out.shape, attrs, (layouts.inputs[0], layouts.outputs[0]))
+    made = windows.forward("pooling_max", training=False)
+    if made is None:
+        return None
+    compute = Chain(made, {c.SRC: windows.x}, {c.DST: windows.y}).bound(x, out)
+    plain = _Plain([(x, layouts.inputs[0])], (out, layouts.outputs[0]))
+
+    def run() -> None:
+        compute()
+        if x.max() != x.max() or out.min() == _LOWEST:
+            plain(lambda given: _max_pool.forward(np, given, **attrs))
+
+    return run
+
+
+def prepare_max_pool_grad(
+    ins: Sequence[Any], attrs: Mapping[str, Any], outs: Sequence[Any], layouts: Assigned
+) -> Thunk | None:
+    """``max_pool_grad``: the maximum is taken again, for oneDNN to note where it was."""
+    (g, x, out), (dx,) = ins, outs
+    if not _takes(g, x, out, dx) or layouts.inputs[0] != layouts.inputs[2]:
+        return None
+    windows = Windows(x.shape, out.shape, attrs, (layouts.inputs[1], layouts.inputs[0]))
+    hint = windows.forward("pooling_max", training=True)
+    made = None if hint is None else windows.backward("pooling_max", hint)
+    if hint is None or made is None or layouts.outputs[0] != layouts.inputs[1]:
+        return None
+    where = hint.layout(c.WORKSPACE)
+    marks, again = where.buffer(), np.empty(out.shape, _FLOAT)
+    noted = hint.execution({c.SRC: x, c.DST: again, c.WORKSPACE: marks}, own_scratch=True)
+    spread = made.execution({c.DIFF_DST: g, c.WORKSPACE: marks, c.DIFF_SRC: dx}, own_scratch=True)
+    plain = _Plain(list(zip(ins, layouts.inputs, strict=True)), (dx, layouts.outputs[0]))
+
+    def run() -> None:
+        if out.max() != out.max() or out.min() <= _LOWEST:
+            plain(lambda *given: _max_pool_grad.forward(np, *given, **attrs))
+            return
+        noted()
+        spread()
+
+    return run
+
+
+class _Plain:
+    """A computation on plain copies of arrays, for the rare case that the fast kernel has wrong."""
+
+    def __init__(self, ins: list[tuple[Any, Layout]], out: tuple[Any, Layout]) -> None:
+        self.ins, self.out = ins, out
+
+    def __call__(self, compute: Callable[..., Any]) -> None:
+        given = []
+        for array, layout in self.ins:
+            copy = np.empty(array.shape, array.dtype)
+            reorder(array, layout, copy, PLAIN)()
+            given.append(copy)
+        made = np.ascontiguousarray(compute(*given))
+        reorder(made, PLAIN, *self.out)()
+
+
+def _average(attrs: Mapping[str, Any], windows: Windows) -> str | None:
+    """The algorithm; None where windows that reach beyond the padding count fewer elements than oneDNN
+    says."""
+    beyond = any(a > b for a, b in zip(windows.after, windows.before, strict=True))
+    if attrs.get("divisor") is not None:
+        return None
+    if not attrs.get("include_pad", True):
+        return "pooling_avg_exclude_padding"
+    return None if beyond else "pooling_avg_include_padding"
+
+
+def prepare_avg_pool(
+    ins: Sequence[Any], attrs: Mapping[str, Any], outs: Sequence[Any], layouts: Assigned
+) -> Thunk | None:
+    """``avg_pool``."""
+    (x,), (out,) = ins, outs
+    if not _takes(x, out):
+        return None
+    windows = Windows(x.shape, out.shape, attrs, (layouts.inputs[0], layouts.outputs[0]))
+    algorithm = _average(attrs, windows)
+    made = None if algorithm is None else windows.forward(algorithm, training=False)
+    return None if made is None else Chain(made, {c.SRC: windows.x}, {c.DST: windows.y}).bound(x, out)
+
+
+def prepare_avg_pool_grad(
+    ins: Sequence[Any], attrs: Mapping[str, Any], outs: Sequence[Any], layouts: Assigned
+) -> Thunk | None:
+    """``avg_pool_grad``."""
+    (g,), (dx,) = ins, outs
+    if not _takes(g, dx):
+        return None
+    windows = Windows(dx.shape, g.shape, attrs, (layouts.outputs[0], layouts.inputs[0]))
+    algorithm = _average(attrs, windows)
+    hint = None if algorithm is None else windows.forward(algorithm, training=True)
+    made = None if hint is None or algorithm is None else windows.backward(algorithm, hint)
+    if made is None:
+        return None
+    return Chain(made, {c.DIFF_DST: windows.y}, {c.DIFF_SRC: windows.x}).bound(g, dx)
+
+
+def _whole(sizes: Sequence[int], shape: Sequence[int]) -> dict[str, Any] | None:
+    """An adaptive pooling whose windows are all of one size, as a pooling."""
+    if not all(sizes) or any(s % n for s, n in zip(shape, sizes, strict=True)):
+        return None
+    kernel = tuple(s // n for s, n in zip(shape, sizes, strict=True))
+    return {"kernel": kernel, "stride": kernel, "padding": (0,) * len(kernel)}
+
+
+def prepare_adaptive(
+    ins: Sequence[Any], attrs: Mapping[str, Any], outs: Sequence[Any], layouts: Assigned
+) -> Thunk | None:
+    """``adaptive_avg_pool``."""
+    windows = _whole(attrs["sizes"], ins[0].shape[2:])
+    return None if windows is None else prepare_avg_pool(ins, windows, outs, layouts)
+
+
+def prepare_adaptive_grad(
+    ins: Sequence[Any], attrs: Mapping[str, Any], outs: Sequence[Any], layouts: Assigned
+) -> Thunk | None:
+    """``adaptive_avg_pool_grad``."""
+    windows = _whole(ins[0].shape[2:], outs[0].shape[2:])
+    return None if windows is None else prepare_avg_pool_grad(ins, windows, outs, layouts)
+
+
+PREPARE = {
+    "max_pool": prepare_max_pool,
+    "max_pool_grad": prepare_max_pool_grad,
+    "avg_pool": prepare_avg_pool,
+    "avg_pool_grad": prepare_avg_pool_grad,
+    "adaptive_avg_pool": prepare_adaptive,
+    "adaptive_avg_pool_grad": prepare_adaptive_grad,
+}

@@ -1,0 +1,47 @@
+"""Prepared convolutions, pooling, batch norm and sums: ``Backend.prepare`` in the layouts that a pass
+assigned.
+
+``attrs["layouts"]`` is the op's ``Assigned``; without it all arrays are plain. None, where oneDNN is not
+better than the eager kernel, is only given to plain arrays: to others it would be wrong results, and is an
+error.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from tenon.extend import errors
+from tenon_cpu.onednn import norm, pooling, prepared_convolution, reductions
+from tenon_cpu.onednn.layouts import Assigned
+from tenon_cpu.onednn.runtime import available
+
+Call = Callable[[], None]
+
+
+def _prepared(
+    name: str, rule: Any, ins: Sequence[Any], attrs: Mapping[str, Any], outs: Sequence[Any]
+) -> Call | None:
+    own = dict(attrs)
+    layouts = own.pop("layouts", None) or Assigned.plain(ins, outs)
+    given = [a for a in (*ins, *outs) if isinstance(a, np.ndarray)]
+    usable = available() and all(a.size for a in given)
+    made: Call | None = rule(ins, own, outs, layouts) if usable else None
+    if made is None and not layouts.all_plain:
+        raise errors.BackendError(
+            f"{name}: nothing computes {[(a.dtype.name, a.shape) for a in given]} in the layouts"
+            f" {layouts.inputs} -> {layouts.outputs}. Assign what wanted_layouts gives."
+        )
+    return made
+
+
+PREPARE: dict[str, Callable[[Sequence[Any], Mapping[str, Any], Sequence[Any]], Call | None]] = {
+    name: functools.partial(_prepared, name, rule)
+    for table in (prepared_convolution.PREPARE, pooling.PREPARE, norm.PREPARE, reductions.PREPARE)
+    for name, rule in table.items()
+}
+
+__all__ = ["PREPARE"]

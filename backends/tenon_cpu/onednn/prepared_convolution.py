@@ -1,0 +1,179 @@
+"""Convolutions of compiled programs: bound to their arrays once, in the layouts that the program keeps.
+
+Called by ``prepared.py``, with the layouts taken out of ``attrs``. What else ``attrs`` may hold beyond the
+op's:
+
+``epilogue`` (forward): ``("sum",)`` adds what the output holds, ``("add", array)`` an array of the output's
+shape and layout; a last ``("relu",)`` follows. oneDNN's own relu gives 0 for NaN, so it is NumPy's, in place.
+``constant``: ``(1,)`` if the weight never changes; it is then packed once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from tenon_cpu.onednn import signatures as c
+from tenon_cpu.onednn.attributes import post_op_argument
+from tenon_cpu.onednn.chain import Chain
+from tenon_cpu.onednn.convolution import chosen, problem_of
+from tenon_cpu.onednn.descriptors import Descriptor, representable
+from tenon_cpu.onednn.layouts import PLAIN, Assigned, Layout
+from tenon_cpu.onednn.primitives import Primitive, packed
+from tenon_cpu.onednn.problems import Problem
+
+Thunk = Callable[[], None]
+
+
+def _geometry(attrs: Mapping[str, Any]) -> tuple[Any, ...]:
+    return tuple(attrs["stride"]), tuple(attrs["padding"]), tuple(attrs["dilation"]), attrs["groups"]
+
+
+def _given(array: Any, layout: Layout) -> Descriptor:
+    """The descriptor of an array: as it lies in memory where that is plain, else as its layout says."""
+    return Descriptor.of(array) if layout == PLAIN else layout.descriptor(array.shape, array.dtype)
+
+
+def _made(kind: str, problem: Problem, x: Layout, y: Layout, make: Any) -> Primitive | None:
+    """``make(problem, layouts)``: in those assigned, the primitive's own choice beside them, or the best."""
+    if x == y == PLAIN:
+        return chosen(kind, problem, make)
+    made: Primitive | None = make(problem, tuple(None if layout == PLAIN else layout for layout in (x, y)))
+    return made
+
+
+def prepare_convolution(
+    ins: Sequence[Any], attrs: Mapping[str, Any], outs: Sequence[Any], layouts: Assigned
+) -> Thunk | None:
+    """``conv`` and ``convolution``."""
+    x, weight, bias = (*ins, None)[:3]
+    out, steps = outs[0], list(attrs.get("epilogue", ()))
+    relu = steps[-1:] == [("relu",)]
+    added = _added(steps[: len(steps) - relu], out)
+    arrays = [a for a in (x, weight, bias) if a is not None]
+    problem = problem_of(arrays, x.shape, weight.shape, out.shape, _geometry(attrs))
+    if problem is None or not representable(out) or added is _UNKNOWN:
+        return None
+    pair = (layouts.inputs[0], layouts.outputs[0])
+    target, late = _given(out, pair[1]), pair == (PLAIN, PLAIN)
+    # A binary post-op reads its operand at the end, when partial sums have overwritten the output.
+    within = added is not None and np.may_share_memory(added, out)
+    if late and within:
+        return None
+    post_ops: tuple[Any, ...] = ()
+    if added is not None and not late:
+        post_ops = (("sum",),) if within else (("add", target),)
+
+    def make(problem: Problem, pair: Any) -> Primitive | None:
+        return problem.forward(pair, bias is not None, post_ops)
+
+    made = _made("forward", problem, *pair, make)
+    if made is None:
+        return None
+    weight, described = _weight(problem, made, weight, layouts.inputs[1], 1 in attrs.get("constant", ()))
+    inputs = {c.SRC: _given(x, pair[0]), c.WEIGHTS: described}
+    arrays = [x, weight]
+    if bias is not None:
+        inputs[c.BIAS] = Descriptor.of(bias)
+        arrays.append(bias)
+    if post_ops and not within:
+        inputs[post_op_argument(0)] = target
+        arrays.append(added)
+    compute = Chain(made, inputs, {c.DST: target}).bound(*arrays, out)
+    return _followed(compute, added if late else None, relu, out)
+
+
+_UNKNOWN = object()
+
+
+def _added(steps: Sequence[Any], out: Any) -> Any:
+    """The array that the epilogue adds, or None; ``_UNKNOWN`` for other epilogues."""
+    if not steps:
+        return None
+    if len(steps) == 1 and tuple(steps[0]) == ("sum",):
+        return out
+    name, *operands = steps[0]
+    if len(steps) > 1 or name != "add" or not isinstance(operands[0], np.ndarray):
+        return _UNKNOWN
+    (added,) = operands
+    same = added.shape == out.shape and added.dtype == out.dtype and added.strides == out.strides
+    return added if same else _UNKNOWN
+
+
+def _followed(compute: Thunk, added: Any, relu: bool, out: Any) -> Thunk:
+    """``compute``, then what is left of the epilogue."""
+    if added is None and not relu:
+        return compute
+    zero = out.dtype.type(0)
+
+    def run() -> None:
+        compute()
+        if added is not None:
+            np.add(out, added, out=out)
+        if relu:
+            np.maximum(out, zero, out=out)
+
+    return run
+
+
+def _weight(
+    problem: Problem, made: Primitive, weight: Any, layout: Layout, constant: bool
+) -> tuple[Any, Descriptor]:
+    """The weight's memory and its descriptor; packed here and now if it never changes."""
+    described = (
+        problem.weight_like(weight) if layout == PLAIN else layout.descriptor(problem.window, problem.dtype)
+    )
+    wanted = made.layout(c.WEIGHTS)
+    if constant and wanted != described:
+        return packed(weight, wanted, described), wanted
+    return weight, described
+
+
+def prepare_input_grad(
+    ins: Sequence[Any], attrs: Mapping[str, Any], outs: Sequence[Any], layouts: Assigned
+) -> Thunk | None:
+    """``conv_input_grad``."""
+    (g, weight), dx = ins, outs[0]
+    problem = problem_of([g, weight], dx.shape, weight.shape, g.shape, _geometry(attrs))
+    if problem is None or not representable(dx):
+        return None
+    made = _made("input", problem, layouts.outputs[0], layouts.inputs[0], Problem.input_grad)
+    if made is None:
+        return None
+    weight, described = _weight(problem, made, weight, layouts.inputs[1], 1 in attrs.get("constant", ()))
+    inputs = {c.DIFF_DST: _given(g, layouts.inputs[0]), c.WEIGHTS: described}
+    return Chain(made, inputs, {c.DIFF_SRC: _given(dx, layouts.outputs[0])}).bound(g, weight, dx)
+
+
+def prepare_weight_grad(
+    ins: Sequence[Any], attrs: Mapping[str, Any], outs: Sequence[Any], layouts: Assigned
+) -> Thunk | None:
+    """``conv_weight_grad``; with a second output, the bias's gradient too."""
+    (x, g), dw = ins, outs[0]
+    bias = outs[1] if len(outs) > 1 else None
+    problem = problem_of([x, g], x.shape, dw.shape, g.shape, _geometry(attrs))
+    if problem is None or not all(map(representable, outs)):
+        return None
+
+    def make(problem: Problem, pair: Any) -> Primitive | None:
+        return problem.weight_grad(pair, bias is not None)
+
+    pair = (layouts.inputs[0], layouts.inputs[1])
+    made = _made("weight", problem, *pair, make)
+    if made is None:
+        return None
+    inputs = {c.SRC: _given(x, pair[0]), c.DIFF_DST: _given(g, pair[1])}
+    outputs = {c.DIFF_WEIGHTS: problem.weight_like(dw)}
+    if bias is not None:
+        outputs[c.DIFF_BIAS] = Descriptor.of(bias)
+    return Chain(made, inputs, outputs).bound(x, g, *outs)
+
+
+PREPARE = {
+    "conv": prepare_convolution,
+    "convolution": prepare_convolution,
+    "conv_input_grad": prepare_input_grad,
+    "conv_weight_grad": prepare_weight_grad,
+}

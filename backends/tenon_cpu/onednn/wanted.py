@@ -1,0 +1,208 @@
+"""Which layouts an op wants for its inputs and outputs, so that a pass can keep tensors in them.
+
+``wanted_layouts`` is asked with shapes only, and names layouts that ``prepare`` takes. Ops in ``SEEDS``
+(convolutions) gain enough to start a blocked region. The others (pooling, batch norm, sums) carry one on:
+they are fast on blocked arrays, but not worth a reorder of their own. ``follows`` says which of all other ops
+do not care: they work element by element on arrays of one shape, so that one layout for all of them serves.
+Everything else is plain, and so are the arrays that the outside sees.
+
+A pass: give the seeds what they want; carry it along through carriers and followers, of which at least one
+input is blocked already; put ``layouts.reorder`` where a value's layout is not the one that its reader has. A
+weight's packed layout is the reader's own affair (left ``PLAIN``, the convolution packs it at every call),
+unless the weight is constant: then pack it once.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from tenon.extend import Kind, Op
+from tenon_cpu.onednn import signatures as c
+from tenon_cpu.onednn.descriptors import Descriptor
+from tenon_cpu.onednn.layouts import PLAIN, Assigned, Layout, blocked, named, packing
+from tenon_cpu.onednn.primitives import Primitive
+from tenon_cpu.onednn.problems import Problem
+from tenon_cpu.onednn.reductions import reducible
+from tenon_cpu.onednn.runtime import available
+
+_FLOATS = frozenset({"float32", "bfloat16"})
+
+
+def wanted_layouts(
+    op: Op, ins: Sequence[Any], outs: Sequence[Any], attrs: Mapping[str, Any]
+) -> Assigned | None:
+    """The layouts in which ``op`` is fastest, one for each input and output; None if all plain.
+
+    ``ins`` are avals (``shape``, ``dtype``), numbers or None, ``outs`` avals, residuals included.
+    """
+    rule = _RULES.get(op.name)
+    if rule is None or not available() or not _computable(ins, outs):
+        return None
+    made = rule(ins, outs, attrs)
+    return None if made is None or made.all_plain else made
+
+
+def follows(op: Op, ins: Sequence[Any], outs: Sequence[Any]) -> bool:
+    """Whether ``op`` computes right on arrays of any one layout: element by element, all of one shape."""
+    if op.kind is not Kind.ELEMENTWISE or op.name in _CHANNELWISE:
+        return False
+    shape = tuple(outs[0].shape)
+    same = all(tuple(a.shape) == shape for a in outs)
+    return same and all(
+        math.prod(a.shape) == 1 or tuple(a.shape) == shape for a in ins if hasattr(a, "shape")
+    )
+
+
+#: Elementwise by kind, but with arguments for each channel.
+_CHANNELWISE = frozenset({"batch_norm_inference"})
+
+
+def _computable(ins: Sequence[Any], outs: Sequence[Any]) -> bool:
+    dtype = outs[0].dtype
+    if str(dtype) not in _FLOATS or not all(math.prod(a.shape) for a in outs):
+        return False
+    return all(a.dtype == dtype and math.prod(a.shape) for a in ins if hasattr(a, "shape"))
+
+
+def _problem(x: Any, weight: Any, y: Any, attrs: Mapping[str, Any]) -> Problem:
+    shapes = (tuple(x.shape), tuple(weight.shape), tuple(y.shape))
+    geometry = (tuple(attrs["stride"]), tuple(attrs["padding"]), tuple(attrs["dilation"]))
+    return Problem(*shapes, np.dtype(x.dtype), *geometry, attrs["groups"])
+
+
+def _pair(
+    problem: Problem, make: Callable[[Any], Primitive | None], x: int, y: int
+) -> tuple[Primitive, Layout, Layout] | None:
+    """A primitive with blocks on both sides, or else with what it wants where there are no whole blocks."""
+    own = blocked()
+    fits = [own != PLAIN and own.fits(shape) for shape in (problem.x, problem.y)]
+    if not any(fits):
+        return None
+    made = make(tuple(own if fit else None for fit in fits))
+    if made is None:
+        return None
+    layouts = []
+    for position, shape in ((x, problem.x), (y, problem.y)):
+        layouts.append(named(made.layout(position), shape, problem.dtype) or PLAIN)
+    return made, layouts[0], layouts[1]
+
+
+def _packed(made: Primitive, problem: Problem) -> Layout:
+    return packing(made.layout(c.WEIGHTS), Descriptor.rows(problem.window, problem.dtype))
+
+
+def _convolution(ins: Sequence[Any], outs: Sequence[Any], attrs: Mapping[str, Any]) -> Assigned | None:
+    problem = _problem(ins[0], ins[1], outs[0], attrs)
+    bias = len(ins) > 2 and ins[2] is not None
+    found = _pair(problem, lambda pair: problem.forward(pair, bias), c.SRC, c.DST)
+    if found is None:
+        return None
+    made, x, y = found
+    rest = (PLAIN, y)[: len(ins) - 2]  # the bias, and what is added to the result
+    return Assigned((x, _packed(made, problem), *rest), (y,))
+
+
+def _input_grad(ins: Sequence[Any], outs: Sequence[Any], attrs: Mapping[str, Any]) -> Assigned | None:
+    problem = _problem(outs[0], ins[1], ins[0], attrs)
+    if problem.x[1] < 8:
+        return None
+    found = _pair(problem, problem.input_grad, c.DIFF_SRC, c.DIFF_DST)
+    if found is None:
+        return None
+    made, x, y = found
+    return Assigned((y, _packed(made, problem)), (x,))
+
+
+def _weight_grad(ins: Sequence[Any], outs: Sequence[Any], attrs: Mapping[str, Any]) -> Assigned | None:
+    problem = _problem(ins[0], outs[0], ins[1], attrs)
+    found = _pair(problem, problem.weight_grad, c.SRC, c.DIFF_DST)
+    return None if found is None else Assigned(found[1:], (PLAIN,) * len(outs))
+
+
+def _blocks(array: Any) -> Layout | None:
+    own = blocked()
+    return own if own != PLAIN and own.fits(tuple(array.shape)) else None
+
+
+def _like(which: Sequence[int], made: Sequence[int]) -> Any:
+    """A rule: inputs ``which`` and outputs ``made`` in blocks, the rest plain."""
+
+    def rule(ins: Sequence[Any], outs: Sequence[Any], attrs: Mapping[str, Any]) -> Assigned | None:
+        del attrs
+        layouts = [_blocks(a) for a in (*(ins[i] for i in which), *(outs[i] for i in made))]
+        if any(layout is None for layout in layouts):
+            return None
+        own = blocked()
+        return Assigned(
+            tuple(own if i in which else PLAIN for i in range(len(ins))),
+            tuple(own if i in made else PLAIN for i in range(len(outs))),
+        )
+
+    return rule
+
+
+def _reduction(ins: Sequence[Any], outs: Sequence[Any], attrs: Mapping[str, Any]) -> Assigned | None:
+    x = ins[0]
+    own, axes = _blocks(x), [a % len(x.shape) for a in attrs["axes"]]
+    if own is None or not reducible(len(x.shape), axes) or str(x.dtype) != "float32":
+        return None
+    return Assigned((own,), (PLAIN,))
+
+
+def _single(rule: Any) -> Any:
+    """``rule`` for float32 only."""
+
+    def checked(ins: Sequence[Any], outs: Sequence[Any], attrs: Mapping[str, Any]) -> Assigned | None:
+        return rule(ins, outs, attrs) if str(outs[0].dtype) == "float32" else None
+
+    return checked
+
+
+def _average(ins: Sequence[Any], outs: Sequence[Any], attrs: Mapping[str, Any]) -> Assigned | None:
+    divided = attrs.get("divisor") is not None or attrs.get("ceil_mode")
+    return None if divided else _single(_like([0], [0]))(ins, outs, attrs)
+
+
+def _maximum(*which: int) -> Any:
+    """A rule for windows without holes, the only ones that oneDNN's maximum is fast for."""
+    rule = _single(_like(which, [0]))
+
+    def undilated(ins: Sequence[Any], outs: Sequence[Any], attrs: Mapping[str, Any]) -> Assigned | None:
+        return rule(ins, outs, attrs) if set(attrs["dilation"]) == {1} else None
+
+    return undilated
+
+
+def _norm_grad(ins: Sequence[Any], outs: Sequence[Any], attrs: Mapping[str, Any]) -> Assigned | None:
+    whole = attrs["needs"][0] and (ins[2] is not None or not attrs["needs"][1])
+    return _single(_like([0, 1], [0]))(ins, outs, attrs) if whole else None
+
+
+def _adaptive(ins: Sequence[Any], outs: Sequence[Any], attrs: Mapping[str, Any]) -> Assigned | None:
+    inner, outer = sorted((tuple(ins[0].shape[2:]), tuple(outs[0].shape[2:])), key=math.prod)
+    even = all(s % n == 0 for s, n in zip(outer, inner, strict=True))
+    return _single(_like([0], [0]))(ins, outs, attrs) if even else None
+
+
+#: Ops that start a blocked region.
+SEEDS = frozenset({"conv", "convolution", "conv_input_grad", "conv_weight_grad"})
+_RULES: dict[str, Any] = {
+    "batch_norm": _single(_like([0], [0])),
+    "batch_norm_grad": _norm_grad,
+    "max_pool": _maximum(0),
+    "max_pool_grad": _maximum(0, 1, 2),
+    "avg_pool": _average,
+    "avg_pool_grad": _average,
+    "adaptive_avg_pool": _adaptive,
+    "adaptive_avg_pool_grad": _adaptive,
+    "sum": _reduction,
+    "mean": _reduction,
+    "conv": _convolution,
+    "convolution": _convolution,
+    "conv_input_grad": _input_grad,
+    "conv_weight_grad": _weight_grad,
+}
