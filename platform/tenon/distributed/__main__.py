@@ -1,7 +1,7 @@
 """``mpirun -n 4 python -m tenon.distributed train.py``: run a script under the failure hooks from line one.
 
 A script that fails before its own ``import tenon`` leaves the other ranks waiting, and a bare
-``raise SystemExit(3)`` is invisible to hooks; started this way, both end the job at once.
+``raise SystemExit(3)`` is invisible to hooks on Python 3.11; started this way, both end the job at once.
 """
 
 from __future__ import annotations

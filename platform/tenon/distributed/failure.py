@@ -6,8 +6,9 @@ ways out of a Python program: an uncaught exception, one in a thread, and ``sys.
 Each prints one report and ends the job with the exit code that was asked for.
 
 ``sys.exit`` needs care, as its exception may still be caught. The hook raises a subclass that notices when
-it dies with no Python frame left: nobody caught it. A bare ``raise SystemExit(3)`` passes unseen; the other
-ranks then learn at their next collective that this one has left (``Communicator.finish``).
+it dies with no Python frame left: nobody caught it. A bare ``raise SystemExit(3)`` is seen from Python 3.12
+on (``unwinding.py``); on 3.11 the other ranks learn at their next collective that this one has left
+(``Communicator.finish``).
 
 Next: ``report.py`` words the report and picks the one rank that prints it.
 """
@@ -24,6 +25,7 @@ from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Any, NoReturn, Protocol
 
+from tenon.distributed import unwinding
 from tenon.distributed.launcher import RankFacts
 from tenon.distributed.report import Claim, describe_exit, describe_failure
 from tenon.errors import CommunicatorError
@@ -73,6 +75,7 @@ class Guard:
         sys.exit = self.exit
         builtins.exit = builtins.quit = self.exit  # type: ignore[assignment]
         atexit.register(self._on_exit)
+        unwinding.watch()
 
     def exit(self, status: Any = None, /) -> NoReturn:
         """``sys.exit``, remembering the status in case nobody catches it."""
@@ -137,6 +140,10 @@ class Guard:
             # Somebody replaced our hook later, and their hook has printed the traceback: only end the job.
             rank, size, host, step = self.identity()
             self.fail(describe_exit(rank, size, host, step, f"raised {type(error).__name__}", 1, ""), 1)
+        raised = unwinding.uncaught()
+        if raised is not None and (code := _exit_code(raised.code)):
+            # Python has printed a text already.
+            self.fail(describe_exit(*self.identity(), f"raised SystemExit({raised.code!r})", code, ""), code)
         if self.communicator is not None and not self.finished:
             self.finished = True
             try:

@@ -3,6 +3,7 @@
 Before it fails, the rank writes the time to the file given second.
 """
 
+import contextlib
 import multiprocessing
 import os
 import signal
@@ -29,6 +30,8 @@ if KIND.startswith("early") and FACTS.rank == FACTS.size - 1:
     start_clock()
     if KIND == "early_import":
         import a_module_that_is_not_there  # noqa: F401
+    if KIND == "early_raised_exit":
+        raise SystemExit(3)
     sys.exit(3)
 
 from tenon.distributed.launch import launch  # noqa: E402
@@ -46,6 +49,19 @@ def fail_deep_inside():
     raise RuntimeError("wrapped") from error
 
 
+def raise_in_a_thread_and_here():
+    thread = threading.Thread(target=fail_by_exit)
+    thread.start()
+    thread.join()  # that one ends its thread only
+    with contextlib.suppress(SystemExit):
+        fail_by_exit(4)
+    fail_by_exit()
+
+
+def fail_by_exit(status=3):
+    raise SystemExit(status)
+
+
 def wait_for_the_others():
     communicator.all_reduce(np.ones(3), name="fc.weight")
 
@@ -61,6 +77,8 @@ def fail():
             sys.exit("no data in /data")
         case "raised_exit":
             raise SystemExit(3)
+        case "raised_exit_deep":
+            raise_in_a_thread_and_here()
         case "thread":
             threading.Thread(target=fail_deep_inside, name="loader").start()
             wait_for_the_others()
@@ -82,7 +100,14 @@ def fail():
             communicator.abort(ValueError("given up"))
 
 
-if KIND == "caught_exit":
+if KIND == "raised_normal_exit":
+    wait_for_the_others()
+    raise SystemExit(None if communicator.rank else 0)
+elif KIND == "caught_raised_exit":
+    with contextlib.suppress(SystemExit):
+        raise SystemExit(3)
+    wait_for_the_others()
+elif KIND == "caught_exit":
     try:
         sys.exit(3)
     except SystemExit:
