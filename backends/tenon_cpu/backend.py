@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from tenon.extend import Availability, Backend, Config, Device, Kernel, MemoryStats
+from tenon.extend import Availability, Backend, Config, Device, Kernel, MemoryStats, Op
 from tenon_cpu.allocator import keep_freed_memory, megabytes
-from tenon_cpu.threads import split
+from tenon_cpu.threads import set_count, split, usable
 
 _CPU = Device("cpu")
 
@@ -45,6 +45,20 @@ class CpuBackend(Backend):
         named = {name: functools.partial(kernel, self.raw) for name, kernel in parts.items()}
         return {**KERNELS, **eager.KERNELS, **kernels, **named}
 
+    def prepare(
+        self, op: Op, ins: Sequence[Any], attrs: Mapping[str, Any], outs: Sequence[Any]
+    ) -> Callable[[], None] | None:
+        """A oneDNN primitive bound to the arrays."""
+        from tenon_cpu import onednn
+
+        return onednn.prepare(op.name, ins, attrs, outs)
+
+    def layouts(self) -> Any:
+        """oneDNN's blocked layouts."""
+        from tenon_cpu.onednn import available, wanted
+
+        return wanted if available() else None
+
     def fuse(self, cluster: Any) -> Any:
         """Machine code generated for the cluster."""
         from tenon_cpu.jit import clusters
@@ -76,6 +90,14 @@ class CpuBackend(Backend):
     def split(self, work: Callable[[int, int], Any], count: int, least: int = 1) -> None:
         """On as many threads as BLAS has."""
         split(work, count, least)
+
+    def threads(self) -> int:
+        """Of BLAS, oneDNN and everything else here: there is one number."""
+        return usable()
+
+    def set_threads(self, count: int) -> None:
+        """Tell BLAS, the pool, and oneDNN where it is in use."""
+        set_count(count)
 
     def device_of(self, array: Any) -> Device:
         """The CPU."""

@@ -13,13 +13,27 @@ def tenon_backends() -> Mapping[str, str]:
 
 @hookimpl
 def tenon_configure() -> None:
-    """``tenon doctor`` shows whether oneDNN is in use."""
+    """``tenon doctor`` shows threads, oneDNN and compiled kernels."""
     from tenon.extend import doctor_section
 
+    doctor_section("CPU threads")(_threads)
     doctor_section("oneDNN")(_onednn)
+    doctor_section("compiled kernels")(_kernels)
 
 
 def _onednn() -> Iterable[tuple[str, str]]:
     from tenon_cpu.onednn.doctor import rows
 
     return rows()
+
+
+def _threads() -> Iterable[tuple[str, str]]:
+    from tenon_cpu.doctor import thread_rows
+
+    return thread_rows()
+
+
+def _kernels() -> Iterable[tuple[str, str]]:
+    from tenon_cpu.doctor import kernel_rows
+
+    return kernel_rows()

@@ -20,6 +20,8 @@ from typing import Any
 from tenon.errors import ConfigError
 
 PREFIX = "TENON_"
+#: What start-up code decided for the user, and why: subject -> reason, for ``tenon doctor``.
+DECIDED: dict[str, str] = {}
 _TRUE = frozenset({"1", "true", "yes", "on"})
 _FALSE = frozenset({"", "0", "false", "no", "off"})
 

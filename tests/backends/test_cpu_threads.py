@@ -136,3 +136,47 @@ def test_a_forked_child_makes_its_own_threads(three):
         os._exit(0 if total[0] == 9 else 1)
 
     assert os.waitpid(child, 0)[1] == 0
+
+
+@pytest.fixture
+def count():
+    before = tenon.get_num_threads()
+    yield before
+    tenon.set_num_threads(before)
+
+
+def test_one_setting_rules_every_set_of_threads(count):
+    if not pool().blas.found:
+        pytest.skip("NumPy's BLAS cannot be told")
+    told = []
+    threads.on_change(told.append)
+    try:
+        tenon.set_num_threads(3)
+    finally:
+        threads._listeners.remove(told.append)
+
+    assert tenon.get_num_threads() == pool().size == pool().blas.get() == told[0] == 3
+    test_every_index_is_worked_once(None, 100)
+
+
+def test_threads_that_are_no_longer_wanted_end(count):
+    if not pool().blas.found:
+        pytest.skip("NumPy's BLAS cannot be told")
+    tenon.set_num_threads(6)
+    workers = [t for t in threading.enumerate() if t.name == "tenon-cpu"]
+    tenon.set_num_threads(1)
+
+    for worker in workers:
+        worker.join(10)
+    assert not any(worker.is_alive() for worker in workers)
+
+
+def test_products_are_right_after_the_number_of_threads_changes(count):
+    if not pool().blas.found:
+        pytest.skip("NumPy's BLAS cannot be told")
+    x, y = tenon.randn(300, 200), tenon.randn(200, 400)
+    expected = x.numpy().astype(np.float64) @ y.numpy()
+
+    for number in (1, 4, 2, 1):
+        tenon.set_num_threads(number)
+        np.testing.assert_allclose((x @ y).numpy(), expected, rtol=1e-4, atol=1e-4)

@@ -7,7 +7,8 @@ import sys
 import pytest
 
 from tenon.distributed.launcher import RankFacts
-from tenon.distributed.threads import limit_threads, threads_per_rank
+from tenon.distributed.threads import VARIABLES, limit_threads, threads_per_rank
+from tenon.errors import ConfigError
 from tenon.testing.suites.communicator import launch
 
 FACTS = RankFacts("mpirun", 0, 4, 0, 2)
@@ -49,8 +50,8 @@ def test_nothing_is_changed_where_there_is_nothing_to_share(facts, environment):
 @pytest.mark.mpi
 @pytest.mark.parametrize("first", ["", "import numpy; "], ids=["tenon-first", "numpy-first"])
 def test_ranks_use_one_blas_thread_each_whatever_is_imported_first(first):
-    code = first + (
-        "import tenon, numpy as np\n"
+    code = (
+        first + "import tenon, numpy as np\n"
         "a = np.ones((600, 600), np.float32)\n"
         "for _ in range(5): a @ a\n"
         "import os; print('threads', len(os.listdir('/proc/self/task')))"
@@ -80,3 +81,25 @@ def test_an_openblas_that_was_loaded_first_is_told_its_share():
     done = launch(max(2, CORES), ["-c", code], OMP_NUM_THREADS="")
 
     assert set(done.stdout.split()) == {"[1]"}, done.stdout + done.stderr
+
+
+def test_tenon_num_threads_rules_all_variables():
+    environment = {"TENON_NUM_THREADS": "3", "OMP_NUM_THREADS": "7"}
+
+    assert limit_threads(FACTS, environment) == 3
+    assert {environment[name] for name in VARIABLES} == {"3"}
+
+
+@pytest.mark.parametrize("text", ["0", "-1", "many", "1.5"])
+def test_a_number_of_threads_that_is_none_is_refused(text):
+    with pytest.raises(ConfigError, match=r"TENON_NUM_THREADS=.* is not a positive number"):
+        limit_threads(None, {"TENON_NUM_THREADS": text})
+
+
+@pytest.mark.parametrize("first", ["", "import numpy; "], ids=["tenon-first", "numpy-first"])
+def test_tenon_num_threads_holds_in_a_single_process(first):
+    code = first + "import tenon; print(tenon.get_num_threads(), tenon.config.DECIDED['threads'])"
+    environment = {**os.environ, "TENON_NUM_THREADS": "1", "OMP_NUM_THREADS": "2"}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment)
+
+    assert done.stdout.split() == ["1", "TENON_NUM_THREADS"], done.stderr

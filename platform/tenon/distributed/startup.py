@@ -1,11 +1,12 @@
 """What ``import tenon`` does first when a launcher started the process: share the cores, watch for failures.
 
-Without a launcher this costs a few dictionary look-ups and changes nothing.
+Without a launcher this costs a few dictionary look-ups and changes nothing, unless ``TENON_NUM_THREADS`` is
+set.
 """
 
 from __future__ import annotations
 
-from tenon.config import process_environment
+from tenon.config import environment, process_environment
 from tenon.distributed.launcher import RankFacts, detect
 
 
@@ -22,9 +23,12 @@ def prepare() -> RankFacts | None:
     others already wait inside ``MPI_Init``.
     """
     facts = launched()
-    if facts is not None:
-        from tenon.distributed import failure, threads
+    if facts is not None or environment("TENON_NUM_THREADS"):
+        from tenon.distributed import threads
 
         threads.limit_threads(facts, process_environment())
+    if facts is not None:
+        from tenon.distributed import failure
+
         failure.install(facts, process_environment())
     return facts

@@ -2,7 +2,8 @@
 
 Two ranks with two BLAS threads each on two cores run slower than one rank alone. The libraries read their
 variables when they are loaded, so ``import tenon`` sets them first thing; a variable that the user has set
-is left alone. Where NumPy is already loaded its OpenBLAS is told through the library's own setter.
+is left alone, unless ``TENON_NUM_THREADS`` is there to rule them all. Where NumPy is already loaded its
+OpenBLAS is told through the library's own setter.
 
 Imported by ``import tenon`` through ``startup.py``: keep it free of heavy imports.
 """
@@ -13,8 +14,11 @@ import os
 import sys
 from collections.abc import MutableMapping
 
+from tenon.config import DECIDED
 from tenon.distributed.launcher import RankFacts
+from tenon.errors import ConfigError
 
+SETTING = "TENON_NUM_THREADS"
 VARIABLES = (
     "OMP_NUM_THREADS",
     "OPENBLAS_NUM_THREADS",
@@ -40,15 +44,28 @@ def threads_per_rank(facts: RankFacts, environment: MutableMapping[str, str]) ->
 
 
 def limit_threads(facts: RankFacts | None, environment: MutableMapping[str, str]) -> int | None:
-    """Set the thread variables that are unset, when several ranks share this node; return the number set.
+    """Set the thread variables; return the number set, or None where nothing is changed.
 
-    ``OMP_NUM_THREADS`` counts for all libraries, so where the user has set it nothing is changed.
+    ``TENON_NUM_THREADS`` sets them all. Else, when several ranks share this node, those that are unset get
+    the rank's share; ``OMP_NUM_THREADS`` counts for all libraries, so where the user has set it nothing is
+    changed.
     """
-    if facts is None or facts.local_size < 2 or environment.get("OMP_NUM_THREADS"):
+    text = environment.get(SETTING, "").strip()
+    if text:
+        if not text.isdecimal() or int(text) < 1:
+            raise ConfigError(
+                f"{SETTING}={text!r} is not a positive number of threads. Give one, or unset it."
+            )
+        threads = int(text)
+        DECIDED["threads"] = SETTING
+        environment.update(dict.fromkeys(VARIABLES, text))
+    elif facts is None or facts.local_size < 2 or environment.get("OMP_NUM_THREADS"):
         return None
-    threads = threads_per_rank(facts, environment)
-    for name in VARIABLES:
-        environment.setdefault(name, str(threads))
+    else:
+        threads = threads_per_rank(facts, environment)
+        DECIDED["threads"] = f"this rank's share of the cores: {facts.local_size} ranks on this node"
+        for name in VARIABLES:
+            environment.setdefault(name, str(threads))
     if "numpy" in sys.modules:
         _limit_loaded_openblas(int(environment["OPENBLAS_NUM_THREADS"]))
     return threads

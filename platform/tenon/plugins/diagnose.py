@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from tenon.config import PREFIX, Config, environment
+from tenon.config import DECIDED, PREFIX, Config, environment
 from tenon.errors import PluginClashError, PluginTargetError
 from tenon.plugins.components import Component
 from tenon.plugins.hookspecs import KINDS
@@ -128,6 +128,8 @@ def _python() -> Iterable[Row]:
     yield "python", f"{platform.python_version()} ({platform.python_implementation()}), {sys.executable}"
     yield "platform", platform.platform()
     yield "processors", f"{_usable_processors()} usable of {os.cpu_count()}"
+    own = "OMP_NUM_THREADS" if environment("OMP_NUM_THREADS") else "one for each usable processor"
+    yield "threads decided by", DECIDED.get("threads", own)
     for name in ("tenon-platform", "pluggy"):
         yield name, importlib.metadata.version(name)
 
