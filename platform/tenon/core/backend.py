@@ -131,6 +131,14 @@ class Backend:
         """
         return None
 
+    def layouts(self) -> Any:
+        """How this backend likes its arrays laid out, for the pass that keeps values in such layouts; or None.
+
+        An object with ``PLAIN`` and ``SEEDS``, ``wanted_layouts(op, ins, outs, attrs)``,
+        ``follows(op, ins, outs)`` and ``reorder(src, src_layout, dst, dst_layout)``.
+        """
+        return None
+
     def fuse(self, cluster: Any) -> Any:
         """A kernel for all ops of a ``tenon.graph.cluster.Cluster`` at once, or None: they run one by one.
 

@@ -18,6 +18,7 @@ from tenon.errors import NotFusableError
 from tenon.graph import direct, scalars
 from tenon.graph.graph import Graph, Node, Ref
 from tenon.graph.plan import MemoryPlan
+from tenon.graph.reorder import reorder
 
 
 class Emitted:
@@ -112,6 +113,10 @@ class Emitter:
     def _statements(self, step: direct.Step) -> list[str]:
         node, op = step.node, step.node.op
         cluster = node.attrs.get("cluster")
+        if op is reorder:
+            copy = self.backend.layouts().reorder
+            source, target = node.attrs["source"], node.attrs["target"]
+            return [f"{step.bind(copy(step.ins[0], source, step.outs[0], target), 'reorder')}()"]
         if cluster is not None:
             return self._fused(step, self.backend.fuse(cluster))
         if not any(isinstance(value, Node) for value in step.ins):

@@ -1,4 +1,4 @@
-"""``fused``: the op of a node that stands for a cluster. Backends compile it; without one its steps run apart."""
+"""``fused``: the op of a node that stands for a cluster. Backends compile it; else its steps run apart."""
 
 from __future__ import annotations
 

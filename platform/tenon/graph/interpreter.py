@@ -19,6 +19,7 @@ from typing import Any
 from tenon.core.backend import Backend, backend_named
 from tenon.core.quiet import quiet
 from tenon.graph.graph import Graph, Node, Ref
+from tenon.graph.reorder import reorder
 from tenon.graph.scalars import evaluate
 
 
@@ -57,4 +58,7 @@ class Interpreter:
         """One call: its array, or a tuple of them."""
         if "cluster" in node.attrs:
             return node.op.forward(self.backend, *args, **node.attrs)
-        return self.backend.kernels[node.op](*args, **node.attrs)
+        if node.op is reorder:
+            return args[0]
+        attrs = {k: v for k, v in node.attrs.items() if k != "layouts"}
+        return self.backend.kernels[node.op](*args, **attrs)

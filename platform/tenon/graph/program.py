@@ -20,7 +20,7 @@ from tenon.core.quiet import IGNORE, enter, leave
 from tenon.errors import GraphError, TenonError
 from tenon.graph.emit import Emitter, described
 from tenon.graph.graph import Graph, Node, Ref
-from tenon.graph.passes import Pass, default
+from tenon.graph.passes import Pass
 from tenon.graph.passes import run as run_passes
 from tenon.graph.passes.keep_old import keep_old
 from tenon.graph.plan import MemoryPlan
@@ -32,13 +32,13 @@ _KERNEL_ERRORS = (
 
 
 class Program:
-    """What replays ``graph`` on ``backend``'s arrays, after ``passes`` (by default all) have rewritten it.
+    """What replays ``graph`` on ``backend``'s arrays, after ``passes`` have rewritten it.
 
     ``bind`` it to arrays, ``run`` it with the numbers of the run, and look at ``value`` of its outputs.
     """
 
-    def __init__(self, graph: Graph, backend: Any, passes: Sequence[Pass] | None = None) -> None:
-        run_passes(graph, default(backend) if passes is None else passes)
+    def __init__(self, graph: Graph, backend: Any, passes: Sequence[Pass] = ()) -> None:
+        run_passes(graph, passes)
         keep_old(graph)
         graph.verify()
         self.graph, self.backend = graph, backend

@@ -1,7 +1,7 @@
 """Fuse elementwise ops and reductions into clusters, so that what lies between them needs no memory.
 
-Greedy: each call, in order, joins the groups of its operands, largest operand first, as long as the whole is a
-cluster that the backend takes (``Backend.fuse``) and no circle arises. Groups that read the same large value
+Greedy: each call, in order, joins the groups of its operands, largest operand first, as long as the whole is
+a cluster that the backend takes (``Backend.fuse``) and no circle arises. Groups that read the same large value
 join too. A reduction whose result is used inside the cluster must run over the last axes: a kernel then has
 its row at hand.
 """
@@ -21,6 +21,8 @@ from tenon.graph.fused import fused
 from tenon.graph.graph import Graph, Node, Ref
 from tenon.graph.order import in_order
 from tenon.graph.passes.groups import Groups
+from tenon.graph.passes.layout import special_values
+from tenon.graph.reorder import reorder
 
 #: A cluster's limits: what compiles fast, and what stays in registers.
 STEPS, ARRAYS = 80, 24
@@ -55,6 +57,7 @@ class _Fuser:
         self.users: dict[Ref, list[Node]] = graph.users()
         self.roots = set(graph.roots())
         self.place = {node: i for i, node in enumerate(graph.nodes)}
+        self.special = special_values(graph)
         self._possible: dict[Cluster, bool] = {}
 
     def run(self) -> None:
@@ -73,6 +76,8 @@ class _Fuser:
     def _fusable(self, node: Node) -> bool:
         op = node.op
         if node.effect or op.crosses or not (op.kind in _KINDS or op.name in _OTHERS):
+            return False
+        if "layouts" in node.attrs or op is reorder:
             return False
         if op.view and op.name not in ("sum_to", *_OTHERS):
             return False
@@ -98,7 +103,7 @@ class _Fuser:
                         self._try(a, b)
 
     def _try(self, a: int, b: int) -> bool:
-        if not self.groups.can_join(a, b):
+        if self._layout(a) != self._layout(b) or not self.groups.can_join(a, b):
             return False
         one, other = self.made[a].cluster, self.made[b].cluster
         if len(one.steps) + len(other.steps) > STEPS or not _alike(one, other):
@@ -111,6 +116,10 @@ class _Fuser:
         self.groups.join(a, b)
         self.made[a] = made
         return True
+
+    def _layout(self, group: int) -> Any:
+        """The layout of what the group makes; in a special one all is elementwise, on arrays of one shape."""
+        return self.special.get(self.groups.members[group][0].out())
 
     # --- clusters ---
 
@@ -223,7 +232,7 @@ def _literal(ref: Ref) -> float | int | bool | None:
 
 
 def _rows_at_hand(cluster: Cluster) -> bool:
-    """Whether reductions whose result is used again all run over rows of one length, which are not too long."""
+    """Whether reductions whose result is used again all run over rows of one length, not too long."""
     count = len(cluster.inputs)
     moved: dict[int, int] = {}
     length = None
@@ -244,7 +253,7 @@ def _rows_at_hand(cluster: Cluster) -> bool:
 
 
 def _row_length(shape: tuple[int, ...], axes: tuple[int, ...]) -> int | None:
-    """Elements of a row if ``axes`` are the last ones of ``shape`` (axes of size 1 do not count), else None."""
+    """Elements of a row if ``axes`` are the last ones of ``shape`` (but for sizes of 1), else None."""
     length, ended = 1, False
     for axis in reversed(range(len(shape))):
         if axis in axes and shape[axis] != 1:
