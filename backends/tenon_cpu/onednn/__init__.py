@@ -42,8 +42,8 @@ How to add a primitive
 
    An execution belongs to its thread and is in use from the first ``bind`` to the end of the call: nothing
    between may compute through the same cache entry.
-4. A prepared call for compiled programs binds once: ``primitive.execution({c.SRC: x, c.DST: out},
-   own_scratch=True)`` is itself the function without arguments that ``prepare`` returns. See ``prepare``.
+4. A prepared call for compiled programs binds once: ``primitive.execution({c.SRC: x, c.DST: out}).call()`` is
+   the function without arguments that ``prepare`` returns. See ``prepared_matmul``.
 5. Blocked layouts: pass ``Descriptor.any(shape, dtype)``, ask ``primitive.layout(c.WEIGHTS)``, and if it is
    not ``Descriptor.of(array)``, copy with ``packed(array, layout)`` or a ``reorder`` primitive into
    ``layout.buffer()``. A ``Buffer`` is accepted wherever an array is.
@@ -57,7 +57,7 @@ check its own.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tenon_cpu.onednn.runtime import available
@@ -75,4 +75,14 @@ def kernels() -> tuple[dict[str, Callable[..., Any]], dict[str, Callable[..., An
     return {**eager.KERNELS, **convolution.KERNELS}, {**eager.COMPOSITES}
 
 
-__all__ = ["available", "kernels"]
+def prepare(
+    name: str, ins: Sequence[Any], attrs: Mapping[str, Any], outs: Sequence[Any]
+) -> Callable[[], None] | None:
+    """``Backend.prepare`` of the op called ``name``, or None where oneDNN has nothing better."""
+    from tenon_cpu.onednn import prepared, prepared_matmul
+
+    rule = prepared_matmul.PREPARE.get(name) or prepared.PREPARE.get(name)
+    return None if rule is None else rule(ins, attrs, outs)
+
+
+__all__ = ["available", "kernels", "prepare"]

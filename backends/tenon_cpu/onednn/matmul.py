@@ -6,7 +6,8 @@ each other in memory become one; those of rows too, where the other operand is a
 large
 product is faster than many small ones. A broadcast axis (stride 0) becomes one of length 1.
 
-Callers: ``eager.py`` keeps executions by shape, ``prepare.py`` binds them to the buffers of a program.
+Callers: ``eager.py`` keeps executions by shape, ``prepared_matmul.py`` binds them to the buffers of a
+program.
 """
 
 from __future__ import annotations
@@ -68,7 +69,7 @@ def arranged(x: Operand, y: Operand, out: Operand | None = None) -> Product | No
     rows, inner, columns = shape[-2], x.shape[-1], shape[-1]
     row_stride, out_row = x.strides[-2], out.strides[-2]
     if len(merged) == 1 and merged[0][2] == 1:
-        xn, xs, _, _, n, s = merged[0]
+        _, xs, _, _, n, s = merged[0]
         if rows == 1:
             row_stride, out_row = xs, s
         if xs == row_stride * rows and s == out_row * rows:
@@ -133,10 +134,13 @@ def primitive(
     bias: bool = False,
     post_ops: Sequence[tuple[Any, ...]] = (),
     weights: Descriptor | None = None,
+    out_dtype: Any = None,
 ) -> Primitive | None:
     """The primitive of a product, or None where oneDNN has no fast kernel.
 
-    ``bias`` is one number per column, of the same dtype. ``weights`` is another layout of ``y``.
+    ``bias`` is one number per column, of the same dtype. ``weights`` is another layout of ``y``. The result
+    is
+    of ``out_dtype``, the operands' if None.
     """
     rank = len(product.out.shape)
     row = Descriptor.rows((1,) * (rank - 1) + product.out.shape[-1:], dtype) if bias else None
@@ -146,7 +150,7 @@ def primitive(
             Descriptor.strided(*product.x, dtype),
             weights or Descriptor.strided(*product.y, dtype),
             row,
-            Descriptor.strided(*product.out, dtype),
+            Descriptor.strided(*product.out, out_dtype or dtype),
             attributes=Attributes(post_ops),
         )
     except OneDnnError as error:

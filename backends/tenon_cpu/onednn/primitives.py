@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ctypes
 import sys
+import threading
 import weakref
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -51,6 +52,11 @@ class Primitive:
     def __init__(self, kind: str, *parameters: Any, attributes: Attributes | None = None) -> None:
         here = runtime()
         self.kind, self.parameters = kind, parameters
+        quick = here.library.quick
+        self._destroy = {
+            "handle": quick["dnnl_primitive_destroy"],
+            "descriptor": quick["dnnl_primitive_desc_destroy"],
+        }
         self.threads = here.local.threads
         attributes = attributes or Attributes()
         made = ctypes.c_void_p()
@@ -109,16 +115,16 @@ class Primitive:
         """The primitive with its arguments at these places; None leaves one to be bound before the first
         call.
 
-        With ``own_scratch`` it may run beside others of this thread, on another thread.
+        Scratch memory is shared by a thread's executions, unless it is to be the execution's own.
         """
         return Execution(self, arguments, own_scratch)
 
     def __del__(self) -> None:
-        # Absent where __init__ raised.
-        if "handle" in self.__dict__ and self.handle:
-            runtime().library.quick["dnnl_primitive_destroy"](self.handle)
-        if "descriptor" in self.__dict__:
-            runtime().library.quick["dnnl_primitive_desc_destroy"](self.descriptor)
+        # What __init__ did not come to is absent; at exit this module's names are gone already.
+        held = self.__dict__
+        for name in ("handle", "descriptor"):
+            if held.get(name):
+                held["_destroy"][name](held[name])
 
     def __repr__(self) -> str:
         return f"<{self.kind} {self.implementation} {', '.join(str(p) for p in self.parameters)}>"
@@ -135,7 +141,7 @@ def _given(parameter: Any, letter: str) -> Any:
 class Execution:
     """A primitive bound to memory; ``execution()`` computes. It keeps that memory alive.
 
-    Not on two threads at once: see ``own_scratch`` and ``runtime.py``.
+    On any thread, but not on two at once. Scratch memory is the thread's, or with ``own_scratch`` its own.
     """
 
     def __init__(
@@ -158,7 +164,10 @@ class Execution:
         )
         #: For callers that inline the call: ``execute(*run)`` returns a status.
         self.execute = here.library.functions["dnnl_primitive_execute"]
-        self.run = (primitive.handle, here.local.stream, len(self._array), self._array)
+        self._stream = here.local.stream
+        self.run = (primitive.handle, self._stream.handle, len(self._array), self._array)
+        self._shares_scratch = primitive.scratchpad is not None and not own_scratch
+        self._thread = threading.get_ident()
 
     def _add(self, position: int, memory: Memory | None) -> None:
         here = runtime()
@@ -200,8 +209,38 @@ class Execution:
             if position != SCRATCHPAD:
                 self.held[position] = None
 
+    def call(self) -> Callable[[], None]:
+        """A function without arguments that computes, on whichever thread; not on two at once."""
+        execute, (handle, stream, count, arguments) = self.execute, self.run
+        if not self._shares_scratch:
+
+            def alone() -> None:
+                if status := execute(handle, stream, count, arguments):
+                    raise self.failed(status)
+
+            return alone
+        thread, current = self._thread, threading.get_ident
+
+        def call() -> None:
+            nonlocal thread
+            if thread != current():
+                self.move()
+                thread = current()
+            if status := execute(handle, stream, count, arguments):
+                raise self.failed(status)
+
+        return call
+
+    def move(self) -> None:
+        """Take the calling thread's scratch memory, so that another's execution cannot be using it."""
+        if self._shares_scratch and self.primitive.scratchpad is not None:
+            self.bind(SCRATCHPAD, runtime().local.scratch_of(self.primitive.scratchpad.size))
+        self._thread = threading.get_ident()
+
     def __call__(self) -> None:
         """Compute."""
+        if self._thread != threading.get_ident():
+            self.move()
         if status := self.execute(*self.run):
             raise self.failed(status)
 
@@ -248,10 +287,10 @@ def reorder(source: Descriptor, target: Descriptor) -> Primitive:
     return Primitive("reorder", source, target)
 
 
-def packed(array: np.ndarray[Any, Any], target: Descriptor) -> Buffer:
-    """``array`` in the layout ``target``, in memory of its own."""
+def packed(array: np.ndarray[Any, Any], target: Descriptor, source: Descriptor | None = None) -> Buffer:
+    """``array`` in the layout ``target``, in memory of its own; ``source`` describes it in other axes."""
     made = target.buffer()
-    reorder(Descriptor.of(array), target).execution({SRC: array, DST: made})()
+    reorder(source or Descriptor.of(array), target).execution({SRC: array, DST: made})()
     return made
 
 

@@ -27,7 +27,7 @@ import numpy as np
 from tenon.extend import Availability, Config, errors
 from tenon_cpu.onednn.library import Library, Outcome, find
 from tenon_cpu.onednn.signatures import CPU, STREAM_IN_ORDER
-from tenon_cpu.threads import loaded_libraries, pool
+from tenon_cpu.threads import loaded_libraries, on_change, pool
 
 ALIGNMENT = 64
 
@@ -60,8 +60,7 @@ class _Local(threading.local):
 
     def __init__(self, owner: Runtime) -> None:
         self.threads = owner.set_threads()
-        self.stream = ctypes.c_void_p()
-        owner.call("dnnl_stream_create", ctypes.byref(self.stream), owner.engine, STREAM_IN_ORDER)
+        self.stream = Stream(owner)
         self.scratch = Buffer(0)
 
     def scratch_of(self, size: int) -> Buffer:
@@ -69,6 +68,20 @@ class _Local(threading.local):
         if self.scratch.size < size:
             self.scratch = Buffer(max(size, 2 * self.scratch.size))
         return self.scratch
+
+
+class Stream:
+    """A queue of the engine; freed when its thread has ended and no execution refers to it."""
+
+    __slots__ = ("_destroy", "handle")
+
+    def __init__(self, owner: Runtime) -> None:
+        self.handle = ctypes.c_void_p()
+        owner.call("dnnl_stream_create", ctypes.byref(self.handle), owner.engine, STREAM_IN_ORDER)
+        self._destroy = owner.library.quick["dnnl_stream_destroy"]
+
+    def __del__(self) -> None:
+        self._destroy(self.handle)
 
 
 class Buffer:
@@ -135,6 +148,14 @@ def runtime() -> Runtime:
             if _runtime is None:
                 _runtime = Runtime(found.library)
     return _runtime
+
+
+@on_change
+def _use_threads(count: int) -> None:
+    """From now on, on every thread; what is prepared later is prepared for ``count``."""
+    if _runtime is not None and _runtime.openmp is not None:
+        _runtime.threads = count
+        _runtime.local = _Local(_runtime)
 
 
 _fork_hooks: list[Callable[[], None]] = []

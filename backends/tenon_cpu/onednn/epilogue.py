@@ -1,0 +1,127 @@
+"""What follows a product before its result is written: parsing, placing operands, and NumPy's way.
+
+An epilogue is a tuple of steps, applied in order to the float32 sums::
+
+    (("relu",), ("gelu_tanh",), ("tanh",), ("logistic",), ("linear", alpha, beta), ...)
+    (("add", operand), ("mul", operand), ("sub", operand), ("div", operand))   # an array, or a number
+    (("sum",),)                                       # plus what the output held; only as the first
+
+oneDNN has more curves than ``CURVES``; those give another answer for NaN or infinity than NumPy and torch:
+its
+relu, clip, max and min make 0 or a bound of NaN, its exp infinity, and its gelu_erf makes NaN of infinity. A
+relu
+is therefore done by NumPy after the call, and so is what follows it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from tenon_cpu.onednn.attributes import post_op_argument
+from tenon_cpu.onednn.descriptors import Descriptor, element_strides, representable
+from tenon_cpu.onednn.matmul import Product
+
+Step = tuple[Any, ...]
+
+
+CURVES = frozenset({"tanh", "logistic", "gelu_tanh", "linear", "elu", "abs", "square", "swish"})
+OPERATORS = frozenset({"add", "mul", "sub", "div"})
+
+
+def divisions(epilogue: Sequence[Step]) -> Iterator[tuple[list[Step], list[Step]]]:
+    """Ways to share the steps, the best first: what oneDNN does, and what NumPy does after it."""
+    steps = list(epilogue)
+    most = next((i for i, step in enumerate(steps) if step[0] == "relu"), len(steps))
+    for cut in range(most, -1, -1):
+        if not in_numpy(steps[cut:]):
+            return
+        yield steps[:cut], steps[cut:]
+
+
+def placed(
+    epilogue: Sequence[Step], product: Product, out: np.ndarray[Any, Any]
+) -> tuple[list[Step], dict[int, np.ndarray[Any, Any]]] | None:
+    """Post-ops and their operands by position, for the axes of ``product``; None where one cannot be read."""
+    post_ops: list[Step] = []
+    operands: dict[int, np.ndarray[Any, Any]] = {}
+    for name, *parameters in epilogue:
+        if name in OPERATORS and len(parameters) == 1:
+            if isinstance(parameters[0], (int, float)):
+                found = _number(name, float(parameters[0]))
+                if found is None:
+                    return None
+                post_ops.append(found)
+                continue
+            operand = _operand(parameters[0], product, out)
+            if operand is None:
+                return None
+            operands[post_op_argument(len(post_ops))] = operand
+            post_ops.append((name, Descriptor.of(operand)))
+        elif (name == "sum" and not post_ops) or name in CURVES:
+            post_ops.append((name, *parameters))
+        else:
+            return None
+    return post_ops, operands
+
+
+def _number(name: str, number: float) -> Step | None:
+    if name in ("add", "sub"):
+        return ("linear", 1.0, number if name == "add" else -number)
+    return ("linear", number, 0.0) if name == "mul" else None
+
+
+def _operand(x: Any, product: Product, out: np.ndarray[Any, Any]) -> np.ndarray[Any, Any] | None:
+    """A view of ``x`` in the axes of the product, or None where its memory does not allow one."""
+    if not isinstance(x, np.ndarray) or x.dtype not in (out.dtype, np.float32) or x.ndim > out.ndim:
+        return None
+    if np.may_share_memory(x, out):
+        return None
+    x = x.reshape((1,) * (out.ndim - x.ndim) + x.shape)
+    axes, merged = product.out.shape, product.out.shape[-2] != out.shape[-2]
+    if x.size == 1:
+        made = x.reshape((1,) * len(axes))
+    elif x.shape[-1] == x.size:  # one number per column
+        made = x.reshape((1,) * (len(axes) - 1) + x.shape[-1:])
+    elif x.shape == out.shape and (len(axes) == 2 or element_strides(x) == element_strides(out)):
+        made = x.reshape(axes)
+    elif x.shape[:-1] == out.shape[:-1]:  # one per row
+        made = x.reshape((*axes[:-1], 1))
+    elif x.shape[-2:] == (out.shape[-2:]) and x.shape[-2] * x.shape[-1] == x.size and not merged:
+        made = x.reshape((1,) * (len(axes) - 2) + x.shape[-2:])
+    else:
+        return None
+    return made if np.may_share_memory(made, x) and representable(made) else None
+
+
+_CURVES: dict[str, Callable[[Any, Sequence[float]], Any]] = {
+    "relu": lambda x, p: np.maximum(x, _ZERO[x.dtype.char], out=x),
+    "tanh": lambda x, p: np.tanh(x, out=x),
+    "abs": lambda x, p: np.abs(x, out=x),
+    "square": lambda x, p: np.square(x, out=x),
+    "linear": lambda x, p: np.add(np.multiply(x, p[0], out=x), p[1], out=x),
+}
+_UFUNCS = {"add": np.add, "mul": np.multiply, "sub": np.subtract, "div": np.divide}
+_ZERO = {t.char: np.zeros((), t) for t in (np.dtype(np.float32), np.dtype(ml_dtypes.bfloat16))}
+
+
+def in_numpy(epilogue: Sequence[Step]) -> bool:
+    """Whether ``apply`` knows every step."""
+    return all(
+        (name in _CURVES and (name == "linear" or not parameters))
+        or (name in _UFUNCS and len(parameters) == 1)
+        for name, *parameters in epilogue
+    )
+
+
+def apply(epilogue: Sequence[Step], x: np.ndarray[Any, Any]) -> None:
+    """The steps on ``x`` in place, by NumPy."""
+    for name, *parameters in epilogue:
+        ufunc = _UFUNCS.get(name)
+        if ufunc is not None:
+            ufunc(x, parameters[0], out=x)
+        else:
+            _CURVES[name](x, parameters)

@@ -1,0 +1,172 @@
+"""Prepared products for compiled programs: everything is decided once, a call is one ``execute``.
+
+``PREPARE[op name](ins, attrs, outs)`` returns a function without arguments that computes ``outs`` from what
+``ins`` hold at the time, or None where the eager kernel does as well. Beyond the ops' own attrs it takes
+
+``epilogue``: steps applied before the result is written, see ``epilogue.py``;
+``constant``: positions of operands that will never change, so that a weight is packed once.
+
+A call may run on any thread, but not on two at once. It may not write over what it reads.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from tenon_cpu.onednn import signatures as c
+from tenon_cpu.onednn.descriptors import Descriptor, element_strides, representable
+from tenon_cpu.onednn.epilogue import Step, apply, divisions, in_numpy, placed
+from tenon_cpu.onednn.matmul import Operand, Product, arranged, primitive
+from tenon_cpu.onednn.primitives import packed
+from tenon_cpu.onednn.runtime import available
+
+Call = Callable[[], None]
+Prepare = Callable[[Sequence[Any], Mapping[str, Any], Sequence[Any]], "Call | None"]
+
+_FLOAT, _BFLOAT = np.dtype(np.float32), np.dtype(ml_dtypes.bfloat16)
+#: Multiplications from which a bare float32 product is faster than ``np.matmul(out=)``.
+_LEAST = 1 << 16
+#: Rows below which BLAS's product of a vector and a matrix is faster than oneDNN's, unless weights are
+#: packed.
+_ROWS = 3
+
+
+def matmul(ins: Sequence[Any], attrs: Mapping[str, Any], outs: Sequence[Any]) -> Call | None:
+    """``x @ y``."""
+    x, y = ins
+    return _product(x, y, None, attrs.get("epilogue", ()), 1 in attrs.get("constant", ()), outs[0])
+
+
+def linear(ins: Sequence[Any], attrs: Mapping[str, Any], outs: Sequence[Any]) -> Call | None:
+    """``x @ weight.T + bias``."""
+    x, weight, bias = ins
+    if not isinstance(weight, np.ndarray) or weight.ndim != 2:
+        return None
+    return _product(x, weight.T, bias, attrs.get("epilogue", ()), 1 in attrs.get("constant", ()), outs[0])
+
+
+def addmm(ins: Sequence[Any], attrs: Mapping[str, Any], outs: Sequence[Any]) -> Call | None:
+    """``beta * x + alpha * (a @ b)``, for ``beta`` of 0 or 1."""
+    x, a, b = ins
+    alpha, beta = attrs.get("alpha", 1), attrs.get("beta", 1)
+    if beta not in (0, 1):
+        return None
+    steps: list[Step] = [("mul", alpha)] if alpha != 1 else []
+    steps += [("add", x)] if beta else []
+    constant = 2 in attrs.get("constant", ())
+    return _product(a, b, None, (*steps, *attrs.get("epilogue", ())), constant, outs[0])
+
+
+PREPARE: dict[str, Prepare] = {"matmul": matmul, "linear": linear, "addmm": addmm}
+
+
+def _product(x: Any, y: Any, bias: Any, epilogue: Sequence[Step], constant: bool, out: Any) -> Call | None:
+    if not available() or not all(isinstance(a, np.ndarray) for a in (x, y, out)):
+        return None
+    if x.dtype != y.dtype or x.dtype not in (_FLOAT, _BFLOAT) or out.dtype not in (x.dtype, _FLOAT):
+        return None
+    if any(np.may_share_memory(out, a) for a in (x, y, bias) if a is not None):
+        return None
+    if x.ndim == 1:
+        x, out = x[None], out[..., None, :] if y.ndim > 1 else out[..., None]
+    if y.ndim == 1:
+        y, out = y[:, None], out[..., None]
+    if not (x.ndim and y.ndim and x.size and y.size and out.size):
+        return None
+    if not _whole(x, y, out) or (bias is not None and not _fits(bias, out, x.dtype)):
+        return None
+    product = arranged(*(Operand(a.shape, element_strides(a)) for a in (x, y, out)))
+    if product is None or product.shape != out.shape:
+        return None
+    if x.dtype == _FLOAT and not constant:
+        worth = _worth(product, bias is not None or bool(epilogue))
+        if worth is None:
+            return None
+        if not worth and in_numpy(epilogue):
+            return _by_numpy(x, y, bias, epilogue, out)
+    return _by_onednn(product, x, y, bias, epilogue, constant, out)
+
+
+def _whole(*arrays: np.ndarray[Any, Any]) -> bool:
+    return all(s % a.itemsize == 0 for a in arrays for s in a.strides)
+
+
+def _fits(bias: Any, out: np.ndarray[Any, Any], dtype: Any) -> bool:
+    return (
+        isinstance(bias, np.ndarray)
+        and bias.dtype == dtype
+        and bias.shape == out.shape[-1:]
+        and representable(bias)
+        and bias.strides == (bias.itemsize,)
+    )
+
+
+def _worth(product: Product, more: bool) -> bool | None:
+    """Whether oneDNN is faster than NumPy; None: a bare product that NumPy does as well."""
+    rows, columns = product.out.shape[-2:]
+    size = math.prod(product.out.shape) * product.x.shape[-1]
+    thin = (rows < _ROWS or columns < _ROWS) and size >= 1 << 12
+    if more:
+        return not thin
+    return True if size >= _LEAST and not thin else None
+
+
+def _by_onednn(
+    product: Product,
+    x: np.ndarray[Any, Any],
+    y: np.ndarray[Any, Any],
+    bias: Any,
+    epilogue: Sequence[Step],
+    constant: bool,
+    out: np.ndarray[Any, Any],
+) -> Call | None:
+    layout = Descriptor.any(product.y.shape, x.dtype) if constant else None
+    for inside, after in divisions(epilogue):
+        found = placed(inside, product, out)
+        if found is None:
+            continue
+        made = primitive(product, x.dtype, bias is not None, found[0], layout, out.dtype)
+        if made is not None:
+            rest = after
+            break
+        # Operands of some shapes have no fast kernel: then NumPy takes over earlier.
+    else:
+        return None
+    weights: Any = y
+    if constant:
+        wanted = made.layout(c.WEIGHTS)
+        if wanted != Descriptor.strided(*product.y, x.dtype):
+            weights = packed(y, wanted, Descriptor.strided(*product.y, x.dtype))
+    places = {c.SRC: x, c.WEIGHTS: weights, c.DST: out, **found[1]}
+    if bias is not None:
+        places[c.BIAS] = bias
+    call = made.execution(places).call()
+    if not rest:
+        return call
+
+    def with_rest() -> None:
+        call()
+        apply(rest, out)
+
+    return with_rest
+
+
+def _by_numpy(x: Any, y: Any, bias: Any, epilogue: Sequence[Step], out: Any) -> Call | None:
+    """A product of few rows, for which BLAS reads the matrix only once."""
+    multiply, add = np.matmul, np.add
+
+    def call() -> None:
+        multiply(x, y, out=out)
+        if bias is not None:
+            add(out, bias, out=out)
+        apply(epilogue, out)
+
+    return call
+
+
+__all__ = ["PREPARE"]
