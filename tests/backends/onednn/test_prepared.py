@@ -1,4 +1,4 @@
-"""Prepared convolutions, pooling, batch norm and sums against the NumPy kernels, plain and in their layouts."""
+"""Prepared convolutions, pooling, batch norm and sums against the NumPy kernels, in plain and other layouts."""
 
 from __future__ import annotations
 
@@ -252,7 +252,7 @@ def test_the_largest_of_each_window_and_its_gradient_are_the_references(case, va
 
     out = wanted("max_pool", (x,), attrs)[0]
     gradient = check("max_pool_grad", (normal(*out.shape), x, out), attrs, layouts=layouts)
-    if case[3] == 1:
+    if case[3] == 1 and (layouts or case[0] != 2):
         assert made
         assert gradient
 
