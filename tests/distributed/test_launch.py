@@ -11,7 +11,8 @@ LAUNCHED = {"PMI_RANK": "1", "PMI_SIZE": "2", "MPI_LOCALRANKID": "1", "MPI_LOCAL
 
 
 def python(code, **variables):
-    environment = {k: v for k, v in process_environment().items() if not k.startswith(("PMI", "OMPI", "MPI"))}
+    of_launchers = ("PMI", "OMPI", "MPI_", "MPIR")
+    environment = {k: v for k, v in process_environment().items() if not k.startswith(of_launchers)}
     return subprocess.run(
         [sys.executable, "-c", code],
         env={**environment, **variables},
@@ -40,6 +41,23 @@ def test_a_launched_rank_without_mpi4py_says_what_to_install():
     assert "started by mpirun as rank 1 of 2, but mpi4py is not installed" in done.stderr
     assert "pip install 'tenon-platform[mpich]'" in done.stderr
     assert done.stderr.count("=== tenon: rank 1 of 2") == 1
+
+
+def test_a_rank_whose_mpi4py_finds_no_library_says_so_and_what_to_set():
+    code = (
+        "import sys, importlib.abc\n"
+        "class Absent(importlib.abc.MetaPathFinder):\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        "        if name == 'mpi4py.MPI':\n"
+        "            raise ImportError('libmpi.so.12: cannot open shared object file')\n"
+        "sys.meta_path.insert(0, Absent())\n"
+        "import tenon.distributed as dist; dist.get_rank()"
+    )
+    done = python(code, **LAUNCHED)
+
+    assert done.returncode == 1
+    assert "mpi4py finds no MPI library that it can load (libmpi.so.12: cannot open" in done.stderr
+    assert "MPI4PY_MPIABI=openmpi" in done.stderr
 
 
 def test_a_launcher_of_another_mpi_is_refused():
