@@ -70,9 +70,10 @@ def kernels() -> tuple[dict[str, Callable[..., Any]], dict[str, Callable[..., An
     """
     if not available():
         return {}, {}
-    from tenon_cpu.onednn import convolution, eager
+    from tenon_cpu.onednn import convolution, eager, norm, pooling
 
-    return {**eager.KERNELS, **convolution.KERNELS}, {**eager.COMPOSITES}
+    arrays = {**eager.KERNELS, **convolution.KERNELS, **pooling.KERNELS}
+    return arrays, {**eager.COMPOSITES, **norm.COMPOSITES}
 
 
 def prepare(
