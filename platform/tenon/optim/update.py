@@ -265,9 +265,10 @@ def update_through_ops(optimizer: Any, p: Any, group: dict[str, Any]) -> None:
             h = hyperparameters(group, keep_tensors=differentiable or capturable)
         else:
             h = recorder.hyperparameters(optimizer, group)
-            if p not in optimizer.state:
-                recorder.settle("the optimizer's state was made")
+        known = recorder is None or p in optimizer.state
         held = entry_of(optimizer, p, lambda: _initial_tensors(optimizer, p))
+        if held and not known:
+            recorder.settle("the optimizer's state was made")
         steps = count(optimizer, held)
         if capturable and optimizer.counts_steps:
             held["step"].add_(1)
