@@ -25,7 +25,8 @@ def run(tmp_path, kind, size=4):
 
 
 def version_of_mpirun():
-    return subprocess.run([find_mpirun(), "--version"], capture_output=True, text=True).stdout
+    done = subprocess.run([find_mpirun(), "--version"], capture_output=True, text=True)
+    return done.stdout + done.stderr
 
 
 def reports(done):
