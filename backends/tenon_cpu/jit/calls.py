@@ -1,0 +1,46 @@
+"""Which calls of an op a compiled kernel serves, and how threads share them.
+
+Kernels take contiguous float32 arrays of some size. Everything else goes to the NumPy kernels, as all does
+where numba is missing or turned off. What a call gets depends on its arguments alone, never on what ran
+before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tenon_cpu.jit.compile import available
+from tenon_cpu.threads import split
+
+#: Elements from which a kernel is worth loading numba for.
+WORTH = 1 << 13
+#: Tenths of nanoseconds of work that a second thread is worth being woken for.
+SHARED = 1_000_000
+
+FLOAT, INDEX = np.dtype(np.float32), np.dtype(np.int64)
+
+
+def fits(*arrays: Any) -> bool:
+    """All are float32, and numba is there."""
+    return all(a.dtype is FLOAT for a in arrays) and available()
+
+
+def plain(x: Any) -> Any:
+    """``x`` as kernels take it: contiguous, aligned, writable. A copy costs less than walking it askew."""
+    return x if x.flags.carray else np.array(x, order="C")
+
+
+def indices_fit(array: Any) -> bool:
+    """It holds indices as kernels take them."""
+    return bool(array.dtype is INDEX and array.flags.carray)
+
+
+def share(work: Callable[[int, int], Any], count: int, tenths: int) -> None:
+    """``work`` over ``range(count)``, by several threads where it takes ``tenths`` of nanoseconds enough."""
+    if tenths < SHARED:
+        work(0, count)
+    else:
+        split(work, count)

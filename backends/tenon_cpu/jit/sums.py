@@ -1,0 +1,29 @@
+"""Sums of float32 over outer and inner axes: short runs in vectors, their results in float64."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tenon_cpu.jit.compile import inlined, kernel
+from tenon_cpu.jit.rows import total
+
+_RUN = 1024  # elements added in float32 before they join the rest
+
+
+@inlined
+def long_total(row):  # type: ignore[no-untyped-def]
+    """The sum in float64 of sums of runs."""
+    s = np.float64(0)
+    for first in range(0, row.size, _RUN):
+        s += total(row[first : first + _RUN])
+    return s
+
+
+@kernel("void(float32[:,:,::1], float32[::1], int64, int64)")
+def sum_outer_and_inner(x, out, start, stop):  # type: ignore[no-untyped-def]
+    """``out[b]`` is the sum of ``x[:, b, :]``."""
+    for b in range(start, stop):
+        s = np.float64(0)
+        for a in range(x.shape[0]):
+            s += long_total(x[a, b])
+        out[b] = s
