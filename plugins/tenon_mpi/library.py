@@ -10,7 +10,7 @@ from tenon.extend import engine, errors
 def load_mpi() -> Any:
     """The module ``mpi4py.MPI``; importing it starts MPI.
 
-    Where mpi4py is installed but finds no MPI library, it raises RuntimeError, or ImportError naming the file.
+    Where mpi4py is installed but finds no MPI library, it raises RuntimeError or an ImportError.
     """
     try:
         from mpi4py import MPI
