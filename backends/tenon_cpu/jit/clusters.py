@@ -9,6 +9,7 @@ else. Without llvmlite, and for what has no code, the ops run one by one over pr
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -17,7 +18,9 @@ import numpy as np
 from tenon.extend import errors
 from tenon_cpu.jit import codegen_llvm
 from tenon_cpu.jit.clusters_domain import Cluster, Domain, Loops
+from tenon_cpu.jit.clusters_rows import scheduled, split
 from tenon_cpu.jit.codegen_pointwise import pointwise, types_of
+from tenon_cpu.jit.codegen_rows import rowwise
 
 #: Elements (weighted by the cost of their ops) below which one thread is faster than two.
 SHARED = 1 << 16
@@ -68,6 +71,8 @@ class FusedKernel:
         self.domain = Domain(cluster)
         self.types = types_of(cluster)
         self.size = max([1, *(s.aval.size for s in cluster.steps), *(a.size for a in cluster.inputs)])
+        if self.cluster.reduces:  # whether it fits shows before there are arrays
+            rowwise(cluster, scheduled(cluster, split(cluster, Loops(self.domain, self._contiguous()))), True)
         self.empty = any(s.aval.size == 0 for s in cluster.steps)
         self._made: dict[Any, Generated] = {}
 
@@ -79,6 +84,9 @@ class FusedKernel:
         """A function of nothing that computes on these arrays; a number input may be a 0-d float64 array."""
         if self.empty:
             return _nothing
+        ins = arrays[: len(self.cluster.inputs)]
+        if self.cluster.reduces and _overlap(ins, arrays[len(ins) :]):
+            raise errors.NotFusableError("a reduction over a row cannot overwrite the row.")
         held = [np.asarray(a, np.float64) if i in self.cluster.numbers else a for i, a in enumerate(arrays)]
         found = self.generated(held)
         extra = [np.empty(max(n, 1), np.float64) for n in found.scratch]
@@ -110,11 +118,30 @@ class FusedKernel:
             )
         return tuple(made)
 
+    def _contiguous(self) -> tuple[tuple[int, ...], ...]:
+        """Layouts of contiguous arrays."""
+        made = []
+        for index in (*range(len(self.cluster.inputs)), *(r.index for r in self.cluster.outputs)):
+            shape = self.domain.shapes[index]
+            strides = [0 if n == 1 else math.prod(shape[d + 1 :]) for d, n in enumerate(shape)]
+            made.append(tuple(strides))
+        return tuple(made)
+
     def _generate(self, layouts: tuple[tuple[int, ...], ...]) -> Generated:
         fma = codegen_llvm.compiler().has_fma
         weight = 1 + 6 * sum(s.op in _COSTLY for s in self.cluster.steps)
-        text, pieces = pointwise(self.cluster, Loops(self.domain, layouts), fma)
-        return Generated(text, pieces, self.size * weight)
+        loops = Loops(self.domain, layouts)
+        if not self.cluster.reduces:
+            text, pieces = pointwise(self.cluster, loops, fma)
+            return Generated(text, pieces, self.size * weight)
+        plan = scheduled(self.cluster, split(self.cluster, loops))
+        text, pieces, scratch = rowwise(self.cluster, plan, fma)
+        return Generated(text, pieces, self.size * weight, scratch)
+
+
+def _overlap(ins: Any, outs: Any) -> bool:
+    """Whether an output lies where an input does."""
+    return any(np.may_share_memory(a, b) for b in outs for a in ins if isinstance(a, np.ndarray) and a.ndim)
 
 
 class _Bound(functools.partial[None]):

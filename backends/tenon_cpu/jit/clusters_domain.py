@@ -143,9 +143,12 @@ class Loops:
         kept += [domain.has(Ref(i)) for i in range(n + len(cluster.steps))]
         order = list(range(len(domain.sizes)))
         if not ordered:
-            widest = per_axis[max(range(n, len(values)), key=lambda p: len(domain.has(Ref(values[p]))))]
+            fullest = max(range(len(values)), key=lambda p: (len(domain.has(Ref(values[p]))), p >= n))
+            widest = per_axis[fullest]
             order.sort(key=lambda a: -abs(widest[a]) if widest[a] else -(1 << 60) + a)
         groups = domain.groups(per_axis, order, kept)
+        #: Length of the axis that was cut into rows, the last of which may be shorter; 0 if none was.
+        self.tail = 0
         self.sizes = [_product(domain.sizes[a] for a in g) for g in groups]
         self.strides = [[s[g[-1]] for g in groups] for s in per_axis]
         place = {a: i for i, g in enumerate(groups) for a in g}

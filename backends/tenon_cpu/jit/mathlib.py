@@ -17,10 +17,13 @@ from __future__ import annotations
 #: Function -> its formula in float32, of ``x``.
 FORMULAS: dict[str, str] = {
     # 2^k e^r with |r| <= ln(2) / 2. k is rounded by adding 1.5 * 2^23; 2^k is built of two factors, so that
-    # results below the normal range are rounded, not flushed, and those above become infinite.
+    # results below the normal range are rounded, not flushed, and those above become infinite. What is 0 is
+    # computed from 0: a masked score, exp(-inf), would else take its product through the range where
+    # processors are ten times slower.
     "exp": (
         """
-x = -104.0 if x < -104.0 else x
+none = x < -104.0
+x = 0.0 if none else x
 x = 89.0 if x > 89.0 else x
 t = fma(x, 1.4426950408889634, 12582912.0)
 k = bits(t) - 1262485504
@@ -30,7 +33,8 @@ r = fma(n, -1.428606765330187e-06, r)
 p = poly(r, 0.5, 0.16666665459, 0.041665795894, 0.0083334519073, 0.0013981999507, 0.00019875691500)
 p = fma(p * r, r, r) + 1.0
 h = k >> 1
-return p * real_of_bits((h + 127) << 23) * real_of_bits((k - h + 127) << 23)
+p = p * real_of_bits((h + 127) << 23) * real_of_bits((k - h + 127) << 23)
+return 0.0 if none else p
 """
     ),
     "exp2": (
@@ -50,7 +54,7 @@ return p * real_of_bits((h + 127) << 23) * real_of_bits((k - h + 127) << 23)
         """
 s = poly(x, 0.5, 0.16666666667, 0.041666666667, 0.0083333333333, 0.0013888888889, 0.00019841269841,
     2.4801587302e-05)
-return fma(s * x, x, x) if abs(x) < 0.4 else exp(x) - 1.0
+return x * fma(s, x, 1.0) if abs(x) < 0.4 else exp(x) - 1.0
 """
     ),
     # e ln(2) + ln(m) with m in [sqrt(1/2), sqrt(2)); arguments below the normal range are scaled first.
@@ -98,8 +102,8 @@ return x if x == inf else y
         """
 a = abs(x)
 z = x * x
-near = fma(poly(z, -0.333332819422, 0.133314422036, -0.0537397155531, 0.0206390887954,
-    -0.00570498872745) * z, x, x)
+q = poly(z, -0.333332819422, 0.133314422036, -0.0537397155531, 0.0206390887954, -0.00570498872745)
+near = x * fma(q, z, 1.0)
 far = copysign(1.0 - 2.0 / (exp(a + a) + 1.0), x)
 return near if a < 0.625 else far
 """

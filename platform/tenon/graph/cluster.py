@@ -209,9 +209,13 @@ class Builder:
         logic = name in ("any", "all")
         if name == "mean" and x.aval.dtype.kind not in "fV":
             raise NotFusableError(f"mean of {x.aval.dtype} is not fused; cast it first.")
+        if all(shape[a] == 1 for a in axes):  # nothing to add up
+            x = self.apply(table["ne"], (x, 0), {}) if logic and x.aval.dtype.kind != "b" else x
+            kept = reduced_shape(shape, axes, bool(attrs.get("keepdims")))
+            return self._movement("reshape", x, {"shape": kept})
         out = Aval(reduced_shape(shape, axes, bool(attrs.get("keepdims"))), _BOOL if logic else x.aval.dtype)
-        kept = {"axes": axes, "keepdims": bool(attrs.get("keepdims"))}
-        return self._append(name, (x,), kept, out, "", x.aval.dtype)
+        given = {"axes": axes, "keepdims": bool(attrs.get("keepdims"))}
+        return self._append(name, (x,), given, out, "", x.aval.dtype)
 
     def _movement(self, name: str, x: Value, attrs: dict[str, Any]) -> Value:
         shape = tuple(attrs["shape"])

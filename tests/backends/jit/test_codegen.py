@@ -1,0 +1,167 @@
+"""Functions of the generated code against NumPy in more digits, and loops that become vectors."""
+
+from __future__ import annotations
+
+import math
+import re
+
+import numpy as np
+import pytest
+
+import tenon.ops  # noqa: F401  (fills the op table)
+from tenon.graph.cluster import Builder, Namespace
+
+pytest.importorskip("llvmlite")
+
+from tenon_cpu.jit import clusters, codegen_llvm
+
+#: Function -> reference in float64, arguments, allowed error in units in the last place.
+FUNCTIONS = {
+    "exp": (np.exp, (-110, 95), 2),
+    "exp2": (np.exp2, (-155, 135), 2),
+    "expm1": (np.expm1, (-20, 95), 3),
+    "log": (np.log, (1e-45, 1e38), 2),
+    "log2": (np.log2, (1e-45, 1e38), 4),
+    "log10": (np.log10, (1e-45, 1e38), 4),
+    "log1p": (np.log1p, (-0.9999, 1e6), 4),
+    "tanh": (np.tanh, (-12, 12), 3),
+    "sigmoid": (lambda x: 1 / (1 + np.exp(-x)), (-87, 30), 3),
+    "erf": (np.vectorize(math.erf), (-6, 6), 4),
+    "erfc": (np.vectorize(math.erfc), (-6, 9), 12),
+    "sqrt": (np.sqrt, (0, 1e30), 1),
+    "rsqrt": (lambda x: 1 / np.sqrt(x), (1e-30, 1e30), 2),
+}
+SPECIAL = np.array(
+    [0.0, -0.0, np.inf, -np.inf, np.nan, 1e-42, -1e-42, 88.72, -103.9, -104.1, 89.0, 1.0, -1.0, 3e38]
+)
+
+
+def one(op, **attrs):
+    def run(*arrays):
+        builder = Builder()
+        f = Namespace(builder)
+        values = [builder.input(a.shape, a.dtype) for a in arrays]
+        cluster = builder.build([getattr(f, op)(*values, **attrs)])
+        out = np.empty(cluster.aval(cluster.outputs[0]).shape, cluster.aval(cluster.outputs[0]).dtype)
+        clusters.fuse(cluster)(*arrays, out)
+        return out
+
+    return run
+
+
+def arguments(low, high):
+    rng = np.random.default_rng(0)
+    spread = rng.uniform(low, high, 20000)
+    small = rng.uniform(-1, 1, 20000) * 10.0 ** rng.integers(-9, 1, 20000)
+    small = np.abs(small) if low >= 0 else small
+    scale = np.exp(rng.uniform(math.log(max(low, 1e-44)), math.log(high), 20000)) if low >= 0 else spread[:9]
+    x = np.concatenate([spread, small, scale]).astype(np.float32)
+    return x[(x >= low) & (x <= high)]
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_float32_functions_are_right_to_a_few_units_in_the_last_place(name):
+    reference, (low, high), units = FUNCTIONS[name]
+    x = arguments(low, high)
+
+    made = one(name)(x)
+    with np.errstate(all="ignore"):
+        exact = reference(x.astype(np.float64))
+        rounded = exact.astype(np.float32)
+        step = np.maximum(np.spacing(np.abs(rounded)), np.float32(1.4e-45)).astype(np.float64)
+    finite = np.abs(exact) < 3.4e38
+
+    assert np.all(np.abs(made[finite].astype(np.float64) - exact[finite]) <= units * step[finite])
+    assert np.array_equal(made[~finite], rounded[~finite])
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_functions_at_zeros_infinities_nan_and_denormals(name, dtype):
+    reference, _, units = FUNCTIONS[name]
+    x = SPECIAL.astype(dtype)
+
+    made = one(name)(x)
+    with np.errstate(all="ignore"):
+        exact = reference(x.astype(np.float64)).astype(dtype)
+
+    special = ~np.isfinite(exact) | (exact == 0)
+    assert np.array_equal(made[special], exact[special], equal_nan=True)
+    assert np.array_equal(np.signbit(made[exact == 0]), np.signbit(exact[exact == 0]))
+    assert np.allclose(made[~special], exact[~special], rtol=units * 2e-7, atol=3e-45)
+
+
+@pytest.mark.parametrize("name", ["maximum", "minimum", "fmax", "fmin"])
+def test_extremes_treat_nan_as_numpy_does(name):
+    x, y = (a.ravel().copy() for a in np.meshgrid(SPECIAL.astype(np.float32), SPECIAL.astype(np.float32)))
+
+    assert np.array_equal(one(name)(x, y), getattr(np, name)(x, y), equal_nan=True)
+
+
+@pytest.mark.parametrize(
+    "name", ["isnan", "isinf", "isfinite", "signbit", "sign", "abs", "relu", "floor", "trunc", "logical_not"]
+)
+def test_tests_and_roundings_at_special_values(name):
+    x = SPECIAL.astype(np.float32)
+    numpy_name = {"abs": "absolute"}.get(name, name)
+    expected = {
+        "sign": lambda v: np.where(np.isnan(v), 0, np.sign(v)),
+        "relu": lambda v: np.maximum(v, 0),
+    }.get(name, getattr(np, numpy_name, None))
+
+    with np.errstate(all="ignore"):
+        assert np.array_equal(one(name)(x), expected(x), equal_nan=True)
+
+
+@pytest.mark.parametrize(
+    "name", ["exp", "log", "tanh", "sigmoid", "erf", "erfc", "gelu", "silu", "softplus", "relu"]
+)
+def test_loops_over_float32_become_vectors(name):
+    builder = Builder()
+    made = getattr(Namespace(builder), name)(builder.input((1 << 16,), np.float32))
+    cluster = builder.build([made[0] if isinstance(made, tuple) else made])
+    arrays = [np.zeros(1 << 16, np.float32) for _ in range(2)]
+
+    text = str(codegen_llvm.compiler().optimised(clusters.fuse(cluster).generated(arrays).text))
+
+    assert re.search(r"store <\d+ x float>", text)
+    assert not re.search(r"call float @(exp|log|tanh|erf)", text)
+
+
+def test_machine_code_is_found_again_on_disk(tmp_path, monkeypatch):
+    monkeypatch.setenv("TENON_CACHE", str(tmp_path))
+    text_compiler = codegen_llvm._Compiler()
+    builder = Builder()
+    x = builder.input((11, 7), np.float32)
+    cluster = builder.build([x * 3.0])
+    a, out = np.ones((11, 7), np.float32), np.empty((11, 7), np.float32)
+    text = clusters.FusedKernel(cluster).generated([a, out]).text
+
+    compiled = codegen_llvm.counts.compiled
+    text_compiler.entry(text)
+    assert codegen_llvm.counts.compiled == compiled + 1
+    codegen_llvm._Compiler().entry(text)
+    assert codegen_llvm.counts.compiled == compiled + 1
+
+
+def test_casts_between_all_dtypes_are_numpys():
+    values = np.array([0, 1, 2, 3, 100])
+    names = ["float32", "float64", "float16", "int64", "int32", "int8", "uint8", "bool"]
+    for source in names:
+        x = values.astype(source)
+        for target in names:
+            made = one("cast", dtype=np.dtype(target))(x)
+            assert made.dtype == target and np.array_equal(made, x.astype(target)), (source, target)
+
+
+def test_bfloat16_is_rounded_to_nearest_even_once():
+    import ml_dtypes
+
+    rng = np.random.default_rng(0)
+    x = np.concatenate([rng.standard_normal(1000), [np.nan, np.inf, 1e-40, 3.39e38]]).astype(np.float32)
+
+    made = one("cast", dtype=np.dtype(ml_dtypes.bfloat16))(x)
+
+    assert np.array_equal(
+        made.astype(np.float32), x.astype(ml_dtypes.bfloat16).astype(np.float32), equal_nan=True
+    )
