@@ -31,7 +31,7 @@ def test_every_listed_name_exists(holder, tier):
 
 def test_nothing_of_tier_one_is_missing_but_what_is_announced():
     assert listed("tensor", "tier1", "missing") == []
-    assert listed("torch", "tier1", "missing") == ["autocast", "compile"]
+    assert listed("torch", "tier1", "missing") == ["autocast"]
 
 
 @pytest.mark.oracle
@@ -55,7 +55,7 @@ def test_every_function_is_documented(holder, tier):
     assert silent == []
 
 
-@pytest.mark.parametrize("name", ["compile", "autocast"])
+@pytest.mark.parametrize("name", ["autocast"])
 def test_a_name_of_later_versions_says_what_to_do_instead(name):
     with pytest.raises(AttributeError, match=f"tenon.{name} is not available in this version"):
         getattr(tenon, name)

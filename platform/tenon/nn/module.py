@@ -188,11 +188,11 @@ class Module(State):
             table.move_to_end(handle.id, last=False)
         return handle
 
-    def compile(self, *, fullgraph: bool = False, explain: bool = False, **options: Any) -> None:
-        """Compile the calls of this module, in place; ``options`` are those of ``tenon.compile``."""
-        from tenon.graph.compile import Compiled  # the compiler is loaded by those who use it
+    def compile(self, *args: Any, **kwargs: Any) -> None:
+        """Compile the calls of this module, in place; the options are those of ``tenon.compile``."""
+        from tenon.compiler import compile  # the compiler is loaded by those who use it
 
-        self.__dict__["_compiled_call_impl"] = Compiled(self._call_impl, fullgraph, explain)
+        self.__dict__["_compiled_call_impl"] = compile(self._call_impl, *args, **kwargs)
         self.__dict__["_hooks"] = True  # off the shortest path of __call__
 
     # Text.
