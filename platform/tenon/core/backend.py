@@ -132,7 +132,7 @@ class Backend:
         return None
 
     def layouts(self) -> Any:
-        """How this backend likes its arrays laid out, for the pass that keeps values in such layouts; or None.
+        """How this backend likes its arrays laid out, for the pass that keeps values so; or None.
 
         An object with ``PLAIN`` and ``SEEDS``, ``wanted_layouts(op, ins, outs, attrs)``,
         ``follows(op, ins, outs)`` and ``reorder(src, src_layout, dst, dst_layout)``.
@@ -151,8 +151,8 @@ class Backend:
         """An elementwise cluster as a kernel over many tuples of flat arrays, whatever their lengths; None if
         there is none.
 
-        Output ``k`` overwrites input ``targets[k]``. ``kernel.over(columns)`` lists the arrays, one sequence per
-        array input; ``set(column, arrays)`` of the result exchanges one, ``run(numbers)`` computes.
+        Output ``k`` overwrites input ``targets[k]``. ``kernel.over(columns)`` lists the arrays, one sequence
+        per array input; ``set(column, arrays)`` of the result exchanges one, ``run(numbers)`` computes.
         """
         return None
 

@@ -1,5 +1,5 @@
-"""Who wants to hear of every taped op and every gradient, or records: anomaly detection, hooks on saved values,
-a recorder. Nobody by default.
+"""Who wants to hear of every taped op and every gradient, or records: anomaly detection, hooks on saved
+values, a recorder. Nobody by default.
 
 The tape, the sweep and a few makers of arrays read these globals, which keeps such modes free while they are
 off.

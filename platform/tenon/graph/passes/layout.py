@@ -55,10 +55,11 @@ class _Layouts:
             special = next((f for f in found if f != plain), plain)
             if special != plain and not self.offer.follows(node.op, ins, node.avals):
                 special = plain
+            shape = node.avals[0].shape if node.avals else None
             needed = [
-                special if a.__class__ is Ref and not a.scalar and a.aval.shape == node.avals[0].shape else plain
+                special if a.__class__ is Ref and not a.scalar and a.aval.shape == shape else plain
                 for a in node.args
-            ] if node.avals else [plain] * len(node.args)  # fmt: skip
+            ]
             made = (special,) * len(node.avals)
         node.args = tuple(
             self._as(a, w) if a.__class__ is Ref else a for a, w in zip(node.args, needed, strict=True)
