@@ -165,7 +165,7 @@ class _Fuser:
     def _takes(self, cluster: Cluster) -> bool:
         found = self._possible.get(cluster)
         if found is None:
-            possible = 0 < len(cluster.steps) <= STEPS and _rows_at_hand(cluster) and not cluster.reduces
+            possible = 0 < len(cluster.steps) <= STEPS and _rows_at_hand(cluster)
             found = self._possible[cluster] = possible and self.backend.fuse(cluster) is not None
         return found
 
