@@ -24,6 +24,7 @@ from tenon.extend import Kind, Op
 from tenon_cpu.onednn import signatures as c
 from tenon_cpu.onednn.descriptors import Descriptor
 from tenon_cpu.onednn.layouts import PLAIN, Assigned, Layout, blocked, named, packing
+from tenon_cpu.onednn.layouts import reorder as reorder  # for the pass, with PLAIN
 from tenon_cpu.onednn.primitives import Primitive
 from tenon_cpu.onednn.problems import Problem
 from tenon_cpu.onednn.reductions import reducible
