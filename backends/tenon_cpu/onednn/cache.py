@@ -12,6 +12,7 @@ from collections.abc import Callable, Hashable
 from typing import Any, NamedTuple
 
 from tenon_cpu.onednn.runtime import on_fork
+from tenon_cpu.threads import on_change
 
 CAPACITY = 1024
 
@@ -107,5 +108,12 @@ caches: list[Cache] = []
 @on_fork
 def _after_fork() -> None:
     """A child prepares anew, for its one thread."""
+    for cache in caches:
+        cache._forget()
+
+
+@on_change
+def _after_change(count: int) -> None:
+    """Scratch memory is made for the number of threads: prepare anew."""
     for cache in caches:
         cache._forget()
