@@ -1,5 +1,8 @@
 """Graphs built by hand and at random."""
 
+import importlib.util
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -72,3 +75,12 @@ def make():
 @pytest.fixture
 def backend():
     return backend_named("cpu")
+
+
+@pytest.fixture(scope="session")
+def twins():
+    """The module ``twins.py`` beside this file."""
+    spec = importlib.util.spec_from_file_location("twins", Path(__file__).with_name("twins.py"))
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module

@@ -158,6 +158,8 @@ def full(shape: Any, value: Any, kind: dtype, device: Any, requires_grad: bool =
     place = as_device(device)
     backend = backend_for(place)
     raw = backend.empty(shape, kind.numpy, place)
+    if value is None and watch.recorder is not None:
+        value = 0  # so that two recordings agree on what "uninitialised" is
     if value is not None and not isinstance(raw, Aval):
         raw[...] = value
     t = Value.make(raw, backend)
@@ -222,6 +224,8 @@ def exchange_data(x: Any, value: Any) -> None:
         raise GradError(
             "data set to a tensor that requires gradients must be floating point or complex dtype"
         )
+    if watch.recorder is not None:
+        watch.recorder.exchanged(x)
     x.raw, x._backend = value.raw, value._backend
     x._view = None
 
@@ -233,6 +237,8 @@ def become(x: Any, other: Any) -> Any:
     previous._view, previous._version_counter = x._view, x._version_counter
     if x._track and x._node is None:
         raise GradError("a leaf Variable that requires grad is being used in an in-place operation.")
+    if watch.recorder is not None:
+        watch.recorder.exchanged(x)
     x.raw = other.raw
     x._node, x._index, x._track = other._node, other._index, other._track
     return x
@@ -341,13 +347,14 @@ def draw_into(x: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], 
         named = dict(zip(_PARAMETERS.get(name, ()), args, strict=False)) | kwargs
         if watch.recorder is not None:
             shape, kind = x.raw.shape, x.raw.dtype
+            arrays = {n: Value.make(v, x._backend) for n, v in named.items() if hasattr(v, "shape")}
 
-            def draw() -> Any:
+            def draw(*values: Any) -> Any:
                 made = np.empty(shape, kind)
-                function(generator, out=made, **named)
+                function(generator, out=made, **named | dict(zip(arrays, values, strict=True)))
                 return made
 
-            return LATE.inplace(table.copy, x, watch.recorder.host_draw(draw))
+            return LATE.inplace(table.copy, x, watch.recorder.host_draw(draw, *arrays.values()))
         host = x.raw if x.device.type == "cpu" else np.empty(x.raw.shape, x.raw.dtype)
         function(generator, out=host, **named)
         if host is not x.raw:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from tenon import dtypes
+from tenon.core import watch
 from tenon.core.create import full as _full
 from tenon.core.create import wrap
 from tenon.core.formats import laid_out
@@ -259,9 +260,15 @@ def write_out(out: Any, made: Any) -> Any:
     if not dtypes.can_cast(made.dtype, out.dtype):
         raise DTypeError(f"result type {made.dtype} can't be cast to the desired output type {out.dtype}")
     if tuple(out.raw.shape) != tuple(made.raw.shape):
+        if watch.recorder is not None:
+            watch.recorder.exchanged(out)
         out.raw = made.raw.astype(out.raw.dtype)
         out._counter()[0] += 1
         return out
+    if watch.recorder is not None:
+        watch.recorder.writing(out)
     out.raw[...] = made.raw
+    if watch.recorder is not None:
+        watch.recorder.wrote(out, made.raw)
     out._counter()[0] += 1
     return out

@@ -2,11 +2,13 @@
 
 ``SLOT.top`` is None unless a recorder, profiler or autocast is on; ``Op.__call__`` pays one
 attribute read for that. An interceptor sees ``run(op, args, attrs)`` and calls ``SLOT.below(self)``
-to reach the next one, the last of which is plain dispatch.
+to reach the next one, the last of which is plain dispatch. One that only casts arguments says so with
+``only_casts = True``: backward passes and optimizers then work as if it were not there.
 """
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from typing import Any, Protocol
 
@@ -22,27 +24,38 @@ class Interceptor(Protocol):
 class Slot:
     """The stack of interceptors; ``top`` is the only attribute read per op."""
 
-    __slots__ = ("_stack", "execute", "top")
+    __slots__ = ("_lock", "_stack", "execute", "top")
 
     def __init__(self) -> None:
         self.top: Interceptor | None = None
-        self._stack: list[Interceptor] = []
+        #: Replaced, never changed: other threads may be reading it.
+        self._stack: tuple[Interceptor, ...] = ()
+        self._lock = threading.Lock()
         self.execute: Callable[..., Any]
 
     def push(self, interceptor: Interceptor) -> None:
         """Put ``interceptor`` on top: it sees every op first."""
-        self._stack.append(interceptor)
-        self.top = interceptor
+        with self._lock:
+            self._stack = (*self._stack, interceptor)
+            self.top = interceptor
 
     def pop(self, interceptor: Interceptor) -> None:
         """Remove ``interceptor``, wherever it stands."""
-        self._stack.remove(interceptor)
-        self.top = self._stack[-1] if self._stack else None
+        with self._lock:
+            index = self._stack.index(interceptor)
+            self._stack = self._stack[:index] + self._stack[index + 1 :]
+            self.top = self._stack[-1] if self._stack else None
 
     def below(self, interceptor: Interceptor) -> Callable[..., Any]:
         """``run`` of the interceptor under this one, or plain dispatch."""
-        index = self._stack.index(interceptor)
-        return self._stack[index - 1].run if index else self.execute
+        stack = self._stack
+        index = stack.index(interceptor)
+        return stack[index - 1].run if index else self.execute
+
+    def watched(self) -> bool:
+        """Whether somebody wants to see every op, and not only to choose the dtypes of this thread's forward
+        ones."""
+        return self.top is not None and not all(getattr(i, "only_casts", False) for i in self._stack)
 
 
 SLOT = Slot()

@@ -4,7 +4,7 @@ Nodes carry a growing sequence number, and edges always lead to older nodes, so 
 ``-seq`` visits every node after all of its consumers: no counting of dependencies is needed.
 
 First order runs the rules on bare arrays (``f = backend.raw``). With ``create_graph``, or with an
-interceptor in the slot, values are tensors and ``f`` is the op table, so nothing is invisible.
+interceptor in the slot that watches, values are tensors and ``f`` is the op table, so nothing is invisible.
 
 This file is hot: ``visit_plain`` runs once per node.
 """
@@ -33,7 +33,7 @@ class Sweep:
     def __init__(self, create_graph: bool, keep_graph: bool) -> None:
         self.create_graph = create_graph
         self.keep_graph = keep_graph
-        self.as_tensors = create_graph or SLOT.top is not None
+        self.as_tensors = create_graph or SLOT.watched()
         self.heap: list[tuple[int, Any]] = []
         self.pending: dict[Any, Any] = {}  # node -> gradient, or list of them for several outputs
         self.owned: set[Any] = set()  # nodes whose pending gradient is a sum made here
@@ -161,9 +161,11 @@ class Sweep:
         """``edges`` with None where nothing wanted lies behind: no rule is run for those."""
         needed, wanted = self.needed, self.wanted
         return [
-            e
-            if e is not None and (id(e[0]) in needed if e[1] >= 0 else (id(e[0]), _LEAF) in wanted)  # type: ignore[operator]
-            else None
+            (
+                e
+                if e is not None and (id(e[0]) in needed if e[1] >= 0 else (id(e[0]), _LEAF) in wanted)  # type: ignore[operator]
+                else None
+            )
             for e in edges
         ]
 
@@ -334,6 +336,8 @@ def accumulate(leaf: Any, grad: Any, fresh: bool, create_graph: bool) -> None:
     """Add ``grad`` to ``leaf.grad`` (in place unless the graph of the gradient is wanted)."""
     held = leaf._grad
     if isinstance(grad, Value):
+        if watch.recorder is not None:
+            watch.recorder.gradient_read(leaf)
         if held is None:
             # A copy: two leaves may receive the same tensor, or views of one.
             own: Any = grad if create_graph else Value.make(grad.raw, grad._backend)

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from tenon.core import create
+from tenon.core import create, watch
 from tenon.core.methods import ALL_METHODS
 from tenon.core.size import Size
 from tenon.core.value import Value
@@ -61,17 +61,21 @@ class Tensor(*ALL_METHODS, Value):  # type: ignore[misc]
     @property
     def grad(self) -> Any:
         """The accumulated gradient, or None."""
+        if watch.recorder is not None:
+            watch.recorder.gradient_read(self)
         return self._grad
 
     @grad.setter
     def grad(self, value: Any) -> None:
         if value is not None and value is not self._grad:
             create.check_grad(self, value)
+        if watch.recorder is not None:
+            watch.recorder.gradient_set(self)
         self._grad = value
 
     @grad.deleter
     def grad(self) -> None:
-        self._grad = None
+        self.grad = None
 
     @property
     def dtype(self) -> dtype:

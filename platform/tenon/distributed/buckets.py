@@ -90,6 +90,24 @@ class Bucket:
                         _deliver(slot.parameter, self.flat[slot.start : slot.stop])
         self.restart()
 
+    def mean_of(self, gradients: Sequence[Array], communicator: Communicator) -> dict[int, Array]:
+        """The means of this bucket's parameters by their number, of gradients given as arrays."""
+        if self.in_place:
+            slot = self.slots[0]
+            host = np.array(gradients[slot.number], order="C")
+            _mean(communicator, host, 1.0, self.name)
+            return {slot.number: host}
+        for slot in self.slots:
+            gradient = gradients[slot.number]
+            np.copyto(
+                self.flat[slot.start : slot.stop].reshape(gradient.shape), gradient, casting="same_kind"
+            )
+        _mean(communicator, self.flat, 1.0, self.name)
+        return {
+            slot.number: self.flat[slot.start : slot.stop].reshape(gradients[slot.number].shape).copy()
+            for slot in self.slots
+        }
+
     def _average_in_place(self, communicator: Communicator, share: float) -> None:
         parameter = self.slots[0].parameter
         if parameter.grad is None:
@@ -154,7 +172,7 @@ def agree(communicator: Communicator, named_parameters: Sequence[tuple[str, Tens
     texts = communicator.all_gather_bytes("\n".join(lines).encode(), name="differing bucket plans")
     raise CollectiveMismatchError(
         f"ranks have different models: {_differences([text.decode().split(chr(10)) for text in texts])}. "
-        f"Build the same model from the same configuration on every rank."
+        "Build the same model from the same configuration on every rank."
     )
 
 

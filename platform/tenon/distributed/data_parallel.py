@@ -13,6 +13,7 @@ from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from tenon.core import watch
 from tenon.core.backward_end import queue_callback
 from tenon.core.grad_mode import is_grad_enabled
 from tenon.core.tensor import Tensor
@@ -89,6 +90,8 @@ class DistributedDataParallel(Module):
     def forward(self, *inputs: Any, **kwargs: Any) -> Any:
         """The module's output; under ``no_sync`` the next backward stays local."""
         self._forward_syncs = self.require_backward_grad_sync
+        if watch.recorder is not None:
+            watch.recorder.guard_value("no_sync()", lambda: self.require_backward_grad_sync)
         if self.training and self.broadcast_buffers and self._forward_syncs and is_grad_enabled():
             buffers = list(self.module.buffers())
             if buffers:

@@ -10,9 +10,12 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import numpy as np
 
+from tenon.core import watch
+from tenon.core.grad_mode import no_grad
 from tenon.core.tensor import Tensor
 from tenon.distributed import buckets, staging
 from tenon.distributed.communicator import Communicator
@@ -61,7 +64,7 @@ class GradientSynchronizer:
 
     def fill(self, parameter: Tensor) -> None:
         """Take the gradient of ``parameter`` into its bucket, while it is in cache; again if it changes."""
-        if self.communicator.size > 1:
+        if self.communicator.size > 1 and not _recording():
             bucket, index = self._places[id(parameter)]
             bucket.fill(index)
 
@@ -74,11 +77,43 @@ class GradientSynchronizer:
         """
         if self.communicator.size == 1:
             return
+        if _recording():
+            self._record(weight)
+            return
         share, taking_part = (1.0, self.communicator.size) if weight is None else self._share(weight)
         mine = np.array([parameter.grad is not None for _, parameter in self.parameters], np.int32)
         used = self.communicator.all_reduce(mine, name="parameters with gradients").wait()
         for bucket in self.buckets:
             bucket.average(self.communicator, share, used)
+        self._warn_of(used, taking_part)
+
+    def _record(self, weight: float | None) -> None:
+        """``synchronize`` in a compiled function: the same messages, as one step of its program."""
+        if weight is not None:
+            watch.recorder.unsupported("averaging gradients with a weight")
+        lacking = [name for name, parameter in self.parameters if parameter.grad is None]
+        if lacking:
+            watch.recorder.unsupported(f"a data-parallel step that leaves {lacking[0]!r} without a gradient")
+        if not _recording():
+            self.synchronize(weight)
+            return
+        gradients = [parameter.grad for _, parameter in self.parameters]
+        means = watch.recorder.host_map(self._average_arrays, gradients)
+        with no_grad():
+            for gradient, mean in zip(gradients, means, strict=True):
+                gradient.copy_(mean)
+
+    def _average_arrays(self, *gradients: Any) -> list[Any]:
+        """The means of all gradients, given as arrays in the order of the parameters."""
+        mine = np.ones(len(self.parameters), np.int32)
+        used = self.communicator.all_reduce(mine, name="parameters with gradients").wait()
+        means: dict[int, Any] = {}
+        for bucket in self.buckets:
+            means.update(bucket.mean_of(gradients, self.communicator))
+        self._warn_of(used, self.communicator.size)
+        return [means[number] for number in range(len(gradients))]
+
+    def _warn_of(self, used: Any, taking_part: int) -> None:
         unused = [name for (name, _), count in zip(self.parameters, used, strict=True) if count < taking_part]
         if unused:
             self._warn(unused)
@@ -102,8 +137,8 @@ class GradientSynchronizer:
             shown = ", ".join(unused[:10]) + (f" and {len(unused) - 10} more" if len(unused) > 10 else "")
             warnings.warn(
                 f"parameters without a gradient on some rank: {shown}. Such ranks count as zero in the mean; "
-                f"where no rank had one, grad stays None. If that is not intended, look for a branch in "
-                f"forward; otherwise set requires_grad=False on what is never trained.",
+                "where no rank had one, grad stays None. If that is not intended, look for a branch in "
+                "forward; otherwise set requires_grad=False on what is never trained.",
                 TenonWarning,
                 stacklevel=2,
             )
@@ -115,6 +150,9 @@ def broadcast_tensors(
     """Overwrite ``tensors`` on every rank by those of ``root``, packed into few messages of at most 25 MB."""
     if communicator.size == 1:
         return
+    if _recording():
+        _record_broadcast(tensors, communicator, root, name)
+        return
     packed: list[Tensor] = []
     size = 0
     for tensor in tensors:
@@ -125,6 +163,23 @@ def broadcast_tensors(
         size += tensor.raw.nbytes
     if packed:
         _broadcast_packed(packed, communicator, root, name)
+
+
+def _recording() -> bool:
+    return watch.recorder is not None and bool(watch.recorder.listening())
+
+
+def _record_broadcast(tensors: Sequence[Tensor], communicator: Communicator, root: int, name: str) -> None:
+    """``broadcast_tensors`` as one step of a compiled function's program."""
+
+    def make(*arrays: Any) -> list[Any]:
+        made = [Tensor._of(array.copy(), tensors[0]._backend) for array in arrays]
+        broadcast_tensors(made, communicator, root=root, name=name)
+        return [tensor.raw for tensor in made]
+
+    with no_grad():
+        for tensor, value in zip(tensors, watch.recorder.host_map(make, list(tensors)), strict=True):
+            tensor.copy_(value)
 
 
 def _broadcast_packed(tensors: Sequence[Tensor], communicator: Communicator, root: int, name: str) -> None:

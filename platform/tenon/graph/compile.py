@@ -17,34 +17,44 @@ from collections.abc import Callable
 from typing import Any
 
 from tenon.core import watch
+from tenon.core.aval import aval_of
 from tenon.core.backend import backend_named
 from tenon.core.grad_mode import MODE
 from tenon.core.interceptor import SLOT
+from tenon.core.precision import PRECISION
 from tenon.core.pytree import TreeSpec, tree_flatten
 from tenon.core.value import Value
+from tenon.device import get_default_device
 from tenon.dtypes import get_default_dtype
-from tenon.errors import CaptureError
+from tenon.errors import CaptureError, TenonWarning
 from tenon.graph import passes
 from tenon.graph.compare import difference
 from tenon.graph.pairs import DifferentiableReplay
-from tenon.graph.recorder import user_line
-from tenon.graph.recording import Recording, record
+from tenon.graph.recording import Recording, overlapping, record
 from tenon.graph.replay import Replay
+from tenon.graph.where import user_line
 
 #: Recordings kept for one function; with more kinds of calls it stays eager.
 LIMIT = 8
-#: Calls that may set something up before one is recorded.
+#: Recordings of one kind of call that wait for an equal one, and calls that may set something up first.
 PATIENCE = 4
+#: Recordings of one kind of call over the life of a function; beyond, it stays eager.
+MANY = 64
+
+#: Held while a thread records: two cannot at a time.
+_RECORDING = threading.Lock()
 
 
 class Case:
     """What is known about calls with one key."""
 
-    __slots__ = ("calls", "first", "reason", "replays")
+    __slots__ = ("calls", "pending", "reason", "recorded", "replays", "settled")
 
     def __init__(self) -> None:
-        self.calls = 0
-        self.first: Recording | None = None
+        self.calls = self.recorded = self.settled = 0
+        #: Recordings that wait for an equal one.
+        self.pending: list[Recording] = []
+        #: The latest first.
         self.replays: list[Any] = []
         #: Why these calls stay eager; None if they do not.
         self.reason: str | None = None
@@ -60,63 +70,120 @@ class Compiled:
         self.explain = explain
         self.reasons: list[str] = []
         self.cases: dict[Any, Case] = {}
+        #: What it is inside autocast regions, by their kind.
+        self.casting: dict[Any, Compiled] = {}
         self._lock = threading.RLock()
-        self._warned = False
+        self._warned = self._warned_hooks = False
+
+    def __get__(self, instance: Any, owner: Any = None) -> Any:
+        """A compiled method: every instance has its own recordings."""
+        if instance is None:
+            return self
+        bound = self.function.__get__(instance, owner)
+        own = getattr(instance, "__dict__", None)
+        if own is None:
+            return functools.partial(self, instance)
+        kept = own.get(key := f"_compiled_{self.function.__name__}_{id(self)}")
+        if kept is None:
+            kept = own[key] = Compiled(bound, self.fullgraph, self.explain)
+        return kept
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Copies and pickles carry the function; they record anew."""
+        return Compiled, (self.function, self.fullgraph, self.explain)
 
     @property
     def programs(self) -> list[Any]:
         """The programs made so far; ``.source`` is their text, ``.graph`` what they run."""
-        return [p for case in self.cases.values() for replay in case.replays for p in replay.programs]
+        own = [p for case in self.cases.values() for replay in case.replays for p in replay.programs]
+        return own + [p for each in self.casting.values() for p in each.programs]
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call the function, or replay it."""
-        if watch.recorder is not None or SLOT.top is not None:
-            return self.function(*args, **kwargs)  # part of another recording, or somebody watches the ops
+        if watch.recorder is not None or watch.created is not None or SLOT.watched():
+            return self.function(*args, **kwargs)  # part of another recording, or somebody watches
+        if PRECISION.casting is not None:
+            return self._cast(PRECISION.casting, args, kwargs)
         leaves, structure = _flat(args, kwargs)
-        key = (structure, _key(leaves), MODE.enabled, get_default_dtype())
-        with self._lock:
-            try:
-                case = self.cases.get(key)
-            except TypeError:
-                return self._eager(args, kwargs, "an argument is neither a tensor nor hashable")
-            if case is None:
-                if len(self.cases) >= LIMIT:
-                    return self._eager(args, kwargs, self._too_many())
-                case = self.cases[key] = Case()
-            for replay in case.replays:
+        mode = (MODE.enabled, MODE.inference, get_default_dtype(), get_default_device())
+        key: Any = (structure, _key(leaves), *mode)
+        try:
+            case = self.cases.get(key)
+        except TypeError:
+            self._stay_eager("an argument is neither a tensor nor hashable")
+            return self.function(*args, **kwargs)
+        if case is None:
+            if len(self.cases) >= LIMIT:
+                self._stay_eager(self._too_many())
+                return self.function(*args, **kwargs)
+            if self.cases:
+                self._tell(f"another kind of call: {_described(leaves)}")
+            case = self.cases.setdefault(key, Case())
+        for replay in case.replays:
+            with self._lock:
                 if _holds(replay):
+                    if any(overlapping(leaves, i, replay.arguments) for i in replay.changes):
+                        break
                     return replay(leaves)
-            return self._record(case, args, kwargs)
+        return self._record(case, args, kwargs)
+
+    def _cast(self, casting: Any, args: Any, kwargs: Any) -> Any:
+        """The same in an autocast region: the casts belong to the function, which brings its own region along."""
+        key = casting.key
+        with casting.lifted():
+            own = self.casting.get(key)
+            if own is None:
+                own = Compiled(casting.around(self.function), self.fullgraph, self.explain)
+                own = self.casting.setdefault(key, own)
+                own.reasons = self.reasons
+            return own(*args, **kwargs)
 
     def _record(self, case: Case, args: Any, kwargs: Any) -> Any:
         case.calls += 1
-        if case.reason is not None or case.calls == 1:
+        if case.reason is not None or case.calls == 1 or not _RECORDING.acquire(blocking=False):
             return self.function(*args, **kwargs)
-        if len(case.replays) >= LIMIT:
-            self._refuse(case, self._too_many())
-            return self.function(*args, **kwargs)
-        if case.replays:
-            self._tell("recorded again: " + "; ".join(_broken(case.replays[-1])))
-        result, made = record(self.function, args, kwargs, self.fullgraph)
+        try:
+            if case.recorded >= MANY:
+                self._refuse(case, self._too_many())
+                return self.function(*args, **kwargs)
+            if case.replays:
+                self._tell("recorded again: " + "; ".join(_broken(case.replays[0])))
+            case.recorded += 1
+            result, made = record(self.function, args, kwargs, self.fullgraph)
+            self._judge(case, made)
+            return result
+        finally:
+            _RECORDING.release()
+
+    def _judge(self, case: Case, made: Recording | CaptureError) -> None:
+        """Compile what was recorded twice, keep what is new, give up on what differs every time."""
         if isinstance(made, CaptureError):
             self._refuse(case, str(made))
-            return result
-        if made.settling is not None and case.calls <= PATIENCE:
-            case.first = None
-            return result
-        first, case.first = case.first, None
-        if first is None or difference(first, made) is not None:
-            if first is not None and case.calls > PATIENCE:
-                self._refuse(case, f"two calls recorded different graphs: {difference(first, made)}")
-                return result
-            case.first = made
-            return result
-        case.replays.append(self._build(made))
-        return result
+            return
+        if made.settling is not None and case.settled < PATIENCE:
+            case.settled += 1
+            return
+        for first in case.pending:
+            if difference(first, made) is None:
+                case.pending.remove(first)
+                case.replays = [self._build(made), *case.replays[: LIMIT - 1]]
+                return
+        if len(case.pending) >= PATIENCE:
+            found = difference(case.pending[-1], made)
+            case.pending.clear()
+            self._refuse(case, f"two calls recorded different graphs: {found}")
+            return
+        case.pending.append(made)
 
     def _build(self, made: Recording) -> Any:
         backend = backend_named("cpu")
         recorded = len(made.graph)
+        if made.hooks and not self._warned_hooks:
+            self._warned_hooks = True
+            self._warn(
+                "the tensor work of these hooks is part of the program, but their Python does not run again: "
+                f"{', '.join(made.hooks)}. What they print, count or append stays as it is"
+            )
         for graph in [made.graph] if made.backward is None else [made.graph, made.backward.graph]:
             for simplify in passes.default(backend):
                 simplify(graph)
@@ -131,14 +198,16 @@ class Compiled:
         self._tell(f"stays eager: {reason}")
         if not self._warned:
             self._warned = True
-            file, _, line = user_line().rpartition(":")
-            text = f"tenon.compile: {_name(self.function)} runs eagerly: {reason}"
-            warnings.warn_explicit(text, UserWarning, file or "<unknown>", int(line or 0))
+            self._warn(f"{_name(self.function)} runs eagerly: {reason}")
 
-    def _eager(self, args: Any, kwargs: Any, reason: str) -> Any:
+    def _warn(self, text: str) -> None:
+        file, _, line = user_line().rpartition(":")
+        text = f"tenon.compile: {text}"
+        warnings.warn_explicit(text, TenonWarning, file or "<unknown>", int(line or 0))
+
+    def _stay_eager(self, reason: str) -> None:
         if not self._warned:
             self._refuse(Case(), reason)
-        return self.function(*args, **kwargs)
 
     def _too_many(self) -> str:
         return (
@@ -170,6 +239,12 @@ def _flat(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[list[Any], Any
     return leaves, _hashable(spec)
 
 
+def _described(leaves: list[Any]) -> str:
+    shown = [repr(aval_of(leaf.raw)) if isinstance(leaf, Value) else repr(leaf)[:40] for leaf in leaves[:6]]
+    mode = "" if MODE.enabled else ", without gradients"
+    return f"({', '.join(shown)}{', ...' if len(leaves) > 6 else ''}){mode}"
+
+
 _CONTAINERS = frozenset((tuple, list, dict, OrderedDict, defaultdict))
 
 
@@ -183,9 +258,15 @@ def _key(leaves: list[Any]) -> tuple[Any, ...]:
     seen: dict[int, int] = {}
     return tuple(
         (
-            (leaf.raw.shape, leaf.raw.dtype, leaf._track, leaf._backend.name, seen.setdefault(id(leaf), i))
+            (
+                leaf.raw.shape,
+                leaf.raw.dtype,
+                leaf._track and (leaf._node is not None, getattr(leaf, "_grad", None) is not None),
+                leaf._backend.name,
+                seen.setdefault(id(leaf), i),
+            )
             if isinstance(leaf, Value)
-            else (leaf.__class__, leaf)
+            else (leaf.__class__, leaf if leaf.__class__ is not float or leaf else repr(leaf))
         )
         for i, leaf in enumerate(leaves)
     )

@@ -9,7 +9,7 @@ from tenon.core import scopes
 from tenon.core.generation import Generation
 
 #: A module's dictionaries of hooks that run in calls.
-_HOOKS = (
+HOOKS = (
     "_forward_pre_hooks",
     "_forward_hooks",
     "_backward_pre_hooks",
@@ -55,19 +55,9 @@ class ModulesGuard(Guard):
         found: list[Any] = []
         for root in self.roots:
             for module in root.modules():
-                hooks = [tuple(module.__dict__.get(name) or ()) for name in _HOOKS]
+                hooks = [tuple(module.__dict__.get(name) or ()) for name in HOOKS]
                 found.append((id(module), hooks, [id(p) for p in module._parameters.values()]))
         return found
-
-    @property
-    def hooked(self) -> list[str]:
-        """Class names of the modules with hooks."""
-        return [
-            type(m).__name__
-            for root in self.roots
-            for m in root.modules()
-            if any(m.__dict__.get(name) for name in _HOOKS)
-        ]
 
 
 def _counters() -> tuple[int, int, int]:

@@ -30,6 +30,8 @@ class Backward:
     wanted: list[tuple[int | None, Any]]
     #: For each wanted one the output of this graph, None where no gradient flows.
     results: list[int | None] = field(default_factory=list)
+    #: For each wanted one the tangents (by number) that its gradient depends on.
+    depends: list[frozenset[int]] = field(default_factory=list)
 
 
 def differentiate_outputs(recorder: Any, outputs: list[Any], leaves: list[Any]) -> tuple[Any, ...]:
@@ -87,6 +89,10 @@ def halve(
         if each is not None:
             _bring(each, graph, early, made, changes)
     second.nodes += kept
+    behind: dict[Node, frozenset[int]] = {t: frozenset((i,)) for i, t in enumerate(tangents)}
+    for node in kept:
+        behind[node] = frozenset().union(*(behind.get(r.node, frozenset()) for r in node.refs))
+    made.depends = [frozenset() if r is None else behind.get(r.node, frozenset()) for r in grads]
     seen: dict[Ref, int] = {}
     for each in grads:
         if each is None:

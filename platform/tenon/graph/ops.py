@@ -30,14 +30,43 @@ class PutView(Primitive):
 
 
 class HostDraw(Primitive):
-    """The array that ``make()`` returns, anew at every run: random numbers that no tensor decides."""
+    """The array that ``make(*x)`` returns, anew at every run: random numbers."""
 
     kind = Kind.RANDOM
-    inputs = ()
+    inputs = ("*x",)
 
-    def forward(self, xp: Any, *, make: Any) -> Any:
+    def forward(self, xp: Any, *x: Any, make: Any) -> Any:
         """Made on the host."""
-        return xp.asarray(make())
+        return xp.asarray(make(*x))
 
 
-put_view, host_draw = PutView(), HostDraw()
+class HostCall(Primitive):
+    """Calls ``call(*arrays)`` in its place among other effects; it changes nothing that the graph reads."""
+
+    kind = Kind.RANDOM
+    inputs = ("*x",)
+    outputs = 0
+
+    def infer(self, *x: Any, call: Any) -> tuple[Aval, ...]:
+        """Nothing comes out."""
+        return ()
+
+    def forward(self, xp: Any, *x: Any, call: Any) -> Any:
+        """For its effect."""
+        call(*x)
+        return ()
+
+
+class HostMap(Primitive):
+    """The arrays that ``make(*x)`` returns, computed beside the ops by all ranks together."""
+
+    kind = Kind.COLLECTIVE
+    inputs = ("*x",)
+    outputs = 0
+
+    def forward(self, xp: Any, *x: Any, make: Any) -> Any:
+        """Made on the host."""
+        return tuple(xp.asarray(array) for array in make(*x))
+
+
+put_view, host_draw, host_call, host_map = PutView(), HostDraw(), HostCall(), HostMap()

@@ -20,12 +20,44 @@ class Options:
     optimizers: dict[int, Any]
     _scalars: dict[Any, Any]
     _counts: dict[Any, tuple[Scalar, list[Any]]]
+    _rescheduled: set[int]
+
+    def _listens(self) -> bool:
+        raise NotImplementedError
+
+    def unsupported(self, what: str) -> None:
+        """The function does something that no replay could repeat."""
+        raise NotImplementedError
 
     # --- optimizers ---
 
+    def stepping(self, optimizer: Any, own_rule: bool) -> None:
+        """``optimizer`` begins a step; without ``own_rule`` it reads its options in ways unknown here."""
+        if not self._listens():
+            return
+        self._know(optimizer)
+        if not own_rule:
+            for i, group in enumerate(optimizer.param_groups):
+                options = {name: value for name, value in group.items() if name != "params"}
+
+                def same(group: dict[str, Any] = group, options: dict[str, Any] = options) -> bool:
+                    return all(group.get(name) is v or group.get(name) == v for name, v in options.items())
+
+                what = f"the options of group {i} of {type(optimizer).__name__}"
+                self._once((id(optimizer), i, "options"), Guard(what, same))
+
+    def _know(self, optimizer: Any) -> None:
+        if id(optimizer) not in self.optimizers:
+            self.optimizers[id(optimizer)] = optimizer
+            self.guards.append(_groups_guard(optimizer))
+
     def hyperparameters(self, optimizer: Any, group: dict[str, Any]) -> SimpleNamespace:
         """The group's options as attributes: floats as Scalars, everything else guarded by its value."""
-        self.optimizers[id(optimizer)] = optimizer
+        if not self._listens():
+            return SimpleNamespace(**group)
+        if id(optimizer) in self._rescheduled:
+            self.unsupported("another step of an optimizer after that of its scheduler")
+        self._know(optimizer)
         h = SimpleNamespace()
         for name, value in group.items():
             if name == "params":
@@ -50,13 +82,16 @@ class Options:
         )
         return value
 
-    def step_count(self, optimizer: Any, held: dict[str, Any], steps: int) -> Scalar:
+    def step_count(self, optimizer: Any, held: dict[str, Any], steps: int) -> Any:
         """How many updates a parameter has had with this one; state entries that agree share a Scalar."""
+        if not self._listens():
+            return steps
         tensor = held["step"]
-        key = (id(optimizer), steps)
+        done = sum(any(t is tensor for t in tensors) for _, tensors in self._counts.values())
+        key = (id(optimizer), steps, done)
         found = self._counts.get(key)
         if found is None:
-            scalar = self._scalar(key, lambda: float(tensor.raw) + 1, float(steps), "step")
+            scalar = self._scalar(key, lambda: float(tensor.raw) + 1 + done, float(steps), "step")
             found = self._counts[key] = (scalar, [])
         if all(t is not tensor for t in found[1]):
             found[1].append(tensor)
@@ -95,6 +130,22 @@ class Options:
             return bool(ask(value, against) == answer)
 
         self._once((id(node), question, repr(other)), Guard(f"{node.label or 'a number'} ({question})", same))
+
+
+def _groups_guard(optimizer: Any) -> Guard:
+    groups = [(group, group["params"], list(group["params"])) for group in optimizer.param_groups]
+    state = optimizer.state
+
+    def same() -> bool:
+        now = optimizer.param_groups
+        if len(now) != len(groups) or optimizer.state is not state:
+            return False
+        for group, (then, params, members) in zip(now, groups, strict=True):
+            if group is not then or group["params"] is not params or len(params) != len(members):
+                return False
+        return True
+
+    return Guard("the parameter groups of an optimizer", same)
 
 
 def _current(node: Node) -> dict[Node, float]:

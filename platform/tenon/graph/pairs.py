@@ -111,9 +111,14 @@ class PairNode(CustomNode):
                 buffer[...] = g.raw
         pair.program.run()
         outputs = pair.backward.graph.outputs
+        given = {i for i, g in enumerate(grads) if g is not None}
         return [
-            None if index is None else Tensor._of(pair.program.value(outputs[index]).copy(), pair.backend)
-            for index in pair.backward.results
+            (
+                None
+                if index is None or not depends & given
+                else Tensor._of(pair.program.value(outputs[index]).copy(), pair.backend)
+            )
+            for index, depends in zip(pair.backward.results, pair.backward.depends, strict=True)
         ]
 
     def release(self) -> None:
@@ -128,6 +133,7 @@ class DifferentiableReplay:
 
     def __init__(self, recording: Recording, backward: Backward, backend: Any) -> None:
         self.recording = recording
+        self.arguments, self.changes = recording.arguments, recording.changed_arguments
         self.backward = backward
         self.backend = backend
         self.pairs = [Pair(recording, backward, backend)]

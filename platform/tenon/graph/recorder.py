@@ -10,11 +10,8 @@ Next: ``compile.py`` decides when to record, and what the graph's inputs are bou
 from __future__ import annotations
 
 import contextlib
-import sys
 import threading
-import weakref
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 from tenon.core import scopes, watch
@@ -25,20 +22,22 @@ from tenon.core.op import Composite, Kind, NotInferable, table
 from tenon.core.promotion import unify
 from tenon.core.value import Value
 from tenon.errors import CaptureError
-from tenon.graph import ops as _ops  # noqa: F401 - registers them
+from tenon.graph.gradients import Gradients
 from tenon.graph.graph import Graph, Node, Ref
 from tenon.graph.guards import Guard
+from tenon.graph.host import Host
 from tenon.graph.options import Options
 from tenon.graph.scalars import Scalar, plain
 from tenon.graph.values import Entry, Values
+from tenon.graph.where import user_line
+from tenon.random.generator import Watch
 
-_OURS = str(Path(__file__).parents[1])
 
-
-class Recorder(Options):
+class Recorder(Host, Options, Gradients):
     """Records the ops of one thread between ``start`` and ``stop``."""
 
     def __init__(self, backend: Any, strict: bool = False) -> None:
+        super().__init__()
         self.graph = Graph()
         #: Raise CaptureError where the function cannot be recorded; otherwise keep it in ``failure``.
         self.strict = strict
@@ -59,6 +58,9 @@ class Recorder(Options):
         self._scalars: dict[Any, Scalar] = {}
         self._counts: dict[Any, tuple[Scalar, list[Any]]] = {}
         self._kept: list[Any] = []
+        #: Optimizers whose schedule has stepped.
+        self._rescheduled: set[int] = set()
+        self._paused = False
         self._thread = threading.get_ident()
         self._read = backend.to_host
 
@@ -73,12 +75,13 @@ class Recorder(Options):
             )
         SLOT.push(self)
         watch.recorder = self
+        Watch.changed = self.reseeded
         self.backend.to_host = self._host_read
 
     def stop(self) -> None:
         """Stop recording."""
         del self.backend.to_host
-        watch.recorder = None
+        watch.recorder = Watch.changed = None
         SLOT.pop(self)
 
     # --- ops ---
@@ -88,7 +91,7 @@ class Recorder(Options):
         below = SLOT.below(self)
         if threading.get_ident() != self._thread:
             return below(op, args, attrs)
-        if self.failure is not None:
+        if self.failure is not None or self._paused:
             return below(op, tuple(plain(a) for a in args), attrs)
         if isinstance(op, Composite) and not op.differentiable and MODE.enabled and _any_tracked(args):
             return op.decompose(table, *args, **attrs)
@@ -108,7 +111,11 @@ class Recorder(Options):
             self.refuse(error)
             return below(op, given, attrs)
         parent = self.values.find(given[0].raw) if given and isinstance(given[0], Value) else None
-        out = below(op, given, attrs)
+        self._paused = op.kind is Kind.COLLECTIVE  # what the host does inside is part of this step
+        try:
+            out = below(op, given, attrs)
+        finally:
+            self._paused = False
         with self.refusing():
             self._write_down(op, refs, attrs, out, parent)
         here = scopes.here.place
@@ -133,13 +140,17 @@ class Recorder(Options):
             self.refuse(error)
 
     def _listens(self) -> bool:
-        return self.failure is None and threading.get_ident() == self._thread
+        return self.failure is None and not self._paused and threading.get_ident() == self._thread
 
     def _write_down(
         self, op: Any, refs: tuple[Any, ...], attrs: dict[str, Any], out: Any, parent: Entry | None
     ) -> None:
         tensors = out if isinstance(out, tuple) else (out,)
         raws = [t.raw for t in tensors]
+        if op.kind is not Kind.RANDOM and not any(r.__class__ is Ref for r in refs):
+            for raw in raws:  # of numbers only
+                self.made(raw)
+            return
         if op.outputs == 1 and op.kind is not Kind.RANDOM and not _inferable(op, refs, attrs):
             raise CaptureError(
                 f"{op.name} gives a result whose shape depends on the data, at {user_line()}. A compiled "
@@ -188,6 +199,11 @@ class Recorder(Options):
                         f"a tensor of shape {list(raw.shape)} shares memory with a value computed here, but"
                         f" no op made it so (at {user_line()}). Use tenon's ops to make views."
                     )
+        if tensor._track and tensor._node is not None:
+            raise CaptureError(
+                f"a tensor of shape {list(raw.shape)} that was computed outside with gradients is used at "
+                f"{user_line()}. Pass it as an argument, or compute it inside."
+            )
         node = self.graph.input(Aval(tuple(raw.shape), raw.dtype), tensor)
         self.outside[id(raw)] = (node, tensor)
         self._kept.append(raw)
@@ -253,62 +269,6 @@ class Recorder(Options):
             value = cast.out()
         self.values.write(entry, value)
 
-    def host_draw(self, make: Callable[[], Any]) -> Any:
-        """A tensor of numbers that Python draws anew at every run."""
-        return table.host_draw(make=make)
-
-    def _host_read(self, raw: Any) -> Any:
-        if not self._listens():
-            return self._read(raw)
-        entry = self.values.find(raw)
-        if entry is None:
-            held = raw.copy()
-            reference = weakref.ref(raw)
-
-            def same() -> bool:
-                now = reference()
-                return now is not None and bool((now == held).all())
-
-            self.guards.append(Guard(f"a value read by Python at {user_line()}", same))
-            return self._read(raw)
-        ref = self.values.read(entry)
-        if ref.node.kind == "constant":
-            return self._read(raw)
-        self.refuse(
-            CaptureError(
-                f"Python reads the value of a tensor of shape {list(raw.shape)} at {user_line()} (item(), "
-                "numpy(), float(), an if or a print). A compiled function decides nothing on values: compute "
-                "with where(), return the tensor and read it after the call, or leave this part out of the "
-                "compiled function."
-            )
-        )
-        return self._read(raw)
-
-    def reading(self, raw: Any, what: str) -> None:
-        """An op is about to choose shapes by the values of ``raw``."""
-        entry = self.values.find(raw)
-        if self._listens() and (entry is None or self.values.read(entry).node.kind != "constant"):
-            self.refuse(
-                CaptureError(
-                    f"{what} gives a result whose shape depends on the data, at {user_line()}. A compiled"
-                    " function has static shapes: use a form with a fixed shape (masked_fill, where), or"
-                    " leave this part out of it."
-                )
-            )
-
-    def again(self, optimizer: Any, effect: Callable[[], None]) -> None:
-        """Python changes the options of ``optimizer`` and has to do so after every run."""
-        if not self._listens():
-            return
-        if id(optimizer) not in self.optimizers:
-            self.refuse(
-                CaptureError(
-                    f"a scheduler steps before its optimizer in a compiled function, at {user_line()}. Call "
-                    "optimizer.step() first, then scheduler.step()."
-                )
-            )
-        self.after.append(effect)
-
     def settle(self, why: str) -> None:
         """This call set something up that the next will find done: record the next one instead."""
         self.settling = self.settling or why
@@ -334,11 +294,3 @@ def _overlap(a: Any, b: Any) -> bool:
     import numpy as np
 
     return bool(np.may_share_memory(a, b))
-
-
-def user_line() -> str:
-    """``file:line`` of the innermost frame outside tenon."""
-    frame: Any = sys._getframe(1)
-    while frame is not None and frame.f_code.co_filename.startswith(_OURS):
-        frame = frame.f_back
-    return "" if frame is None else f"{frame.f_code.co_filename}:{frame.f_lineno}"

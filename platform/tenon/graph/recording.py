@@ -21,6 +21,7 @@ from tenon.errors import CaptureError
 from tenon.graph.graph import Graph, Node, Ref, Write
 from tenon.graph.guards import Guard, ModulesGuard
 from tenon.graph.halves import Backward, differentiate_outputs, halve
+from tenon.graph.hooked import hooks_of
 from tenon.graph.recorder import Recorder
 
 
@@ -42,10 +43,12 @@ class Fed:
 
 @dataclass(slots=True)
 class LeftGradient:
-    """What ``leaf.grad`` is afterwards: output number ``output`` of the graph, or None."""
+    """What ``leaf.grad`` is afterwards: output number ``output`` of the graph, or ``held``."""
 
     leaf: Callable[[list[Any]], Any]
     output: int | None
+    #: A tensor from outside, or None.
+    held: Any = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,9 +80,14 @@ class Recording:
     #: The returned nest: leaves are an ``Output``, an ``Argument``, a tensor from outside, or plain objects.
     returned: list[Any] = field(default_factory=list)
     spec: TreeSpec | None = None
-    #: Arguments that the function changed in place: position among the leaves, and their input.
-    changed: list[tuple[int, Node]] = field(default_factory=list)
+    #: Arguments and gradients that the function changed in place: their inputs, and how to find the tensor.
+    changed: list[tuple[Node, Callable[[list[Any]], Any]]] = field(default_factory=list)
+    #: Positions of the arguments among the leaves: those that overlap in memory must be what they were.
+    arguments: list[int] = field(default_factory=list)
+    changed_arguments: list[int] = field(default_factory=list)
     settling: str | None = None
+    #: Hooks whose Python side effects no replay repeats.
+    hooks: list[str] = field(default_factory=list)
     #: The second half, where outputs are tracked.
     backward: Backward | None = None
 
@@ -119,13 +127,15 @@ def _close(recorder: Recorder, leaves: list[Any], nodes: dict[int, Node], result
     made = Recording(recorder.graph, after=recorder.after, counters=recorder.counters())
     made.settling = recorder.settling
     made.guards = recorder.guards
+    made.arguments = list(nodes)
+    _refuse_overlaps(recorder, nodes, leaves)
     for position, node in nodes.items():
         made.fed.append(Fed(node, lambda given, i=position: given[i].raw))  # type: ignore[misc]
     tracked = _returned(recorder, made, leaves, result)
     _gradients(recorder, made, leaves)
     _writes(recorder, made, nodes)
     halves = differentiate_outputs(recorder, tracked, leaves) if tracked else None
-    _bind_outside(recorder, made)
+    _bind_outside(recorder, made, leaves)
     _module_guards(recorder, made)
     recorder.graph.verify()
     if halves is not None:
@@ -133,9 +143,31 @@ def _close(recorder: Recorder, leaves: list[Any], nodes: dict[int, Node], result
     return made
 
 
-def _bind_outside(recorder: Recorder, made: Recording) -> None:
+def _refuse_overlaps(recorder: Recorder, nodes: dict[int, Node], leaves: list[Any]) -> None:
+    """CaptureError if an argument is changed whose memory another argument shows too."""
+    written = {s.node for s in recorder.values.storages if s.written}
+    for position, node in nodes.items():
+        if node in written and overlapping(leaves, position, list(nodes)):
+            raise CaptureError(
+                f"argument {position} is changed in place and shares memory with another argument. Pass the "
+                "whole tensor once, and make the views inside the compiled function."
+            )
+
+
+def overlapping(leaves: list[Any], position: int, positions: list[int]) -> bool:
+    """Whether another argument shows memory of the one at ``position``."""
+    raw = leaves[position].raw
+    return any(
+        leaves[other] is not leaves[position] and np.may_share_memory(leaves[other].raw, raw)
+        for other in positions
+        if other != position
+    )
+
+
+def _bind_outside(recorder: Recorder, made: Recording, leaves: list[Any]) -> None:
     """Which objects own the memory from outside; gradients made elsewhere are fed like arguments."""
     written = {s.node for s in recorder.values.storages if s.written}
+    positions = {id(leaf): i for i, leaf in enumerate(leaves) if isinstance(leaf, Value)}
     owners: dict[int, Any] = {}
     gradients: dict[int, Any] = {}
     for optimizer in recorder.optimizers.values():
@@ -150,19 +182,17 @@ def _bind_outside(recorder: Recorder, made: Recording) -> None:
             owners[id(tensor.raw)] = tensor
     for leaf in recorder.leaves.values():
         owners[id(leaf.raw)] = leaf
-        if leaf._grad is not None:
-            gradients[id(leaf._grad.raw)] = leaf
+    for leaf, grad in recorder.found.values():
+        if grad is not None:
+            gradients[id(grad.raw)] = leaf
     for key, (node, tensor) in recorder.outside.items():
         if key in gradients:
             leaf = gradients[key]
+            find = _leaf_at(positions[id(leaf)]) if id(leaf) in positions else _always(leaf)
             node.label = "gradient"
+            made.fed.append(Fed(node, lambda given, find=find: find(given)._grad.raw))  # type: ignore[misc]
             if node in written:
-                held = leaf._grad
-                made.outside.append(Outside(node, held))
-                recorder.guard_identity("a gradient that is accumulated into", lambda p=leaf: p._grad, held)  # type: ignore[misc]
-            else:
-                made.fed.append(Fed(node, lambda given, p=leaf: p._grad.raw))  # type: ignore[misc]
-                made.guards.append(Guard("a gradient that is read", lambda p=leaf: p._grad is not None))  # type: ignore[misc]
+                made.changed.append((node, lambda given, find=find: find(given)._grad))  # type: ignore[misc]
         else:
             made.outside.append(Outside(node, owners.get(key, tensor)))
     _name_outside(recorder, made)
@@ -205,6 +235,10 @@ def _returned(recorder: Recorder, made: Recording, leaves: list[Any], result: An
         elif id(leaf) in outside:
             made.returned.append(leaf)
         else:
+            if leaf._track and leaf._node is None:
+                raise CaptureError(
+                    "a new leaf that requires grad is returned. Call requires_grad_() on it after."
+                )
             alive = leaf._track and _alive(leaf)
             made.returned.append(Output(_output(recorder, recorder.ref(leaf)), alive))
             if alive:
@@ -218,22 +252,36 @@ def _output(recorder: Recorder, ref: Ref) -> int:
 
 
 def _alive(tensor: Any) -> bool:
-    """Whether somebody could still call ``backward`` on ``tensor``."""
-    node = tensor._node
-    return node is None or getattr(node, "args", None) is not None
+    """Whether somebody could still call ``backward`` on ``tensor``: no saved value behind it is freed."""
+    seen: set[int] = set()
+    stack = [tensor._node]
+    while stack:
+        node = stack.pop()
+        if id(node) in seen or not hasattr(node, "edges"):
+            continue
+        seen.add(id(node))
+        if getattr(node, "args", ()) is None:
+            return False
+        stack += [edge[0] for edge in node.edges if edge is not None]
+    return True
 
 
 def _gradients(recorder: Recorder, made: Recording, leaves: list[Any]) -> None:
+    """What the function leaves behind in ``leaf.grad``, where it set that."""
     positions = {id(leaf): i for i, leaf in enumerate(leaves) if isinstance(leaf, Value)}
-    for key, leaf in recorder.leaves.items():
-        find = _leaf_at(positions[key]) if key in positions else _always(leaf)
-        if leaf._grad is None:
-            made.gradients.append(LeftGradient(find, None))
+    made.guards.append(recorder.gradients_found(set(positions)))
+    for key, leaf in recorder.given.items():
+        grad = leaf._grad
+        if recorder.made_here(leaf):
             continue
-        entry = recorder.values.find(leaf._grad.raw)
-        if entry is None or entry.storage.node is not None:
-            continue  # not touched, or memory from outside that was changed in place
-        made.gradients.append(LeftGradient(find, _output(recorder, recorder.values.read(entry))))
+        find = _leaf_at(positions[key]) if key in positions else _always(leaf)
+        entry = None if grad is None else recorder.values.find(grad.raw)
+        if entry is not None and entry.storage.node is None:
+            made.gradients.append(LeftGradient(find, _output(recorder, recorder.values.read(entry))))
+        elif grad is not None and id(grad) in positions:
+            raise CaptureError("an argument becomes the gradient of a parameter. Assign it after the call.")
+        else:
+            made.gradients.append(LeftGradient(find, None, grad))
 
 
 def _leaf_at(position: int) -> Callable[[list[Any]], Any]:
@@ -251,13 +299,16 @@ def _writes(recorder: Recorder, made: Recording, nodes: dict[int, Node]) -> None
         if storage.written and node is not None and node.kind == "input":
             recorder.graph.writes.append(Write(node, storage.ref))
             if node in arguments:
-                made.changed.append((arguments[node], node))
+                made.changed.append((node, _leaf_at(arguments[node])))
+                made.changed_arguments.append(arguments[node])
 
 
 def _module_guards(recorder: Recorder, made: Recording) -> None:
     made.guards.append(ModulesGuard(recorder.roots.values()))
     modules = [m for root in recorder.roots.values() for m in root.modules()]
     flags = [m.training for m in modules]
+    leaves = {id(leaf): leaf for leaf in recorder.leaves.values() if not recorder.made_here(leaf)}
+    made.hooks = hooks_of(modules, recorder.optimizers.values(), leaves.values())
     made.guards.append(Guard("train() or eval()", lambda: [m.training for m in modules] == flags))
     tracked = [(t, t._track) for t in recorder.leaves.values()]
     made.guards.append(Guard("requires_grad of a parameter", lambda: all(t._track is f for t, f in tracked)))

@@ -33,6 +33,9 @@ class Replay:
         self.buffers: list[tuple[Any, Any]] = []
         self.gradients: list[tuple[Any, Any]] = []
         self.touched: list[Any] = []
+        #: Arguments among the leaves, and those that are changed in place.
+        self.arguments = recording.arguments
+        self.changes = recording.changed_arguments
         #: How often it was bound; whoever lies over its values looks here.
         self.bindings = 0
         self.bind()
@@ -52,11 +55,11 @@ class Replay:
         self.places = [(o.tensor, o.tensor.raw) for o in self.outside]
         written = {w.target for w in self.recording.graph.writes}
         self.touched = [o.tensor for o in self.outside if o.node in written]
-        self.changed = [(p, buffers[n]) for p, n in self.recording.changed if n in buffers]
+        self.changed = [(find, buffers[n]) for n, find in self.recording.changed if n in buffers]
         self.gradients = [
             (
                 left.leaf,
-                None if left.output is None else Tensor._of(self.output(left.output), self.backend),
+                left.held if left.output is None else Tensor._of(self.output(left.output), self.backend),
             )
             for left in self.recording.gradients
         ]
@@ -101,9 +104,10 @@ class Replay:
                 tensor._version_counter = [1]
             else:
                 counter[0] += 1
-        for position, buffer in self.changed:
-            leaves[position].raw[...] = buffer
-            leaves[position]._counter()[0] += 1
+        for find, buffer in self.changed:
+            tensor = find(leaves)
+            tensor.raw[...] = buffer
+            tensor._counter()[0] += 1
         for find, value in self.gradients:
             find(leaves)._grad = value
         made: dict[int, Any] = {}

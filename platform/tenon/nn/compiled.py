@@ -24,6 +24,13 @@ class OptimizedModule(Module):
         """The original's call, replayed where it is recorded."""
         return self._compiled(*args, **kwargs)
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        original = self.__dict__.get("_modules", {}).get("_orig_mod")
+        if original is None or name in type(self).__dict__ or name in ("_orig_mod", "training"):
+            super().__setattr__(name, value)
+        else:
+            setattr(original, name, value)
+
     @property
     def programs(self) -> list[Any]:
         """The programs made so far."""

@@ -26,6 +26,7 @@ from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Iterable
 from typing import Any, ClassVar, TypeAlias
 
+from tenon.core import watch
 from tenon.core.aval import Aval
 from tenon.core.grad_mode import MODE, enable_grad
 from tenon.core.handle import RemovableHandle
@@ -119,11 +120,13 @@ class Optimizer:
             MODE.enabled = previous
         return loss
 
+    step.own_rule = True  # type: ignore[attr-defined]
+
     def _update_group(self, group: dict[str, Any]) -> None:
         params = group["params"]
-        if SLOT.top is not None or group.get("differentiable"):
+        if SLOT.watched() or group.get("differentiable"):
             for p in params:
-                if p._grad is not None:
+                if p.grad is not None:
                     update.update_through_ops(self, p, group)
             return
         h = update.hyperparameters(group)
@@ -157,12 +160,11 @@ class Optimizer:
         """Drop the gradients of all parameters, or set them to zero."""
         for group in self.param_groups:
             for p in group["params"]:
-                grad = p._grad
-                if grad is None:
-                    continue
                 if set_to_none:
+                    if watch.recorder is not None:
+                        watch.recorder.gradient_set(p)
                     p._grad = None
-                else:
+                elif (grad := p.grad) is not None:
                     if grad._track:
                         p._grad = grad = grad.detach()
                     grad.zero_()

@@ -9,8 +9,9 @@ it can also jump: ``step(epoch)``.
 
 from __future__ import annotations
 
+import functools
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -66,6 +67,21 @@ def _copied(value: Any) -> Any:
     return value.clone() if isinstance(value, Tensor) else value
 
 
+def _recorded(step: Callable[..., Any]) -> Callable[..., Any]:
+    """``step``, of which a recorder hears: a compiled function makes it anew at every run. A schedule that
+    steps others tells of itself only."""
+
+    @functools.wraps(step)
+    def stepped(self: Any, *args: Any, **kwargs: Any) -> Any:
+        recorder = watch.recorder
+        if recorder is None:
+            return step(self, *args, **kwargs)
+        with recorder.again(self.optimizer, lambda: step(self, *args, **kwargs)):
+            return step(self, *args, **kwargs)
+
+    return stepped
+
+
 class LRScheduler:
     """Derive, and state ``get_lr()``: the rates of all groups at ``self.last_epoch``.
 
@@ -106,6 +122,11 @@ class LRScheduler:
         _watch_steps(optimizer)
         self._initial_step()
 
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if "step" in cls.__dict__:
+            cls.step = _recorded(cls.__dict__["step"])  # type: ignore[method-assign]
+
     def _initial_step(self) -> None:
         """Set the first rates."""
         self._step_count = 0
@@ -123,19 +144,18 @@ class LRScheduler:
         """The rates that the last ``step`` set."""
         return self._last_lr
 
+    @_recorded
     def step(self, epoch: int | None = None) -> None:
         """Go one step on, or to ``epoch``, and set the rates."""
         if self._step_count == 1:
             known = self.optimizer.__dict__.get("_scheduled_step")  # None in a copied or unpickled optimizer
             if known is not None and _step_function(self.optimizer) is not known:
-                warnings.warn(_REPLACED, UserWarning, stacklevel=2)
+                warnings.warn(_REPLACED, UserWarning, stacklevel=3)
             elif not getattr(self.optimizer, "_opt_called", False):
-                warnings.warn(_TOO_EARLY, UserWarning, stacklevel=2)
-        if watch.recorder is not None:
-            watch.recorder.again(self.optimizer, lambda: self.step(epoch))
+                warnings.warn(_TOO_EARLY, UserWarning, stacklevel=3)
         self._step_count += 1
         if epoch is not None:
-            warnings.warn(EPOCH_DEPRECATION_WARNING, UserWarning, stacklevel=2)
+            warnings.warn(EPOCH_DEPRECATION_WARNING, UserWarning, stacklevel=3)
         self._update_lr(epoch)
 
     def _update_lr(self, epoch: int | None = None) -> None:

@@ -11,6 +11,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
 
+from tenon.core import watch
 from tenon.core.handle import RemovableHandle
 
 Hook = Callable[..., Any]
@@ -57,6 +58,8 @@ def hooked(step: Callable[..., Any]) -> Callable[..., Any]:
         if own.get("_stepping", False):
             return step(self, *args, **kwargs)
         own["_stepping"] = own["_opt_called"] = True
+        if watch.recorder is not None:
+            watch.recorder.stepping(self, own_rule=getattr(type(self).step, "own_rule", False))
         try:
             if not (
                 GLOBAL_PRE or GLOBAL_POST or self._optimizer_step_pre_hooks or self._optimizer_step_post_hooks

@@ -24,6 +24,13 @@ from tenon.random.mt19937 import MersenneTwister
 DEFAULT_SEED = 67280421310721
 
 
+class Watch:
+    """Told of every change of a generator that is no draw: ``changed(what, again)``, where ``again`` makes
+    the same change once more, or is None if that would not be the same."""
+
+    changed: Callable[[str, Callable[[], Any] | None], None] | None = None
+
+
 class _StateConversion:
     wrap: Callable[[Any], Any] = staticmethod(lambda array: array)
 
@@ -61,10 +68,14 @@ class Generator:
         value = _checked_seed(seed)
         with self._stream.lock:
             self._stream.reseed(value)
+        if Watch.changed is not None:
+            Watch.changed("manual_seed", lambda: self._stream.reseed(value))
         return self
 
     def seed(self) -> int:
         """Restart from a seed taken from the operating system, and return it."""
+        if Watch.changed is not None:
+            Watch.changed("seed", None)
         value = _entropy()
         with self._stream.lock:
             self._stream.reseed(value)
@@ -82,6 +93,8 @@ class Generator:
 
     def set_state(self, new_state: Any) -> None:
         """Continue from a state that ``get_state`` returned here or in PyTorch."""
+        if Watch.changed is not None:
+            Watch.changed("set_state", None)
         with self._stream.lock:
             self._stream.set_state(_as_array(new_state))
 

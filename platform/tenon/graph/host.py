@@ -1,0 +1,134 @@
+"""The part of a recorder that hears of what Python does beside the ops: random draws, numbers read back,
+schedules, collectives, memory exchanged."""
+
+from __future__ import annotations
+
+import contextlib
+import weakref
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from tenon.core.op import table
+from tenon.errors import CaptureError
+from tenon.graph.graph import Graph
+from tenon.graph.guards import Guard
+from tenon.graph.ops import host_call
+from tenon.graph.values import Values
+from tenon.graph.where import user_line
+
+
+class Host:
+    """What Python does beside the ops."""
+
+    graph: Graph
+    values: Values
+    guards: list[Guard]
+    optimizers: dict[int, Any]
+    after: list[Callable[[], None]]
+    _rescheduled: set[int]
+    _paused: bool
+    _read: Any
+
+    def _listens(self) -> bool:
+        raise NotImplementedError
+
+    def refuse(self, error: CaptureError) -> None:
+        """The function cannot be recorded."""
+        raise NotImplementedError
+
+    def exchanged(self, tensor: Any) -> None:
+        """``tensor`` is about to show other memory."""
+        entry = self.values.find(tensor.raw)
+        if self._listens() and (entry is None or entry.storage.node is not None):
+            self.unsupported("giving a tensor from outside other memory (data=, an in-place view, out=)")
+
+    def unsupported(self, what: str) -> None:
+        """The function does something that no replay could repeat."""
+        if self._listens():
+            self.refuse(
+                CaptureError(
+                    f"{what} cannot be recorded, at {user_line()}. Do it outside of the compiled function."
+                )
+            )
+
+    def reseeded(self, what: str, again: Callable[[], Any] | None) -> None:
+        """A random generator was changed by something that is no draw."""
+        if not self._listens():
+            return
+        if again is None:
+            self.unsupported(f"Generator.{what}()")
+        else:
+            self.graph.call(host_call, (), {"call": again}, ()).where = user_line()
+
+    def host_draw(self, make: Callable[..., Any], *tensors: Any) -> Any:
+        """A tensor of numbers that Python draws anew at every run: ``make(*arrays)``."""
+        return table.host_draw(*tensors, make=make)
+
+    def host_map(self, make: Callable[..., Any], tensors: list[Any]) -> Any:
+        """The tensors ``make(*arrays)``, made by all ranks together, anew at every run."""
+        return table.host_map(*tensors, make=make)
+
+    def listening(self) -> bool:
+        """Whether what this thread does now is recorded."""
+        return self._listens()
+
+    def guard_value(self, what: str, get: Callable[[], Any]) -> None:
+        """The recording holds while ``get()`` equals what it is now."""
+        if self._listens():
+            value = get()
+            self.guards.append(Guard(what, lambda: bool(get() == value)))
+
+    def _host_read(self, raw: Any) -> Any:
+        if not self._listens():
+            return self._read(raw)
+        entry = self.values.find(raw)
+        if entry is None:
+            held = raw.copy()
+            reference = weakref.ref(raw)
+
+            def same() -> bool:
+                now = reference()
+                return now is not None and bool((now == held).all())
+
+            self.guards.append(Guard(f"a value read by Python at {user_line()}", same))
+            return self._read(raw)
+        ref = self.values.read(entry)
+        if ref.node.kind == "constant":
+            return self._read(raw)
+        self.refuse(
+            CaptureError(
+                f"Python reads the value of a tensor of shape {list(raw.shape)} at {user_line()} (item(), "
+                "numpy(), float(), an if or a print). A compiled function decides nothing on values: compute "
+                "with where(), return the tensor and read it after the call, or leave this part out of the "
+                "compiled function."
+            )
+        )
+        return self._read(raw)
+
+    def reading(self, raw: Any, what: str) -> None:
+        """An op is about to choose shapes by the values of ``raw``."""
+        entry = self.values.find(raw)
+        if self._listens() and (entry is None or self.values.read(entry).node.kind != "constant"):
+            self.refuse(
+                CaptureError(
+                    f"{what} gives a result whose shape depends on the data, at {user_line()}. A compiled"
+                    " function has static shapes: use a form with a fixed shape (masked_fill, where), or"
+                    " leave this part out of it."
+                )
+            )
+
+    @contextlib.contextmanager
+    def again(self, optimizer: Any, effect: Callable[[], None]) -> Iterator[None]:
+        """Python changes the options of ``optimizer`` inside, and has to do so after every run."""
+        if not self._listens():
+            yield
+            return
+        if id(optimizer) not in self.optimizers:
+            self.unsupported("a scheduler's step before that of its optimizer")
+        self.after.append(effect)
+        self._rescheduled.add(id(optimizer))
+        self._paused = True
+        try:
+            yield
+        finally:
+            self._paused = False
