@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from tenon.extend import Availability, Backend, Config, Device, Kernel, MemoryStats, Op
+from tenon.extend import Availability, Backend, Config, Device, Kernel, MemoryStats, Op, random_loops
 from tenon_cpu.allocator import keep_freed_memory, megabytes
+from tenon_cpu.draws import CompiledLoops
 from tenon_cpu.threads import set_count, split, usable
 
 _CPU = Device("cpu")
@@ -25,6 +26,7 @@ class CpuBackend(Backend):
     def __init__(self) -> None:
         super().__init__()
         keep_freed_memory(megabytes(Config.from_environment()))
+        random_loops.use(CompiledLoops())
 
     def is_available(self) -> Availability:
         """Always."""
@@ -48,10 +50,17 @@ class CpuBackend(Backend):
     def prepare(
         self, op: Op, ins: Sequence[Any], attrs: Mapping[str, Any], outs: Sequence[Any]
     ) -> Callable[[], None] | None:
-        """A oneDNN primitive bound to the arrays."""
+        """A oneDNN primitive bound to the arrays, or loops where they are tiny."""
         from tenon_cpu import onednn
+        from tenon_cpu.jit import chains
 
-        return onednn.prepare(op.name, ins, attrs, outs)
+        return chains.prepare(op.name, ins, attrs, outs) or onednn.prepare(op.name, ins, attrs, outs)
+
+    def chain(self, thunks: Sequence[Callable[[], None]]) -> Callable[[], None] | None:
+        """One walk over a list of machine code."""
+        from tenon_cpu.jit import chains
+
+        return chains.chain(thunks)
 
     def layouts(self) -> Any:
         """oneDNN's blocked layouts."""

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from tenon.optim.optimizer import Optimizer as Optimizer
     from tenon.optim.scheduler import LRScheduler as LRScheduler
     from tenon.plugins.diagnose import doctor_section as doctor_section
+    from tenon.random import loops as random_loops  # noqa: F401 - offered under another name
     from tenon.training.recipe import Recipe as Recipe
     from tenon.training.session import Session as Session
 
@@ -68,6 +69,7 @@ _TARGETS = {
     "doctor_section": "tenon.plugins.diagnose:doctor_section",
     "engine": "tenon.distributed.engine:",
     "errors": "tenon.errors:",
+    "random_loops": "tenon.random.loops:",
 }
 
 __all__ = ["hookimpl", *_TARGETS]

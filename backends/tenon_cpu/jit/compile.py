@@ -166,6 +166,27 @@ class Inlined:
         return self._ready
 
 
+class Fused(Inlined):
+    """``fused(a, b, c)`` in a kernel is the processor's fused multiply-add ``a * b + c``, rounded once."""
+
+    def dispatcher(self) -> Any:
+        """An intrinsic of numba's."""
+        if self._ready is None:
+            from numba.extending import intrinsic
+
+            @intrinsic  # type: ignore[untyped-decorator,unused-ignore]
+            def fused(typing: Any, a: Any, b: Any, c: Any) -> Any:
+                return a(a, a, a), lambda context, builder, signature, values: builder.fma(*values)
+
+            self._ready = fused
+        return self._ready
+
+
+def _fused(a: Any, b: Any, c: Any) -> Any:
+    """Of float32, as plain Python: the product is exact in float64."""
+    return np.float32(np.float64(a) * np.float64(b) + np.float64(c))
+
+
 class Kernel:
     """A hand-written function, compiled or loaded at its first call; see ``kernel``."""
 
@@ -352,3 +373,6 @@ def _described(names: Mapping[str, Any]) -> str:
         elif isinstance(value, int | float | str | bool | tuple | np.generic):
             lines.append(f"{name} = {value!r}")
     return "\n".join(["", *lines])
+
+
+fused = Fused(_fused, {})

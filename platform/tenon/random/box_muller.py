@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 
+from tenon.random.loops import loops_for
 from tenon.random.mt19937 import MersenneTwister
 
 TWO_PI = 2.0 * math.pi
@@ -82,6 +83,9 @@ _scratch = _Scratch()
 
 def unit32(words: Any, out: Any) -> None:
     """Unit normals of whole blocks: uint32 ``words[16 m]`` to contiguous float32 ``out[16 m]``."""
+    if (fast := loops_for(words.size)) is not None:
+        fast.unit32(words, out)
+        return
     m = words.size // 16
     scratch, wide, masked = _scratch.rows(8 * m)
     np.bitwise_and(words, _LOW24, out=masked)

@@ -27,6 +27,7 @@ from tenon.random.layout import (
     require,
     store,
 )
+from tenon.random.loops import loops_for
 from tenon.random.mt19937 import MersenneTwister
 
 Shape = Sequence[int]
@@ -38,6 +39,7 @@ _UNSIGNED = ("uint16", "uint32", "uint64")
 NUMBERS = INTEGRAL + FLOATING
 _FROM_TO = (*NUMBERS, "bool", *_UNSIGNED)
 _INT64 = np.dtype(np.int64)
+_FLOAT32 = np.dtype(np.float32)
 _C_NAMES = {
     "uint8": "unsigned char", "int8": "signed char", "int16": "short", "int32": "int", "int64": "long",
     "float16": "c10::Half", "bfloat16": "c10::BFloat16", "float32": "float", "float64": "double",
@@ -253,7 +255,12 @@ def bernoulli(
     def fill(flat: Any) -> None:
         for begin in range(0, flat.size, CHUNK):
             part = flat[begin : begin + CHUNK]
-            part[...] = box_muller.integers53(stream.take(2 * part.size)) < threshold
+            words = stream.take(2 * part.size)
+            fast = loops_for(2 * flat.size) if part.dtype is _FLOAT32 else None
+            if fast is None:
+                part[...] = box_muller.integers53(words) < threshold
+            else:
+                fast.below(words, threshold, part)
 
     with stream.lock:
         return deliver(fill, shape, kind, out)

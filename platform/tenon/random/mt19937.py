@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from tenon.errors import RandomStateError
+from tenon.random.loops import loops_for
 
 #: Size of the state block of MT19937, in words.
 BLOCK = 624
@@ -116,7 +117,9 @@ class MersenneTwister:
         head = self._size - start
         out[:head] = self._buffer[start:]
         if n - head >= BUFFER:
-            out[head:] = self._engine().random_raw(n - head)
+            fast = loops_for(n)
+            if fast is None or not fast.words(self._engine(), out[head:]):
+                out[head:] = self._engine().random_raw(n - head)
             self._drawn += n - head
             self._buffer, self.normals = _EMPTY, None
             self._at = self._size = 0
