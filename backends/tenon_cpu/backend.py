@@ -56,8 +56,8 @@ class CpuBackend(Backend):
 
         return chains.prepare(op.name, ins, attrs, outs) or onednn.prepare(op.name, ins, attrs, outs)
 
-    def chain(self, thunks: Sequence[Callable[[], None]]) -> Callable[[], None] | None:
-        """One walk over a list of machine code."""
+    def chain(self, thunks: Sequence[Callable[[], None]]) -> Sequence[tuple[int, Callable[[], None]]]:
+        """Generated kernels in a row become one walk over a list of machine code."""
         from tenon_cpu.jit import chains
 
         return chains.chain(thunks)

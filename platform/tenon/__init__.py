@@ -15,6 +15,7 @@ from tenon.distributed import startup as _startup
 from tenon.version import __version__
 
 if TYPE_CHECKING:  # what editors and type checkers should know; at run time all of it is lazy
+    from tenon.amp.autocast_mode import autocast
     from tenon.core.create import as_tensor, from_numpy, tensor
     from tenon.core.draws import rand, randint, randn, randperm
     from tenon.core.factories import arange, empty, full, linspace, ones, zeros
@@ -38,6 +39,13 @@ def _home(module: str, names: str) -> None:
 
 
 _home("tenon.core.tensor", "Tensor")
+_home("tenon.amp.autocast_mode", "autocast")
+_home(
+    "tenon.amp.state",
+    "is_autocast_enabled set_autocast_enabled get_autocast_dtype set_autocast_dtype "
+    "is_autocast_cache_enabled set_autocast_cache_enabled clear_autocast_cache autocast_increment_nesting "
+    "autocast_decrement_nesting",
+)
 _home("tenon.compiler", "compile")
 _home("tenon.core.size", "Size")
 _home("tenon.core.create", "tensor as_tensor from_numpy")
@@ -84,11 +92,13 @@ _RENAMED = {
 _SUBMODULES = frozenset(
     [
         "__future__",
+        "amp",
         "autograd",
         "cli",
         "compiler",
         "config",
         "core",
+        "cpu",
         "cuda",
         "data",
         "distributed",
@@ -112,10 +122,6 @@ _SUBMODULES = frozenset(
         "version",
     ]
 )
-#: torch's names that this version does not offer, and what to do instead.
-_NOT_YET = {
-    "autocast": "Convert the model and its inputs with .to(dtype) where lower precision is wanted.",
-}
 
 
 def __getattr__(name: str) -> Any:
@@ -125,10 +131,6 @@ def __getattr__(name: str) -> Any:
         module, attribute = _HOMES[name], name
     elif name in _SUBMODULES:
         return importlib.import_module(f"tenon.{name}")
-    elif name in _NOT_YET:
-        raise AttributeError(
-            f"tenon.{name} is not available in this version ({__version__}). {_NOT_YET[name]}"
-        )
     elif name.startswith("__"):
         raise AttributeError(f"module 'tenon' has no attribute {name!r}")
     else:

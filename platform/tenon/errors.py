@@ -136,6 +136,10 @@ class StateDictError(ModuleError):
     """A state dict does not fit the object that should load it."""
 
 
+class ScalerError(TenonError, RuntimeError, AssertionError, ValueError):
+    """A GradScaler is called out of order or with a value it cannot take; torch raises one of these three."""
+
+
 class OptimizerStateError(TenonError, ValueError):
     """A state dict does not fit the optimizer that should load it."""
 

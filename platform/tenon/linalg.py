@@ -17,6 +17,7 @@ import numpy as np
 from tenon import ops
 from tenon.core.create import from_backend_array
 from tenon.core.grad_mode import MODE
+from tenon.core.precision import runs_in
 from tenon.core.results import named_result
 from tenon.errors import ArgumentError, GradError, ShapeError
 from tenon.functions.derived import into
@@ -243,6 +244,7 @@ def _threshold(A: Any, values: Any, atol: Any, rtol: Any) -> Any:
     return ops.maximum(values.amax(-1, True) * rtol, atol if atol is not None else 0.0)
 
 
+@runs_in("float32")
 def lstsq(A: Any, B: Any, rcond: float | None = None, *, driver: str | None = None) -> Any:
     """The ``X`` that minimises ``|A X - B|``, with residuals, rank and singular values (LAPACK's gelsd)."""
     _refuse_gradient("lstsq", A, B, instead="Solve the normal equations with linalg.solve.")
@@ -279,6 +281,7 @@ def matmul(input: Any, other: Any, *, out: Any = None) -> Any:
     return _given(out, ops.matmul(input, other))
 
 
+@runs_in("lower")
 def vecdot(x: Any, y: Any, *, dim: int = -1, out: Any = None) -> Any:
     """Sums of products along ``dim``, the first operand conjugated."""
     return _given(out, ops.mul(ops.conj(x), y).sum(dim))

@@ -131,8 +131,11 @@ def cnn(T, batch=64, channels=32):
     return classifier(T, net, T.randn(batch, 1, 28, 28))
 
 
-def gpt(T, layers=4, width=128, heads=4, length=128, batch=8, words=256):
-    """A GPT of 4 blocks: width 128, 4 heads, 8 sequences of 128 bytes, AdamW."""
+def gpt(T, layers=4, width=128, heads=4, length=128, batch=8, words=256, sdpa=False):
+    """A GPT of 4 blocks: width 128, 4 heads, 8 sequences of 128 bytes, AdamW.
+
+    Attention is written out, or the library's ``scaled_dot_product_attention``.
+    """
     T.manual_seed(0)
     nn, F = T.nn, T.nn.functional
 
@@ -146,11 +149,15 @@ def gpt(T, layers=4, width=128, heads=4, length=128, batch=8, words=256):
         def forward(self, x, mask):
             each = (batch, length, heads, width // heads)
             q, k, v = (p.view(each).transpose(1, 2) for p in self.qkv(self.norm1(x)).split(width, dim=2))
-            scores = (q @ k.transpose(-2, -1)) * (width // heads) ** -0.5
-            weights = F.softmax(scores.masked_fill(mask, float("-inf")), dim=-1)
-            seen = (weights @ v).transpose(1, 2).contiguous().view(batch, length, width)
+            seen = self.attend(q, k, v, mask).transpose(1, 2).contiguous().view(batch, length, width)
             x = x + self.out(seen)
             return x + self.down(F.gelu(self.up(self.norm2(x))))
+
+        def attend(self, q, k, v, mask):
+            if sdpa:
+                return F.scaled_dot_product_attention(q, k, v, is_causal=True)
+            scores = (q @ k.transpose(-2, -1)) * (width // heads) ** -0.5
+            return F.softmax(scores.masked_fill(mask, float("-inf")), dim=-1) @ v
 
     class Model(nn.Module):
         def __init__(self):

@@ -80,8 +80,12 @@ class Row:
         ways = [("tenon", "eager"), ("torch", "eager")]
         if self.program in IMAGES:
             ways.append(("torch", "eager channels last"))
+        if self.program == "gpt":
+            ways.append(("torch", "eager sdpa"))
         if not eager_only and not self.only_eager:
             ways += [("tenon", "compiled"), *(("torch", way) for way in TORCH[self.mode])]
+            if self.program == "gpt":
+                ways.append(("torch", "compiled sdpa"))
             if self.program in PARTS:
                 ways.remove(("torch", "compiled plain optimizer"))
             if self.jax:
@@ -90,12 +94,13 @@ class Row:
 
     def eager_pair(self):
         """Ours, and those of which the best counts."""
-        return "tenon eager", ("torch eager", "torch eager channels last")
+        return "tenon eager", ("torch eager", "torch eager channels last", "torch eager sdpa")
 
     def compiled_pair(self):
         """The same for compiled programs: the best of all of PyTorch's ways."""
         return "tenon compiled", tuple(
-            f"torch {way}" for way in ("eager", "eager channels last", *TORCH[self.mode])
+            f"torch {way}"
+            for way in ("eager", "eager channels last", "eager sdpa", "compiled sdpa", *TORCH[self.mode])
         )
 
     def jax_pair(self):

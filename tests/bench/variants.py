@@ -55,6 +55,8 @@ def build(library, T, name, mode, way, half, sizes):
             step = programs_jax.PROGRAMS[name](**sizes)
         else:
             programs.FUSED = "plain" not in way
+            if "sdpa" in way:
+                sizes = sizes | {"sdpa": True}
             try:
                 program = ALL[name](T, **sizes)
             except AttributeError as error:

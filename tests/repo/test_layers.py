@@ -16,7 +16,7 @@ LAYERS = [
     {"errors", "config", "dtypes", "device", "random", "plugins"},
     {"core"},
     {"ops"},
-    {"graph", "functions", "linalg", "cuda"},
+    {"graph", "functions", "linalg", "cuda", "amp", "cpu"},
     {"nn", "optim", "distributed", "observe", "serialize", "data", "autograd", "func", "utils"},
     {"training", "testing"},
     {"cli", "extend"},

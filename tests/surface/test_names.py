@@ -29,9 +29,9 @@ def test_every_listed_name_exists(holder, tier):
     assert sorted(absent) == sorted(listed(holder, tier, "missing"))
 
 
-def test_nothing_of_tier_one_is_missing_but_what_is_announced():
+def test_nothing_of_tier_one_is_missing():
     assert listed("tensor", "tier1", "missing") == []
-    assert listed("torch", "tier1", "missing") == ["autocast"]
+    assert listed("torch", "tier1", "missing") == []
 
 
 @pytest.mark.oracle
@@ -53,13 +53,6 @@ def test_every_function_is_documented(holder, tier):
     ]
 
     assert silent == []
-
-
-@pytest.mark.parametrize("name", ["autocast"])
-def test_a_name_of_later_versions_says_what_to_do_instead(name):
-    with pytest.raises(AttributeError, match=f"tenon.{name} is not available in this version"):
-        getattr(tenon, name)
-    assert not hasattr(tenon, name)
 
 
 def test_an_unknown_name_is_an_attribute_error():

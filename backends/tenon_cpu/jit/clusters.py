@@ -8,7 +8,6 @@ else. Without llvmlite, and for what has no code, the ops run one by one over pr
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Callable
 from typing import Any
@@ -17,6 +16,7 @@ import numpy as np
 
 from tenon.extend import errors
 from tenon_cpu.jit import codegen_llvm
+from tenon_cpu.jit.chains import Bound
 from tenon_cpu.jit.clusters_domain import Cluster, Domain, Loops
 from tenon_cpu.jit.clusters_rows import scheduled, split
 from tenon_cpu.jit.codegen_pointwise import pointwise, types_of
@@ -59,8 +59,8 @@ class Generated:
 
     @property
     def threads(self) -> int:
-        """How many threads the kernel should use."""
-        return min(codegen_llvm.team_size(), self.pieces) if self.work >= SHARED else 1
+        """How many threads the kernel can use."""
+        return codegen_llvm.ALL if self.work >= SHARED else 1
 
 
 class FusedKernel:
@@ -91,7 +91,7 @@ class FusedKernel:
         found = self.generated(held)
         extra = [np.empty(max(n, 1), np.float64) for n in found.scratch]
         table = np.array([a.__array_interface__["data"][0] for a in [*held, *extra]], np.int64)
-        return _Bound(found.entry, table.ctypes.data, found.threads).keeping(held, extra, table)
+        return Bound(found.entry, table.ctypes.data, found.threads).keeping(held, extra, table)
 
     def generated(self, arrays: list[Any]) -> Generated:
         """The code for arrays with these strides."""
@@ -142,17 +142,6 @@ class FusedKernel:
 def _overlap(ins: Any, outs: Any) -> bool:
     """Whether an output lies where an input does."""
     return any(np.may_share_memory(a, b) for b in outs for a in ins if isinstance(a, np.ndarray) and a.ndim)
-
-
-class _Bound(functools.partial[None]):
-    """A kernel on fixed arrays, which it keeps alive."""
-
-    held: tuple[Any, ...]
-
-    def keeping(self, *held: Any) -> _Bound:
-        """Itself, with what must live as long."""
-        self.held = held
-        return self
 
 
 def _nothing() -> None:

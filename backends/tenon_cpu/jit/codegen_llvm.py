@@ -50,13 +50,18 @@ define void @entry(ptr %table, i64 %threads) {{
 entry:
   %data = alloca [2 x i64], align 16
   {count}
-  %many = icmp sgt i64 %threads, 1
+  %limit = load i64, ptr @tenon_team
+  %below = icmp slt i64 %threads, %limit
+  %fewer = select i1 %below, i64 %threads, i64 %limit
+  %short = icmp slt i64 %count, %fewer
+  %size = select i1 %short, i64 %count, i64 %fewer
+  %many = icmp sgt i64 %size, 1
   br i1 %many, label %team, label %alone
 team:
   store ptr %table, ptr %data
   %at = getelementptr i64, ptr %data, i64 1
   store i64 %count, ptr %at
-  %n = trunc i64 %threads to i32
+  %n = trunc i64 %size to i32
   call void @GOMP_parallel(ptr @part, ptr %data, i32 %n, i32 0)
   br label %after
 alone:
@@ -69,7 +74,32 @@ after:
 declare i32 @omp_get_thread_num()
 declare i32 @omp_get_num_threads()
 declare void @GOMP_parallel(ptr, ptr, i32, i32)
+@tenon_team = external global i64
 """
+#: ``entry(list, n)`` calls ``n`` entries: the list has the address, table and threads of each.
+CHAIN = """
+define void @entry(ptr %list, i64 %n) {
+entry:
+  br label %loop
+loop:
+  %i = phi i64 [0, %entry], [%next, %loop]
+  %p = mul i64 %i, 3
+  %a = getelementptr i64, ptr %list, i64 %p
+  %b = getelementptr i64, ptr %a, i64 1
+  %c = getelementptr i64, ptr %a, i64 2
+  %function = load ptr, ptr %a
+  %table = load ptr, ptr %b
+  %threads = load i64, ptr %c
+  call void %function(ptr %table, i64 %threads)
+  %next = add i64 %i, 1
+  %more = icmp slt i64 %next, %n
+  br i1 %more, label %loop, label %done
+done:
+  ret void
+}
+"""
+#: Threads asked for by whoever can use all that there are.
+ALL = 1 << 30
 
 
 def driver(count: int | None, after: bool = False) -> str:
@@ -122,10 +152,15 @@ class _Compiler:
             cpu=self.cpu, features=self.features, opt=3, jit=True
         )
         self.team = _symbols(self.llvm)
+        _team.value = threads.usable() if self.team else 1
+        threads.on_change(self._resize)
         text = "\n".join(map(str, (self.llvm.llvm_version_info, self.cpu, self.features, self.target.triple)))
         digest = hashlib.sha256(text.encode()).hexdigest()[:12]
         self.store = Store(Config.from_environment().cache_folder() / "kernels" / f"llvm-{self.cpu}-{digest}")
         self.engines: list[Any] = []
+
+    def _resize(self, count: int) -> None:
+        _team.value = count if self.team else 1
 
     def entry(self, text: str) -> int:
         """Address of the ``entry`` of a module."""
@@ -165,6 +200,7 @@ def _symbols(llvm: Any) -> bool:
     for name in sorted(set(mathlib.LIBRARY.values())):
         for own in (name, f"{name}f"):
             llvm.add_symbol(own, ctypes.cast(getattr(library, own), ctypes.c_void_p).value)
+    llvm.add_symbol("tenon_team", ctypes.addressof(_team))
     names = ("GOMP_parallel", "omp_get_thread_num", "omp_get_num_threads")
     try:
         team: Any = ctypes.CDLL("libgomp.so.1")
@@ -180,12 +216,12 @@ def _symbols(llvm: Any) -> bool:
 
 _compiler: _Compiler | None = None
 _entries: dict[str, Entry] = {}
-_forked = False
+#: Threads that a kernel may use; machine code reads it at every call.
+_team = ctypes.c_int64(1)
 
 
 def _after_fork() -> None:
-    global _forked
-    _forked = True
+    _team.value = 1
 
 
 if hasattr(os, "register_at_fork"):
@@ -216,6 +252,11 @@ def load(text: str) -> Entry:
     return found
 
 
+def address_of(entry: Any) -> int:
+    """Where an entry's machine code lies."""
+    return int(ctypes.cast(entry, ctypes.c_void_p).value or 0)
+
+
 def assembly(text: str) -> str:
     """Machine code of a module as text, to see what LLVM made of its loops."""
     made: str = compiler().machine.emit_assembly(compiler().optimised(text))
@@ -223,7 +264,11 @@ def assembly(text: str) -> str:
 
 
 def team_size() -> int:
-    """Threads that a large kernel may use."""
-    if _forked or not compiler().team:
-        return 1
-    return int(threads.pool().size)
+    """Threads that a large kernel uses."""
+    compiler()
+    return _team.value
+
+
+def set_team_size(count: int) -> None:
+    """Let kernels use ``count`` threads, if there is a library to share work with."""
+    _team.value = count if compiler().team else 1

@@ -75,7 +75,7 @@ class EachTable:
     def run(self, numbers: Sequence[float]) -> None:
         """Compute every output in place, with these values of the number inputs."""
         self._numbers[: len(numbers)] = numbers
-        self.kernel.entry(self._address, codegen_llvm.team_size() if self._large else 1)
+        self.kernel.entry(self._address, codegen_llvm.ALL if self._large else 1)
 
 
 def fuse_each(cluster: Cluster, targets: tuple[int, ...]) -> EachKernel | None:

@@ -139,6 +139,13 @@ class Backend:
         """
         return None
 
+    def chain(self, thunks: Sequence[Callable[[], None]]) -> Sequence[tuple[int, Callable[[], None]]]:
+        """The same work in fewer calls: how many of ``thunks``, in order, each function does.
+
+        ``thunks`` are what ``prepare`` and ``kernel.bind`` gave.
+        """
+        return [(1, thunk) for thunk in thunks]
+
     def fuse(self, cluster: Any) -> Any:
         """A kernel for all ops of a ``tenon.graph.cluster.Cluster`` at once, or None: they run one by one.
 

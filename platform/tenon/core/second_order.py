@@ -10,11 +10,25 @@ from typing import Any
 
 from tenon.core.grad_mode import MODE
 from tenon.core.op import Composite, table
+from tenon.core.precision import PRECISION
 from tenon.core.value import Value
 
 
 def gradients(node: Any, edges: Any, grad: Any, create_graph: bool) -> list[Any]:
-    """Gradients of ``node``'s inputs as tensors, None where ``edges`` is None or nothing flows."""
+    """Gradients of ``node``'s inputs as tensors, None where ``edges`` is None or nothing flows.
+
+    Rules run in the dtypes of the forward op, in an autocast region too.
+    """
+    if PRECISION.call is None:
+        return _by_rules(node, edges, grad, create_graph)
+    call, PRECISION.call = PRECISION.call, None
+    try:
+        return _by_rules(node, edges, grad, create_graph)
+    finally:
+        PRECISION.call = call
+
+
+def _by_rules(node: Any, edges: Any, grad: Any, create_graph: bool) -> list[Any]:
     op = node.op
     if op.outputs != 1:
         grad = _materialize(node, grad)

@@ -7,6 +7,7 @@ import math
 from typing import Any
 
 from tenon import ops
+from tenon.core.precision import runs_in
 from tenon.core.promotion import result_type
 from tenon.errors import ArgumentError, ShapeError
 from tenon.functions.derived import into
@@ -108,6 +109,7 @@ def _slopes(x: Any, axis: int, step: float, edge_order: int) -> Any:
     return ops.cat(first, middle, last, axis=axis)
 
 
+@runs_in("float32")
 def cdist(x1: Any, x2: Any, p: float = 2.0, compute_mode: str = "use_mm_for_euclid_dist_if_necessary") -> Any:
     """``p``-norm distances between all rows of ``x1`` and all rows of ``x2``.
 

@@ -29,6 +29,7 @@ from tenon.dtypes import get_default_dtype
 from tenon.errors import CaptureError, TenonWarning
 from tenon.graph import passes
 from tenon.graph.compare import difference
+from tenon.graph.entry import MISS
 from tenon.graph.pairs import DifferentiableReplay
 from tenon.graph.recording import Recording, overlapping, record
 from tenon.graph.replay import Replay
@@ -72,7 +73,6 @@ class Compiled:
         self.cases: dict[Any, Case] = {}
         #: What it is inside autocast regions, by their kind.
         self.casting: dict[Any, Compiled] = {}
-        self._lock = threading.RLock()
         self._warned = self._warned_hooks = False
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
@@ -120,15 +120,17 @@ class Compiled:
                 self._tell(f"another kind of call: {_described(leaves)}")
             case = self.cases.setdefault(key, Case())
         for replay in case.replays:
-            with self._lock:
-                if _holds(replay):
-                    if any(overlapping(leaves, i, replay.arguments) for i in replay.changes):
-                        break
-                    return replay(leaves)
+            if any(overlapping(leaves, i, replay.arguments) for i in replay.changes):
+                return self.function(*args, **kwargs)
+            result = replay.attempt(leaves)
+            if result is MISS and replay.fits() and replay.prepare():
+                result = replay.attempt(leaves)
+            if result is not MISS:
+                return result
         return self._record(case, args, kwargs)
 
     def _cast(self, casting: Any, args: Any, kwargs: Any) -> Any:
-        """The same in an autocast region: the casts belong to the function, which brings its own region along."""
+        """The same in an autocast region: the function brings its own region along."""
         key = casting.key
         with casting.lifted():
             own = self.casting.get(key)
@@ -270,10 +272,6 @@ def _key(leaves: list[Any]) -> tuple[Any, ...]:
         )
         for i, leaf in enumerate(leaves)
     )
-
-
-def _holds(replay: Replay) -> bool:
-    return all(guard.check() for guard in replay.recording.guards) and replay.fits()
 
 
 def _broken(replay: Replay) -> list[str]:

@@ -57,6 +57,8 @@ class Emitter:
         #: Clusters for which the backend has no code after all, and why.
         self.unfused: list[str] = []
         self.out = Emitted()
+        #: Bound steps not yet written: the call, its comment, its node.
+        self.run: list[tuple[str, str, Node]] = []
 
     def emit(self) -> Emitted:
         """The whole program."""
@@ -72,6 +74,7 @@ class Emitter:
         head, self.out.lines = self.out.lines[:place], self.out.lines[place:]
         for node in self.plan.steps:
             self._step(node)
+        self._chained()
         if self.slots:
             self.out.space["numbers"] = self.table[: len(self.slots)]
             head.append(f"    numbers[:] = {', '.join(self.scalars[n] for n in self.slots)},")
@@ -106,9 +109,30 @@ class Emitter:
         statements = self._statements(step)
         self.out.space.update(step.space)
         comment = described(node)
+        if len(statements) == 1 and statements[0].endswith("()") and statements[0][:-2] in step.space:
+            self.run.append((statements[0], comment, node))
+            return
+        self._chained()
         for line in statements:
             self.out.add(f"    {line}", comment, node)
             comment = ""
+
+    def _chained(self) -> None:
+        """Write the bound steps that were held back: several as one call, where the backend has one."""
+        run, self.run = self.run, []
+        done = 0
+        for count, together in self.backend.chain([self.out.space[call[:-2]] for call, _, _ in run]):
+            part = run[done : done + count]
+            done += count
+            if count == 1:
+                call, comment, node = part[0]
+                self.out.add(f"    {call}", comment, node)
+                continue
+            for call, comment, _ in part:
+                self.out.add(f"    # {call}: {comment}")
+            name = f"together_{len(self.out.space)}"
+            self.out.space[name] = together
+            self.out.add(f"    {name}()", f"the {count} steps above", part[-1][2])
 
     def _statements(self, step: direct.Step) -> list[str]:
         node, op = step.node, step.node.op

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tenon.graph.guards import Guard
+from tenon.graph.guards import Guard, Names
 from tenon.graph.values import Values
 
 
@@ -53,4 +53,9 @@ class Gradients:
                     return False
             return all(not (leaf._grad is None or leaf._grad._track) for leaf in having)
 
-        return Guard("which parameters have a gradient at the beginning of the call", same)
+        def source(names: Names) -> str:
+            checks = [f"{names(leaf)}._grad is None" for leaf in without]
+            checks += [f"(g := {names(leaf)}._grad) is not None and not g._track" for leaf in having]
+            return " and ".join(checks) or "True"
+
+        return Guard("which parameters have a gradient at the beginning of the call", same, source)

@@ -8,8 +8,8 @@ from typing import Any
 
 from tenon.core.value import Value
 from tenon.graph.graph import Graph, Node
-from tenon.graph.guards import Guard
-from tenon.graph.scalars import QUESTIONS, Scalar, evaluate
+from tenon.graph.guards import Guard, Names, literal
+from tenon.graph.scalars import QUESTIONS, Reading, Scalar, asked, evaluate, expression_of
 
 
 class Options:
@@ -67,19 +67,23 @@ class Options:
 
     def _option(self, group: dict[str, Any], name: str, value: Any) -> Any:
         if value.__class__ is float:
-            return self._scalar((id(group), name), lambda: group[name], value, name)
+            read = Reading(lambda: group[name], lambda names: f"{names(group)}[{name!r}]")
+            return self._scalar((id(group), name), read, value, name)
         if value.__class__ is tuple and value and all(v.__class__ is float for v in value):
             return tuple(
-                self._scalar((id(group), name, i), lambda i=i: group[name][i], v, f"{name}{i}")  # type: ignore[misc]
+                self._scalar((id(group), name, i), _element(group, name, i), v, f"{name}{i}")
                 for i, v in enumerate(value)
             )
         if isinstance(value, Value):
             self.guard_identity(f"the tensor {name!r} of a parameter group", lambda: group.get(name), value)
             return value
-        self._once(
-            (id(group), name, "value"),
-            Guard(f"{name!r} of a parameter group", lambda: bool(group.get(name) == value)),
-        )
+
+        def source(names: Names) -> str:
+            how = "is" if value is None or value is True or value is False else "=="
+            return f"{names(group)}.get({name!r}) {how} {literal(value, names)}"
+
+        guard = Guard(f"{name!r} of a parameter group", lambda: bool(group.get(name) == value), source)
+        self._once((id(group), name, "value"), guard)
         return value
 
     def step_count(self, optimizer: Any, held: dict[str, Any], steps: int) -> Any:
@@ -91,7 +95,11 @@ class Options:
         key = (id(optimizer), steps, done)
         found = self._counts.get(key)
         if found is None:
-            scalar = self._scalar(key, lambda: float(tensor.raw) + 1 + done, float(steps), "step")
+            read = Reading(
+                lambda: float(tensor.raw) + 1 + done,
+                lambda names: f"{names(tensor)}.raw.item() + {1.0 + done}",
+            )
+            scalar = self._scalar(key, read, float(steps), "step")
             found = self._counts[key] = (scalar, [])
         if all(t is not tensor for t in found[1]):
             found[1].append(tensor)
@@ -101,7 +109,7 @@ class Options:
         """Groups of step counts that every run raises by one."""
         return [tensors for _, tensors in self._counts.values()]
 
-    def _scalar(self, key: Any, get: Callable[[], float], value: float, label: str) -> Scalar:
+    def _scalar(self, key: Any, get: Reading, value: float, label: str) -> Scalar:
         found = self._scalars.get(key)
         if found is None:
             node = self.graph.scalar("input", (), get, label)
@@ -129,7 +137,12 @@ class Options:
             against = evaluate(right, _current(right)) if isinstance(right, Node) else right
             return bool(ask(value, against) == answer)
 
-        self._once((id(node), question, repr(other)), Guard(f"{node.label or 'a number'} ({question})", same))
+        def source(names: Names) -> str:
+            against = expression_of(right, names) if isinstance(right, Node) else names(right)
+            return f"({asked(question, expression_of(node, names), against)}) == {names(answer)}"
+
+        what = f"{node.label or 'a number'} ({question})"
+        self._once((id(node), question, repr(other)), Guard(what, same, source))
 
 
 def _groups_guard(optimizer: Any) -> Guard:
@@ -145,7 +158,19 @@ def _groups_guard(optimizer: Any) -> Guard:
                 return False
         return True
 
-    return Guard("the parameter groups of an optimizer", same)
+    def source(names: Names) -> str:
+        own, now = names(optimizer), f"{names(optimizer)}.param_groups"
+        checks = [f"len({now}) == {len(groups)}", f"{own}.state is {names(state)}"]
+        for i, (group, params, members) in enumerate(groups):
+            checks.append(f"{now}[{i}] is {names(group)}")
+            checks.append(f"(m := {names(group)}['params']) is {names(params)} and len(m) == {len(members)}")
+        return " and ".join(checks)
+
+    return Guard("the parameter groups of an optimizer", same, source)
+
+
+def _element(group: dict[str, Any], name: str, index: int) -> Reading:
+    return Reading(lambda: group[name][index], lambda names: f"{names(group)}[{name!r}][{index}]")
 
 
 def _current(node: Node) -> dict[Node, float]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import weakref
 from typing import Any
 
@@ -10,6 +11,8 @@ import numpy as np
 from tenon.core.tape import CustomNode
 from tenon.core.tensor import Tensor
 from tenon.errors import FreedGraphError, GradError, ModifiedValueError
+from tenon.graph import entry
+from tenon.graph.entry import MISS
 from tenon.graph.halves import Backward
 from tenon.graph.program import Program
 from tenon.graph.recording import Output, Recording
@@ -37,7 +40,7 @@ class Pair:
     """One set of memory for a forward and its backward; in use until the backward has run."""
 
     def __init__(self, recording: Recording, backward: Backward, backend: Any) -> None:
-        self.forward = Replay(recording, backend)
+        self.forward = Replay(recording, backend, halves=True)
         self.backward = backward
         self.backend = backend
         self.program = Program(backward.graph, backend)
@@ -136,6 +139,11 @@ class DifferentiableReplay:
         self.arguments, self.changes = recording.arguments, recording.changed_arguments
         self.backward = backward
         self.backend = backend
+        self.lock = threading.Lock()
+        self.tracked = sorted(
+            {each.index for each in recording.returned if isinstance(each, Output) and each.tracked}
+        )
+        self.holds = entry.holds(recording)
         self.pairs = [Pair(recording, backward, backend)]
 
     @property
@@ -147,22 +155,26 @@ class DifferentiableReplay:
         """Whether parameters and state have the shapes and dtypes of the recording."""
         return self.pairs[0].forward.fits()
 
-    def __call__(self, leaves: list[Any]) -> Any:
+    def prepare(self) -> bool:
+        """Every call looks at the memory itself."""
+        return False
+
+    def attempt(self, leaves: list[Any]) -> Any:
         """One forward; calls whose backward is still to come keep their own memory."""
-        pair = next((p for p in self.pairs if p.free), None)
-        if pair is None:
-            pair = Pair(self.recording, self.backward, self.backend)
-            self.pairs.append(pair)
-        pair.forward.prepare()
-        pair.bind()
-        result, made = pair.forward.run(leaves)
-        inputs = [t if position is None else leaves[position] for position, t in self.backward.wanted]
-        tracked = {
-            each.index for each in self.recording.returned if isinstance(each, Output) and each.tracked
-        }
-        outs = [t for i, t in sorted(made.items()) if i in tracked]
-        node = PairNode(pair, inputs, [t.raw for t in outs])
-        for index, out in enumerate(outs):
-            out._node, out._index, out._track = node, index, True
-        pair.busy = weakref.ref(node)
-        return result
+        with self.lock:
+            if not self.holds():
+                return MISS
+            pair = next((p for p in self.pairs if p.free), None)
+            if pair is None:
+                pair = Pair(self.recording, self.backward, self.backend)
+                self.pairs.append(pair)
+            pair.forward.prepare()
+            pair.bind()
+            result, made = pair.forward.body(leaves)
+            inputs = [t if position is None else leaves[position] for position, t in self.backward.wanted]
+            outs = [made[i] for i in self.tracked]
+            node = PairNode(pair, inputs, [t.raw for t in outs])
+            for index, out in enumerate(outs):
+                out._node, out._index, out._track = node, index, True
+            pair.busy = weakref.ref(node)
+            return result

@@ -26,7 +26,7 @@ from tenon.graph.passes.keep_old import keep_old
 from tenon.graph.plan import MemoryPlan
 
 _COUNT = itertools.count()
-_KERNEL_ERRORS = (
+KERNEL_ERRORS = (
     ValueError, TypeError, IndexError, AttributeError, RuntimeError, OverflowError, ArithmeticError,
 )  # fmt: skip
 
@@ -78,7 +78,7 @@ class Program:
         token = enter(IGNORE)
         try:
             self._run(*scalars)
-        except _KERNEL_ERRORS as error:
+        except KERNEL_ERRORS as error:
             self._explain(error)
         finally:
             leave(token)

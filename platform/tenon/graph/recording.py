@@ -19,7 +19,7 @@ from tenon.core.pytree import TreeSpec, tree_flatten
 from tenon.core.value import Value
 from tenon.errors import CaptureError
 from tenon.graph.graph import Graph, Node, Ref, Write
-from tenon.graph.guards import Guard, ModulesGuard
+from tenon.graph.guards import Guard, ModulesGuard, are
 from tenon.graph.halves import Backward, differentiate_outputs, halve
 from tenon.graph.hooked import hooks_of
 from tenon.graph.recorder import Recorder
@@ -39,6 +39,8 @@ class Fed:
 
     node: Node
     get: Callable[[list[Any]], Any]
+    #: Its place among the leaves, if it is an argument.
+    position: int | None = None
 
 
 @dataclass(slots=True)
@@ -49,6 +51,8 @@ class LeftGradient:
     output: int | None
     #: A tensor from outside, or None.
     held: Any = None
+    #: The leaf itself, unless it is an argument.
+    tensor: Any = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,13 +134,13 @@ def _close(recorder: Recorder, leaves: list[Any], nodes: dict[int, Node], result
     made.arguments = list(nodes)
     _refuse_overlaps(recorder, nodes, leaves)
     for position, node in nodes.items():
-        made.fed.append(Fed(node, lambda given, i=position: given[i].raw))  # type: ignore[misc]
+        made.fed.append(Fed(node, lambda given, i=position: given[i].raw, position))  # type: ignore[misc]
     tracked = _returned(recorder, made, leaves, result)
     _gradients(recorder, made, leaves)
     _writes(recorder, made, nodes)
     halves = differentiate_outputs(recorder, tracked, leaves) if tracked else None
     _bind_outside(recorder, made, leaves)
-    _module_guards(recorder, made)
+    _module_guards(recorder, made, {id(leaf) for leaf in leaves})
     recorder.graph.verify()
     if halves is not None:
         made.backward = halve(recorder.graph, *halves)
@@ -227,8 +231,11 @@ def _returned(recorder: Recorder, made: Recording, leaves: list[Any], result: An
     positions = {id(leaf): i for i, leaf in enumerate(leaves) if isinstance(leaf, Value)}
     outside = {id(tensor) for _, tensor in recorder.outside.values()} | set(recorder.leaves)
     tracked = []
+    known: dict[int, Output] = {}
     for leaf in flat:
-        if not isinstance(leaf, Value):
+        if id(leaf) in known:
+            made.returned.append(known[id(leaf)])
+        elif not isinstance(leaf, Value):
             made.returned.append(leaf)
         elif id(leaf) in positions:
             made.returned.append(Argument(positions[id(leaf)]))
@@ -240,7 +247,8 @@ def _returned(recorder: Recorder, made: Recording, leaves: list[Any], result: An
                     "a new leaf that requires grad is returned. Call requires_grad_() on it after."
                 )
             alive = leaf._track and _alive(leaf)
-            made.returned.append(Output(_output(recorder, recorder.ref(leaf)), alive))
+            known[id(leaf)] = Output(_output(recorder, recorder.ref(leaf)), alive)
+            made.returned.append(known[id(leaf)])
             if alive:
                 tracked.append(leaf)
     return tracked
@@ -275,13 +283,16 @@ def _gradients(recorder: Recorder, made: Recording, leaves: list[Any]) -> None:
         if recorder.made_here(leaf):
             continue
         find = _leaf_at(positions[key]) if key in positions else _always(leaf)
+        own = None if key in positions else leaf
         entry = None if grad is None else recorder.values.find(grad.raw)
         if entry is not None and entry.storage.node is None:
-            made.gradients.append(LeftGradient(find, _output(recorder, recorder.values.read(entry))))
+            made.gradients.append(
+                LeftGradient(find, _output(recorder, recorder.values.read(entry)), None, own)
+            )
         elif grad is not None and id(grad) in positions:
             raise CaptureError("an argument becomes the gradient of a parameter. Assign it after the call.")
         else:
-            made.gradients.append(LeftGradient(find, None, grad))
+            made.gradients.append(LeftGradient(find, None, grad, own))
 
 
 def _leaf_at(position: int) -> Callable[[list[Any]], Any]:
@@ -303,12 +314,11 @@ def _writes(recorder: Recorder, made: Recording, nodes: dict[int, Node]) -> None
                 made.changed_arguments.append(arguments[node])
 
 
-def _module_guards(recorder: Recorder, made: Recording) -> None:
+def _module_guards(recorder: Recorder, made: Recording, arguments: set[int]) -> None:
     made.guards.append(ModulesGuard(recorder.roots.values()))
     modules = [m for root in recorder.roots.values() for m in root.modules()]
-    flags = [m.training for m in modules]
     leaves = {id(leaf): leaf for leaf in recorder.leaves.values() if not recorder.made_here(leaf)}
     made.hooks = hooks_of(modules, recorder.optimizers.values(), leaves.values())
-    made.guards.append(Guard("train() or eval()", lambda: [m.training for m in modules] == flags))
-    tracked = [(t, t._track) for t in recorder.leaves.values()]
-    made.guards.append(Guard("requires_grad of a parameter", lambda: all(t._track is f for t, f in tracked)))
+    made.guards.append(are("train() or eval()", ((m, "training", bool(m.training)) for m in modules)))
+    tracked = ((t, "_track", t._track) for t in leaves.values() if id(t) not in arguments)
+    made.guards.append(are("requires_grad of a parameter", tracked))

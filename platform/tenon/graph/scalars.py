@@ -38,6 +38,43 @@ def expression(node: Node, names: dict[Node, str]) -> str:
     return FUNCTIONS[node.op][1].format(*parts)
 
 
+class Reading:
+    """Where a scalar input comes from: ``reading()`` now, ``source(names)`` as a Python expression."""
+
+    __slots__ = ("get", "source")
+
+    def __init__(self, get: Callable[[], float], source: Callable[[Any], str]) -> None:
+        self.get = get
+        self.source = source
+
+    def __call__(self) -> float:
+        """The number now."""
+        return self.get()
+
+
+def expression_of(node: Node, names: Any) -> str:
+    """A scalar as one Python expression on where its inputs come from."""
+    if node.op == "input":
+        return f"({node.value.source(names)})"
+    parts = [expression_of(a.node, names) if a.__class__ is Ref else repr(a) for a in node.args]
+    return f"({FUNCTIONS[node.op][1].format(*parts)})"
+
+
+def asked(question: str, value: str, other: str) -> str:
+    """A question about a scalar as a Python expression."""
+    return _ASKED.get(question, f"{question}({{0}})").format(value, other)
+
+
+_ASKED = {
+    "eq": "{} == {}",
+    "lt": "{} < {}",
+    "le": "{} <= {}",
+    "gt": "{} > {}",
+    "ge": "{} >= {}",
+    "index": "{0}.__index__()",
+}
+
+
 def evaluate(node: Node, inputs: dict[Node, float]) -> float:
     """The value of a scalar node, given those of the scalar inputs."""
     if node.op == "input":

@@ -26,6 +26,12 @@ def is_floating(x: Any) -> bool:
     return dtype_of(x).kind in "fV"
 
 
+def is_short(x: Any) -> bool:
+    """Whether ``x`` holds floating numbers of 16 bits."""
+    dtype = dtype_of(x)
+    return dtype.itemsize == 2 and dtype.kind in "fV"
+
+
 _TITLES = {
     "float32": "Float",
     "float64": "Double",

@@ -315,7 +315,7 @@ def test_other_dtypes_keep_theirs(rng, used, dtype):
     made.sum().backward()
 
     assert made.dtype == x.grad.dtype == getattr(tenon, dtype)
-    assert not used
+    assert set(used) <= {"sum_outer_and_inner"}  # half precision is summed in float32
 
 
 def test_nothing_is_nothing():

@@ -12,6 +12,7 @@ from tenon.core.interceptor import SLOT
 from tenon.core.keys import FULL, INDEX, split
 from tenon.core.late import LATE
 from tenon.core.op import table as f
+from tenon.core.precision import runs_in
 from tenon.core.value import Value
 from tenon.errors import DTypeError, IndexRangeError, ShapeError
 
@@ -119,6 +120,7 @@ class Indexing:
             self, source if alpha == 1 else source * alpha, index, layout=self._along(dim), accumulate=True
         )
 
+    @runs_in("widest")
     def index_copy(self, dim: int, index: Any, source: Any) -> Any:
         """A copy with slices of ``source`` written at ``index`` along ``dim``."""
         return f.put(self, source, index, layout=self._along(dim))

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from tenon.core.grad_mode import MODE
 from tenon.core.op import table as f
+from tenon.core.precision import runs_in
 from tenon.core.results import named_result
 from tenon.errors import GradError, ShapeError
 
@@ -39,6 +40,7 @@ class Matrix:
         """The last two axes exchanged, and conjugated."""
         return self.mT.conj()
 
+    @runs_in("given")
     def matrix_exp(self) -> Any:
         """Matrix exponential, by scaling, a Taylor series of degree 18, and squaring."""
         if self.raw.ndim < 2 or self.raw.shape[-1] != self.raw.shape[-2]:
@@ -56,6 +58,7 @@ class Matrix:
             total = f.matmul(total, total)
         return total
 
+    @runs_in("float32")
     def cholesky_solve(self, input2: Any, upper: bool = False) -> Any:
         """The ``X`` with ``A X = self``, where ``A`` has the triangular factor ``input2``."""
         lower = f.conj(f.triu(input2, k=0).mT) if upper else f.tril(input2, k=0)
@@ -96,6 +99,7 @@ class Matrix:
             u, vh = (f.new_full(x, shape=tuple(x.raw.shape), value=0) for x in (u, vh))
         return named_result("svd", U=u, S=s, V=f.conj(vh.mT))
 
+    @runs_in("float32")
     def pinverse(self, rcond: float = 1e-15) -> Any:
         """Pseudo-inverse; singular values up to ``rcond`` times the largest count as 0."""
         if MODE.enabled and self.requires_grad:

@@ -8,6 +8,7 @@ from tenon.core.aval import broadcast_shapes, normalize_axis
 from tenon.core.methods.arithmetic import scaled
 from tenon.core.methods.forms import inplace_form
 from tenon.core.op import table as f
+from tenon.core.precision import runs_in
 from tenon.errors import ShapeError
 
 
@@ -59,16 +60,19 @@ class Products:
             )
         return f.matmul(self, mat2)
 
+    @runs_in("given")
     def mv(self, vec: Any) -> Any:
         """Matrix times vector."""
         _ranks("mv", ("self", self, 2), ("vec", vec, 1))
         return f.matmul(self, vec)
 
+    @runs_in("given")
     def dot(self, tensor: Any) -> Any:
         """Sum of the products of two vectors' elements."""
         _ranks("dot", ("self", self, 1), ("tensor", tensor, 1))
         return f.matmul(self, tensor)
 
+    @runs_in("given")
     def vdot(self, other: Any) -> Any:
         """As ``dot``, with this vector conjugated."""
         _ranks("vdot", ("self", self, 1), ("other", other, 1))
@@ -90,11 +94,13 @@ class Products:
 
     ger = outer
 
+    @runs_in("lower")
     def addmm(self, mat1: Any, mat2: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:
         """``beta * self + alpha * (mat1 @ mat2)``."""
         _ranks("addmm", ("mat1", mat1, 2), ("mat2", mat2, 2))
         return _plus(self, f.matmul(mat1, mat2), beta, alpha)
 
+    @runs_in("given")
     def addmv(self, mat: Any, vec: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:
         """``beta * self + alpha * (mat @ vec)``."""
         _ranks("addmv", ("mat", mat, 2), ("vec", vec, 1))
@@ -104,10 +110,12 @@ class Products:
         """``beta * self + alpha * outer(vec1, vec2)``."""
         return _plus(self, vec1.outer(vec2), beta, alpha)
 
+    @runs_in("lower")
     def baddbmm(self, batch1: Any, batch2: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:
         """``beta * self + alpha * bmm(batch1, batch2)``."""
         return _plus(self, batch1.bmm(batch2), beta, alpha)
 
+    @runs_in("lower")
     def addbmm(self, batch1: Any, batch2: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:
         """``beta * self + alpha * bmm(batch1, batch2).sum(0)``."""
         return _plus(self, batch1.bmm(batch2).sum(0), beta, alpha)
@@ -139,6 +147,7 @@ class Products:
             f.mul(a.roll(-2, axis), b.roll(-1, axis)),
         )
 
+    @runs_in("float32")
     def trace(self) -> Any:
         """Sum of a matrix's diagonal."""
         _ranks("trace", ("self", self, 2))

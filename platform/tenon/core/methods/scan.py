@@ -8,6 +8,7 @@ import numpy as np
 
 from tenon.core.aval import normalize_axis
 from tenon.core.op import table as f
+from tenon.core.precision import runs_in
 from tenon.core.results import named_result
 from tenon.core.value import Value
 from tenon.errors import ArgumentError, DTypeError, ShapeError
@@ -56,12 +57,14 @@ class Scan:
         """In ascending order along the first axis."""
         return self.sort(0).values
 
+    @runs_in("float32")
     def quantile(
         self, q: Any, dim: int | None = None, keepdim: bool = False, *, interpolation: str = "linear"
     ) -> Any:
         """The ``q``-th quantiles along ``dim`` (over all elements if None); ``q`` between 0 and 1."""
         return self._quantile(q, dim, keepdim, interpolation, skip_nan=False)
 
+    @runs_in("float32")
     def nanquantile(
         self, q: Any, dim: int | None = None, keepdim: bool = False, *, interpolation: str = "linear"
     ) -> Any:
@@ -182,7 +185,7 @@ class Scan:
         """Covariance matrix of the rows (variables) over the columns (observations)."""
         if self.raw.ndim > 2:
             raise ShapeError(
-                f"cov(): expected input to have two or fewer dimensions but got an input with "
+                "cov(): expected input to have two or fewer dimensions but got an input with "
                 f"{self.raw.ndim} dimensions"
             )
         x: Any = self if self.raw.ndim == 2 else self.reshape(1, -1)

@@ -7,6 +7,7 @@ from typing import Any
 import tenon.ops  # noqa: F401 - a table without ops finds nothing
 from tenon.core.inplace import inplace as write_inplace
 from tenon.core.op import table as f
+from tenon.core.precision import runs_in
 from tenon.errors import DTypeError, ModuleValueError, ShapeError, UnsupportedError
 from tenon.nn.functional.arguments import axis_of, in_dtype
 
@@ -177,6 +178,7 @@ def glu(input: Any, dim: int = -1) -> Any:
     return first * second.sigmoid()
 
 
+@runs_in("lower")
 def prelu(input: Any, weight: Any) -> Any:
     """``input`` where positive, else ``weight * input``, with one weight or one per channel (axis 1)."""
     count = weight.raw.size
@@ -221,6 +223,7 @@ def gumbel_softmax(logits: Any, tau: float = 1, hard: bool = False, eps: float =
     return zeros_like(logits).scatter_(dim, index, 1.0) - soft.detach() + soft
 
 
+@runs_in("lower")
 def scaled_dot_product_attention(
     query: Any,
     key: Any,

@@ -7,6 +7,7 @@ from typing import Any
 
 import tenon.ops  # noqa: F401 - a table without ops finds nothing
 from tenon.core.op import table as f
+from tenon.core.precision import runs_in
 from tenon.errors import ModuleValueError, ShapeError, UnsupportedError
 from tenon.nn.functional.arguments import batched, per_axis
 from tenon.ops.convolution import check_bias, extent
@@ -86,6 +87,7 @@ def conv3d(
     return _conv(input, weight, bias, stride, padding, dilation, groups, 3)
 
 
+@runs_in("lower")
 def _transposed(
     x: Any,
     weight: Any,
@@ -172,9 +174,19 @@ def pad(input: Any, pad: Any, mode: str = "constant", value: float | None = None
             " or 4D input: padding size = 4 (pads last 2 dimensions)\n  - 4D or 5D input: padding size = 6"
             " (pads last 3 dimensions)"
         )
-    for axis, (before, after) in enumerate(pairs[::-1], rank - len(pairs)):
-        input = _pad_axis(input, axis, before, after, mode)
-    return input if max(widths, default=0) > 0 else input.clone()  # never a view, as in torch
+    exact = mode == "replicate" or (mode == "reflect" and len(pairs) < 3)
+    return (_pad_in_float32 if exact else _pad_axes)(input, pairs[::-1], mode)
+
+
+def _pad_axes(x: Any, pairs: list[tuple[int, int]], mode: str) -> Any:
+    """The last axes of ``x`` padded."""
+    for axis, (before, after) in enumerate(pairs, x.raw.ndim - len(pairs)):
+        x = _pad_axis(x, axis, before, after, mode)
+    return x if any(p > 0 for pair in pairs for p in pair) else x.clone()  # never a view, as in torch
+
+
+#: What torch's autocast computes in float32.
+_pad_in_float32 = runs_in("float32")(_pad_axes)
 
 
 def _pad_axis(x: Any, axis: int, before: int, after: int, mode: str) -> Any:

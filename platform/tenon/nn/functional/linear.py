@@ -8,6 +8,7 @@ import tenon.ops  # noqa: F401 - a table without ops finds nothing
 from tenon.core.aval import Aval
 from tenon.core.grad_mode import is_grad_enabled, no_grad
 from tenon.core.op import table as f
+from tenon.core.precision import runs_in
 from tenon.errors import IndexRangeError, ModuleValueError, ShapeError, UnsupportedError
 
 
@@ -16,6 +17,7 @@ def linear(input: Any, weight: Any, bias: Any = None) -> Any:
     return f.linear(input, weight, bias)
 
 
+@runs_in("given")
 def bilinear(input1: Any, input2: Any, weight: Any, bias: Any = None) -> Any:
     """``input1 @ weight[k] @ input2`` for every k: ``weight[out, in1, in2]``."""
     a, b, w = (v.raw.shape for v in (input1, input2, weight))

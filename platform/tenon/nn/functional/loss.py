@@ -8,6 +8,7 @@ from typing import Any
 import tenon.ops  # noqa: F401 - a table without ops finds nothing
 from tenon.core.keys import INDEX
 from tenon.core.op import table as f
+from tenon.core.precision import runs_in
 from tenon.errors import ModuleValueError, ShapeError, TenonWarning
 from tenon.nn.functional.arguments import reduction_of
 from tenon.ops.composite.classification import class_axis
@@ -23,6 +24,7 @@ def nll_loss(
     return f.nll_loss(input, target, weight, reduction=mode, ignore_index=int(ignore_index))
 
 
+@runs_in("float32")
 def cross_entropy(
     input: Any, target: Any, weight: Any = None, size_average: Any = None, ignore_index: int = -100,
     reduce: Any = None, reduction: str = "mean", label_smoothing: float = 0.0,
@@ -216,6 +218,7 @@ def binary_cross_entropy(
     return f.binary_cross_entropy(input, target, weight, reduction=mode)
 
 
+@runs_in("float32")
 def kl_div(
     input: Any, target: Any, size_average: Any = None, reduce: Any = None, reduction: str = "mean",
     log_target: bool = False,

@@ -9,6 +9,7 @@ import tenon.ops  # noqa: F401 - a table without ops finds nothing
 from tenon.core.grad_mode import no_grad
 from tenon.core.op import table as f
 from tenon.errors import ModuleValueError, ShapeError
+from tenon.ops.kinds import is_short
 
 
 def batch_norm(
@@ -92,10 +93,12 @@ def rms_norm(input: Any, normalized_shape: Any, weight: Any = None, eps: float |
             f"Given normalized_shape={list(wanted)}, expected input with shape [*,"
             f" {', '.join(map(str, wanted))}], but got input of size{list(shape)}"
         )
-    eps = float(np.finfo(input.raw.dtype).eps) if eps is None else eps
+    wide = f.cast(input, dtype=np.float32) if is_short(input) else input
+    eps = float(np.finfo(wide.raw.dtype).eps) if eps is None else eps
     axes = tuple(range(len(shape) - len(wanted), len(shape)))
-    made = input * f.rsqrt(f.add(f.mean(f.square(input), axes=axes, keepdims=True), eps))
-    return made if weight is None else made * weight
+    made = wide * f.rsqrt(f.add(f.mean(f.square(wide), axes=axes, keepdims=True), eps))
+    made = made if weight is None else made * weight
+    return f.cast(made, dtype=input.raw.dtype) if wide is not input else made
 
 
 def group_norm(input: Any, num_groups: int, weight: Any = None, bias: Any = None, eps: float = 1e-5) -> Any:
@@ -116,4 +119,5 @@ def group_norm(input: Any, num_groups: int, weight: Any = None, bias: Any = None
     spread = (shape[1], *(1,) * (len(shape) - 2))
     if weight is not None:
         made = made * weight.reshape(spread)
-    return made if bias is None else made + bias.reshape(spread)
+    made = made if bias is None else made + bias.reshape(spread)
+    return f.cast(made, dtype=input.raw.dtype) if made.raw.dtype != input.raw.dtype else made

@@ -3,6 +3,9 @@
 Both keep their input, its mean and its reciprocal deviation, and rebuild the normalised value in the
 gradient, as torch does: nothing of the input's size is kept twice. The gradients are ops of their own
 (``layer_norm_grad``, ``batch_norm_grad``), so that a backend can compute all three results in one pass.
+
+Inputs of 16 bits are computed in float32 and rounded once; their parameters may be float32 (mixed precision),
+and the statistics always are.
 """
 
 from __future__ import annotations
@@ -10,18 +13,34 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
+
 from tenon.core.aval import Aval
 from tenon.core.op import Composite, Kind
 from tenon.errors import DTypeError, ShapeError
+from tenon.ops.kinds import dtype_of, is_short
+
+_WIDE = np.dtype(np.float32)
 
 
 def _same_dtype(x: Any, *others: Any) -> None:
-    if any(o is not None and o.dtype != x.dtype for o in others):
+    found = {dtype_of(o) for o in others if o is not None}
+    if found and found != {dtype_of(x)} and not (is_short(x) and found == {_WIDE}):
         raise DTypeError(
             "mixed dtype (CPU): all inputs must share same datatype, got "
             + ", ".join(str(v.dtype) for v in (x, *others) if v is not None)
             + ". Convert the input or the module with .to(dtype)."
         )
+
+
+def _widened(f: Any, *values: Any) -> tuple[Any, ...]:
+    """``values`` with those of 16 bits in float32."""
+    return tuple(f.cast(v, dtype=_WIDE) if v is not None and is_short(v) else v for v in values)
+
+
+def _like(f: Any, made: Any, x: Any) -> Any:
+    """``made`` in the dtype of ``x``."""
+    return made if dtype_of(made) == dtype_of(x) else f.cast(made, dtype=dtype_of(x))
 
 
 def _affine(f: Any, normal: Any, weight: Any, bias: Any, shape: tuple[int, ...]) -> Any:
@@ -55,8 +74,10 @@ class LayerNorm(Composite):
     def raw_forward(self, f, x, weight, bias, *, rank, eps=1e-5):
         """The result, then mean and reciprocal deviation."""
         _same_dtype(x, weight, bias)
-        normal, mean, deviation = _standardised(f, x, last_axes(x, rank), eps)
-        return _affine(f, normal, weight, bias, tuple(x.shape[len(x.shape) - rank :])), mean, deviation
+        wide, weight, bias = _widened(f, x, weight, bias)
+        normal, mean, deviation = _standardised(f, wide, last_axes(x, rank), eps)
+        out = _affine(f, normal, weight, bias, tuple(x.shape[len(x.shape) - rank :]))
+        return _like(f, out, x), mean, deviation
 
     def vjp_joint(self, f, g, out, x, weight, bias, *, needs, residuals, rank, eps=1e-5):
         """One op for all three."""
@@ -76,6 +97,8 @@ class LayerNormGrad(Composite):
     outputs = 3
 
     def decompose(self, f, g, x, weight, mean, deviation, *, rank, needs):
+        given, affine = x, g if weight is None else weight
+        g, x, weight = _widened(f, g, x, weight)
         normal = f.mul(f.sub(x, mean), deviation)
         axes, lead = last_axes(x, rank), tuple(range(len(x.shape) - rank))
         dx = dweight = dbias = g
@@ -90,7 +113,7 @@ class LayerNormGrad(Composite):
             dweight = f.sum(f.mul(g, normal), axes=lead) if lead else f.mul(g, normal)
         if needs[2]:
             dbias = f.sum(g, axes=lead) if lead else g
-        return dx, dweight, dbias
+        return _like(f, dx, given), _like(f, dweight, affine), _like(f, dbias, affine)
 
 
 class BatchNorm(Composite):
@@ -113,11 +136,13 @@ class BatchNorm(Composite):
     def raw_forward(self, f, x, weight, bias, *, eps=1e-5):
         """Result, mean, variance; then mean and reciprocal deviation for the gradient."""
         axes, shape = channel_axes(x)
+        given = x
+        x, weight, bias = _widened(f, x, weight, bias)
         mean = f.mean(x, axes=axes, keepdims=True)
         centred = f.sub(x, mean)
         variance = f.mean(f.mul(centred, centred), axes=axes, keepdims=True)
         deviation = f.rsqrt(f.add(variance, eps))
-        out = _affine(f, f.mul(centred, deviation), weight, bias, shape)
+        out = _like(f, _affine(f, f.mul(centred, deviation), weight, bias, shape), given)
         flat = (x.shape[1],)
         return out, f.reshape(mean, shape=flat), f.reshape(variance, shape=flat), mean, deviation
 
@@ -143,6 +168,8 @@ class BatchNormGrad(Composite):
 
     def decompose(self, f, g, x, weight, mean, deviation, *, needs):
         axes, shape = channel_axes(x)
+        given, affine = x, g if weight is None else weight
+        g, x, weight = _widened(f, g, x, weight)
         normal = f.mul(f.sub(x, mean), deviation)
         dbias = f.sum(g, axes=axes, keepdims=True)
         dweight = f.sum(f.mul(g, normal), axes=axes, keepdims=True)
@@ -153,7 +180,8 @@ class BatchNormGrad(Composite):
             scale = deviation if weight is None else f.mul(deviation, f.reshape(weight, shape=shape))
             dx = f.mul(f.sub(g, pull), scale)
         flat = (x.shape[1],)
-        return dx, f.reshape(dweight, shape=flat), f.reshape(dbias, shape=flat)
+        dweight, dbias = f.reshape(dweight, shape=flat), f.reshape(dbias, shape=flat)
+        return _like(f, dx, given), _like(f, dweight, affine), _like(f, dbias, affine)
 
 
 class BatchNormInference(Composite):
@@ -174,10 +202,10 @@ class BatchNormInference(Composite):
         scale = _scale(f, weight, variance, eps)
         shift = f.neg(f.mul(mean, scale))
         shift = shift if bias is None else f.add(shift, bias)
-        return f.add(f.mul(x, f.reshape(scale, shape=shape)), f.reshape(shift, shape=shape))
+        return _like(f, f.add(f.mul(x, f.reshape(scale, shape=shape)), f.reshape(shift, shape=shape)), x)
 
     def vjp_x(self, f, g, out, x, weight, bias, mean, variance, *, eps=1e-5):
-        return f.mul(g, f.reshape(_scale(f, weight, variance, eps), shape=channel_axes(x)[1]))
+        return _like(f, f.mul(g, f.reshape(_scale(f, weight, variance, eps), shape=channel_axes(x)[1])), x)
 
     def vjp_weight(self, f, g, out, x, weight, bias, mean, variance, *, eps=1e-5):
         axes, shape = channel_axes(x)

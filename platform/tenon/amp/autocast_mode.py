@@ -1,0 +1,170 @@
+"""``autocast``: a region of the program in mixed precision; and custom Functions inside such regions."""
+
+from __future__ import annotations
+
+import copy
+import functools
+import warnings
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeVar, cast
+
+import numpy as np
+
+from tenon import cuda, dtypes
+from tenon.amp import state
+from tenon.amp.state import STATE, is_autocast_available
+from tenon.core.tensor import Tensor
+from tenon.dtypes import dtype
+from tenon.errors import ArgumentError, TenonWarning, UnsupportedError
+
+__all__ = ["autocast", "autocast_decorator", "custom_bwd", "custom_fwd", "is_autocast_available"]
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+def autocast_decorator(autocast_instance: autocast, func: Function) -> Function:
+    """``func`` with the region around each call."""
+
+    @functools.wraps(func)
+    def inside(*args: Any, **kwargs: Any) -> Any:
+        region = copy.copy(autocast_instance)  # calls may come from several threads at once
+        region._before = []
+        with region:
+            return func(*args, **kwargs)
+
+    return cast(Function, inside)
+
+
+class autocast:
+    """A region in which products run in ``dtype`` and losses in float32; also a decorator (torch.autocast).
+
+    Parameters keep their dtype and get gradients in it: only the arguments of listed ops are cast, see
+    ``tenon.amp.policy``. ``enabled=False`` makes an island without casts. A parameter is cast once per
+    outermost region unless ``cache_enabled`` is False. One object may be entered again inside itself.
+
+    >>> import tenon
+    >>> a = tenon.ones(2, 2)
+    >>> with tenon.autocast("cpu"):
+    ...     print((a @ a).dtype, (a + a).dtype)
+    torch.bfloat16 torch.float32
+    """
+
+    def __init__(
+        self,
+        device_type: str,
+        dtype: dtype | None = None,
+        enabled: bool = True,
+        cache_enabled: bool | None = None,
+    ) -> None:
+        self.device = state._known(device_type)
+        self.fast_dtype = state.get_autocast_dtype(device_type) if dtype is None else dtype
+        self._cache_enabled = state.is_autocast_cache_enabled() if cache_enabled is None else cache_enabled
+        self._enabled = bool(enabled) and self._possible()
+        self._before: list[tuple[Any, ...]] = []
+
+    def _possible(self) -> bool:
+        if self.fast_dtype not in (dtypes.bfloat16, dtypes.float16):
+            _warn(
+                f"In {self.device.upper()} autocast, but the target dtype {self.fast_dtype} is not supported."
+                " Disabling autocast. Supported are torch.bfloat16 and torch.float16."
+            )
+            return False
+        if self.device == "cuda":
+            if cuda.is_available():
+                raise UnsupportedError(
+                    "autocast on CUDA devices is not offered in this version. Convert the model and its"
+                    " inputs with .to(dtype), or pass enabled=False."
+                )
+            _warn("CUDA is not available. Disabling autocast.")
+            return False
+        return True
+
+    def __enter__(self) -> autocast:
+        before = (STATE.enabled, STATE.dtypes, STATE.cache_enabled)
+        self._before.append(before)
+        STATE.enabled = {**before[0], self.device: self._enabled}
+        STATE.dtypes = {**before[1], self.device: self.fast_dtype}
+        STATE.cache_enabled = self._cache_enabled
+        STATE.nesting += 1
+        STATE.settle()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        STATE.nesting -= 1
+        if STATE.nesting == 0:
+            STATE.clear()
+        STATE.enabled, STATE.dtypes, STATE.cache_enabled = self._before.pop()
+        STATE.settle()
+
+    def __call__(self, func: Function) -> Function:
+        """``func`` with this region around each call."""
+        if not callable(func):
+            raise TypeError(
+                f"autocast()(func) requires a callable, but got {type(func).__name__}. To open a region,"
+                " write `with autocast(...):`."
+            )
+        return autocast_decorator(self, func)
+
+
+def _warn(text: str) -> None:
+    warnings.warn(text, TenonWarning, stacklevel=4)
+
+
+def _cast(value: Any, device_type: str, to: dtype) -> Any:
+    """The floating tensors in ``value``, a nest of any kind, cast; float64 stays."""
+    if isinstance(value, Tensor):
+        eligible = (
+            value.is_floating_point() and value.device.type == device_type and value.dtype != dtypes.float64
+        )
+        return value.to(to) if eligible else value
+    if isinstance(value, (str, bytes, np.ndarray)):
+        return value
+    if isinstance(value, Mapping):
+        return {_cast(k, device_type, to): _cast(v, device_type, to) for k, v in value.items()}
+    if isinstance(value, Iterable):
+        converted = (_cast(v, device_type, to) for v in value)
+        return type(value)(converted) if isinstance(value, (list, tuple)) else converted
+    return value
+
+
+def custom_fwd(fwd: Any = None, *, device_type: str, cast_inputs: dtype | None = None) -> Any:
+    """Decorator of a custom Function's ``forward``: remembers autocast's state for ``custom_bwd``.
+
+    With ``cast_inputs``, inside a region, tensors are cast to it and ``forward`` runs without autocast.
+    """
+    state._known(device_type)
+    if fwd is None:
+        return functools.partial(custom_fwd, device_type=device_type, cast_inputs=cast_inputs)
+
+    @functools.wraps(fwd)
+    def forward(*args: Any, **kwargs: Any) -> Any:
+        context, active = args[0], state.is_autocast_enabled(device_type)
+        context._dtype = state.get_autocast_dtype(device_type)
+        context._fwd_used_autocast = active and cast_inputs is None
+        if cast_inputs is None or not active:
+            return fwd(*args, **kwargs)
+        given = [_cast(a, device_type, cast_inputs) for a in args[1:]]
+        named = {k: _cast(v, device_type, cast_inputs) for k, v in kwargs.items()}
+        with autocast(device_type, enabled=False):
+            return fwd(context, *given, **named)
+
+    return forward
+
+
+def custom_bwd(bwd: Any = None, *, device_type: str) -> Any:
+    """Decorator of a custom Function's ``backward``: it runs under autocast as its ``forward`` did."""
+    state._known(device_type)
+    if bwd is None:
+        return functools.partial(custom_bwd, device_type=device_type)
+
+    @functools.wraps(bwd)
+    def backward(*args: Any, **kwargs: Any) -> Any:
+        context = args[0]
+        if not hasattr(context, "_fwd_used_autocast"):
+            raise ArgumentError(
+                "custom_bwd: this Function's forward is not decorated with custom_fwd. Decorate both."
+            )
+        with autocast(device_type, enabled=context._fwd_used_autocast, dtype=context._dtype):
+            return bwd(*args, **kwargs)
+
+    return backward

@@ -1,0 +1,36 @@
+"""Which ops run in autocast's dtype and which in float32, on the CPU: torch 2.13's lists in tenon's ops.
+
+What is not listed runs in the dtypes it gets, and mixed ones are promoted as outside autocast: so do softmax,
+norms, activations, additions, ``cat`` and ``stack``. Functions made of several ops name their own policy, see
+``core/precision.py``. ``tests/amp/test_parity.py`` holds all of it to torch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+#: Products, where 16 bits are faster.
+LOWER = ("linear", "matmul", "addmm", "conv", "convolution", "conv_input_grad")
+#: Losses, products of many numbers, and what LAPACK computes.
+FLOAT32 = (
+    "nll_loss", "cross_entropy", "mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss",
+    "binary_cross_entropy", "binary_cross_entropy_with_logits", "prod", "inv", "solve", "det", "slogdet",
+    "cholesky", "qr", "svdvals", "svd_parts", "eigh",
+)  # fmt: skip
+#: Ops that run in float32 over three spatial axes only.
+FLOAT32_IN_SPACE = ("max_pool", "max_pool_indices", "avg_pool", "adaptive_avg_pool")
+
+#: Policy of an op: its name, or a function of the op's arguments that gives it, or None.
+Rule = str | Callable[[tuple[Any, ...]], str | None]
+
+
+def _in_space(args: tuple[Any, ...]) -> str | None:
+    return "float32" if args[0].raw.ndim == 5 else None
+
+
+CPU: Mapping[str, Rule] = {
+    **dict.fromkeys(LOWER, "lower"),
+    **dict.fromkeys(FLOAT32, "float32"),
+    **dict.fromkeys(FLOAT32_IN_SPACE, _in_space),
+}

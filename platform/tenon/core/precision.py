@@ -1,0 +1,46 @@
+"""In which precision a function computes where autocast is on: what ``tenon.amp`` and functions agree on.
+
+Autocast chooses dtypes per op. A function made of several ops that torch counts as one says with ``runs_in``
+what is to happen to its arguments; its own ops then run as they are. Off, it costs a look at a thread-local.
+
+``tenon.amp.casting`` sets ``PRECISION``.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+class _Precision(threading.local):
+    #: ``call(policy, function, args, kwargs)`` casts and calls; None where nothing is cast in this thread.
+    call: Any = None
+    #: This thread's autocast as ``tenon.compile`` sees it: ``key``, ``lifted()`` and ``around(function)``.
+    casting: Any = None
+
+
+PRECISION = _Precision()
+
+#: "lower": to autocast's dtype. "float32": up from 16 bits. "widest": to the widest of the arguments.
+#: "given": the arguments stay as they are, and so do those of the ops inside.
+POLICIES = ("lower", "float32", "widest", "given")
+
+
+def runs_in(policy: str) -> Callable[[Function], Function]:
+    """Cast the tensors among the arguments as ``policy`` says, where autocast is on."""
+
+    def decorate(function: Function) -> Function:
+        @functools.wraps(function)
+        def chosen(*args: Any, **kwargs: Any) -> Any:
+            call = PRECISION.call
+            if call is None:
+                return function(*args, **kwargs)
+            return call(policy, function, args, kwargs)
+
+        return cast(Function, chosen)
+
+    return decorate

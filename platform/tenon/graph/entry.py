@@ -1,0 +1,131 @@
+"""One call of a program as generated code: conditions, copies in, the run, and what Python sees of it.
+
+A train step of ten parameters takes some microseconds, so that the loops, lookups and calls around it would
+cost more than it does. ``attempt(leaves)`` does all of it in one function whose names are the objects
+themselves; ``MISS`` means that the conditions do not hold, or that memory has moved.
+"""
+
+from __future__ import annotations
+
+import linecache
+import threading
+from typing import Any
+
+from tenon.core.pytree import tree_unflatten
+from tenon.core.quiet import IGNORE, enter, leave
+from tenon.core.tensor import Tensor
+from tenon.graph.guards import Names
+from tenon.graph.program import KERNEL_ERRORS
+from tenon.graph.recording import Argument, Output
+
+MISS = object()
+
+
+def conditions(replay: Any, names: Names) -> str:
+    """Everything that must hold, as one expression: guards, and memory where it lay."""
+    checks = [guard.source(names) for guard in replay.recording.guards]
+    return " and ".join([c for c in checks if c != "True"] + [placed(replay, names)])
+
+
+def placed(replay: Any, names: Names) -> str:
+    """Whether parameters and state have the memory that the program is bound to."""
+    return " and ".join(f"{names(t)}.raw is {names(raw)}" for t, raw in replay.places) or "True"
+
+
+def attempt(replay: Any, lock: Any) -> Any:
+    """``attempt(leaves)`` for a replay without a second half."""
+    names = Names()
+    lines = ["def attempt(leaves):", f"    with {names(lock)}:"]
+    lines += [f"        if not ({conditions(replay, names)}):", f"            return {names(MISS)}"]
+    lines += [f"        {line}" for line in _body(replay, names)]
+    return _compiled(lines, names, "attempt")
+
+
+def holds(recording: Any) -> Any:
+    """``holds()``: all guards."""
+    names = Names()
+    checks = [c for c in (guard.source(names) for guard in recording.guards) if c != "True"]
+    return _compiled(["def holds():", f"    return {' and '.join(checks) or True}"], names, "holds")
+
+
+def body(replay: Any) -> Any:
+    """``body(leaves)``: one run, unconditionally; the result, and the tensors made for the outputs."""
+    names = Names()
+    return _compiled(
+        ["def body(leaves):", *(f"    {line}" for line in _body(replay, names, True))], names, "body"
+    )
+
+
+def _compiled(lines: list[str], names: Names, which: str) -> Any:
+    source = "\n".join(lines) + "\n"
+    filename = f"<tenon {which} {threading.get_ident()}.{id(names)}>"
+    space = names.space
+    exec(compile(source, filename, "exec"), space)
+    linecache.cache[filename] = (len(source), None, source.splitlines(True), filename)
+    return space[which]
+
+
+def _body(replay: Any, names: Names, keep: bool = False) -> list[str]:
+    recording, program = replay.recording, replay.program
+    lines = []
+    for position, (buffer, get) in zip(replay.positions, replay.buffers, strict=True):
+        found = f"leaves[{position}].raw" if position is not None else f"{names(get)}(leaves)"
+        lines.append(f"{names(buffer)}[...] = {found}")
+    numbers = ", ".join(reading.source(names) for reading in replay.getters)
+    token = [names(enter), names(IGNORE), names(leave)]
+    lines += [
+        f"token = {token[0]}({token[1]})",
+        "try:",
+        f"    {names(program._run)}({numbers})",
+        f"except {names(KERNEL_ERRORS)} as error:",
+        f"    {names(program._explain)}(error)",
+        "finally:",
+        f"    {token[2]}(token)",
+    ]
+    for tensors in recording.counters:
+        lines += [f"{names(step)}.raw += 1" for step in tensors]
+    lines += [f"{names(tensor)}._version_counter[0] += 1" for tensor in replay.touched]
+    for find, buffer in replay.changed:
+        lines.append(f"t = {names(find)}(leaves); t.raw[...] = {names(buffer)}; t._counter()[0] += 1")
+    for left, value in replay.gradients:
+        leaf = names(left.tensor) if left.tensor is not None else f"{names(left.leaf)}(leaves)"
+        lines.append(f"{leaf}._grad = {names(value) if value is not None else None}")
+    lines += _returned(replay, names)
+    lines += [f"{names(effect)}()" for effect in recording.after]
+    result = _nested(recording, names)
+    if keep:
+        outputs = {each.index for each in recording.returned if each.__class__ is Output}
+        return [*lines, f"return {result}, {{{', '.join(f'{i}: y{i}' for i in sorted(outputs))}}}"]
+    return [*lines, f"return {result}"]
+
+
+def _returned(replay: Any, names: Names) -> list[str]:
+    """Fresh tensors of the outputs: ``y<number>``."""
+    lines = []
+    made: set[int] = set()
+    for each in replay.recording.returned:
+        if each.__class__ is Output and each.index not in made:
+            made.add(each.index)
+            array = replay.output(each.index)
+            lines.append(
+                f"y{each.index} = {names(Tensor._of)}({names(array)}.copy(), {names(replay.backend)})"
+            )
+    return lines
+
+
+def _nested(recording: Any, names: Names) -> str:
+    """The nest that the function returns."""
+    flat = []
+    for each in recording.returned:
+        if each.__class__ is Output:
+            flat.append(f"y{each.index}")
+        elif each.__class__ is Argument:
+            flat.append(f"leaves[{each.position}]")
+        else:
+            flat.append(names(each))
+    spec = recording.spec
+    if spec is None or spec.is_leaf():
+        return flat[0]
+    if spec.type is tuple and all(child.is_leaf() for child in spec.children_specs):
+        return f"({', '.join(flat)},)"
+    return f"{names(tree_unflatten)}([{', '.join(flat)}], {names(spec)})"

@@ -1,0 +1,158 @@
+"""Compiled selections and sums equal NumPy's, whatever is repeated, reduced or infinite."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import tenon
+from tenon import ops
+from tenon_cpu.jit import compile as jit
+from tenon_cpu.jit.compile import Kernel
+
+BACKEND = tenon.zeros(1)._backend
+pytestmark = pytest.mark.skipif(not jit.available(), reason=f"kernels cannot be compiled: {jit.reason()}")
+NAN, INF = np.float32("nan"), np.float32("inf")
+
+
+@pytest.fixture
+def rng():
+    return np.random.default_rng(13)
+
+
+@pytest.fixture
+def used(monkeypatch):
+    names: list[str] = []
+    ready = Kernel.ready
+
+    def noted(kernel):
+        names.append(kernel.__name__)
+        return ready(kernel)
+
+    monkeypatch.setattr(Kernel, "ready", noted)
+    return names
+
+
+def normal(rng, *shape):
+    return rng.standard_normal(shape).astype(np.float32)
+
+
+def kernel(name):
+    return BACKEND.kernels[getattr(ops, name)]
+
+
+CONDITIONS = {
+    "as-large": (7, 11, 131),
+    "repeated": (11, 131),
+    "repeated-by-ones": (1, 11, 131),
+    "last-axis": (131,),
+    "one": (1, 1, 1),
+    "none": (),
+}
+
+
+@pytest.mark.parametrize("shape", CONDITIONS.values(), ids=CONDITIONS)
+@pytest.mark.parametrize("number", [0, -0.0, -INF.item(), NAN.item(), 3, True])
+@pytest.mark.parametrize("swapped", [False, True])
+def test_where_of_an_array_and_a_number(rng, used, shape, number, swapped):
+    condition, x = np.asarray(rng.random(shape) < 0.5), normal(rng, 7, 11, 131)
+    x[0, 0, :4] = [NAN, INF, -INF, -0.0]
+    pair = (number, x) if swapped else (x, number)
+
+    made = kernel("where")(condition, *pair)
+
+    expected = np.where(condition, *(np.float32(v) if v is number else v for v in pair))
+    assert made.dtype == np.float32
+    np.testing.assert_array_equal(made.view(np.int32), expected.view(np.int32))
+    assert used == ["put"]
+
+
+def test_where_of_two_arrays(rng, used):
+    condition, x, y = rng.random((91, 133)) < 0.5, normal(rng, 91, 133), normal(rng, 133, 91).T
+
+    np.testing.assert_array_equal(kernel("where")(condition, x, y), np.where(condition, x, y))
+    assert used == ["choose"]
+
+
+@pytest.mark.parametrize(
+    ("condition", "x", "y"),
+    [((91, 1), (91, 133), None), ((91, 133), (1, 133), (91, 133)), ((91, 133), (91, 133), (133,))],
+)
+def test_where_that_broadcasts_otherwise_is_numpys(rng, used, condition, x, y):
+    gate, a = rng.random(condition) < 0.5, normal(rng, *x)
+    b = 2.0 if y is None else normal(rng, *y)
+
+    made = kernel("where")(gate, a, b)
+
+    np.testing.assert_array_equal(made, np.where(gate, a, np.float32(b) if y is None else b))
+    assert not used
+
+
+def test_where_keeps_other_dtypes(rng, used):
+    gate = rng.random(10_000) < 0.5
+
+    assert kernel("where")(gate, rng.random(10_000), 0).dtype == np.float64
+    assert kernel("where")(gate, np.arange(10_000), 0).dtype == np.int64
+    assert kernel("where")(gate, normal(rng, 10_000), np.arange(10_000.0)).dtype == np.float64
+    assert not used
+
+
+REDUCED = [(2,), (1, 2), (0, 2), (0, 1, 2), (0, 1, 2, 3), (3,), (0, 2, 3), (2, 3), (1, 3), (0,), (0, 1)]
+
+
+@pytest.mark.parametrize("axes", REDUCED, ids=str)
+@pytest.mark.parametrize("keepdims", [False, True])
+@pytest.mark.parametrize("name", ["sum", "mean"])
+def test_sums_and_means(rng, name, axes, keepdims):
+    shape = (5, 9, 7, 53) if 3 in axes else (9, 11, 131)
+    x = normal(rng, *shape)
+
+    made = kernel(name)(x, axes=axes, keepdims=keepdims)
+
+    expected = getattr(np, name)(x.astype(np.float64), axis=axes, keepdims=keepdims)
+    assert made.dtype == np.float32
+    assert made.shape == expected.shape
+    np.testing.assert_allclose(made, expected, rtol=1e-5, atol=2e-5)
+
+
+def test_long_sums_are_accurate(used):
+    x = np.full(10_000_001, 0.1, np.float32)
+
+    made = kernel("sum")(x, axes=(0,))
+
+    assert made == pytest.approx(float(np.float32(0.1)) * x.size, rel=1e-6)
+    assert used == ["sum_outer_and_inner"]
+
+
+def test_nan_and_infinity_reach_their_sums(rng, used):
+    x = normal(rng, 100, 133)
+    x[3, 5], x[4, 6], x[5, 7], x[5, 8] = NAN, INF, INF, -INF
+
+    made = kernel("sum")(x, axes=(1,))
+
+    assert np.isnan(made[[3, 5]]).all()
+    assert made[4] == INF
+    assert np.isfinite(np.delete(made, [3, 4, 5])).all()
+    assert used == ["sum_outer_and_inner"]
+
+
+@pytest.mark.parametrize(
+    "shape", [(1, 9, 1, 1), (9, 1, 1), (5, 9, 7, 1), (1, 1, 1, 53), (), (1, 1, 1, 1), (53,)]
+)
+def test_sums_back_to_what_was_broadcast(rng, shape):
+    x = normal(rng, 5, 9, 7, 53)
+
+    made = kernel("sum_to")(x, shape=shape)
+
+    expected = ops.sum_to.forward(np, x.astype(np.float64), shape=shape)
+    assert made.shape == shape
+    np.testing.assert_allclose(made, expected, rtol=1e-5, atol=2e-4)
+
+
+def test_sums_of_other_dtypes_and_askew_arrays_are_numpys(rng, used):
+    x = normal(rng, 100, 133)
+
+    assert kernel("sum")(x.astype(np.float64), axes=(1,)).dtype == np.float64
+    assert kernel("sum")(np.ones((100, 100), np.int64), axes=(1,)).dtype == np.int64
+    np.testing.assert_allclose(kernel("sum")(x.T, axes=(1,)), x.T.sum(1), rtol=1e-6)
+    assert not used
