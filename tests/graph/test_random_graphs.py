@@ -13,6 +13,8 @@ from tenon.graph.program import Program
 UNARY = ["exp", "sin", "relu", "neg", "tanh", "sigmoid", "sqrt", "square", "clone", "sign", "gelu"]
 BINARY = ["add", "sub", "mul", "maximum", "div", "relu_grad", "softmax_grad"]
 REDUCE = ["sum", "mean", "amax"]
+#: Shapes that single numbers are repeated to: a small constant, and one too large to be folded.
+FILLED = [(2, 2), (128, 160)]
 
 
 class Random:
@@ -23,6 +25,7 @@ class Random:
         self.values = [m.input(3, 4), m.input(3, 4), m.input(4), m.input(1, 4), m.input(2, 3, 4)]
         self.targets = self.values[:3]
         self.values += [m.constant(m.random.normal(size=(3, 4)).astype("float32"))]
+        self.values += [m.constant(np.float32(0.25)), m.constant(np.full((1, 1), 1.5, "float32"))]
         rate = m.scalar()
         self.numbers = [rate, m.number("mul", rate, 3.0), 0.5, 2.0]
 
@@ -59,7 +62,7 @@ class Random:
             return m.index(x, key=(slice(0, self.draw(st.integers(1, shape[0]))),))
         if len(shape) >= 1 and self.draw(st.booleans()):
             return m.softmax(x, axis=len(shape) - 1)
-        return m.sum_to(x, shape=(1,) * len(shape)) if shape else m.expand(x, shape=(2, 2))
+        return m.sum_to(x, shape=(1,) * len(shape)) if shape else m.expand(x, shape=self.one_of(FILLED))
 
     def finish(self):
         roots = [v for v in self.values if self.draw(st.integers(0, 3)) == 0] or self.values[-1:]

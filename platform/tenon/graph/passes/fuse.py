@@ -146,7 +146,7 @@ class _Fuser:
         values: dict[Ref, Any] = {}
         for ref in ins:
             literal = _literal(ref)
-            if literal is not None:
+            if literal is not None and all(_takes_number(n) for n in members if ref in n.args):
                 values[ref] = literal
         for ref in ins:
             if ref not in values:
@@ -229,6 +229,11 @@ def _literal(ref: Ref) -> float | int | bool | None:
     if node.kind != "constant" or node.avals[0].size != 1 or node.avals[0].dtype.kind not in "f":
         return None
     return float(np.asarray(node.value).reshape(-1)[0])
+
+
+def _takes_number(node: Node) -> bool:
+    """Whether a number may stand for one of the operands: an array beside it gives shape and dtype."""
+    return node.op.name in EXPRESSIONS and any(not r.scalar and _literal(r) is None for r in node.refs)
 
 
 def _rows_at_hand(cluster: Cluster) -> bool:
