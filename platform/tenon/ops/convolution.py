@@ -154,7 +154,7 @@ class Conv(Primitive):
         per_group = weight.shape[0] // groups
         made = xp.matmul(weight.reshape(groups, per_group, math.prod(weight.shape[1:])), seen)
         made = made.reshape(weight.shape[0], x.shape[0], *shape[2:])
-        return xp.ascontiguousarray(xp.swapaxes(made, 0, 1))
+        return xp.ascontiguousarray(xp.swapaxes(made, 0, 1), dtype=x.dtype)  # bfloat16 multiplies in float32
 
     def vjp_x(self, f, g, out, x, weight, *, stride, padding, dilation, groups):
         return f.conv_input_grad(
@@ -215,7 +215,7 @@ class ConvInputGrad(Primitive):
         spread = xp.swapaxes(g, 0, 1).reshape(groups, per_group, batch * math.prod(outs))
         parts = xp.matmul(matrix, spread).reshape(aval.shape[1], *kernel, batch, *outs)
         whole = xp.zeros(
-            (batch, aval.shape[1], *(s + 2 * p for s, p in zip(sizes, padding, strict=True))), g.dtype
+            (batch, aval.shape[1], *(s + 2 * p for s, p in zip(sizes, padding, strict=True))), parts.dtype
         )
         for place in places_in(kernel):
             region = tuple(
@@ -224,7 +224,7 @@ class ConvInputGrad(Primitive):
             )
             whole[(..., *region)] += xp.swapaxes(parts[(slice(None), *place)], 0, 1)
         inner = tuple(slice(p, p + s) for s, p in zip(sizes, padding, strict=True))
-        return xp.ascontiguousarray(whole[(..., *inner)])
+        return xp.ascontiguousarray(whole[(..., *inner)], dtype=g.dtype)
 
     def vjp_g(self, f, g, out, gradient, weight, *, sizes, stride, padding, dilation, groups):
         return f.conv(g, weight, stride=stride, padding=padding, dilation=dilation, groups=groups)
@@ -269,7 +269,8 @@ class ConvWeightGrad(Primitive):
         if tuple(g.shape[2:]) != reach:
             raise ShapeError(f"conv_weight_grad: g has sizes {list(g.shape[2:])}, expected {list(reach)}.")
         rows = xp.swapaxes(g, 0, 1).reshape(groups, g.shape[1] // groups, seen.shape[2])
-        return xp.matmul(rows, xp.swapaxes(seen, 1, 2)).reshape(g.shape[1], x.shape[1] // groups, *kernel)
+        made = xp.matmul(rows, xp.swapaxes(seen, 1, 2)).reshape(g.shape[1], x.shape[1] // groups, *kernel)
+        return xp.ascontiguousarray(made, dtype=x.dtype)
 
     def vjp_x(self, f, g, out, x, gradient, *, kernel, stride, padding, dilation, groups):
         return f.conv_input_grad(
