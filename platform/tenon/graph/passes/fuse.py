@@ -146,7 +146,7 @@ class _Fuser:
         values: dict[Ref, Any] = {}
         for ref in ins:
             literal = _literal(ref)
-            if literal is not None and all(_takes_number(n) for n in members if ref in n.args):
+            if literal is not None and all(_takes_number(n) for n in members if ref in n.refs):
                 values[ref] = literal
         for ref in ins:
             if ref not in values:
@@ -154,7 +154,7 @@ class _Fuser:
                     builder.number() if ref.scalar else builder.input(ref.aval.shape, ref.aval.dtype)
                 )
         for node in members:
-            args = tuple(values[a] if a.__class__ is Ref else a for a in node.args)
+            args = tuple(values[a] if a.__class__ is Ref else _number(a) for a in node.args)
             for index, value in enumerate(_apply(builder, node, args)):
                 if value.aval != node.avals[index]:
                     raise NotFusableError(f"{node.op.name} gives {value.aval!r} in a cluster.")
@@ -226,9 +226,14 @@ def _viewed(ref: Ref, inside: set[Node]) -> Ref:
 def _literal(ref: Ref) -> float | int | bool | None:
     """The number that a constant is all over, as far as its shape does not matter."""
     node = ref.node
-    if node.kind != "constant" or node.avals[0].size != 1 or node.avals[0].dtype.kind not in "f":
+    if node.kind != "constant" or node.avals[0].size != 1 or node.avals[0].dtype.kind not in "fV":
         return None
     return float(np.asarray(node.value).reshape(-1)[0])
+
+
+def _number(value: Any) -> Any:
+    """A bfloat16 number, which NumPy does not know as one, as Python's; others as they are."""
+    return float(value) if isinstance(value, np.generic) and value.dtype.kind == "V" else value
 
 
 def _takes_number(node: Node) -> bool:
