@@ -21,7 +21,7 @@ from tenon_cpu.kernels import contraction
 from tenon_cpu.onednn import signatures as c
 from tenon_cpu.onednn.cache import Cache
 from tenon_cpu.onednn.descriptors import element_strides
-from tenon_cpu.onednn.matmul import Operand, Product, arranged, primitive
+from tenon_cpu.onednn.matmul import Operand, Product, arranged, few_rows, primitive
 from tenon_cpu.onednn.primitives import Primitive, address_of
 
 _FLOAT, _BFLOAT = np.dtype(np.float32), np.dtype(ml_dtypes.bfloat16)
@@ -80,7 +80,7 @@ def _prepared(x: Any, y: Any, bias: Any = None) -> Ready | None:
 
 def _pays(product: Product) -> bool:
     rows, columns = product.out.shape[-2:]
-    return rows >= _ROWS and columns >= _COLUMNS
+    return columns >= _COLUMNS and (rows >= _ROWS or few_rows(product))
 
 
 _products = {_FLOAT: Cache("matmul float32"), _BFLOAT: Cache("matmul bfloat16")}

@@ -21,9 +21,10 @@ import numpy as np
 from tenon_cpu.onednn import signatures as c
 from tenon_cpu.onednn.descriptors import Descriptor, element_strides, representable
 from tenon_cpu.onednn.epilogue import Step, apply, divisions, in_numpy, placed
-from tenon_cpu.onednn.matmul import Operand, Product, arranged, primitive
+from tenon_cpu.onednn.matmul import Operand, Product, arranged, few_rows, primitive
 from tenon_cpu.onednn.primitives import packed
 from tenon_cpu.onednn.runtime import available
+from tenon_cpu.threads import alone
 
 Call = Callable[[], None]
 Prepare = Callable[[Sequence[Any], Mapping[str, Any], Sequence[Any]], "Call | None"]
@@ -31,7 +32,7 @@ Prepare = Callable[[Sequence[Any], Mapping[str, Any], Sequence[Any]], "Call | No
 _FLOAT, _BFLOAT = np.dtype(np.float32), np.dtype(ml_dtypes.bfloat16)
 #: Multiplications from which a bare float32 product is faster than ``np.matmul(out=)``.
 _LEAST = 1 << 16
-#: Rows below which BLAS's product of a vector and a matrix is faster than oneDNN's, unless weights are
+#: Rows below which BLAS's product of a vector and a matrix is faster than oneDNN's matmul, unless weights are
 #: packed.
 _ROWS = 3
 
@@ -110,7 +111,7 @@ def _worth(product: Product, more: bool) -> bool | None:
     """Whether oneDNN is faster than NumPy; None: a bare product that NumPy does as well."""
     rows, columns = product.out.shape[-2:]
     size = math.prod(product.out.shape) * product.x.shape[-1]
-    thin = (rows < _ROWS or columns < _ROWS) and size >= 1 << 12
+    thin = (rows < _ROWS or columns < _ROWS) and size >= 1 << 12 and not few_rows(product)
     if more:
         return not thin
     return True if size >= _LEAST and not thin else None
@@ -157,11 +158,14 @@ def _by_onednn(
 
 
 def _by_numpy(x: Any, y: Any, bias: Any, epilogue: Sequence[Step], out: Any) -> Call | None:
-    """A product of few rows, for which BLAS reads the matrix only once."""
+    """A product of few rows, for which BLAS reads the matrix only once.
+
+    On one thread: BLAS's others would spin on the cores of the OpenMP threads that all other steps use.
+    """
     multiply, add = np.matmul, np.add
 
     def call() -> None:
-        multiply(x, y, out=out)
+        alone(multiply, x, y, out)
         if bias is not None:
             add(out, bias, out=out)
         apply(epilogue, out)

@@ -13,7 +13,7 @@ import tenon
 from tenon import ops
 from tenon_cpu.onednn import eager
 from tenon_cpu.onednn.descriptors import element_strides
-from tenon_cpu.onednn.matmul import Operand, arranged
+from tenon_cpu.onednn.matmul import Operand, arranged, primitive
 from tenon_cpu.onednn.runtime import available
 
 pytestmark = pytest.mark.skipif(not available(), reason=available().reason)
@@ -346,3 +346,20 @@ def test_axes_of_a_batch_become_one_and_rows_too_where_the_other_is_one_matrix()
     assert _arranged(values(0, 4, 5), values(0, 3, 5, 6)) == ((1, 4, 5), (3, 5, 6), (3, 4, 6))
     assert _arranged(values(0, 2, 1, 4, 5), values(0, 3, 5, 6))[2] == (2, 3, 4, 6)
     assert _arranged(values(0, 4, 5), values(0, 4, 5)) is None
+
+
+@pytest.mark.parametrize("biased", [False, True])
+@pytest.mark.parametrize("rows", [1, 2, 7, 8, 9])
+def test_few_rows_are_an_inner_product_that_reads_the_weight_where_it_lies(no_numpy, rows, biased):
+    wide = values(0, 24, 40)
+    weight, bias = wide[:, :33], values(1, 24)
+    x = values(2, rows, 33)
+    x[0, 3], x[-1, 5] = np.nan, np.inf
+    product = arranged(*(Operand(a.shape, element_strides(a)) for a in (x, weight.T)))
+
+    made = primitive(product, np.dtype(np.float32), biased)
+    out = eager.linear(None, x, weight, bias if biased else None)
+
+    assert (made.kind == "inner_product_forward") is (rows <= 8)
+    expected = x.astype(np.float64) @ weight.T.astype(np.float64) + (bias if biased else 0)
+    np.testing.assert_allclose(out, expected, rtol=1e-5, atol=1e-5)
