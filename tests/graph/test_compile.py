@@ -231,8 +231,8 @@ def test_other_shapes_modes_and_dtypes_get_programs_of_their_own():
         result = warm(compiled, tenon.ones(4, 3))
 
     assert len(compiled.programs) == 3
-    assert "train() or eval() changed" in " ".join(compiled.reasons)
-    assert tenon.equal(result, layer(tenon.ones(4, 3)))
+    assert "train() or eval() of Sequential changed" in " ".join(compiled.reasons)
+    assert tenon.allclose(result, layer(tenon.ones(4, 3)))
 
 
 def test_new_weights_are_read():

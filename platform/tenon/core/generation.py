@@ -13,6 +13,8 @@ class Generation:
     value = 0
     #: Counts the changes of the hooks of all modules.
     everywhere = 0
+    #: Counts the attributes, parameters and buffers of modules that were set or deleted.
+    attributes = 0
 
 
 def generation() -> int:

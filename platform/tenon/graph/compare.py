@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import functools
+from types import FunctionType, MethodType
 from typing import Any
 
 import numpy as np
 
+from tenon.core.aval import aval_of
 from tenon.core.value import Value
 from tenon.graph.graph import Graph, Node, Ref
-from tenon.graph.recording import Recording
+from tenon.graph.recording import Argument, Output, Recording
 
 
 def difference(a: Recording, b: Recording) -> str | None:
@@ -32,6 +35,21 @@ def difference(a: Recording, b: Recording) -> str | None:
     return None
 
 
+def fingerprint(made: Recording) -> list[Any]:
+    """Equal for two recordings of the same program; to be taken before passes change the graph."""
+    found: list[Any] = [[id(o.tensor) for o in made.outside]]
+    found += [value if isinstance(value, Output | Argument) else id(value) for value in made.returned]
+    for graph in [made.graph] if made.backward is None else [made.graph, made.backward.graph]:
+        places = {node: i for i, node in enumerate(graph.nodes)}
+        for node in graph.nodes:
+            given = [_shown(a, places) for a in node.args]
+            about = node.kind if node.kind != "constant" else _bytes(node.value).tobytes()
+            found.append((about, node.name, str(node.op), node.avals, given, _attrs(node)))
+        found += [[_shown(r, places) for r in graph.outputs]]
+        found += [(_shown(w.target.out(), places), _shown(w.value, places)) for w in graph.writes]
+    return found
+
+
 def _graph_difference(a: Graph, b: Graph, places: dict[Node, int], others: dict[Node, int]) -> str | None:
     for i, (m, n) in enumerate(zip(a.nodes, b.nodes, strict=False)):
         places[m], others[n] = i, i
@@ -52,8 +70,8 @@ def _node_difference(m: Node, n: Node, places: dict[Node, int], others: dict[Nod
         return "a tensor made from Python data has other values at every call; pass it as an argument"
     if [_shown(x, places) for x in m.args] != [_shown(x, others) for x in n.args]:
         return "an operation has other arguments (a Python number that changes from call to call?)"
-    if not n.effect and _attrs(m) != _attrs(n):
-        return "an operation has other options"
+    if _attrs(m) != _attrs(n):
+        return "an operation has other options (a rate, bound or seed that changes from call to call?)"
     return None
 
 
@@ -68,7 +86,31 @@ def _same_object(a: Any, b: Any) -> bool:
 
 
 def _attrs(node: Node) -> str:
-    return repr(sorted(node.attrs.items(), key=lambda pair: pair[0]))
+    known = {name: _told(value) if node.effect else value for name, value in node.attrs.items()}
+    return repr(sorted(known.items(), key=lambda pair: pair[0]))
+
+
+def _told(value: Any) -> Any:
+    """What a callable will do, as far as two of them can be compared: its code and what it holds."""
+    if isinstance(value, Value):
+        return ("tensor", aval_of(value.raw))
+    if isinstance(value, np.ndarray):
+        return ("array", aval_of(value))
+    if isinstance(value, functools.partial):
+        return (_told(value.func), _told(value.args), _told(value.keywords))
+    if isinstance(value, MethodType):
+        return (_told(value.__func__), id(value.__self__))
+    if isinstance(value, FunctionType):
+        held = [cell.cell_contents for cell in value.__closure__ or ()]
+        return (id(value.__code__), *map(_told, held), _told(value.__defaults__))
+    if isinstance(value, dict):
+        return [(name, _told(each)) for name, each in value.items()]
+    if isinstance(value, list | tuple):
+        return [_told(each) for each in value]
+    return value if isinstance(value, _PLAIN) else id(value)
+
+
+_PLAIN = (bool, int, float, complex, str, type(None), np.dtype, type)
 
 
 def _bytes(array: Any) -> Any:

@@ -83,7 +83,8 @@ def _body(replay: Any, names: Names, keep: bool = False) -> list[str]:
         f"    {token[2]}(token)",
     ]
     for tensors in recording.counters:
-        lines += [f"{names(step)}.raw += 1" for step in tensors]
+        lines.append(f"n = {names(tensors[0])}.raw.item() + 1")
+        lines += [f"{names(step)}.raw.fill(n)" for step in tensors]
     lines += [f"{names(tensor)}._version_counter[0] += 1" for tensor in replay.touched]
     for find, buffer in replay.changed:
         lines.append(f"t = {names(find)}(leaves); t.raw[...] = {names(buffer)}; t._counter()[0] += 1")

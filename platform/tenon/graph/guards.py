@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -49,6 +50,13 @@ class Guard:
         self.check = check
         self.source = source or (lambda names: f"{names(check)}()")
 
+    def changed(self) -> str:
+        """What is not as it was, in words."""
+        return f"{self.what} changed"
+
+    def forgive(self) -> None:
+        """The same graph was recorded again: what does not matter to it need not be looked at any more."""
+
 
 def are(what: str, members: Iterable[tuple[Any, str, Any]]) -> Guard:
     """Whether for each ``(object, attribute, value)`` the attribute is that very value."""
@@ -69,44 +77,156 @@ def literal(value: Any, names: Names) -> str:
 
 
 class ModulesGuard(Guard):
-    """The modules that ran: their tree, their hooks, and the hooks of all modules.
+    """The modules that ran: their tree, parameters, buffers, hooks, mode and plain attributes, and the hooks
+    of all modules.
 
-    Two counters of the process tell whether anything of the kind changed anywhere; only then does it look
-    at its own modules.
+    Counters of the process tell whether anything of the kind changed anywhere; only then does it look at its
+    own modules.
     """
 
-    __slots__ = ("_counters", "_found", "roots")
+    __slots__ = ("_counters", "_found", "_ignored", "roots")
 
     def __init__(self, roots: Iterable[Any]) -> None:
-        super().__init__("the modules or their hooks", self._same, self._expression)
+        super().__init__("the modules", self._same, self._expression)
         self.roots = list(roots)
         self._counters = _counters()
+        #: Attributes that turned out not to matter.
+        self._ignored: set[tuple[int, str]] = set()
+        self._found = self._look()
+
+    def changed(self) -> str:
+        """What is not as it was, in words."""
+        now = self._look()
+        if len(now) != len(self._found):
+            return "the modules or their hooks changed"
+        for then, new in zip(self._found, now, strict=True):
+            for kind, a, b in zip(_KINDS, then, new, strict=True):
+                if a != b:
+                    return f"{kind}{_names_of(a, b)} of {type(new[0].module).__name__} changed"
+        return "the hooks of all modules changed"
+
+    def forgive(self) -> None:
+        """The same graph was recorded again: attributes that have changed do not matter to it."""
+        for then, now in zip(self._found, self._look(), strict=False):
+            if then[-1] != now[-1]:
+                self._ignored |= {(id(now[0].module), name) for name in _differing(then[-1], now[-1])}
         self._found = self._look()
 
     def _same(self) -> bool:
         counters = _counters()
         if counters == self._counters:
             return True
-        if counters[2] != self._counters[2] or self._look() != self._found:
+        if counters[-1] != self._counters[-1] or self._look() != self._found:
             return False
         self._counters = counters
         return True
 
     def _expression(self, names: Names) -> str:
-        counters, own = (names(Generation), names(scopes._structure)), names(self)
+        generation, structure, own = names(Generation), names(scopes._structure), names(self)
         return (
-            f"(({counters[0]}.value, {counters[1]}.version, {counters[0]}.everywhere) == {own}._counters"
-            f" or {own}.check())"
+            f"(({generation}.value, {generation}.attributes, {structure}.version, {generation}.everywhere)"
+            f" == {own}._counters or {own}.check())"
         )
 
-    def _look(self) -> list[Any]:
-        found: list[Any] = []
+    def _look(self) -> list[tuple[Any, ...]]:
+        found = []
         for root in self.roots:
             for module in root.modules():
-                hooks = [tuple(module.__dict__.get(name) or ()) for name in HOOKS]
-                found.append((id(module), hooks, [id(p) for p in module._parameters.values()]))
+                own = module.__dict__
+                hooks = [tuple(own.get(name) or ()) for name in HOOKS]
+                tensors = [(n, Same(t)) for r in (module._parameters, module._buffers) for n, t in r.items()]
+                plain = {
+                    name: (value.__class__, value)
+                    for name, value in own.items()
+                    if _is_plain(value) and name != "training" and (id(module), name) not in self._ignored
+                }
+                found.append((Same(module), hooks, tensors, own.get("training"), plain))
         return found
 
 
-def _counters() -> tuple[int, int, int]:
-    return Generation.value, scopes.structure_version(), Generation.everywhere
+class VariablesGuard(Guard):
+    """Numbers, flags and strings that a function finds in variables outside: globals and enclosed ones."""
+
+    __slots__ = ("_found", "_places")
+
+    def __init__(self, function: Any) -> None:
+        super().__init__("a variable", self._same)
+        self._places = {name: get for name, get, value in variables(function) if _is_plain(value)}
+        self._found = self._look()
+
+    def changed(self) -> str:
+        """What is not as it was, in words."""
+        return f"the variable {', '.join(map(repr, _differing(self._found, self._look())))} changed"
+
+    def forgive(self) -> None:
+        """Variables that have changed do not matter."""
+        for name in _differing(self._found, self._look()):
+            del self._places[name]
+        self._found = self._look()
+
+    def _same(self) -> bool:
+        return self._look() == self._found
+
+    def _look(self) -> dict[str, Any]:
+        return {name: (value.__class__, value) for name, get in self._places.items() for value in (get(),)}
+
+
+def variables(function: Any) -> list[tuple[str, Callable[[], Any], Any]]:
+    """Name, reader and value of the variables from outside that ``function`` mentions, and ``self``."""
+    found: list[tuple[str, Callable[[], Any], Any]] = []
+    owner = getattr(function, "__self__", None)
+    if owner is not None:
+        found.append(("self", lambda: owner, owner))
+    function = getattr(function, "__func__", function)
+    code = getattr(function, "__code__", None)
+    for name, cell in zip(code.co_freevars if code else (), function.__closure__ or (), strict=False):
+        found.append((name, functools.partial(_contents, cell), _contents(cell)))
+    space = getattr(function, "__globals__", {})
+    for name in code.co_names if code else ():
+        if name in space:
+            found.append((name, functools.partial(space.get, name), space[name]))
+    return found
+
+
+def _contents(cell: Any) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:  # not assigned yet
+        return None
+
+
+#: What ``ModulesGuard._look`` finds of each module.
+_KINDS = ("the identity", "the hooks", "a parameter or buffer", "train() or eval()", "the attribute")
+
+
+class Same:
+    """Equal to another one of the very same object."""
+
+    __slots__ = ("module",)
+
+    def __init__(self, module: Any) -> None:
+        self.module = module
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Same) and self.module is other.module
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+def _is_plain(value: Any) -> bool:
+    return value.__class__ in _PLAIN or (value.__class__ is tuple and all(map(_is_plain, value)))
+
+
+_PLAIN = frozenset({bool, int, float, complex, str, type(None)})
+
+
+def _differing(a: dict[str, Any], b: dict[str, Any]) -> list[str]:
+    return [name for name in {**a, **b} if name not in a or name not in b or a[name] != b[name]]
+
+
+def _names_of(a: Any, b: Any) -> str:
+    return "".join(f" {name!r}" for name in _differing(a, b)) if isinstance(a, dict) else ""
+
+
+def _counters() -> tuple[int, int, int, int]:
+    return Generation.value, Generation.attributes, scopes.structure_version(), Generation.everywhere

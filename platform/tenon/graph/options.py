@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -101,6 +102,7 @@ class Options:
             )
             scalar = self._scalar(key, read, float(steps), "step")
             found = self._counts[key] = (scalar, [])
+            self.guards.append(_counts_guard(found[1]))
         if all(t is not tensor for t in found[1]):
             found[1].append(tensor)
         return found[0]
@@ -147,26 +149,64 @@ class Options:
 
 def _groups_guard(optimizer: Any) -> Guard:
     groups = [(group, group["params"], list(group["params"])) for group in optimizer.param_groups]
-    state = optimizer.state
 
     def same() -> bool:
         now = optimizer.param_groups
-        if len(now) != len(groups) or optimizer.state is not state:
+        if len(now) != len(groups):
             return False
         for group, (then, params, members) in zip(now, groups, strict=True):
             if group is not then or group["params"] is not params or len(params) != len(members):
                 return False
+            if not all(map(operator.is_, params, members)):
+                return False
         return True
 
     def source(names: Names) -> str:
-        own, now = names(optimizer), f"{names(optimizer)}.param_groups"
-        checks = [f"len({now}) == {len(groups)}", f"{own}.state is {names(state)}"]
+        now, each = f"{names(optimizer)}.param_groups", names(operator.is_)
+        checks = [f"len({now}) == {len(groups)}"]
         for i, (group, params, members) in enumerate(groups):
             checks.append(f"{now}[{i}] is {names(group)}")
             checks.append(f"(m := {names(group)}['params']) is {names(params)} and len(m) == {len(members)}")
+            checks.append(f"all(map({each}, m, {names(members)}))")
         return " and ".join(checks)
 
     return Guard("the parameter groups of an optimizer", same, source)
+
+
+def state_guard(optimizer: Any) -> Guard:
+    """Whether the state of ``optimizer`` is still those very tensors."""
+    state = optimizer.state
+    entries = list(state.values())
+    held = [
+        (each, name, value) for each in entries for name, value in each.items() if isinstance(value, Value)
+    ]
+
+    def same() -> bool:
+        if optimizer.state is not state or len(state) != len(entries):
+            return False
+        return all(map(operator.is_, state.values(), entries)) and all(e.get(n) is v for e, n, v in held)
+
+    def source(names: Names) -> str:
+        found = names(state)
+        checks = [f"{names(optimizer)}.state is {found} and len({found}) == {len(entries)}"]
+        checks.append(f"all(map({names(operator.is_)}, {found}.values(), {names(entries)}))")
+        checks += [f"{names(e)}.get({n!r}) is {names(v)}" for e, n, v in held]
+        return " and ".join(checks)
+
+    return Guard("the state of an optimizer", same, source)
+
+
+def _counts_guard(tensors: list[Any]) -> Guard:
+    """Whether step counts that were one number are still one."""
+
+    def source(names: Names) -> str:
+        if len(tensors) < 2:
+            return "True"
+        return f"len({{{', '.join(f'{names(t)}.raw.item()' for t in tensors)}}}) == 1"
+
+    return Guard(
+        "which parameters an optimizer updates", lambda: len({t.raw.item() for t in tensors}) < 2, source
+    )
 
 
 def _element(group: dict[str, Any], name: str, index: int) -> Reading:

@@ -140,6 +140,8 @@ class DifferentiableReplay:
         self.backward = backward
         self.backend = backend
         self.lock = threading.Lock()
+        #: What was recorded, before passes changed it: see ``compare.fingerprint``.
+        self.text: list[Any] = []
         self.tracked = sorted(
             {each.index for each in recording.returned if isinstance(each, Output) and each.tracked}
         )

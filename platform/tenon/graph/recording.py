@@ -19,9 +19,10 @@ from tenon.core.pytree import TreeSpec, tree_flatten
 from tenon.core.value import Value
 from tenon.errors import CaptureError
 from tenon.graph.graph import Graph, Node, Ref, Write
-from tenon.graph.guards import Guard, ModulesGuard, are
+from tenon.graph.guards import Guard, ModulesGuard, VariablesGuard, are, variables
 from tenon.graph.halves import Backward, differentiate_outputs, halve
 from tenon.graph.hooked import hooks_of
+from tenon.graph.options import state_guard
 from tenon.graph.recorder import Recorder
 
 
@@ -113,7 +114,7 @@ def record(
         result = function(*args, **kwargs)
         if recorder.failure is None:
             with recorder.refusing():
-                made = _close(recorder, leaves, nodes, result)
+                made = _close(recorder, leaves, nodes, result, function)
                 if before != _generation():
                     made.settling = made.settling or "modules or hooks changed during the call"
                 return result, made
@@ -127,7 +128,12 @@ def _generation() -> tuple[int, int]:
     return generation(), scopes.structure_version()
 
 
-def _close(recorder: Recorder, leaves: list[Any], nodes: dict[int, Node], result: Any) -> Recording:
+def _close(
+    recorder: Recorder, leaves: list[Any], nodes: dict[int, Node], result: Any, function: Any
+) -> Recording:
+    for _, _, value in variables(function):
+        if hasattr(type(value), "named_modules"):
+            recorder.roots.setdefault(id(value), value)
     made = Recording(recorder.graph, after=recorder.after, counters=recorder.counters())
     made.settling = recorder.settling
     made.guards = recorder.guards
@@ -141,6 +147,8 @@ def _close(recorder: Recorder, leaves: list[Any], nodes: dict[int, Node], result
     halves = differentiate_outputs(recorder, tracked, leaves) if tracked else None
     _bind_outside(recorder, made, leaves)
     _module_guards(recorder, made, {id(leaf) for leaf in leaves})
+    made.guards += [state_guard(optimizer) for optimizer in recorder.optimizers.values()]
+    made.guards.append(VariablesGuard(function))
     recorder.graph.verify()
     if halves is not None:
         made.backward = halve(recorder.graph, *halves)
@@ -319,6 +327,5 @@ def _module_guards(recorder: Recorder, made: Recording, arguments: set[int]) -> 
     modules = [m for root in recorder.roots.values() for m in root.modules()]
     leaves = {id(leaf): leaf for leaf in recorder.leaves.values() if not recorder.made_here(leaf)}
     made.hooks = hooks_of(modules, recorder.optimizers.values(), leaves.values())
-    made.guards.append(are("train() or eval()", ((m, "training", bool(m.training)) for m in modules)))
     tracked = ((t, "_track", t._track) for t in leaves.values() if id(t) not in arguments)
     made.guards.append(are("requires_grad of a parameter", tracked))

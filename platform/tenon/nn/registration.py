@@ -10,6 +10,7 @@ from __future__ import annotations
 import inspect
 from typing import Any, ClassVar
 
+from tenon.core.generation import Generation
 from tenon.core.tensor import Tensor
 from tenon.errors import ModuleAttributeError, ModuleError, ModuleNameError, ModuleTypeError, ModuleValueError
 from tenon.nn import hooks
@@ -64,7 +65,7 @@ class Registration:
         if tensor is not None and not isinstance(tensor, Tensor):
             raise ModuleTypeError(
                 f"cannot assign '{typename(tensor)}' object to buffer '{name}' (torch Tensor or None "
-                f"required)"
+                "required)"
             )
         self._store_buffer(name, tensor, persistent)
 
@@ -93,7 +94,7 @@ class Registration:
                 raise ModuleValueError(
                     f"Cannot assign non-leaf Tensor to parameter '{name}'. Model parameters must be created "
                     f"explicitly. To express '{name}' as a function of another Tensor, compute the value in "
-                    f"the "
+                    "the "
                     "forward() method."
                 )
             if hooks._global_parameter_registration_hooks:
@@ -130,6 +131,7 @@ class Registration:
         members[name] = value
 
     def __setattr__(self, name: str, value: Any) -> None:
+        Generation.attributes += 1
         attributes = self.__dict__
         if isinstance(value, Parameter):
             if "_parameters" not in attributes:
@@ -142,7 +144,7 @@ class Registration:
             if value is not None:
                 raise ModuleTypeError(
                     f"cannot assign '{typename(value)}' as parameter '{name}' (torch.nn.Parameter or None "
-                    f"expected)"
+                    "expected)"
                 )
             self.register_parameter(name, value)
             return
@@ -157,7 +159,7 @@ class Registration:
             if value is not None:
                 raise ModuleTypeError(
                     f"cannot assign '{typename(value)}' as child module '{name}' (torch.nn.Module or None "
-                    f"expected)"
+                    "expected)"
                 )
             self._store_module(name, value)
             return
@@ -204,8 +206,8 @@ class Registration:
         else:
             raise ModuleError(
                 f"Registering a non-persistent buffer ('{name}') on a Module subclass that implements "
-                f"register_buffer() without the persistent argument is not allowed. Add persistent=True to "
-                f"the "
+                "register_buffer() without the persistent argument is not allowed. Add persistent=True to "
+                "the "
                 f"signature of {type(self).__name__}.register_buffer."
             )
 
@@ -220,6 +222,7 @@ class Registration:
                 self._non_persistent_buffers_set.discard(name)
                 return
         super().__delattr__(name)
+        Generation.attributes += 1
 
     def __getattr__(self, name: str) -> Any:
         attributes = self.__dict__

@@ -20,6 +20,7 @@ from collections.abc import Iterator
 from typing import Any, ClassVar, TypeVar
 
 from tenon.core import scopes
+from tenon.core.generation import Generation
 
 V = TypeVar("V")
 _ABSENT: Any = object()
@@ -60,6 +61,7 @@ class Registry(dict[str, V]):
                 _unmirror(owner, name, value)
 
     def _note(self) -> None:
+        Generation.attributes += 1
         if self.tracks_structure:
             scopes.structure_changed()
 
@@ -73,8 +75,7 @@ class Registry(dict[str, V]):
                 attributes[name] = value
             else:
                 _remirror(owner, name)
-        if self.tracks_structure:
-            scopes.structure_changed()
+        self._note()
 
     def __delitem__(self, name: str) -> None:
         value = self[name]
