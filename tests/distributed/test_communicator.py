@@ -19,3 +19,27 @@ class TestThreaded(CommunicatorSuite):
 class TestMpi(CommunicatorSuite):
     communicator = "mpi"
     sizes = (1, 2, 3, 4)
+
+
+@pytest.mark.mpi
+class TestMpiMessages(CommunicatorSuite):
+    communicator = "mpi-messages"
+    sizes = (2, 3)
+
+
+@pytest.mark.mpi
+class TestMpiHierarchical(CommunicatorSuite):
+    """Two nodes of two ranks, simulated on one machine."""
+
+    communicator = "mpi-hierarchical"
+    sizes = (4,)
+    settings = (("TENON_MPI_NODES", "2"),)
+
+
+@pytest.mark.mpi
+class TestUnevenNodes(CommunicatorSuite):
+    """Three ranks on two simulated nodes: 2 and 1."""
+
+    communicator = "mpi"
+    sizes = (3,)
+    settings = (("TENON_MPI_NODES", "2"),)

@@ -5,14 +5,16 @@ from __future__ import annotations
 import functools
 import hashlib
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from tenon.errors import CollectiveMismatchError
 
 
-class Call(NamedTuple):
+@dataclass(frozen=True)
+class Call:
     """What a rank is about to communicate. Equal calls match; different ones must never be mixed."""
 
     kind: str
@@ -20,6 +22,12 @@ class Call(NamedTuple):
     shape: tuple[int, ...]
     dtype: str
     name: str | None
+
+    @functools.cached_property
+    def digest(self) -> int:
+        """63 bits that tell calls apart, the same on every rank and host."""
+        fields = (self.kind, self.detail, self.shape, self.dtype, self.name)
+        return int.from_bytes(hashlib.blake2b(repr(fields).encode(), digest_size=8).digest(), "big") >> 1
 
     def describe(self, step: int | None) -> str:
         """One line for error messages.
@@ -37,14 +45,14 @@ class Call(NamedTuple):
         return "".join(parts)
 
 
+@functools.lru_cache(maxsize=4096)
+def remembered(kind: str, detail: str, shape: tuple[int, ...], dtype: str, name: str | None) -> Call:
+    """``Call`` with these fields; the same object again, whose digest is known by then."""
+    return Call(kind, detail, shape, dtype, name)
+
+
 FINISH = Call("the end of its program", "", (), "", None)
 """What a rank that has nothing more to communicate puts in place of a call."""
-
-
-@functools.lru_cache(maxsize=4096)
-def digest(call: Call) -> int:
-    """63 bits that tell calls apart, the same on every rank and host."""
-    return int.from_bytes(hashlib.blake2b(repr(tuple(call)).encode(), digest_size=8).digest(), "big") >> 1
 
 
 def mismatch(descriptions: Sequence[str], number: int) -> CollectiveMismatchError:
@@ -54,8 +62,17 @@ def mismatch(descriptions: Sequence[str], number: int) -> CollectiveMismatchErro
         sides.setdefault(text, []).append(rank)
     return CollectiveMismatchError(
         f"ranks disagree in collective call {number}: {_list_sides(sides)}. Every rank must make the "
-        f"same calls in the same order; look for a branch, a skipped batch or another configuration."
+        "same calls in the same order; look for a branch, a skipped batch or another configuration."
     )
+
+
+def check_message(expected: str, sent: str, source: int) -> None:
+    """Raise ``CollectiveMismatchError`` where rank ``source`` sent something else than is received here."""
+    if sent != expected:
+        raise CollectiveMismatchError(
+            f"rank {source} sent {sent}, but {expected} is to be received. Send and receive the same shape "
+            "and dtype, in the same order for each tag."
+        )
 
 
 def _list_sides(sides: Mapping[str, Sequence[int]]) -> str:
@@ -81,8 +98,8 @@ class Work:
     def __init__(self, result: np.ndarray[Any, Any]) -> None:
         self._result = result
 
-    def wait(self) -> np.ndarray[Any, Any]:
-        """Block until the result is there, and return it."""
+    def wait(self, timeout: Any = None) -> np.ndarray[Any, Any]:
+        """Block until the result is there, and return it. A failed collective raises here."""
         return self._result
 
     def is_completed(self) -> bool:

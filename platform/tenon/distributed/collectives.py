@@ -44,7 +44,7 @@ def init_process_group(
     if (init_method or "env://") != "env://" or store is not None:
         raise LaunchError(
             f"init_method={init_method!r}, store={store!r}: ranks find each other through the launcher. "
-            f"Leave both out and start with: mpirun -n N python ..."
+            "Leave both out and start with: mpirun -n N python ..."
         )
     communicator = world.get_communicator()
     _destroyed = False
@@ -164,7 +164,7 @@ def all_gather(
     if len(tensor_list) != communicator.size:
         raise ShapeError(
             f"all_gather: tensor_list has {len(tensor_list)} tensors for {communicator.size} ranks. "
-            f"Make one per rank."
+            "Make one per rank."
         )
     for index, target in enumerate(tensor_list):
         _check_like(target, tensor.shape, tensor, f"all_gather: tensor_list[{index}]")
@@ -233,7 +233,7 @@ def all_gather_object(object_list: list[Any], obj: Any, group: Communicator | No
     if len(object_list) != communicator.size:
         raise ShapeError(
             f"all_gather_object: object_list has {len(object_list)} places for {communicator.size} ranks. "
-            f"Make it [None] * get_world_size()."
+            "Make it [None] * get_world_size()."
         )
     payloads = communicator.all_gather_bytes(objects.encode(obj), name="all_gather_object")
     object_list[:] = [objects.decode(payload) for payload in payloads]

@@ -11,6 +11,7 @@ Implementations: ``local.py`` (one rank), ``threaded.py`` (ranks as threads, for
 
 from __future__ import annotations
 
+import functools
 import os
 import socket
 from abc import ABC, abstractmethod
@@ -20,11 +21,12 @@ from typing import Any, NoReturn
 import numpy as np
 
 from tenon.distributed import failure
-from tenon.distributed.calls import FINISH, Call, Work
+from tenon.distributed.calls import FINISH, Call, Work, remembered
 from tenon.distributed.reduction import ReduceOp, accumulator, check_transferable, dtype_name, is_extremum
-from tenon.errors import CommunicatorError, DTypeError, ShapeError
+from tenon.errors import CommunicatorError, DTypeError, ShapeError, UnsupportedError
 
 Array = np.ndarray[Any, Any]
+READ_ONLY = "out is read-only. Pass a writeable array, or none to get a new one."
 
 
 class Communicator(ABC):
@@ -68,14 +70,25 @@ class Communicator(ABC):
         in float32. ``op`` is "sum", "mean", "max", "min" or "prod"; on bool, sum is "any" and prod is "all".
         """
         source = _prepare(array)
-        operation = ReduceOp.of(op)
-        check_reducible(source, operation)
-        target = _target(out, source.shape, source.dtype)
-        call = Call("all_reduce", operation.value, source.shape, dtype_name(source.dtype), name)
-        has_nan = self.agree(call, is_extremum(operation) and _contains_nan(source))
+        operation, call = reduction_call("all_reduce", op, source.shape, source.dtype, name)
+        if out is None or out is array is source:
+            target = np.empty_like(source) if out is None else source
+        else:
+            target = _target(out, source.shape, source.dtype)
+        if not target.flags.writeable:
+            raise CommunicatorError(READ_ONLY)
+        self.agree(call)
         flat = _flat(target)
-        self.perform_all_reduce(source.reshape(-1), flat, operation, has_nan)
+        self.perform_all_reduce(source.reshape(-1), flat, operation)
         return Work(_deliver(flat, target))
+
+    def start_all_reduce(self, array: Array, op: str = ReduceOp.SUM, *, name: str | None = None) -> Work:
+        """``all_reduce`` in place of ``array``, which is not to be touched before ``wait``.
+
+        Engines for which overlap pays return before it is done; others do it now. All ranks start the same
+        reductions in the same order, and may make other calls meanwhile.
+        """
+        return self.all_reduce(array, op, array, name=name)
 
     def broadcast(
         self, array: Any, root: int = 0, out: Array | None = None, *, name: str | None = None
@@ -85,7 +98,7 @@ class Communicator(ABC):
         check_transferable(source.dtype)
         self._check_root(root)
         target = _target(out, source.shape, source.dtype)
-        self.agree(Call("broadcast", f"from rank {root}", source.shape, dtype_name(source.dtype), name))
+        self.agree(remembered("broadcast", f"from rank {root}", source.shape, dtype_name(source.dtype), name))
         flat = _flat(target)
         if self.rank == root:
             flat[...] = source.reshape(-1)
@@ -97,7 +110,7 @@ class Communicator(ABC):
         source = _prepare(array)
         check_transferable(source.dtype)
         target = _target(out, (self.size, *source.shape), source.dtype)
-        self.agree(Call("all_gather", "", source.shape, dtype_name(source.dtype), name))
+        self.agree(remembered("all_gather", "", source.shape, dtype_name(source.dtype), name))
         flat = _flat(target)
         self.perform_all_gather(source.reshape(-1), flat.reshape(self.size, source.size))
         return Work(_deliver(flat, target))
@@ -107,28 +120,62 @@ class Communicator(ABC):
     ) -> Work:
         """Combine ``[size, *shape]`` arrays of all ranks; rank r gets row r of the result."""
         source = _prepare(array)
-        operation = ReduceOp.of(op)
-        check_reducible(source, operation)
-        if source.ndim == 0 or source.shape[0] != self.size:
-            raise ShapeError(
-                f"reduce_scatter: the first axis must have one row per rank, {self.size}, but the array is "
-                f"{list(source.shape)}. Reshape it to [{self.size}, ...] first."
-            )
+        operation, call = reduction_call("reduce_scatter", op, source.shape, source.dtype, name)
+        self._check_rows("reduce_scatter", source)
         target = _target(out, source.shape[1:], source.dtype)
-        call = Call("reduce_scatter", operation.value, source.shape, dtype_name(source.dtype), name)
-        has_nan = self.agree(call, is_extremum(operation) and _contains_nan(source))
+        self.agree(call)
         flat = _flat(target)
-        self.perform_reduce_scatter(source.reshape(self.size, flat.size), flat, operation, has_nan)
+        self.perform_reduce_scatter(source.reshape(self.size, flat.size), flat, operation)
         return Work(_deliver(flat, target))
+
+    def all_to_all(self, array: Any, out: Array | None = None, *, name: str | None = None) -> Work:
+        """Row r of ``[size, *shape]`` goes to rank r; row r of the result came from rank r."""
+        source = _prepare(array)
+        check_transferable(source.dtype)
+        self._check_rows("all_to_all", source)
+        target = _target(out, source.shape, source.dtype)
+        self.agree(remembered("all_to_all", "", source.shape, dtype_name(source.dtype), name))
+        flat = _flat(target)
+        self.perform_all_to_all(source.reshape(self.size, -1), flat.reshape(self.size, -1))
+        return Work(_deliver(flat, target))
+
+    def send(self, array: Any, to: int, tag: int = 0) -> Work:
+        """Send to rank ``to``, which must ``receive`` the same shape and dtype; wait before changing it."""
+        source = _prepare(array)
+        check_transferable(source.dtype)
+        self._check_root(to)
+        return self.perform_send(source.reshape(-1), message(source), to, tag)
+
+    def receive(self, out: Array, source: int, tag: int = 0) -> Work:
+        """Overwrite contiguous ``out`` by what rank ``source`` sends; it is there after ``wait``."""
+        check_transferable(out.dtype)
+        self._check_root(source)
+        if not (out.flags.c_contiguous and out.flags.writeable and out.dtype.isnative):
+            raise CommunicatorError(
+                "receive: out must be a contiguous, writeable array of native byte order."
+            )
+        return self.perform_receive(out.reshape(-1), message(out), source, tag)
+
+    def split(self, color: int | None, key: int = 0) -> Communicator | None:
+        """The communicator of the ranks that pass the same ``color``, in order of ``key``; all must call it.
+
+        A rank that passes None joins nobody and gets None.
+        """
+        self.agree(Call("new_group", "", (), "", None))
+        return self.perform_split(color, key)
+
+    def allocate(self, count: int, dtype: np.dtype[Any]) -> Array:
+        """Zeros where this engine reduces fastest; all ranks call it together with the same arguments."""
+        return np.zeros(count, dtype)
 
     def all_gather_bytes(self, payload: bytes, *, name: str | None = None) -> list[bytes]:
         """The byte strings of all ranks, which may differ in length, in rank order."""
-        self.agree(Call("all_gather_bytes", "", (), "bytes", name))
+        self.agree(remembered("all_gather_bytes", "", (), "bytes", name))
         return self.perform_all_gather_bytes(payload)
 
     def barrier(self) -> None:
         """Wait until every rank has come here."""
-        self.agree(Call("barrier", "", (), "", None))
+        self.agree(remembered("barrier", "", (), "", None))
 
     def close(self) -> None:
         """Leave the group. Every rank must do so at the same point; later calls raise where ranks exist."""
@@ -149,14 +196,14 @@ class Communicator(ABC):
     # What an engine provides.
 
     @abstractmethod
-    def agree(self, call: Call, flag: bool = False) -> bool:
+    def agree(self, call: Call) -> None:
         """Check that every rank makes ``call``; raise ``CollectiveMismatchError`` on all of them if not.
 
-        Returns whether any rank passed ``flag``. It is a barrier too: nobody returns before all have come.
+        It is a barrier too: nobody returns before all have come.
         """
 
     @abstractmethod
-    def perform_all_reduce(self, source: Array, target: Array, op: ReduceOp, has_nan: bool) -> None:
+    def perform_all_reduce(self, source: Array, target: Array, op: ReduceOp) -> None:
         """Reduce flat ``source`` over the ranks into flat ``target``, which may share memory with it."""
 
     @abstractmethod
@@ -168,12 +215,30 @@ class Communicator(ABC):
         """Write flat ``source`` of rank r into row r of ``target``."""
 
     @abstractmethod
-    def perform_reduce_scatter(self, source: Array, target: Array, op: ReduceOp, has_nan: bool) -> None:
+    def perform_reduce_scatter(self, source: Array, target: Array, op: ReduceOp) -> None:
         """Reduce ``source[size, n]`` over the ranks; this rank's row goes into flat ``target``."""
 
     @abstractmethod
     def perform_all_gather_bytes(self, payload: bytes) -> list[bytes]:
         """The payloads of all ranks in rank order."""
+
+    def perform_all_to_all(self, source: Array, target: Array) -> None:
+        """Exchange rows; this way works on every engine, and a better one sends each row to one rank only."""
+        everything = np.empty((self.size, source.size), source.dtype)
+        self.perform_all_gather(source.reshape(-1), everything)
+        np.copyto(target, everything.reshape(self.size, *source.shape)[:, self.rank])
+
+    def perform_send(self, source: Array, text: str, to: int, tag: int) -> Work:
+        """Send ``text`` and flat ``source``; its ``wait`` returns when ``source`` may change."""
+        raise UnsupportedError(f"the communicator {self.name!r} has no messages between two ranks.")
+
+    def perform_receive(self, target: Array, text: str, source: int, tag: int) -> Work:
+        """Receive; ``wait`` raises ``CollectiveMismatchError`` where the sender's text is another."""
+        raise UnsupportedError(f"the communicator {self.name!r} has no messages between two ranks.")
+
+    def perform_split(self, color: int | None, key: int) -> Communicator | None:
+        """The communicator of those that pass the same ``color``."""
+        raise UnsupportedError(f"the communicator {self.name!r} has no groups of some of its ranks.")
 
     def _check_root(self, root: int) -> None:
         if not 0 <= root < self.size:
@@ -181,22 +246,45 @@ class Communicator(ABC):
                 f"rank {root} does not exist: there are {self.size} ranks, 0 to {self.size - 1}."
             )
 
+    def _check_rows(self, kind: str, source: Array) -> None:
+        if source.ndim == 0 or source.shape[0] != self.size:
+            raise ShapeError(
+                f"{kind}: the first axis must have one row per rank, {self.size}, but the array is "
+                f"{list(source.shape)}. Reshape it to [{self.size}, ...] first."
+            )
 
-def check_reducible(array: Array, op: ReduceOp) -> None:
-    """Raise ``DTypeError`` unless elements of this dtype can be combined by ``op``."""
-    check_transferable(array.dtype)
-    accumulator(array.dtype)
-    if op is ReduceOp.AVG and array.dtype.kind in "biu":
+
+def message(array: Array) -> str:
+    """What both ends of a message say of it.
+
+    >>> message(np.zeros((2, 3)))
+    'float64[2, 3]'
+    """
+    return f"{dtype_name(array.dtype)}{list(array.shape)}"
+
+
+@functools.lru_cache(maxsize=4096)
+def reduction_call(
+    kind: str, op: str, shape: tuple[int, ...], dtype: np.dtype[Any], name: str | None
+) -> tuple[ReduceOp, Call]:
+    """The operation and the call, checked once for each kind of call; raises for what cannot be combined."""
+    operation = ReduceOp.of(op)
+    check_transferable(dtype)
+    accumulator(dtype)
+    if operation is ReduceOp.AVG and dtype.kind in "biu":
         raise DTypeError(
-            f"a mean of {array.dtype} values over ranks has no exact {array.dtype} result. "
-            f"Convert to a floating dtype first, or reduce with 'sum'."
+            f"a mean of {dtype} values over ranks has no exact {dtype} result. "
+            "Convert to a floating dtype first, or reduce with 'sum'."
         )
-    if is_extremum(op) and array.dtype.kind == "c":
-        raise DTypeError(f"{array.dtype} values have no order, so '{op}' is not defined. Use 'sum'.")
+    if is_extremum(operation) and dtype.kind == "c":
+        raise DTypeError(f"{dtype} values have no order, so '{operation}' is not defined. Use 'sum'.")
+    return operation, Call(kind, operation.value, shape, dtype_name(dtype), name)
 
 
 def _prepare(array: Any) -> Array:
     """``array`` as a C-contiguous array of native byte order; no copy where it already is."""
+    if type(array) is np.ndarray and array.flags.c_contiguous and array.dtype.isnative:
+        return array
     source = np.asarray(array)
     return np.ascontiguousarray(source, dtype=source.dtype.newbyteorder("=")).reshape(source.shape)
 
@@ -208,10 +296,10 @@ def _target(out: Array | None, shape: Sequence[int], dtype: np.dtype[Any]) -> Ar
     if out.shape != tuple(shape) or out.dtype != dtype:
         raise ShapeError(
             f"out is {out.dtype}{list(out.shape)}, but the result is {dtype}{list(shape)}. "
-            f"Pass an array of exactly that shape and dtype, or none."
+            "Pass an array of exactly that shape and dtype, or none."
         )
     if not out.flags.writeable:
-        raise CommunicatorError("out is read-only. Pass a writeable array, or none to get a new one.")
+        raise CommunicatorError(READ_ONLY)
     return out
 
 
@@ -224,7 +312,3 @@ def _deliver(flat: Array, target: Array) -> Array:
     if not target.flags.c_contiguous:
         target[...] = flat.reshape(target.shape)
     return target
-
-
-def _contains_nan(array: Array) -> bool:
-    return array.dtype.kind not in "biu" and bool(np.isnan(array).any())

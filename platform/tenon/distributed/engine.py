@@ -3,8 +3,8 @@
 Plugins reach it as ``tenon.extend.engine``.
 """
 
-from tenon.distributed.calls import FINISH, Call, Work, digest, mismatch
-from tenon.distributed.reduction import ReduceOp, accumulator, element_op, reduce_in_order
+from tenon.distributed.calls import FINISH, Call, Work, check_message, mismatch
+from tenon.distributed.reduction import ReduceOp, accumulator, combine, divide, element_op, reduce_into
 from tenon.distributed.startup import launched
 
 __all__ = [
@@ -13,9 +13,11 @@ __all__ = [
     "ReduceOp",
     "Work",
     "accumulator",
-    "digest",
+    "check_message",
+    "combine",
+    "divide",
     "element_op",
     "launched",
     "mismatch",
-    "reduce_in_order",
+    "reduce_into",
 ]

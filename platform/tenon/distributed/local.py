@@ -21,11 +21,10 @@ class LocalCommunicator(Communicator):
     def __init__(self) -> None:
         super().__init__(rank=0, size=1)
 
-    def agree(self, call: Call, flag: bool = False) -> bool:
+    def agree(self, call: Call) -> None:
         """Nobody to disagree with."""
-        return flag
 
-    def perform_all_reduce(self, source: Array, target: Array, op: ReduceOp, has_nan: bool) -> None:
+    def perform_all_reduce(self, source: Array, target: Array, op: ReduceOp) -> None:
         """Copy, unless it is the same memory."""
         np.copyto(target, source)
 
@@ -36,10 +35,14 @@ class LocalCommunicator(Communicator):
         """One row, the own one."""
         np.copyto(target[0], source)
 
-    def perform_reduce_scatter(self, source: Array, target: Array, op: ReduceOp, has_nan: bool) -> None:
+    def perform_reduce_scatter(self, source: Array, target: Array, op: ReduceOp) -> None:
         """One row, the own one."""
         np.copyto(target, source[0])
 
     def perform_all_gather_bytes(self, payload: bytes) -> list[bytes]:
         """One payload, the own one."""
         return [payload]
+
+    def perform_split(self, color: int | None, key: int) -> Communicator | None:
+        """The same group again, or none."""
+        return None if color is None else LocalCommunicator()

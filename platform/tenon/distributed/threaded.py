@@ -7,15 +7,17 @@ is told to the others, which raise ``RankFailedError`` instead of waiting.
 from __future__ import annotations
 
 import contextvars
+import queue
 import threading
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn, TypeVar
 
 import numpy as np
 
-from tenon.distributed.calls import Call, format_ranks, mismatch
+from tenon.distributed.calls import Call, Work, check_message, format_ranks, mismatch
 from tenon.distributed.communicator import Array, Communicator
-from tenon.distributed.reduction import ReduceOp, reduce_in_order
+from tenon.distributed.reduction import ReduceOp, reduce_into
 from tenon.distributed.world import use_communicator
 from tenon.errors import CommunicatorError, RankFailedError
 
@@ -33,6 +35,8 @@ class ThreadedWorld:
         self.slots: list[Any] = [None] * size
         self.failure: tuple[int, BaseException] | None = None
         self.waiting: dict[int, str] = {}
+        self.mail: dict[tuple[int, int, int], queue.Queue[tuple[str, Array]]] = defaultdict(queue.Queue)
+        self.groups: list[ThreadedWorld] = []
         self._meeting = threading.Condition()
         self._arrived = 0
         self._generation = 0
@@ -52,6 +56,8 @@ class ThreadedWorld:
             if self.failure is None:
                 self.failure = (rank, error)
             self._meeting.notify_all()
+        for group in self.groups:
+            group.fail(rank, error)
 
     def _wait(self, rank: int) -> None:
         """Return once all ranks have come here, even if one of them fails right after."""
@@ -84,7 +90,7 @@ class ThreadedWorld:
         return RankFailedError(
             f"{format_ranks(late or present)} did not come within {self.timeout:g} s to "
             f"{self.waiting.get(rank)}, where {format_ranks(present)} wait. "
-            f"Look for a collective that some ranks skip."
+            "Look for a collective that some ranks skip."
         )
 
 
@@ -98,19 +104,18 @@ class ThreadedCommunicator(Communicator):
         self.world = world
         self._calls = 0
 
-    def agree(self, call: Call, flag: bool = False) -> bool:
+    def agree(self, call: Call) -> None:
         """Compare the calls of all ranks."""
         self._calls += 1
         self.world.waiting[self.rank] = call.describe(self.step)
-        heard = self.world.exchange(self.rank, (call, self.step, flag))
+        heard = self.world.exchange(self.rank, (call, self.step))
         self.world.waiting.pop(self.rank, None)
-        if any(other[:2] != heard[0][:2] for other in heard):
-            raise mismatch([other.describe(step) for other, step, _ in heard], self._calls)
-        return any(other[2] for other in heard)
+        if any(other != heard[0] for other in heard):
+            raise mismatch([other.describe(step) for other, step in heard], self._calls)
 
-    def perform_all_reduce(self, source: Array, target: Array, op: ReduceOp, has_nan: bool) -> None:
+    def perform_all_reduce(self, source: Array, target: Array, op: ReduceOp) -> None:
         """Reduce copies, as ``target`` may be the memory that another rank still reads."""
-        np.copyto(target, reduce_in_order(self.world.exchange(self.rank, source.copy()), op))
+        reduce_into(self.world.exchange(self.rank, source.copy()), op, target)
 
     def perform_broadcast(self, target: Array, root: int) -> None:
         """Copy from the root's array."""
@@ -122,19 +127,71 @@ class ThreadedCommunicator(Communicator):
         for row, sent in zip(target, self.world.exchange(self.rank, source.copy()), strict=True):
             np.copyto(row, sent)
 
-    def perform_reduce_scatter(self, source: Array, target: Array, op: ReduceOp, has_nan: bool) -> None:
+    def perform_reduce_scatter(self, source: Array, target: Array, op: ReduceOp) -> None:
         """Reduce this rank's rows of all ranks."""
         sent = self.world.exchange(self.rank, source.copy())
-        np.copyto(target, reduce_in_order([array[self.rank] for array in sent], op))
+        reduce_into([array[self.rank] for array in sent], op, target)
 
     def perform_all_gather_bytes(self, payload: bytes) -> list[bytes]:
         """The payloads in rank order."""
         return [bytes(sent) for sent in self.world.exchange(self.rank, payload)]
 
+    def perform_send(self, source: Array, text: str, to: int, tag: int) -> Work:
+        """Leave a copy for the receiver."""
+        self.world.mail[self.rank, to, tag].put((text, source.copy()))
+        return Work(source)
+
+    def perform_receive(self, target: Array, text: str, source: int, tag: int) -> Work:
+        """Take it when it is waited for."""
+        return _Letter(self.world, (source, self.rank, tag), target, text)
+
+    def perform_split(self, color: int | None, key: int) -> ThreadedCommunicator | None:
+        """The lowest rank of each group makes its world."""
+        asked = self.world.exchange(self.rank, (color, key))
+        members = sorted((k, rank) for rank, (c, k) in enumerate(asked) if c == color and c is not None)
+        order = [rank for _, rank in members]
+        made = ThreadedWorld(len(order), self.world.timeout) if order[:1] == [self.rank] else None
+        worlds = self.world.exchange(self.rank, made)
+        if color is None:
+            return None
+        world = worlds[order[0]]
+        self.world.groups.append(world)
+        return ThreadedCommunicator(world, order.index(self.rank))
+
     def abort(self, error: BaseException) -> NoReturn:
         """Break the world: all ranks raise."""
         self.world.fail(self.rank, error)
         raise error
+
+
+class _Letter(Work):
+    """An array that another thread sends."""
+
+    __slots__ = ("_box", "_text", "_timeout", "_where")
+
+    def __init__(self, world: ThreadedWorld, where: tuple[int, int, int], target: Array, text: str) -> None:
+        super().__init__(target)
+        self._box: queue.Queue[tuple[str, Array]] | None = world.mail[where]
+        self._where, self._text, self._timeout = where, text, world.timeout
+
+    def wait(self, timeout: Any = None) -> Array:
+        """Block until it is there."""
+        if self._box is not None:
+            try:
+                text, sent = self._box.get(timeout=self._timeout)
+            except queue.Empty:
+                raise RankFailedError(
+                    f"rank {self._where[0]} sent nothing with tag {self._where[2]} to rank {self._where[1]} "
+                    f"within {self._timeout:g} s. Look for a send that is skipped."
+                ) from None
+            check_message(self._text, text, self._where[0])
+            self._box = None
+            np.copyto(self._result, sent)
+        return self._result
+
+    def is_completed(self) -> bool:
+        """Whether it has been sent."""
+        return self._box is None or not self._box.empty()
 
 
 def run_ranks(size: int, function: Callable[..., Result], *args: Any, timeout: float = 20.0) -> list[Result]:

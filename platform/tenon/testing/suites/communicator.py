@@ -38,6 +38,8 @@ class CommunicatorSuite:
 
     communicator: ClassVar[str] = "threaded"
     sizes: ClassVar[Sequence[int]] = (1, 2, 3, 4)
+    settings: ClassVar[Sequence[tuple[str, str]]] = ()
+    """Environment variables of the ranks, with their values."""
 
     @pytest.mark.parametrize("name", list(CHECKS))
     def test_communicator(self, name: str) -> None:
@@ -52,14 +54,17 @@ class CommunicatorSuite:
         elif self.communicator == "local":
             CHECKS[name](LocalCommunicator())
         else:
-            results = launch_checks(self.communicator, size)
+            results = launch_checks(self.communicator, size, tuple(self.settings))
             assert results.get(name) == "", f"on {size} ranks: {results.get(name, 'not run')}"
 
 
 @functools.cache
-def launch_checks(communicator: str, size: int) -> Mapping[str, str]:
+def launch_checks(
+    communicator: str, size: int, settings: tuple[tuple[str, str], ...] = ()
+) -> Mapping[str, str]:
     """All checks on real ranks: name -> "" if it passed, else what failed."""
-    done = launch(size, ["-m", "tenon.testing.suites.communicator_checks"], TENON_COMMUNICATOR=communicator)
+    variables = {"TENON_COMMUNICATOR": communicator, **dict(settings)}
+    done = launch(size, ["-m", "tenon.testing.suites.communicator_checks"], **variables)
     results = {}
     for line in done.stdout.splitlines():
         verdict, _, rest = line.partition(" ")

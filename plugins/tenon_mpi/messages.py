@@ -1,0 +1,142 @@
+"""Collectives as MPI messages, in pieces of at most 2 MiB.
+
+A large single call is slow (its temporaries are page-faulted anew); pieces stay in cache. Reductions are
+ours: pieces are exchanged, combined as a tree over the ranks, and gathered, so that the bits do not depend
+on the algorithm that MPI would choose, and 16-bit floats travel as 16 bits.
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from tenon.extend import engine
+
+PIECE_BYTES = 2 << 20
+WHOLE_BYTES = 16 << 10
+"""Up to this size every rank gets everything and reduces all of it: one message in place of two."""
+PATIENCE = 5e-5
+Array = np.ndarray[Any, Any]
+
+
+class Messages:
+    """Collectives over ``comm``, of mpi4py; ``patient`` ones leave the processor while they wait."""
+
+    def __init__(self, mpi: Any, comm: Any, patient: bool = False) -> None:
+        self._mpi = mpi
+        self._comm = comm
+        self._patient = patient
+        self._rank, self._size = comm.Get_rank(), comm.Get_size()
+        # Kept: fresh buffers would be page-faulted at every call.
+        self._received = np.empty(0, np.uint8)
+        self._sent, self._heard = np.zeros(4, np.int64), np.zeros(4, np.int64)
+
+    def compare(self, first: int, second: int) -> bool:
+        """Wait for all ranks; return whether all came with these two words.
+
+        One all-reduce gives the maximum, and the minimum as the maximum of the negative.
+        """
+        sent, heard = self._sent, self._heard
+        sent[0], sent[1], sent[2], sent[3] = first, -first, second, -second
+        self._call("Allreduce", sent, heard, self._mpi.MAX)
+        return bool(heard[0] == -heard[1] and heard[2] == -heard[3])
+
+    def all_reduce(self, source: Array, target: Array, op: engine.ReduceOp) -> None:
+        """Reduce flat ``source`` into flat ``target``, which may be the same memory."""
+        for start, stop in pieces(source.size, source.dtype.itemsize):
+            self._reduce_piece(source[start:stop], target[start:stop], op)
+
+    def broadcast(self, target: Array, root: int) -> None:
+        """The root's bytes."""
+        data = target.view(np.uint8)
+        for start, stop in pieces(data.size, 1):
+            self._call("Bcast", data[start:stop], root)
+
+    def all_gather(self, source: Array, target: Array) -> None:
+        """Bytes of all ranks; large rows go through a small buffer."""
+        sent = source.view(np.uint8)
+        rows = target.reshape(-1).view(np.uint8).reshape(self._size, sent.size)
+        for start, stop in pieces(sent.size, 1):
+            whole = stop - start == sent.size
+            buffer = rows if whole else np.empty((self._size, stop - start), np.uint8)
+            self._call("Allgather", sent[start:stop], buffer)
+            if not whole:
+                rows[:, start:stop] = buffer
+
+    def all_to_all(self, source: Array, target: Array) -> None:
+        """Row r of ``source`` goes to rank r, columns of all rows at once."""
+        for start, stop in pieces(source.shape[1], source.dtype.itemsize * self._size):
+            sent = np.ascontiguousarray(source[:, start:stop])
+            received = np.empty_like(sent)
+            self._call("Alltoall", sent.view(np.uint8), received.view(np.uint8))
+            target[:, start:stop] = received
+
+    def reduce_scatter(self, source: Array, target: Array, op: engine.ReduceOp) -> None:
+        """Send row r to rank r; combine the rows that come."""
+        for start, stop in pieces(target.size, source.dtype.itemsize * self._size):
+            sent = np.ascontiguousarray(source[:, start:stop])
+            received = np.empty_like(sent)
+            self._call("Alltoall", sent.view(np.uint8), received.view(np.uint8))
+            engine.reduce_into(list(received), op, target[start:stop])
+
+    def all_gather_bytes(self, payload: bytes) -> list[bytes]:
+        """Lengths first, then the payloads."""
+        lengths = np.empty(self._size, np.int64)
+        self._call("Allgather", np.array([len(payload)], np.int64), lengths)
+        gathered = np.empty(int(lengths.sum()), np.uint8)
+        counts = [int(count) for count in lengths]
+        self._call("Allgatherv", np.frombuffer(payload, np.uint8), [gathered, counts, self._mpi.BYTE])
+        ends = np.cumsum(lengths)
+        return [gathered[end - count : end].tobytes() for end, count in zip(ends, counts, strict=True)]
+
+    def _reduce_piece(self, source: Array, target: Array, op: engine.ReduceOp) -> None:
+        size, rank = self._size, self._rank
+        if size == 2 or source.nbytes <= WHOLE_BYTES:
+            rows = self._buffer(size, source)
+            self._call("Allgather", source.view(np.uint8), rows.view(np.uint8))
+            engine.reduce_into(list(rows), op, target)
+            return
+        bounds = [source.size * index // size for index in range(size + 1)]
+        item = source.dtype.itemsize
+        counts = [(stop - start) * item for start, stop in itertools.pairwise(bounds)]
+        starts = [bound * item for bound in bounds[:-1]]
+        own = slice(bounds[rank], bounds[rank + 1])
+        rows = self._buffer(size, source[own])
+        mine, byte = counts[rank], self._mpi.BYTE
+        places = [index * mine for index in range(size)]
+        self._call(
+            "Alltoallv",
+            [source.view(np.uint8), counts, starts, byte],
+            [rows.view(np.uint8), [mine] * size, places, byte],
+        )
+        engine.reduce_into(list(rows), op, rows[0])
+        self._call("Allgatherv", rows[0].view(np.uint8), [target.view(np.uint8), counts, starts, byte])
+
+    def _buffer(self, size: int, like: Array) -> Array:
+        """``size`` rows like ``like`` in the buffer that is kept."""
+        needed = size * like.nbytes
+        if needed > self._received.size:
+            self._received = np.empty(needed, np.uint8)
+        return self._received[:needed].view(like.dtype).reshape(size, like.size)
+
+    def _call(self, name: str, *arguments: Any) -> None:
+        if not self._patient:
+            getattr(self._comm, name)(*arguments)
+            return
+        request = getattr(self._comm, "I" + name.lower())(*arguments)
+        while not request.Test():
+            time.sleep(PATIENCE)
+
+
+def pieces(count: int, itemsize: int, size: int = PIECE_BYTES) -> Iterator[tuple[int, int]]:
+    """Bounds of pieces of at most ``size`` bytes, at least one element each."""
+    length = max(1, size // itemsize)
+    for start in range(0, count, length):
+        yield start, min(count, start + length)
+
+
+__all__ = ["Messages", "pieces"]

@@ -1,0 +1,173 @@
+"""Collectives in memory that the ranks of a node share.
+
+An array in a window (``Windows.allocate``) is reduced where it lies: each rank combines its slice of all
+ranks' rows, block by block in cache, and writes the result into every row. Other arrays pass through a stage,
+two halves of one window that are used in turn, so that one meeting a piece is enough (``meeting.py``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from tenon.extend import engine
+from tenon_mpi.meeting import LINE, Meeting
+from tenon_mpi.messages import pieces
+from tenon_mpi.window import Window, Windows
+
+HALF_BYTES = 512 << 10
+BLOCK_BYTES = 128 << 10
+WHOLE_BYTES = 32 << 10
+"""Up to this size every rank reduces all of a staged array: one meeting in place of two."""
+BETWEEN_BYTES = 4 << 20
+"""Half of the stage, and length of a block, where slices go on to other nodes: a message costs more there."""
+Array = np.ndarray[Any, Any]
+Between = Callable[[Array, engine.ReduceOp], None]
+
+
+class SharedMemory:
+    """Collectives of the ranks of ``node``, an mpi4py communicator whose ranks can share memory.
+
+    ``between``, if given, is called with each slice that this rank has reduced over the node, in accumulator
+    dtype, before it is published: ``hierarchy.py`` reduces it over the nodes there. ``total`` is the number
+    of ranks that a mean divides by.
+    """
+
+    def __init__(
+        self,
+        mpi: Any,
+        node: Any,
+        windows: Windows,
+        total: int,
+        between: Between | None = None,
+        patient: bool = False,
+    ) -> None:
+        self._rank, self._size = node.Get_rank(), node.Get_size()
+        self._total, self._between = total, between
+        self._windows = windows
+        self._half = size = HALF_BYTES if between is None else BETWEEN_BYTES
+        stage = Window(mpi, node, LINE + 2 * size)
+        self._halves = [[row[LINE + half * size :][:size] for row in stage.rows] for half in (0, 1)]
+        lines = [row[:LINE].data.cast("q") for row in stage.rows]
+        self.meeting = Meeting(lines, self._rank, stage.fence, patient)
+        node.Barrier()  # All lines say whose they are.
+
+    def all_reduce(self, source: Array, target: Array, op: engine.ReduceOp) -> None:
+        """Reduce flat ``source`` into flat ``target``, which may be the same memory."""
+        if self._between is None and source.nbytes <= WHOLE_BYTES:
+            self._reduce_whole(source, target, op)
+            return
+        place = self._windows.place(target) if source.ctypes.data == target.ctypes.data else -1
+        # A difference is no error: on some rank the array lies elsewhere, so all take the stage.
+        if self.meeting.compare(place, 0) and place >= 0:
+            rows = [row.view(target.dtype) for row in self._windows.rows(place, target.nbytes)]
+            self._reduce_slices(rows, op)
+            self.meeting.wait()
+            return
+        item = source.dtype.itemsize
+        direct = self._between is None and self._size == 2
+        for start, stop in pieces(source.size, item, self._half):
+            reduce = self._reduce_whole if direct else self._reduce_staged
+            reduce(source[start:stop], target[start:stop], op)
+
+    def broadcast(self, target: Array, root: int) -> None:
+        """The root stages, the others copy."""
+        data = target.view(np.uint8)
+        for start, stop in pieces(data.size, 1, self._half):
+            half = self._next_half()
+            if self._rank == root:
+                half[root][: stop - start] = data[start:stop]
+            self.meeting.wait()
+            if self._rank != root:
+                data[start:stop] = half[root][: stop - start]
+
+    def all_gather(self, source: Array, target: Array) -> None:
+        """Everybody stages, everybody copies."""
+        sent = source.view(np.uint8)
+        rows = target.reshape(-1).view(np.uint8).reshape(self._size, sent.size)
+        for start, stop in pieces(sent.size, 1, self._half):
+            half = self._next_half()
+            half[self._rank][: stop - start] = sent[start:stop]
+            self.meeting.wait()
+            for row, staged in zip(rows, half, strict=True):
+                row[start:stop] = staged[: stop - start]
+
+    def all_to_all(self, source: Array, target: Array) -> None:
+        """Everybody stages columns of all rows; rank r copies row r of each."""
+        for start, stop, staged in self._staged_columns(source):
+            for row, rows in zip(target, staged, strict=True):
+                row[start:stop] = rows[self._rank]
+
+    def reduce_scatter(self, source: Array, target: Array, op: engine.ReduceOp) -> None:
+        """Everybody stages columns of all rows; rank r reduces row r of each."""
+        for start, stop, staged in self._staged_columns(source):
+            engine.reduce_into([rows[self._rank] for rows in staged], op, target[start:stop])
+
+    def _staged_columns(self, source: Array) -> Any:
+        size, dtype = self._size, source.dtype
+        for start, stop in pieces(source.shape[1], dtype.itemsize * size, self._half):
+            half = self._next_half()
+            count = size * (stop - start) * dtype.itemsize
+            staged = [row[:count].view(dtype).reshape(size, stop - start) for row in half]
+            staged[self._rank][...] = source[:, start:stop]
+            self.meeting.wait()
+            yield start, stop, staged
+
+    def _next_half(self) -> list[Array]:
+        """The rows of all ranks that may be written before the next meeting."""
+        return self._halves[(self.meeting.number + 1) & 1]
+
+    def _reduce_whole(self, source: Array, target: Array, op: engine.ReduceOp) -> None:
+        """Stage, meet, reduce everything."""
+        half, count = self._next_half(), source.nbytes
+        half[self._rank][:count] = source.view(np.uint8)
+        self.meeting.wait()
+        engine.reduce_into([row[:count].view(source.dtype) for row in half], op, target)
+
+    def _reduce_staged(self, source: Array, target: Array, op: engine.ReduceOp) -> None:
+        """Stage, meet, reduce a slice, meet, collect the slices."""
+        half, count, dtype = self._next_half(), source.nbytes, source.dtype
+        half[self._rank][:count] = source.view(np.uint8)
+        self.meeting.wait()
+        start, stop = self._slice(self._rank, source.size)
+        results = self._next_half()
+        rows = [row[:count].view(dtype)[start:stop] for row in half]
+        self._reduce(rows, results[self._rank][: (stop - start) * dtype.itemsize].view(dtype), op)
+        self.meeting.wait()
+        for rank, row in enumerate(results):
+            start, stop = self._slice(rank, source.size)
+            target[start:stop] = row[: (stop - start) * dtype.itemsize].view(dtype)
+
+    def _reduce_slices(self, rows: Sequence[Array], op: engine.ReduceOp) -> None:
+        """Combine this rank's slice of ``rows``, and write the result into each of them."""
+        first, last = self._slice(self._rank, rows[0].size)
+        mine = rows[self._rank]
+        others = [row for rank, row in enumerate(rows) if rank != self._rank]
+        length = BLOCK_BYTES if self._between is None else BETWEEN_BYTES
+        for start, stop in pieces(last - first, mine.dtype.itemsize, length):
+            block = slice(first + start, first + stop)
+            self._reduce([row[block] for row in rows], mine[block], op)
+            for other in others:
+                other[block] = mine[block]
+
+    def _reduce(self, arrays: Sequence[Array], target: Array, op: engine.ReduceOp) -> None:
+        if self._between is None:
+            engine.reduce_into(arrays, op, target)
+            return
+        wide = engine.accumulator(target.dtype)
+        total = target if wide == target.dtype else np.empty(target.shape, wide)
+        engine.combine(arrays, op, total)
+        self._between(total, engine.element_op(op, target.dtype))
+        engine.divide(total, op, self._total)
+        if total is not target:
+            np.copyto(target, total, casting="unsafe")
+
+    def _slice(self, rank: int, count: int) -> tuple[int, int]:
+        """Bounds of the elements that ``rank`` reduces; whole cache lines, for no two ranks write to one."""
+        lines = -(-count // 64)
+        return min(count, lines * rank // self._size * 64), min(count, lines * (rank + 1) // self._size * 64)
+
+
+__all__ = ["SharedMemory"]
