@@ -229,8 +229,8 @@ def _rounded(kernel: Kernel) -> Kernel:
 #: own, and reading six attributes off ever-changing classes took 0.2 us. In order: the kernel; ``promotion``;
 #: one output, no residual, no view; differentiable (2 where the output's dtype decides); what the tape keeps
 #: (``op._keeps``); the op; ``joint``; ``rules``; not exactly one output; ``residuals``; whether its
-#: arithmetic
-#: may overflow.
+#: arithmetic may overflow; how many inputs it has, 0 unless it is simple, no view and not variadic; whether
+#: it saves its output.
 Plan = tuple[Any, ...]
 
 
@@ -244,6 +244,7 @@ class _PlanTable(dict[Op, Plan]):
             self.backend.kernels[op], op.promotion, op.simple and not op.view,
             2 if op.integral else op.differentiable, op.keeps, op,
             op.joint, op.rules, op.outputs != 1, op.residuals, not op.view,
+            len(op.inputs) if op.simple and not op.view and not op.variadic else 0, op.saves_out,
         )  # fmt: skip
         return plan
 

@@ -19,7 +19,7 @@ from tenon.core.interceptor import SLOT
 from tenon.core.op import Op
 from tenon.core.promotion import unify
 from tenon.core.quiet import IGNORE, enter, leave
-from tenon.core.tape import record
+from tenon.core.tape import record, record_pair, record_single
 from tenon.core.tensor import Tensor
 from tenon.core.value import NO_GRAD_VIEW, FixedView, Value
 from tenon.device import get_default_device
@@ -32,6 +32,11 @@ _RANK = {bool: 0, int: 1, float: 2, complex: 3}
 _KIND_RANK = {"b": 0, "i": 1, "u": 1, "f": 2, "V": -1, "c": 3}
 _INEXACT = frozenset("fcV")
 _BFLOAT16 = dtypes.bfloat16.numpy
+#: Promotions that leave integers of one dtype alone.
+_AS_THEY_ARE = frozenset((None, "same"))
+_NO_ATTRS: dict[str, Any] = {}
+#: What kernels raise for arguments that do not fit.
+_FAILURES = (ValueError, TypeError, IndexError, AttributeError, RuntimeError, OverflowError)
 
 
 def run(op: Op, args: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
@@ -84,8 +89,8 @@ def run(op: Op, args: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
 
     token = enter(IGNORE) if plan[10] else None
     try:
-        out = plan[0](*raw, **attrs)
-    except (ValueError, TypeError, IndexError, AttributeError, RuntimeError, OverflowError) as error:
+        out = plan[0](*raw, **attrs) if attrs else plan[0](*raw)
+    except _FAILURES as error:
         explain(op, raw, attrs, error)
     finally:
         if token is not None:
@@ -118,9 +123,8 @@ def run(op: Op, args: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
     t._node = node
     t._track = node is not None
     t._view = t._version_counter = None
-    if node is not None and op.saves_out and op.reads_out(node.edges):
-        node.out = out
-        node.out_counter = t._version_counter = [0]
+    if node is not None and plan[12]:
+        _keep_output(op, node, t)
     if op.view and isinstance(args[0], Value):
         _link_view(op, attrs, args[0], t)
     if watch.created is not None and node is not None:
@@ -128,7 +132,107 @@ def run(op: Op, args: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
     return t
 
 
-SLOT.execute = run
+def pair(op: Op, x: Any, y: Any) -> Any:
+    """``run(op, (x, y), {})`` without its loops: for tensors of one dtype, or a number that fits as ``y``.
+
+    On 4x4 arrays an addition takes 0.95 us instead of 1.3, and 2.1 instead of 2.9 if it is taped.
+    """
+    if not isinstance(x, Value):
+        return run(op, (x, y), _NO_ATTRS)
+    backend, r = x._backend, x.raw
+    kind, plan = r.dtype, backend.plans[op]
+    if isinstance(y, Value):
+        s = y.raw
+        if s.dtype is not kind or y._backend is not backend:
+            return run(op, (x, y), _NO_ATTRS)
+        track = y._track or (y._view is not None and y._stale())
+    elif _RANK.get(y.__class__, 9) <= _KIND_RANK[kind.kind]:
+        s, track = y, False
+    else:
+        return run(op, (x, y), _NO_ATTRS)
+    if x._track or (x._view is not None and x._stale()):
+        track = True
+    if plan[11] != 2 or kind is _BFLOAT16 or (kind.kind not in _INEXACT and plan[1] not in _AS_THEY_ARE):
+        return run(op, (x, y), _NO_ATTRS)
+    token = enter(IGNORE)
+    try:
+        out = plan[0](r, s)
+    except _FAILURES as error:
+        explain(op, [r, s], _NO_ATTRS, error)
+    finally:
+        leave(token)
+    if out.__class__ is not backend.array_type:
+        out = backend.as_array(out)
+    t = _new(Tensor)
+    t.raw = out
+    t._backend = backend
+    t._index = 0
+    t._view = t._version_counter = None
+    if track and plan[3] and MODE.enabled and (plan[3] is True or out.dtype.kind in _INEXACT):
+        if s is y:
+            node = record(plan, backend, (x, y), [r, s], _NO_ATTRS)
+        else:
+            node = record_pair(plan, backend, x, y, _NO_ATTRS)
+        t._node = node
+        t._track = True
+        if plan[12]:
+            _keep_output(op, node, t)
+        if watch.created is not None:
+            watch.created(node)
+    else:
+        t._node = None
+        t._track = False
+    return t
+
+
+def single(op: Op, x: Any, attrs: dict[str, Any]) -> Any:
+    """``run(op, (x,), attrs)``, without its loops where the op has one input and gives one new array."""
+    if not isinstance(x, Value):
+        return run(op, (x,), attrs)
+    backend, r = x._backend, x.raw
+    kind, plan = r.dtype, backend.plans[op]
+    if plan[11] != 1 or kind is _BFLOAT16 or (kind.kind not in _INEXACT and plan[1] not in _AS_THEY_ARE):
+        return run(op, (x,), attrs)
+    token = enter(IGNORE)
+    try:
+        out = plan[0](r, **attrs) if attrs else plan[0](r)
+    except _FAILURES as error:
+        explain(op, [r], attrs, error)
+    finally:
+        leave(token)
+    if out.__class__ is not backend.array_type:
+        out = backend.as_array(out)
+    t = _new(Tensor)
+    t.raw = out
+    t._backend = backend
+    t._index = 0
+    t._view = t._version_counter = None
+    if (
+        (x._track or (x._view is not None and x._stale()))
+        and plan[3]
+        and MODE.enabled
+        and (plan[3] is True or out.dtype.kind in _INEXACT)
+    ):
+        t._node = node = record_single(plan, backend, x, attrs)
+        t._track = True
+        if plan[12]:
+            _keep_output(op, node, t)
+        if watch.created is not None:
+            watch.created(node)
+    else:
+        t._node = None
+        t._track = False
+    return t
+
+
+SLOT.execute, SLOT.pair, SLOT.single = run, pair, single
+
+
+def _keep_output(op: Op, node: Any, t: Any) -> None:
+    """Save ``t``, made by ``node``, with its version, if a rule that will run reads it."""
+    if not op.reads or op.reads_out(node.edges):
+        node.out = t.raw
+        node.out_counter = t._version_counter = [0]
 
 
 def _plain(value: Any) -> Any:

@@ -24,14 +24,18 @@ class Interceptor(Protocol):
 class Slot:
     """The stack of interceptors; ``top`` is the only attribute read per op."""
 
-    __slots__ = ("_lock", "_stack", "execute", "top")
+    __slots__ = ("_lock", "_stack", "execute", "pair", "single", "top")
 
     def __init__(self) -> None:
         self.top: Interceptor | None = None
         #: Replaced, never changed: other threads may be reading it.
         self._stack: tuple[Interceptor, ...] = ()
         self._lock = threading.Lock()
+        #: Plain dispatch, set by ``dispatch.py``: ``execute(op, args, attrs)``, and quicker with one argument
+        #: ``single(op, x, attrs)``, with two and no attrs ``pair(op, x, y)``.
         self.execute: Callable[..., Any]
+        self.single: Callable[..., Any]
+        self.pair: Callable[..., Any]
 
     def push(self, interceptor: Interceptor) -> None:
         """Put ``interceptor`` on top: it sees every op first."""

@@ -144,9 +144,14 @@ class Op:
     def __call__(self, *args: Any, **attrs: Any) -> Any:
         """Run the op on tensors."""
         top = SLOT.top
-        if top is None:
-            return SLOT.execute(self, args, attrs)
-        return top.run(self, args, attrs)
+        if top is not None:
+            return top.run(self, args, attrs)
+        count = len(args)
+        if count == 1:
+            return SLOT.single(self, args[0], attrs)
+        if count == 2 and not attrs:
+            return SLOT.pair(self, args[0], args[1])
+        return SLOT.execute(self, args, attrs)
 
     def infer(self, *args: Any, **attrs: Any) -> Any:
         """Avals of the visible outputs, from avals of the inputs; raises ShapeError. Touches no data."""
@@ -236,7 +241,7 @@ class Composite(Op):
         if top is not None:
             return top.run(self, args, attrs)
         if self.differentiable:
-            return SLOT.execute(self, args, attrs)
+            return SLOT.single(self, args[0], attrs) if len(args) == 1 else SLOT.execute(self, args, attrs)
         return self.decompose(table, *args, **attrs)
 
     def decompose(self, f: Any, *args: Any, **attrs: Any) -> Any:

@@ -98,7 +98,7 @@ class Sweep:
         Written out, with the plan unpacked once: 1.9 us a node where calls to ``check``, ``release`` and
         ``send`` took 3.1.
         """
-        _, _, _, _, _, op, joint, rules, several, residuals, _ = node.plan
+        _, _, _, _, _, op, joint, rules, several, residuals, _, _, _ = node.plan
         args, saved, out, attrs, edges = node.args, node.saved, node.out, node.attrs, node.edges
         if args is None:
             node.check()

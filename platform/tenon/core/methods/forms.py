@@ -104,7 +104,7 @@ def _unary(name: str) -> Callable[[Any], Any]:
     def method(self: Any) -> Any:
         op = by_name[name]
         if SLOT.top is None and isinstance(op, Primitive):
-            return SLOT.execute(op, (self,), _NONE)
+            return SLOT.single(op, self, _NONE)
         return op(self)
 
     return method
