@@ -27,8 +27,8 @@ class MetaBackend(Backend):
 
     def bind(self, op: Op) -> Kernel:
         """The op's shape rule is its kernel."""
-        if op.residuals and op.outputs == 1:
-            return lambda *args, **attrs: (op.infer(*args, **attrs), *([None] * op.residuals))
+        if op.residuals:
+            return lambda *args, **attrs: (*_several(op.infer(*args, **attrs)), *([None] * op.residuals))
         return _of_numbers(op) if op.promotion is not None else op.infer
 
     def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any], device: Device) -> Aval:
@@ -61,6 +61,10 @@ class MetaBackend(Backend):
     def memory(self, device: Device | None = None) -> MemoryStats:
         """Nothing is ever allocated."""
         return MemoryStats(0, 0, None)
+
+
+def _several(avals: Any) -> tuple[Any, ...]:
+    return avals if isinstance(avals, tuple) else (avals,)
 
 
 def _of_numbers(op: Op) -> Kernel:

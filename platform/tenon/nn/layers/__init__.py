@@ -66,6 +66,8 @@ from tenon.nn.layers.pool import (
     MaxPool1d,
     MaxPool2d,
 )
+from tenon.nn.layers.recurrent import GRU, LSTM, RNN, RNNBase
+from tenon.nn.layers.recurrent_cells import GRUCell, LSTMCell, RNNCell, RNNCellBase
 from tenon.nn.layers.softmax import LogSoftmax, Softmax, Softmax2d, Softmin
 
 __all__ = [
@@ -73,6 +75,9 @@ __all__ = [
     "ELU",
     "GELU",
     "GLU",
+    "GRU",
+    "LSTM",
+    "RNN",
     "SELU",
     "AdaptiveAvgPool1d",
     "AdaptiveAvgPool2d",
@@ -96,6 +101,7 @@ __all__ = [
     "Embedding",
     "FeatureAlphaDropout",
     "Flatten",
+    "GRUCell",
     "GroupNorm",
     "Hardshrink",
     "Hardsigmoid",
@@ -105,6 +111,7 @@ __all__ = [
     "Identity",
     "KLDivLoss",
     "L1Loss",
+    "LSTMCell",
     "LayerNorm",
     "LazyBatchNorm1d",
     "LazyBatchNorm2d",
@@ -124,6 +131,9 @@ __all__ = [
     "NLLLoss",
     "PReLU",
     "RMSNorm",
+    "RNNBase",
+    "RNNCell",
+    "RNNCellBase",
     "ReLU",
     "ReLU6",
     "SiLU",

@@ -44,6 +44,7 @@ _FACES = frozenset(
         "loss",
         "normalization",
         "pooling",
+        "rnn",
         "sparse",
         "utils",
     ]

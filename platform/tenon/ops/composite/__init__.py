@@ -7,8 +7,21 @@ from tenon.ops.composite import (
     linear,
     loss,
     norm,
+    recurrent,
+    recurrent_grad,
     softmax,
     statistics,
 )
 
-__all__ = ["activation", "classification", "embedding", "linear", "loss", "norm", "softmax", "statistics"]
+__all__ = [
+    "activation",
+    "classification",
+    "embedding",
+    "linear",
+    "loss",
+    "norm",
+    "recurrent",
+    "recurrent_grad",
+    "softmax",
+    "statistics",
+]

@@ -1,0 +1,398 @@
+"""Recurrent layers over sequences: ``RNN``, ``LSTM``, ``GRU``.
+
+Each layer and direction is one op (``tenon.ops.lstm_sequence`` and its kin) over rows in the order of a
+packed sequence; padded input of ``T`` steps is ``T`` times the same number of rows.
+"""
+
+from __future__ import annotations
+
+import math
+import numbers
+import warnings
+from typing import Any
+
+from tenon.core.factories import empty, zeros
+from tenon.core.op import table
+from tenon.core.precision import PRECISION, runs_in
+from tenon.errors import ModuleTypeError, ModuleValueError, ShapeError
+from tenon.nn import functional as F
+from tenon.nn import init
+from tenon.nn.module import Module
+from tenon.nn.parameter import Parameter
+from tenon.nn.utils.rnn import PackedSequence
+from tenon.ops.kinds import title_of
+
+__all__ = ["GRU", "LSTM", "RNN", "RNNBase"]
+
+#: Rows of a weight matrix per hidden unit.
+_GATES = {"LSTM": 4, "GRU": 3, "RNN_TANH": 1, "RNN_RELU": 1}
+
+
+class RNNBase(Module):
+    """What ``RNN``, ``LSTM`` and ``GRU`` share: parameters, their names, checks, the walk over the layers."""
+
+    __constants__ = (
+        "mode", "input_size", "hidden_size", "num_layers", "bias", "batch_first", "dropout",
+        "bidirectional", "proj_size",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        mode: str,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int = 1,
+        bias: bool = True,
+        batch_first: bool = False,
+        dropout: float = 0.0,
+        bidirectional: bool = False,
+        proj_size: int = 0,
+        device: Any = None,
+        dtype: Any = None,
+    ) -> None:
+        super().__init__()
+        if not isinstance(dropout, numbers.Number) or not 0 <= dropout <= 1 or isinstance(dropout, bool):
+            raise ModuleValueError(
+                "dropout should be a number in range [0, 1] representing the probability of an element being"
+                f" zeroed, got {dropout!r}"
+            )
+        if dropout > 0 and num_layers == 1:
+            warnings.warn(
+                "dropout option adds dropout after all but last recurrent layer, so non-zero dropout expects"
+                f" num_layers greater than 1, but got dropout={dropout} and num_layers={num_layers}",
+                stacklevel=3,
+            )
+        for name, value, kind in (
+            ("bias", bias, bool), ("batch_first", batch_first, bool), ("input_size", input_size, int),
+            ("hidden_size", hidden_size, int),
+        ):  # fmt: skip
+            if not isinstance(value, kind):
+                raise ModuleTypeError(
+                    f"{name} should be of type {kind.__name__}, got: {type(value).__name__}"
+                )
+        sizes = {"input_size": input_size, "hidden_size": hidden_size, "num_layers": num_layers}
+        for name, size in sizes.items():
+            if size <= 0:
+                raise ModuleValueError(f"{name} must be greater than zero")
+        if proj_size < 0:
+            raise ModuleValueError("proj_size should be a positive integer or zero to disable projections")
+        if proj_size >= hidden_size:
+            raise ModuleValueError("proj_size has to be smaller than hidden_size")
+        if mode not in _GATES:
+            raise ModuleValueError(f"Unrecognized RNN mode: {mode}")
+        self.mode = mode
+        self.input_size = input_size
+        self.hidden_size = hidden_size
+        self.num_layers = num_layers
+        self.bias = bias
+        self.batch_first = batch_first
+        self.dropout = float(dropout)
+        self.bidirectional = bidirectional
+        self.proj_size = proj_size
+        #: Per layer and direction, the names of its parameters.
+        self._all_weights: list[list[str]] = []
+        for layer in range(num_layers):
+            for suffix in ("", "_reverse")[: self._directions]:
+                self._add_parameters(layer, f"_l{layer}{suffix}", device, dtype)
+        self.reset_parameters()
+
+    @property
+    def _directions(self) -> int:
+        return 2 if self.bidirectional else 1
+
+    @property
+    def _state_size(self) -> int:
+        """Width of the hidden state."""
+        return self.proj_size or self.hidden_size
+
+    def _add_parameters(self, layer: int, suffix: str, device: Any, dtype: Any) -> None:
+        rows = _GATES[self.mode] * self.hidden_size
+        width = self._state_size * self._directions if layer else self.input_size
+        shapes: dict[str, tuple[int, ...]] = {
+            "weight_ih": (rows, width),
+            "weight_hh": (rows, self._state_size),
+        }
+        if self.bias:
+            shapes |= {"bias_ih": (rows,), "bias_hh": (rows,)}
+        if self.proj_size:
+            shapes["weight_hr"] = (self.proj_size, self.hidden_size)
+        for name, shape in shapes.items():
+            setattr(self, name + suffix, Parameter(empty(shape, device=device, dtype=dtype)))
+        self._all_weights.append([name + suffix for name in shapes])
+
+    def reset_parameters(self) -> None:
+        """Draw all parameters uniformly within ``1 / sqrt(hidden_size)``."""
+        bound = 1.0 / math.sqrt(self.hidden_size)
+        for weight in self.parameters():
+            init.uniform_(weight, -bound, bound)
+
+    def flatten_parameters(self) -> None:
+        """Nothing: parameters need not lie together in memory."""
+
+    @property
+    def all_weights(self) -> list[list[Any]]:
+        """The parameters of each layer and direction."""
+        return [[getattr(self, name) for name in names] for names in self._all_weights]
+
+    @property
+    def _flat_weights_names(self) -> list[str]:
+        return [name for names in self._all_weights for name in names]
+
+    @property
+    def _flat_weights(self) -> list[Any]:
+        return [getattr(self, name, None) for name in self._flat_weights_names]
+
+    # --- checks, in torch's words ---
+
+    def check_input(self, input: Any, batch_sizes: Any) -> None:
+        """ModuleValueError or ShapeError unless ``input`` fits the weights."""
+        weight = getattr(self, self._all_weights[0][0])
+        if input.dtype != weight.dtype and PRECISION.call is None:
+            raise ModuleValueError(
+                f"RNN input dtype ({input.dtype}) does not match weight dtype ({weight.dtype}). Convert"
+                f" input: input.to({weight.dtype}), or convert model: model.to({input.dtype})"
+            )
+        expected = 3 if batch_sizes is None else 2
+        if input.dim() != expected:
+            raise ShapeError(f"input must have {expected} dimensions, got {input.dim()}")
+        if self.input_size != input.shape[-1]:
+            raise ShapeError(
+                f"input.size(-1) must be equal to input_size. Expected {self.input_size}, got"
+                f" {input.shape[-1]}"
+            )
+
+    def _batch(self, input: Any, batch_sizes: Any) -> int:
+        if batch_sizes is not None:
+            return int(batch_sizes[0])
+        return int(input.shape[0 if self.batch_first else 1])
+
+    def get_expected_hidden_size(self, input: Any, batch_sizes: Any) -> tuple[int, int, int]:
+        """Shape of the hidden state for ``input``."""
+        return (self.num_layers * self._directions, self._batch(input, batch_sizes), self._state_size)
+
+    def check_hidden_size(
+        self,
+        hx: Any,
+        expected_hidden_size: tuple[int, int, int],
+        msg: str = "Expected hidden size {}, got {}",
+    ) -> None:
+        """ShapeError unless ``hx`` has the shape."""
+        if tuple(hx.shape) != tuple(expected_hidden_size):
+            raise ShapeError(msg.format(expected_hidden_size, list(hx.shape)))
+
+    def check_forward_args(self, input: Any, hidden: Any, batch_sizes: Any) -> None:
+        """``check_input`` and ``check_hidden_size``."""
+        self.check_input(input, batch_sizes)
+        self.check_hidden_size(hidden, self.get_expected_hidden_size(input, batch_sizes))
+
+    def permute_hidden(self, hx: Any, permutation: Any) -> Any:
+        """The states of the sequences in another order."""
+        return hx if permutation is None else hx.index_select(1, permutation)
+
+    # --- the computation ---
+
+    def _initial(self, input: Any, batch_sizes: Any) -> Any:
+        """States of zeros."""
+        shape = self.get_expected_hidden_size(input, batch_sizes)
+        return zeros(shape, dtype=input.dtype, device=input.device)
+
+    def _check_ranks(self, input: Any, hx: Any) -> None:
+        """ShapeError unless ``hx`` is batched as ``input`` is."""
+        if hx is not None and hx.dim() != input.dim():
+            rank = input.dim()
+            raise ShapeError(
+                f"For {'batched' if rank == 3 else 'unbatched'} {rank}-D input, hx should also be {rank}-D"
+                f" but got {hx.dim()}-D tensor"
+            )
+
+    def _each(self, hx: Any, change: Any) -> Any:
+        """``change`` of each state."""
+        return change(hx)
+
+    def forward(self, input: Any, hx: Any = None) -> Any:
+        """Outputs of all steps in the last layer, and the states after the last step in all layers."""
+        if isinstance(input, PackedSequence):
+            return self._forward_packed(input, hx)
+        if input.dim() not in (2, 3):
+            raise ModuleValueError(
+                f"{type(self).__name__}: Expected input to be 2D or 3D, got {input.dim()}D instead"
+            )
+        self._check_ranks(input, hx)
+        batched = input.dim() == 3
+        axis = 0 if self.batch_first else 1
+        if not batched:
+            input = input.unsqueeze(axis)
+            hx = None if hx is None else self._each(hx, lambda h: h.unsqueeze(1))
+        hx = self._initial(input, None) if hx is None else hx
+        self.check_forward_args(input, hx, None)
+        steps_first = input.transpose(0, 1) if self.batch_first else input
+        steps, batch = steps_first.shape[:2]
+        if not steps:
+            raise ShapeError("Expected sequence length to be larger than 0 in RNN")
+        out, states = self._layers(steps_first.reshape(steps * batch, self.input_size), (batch,) * steps, hx)
+        out = out.reshape(steps, batch, out.shape[1])
+        out = out.transpose(0, 1) if self.batch_first else out
+        if not batched:
+            return out.squeeze(axis), self._each(states, lambda h: h.squeeze(1))
+        return out, states
+
+    def _forward_packed(self, packed: PackedSequence, hx: Any) -> Any:
+        data, batch_sizes, order, back = packed
+        hx = self._initial(data, batch_sizes) if hx is None else self.permute_hidden(hx, order)
+        self.check_forward_args(data, hx, batch_sizes)
+        out, states = self._layers(data, tuple(batch_sizes.tolist()), hx)
+        return PackedSequence(out, batch_sizes, order, back), self.permute_hidden(states, back)
+
+    def _layers(self, x: Any, sizes: tuple[int, ...], hx: Any) -> Any:
+        """All layers over packed rows: the last one's outputs, and the final states."""
+        states = hx if isinstance(hx, tuple) else (hx,)
+        for state in states:
+            if state.dtype != x.dtype and PRECISION.call is None:
+                raise ShapeError(
+                    "Input and hidden tensors are not the same dtype, found input tensor with"
+                    f" {title_of(x)} and hidden tensor with {title_of(state)}"
+                )
+        ends: list[tuple[Any, ...]] = []
+        for layer in range(self.num_layers):
+            outs = []
+            for direction in range(self._directions):
+                place = len(ends)
+                weights = [getattr(self, name) for name in self._all_weights[place]]
+                own = [s[place] for s in states]
+                out, *last = self._one(x, own, weights, sizes, bool(direction))
+                outs.append(out)
+                ends.append(tuple(last))
+            x = outs[0] if len(outs) == 1 else table.cat(*outs, axis=1)
+            if self.dropout and layer < self.num_layers - 1:
+                x = F.dropout(x, self.dropout, self.training)
+        finals = [
+            kind[0].unsqueeze(0) if len(kind) == 1 else table.stack(*kind, axis=0)
+            for kind in zip(*ends, strict=True)
+        ]
+        return x, finals[0] if len(finals) == 1 else tuple(finals)
+
+    def _one(
+        self, x: Any, states: list[Any], weights: list[Any], sizes: tuple[int, ...], reverse: bool
+    ) -> Any:
+        """One layer in one direction: outputs and final states."""
+        raise ModuleTypeError("RNNBase computes nothing itself. Use RNN, LSTM or GRU.")
+
+    def extra_repr(self) -> str:
+        """Sizes, and what differs from the defaults."""
+        text = f"{self.input_size}, {self.hidden_size}"
+        for name, default in (
+            ("proj_size", 0), ("num_layers", 1), ("bias", True), ("batch_first", False), ("dropout", 0),
+            ("bidirectional", False),
+        ):  # fmt: skip
+            if getattr(self, name) != default:
+                text += f", {name}={getattr(self, name)}"
+        return text
+
+    def __setstate__(self, state: Any) -> None:
+        super().__setstate__(state)
+        self.__dict__.setdefault("proj_size", 0)
+
+
+def _biases(weights: list[Any]) -> list[Any]:
+    """``weight_ih, weight_hh, bias_ih, bias_hh``, biases None where there are none."""
+    return weights if len(weights) == 4 else [*weights, None, None]
+
+
+def _without_projection(arguments: dict[str, Any]) -> None:
+    if "proj_size" in arguments:
+        raise ModuleValueError("proj_size argument is only supported for LSTM, not RNN or GRU")
+
+
+class RNN(RNNBase):
+    """Elman network: ``h = tanh(W_ih x + b_ih + W_hh h + b_hh)``, or ``relu``.
+
+    Arguments: ``input_size, hidden_size, num_layers=1, nonlinearity="tanh", bias=True, batch_first=False,
+    dropout=0.0, bidirectional=False, device=None, dtype=None``.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        _without_projection(kwargs)
+        if len(args) > 3:
+            nonlinearity, args = args[3], args[:3] + args[4:]
+        else:
+            nonlinearity = kwargs.pop("nonlinearity", "tanh")
+        if nonlinearity not in ("tanh", "relu"):
+            raise ModuleValueError(f"Unknown nonlinearity '{nonlinearity}'. Select from 'tanh' or 'relu'.")
+        super().__init__(f"RNN_{nonlinearity.upper()}", *args, **kwargs)
+        self.nonlinearity = nonlinearity
+
+    @runs_in("lower")
+    def _one(
+        self, x: Any, states: list[Any], weights: list[Any], sizes: tuple[int, ...], reverse: bool
+    ) -> Any:
+        attrs = {"sizes": sizes, "reverse": reverse, "nonlinearity": self.nonlinearity}
+        return table.rnn_sequence(x, *states, *_biases(weights), **attrs)
+
+
+class GRU(RNNBase):
+    """Gated recurrent units: ``h = (1 - z) * n + z * h`` with gates ``r``, ``z``, ``n``.
+
+    Arguments: ``input_size, hidden_size, num_layers=1, bias=True, batch_first=False, dropout=0.0,
+    bidirectional=False, device=None, dtype=None``.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        _without_projection(kwargs)
+        super().__init__("GRU", *args, **kwargs)
+
+    @runs_in("widest")
+    def _one(
+        self, x: Any, states: list[Any], weights: list[Any], sizes: tuple[int, ...], reverse: bool
+    ) -> Any:
+        return table.gru_sequence(x, *states, *_biases(weights), sizes=sizes, reverse=reverse)
+
+
+class LSTM(RNNBase):
+    """Long short-term memory: cells ``c = f * c + i * g`` behind hidden states ``h = o * tanh(c)``.
+
+    Arguments: ``input_size, hidden_size, num_layers=1, bias=True, batch_first=False, dropout=0.0,
+    bidirectional=False, proj_size=0, device=None, dtype=None``; ``proj_size`` projects the hidden states.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__("LSTM", *args, **kwargs)
+
+    def get_expected_cell_size(self, input: Any, batch_sizes: Any) -> tuple[int, int, int]:
+        """Shape of the cells for ``input``."""
+        return (self.num_layers * self._directions, self._batch(input, batch_sizes), self.hidden_size)
+
+    def check_forward_args(self, input: Any, hidden: Any, batch_sizes: Any) -> None:
+        """``check_input`` and ``check_hidden_size`` of both states."""
+        self.check_input(input, batch_sizes)
+        shape = self.get_expected_hidden_size(input, batch_sizes)
+        self.check_hidden_size(hidden[0], shape, "Expected hidden[0] size {}, got {}")
+        shape = self.get_expected_cell_size(input, batch_sizes)
+        self.check_hidden_size(hidden[1], shape, "Expected hidden[1] size {}, got {}")
+
+    def permute_hidden(self, hx: Any, permutation: Any) -> Any:
+        """Both states in another order."""
+        return self._each(hx, lambda h: RNNBase.permute_hidden(self, h, permutation))
+
+    def _initial(self, input: Any, batch_sizes: Any) -> Any:
+        cells = self.get_expected_cell_size(input, batch_sizes)
+        made = zeros(cells, dtype=input.dtype, device=input.device)
+        return (super()._initial(input, batch_sizes) if self.proj_size else made), made
+
+    def _check_ranks(self, input: Any, hx: Any) -> None:
+        rank = input.dim()
+        if hx is not None and (hx[0].dim() != rank or hx[1].dim() != rank):
+            raise ShapeError(
+                f"For {'batched' if rank == 3 else 'unbatched'} {rank}-D input, hx and cx should also be"
+                f" {rank}-D but got ({hx[0].dim()}-D, {hx[1].dim()}-D) tensors"
+            )
+
+    def _each(self, hx: Any, change: Any) -> Any:
+        return change(hx[0]), change(hx[1])
+
+    @runs_in("lower")
+    def _one(
+        self, x: Any, states: list[Any], weights: list[Any], sizes: tuple[int, ...], reverse: bool
+    ) -> Any:
+        projection = weights[-1] if self.proj_size else None
+        weights = _biases(weights[:-1] if self.proj_size else weights)
+        return table.lstm_sequence(x, *states, *weights, projection, sizes=sizes, reverse=reverse)

@@ -1,0 +1,164 @@
+"""Recurrent cells, one step at a time: ``RNNCell``, ``LSTMCell``, ``GRUCell``.
+
+A cell is the op of its layer on a sequence of one step.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from tenon.core.factories import empty, zeros
+from tenon.core.op import table
+from tenon.core.precision import runs_in
+from tenon.errors import ModuleError, ModuleValueError, ShapeError
+from tenon.nn import init
+from tenon.nn.module import Module
+from tenon.nn.parameter import Parameter
+
+__all__ = ["GRUCell", "LSTMCell", "RNNCell", "RNNCellBase"]
+
+
+class RNNCellBase(Module):
+    """What the cells share: four parameters, checks, unbatched input."""
+
+    __constants__: tuple[str, ...] = ("input_size", "hidden_size", "bias")
+    weight_ih: Any
+    weight_hh: Any
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        bias: bool,
+        num_chunks: int,
+        device: Any = None,
+        dtype: Any = None,
+    ) -> None:
+        super().__init__()
+        self.input_size = input_size
+        self.hidden_size = hidden_size
+        self.bias = bias
+        rows = num_chunks * hidden_size
+        self.weight_ih = Parameter(empty((rows, input_size), device=device, dtype=dtype))
+        self.weight_hh = Parameter(empty((rows, hidden_size), device=device, dtype=dtype))
+        for name in ("bias_ih", "bias_hh"):
+            made = Parameter(empty(rows, device=device, dtype=dtype)) if bias else None
+            self.register_parameter(name, made)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw all parameters uniformly within ``1 / sqrt(hidden_size)``."""
+        bound = 1.0 / math.sqrt(self.hidden_size) if self.hidden_size > 0 else 0
+        for weight in self.parameters():
+            init.uniform_(weight, -bound, bound)
+
+    def extra_repr(self) -> str:
+        """Sizes, and what differs from the defaults."""
+        text = f"{self.input_size}, {self.hidden_size}"
+        if self.bias is not True:
+            text += f", bias={self.bias}"
+        nonlinearity = getattr(self, "nonlinearity", "tanh")
+        return text if nonlinearity == "tanh" else f"{text}, nonlinearity={nonlinearity}"
+
+    def _states(self, input: Any, hx: Any) -> tuple[Any, tuple[Any, ...]]:
+        """Batched input and states, checked; zeros where no states are given."""
+        if input.dim() not in (1, 2):
+            raise ModuleValueError(
+                f"{type(self).__name__}: Expected input to be 1D or 2D, got {input.dim()}D instead"
+            )
+        several = isinstance(hx, tuple | list)
+        for place, h in enumerate(hx if several else (hx,)):
+            if h is not None and h.dim() not in (1, 2):
+                which = f"hx[{place}]" if several else "hidden"
+                raise ModuleValueError(
+                    f"{type(self).__name__}: Expected {which} to be 1D or 2D, got {h.dim()}D instead"
+                )
+        single = input.dim() == 1
+        input = input.unsqueeze(0) if single else input
+        if input.shape[1] != self.input_size:
+            raise ShapeError(
+                f"input has inconsistent input_size: got {input.shape[1]} expected {self.input_size}"
+            )
+        if hx is None:
+            return input, (zeros(input.shape[0], self.hidden_size, dtype=input.dtype, device=input.device),)
+        states = tuple(hx) if several else (hx,)
+        states = tuple(h.unsqueeze(0) for h in states) if single else states
+        for place, h in enumerate(states):
+            if h.shape[0] != input.shape[0]:
+                raise ShapeError(
+                    f"Input batch size {input.shape[0]} doesn't match hidden{place} batch size {h.shape[0]}"
+                )
+            if h.shape[1] != self.hidden_size:
+                raise ShapeError(
+                    f"hidden{place} has inconsistent hidden_size: got {h.shape[1]}, expected"
+                    f" {self.hidden_size}"
+                )
+        return input, states
+
+    @property
+    def _weights(self) -> tuple[Any, ...]:
+        return self.weight_ih, self.weight_hh, self.bias_ih, self.bias_hh
+
+
+@runs_in("widest")
+def _step(op: Any, input: Any, *rest: Any, **attrs: Any) -> Any:
+    """The states after one step; as torch's cells, autocast leaves them in the widest dtype."""
+    return op(input, *rest, sizes=(input.shape[0],), **attrs)[1:]
+
+
+class RNNCell(RNNCellBase):
+    """``h = tanh(W_ih x + b_ih + W_hh h + b_hh)``, or ``relu``."""
+
+    __constants__ = ("input_size", "hidden_size", "bias", "nonlinearity")
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        bias: bool = True,
+        nonlinearity: str = "tanh",
+        device: Any = None,
+        dtype: Any = None,
+    ) -> None:
+        super().__init__(input_size, hidden_size, bias, 1, device, dtype)
+        self.nonlinearity = nonlinearity
+
+    def forward(self, input: Any, hx: Any = None) -> Any:
+        """The next hidden state."""
+        if self.nonlinearity not in ("tanh", "relu"):
+            raise ModuleError(f"Unknown nonlinearity: {self.nonlinearity}. Use 'tanh' or 'relu'.")
+        rows, states = self._states(input, hx)
+        (h,) = _step(table.rnn_sequence, rows, *states, *self._weights, nonlinearity=self.nonlinearity)
+        return h if input.dim() == 2 else h.squeeze(0)
+
+
+class LSTMCell(RNNCellBase):
+    """The next hidden state and cell of a long short-term memory."""
+
+    def __init__(
+        self, input_size: int, hidden_size: int, bias: bool = True, device: Any = None, dtype: Any = None
+    ) -> None:
+        super().__init__(input_size, hidden_size, bias, 4, device, dtype)
+
+    def forward(self, input: Any, hx: Any = None) -> Any:
+        """``(h, c)`` from ``input`` and the last ``(h, c)``."""
+        rows, states = self._states(input, hx)
+        states = states if len(states) == 2 else states * 2
+        made = _step(table.lstm_sequence, rows, *states, *self._weights, None)
+        return made if input.dim() == 2 else tuple(s.squeeze(0) for s in made)
+
+
+class GRUCell(RNNCellBase):
+    """The next hidden state of gated recurrent units."""
+
+    def __init__(
+        self, input_size: int, hidden_size: int, bias: bool = True, device: Any = None, dtype: Any = None
+    ) -> None:
+        super().__init__(input_size, hidden_size, bias, 3, device, dtype)
+
+    def forward(self, input: Any, hx: Any = None) -> Any:
+        """The next hidden state."""
+        rows, states = self._states(input, hx)
+        (h,) = _step(table.gru_sequence, rows, *states, *self._weights)
+        return h if input.dim() == 2 else h.squeeze(0)

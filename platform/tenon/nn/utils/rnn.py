@@ -1,0 +1,282 @@
+"""Sequences of different lengths: padded to one array, or packed step after step without padding.
+
+A ``PackedSequence`` holds first the rows of step 0 of all sequences, longest sequence first, then those of
+step 1, and so on; ``batch_sizes`` says how many sequences each step still has. Recurrent layers take it as it
+is and compute nothing for padding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, NamedTuple, Self
+
+from tenon.core.create import as_tensor, tensor
+from tenon.core.op import table
+from tenon.core.tensor import Tensor
+from tenon.dtypes import int64
+from tenon.errors import ArgumentError, ShapeError
+
+__all__ = [
+    "PackedSequence",
+    "invert_permutation",
+    "pack_padded_sequence",
+    "pack_sequence",
+    "pad_packed_sequence",
+    "pad_sequence",
+    "unpack_sequence",
+    "unpad_sequence",
+]
+
+
+class PackedSequence_(NamedTuple):
+    """The fields of a ``PackedSequence``."""
+
+    data: Any
+    batch_sizes: Any
+    sorted_indices: Any
+    unsorted_indices: Any
+
+
+class PackedSequence(PackedSequence_):
+    """Rows of several sequences, step after step; made by ``pack_sequence`` and ``pack_padded_sequence``.
+
+    ``sorted_indices`` says which sequence came to which place, ``unsorted_indices`` the way back; both are
+    None where the sequences were given longest first.
+    """
+
+    def __new__(
+        cls, data: Any, batch_sizes: Any = None, sorted_indices: Any = None, unsorted_indices: Any = None
+    ) -> Self:
+        """``batch_sizes`` stay on the CPU wherever ``data`` is; ``data`` may be the pair of both."""
+        if unsorted_indices is None:
+            unsorted_indices = invert_permutation(sorted_indices)
+        if batch_sizes is None:
+            if not (isinstance(data, list | tuple) and len(data) == 2):
+                raise ArgumentError(
+                    "PackedSequence: expected data to be a list or tuple of length 2 where no batch_sizes are"
+                    f" given, got a {type(data).__name__}. Make one with pack_sequence."
+                )
+            data, batch_sizes = data
+        if batch_sizes.device.type != "cpu":
+            raise ArgumentError(
+                "batch_sizes should always be on CPU. Instances of PackedSequence should never be created"
+                " manually. They should be instantiated by functions like pack_sequence and"
+                " pack_padded_sequences in nn.utils.rnn."
+            )
+        return super().__new__(cls, data, batch_sizes, sorted_indices, unsorted_indices)
+
+    def _with(self, data: Any) -> Self:
+        """The same sequences with other ``data``, everything on its device."""
+        if data is self.data:
+            return self
+        moved = [None if i is None else i.to(data.device) for i in self[2:]]
+        return type(self)(data, self.batch_sizes, *moved)
+
+    def to(self, *args: Any, **kwargs: Any) -> Self:
+        """With ``data.to(...)``; itself where nothing changes."""
+        return self._with(self.data.to(*args, **kwargs))
+
+    def cpu(self) -> Self:
+        """On the CPU."""
+        return self.to("cpu")
+
+    def cuda(self, device: Any = None) -> Self:
+        """On a GPU."""
+        return self._with(self.data.cuda(device))
+
+    def double(self) -> Self:
+        """In float64."""
+        return self._with(self.data.double())
+
+    def float(self) -> Self:
+        """In float32."""
+        return self._with(self.data.float())
+
+    def half(self) -> Self:
+        """In float16."""
+        return self._with(self.data.half())
+
+    def long(self) -> Self:
+        """In int64."""
+        return self._with(self.data.long())
+
+    def int(self) -> Self:
+        """In int32."""
+        return self._with(self.data.int())
+
+    def short(self) -> Self:
+        """In int16."""
+        return self._with(self.data.short())
+
+    def char(self) -> Self:
+        """In int8."""
+        return self._with(self.data.char())
+
+    def byte(self) -> Self:
+        """In uint8."""
+        return self._with(self.data.byte())
+
+    @property
+    def is_cuda(self) -> bool:
+        """Whether ``data`` is on a GPU."""
+        return bool(self.data.is_cuda)
+
+    def is_pinned(self) -> bool:
+        """Whether ``data`` lies in pinned memory."""
+        return bool(self.data.is_pinned())
+
+
+def invert_permutation(permutation: Any) -> Any:
+    """The permutation that undoes ``permutation``; None for None."""
+    return None if permutation is None else permutation.argsort()
+
+
+def _sizes(lengths: list[int]) -> list[int]:
+    """How many of the sequences, longest first, each step has."""
+    made, running = [], len(lengths)
+    for step in range(lengths[0]):
+        while lengths[running - 1] <= step:
+            running -= 1
+        made.append(running)
+    return made
+
+
+def _check_lengths(shape: tuple[int, ...], lengths: list[int]) -> None:
+    """``shape`` is that of the padded sequences, steps first."""
+    if len(lengths) != shape[1]:
+        raise ShapeError(
+            f"Expected `len(lengths)` to be equal to batch_size, but got {len(lengths)}"
+            f" (batch_size={shape[1]})"
+        )
+    if lengths != sorted(lengths, reverse=True):
+        raise ShapeError(
+            "`lengths` array must be sorted in decreasing order when `enforce_sorted` is True. You can pass"
+            " `enforce_sorted=False` to pack_padded_sequence and/or pack_sequence to sidestep this"
+            " requirement if you do not need ONNX exportability."
+        )
+    if not lengths or lengths[-1] <= 0:
+        raise ShapeError(
+            "Length of all samples has to be greater than 0, but found an element in 'lengths' that is <= 0"
+        )
+    if lengths[0] > shape[0]:
+        raise ShapeError(
+            f"pack_padded_sequence: lengths {lengths} reach beyond the {shape[0]} steps of the input. Check"
+            " `lengths` and `batch_first`."
+        )
+
+
+def _places(sizes: list[int], steps: int, batch: int, batch_first: bool) -> list[int]:
+    """Where the rows of a packed sequence lie among the padded ones."""
+    if batch_first:
+        return [b * steps + t for t, size in enumerate(sizes) for b in range(size)]
+    return [t * batch + b for t, size in enumerate(sizes) for b in range(size)]
+
+
+def pack_padded_sequence(
+    input: Any, lengths: Any, batch_first: bool = False, enforce_sorted: bool = True
+) -> PackedSequence:
+    """Pack ``input[T, B, ...]`` (``[B, T, ...]`` if ``batch_first``) whose sequences have these lengths.
+
+    >>> import tenon
+    >>> x = tenon.tensor([[1, 4], [2, 5], [3, 0]])
+    >>> tenon.nn.utils.rnn.pack_padded_sequence(x, [3, 2]).data
+    tensor([1, 4, 2, 5, 3])
+    """
+    lengths = lengths if isinstance(lengths, Tensor) else as_tensor(lengths, dtype=int64)
+    order = None
+    if not enforce_sorted:
+        order = table.argsort(lengths.to(dtype=int64), axis=0, descending=True).to(input.device)
+        lengths = lengths.index_select(0, order.to(lengths.device))
+        input = input.index_select(0 if batch_first else 1, order)
+    if not input.numel():
+        raise ShapeError("Cannot pack empty tensors.")
+    counts = [int(n) for n in lengths.tolist()]
+    batch, steps = input.shape[:2] if batch_first else reversed(input.shape[:2])
+    _check_lengths((steps, batch), counts)
+    sizes = _sizes(counts)
+    data = input.flatten(0, 1)
+    if batch_first or sum(sizes) < steps * batch:
+        data = data.index_select(0, tensor(_places(sizes, steps, batch, batch_first), device=input.device))
+    return PackedSequence(data, tensor(sizes), order)
+
+
+def pad_packed_sequence(
+    sequence: PackedSequence,
+    batch_first: bool = False,
+    padding_value: float = 0.0,
+    total_length: int | None = None,
+) -> tuple[Any, Any]:
+    """The padded sequences, in the order in which they were packed, and their lengths."""
+    sizes = sequence.batch_sizes.tolist()
+    steps, batch = len(sizes), sizes[0]
+    if total_length is not None:
+        if total_length < steps:
+            raise ArgumentError(
+                "Expected total_length to be at least the length of the longest sequence in input, but got "
+                f"total_length={total_length} and max sequence length being {steps}"
+            )
+        steps = total_length
+    data = sequence.data
+    count = data.shape[0]
+    shape = (batch, steps) if batch_first else (steps, batch)
+    if batch_first or count < steps * batch:
+        chosen = [count] * (steps * batch)  # one row more: the padding
+        for row, place in enumerate(_places(sizes, steps, batch, batch_first)):
+            chosen[place] = row
+        padding = data.new_full((1, *data.shape[1:]), padding_value)
+        data = table.cat(data, padding, axis=0).index_select(0, tensor(chosen, device=data.device))
+    padded = data.reshape(*shape, *data.shape[1:])
+    lengths = tensor([sum(size > b for size in sizes) for b in range(batch)])
+    back = sequence.unsorted_indices
+    if back is not None:
+        return padded.index_select(0 if batch_first else 1, back), lengths.index_select(0, back.cpu())
+    return padded, lengths
+
+
+def pad_sequence(
+    sequences: Any, batch_first: bool = False, padding_value: float = 0.0, padding_side: str = "right"
+) -> Any:
+    """Tensors ``[length, ...]`` side by side as ``[T, B, ...]``, shorter ones filled up.
+
+    >>> import tenon
+    >>> tenon.nn.utils.rnn.pad_sequence([tenon.ones(3), tenon.ones(1)], batch_first=True)
+    tensor([[1., 1., 1.],
+            [1., 0., 0.]])
+    """
+    if not isinstance(sequences, Iterable):
+        raise ArgumentError(
+            f"pad_sequence: Expected iterable for input sequences, but got arg of type: {type(sequences)}"
+        )
+    given = tuple(sequences)
+    if not given:
+        raise ArgumentError("received an empty list of sequences")
+    if padding_side not in ("left", "right"):
+        raise ArgumentError(f"Expected padding_side to be one of left or right, but got {padding_side}.")
+    steps = max(s.shape[0] for s in given)
+    filled = []
+    for s in given:
+        missing = steps - s.shape[0]
+        if missing:
+            padding = s.new_full((missing, *s.shape[1:]), padding_value)
+            s = table.cat(*((padding, s) if padding_side == "left" else (s, padding)), axis=0)
+        filled.append(s)
+    return table.stack(*filled, axis=0 if batch_first else 1)
+
+
+def unpad_sequence(padded_sequences: Any, lengths: Any, batch_first: bool = False) -> list[Any]:
+    """The sequences of ``padded_sequences``, each as long as ``lengths`` says."""
+    padded = padded_sequences if batch_first else padded_sequences.transpose(0, 1)
+    return [s[: int(length)] for s, length in zip(padded.unbind(0), lengths.tolist(), strict=True)]
+
+
+def pack_sequence(sequences: Any, enforce_sorted: bool = True) -> PackedSequence:
+    """Pack tensors ``[length, ...]``, the longest first unless ``enforce_sorted=False``."""
+    given = list(sequences)
+    lengths = as_tensor([s.shape[0] for s in given], dtype=int64)
+    return pack_padded_sequence(pad_sequence(given), lengths, enforce_sorted=enforce_sorted)
+
+
+def unpack_sequence(packed_sequences: PackedSequence) -> list[Any]:
+    """The tensors that were packed, in their order."""
+    padded, lengths = pad_packed_sequence(packed_sequences, batch_first=True)
+    return unpad_sequence(padded, lengths, batch_first=True)

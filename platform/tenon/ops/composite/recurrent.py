@@ -1,0 +1,267 @@
+"""Recurrent layers over whole sequences: ``rnn_sequence``, ``lstm_sequence``, ``gru_sequence``.
+
+One op is one layer in one direction, so that a backend can multiply the inputs of all steps at once and keep
+weights packed from step to step. Sequences of different lengths lie *packed*: ``x[N, I]`` holds step after
+step the rows that are still running, ``sizes[t]`` of them at step ``t``, never more than at the step before;
+nothing is computed for padding. Sequences of one length are the same with equal sizes. ``reverse`` runs each
+sequence from its own end.
+
+All return ``out[N, H]`` in the order of ``x``, then the states ``[sizes[0], H]`` after each row's last step.
+The residuals are the activated gates (and cells) of all steps. The gradients are ops of their own, in
+``recurrent_grad.py``. Numbers of 16 bits are computed in float32 and rounded at the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import accumulate
+from typing import Any
+
+from tenon.core.aval import Aval
+from tenon.core.op import Composite, Kind
+from tenon.errors import DTypeError, ShapeError
+from tenon.ops.composite.norm import _like, _widened
+
+Step = Callable[[int, int, list[Any]], list[Any]]
+
+
+def spans(sizes: Sequence[int]) -> list[tuple[int, int]]:
+    """First row and end of each step."""
+    ends = list(accumulate(sizes))
+    return list(zip([0, *ends], ends, strict=False))
+
+
+def rows(f: Any, x: Any, start: int, stop: int) -> Any:
+    """``x[start:stop]``."""
+    return x if stop - start == x.shape[0] else f.slice_axis(x, axis=0, start=start, stop=stop)
+
+
+def scan(f: Any, step: Step, initial: Sequence[Any], sizes: Sequence[int], reverse: bool) -> list[Any]:
+    """Run ``step(start, stop, states)`` over all steps; the states after each row's last one.
+
+    ``initial`` has ``sizes[0]`` rows: those of a step begin with their initial state where they were not
+    running before.
+    """
+    running = sizes[-1] if reverse else sizes[0]
+    states = [rows(f, s, 0, running) for s in initial]
+    ended: list[list[Any]] = [[] for _ in initial]
+    places = spans(sizes)
+    for start, stop in reversed(places) if reverse else places:
+        size = stop - start
+        if size < running:
+            for done, s in zip(ended, states, strict=True):
+                done.append(rows(f, s, size, running))
+            states = [rows(f, s, 0, size) for s in states]
+        elif size > running:
+            pairs = zip(states, initial, strict=True)
+            states = [f.cat(s, rows(f, first, running, size), axis=0) for s, first in pairs]
+        running = size
+        states = step(start, stop, states)
+    return [f.cat(s, *reversed(done), axis=0) if done else s for s, done in zip(states, ended, strict=True)]
+
+
+def in_order(f: Any, pieces: list[Any], reverse: bool) -> Any:
+    """What the steps made, as one array in the order of the rows."""
+    return f.cat(*(reversed(pieces) if reverse else pieces), axis=0)
+
+
+def quarters(f: Any, x: Any, count: int) -> Any:
+    """``x`` cut into ``count`` pieces along its last axis."""
+    return f.split(x, sizes=(x.shape[1] // count,) * count, axis=1)
+
+
+def _total(f: Any, one: Any, other: Any) -> Any:
+    """Both biases as one."""
+    return None if one is None else f.add(one, other)
+
+
+def _turned(f: Any, weight: Any) -> Any:
+    return f.transpose(weight, axis0=0, axis1=1)
+
+
+def _check(name: str, gates: int, sizes: Any, x: Any, hidden: Any, w_ih: Any, w_hh: Any, *more: Any) -> None:
+    """ShapeError or DTypeError unless the arguments fit each other."""
+    given = [v for v in (x, hidden, w_ih, w_hh, *more) if v is not None]
+    if len({v.dtype for v in given}) > 1:
+        raise DTypeError(
+            f"{name}: input, states and weights must have one dtype, got"
+            f" {', '.join(str(v.dtype) for v in given)}. Convert the input or the module with .to(dtype)."
+        )
+    if not sizes or list(sizes) != sorted(sizes, reverse=True):
+        raise ShapeError(f"{name}: sizes must not be empty and may not grow, got {tuple(sizes)}.")
+    shown = f"input {list(x.shape)}, weights {list(w_ih.shape)} and {list(w_hh.shape)}"
+    if len(x.shape) != 2 or x.shape[0] != sum(sizes):
+        raise ShapeError(f"{name}: {shown}: expected an input of {sum(sizes)} rows for sizes {tuple(sizes)}.")
+    if x.shape[1] != w_ih.shape[1] or w_ih.shape[0] != w_hh.shape[0] or w_ih.shape[0] % gates:
+        raise ShapeError(f"{name}: {shown} do not fit each other: rows are {gates} x hidden_size.")
+    if tuple(hidden.shape) != (sizes[0], w_hh.shape[1]):
+        raise ShapeError(
+            f"Expected hidden size {[sizes[0], w_hh.shape[1]]}, got {list(hidden.shape)} ({name}: {shown})"
+        )
+
+
+class RnnSequence(Composite):
+    """``h = tanh(x @ w_ih.T + b_ih + h @ w_hh.T + b_hh)`` for step after step; or ``relu``."""
+
+    kind = Kind.CONTRACT
+    inputs = ("x", "h0", "w_ih", "w_hh", "b_ih", "b_hh")
+    saves = ("x", "h0", "w_ih", "w_hh", "out")
+    outputs = 2
+    grad_name = "RnnTanhBackward0"
+
+    def infer(self, x, h0, w_ih, w_hh, b_ih, b_hh, *, sizes, reverse=False, nonlinearity="tanh"):
+        """Of all steps, and of the last ones."""
+        _check(self.name, 1, sizes, x, h0, w_ih, w_hh, b_ih, b_hh)
+        return Aval((x.shape[0], w_hh.shape[0]), x.dtype), Aval(tuple(h0.shape), x.dtype)
+
+    def decompose(self, f, x, h0, w_ih, w_hh, b_ih, b_hh, *, sizes, reverse=False, nonlinearity="tanh"):
+        given, made = x, []
+        x, h0, w_ih, w_hh, b_ih, b_hh = _widened(f, x, h0, w_ih, w_hh, b_ih, b_hh)
+        inputs, recurrent = f.linear(x, w_ih, _total(f, b_ih, b_hh)), _turned(f, w_hh)
+        activate = f.relu if nonlinearity == "relu" else f.tanh
+
+        def step(start: int, stop: int, states: list[Any]) -> list[Any]:
+            h = activate(f.add(rows(f, inputs, start, stop), f.matmul(states[0], recurrent)))
+            made.append(h)
+            return [h]
+
+        (last,) = scan(f, step, (h0,), sizes, reverse)
+        return _like(f, in_order(f, made, reverse), given), _like(f, last, given)
+
+    def vjp_joint(self, f, g, out, x, h0, w_ih, w_hh, b_ih, b_hh, *, needs, **attrs):
+        """One op for all."""
+        made = f.rnn_sequence_grad(*g, out, x, h0, w_ih, w_hh, needs=needs, **attrs)
+        return [m if n else None for m, n in zip((*made, made[-1]), needs, strict=True)]
+
+    def cost(self, x, h0, w_ih, w_hh, b_ih, b_hh, **attrs):
+        """Both products."""
+        return 2.0 * x.shape[0] * (w_ih.shape[0] * w_ih.shape[1] + w_hh.shape[0] * w_hh.shape[1])
+
+
+class LstmSequence(Composite):
+    """``c = f * c + i * tanh(g)``, ``h = o * tanh(c)``; ``w_hr``, which may be None, projects ``h``.
+
+    ``i``, ``f``, ``g``, ``o`` are the quarters of ``x @ w_ih.T + b_ih + h @ w_hh.T + b_hh``; all but ``g``
+    go through a sigmoid.
+    """
+
+    kind = Kind.CONTRACT
+    inputs = ("x", "h0", "c0", "w_ih", "w_hh", "b_ih", "b_hh", "w_hr")
+    saves = ("x", "h0", "c0", "w_ih", "w_hh", "b_ih", "b_hh", "w_hr", "out")
+    outputs = 3
+    residuals = 2
+    grad_name = "LstmBackward0"
+
+    def infer(self, x, h0, c0, w_ih, w_hh, b_ih, b_hh, w_hr, *, sizes, reverse=False):
+        """Of all steps; hidden states and cells of the last ones."""
+        _check(self.name, 4, sizes, x, h0, w_ih, w_hh, c0, b_ih, b_hh, w_hr)
+        width = w_hh.shape[0] // 4
+        if tuple(c0.shape) != (sizes[0], width):
+            raise ShapeError(
+                f"Expected hidden[1] size {[sizes[0], width]}, got {list(c0.shape)} ({self.name})"
+            )
+        if (width if w_hr is None else w_hr.shape[0]) != w_hh.shape[1]:
+            raise ShapeError(f"{self.name}: weight_hh {list(w_hh.shape)} does not fit its hidden state.")
+        out = Aval((x.shape[0], w_hh.shape[1]), x.dtype)
+        return out, Aval(tuple(h0.shape), x.dtype), Aval(tuple(c0.shape), x.dtype)
+
+    def decompose(self, f, x, h0, c0, w_ih, w_hh, b_ih, b_hh, w_hr, *, sizes, reverse=False):
+        return self.raw_forward(f, x, h0, c0, w_ih, w_hh, b_ih, b_hh, w_hr, sizes=sizes, reverse=reverse)[:3]
+
+    def raw_forward(self, f, x, h0, c0, w_ih, w_hh, b_ih, b_hh, w_hr, *, sizes, reverse=False):
+        """Also the activated gates ``[N, 4 H]`` and the cells ``[N, H]`` of all steps."""
+        given = x
+        x, h0, c0, w_ih, w_hh, b_ih, b_hh, w_hr = _widened(f, x, h0, c0, w_ih, w_hh, b_ih, b_hh, w_hr)
+        inputs, recurrent = f.linear(x, w_ih, _total(f, b_ih, b_hh)), _turned(f, w_hh)
+        made: list[Any] = []
+        gates: list[Any] = []
+        cells: list[Any] = []
+
+        def step(start: int, stop: int, states: list[Any]) -> list[Any]:
+            h, c = states
+            pre = f.add(rows(f, inputs, start, stop), f.matmul(h, recurrent))
+            i, forget, g, o = quarters(f, pre, 4)
+            i, forget, g, o = f.sigmoid(i), f.sigmoid(forget), f.tanh(g), f.sigmoid(o)
+            c = f.add(f.mul(forget, c), f.mul(i, g))
+            h = f.mul(o, f.tanh(c))
+            h = h if w_hr is None else f.matmul(h, _turned(f, w_hr))
+            made.append(h)
+            gates.append(f.cat(i, forget, g, o, axis=1))
+            cells.append(c)
+            return [h, c]
+
+        last = scan(f, step, (h0, c0), sizes, reverse)
+        several = (in_order(f, made, reverse), *last, *(in_order(f, p, reverse) for p in (gates, cells)))
+        return tuple(_like(f, m, given) for m in several)
+
+    def vjp_joint(self, f, g, out, x, h0, c0, w_ih, w_hh, b_ih, b_hh, w_hr, *, needs, residuals, **attrs):
+        """One op for all."""
+        made = f.lstm_sequence_grad(*g, out, x, h0, c0, w_ih, w_hh, w_hr, *residuals, needs=needs, **attrs)
+        made = (*made[:6], made[5], made[6])
+        return [m if n else None for m, n in zip(made, needs, strict=True)]
+
+    def cost(self, x, h0, c0, w_ih, w_hh, b_ih, b_hh, w_hr, **attrs):
+        """All products."""
+        weights = sum(w.shape[0] * w.shape[1] for w in (w_ih, w_hh, w_hr) if w is not None)
+        return 2.0 * x.shape[0] * weights
+
+
+class GruSequence(Composite):
+    """``h = (1 - z) * n + z * h`` with ``n = tanh(x_n + r * h_n)``.
+
+    ``r`` and ``z`` are sigmoids of the first two thirds of ``x @ w_ih.T + b_ih + h @ w_hh.T + b_hh``;
+    ``x_n`` and ``h_n`` the last thirds of its two parts.
+    """
+
+    kind = Kind.CONTRACT
+    inputs = ("x", "h0", "w_ih", "w_hh", "b_ih", "b_hh")
+    saves = ("x", "h0", "w_ih", "w_hh", "b_ih", "b_hh", "out")
+    outputs = 2
+    residuals = 2
+    grad_name = "GruBackward0"
+
+    def infer(self, x, h0, w_ih, w_hh, b_ih, b_hh, *, sizes, reverse=False):
+        """Of all steps, and of the last ones."""
+        _check(self.name, 3, sizes, x, h0, w_ih, w_hh, b_ih, b_hh)
+        return Aval((x.shape[0], w_hh.shape[1]), x.dtype), Aval(tuple(h0.shape), x.dtype)
+
+    def decompose(self, f, x, h0, w_ih, w_hh, b_ih, b_hh, *, sizes, reverse=False):
+        return self.raw_forward(f, x, h0, w_ih, w_hh, b_ih, b_hh, sizes=sizes, reverse=reverse)[:2]
+
+    def raw_forward(self, f, x, h0, w_ih, w_hh, b_ih, b_hh, *, sizes, reverse=False):
+        """Also the activated gates ``[N, 3 H]`` and ``h_n[N, H]`` of all steps."""
+        given = x
+        x, h0, w_ih, w_hh, b_ih, b_hh = _widened(f, x, h0, w_ih, w_hh, b_ih, b_hh)
+        inputs = f.linear(x, w_ih, b_ih)
+        made: list[Any] = []
+        gates: list[Any] = []
+        hidden: list[Any] = []
+
+        def step(start: int, stop: int, states: list[Any]) -> list[Any]:
+            (h,) = states
+            own = f.linear(h, w_hh, b_hh)
+            xr, xz, xn = quarters(f, rows(f, inputs, start, stop), 3)
+            hr, hz, hn = quarters(f, own, 3)
+            r, z = f.sigmoid(f.add(xr, hr)), f.sigmoid(f.add(xz, hz))
+            n = f.tanh(f.add(xn, f.mul(r, hn)))
+            h = f.add(n, f.mul(z, f.sub(h, n)))
+            made.append(h)
+            gates.append(f.cat(r, z, n, axis=1))
+            hidden.append(hn)
+            return [h]
+
+        last = scan(f, step, (h0,), sizes, reverse)
+        several = (in_order(f, made, reverse), *last, *(in_order(f, p, reverse) for p in (gates, hidden)))
+        return tuple(_like(f, m, given) for m in several)
+
+    def vjp_joint(self, f, g, out, x, h0, w_ih, w_hh, b_ih, b_hh, *, needs, residuals, **attrs):
+        """One op for all."""
+        made = f.gru_sequence_grad(*g, out, x, h0, w_ih, w_hh, *residuals, needs=needs, **attrs)
+        return [m if n else None for m, n in zip(made, needs, strict=True)]
+
+    def cost(self, x, h0, w_ih, w_hh, b_ih, b_hh, **attrs):
+        """Both products."""
+        return 2.0 * x.shape[0] * (w_ih.shape[0] * w_ih.shape[1] + w_hh.shape[0] * w_hh.shape[1])
+
+
+rnn_sequence, lstm_sequence, gru_sequence = RnnSequence(), LstmSequence(), GruSequence()

@@ -1,0 +1,196 @@
+"""Gradients of the recurrent layers, walked from the last step to the first.
+
+``needs`` says which are wanted, in the order of the forward op's inputs; the others come out empty. What all
+steps share is one product at the end: the weights' gradients are sums over all rows. ``out`` is the forward
+op's result, and so are the residuals.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tenon.core.aval import Aval
+from tenon.core.op import Composite, Kind
+from tenon.ops.composite.norm import _like, _widened
+from tenon.ops.composite.recurrent import _turned, in_order, quarters, rows, scan, spans
+
+
+def before(f: Any, made: Any, initial: Any, sizes: Sequence[int], reverse: bool) -> Any:
+    """What each row of each step came from: the step before, or its initial state."""
+    places, pieces = spans(sizes), []
+    for t, size in enumerate(sizes):
+        if not reverse:
+            pieces.append(rows(f, made, places[t - 1][0], places[t - 1][0] + size) if t else initial)
+            continue
+        later = sizes[t + 1] if t + 1 < len(sizes) else 0
+        if later:
+            pieces.append(rows(f, made, *places[t + 1]))
+        if size > later or not size:
+            pieces.append(rows(f, initial, later, size))
+    return f.cat(*pieces, axis=0)
+
+
+def _nothing(f: Any, like: Any) -> Any:
+    return f.new_full(like, shape=(0,), value=0, dtype=like.dtype)
+
+
+def _avals(needed: Sequence[bool], *like: Any) -> tuple[Aval, ...]:
+    """As ``like`` where needed, empty elsewhere."""
+    return tuple(
+        Aval(tuple(v.shape) if n and v is not None else (0,), like[0].dtype)
+        for n, v in zip(needed, like, strict=True)
+    )
+
+
+def _bias(weight: Any) -> Aval:
+    return Aval((weight.shape[0],), weight.dtype)
+
+
+def _slope(f: Any, gate: Any) -> Any:
+    """Of a sigmoid, from its value."""
+    return f.mul(gate, f.sub(1.0, gate))
+
+
+def _tanh_slope(f: Any, value: Any) -> Any:
+    return f.sub(1.0, f.mul(value, value))
+
+
+def _products(
+    f: Any, x: Any, w_ih: Any, previous: Any, inputs: Any, hidden: Any, needs: Sequence[bool]
+) -> tuple[Any, ...]:
+    """Gradients for input, both weights and both biases, from those before the gates' activations."""
+    made = (
+        (needs[0], lambda: f.matmul(inputs, w_ih)),
+        (needs[1], lambda: f.matmul(_turned(f, inputs), x)),
+        (needs[2], lambda: f.matmul(_turned(f, hidden), previous())),
+        (needs[3], lambda: f.sum(inputs, axes=(0,))),
+        (needs[4], lambda: f.sum(hidden, axes=(0,))),
+    )
+    return tuple(compute() if needed else _nothing(f, x) for needed, compute in made)
+
+
+class RnnSequenceGrad(Composite):
+    """Of ``rnn_sequence``, for input, state, both weights, and either bias."""
+
+    kind = Kind.CONTRACT
+    inputs = ("g", "g_last", "out", "x", "h0", "w_ih", "w_hh")
+    outputs = 5
+
+    def infer(self, g, g_last, out, x, h0, w_ih, w_hh, *, needs, **attrs):
+        """As what they are the gradients of; empty where not needed."""
+        needed = (needs[0], True, *needs[2:4], needs[4] or needs[5])
+        return _avals(needed, x, h0, w_ih, w_hh, _bias(w_hh))
+
+    def decompose(
+        self, f, g, g_last, out, x, h0, w_ih, w_hh, *, sizes, needs, reverse=False, nonlinearity="tanh"
+    ):
+        given, pieces = x, []
+        g, g_last, out, x, h0, w_ih, w_hh = _widened(f, g, g_last, out, x, h0, w_ih, w_hh)
+
+        def step(start: int, stop: int, states: list[Any]) -> list[Any]:
+            dh, h = f.add(states[0], rows(f, g, start, stop)), rows(f, out, start, stop)
+            d = f.relu_grad(dh, h) if nonlinearity == "relu" else f.mul(dh, _tanh_slope(f, h))
+            pieces.append(d)
+            return [f.matmul(d, w_hh)]
+
+        (dh0,) = scan(f, step, (g_last,), sizes, not reverse)
+        d = in_order(f, pieces, not reverse)
+        wanted = (needs[0], *needs[2:4], needs[4] or needs[5], False)
+        previous = lambda: before(f, out, h0, sizes, reverse)  # noqa: E731 - computed where it is needed
+        dx, dw_ih, dw_hh, db, _ = _products(f, x, w_ih, previous, d, d, wanted)
+        return tuple(_like(f, m, given) for m in (dx, dh0, dw_ih, dw_hh, db))
+
+
+class LstmSequenceGrad(Composite):
+    """Of ``lstm_sequence``, for input, both states, both weights, either bias, and the projection."""
+
+    kind = Kind.CONTRACT
+    inputs = (
+        "g", "g_last", "g_cell", "out", "x", "h0", "c0", "w_ih", "w_hh", "w_hr", "gates", "cells",
+    )  # fmt: skip
+    outputs = 7
+
+    def infer(self, g, g_last, g_cell, out, x, h0, c0, w_ih, w_hh, w_hr, gates, cells, *, needs, **attrs):
+        """As what they are the gradients of; empty where not needed."""
+        needed = (needs[0], True, True, *needs[3:5], needs[5] or needs[6], needs[7])
+        return _avals(needed, x, h0, c0, w_ih, w_hh, _bias(w_hh), w_hr)
+
+    def decompose(
+        self, f, g, g_last, g_cell, out, x, h0, c0, w_ih, w_hh, w_hr, gates, cells,
+        *, sizes, needs, reverse=False,
+    ):  # fmt: skip
+        given = x
+        g, g_last, g_cell, out, x, h0, c0 = _widened(f, g, g_last, g_cell, out, x, h0, c0)
+        w_ih, w_hh, w_hr, gates, cells = _widened(f, w_ih, w_hh, w_hr, gates, cells)
+        i, forget, a, o = quarters(f, gates, 4)
+        old, tanh = before(f, cells, c0, sizes, reverse), f.tanh(cells)
+        through = f.mul(o, _tanh_slope(f, tanh))  # from h to c
+        slopes = f.cat(
+            f.mul(a, _slope(f, i)), f.mul(old, _slope(f, forget)), f.mul(i, _tanh_slope(f, a)), axis=1
+        )
+        out_slope = f.mul(tanh, _slope(f, o))
+        pieces: list[Any] = []
+        projected: list[Any] = []
+
+        def step(start: int, stop: int, states: list[Any]) -> list[Any]:
+            dh = f.add(states[0], rows(f, g, start, stop))
+            projected.append(dh)
+            dh = dh if w_hr is None else f.matmul(dh, w_hr)
+            dc = f.add(states[1], f.mul(dh, rows(f, through, start, stop)))
+            d = f.mul(f.cat(dc, dc, dc, axis=1), rows(f, slopes, start, stop))
+            d = f.cat(d, f.mul(dh, rows(f, out_slope, start, stop)), axis=1)
+            pieces.append(d)
+            return [f.matmul(d, w_hh), f.mul(dc, rows(f, forget, start, stop))]
+
+        dh0, dc0 = scan(f, step, (g_last, g_cell), sizes, not reverse)
+        d = in_order(f, pieces, not reverse)
+        wanted = (needs[0], *needs[3:5], needs[5] or needs[6], False)
+        previous = lambda: before(f, out, h0, sizes, reverse)  # noqa: E731 - computed where it is needed
+        dx, dw_ih, dw_hh, db, _ = _products(f, x, w_ih, previous, d, d, wanted)
+        dw_hr = _nothing(f, x)
+        if w_hr is not None and needs[7]:
+            dw_hr = f.matmul(_turned(f, in_order(f, projected, not reverse)), f.mul(o, tanh))
+        return tuple(_like(f, m, given) for m in (dx, dh0, dc0, dw_ih, dw_hh, db, dw_hr))
+
+
+class GruSequenceGrad(Composite):
+    """Of ``gru_sequence``, for input, state, both weights and both biases; ``hidden`` is ``h_n``."""
+
+    kind = Kind.CONTRACT
+    inputs = ("g", "g_last", "out", "x", "h0", "w_ih", "w_hh", "gates", "hidden")
+    outputs = 6
+
+    def infer(self, g, g_last, out, x, h0, w_ih, w_hh, gates, hidden, *, needs, **attrs):
+        """As what they are the gradients of; empty where not needed."""
+        return _avals((needs[0], True, *needs[2:]), x, h0, w_ih, w_hh, _bias(w_hh), _bias(w_hh))
+
+    def decompose(self, f, g, g_last, out, x, h0, w_ih, w_hh, gates, hidden, *, sizes, needs, reverse=False):
+        given = x
+        g, g_last, out, x, h0 = _widened(f, g, g_last, out, x, h0)
+        w_ih, w_hh, gates, hidden = _widened(f, w_ih, w_hh, gates, hidden)
+        r, z, n = quarters(f, gates, 3)
+        old = before(f, out, h0, sizes, reverse)
+        candidate = f.mul(f.sub(1.0, z), _tanh_slope(f, n))  # from h to what n is the tanh of
+        reset = f.mul(f.mul(candidate, hidden), _slope(f, r))
+        slopes = f.cat(reset, f.mul(f.sub(old, n), _slope(f, z)), candidate, axis=1)
+        own = f.cat(f.slice_axis(slopes, axis=1, start=0, stop=2 * r.shape[1]), f.mul(candidate, r), axis=1)
+        pieces: list[Any] = []
+        owns: list[Any] = []
+
+        def step(start: int, stop: int, states: list[Any]) -> list[Any]:
+            dh = f.add(states[0], rows(f, g, start, stop))
+            three = f.cat(dh, dh, dh, axis=1)
+            pieces.append(f.mul(three, rows(f, slopes, start, stop)))
+            owns.append(f.mul(three, rows(f, own, start, stop)))
+            return [f.add(f.mul(dh, rows(f, z, start, stop)), f.matmul(owns[-1], w_hh))]
+
+        (dh0,) = scan(f, step, (g_last,), sizes, not reverse)
+        inputs, hiddens = in_order(f, pieces, not reverse), in_order(f, owns, not reverse)
+        wanted = (needs[0], *needs[2:])
+        dx, dw_ih, dw_hh, db_ih, db_hh = _products(f, x, w_ih, lambda: old, inputs, hiddens, wanted)
+        return tuple(_like(f, m, given) for m in (dx, dh0, dw_ih, dw_hh, db_ih, db_hh))
+
+
+rnn_sequence_grad, lstm_sequence_grad = RnnSequenceGrad(), LstmSequenceGrad()
+gru_sequence_grad = GruSequenceGrad()
