@@ -153,6 +153,10 @@ class Guard:
                 self.fail(describe_failure(*self.identity(), error, error.__traceback__), 1)
 
 
+class AgreedExit(SystemExit):
+    """``SystemExit`` of all ranks together: nobody is left who would have to be ended."""
+
+
 class TrackedExit(SystemExit):
     """``SystemExit`` that ends the job if it leaves the program uncaught with a non-zero code."""
 

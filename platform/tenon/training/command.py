@@ -9,6 +9,7 @@ from typing import Any, NoReturn
 
 import click
 
+from tenon.distributed.failure import AgreedExit
 from tenon.distributed.launch import launch
 from tenon.distributed.objects import encode
 from tenon.distributed.startup import launched
@@ -55,7 +56,7 @@ def train(what: str | None, overrides: tuple[str, ...], resume: Path | None, sho
         _refuse(error)
     result = loop.run(session)
     if result.get("interrupted"):
-        raise SystemExit(loop.INTERRUPTED)  # all ranks do, so nobody has to end the job
+        raise AgreedExit(loop.INTERRUPTED)
 
 
 def _resolve(
@@ -90,8 +91,8 @@ def _resolve(
 def _refuse(error: TenonError) -> NoReturn:
     """One clear line instead of a traceback, from rank 0 if all ranks have one.
 
-    ``sys.exit`` would end the job at once and report a failing rank, perhaps before rank 0 has printed. A
-    plain ``SystemExit`` leaves in peace; it needs to be sure that every rank does.
+    ``sys.exit`` would end the job at once and report a failing rank, perhaps before rank 0 has printed.
+    ``AgreedExit`` leaves in peace; it needs to be sure that every rank does.
     """
     if launched() is None:
         click.echo(f"Error: {error}", err=True)
@@ -104,4 +105,4 @@ def _refuse(error: TenonError) -> NoReturn:
         sys.exit(REFUSED)
     if communicator.rank == 0:
         click.echo(f"Error: {error}", err=True)
-    raise SystemExit(REFUSED)
+    raise AgreedExit(REFUSED)
