@@ -93,6 +93,10 @@ class CaptureError(TenonError, RuntimeError):
     """A function cannot be recorded as a graph."""
 
 
+class DivergedError(CaptureError):
+    """A compiled run met values that its program does not hold for; the call then runs eagerly instead."""
+
+
 class GraphError(TenonError, RuntimeError):
     """A recorded graph that does not hold together: a pass broke it, or it was built wrongly."""
 

@@ -7,12 +7,14 @@ one with an infinity or NaN in any gradient and grows after ``growth_interval`` 
 from __future__ import annotations
 
 import warnings
+import weakref
 from collections import defaultdict
 from collections.abc import Iterable
 from enum import Enum
 from typing import Any
 
 from tenon import cuda, dtypes
+from tenon.core import watch
 from tenon.core.factories import full
 from tenon.core.grad_mode import no_grad
 from tenon.core.op import table as f
@@ -28,6 +30,10 @@ class OptState(Enum):
     READY = 0
     UNSCALED = 1
     STEPPED = 2
+
+
+def _recording() -> bool:
+    return watch.recorder is not None and bool(watch.recorder.listening())
 
 
 def _fresh() -> dict[str, Any]:
@@ -84,6 +90,9 @@ class GradScaler:
         self._init_growth_tracker = 0
         self._growth_tracker: Any = None
         self._per_optimizer_states: dict[int, dict[str, Any]] = defaultdict(_fresh)
+        #: In a compiled function: a weak reference to its recorder, and what the growth tracker becomes.
+        self._recorded: Any = None
+        self._successes: Any = None
 
     # --- one iteration ---
 
@@ -161,6 +170,8 @@ class GradScaler:
                     "No inf checks were recorded prior to update. Call step() or unscale_() for an optimizer"
                     " first."
                 )
+            if _recording() and (self._recorded is None or self._recorded() is not watch.recorder):
+                watch.recorder.unsupported("GradScaler.update() apart from step()")
             self._adjust(any(v.item() for v in found))
         self._per_optimizer_states = defaultdict(_fresh)
 
@@ -168,6 +179,10 @@ class GradScaler:
         if overflow:
             self._scale.fill_(self._scale.item() * self._backoff_factor)
             self._growth_tracker.fill_(0)
+            return
+        if self._successes is not None and _recording():
+            self._growth_tracker.copy_(self._successes)
+            self._successes = None
             return
         successes = self._growth_tracker.item() + 1
         if successes == self._growth_interval:
@@ -207,6 +222,10 @@ class GradScaler:
                 " forward pass."
             )
         found: dict[Any, Any] = {}
+        if _recording():
+            found = self._record_unscaling(grads, inverse)
+            if found:
+                return found
         with no_grad():
             for grad in grads:
                 device = grad.device
@@ -220,6 +239,32 @@ class GradScaler:
                 if bad:
                     found[device].fill_(1.0)
         return found
+
+    def _record_unscaling(self, grads: list[Any], inverse: Any) -> dict[Any, Any]:
+        """The same in a compiled function, whose program holds for finite gradients and as long as the scale
+        stays; {} if that is not so now."""
+        recorder, sums = watch.recorder, []
+        with no_grad():
+            for grad in grads:
+                sums.append(f.sum(f.mul(grad, 0.0), axes=tuple(range(grad.raw.ndim))))
+            what = "a gradient is infinite or NaN: no step, a smaller scale"
+            inverse = recorder.expect(sum(sums) == 0.0, inverse, what)
+            if inverse is None:
+                return {}
+            # Asked now, since what is written before the last question has to wait in memory of its own.
+            recorder.guard_value("the growth interval of a GradScaler", lambda: self._growth_interval)
+            tracker = self._growth_tracker
+            tracker = recorder.expect(tracker < self._growth_interval - 1, tracker, "the scale grows")
+            if tracker is None:
+                return {}
+            self._successes = tracker + 1
+            for grad in grads:
+                grad.mul_(inverse.to(grad.device))
+        recorder.at_end(
+            lambda: "GradScaler.step() or unscale_() without update()" if self._per_optimizer_states else None
+        )
+        self._recorded = weakref.ref(recorder)
+        return {grads[0].device: full((), 0.0, dtype=dtypes.float32, device=grads[0].device)}
 
     # --- scale and state ---
 
@@ -315,6 +360,7 @@ class GradScaler:
                 )
             state["_init_scale"], state["_init_growth_tracker"] = self.get_scale(), self._get_growth_tracker()
             state["_scale"] = state["_growth_tracker"] = None
+            state["_recorded"] = state["_successes"] = None
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:

@@ -26,7 +26,7 @@ from tenon.core.pytree import TreeSpec, tree_flatten
 from tenon.core.value import Value
 from tenon.device import get_default_device
 from tenon.dtypes import get_default_dtype
-from tenon.errors import CaptureError, TenonWarning
+from tenon.errors import CaptureError, DivergedError, TenonWarning
 from tenon.graph import passes
 from tenon.graph.compare import difference, fingerprint
 from tenon.graph.entry import MISS
@@ -122,9 +122,13 @@ class Compiled:
         for replay in case.replays:
             if any(overlapping(leaves, i, replay.arguments) for i in replay.changes):
                 return self.function(*args, **kwargs)
-            result = replay.attempt(leaves)
-            if result is MISS and replay.fits() and replay.prepare():
+            try:
                 result = replay.attempt(leaves)
+                if result is MISS and replay.fits() and replay.prepare():
+                    result = replay.attempt(leaves)
+            except DivergedError as error:
+                self._tell(f"one call ran eagerly: {error}")
+                return self.function(*args, **kwargs)
             if result is not MISS:
                 return result
         return self._record(case, args, kwargs)
@@ -159,6 +163,9 @@ class Compiled:
 
     def _judge(self, case: Case, made: Recording | CaptureError) -> None:
         """Compile what was recorded twice, keep what is new, give up on what differs every time."""
+        if isinstance(made, DivergedError):
+            self._tell(f"not recorded: {made}")
+            return
         if isinstance(made, CaptureError):
             self._refuse(case, str(made))
             return

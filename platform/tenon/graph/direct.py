@@ -39,7 +39,7 @@ class Step:
 
     def bind(self, value: Any, hint: str) -> str:
         """A name for ``value`` in the program's namespace."""
-        name = f"{hint}_{self.made[0] if self.made else 'x'}_{len(self.space)}"
+        name = f"{hint}_{self.made[0] if self.made else f'x{id(self.node)}'}_{len(self.space)}"
         self.space[name] = value
         return name
 

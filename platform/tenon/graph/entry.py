@@ -14,9 +14,11 @@ from typing import Any
 from tenon.core.pytree import tree_unflatten
 from tenon.core.quiet import IGNORE, enter, leave
 from tenon.core.tensor import Tensor
+from tenon.errors import DivergedError
 from tenon.graph.guards import Names
 from tenon.graph.program import KERNEL_ERRORS
 from tenon.graph.recording import Argument, Output
+from tenon.random import default_generator
 
 MISS = object()
 
@@ -73,10 +75,16 @@ def _body(replay: Any, names: Names, keep: bool = False) -> list[str]:
         lines.append(f"{names(buffer)}[...] = {found}")
     numbers = ", ".join(reading.source(names) for reading in replay.getters)
     token = [names(enter), names(IGNORE), names(leave)]
+    stop = []
+    if recording.expects:  # then the call begins anew, and so do its random numbers
+        stream = names(default_generator)
+        lines.append(f"random = {stream}.get_state()")
+        stop = [f"except {names(DivergedError)}:", f"    {stream}.set_state(random)", "    raise"]
     lines += [
         f"token = {token[0]}({token[1]})",
         "try:",
         f"    {names(program._run)}({numbers})",
+        *stop,
         f"except {names(KERNEL_ERRORS)} as error:",
         f"    {names(program._explain)}(error)",
         "finally:",

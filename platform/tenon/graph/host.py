@@ -4,12 +4,13 @@ schedules, collectives, memory exchanged."""
 from __future__ import annotations
 
 import contextlib
+import functools
 import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from tenon.core.op import table
-from tenon.errors import CaptureError
+from tenon.errors import CaptureError, DivergedError
 from tenon.graph.graph import Graph
 from tenon.graph.guards import Guard
 from tenon.graph.ops import host_call
@@ -25,6 +26,10 @@ class Host:
     guards: list[Guard]
     optimizers: dict[int, Any]
     after: list[Callable[[], None]]
+    failure: CaptureError | None
+    #: Whether programs may stop in the middle.
+    expects: bool
+    questions: list[Callable[[], str | None]]
     _rescheduled: set[int]
     _paused: bool
     _read: Any
@@ -67,6 +72,22 @@ class Host:
     def host_map(self, make: Callable[..., Any], tensors: list[Any]) -> Any:
         """The tensors ``make(*arrays)``, made by all ranks together, anew at every run."""
         return table.host_map(*tensors, make=make)
+
+    def expect(self, condition: Any, value: Any, what: str) -> Any | None:
+        """``value`` if ``condition`` holds now, else None; both are tensors.
+
+        Programs run on only while it does: otherwise they stop before what depends on the result, having
+        written nothing, and the call runs eagerly.
+        """
+        if not bool(self._read(condition.raw).all()):
+            self.failure = self.failure or DivergedError(what)
+            return None
+        self.expects = True
+        return table.host_draw(condition, value, make=functools.partial(_expected, what))
+
+    def at_end(self, problem: Callable[[], str | None]) -> None:
+        """When the function has returned, ask what about it no replay could repeat, if anything."""
+        self.questions.append(problem)
 
     def listening(self) -> bool:
         """Whether what this thread does now is recorded."""
@@ -132,3 +153,9 @@ class Host:
             yield
         finally:
             self._paused = False
+
+
+def _expected(what: str, condition: Any, value: Any) -> Any:
+    if not condition.all():
+        raise DivergedError(what)
+    return value.copy()

@@ -53,6 +53,8 @@ class Recorder(Host, Options, Gradients):
         self.optimizers: dict[int, Any] = {}
         #: What Python does beside the ops and has to do again at every run, after it.
         self.after: list[Callable[[], None]] = []
+        self.expects = False
+        self.questions: list[Callable[[], str | None]] = []
         #: Why this recording cannot be replayed, though the next may be; None if it can.
         self.settling: str | None = None
         self._scalars: dict[Any, Scalar] = {}

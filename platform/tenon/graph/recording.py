@@ -91,6 +91,8 @@ class Recording:
     arguments: list[int] = field(default_factory=list)
     changed_arguments: list[int] = field(default_factory=list)
     settling: str | None = None
+    #: Whether a run may stop in the middle, for values that the program does not hold for.
+    expects: bool = False
     #: Hooks whose Python side effects no replay repeats.
     hooks: list[str] = field(default_factory=list)
     #: The second half, where outputs are tracked.
@@ -131,11 +133,13 @@ def _generation() -> tuple[int, int]:
 def _close(
     recorder: Recorder, leaves: list[Any], nodes: dict[int, Node], result: Any, function: Any
 ) -> Recording:
+    for problem in filter(None, (ask() for ask in recorder.questions)):
+        raise CaptureError(f"{problem}. Bring both into the compiled function, or leave both out of it.")
     for _, _, value in variables(function):
         if hasattr(type(value), "named_modules"):
             recorder.roots.setdefault(id(value), value)
     made = Recording(recorder.graph, after=recorder.after, counters=recorder.counters())
-    made.settling = recorder.settling
+    made.settling, made.expects = recorder.settling, recorder.expects
     made.guards = recorder.guards
     made.arguments = list(nodes)
     _refuse_overlaps(recorder, nodes, leaves)
