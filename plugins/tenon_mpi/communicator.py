@@ -53,7 +53,7 @@ class MpiCommunicator(Communicator):
         self._node = ways.simulate(self._comm, node)
         self._windows: Windows = Windows(self._mpi, self._node) if beside is None else beside._windows
         way = ways.choose(self._mpi, self._comm, self._node, self.way)
-        self._overlaps = self._node.Get_size() < self.size and self._mpi.Query_thread() == (
+        self.overlaps = self._node.Get_size() < self.size and self._mpi.Query_thread() == (
             self._mpi.THREAD_MULTIPLE
         )
         self._reducing: ways.Reducing = self._messages
@@ -87,7 +87,7 @@ class MpiCommunicator(Communicator):
         self, array: Array, op: str = engine.ReduceOp.SUM, *, name: str | None = None
     ) -> engine.Work:
         """Between nodes, in a thread beside; inside a node now, as overlapping never paid there."""
-        if not self._overlaps:
+        if not self.overlaps:
             return self.all_reduce(array, op, array, name=name)
         if self._progress is None:
             self._progress = Progress(type(self)(self._comm, beside=self))

@@ -18,7 +18,8 @@ from tenon_mpi.messages import pieces
 from tenon_mpi.window import Window, Windows
 
 HALF_BYTES = 512 << 10
-BLOCK_BYTES = 128 << 10
+BLOCK_BYTES = 1 << 20
+"""Of all ranks together: what a core's cache holds."""
 WHOLE_BYTES = 32 << 10
 """Up to this size every rank reduces all of a staged array: one meeting in place of two."""
 BETWEEN_BYTES = 4 << 20
@@ -145,7 +146,7 @@ class SharedMemory:
         first, last = self._slice(self._rank, rows[0].size)
         mine = rows[self._rank]
         others = [row for rank, row in enumerate(rows) if rank != self._rank]
-        length = BLOCK_BYTES if self._between is None else BETWEEN_BYTES
+        length = BLOCK_BYTES // self._size if self._between is None else BETWEEN_BYTES
         for start, stop in pieces(last - first, mine.dtype.itemsize, length):
             block = slice(first + start, first + stop)
             self._reduce([row[block] for row in rows], mine[block], op)

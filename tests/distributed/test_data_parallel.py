@@ -256,26 +256,37 @@ def test_mixed_dtypes_get_buckets_of_their_own():
         assert found == [(dtype, [1.5, 1.5]) for dtype in dtypes]
 
 
-def test_large_gradients_are_averaged_where_they_lie():
+def test_averaged_gradients_show_their_bucket_and_who_keeps_one_keeps_its_values():
     def work(communicator):
         model = Module()
         for name in ("small", "large", "unused_here", "unused"):
             model.register_parameter(name, Parameter(tenon.zeros(3 if name == "small" else 100_000)))
         synchronizer = GradientSynchronizer(model.named_parameters())
-        for parameter in (model.small, model.large):
-            parameter.grad = tenon.full(parameter.shape, communicator.rank + 1.0)
-        if communicator.rank == 0:
-            model.unused_here.grad = tenon.ones(100_000)
-        large = model.large.grad.numpy()
+        for step in range(4):
+            model.zero_grad()
+            for parameter in (model.small, model.large):
+                parameter.grad = tenon.full(parameter.shape, communicator.rank + 1.0 + step)
+            if communicator.rank == 0:
+                model.unused_here.grad = tenon.ones(100_000)
+            synchronizer.synchronize()
+            flat = synchronizer.buckets[0].flat
+            assert np.shares_memory(flat, model.large.grad.numpy())
+            if step == 0:
+                first = flat
+            if step == 1:
+                assert flat is first
+                kept, part = model.small.grad, model.large.grad[5:7]
+        assert (kept.tolist(), part.tolist()) == ([2.5] * 3, [2.5] * 2)
+        model.small.grad.add_(1)
+        model.small.grad += communicator.rank
         synchronizer.synchronize()
-        assert np.shares_memory(large, model.large.grad.numpy())
         assert model.unused.grad is None
         named = (model.small, model.large, model.unused_here)
         return len(synchronizer.buckets), [set(parameter.grad.tolist()) for parameter in named]
 
     with pytest.warns(TenonWarning, match="unused_here, unused"):
         results = run_ranks(2, work)
-    assert results == [(4, [{1.5}, {1.5}, {0.5}])] * 2
+    assert results == [(1, [{6.0}, {4.5}, {0.5}])] * 2
 
 
 def test_weights_make_uneven_batches_count_every_sample_once():

@@ -1,16 +1,20 @@
-"""Group gradients into a few flat arrays, so that one all-reduce carries many small parameters.
+"""Group gradients into a few flat arrays, so that one all-reduce carries many parameters.
 
-Buckets are fixed for the life of the model and hold parameters in reverse order of registration, which is
-about the order in which backward delivers gradients. A large gradient is a bucket of its own, averaged
-where it lies: copying it in and out would take as long as sending it. All ranks compare their plans once:
-models that differ raise at construction, naming the parameters, instead of mixing gradients later.
+Buckets hold parameters in reverse order of registration, about the order in which backward delivers
+gradients; after the first backward they are made anew in the order that rank 0 saw. Their memory is the
+communicator's: inside a node all ranks see it and reduce it where it lies. Averaged gradients stay there, and
+``parameter.grad`` shows them; who keeps one for longer than a step keeps that memory.
+
+All ranks compare their plans once: models that differ raise at construction, naming the parameters, instead
+of mixing gradients later.
 """
 
 from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Sequence
+import weakref
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,9 +27,11 @@ from tenon.distributed.reduction import accumulator
 from tenon.errors import CollectiveMismatchError, CommunicatorError
 
 MEGABYTE = 1 << 20
-IN_PLACE_BYTES = 1 << 18
-"""Size from which a gradient is averaged where it lies."""
+ALIGNMENT = 64
+"""Bytes between whose multiples gradients begin: one cache line."""
 Array = np.ndarray[Any, Any]
+Reduce = Callable[["Bucket"], Any]
+"""Begins to reduce ``bucket.flat``; the result, an array like it or itself, comes from ``wait()``."""
 
 
 class Slot(NamedTuple):
@@ -39,124 +45,164 @@ class Slot(NamedTuple):
 
 
 class Bucket:
-    """Gradients of one dtype and device, side by side in ``flat``; a single large one stays where it is."""
+    """Gradients of one dtype and device, side by side in ``flat``."""
 
-    def __init__(self, parameters: Sequence[tuple[int, str, Tensor]]) -> None:
+    def __init__(self, parameters: Sequence[tuple[int, str, Tensor]], communicator: Communicator) -> None:
         self.slots: list[Slot] = []
+        dtype = parameters[0][2].dtype.numpy
+        step = max(1, ALIGNMENT // dtype.itemsize)
         start = 0
         for number, name, parameter in parameters:
             stop = start + math.prod(parameter.raw.shape)
             self.slots.append(Slot(name, parameter, start, stop, number))
-            start = stop
+            start = -(-stop // step) * step
         first, last = self.slots[0], self.slots[-1]
-        dtype = first.parameter.dtype.numpy
-        self.in_place = len(self.slots) == 1 and start * dtype.itemsize >= IN_PLACE_BYTES
-        self.flat: Array = np.zeros(0 if self.in_place else start, dtype)
+        self.flat: Array = communicator.allocate(start, dtype)
         self.name = f"gradients of {first.name}" + (f" to {last.name}" if first is not last else "")
+        self.work: Any = None
+        self._communicator = communicator
         self._filled: set[int] = set()
+        self._shown: dict[int, weakref.ref[Shown]] = {}
 
-    def fill(self, index: int) -> None:
-        """Copy the gradient of slot ``index`` in; zeros where there is none."""
-        if self.in_place:
-            return
-        slot = self.slots[index]
-        part = self.flat[slot.start : slot.stop]
-        gradient = slot.parameter.grad
-        if gradient is None:
-            part[...] = 0
-        else:
-            np.copyto(part.reshape(gradient.raw.shape), staging.to_host(gradient), casting="same_kind")
-        self._filled.add(index)
+    def fill(self, index: int) -> bool:
+        """Copy the gradient of slot ``index`` in, zeros where there is none; return whether all are in."""
+        gradient = self.slots[index].parameter.grad
+        self._put(index, None if gradient is None else staging.to_host(gradient))
+        return len(self._filled) == len(self.slots)
 
     def restart(self) -> None:
         """Forget what was filled."""
         self._filled.clear()
+        self.work = None
 
-    def average(self, communicator: Communicator, share: float, used: Array) -> None:
-        """Replace the gradients by their mean over the ranks, this rank's counting ``share`` times.
+    def start(self, share: float = 1.0, reduce: Reduce | None = None) -> None:
+        """Begin to average over the ranks, or what ``reduce`` does; these gradients count ``share`` times."""
+        for index in range(len(self.slots)):
+            if index not in self._filled:
+                self.fill(index)
+        if share != 1.0:
+            wide = self.flat.astype(accumulator(self.flat.dtype), copy=False)
+            np.multiply(wide, wide.dtype.type(share), out=wide)
+            if wide is not self.flat:
+                self.flat[...] = wide.astype(self.flat.dtype)
+        if reduce is not None:
+            self.work = reduce(self)
+        else:
+            self.work = self._communicator.start_all_reduce(self.flat, "mean", name=self.name)
+
+    def finish(self, used: Array) -> None:
+        """Make the means the gradients, when they are there.
 
         ``used`` says for every parameter how many ranks have a gradient: where none has, it stays None.
         """
-        if any(used[slot.number] for slot in self.slots):
-            if self.in_place:
-                self._average_in_place(communicator, share)
-            else:
-                for index in range(len(self.slots)):
-                    if index not in self._filled:
-                        self.fill(index)
-                _mean(communicator, self.flat, share, self.name)
-                for slot in self.slots:
-                    if used[slot.number]:
-                        _deliver(slot.parameter, self.flat[slot.start : slot.stop])
+        if self.work is not None:
+            result = self.work.wait()
+            if result is not self.flat:
+                np.copyto(self.flat, result.reshape(self.flat.shape), casting="same_kind")
+            for index, slot in enumerate(self.slots):
+                if used[slot.number]:
+                    self._deliver(index, slot.parameter)
         self.restart()
 
-    def mean_of(self, gradients: Sequence[Array], communicator: Communicator) -> dict[int, Array]:
+    def mean_of(self, gradients: Sequence[Array]) -> dict[int, Array]:
         """The means of this bucket's parameters by their number, of gradients given as arrays."""
-        if self.in_place:
-            slot = self.slots[0]
-            host = np.array(gradients[slot.number], order="C")
-            _mean(communicator, host, 1.0, self.name)
-            return {slot.number: host}
-        for slot in self.slots:
-            gradient = gradients[slot.number]
-            np.copyto(
-                self.flat[slot.start : slot.stop].reshape(gradient.shape), gradient, casting="same_kind"
-            )
-        _mean(communicator, self.flat, 1.0, self.name)
+        for index, slot in enumerate(self.slots):
+            self._put(index, gradients[slot.number])
+        self._filled.clear()
+        self._communicator.all_reduce(self.flat, "mean", self.flat, name=self.name)
         return {
             slot.number: self.flat[slot.start : slot.stop].reshape(gradients[slot.number].shape).copy()
             for slot in self.slots
         }
 
-    def _average_in_place(self, communicator: Communicator, share: float) -> None:
-        parameter = self.slots[0].parameter
-        if parameter.grad is None:
-            host = np.zeros(parameter.raw.shape, parameter.dtype.numpy)
+    def _put(self, index: int, gradient: Array | None) -> None:
+        shown = self._lent(index)
+        if shown is not None and (gradient is None or _lender(gradient) is not shown):
+            # Somebody keeps what an earlier step gave them: they keep the memory, and this rank takes other.
+            self.flat = self.flat.copy()
+            self._shown.clear()
+            shown = None
+        if shown is None:
+            slot = self.slots[index]
+            part = self.flat[slot.start : slot.stop]
+            if gradient is None:
+                part[...] = 0
+            else:
+                np.copyto(part.reshape(gradient.shape), gradient, casting="same_kind")
+        self._filled.add(index)
+
+    def _lent(self, index: int) -> Shown | None:
+        """What shows the slot's part of ``flat`` to others, if there are any."""
+        reference = self._shown.get(index)
+        return None if reference is None else reference()
+
+    def _deliver(self, index: int, parameter: Tensor) -> None:
+        """Let ``parameter.grad`` show its part of ``flat``; on other devices, copy."""
+        slot, gradient = self.slots[index], parameter.grad
+        mean = self.flat[slot.start : slot.stop].reshape(parameter.raw.shape)
+        on_host = type(parameter.raw) is np.ndarray
+        shown = self._lent(index)
+        if gradient is not None and shown is not None and _lender(gradient.raw) is shown:
+            gradient._counter()[0] += 1  # It shows this memory already.
+        elif on_host and (gradient is None or not gradient.requires_grad):
+            shown = Shown(mean)
+            self._shown[index] = weakref.ref(shown)
+            if gradient is None:
+                parameter.grad = Tensor._of(shown.lend(), parameter._backend)
+            else:
+                gradient.raw = shown.lend()
+                gradient._counter()[0] += 1
+        elif gradient is not None:
+            staging.write(gradient, mean)
         else:
-            host = np.ascontiguousarray(staging.to_host(parameter.grad))
-            host = host if host.flags.writeable else host.copy()
-        _mean(communicator, host, share, self.name)
-        _deliver(parameter, host)
+            backend = parameter._backend
+            parameter.grad = Tensor._of(backend.from_host(mean.copy(), parameter.device), backend)
 
 
-def _mean(communicator: Communicator, array: Array, share: float, name: str) -> None:
-    if share != 1.0:
-        wide = array.astype(accumulator(array.dtype), copy=False)
-        np.multiply(wide, wide.dtype.type(share), out=wide)
-        if wide is not array:
-            array[...] = wide.astype(array.dtype)
-    communicator.all_reduce(array, "mean", out=array, name=name)
+class Shown:
+    """Lends an array's memory; arrays made of what it lends, and their views, keep this object alive."""
+
+    def __init__(self, array: Array) -> None:
+        self._array = array
+        self.__array_interface__ = array.reshape(-1).view(np.uint8).__array_interface__
+
+    def lend(self) -> Array:
+        """An array over the same memory."""
+        return np.asarray(self).view(self._array.dtype).reshape(self._array.shape)
 
 
-def _deliver(parameter: Tensor, mean: Array) -> None:
-    """Make ``mean`` the gradient of ``parameter``; memory of a bucket is copied."""
-    mean = mean.reshape(parameter.raw.shape)
-    if parameter.grad is not None:
-        staging.write(parameter.grad, mean)
-    else:
-        backend = parameter._backend
-        parameter.grad = Tensor._of(backend.from_host(mean.copy(), parameter.device), backend)
+def _lender(array: Any) -> Any:
+    """The object that an array's memory comes from, below all views."""
+    base = getattr(array, "base", None)
+    while isinstance(base, np.ndarray):
+        base = base.base
+    return base
 
 
-def plan(named_parameters: Sequence[tuple[str, Tensor]], cap_mb: float) -> list[Bucket]:
-    """Buckets of at most ``cap_mb`` MiB, except for parameters that are larger alone."""
+def plan(
+    named_parameters: Sequence[tuple[str, Tensor]],
+    cap_mb: float,
+    communicator: Communicator,
+    order: Sequence[int],
+) -> list[Bucket]:
+    """Buckets of at most ``cap_mb`` MiB, except for parameters that are larger alone.
+
+    ``order`` has the numbers of the parameters in the order in which backward delivers their gradients.
+    """
     if not cap_mb > 0:
         raise CommunicatorError(f"bucket_cap_mb={cap_mb} must be positive; torch's default is 25.")
-    buckets: list[Bucket] = []
+    parts: list[list[tuple[int, str, Tensor]]] = []
     groups: dict[tuple[str, str], list[tuple[int, str, Tensor]]] = {}
     sizes: dict[tuple[str, str], int] = {}
-    for number, (name, parameter) in reversed(list(enumerate(named_parameters))):
+    for number in order:
+        name, parameter = named_parameters[number]
         size = parameter.raw.nbytes
-        if size >= IN_PLACE_BYTES:
-            buckets.append(Bucket([(number, name, parameter)]))
-            continue
         key = (str(parameter.dtype), parameter.device.type)
         if key in groups and sizes[key] + size > cap_mb * MEGABYTE:
-            buckets.append(Bucket(groups.pop(key)))
+            parts.append(groups.pop(key))
         sizes[key] = size + (sizes[key] if key in groups else 0)
         groups.setdefault(key, []).append((number, name, parameter))
-    buckets += [Bucket(group) for group in groups.values()]
-    return buckets
+    return [Bucket(part, communicator) for part in [*parts, *groups.values()]]
 
 
 def agree(communicator: Communicator, named_parameters: Sequence[tuple[str, Tensor]], cap_mb: float) -> None:

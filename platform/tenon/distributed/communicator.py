@@ -45,6 +45,8 @@ class Communicator(ABC):
     job: str
     host: str
     step: int | None = None
+    overlaps: bool = False
+    """Whether ``start_all_reduce`` returns before it is done."""
 
     def __init__(
         self, rank: int, size: int, local_rank: int | None = None, local_size: int | None = None

@@ -1,9 +1,9 @@
 """Average gradients over ranks: the part of data parallel that needs no wrapper module.
 
 A training loop calls ``synchronize`` after backward; ``DistributedDataParallel`` fills buckets from hooks
-while backward runs and calls it at its end. Inside a host reducing during backward never paid (measured:
-the ranks compute on the same cores), so the buckets are reduced one after another, in the plan's order,
-which is the same on every rank whatever its backward did.
+while backward runs and calls it at its end. Buckets are reduced in the plan's order, the same on every rank
+whatever its backward did: between nodes as soon as each and those before it are full, while backward goes
+on; inside a node at its end, as overlapping never paid there (the ranks compute on the same cores).
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ class GradientSynchronizer:
 
     Making one compares the models of all ranks and copies the parameters of rank 0 to the others
     (``broadcast=False`` leaves them). Parameters that do not require grad are copied, but not averaged.
+    ``static`` asks only once which parameters have gradients; without ``warn``, unused ones are not named.
     """
 
     def __init__(
@@ -39,6 +40,8 @@ class GradientSynchronizer:
         *,
         bucket_cap_mb: float | None = None,
         broadcast: bool = True,
+        static: bool = False,
+        warn: bool = True,
     ) -> None:
         self.communicator = get_communicator() if communicator is None else communicator
         self.bucket_cap_mb = DEFAULT_CAP_MB if bucket_cap_mb is None else float(bucket_cap_mb)
@@ -46,56 +49,137 @@ class GradientSynchronizer:
         for name, parameter in everything:
             staging.check_tensor(parameter, "GradientSynchronizer", f"parameter {name!r}")
         self.parameters = [(name, tensor) for name, tensor in everything if tensor.requires_grad]
+        self.static = static
         buckets.agree(self.communicator, everything, self.bucket_cap_mb)
-        self.buckets = buckets.plan(self.parameters, self.bucket_cap_mb)
-        self._warned = False
+        self.reduce: buckets.Reduce | None = None
+        """What replaces the plain mean of a bucket: a communication hook."""
+        self.scale = 1.0
+        """Multiplies the means; set before backward."""
+        self._plan(range(len(self.parameters) - 1, -1, -1))
+        self._arrivals: dict[int, None] | None = {}
+        self._settled: tuple[Any, Any] | None = None
+        self._warned = not warn
+        if broadcast:
+            broadcast_tensors([tensor for _, tensor in everything], self.communicator, name="parameters")
+
+    def _plan(self, order: Sequence[int]) -> None:
+        self.order = list(order)
+        self.buckets = buckets.plan(self.parameters, self.bucket_cap_mb, self.communicator, self.order)
+        self._started = 0
+        self._full: set[int] = set()
         self._places = {
             id(slot.parameter): (bucket, index)
             for bucket in self.buckets
             for index, slot in enumerate(bucket.slots)
         }
-        if broadcast:
-            broadcast_tensors([tensor for _, tensor in everything], self.communicator, name="parameters")
 
     def restart(self) -> None:
         """Forget what was filled: a new backward pass begins, and the last one may have failed midway."""
         for bucket in self.buckets:
+            if bucket.work is not None:
+                bucket.work.wait()
             bucket.restart()
+        self._started = 0
+        self._full.clear()
 
     def fill(self, parameter: Tensor) -> None:
         """Take the gradient of ``parameter`` into its bucket, while it is in cache; again if it changes."""
-        if self.communicator.size > 1 and not _recording():
+        if (self.communicator.size > 1 or self.reduce is not None) and not _recording():
             bucket, index = self._places[id(parameter)]
-            bucket.fill(index)
+            if bucket.fill(index) and self.communicator.overlaps and self.reduce is None:
+                self._full.add(id(bucket))
+                while self._started < len(self.buckets) and id(self.buckets[self._started]) in self._full:
+                    self.buckets[self._started].start(self.scale)
+                    self._started += 1
+            if self._arrivals is not None:
+                self._arrivals[bucket.slots[index].number] = None
 
-    def synchronize(self, weight: float | None = None) -> None:
+    def synchronize(
+        self,
+        weight: float | None = None,
+        count: float | None = None,
+        *,
+        taking_part: int | None = None,
+    ) -> None:
         """Replace every gradient by its mean over the ranks; all ranks must call it.
 
         A parameter without a gradient counts as zero on this rank; where no rank has one, it stays None.
         With ``weight``, the mean over ranks is weighted: pass the number of samples behind this rank's
-        (mean) gradient, and uneven batches count every sample once.
+        (mean) gradient, and uneven batches count every sample once. With ``count`` too, the weighted sum is
+        divided by the counts of all ranks: ``weight=1, count=samples`` suits gradients of a sum of losses.
+        ``taking_part`` says how many ranks can have gradients, where some have run out of data.
         """
-        if self.communicator.size == 1:
-            return
         if _recording():
-            self._record(weight)
+            self._record(weight, count)
             return
-        share, taking_part = (1.0, self.communicator.size) if weight is None else self._share(weight)
-        mine = np.array([parameter.grad is not None for _, parameter in self.parameters], np.int32)
-        used = self.communicator.all_reduce(mine, name="parameters with gradients").wait()
+        share = self.scale
+        if weight is not None:
+            factor, active = self._share(weight, weight if count is None else count)
+            share *= factor
+            taking_part = active if taking_part is None else taking_part
+        if self.communicator.size == 1 and self.reduce is None and share == 1.0:
+            return
+        taking_part = self.communicator.size if taking_part is None else taking_part
+        used = self._count_used(taking_part)
+        for bucket in self.buckets[self._started :]:
+            if any(used[slot.number] for slot in bucket.slots):
+                bucket.start(share, self.reduce)
         for bucket in self.buckets:
-            bucket.average(self.communicator, share, used)
+            bucket.finish(used)
+        self._started = 0
+        self._full.clear()
         self._warn_of(used, taking_part)
+        if self._arrivals and self.communicator.size > 1:
+            self._rebuild(list(self._arrivals))
 
-    def _record(self, weight: float | None) -> None:
+    def synchronize_without_gradients(self, taking_part: int) -> None:
+        """``synchronize`` on a rank that has run out of data: it adds zeros, and gets what the others get."""
+        for _, parameter in self.parameters:
+            parameter.grad = None
+        self.restart()
+        if self._arrivals is not None:
+            self._arrivals.setdefault(self.order[0])
+        self.synchronize(taking_part=taking_part)
+
+    def _count_used(self, taking_part: int) -> Any:
+        """How many ranks have a gradient, for every parameter."""
+        mine = np.array([parameter.grad is not None for _, parameter in self.parameters], np.int32)
+        if not self.static or taking_part < self.communicator.size:
+            return self.communicator.all_reduce(mine, name="parameters with gradients").wait()
+        if self._settled is None:
+            used = self.communicator.all_reduce(mine, name="parameters with gradients").wait()
+            self._settled = (mine, used)
+        elif not np.array_equal(mine, self._settled[0]):
+            pairs = zip(self.parameters, mine, self._settled[0], strict=True)
+            changed = [name for (name, _), now, before in pairs if now != before]
+            raise CommunicatorError(
+                f"static_graph=True, but {', '.join(changed[:10])} had a gradient in one step and not in "
+                "another. Leave static_graph out where the parameters in use change."
+            )
+        return self._settled[1]
+
+    def _rebuild(self, arrived: list[int]) -> None:
+        """Buckets in the order in which gradients arrived on rank 0, those without one last; done once."""
+        self._arrivals = None
+        known = set(arrived)
+        order = np.array([*arrived, *(n for n in self.order if n not in known)], np.int32)
+        self.communicator.broadcast(order, 0, out=order, name="order of buckets")
+        if order.tolist() != self.order:
+            self._plan(order.tolist())
+
+    def _record(self, weight: float | None, count: float | None) -> None:
         """``synchronize`` in a compiled function: the same messages, as one step of its program."""
+        if self.communicator.size == 1 and self.reduce is None and count in (None, weight):
+            return
+        if self.reduce is not None:
+            watch.recorder.unsupported("a communication hook")
         if weight is not None:
             watch.recorder.unsupported("averaging gradients with a weight")
         lacking = [name for name, parameter in self.parameters if parameter.grad is None]
         if lacking:
             watch.recorder.unsupported(f"a data-parallel step that leaves {lacking[0]!r} without a gradient")
         if not _recording():
-            self.synchronize(weight)
+            self.synchronize(weight, count)
             return
         gradients = [parameter.grad for _, parameter in self.parameters]
         means = watch.recorder.host_map(self._average_arrays, gradients)
@@ -109,7 +193,7 @@ class GradientSynchronizer:
         used = self.communicator.all_reduce(mine, name="parameters with gradients").wait()
         means: dict[int, Any] = {}
         for bucket in self.buckets:
-            means.update(bucket.mean_of(gradients, self.communicator))
+            means.update(bucket.mean_of(gradients))
         self._warn_of(used, self.communicator.size)
         return [means[number] for number in range(len(gradients))]
 
@@ -118,11 +202,11 @@ class GradientSynchronizer:
         if unused:
             self._warn(unused)
 
-    def _share(self, weight: float) -> tuple[float, int]:
-        """This rank's weight, scaled so that those of all ranks have mean 1, and how many are not 0."""
-        if not weight >= 0:
-            raise CommunicatorError(f"weight={weight} must be a number of samples, 0 or more.")
-        pair = np.array([weight, weight > 0], np.float64)
+    def _share(self, weight: float, count: float) -> tuple[float, int]:
+        """The factor that makes a plain mean over ranks the weighted one, and how many counts are not 0."""
+        if not (weight >= 0 and count >= 0):
+            raise CommunicatorError(f"weight={weight}, count={count} must be numbers of samples, 0 or more.")
+        pair = np.array([count, count > 0], np.float64)
         total, taking_part = self.communicator.all_reduce(pair, name="weights").wait().tolist()
         if total == 0:
             raise CommunicatorError("every rank passed weight 0: there is no sample to take a mean over.")
