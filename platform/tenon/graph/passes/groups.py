@@ -8,12 +8,15 @@ from tenon.graph.graph import Graph, Node
 class Groups:
     """Every node is in a group of its own at first; ``join`` merges two where ``can_join`` allows it.
 
-    ``needs[g]`` is a bit set of the groups that must run before ``g``, directly or not.
+    Bit sets are of node numbers: ``own[g]`` are those of the group's nodes, ``needs[g]`` those that must run
+    before it, directly or not. So a merge changes only the sets of groups that come after it.
     """
 
     def __init__(self, graph: Graph) -> None:
         self.of: dict[Node, int] = {node: i for i, node in enumerate(graph.nodes)}
         self.members: dict[int, list[Node]] = {i: [node] for i, node in enumerate(graph.nodes)}
+        self._nodes = graph.nodes
+        self.own: dict[int, int] = {i: 1 << i for i in range(len(graph.nodes))}
         self.direct: dict[int, int] = {}
         self.needs: dict[int, int] = {}
         last = None
@@ -37,28 +40,25 @@ class Groups:
 
     def _through(self, first: int, second: int) -> bool:
         """Whether ``second`` needs a third group that needs ``first``."""
-        if not self.needs[second] >> first & 1:
+        own = self.own[first]
+        if not self.needs[second] & own:
             return False
-        return any(
-            self.needs[g] >> first & 1 for g in _ones(self.direct[second] & ~(1 << first)) if g != second
-        )
+        between = {self.of[self._nodes[i]] for i in _ones(self.direct[second] & ~own)}
+        return any(self.needs[g] & own for g in between)
 
     def join(self, a: int, b: int) -> int:
         """Merge both; the group's number afterwards, which is ``a``."""
-        gone = 1 << b
-        own = (1 << a) | gone
-        self.members[a] += self.members.pop(b)
-        for node in self.members[a]:
+        for node in self.members[b]:
             self.of[node] = a
-        direct = (self.direct[a] | self.direct.pop(b)) & ~own
+        self.members[a] += self.members.pop(b)
+        self.own[a] = own = self.own[a] | self.own.pop(b)
         every = (self.needs[a] | self.needs.pop(b)) & ~own
-        for g, bits in self.direct.items():
-            if bits & gone:
-                self.direct[g] = bits & ~gone | 1 << a
+        self.direct[a] = (self.direct[a] | self.direct.pop(b)) & ~own
+        self.needs[a] = every
+        every |= own
         for g, bits in self.needs.items():
             if bits & own:
-                self.needs[g] = bits & ~gone | every | 1 << a
-        self.direct[a], self.needs[a] = direct, every
+                self.needs[g] = bits | every
         return a
 
 
