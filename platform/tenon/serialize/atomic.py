@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import re
 import secrets
 import shutil
 import stat
@@ -31,6 +32,7 @@ except ImportError:  # not a POSIX system: abandoned files are then left to the 
 #: Youngest age in seconds at which an unlocked temporary file counts as abandoned.
 ABANDONED_AFTER = 60.0
 
+_TEMPORARY = re.compile(r"(.*\.)?[0-9a-f]{12}\.tmp")
 _NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 
@@ -50,7 +52,7 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
             yield file
         return
     with _explained(path):
-        _remove_abandoned(target)
+        remove_abandoned(target.parent, f".{target.name[:200]}.", ABANDONED_AFTER)
         temporary = target.with_name(f".{target.name[:200]}.{secrets.token_hex(6)}.tmp")
         try:
             descriptor = os.open(
@@ -116,16 +118,14 @@ def _lock(file: BinaryIO) -> bool:
     return True
 
 
-def _remove_abandoned(target: Path) -> None:
-    """Remove what killed writers of ``target`` left behind."""
-    prefix = f".{target.name[:200]}."
-    names = [n for n in os.listdir(target.parent) if n.startswith(prefix) and n.endswith(".tmp")]
-    for name in names:
-        leftover = target.with_name(name)
-        if len(name) != len(prefix) + 12 + len(".tmp"):
+def remove_abandoned(folder: Path, prefix: str, older_than: float) -> None:
+    """Remove what killed writers of files ``prefix*`` left behind; what a living one writes is locked."""
+    for name in os.listdir(folder):
+        if not _TEMPORARY.fullmatch(name.removeprefix(prefix)) or not name.startswith(prefix):
             continue
+        leftover = folder / name
         with contextlib.suppress(FileNotFoundError, PermissionError):
-            if time.time() - leftover.stat().st_mtime < ABANDONED_AFTER:
+            if time.time() - leftover.stat().st_mtime < older_than:
                 continue
             with open(leftover, "rb") as file:
                 if _lock(file):

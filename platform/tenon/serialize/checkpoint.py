@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from tenon.errors import CheckpointDeviceError, CheckpointError, CheckpointVersionError, CheckpointWarning
-from tenon.serialize import load, save, verify
+from tenon.serialize import FileLike, load, save, verify
 from tenon.serialize.migrate import CHECKPOINT
 from tenon.serialize.placement import MapLocation
 
@@ -37,22 +37,28 @@ def write_checkpoint(path: str | os.PathLike[str], sections: Mapping[str, Any]) 
     path = Path(path)
     if path.suffix not in SUFFIXES:
         raise ValueError(f"a checkpoint's name ends in {' or '.join(SUFFIXES)}, not {path.name!r}.")
+    save(document_of(sections), path)
+
+
+def document_of(sections: Mapping[str, Any]) -> dict[str, Any]:
+    """What a checkpoint of ``sections`` holds: a header with the schema, and them."""
     wrong = [name for name in sections if type(name) is not str or name == _HEADER]
     if wrong:
         raise ValueError(f"a section cannot be called {wrong[0]!r}. Use a string that is not {_HEADER!r}.")
-    save({_HEADER: {"schema": CHECKPOINT.current}, **sections}, path)
+    return {_HEADER: {"schema": CHECKPOINT.current}, **sections}
 
 
-def read_checkpoint(path: str | os.PathLike[str], map_location: MapLocation = None) -> dict[str, Any]:
-    """The sections in ``path``, brought up to the current schema."""
+def read_checkpoint(path: FileLike, map_location: MapLocation = None) -> dict[str, Any]:
+    """The sections in ``path``, or in a file open for reading, brought up to the current schema."""
     document = load(path, map_location)
+    source = repr(os.fspath(path)) if isinstance(path, (str, os.PathLike)) else "the checkpoint"
     header = document.pop(_HEADER, None) if type(document) is dict else None
     if type(header) is not dict:
         raise CheckpointError(
-            f"cannot load {os.fspath(path)!r} as a training checkpoint: it has no {_HEADER!r} header. "
+            f"cannot load {source} as a training checkpoint: it has no {_HEADER!r} header. "
             "Load it with tenon.load if it holds a state_dict."
         )
-    return CHECKPOINT.upgrade(document, header.get("schema"), repr(os.fspath(path)))
+    return CHECKPOINT.upgrade(document, header.get("schema"), source)
 
 
 def checkpoints(folder: str | os.PathLike[str]) -> list[Path]:

@@ -16,6 +16,8 @@ import json
 import struct
 from typing import Any, BinaryIO
 
+import numpy as np
+
 from tenon import dtypes
 from tenon.core.aval import contiguous_strides
 from tenon.errors import CheckpointError, TenonError
@@ -28,9 +30,14 @@ from tenon.serialize.packing import Packing, View
 from tenon.serialize.placement import Placement
 from tenon.serialize.tensor_arrays import CHUNK, DIGEST, METADATA, NAMES, OURS, Arrays
 
+Array = np.ndarray[Any, Any]
+
 
 class Packed:
-    """An object made ready to be written: nothing in it can fail any more but the disk."""
+    """An object made ready to be written: nothing in it can fail any more but the disk.
+
+    Its data are the tensors' own memory, until ``detach`` copies them.
+    """
 
     def __init__(self, obj: Any) -> None:
         tensors = tensors_of(obj)
@@ -59,24 +66,48 @@ class Packed:
             }
             position += len(entry.data)
             self._data.append(entry.data)
-        digests = {names[n]: hashlib.sha256(d).hexdigest() for n, d in zip(order, self._data, strict=True)}
-        document = {
-            "schema": MANIFEST.current,
-            "structure": structure,
-            "tensors": [_row(d, v, names) for d, v in zip(described, packing.views, strict=True)],
-            "arrays": {n: [entries[n]["dtype"], entries[n]["shape"], digests[n]] for n in entries},
-        }
-        text = json.dumps(document, separators=(",", ":"), allow_nan=False)
-        metadata = {OURS: text, DIGEST: hashlib.sha256(text.encode()).hexdigest()}
-        header = json.dumps({METADATA: metadata, **entries}, separators=(",", ":")).encode()
-        self._header = header + b" " * (-len(header) % 8)
+        self._size = position
+        self._entries = entries
+        self._structure = structure
+        self._rows = [_row(d, v, names) for d, v in zip(described, packing.views, strict=True)]
+
+    def detach(self, buffer: Array | None = None) -> Array:
+        """Copy the data, so that the tensors may change; returns the memory, to be given again next time."""
+        if buffer is None or buffer.size < self._size:
+            buffer = np.empty(self._size, np.uint8)
+        position, copies = 0, []
+        for data in self._data:
+            place = buffer[position : position + len(data)]
+            place[...] = data
+            copies.append(place)
+            position += len(data)
+        self._data = copies
+        self._tensors.clear()
+        return buffer
 
     def write(self, file: Any, name: str) -> None:
         """Write everything to ``file``."""
-        file.write(struct.pack("<Q", len(self._header)) + self._header)
+        header = self._header()
+        file.write(struct.pack("<Q", len(header)) + header)
         for data in self._data:
             for start in range(0, len(data), CHUNK):
                 file.write(data[start : start + CHUNK])
+
+    def _header(self) -> bytes:
+        arrays = {
+            name: [entry["dtype"], entry["shape"], hashlib.sha256(data).hexdigest()]
+            for (name, entry), data in zip(self._entries.items(), self._data, strict=True)
+        }
+        document = {
+            "schema": MANIFEST.current,
+            "structure": self._structure,
+            "tensors": self._rows,
+            "arrays": arrays,
+        }
+        text = json.dumps(document, separators=(",", ":"), allow_nan=False)
+        metadata = {OURS: text, DIGEST: hashlib.sha256(text.encode()).hexdigest()}
+        header = json.dumps({METADATA: metadata, **self._entries}, separators=(",", ":")).encode()
+        return header + b" " * (-len(header) % 8)
 
     def _number(self, tensor: Any, path: Path) -> int:
         index = self._index[id(tensor)]

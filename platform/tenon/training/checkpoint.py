@@ -1,71 +1,94 @@
-"""Checkpoints of a run: everything needed to go on as if nothing had happened, on any number of ranks."""
+"""Checkpoints of a run: everything needed to go on as if nothing had happened, on any number of ranks.
+
+Rank 0 copies and writes beside the steps (``serialize/background.py``). It also reads, and sends what it has
+read to the others, so that all go on with the same file, and only rank 0 has to see the folder.
+"""
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 from typing import Any
 
-from tenon import random
+import numpy as np
+
+from tenon.distributed.communicator import Communicator
+from tenon.distributed.objects import decode, encode
 from tenon.errors import CheckpointError
 from tenon.plugins.manager import host
-from tenon.serialize.checkpoint import keep_last, read_checkpoint, read_latest, write_checkpoint
+from tenon.serialize.background import CheckpointWriter
+from tenon.serialize.checkpoint import checkpoints, latest_valid, read_checkpoint
+from tenon.training import randomness
 from tenon.training.config import canonical
 from tenon.training.session import Session
 
 FOLDER = "checkpoints"
 
 
-def save(session: Session) -> Path:
-    """Write a checkpoint from rank 0; all ranks wait until it is on disk."""
-    folder = session.folder / FOLDER
-    path = folder / f"step-{session.step:08d}.safetensors"
+def save(session: Session) -> None:
+    """Copy the run's state; rank 0 writes it in the background. All ranks call it at the same step."""
     plugins = host().save_sections(session)
-    if session.is_main:
-        folder.mkdir(exist_ok=True)
-        write_checkpoint(
-            path,
-            {
-                "model": session.model.state_dict(),
-                "optimizer": session.optimizer.state_dict(),
-                "scheduler": None if session.scheduler is None else session.scheduler.state_dict(),
-                "random": {"stream": random.get_rng_state(), "seed": random.initial_seed()},
-                "progress": {
-                    "step": session.step,
-                    "epoch": session.epoch,
-                    "position": session.position,
-                    "samples_seen": session.samples_seen,
-                },
-                "metrics": session.metrics,
-                "config": canonical(session.config),
-                "plugins": plugins,
+    drawn = randomness.capture(session.communicator)
+    if not session.is_main:
+        return
+    if session.writer is None:
+        session.writer = CheckpointWriter(session.folder / FOLDER, session.config.checkpoint.keep)
+    session.writer.save(
+        session.step,
+        {
+            "model": session.model.state_dict(),
+            "optimizer": session.optimizer.state_dict(),
+            "scheduler": None if session.scheduler is None else session.scheduler.state_dict(),
+            "random": drawn,
+            "progress": {
+                "step": session.step,
+                "epoch": session.epoch,
+                "position": session.position,
+                "samples_seen": session.samples_seen,
             },
-        )
-        keep_last(folder, session.config.checkpoint.keep)
+            "metrics": session.metrics,
+            "config": canonical(session.config),
+            "plugins": plugins,
+        },
+    )
+
+
+def finish(session: Session) -> None:
+    """Return, on all ranks, when the last checkpoint is on the disk; raise if it could not be written."""
+    if session.writer is not None:
+        session.writer.close()
     session.communicator.barrier()
-    return path
 
 
-def find(run: Path) -> Path:
-    """The folder of checkpoints that ``run`` (a run folder or one checkpoint file) means."""
-    if run.is_file():
-        return run
-    folder = run / FOLDER
-    if not folder.is_dir():
-        raise CheckpointError(
-            f"{run} holds no {FOLDER}/ folder; pass the folder that `tenon train` printed, or a checkpoint"
-            " file."
-        )
-    return folder
+def has_checkpoints(run: Path) -> bool:
+    """Whether ``run`` is a run folder that a run can go on from."""
+    return bool(checkpoints(run / FOLDER))
 
 
-def read(path: Path) -> dict[str, Any]:
-    """The newest valid checkpoint of a folder, or that file."""
-    if path.is_file():
-        return read_checkpoint(path)
-    found = read_latest(path)
-    if found is None:
-        raise CheckpointError(f"{path} holds no valid checkpoint.")
-    return found[1]
+def fetch(communicator: Communicator, run: Path) -> tuple[Path, dict[str, Any]]:
+    """The run folder and the newest valid checkpoint of ``run``, a run folder or one checkpoint file.
+
+    Rank 0 reads and the others receive; all raise if there is none.
+    """
+    content, path, problem = b"", None, None
+    if communicator.rank == 0:
+        try:
+            path = _newest(run)
+            content = path.read_bytes()
+        except (CheckpointError, OSError) as error:
+            problem = str(error)
+    answers = communicator.all_gather_bytes(
+        encode([None if path is None else str(path), len(content), problem]), name="checkpoint"
+    )
+    name, length, problem = decode(answers[0])
+    if problem is not None:
+        raise CheckpointError(problem)
+    data = np.frombuffer(content, np.uint8) if communicator.rank == 0 else np.empty(length, np.uint8)
+    if communicator.size > 1:
+        data = communicator.broadcast(data, 0, name="checkpoint").wait()
+    path = Path(name)
+    folder = path.parent.parent if path.parent.name == FOLDER else path.parent
+    return folder, read_checkpoint(io.BytesIO(data.data))
 
 
 def restore(session: Session, saved: dict[str, Any]) -> None:
@@ -74,10 +97,24 @@ def restore(session: Session, saved: dict[str, Any]) -> None:
     session.optimizer.load_state_dict(saved["optimizer"])
     if session.scheduler is not None and saved["scheduler"] is not None:
         session.scheduler.load_state_dict(saved["scheduler"])
-    random.manual_seed(int(saved["random"]["seed"]))
-    random.set_rng_state(saved["random"]["stream"])
+    randomness.restore(saved["random"], session.communicator)
     progress = saved["progress"]
     session.step, session.epoch = int(progress["step"]), int(progress["epoch"])
     session.position, session.samples_seen = int(progress["position"]), int(progress["samples_seen"])
     session.metrics = dict(saved["metrics"])
     host().load_sections(saved["plugins"], session)
+
+
+def _newest(run: Path) -> Path:
+    if run.is_file():
+        return run.absolute()
+    folder = run / FOLDER
+    if not folder.is_dir():
+        raise CheckpointError(
+            f"{run} holds no {FOLDER}/ folder; pass the folder that `tenon train` printed, or a checkpoint"
+            " file."
+        )
+    found = latest_valid(folder)
+    if found is None:
+        raise CheckpointError(f"{folder} holds no valid checkpoint.")
+    return found.absolute()

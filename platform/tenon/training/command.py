@@ -11,7 +11,7 @@ import click
 
 from tenon.distributed.failure import AgreedExit
 from tenon.distributed.launch import launch
-from tenon.distributed.objects import encode
+from tenon.distributed.objects import decode, encode
 from tenon.distributed.startup import launched
 from tenon.errors import (
     CheckpointError,
@@ -40,33 +40,55 @@ REFUSED = 2
 @click.option(
     "--resume", type=click.Path(path_type=Path), metavar="RUN", help="Go on with a run folder or checkpoint."
 )
+@click.option(
+    "--run",
+    "folder",
+    type=click.Path(path_type=Path, file_okay=False),
+    metavar="FOLDER",
+    help="The run folder: go on with it if it holds checkpoints, else begin there.",
+)
 @click.option("--show-config", is_flag=True, help="Print the resolved configuration and stop.")
-def train(what: str | None, overrides: tuple[str, ...], resume: Path | None, show_config: bool) -> None:
+def train(
+    what: str | None, overrides: tuple[str, ...], resume: Path | None, folder: Path | None, show_config: bool
+) -> None:
     """Train a recipe (see `tenon plugins`) or the model of a TOML file.
 
     Under `mpirun -n N` the batch of each step is shared by N ranks; without a launcher there is one.
     """
     try:
-        resolved, recipe = _resolve(what, overrides, resume)
+        resumed = _resumed(what, resume, folder)
+        resolved, recipe = _resolve(what, overrides, resumed)
         if show_config:
             click.echo(json.dumps(resolved.model_dump(mode="json"), indent=2))
             return
-        session = loop.open_session(resolved, recipe, resume)
+        session = loop.open_session(resolved, recipe, resumed, folder)
     except (ConfigError, CheckpointError, DeviceError, TrainingError) as error:
         _refuse(error)
     result = loop.run(session)
     if result.get("interrupted"):
-        raise AgreedExit(loop.INTERRUPTED)
+        raise SystemExit(result["status"])  # all ranks do, so nobody has to end the job
+
+
+def _resumed(
+    what: str | None, resume: Path | None, folder: Path | None
+) -> tuple[Path, dict[str, Any]] | None:
+    """The folder and the checkpoint to go on with; None where a run begins."""
+    if resume is not None and (what is not None or folder is not None):
+        other = repr(what) if what is not None else "--run"
+        raise ConfigError(f"--resume takes its configuration from the run; leave out {other}.")
+    if folder is not None:
+        # Rank 0 looks, for the others may not see the folder, or see it later.
+        found = launch().all_gather_bytes(encode(checkpoint.has_checkpoints(folder)), name="run folder")
+        resume = folder if decode(found[0]) else None
+    return None if resume is None else checkpoint.fetch(launch(), resume)
 
 
 def _resolve(
-    what: str | None, overrides: tuple[str, ...], resume: Path | None
+    what: str | None, overrides: tuple[str, ...], resumed: tuple[Path, dict[str, Any]] | None
 ) -> tuple[config.RunConfig, Recipe | None]:
     layers: list[dict[str, Any]] = []
-    if resume is not None:
-        if what is not None:
-            raise ConfigError(f"--resume takes its configuration from the run; leave out {what!r}.")
-        saved = json.loads(checkpoint.read(checkpoint.find(resume))["config"])
+    if resumed is not None:
+        saved = json.loads(resumed[1]["config"])
         layers.append({k: v for k, v in saved.items() if v is not None})
         name = saved.get("recipe")
     elif what is None:

@@ -53,6 +53,7 @@ class CheckpointConfig(_Section):
     """How often a run is saved."""
 
     every: int = Field(1, ge=1, description="epochs between checkpoints")
+    steps: int | None = Field(None, ge=1, description="optimizer steps between checkpoints within an epoch")
     keep: int = Field(2, ge=1, description="newest checkpoints to keep")
 
 
@@ -81,7 +82,7 @@ class RunConfig(_Section):
     clip_grad_norm: float | None = Field(None, gt=0)
     optimizer: OptimizerConfig = OptimizerConfig()
     scheduler: SchedulerConfig | None = None
-    checkpoint: CheckpointConfig = CheckpointConfig(every=1, keep=2)
+    checkpoint: CheckpointConfig = CheckpointConfig(every=1, steps=None, keep=2)
     log: LogConfig = LogConfig(every=10)
     output: str = Field("runs", description="folder in which each run gets its own")
 

@@ -1,16 +1,14 @@
 """The loop: epochs of steps, evaluation and checkpoints, with the plugin host's hooks at its boundaries.
 
-A signal (Ctrl-C, SIGTERM) on any rank lets the step finish on all of them; then the run is saved and says
-how it is resumed.
+A signal (Ctrl-C, SIGTERM, SIGUSR1) on any rank lets the step finish on all of them; then the run is saved
+and says how it is resumed (``signals.py``).
 """
 
 from __future__ import annotations
 
-import contextlib
 import math
-import signal
 import time
-from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,7 +19,7 @@ from tenon.distributed.gradients import GradientSynchronizer, broadcast_tensors
 from tenon.distributed.launch import launch
 from tenon.errors import TrainingError
 from tenon.plugins.manager import host
-from tenon.training import checkpoint
+from tenon.training import checkpoint, signals
 from tenon.training.config import RunConfig
 from tenon.training.metrics import Reporter, SilentReporter
 from tenon.training.recipe import (
@@ -35,18 +33,19 @@ from tenon.training.recipe import (
 from tenon.training.session import Session, agree_on_config, make_folder, write_json
 from tenon.training.step import epoch_order, evaluate, train_step
 
-INTERRUPTED = 130
 
+def open_session(
+    config: RunConfig,
+    recipe: Recipe | None,
+    resumed: tuple[Path, dict[str, Any]] | None = None,
+    folder: Path | None = None,
+) -> Session:
+    """Everything a run needs, made the same on all ranks.
 
-def open_session(config: RunConfig, recipe: Recipe | None, resume: Any = None) -> Session:
-    """Everything a run needs, made the same on all ranks. ``resume`` is the path of a run or checkpoint."""
+    ``resumed`` is what ``checkpoint.fetch`` returned; else the run begins, in ``folder`` if one is given.
+    """
     communicator = launch()
     agree_on_config(communicator, config)
-    saved = None
-    if resume is not None:
-        path = checkpoint.find(resume)
-        saved = checkpoint.read(path)
-        folder = path.parent.parent if path.is_file() else path.parent
     data = build_data(config, recipe)
     random.manual_seed(config.seed)
     model = build_model(config, recipe)
@@ -56,14 +55,13 @@ def open_session(config: RunConfig, recipe: Recipe | None, resume: Any = None) -
     total = math.ceil(len(data.train) / config.batch_size) * config.epochs
     # Made once to refuse what they refuse before anything is left on disk; again once plugins saw the model.
     build_scheduler(config, build_optimizer(config, model), total)
-    if resume is None:
-        folder = make_folder(communicator, config)
+    folder = make_folder(communicator, config, folder) if resumed is None else resumed[0]
     session = Session(config, communicator, model, loss, data, device, folder)
     host().hook.tenon_prepare_model(model=model, session=session)
     session.optimizer = build_optimizer(config, model)
     session.scheduler = build_scheduler(config, session.optimizer, total)
-    if saved is not None:
-        checkpoint.restore(session, saved)
+    if resumed is not None:
+        checkpoint.restore(session, resumed[1])
     elif session.is_main:
         write_json(folder / "config.json", config.model_dump(mode="json"))
     return session
@@ -80,10 +78,12 @@ def run(session: Session) -> dict[str, Any]:
     hooks = host().hook
     hooks.tenon_session_start(session=session)
     try:
-        with reporter, _signals(session):
+        with reporter, signals.stopping(session):
             return _train(session, reporter)
     except BaseException as error:
         failure = error
+        if session.writer is not None:
+            session.writer.wait(session.writer.patience)
         raise
     finally:
         hooks.tenon_session_finish(session=session, error=failure)
@@ -100,6 +100,11 @@ def _train(session: Session, reporter: Any) -> dict[str, Any]:
         f"{config.recipe or config.model}: {parameters:,} parameters, {len(session.data.train):,} training"
         f" and {len(session.data.test):,} test samples, {ranks} on {session.device}"
     )
+    if session.step:
+        reporter.report(
+            {"resumed": True, "epoch": session.epoch + 1, "world_size": session.size}, session.step
+        )
+        reporter.line(f"goes on after step {session.step:,} of {session.folder}")
     meter = _Meter(session)
     while session.epoch < config.epochs:
         _train_epoch(session, synchronizer, reporter, meter)
@@ -118,6 +123,7 @@ def _train(session: Session, reporter: Any) -> dict[str, Any]:
         if session.epoch % config.checkpoint.every == 0 or session.epoch == config.epochs:
             checkpoint.save(session)
         meter.resume()
+    checkpoint.finish(session)
     return _finish(session, reporter, meter)
 
 
@@ -129,8 +135,11 @@ def _train_epoch(session: Session, synchronizer: GradientSynchronizer, reporter:
         indices = order[session.position : session.position + config.batch_size]
         hooks.tenon_step_begin(session=session, step=session.step)
         loss_sum, count = train_step(session, synchronizer, indices.tolist())
-        totals = np.array([loss_sum, count, session.stopping], np.float64)
-        loss_sum, _, stop = session.communicator.all_reduce(totals, "sum", name="step").wait()
+        if session.writer is not None:
+            session.writer.check()
+        asked = [float(session.stopping == number) for number in signals.STOPPING]
+        totals = np.array([loss_sum, count, *asked], np.float64)
+        loss_sum, _, *asked = session.communicator.all_reduce(totals, "sum", name="step").wait()
         loss = float(loss_sum) / len(indices)
         if not math.isfinite(loss):
             raise TrainingError(
@@ -153,9 +162,14 @@ def _train_epoch(session: Session, synchronizer: GradientSynchronizer, reporter:
         reporter.advance(session.epoch + 1, loss)
         if session.step % config.log.every == 0:
             reporter.report(metrics, session.step)
-        if stop:
-            session.stopping = True
+        if any(asked):
+            session.stopping = next(n for n, a in zip(signals.STOPPING, asked, strict=True) if a)
             return
+        steps = config.checkpoint.steps
+        if steps is not None and session.step % steps == 0 and session.position < len(order):
+            meter.pause()
+            checkpoint.save(session)
+            meter.resume()
 
 
 def _finish(session: Session, reporter: Any, meter: _Meter) -> dict[str, Any]:
@@ -180,36 +194,18 @@ def _finish(session: Session, reporter: Any, meter: _Meter) -> dict[str, Any]:
 
 
 def _interrupt(session: Session, reporter: Any, meter: _Meter) -> dict[str, Any]:
-    path = checkpoint.save(session)
+    checkpoint.save(session)
+    checkpoint.finish(session)
     reporter.report(
         {"interrupted": True, "epoch": session.epoch + 1, "samples_seen": session.samples_seen}, session.step
     )
     launcher = f"mpirun -n {session.size} " if session.size > 1 else ""
-    reporter.line(f"interrupted after step {session.step}; saved {path}")
+    reporter.line(
+        f"stopped by {signals.name_of(session.stopping)} after step {session.step}, which is saved in"
+        f" {session.folder}"
+    )
     reporter.line(f"resume with: {launcher}tenon train --resume {session.folder}")
-    return {"interrupted": True}
-
-
-@contextlib.contextmanager
-def _signals(session: Session) -> Iterator[None]:
-    """The first SIGINT or SIGTERM asks the loop to stop; a second one interrupts at once."""
-
-    def ask(number: int, frame: Any) -> None:
-        if session.stopping:
-            raise KeyboardInterrupt
-        session.stopping = True
-
-    previous = {}
-    try:
-        for number in (signal.SIGINT, signal.SIGTERM):
-            previous[number] = signal.signal(number, ask)
-    except ValueError:  # not the main thread: signals belong to somebody else
-        previous = {}
-    try:
-        yield
-    finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)
+    return {"interrupted": True, "status": signals.exit_status(session.stopping)}
 
 
 class _Meter:

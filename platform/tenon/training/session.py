@@ -15,6 +15,7 @@ from tenon.distributed.communicator import Communicator
 from tenon.distributed.objects import decode, encode
 from tenon.errors import ConfigError, TrainingError
 from tenon.nn.module import Module
+from tenon.serialize.background import CheckpointWriter
 from tenon.training.config import RunConfig, canonical
 
 
@@ -38,8 +39,10 @@ class Session:
     """Samples of the current epoch that are done, over all ranks."""
     samples_seen: int = 0
     metrics: dict[str, Any] = field(default_factory=dict)
-    stopping: bool = False
-    """Set by a signal: finish the step, save, and end."""
+    stopping: int = 0
+    """The number of the signal that asked to finish the step, save, and end; 0 if none did."""
+    writer: CheckpointWriter | None = None
+    """Made by rank 0 for its first checkpoint."""
 
     @property
     def rank(self) -> int:
@@ -84,19 +87,25 @@ def _flatten(value: Any, prefix: str = "") -> dict[str, Any]:
     }
 
 
-def make_folder(communicator: Communicator, config: RunConfig) -> Path:
-    """A new folder for this run under ``config.output``, made by rank 0 and known to all."""
+def make_folder(communicator: Communicator, config: RunConfig, chosen: Path | None = None) -> Path:
+    """The folder of this run, made by rank 0, known to all: ``chosen``, or a new one in ``config.output``."""
     made: str | None = None
     problem: str | None = None
     if communicator.rank == 0:
         try:
-            made = str(_fresh(Path(config.output).absolute(), config))
+            if chosen is None:
+                made = str(_fresh(Path(config.output).absolute(), config))
+            else:
+                chosen.mkdir(parents=True, exist_ok=True)
+                made = str(chosen.absolute())
         except OSError as error:
-            problem = f"cannot make a run folder under output = {config.output!r}: {error.strerror}."
+            where = f"under output = {config.output!r}" if chosen is None else f"{str(chosen)!r}"
+            problem = f"cannot make a run folder {where}: {error.strerror}."
     answers = [decode(t) for t in communicator.all_gather_bytes(encode([made, problem]), name="run folder")]
     made, problem = answers[0]
     if problem is not None or made is None:
-        raise TrainingError(f"{problem} Choose another with --set output=FOLDER.")
+        option = "--set output=FOLDER" if chosen is None else "--run FOLDER"
+        raise TrainingError(f"{problem} Choose another with {option}.")
     return Path(made)
 
 

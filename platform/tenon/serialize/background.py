@@ -1,0 +1,99 @@
+"""Write checkpoints beside the computation: the step waits for a copy in memory, never for the disk.
+
+``save`` copies all bytes into memory that is kept for the next time, and returns; a thread adds checksums,
+writes the file whole or not at all (``atomic.py``), reads it back and then deletes the oldest. What went
+wrong there is raised by the next call. One file is written at a time: who saves faster than the disk waits.
+
+>>> import tempfile, tenon
+>>> folder = tempfile.mkdtemp()
+>>> with CheckpointWriter(folder, keep=2) as writer:
+...     path = writer.save(7, {"model": {"w": tenon.ones(2)}})
+>>> path.name
+'step-00000007.safetensors'
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from tenon.serialize.atomic import remove_abandoned, replacing
+from tenon.serialize.checkpoint import document_of, keep_last
+from tenon.serialize.tensors import Array, Packed
+
+PREFIX = "step-"
+
+
+class CheckpointWriter:
+    """The writer of ``folder``, of whose checkpoints it keeps the newest ``keep``. Close it at the end.
+
+    Leaving it as a context by an exception waits at most ``patience`` seconds for the file under way.
+    """
+
+    def __init__(self, folder: str | os.PathLike[str], keep: int = 2, patience: float = 1.0) -> None:
+        if keep < 1:
+            raise ValueError(f"CheckpointWriter: keep must be 1 or more, not {keep}.")
+        self.folder = Path(folder)
+        self.keep = keep
+        self.patience = patience
+        self.folder.mkdir(parents=True, exist_ok=True)
+        remove_abandoned(self.folder, f".{PREFIX}", 0.0)
+        self._memory: Array | None = None
+        self._error: Exception | None = None
+        self._thread: threading.Thread | None = None
+
+    def save(self, step: int, sections: Mapping[str, Any]) -> Path:
+        """Write ``sections`` as they are now to ``step-<step>.safetensors``; they may change on return."""
+        path = self.folder / f"{PREFIX}{step:08d}.safetensors"
+        packed = Packed(document_of(sections))
+        self.wait()
+        self.check()
+        self._memory = packed.detach(self._memory)
+        self._thread = threading.Thread(target=self._write, args=(path, packed), name="checkpoint writer")
+        self._thread.start()
+        return path
+
+    def check(self) -> None:
+        """Raise what the last write failed with, once."""
+        if self._error is not None:
+            error, self._error = self._error, None
+            raise error
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait until the file under way is on the disk, or has failed; False if that takes too long."""
+        if self._thread is None:
+            return True
+        self._thread.join(timeout)
+        return not self._thread.is_alive()
+
+    def close(self) -> None:
+        """Wait for the last file; raise if it could not be written."""
+        self.wait()
+        self._memory = None
+        self.check()
+
+    def __enter__(self) -> CheckpointWriter:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is None:
+            self.close()
+        else:
+            self.wait(self.patience)
+
+    def _write(self, path: Path, packed: Packed) -> None:
+        try:
+            with replacing(path) as file:
+                packed.write(file, path.stem)
+            keep_last(self.folder, self.keep)
+        except Exception as error:
+            self._error = error  # raised in the thread that trains, by `check`
+
+
+__all__ = ["CheckpointWriter"]
