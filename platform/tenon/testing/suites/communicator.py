@@ -14,14 +14,14 @@ import sys
 import sysconfig
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import pytest
 
 from tenon.config import process_environment
 from tenon.distributed.local import LocalCommunicator
 from tenon.distributed.threaded import run_ranks
-from tenon.testing.suites.communicator_checks import CHECKS
+from tenon.testing.suites.communicator_run import CHECKS
 
 START_LIMIT = 120.0
 
@@ -63,8 +63,8 @@ def launch_checks(
     communicator: str, size: int, settings: tuple[tuple[str, str], ...] = ()
 ) -> Mapping[str, str]:
     """All checks on real ranks: name -> "" if it passed, else what failed."""
-    variables = {"TENON_COMMUNICATOR": communicator, **dict(settings)}
-    done = launch(size, ["-m", "tenon.testing.suites.communicator_checks"], **variables)
+    variables: Any = {"TENON_COMMUNICATOR": communicator, **dict(settings)}
+    done = launch(size, ["-m", "tenon.testing.suites.communicator_run"], **variables)
     results = {}
     for line in done.stdout.splitlines():
         verdict, _, rest = line.partition(" ")

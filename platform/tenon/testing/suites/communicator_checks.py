@@ -1,16 +1,13 @@
 """What every communicator must do, as functions that all ranks run together.
 
-Each takes the communicator and asserts on its own rank. ``CommunicatorSuite`` runs them under pytest; with
-real processes the launcher starts this module: ``mpirun -n 4 python -m
-tenon.testing.suites.communicator_checks``.
+Each takes the communicator and asserts on its own rank. ``CommunicatorSuite`` runs them under pytest, on real
+ranks through ``communicator_run.py``. More of them: ``communicator_transfers.py``.
 """
 
 from __future__ import annotations
 
 import functools
-import sys
 import time
-import traceback
 from collections.abc import Callable
 from typing import Any
 
@@ -55,6 +52,16 @@ def same(actual: Any, expected: Any) -> None:
     assert actual.dtype == expected.dtype, (actual.dtype, expected.dtype)
     assert actual.shape == expected.shape, (actual.shape, expected.shape)
     np.testing.assert_array_equal(actual.astype(np.complex128), expected.astype(np.complex128))
+
+
+def raises(kind: type[TenonError], words: str, call: Callable[[], Any]) -> str:
+    """Assert that ``call`` raises ``kind`` with ``words`` in its message; return the message."""
+    try:
+        call()
+    except kind as error:
+        assert words in str(error), str(error)
+        return str(error)
+    raise AssertionError(f"nothing raised {kind.__name__}")
 
 
 @check
@@ -237,59 +244,6 @@ def reduce_scatter_gives_each_rank_its_row(communicator: Communicator) -> None:
 
 
 @check
-def rows_go_to_their_ranks(communicator: Communicator) -> None:
-    """all_to_all in every dtype; large rows too."""
-    size, rank = communicator.size, communicator.rank
-    for dtype in DTYPES:
-        mine = np.stack([values(communicator, rank + 5 * to, (2, 3), dtype) for to in range(size)])
-        expected = [values(communicator, other + 5 * rank, (2, 3), dtype) for other in range(size)]
-        same(communicator.all_to_all(mine).wait(), np.stack(expected))
-    large = np.arange(size * 300_001, dtype=np.float64).reshape(size, -1) + rank
-    received = communicator.all_to_all(large).wait()
-    assert np.array_equal(received - received[0], np.tile(np.arange(size), (300_001, 1)).T)
-    raises(ShapeError, "one row per rank", lambda: communicator.all_to_all(np.ones((size + 1, 2))))
-
-
-@check
-def allocated_memory_is_reduced_in_place(communicator: Communicator) -> None:
-    """Whole and in parts, on every rank or only on some; the bits are those of any other array."""
-    draws = np.random.default_rng(communicator.rank).standard_normal(200_003)
-    for dtype in (np.dtype(np.float32), np.dtype(np.float16), BFLOAT16):
-        mine = draws.astype(dtype)
-        expected = communicator.all_reduce(mine, "mean").wait()
-        flat = communicator.allocate(mine.size, dtype)
-        assert flat.shape == mine.shape and flat.dtype == dtype and not flat.astype(bool).any()
-        for part in (slice(None), slice(1, 70_000), slice(5, 9)):
-            flat[...] = mine
-            communicator.all_reduce(flat[part], "mean", out=flat[part])
-            same(flat[part], expected[part])
-            same(flat[: part.start or 0], mine[: part.start or 0])
-        mixed = flat if communicator.rank == 0 else mine
-        mixed[...] = draws
-        communicator.all_reduce(mixed, "mean", out=mixed)
-        same(mixed, expected)
-        del flat, mixed
-
-
-@check
-def started_reductions_are_there_after_wait(communicator: Communicator) -> None:
-    """Several under way at once, with other calls between; a difference raises in ``wait``."""
-    arrays = [np.full(count, communicator.rank + 1.0) for count in (3, 100_000, 0)]
-    works = [communicator.start_all_reduce(array, name=f"part {i}") for i, array in enumerate(arrays)]
-    communicator.barrier()
-    for work, array in zip(works, arrays, strict=True):
-        assert work.wait() is array and work.is_completed()
-        same(array, np.full(array.size, communicator.size * (communicator.size + 1) / 2))
-    if communicator.size > 1:
-        name = "a" if communicator.rank == 0 else "b"
-
-        def start_and_wait() -> None:
-            communicator.start_all_reduce(np.ones(2), name=name).wait()
-
-        raises(CollectiveMismatchError, "'b'", start_and_wait)
-
-
-@check
 def byte_strings_of_different_lengths_are_gathered(communicator: Communicator) -> None:
     """Also empty ones."""
     gathered = communicator.all_gather_bytes(b"x" * communicator.rank)
@@ -306,46 +260,6 @@ def barrier_waits_for_the_slowest(communicator: Communicator) -> None:
     left = time.time()
     arrivals = communicator.all_gather(np.float64(came)).wait()
     assert left >= arrivals.max() - 0.005
-
-
-@check
-def groups_of_some_ranks_work_beside_the_whole(communicator: Communicator) -> None:
-    """Even and odd ranks, in reverse order; a rank that joins none gets None."""
-    size, rank = communicator.size, communicator.rank
-    part = communicator.split(rank % 2, -rank)
-    members = [other for other in reversed(range(size)) if other % 2 == rank % 2]
-    assert part is not None and (part.size, part.rank) == (len(members), members.index(rank))
-    same(part.all_gather(np.int64(rank)).wait(), np.array(members))
-    same(part.all_reduce(np.full(50_000, float(rank))).wait(), np.full(50_000, float(sum(members))))
-    first = communicator.split(0 if rank == 0 else None)
-    assert (first is None) == (rank != 0)
-    same(communicator.all_reduce(1).wait(), np.array(size))
-
-
-@check
-def two_ranks_exchange_messages(communicator: Communicator) -> None:
-    """Around a ring, by tag and out of order; another shape raises where it is received."""
-    size, rank = communicator.size, communicator.rank
-    if size == 1:
-        return
-    after, before = (rank + 1) % size, (rank - 1) % size
-    large = np.arange(600_000.0) + rank
-    sent = [communicator.send(large, after, 7), communicator.send(np.float32(rank), after, 1)]
-    small, whole = np.zeros((), np.float32), np.zeros_like(large)
-    communicator.receive(small, before, 1).wait()
-    communicator.receive(whole, before, 7).wait()
-    for work in sent:
-        work.wait()
-    same(whole - before, np.arange(600_000.0))
-    assert small == before
-    work = communicator.send(np.ones(3), after)
-    raises(
-        CollectiveMismatchError,
-        "sent float64[3], but float32[3] is to be",
-        lambda: communicator.receive(np.zeros(3, np.float32), before).wait(),
-    )
-    work.wait()
-    communicator.barrier()
 
 
 @check
@@ -408,36 +322,3 @@ def ranks_that_disagree_all_raise_and_name_both_sides(communicator: Communicator
             message = raises(CollectiveMismatchError, words[0], other if last else most)
             assert words[1] in message and f"rank {communicator.size - 1}" in message, message
     same(communicator.all_reduce(np.ones(2)).wait(), np.ones(2) * communicator.size)
-
-
-def raises(kind: type[TenonError], words: str, call: Callable[[], Any]) -> str:
-    """Assert that ``call`` raises ``kind`` with ``words`` in its message; return the message."""
-    try:
-        call()
-    except kind as error:
-        assert words in str(error), str(error)
-        return str(error)
-    raise AssertionError(f"nothing raised {kind.__name__}")
-
-
-def main() -> None:
-    """Run all checks on the process's communicator; rank 0 prints a line for each."""
-    from tenon.distributed.launch import launch
-
-    communicator = launch()
-    for name, function in CHECKS.items():
-        problem = b""
-        try:
-            function(communicator)
-        except Exception:
-            problem = traceback.format_exc().encode()
-            if communicator.rank != 0:
-                sys.stderr.write(f"rank {communicator.rank}: {problem.decode()}")
-        problems = communicator.all_gather_bytes(problem, name=name)
-        if communicator.rank == 0:
-            failed = [f"rank {rank}: {text.decode()}" for rank, text in enumerate(problems) if text]
-            print(f"FAIL {name} {failed[0]!r}" if failed else f"PASS {name}", flush=True)
-
-
-if __name__ == "__main__":
-    main()
