@@ -16,6 +16,8 @@ from tenon_cpu.kernels import activation, direct, piecewise, pooling, selection
 
 #: Elements of a run along the last axes from which a compiled sum is faster than NumPy's.
 _RUN = 32
+#: Elements below which an array is not worth asking what it is.
+_FEW = 256
 _NUMBERS = frozenset((bool, int, float))
 
 
@@ -43,6 +45,8 @@ def silu(f: Any, x: Any) -> Any:
 
 def relu_grad(g: Any, out: Any) -> Any:
     """The gradient where the gate is open."""
+    if g.size < _FEW:
+        return direct.relu_grad(g, out)
     if g.size < WORTH or g.shape != out.shape or not fits(g, out):
         return piecewise.relu_grad(g, out)
     g, out = plain(g), plain(out)
@@ -221,7 +225,9 @@ def mean(x: Any, *, axes: Any, keepdims: bool = False) -> Any:
 def sum_to(x: Any, *, shape: Any) -> Any:
     """Down to a shape that keeps axes in the middle; others by NumPy."""
     own = x.shape
-    if own == shape or x.size < WORTH:
+    if own == shape:
+        return x
+    if x.size < WORTH:
         return direct.sum_to(x, shape=shape)
     lead = len(own) - len(shape)
     axes = (*range(lead), *(i + lead for i, s in enumerate(shape) if s == 1 and own[i + lead] != 1))

@@ -23,22 +23,25 @@ from tenon.ops import view as _view
 
 _REAL = frozenset("fd")
 _WIDE = frozenset("fdlqFD")
-_add, _dot = np.add.reduce, np.dot
+_NUMBERS = frozenset((bool, int, float, complex))
+_add = np.add.reduce
+#: Elements up to which selection by index is quicker than ``np.where``.
+_FEW = 256
 _ZERO = {c: np.zeros((), c) for c in _REAL}
 _HALF = {c: np.full((), 0.5, c) for c in _REAL}
 
 
 def matmul(x: Any, y: Any) -> Any:
-    """``np.dot`` of vectors and matrices is the same BLAS call with half of matmul's overhead (0.6 against
+    """``dot`` of vectors and matrices is the same BLAS call with a third of matmul's overhead (0.3 against
     0.9 us)."""
     if 0 < x.ndim < 3 and 0 < y.ndim < 3 and x.dtype.char in _REAL:
-        return _dot(x, y)
+        return x.dot(y)
     return _matmul.forward(np, x, y)
 
 
 def conj(x: Any) -> Any:
     """Reals as they are (0.1 against 0.3 us)."""
-    return x.conj() if getattr(x, "dtype", None) is not None and x.dtype.kind == "c" else x
+    return x if x.__class__ in _NUMBERS or x.dtype.kind != "c" else x.conj()
 
 
 def sum_to(x: Any, *, shape: Any) -> Any:
@@ -116,19 +119,26 @@ def relu(x: Any) -> Any:
 
 
 def relu_grad(g: Any, out: Any) -> Any:
-    """Selection, so that an infinite gradient at a closed gate gives 0 (1.1 against 1.9 us)."""
+    """Selection, so that an infinite gradient at a closed gate gives 0 (0.7, or 1.2 if large, against 1.9
+    us)."""
     zero = _ZERO.get(g.dtype.char)
     if zero is None or out.dtype is not g.dtype:
         return np.where(np.less_equal(out, 0), g.dtype.type(0), g)
+    if g.ndim and g.size < _FEW and g.shape == out.shape:
+        made = g.copy()
+        made[np.less_equal(out, zero)] = zero
+        return made
     return np.where(np.less_equal(out, zero), zero, g)
 
 
 def sign(x: Any) -> Any:
-    """0 for NaN by two comparisons instead of a third pass (1.2 against 2.1 us)."""
+    """0 for NaN, put there afterwards (0.8 against 2.1 us)."""
     zero = _ZERO.get(x.dtype.char)
-    if zero is None:
+    if zero is None or not x.ndim:
         return _sign.forward(np, x)
-    return np.subtract(np.greater(x, zero), np.less(x, zero), dtype=x.dtype)
+    made = np.sign(x)
+    made[np.not_equal(made, made)] = zero
+    return made
 
 
 def new_full(x: Any, *, shape: Any, value: Any, dtype: Any = None) -> Any:

@@ -29,15 +29,16 @@ def backward(
     inputs: Any = None,
 ) -> None:
     """Accumulate the gradients of ``tensors`` into the leaves (or into ``inputs`` only)."""
-    PASS.depth += 1
+    outer = PASS.depth
+    PASS.depth = outer + 1
     try:
         _backward(tensors, grad_tensors, retain_graph, create_graph, inputs)
     except BaseException:
         PASS.queued = ()
         raise
     finally:
-        PASS.depth -= 1
-    if PASS.queued and not PASS.depth:
+        PASS.depth = outer
+    if not outer and PASS.queued:
         queued, PASS.queued = PASS.queued, ()
         for callback in queued:
             callback()
@@ -210,33 +211,34 @@ def _initial(roots: list[Any], grads: list[Any], sweep: Sweep) -> list[Any]:
     for root, grad in zip(roots, grads, strict=True):
         if root._view is not None:
             root._refresh()
-        if not root.requires_grad:
+        if not (root._track or root.requires_grad):
             raise GradError(
                 "element 0 of tensors does not require grad and does not have a grad_fn: nothing that led to"
                 " it requires grad. Set requires_grad on a leaf, and compute outside no_grad()."
             )
+        raw = root.raw
         if grad is None:
-            if root.raw.size != 1:
+            if raw.size != 1:
                 raise GradError(
                     "grad can be implicitly created only for scalar outputs, not for shape"
-                    f" {list(root.raw.shape)}. Reduce it to a scalar (.sum(), .mean()), or pass gradient=."
+                    f" {list(raw.shape)}. Reduce it to a scalar (.sum(), .mean()), or pass gradient=."
                 )
-            if root.raw.dtype.kind in "iub":
+            if raw.dtype.kind in "iub":
                 raise GradError(f"grad can be computed only for real scalar outputs but got {root.dtype}")
-            ones = root._backend.raw.new_full(root.raw, shape=root.raw.shape, value=1, dtype=root.raw.dtype)
+            ones = root._backend.raw.new_full(raw, shape=raw.shape, value=1)
             if watch.recorder is not None:
                 watch.recorder.made(ones)
             result.append(Value.make(ones, root._backend) if sweep.as_tensors else ones)
             continue
         else:
-            if tuple(grad.raw.shape) != tuple(root.raw.shape):
+            if tuple(grad.raw.shape) != tuple(raw.shape):
                 raise GradError(
                     f"Mismatch in shape: grad_output[0] has a shape of {grad.shape} and output[0] has a shape"
                     f" of {root.shape}."
                 )
             value = grad
-            if value.raw.dtype != root.raw.dtype:
-                value = table.cast(value, dtype=root.raw.dtype)
+            if value.raw.dtype != raw.dtype:
+                value = table.cast(value, dtype=raw.dtype)
         result.append(value if sweep.as_tensors else value.raw)
     return result
 

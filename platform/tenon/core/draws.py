@@ -18,14 +18,15 @@ from tenon.errors import ArgumentError, ShapeError
 def _drawn(
     array_of: Any, shape: tuple[int, ...], kind: dtypes.dtype, device: Any, requires_grad: bool
 ) -> Any:
-    if any(s < 0 for s in shape):
+    if shape and min(shape) < 0:
         raise ShapeError(f"Trying to create tensor with negative dimension {min(shape)}: {list(shape)}")
-    if as_device(device).type == "meta":
-        return _full(shape, None, kind, device, requires_grad)
+    place = as_device(device)
+    if place.type == "meta":
+        return _full(shape, None, kind, place, requires_grad)
     if watch.recorder is not None:
         made = watch.recorder.host_draw(array_of)
         return made.requires_grad_() if requires_grad else made
-    return wrap(array_of(), device, requires_grad)
+    return wrap(array_of(), place, requires_grad)
 
 
 def rand(

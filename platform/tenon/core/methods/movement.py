@@ -15,7 +15,10 @@ def sizes(args: tuple[Any, ...]) -> tuple[int, ...]:
     """``(2, 3)`` from ``f(2, 3)``, ``f((2, 3))`` or ``f(Size)``."""
     if len(args) == 1 and isinstance(args[0], (tuple, list)):
         args = tuple(args[0])
-    return tuple(a if a.__class__ is int else a.__index__() for a in args)
+    for a in args:
+        if a.__class__ is not int:
+            return tuple(a.__index__() for a in args)
+    return args
 
 
 def _known(raw: Any, shape: tuple[int, ...]) -> tuple[int, ...]:
