@@ -20,6 +20,7 @@ from tenon.core.arrivals import Arrivals
 from tenon.core.grad_mode import set_grad_enabled
 from tenon.core.hooks import run_tensor_hooks
 from tenon.core.interceptor import SLOT
+from tenon.core.op import table
 from tenon.core.tape import Node
 from tenon.core.value import Value
 from tenon.errors import GradError
@@ -379,6 +380,9 @@ def accumulate(leaf: Any, grad: Any, fresh: bool, create_graph: bool) -> None:
 def _accumulate_tensor(leaf: Any, held: Any, grad: Any, create_graph: bool) -> None:
     if watch.recorder is not None:
         watch.recorder.gradient_read(leaf)
+    if grad.raw.dtype != leaf.raw.dtype:
+        with set_grad_enabled(create_graph):
+            grad = table.cast(grad, dtype=leaf.raw.dtype)
     if held is None:
         # A copy: two leaves may receive the same tensor, or views of one.
         own: Any = grad if create_graph else Value.make(grad.raw, grad._backend)

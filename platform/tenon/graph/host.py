@@ -24,6 +24,8 @@ class Host:
     graph: Graph
     values: Values
     guards: list[Guard]
+    #: Guards that fall away if they do not hold when the function returns: it sets those values itself.
+    asked: list[Guard]
     optimizers: dict[int, Any]
     after: list[Callable[[], None]]
     failure: CaptureError | None
@@ -94,10 +96,10 @@ class Host:
         return self._listens()
 
     def guard_value(self, what: str, get: Callable[[], Any]) -> None:
-        """The recording holds while ``get()`` equals what it is now."""
+        """The recording holds while ``get()`` equals what it is now, unless the function itself sets that."""
         if self._listens():
             value = get()
-            self.guards.append(Guard(what, lambda: bool(get() == value)))
+            self.asked.append(Guard(what, lambda: bool(get() == value)))
 
     def _host_read(self, raw: Any) -> Any:
         if not self._listens():

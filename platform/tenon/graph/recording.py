@@ -140,7 +140,7 @@ def _close(
             recorder.roots.setdefault(id(value), value)
     made = Recording(recorder.graph, after=recorder.after, counters=recorder.counters())
     made.settling, made.expects = recorder.settling, recorder.expects
-    made.guards = recorder.guards
+    made.guards = recorder.guards + [guard for guard in recorder.asked if guard.check()]
     made.arguments = list(nodes)
     _refuse_overlaps(recorder, nodes, leaves)
     for position, node in nodes.items():
