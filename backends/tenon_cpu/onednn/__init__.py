@@ -70,10 +70,10 @@ def kernels() -> tuple[dict[str, Callable[..., Any]], dict[str, Callable[..., An
     """
     if not available():
         return {}, {}
-    from tenon_cpu.onednn import convolution, eager, norm, pooling
+    from tenon_cpu.onednn import convolution, eager, norm, pooling, rnn
 
     arrays = {**eager.KERNELS, **convolution.KERNELS, **pooling.KERNELS}
-    return arrays, {**eager.COMPOSITES, **norm.COMPOSITES}
+    return arrays, {**eager.COMPOSITES, **norm.COMPOSITES, **rnn.COMPOSITES}
 
 
 def prepare(

@@ -56,7 +56,7 @@ def _tanh_slope(f: Any, value: Any) -> Any:
     return f.sub(1.0, f.mul(value, value))
 
 
-def _products(
+def products(
     f: Any, x: Any, w_ih: Any, previous: Any, inputs: Any, hidden: Any, needs: Sequence[bool]
 ) -> tuple[Any, ...]:
     """Gradients for input, both weights and both biases, from those before the gates' activations."""
@@ -98,7 +98,7 @@ class RnnSequenceGrad(Composite):
         d = in_order(f, pieces, not reverse)
         wanted = (needs[0], *needs[2:4], needs[4] or needs[5], False)
         previous = lambda: before(f, out, h0, sizes, reverse)  # noqa: E731 - computed where it is needed
-        dx, dw_ih, dw_hh, db, _ = _products(f, x, w_ih, previous, d, d, wanted)
+        dx, dw_ih, dw_hh, db, _ = products(f, x, w_ih, previous, d, d, wanted)
         return tuple(_like(f, m, given) for m in (dx, dh0, dw_ih, dw_hh, db))
 
 
@@ -147,7 +147,7 @@ class LstmSequenceGrad(Composite):
         d = in_order(f, pieces, not reverse)
         wanted = (needs[0], *needs[3:5], needs[5] or needs[6], False)
         previous = lambda: before(f, out, h0, sizes, reverse)  # noqa: E731 - computed where it is needed
-        dx, dw_ih, dw_hh, db, _ = _products(f, x, w_ih, previous, d, d, wanted)
+        dx, dw_ih, dw_hh, db, _ = products(f, x, w_ih, previous, d, d, wanted)
         dw_hr = _nothing(f, x)
         if w_hr is not None and needs[7]:
             dw_hr = f.matmul(_turned(f, in_order(f, projected, not reverse)), f.mul(o, tanh))
@@ -188,7 +188,7 @@ class GruSequenceGrad(Composite):
         (dh0,) = scan(f, step, (g_last,), sizes, not reverse)
         inputs, hiddens = in_order(f, pieces, not reverse), in_order(f, owns, not reverse)
         wanted = (needs[0], *needs[2:])
-        dx, dw_ih, dw_hh, db_ih, db_hh = _products(f, x, w_ih, lambda: old, inputs, hiddens, wanted)
+        dx, dw_ih, dw_hh, db_ih, db_hh = products(f, x, w_ih, lambda: old, inputs, hiddens, wanted)
         return tuple(_like(f, m, given) for m in (dx, dh0, dw_ih, dw_hh, db_ih, db_hh))
 
 

@@ -1,0 +1,183 @@
+"""Recurrent layers: one product for all inputs, a compiled walk, the weights' gradients at the end.
+
+float32, and 16 bits through float32; other dtypes, projected LSTMs, tiny layers, and all where numba is
+missing, are computed step by step by the ops' own rules.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from tenon.extend import Kernel
+from tenon.ops import gru_sequence as _gru
+from tenon.ops import gru_sequence_grad as _gru_grad
+from tenon.ops import lstm_sequence as _lstm
+from tenon.ops import lstm_sequence_grad as _lstm_grad
+from tenon.ops import rnn_sequence as _rnn
+from tenon.ops import rnn_sequence_grad as _rnn_grad
+from tenon.ops.composite.recurrent_grad import before, products
+from tenon_cpu.jit import rnn
+from tenon_cpu.jit.compile import available
+from tenon_cpu.onednn import signatures as c
+from tenon_cpu.onednn.rnn_walk import Products, parts, plain, turned, walk
+
+_FLOAT = np.dtype(np.float32)
+#: Multiplications of all steps' states from which a walk pays.
+_LEAST = 1 << 16
+
+
+def _fits(w_hh: Any, sizes: Sequence[int], *arrays: Any) -> bool:
+    given = [w_hh, *(a for a in arrays if a is not None)]
+    return bool(sum(sizes) * w_hh.size >= _LEAST and all(a.dtype is _FLOAT for a in given) and available())
+
+
+def _plain(x: Any) -> Any:
+    return x if x.flags.carray else np.array(x, order="C")
+
+
+def _own(x: Any) -> Any:
+    """A copy, to be written."""
+    return np.array(x, order="C")
+
+
+def _turned(w_hh: Any, sizes: Sequence[int]) -> Any:
+    bounds = parts(sizes)
+    rows = max(b - a for a, b in pairwise(bounds))
+    return turned(_plain(w_hh), len(sizes), rows)
+
+
+def _room(rows: int, width: int) -> Any:
+    return np.empty((rows, width), _FLOAT)
+
+
+def lstm_sequence(
+    f: Any, x: Any, h0: Any, c0: Any, w_ih: Any, w_hh: Any, b_ih: Any, b_hh: Any, w_hr: Any,
+    *, sizes: Any, reverse: bool = False,
+) -> Any:  # fmt: skip
+    """Outputs, last states and cells; gates and cells of all steps."""
+    if w_hr is not None or not _fits(w_hh, sizes, x, h0, c0, w_ih, b_ih, b_hh):
+        return _lstm.raw_forward(f, x, h0, c0, w_ih, w_hh, b_ih, b_hh, w_hr, sizes=sizes, reverse=reverse)
+    _lstm.infer(x, h0, c0, w_ih, w_hh, b_ih, b_hh, w_hr, sizes=sizes, reverse=reverse)
+    gates = _plain(f.linear(x, w_ih, None if b_ih is None else b_ih + b_hh))
+    h, cell, width = _own(h0), _own(c0), c0.shape[1]
+    out, cells = _room(x.shape[0], width), _room(x.shape[0], width)
+    states = Products(_turned(w_hh, sizes), h, c.DST, True)
+    walk(rnn.lstm.ready(), states, sizes, reverse, gates, out, cells, h, cell)
+    return out, h, cell, gates, cells
+
+
+def lstm_sequence_grad(
+    f: Any, g: Any, g_last: Any, g_cell: Any, out: Any, x: Any, h0: Any, c0: Any, w_ih: Any, w_hh: Any,
+    w_hr: Any, gates: Any, cells: Any, *, sizes: Any, needs: Any, reverse: bool = False,
+) -> Any:  # fmt: skip
+    """The walk back gives the gradients before the activations; the rest is products over all steps."""
+    if w_hr is not None or not _fits(w_hh, sizes, g, g_last, g_cell, out, x, h0, c0, w_ih, gates, cells):
+        return _lstm_grad.decompose(
+            f, g, g_last, g_cell, out, x, h0, c0, w_ih, w_hh, w_hr, gates, cells,
+            sizes=sizes, needs=needs, reverse=reverse,
+        )  # fmt: skip
+    d, dh, dc = np.empty_like(gates), _own(g_last), _own(g_cell)
+    states = Products(plain(_plain(w_hh)), dh, c.SRC, False)
+    known = (_plain(g), _plain(gates), _plain(cells), _plain(c0))
+    walk(rnn.lstm_grad.ready(), states, sizes, reverse, *known, d, dh, dc)
+    wanted = (needs[0], *needs[3:5], needs[5] or needs[6], False)
+    dx, dw_ih, dw_hh, db, nothing = products(
+        f, x, w_ih, lambda: before(f, out, h0, sizes, reverse), d, d, wanted
+    )
+    return dx, dh, dc, dw_ih, dw_hh, db, nothing
+
+
+def gru_sequence(
+    f: Any, x: Any, h0: Any, w_ih: Any, w_hh: Any, b_ih: Any, b_hh: Any, *, sizes: Any, reverse: bool = False
+) -> Any:
+    """Outputs, last states; gates and the states' share of the candidates of all steps."""
+    if not _fits(w_hh, sizes, x, h0, w_ih, b_ih, b_hh):
+        return _gru.raw_forward(f, x, h0, w_ih, w_hh, b_ih, b_hh, sizes=sizes, reverse=reverse)
+    _gru.infer(x, h0, w_ih, w_hh, b_ih, b_hh, sizes=sizes, reverse=reverse)
+    gates = _plain(f.linear(x, w_ih, b_ih))
+    h, (batch, width) = _own(h0), h0.shape
+    out, hidden, own = _room(x.shape[0], width), _room(x.shape[0], width), _room(batch, 3 * width)
+    bias = np.zeros(3 * width, _FLOAT) if b_hh is None else _plain(b_hh)
+    states = Products(_turned(w_hh, sizes), h, c.DST, False)
+    walk(rnn.gru.ready(), states, sizes, reverse, gates, own, bias, out, hidden, h)
+    return out, h, gates, hidden
+
+
+def gru_sequence_grad(
+    f: Any, g: Any, g_last: Any, out: Any, x: Any, h0: Any, w_ih: Any, w_hh: Any, gates: Any, hidden: Any,
+    *, sizes: Any, needs: Any, reverse: bool = False,
+) -> Any:  # fmt: skip
+    """As for the LSTM; what goes to the inputs and to the states differs in the candidates."""
+    if not _fits(w_hh, sizes, g, g_last, out, x, h0, w_ih, gates, hidden):
+        return _gru_grad.decompose(
+            f, g, g_last, out, x, h0, w_ih, w_hh, gates, hidden, sizes=sizes, needs=needs, reverse=reverse
+        )
+    d, own, dh = np.empty_like(gates), np.empty_like(gates), _own(g_last)
+    states = Products(plain(_plain(w_hh)), dh, c.SRC, True)
+    known = (_plain(g), _plain(gates), _plain(hidden), _plain(out), _plain(h0))
+    walk(rnn.gru_grad.ready(), states, sizes, reverse, *known, d, own, dh)
+    wanted = (needs[0], *needs[2:])
+    dx, *others = products(f, x, w_ih, lambda: before(f, out, h0, sizes, reverse), d, own, wanted)
+    return dx, dh, *others
+
+
+def rnn_sequence(
+    f: Any, x: Any, h0: Any, w_ih: Any, w_hh: Any, b_ih: Any, b_hh: Any,
+    *, sizes: Any, reverse: bool = False, nonlinearity: str = "tanh",
+) -> Any:  # fmt: skip
+    """Outputs and last states."""
+    if not _fits(w_hh, sizes, x, h0, w_ih, b_ih, b_hh):
+        return _rnn.decompose(
+            f, x, h0, w_ih, w_hh, b_ih, b_hh, sizes=sizes, reverse=reverse, nonlinearity=nonlinearity
+        )
+    _rnn.infer(x, h0, w_ih, w_hh, b_ih, b_hh, sizes=sizes, reverse=reverse)
+    out = _plain(f.linear(x, w_ih, None if b_ih is None else b_ih + b_hh))
+    h = _own(h0)
+    states = Products(_turned(w_hh, sizes), h, c.DST, True)
+    walk(rnn.rnn.ready(), states, sizes, reverse, nonlinearity == "relu", out, h)
+    return out, h
+
+
+def rnn_sequence_grad(
+    f: Any, g: Any, g_last: Any, out: Any, x: Any, h0: Any, w_ih: Any, w_hh: Any,
+    *, sizes: Any, needs: Any, reverse: bool = False, nonlinearity: str = "tanh",
+) -> Any:  # fmt: skip
+    """As for the LSTM."""
+    if not _fits(w_hh, sizes, g, g_last, out, x, h0, w_ih):
+        return _rnn_grad.decompose(
+            f, g, g_last, out, x, h0, w_ih, w_hh,
+            sizes=sizes, needs=needs, reverse=reverse, nonlinearity=nonlinearity,
+        )  # fmt: skip
+    d, dh = _room(*out.shape), _own(g_last)
+    states = Products(plain(_plain(w_hh)), dh, c.SRC, False)
+    walk(rnn.rnn_grad.ready(), states, sizes, reverse, nonlinearity == "relu", _plain(g), _plain(out), d, dh)
+    wanted = (needs[0], *needs[2:4], needs[4] or needs[5], False)
+    dx, dw_ih, dw_hh, db, _ = products(f, x, w_ih, lambda: before(f, out, h0, sizes, reverse), d, d, wanted)
+    return dx, dh, dw_ih, dw_hh, db
+
+
+def _short(kernel: Callable[..., Any]) -> Kernel:
+    """``kernel``, which for numbers of 16 bits computes in float32 and rounds at the end."""
+
+    def call(f: Any, *args: Any, **attrs: Any) -> Any:
+        own = args[0].dtype
+        if own.itemsize != 2 or own.kind not in "fV":
+            return kernel(f, *args, **attrs)
+        made = kernel(f, *(a if a is None else a.astype(_FLOAT) for a in args), **attrs)
+        return tuple(m.astype(own) for m in made)
+
+    return call
+
+
+COMPOSITES: dict[str, Kernel] = {
+    k.__name__: _short(k)
+    for k in (
+        lstm_sequence, lstm_sequence_grad, gru_sequence, gru_sequence_grad, rnn_sequence, rnn_sequence_grad,
+    )
+}  # fmt: skip
+
+__all__ = ["COMPOSITES"]

@@ -1,0 +1,174 @@
+"""The CPU backend's recurrent layers against the ops' own rules, gradients and parts of a batch included."""
+
+from __future__ import annotations
+
+import gc
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from tenon import ops
+from tenon.core.backend import backend_named
+from tenon_cpu import onednn, threads
+from tenon_cpu.jit.compile import available
+
+if not (onednn.available() and available()):
+    pytest.skip("needs oneDNN and numba", allow_module_level=True)
+
+from tenon_cpu.onednn import rnn, rnn_walk
+
+F = backend_named("cpu").raw
+GATES = {"rnn": 1, "lstm": 4, "gru": 3}
+SIZES = {
+    "equal": (9,) * 7,
+    "packed": (40, 33, 33, 17, 16, 3, 1, 1),
+    "one": (1,) * 30,
+    "step": (40,),
+}
+DTYPE = np.float32
+
+
+def arguments(kind, sizes, width=37, inputs=21, bias=True, dtype=DTYPE):
+    draw = np.random.default_rng(len(sizes))
+    rows, count, batch = sum(sizes), GATES[kind] * width, sizes[0]
+
+    def normal(*shape, scale=1.0):
+        return (draw.standard_normal(shape) * scale).astype(dtype)
+
+    states = [normal(batch, width) for _ in range(2 if kind == "lstm" else 1)]
+    weights = [normal(count, inputs, scale=0.3), normal(count, width, scale=0.3)]
+    biases = [normal(count), normal(count)] if bias else [None, None]
+    return [normal(rows, inputs), *states, *weights, *biases, *([None] if kind == "lstm" else [])]
+
+
+def reference(kind, args, attrs):
+    op = ops.__getattr__(f"{kind}_sequence")
+    return (op.raw_forward if op.residuals else op.decompose)(F, *args, **attrs)
+
+
+def gradient_arguments(kind, args, made):
+    """Of the gradient's op: random gradients of the results, what the forward op saved, its residuals."""
+    draw = np.random.default_rng(1)
+    visible = 3 if kind == "lstm" else 2
+    given = [draw.standard_normal(m.shape).astype(m.dtype) for m in made[:visible]]
+    states_and_weights = args[: 3 + visible - 1]
+    tail = [None] if kind == "lstm" else []
+    return [*given, made[0], *states_and_weights, *tail, *made[visible:]]
+
+
+def close(mine, expected, loose=1.0):
+    assert len(mine) == len(expected)
+    for a, b in zip(mine, expected, strict=True):
+        assert a.shape == b.shape and a.dtype == b.dtype
+        scale = max(1.0, float(np.abs(b.astype(np.float64)).max(initial=0)))
+        np.testing.assert_allclose(a, b, rtol=2e-5 * loose, atol=2e-6 * scale * loose)
+
+
+@pytest.fixture(params=["alone", "split"])
+def shared(request, monkeypatch):
+    """Whether several threads take parts of the batch; on this pool of any size, one after the other."""
+    if request.param == "split":
+        monkeypatch.setattr(rnn_walk, "usable", lambda: 3)
+    monkeypatch.setattr(rnn, "_LEAST", 0)
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("sizes", SIZES)
+@pytest.mark.parametrize("kind", GATES)
+def test_walk_computes_what_the_rules_do(kind, sizes, reverse, bias, shared):
+    args = arguments(kind, SIZES[sizes], bias=bias)
+    attrs = {"sizes": SIZES[sizes], "reverse": reverse}
+    kernel, kernel_grad = (rnn.COMPOSITES[f"{kind}_sequence{end}"] for end in ("", "_grad"))
+
+    made = kernel(F, *args, **attrs)
+
+    expected = reference(kind, args, attrs)
+    close(made, expected)
+    given = gradient_arguments(kind, args, expected)
+    attrs["needs"] = (*(a is not None for a in args[:-1]), kind != "lstm" and bias)
+    op = ops.__getattr__(f"{kind}_sequence_grad")
+    close(kernel_grad(F, *given, **attrs), op.decompose(F, *given, **attrs), loose=4)
+
+
+def test_relu_walk_computes_what_the_rules_do(shared):
+    args, attrs = arguments("rnn", SIZES["packed"]), {"sizes": SIZES["packed"], "nonlinearity": "relu"}
+
+    made = rnn.COMPOSITES["rnn_sequence"](F, *args, **attrs)
+
+    close(made, reference("rnn", args, attrs))
+    given = gradient_arguments("rnn", args, made)
+    attrs["needs"] = (True,) * 6
+    expected = ops.rnn_sequence_grad.decompose(F, *given, **attrs)
+    close(rnn.COMPOSITES["rnn_sequence_grad"](F, *given, **attrs), expected, loose=4)
+
+
+@pytest.mark.parametrize("kind", GATES)
+def test_16_bits_are_computed_in_float32_and_rounded_once(kind, monkeypatch):
+    monkeypatch.setattr(rnn, "_LEAST", 0)
+    short = [None if a is None else a.astype(np.float16) for a in arguments(kind, SIZES["equal"])]
+    wide = [None if a is None else a.astype(DTYPE) for a in short]
+    kernel, attrs = rnn.COMPOSITES[f"{kind}_sequence"], {"sizes": SIZES["equal"]}
+
+    made = kernel(F, *short, **attrs)
+
+    for a, b in zip(made, kernel(F, *wide, **attrs), strict=True):
+        np.testing.assert_array_equal(a, b.astype(np.float16))
+
+
+@pytest.mark.parametrize("kind", GATES)
+def test_nan_stays_in_its_sequence_and_infinity_saturates(kind, monkeypatch):
+    monkeypatch.setattr(rnn, "_LEAST", 0)
+    args = arguments(kind, SIZES["equal"])
+    args[0][9 + 4] = np.nan  # sequence 4 at step 1
+    args[0][9 + 5] = np.inf
+
+    with np.errstate(all="ignore"):
+        out = rnn.COMPOSITES[f"{kind}_sequence"](F, *args, sizes=SIZES["equal"])[0].reshape(7, 9, -1)
+        expected = reference(kind, args, {"sizes": SIZES["equal"]})[0].reshape(7, 9, -1)
+
+    assert np.isnan(out[1:, 4]).all() and np.isfinite(out[:, :4]).all() and np.isfinite(out[:, 6:]).all()
+    np.testing.assert_array_equal(np.isnan(out), np.isnan(expected))
+    np.testing.assert_allclose(out, expected, rtol=2e-5, atol=2e-6)
+
+
+def test_arrays_may_lie_askew_and_inputs_stay_as_they_were(monkeypatch):
+    monkeypatch.setattr(rnn, "_LEAST", 0)
+    args = arguments("lstm", SIZES["equal"])
+    askew = [None if a is None else np.repeat(a, 2, axis=-1)[..., ::2] for a in args]
+    before = [None if a is None else a.copy() for a in args]
+    attrs = {"sizes": SIZES["equal"]}
+
+    made = rnn.COMPOSITES["lstm_sequence"](F, *askew, **attrs)
+
+    close(made, rnn.COMPOSITES["lstm_sequence"](F, *args, **attrs))
+    for a, b in zip(args, before, strict=True):
+        assert a is None or np.array_equal(a, b)
+
+
+def test_parts_of_a_packed_batch_have_about_as_many_rows(monkeypatch):
+    monkeypatch.setattr(rnn_walk, "usable", lambda: 4)
+    sizes = tuple(64 - t for t in range(60))
+
+    bounds = rnn_walk.parts(sizes)
+
+    lengths = [sum(size > row for size in sizes) for row in range(64)]
+    rows = [sum(lengths[a:b]) for a, b in pairwise(bounds)]
+    assert bounds[0] == 0 and bounds[-1] == 64 and len(rows) == 4
+    assert max(rows) < 1.1 * min(rows)
+
+
+def test_real_threads_give_the_same_numbers_and_one_thread_is_restored():
+    args, attrs = arguments("lstm", (40,) * 12, width=64), {"sizes": (40,) * 12}
+    one = rnn.COMPOSITES["lstm_sequence"](F, *args, **attrs)
+    count = threads.usable()
+    try:
+        threads.set_count(2)
+        two = rnn.COMPOSITES["lstm_sequence"](F, *args, **attrs)
+    finally:
+        threads.set_count(count)
+        gc.collect()
+
+    close(two, one)
+    close(rnn.COMPOSITES["lstm_sequence"](F, *args, **attrs), one)
