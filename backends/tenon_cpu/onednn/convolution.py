@@ -4,13 +4,15 @@ All groups, strides, dilations; transposed convolution is the input's gradient. 
 (float64, integers, empty arrays) goes to ``kernels/convolution.py``.
 
 oneDNN's kernels work on blocked layouts, so arrays are reordered on the way in and out, as torch does. Where
-the copies cost more than blocks gain, the primitive is asked for plain arrays instead (``_plain_is_better``).
+the copies cost more than blocks gain, the primitive is asked for plain arrays instead (``plain_is_better``).
+``winograd.py`` does large convolutions of 3 by 3 windows in less than half the time.
 
 Next: ``problems.py`` makes the primitives, for compiled programs too.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -23,11 +25,13 @@ from tenon.ops.convolution import check_bias, output_sizes
 from tenon_cpu.kernels import convolution as numpy_kernels
 from tenon_cpu.onednn import signatures as c
 from tenon_cpu.onednn.cache import Cache
-from tenon_cpu.onednn.chain import Chain
 from tenon_cpu.onednn.descriptors import Descriptor, representable
 from tenon_cpu.onednn.layouts import PLAIN
 from tenon_cpu.onednn.primitives import Primitive
 from tenon_cpu.onednn.problems import Problem
+from tenon_cpu.onednn.winograd import chain
+
+Compute = Callable[..., None]
 
 _cache = Cache("convolution")
 _FLOATS = frozenset({"float32", "bfloat16", "float16"})
@@ -67,12 +71,12 @@ def convolution(
             return numpy_kernels.convolution(x, weight, bias, **attrs)
         given = _whole(*given)
         return convolution(*given, *([] if len(given) == 3 else [None]), **attrs)
-    chain, shape = ready
+    compute, shape = ready
     out = np.empty(shape, x.dtype)
     if bias is None:
-        chain(x, weight, out)
+        compute(x, weight, out)
     else:
-        chain(x, weight, bias, out)
+        compute(x, weight, bias, out)
     return out
 
 
@@ -98,7 +102,7 @@ def chosen(kind: str, problem: Problem | None, make: Any) -> Primitive | None:
     return next((m for m in made if m is not None), None)
 
 
-def _prepare_forward(x: Any, weight: Any, bias: Any, geometry: Any) -> tuple[Chain, tuple[int, ...]] | None:
+def _prepare_forward(x: Any, weight: Any, bias: Any, geometry: Any) -> tuple[Compute, tuple[int, ...]] | None:
     stride, padding, dilation, groups = geometry
     shape = _conv.infer(x, weight, stride=stride, padding=padding, dilation=dilation, groups=groups).shape
     arrays = [x, weight]
@@ -112,7 +116,7 @@ def _prepare_forward(x: Any, weight: Any, bias: Any, geometry: Any) -> tuple[Cha
     inputs = {c.SRC: Descriptor.of(x), c.WEIGHTS: problem.weight_like(weight)}
     if bias is not None:
         inputs[c.BIAS] = Descriptor.of(bias)
-    return Chain(made, inputs, {c.DST: Descriptor.rows(shape, x.dtype)}), shape
+    return chain("forward", problem, made, inputs, {c.DST: Descriptor.rows(shape, x.dtype)}), shape
 
 
 def conv_input_grad(
@@ -135,15 +139,15 @@ def conv_input_grad(
         if not _mendable(g, weight):
             return numpy_kernels.conv_input_grad(g, weight, **attrs)
         return conv_input_grad(*_whole(g, weight), **attrs)
-    chain, shape = ready
+    compute, shape = ready
     out = np.empty(shape, g.dtype)
-    chain(g, weight, out)
+    compute(g, weight, out)
     return out
 
 
 def _prepare_input_grad(
     g: Any, weight: Any, sizes: Any, geometry: Any
-) -> tuple[Chain, tuple[int, ...]] | None:
+) -> tuple[Compute, tuple[int, ...]] | None:
     stride, padding, dilation, groups = geometry
     attrs = {"stride": stride, "padding": padding, "dilation": dilation, "groups": groups}
     shape = _conv_input_grad.infer(g, weight, sizes=sizes, **attrs).shape
@@ -152,7 +156,7 @@ def _prepare_input_grad(
     if problem is None or made is None:
         return None
     inputs = {c.DIFF_DST: Descriptor.of(g), c.WEIGHTS: problem.weight_like(weight)}
-    return Chain(made, inputs, {c.DIFF_SRC: Descriptor.rows(shape, g.dtype)}), shape
+    return chain("input", problem, made, inputs, {c.DIFF_SRC: Descriptor.rows(shape, g.dtype)}), shape
 
 
 def conv_weight_grad(
@@ -175,13 +179,15 @@ def conv_weight_grad(
         if not _mendable(x, g):
             return numpy_kernels.conv_weight_grad(x, g, **attrs)
         return conv_weight_grad(*_whole(x, g), **attrs)
-    chain, shape = ready
+    compute, shape = ready
     out = np.empty(shape, x.dtype)
-    chain(x, g, out)
+    compute(x, g, out)
     return out
 
 
-def _prepare_weight_grad(x: Any, g: Any, kernel: Any, geometry: Any) -> tuple[Chain, tuple[int, ...]] | None:
+def _prepare_weight_grad(
+    x: Any, g: Any, kernel: Any, geometry: Any
+) -> tuple[Compute, tuple[int, ...]] | None:
     stride, padding, dilation, groups = geometry
     reach = output_sizes(x.shape[2:], kernel, stride, padding, dilation)
     if tuple(g.shape[2:]) != reach:
@@ -194,7 +200,7 @@ def _prepare_weight_grad(x: Any, g: Any, kernel: Any, geometry: Any) -> tuple[Ch
         return None
     target = problem.weight_like(np.empty(shape, x.dtype))
     inputs = {c.SRC: Descriptor.of(x), c.DIFF_DST: Descriptor.of(g)}
-    return Chain(made, inputs, {c.DIFF_WEIGHTS: target}), shape
+    return chain("weight", problem, made, inputs, {c.DIFF_WEIGHTS: target}), shape
 
 
 KERNELS: dict[str, Kernel] = {

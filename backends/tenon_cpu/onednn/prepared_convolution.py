@@ -23,6 +23,8 @@ from tenon_cpu.onednn.descriptors import Descriptor, representable
 from tenon_cpu.onednn.layouts import PLAIN, Assigned, Layout
 from tenon_cpu.onednn.primitives import Primitive, packed
 from tenon_cpu.onednn.problems import Problem
+from tenon_cpu.onednn.runtime import Buffer
+from tenon_cpu.onednn.winograd import chain
 
 Thunk = Callable[[], None]
 
@@ -81,7 +83,11 @@ def prepare_convolution(
     if post_ops and not within:
         inputs[post_op_argument(0)] = target
         arrays.append(added)
-    compute = Chain(made, inputs, {c.DST: target}).bound(*arrays, out)
+    outputs = {c.DST: target}
+    if post_ops or weight.__class__ is Buffer:
+        compute = Chain(made, inputs, outputs).bound(*arrays, out)
+    else:
+        compute = chain("forward", problem, made, inputs, outputs).bound(*arrays, out)
     return _followed(compute, added if late else None, relu, out)
 
 
@@ -144,7 +150,10 @@ def prepare_input_grad(
         return None
     weight, described = _weight(problem, made, weight, layouts.inputs[1], 1 in attrs.get("constant", ()))
     inputs = {c.DIFF_DST: _given(g, layouts.inputs[0]), c.WEIGHTS: described}
-    return Chain(made, inputs, {c.DIFF_SRC: _given(dx, layouts.outputs[0])}).bound(g, weight, dx)
+    outputs = {c.DIFF_SRC: _given(dx, layouts.outputs[0])}
+    if weight.__class__ is Buffer:
+        return Chain(made, inputs, outputs).bound(g, weight, dx)
+    return chain("input", problem, made, inputs, outputs).bound(g, weight, dx)
 
 
 def prepare_weight_grad(
@@ -168,7 +177,7 @@ def prepare_weight_grad(
     outputs = {c.DIFF_WEIGHTS: problem.weight_like(dw)}
     if bias is not None:
         outputs[c.DIFF_BIAS] = Descriptor.of(bias)
-    return Chain(made, inputs, outputs).bound(x, g, *outs)
+    return chain("weight", problem, made, inputs, outputs).bound(x, g, *outs)
 
 
 PREPARE = {

@@ -1,0 +1,351 @@
+"""Convolutions of 3 by 3 windows with a quarter of the multiplications: Winograd's F(4 x 4, 3 x 3).
+
+A tile of 4 x 4 results needs 6 x 6 inputs. Both tile and window are polynomials in two variables, and their
+product is had by 36 multiplications of values at points instead of 144: *maps* take inputs and windows to the
+points (``winograd_code.py``), where all tiles and channels are 36 matrix products (oneDNN's), and results
+back.
+The gradient of the input is a convolution again; that of the weight is the transpose of it all.
+
+Rounding: results differ from a direct sum by some 2e-6 of their size (float32's own sums: 4e-7). Where a
+result is not finite the direct kernel computes it again, since Winograd would spread NaN and infinity over a
+tile, and may overflow where a direct sum does not. ``TENON_WINOGRAD=0`` turns it off.
+
+A ``Winograd`` is called like a ``Chain``. Next: ``convolution.py`` and ``prepared_convolution.py``, which ask
+``chain`` for the one that is quicker.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from tenon.extend import Config
+from tenon_cpu.jit import codegen_llvm
+from tenon_cpu.onednn import signatures as c
+from tenon_cpu.onednn.attributes import Attributes
+from tenon_cpu.onednn.chain import Chain, shared
+from tenon_cpu.onednn.descriptors import Descriptor
+from tenon_cpu.onednn.layouts import blocked
+from tenon_cpu.onednn.library import failure
+from tenon_cpu.onednn.primitives import Execution, Primitive, address_of, reorder
+from tenon_cpu.onednn.problems import Problem
+from tenon_cpu.onednn.runtime import ALIGNMENT, Buffer
+from tenon_cpu.onednn.winograd_code import REACH, STEP, TABLE, WINDOW, text
+
+Array = np.ndarray[Any, Any]
+_FLOAT = np.dtype(np.float32)
+_POINTS = REACH * REACH
+_PLACES = WINDOW * WINDOW
+#: Bytes of points that are worked on at a time: what stays in a core's caches.
+_PIECE = 5 << 20
+#: Multiplications and additions a second of a direct kernel and of products of points, bytes a second of
+#: maps, and of maps of weights, which come from memory: how the two ways are weighed. Only their ratios
+#: matter.
+_DIRECT, _PRODUCTS, _MAPS, _WEIGHTS = 110e9, 88e9, 25e9, 12e9
+_WORDS = {word: index for index, word in enumerate(TABLE)}
+Set = Callable[[int], None]
+
+
+@functools.cache
+def _allowed() -> bool:
+    off = (Config.from_environment().setting("winograd", "1") or "1").strip().lower() in (
+        "0",
+        "off",
+        "no",
+        "false",
+    )
+    return not off and codegen_llvm.available() and blocked().block > 0
+
+
+def pays(problem: Problem) -> bool:
+    """Whether this is a convolution for which points take less time than a direct kernel."""
+    if problem.dtype != _FLOAT or problem.weight[2:] != (WINDOW, WINDOW) or problem.groups != 1:
+        return False
+    if {*problem.stride, *problem.dilation} != {1} or any(p > WINDOW - 1 for p in problem.padding):
+        return False
+    if not _allowed() or not all(blocked().fits(shape) for shape in (problem.x, problem.y)):
+        return False
+    channels, filters, (n, _, *sizes) = problem.x[1], problem.y[1], problem.y
+    tiles = n * math.prod(-(-s // STEP) for s in sizes)
+    direct = 2 * _PLACES * n * math.prod(sizes) * channels * filters / _DIRECT
+    products = 2 * _POINTS * tiles * channels * filters / _PRODUCTS
+    maps = 16 * _POINTS * tiles * (channels + filters) / _MAPS
+    weights = 8 * (_POINTS + _PLACES) * channels * filters / _WEIGHTS
+    return products + maps + weights < 0.8 * direct
+
+
+def chain(
+    kind: str,
+    problem: Problem,
+    made: Primitive,
+    inputs: Mapping[int, Descriptor],
+    outputs: Mapping[int, Descriptor],
+) -> Chain | Winograd:
+    """The quicker of a chain of the direct primitive ``made`` and of Winograd's way, for the same calls."""
+    if len(outputs) > 1 or not pays(problem):
+        return Chain(made, inputs, outputs)
+    direct = functools.partial(Chain, made, inputs, outputs)
+    return Winograd(kind, problem, list(inputs.values()), list(outputs.values()), direct)
+
+
+class Winograd:
+    """``kind`` ("forward", "input", "weight") of ``problem``; ``inputs`` and ``outputs`` are the descriptors
+    of the arrays of a call, in a chain's order. ``direct`` makes the chain for what is not finite."""
+
+    def __init__(
+        self,
+        kind: str,
+        problem: Problem,
+        inputs: Sequence[Descriptor],
+        outputs: Sequence[Descriptor],
+        direct: Callable[[], Chain],
+    ) -> None:
+        self._make = direct
+        self._direct: Chain | None = None
+        self._flag, self.size, self._seat = np.zeros(1, np.int64), 0, 0
+        #: What is to be told an address: the array's number, or memory of our own at an offset.
+        self._outer: list[list[tuple[int, Set]]] = [[] for _ in (*inputs, *outputs)]
+        self._inner: list[tuple[int, Set]] = []
+        self._steps: list[Callable[[], Any]] = []
+        self._held: list[Any] = []
+        {"forward": self._forward, "input": self._input, "weight": self._weight}[kind](
+            problem, list(inputs), list(outputs)
+        )
+
+    # --- the three of them ---
+
+    def _forward(self, problem: Problem, inputs: list[Descriptor], outputs: list[Descriptor]) -> None:
+        bias = 2 if len(inputs) > 2 else None
+        self._convolution(problem, (problem.x, problem.y), problem.padding, "weight", inputs, outputs, bias)
+
+    def _input(self, problem: Problem, inputs: list[Descriptor], outputs: list[Descriptor]) -> None:
+        around = tuple(WINDOW - 1 - p for p in problem.padding)
+        self._convolution(problem, (problem.y, problem.x), around, "flipped", inputs, outputs, None)
+
+    def _convolution(
+        self, problem: Problem, shapes: Any, padding: Any, matrix: str, inputs: Any, outputs: Any, bias: Any
+    ) -> None:
+        source, target = shapes
+        channels, filters = source[1], target[1]
+        chunks, tiles = _chunks(source, target)
+        values, made = self._take(4 * _POINTS * tiles * channels), self._take(4 * _POINTS * tiles * filters)
+        x, y = self._blocked(0, source, inputs[0]), self._place(len(inputs), target, outputs[0])
+        weight = self._take(4 * _POINTS * channels * filters)
+        rows = self._take(4 * _PLACES * channels * filters)
+        ordered = _by_places(problem, flipped=matrix == "flipped")
+        self._move((1, inputs[1]), (rows, ordered))
+        sizes = {"count": channels, "blocks": filters // blocked().block, "across": 1, "down": 1}
+        steps = {"from_point": channels * filters, "from_tile": filters}
+        steps |= {"point": channels * filters, "tile": filters}
+        self._map(matrix, ("points", rows, 0), ("points", weight, 0), sizes | steps)
+        entries = (_grid(source, target[2:], padding), _grid(target, target[2:], (0, 0)))
+        for first, count in chunks:
+            here = count * entries[0]["down"] * entries[0]["across"]
+            piece = {"count": count * entries[0]["down"]}
+            offset = [4 * first * math.prod(shape[1:]) for shape in shapes]
+            spread = [{"point": n, "tile": _POINTS * n} for n in (channels, filters)]
+            self._map("input", ("grid", x, offset[0]), ("points", values, 0), entries[0] | piece | spread[0])
+            multiplied = _products(here, channels, filters)
+            self._multiply(multiplied, {c.SRC: values, c.WEIGHTS: weight, c.DST: made})
+            self._map(
+                "output", ("points", made, 0), ("grid", y, offset[1]), entries[1] | piece | spread[1], bias
+            )
+        self._returned(y, len(inputs), target, outputs[0])
+
+    def _weight(self, problem: Problem, inputs: list[Descriptor], outputs: list[Descriptor]) -> None:
+        channels, filters = problem.x[1], problem.y[1]
+        chunks, tiles = _chunks(problem.x, problem.y)
+        values, made = self._take(4 * _POINTS * tiles * channels), self._take(4 * _POINTS * tiles * filters)
+        x, g = self._blocked(0, problem.x, inputs[0]), self._blocked(1, problem.y, inputs[1])
+        weight = self._take(4 * _POINTS * channels * filters)
+        rows = self._take(4 * _PLACES * channels * filters)
+        entries = (
+            _grid(problem.x, problem.y[2:], problem.padding),
+            _grid(problem.y, problem.y[2:], (0, 0)),
+        )
+        for first, count in chunks:
+            piece = {"count": count * entries[0]["down"]}
+            for matrix, own, shape, at, to in (
+                ("input", entries[0], problem.x, x, values),
+                ("gradient", entries[1], problem.y, g, made),
+            ):
+                spread = {"point": shape[1], "tile": _POINTS * shape[1]}
+                offset = 4 * first * math.prod(shape[1:])
+                self._map(matrix, ("grid", at, offset), ("points", to, 0), own | piece | spread)
+            here = count * entries[0]["down"] * entries[0]["across"]
+            multiplied = _sums(here, channels, filters, more=first > 0)
+            self._multiply(multiplied, {c.SRC: values, c.WEIGHTS: made, c.DST: weight})
+        sizes = {"count": channels, "blocks": filters // blocked().block, "across": 1, "down": 1}
+        steps = {"from_point": channels * filters, "from_tile": filters}
+        steps |= {"point": channels * filters, "tile": filters}
+        self._map("weight_grad", ("points", weight, 0), ("points", rows, 0), sizes | steps)
+        self._move((rows, _by_places(problem, flipped=False)), (2, outputs[0]))
+
+    # --- memory: a place of our own is its offset, negative and from -1 down; an array is its number ---
+
+    def _take(self, size: int) -> int:
+        place = self.size
+        self.size += size + -size % ALIGNMENT
+        return -1 - place
+
+    def _told(self, place: int, tell: Set, offset: int = 0) -> None:
+        """Have ``tell`` called with the address of ``place``, now and whenever it changes."""
+        if place < 0:
+            self._inner.append((-1 - place + offset, tell))
+        else:
+            self._outer[place].append((offset, tell))
+
+    def _blocked(self, array: int, shape: tuple[int, ...], given: Descriptor) -> int:
+        """Where the array lies in blocks: itself, or a copy."""
+        wanted = blocked().descriptor(shape, _FLOAT)
+        if given == wanted:
+            return array
+        copy = self._take(wanted.size)
+        self._move((array, given), (copy, wanted))
+        return copy
+
+    def _place(self, array: int, shape: tuple[int, ...], given: Descriptor) -> int:
+        """Where a result is made in blocks."""
+        wanted = blocked().descriptor(shape, _FLOAT)
+        return array if given == wanted else self._take(wanted.size)
+
+    def _returned(self, place: int, array: int, shape: tuple[int, ...], given: Descriptor) -> None:
+        if place != array:
+            self._move((place, blocked().descriptor(shape, _FLOAT)), (array, given))
+
+    # --- steps ---
+
+    def _move(self, source: tuple[int, Descriptor], target: tuple[int, Descriptor]) -> None:
+        made = reorder(source[1], target[1])
+        self._multiply(made, {c.SRC: source[0], c.DST: target[0]})
+
+    def _multiply(self, made: Primitive, places: dict[int, int]) -> None:
+        execution = made.execution(dict.fromkeys(places))
+        if made.scratchpad is not None:
+            places = places | {c.SCRATCHPAD: self._take(made.scratchpad.size)}
+        for position, place in places.items():
+            self._told(place, functools.partial(_point, execution, position))
+        run, execute = execution.run, execution.execute
+
+        def step() -> None:
+            if status := execute(*run):
+                raise execution.failed(status)
+
+        self._steps.append(step)
+
+    def _map(
+        self,
+        matrix: str,
+        source: tuple[str, int, int],
+        target: tuple[str, int, int],
+        words: dict[str, int],
+        bias: int | None = None,
+    ) -> None:
+        table = np.zeros(len(TABLE), np.int64)
+        for word, value in words.items():
+            table[_WORDS[word]] = value
+        nothing = np.zeros(blocked().block, np.float32)
+        table[_WORDS["bias"]], table[_WORDS["flag"]] = address_of(nothing), address_of(self._flag)
+        self._told(source[1], functools.partial(table.__setitem__, _WORDS["source"]), source[2])
+        self._told(target[1], functools.partial(table.__setitem__, _WORDS["target"]), target[2])
+        if bias is not None:
+            table[_WORDS["bias_step"]] = blocked().block
+            self._told(bias, functools.partial(table.__setitem__, _WORDS["bias"]))
+        entry = codegen_llvm.load(text(matrix, source[0], target[0], blocked().block))
+        self._held += [table, nothing]
+        self._steps.append(functools.partial(entry, table.ctypes.data, codegen_llvm.ALL))
+
+    # --- calls ---
+
+    def bind(self, *addresses: int) -> None:
+        """Point the arguments at arrays by their addresses."""
+        for told, place in zip(self._outer, addresses, strict=True):
+            for offset, tell in told:
+                tell(place + offset)
+
+    def __call__(self, *arrays: Array) -> None:
+        """Compute on these arrays."""
+        self.bind(*[address_of(array) for array in arrays])
+        self._run(arrays)
+
+    def bound(self, *arrays: Array) -> Callable[[], None]:
+        """A function without arguments that computes on these arrays, which it keeps."""
+        self.bind(*[address_of(array) for array in arrays])
+        return functools.partial(self._run, arrays)
+
+    def _run(self, arrays: Sequence[Array]) -> None:
+        memory = shared.at_least(self.size)
+        if memory.address != self._seat:
+            self._move_to(memory)
+        for step in self._steps:
+            step()
+        if self._flag[0]:
+            self._flag[0] = 0
+            if self._direct is None:
+                self._direct = self._make()
+            self._direct(*arrays)
+
+    def _move_to(self, memory: Buffer) -> None:
+        self._seat = 0
+        for offset, tell in self._inner:
+            tell(memory.address + offset)
+        self._seat = memory.address if memory is shared.buffer else 0
+
+
+def _point(execution: Execution, position: int, place: int) -> None:
+    status = execution.set_handle(execution.memory(position), place)
+    if status:
+        raise failure("dnnl_memory_set_data_handle", status, f"({execution.primitive!r})")
+
+
+def _chunks(source: tuple[int, ...], target: tuple[int, ...]) -> tuple[list[tuple[int, int]], int]:
+    """First image and count of each piece of the batch, and the most tiles of a piece."""
+    images, down, across = source[0], -(-target[2] // STEP), -(-target[3] // STEP)
+    each = 4 * _POINTS * down * across * (source[1] + target[1])
+    count = max(1, min(images, round(_PIECE / each)))
+    firsts = range(0, images, count)
+    return [(first, min(count, images - first)) for first in firsts], count * down * across
+
+
+def _grid(shape: tuple[int, ...], sizes: tuple[int, ...], padding: tuple[int, ...]) -> dict[str, int]:
+    """Words of a table for patches of an array of ``shape``, one for each tile of results of ``sizes``."""
+    return {
+        "blocks": shape[1] // blocked().block, "height": shape[2], "width": shape[3],
+        "down": -(-sizes[0] // STEP), "across": -(-sizes[1] // STEP), "top": padding[0], "left": padding[1],
+    }  # fmt: skip
+
+
+def _by_places(problem: Problem, flipped: bool) -> Descriptor:
+    """The weight as ``[place, channel, filter]``; ``flipped``: ``[place, filter, channel]``."""
+    filters, channels = problem.weight[:2]
+    inner = (channels, 1) if flipped else (1, filters)
+    each = channels * filters
+    return Descriptor.strided(problem.weight, (*inner, WINDOW * each, each), _FLOAT)
+
+
+def _products(tiles: int, channels: int, filters: int) -> Primitive:
+    """``[tile, point, channel]`` times ``[point, channel, filter]``."""
+    return Primitive(
+        "matmul",
+        Descriptor.strided((_POINTS, tiles, channels), (channels, _POINTS * channels, 1), _FLOAT),
+        Descriptor.rows((_POINTS, channels, filters), _FLOAT),
+        None,
+        Descriptor.strided((_POINTS, tiles, filters), (filters, _POINTS * filters, 1), _FLOAT),
+    )
+
+
+def _sums(tiles: int, channels: int, filters: int, more: bool) -> Primitive:
+    """``[tile, point, channel]`` transposed, times ``[tile, point, filter]``; ``more`` adds to what is
+    there."""
+    return Primitive(
+        "matmul",
+        Descriptor.strided((_POINTS, channels, tiles), (channels, 1, _POINTS * channels), _FLOAT),
+        Descriptor.strided((_POINTS, tiles, filters), (filters, _POINTS * filters, 1), _FLOAT),
+        None,
+        Descriptor.rows((_POINTS, channels, filters), _FLOAT),
+        attributes=Attributes((("sum",),)) if more else None,
+    )
