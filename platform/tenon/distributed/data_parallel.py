@@ -10,28 +10,36 @@ from __future__ import annotations
 import contextlib
 import copy
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
+
+import numpy as np
 
 from tenon.core import watch
 from tenon.core.backward_end import queue_callback
 from tenon.core.grad_mode import is_grad_enabled
 from tenon.core.tensor import Tensor
+from tenon.device import CPU, Device
+from tenon.distributed import comm_hooks
 from tenon.distributed.communicator import Communicator
 from tenon.distributed.gradients import GradientSynchronizer, broadcast_tensors
-from tenon.errors import ModuleError, UnsupportedError
+from tenon.distributed.join import Join, Joinable, JoinHook
+from tenon.errors import CommunicatorError, ModuleError, UnsupportedError
 from tenon.nn.module import Module
 
 PREFIX = "module."
+IGNORED = "_ddp_params_and_buffers_to_ignore"
 
 
-class DistributedDataParallel(Module):
+class DistributedDataParallel(Module, Joinable):
     """Run ``module`` on this rank's batch; after ``backward`` its gradients are the mean over all ranks.
 
     At construction the ranks compare their models, and take over the parameters and buffers of rank 0.
     While training, buffers follow rank 0 at each forward (``broadcast_buffers=False`` leaves them).
-    ``device_ids``, ``find_unused_parameters``, ``static_graph``, ``gradient_as_bucket_view`` and
-    ``check_reduction`` are accepted and change nothing: what they ask for needs no asking here.
+    ``static_graph`` promises that every step uses the same parameters, and saves a message a step;
+    ``find_unused_parameters`` says that some are unused on purpose, and silences the warning that names them.
+    ``device_ids``, ``gradient_as_bucket_view`` and ``check_reduction`` are accepted and change nothing:
+    gradients always are views of their buckets on the CPU.
     """
 
     def __init__(
@@ -57,7 +65,8 @@ class DistributedDataParallel(Module):
         batched_grad_copy: bool = False,
         forward_sync_buffers: bool | None = None,
     ) -> None:
-        super().__init__()
+        Module.__init__(self)
+        Joinable.__init__(self)
         _refuse(
             delay_all_reduce_named_params=delay_all_reduce_named_params,
             param_to_hook_all_reduce=param_to_hook_all_reduce,
@@ -65,7 +74,8 @@ class DistributedDataParallel(Module):
             device_mesh=device_mesh,
             bucket_cap_mb_list=bucket_cap_mb_list,
         )
-        named = list(module.named_parameters())
+        self.parameters_to_ignore = set(getattr(module, IGNORED, ()))
+        named = [(name, p) for name, p in module.named_parameters() if name not in self.parameters_to_ignore]
         if not any(parameter.requires_grad for _, parameter in named):
             raise ModuleError(
                 "DistributedDataParallel is not needed when a module doesn't have any parameters that "
@@ -76,14 +86,24 @@ class DistributedDataParallel(Module):
         self.dim = dim
         self.broadcast_buffers = broadcast_buffers is not False and forward_sync_buffers is not False
         self.require_backward_grad_sync = True
-        self._synchronizer = GradientSynchronizer(
-            named, process_group, bucket_cap_mb=bucket_cap_mb, broadcast=init_sync
+        self.find_unused_parameters = find_unused_parameters
+        self.static_graph = static_graph
+        self.gradient_as_bucket_view = gradient_as_bucket_view
+        self.synchronizer = GradientSynchronizer(
+            named,
+            process_group,
+            bucket_cap_mb=bucket_cap_mb,
+            broadcast=init_sync,
+            static=static_graph,
+            warn=not find_unused_parameters,
         )
-        self.process_group = self._synchronizer.communicator
+        self.process_group = self.synchronizer.communicator
         if init_sync:
-            broadcast_tensors(list(module.buffers()), self.process_group, name="buffers")
+            self.broadcast_buffers_now()
         self._forward_syncs = True
-        for _, parameter in self._synchronizer.parameters:
+        self._taking_part: int | None = None
+        self._divides_by_all = True
+        for _, parameter in self.synchronizer.parameters:
             parameter.register_post_accumulate_grad_hook(self._on_gradient)
         self.register_load_state_dict_pre_hook(_add_prefix)
 
@@ -92,11 +112,18 @@ class DistributedDataParallel(Module):
         self._forward_syncs = self.require_backward_grad_sync
         if watch.recorder is not None:
             watch.recorder.guard_value("no_sync()", lambda: self.require_backward_grad_sync)
-        if self.training and self.broadcast_buffers and self._forward_syncs and is_grad_enabled():
-            buffers = list(self.module.buffers())
-            if buffers:
-                broadcast_tensors(buffers, self.process_group, name="buffers")
+        follows = self.training and self.broadcast_buffers and self._forward_syncs and is_grad_enabled()
+        root = self._meet(follows)
+        if follows:
+            self.broadcast_buffers_now(root)
         return self.module(*inputs, **kwargs)
+
+    def broadcast_buffers_now(self, root: int = 0) -> None:
+        """Let the buffers of all ranks be those of ``root``; all ranks must call it."""
+        named = self.module.named_buffers()
+        buffers = [buffer for name, buffer in named if name not in self.parameters_to_ignore]
+        if buffers:
+            broadcast_tensors(buffers, self.process_group, root=root, name="buffers")
 
     @contextlib.contextmanager
     def no_sync(self) -> Iterator[None]:
@@ -107,6 +134,81 @@ class DistributedDataParallel(Module):
             yield
         finally:
             self.require_backward_grad_sync = previous
+
+    def register_comm_hook(self, state: Any, hook: Any) -> None:
+        """Let ``hook(state, bucket)`` reduce the gradients, once for each bucket and backward.
+
+        ``hook`` is torch's kind of function, or the name of one: "bf16", "fp16", "powersgd",
+        "batched_powersgd", or what a plugin declares with ``tenon_comm_hooks``.
+        """
+        if self.synchronizer.reduce is not None:
+            raise CommunicatorError(
+                "register_comm_hook or register_builtin_comm_hook can only be called once. Wrap the module"
+                " anew for another hook."
+            )
+        self.synchronizer.reduce = comm_hooks.reduction(self.synchronizer, state, comm_hooks.find(hook))
+
+    @staticmethod
+    def _set_params_and_buffers_to_ignore_for_model(
+        module: Module, params_and_buffers_to_ignore: Iterable[str]
+    ) -> None:
+        """Leave these out of all communication when ``module`` is wrapped; full names, as in torch."""
+        setattr(module, IGNORED, list(params_and_buffers_to_ignore))
+
+    def join(
+        self,
+        divide_by_initial_world_size: bool = True,
+        enable: bool = True,
+        throw_on_early_termination: bool = False,
+    ) -> Join:
+        """A block in which ranks may have different numbers of batches; see ``Join``.
+
+        Gradients are divided by the number of all ranks, or with ``divide_by_initial_world_size=False`` by
+        that of the ranks that still have data. In the end all have the model of the one that ran longest.
+        """
+        return Join(
+            [self],
+            enable,
+            throw_on_early_termination,
+            divide_by_initial_world_size=divide_by_initial_world_size,
+        )
+
+    def join_hook(self, **kwargs: Any) -> JoinHook:
+        """What a rank without data does for this model; ``divide_by_initial_world_size`` is its option."""
+        return _DataParallelJoinHook(self, kwargs.get("divide_by_initial_world_size", True))
+
+    @property
+    def join_device(self) -> Device:
+        """The device of the first parameter."""
+        return next((p.device for _, p in self.synchronizer.parameters), CPU)
+
+    @property
+    def join_process_group(self) -> Communicator:
+        """The ranks that gradients are averaged over."""
+        return self.process_group
+
+    def _meet(self, follows: bool) -> int:
+        """In a join block, begin an iteration with the other ranks; returns the rank to take buffers from."""
+        if not self._join_config.enable:
+            self._taking_part = None
+            self.synchronizer.scale = 1.0
+            return 0
+        if watch.recorder is not None:
+            watch.recorder.unsupported("a data-parallel model in a join block")
+        Join.notify_join_context(self)
+        return self._exchange(True, self._forward_syncs and is_grad_enabled(), follows)[0]
+
+    def _exchange(self, active: bool, syncs: bool, follows: bool) -> tuple[int, bool, bool]:
+        """The first rank with data, whether backward will average gradients, and whether buffers follow."""
+        mine = np.array([active, syncs, follows], np.int8)
+        everyone = self.process_group.all_gather(mine, name="iteration of a join block").wait().astype(bool)
+        self._taking_part = int(everyone[:, 0].sum())
+        size = self.process_group.size
+        self.synchronizer.scale = 1.0 if self._divides_by_all else size / self._taking_part
+        return int(everyone[:, 0].argmax()), bool(everyone[:, 1].any()), bool(everyone[:, 2].any())
+
+    def _synchronize(self) -> None:
+        self.synchronizer.synchronize(taking_part=self._taking_part)
 
     def state_dict(
         self, *args: Any, destination: Any = None, prefix: str = "", keep_vars: bool = False
@@ -138,7 +240,10 @@ class DistributedDataParallel(Module):
             broadcast_buffers=self.broadcast_buffers,
             init_sync=False,
             process_group=self.process_group,
-            bucket_cap_mb=self._synchronizer.bucket_cap_mb,
+            bucket_cap_mb=self.synchronizer.bucket_cap_mb,
+            find_unused_parameters=self.find_unused_parameters,
+            gradient_as_bucket_view=self.gradient_as_bucket_view,
+            static_graph=self.static_graph,
         )
         memo[id(self)] = made
         made.train(self.training)
@@ -148,9 +253,34 @@ class DistributedDataParallel(Module):
         """Runs in backward, whenever a gradient was added to ``parameter``."""
         if not (self._forward_syncs and self.require_backward_grad_sync):
             return
-        if queue_callback(self._synchronizer.synchronize):
-            self._synchronizer.restart()
-        self._synchronizer.fill(parameter)
+        if queue_callback(self._synchronize):
+            self.synchronizer.restart()
+        self.synchronizer.fill(parameter)
+
+
+class _DataParallelJoinHook(JoinHook):
+    """A rank without data adds zeros to the gradients of the others, and takes over what they trained."""
+
+    def __init__(self, model: DistributedDataParallel, divide_by_initial_world_size: bool) -> None:
+        self.model = model
+        model._divides_by_all = divide_by_initial_world_size
+
+    def main_hook(self) -> None:
+        model = self.model
+        root, syncs, follows = model._exchange(False, False, False)
+        if follows:
+            model.broadcast_buffers_now(root)
+        if syncs:
+            model.synchronizer.synchronize_without_gradients(model._taking_part or 0)
+
+    def post_hook(self, is_last_joiner: bool) -> None:
+        model = self.model
+        rank = np.array([model.process_group.rank if is_last_joiner else -1], np.int32)
+        root = int(model.process_group.all_reduce(rank, "max", name="last rank with data").wait()[0])
+        named = model.module.named_parameters()
+        parameters = [p for name, p in named if name not in model.parameters_to_ignore]
+        broadcast_tensors(parameters, model.process_group, root=root, name="parameters")
+        model.broadcast_buffers_now(root)
 
 
 def _refuse(**options: Any) -> None:

@@ -45,6 +45,7 @@ KINDS: Mapping[str, str] = {
     "quantizers": "quantizer",
     "observers": "observer",
     "communicators": "communicator",
+    "comm_hooks": "communication hook",
     "exporters": "exporter",
     "ops": "op",
     "recipes": "recipe",
@@ -137,6 +138,17 @@ def tenon_communicators() -> Mapping[str, str]:
     Called: at the first use of the kind, by ``tenon.distributed``.
     Mode: collect.
     Example: ``return {"mpi": "tenon_mpi.communicator:MpiCommunicator"}`` (tenon_mpi)
+    """
+    raise NotImplementedError
+
+
+@hookspec
+def tenon_comm_hooks() -> Mapping[str, str]:
+    """Name -> target of a function ``hook(state, bucket)`` that reduces a bucket of gradients over the ranks.
+
+    Called: at the first use of the kind, by ``DistributedDataParallel.register_comm_hook(state, name)``.
+    Mode: collect.
+    Example: ``return {"top_k": "tenon_top_k.hook:top_k_hook"}``
     """
     raise NotImplementedError
 
