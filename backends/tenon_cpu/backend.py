@@ -39,13 +39,20 @@ class CpuBackend(Backend):
     def overrides(self) -> Mapping[str, Kernel]:
         """Kernels that are faster than the reference forward over NumPy."""
         from tenon_cpu import onednn
-        from tenon_cpu.jit import eager
+        from tenon_cpu.jit import eager, short_ops
         from tenon_cpu.kernels import COMPOSITES, KERNELS
 
         kernels, composites = onednn.kernels()
         parts = {**COMPOSITES, **eager.COMPOSITES, **composites}
         named = {name: functools.partial(kernel, self.raw) for name, kernel in parts.items()}
-        return {**KERNELS, **eager.KERNELS, **kernels, **named}
+        found: dict[str, Any] = {**KERNELS, **eager.KERNELS, **kernels, **named}
+        return {**found, **short_ops.over(found)}
+
+    def for_short(self, op: Op, kernel: Kernel) -> Kernel:
+        """Generated code where NumPy would convert number by number."""
+        from tenon_cpu.jit import short_ops
+
+        return short_ops.for_short(op, kernel)
 
     def prepare(
         self, op: Op, ins: Sequence[Any], attrs: Mapping[str, Any], outs: Sequence[Any]

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from tenon.distributed import engine as engine
     from tenon.distributed.communicator import Communicator as Communicator
     from tenon.graph import cluster as cluster
+    from tenon.graph import expressions as expressions
     from tenon.nn.module import Module as Module
     from tenon.nn.parameter import Parameter as Parameter
     from tenon.optim.optimizer import Optimizer as Optimizer
@@ -69,6 +70,7 @@ _TARGETS = {
     "doctor_section": "tenon.plugins.diagnose:doctor_section",
     "engine": "tenon.distributed.engine:",
     "errors": "tenon.errors:",
+    "expressions": "tenon.graph.expressions:",
     "random_loops": "tenon.random.loops:",
 }
 

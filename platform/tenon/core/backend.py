@@ -52,8 +52,11 @@ class Backend:
 
     def __init__(self) -> None:
         self.kernels: dict[Op, Kernel] = _KernelTable(self)
+        self.short_kernels: dict[Op, Kernel] = _ShortTable(self)
         self.plans: dict[Op, Plan] = _PlanTable(self)
-        self.raw = RawNamespace(self)
+        self.raw = RawNamespace(self, self.kernels)
+        #: The same for rules that work on floats of 16 bits.
+        self.short_raw = RawNamespace(self, self.short_kernels)
         self._overrides: Mapping[str, Kernel] | None = None
 
     def is_available(self) -> Availability:
@@ -67,6 +70,10 @@ class Backend:
     def overrides(self) -> Mapping[str, Kernel]:
         """Kernels that replace the reference forward, by op name."""
         return {}
+
+    def for_short(self, op: Op, kernel: Kernel) -> Kernel:
+        """What to call instead of ``kernel`` where the first array is of 16-bit floats."""
+        return kernel
 
     def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any], device: Device) -> Any:
         """An uninitialised array."""
@@ -209,6 +216,16 @@ class _KernelTable(dict[Op, Kernel]):
         return kernel
 
 
+class _ShortTable(dict[Op, Kernel]):
+    def __init__(self, backend: Backend) -> None:
+        super().__init__()
+        self.backend = backend
+
+    def __missing__(self, op: Op) -> Kernel:
+        kernel = self[op] = self.backend.for_short(op, self.backend.kernels[op])
+        return kernel
+
+
 def _rounded(kernel: Kernel) -> Kernel:
     """``kernel``, with results of bfloat16 arguments rounded back: beside Python numbers NumPy computes them
     in float32."""
@@ -230,7 +247,7 @@ def _rounded(kernel: Kernel) -> Kernel:
 #: one output, no residual, no view; differentiable (2 where the output's dtype decides); what the tape keeps
 #: (``op._keeps``); the op; ``joint``; ``rules``; not exactly one output; ``residuals``; whether its
 #: arithmetic may overflow; how many inputs it has, 0 unless it is simple, no view and not variadic; whether
-#: it saves its output.
+#: it saves its output; the kernel for floats of 16 bits.
 Plan = tuple[Any, ...]
 
 
@@ -245,6 +262,7 @@ class _PlanTable(dict[Op, Plan]):
             2 if op.integral else op.differentiable, op.keeps, op,
             op.joint, op.rules, op.outputs != 1, op.residuals, not op.view,
             len(op.inputs) if op.simple and not op.view and not op.variadic else 0, op.saves_out,
+            self.backend.short_kernels[op],
         )  # fmt: skip
         return plan
 
@@ -252,14 +270,14 @@ class _PlanTable(dict[Op, Plan]):
 class RawNamespace:
     """``f`` for bare arrays: ``raw.exp(array)``. Residuals are dropped from what it returns."""
 
-    def __init__(self, backend: Backend) -> None:
-        self._backend = backend
+    def __init__(self, backend: Backend, kernels: dict[Op, Kernel]) -> None:
+        self._backend, self._kernels = backend, kernels
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
         op = table[name] if name in table.by_name else getattr(table, name)
-        kernel = self._backend.kernels[op]
+        kernel = self._kernels[op]
         if op.residuals:
             kernel = _visible(kernel, op.outputs)
         setattr(self, name, kernel)

@@ -31,7 +31,7 @@ _RANK = {bool: 0, int: 1, float: 2, complex: 3}
 #: V is bfloat16: NumPy would widen it beside a number, so that every number is converted to it first.
 _KIND_RANK = {"b": 0, "i": 1, "u": 1, "f": 2, "V": -1, "c": 3}
 _INEXACT = frozenset("fcV")
-_BFLOAT16 = dtypes.bfloat16.numpy
+_BFLOAT16, _FLOAT16 = dtypes.bfloat16.numpy, dtypes.float16.numpy
 #: Promotions that leave integers of one dtype alone.
 _AS_THEY_ARE = frozenset((None, "same"))
 _NO_ATTRS: dict[str, Any] = {}
@@ -89,7 +89,8 @@ def run(op: Op, args: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
 
     token = enter(IGNORE) if plan[10] else None
     try:
-        out = plan[0](*raw, **attrs) if attrs else plan[0](*raw)
+        kernel = plan[13 if kind is _BFLOAT16 or kind is _FLOAT16 else 0]
+        out = kernel(*raw, **attrs) if attrs else kernel(*raw)
     except _FAILURES as error:
         explain(op, raw, attrs, error)
     finally:
@@ -152,7 +153,9 @@ def pair(op: Op, x: Any, y: Any) -> Any:
         return run(op, (x, y), _NO_ATTRS)
     if x._track or (x._view is not None and x._stale()):
         track = True
-    if plan[11] != 2 or kind is _BFLOAT16 or (kind.kind not in _INEXACT and plan[1] not in _AS_THEY_ARE):
+    if plan[11] != 2 or kind is _BFLOAT16 or kind is _FLOAT16:
+        return run(op, (x, y), _NO_ATTRS)
+    if kind.kind not in _INEXACT and plan[1] not in _AS_THEY_ARE:
         return run(op, (x, y), _NO_ATTRS)
     token = enter(IGNORE)
     try:
@@ -191,7 +194,9 @@ def single(op: Op, x: Any, attrs: dict[str, Any]) -> Any:
         return run(op, (x,), attrs)
     backend, r = x._backend, x.raw
     kind, plan = r.dtype, backend.plans[op]
-    if plan[11] != 1 or kind is _BFLOAT16 or (kind.kind not in _INEXACT and plan[1] not in _AS_THEY_ARE):
+    if plan[11] != 1 or kind is _BFLOAT16 or kind is _FLOAT16:
+        return run(op, (x,), attrs)
+    if kind.kind not in _INEXACT and plan[1] not in _AS_THEY_ARE:
         return run(op, (x,), attrs)
     token = enter(IGNORE)
     try:

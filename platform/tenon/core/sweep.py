@@ -15,6 +15,7 @@ import heapq
 from collections.abc import Sequence
 from typing import Any
 
+from tenon import dtypes
 from tenon.core import second_order, watch
 from tenon.core.arrivals import Arrivals
 from tenon.core.grad_mode import set_grad_enabled
@@ -26,6 +27,7 @@ from tenon.core.value import Value
 from tenon.errors import GradError
 
 _LEAF = -1
+_FLOAT32 = dtypes.float32.numpy
 _push = heapq.heappush
 
 
@@ -118,11 +120,13 @@ class Sweep:
                         node.check()
         if out is not None and node.out_counter is not None and node.out_counter[0] != node.out_version:
             node.check()
+        f, joint, rules, residuals = node.backend.raw, plan[6], plan[7], plan[9]
         if plan[8]:
             grad = _materialize(node, grad)
+        elif grad.dtype is not _FLOAT32 and grad.dtype.itemsize == 2:
+            f = node.backend.short_raw
         if self.needed is not None:
             edges = self.open_edges(edges)
-        f, joint, rules, residuals = node.backend.raw, plan[6], plan[7], plan[9]
         results: Any
         if joint is not None:
             needs = tuple([e is not None for e in edges])
@@ -224,6 +228,8 @@ class Sweep:
             args = [a.raw if isinstance(a, Value) else a for a in found]
             out = None if shown is None else shown.raw
         f = node.backend.raw
+        if op.outputs == 1 and grad.dtype.itemsize == 2:
+            f = node.backend.short_raw
         if op.joint is not None:
             needs = tuple(e is not None for e in edges)
             extra = {"residuals": node.residuals} if op.residuals else {}

@@ -1,0 +1,190 @@
+"""Ops on large arrays of 16-bit floats: one kernel where there is a formula, else float32's kernel between
+conversions.
+
+Float32's kernel between conversions rounds once, at the end, where NumPy's ops would round each step of a
+softmax. Calls with arrays of several float dtypes stay with the kernel for all dtypes, as all does without
+llvmlite.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from tenon.extend import Composite, Kernel, Kind, Op, expressions
+from tenon.ops import cast as _cast
+from tenon_cpu.jit import codegen_llvm, short
+
+#: Elements from which a kernel is faster than NumPy's loops.
+WORTH = 1 << 13
+FLOAT, BFLOAT, HALF = np.dtype(np.float32), np.dtype(ml_dtypes.bfloat16), np.dtype(np.float16)
+SHORT = frozenset((BFLOAT, HALF))
+_FLOATS = frozenset((FLOAT, BFLOAT, HALF))
+#: Ops that compute in float32 and round, where there is no kernel for the dtype itself.
+_WIDENED = frozenset(
+    ["sum", "mean", "prod", "amax", "amin", "argmax", "argmin", "sum_to", "cumsum", "cumprod", "softmax",
+    "softmax_grad", "log_softmax", "log_softmax_grad", "layer_norm", "layer_norm_grad", "batch_norm",
+    "batch_norm_grad", "batch_norm_inference", "cross_entropy", "cross_entropy_grad", "nll_loss",
+    "nll_loss_grad", "mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "binary_cross_entropy",
+    "binary_cross_entropy_with_logits", "var", "logsumexp", "vector_norm", "gelu", "silu", "mish", "elu",
+    "softplus", "logsigmoid", "hardsigmoid", "hardswish", "threshold", "softshrink", "hardshrink",
+    "max_pool", "max_pool_grad", "avg_pool", "avg_pool_grad", "adaptive_avg_pool", "adaptive_avg_pool_grad",
+    "embedding_grad", "fold_axis", "erfinv", "logaddexp"]
+)  # fmt: skip
+#: The same of float16 only, which is multiplied by no library here.
+_WIDENED_HALF = frozenset(["matmul", "linear", "addmm"])
+_BOOLEAN = expressions.BOOLEAN
+_NUMBERS = frozenset((bool, int, float))
+
+
+def for_short(op: Op, kernel: Kernel) -> Kernel:
+    """The kernel of ``op`` for calls whose first array is of 16-bit floats."""
+    if op.name in _WIDENED or op.name in _WIDENED_HALF:
+        return functools.partial(_widened, kernel, SHORT if op.name in _WIDENED else frozenset((HALF,)))
+    if (
+        op.name != "conj"
+        and op.kind is Kind.ELEMENTWISE
+        and expressions.expression(op.name, _ANY, {}) is not None
+    ):
+        return functools.partial(_elementwise, op.name, kernel, _defaults(op))
+    return kernel
+
+
+def _defaults(op: Op) -> dict[str, Any]:
+    """Attrs that a call may leave out."""
+    function = op.decompose if isinstance(op, Composite) else op.forward  # type: ignore[attr-defined]
+    found = inspect.signature(function).parameters.values()
+    return {
+        p.name: p.default
+        for p in found
+        if p.kind is p.KEYWORD_ONLY and p.default is not p.empty and p.name != "out"
+    }
+
+
+#: Operands that are no numbers, to ask whether an op has a formula at all.
+_ANY = (..., ..., ...)
+
+
+def _elementwise(name: str, kernel: Kernel, defaults: dict[str, Any], /, *args: Any, **attrs: Any) -> Any:
+    out = attrs.pop("out", None)
+    given, dtype = args[1:] if name == "where" else args, None
+    size = 0
+    for a in given:
+        if isinstance(a, np.ndarray):
+            if dtype is None:
+                dtype = a.dtype
+            elif a.dtype is not dtype:
+                break
+            size = max(size, a.size)
+    else:
+        if dtype in SHORT and size >= WORTH and _reachable(args, out, dtype):
+            plain = tuple([_number(a) for a in args])
+            made = np.dtype(np.bool_) if name in _BOOLEAN else dtype
+            named = {**defaults, **attrs} if defaults else attrs
+            found = short.elementwise(name, plain, named, dtype, made, out)
+            if found is not None:
+                return found
+    return kernel(*args, **attrs) if out is None else kernel(*args, out=out, **attrs)
+
+
+def _reachable(args: Any, out: Any, dtype: Any) -> bool:
+    """There is a compiler; all arrays lie as kernels take them, and numbers are real ones."""
+    if not codegen_llvm.available() or (out is not None and not (out.dtype is dtype and out.flags.carray)):
+        return False
+    for a in args:
+        if isinstance(a, np.ndarray):
+            if not a.flags.aligned:
+                return False
+        elif not (a is None or a.__class__ in _NUMBERS or isinstance(a, np.generic)):
+            return False
+    return True
+
+
+def _number(a: Any) -> Any:
+    """NumPy's scalars, bfloat16's too, as Python numbers."""
+    return float(a) if isinstance(a, np.generic) else a
+
+
+def _widened(kernel: Kernel, dtypes: frozenset[Any], /, *args: Any, **attrs: Any) -> Any:
+    """float32's kernel on ``args``, its float results rounded to their dtype."""
+    dtype, size = None, 0
+    for a in args:
+        if isinstance(a, np.ndarray):
+            kind = a.dtype
+            if kind.kind in "fV":
+                if dtype is None:
+                    dtype = kind
+                elif kind is not dtype:
+                    return kernel(*args, **attrs)
+            size = max(size, a.size)
+    if (
+        dtype not in dtypes
+        or size < WORTH
+        or "out" in attrs
+        or attrs.get("shape") == args[0].shape
+        or not codegen_llvm.available()
+    ):
+        return kernel(*args, **attrs)
+    made = kernel(*[_wide(a, dtype) for a in args], **attrs)
+    if isinstance(made, tuple):
+        return tuple([_narrow(m, dtype) for m in made])
+    return _narrow(made, dtype)
+
+
+def _wide(a: Any, dtype: Any) -> Any:
+    if isinstance(a, np.ndarray) and a.dtype is dtype:
+        return converted(a, FLOAT)
+    return float(a) if isinstance(a, np.generic) and a.dtype == dtype else a
+
+
+def _narrow(a: Any, dtype: Any) -> Any:
+    if getattr(a, "dtype", None) == FLOAT:
+        return converted(a, dtype) if isinstance(a, np.ndarray) else a.astype(dtype)
+    return a
+
+
+def converted(x: Any, dtype: Any) -> Any:
+    """``x`` in another float dtype, as an array of the same axes."""
+    if x.size < WORTH or not x.flags.aligned:
+        return x.astype(dtype)
+    return short.cast(x, dtype)
+
+
+def cast(kernel: Kernel, x: Any, *, dtype: Any) -> Any:
+    """Between float32 and 16 bits by a kernel; all else by ``kernel``."""
+    to = np.dtype(dtype)
+    own = x.dtype
+    if (
+        x.size >= WORTH
+        and own is not to
+        and own in _FLOATS
+        and to in _FLOATS
+        and x.flags.c_contiguous
+        and x.flags.aligned
+        and codegen_llvm.available()
+    ):
+        return short.cast(x, to)
+    return kernel(x, dtype=dtype)
+
+
+def where(kernel: Kernel, condition: Any, x: Any, y: Any) -> Any:
+    """Selection, whose first operand does not say what dtype it is of."""
+    other = y if isinstance(y, np.ndarray) else x
+    if other.__class__ is np.ndarray and other.dtype in SHORT:
+        return _elementwise("where", kernel, {}, condition, x, y)
+    return kernel(condition, x, y)
+
+
+def over(kernels: dict[str, Kernel]) -> dict[str, Kernel]:
+    """Kernels of ops that short floats reach by way of other dtypes."""
+    return {
+        "cast": functools.partial(cast, functools.partial(_cast.forward, np)),
+        "where": functools.partial(where, kernels["where"]),
+    }
+
+
+__all__ = ["for_short", "over"]
