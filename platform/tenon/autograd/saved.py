@@ -5,7 +5,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from tenon.core.value import Value
+from tenon.core.grad_mode import UNCOUNTED
+from tenon.core.value import Value, refuse_saving
 from tenon.errors import ModifiedValueError
 
 
@@ -16,6 +17,8 @@ class Saved:
 
     def __init__(self, value: Any, index: int | None, owner: str) -> None:
         self.counter = value._counter()
+        if self.counter is UNCOUNTED:
+            refuse_saving()
         self.then: int = self.counter[0]
         self.index = index
         self.owner = owner

@@ -17,7 +17,7 @@ from tenon.core.aval import Aval, normalize_axis
 from tenon.core.backend import backend_for, backend_named
 from tenon.core.late import LATE
 from tenon.core.op import table
-from tenon.core.value import Value
+from tenon.core.value import Value, refuse_writing
 from tenon.device import Device, as_device
 from tenon.dtypes import FROM_NUMPY, dtype
 from tenon.errors import DTypeError, GradError, ShapeError, TenonError
@@ -337,6 +337,8 @@ def draw_into(x: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], 
     from tenon.core.grad_mode import MODE
     from tenon.core.inplace import check_leaf
 
+    if x.is_inference() and not MODE.inference:
+        refuse_writing()
     if MODE.enabled and x.requires_grad:
         check_leaf(x)
     if not isinstance(x.raw, Aval):

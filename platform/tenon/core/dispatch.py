@@ -107,7 +107,8 @@ def run(op: Op, args: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
         t._backend = backend
         t._index = 0
         t._track = False
-        t._node = t._view = t._version_counter = None
+        t._node = t._view = None
+        t._version_counter = MODE.counter
         return t
 
     node = None
@@ -123,7 +124,8 @@ def run(op: Op, args: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
     t._index = 0
     t._node = node
     t._track = node is not None
-    t._view = t._version_counter = None
+    t._view = None
+    t._version_counter = MODE.counter
     if node is not None and plan[12]:
         _keep_output(op, node, t)
     if op.view and isinstance(args[0], Value):
@@ -170,7 +172,8 @@ def pair(op: Op, x: Any, y: Any) -> Any:
     t.raw = out
     t._backend = backend
     t._index = 0
-    t._view = t._version_counter = None
+    t._view = None
+    t._version_counter = MODE.counter
     if track and plan[3] and MODE.enabled and (plan[3] is True or out.dtype.kind in _INEXACT):
         if s is y:
             node = record(plan, backend, (x, y), [r, s], _NO_ATTRS)
@@ -211,7 +214,8 @@ def single(op: Op, x: Any, attrs: dict[str, Any]) -> Any:
     t.raw = out
     t._backend = backend
     t._index = 0
-    t._view = t._version_counter = None
+    t._view = None
+    t._version_counter = MODE.counter
     if (
         (x._track or (x._view is not None and x._stale()))
         and plan[3]

@@ -12,8 +12,9 @@ from tenon.core import watch
 from tenon.core.create import full as _full
 from tenon.core.create import wrap
 from tenon.core.formats import laid_out
+from tenon.core.grad_mode import MODE
 from tenon.core.methods.movement import sizes
-from tenon.core.value import Value
+from tenon.core.value import Value, refuse_writing
 from tenon.errors import ArgumentError, DTypeError, ShapeError
 
 
@@ -257,6 +258,8 @@ def write_out(out: Any, made: Any) -> Any:
         raise ArgumentError(
             "functions with out=... arguments don't support automatic differentiation; call without out=."
         )
+    if out.is_inference() and not MODE.inference:
+        refuse_writing()
     if not dtypes.can_cast(made.dtype, out.dtype):
         raise DTypeError(f"result type {made.dtype} can't be cast to the desired output type {out.dtype}")
     if tuple(out.raw.shape) != tuple(made.raw.shape):

@@ -15,9 +15,20 @@ from typing import Any, TypeVar, cast
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
+#: Stands for the version counter of tensors made in inference mode: they have none.
+UNCOUNTED: list[int] = [0]
+
+
 class _Mode(threading.local):
     enabled: bool = True
     inference: bool = False
+    #: What new tensors get as their version counter.
+    counter: list[int] | None = None
+
+    def set(self, enabled: bool, inference: bool) -> None:
+        """Both at once."""
+        self.enabled, self.inference = enabled, inference
+        self.counter = UNCOUNTED if inference else None
 
 
 MODE = _Mode()
@@ -34,10 +45,10 @@ class GradContext:
 
     def __enter__(self) -> Any:
         self._previous.append((MODE.enabled, MODE.inference))
-        MODE.enabled, MODE.inference = self._target()
+        MODE.set(*self._target())
 
     def __exit__(self, *exc: object) -> None:
-        MODE.enabled, MODE.inference = self._previous.pop()
+        MODE.set(*self._previous.pop())
 
     def clone(self) -> GradContext:
         """A fresh context of the same kind, so that decorated functions may recurse."""
@@ -110,10 +121,10 @@ class no_grad(_Decorating):
 
 
 class enable_grad(_Decorating):
-    """Ops inside are taped again, also within ``no_grad``."""
+    """Ops inside are taped again, also within ``no_grad``, though never in ``inference_mode``."""
 
     def _target(self) -> tuple[bool, bool]:
-        return True, MODE.inference
+        return not MODE.inference, MODE.inference
 
 
 class set_grad_enabled(GradContext):
@@ -133,7 +144,7 @@ class set_grad_enabled(GradContext):
 
     def __call__(self, function: Function) -> Function:
         """As a decorator: the mode is set per call, not at once."""
-        MODE.enabled, MODE.inference = self._previous[-1]
+        MODE.set(*self._previous[-1])
         return super().__call__(function)
 
     def clone(self) -> GradContext:
@@ -142,7 +153,17 @@ class set_grad_enabled(GradContext):
 
 
 class inference_mode(GradContext):
-    """As ``no_grad``, under torch's name for it; its tensors may be used anywhere."""
+    """As ``no_grad``, and the tensors made inside stay out of autograd for good (torch.inference_mode).
+
+    Saving one for a backward pass, or writing to one outside, is a GradError; ``clone()`` gives a normal
+    tensor. ``inference_mode(False)`` inside makes normal tensors again.
+
+    >>> import tenon
+    >>> with tenon.inference_mode():
+    ...     x = tenon.ones(2)
+    >>> x.is_inference(), x.clone().is_inference()
+    (True, False)
+    """
 
     def __new__(cls, mode: Any = True) -> Any:
         """A context; given a function, that function decorated."""
@@ -155,7 +176,7 @@ class inference_mode(GradContext):
         self.mode = mode
 
     def _target(self) -> tuple[bool, bool]:
-        return (False, True) if self.mode else (MODE.enabled, False)
+        return not self.mode, self.mode
 
     def clone(self) -> GradContext:
         """Another one for the same mode."""

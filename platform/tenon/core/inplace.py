@@ -15,13 +15,13 @@ import numpy as np
 from tenon import dtypes
 from tenon.core import scopes, watch
 from tenon.core.aval import Aval
-from tenon.core.grad_mode import MODE, set_grad_enabled
+from tenon.core.grad_mode import MODE, UNCOUNTED, set_grad_enabled
 from tenon.core.interceptor import SLOT
 from tenon.core.late import LATE
 from tenon.core.op import Op, table
 from tenon.core.tape import CustomNode
 from tenon.core.tensor import Tensor
-from tenon.core.value import FixedView, Value
+from tenon.core.value import FixedView, Value, refuse_writing
 from tenon.errors import DTypeError, GradError, ShapeError, ViewError
 
 _BOOL = np.dtype(np.bool_)
@@ -35,6 +35,8 @@ def inplace(op: Any, x: Any, *args: Any, **attrs: Any) -> Any:
     counter = x._version_counter
     if counter is None:
         counter = x._version_counter = [0]
+    elif counter is UNCOUNTED and not MODE.inference:
+        refuse_writing()
     raw = x.raw
     if 0 in raw.strides:
         check_overlap(raw)

@@ -15,7 +15,8 @@ from typing import Any
 
 from tenon.core import scopes
 from tenon.core.aval import Aval
-from tenon.core.value import Value
+from tenon.core.grad_mode import UNCOUNTED
+from tenon.core.value import Value, refuse_saving
 from tenon.errors import FreedGraphError, ModifiedValueError
 
 _here = scopes.here
@@ -319,8 +320,18 @@ def record_pair(plan: Any, backend: Any, x: Any, y: Any, attrs: dict[str, Any]) 
     else:
         node.saved = (x if keeps_x else None, y if keeps_y else None)
         counter, other = x._version_counter, y._version_counter
-        node.versions = (0 if counter is None else counter[0], 0 if other is None else other[0])
+        node.versions = (
+            _version(counter) if keeps_x and counter is not None else 0,
+            _version(other) if keeps_y and other is not None else 0,
+        )
     return node
+
+
+def _version(counter: list[int]) -> int:
+    """What it counted; GradError if it belongs to a tensor of inference mode."""
+    if counter is UNCOUNTED:
+        refuse_saving()
+    return counter[0]
 
 
 def record_single(plan: Any, backend: Any, x: Any, attrs: dict[str, Any]) -> Node:
@@ -346,7 +357,7 @@ def record_single(plan: Any, backend: Any, x: Any, attrs: dict[str, Any]) -> Nod
     else:
         node.saved = (x,)
         counter = x._version_counter
-        node.versions = (0 if counter is None else counter[0],)
+        node.versions = (0 if counter is None else _version(counter),)
         node.args = [r]
     return node
 
@@ -365,7 +376,7 @@ def _keep(node: Node, keeps: Any, args: tuple[Any, ...], raw: list[Any]) -> None
         elif keeps is True or keeps[i if i < last else last]:
             saved.append(a)
             counter = a._version_counter
-            versions.append(0 if counter is None else counter[0])
+            versions.append(0 if counter is None else _version(counter))
         else:
             saved.append(None)
             versions.append(0)

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from tenon.core import create, watch
+from tenon.core.grad_mode import MODE, UNCOUNTED
 from tenon.core.methods import ALL_METHODS
 from tenon.core.size import Size
 from tenon.core.value import Value
@@ -52,7 +53,7 @@ class Tensor(*ALL_METHODS, Value):  # type: ignore[misc]
         t._node = None
         t._index = 0
         t._track = False
-        t._version_counter = None
+        t._version_counter = MODE.counter
         t._view = None
         return t
 
@@ -122,6 +123,11 @@ class Tensor(*ALL_METHODS, Value):  # type: ignore[misc]
 
     def requires_grad_(self, requires_grad: bool = True) -> Any:
         """Set ``requires_grad`` of a leaf in place."""
+        if requires_grad and self._version_counter is UNCOUNTED and not MODE.inference:
+            raise GradError(
+                "Setting requires_grad=True on inference tensor outside InferenceMode is not allowed. clone()"
+                " gives a normal tensor."
+            )
         if self._node is not None:
             if not requires_grad:
                 raise GradError(
@@ -162,7 +168,13 @@ class Tensor(*ALL_METHODS, Value):  # type: ignore[misc]
     @property
     def _version(self) -> int:
         """How often this memory was modified in place."""
+        if self._version_counter is UNCOUNTED:
+            raise GradError("Inference tensors do not track version counter. clone() gives one that does.")
         return 0 if self._version_counter is None else self._version_counter[0]
+
+    def is_inference(self) -> bool:
+        """Whether it was made in ``inference_mode``, or is a view of such a tensor."""
+        return self._version_counter is UNCOUNTED
 
     @property
     def _base(self) -> Any:

@@ -12,10 +12,10 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NoReturn
 
 from tenon.core.grad_mode import MODE
-from tenon.errors import ViewError
+from tenon.errors import GradError, ViewError
 
 
 class FixedView:
@@ -39,6 +39,23 @@ NO_GRAD_VIEW = (
     " inplace either both inside the no_grad block (if you don't want the inplace to be tracked) or both"
     " outside (if you want the inplace to be tracked)."
 )
+
+
+def refuse_saving() -> NoReturn:
+    """GradError: a tensor made in inference mode would be needed by a backward pass."""
+    raise GradError(
+        "Inference tensors cannot be saved for backward. Please do not use Tensors created in inference mode"
+        " in computation tracked by autograd. To work around this, you can make a clone to get a normal"
+        " tensor and use it in autograd, or use no_grad() instead of inference_mode()."
+    )
+
+
+def refuse_writing() -> NoReturn:
+    """GradError: a tensor made in inference mode would change outside."""
+    raise GradError(
+        "Inplace update to inference tensor outside InferenceMode is not allowed. You can make a clone to get"
+        " a normal tensor before doing inplace update."
+    )
 
 
 class Value:

@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 
 from tenon.core.aval import Aval, normalize_axis
-from tenon.core.grad_mode import MODE
+from tenon.core.grad_mode import MODE, UNCOUNTED
 from tenon.core.interceptor import SLOT
 from tenon.core.keys import FULL, INDEX, split
 from tenon.core.late import LATE
 from tenon.core.op import table as f
 from tenon.core.precision import runs_in
-from tenon.core.value import Value
+from tenon.core.value import Value, refuse_writing
 from tenon.errors import DTypeError, IndexRangeError, ShapeError
 
 
@@ -219,6 +219,9 @@ def _assign(x: Any, basic: tuple[Any, ...], value: Any) -> None:
             raise DTypeError(f"can't assign a complex tensor to one of {x.dtype}; take .real first.")
     elif isinstance(value, complex) and x.raw.dtype.kind != "c":
         raise DTypeError(f"value cannot be converted to type {x.dtype} without overflow: {value}")
+    counter = x._counter()
+    if counter is UNCOUNTED and not MODE.inference:
+        refuse_writing()
     region = x.raw[basic]
     try:
         region[...] = array
@@ -227,9 +230,6 @@ def _assign(x: Any, basic: tuple[Any, ...], value: Any) -> None:
             f"shape mismatch: value tensor of shape {list(np.shape(array))} cannot be broadcast to indexing"
             f" result of shape {list(region.shape)}"
         ) from None
-    counter = x._version_counter
-    if counter is None:
-        counter = x._version_counter = [0]
     counter[0] += 1
 
 
