@@ -16,6 +16,7 @@ from tenon.extend import errors
 from tenon_cpu.jit import codegen_llvm
 from tenon_cpu.jit.clusters_domain import Cluster
 from tenon_cpu.jit.codegen_pointwise import each, types_of
+from tenon_cpu.onednn.primitives import address_of
 
 #: Elements of one piece: large enough for the loop's start not to show, small enough to share fairly.
 PIECE = 1 << 14
@@ -65,7 +66,7 @@ class EachTable:
     def set(self, position: int, arrays: Sequence[Any]) -> None:
         """Other arrays of the same lengths in one column."""
         self.columns[position] = list(arrays)
-        found = [a.__array_interface__["data"][0] for a in arrays]
+        found = [address_of(a) for a in arrays]
         if self._whole:
             self._pieces[:, position] = found
         else:

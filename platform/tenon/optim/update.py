@@ -28,6 +28,7 @@ from tenon.dtypes import float32
 #: out again; from 128 kB on it asks the system each time, and four million elements took 31 ms, not 12.6.
 PIECE = 1 << 14
 _FLOAT32 = np.dtype(np.float32)
+_PLAIN = frozenset((bool, int, float, str, list, type(None)))
 #: What an elementwise rule computes in, where that is not the parameter's own dtype.
 _REAL = {np.dtype(np.complex64): _FLOAT32, np.dtype(np.complex128): np.dtype(np.float64)}
 
@@ -37,6 +38,8 @@ def hyperparameters(group: dict[str, Any], keep_tensors: bool = False) -> Any:
     h = SimpleNamespace(**group)
     if not keep_tensors:
         for name, value in group.items():
+            if value.__class__ in _PLAIN:
+                continue
             if isinstance(value, Tensor):
                 setattr(h, name, value.item())
             elif value.__class__ is tuple and any(isinstance(v, Tensor) for v in value):

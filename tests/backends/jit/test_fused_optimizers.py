@@ -272,3 +272,43 @@ def test_small_young_groups_are_not_compiled():
     optimizer.step()
 
     assert sets_of(optimizer) == [[]]
+
+
+class Plain(_Rule):
+    """Names nothing but its arguments."""
+
+    def update(self, f, p, g, s, h):
+        return p - h.lr * g, {}
+
+
+def recordings(monkeypatch):
+    made = []
+    record = fused._Set.record
+    monkeypatch.setattr(fused._Set, "record", lambda self, *given: made.append(1) or record(self, *given))
+    return made
+
+
+@pytest.mark.parametrize(("rule", "times"), [(Plain, 2), (Noisy, 6), (Counting, 6), (Sqrt, 6)])
+def test_only_a_rule_that_names_nothing_but_its_arguments_is_not_run_again_for_the_same_ones(
+    monkeypatch, at_once, rule, times
+):
+    made = recordings(monkeypatch)
+
+    def change(step, optimizer, ps):
+        if step == 3:
+            optimizer.param_groups[0]["lr"] = 0.3
+
+    train(rule, [(100,)], change=change)
+
+    assert len(made) == times
+
+
+@pytest.mark.parametrize(("rule", "fuses"), [(Plain, True), (Counting, False)])
+def test_small_groups_are_compiled_only_for_rules_that_are_not_run_again(monkeypatch, rule, fuses):
+    monkeypatch.setattr(fused, "WORTH", 1)
+
+    optimizer, _, made = train(rule, [(10,), (3,)])
+    assert any(sets_of(optimizer)[0]) == fuses
+
+    never(monkeypatch)
+    assert made == train(rule, [(10,), (3,)])[2]
