@@ -3,7 +3,7 @@
 A walk calls oneDNN itself, through the addresses of its functions, so that a sequence runs without the
 interpreter and several threads can each have a part of the batch. ``steps`` has a line per step: first row,
 number of rows of this part, and of their product the primitive, its argument count, its arguments, and the
-memory object whose place changes from step to step. ``library`` holds the addresses of ``execute`` and
+memory object that is given another place at each step. ``library`` holds the addresses of ``execute`` and
 ``set_data_handle`` and the stream. A walk returns oneDNN's first status that is not 0.
 
 Loops are short and write one array each: LLVM vectorises no loop over many arrays that might overlap.
@@ -74,15 +74,15 @@ def _tanh(x):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def _sigmoids(x):  # type: ignore[no-untyped-def]
+def _sigmoids(x, more):  # type: ignore[no-untyped-def]
     for j in range(x.size):
-        x[j] = _sigmoid(x[j])
+        x[j] = _sigmoid(x[j] + more[j])
 
 
 @inlined
-def _tanhs(x):  # type: ignore[no-untyped-def]
+def _tanhs(x, more):  # type: ignore[no-untyped-def]
     for j in range(x.size):
-        x[j] = _tanh(x[j])
+        x[j] = _tanh(x[j] + more[j])
 
 
 @inlined
@@ -102,34 +102,35 @@ def _multiply(library, steps, t, place):  # type: ignore[no-untyped-def]
 
 @kernel(
     "int64(int64[::1], int64[:,::1], int64, boolean, float32[:,::1], float32[:,::1], float32[:,::1],"
-    " float32[:,::1], float32[:,::1])"
+    " float32[:,::1], float32[:,::1], float32[:,::1])"
 )
-def lstm(library, steps, first, reverse, gates, out, cells, h, c):  # type: ignore[no-untyped-def]
-    """``gates`` come as the inputs' products and go activated; ``h`` and ``c`` are the running states."""
+def lstm(library, steps, first, reverse, gates, own, out, cells, h, c):  # type: ignore[no-untyped-def]
+    """``gates`` come as the inputs' products and go activated; ``own`` is room for the states' products.
+
+    ``h`` and ``c`` are the running states.
+    """
     width = c.shape[1]
-    base = gates.ctypes.data
+    place = own.ctypes.data + first * width * 16
     count = steps.shape[0]
     for k in range(count):
         t = count - 1 - k if reverse else k
         top = steps[t, 0] + first
         if steps[t, 1] > 0:
-            status = _multiply(library, steps, t, base + top * width * 16)
+            status = _multiply(library, steps, t, place)
             if status != 0:
                 return status
         for r in range(steps[t, 1]):
-            row, cell, state = gates[top + r], c[first + r], h[first + r]
-            _sigmoids(row[: 2 * width])
-            _tanhs(row[2 * width : 3 * width])
-            _sigmoids(row[3 * width :])
+            row, part, cell, state = gates[top + r], own[first + r], c[first + r], h[first + r]
+            _sigmoids(row[: 2 * width], part[: 2 * width])
+            _tanhs(row[2 * width : 3 * width], part[2 * width : 3 * width])
+            _sigmoids(row[3 * width :], part[3 * width :])
             i, forget, g = row[:width], row[width : 2 * width], row[2 * width : 3 * width]
             for j in range(width):
                 cell[j] = forget[j] * cell[j] + i[j] * g[j]
             _copy(cell, cells[top + r])
-            for j in range(width):
-                state[j] = _tanh(cell[j])
             o = row[3 * width :]
             for j in range(width):
-                state[j] *= o[j]
+                state[j] = o[j] * _tanh(cell[j])
             _copy(state, out[top + r])
     return 0
 
@@ -203,16 +204,12 @@ def gru(library, steps, first, reverse, gates, own, bias, out, hidden, h):  # ty
             row, part, state = gates[top + r], own[first + r], h[first + r]
             for j in range(3 * width):
                 part[j] += bias[j]
-            two = row[: 2 * width]
-            for j in range(2 * width):
-                two[j] += part[j]
-            _sigmoids(two)
+            _sigmoids(row[: 2 * width], part[: 2 * width])
             last = part[2 * width :]
             _copy(last, hidden[top + r])
             reset, z, n = row[:width], row[width : 2 * width], row[2 * width :]
             for j in range(width):
-                n[j] += reset[j] * last[j]
-            _tanhs(n)
+                n[j] = _tanh(n[j] + reset[j] * last[j])
             for j in range(width):
                 state[j] = n[j] + z[j] * (state[j] - n[j])
             _copy(state, out[top + r])
@@ -262,26 +259,29 @@ def gru_grad(library, steps, first, reverse, g, gates, hidden, out, h0, d, own, 
     return 0
 
 
-@kernel("int64(int64[::1], int64[:,::1], int64, boolean, boolean, float32[:,::1], float32[:,::1])")
-def rnn(library, steps, first, reverse, relu, out, h):  # type: ignore[no-untyped-def]
-    """``out`` comes as the inputs' products and goes activated."""
+@kernel(
+    "int64(int64[::1], int64[:,::1], int64, boolean, boolean, float32[:,::1], float32[:,::1], float32[:,::1])"
+)
+def rnn(library, steps, first, reverse, relu, own, out, h):  # type: ignore[no-untyped-def]
+    """``out`` comes as the inputs' products and goes activated; ``own`` is room for the states'."""
     width = h.shape[1]
-    base = out.ctypes.data
+    place = own.ctypes.data + first * width * 4
     count = steps.shape[0]
     for k in range(count):
         t = count - 1 - k if reverse else k
         top = steps[t, 0] + first
         if steps[t, 1] > 0:
-            status = _multiply(library, steps, t, base + top * width * 4)
+            status = _multiply(library, steps, t, place)
             if status != 0:
                 return status
         for r in range(steps[t, 1]):
-            row = out[top + r]
+            row, part = out[top + r], own[first + r]
             if relu:
                 for j in range(width):
-                    row[j] = np.float32(0) if row[j] <= np.float32(0) else row[j]
+                    x = row[j] + part[j]
+                    row[j] = np.float32(0) if x <= np.float32(0) else x
             else:
-                _tanhs(row)
+                _tanhs(row, part)
             _copy(row, h[first + r])
     return 0
 

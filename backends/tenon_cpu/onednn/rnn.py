@@ -64,9 +64,9 @@ def lstm_sequence(
     _lstm.infer(x, h0, c0, w_ih, w_hh, b_ih, b_hh, w_hr, sizes=sizes, reverse=reverse)
     gates = _plain(f.linear(x, w_ih, None if b_ih is None else b_ih + b_hh))
     h, cell, width = _own(h0), _own(c0), c0.shape[1]
-    out, cells = _room(x.shape[0], width), _room(x.shape[0], width)
-    states = Products(_turned(w_hh, sizes), h, c.DST, True)
-    walk(rnn.lstm.ready(), states, sizes, reverse, gates, out, cells, h, cell)
+    out, cells, own = _room(x.shape[0], width), _room(x.shape[0], width), _room(len(h), 4 * width)
+    states = Products(_turned(w_hh, sizes), h, c.DST, False)
+    walk(rnn.lstm.ready(), states, sizes, reverse, gates, own, out, cells, h, cell)
     return out, h, cell, gates, cells
 
 
@@ -136,9 +136,9 @@ def rnn_sequence(
         )
     _rnn.infer(x, h0, w_ih, w_hh, b_ih, b_hh, sizes=sizes, reverse=reverse)
     out = _plain(f.linear(x, w_ih, None if b_ih is None else b_ih + b_hh))
-    h = _own(h0)
-    states = Products(_turned(w_hh, sizes), h, c.DST, True)
-    walk(rnn.rnn.ready(), states, sizes, reverse, nonlinearity == "relu", out, h)
+    h, own = _own(h0), _room(*h0.shape)
+    states = Products(_turned(w_hh, sizes), h, c.DST, False)
+    walk(rnn.rnn.ready(), states, sizes, reverse, nonlinearity == "relu", own, out, h)
     return out, h
 
 

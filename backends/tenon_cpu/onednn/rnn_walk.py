@@ -81,10 +81,10 @@ def _execution(rows: int, weights: Weights, accumulate: bool) -> Any:
 
 
 class Products:
-    """``x @ weights``, into or onto ``fixed``'s rows or from them: what a walk computes at each step.
+    """``x @ weights``: what a walk computes at each step, or adds to what is there with ``accumulate``.
 
-    ``moves`` is the argument that the walk points elsewhere at each step; the other one is ``fixed``, an
-    array with a row per sequence.
+    ``fixed`` has a row per sequence: it is the operand if the walk says at each step where the result goes
+    (``moves`` is DST), or the result if the walk says where the operand lies (SRC).
     """
 
     def __init__(self, weights: Weights, fixed: Any, moves: int, accumulate: bool) -> None:
