@@ -1,4 +1,4 @@
-"""The command ``tenon``: ``plugins``, ``doctor``, ``stubs``, ``train`` and the commands that plugins add.
+"""The command ``tenon``: ``plugins``, ``doctor``, ``stubs``, ``train``, ``launch`` and the commands that plugins add.
 
 Commands are imported when they run, so ``tenon --help`` stays quick and one broken command leaves the
 others alone. Next: ``tenon.training.command`` for ``train``; ``plugins/diagnose.py`` for what is printed.
@@ -22,6 +22,10 @@ if TYPE_CHECKING:
     from tenon.plugins.manager import Host
 
 _LAZY = {
+    "launch": (
+        "tenon.training.relaunch:launch",
+        "Start ranks, and start them again from the last checkpoint if they fail.",
+    ),
     "train": (
         "tenon.training.command:train",
         "Train a recipe or your own model, alone or under mpirun.",

@@ -138,8 +138,7 @@ def test_ctrl_c_at_the_launcher_ends_ranks_that_wait_for_each_other(tmp_path):
         assert job.returncode != 0  # its launcher reports by itself and kills the ranks before they can
         return
     assert job.returncode == 130
-    assert errors.count("=== tenon: rank 2 of 3") == 1
-    assert "was interrupted" in errors
+    assert len(re.findall(r"^=== tenon: rank \d of 3 .* was interrupted ===$", errors, re.MULTILINE)) == 1
 
 
 def test_a_replaced_exception_hook_still_ends_the_job(tmp_path):

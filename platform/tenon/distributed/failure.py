@@ -54,6 +54,16 @@ class Abortable(Protocol):
         """Tell the other ranks that this one's program has ended; wait until theirs have."""
 
 
+class Watching(Protocol):
+    """What the hooks need of a watchdog."""
+
+    def rest(self) -> None:
+        """Let this rank wait for the others without limit."""
+
+    def stop(self) -> None:
+        """End its threads."""
+
+
 class Guard:
     """The failure hooks of this process; one exists at most, made by ``install``."""
 
@@ -61,6 +71,7 @@ class Guard:
         self.facts = facts
         self.pid = os.getpid()
         self.communicator: Abortable | None = None
+        self.watchdog: Watching | None = None
         self.finished = False
         self._pmi = environment.get("PMI_FD", "")
         self._exit: Callable[..., NoReturn] = sys.exit
@@ -146,11 +157,15 @@ class Guard:
             self.fail(describe_exit(*self.identity(), f"raised SystemExit({raised.code!r})", code, ""), code)
         if self.communicator is not None and not self.finished:
             self.finished = True
+            if self.watchdog is not None:
+                self.watchdog.rest()
             try:
                 self.communicator.finish()
             except CommunicatorError as error:
                 time.sleep(FINISH_TIME)
                 self.fail(describe_failure(*self.identity(), error, error.__traceback__), 1)
+            if self.watchdog is not None:
+                self.watchdog.stop()
 
 
 class AgreedExit(SystemExit):

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import cast
 
 from tenon.config import Config, process_environment
-from tenon.distributed import failure, world
+from tenon.distributed import failure, watchdog, world
 from tenon.distributed.communicator import Communicator
 from tenon.distributed.launcher import detect
 from tenon.distributed.local import LocalCommunicator
@@ -28,7 +28,8 @@ def launch(config: Config | None = None) -> Communicator:
             return existing
         communicator = _make(config)
         if communicator.size > 1:
-            failure.attach(communicator, process_environment())
+            guard = failure.attach(communicator, process_environment())
+            guard.watchdog = watchdog.start(communicator, guard.fail, config or Config.from_environment())
         world.set_process_communicator(communicator)
         return communicator
 
@@ -57,6 +58,6 @@ def _make(config: Config | None) -> Communicator:
         raise LaunchError(
             f"{facts.launcher} started this process as rank {facts.rank} of {facts.size}, but the "
             f"communicator {communicator.name!r} found {communicator.size} rank(s). The launcher and the MPI "
-            f"library do not belong together: use the mpirun of the installed MPI, or srun --mpi=pmi2."
+            "library do not belong together: use the mpirun of the installed MPI, or srun --mpi=pmi2."
         )
     return communicator

@@ -57,7 +57,7 @@ def train(
     """
     try:
         resumed = _resumed(what, resume, folder)
-        resolved, recipe = _resolve(what, overrides, resumed)
+        resolved, recipe = resolve(what, overrides, resumed)
         if show_config:
             click.echo(json.dumps(resolved.model_dump(mode="json"), indent=2))
             return
@@ -83,9 +83,10 @@ def _resumed(
     return None if resume is None else checkpoint.fetch(launch(), resume)
 
 
-def _resolve(
+def resolve(
     what: str | None, overrides: tuple[str, ...], resumed: tuple[Path, dict[str, Any]] | None
 ) -> tuple[config.RunConfig, Recipe | None]:
+    """The configuration, and its recipe if it names one."""
     layers: list[dict[str, Any]] = []
     if resumed is not None:
         saved = json.loads(resumed[1]["config"])

@@ -94,7 +94,7 @@ def make_folder(communicator: Communicator, config: RunConfig, chosen: Path | No
     if communicator.rank == 0:
         try:
             if chosen is None:
-                made = str(_fresh(Path(config.output).absolute(), config))
+                made = str(fresh_folder(config))
             else:
                 chosen.mkdir(parents=True, exist_ok=True)
                 made = str(chosen.absolute())
@@ -109,7 +109,9 @@ def make_folder(communicator: Communicator, config: RunConfig, chosen: Path | No
     return Path(made)
 
 
-def _fresh(output: Path, config: RunConfig) -> Path:
+def fresh_folder(config: RunConfig) -> Path:
+    """Make a folder of a new name under ``config.output``."""
+    output = Path(config.output).absolute()
     output.mkdir(parents=True, exist_ok=True)
     name = (config.recipe or (config.model or "run").partition(":")[2]).lower()
     stamp = datetime.datetime.now().strftime("%Y%m%d-%H%M%S")

@@ -1,0 +1,226 @@
+"""``tenon launch``: start the ranks, and start them again from the last checkpoint when they fail.
+
+One attempt is one ``mpirun``. This process only waits: it passes signals on, copies standard error through to
+see the report of a failure (``distributed/report.py``), and says what came of each attempt. Whoever asked
+for the end gets it: after Ctrl-C, a preemption (``signals.py``) or a refused configuration nothing is started
+again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import sysconfig
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+
+from tenon.config import process_environment
+from tenon.distributed.watchdog import STALLED
+from tenon.errors import LaunchError, TenonError
+from tenon.serialize.checkpoint import latest_valid
+from tenon.training import checkpoint, command, signals
+from tenon.training.session import fresh_folder
+
+ATTEMPT = "TENON_ATTEMPT"
+_HEADLINE = re.compile(rb"=== tenon: (rank \d+ of \d+ on host .*) ===")
+_KILLED = re.compile(rb"KILLED BY SIGNAL: (\d+)|exited on signal (\d+)")
+_FINAL = {signals.exit_status(number) for number in signals.STOPPING} | {command.REFUSED}
+
+
+@dataclass
+class Outcome:
+    """How one attempt ended: its exit status, and what standard error said of the reason."""
+
+    status: int = 0
+    seconds: float = 0.0
+    report: str = ""
+    killed: str = ""
+
+    @property
+    def lost_a_rank(self) -> bool:
+        """Whether a rank was killed or fell silent, so that fewer may do better."""
+        return self.status == STALLED or not self.report
+
+    def describe(self) -> str:
+        """One sentence."""
+        reason = self.report or (f"a rank was killed by signal {self.killed}" if self.killed else "no report")
+        return f"ended after {self.seconds:.1f} s with status {self.status}: {reason}"
+
+
+class Supervisor:
+    """Starts ``command`` on ranks, up to ``1 + restarts`` times; ``folder`` is the run folder, if any."""
+
+    def __init__(self, command: Sequence[str], launcher: Sequence[str], folder: Path | None) -> None:
+        self.command = list(command)
+        self.launcher = list(launcher)
+        self.folder = folder
+        self._job: subprocess.Popen[bytes] | None = None
+        self._asked: list[int] = []
+
+    def run(self, ranks: int, restarts: int, fewest: int) -> int:
+        """The exit status of the last attempt."""
+        with self._passing_signals():
+            for number in range(1, restarts + 2):
+                self._say(f"attempt {number} of {restarts + 1}, {_count(ranks)}{self._start()}")
+                outcome = self._attempt(ranks, number)
+                if outcome.status == 0:
+                    self._say(f"done after {number} attempt{'s' if number > 1 else ''}")
+                    return 0
+                self._say(f"attempt {number} {outcome.describe()}")
+                if self._asked or outcome.status in _FINAL:
+                    break
+                if outcome.lost_a_rank:
+                    ranks = max(fewest, ranks - 1)
+            else:
+                self._say(f"no attempts left; raise --max-restarts{self._advice()}")
+            return outcome.status
+
+    def _attempt(self, ranks: int, number: int) -> Outcome:
+        started = time.monotonic()
+        outcome = Outcome()
+        launcher = [*self.launcher, "-n", str(ranks)] if ranks > 1 else []
+        self._job = subprocess.Popen(
+            [*launcher, *self.command],
+            stdin=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            env={**process_environment(), ATTEMPT: str(number)},
+            start_new_session=True,
+            preexec_fn=_end_with_parent,
+        )
+        reader = threading.Thread(target=_copy, args=(self._job.stderr, outcome), daemon=True)
+        reader.start()
+        status = self._job.wait()
+        reader.join(1.0)  # a daemon of the ranks may still hold the pipe
+        outcome.status = 128 - status if status < 0 else status
+        outcome.seconds = time.monotonic() - started
+        return outcome
+
+    @contextlib.contextmanager
+    def _passing_signals(self) -> Iterator[None]:
+        def forward(number: int, frame: Any) -> None:
+            self._asked.append(number)
+            if self._job is not None and self._job.poll() is None:
+                again = self._asked.count(signal.SIGINT) > 1 and number == signal.SIGINT
+                self._job.send_signal(signal.SIGKILL if again else number)
+
+        previous = {number: signal.signal(number, forward) for number in signals.STOPPING}
+        try:
+            yield
+        finally:
+            for number, handler in previous.items():
+                signal.signal(number, handler)
+
+    def _start(self) -> str:
+        if self.folder is None:
+            return f": {shlex.join(self.command)}"
+        newest = latest_valid(self.folder / checkpoint.FOLDER)
+        return f" in {self.folder}, " + ("from the beginning" if newest is None else f"from {newest.name}")
+
+    def _advice(self) -> str:
+        return "" if self.folder is None else f" and pass --run {self.folder} to go on"
+
+    def _say(self, text: str) -> None:
+        click.echo(f"tenon launch: {text}", err=True)
+
+
+@click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+@click.option("-n", "ranks", type=click.IntRange(1), required=True, metavar="N", help="Number of ranks.")
+@click.option(
+    "--max-restarts", type=click.IntRange(0), default=0, metavar="K", help="Attempts after the first; 0."
+)
+@click.option(
+    "--min-ranks",
+    type=click.IntRange(1),
+    metavar="M",
+    help="After a rank was killed or fell silent go on with one fewer, down to M; by default never.",
+)
+@click.option(
+    "--mpirun", "launcher", metavar="COMMAND", help='How ranks are started, e.g. "mpirun -f hosts".'
+)
+@click.argument("target", metavar="SCRIPT.py | FILE.toml | RECIPE")
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+def launch(
+    ranks: int,
+    max_restarts: int,
+    min_ranks: int | None,
+    launcher: str | None,
+    target: str,
+    arguments: tuple[str, ...],
+) -> None:
+    """Start N ranks, and start them again from the last checkpoint if they fail.
+
+    A FILE.toml or RECIPE takes the arguments of `tenon train`; its ranks go on from the newest checkpoint
+    of the run folder. A SCRIPT finds its own checkpoints; TENON_ATTEMPT tells it how often it was started.
+    """
+    try:
+        started, folder = _command(target, arguments)
+        starter = _launcher(launcher) if ranks > 1 else []
+    except TenonError as error:
+        click.echo(f"Error: {error}", err=True)
+        sys.exit(command.REFUSED)
+    fewest = ranks if min_ranks is None else min(min_ranks, ranks)
+    sys.exit(Supervisor(started, starter, folder).run(ranks, max_restarts, fewest))
+
+
+def _command(target: str, arguments: Sequence[str]) -> tuple[list[str], Path | None]:
+    """What each rank runs, and the run folder."""
+    if target.endswith(".py"):
+        if not os.path.isfile(target):
+            raise LaunchError(f"there is no script {target!r} here ({os.getcwd()}).")
+        return [sys.executable, "-m", "tenon.distributed", target, *arguments], None
+    asked = command.train.make_context("tenon launch", [target, *arguments]).params
+    if asked["resume"] is not None or asked["show_config"]:
+        raise LaunchError("tenon launch takes neither --resume nor --show-config; go on with --run FOLDER.")
+    folder, extra = asked["folder"], []
+    if folder is None:
+        folder = fresh_folder(command.resolve(target, asked["overrides"], None)[0])
+        extra = ["--run", str(folder)]
+    return [sys.executable, "-m", "tenon.cli", "train", target, *arguments, *extra], folder
+
+
+def _launcher(given: str | None) -> list[str]:
+    if given is not None:
+        return shlex.split(given)
+    beside = Path(sysconfig.get_path("scripts")) / "mpirun"
+    found = str(beside) if os.access(beside, os.X_OK) else shutil.which("mpirun")
+    if found is None:
+        raise LaunchError(
+            "there is no mpirun beside this Python or on the PATH. Run: pip install 'tenon-platform[mpich]', "
+            "or name another launcher with --mpirun."
+        )
+    return [found]
+
+
+def _copy(stream: Any, outcome: Outcome) -> None:
+    """Pass standard error on line by line, noting what it says of the end."""
+    for line in stream:
+        with contextlib.suppress(BrokenPipeError):
+            sys.stderr.buffer.write(line)
+            sys.stderr.buffer.flush()
+        if (found := _HEADLINE.search(line)) and not outcome.report:
+            outcome.report = found[1].decode(errors="replace")
+        elif found := _KILLED.search(line):
+            outcome.killed = (found[1] or found[2]).decode()
+
+
+def _end_with_parent() -> None:
+    """Let the kernel send the launcher SIGTERM when this process dies, so that no rank is left behind."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(1, signal.SIGTERM)
+
+
+def _count(ranks: int) -> str:
+    return "1 rank" if ranks == 1 else f"{ranks} ranks"

@@ -1,0 +1,48 @@
+"""Stall in the way that the first argument names, on the last rank; the others wait in a collective.
+
+Before it stalls, the rank writes the time to the file given second. ``several`` as third argument takes each
+pair of ranks for a host of its own.
+"""
+
+import os
+import signal
+import sys
+import time
+
+import numpy as np
+
+from tenon.distributed import failure
+from tenon.distributed.launch import launch
+from tenon.distributed.watchdog import Watchdog
+
+KIND, CLOCK, HOSTS = sys.argv[1:4]
+communicator = launch()
+communicator.step = 17
+if HOSTS == "several":
+    guard = failure._guard
+    guard.watchdog = Watchdog(communicator, 1.0, guard.fail, node=communicator.rank // 2).start()
+
+
+def sleep_deep_inside():
+    time.sleep(30)
+
+
+def wait_for_the_others(name):
+    communicator.all_reduce(np.ones(3), name=name)
+
+
+for _ in range(3):
+    wait_for_the_others("fc.weight")
+if communicator.rank == communicator.size - 1:
+    with open(CLOCK, "w") as file:
+        file.write(repr(time.time()))
+    match KIND:
+        case "sleep":
+            sleep_deep_inside()
+        case "stop":
+            os.kill(os.getpid(), signal.SIGSTOP)
+        case "late":
+            time.sleep(0.5)
+wait_for_the_others("fc.bias")
+if KIND == "slow_end" and communicator.rank:
+    time.sleep(2.5)

@@ -1,0 +1,58 @@
+"""Ranks that wait in vain: the watchdog says for whom, and ends the job within the time that was set."""
+
+import re
+import time
+from pathlib import Path
+
+import pytest
+
+from tenon.testing.suites.communicator import launch
+
+PROGRAM = str(Path(__file__).parent / "programs" / "stalling.py")
+LIMIT = 1.0
+
+pytestmark = pytest.mark.mpi
+
+
+def run(tmp_path, kind, hosts="one", size=4, limit=str(LIMIT)):
+    clock = tmp_path / "clock"
+    done = launch(size, [PROGRAM, kind, str(clock), hosts], timeout=60, TENON_WATCHDOG=limit)
+    return done, time.time() - float(clock.read_text())
+
+
+@pytest.mark.parametrize("hosts", ["one", "several"])
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [
+        ("sleep", ["rank 3 (process ", "is computing", "in sleep_deep_inside", "stalling.py:"]),
+        ("stop", ["rank 3 (process ", "last sign of life"]),
+    ],
+)
+def test_a_rank_that_stalls_is_named_with_its_last_collective(tmp_path, kind, words, hosts):
+    done, took = run(tmp_path, kind, hosts, limit=str(LIMIT) if hosts == "one" else "0")
+
+    assert done.returncode == 124, done.stderr
+    headlines = re.findall(r"^=== tenon: rank (\d) of 4 .*===$", done.stderr, re.MULTILINE)
+    assert len(headlines) == 1 and headlines != ["3"], done.stderr
+    assert re.search(r"step 17 has waited 1(\.\d+)? s for rank 3 ===", done.stderr), done.stderr
+    assert "ranks 0, 1, 2 at all_reduce(sum) of float64[3] named 'fc.bias' at step 17" in done.stderr
+    assert "call 3, all_reduce(sum) of float64[3] named 'fc.weight' at step 17" in done.stderr
+    assert all(word in done.stderr for word in words), done.stderr
+    if kind == "stop" and hosts == "one":
+        assert "it is stopped (SIGSTOP)" in done.stderr
+    assert LIMIT < took < LIMIT + 2
+
+
+@pytest.mark.parametrize(("kind", "hosts"), [("late", "one"), ("late", "several"), ("slow_end", "one")])
+def test_a_rank_that_is_late_by_less_ends_nothing(tmp_path, kind, hosts):
+    done, _ = run(tmp_path, kind, hosts, limit=str(LIMIT) if hosts == "one" else "0")
+
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+
+
+def test_a_time_that_is_no_number_is_refused():
+    done = launch(2, ["-c", "import tenon.distributed as d; d.get_rank()"], TENON_WATCHDOG="soon")
+
+    assert done.returncode == 1
+    assert "TENON_WATCHDOG='soon' is not a number of seconds" in done.stderr
