@@ -80,9 +80,9 @@ def prepare(
     name: str, ins: Sequence[Any], attrs: Mapping[str, Any], outs: Sequence[Any]
 ) -> Callable[[], None] | None:
     """``Backend.prepare`` of the op called ``name``, or None where oneDNN has nothing better."""
-    from tenon_cpu.onednn import prepared, prepared_matmul
+    from tenon_cpu.onednn import prepared, prepared_matmul, rnn
 
-    rule = prepared_matmul.PREPARE.get(name) or prepared.PREPARE.get(name)
+    rule = prepared_matmul.PREPARE.get(name) or prepared.PREPARE.get(name) or rnn.PREPARE.get(name)
     return None if rule is None else rule(ins, attrs, outs)
 
 

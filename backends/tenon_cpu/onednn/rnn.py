@@ -6,7 +6,8 @@ missing, are computed step by step by the ops' own rules.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import functools
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -22,6 +23,7 @@ from tenon.ops import rnn_sequence_grad as _rnn_grad
 from tenon.ops.composite.recurrent_grad import before, products
 from tenon_cpu.jit import rnn
 from tenon_cpu.jit.compile import available
+from tenon_cpu.onednn import prepared_matmul
 from tenon_cpu.onednn import signatures as c
 from tenon_cpu.onednn.rnn_walk import Products, parts, plain, turned, walk
 
@@ -62,12 +64,19 @@ def lstm_sequence(
     if w_hr is not None or not _fits(w_hh, sizes, x, h0, c0, w_ih, b_ih, b_hh):
         return _lstm.raw_forward(f, x, h0, c0, w_ih, w_hh, b_ih, b_hh, w_hr, sizes=sizes, reverse=reverse)
     _lstm.infer(x, h0, c0, w_ih, w_hh, b_ih, b_hh, w_hr, sizes=sizes, reverse=reverse)
-    gates = _plain(f.linear(x, w_ih, None if b_ih is None else b_ih + b_hh))
-    h, cell, width = _own(h0), _own(c0), c0.shape[1]
-    out, cells, own = _room(x.shape[0], width), _room(x.shape[0], width), _room(len(h), 4 * width)
+    gates, width = _plain(f.linear(x, w_ih, None if b_ih is None else b_ih + b_hh)), c0.shape[1]
+    made = (_room(x.shape[0], width), _room(*h0.shape), _room(*c0.shape), gates, _room(x.shape[0], width))
+    _walk_lstm(made, h0, c0, w_hh, sizes, reverse)
+    return made
+
+
+def _walk_lstm(made: Any, h0: Any, c0: Any, w_hh: Any, sizes: Any, reverse: bool) -> None:
+    """All of ``made``, whose gates are the inputs' products so far."""
+    out, h, cell, gates, cells = made
+    h[...], cell[...] = h0, c0
+    own = _room(*h.shape[:1], gates.shape[1])
     states = Products(_turned(w_hh, sizes), h, c.DST, False)
     walk(rnn.lstm.ready(), states, sizes, reverse, gates, own, out, cells, h, cell)
-    return out, h, cell, gates, cells
 
 
 def lstm_sequence_grad(
@@ -98,13 +107,20 @@ def gru_sequence(
     if not _fits(w_hh, sizes, x, h0, w_ih, b_ih, b_hh):
         return _gru.raw_forward(f, x, h0, w_ih, w_hh, b_ih, b_hh, sizes=sizes, reverse=reverse)
     _gru.infer(x, h0, w_ih, w_hh, b_ih, b_hh, sizes=sizes, reverse=reverse)
-    gates = _plain(f.linear(x, w_ih, b_ih))
-    h, (batch, width) = _own(h0), h0.shape
-    out, hidden, own = _room(x.shape[0], width), _room(x.shape[0], width), _room(batch, 3 * width)
-    bias = np.zeros(3 * width, _FLOAT) if b_hh is None else _plain(b_hh)
+    gates, width = _plain(f.linear(x, w_ih, b_ih)), h0.shape[1]
+    made = (_room(x.shape[0], width), _room(*h0.shape), gates, _room(x.shape[0], width))
+    _walk_gru(made, h0, w_hh, b_hh, sizes, reverse)
+    return made
+
+
+def _walk_gru(made: Any, h0: Any, w_hh: Any, b_hh: Any, sizes: Any, reverse: bool) -> None:
+    """All of ``made``, whose gates are the inputs' products so far."""
+    out, h, gates, hidden = made
+    h[...] = h0
+    own = _room(*h.shape[:1], gates.shape[1])
+    bias = np.zeros(gates.shape[1], _FLOAT) if b_hh is None else _plain(b_hh)
     states = Products(_turned(w_hh, sizes), h, c.DST, False)
     walk(rnn.gru.ready(), states, sizes, reverse, gates, own, bias, out, hidden, h)
-    return out, h, gates, hidden
 
 
 def gru_sequence_grad(
@@ -136,10 +152,17 @@ def rnn_sequence(
         )
     _rnn.infer(x, h0, w_ih, w_hh, b_ih, b_hh, sizes=sizes, reverse=reverse)
     out = _plain(f.linear(x, w_ih, None if b_ih is None else b_ih + b_hh))
-    h, own = _own(h0), _room(*h0.shape)
+    made = (out, _room(*h0.shape))
+    _walk_rnn(made, h0, w_hh, sizes, reverse, nonlinearity)
+    return made
+
+
+def _walk_rnn(made: Any, h0: Any, w_hh: Any, sizes: Any, reverse: bool, nonlinearity: str) -> None:
+    """``made``, whose first are the inputs' products so far."""
+    out, h = made
+    h[...] = h0
     states = Products(_turned(w_hh, sizes), h, c.DST, False)
-    walk(rnn.rnn.ready(), states, sizes, reverse, nonlinearity == "relu", own, out, h)
-    return out, h
+    walk(rnn.rnn.ready(), states, sizes, reverse, nonlinearity == "relu", _room(*h.shape), out, h)
 
 
 def rnn_sequence_grad(
@@ -180,4 +203,43 @@ COMPOSITES: dict[str, Kernel] = {
     )
 }  # fmt: skip
 
-__all__ = ["COMPOSITES"]
+
+def _prepared(name: str, ins: Sequence[Any], attrs: Mapping[str, Any], outs: Sequence[Any]) -> Any:
+    """A forward op in a program: the products go where they are kept, the walk fills the program's arrays."""
+    kept = {"lstm": 5, "gru": 4, "rnn": 2}[name]
+    x, h0, *others = ins
+    sizes, reverse = attrs["sizes"], attrs.get("reverse", False)
+    w_ih, w_hh, b_ih, b_hh = others[1:5] if name == "lstm" else others
+    given = (*ins, *outs)
+    if not all(a is None or isinstance(a, np.ndarray) for a in given) or (
+        name == "lstm" and ins[7] is not None
+    ):
+        return None
+    if not _fits(w_hh, sizes, *given) or not all(a.flags.carray for a in outs):
+        return None
+    if len(outs) < kept:  # without gradients nobody sees what they would need
+        rows = x.shape[0]
+        outs = [*outs, _room(rows, w_hh.shape[0]), _room(rows, w_hh.shape[1])]
+    both = b_ih is not None and name != "gru"
+    bias = np.empty_like(b_ih) if both else b_ih
+    product = prepared_matmul.PREPARE["linear"]((x, w_ih, bias), {}, (outs[0 if name == "rnn" else -2],))
+    if product is None:
+        return None
+
+    def run() -> None:
+        if both:
+            np.add(b_ih, b_hh, out=bias)
+        product()
+        if name == "lstm":
+            _walk_lstm(outs, h0, others[0], w_hh, sizes, reverse)
+        elif name == "gru":
+            _walk_gru(outs, h0, w_hh, b_hh, sizes, reverse)
+        else:
+            _walk_rnn(outs, h0, w_hh, sizes, reverse, attrs.get("nonlinearity", "tanh"))
+
+    return run
+
+
+PREPARE = {f"{name}_sequence": functools.partial(_prepared, name) for name in ("lstm", "gru", "rnn")}
+
+__all__ = ["COMPOSITES", "PREPARE"]
