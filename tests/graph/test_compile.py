@@ -221,6 +221,25 @@ def test_changes_in_place_reach_arguments_views_and_outside():
     assert total.tolist() == [55, 20, 30 + 20]
 
 
+def test_gradients_pass_a_base_around_a_view_that_changed():
+    bias = nn.Parameter(tenon.zeros(3))
+
+    def function(x):
+        y = x.clone()
+        y += bias
+        top = y[:2]
+        top *= 2
+        return y, top.sum()
+
+    compiled = tenon.compile(function, fullgraph=True)
+    found = []
+    for run in (function, *[compiled] * 5):
+        y, total = run(tenon.ones(4, 3))
+        found.append(tenon.autograd.grad(y.sum() + total, bias)[0].tolist())
+
+    assert found == [[10.0, 10.0, 10.0]] * 6
+
+
 def test_other_shapes_modes_and_dtypes_get_programs_of_their_own():
     layer = nn.Sequential(nn.Linear(3, 3), nn.Dropout(0.5))
     compiled = tenon.compile(layer, fullgraph=True)

@@ -241,3 +241,49 @@ def test_rates_and_seeds_that_python_changes_are_found(draw):
             found.append([run(tenon.ones(3)).tolist() for _ in range(10)])
 
     assert found[0] == found[1]
+
+
+def test_hooks_on_parameters_that_come_and_go_are_seen():
+    weight = nn.Parameter(tenon.ones(3))
+
+    @tenon.compile(fullgraph=True)
+    def function(x):
+        weight.grad = None
+        (x * weight).sum().backward()
+
+    def gradient(calls=5):
+        for _ in range(calls):
+            function(tenon.ones(3))
+        return weight.grad[0].item()
+
+    assert gradient() == 1
+    with pytest.warns(UserWarning, match="these hooks is part of the program"):
+        handle = weight.register_hook(lambda grad: grad * 2)
+        assert gradient(1) == 2
+        assert gradient() == 2
+    handle.remove()
+    assert gradient(1) == 1
+    weight.register_post_accumulate_grad_hook(lambda leaf: leaf.grad.mul_(3))
+    assert gradient(1) == 3
+    assert gradient() == 3
+
+
+def test_hooks_of_an_optimizer_that_come_and_go_are_seen():
+    weight = nn.Parameter(tenon.zeros(1))
+    optimizer = optim.SGD([weight], lr=1.0)
+    weight.grad = tenon.ones(1)
+    step = tenon.compile(optimizer.step, fullgraph=True)
+
+    def moved(calls=5):
+        for _ in range(calls):
+            before = weight.item()
+            step()
+        return before - weight.item()
+
+    assert moved() == 1
+    with pytest.warns(UserWarning, match="these hooks is part of the program"):
+        handle = optimizer.register_step_post_hook(lambda *given: weight.data.sub_(1.0))
+        assert moved(1) == 2
+        assert moved() == 2
+    handle.remove()
+    assert moved(1) == 1

@@ -6,6 +6,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
 
+from tenon.core.generation import Generation
 from tenon.core.handle import RemovableHandle
 from tenon.core.value import Value
 from tenon.errors import GradError
@@ -23,6 +24,18 @@ def new_hooks() -> OrderedDict[int, Callable[..., Any]]:
     return OrderedDict()
 
 
+class LeafHooks(OrderedDict[int, Callable[..., Any]]):
+    """The hooks of a leaf: compiled functions hear of every change."""
+
+    def __setitem__(self, key: int, hook: Callable[..., Any]) -> None:
+        super().__setitem__(key, hook)
+        Generation.value += 1
+
+    def __delitem__(self, key: int) -> None:
+        super().__delitem__(key)
+        Generation.value += 1
+
+
 def tensor_hooks(tensor: Any) -> Any:
     """The registry of hooks on ``tensor``'s gradient: on its node, or on the leaf itself."""
     if tensor._view is not None:
@@ -31,7 +44,7 @@ def tensor_hooks(tensor: Any) -> Any:
     if node is None:
         hooks = tensor.__dict__.get("_hooks")
         if hooks is None:
-            hooks = tensor.__dict__["_hooks"] = new_hooks()
+            hooks = tensor.__dict__["_hooks"] = LeafHooks()
         return hooks
     if node.hooks is None:
         node.hooks = {}

@@ -271,6 +271,9 @@ class CopySlices(CustomNode):
                 part = op(part, **attrs)
             if not isinstance(part.raw, Aval):
                 part.raw[...] = True
+                if watch.recorder is not None:  # which saw no op write the region
+                    mask = Value.make(mask.raw.copy(), mask._backend)
+                    watch.recorder.made(mask.raw)
         return mask
 
 

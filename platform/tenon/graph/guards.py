@@ -17,6 +17,10 @@ HOOKS = (
     "_backward_pre_hooks",
     "_backward_hooks",
 )
+#: The same of a leaf, in backward passes.
+LEAF_HOOKS = ("_hooks", "_post_accumulate_hooks")
+#: An optimizer's, around its steps.
+STEP_HOOKS = ("_optimizer_step_pre_hooks", "_optimizer_step_post_hooks")
 
 
 class Names:
@@ -77,18 +81,18 @@ def literal(value: Any, names: Names) -> str:
 
 
 class ModulesGuard(Guard):
-    """The modules that ran: their tree, parameters, buffers, hooks, mode and plain attributes, and the hooks
-    of all modules.
+    """The modules that ran: their tree, parameters, buffers, hooks, mode and plain attributes; the hooks of
+    all modules, and those of leaves.
 
     Counters of the process tell whether anything of the kind changed anywhere; only then does it look at its
     own modules.
     """
 
-    __slots__ = ("_counters", "_found", "_ignored", "roots")
+    __slots__ = ("_counters", "_found", "_ignored", "leaves", "roots")
 
-    def __init__(self, roots: Iterable[Any]) -> None:
+    def __init__(self, roots: Iterable[Any], leaves: Iterable[Any] = ()) -> None:
         super().__init__("the modules", self._same, self._expression)
-        self.roots = list(roots)
+        self.roots, self.leaves = list(roots), list(leaves)
         self._counters = _counters()
         #: Attributes that turned out not to matter.
         self._ignored: set[tuple[int, str]] = set()
@@ -102,14 +106,14 @@ class ModulesGuard(Guard):
         for then, new in zip(self._found, now, strict=True):
             for kind, a, b in zip(_KINDS, then, new, strict=True):
                 if a != b:
-                    return f"{kind}{_names_of(a, b)} of {type(new[0].module).__name__} changed"
+                    return f"{kind}{_names_of(a, b)} of {type(new[0].owner).__name__} changed"
         return "the hooks of all modules changed"
 
     def forgive(self) -> None:
         """The same graph was recorded again: attributes that have changed do not matter to it."""
         for then, now in zip(self._found, self._look(), strict=False):
             if then[-1] != now[-1]:
-                self._ignored |= {(id(now[0].module), name) for name in _differing(then[-1], now[-1])}
+                self._ignored |= {(id(now[0].owner), name) for name in _differing(then[-1], now[-1])}
         self._found = self._look()
 
     def _same(self) -> bool:
@@ -141,6 +145,10 @@ class ModulesGuard(Guard):
                     if _is_plain(value) and name != "training" and (id(module), name) not in self._ignored
                 }
                 found.append((Same(module), hooks, tensors, own.get("training"), plain))
+        for leaf in self.leaves:
+            own = leaf.__dict__
+            hooks = [tuple(own.get(name) or ()) for name in LEAF_HOOKS]
+            found.append((Same(leaf), hooks, None, None, {}))
         return found
 
 
@@ -202,13 +210,13 @@ _KINDS = ("the identity", "the hooks", "a parameter or buffer", "train() or eval
 class Same:
     """Equal to another one of the very same object."""
 
-    __slots__ = ("module",)
+    __slots__ = ("owner",)
 
-    def __init__(self, module: Any) -> None:
-        self.module = module
+    def __init__(self, owner: Any) -> None:
+        self.owner = owner
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Same) and self.module is other.module
+        return isinstance(other, Same) and self.owner is other.owner
 
     __hash__ = None  # type: ignore[assignment]
 

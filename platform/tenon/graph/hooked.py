@@ -6,16 +6,13 @@ import functools
 from collections.abc import Iterable
 from typing import Any
 
-from tenon.graph.guards import HOOKS
-
-_STEPS = ("_optimizer_step_pre_hooks", "_optimizer_step_post_hooks")
-_LEAVES = ("_hooks", "_post_accumulate_hooks")
+from tenon.graph.guards import HOOKS, LEAF_HOOKS, STEP_HOOKS
 
 
 def hooks_of(modules: Iterable[Any], optimizers: Iterable[Any], leaves: Iterable[Any]) -> list[str]:
     """The hooks on these, as ``hook (on what)``; tenon's own are left out."""
     found: dict[str, None] = {}
-    for owners, names in ((modules, HOOKS), (optimizers, _STEPS), (leaves, _LEAVES)):
+    for owners, names in ((modules, HOOKS), (optimizers, STEP_HOOKS), (leaves, LEAF_HOOKS)):
         for owner in owners:
             for name in names:
                 for hook in (owner.__dict__.get(name) or {}).values():

@@ -9,7 +9,7 @@ from typing import Any
 
 from tenon.core.value import Value
 from tenon.graph.graph import Graph, Node
-from tenon.graph.guards import Guard, Names, literal
+from tenon.graph.guards import STEP_HOOKS, Guard, Names, literal
 from tenon.graph.scalars import QUESTIONS, Reading, Scalar, asked, evaluate, expression_of
 
 
@@ -174,9 +174,10 @@ def _groups_guard(optimizer: Any) -> Guard:
 
 
 def state_guard(optimizer: Any) -> Guard:
-    """Whether the state of ``optimizer`` is still those very tensors."""
+    """Whether the state of ``optimizer`` is still those very tensors, and its hooks are those."""
     state = optimizer.state
     entries = list(state.values())
+    hooks = [(name, list(getattr(optimizer, name))) for name in STEP_HOOKS]
     held = [
         (each, name, value) for each in entries for name, value in each.items() if isinstance(value, Value)
     ]
@@ -184,16 +185,19 @@ def state_guard(optimizer: Any) -> Guard:
     def same() -> bool:
         if optimizer.state is not state or len(state) != len(entries):
             return False
+        if any(list(getattr(optimizer, name)) != then for name, then in hooks):
+            return False
         return all(map(operator.is_, state.values(), entries)) and all(e.get(n) is v for e, n, v in held)
 
     def source(names: Names) -> str:
         found = names(state)
         checks = [f"{names(optimizer)}.state is {found} and len({found}) == {len(entries)}"]
         checks.append(f"all(map({names(operator.is_)}, {found}.values(), {names(entries)}))")
+        checks += [f"[*{names(optimizer)}.{name}] == {then!r}" for name, then in hooks]
         checks += [f"{names(e)}.get({n!r}) is {names(v)}" for e, n, v in held]
         return " and ".join(checks)
 
-    return Guard("the state of an optimizer", same, source)
+    return Guard("the state or the hooks of an optimizer", same, source)
 
 
 def _counts_guard(tensors: list[Any]) -> Guard:

@@ -327,9 +327,10 @@ def _writes(recorder: Recorder, made: Recording, nodes: dict[int, Node]) -> None
 
 
 def _module_guards(recorder: Recorder, made: Recording, arguments: set[int]) -> None:
-    made.guards.append(ModulesGuard(recorder.roots.values()))
     modules = [m for root in recorder.roots.values() for m in root.modules()]
     leaves = {id(leaf): leaf for leaf in recorder.leaves.values() if not recorder.made_here(leaf)}
     made.hooks = hooks_of(modules, recorder.optimizers.values(), leaves.values())
-    tracked = ((t, "_track", t._track) for t in leaves.values() if id(t) not in arguments)
+    own = [leaf for leaf in leaves.values() if id(leaf) not in arguments]
+    made.guards.append(ModulesGuard(recorder.roots.values(), own))
+    tracked = ((t, "_track", t._track) for t in own)
     made.guards.append(are("requires_grad of a parameter", tracked))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import weakref
 from typing import Any
 
-from tenon.core.hooks import new_hooks, register_in, tensor_hooks
+from tenon.core.hooks import LeafHooks, register_in, tensor_hooks
 from tenon.core.late import LATE
 from tenon.errors import GradError
 
@@ -40,7 +40,7 @@ class Autograd:
             raise GradError("post accumulate grad hooks cannot be registered on non-leaf tensors")
         hooks = self.__dict__.get("_post_accumulate_hooks")
         if hooks is None:
-            hooks = self.__dict__["_post_accumulate_hooks"] = new_hooks()
+            hooks = self.__dict__["_post_accumulate_hooks"] = LeafHooks()
         return register_in(hooks, hook)
 
     def retain_grad(self) -> None:
