@@ -69,6 +69,7 @@ from tenon.nn.layers.pool import (
 from tenon.nn.layers.recurrent import GRU, LSTM, RNN, RNNBase
 from tenon.nn.layers.recurrent_cells import GRUCell, LSTMCell, RNNCell, RNNCellBase
 from tenon.nn.layers.softmax import LogSoftmax, Softmax, Softmax2d, Softmin
+from tenon.nn.layers.sync_batch_norm import SyncBatchNorm
 
 __all__ = [
     "CELU",
@@ -145,6 +146,7 @@ __all__ = [
     "Softplus",
     "Softshrink",
     "Softsign",
+    "SyncBatchNorm",
     "Tanh",
     "Tanhshrink",
     "Threshold",

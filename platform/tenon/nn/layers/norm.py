@@ -113,6 +113,13 @@ class _BatchNorm(_NormBase):
     def forward(self, input: Any) -> Any:
         """The normalised input; in training the running statistics follow the batch."""
         self._check_input_dim(input)
+        running_mean, running_var, by_batch, factor = self._begin()
+        return F.batch_norm(
+            input, running_mean, running_var, self.weight, self.bias, by_batch, factor, self.eps
+        )
+
+    def _begin(self) -> tuple[Any, Any, bool, float]:
+        """Count the batch; the running statistics to use, whether the batch decides, and their momentum."""
         training, track = self.training, self.track_running_stats
         factor = 0.0 if self.momentum is None else self.momentum
         if training and track and self.num_batches_tracked is not None:
@@ -121,16 +128,7 @@ class _BatchNorm(_NormBase):
                 factor = 1.0 / float(self.num_batches_tracked)  # a plain average over all batches
         by_batch = training or (self.running_mean is None and self.running_var is None)
         use = not training or track
-        return F.batch_norm(
-            input,
-            self.running_mean if use else None,
-            self.running_var if use else None,
-            self.weight,
-            self.bias,
-            by_batch,
-            factor,
-            self.eps,
-        )
+        return self.running_mean if use else None, self.running_var if use else None, by_batch, factor
 
 
 class BatchNorm1d(_BatchNorm):

@@ -2,6 +2,7 @@
 
 from tenon.nn.layers.lazy import LazyBatchNorm1d, LazyBatchNorm2d, LazyBatchNorm3d
 from tenon.nn.layers.norm import BatchNorm1d, BatchNorm2d, BatchNorm3d, _BatchNorm, _NormBase
+from tenon.nn.layers.sync_batch_norm import SyncBatchNorm
 
 __all__ = [
     "BatchNorm1d",
@@ -10,6 +11,7 @@ __all__ = [
     "LazyBatchNorm1d",
     "LazyBatchNorm2d",
     "LazyBatchNorm3d",
+    "SyncBatchNorm",
     "_BatchNorm",
     "_NormBase",
 ]

@@ -1,0 +1,187 @@
+"""Batch normalisation over the batches of all ranks, on every device.
+
+Each rank sends the mean, the sum of squared deviations and the number of its values per channel, and the
+parts are combined exactly (Chan et al., 1979): batches may differ in size, and be empty. Backward sends two
+sums per channel. Gradients of weight and bias are this rank's part, which data parallel averages.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import numpy as np
+
+from tenon.autograd.function import Function, once_differentiable
+from tenon.core import watch
+from tenon.core.create import wrap
+from tenon.core.op import table as f
+from tenon.distributed.staging import to_host
+from tenon.distributed.world import get_communicator
+from tenon.errors import ModuleValueError
+from tenon.nn.layers.norm import _BatchNorm
+from tenon.nn.module import Module
+
+__all__ = ["SyncBatchNorm"]
+
+Array = np.ndarray[Any, Any]
+
+
+class SyncBatchNorm(_BatchNorm):
+    """Batch normalisation of ``[N, C, ...]`` in training by the statistics of all ranks' batches together.
+
+    ``process_group`` is the ranks to normalise over, by default all. In ``eval()``, and on one rank, it is
+    plain batch normalisation.
+    """
+
+    ranks: ClassVar[tuple[int, ...]] = ()
+
+    def __init__(
+        self,
+        num_features: int,
+        eps: float = 1e-5,
+        momentum: float | None = 0.1,
+        affine: bool = True,
+        track_running_stats: bool = True,
+        process_group: Any = None,
+        device: Any = None,
+        dtype: Any = None,
+        *,
+        bias: bool = True,
+    ) -> None:
+        super().__init__(num_features, eps, momentum, affine, track_running_stats, device, dtype, bias=bias)
+        self.process_group = process_group
+
+    def _check_input_dim(self, input: Any) -> None:
+        if input.raw.ndim < 2:
+            raise ModuleValueError(f"expected at least 2D input (got {input.raw.ndim}D input)")
+        if input.raw.shape[1] == 0:
+            raise ModuleValueError("SyncBatchNorm number of input channels should be non-zero")
+
+    def forward(self, input: Any) -> Any:
+        """The normalised input; in training the running statistics follow the batch of all ranks."""
+        group = get_communicator() if self.process_group is None else self.process_group
+        if not self.training or group.size == 1:
+            return super().forward(input)
+        self._check_input_dim(input)
+        running_mean, running_var, _, factor = self._begin()
+        return _Normalise.apply(
+            input, self.weight, self.bias, running_mean, running_var, factor, self.eps, group
+        )
+
+    @classmethod
+    def convert_sync_batchnorm(cls, module: Module, process_group: Any = None) -> Module:
+        """``module`` with every batch normalisation in it made synchronous; parameters and buffers stay."""
+        made = module
+        if isinstance(module, _BatchNorm) and not isinstance(module, cls):
+            made = cls(
+                module.num_features,
+                module.eps,
+                module.momentum,
+                module.affine,
+                module.track_running_stats,
+                process_group,
+                bias=module.bias is not None,
+            )
+            made.weight, made.bias = module.weight, module.bias
+            made.running_mean, made.running_var = module.running_mean, module.running_var
+            made.num_batches_tracked = module.num_batches_tracked
+            made.training = module.training
+        for name, child in list(module.named_children()):
+            made.add_module(name, cls.convert_sync_batchnorm(child, process_group))
+        return made
+
+
+class _Normalise(Function):
+    @staticmethod
+    def forward(
+        ctx: Any,
+        input: Any,
+        weight: Any,
+        bias: Any,
+        running_mean: Any,
+        running_var: Any,
+        momentum: float,
+        eps: float,
+        group: Any,
+    ) -> Any:
+        shape = tuple(input.raw.shape)
+        count = math.prod(shape) // shape[1]
+        axes = tuple(axis for axis in range(len(shape)) if axis != 1)
+        wide = input.float() if input.dtype.itemsize < 4 else input
+        if count:
+            mean = wide.mean(axes)
+            spread = (wide - _along_channels(mean, wide)).square().sum(axes)
+        else:
+            mean = spread = wide.new_zeros(shape[1])
+
+        def combine(mean: Array, spread: Array) -> list[Array]:
+            mine = np.concatenate([mean, spread, [count]]).astype(np.float64)
+            everyone = group.all_gather(mine, name="statistics of SyncBatchNorm").wait()
+            means, spreads = everyone[:, : mean.size], everyone[:, mean.size : -1]
+            counts = everyone[:, -1:]
+            total = counts.sum()
+            if total == 0:
+                raise ModuleValueError("SyncBatchNorm: the batches of all ranks are empty. Skip this step.")
+            whole = (counts * means).sum(0) / total
+            squares = (spreads + counts * (means - whole) ** 2).sum(0)
+            unbiased = squares / (total - 1) if total > 1 else np.full_like(squares, np.nan)
+            found = (whole, squares / total, unbiased, np.full_like(whole, 1 / total))
+            return [one.astype(mean.dtype) for one in found]
+
+        mean, variance, unbiased, inverse_count = _on_host(combine, [mean, spread])
+        out = f.batch_norm_inference(input, weight, bias, mean, variance, eps=float(eps))
+        if running_mean is not None:
+            running_mean.mul_(1.0 - momentum).add_(mean.to(running_mean.dtype), alpha=momentum)
+        if running_var is not None:
+            running_var.mul_(1.0 - momentum).add_(unbiased.to(running_var.dtype), alpha=momentum)
+        ctx.save_for_backward(input, weight, mean, (variance + eps).rsqrt(), inverse_count)
+        ctx.group = group
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Any) -> Any:
+        input, weight, mean, inverse_std, inverse_count = ctx.saved_tensors
+        needs_input, needs_weight, needs_bias, *_ = ctx.needs_input_grad
+        wide, g = input.to(mean.dtype), grad.to(mean.dtype)
+        axes = tuple(axis for axis in range(wide.dim()) if axis != 1)
+        centered = wide - _along_channels(mean, wide)
+        sum_g = g.sum(axes)
+        sum_gx = (g * centered).sum(axes)
+        grad_input = None
+        if needs_input:
+            total_g, total_gx = _on_host(_Sum(ctx.group), [sum_g, sum_gx])
+            scale = inverse_std if weight is None else inverse_std * weight.to(mean.dtype)
+            slope = total_gx * inverse_count * inverse_std.square()
+            inner = g - _along_channels(total_g * inverse_count, g) - centered * _along_channels(slope, g)
+            grad_input = (inner * _along_channels(scale, g)).to(input.dtype)
+        grad_weight = (sum_gx * inverse_std).to(weight.dtype) if needs_weight else None
+        grad_bias = sum_g.to(weight.dtype if weight is not None else input.dtype) if needs_bias else None
+        return grad_input, grad_weight, grad_bias, None, None, None, None, None
+
+
+class _Sum:
+    """The sums of two arrays over the ranks of ``group``, in one message."""
+
+    def __init__(self, group: Any) -> None:
+        self.group = group
+
+    def __call__(self, first: Array, second: Array) -> list[Array]:
+        mine = np.stack([first, second]).astype(np.float64)
+        both = self.group.all_reduce(mine, name="sums of SyncBatchNorm").wait()
+        return [both[0].astype(first.dtype), both[1].astype(first.dtype)]
+
+
+def _along_channels(values: Any, like: Any) -> Any:
+    """``values[C]`` shaped to broadcast with ``like[N, C, ...]``."""
+    return values.reshape(1, -1, *[1] * (like.dim() - 2))
+
+
+def _on_host(make: Callable[..., list[Array]], tensors: list[Any]) -> list[Any]:
+    """``make`` of host arrays, as tensors where ``tensors`` are; a compiled function calls it every time."""
+    if watch.recorder is not None and watch.recorder.listening():
+        return list(watch.recorder.host_map(make, tensors))
+    made = make(*[np.asarray(to_host(tensor)) for tensor in tensors])
+    return [wrap(array, tensors[0].device) for array in made]
