@@ -6,19 +6,36 @@ import pytest
 import tenon
 import tenon.distributed as dist
 from tenon.distributed.threaded import run_ranks
-from tenon.errors import CommunicatorError, LaunchError, ModifiedValueError, ShapeError
+from tenon.errors import CommunicatorError, LaunchError, ModifiedValueError, ShapeError, TenonWarning
 
 SAME_AS_TORCH = [
-    *["all_gather", "all_gather_into_tensor", "all_gather_object", "all_reduce", "barrier", "broadcast"],
-    *["broadcast_object_list", "destroy_process_group", "get_backend", "get_node_local_rank", "get_rank"],
     *[
-        "get_world_size",
-        "is_available",
-        "is_initialized",
-        "reduce",
-        "reduce_scatter",
-        "reduce_scatter_tensor",
+        "all_gather",
+        "all_gather_into_tensor",
+        "all_gather_object",
+        "all_reduce",
+        "all_to_all",
+        "all_to_all_single",
     ],
+    *[
+        "barrier",
+        "batch_isend_irecv",
+        "broadcast",
+        "broadcast_object_list",
+        "destroy_process_group",
+        "gather",
+    ],
+    *[
+        "gather_object",
+        "get_backend",
+        "get_global_rank",
+        "get_group_rank",
+        "get_node_local_rank",
+        "get_process_group_ranks",
+    ],
+    *["get_rank", "get_world_size", "irecv", "is_available", "is_initialized", "isend"],
+    *["monitored_barrier", "new_group", "new_subgroups", "recv", "reduce", "reduce_scatter"],
+    *["reduce_scatter_tensor", "scatter", "scatter_object_list", "send"],
 ]
 DTYPES = [tenon.float32, tenon.float64, tenon.float16, tenon.bfloat16, tenon.int64, tenon.uint8, tenon.bool]
 
@@ -144,6 +161,94 @@ def test_plain_values_are_gathered_and_broadcast(rank, size):
     values = [(rank, "a"), rank] if rank == 2 else [None, None]
     dist.broadcast_object_list(values, src=2)
     assert values == [(2, "a"), 2]
+
+
+@on_ranks()
+def test_gather_and_scatter_need_lists_on_their_root_only(rank, size):
+    parts = [tenon.zeros(()) for _ in range(size)] if rank == 1 else None
+    dist.gather(tenon.tensor(rank + 0.5), parts, dst=1)
+    assert rank != 1 or [part.item() for part in parts] == [0.5, 1.5, 2.5]
+    part = tenon.zeros(2, 2).t()[:1]
+    given = [tenon.full((1, 2), float(r)) for r in range(size)] if rank == 2 else None
+    dist.scatter(part, given, src=2)
+    assert part.tolist() == [[rank, rank]]
+    with pytest.raises(ShapeError, match="gather_list has 0 tensors"):
+        dist.gather(tenon.ones(1), None, dst=rank)
+    values = [None]
+    dist.scatter_object_list(values, ["a", "b", "c"] if rank == 0 else None, src=0)
+    assert values == ["abc"[rank]]
+    gathered = [None] * size if rank == 1 else None
+    dist.gather_object({"rank": rank}, gathered, dst=1)
+    assert rank != 1 or gathered == [{"rank": r} for r in range(size)]
+
+
+@on_ranks()
+def test_all_to_all_exchanges_equal_and_different_parts(rank, size):
+    output = tenon.zeros(size, 2)
+    dist.all_to_all_single(output, tenon.arange(2.0 * size).reshape(size, 2) + 100 * rank)
+    assert output.tolist() == [[100 * r + 2 * rank, 100 * r + 2 * rank + 1] for r in range(size)]
+    outputs = [tenon.zeros(rank + r) for r in range(size)]
+    dist.all_to_all(outputs, [tenon.full((rank + r,), 10.0 * rank + r) for r in range(size)])
+    assert [out.tolist() for out in outputs] == [[10.0 * r + rank] * (rank + r) for r in range(size)]
+    count = (1, 0, 2)[rank]
+    rows = tenon.zeros(3 * count)
+    dist.all_to_all_single(rows, tenon.full((3,), float(rank)), [count] * 3, [1, 0, 2])
+    assert rows.tolist() == [0.0] * count + [1.0] * count + [2.0] * count
+
+
+@on_ranks()
+def test_two_ranks_send_and_receive(rank, size):
+    tensor = tenon.full((2, 3), float(rank))
+    if rank == 0:
+        dist.send(tensor, 1, tag=5)
+        dist.batch_isend_irecv([dist.P2POp(dist.isend, tensor, 2)])[0].wait()
+    elif rank == 1:
+        tensor = tenon.ones(3, 2).t()
+        assert dist.recv(tensor, 0, tag=5) == 0
+        assert tensor.tolist() == [[0.0] * 3] * 2
+    else:
+        work = dist.irecv(tensor, 0)
+        work.wait()
+        assert tensor.tolist() == [[0.0] * 3] * 2 and work.is_completed()
+    with pytest.raises(CommunicatorError, match="any rank"):
+        dist.irecv(tensor)
+    with pytest.raises(CommunicatorError, match="tag=-1"):
+        dist.isend(tensor, 0, tag=-1)
+
+
+@on_ranks(4)
+def test_groups_hold_some_of_the_ranks(rank, size):
+    group = dist.new_group([3, 1])
+    everyone = dist.new_group()
+    mine, _ = dist.new_subgroups(2)
+    tensor = tenon.tensor([float(rank)])
+    dist.all_reduce(tensor, group=mine)
+    assert tensor.item() == (1 if rank < 2 else 5)
+    assert (dist.get_world_size(everyone), dist.get_process_group_ranks(mine)) == (
+        4,
+        [rank // 2 * 2, rank // 2 * 2 + 1],
+    )
+    if rank % 2 == 0:
+        assert (dist.get_rank(group), dist.get_world_size(group)) == (-1, -1)
+        with pytest.warns(TenonWarning, match="all_reduce does nothing on rank"):
+            assert dist.all_reduce(tensor, group=group) is None
+        return
+    assert (dist.get_rank(group), dist.get_group_rank(group, 3), dist.get_global_rank(group, 0)) == (
+        rank // 2,
+        1,
+        1,
+    )
+    tensor.fill_(rank)
+    dist.broadcast(tensor, 3, group=group)
+    assert tensor.item() == 3
+    with pytest.raises(CommunicatorError, match="rank 0 is not in the group"):
+        dist.broadcast(tensor, 0, group=group)
+
+
+def test_groups_of_impossible_ranks_are_refused():
+    for ranks in ([1], [0, 0], []):
+        with pytest.raises(CommunicatorError, match="must be different numbers"):
+            dist.new_group(ranks)
 
 
 def test_objects_of_other_types_are_refused_before_anything_is_sent():

@@ -16,27 +16,47 @@ if TYPE_CHECKING:
     from tenon.distributed.calls import Work as Work
     from tenon.distributed.collectives import all_gather as all_gather
     from tenon.distributed.collectives import all_gather_into_tensor as all_gather_into_tensor
-    from tenon.distributed.collectives import all_gather_object as all_gather_object
     from tenon.distributed.collectives import all_reduce as all_reduce
     from tenon.distributed.collectives import barrier as barrier
     from tenon.distributed.collectives import broadcast as broadcast
-    from tenon.distributed.collectives import broadcast_object_list as broadcast_object_list
-    from tenon.distributed.collectives import destroy_process_group as destroy_process_group
-    from tenon.distributed.collectives import get_backend as get_backend
-    from tenon.distributed.collectives import get_local_rank as get_local_rank
-    from tenon.distributed.collectives import get_node_local_rank as get_node_local_rank
-    from tenon.distributed.collectives import get_rank as get_rank
-    from tenon.distributed.collectives import get_world_size as get_world_size
-    from tenon.distributed.collectives import init_process_group as init_process_group
-    from tenon.distributed.collectives import is_available as is_available
-    from tenon.distributed.collectives import is_initialized as is_initialized
-    from tenon.distributed.collectives import is_mpi_available as is_mpi_available
+    from tenon.distributed.collectives import gather as gather
+    from tenon.distributed.collectives import monitored_barrier as monitored_barrier
     from tenon.distributed.collectives import reduce as reduce
     from tenon.distributed.collectives import reduce_scatter as reduce_scatter
     from tenon.distributed.collectives import reduce_scatter_tensor as reduce_scatter_tensor
+    from tenon.distributed.collectives import scatter as scatter
     from tenon.distributed.communicator import Communicator as Communicator
     from tenon.distributed.data_parallel import DistributedDataParallel as DistributedDataParallel
+    from tenon.distributed.exchange import all_to_all as all_to_all
+    from tenon.distributed.exchange import all_to_all_single as all_to_all_single
     from tenon.distributed.gradients import GradientSynchronizer as GradientSynchronizer
+    from tenon.distributed.object_collectives import all_gather_object as all_gather_object
+    from tenon.distributed.object_collectives import broadcast_object_list as broadcast_object_list
+    from tenon.distributed.object_collectives import gather_object as gather_object
+    from tenon.distributed.object_collectives import scatter_object_list as scatter_object_list
+    from tenon.distributed.point_to_point import P2POp as P2POp
+    from tenon.distributed.point_to_point import batch_isend_irecv as batch_isend_irecv
+    from tenon.distributed.point_to_point import irecv as irecv
+    from tenon.distributed.point_to_point import isend as isend
+    from tenon.distributed.point_to_point import recv as recv
+    from tenon.distributed.point_to_point import send as send
+    from tenon.distributed.process_group import GroupMember as GroupMember
+    from tenon.distributed.process_group import destroy_process_group as destroy_process_group
+    from tenon.distributed.process_group import get_backend as get_backend
+    from tenon.distributed.process_group import get_global_rank as get_global_rank
+    from tenon.distributed.process_group import get_group_rank as get_group_rank
+    from tenon.distributed.process_group import get_local_rank as get_local_rank
+    from tenon.distributed.process_group import get_node_local_rank as get_node_local_rank
+    from tenon.distributed.process_group import get_process_group_ranks as get_process_group_ranks
+    from tenon.distributed.process_group import get_rank as get_rank
+    from tenon.distributed.process_group import get_world_size as get_world_size
+    from tenon.distributed.process_group import group as group
+    from tenon.distributed.process_group import init_process_group as init_process_group
+    from tenon.distributed.process_group import is_available as is_available
+    from tenon.distributed.process_group import is_initialized as is_initialized
+    from tenon.distributed.process_group import is_mpi_available as is_mpi_available
+    from tenon.distributed.process_group import new_group as new_group
+    from tenon.distributed.process_group import new_subgroups as new_subgroups
     from tenon.distributed.reduction import ReduceOp as ReduceOp
     from tenon.distributed.sampler import DistributedSampler as DistributedSampler
     from tenon.distributed.sampler import ShardedSampler as ShardedSampler
@@ -49,31 +69,63 @@ _HOMES = {
     "collectives": (
         "all_gather",
         "all_gather_into_tensor",
-        "all_gather_object",
         "all_reduce",
         "barrier",
         "broadcast",
+        "gather",
+        "monitored_barrier",
+        "reduce",
+        "reduce_scatter",
+        "reduce_scatter_tensor",
+        "scatter",
+    ),
+    "communicator": ("Communicator",),
+    "data_parallel": ("DistributedDataParallel",),
+    "exchange": ("all_to_all", "all_to_all_single"),
+    "gradients": ("GradientSynchronizer",),
+    "object_collectives": (
+        "all_gather_object",
         "broadcast_object_list",
+        "gather_object",
+        "scatter_object_list",
+    ),
+    "point_to_point": (
+        "P2POp",
+        "batch_isend_irecv",
+        "irecv",
+        "isend",
+        "recv",
+        "send",
+    ),
+    "process_group": (
+        "GroupMember",
         "destroy_process_group",
         "get_backend",
+        "get_global_rank",
+        "get_group_rank",
         "get_local_rank",
         "get_node_local_rank",
+        "get_process_group_ranks",
         "get_rank",
         "get_world_size",
+        "group",
         "init_process_group",
         "is_available",
         "is_initialized",
         "is_mpi_available",
-        "reduce",
-        "reduce_scatter",
-        "reduce_scatter_tensor",
+        "new_group",
+        "new_subgroups",
     ),
-    "communicator": ("Communicator",),
-    "data_parallel": ("DistributedDataParallel",),
-    "gradients": ("GradientSynchronizer",),
     "reduction": ("ReduceOp",),
-    "sampler": ("DistributedSampler", "ShardedSampler", "reduce_sum_count"),
-    "world": ("get_communicator", "use_communicator"),
+    "sampler": (
+        "DistributedSampler",
+        "ShardedSampler",
+        "reduce_sum_count",
+    ),
+    "world": (
+        "get_communicator",
+        "use_communicator",
+    ),
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names}
 

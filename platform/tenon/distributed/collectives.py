@@ -1,289 +1,322 @@
-"""torch.distributed's names over the process's communicator.
+"""torch.distributed's collectives on tensors, over the process's communicator.
 
-``init_process_group`` is optional and takes what torch scripts pass: the launcher has decided everything
-already. Values that torch would pickle travel as JSON (``objects.py``).
+While somebody listens (a recorder, a profiler) they run as ops (``operations.py``), so that they are seen;
+otherwise straight on the tensors' memory. Neither way records a gradient: ``nn/functional.py`` does.
 """
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
+from tenon.core.grad_mode import no_grad
+from tenon.core.interceptor import SLOT
+from tenon.core.op import table
 from tenon.core.tensor import Tensor
-from tenon.distributed import objects, staging, world
+from tenon.distributed import operations, staging
 from tenon.distributed.calls import Work
-from tenon.distributed.communicator import Communicator
+from tenon.distributed.communicator import Array, Communicator
+from tenon.distributed.process_group import root_of, taking_part
 from tenon.distributed.reduction import ReduceOp
-from tenon.distributed.startup import launched
-from tenon.errors import CommunicatorError, LaunchError, ShapeError
+from tenon.errors import ShapeError
 
-TORCH_BACKENDS = frozenset({"gloo", "nccl", "ucc", "mpi", "cpu:gloo,cuda:nccl"})
-_destroyed = False
-
-
-def init_process_group(
-    backend: str | None = None,
-    init_method: str | None = None,
-    timeout: Any = None,
-    world_size: int = -1,
-    rank: int = -1,
-    store: Any = None,
-    group_name: str = "",
-    pg_options: Any = None,
-    device_id: Any = None,
-) -> None:
-    """Join the other ranks now rather than at the first use; calling it again changes nothing.
-
-    torch's backend names are accepted, since MPI does their work; any other must be a communicator's name.
-    ``world_size`` and ``rank`` are checked against the launcher's if given.
-    """
-    global _destroyed
-    if (init_method or "env://") != "env://" or store is not None:
-        raise LaunchError(
-            f"init_method={init_method!r}, store={store!r}: ranks find each other through the launcher. "
-            "Leave both out and start with: mpirun -n N python ..."
-        )
-    communicator = world.get_communicator()
-    _destroyed = False
-    if backend is not None and backend not in TORCH_BACKENDS and backend != communicator.name:
-        raise LaunchError(
-            f"backend={backend!r} was asked for, but this process speaks through {communicator.name!r}. "
-            f"Leave it out, or set TENON_COMMUNICATOR={backend} before the start."
-        )
-    if world_size not in (-1, communicator.size) or rank not in (-1, communicator.rank):
-        raise LaunchError(
-            f"init_process_group(world_size={world_size}, rank={rank}), but the launcher made this process "
-            f"rank {communicator.rank} of {communicator.size}. Leave both out."
-        )
+Group = Any
+"""A communicator, what ``new_group`` returned, or None for all ranks."""
 
 
-def destroy_process_group(group: Communicator | None = None) -> None:
-    """Part from the other ranks; all must do so at the same point. Communicating again starts anew."""
-    global _destroyed
-    communicator = world.current() if group is None else group
-    if communicator is not None:
-        communicator.close()
-        world.set_process_communicator(None)
-    _destroyed = True
+class TensorWork(Work):
+    """A collective whose result belongs in a tensor; it is there after ``wait``."""
 
+    __slots__ = ("_pending", "_tensor")
 
-def is_available() -> bool:
-    """Always true: alone, every collective works on one rank."""
-    return True
+    def __init__(self, tensor: Tensor | None, pending: Work) -> None:
+        super().__init__(np.empty(0))
+        self._tensor, self._pending = tensor, pending
 
+    def wait(self, timeout: Any = None) -> Any:
+        """Block until it is there; always True."""
+        result = self._pending.wait()
+        if self._tensor is not None:
+            staging.write(self._tensor, result)
+            self._tensor = None
+        return True
 
-def is_mpi_available() -> bool:
-    """Whether mpi4py is installed; MPI itself is not loaded."""
-    return importlib.util.find_spec("mpi4py") is not None
+    def is_completed(self) -> bool:
+        """Whether ``wait`` would return at once."""
+        return self._pending.is_completed()
 
-
-def is_initialized() -> bool:
-    """Whether there is a communicator, or a launcher, so that the first use makes one."""
-    return world.current() is not None or (launched() is not None and not _destroyed)
-
-
-def get_rank(group: Communicator | None = None) -> int:
-    """This process's number among all ranks."""
-    return _group(group).rank
-
-
-def get_world_size(group: Communicator | None = None) -> int:
-    """The number of ranks; 1 without a launcher."""
-    return _group(group).size
-
-
-def get_local_rank(group: Communicator | None = None) -> int:
-    """This process's number among the ranks of its node."""
-    return _group(group).local_rank
-
-
-def get_node_local_rank(fallback_rank: int | None = None) -> int:
-    """``get_local_rank`` under torch's name; there is always one, so the fallback is never needed."""
-    return get_local_rank()
-
-
-def get_backend(group: Communicator | None = None) -> str:
-    """The communicator's name, such as "mpi"."""
-    return _group(group).name
+    def is_success(self) -> bool:
+        """Whether it is done; one that failed raises in ``wait``."""
+        return self.is_completed()
 
 
 def barrier(
-    group: Communicator | None = None, async_op: bool = False, device_ids: Any = None, timeout: Any = None
+    group: Group = None, async_op: bool = False, device_ids: Any = None, timeout: Any = None
 ) -> Work | None:
     """Wait until every rank has come here."""
-    _group(group).barrier()
-    return Work(np.empty(0)) if async_op else None
+    communicator = taking_part(group, "barrier")
+    if communicator is None:
+        return None
+    communicator.barrier()
+    return done(async_op)
+
+
+def monitored_barrier(group: Group = None, timeout: Any = None, wait_all_ranks: bool = False) -> None:
+    """``barrier`` under torch's other name: ranks that skip it are always named here."""
+    barrier(group)
 
 
 def all_reduce(
-    tensor: Tensor, op: str = ReduceOp.SUM, group: Communicator | None = None, async_op: bool = False
+    tensor: Tensor, op: str = ReduceOp.SUM, group: Group = None, async_op: bool = False
 ) -> Work | None:
     """Replace ``tensor`` on every rank by the sum over the ranks, or what ``op`` says."""
-    host = staging.to_host(staging.check_tensor(tensor, "all_reduce"))
-    return _into(tensor, _group(group).all_reduce(host, op, out=_own(host)), async_op)
+    staging.check_tensor(tensor, "all_reduce")
+    communicator = taking_part(group, "all_reduce")
+    if communicator is None:
+        return None
+    if SLOT.watched():
+        return put(tensor, operations.all_reduce, tensor, async_op, op=str(op), group=communicator)
+    host = staging.to_host(tensor)
+    own = _own(host)
+    if async_op and own is not None and own.flags.c_contiguous:
+        return TensorWork(tensor, communicator.start_all_reduce(own, op))
+    return _into(tensor, communicator.all_reduce(host, op, out=own), async_op)
 
 
 def broadcast(
     tensor: Tensor,
     src: int | None = None,
-    group: Communicator | None = None,
+    group: Group = None,
     async_op: bool = False,
     group_src: int | None = None,
 ) -> Work | None:
     """Replace ``tensor`` on every rank by that of rank ``src``."""
-    host = staging.to_host(staging.check_tensor(tensor, "broadcast"))
-    root = _root(src, group_src, "src")
-    return _into(tensor, _group(group).broadcast(host, root, out=_own(host)), async_op)
+    staging.check_tensor(tensor, "broadcast")
+    communicator = taking_part(group, "broadcast")
+    if communicator is None:
+        return None
+    root = root_of(communicator, src, group_src, "src")
+    if SLOT.watched():
+        return put(tensor, operations.broadcast_from, tensor, async_op, root=root, group=communicator)
+    host = staging.to_host(tensor)
+    return _into(tensor, communicator.broadcast(host, root, out=_own(host)), async_op)
 
 
 def reduce(
     tensor: Tensor,
     dst: int | None = None,
     op: str = ReduceOp.SUM,
-    group: Communicator | None = None,
+    group: Group = None,
     async_op: bool = False,
     group_dst: int | None = None,
 ) -> Work | None:
     """Replace ``tensor`` on rank ``dst`` by the sum over the ranks; the others keep theirs."""
-    communicator = _group(group)
-    root = _root(dst, group_dst, "dst")
-    work = communicator.all_reduce(staging.to_host(staging.check_tensor(tensor, "reduce")), op)
+    staging.check_tensor(tensor, "reduce")
+    communicator = taking_part(group, "reduce")
+    if communicator is None:
+        return None
+    root = root_of(communicator, dst, group_dst, "dst")
+    if SLOT.watched():
+        total = operations.all_reduce(tensor.detach(), op=str(op), group=communicator)
+        if communicator.rank == root:
+            _copy(tensor, total)
+        return done(async_op)
+    work = communicator.all_reduce(staging.to_host(tensor), op)
     if communicator.rank == root:
         return _into(tensor, work, async_op)
-    return work if async_op else None
+    return done(async_op)
 
 
 def all_gather(
-    tensor_list: Sequence[Tensor], tensor: Tensor, group: Communicator | None = None, async_op: bool = False
+    tensor_list: Sequence[Tensor], tensor: Tensor, group: Group = None, async_op: bool = False
 ) -> Work | None:
     """Write the tensor of rank r into ``tensor_list[r]``, on every rank."""
-    communicator = _group(group)
-    if len(tensor_list) != communicator.size:
-        raise ShapeError(
-            f"all_gather: tensor_list has {len(tensor_list)} tensors for {communicator.size} ranks. "
-            "Make one per rank."
-        )
+    communicator = taking_part(group, "all_gather")
+    if communicator is None:
+        return None
+    staging.check_tensor(tensor, "all_gather")
+    check_list("all_gather", "tensor_list", tensor_list, communicator)
     for index, target in enumerate(tensor_list):
         _check_like(target, tensor.shape, tensor, f"all_gather: tensor_list[{index}]")
-    work = communicator.all_gather(staging.to_host(staging.check_tensor(tensor, "all_gather")))
-    for target, row in zip(tensor_list, work.wait(), strict=True):
-        staging.write(target, row)
-    return work if async_op else None
+    write_rows(tensor_list, run(operations.all_gather, tensor, group=communicator))
+    return done(async_op)
 
 
 def all_gather_into_tensor(
-    output_tensor: Tensor, input_tensor: Tensor, group: Communicator | None = None, async_op: bool = False
+    output_tensor: Tensor, input_tensor: Tensor, group: Group = None, async_op: bool = False
 ) -> Work | None:
     """Write the tensors of all ranks into one: stacked or, with ``size * n`` rows, one after another."""
-    communicator = _group(group)
-    host = staging.to_host(staging.check_tensor(input_tensor, "all_gather_into_tensor", "input_tensor"))
-    stacked = (communicator.size, *host.shape)
-    joined = (communicator.size * host.shape[0], *host.shape[1:]) if host.ndim else (communicator.size,)
+    communicator = taking_part(group, "all_gather_into_tensor")
+    if communicator is None:
+        return None
+    staging.check_tensor(input_tensor, "all_gather_into_tensor", "input_tensor")
+    own = tuple(input_tensor.shape)
+    stacked = (communicator.size, *own)
+    joined = (communicator.size * own[0], *own[1:]) if own else (communicator.size,)
     shape = stacked if tuple(output_tensor.shape) == stacked else joined
     _check_like(output_tensor, shape, input_tensor, "all_gather_into_tensor: output_tensor")
-    return _into(output_tensor, communicator.all_gather(host), async_op)
+    return put(output_tensor, operations.all_gather, input_tensor, async_op, group=communicator)
 
 
 def reduce_scatter_tensor(
     output: Tensor,
     input: Tensor,
     op: str = ReduceOp.SUM,
-    group: Communicator | None = None,
+    group: Group = None,
     async_op: bool = False,
 ) -> Work | None:
     """Sum ``input`` over the ranks; write this rank's part, one of ``size`` equal ones, into ``output``."""
-    communicator = _group(group)
-    host = staging.to_host(staging.check_tensor(input, "reduce_scatter_tensor", "input"))
+    communicator = taking_part(group, "reduce_scatter_tensor")
+    if communicator is None:
+        return None
+    staging.check_tensor(input, "reduce_scatter_tensor", "input")
     staging.check_tensor(output, "reduce_scatter_tensor", "output")
-    if host.size != communicator.size * output.numel():
+    if input.numel() != communicator.size * output.numel():
         raise ShapeError(
-            f"reduce_scatter_tensor: input {list(host.shape)} must hold {communicator.size} times the "
+            f"reduce_scatter_tensor: input {list(input.shape)} must hold {communicator.size} times the "
             f"elements of output {list(output.shape)}, one part per rank."
         )
-    rows = host.reshape(communicator.size, *output.shape)
-    return _into(output, communicator.reduce_scatter(rows, op), async_op)
+    rows = rows_of(input, (communicator.size, *output.shape))
+    return put(output, operations.reduce_scatter, rows, async_op, op=str(op), group=communicator)
 
 
 def reduce_scatter(
     output: Tensor,
     input_list: Sequence[Tensor],
     op: str = ReduceOp.SUM,
-    group: Communicator | None = None,
+    group: Group = None,
     async_op: bool = False,
 ) -> Work | None:
     """Sum ``input_list[r]`` over the ranks and write it into ``output`` of rank r."""
-    communicator = _group(group)
-    rows = [
-        staging.to_host(staging.check_tensor(part, "reduce_scatter", "input_list")) for part in input_list
-    ]
-    if len(rows) != communicator.size or any(row.shape != tuple(output.shape) for row in rows):
+    communicator = taking_part(group, "reduce_scatter")
+    if communicator is None:
+        return None
+    for part in input_list:
+        staging.check_tensor(part, "reduce_scatter", "input_list")
+    shapes = [list(part.shape) for part in input_list]
+    if len(shapes) != communicator.size or any(shape != list(output.shape) for shape in shapes):
         raise ShapeError(
-            f"reduce_scatter: input_list has shapes {[list(row.shape) for row in rows]}; {communicator.size} "
-            f"ranks need one tensor each, of output's shape {list(output.shape)}."
+            f"reduce_scatter: input_list has shapes {shapes}; {communicator.size} ranks need one tensor "
+            f"each, of output's shape {list(output.shape)}."
         )
-    return _into(output, communicator.reduce_scatter(np.stack(rows), op), async_op)
+    rows = stack(input_list)
+    return put(output, operations.reduce_scatter, rows, async_op, op=str(op), group=communicator)
 
 
-def all_gather_object(object_list: list[Any], obj: Any, group: Communicator | None = None) -> None:
-    """Put rank r's ``obj`` into ``object_list[r]``: plain values only, nothing is pickled."""
-    communicator = _group(group)
-    if len(object_list) != communicator.size:
-        raise ShapeError(
-            f"all_gather_object: object_list has {len(object_list)} places for {communicator.size} ranks. "
-            "Make it [None] * get_world_size()."
-        )
-    payloads = communicator.all_gather_bytes(objects.encode(obj), name="all_gather_object")
-    object_list[:] = [objects.decode(payload) for payload in payloads]
+def gather(
+    tensor: Tensor,
+    gather_list: Sequence[Tensor] | None = None,
+    dst: int | None = None,
+    group: Group = None,
+    async_op: bool = False,
+    group_dst: int | None = None,
+) -> Work | None:
+    """Write the tensor of rank r into ``gather_list[r]`` of rank ``dst``; the others pass no list."""
+    communicator = taking_part(group, "gather")
+    if communicator is None:
+        return None
+    root = 0 if dst is None and group_dst is None else root_of(communicator, dst, group_dst, "dst")
+    staging.check_tensor(tensor, "gather")
+    if communicator.rank == root:
+        check_list("gather", "gather_list", gather_list or (), communicator)
+        for index, target in enumerate(gather_list or ()):
+            _check_like(target, tensor.shape, tensor, f"gather: gather_list[{index}]")
+    staging.refuse_recording("gather")
+    rows = communicator.gather(staging.to_host(tensor), root)
+    if rows is not None:
+        for target, row in zip(gather_list or (), rows, strict=True):
+            staging.write(target, row)
+    return done(async_op)
 
 
-def broadcast_object_list(
-    object_list: list[Any],
+def scatter(
+    tensor: Tensor,
+    scatter_list: Sequence[Tensor] | None = None,
     src: int | None = None,
-    group: Communicator | None = None,
-    device: Any = None,
+    group: Group = None,
+    async_op: bool = False,
     group_src: int | None = None,
-) -> None:
-    """Replace the values in ``object_list`` by those of rank ``src``: plain values, nothing is pickled."""
-    communicator = _group(group)
-    root = _root(src, group_src, "src")
-    mine = objects.encode(object_list) if communicator.rank == root else b""
-    payloads = communicator.all_gather_bytes(mine, name=f"broadcast_object_list from rank {root}")
-    received = objects.decode(payloads[root])
-    if len(received) != len(object_list):
-        raise ShapeError(
-            f"broadcast_object_list: rank {root} sent {len(received)} values, rank {communicator.rank} has "
-            f"places for {len(object_list)}. Pass lists of equal length."
-        )
-    object_list[:] = received
+) -> Work | None:
+    """Write ``scatter_list[r]`` of rank ``src`` into ``tensor`` of rank r; the others pass no list."""
+    communicator = taking_part(group, "scatter")
+    if communicator is None:
+        return None
+    root = 0 if src is None and group_src is None else root_of(communicator, src, group_src, "src")
+    host = staging.to_host(staging.check_tensor(tensor, "scatter"))
+    rows = None
+    if communicator.rank == root:
+        check_list("scatter", "scatter_list", scatter_list or (), communicator)
+        for index, part in enumerate(scatter_list or ()):
+            _check_like(part, tensor.shape, tensor, f"scatter: scatter_list[{index}]")
+        rows = np.stack([staging.to_host(part) for part in scatter_list or ()])
+    staging.refuse_recording("scatter")
+    staging.write(tensor, communicator.scatter(rows, np.empty(host.shape, host.dtype), root))
+    return done(async_op)
 
 
-def _group(group: Any) -> Communicator:
-    if group is None:
-        return world.get_communicator()
-    if not isinstance(group, Communicator):
-        raise CommunicatorError(
-            f"group is a {type(group).__name__}. Pass a Communicator, or None for all ranks."
-        )
-    return group
+def stack(tensors: Sequence[Tensor]) -> Tensor:
+    """The tensors as rows of one."""
+    stacked: Tensor = table.stack(*tensors, axis=0)
+    return stacked
 
 
-def _root(rank: int | None, group_rank: int | None, argument: str) -> int:
-    if (rank is None) == (group_rank is None):
-        raise CommunicatorError(f"give either {argument} or group_{argument}, not {rank} and {group_rank}.")
-    return int(rank if rank is not None else group_rank or 0)
+def run(function: Any, tensor: Tensor, **attrs: Any) -> Tensor:
+    """The op's result, without a gradient."""
+    with no_grad():
+        result: Tensor = function(tensor, **attrs)
+    return result
 
 
-def _own(host: np.ndarray[Any, Any]) -> np.ndarray[Any, Any] | None:
+def put(target: Tensor, function: Any, source: Tensor, async_op: bool, **attrs: Any) -> Work | None:
+    """Overwrite ``target`` by the op's result."""
+    _copy(target, run(function, source, **attrs))
+    return done(async_op)
+
+
+def _copy(target: Tensor, value: Tensor) -> None:
+    with no_grad():
+        if SLOT.watched():
+            target.copy_(value.reshape(tuple(target.shape)))
+        else:
+            staging.write(target, staging.to_host(value))
+
+
+def write_rows(targets: Sequence[Tensor], rows: Tensor) -> None:
+    """Overwrite each of ``targets`` by its row."""
+    for index, target in enumerate(targets):
+        _copy(target, rows[index])
+
+
+def rows_of(tensor: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """The tensor in another shape, without a gradient."""
+    with no_grad():
+        rows: Tensor = table.reshape(tensor.detach(), shape=shape)
+    return rows
+
+
+def _own(host: Array) -> Array | None:
     """The tensor's memory as the place for the result; broadcast views have none of their own."""
     return host if host.flags.writeable and 0 not in host.strides else None
 
 
 def _into(tensor: Tensor, work: Work, async_op: bool) -> Work | None:
     staging.write(tensor, work.wait())
-    return work if async_op else None
+    return done(async_op)
+
+
+def done(async_op: bool) -> Work | None:
+    """A handle of what is over already, if one is asked for."""
+    return TensorWork(None, Work(np.empty(0))) if async_op else None
+
+
+def check_list(function: str, name: str, tensors: Sequence[Any], communicator: Communicator) -> None:
+    """Raise unless there is one tensor for each rank."""
+    if len(tensors) != communicator.size:
+        raise ShapeError(
+            f"{function}: {name} has {len(tensors)} tensors for {communicator.size} ranks. Make one per rank."
+        )
 
 
 def _check_like(target: Any, shape: Sequence[int], source: Tensor, what: str) -> None:

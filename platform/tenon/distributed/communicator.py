@@ -26,6 +26,8 @@ from tenon.distributed.reduction import ReduceOp, accumulator, check_transferabl
 from tenon.errors import CommunicatorError, DTypeError, ShapeError, UnsupportedError
 
 Array = np.ndarray[Any, Any]
+LARGEST_TAG = 10_000
+"""MPI promises 32767; each of ours takes two."""
 READ_ONLY = "out is read-only. Pass a writeable array, or none to get a new one."
 
 
@@ -45,6 +47,8 @@ class Communicator(ABC):
     job: str
     host: str
     step: int | None = None
+    ranks: tuple[int, ...]
+    """Of each rank here, its number among all ranks."""
     overlaps: bool = False
     """Whether ``start_all_reduce`` returns before it is done."""
 
@@ -55,6 +59,7 @@ class Communicator(ABC):
         self.size = size
         self.local_rank = rank if local_rank is None else local_rank
         self.local_size = size if local_size is None else local_size
+        self.ranks = tuple(range(size))
         self.host = socket.gethostname()
         self.job = f"process-{os.getpid()}"
 
@@ -141,12 +146,51 @@ class Communicator(ABC):
         self.perform_all_to_all(source.reshape(self.size, -1), flat.reshape(self.size, -1))
         return Work(_deliver(flat, target))
 
+    def gather(self, array: Any, root: int = 0, *, name: str | None = None) -> Array | None:
+        """Stack the arrays of all ranks on rank ``root``; None elsewhere."""
+        source = _prepare(array)
+        check_transferable(source.dtype)
+        self._check_root(root)
+        self.agree(remembered("gather", f"to rank {root}", source.shape, dtype_name(source.dtype), name))
+        if self.rank != root:
+            self.perform_send(source.reshape(-1), message(source), root, 0).wait()
+            return None
+        rows = np.empty((self.size, *source.shape), source.dtype)
+        rows[root] = source
+        flat = rows.reshape(self.size, -1)
+        works = [
+            self.perform_receive(flat[rank], message(source), rank, 0)
+            for rank in range(self.size)
+            if rank != root
+        ]
+        for work in works:
+            work.wait()
+        return rows
+
+    def scatter(self, rows: Any, out: Array, root: int = 0, *, name: str | None = None) -> Array:
+        """Row r of ``[size, *shape]`` of rank ``root`` goes into contiguous ``out`` of rank r."""
+        check_transferable(out.dtype)
+        self._check_root(root)
+        self.agree(remembered("scatter", f"from rank {root}", out.shape, dtype_name(out.dtype), name))
+        if self.rank != root:
+            return self.perform_receive(out.reshape(-1), message(out), root, 0).wait().reshape(out.shape)
+        source = _prepare(rows)
+        works = [
+            self.perform_send(source[rank].reshape(-1), message(out), rank, 0)
+            for rank in range(self.size)
+            if rank != root
+        ]
+        np.copyto(out, source[root])
+        for work in works:
+            work.wait()
+        return out
+
     def send(self, array: Any, to: int, tag: int = 0) -> Work:
         """Send to rank ``to``, which must ``receive`` the same shape and dtype; wait before changing it."""
         source = _prepare(array)
         check_transferable(source.dtype)
         self._check_root(to)
-        return self.perform_send(source.reshape(-1), message(source), to, tag)
+        return self.perform_send(source.reshape(-1), message(source), to, _checked_tag(tag))
 
     def receive(self, out: Array, source: int, tag: int = 0) -> Work:
         """Overwrite contiguous ``out`` by what rank ``source`` sends; it is there after ``wait``."""
@@ -156,14 +200,14 @@ class Communicator(ABC):
             raise CommunicatorError(
                 "receive: out must be a contiguous, writeable array of native byte order."
             )
-        return self.perform_receive(out.reshape(-1), message(out), source, tag)
+        return self.perform_receive(out.reshape(-1), message(out), source, _checked_tag(tag))
 
-    def split(self, color: int | None, key: int = 0) -> Communicator | None:
+    def split(self, color: int | None, key: int = 0, *, name: str | None = None) -> Communicator | None:
         """The communicator of the ranks that pass the same ``color``, in order of ``key``; all must call it.
 
         A rank that passes None joins nobody and gets None.
         """
-        self.agree(Call("new_group", "", (), "", None))
+        self.agree(Call("new_group", "", (), "", name))
         return self.perform_split(color, key)
 
     def allocate(self, count: int, dtype: np.dtype[Any]) -> Array:
@@ -254,6 +298,13 @@ class Communicator(ABC):
                 f"{kind}: the first axis must have one row per rank, {self.size}, but the array is "
                 f"{list(source.shape)}. Reshape it to [{self.size}, ...] first."
             )
+
+
+def _checked_tag(tag: int) -> int:
+    """The engine's number for a user's tag; 0 belongs to ``gather`` and ``scatter``."""
+    if not 0 <= tag < LARGEST_TAG:
+        raise CommunicatorError(f"tag={tag} must be from 0 to {LARGEST_TAG - 1}.")
+    return tag + 1
 
 
 def message(array: Array) -> str:

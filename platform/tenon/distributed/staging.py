@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from tenon.core import watch
 from tenon.core.tensor import Tensor
 from tenon.errors import CommunicatorError
 
@@ -26,6 +27,12 @@ def check_tensor(tensor: Any, function: str, argument: str = "tensor") -> Tensor
     return tensor
 
 
+def refuse_recording(function: str) -> None:
+    """A compiled function cannot repeat what ``function`` is about to do."""
+    if watch.recorder is not None:
+        watch.recorder.unsupported(f"tenon.distributed.{function}")
+
+
 def to_host(tensor: Tensor) -> Array:
     """The tensor's values as a NumPy array, which on CPU is its own memory."""
     array: Array = tensor._backend.to_host(tensor.raw)
@@ -36,9 +43,8 @@ def write(tensor: Tensor, array: Array) -> None:
     """Overwrite ``tensor`` with ``array``; autograd sees a changed version, but no operation."""
     host = to_host(tensor)
     if isinstance(tensor.raw, np.ndarray):
-        source = array.reshape(host.shape)
-        if source.ctypes.data != host.ctypes.data or source.strides != host.strides:
-            np.copyto(host, source)
+        if array is not host:
+            np.copyto(host, np.asarray(array).reshape(host.shape))
     else:
         tensor.raw[...] = tensor._backend.from_host(array.reshape(host.shape), tensor.device)
     tensor._counter()[0] += 1

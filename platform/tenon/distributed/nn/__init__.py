@@ -1,0 +1,1 @@
+"""Collectives with gradients, under torch's module names."""

@@ -1,0 +1,119 @@
+"""Collectives that autograd goes through: torch.distributed.nn.functional's names.
+
+The gradient of a collective is a collective, so all ranks run backward through it. They return new tensors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tenon.core.op import table
+from tenon.core.tensor import Tensor
+from tenon.distributed import collectives, operations
+from tenon.distributed.communicator import Communicator
+from tenon.distributed.process_group import get_group_rank, member
+from tenon.distributed.reduction import ReduceOp
+from tenon.distributed.staging import check_tensor
+from tenon.errors import ShapeError
+
+
+def all_reduce(tensor: Tensor, op: str = ReduceOp.SUM, group: Any = None) -> Tensor:
+    """The sum over the ranks, or what ``op`` says."""
+    return _run(operations.all_reduce, tensor, "all_reduce", op=str(ReduceOp.of(op)), group=member(group))
+
+
+def broadcast(tensor: Tensor, src: int, group: Any = None) -> Tensor:
+    """The tensor of rank ``src``, on every rank."""
+    communicator = member(group)
+    root = get_group_rank(communicator, src)
+    return _run(operations.broadcast_from, tensor, "broadcast", root=root, group=communicator)
+
+
+def reduce(tensor: Tensor, dst: int, op: str = ReduceOp.SUM, group: Any = None) -> Tensor:
+    """The sum over the ranks on rank ``dst``; zeros elsewhere."""
+    communicator = member(group)
+    root = get_group_rank(communicator, dst)
+    name = str(ReduceOp.of(op))
+    return _run(operations.reduce_to, tensor, "reduce", op=name, root=root, group=communicator)
+
+
+def all_gather(tensor: Tensor, group: Any = None) -> tuple[Tensor, ...]:
+    """The tensors of all ranks."""
+    return _unbind(_run(operations.all_gather, tensor, "all_gather", group=member(group)))
+
+
+def gather(tensor: Tensor, dst: int = 0, group: Any = None) -> tuple[Tensor, ...]:
+    """The tensors of all ranks on rank ``dst``; zeros elsewhere."""
+    communicator = member(group)
+    rows = _run(operations.all_gather, tensor, "gather", group=communicator)
+    if communicator.rank != get_group_rank(communicator, dst):
+        rows = table.mul(rows, 0)
+    return _unbind(rows)
+
+
+def scatter(tensors: Sequence[Tensor], src: int = 0, group: Any = None) -> Tensor:
+    """``tensors[rank]`` of rank ``src``; the others pass tensors of the same shapes."""
+    communicator = member(group)
+    rows = _stack(tensors, communicator, "scatter")
+    root = get_group_rank(communicator, src)
+    return _unbind(_run(operations.all_to_all, rows, "scatter", group=communicator))[root]
+
+
+def reduce_scatter(
+    output: Tensor, input_list: Sequence[Tensor], op: str = ReduceOp.SUM, group: Any = None
+) -> Tensor:
+    """The sum over the ranks of ``input_list[rank]``; ``output`` only says the shape."""
+    communicator = member(group)
+    rows = _stack(input_list, communicator, "reduce_scatter")
+    name = str(ReduceOp.of(op))
+    return _run(operations.reduce_scatter, rows, "reduce_scatter", op=name, group=communicator)
+
+
+def all_to_all(
+    output_tensor_list: Sequence[Tensor], input_tensor_list: Sequence[Tensor], group: Any = None
+) -> tuple[Tensor, ...]:
+    """What each rank sent here: its ``input_tensor_list[rank]``. All have one shape."""
+    communicator = member(group)
+    rows = _stack(input_tensor_list, communicator, "all_to_all")
+    return _unbind(_run(operations.all_to_all, rows, "all_to_all", group=communicator))
+
+
+def all_to_all_single(
+    output: Tensor,
+    input: Tensor,
+    output_split_sizes: Sequence[int] | None = None,
+    input_split_sizes: Sequence[int] | None = None,
+    group: Any = None,
+) -> Tensor:
+    """``input`` cut into equal parts along its first axis, exchanged, and joined again."""
+    communicator = member(group)
+    size = communicator.size
+    lengths = {*(output_split_sizes or ()), *(input_split_sizes or ())}
+    if input.ndim == 0 or input.shape[0] % size or lengths - {input.shape[0] // size}:
+        raise ShapeError(
+            f"all_to_all_single: with gradients, {size} ranks exchange equal parts; input is "
+            f"{list(input.shape)}, the split sizes are {sorted(lengths)}. Pad the parts to one length."
+        )
+    rows = table.reshape(input, shape=(size, input.shape[0] // size, *input.shape[1:]))
+    exchanged = _run(operations.all_to_all, rows, "all_to_all_single", group=communicator)
+    joined: Tensor = table.reshape(exchanged, shape=tuple(input.shape))
+    return joined
+
+
+def _run(operation: Any, tensor: Tensor, function: str, **attrs: Any) -> Tensor:
+    result: Tensor = operation(check_tensor(tensor, function), **attrs)
+    return result
+
+
+def _unbind(rows: Tensor) -> tuple[Tensor, ...]:
+    return tuple(rows[index] for index in range(rows.shape[0]))
+
+
+def _stack(tensors: Sequence[Tensor], communicator: Communicator, function: str) -> Tensor:
+    shapes = [list(check_tensor(tensor, function).shape) for tensor in tensors]
+    if len(shapes) != communicator.size or any(shape != shapes[0] for shape in shapes):
+        raise ShapeError(
+            f"{function}: {communicator.size} ranks need one tensor each, all of one shape, not {shapes}."
+        )
+    return collectives.stack(tensors)

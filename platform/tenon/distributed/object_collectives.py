@@ -1,0 +1,95 @@
+"""torch.distributed's collectives on plain Python values, which travel as JSON (``objects.py``)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tenon.distributed import objects
+from tenon.distributed.process_group import root_of, taking_part
+from tenon.errors import ShapeError
+
+
+def all_gather_object(object_list: list[Any], obj: Any, group: Any = None) -> None:
+    """Put rank r's ``obj`` into ``object_list[r]``: plain values only, nothing is pickled."""
+    communicator = taking_part(group, "all_gather_object")
+    if communicator is None:
+        return
+    if len(object_list) != communicator.size:
+        raise ShapeError(
+            f"all_gather_object: object_list has {len(object_list)} places for {communicator.size} ranks. "
+            f"Make it [None] * get_world_size()."
+        )
+    payloads = communicator.all_gather_bytes(objects.encode(obj), name="all_gather_object")
+    object_list[:] = [objects.decode(payload) for payload in payloads]
+
+
+def gather_object(
+    obj: Any,
+    object_gather_list: list[Any] | None = None,
+    dst: int | None = None,
+    group: Any = None,
+    group_dst: int | None = None,
+) -> None:
+    """Put rank r's ``obj`` into ``object_gather_list[r]`` of rank ``dst``; the others pass no list."""
+    communicator = taking_part(group, "gather_object")
+    if communicator is None:
+        return
+    root = 0 if dst is None and group_dst is None else root_of(communicator, dst, group_dst, "dst")
+    places = object_gather_list or []
+    if communicator.rank == root and len(places) != communicator.size:
+        raise ShapeError(
+            f"gather_object: object_gather_list has {len(places)} places for {communicator.size} ranks. "
+            f"Make it [None] * get_world_size()."
+        )
+    payloads = communicator.all_gather_bytes(objects.encode(obj), name=f"gather_object to rank {root}")
+    if communicator.rank == root:
+        places[:] = [objects.decode(payload) for payload in payloads]
+
+
+def broadcast_object_list(
+    object_list: list[Any],
+    src: int | None = None,
+    group: Any = None,
+    device: Any = None,
+    group_src: int | None = None,
+) -> None:
+    """Replace the values in ``object_list`` by those of rank ``src``: plain values, nothing is pickled."""
+    communicator = taking_part(group, "broadcast_object_list")
+    if communicator is None:
+        return
+    root = root_of(communicator, src, group_src, "src")
+    mine = objects.encode(object_list) if communicator.rank == root else b""
+    payloads = communicator.all_gather_bytes(mine, name=f"broadcast_object_list from rank {root}")
+    received = objects.decode(payloads[root])
+    if len(received) != len(object_list):
+        raise ShapeError(
+            f"broadcast_object_list: rank {root} sent {len(received)} values, rank {communicator.rank} has "
+            f"places for {len(object_list)}. Pass lists of equal length."
+        )
+    object_list[:] = received
+
+
+def scatter_object_list(
+    scatter_object_output_list: list[Any],
+    scatter_object_input_list: Sequence[Any] | None = None,
+    src: int | None = None,
+    group: Any = None,
+    group_src: int | None = None,
+) -> None:
+    """Put value r of rank ``src`` into place 0 of ``scatter_object_output_list`` of rank r."""
+    communicator = taking_part(group, "scatter_object_list")
+    if communicator is None:
+        return
+    root = 0 if src is None and group_src is None else root_of(communicator, src, group_src, "src")
+    given = list(scatter_object_input_list or ())
+    if communicator.rank == root and len(given) != communicator.size:
+        raise ShapeError(
+            f"scatter_object_list: scatter_object_input_list has {len(given)} values for {communicator.size} "
+            f"ranks. Pass one per rank on rank {root}."
+        )
+    if not scatter_object_output_list:
+        raise ShapeError("scatter_object_list: scatter_object_output_list must have a place 0 for the value.")
+    mine = objects.encode(given) if communicator.rank == root else b""
+    payloads = communicator.all_gather_bytes(mine, name=f"scatter_object_list from rank {root}")
+    scatter_object_output_list[0] = objects.decode(payloads[root])[communicator.rank]

@@ -1,0 +1,143 @@
+"""Collectives as ops: recorded by ``tenon.compile``, seen by profilers, with gradients.
+
+``group`` is a communicator. Arrays of other devices pass through the host. All ranks run the same ops in the
+same order, in backward too: the gradient of a collective is a collective.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tenon.core.aval import Aval
+from tenon.core.op import Kind, Primitive
+from tenon.errors import UnsupportedError
+
+
+class Collective(Primitive):
+    """Base of these ops: ``x`` of all ranks becomes a new array."""
+
+    kind = Kind.COLLECTIVE
+    inputs = ("x",)
+
+
+class AllReduce(Collective):
+    """The sum of ``x`` over the ranks, or what ``op`` says; the same on all of them."""
+
+    saves = ("x", "out")
+
+    def infer(self, x: Any, *, op: str, group: Any) -> Aval:
+        """Like ``x``."""
+        return Aval(tuple(x.shape), x.dtype)
+
+    def forward(self, xp: Any, x: Any, *, op: str, group: Any) -> Any:
+        """Through the host."""
+        return xp.asarray(group.all_reduce(_host(x), op).wait())
+
+    def vjp_x(self, f: Any, g: Any, out: Any, x: Any, *, op: str, group: Any) -> Any:
+        """Every rank's result depends on every rank's ``x``; ties of an extremum share its gradient."""
+        if op == "prod":
+            raise UnsupportedError(
+                "all_reduce of products over ranks has no gradient. Sum logarithms instead."
+            )
+        if op in ("sum", "mean"):
+            return f.all_reduce(g, op=op, group=group)
+        hit = f.cast(f.eq(x, out), dtype=g.dtype)
+        ties = f.all_reduce(hit, op="sum", group=group)
+        return f.div(f.mul(f.all_reduce(g, op="sum", group=group), hit), ties)
+
+
+class AllGather(Collective):
+    """``x`` of all ranks as rows of one array: ``[size, *x.shape]``."""
+
+    def infer(self, x: Any, *, group: Any) -> Aval:
+        """One more axis."""
+        return Aval((group.size, *x.shape), x.dtype)
+
+    def forward(self, xp: Any, x: Any, *, group: Any) -> Any:
+        """Through the host."""
+        return xp.asarray(group.all_gather(_host(x)).wait())
+
+    def vjp_x(self, f: Any, g: Any, out: Any, x: Any, *, group: Any) -> Any:
+        """All ranks have a copy of ``x``."""
+        return f.reduce_scatter(g, op="sum", group=group)
+
+
+class ReduceScatter(Collective):
+    """Row r of the sum of ``x[size, ...]`` over the ranks, on rank r."""
+
+    def infer(self, x: Any, *, op: str, group: Any) -> Aval:
+        """One axis less."""
+        return Aval(tuple(x.shape[1:]), x.dtype)
+
+    def forward(self, xp: Any, x: Any, *, op: str, group: Any) -> Any:
+        """Through the host."""
+        return xp.asarray(group.reduce_scatter(_host(x), op).wait())
+
+    def vjp_x(self, f: Any, g: Any, out: Any, x: Any, *, op: str, group: Any) -> Any:
+        """Row r goes into the result of rank r."""
+        if op not in ("sum", "mean"):
+            raise UnsupportedError(f"reduce_scatter with op={op!r} has no gradient. Use a sum or a mean.")
+        back = f.all_gather(g, group=group)
+        return back if op == "sum" else f.mul(back, 1.0 / group.size)
+
+
+class AllToAll(Collective):
+    """Row r of ``x[size, ...]`` goes to rank r; row r of the result came from rank r."""
+
+    def infer(self, x: Any, *, group: Any) -> Aval:
+        """Like ``x``."""
+        return Aval(tuple(x.shape), x.dtype)
+
+    def forward(self, xp: Any, x: Any, *, group: Any) -> Any:
+        """Through the host."""
+        return xp.asarray(group.all_to_all(_host(x)).wait())
+
+    def vjp_x(self, f: Any, g: Any, out: Any, x: Any, *, group: Any) -> Any:
+        """The rows go back."""
+        return f.all_to_all(g, group=group)
+
+
+class BroadcastFrom(Collective):
+    """``x`` of rank ``root``, on every rank."""
+
+    def infer(self, x: Any, *, root: int, group: Any) -> Aval:
+        """Like ``x``."""
+        return Aval(tuple(x.shape), x.dtype)
+
+    def forward(self, xp: Any, x: Any, *, root: int, group: Any) -> Any:
+        """Through the host."""
+        return xp.asarray(group.broadcast(_host(x), root).wait())
+
+    def vjp_x(self, f: Any, g: Any, out: Any, x: Any, *, root: int, group: Any) -> Any:
+        """All copies count for the root; what the others passed was ignored."""
+        return f.reduce_to(g, op="sum", root=root, group=group)
+
+
+class ReduceTo(Collective):
+    """The sum of ``x`` over the ranks, or their mean, on rank ``root``; zeros elsewhere."""
+
+    def infer(self, x: Any, *, op: str, root: int, group: Any) -> Aval:
+        """Like ``x``."""
+        return Aval(tuple(x.shape), x.dtype)
+
+    def forward(self, xp: Any, x: Any, *, op: str, root: int, group: Any) -> Any:
+        """Through the host."""
+        total = group.all_reduce(_host(x), op).wait()
+        return xp.asarray(total) if group.rank == root else xp.zeros(x.shape, x.dtype)
+
+    def vjp_x(self, f: Any, g: Any, out: Any, x: Any, *, op: str, root: int, group: Any) -> Any:
+        """Only the root's result depends on anything."""
+        if op not in ("sum", "mean"):
+            raise UnsupportedError(f"reduce with op={op!r} has no gradient. Use a sum or a mean.")
+        back = f.broadcast_from(g, root=root, group=group)
+        return back if op == "sum" else f.mul(back, 1.0 / group.size)
+
+
+def _host(x: Any) -> Any:
+    return x if isinstance(x, np.ndarray) else x.get()
+
+
+all_reduce, all_gather, reduce_scatter = AllReduce(), AllGather(), ReduceScatter()
+all_to_all, broadcast_from, reduce_to = AllToAll(), BroadcastFrom(), ReduceTo()
