@@ -7,8 +7,7 @@ Each prints one report and ends the job with the exit code that was asked for.
 
 ``sys.exit`` needs care, as its exception may still be caught. The hook raises a subclass that notices when
 it dies with no Python frame left: nobody caught it. A bare ``raise SystemExit(3)`` is seen from Python 3.12
-on (``unwinding.py``); on 3.11 the other ranks learn at their next collective that this one has left
-(``Communicator.finish``).
+on (``unwinding.py``); on 3.11 the name ``SystemExit`` means that subclass, in programs of several ranks only.
 
 Next: ``report.py`` words the report and picks the one rank that prints it.
 """
@@ -73,6 +72,7 @@ class Guard:
         self.communicator: Abortable | None = None
         self.watchdog: Watching | None = None
         self.finished = False
+        self.leaving = False
         self._pmi = environment.get("PMI_FD", "")
         self._exit: Callable[..., NoReturn] = sys.exit
         self._previous = sys.excepthook
@@ -86,7 +86,10 @@ class Guard:
         sys.exit = self.exit
         builtins.exit = builtins.quit = self.exit  # type: ignore[assignment]
         atexit.register(self._on_exit)
-        unwinding.watch()
+        if sys.version_info >= (3, 12):
+            unwinding.watch()
+        else:
+            builtins.SystemExit = TrackedExit  # type: ignore[misc]
 
     def exit(self, status: Any = None, /) -> NoReturn:
         """``sys.exit``, remembering the status in case nobody catches it."""
@@ -144,6 +147,7 @@ class Guard:
         self.fail(describe_failure(*self.identity(), args.exc_value, args.exc_traceback, thread=name), 1)
 
     def _on_exit(self) -> None:
+        self.leaving = True
         if self.foreign():
             return
         error = getattr(sys, "last_value", None)
@@ -182,19 +186,23 @@ class TrackedExit(SystemExit):
         self._where = ""
         self._watched = bool(_exit_code(self.code)) and main and guard is not None and not guard.foreign()
         if self._watched:
-            frame = sys._getframe(2)
+            called = sys._getframe(1).f_code is Guard.exit.__code__
+            frame = sys._getframe(2 if called else 1)
+            self._how = "called sys.exit" if called else "raised SystemExit"
             self._where = (
                 f'  File "{frame.f_code.co_filename}", line {frame.f_lineno}, in {frame.f_code.co_name}\n'
             )
 
     def __del__(self) -> None:
-        if not self.__dict__.get("_watched") or _guard is None or _guard.foreign() or _is_called():
+        guard = _guard
+        if not self.__dict__.get("_watched") or guard is None or guard.foreign() or _is_called():
             return
+        if guard.leaving:
+            return  # It was caught and kept: what nobody catches dies before the exit functions run.
         code = _exit_code(self.code)
         message = f"{self.code}\n" if not isinstance(self.code, int) else ""
-        _guard.fail(
-            describe_exit(*_guard.identity(), f"called sys.exit({self.code!r})", code, self._where + message),
-            code,
+        guard.fail(
+            describe_exit(*guard.identity(), f"{self._how}({self.code!r})", code, self._where + message), code
         )
 
 

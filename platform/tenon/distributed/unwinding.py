@@ -2,7 +2,7 @@
 
 ``raise SystemExit(3)`` goes through no hook, and at exit Python has forgotten it. ``sys.monitoring``, new in
 Python 3.12, tells of every frame that an exception leaves (20 ns each); the program's outermost frame is
-the one that counts. Python 3.11 has no such means: there ``uncaught`` is always None.
+the one that counts. Python 3.11 has no such means: ``failure.py`` goes another way there.
 """
 
 from __future__ import annotations

@@ -133,6 +133,7 @@ def _train_epoch(session: Session, synchronizer: GradientSynchronizer, reporter:
     order = epoch_order(session, session.epoch)
     while session.position < len(order):
         indices = order[session.position : session.position + config.batch_size]
+        session.communicator.step = session.step
         hooks.tenon_step_begin(session=session, step=session.step)
         loss_sum, count = train_step(session, synchronizer, indices.tolist())
         if session.writer is not None:

@@ -36,18 +36,16 @@ from tenon.training.session import fresh_folder
 
 ATTEMPT = "TENON_ATTEMPT"
 _HEADLINE = re.compile(rb"=== tenon: (rank \d+ of \d+ on host .*) ===")
-_KILLED = re.compile(rb"KILLED BY SIGNAL: (\d+)|exited on signal (\d+)")
 _FINAL = {signals.exit_status(number) for number in signals.STOPPING} | {command.REFUSED}
 
 
 @dataclass
 class Outcome:
-    """How one attempt ended: its exit status, and what standard error said of the reason."""
+    """How one attempt ended: its exit status, and the headline of its report if it left one."""
 
     status: int = 0
     seconds: float = 0.0
     report: str = ""
-    killed: str = ""
 
     @property
     def lost_a_rank(self) -> bool:
@@ -56,8 +54,15 @@ class Outcome:
 
     def describe(self) -> str:
         """One sentence."""
-        reason = self.report or (f"a rank was killed by signal {self.killed}" if self.killed else "no report")
-        return f"ended after {self.seconds:.1f} s with status {self.status}: {reason}"
+        return f"ended after {self.seconds:.1f} s with status {self.status}: {self.report or self._guess()}"
+
+    def _guess(self) -> str:
+        """MPICH's mpirun ends with the number of the signal that killed a rank, others add 128."""
+        number = self.status if self.status < 128 else self.status - 128
+        if number not in set(signal.Signals) or number <= signal.SIGINT:  # 1 and 2 mean other things
+            return "no rank left a report"
+        memory = "; dmesg shows whether memory ran out" if number == signal.SIGKILL else ""
+        return f"a rank was killed by {signal.Signals(number).name}{memory}"
 
 
 class Supervisor:
@@ -212,8 +217,6 @@ def _copy(stream: Any, outcome: Outcome) -> None:
             sys.stderr.buffer.flush()
         if (found := _HEADLINE.search(line)) and not outcome.report:
             outcome.report = found[1].decode(errors="replace")
-        elif found := _KILLED.search(line):
-            outcome.killed = (found[1] or found[2]).decode()
 
 
 def _end_with_parent() -> None:

@@ -112,6 +112,14 @@ elif KIND == "caught_exit":
         sys.exit(3)
     except SystemExit:
         wait_for_the_others()
+elif KIND == "kept_exit":
+    kept = []
+    for leave in (sys.exit, fail_by_exit):
+        try:
+            leave(3)
+        except SystemExit as error:
+            kept.append(error)
+    wait_for_the_others()
 elif KIND == "failing_workers":
     if communicator.rank == 1:
         for target in (fail_deep_inside, lambda: sys.exit(3)):
