@@ -22,7 +22,7 @@ import numpy as np
 
 from tenon.extend import errors
 from tenon_cpu.onednn import signatures as c
-from tenon_cpu.onednn.descriptors import Descriptor, contiguous_strides, dims, element_strides
+from tenon_cpu.onednn.descriptors import Descriptor, contiguous_strides, dims, element_strides, representable
 from tenon_cpu.onednn.primitives import Primitive
 from tenon_cpu.onednn.runtime import runtime
 
@@ -148,6 +148,15 @@ def blocked() -> Layout:
 
 def reorder(src: Array, src_layout: Layout, dst: Array, dst_layout: Layout) -> Callable[[], None]:
     """A function that copies ``src`` to ``dst``, each in its layout; plain ones may have any strides."""
+    if src_layout == PLAIN and not representable(src):  # repeated or reversed
+        whole = np.empty(src.shape, src.dtype)
+        moved = reorder(whole, PLAIN, dst, dst_layout)
+
+        def run() -> None:
+            np.copyto(whole, src)
+            moved()
+
+        return run
     packed = src_layout.packed or dst_layout.packed
     sides = []
     for array, layout in ((src, src_layout), (dst, dst_layout)):

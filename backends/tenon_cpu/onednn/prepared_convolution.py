@@ -6,6 +6,7 @@ op's:
 ``epilogue`` (forward): ``("sum",)`` adds what the output holds, ``("add", array)`` an array of the output's
 shape and layout; a last ``("relu",)`` follows. oneDNN's own relu gives 0 for NaN, so it is NumPy's, in place.
 ``constant``: ``(1,)`` if the weight never changes; it is then packed once.
+``counters``: ``{1: ...}``, the weight's version counter, of one that seldom changes (``lasting.py``).
 """
 
 from __future__ import annotations
@@ -20,11 +21,12 @@ from tenon_cpu.onednn.attributes import post_op_argument
 from tenon_cpu.onednn.chain import Chain
 from tenon_cpu.onednn.convolution import chosen, problem_of
 from tenon_cpu.onednn.descriptors import Descriptor, representable
+from tenon_cpu.onednn.lasting import Lasting, Packed
 from tenon_cpu.onednn.layouts import PLAIN, Assigned, Layout
-from tenon_cpu.onednn.primitives import Primitive, packed
+from tenon_cpu.onednn.primitives import Primitive, packed, packing
 from tenon_cpu.onednn.problems import Problem
 from tenon_cpu.onednn.runtime import Buffer
-from tenon_cpu.onednn.winograd import chain
+from tenon_cpu.onednn.winograd import Winograd, chain
 
 Thunk = Callable[[], None]
 
@@ -76,18 +78,31 @@ def prepare_convolution(
         return None
     weight, described = _weight(problem, made, weight, layouts.inputs[1], 1 in attrs.get("constant", ()))
     inputs = {c.SRC: _given(x, pair[0]), c.WEIGHTS: described}
-    arrays = [x, weight]
+    after: list[Any] = []
     if bias is not None:
         inputs[c.BIAS] = Descriptor.of(bias)
-        arrays.append(bias)
+        after.append(bias)
     if post_ops and not within:
         inputs[post_op_argument(0)] = target
-        arrays.append(added)
-    outputs = {c.DST: target}
-    if post_ops or weight.__class__ is Buffer:
-        compute = Chain(made, inputs, outputs).bound(*arrays, out)
+        after.append(added)
+    outputs, counter = {c.DST: target}, attrs.get("counters", {}).get(1)
+    direct = bool(post_ops) or weight.__class__ is Buffer
+    if direct:
+        ready: Chain | Winograd = Chain(made, inputs, outputs)
     else:
-        compute = chain("forward", problem, made, inputs, outputs).bound(*arrays, out)
+        ready = chain("forward", problem, made, inputs, outputs, counter)
+    compute: Thunk = ready.bound(x, weight, *after, out)
+    if counter is not None and isinstance(ready, Chain):
+
+        def on_packed() -> Packed | None:
+            wanted = made.layout(c.WEIGHTS)
+            if wanted == described:
+                return None
+            kept, pack = packing(weight, wanted, described)
+            given = inputs | {c.WEIGHTS: wanted}
+            return Chain(made, given, outputs).bound(x, kept, *after, out), pack
+
+        compute = Lasting(counter, compute, on_packed)
     return _followed(compute, added if late else None, relu, out)
 
 

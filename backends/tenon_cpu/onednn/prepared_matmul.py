@@ -4,7 +4,8 @@
 ``ins`` hold at the time, or None where the eager kernel does as well. Beyond the ops' own attrs it takes
 
 ``epilogue``: steps applied before the result is written, see ``epilogue.py``;
-``constant``: positions of operands that will never change, so that a weight is packed once.
+``constant``: positions of operands that will never change, so that a weight is packed once;
+``counters``: position of an operand -> its version counter, so that a weight is packed when it has changed.
 
 A call may run on any thread, but not on two at once. It may not write over what it reads.
 """
@@ -21,8 +22,9 @@ import numpy as np
 from tenon_cpu.onednn import signatures as c
 from tenon_cpu.onednn.descriptors import Descriptor, element_strides, representable
 from tenon_cpu.onednn.epilogue import Step, apply, divisions, in_numpy, placed
+from tenon_cpu.onednn.lasting import Counter, Lasting, Packed
 from tenon_cpu.onednn.matmul import Operand, Product, arranged, few_rows, primitive
-from tenon_cpu.onednn.primitives import packed
+from tenon_cpu.onednn.primitives import Primitive, packing
 from tenon_cpu.onednn.runtime import available
 from tenon_cpu.threads import alone
 
@@ -40,7 +42,7 @@ _ROWS = 3
 def matmul(ins: Sequence[Any], attrs: Mapping[str, Any], outs: Sequence[Any]) -> Call | None:
     """``x @ y``."""
     x, y = ins
-    return _product(x, y, None, attrs.get("epilogue", ()), 1 in attrs.get("constant", ()), outs[0])
+    return _product(x, y, None, attrs.get("epilogue", ()), _lasting(attrs, 1), outs[0])
 
 
 def linear(ins: Sequence[Any], attrs: Mapping[str, Any], outs: Sequence[Any]) -> Call | None:
@@ -48,7 +50,7 @@ def linear(ins: Sequence[Any], attrs: Mapping[str, Any], outs: Sequence[Any]) ->
     x, weight, bias = ins
     if not isinstance(weight, np.ndarray) or weight.ndim != 2:
         return None
-    return _product(x, weight.T, bias, attrs.get("epilogue", ()), 1 in attrs.get("constant", ()), outs[0])
+    return _product(x, weight.T, bias, attrs.get("epilogue", ()), _lasting(attrs, 1), outs[0])
 
 
 def addmm(ins: Sequence[Any], attrs: Mapping[str, Any], outs: Sequence[Any]) -> Call | None:
@@ -59,14 +61,21 @@ def addmm(ins: Sequence[Any], attrs: Mapping[str, Any], outs: Sequence[Any]) -> 
         return None
     steps: list[Step] = [("mul", alpha)] if alpha != 1 else []
     steps += [("add", x)] if beta else []
-    constant = 2 in attrs.get("constant", ())
-    return _product(a, b, None, (*steps, *attrs.get("epilogue", ())), constant, outs[0])
+    return _product(a, b, None, (*steps, *attrs.get("epilogue", ())), _lasting(attrs, 2), outs[0])
 
 
 PREPARE: dict[str, Prepare] = {"matmul": matmul, "linear": linear, "addmm": addmm}
 
 
-def _product(x: Any, y: Any, bias: Any, epilogue: Sequence[Step], constant: bool, out: Any) -> Call | None:
+def _lasting(attrs: Mapping[str, Any], place: int) -> Counter | bool:
+    """Whether the operand at ``place`` never changes, or how to ask if it has."""
+    found: Counter | None = attrs.get("counters", {}).get(place)
+    return place in attrs.get("constant", ()) or found or False
+
+
+def _product(
+    x: Any, y: Any, bias: Any, epilogue: Sequence[Step], lasting: Counter | bool, out: Any
+) -> Call | None:
     if not available() or not all(isinstance(a, np.ndarray) for a in (x, y, out)):
         return None
     if x.dtype != y.dtype or x.dtype not in (_FLOAT, _BFLOAT) or out.dtype not in (x.dtype, _FLOAT):
@@ -84,13 +93,50 @@ def _product(x: Any, y: Any, bias: Any, epilogue: Sequence[Step], constant: bool
     product = arranged(*(Operand(a.shape, element_strides(a)) for a in (x, y, out)))
     if product is None or product.shape != out.shape:
         return None
-    if x.dtype == _FLOAT and not constant:
+    if lasting is True:
+        return _with_packed(product, x, y, bias, epilogue, out)
+    meanwhile = _on_plain(product, x, y, bias, epilogue, out)
+    if meanwhile is None or not callable(lasting):
+        return meanwhile
+    return Lasting(lasting, meanwhile, lambda: _packable(product, x, y, bias, epilogue, out))
+
+
+def _on_plain(product: Product, x: Any, y: Any, bias: Any, epilogue: Sequence[Step], out: Any) -> Call | None:
+    if x.dtype == _FLOAT:
         worth = _worth(product, bias is not None or bool(epilogue))
         if worth is None:
             return None
         if not worth and in_numpy(epilogue):
             return _by_numpy(x, y, bias, epilogue, out)
-    return _by_onednn(product, x, y, bias, epilogue, constant, out)
+    found = _divided(product, x.dtype, bias, epilogue, out, None)
+    return None if found is None else _by_onednn(*found, x, y, bias, out)
+
+
+def _with_packed(
+    product: Product, x: Any, y: Any, bias: Any, epilogue: Sequence[Step], out: Any
+) -> Call | None:
+    """With a weight that is packed here and now."""
+    found = _packable(product, x, y, bias, epilogue, out)
+    if found is None:
+        return _on_plain(product, x, y, bias, epilogue, out)
+    compute, pack = found
+    pack()
+    return compute
+
+
+def _packable(
+    product: Product, x: Any, y: Any, bias: Any, epilogue: Sequence[Step], out: Any
+) -> Packed | None:
+    """With a weight that is packed when told; None where it lies as the product wants it."""
+    any_layout = Descriptor.any(product.y.shape, x.dtype)
+    found = _divided(product, x.dtype, bias, epilogue, out, any_layout)
+    if found is None:
+        return None
+    wanted, given = found[0].layout(c.WEIGHTS), Descriptor.strided(*product.y, x.dtype)
+    if wanted == given:
+        return None
+    weights, pack = packing(y, wanted, given)
+    return _by_onednn(*found, x, weights, bias, out), pack
 
 
 def _whole(*arrays: np.ndarray[Any, Any]) -> bool:
@@ -117,33 +163,25 @@ def _worth(product: Product, more: bool) -> bool | None:
     return True if size >= _LEAST and not thin else None
 
 
-def _by_onednn(
-    product: Product,
-    x: np.ndarray[Any, Any],
-    y: np.ndarray[Any, Any],
-    bias: Any,
-    epilogue: Sequence[Step],
-    constant: bool,
-    out: np.ndarray[Any, Any],
-) -> Call | None:
-    layout = Descriptor.any(product.y.shape, x.dtype) if constant else None
+def _divided(
+    product: Product, dtype: Any, bias: Any, epilogue: Sequence[Step], out: Any, layout: Descriptor | None
+) -> tuple[Primitive, dict[int, Any], list[Step]] | None:
+    """A primitive, the operands of its post-ops, and the steps that are left for NumPy."""
     for inside, after in divisions(epilogue):
         found = placed(inside, product, out)
         if found is None:
             continue
-        made = primitive(product, x.dtype, bias is not None, found[0], layout, out.dtype)
+        made = primitive(product, dtype, bias is not None, found[0], layout, out.dtype)
         if made is not None:
-            rest = after
-            break
+            return made, found[1], after
         # Operands of some shapes have no fast kernel: then NumPy takes over earlier.
-    else:
-        return None
-    weights: Any = y
-    if constant:
-        wanted = made.layout(c.WEIGHTS)
-        if wanted != Descriptor.strided(*product.y, x.dtype):
-            weights = packed(y, wanted, Descriptor.strided(*product.y, x.dtype))
-    places = {c.SRC: x, c.WEIGHTS: weights, c.DST: out, **found[1]}
+    return None
+
+
+def _by_onednn(
+    made: Primitive, operands: dict[int, Any], rest: list[Step], x: Any, weights: Any, bias: Any, out: Any
+) -> Call:
+    places = {c.SRC: x, c.WEIGHTS: weights, c.DST: out, **operands}
     if bias is not None:
         places[c.BIAS] = bias
     call = made.execution(places).call()

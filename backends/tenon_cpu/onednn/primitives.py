@@ -289,9 +289,17 @@ def reorder(source: Descriptor, target: Descriptor) -> Primitive:
 
 def packed(array: np.ndarray[Any, Any], target: Descriptor, source: Descriptor | None = None) -> Buffer:
     """``array`` in the layout ``target``, in memory of its own; ``source`` describes it in other axes."""
-    made = target.buffer()
-    reorder(source or Descriptor.of(array), target).execution({SRC: array, DST: made})()
+    made, pack = packing(array, target, source)
+    pack()
     return made
+
+
+def packing(
+    array: np.ndarray[Any, Any], target: Descriptor, source: Descriptor | None = None
+) -> tuple[Buffer, Execution]:
+    """Memory for ``array`` in the layout ``target``, and what copies the array there at every call."""
+    made = target.buffer()
+    return made, reorder(source or Descriptor.of(array), target).execution({SRC: array, DST: made})
 
 
 def unpacked(buffer: Buffer, source: Descriptor) -> np.ndarray[Any, Any]:

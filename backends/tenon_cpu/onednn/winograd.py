@@ -29,6 +29,7 @@ from tenon_cpu.onednn import signatures as c
 from tenon_cpu.onednn.attributes import Attributes
 from tenon_cpu.onednn.chain import Chain, shared
 from tenon_cpu.onednn.descriptors import Descriptor
+from tenon_cpu.onednn.lasting import Counter
 from tenon_cpu.onednn.layouts import blocked
 from tenon_cpu.onednn.library import failure
 from tenon_cpu.onednn.primitives import Execution, Primitive, address_of, reorder
@@ -45,9 +46,13 @@ _PIECE = 5 << 20
 #: Multiplications and additions a second of a direct kernel and of products of points, bytes a second of
 #: maps, and of maps of weights, which come from memory: how the two ways are weighed. Only their ratios
 #: matter.
-_DIRECT, _PRODUCTS, _MAPS, _WEIGHTS = 110e9, 88e9, 25e9, 12e9
+_DIRECT, _PRODUCTS, _MAPS, _WEIGHTS = 110e9, 85e9, 70e9, 20e9
 _WORDS = {word: index for index, word in enumerate(TABLE)}
+#: Bytes of a weight at the points up to which they are kept while it does not change.
+KEPT = 4 << 20
 Set = Callable[[int], None]
+#: Of a value: an array of the call by its number, scratch memory by its offset (-1 and down), or memory kept.
+Place = int | Buffer
 
 
 @functools.cache
@@ -84,12 +89,16 @@ def chain(
     made: Primitive,
     inputs: Mapping[int, Descriptor],
     outputs: Mapping[int, Descriptor],
+    counter: Counter | None = None,
 ) -> Chain | Winograd:
-    """The quicker of a chain of the direct primitive ``made`` and of Winograd's way, for the same calls."""
+    """The quicker of a chain of the direct primitive ``made`` and of Winograd's way, for the same calls.
+
+    ``counter`` is the weight's version counter: Winograd's way keeps it at the points until it changes.
+    """
     if len(outputs) > 1 or not pays(problem):
         return Chain(made, inputs, outputs)
     direct = functools.partial(Chain, made, inputs, outputs)
-    return Winograd(kind, problem, list(inputs.values()), list(outputs.values()), direct)
+    return Winograd(kind, problem, list(inputs.values()), list(outputs.values()), direct, counter)
 
 
 class Winograd:
@@ -103,7 +112,12 @@ class Winograd:
         inputs: Sequence[Descriptor],
         outputs: Sequence[Descriptor],
         direct: Callable[[], Chain],
+        counter: Counter | None = None,
     ) -> None:
+        #: The weight's version counter, what it last was, and the steps that bring the weight to the points.
+        self._counter, self._number = counter, -1
+        self._list: list[int] = []
+        self._weights: list[Callable[[], Any]] = []
         self._make = direct
         self._direct: Chain | None = None
         self._flag, self.size, self._seat = np.zeros(1, np.int64), 0, 0
@@ -134,14 +148,19 @@ class Winograd:
         chunks, tiles = _chunks(source, target)
         values, made = self._take(4 * _POINTS * tiles * channels), self._take(4 * _POINTS * tiles * filters)
         x, y = self._blocked(0, source, inputs[0]), self._place(len(inputs), target, outputs[0])
-        weight = self._take(4 * _POINTS * channels * filters)
+        size = 4 * _POINTS * channels * filters
+        if size > KEPT:
+            self._counter = None
+        weight = self._take(size) if self._counter is None else Buffer(size)
         rows = self._take(4 * _PLACES * channels * filters)
+        own, self._steps = self._steps, self._weights
         ordered = _by_places(problem, flipped=matrix == "flipped")
         self._move((1, inputs[1]), (rows, ordered))
         sizes = {"count": channels, "blocks": filters // blocked().block, "across": 1, "down": 1}
         steps = {"from_point": channels * filters, "from_tile": filters}
         steps |= {"point": channels * filters, "tile": filters}
         self._map(matrix, ("points", rows, 0), ("points", weight, 0), sizes | steps)
+        self._steps = own
         entries = (_grid(source, target[2:], padding), _grid(target, target[2:], (0, 0)))
         for first, count in chunks:
             here = count * entries[0]["down"] * entries[0]["across"]
@@ -185,16 +204,19 @@ class Winograd:
         self._map("weight_grad", ("points", weight, 0), ("points", rows, 0), sizes | steps)
         self._move((rows, _by_places(problem, flipped=False)), (2, outputs[0]))
 
-    # --- memory: a place of our own is its offset, negative and from -1 down; an array is its number ---
+    # --- memory ---
 
     def _take(self, size: int) -> int:
         place = self.size
         self.size += size + -size % ALIGNMENT
         return -1 - place
 
-    def _told(self, place: int, tell: Set, offset: int = 0) -> None:
-        """Have ``tell`` called with the address of ``place``, now and whenever it changes."""
-        if place < 0:
+    def _told(self, place: Place, tell: Set, offset: int = 0) -> None:
+        """Have ``tell`` called with the address of ``place``, now or whenever it changes."""
+        if isinstance(place, Buffer):
+            self._held.append(place)
+            tell(place.address + offset)
+        elif place < 0:
             self._inner.append((-1 - place + offset, tell))
         else:
             self._outer[place].append((offset, tell))
@@ -223,7 +245,7 @@ class Winograd:
         made = reorder(source[1], target[1])
         self._multiply(made, {c.SRC: source[0], c.DST: target[0]})
 
-    def _multiply(self, made: Primitive, places: dict[int, int]) -> None:
+    def _multiply(self, made: Primitive, places: dict[int, Place]) -> None:
         execution = made.execution(dict.fromkeys(places))
         if made.scratchpad is not None:
             places = places | {c.SCRATCHPAD: self._take(made.scratchpad.size)}
@@ -240,8 +262,8 @@ class Winograd:
     def _map(
         self,
         matrix: str,
-        source: tuple[str, int, int],
-        target: tuple[str, int, int],
+        source: tuple[str, Place, int],
+        target: tuple[str, Place, int],
         words: dict[str, int],
         bias: int | None = None,
     ) -> None:
@@ -281,6 +303,9 @@ class Winograd:
         memory = shared.at_least(self.size)
         if memory.address != self._seat:
             self._move_to(memory)
+        if self._changed():
+            for step in self._weights:
+                step()
         for step in self._steps:
             step()
         if self._flag[0]:
@@ -288,6 +313,15 @@ class Winograd:
             if self._direct is None:
                 self._direct = self._make()
             self._direct(*arrays)
+
+    def _changed(self) -> bool:
+        """Whether the weight is to be brought to the points."""
+        if self._counter is None:
+            return True
+        now = self._counter()
+        same = now is self._list and now[0] == self._number
+        self._list, self._number = now, now[0]
+        return not same
 
     def _move_to(self, memory: Buffer) -> None:
         self._seat = 0

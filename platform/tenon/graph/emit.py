@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,13 @@ from tenon.graph import direct, scalars
 from tenon.graph.graph import Graph, Node, Ref
 from tenon.graph.plan import MemoryPlan
 from tenon.graph.reorder import reorder
+
+#: A tensor's version counter, found anew: the list is another one, or its number, when memory has changed.
+Counter = Callable[[], list[int]]
+#: Ops of which a backend may keep an operand in a layout of its own while it does not change, and the
+#: elements up to which that is not worth asking for.
+PRODUCTS = frozenset({"matmul", "linear", "addmm", "conv", "convolution"})
+LITTLE = 1 << 12
 
 
 class Emitted:
@@ -45,8 +53,13 @@ class Emitted:
 class Emitter:
     """Writes the program of ``graph`` as laid out by ``plan``, for ``backend``."""
 
-    def __init__(self, graph: Graph, plan: MemoryPlan, backend: Any) -> None:
+    def __init__(
+        self, graph: Graph, plan: MemoryPlan, backend: Any, counters: Mapping[Node, Counter]
+    ) -> None:
         self.graph, self.plan, self.backend = graph, plan, backend
+        written = {write.target for write in graph.writes}
+        #: Version counters of memory outside that the program itself leaves alone.
+        self.counters = {node: counter for node, counter in counters.items() if node not in written}
         self.numbers = {node: i for i, node in enumerate(graph.nodes)}
         self.scalars = {n: f"s{i}" for n, i in self.numbers.items() if n.kind == "scalar"}
         #: Scalars that somebody outside reads: the 0-d arrays they are put in.
@@ -144,7 +157,7 @@ class Emitter:
         if cluster is not None:
             return self._fused(step, self.backend.fuse(cluster))
         if not any(isinstance(value, Node) for value in step.ins):
-            thunk = self.backend.prepare(op, step.ins, node.attrs, step.outs)
+            thunk = self.backend.prepare(op, step.ins, self._attrs(node), step.outs)
             if thunk is not None:
                 return [f"{step.bind(thunk, op.name)}()"]
         statements = direct.lines(step)
@@ -154,6 +167,17 @@ class Emitter:
         return self._kernel_call(
             step, step.bind(functools.partial(kernel, **node.attrs) if node.attrs else kernel, op.name)
         )
+
+    def _attrs(self, node: Node) -> Mapping[str, Any]:
+        """The node's attrs; beside the large operands of a product the counters of their versions."""
+        if node.op.name not in PRODUCTS:
+            return node.attrs
+        found = {}
+        for place, ref in enumerate(node.args):
+            counter = self.counters.get(_origin(ref)) if ref.__class__ is Ref else None
+            if counter is not None and ref.aval.size > LITTLE:
+                found[place] = counter
+        return {**node.attrs, "counters": found} if found else node.attrs
 
     def _fused(self, step: direct.Step, kernel: Any) -> list[str]:
         """A cluster's kernel; one with ``bind`` is tied to its arrays, so that a call passes nothing."""
@@ -212,6 +236,14 @@ class Emitter:
                 name = f"kept_{self.scalars[ref.node]}"
                 self.out.space[name] = self.kept[ref]
                 self.out.add(f"    copyto({name}, {self.scalars[ref.node]})", "output")
+
+
+def _origin(ref: Ref) -> Node:
+    """Where the memory comes from that views show."""
+    node = ref.node
+    while node.kind == "call" and node.op.view and node.args[0].__class__ is Ref:
+        node = node.args[0].node
+    return node
 
 
 def described(node: Node) -> str:

@@ -18,7 +18,7 @@ import numpy as np
 from tenon.core import dispatch
 from tenon.core.quiet import IGNORE, enter, leave
 from tenon.errors import GraphError, TenonError
-from tenon.graph.emit import Emitter, described
+from tenon.graph.emit import Counter, Emitter, described
 from tenon.graph.graph import Graph, Node, Ref
 from tenon.graph.passes import Pass
 from tenon.graph.passes import run as run_passes
@@ -50,9 +50,9 @@ class Program:
         self._kept: dict[Ref, Any] = {}
         self._run: Any = None
 
-    def bind(self, arrays: Mapping[Node, Any]) -> None:
+    def bind(self, arrays: Mapping[Node, Any], counters: Mapping[Node, Counter] | None = None) -> None:
         """Lay out memory and compile, for these arrays of the inputs: the real memory of parameters and
-        state, static buffers for arguments."""
+        state, static buffers for arguments. ``counters`` tell of memory from outside when it has changed."""
         for node in self.graph.inputs:
             array = arrays.get(node)
             if array is None:
@@ -63,7 +63,7 @@ class Program:
                     f" {array.dtype}{list(array.shape)}. Record again for other shapes."
                 )
         plan = MemoryPlan(self.graph, arrays, self.backend.xp)
-        emitter = Emitter(self.graph, plan, self.backend)
+        emitter = Emitter(self.graph, plan, self.backend, counters or {})
         emitted = emitter.emit()
         source = emitted.source
         linecache.cache[self._filename] = (len(source), None, source.splitlines(True), self._filename)

@@ -50,7 +50,7 @@ class Replay:
             buffers[fed.node] = arrays[fed.node] = np.zeros(aval.shape, aval.dtype)
         for outside in self.outside:
             arrays[outside.node] = outside.tensor.raw
-        self.program.bind(arrays)
+        self.program.bind(arrays, {o.node: o.tensor._counter for o in self.outside})
         self.bindings += 1
         self.buffers = [(buffers[fed.node], fed.get) for fed in self.fed]
         self.places = [(o.tensor, o.tensor.raw) for o in self.outside]

@@ -359,3 +359,14 @@ def test_two_threads_run_their_programs_at_the_same_time():
         thread.join()
 
     assert not wrong
+
+
+@pytest.mark.parametrize("make", [lambda x: np.broadcast_to(x[:, :1], x.shape), lambda x: x[:, :, ::-1]])
+def test_repeated_and_reversed_arrays_are_brought_into_blocks(make):
+    given = make(np.random.default_rng(0).normal(size=(2, 32, 4, 3)).astype(np.float32))
+    into, back = np.empty(given.shape, np.float32), np.empty(given.shape, np.float32)
+
+    reorder(given, PLAIN, into, blocked())()
+
+    reorder(into, blocked(), back, PLAIN)()
+    np.testing.assert_array_equal(back, given)

@@ -1,0 +1,114 @@
+"""Weights that are packed once and again when they have changed."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import tenon
+from tenon import nn
+from tenon_cpu.jit import codegen_llvm
+from tenon_cpu.onednn.lasting import Lasting
+from tenon_cpu.onednn.layouts import blocked
+from tenon_cpu.onednn.runtime import available
+
+pytestmark = pytest.mark.skipif(not available(), reason=available().reason)
+
+
+def test_a_weight_is_packed_in_the_second_call_of_a_version():
+    counter, said = [0], []
+    packed = (lambda: said.append("compute"), lambda: said.append("pack"))
+    lasting = Lasting(lambda: counter, lambda: said.append("meanwhile"), lambda: packed)
+
+    for version in (0, 0, 0, 1, 2, 2):
+        counter[0] = version
+        lasting()
+
+    assert said == ["meanwhile", "pack", "compute", "compute", "meanwhile", "meanwhile", "pack", "compute"]
+
+
+def test_another_counter_of_the_same_number_is_a_change():
+    counters, said = [[0], [0], [0]], []
+    lasting = Lasting(counters.pop, lambda: said.append("meanwhile"), lambda: None)
+
+    for _ in range(3):
+        lasting()
+
+    assert said == ["meanwhile"] * 3
+
+
+def test_a_weight_that_lies_as_it_should_is_never_packed():
+    counter, said = [0], []
+    lasting = Lasting(lambda: counter, lambda: said.append("meanwhile"), lambda: None)
+
+    for _ in range(3):
+        lasting()
+
+    assert said == ["meanwhile"] * 3
+
+
+def network(kind):
+    tenon.manual_seed(0)
+    if kind == "linear":
+        return nn.Sequential(nn.Linear(96, 64), nn.Tanh(), nn.Linear(64, 80)), tenon.randn(16, 96)
+    if kind == "direct":
+        return nn.Sequential(nn.Conv2d(32, 64, 3, stride=2), nn.ReLU()), tenon.randn(2, 32, 8, 8)
+    return nn.Sequential(nn.Conv2d(64, 64, 3, padding=1), nn.ReLU()), tenon.randn(4, 64, 16, 16)
+
+
+def _in_place(net):
+    with tenon.no_grad():
+        net[0].weight.mul_(2.0)
+
+
+def _loaded(net):
+    net.load_state_dict({name: value * 0.5 for name, value in net.state_dict().items()})
+
+
+def _stepped(net):
+    for parameter in net.parameters():
+        parameter.grad = tenon.ones_like(parameter)
+    tenon.optim.SGD(net.parameters(), lr=0.1).step()
+
+
+def _replaced(net):
+    net[0].weight.data = net[0].weight.detach() + 1.0
+
+
+@pytest.mark.parametrize("change", [_in_place, _loaded, _stepped, _replaced])
+@pytest.mark.parametrize("kind", ["linear", "direct", "winograd"])
+def test_a_compiled_network_sees_every_change_of_its_weights(kind, change):
+    net, x = network(kind)
+    compiled = tenon.compile(net)
+
+    for turn in range(3):
+        if turn:
+            change(net)
+        for _ in range(5):  # recorded, replayed, packed
+            with tenon.inference_mode():
+                made, expected = compiled(x), net(x)
+            np.testing.assert_allclose(made.numpy(), expected.numpy(), rtol=1e-4, atol=1e-4)
+    assert compiled.programs
+
+
+@pytest.mark.skipif(not (codegen_llvm.available() and blocked().block), reason="needs LLVM and blocks")
+@pytest.mark.parametrize("kind", ["linear", "direct", "winograd"])
+def test_training_between_compiled_evaluations_is_seen(kind):
+    net, x = network(kind)
+    evaluate = tenon.compile(net)
+    optimizer = tenon.optim.SGD(net.parameters(), lr=1e-2)
+
+    @tenon.compile
+    def train(x):
+        optimizer.zero_grad()
+        loss = net(x).square().mean()
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    for _ in range(6):
+        train(x)
+        for _ in range(2):
+            with tenon.inference_mode():
+                made, expected = evaluate(x), net(x)
+            np.testing.assert_allclose(made.numpy(), expected.numpy(), rtol=1e-4, atol=1e-4)
