@@ -15,7 +15,7 @@ from tenon.amp import state
 from tenon.amp.state import STATE, is_autocast_available
 from tenon.core.tensor import Tensor
 from tenon.dtypes import dtype
-from tenon.errors import ArgumentError, TenonWarning, UnsupportedError
+from tenon.errors import ArgumentError, TenonWarning
 
 __all__ = ["autocast", "autocast_decorator", "custom_bwd", "custom_fwd", "is_autocast_available"]
 
@@ -69,12 +69,7 @@ class autocast:
                 " Disabling autocast. Supported are torch.bfloat16 and torch.float16."
             )
             return False
-        if self.device == "cuda":
-            if cuda.is_available():
-                raise UnsupportedError(
-                    "autocast on CUDA devices is not offered in this version. Convert the model and its"
-                    " inputs with .to(dtype), or pass enabled=False."
-                )
+        if self.device == "cuda" and not cuda.is_available():
             _warn("CUDA is not available. Disabling autocast.")
             return False
         return True

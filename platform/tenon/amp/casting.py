@@ -7,7 +7,7 @@ parameter is written or gets other memory, so that no stale weight is ever used.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -21,18 +21,17 @@ from tenon.core.value import Value
 from tenon.dtypes import bfloat16, float16
 
 _FLOAT = np.dtype(np.float32)
-_SHORT = (float16.numpy, bfloat16.numpy)
-_FLOATS = (_FLOAT, *_SHORT)
+_FLOATS = (_FLOAT, float16.numpy, bfloat16.numpy)
 
 
 class Casting:
-    """Autocast of one thread for CPU tensors."""
+    """Autocast of one thread, for tensors of one or several types of devices."""
 
     only_casts = True
 
     def __init__(self) -> None:
-        #: NumPy's dtype for products.
-        self.target: Any = bfloat16.numpy
+        #: NumPy's dtype for products, by name of the backend where autocast is on.
+        self.targets: dict[str, Any] = {}
         #: Whether casts of parameters are kept.
         self.keeps = True
         #: In the slot.
@@ -44,46 +43,61 @@ class Casting:
         """Cast as the policy of ``op`` says and hand on."""
         below = SLOT.below(self)
         if PRECISION.call is not None:
-            rule = policy.CPU.get(op.name)
+            device = self.device(args)
+            rule = policy.POLICIES[device].get(op.name) if device is not None else None
             if rule is not None:
                 chosen = rule if rule.__class__ is str else rule(args)  # type: ignore[operator]
                 if chosen is not None:
-                    return below(op, self.arguments(chosen, args), attrs)
+                    return below(op, self.arguments(chosen, args, device), attrs)
         if isinstance(op, Composite) and not op.differentiable and MODE.enabled and _tracked(args):
             return op.decompose(table, *args, **attrs)
         return below(op, args, attrs)
 
+    def device(self, args: Iterable[Any]) -> str | None:
+        """The backend, of those where autocast is on, of the first tensor that is on one."""
+        for tensor in _tensors(args):
+            if tensor._backend.name in self.targets:
+                return str(tensor._backend.name)
+        return None
+
     def call(
-        self, chosen: str, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+        self,
+        policies: dict[str, str],
+        function: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
     ) -> Any:
         """``function`` on cast arguments, its own ops left alone."""
-        args = self.arguments(chosen, args)
-        kwargs = dict(zip(kwargs, self.arguments(chosen, tuple(kwargs.values())), strict=True))
+        device = self.device((*args, *kwargs.values()))
+        chosen = "given" if device is None else policies[device]
+        if chosen == "usual":
+            return function(*args, **kwargs)
+        args = self.arguments(chosen, args, device)
+        kwargs = dict(zip(kwargs, self.arguments(chosen, tuple(kwargs.values()), device), strict=True))
         before, PRECISION.call = PRECISION.call, None
         try:
             return function(*args, **kwargs)
         finally:
             PRECISION.call = before
 
-    def arguments(self, chosen: str, args: tuple[Any, ...]) -> tuple[Any, ...]:
-        """``args`` with their tensors (also in lists) in the dtype that ``chosen`` names."""
-        if chosen == "given":
+    def arguments(self, chosen: str, args: tuple[Any, ...], device: str | None) -> tuple[Any, ...]:
+        """``args`` with their tensors on ``device`` (also in lists) in the dtype that ``chosen`` names."""
+        if chosen == "given" or device is None:
             return args
         if chosen == "lower":
-            return tuple(
-                [self.lowered(a) if isinstance(a, Value) else _inside(self.lowered, a) for a in args]
-            )
+            target = self.targets[device]
+            return _each(lambda t: self.lowered(t, target) if _castable(t, device) else t, args)
         if chosen == "float32":
-            return tuple([raised(a) if isinstance(a, Value) else _inside(raised, a) for a in args])
-        found = {t.raw.dtype for t in args if isinstance(t, Value) and _castable(t)}
+            return _each(lambda t: _to_float32(t) if _castable(t, device) else t, args)
+        found = {t.raw.dtype for t in _tensors(args) if _castable(t, device)}
         if len(found) < 2:
             return args
-        return tuple([_to(a, _FLOAT) if isinstance(a, Value) and _castable(a) else a for a in args])
+        return _each(lambda t: _to_float32(t) if _castable(t, device) else t, args)
 
-    def lowered(self, tensor: Any) -> Any:
+    def lowered(self, tensor: Any, target: Any) -> Any:
         """``tensor`` in the dtype for products; of a float32 leaf that requires grad the cast is kept."""
-        target, raw = self.target, tensor.raw
-        if raw.dtype == target or not _castable(tensor):
+        raw = tensor.raw
+        if raw.dtype == target:
             return tensor
         if not (
             self.keeps
@@ -103,18 +117,26 @@ class Casting:
         return made
 
 
-def raised(tensor: Any) -> Any:
-    """``tensor`` in float32 if it has 16 bits."""
-    return table.cast(tensor, dtype=_FLOAT) if tensor.raw.dtype in _SHORT and _castable(tensor) else tensor
+def _to_float32(tensor: Any) -> Any:
+    return tensor if tensor.raw.dtype == _FLOAT else table.cast(tensor, dtype=_FLOAT)
 
 
-def _to(tensor: Any, dtype: Any) -> Any:
-    return tensor if tensor.raw.dtype == dtype else table.cast(tensor, dtype=dtype)
+def _castable(tensor: Any, device: str) -> bool:
+    """Of at most 32 bits, and on the device."""
+    return tensor.raw.dtype in _FLOATS and tensor._backend.name == device
 
 
-def _castable(tensor: Any) -> bool:
-    """Of at most 32 bits, and on the CPU."""
-    return tensor.raw.dtype in _FLOATS and tensor._backend.name == "cpu"
+def _each(convert: Callable[[Any], Any], args: tuple[Any, ...]) -> tuple[Any, ...]:
+    return tuple([convert(a) if isinstance(a, Value) else _inside(convert, a) for a in args])
+
+
+def _tensors(args: Iterable[Any]) -> Iterator[Any]:
+    """The tensors among ``args``, also in lists."""
+    for a in args:
+        if isinstance(a, Value):
+            yield a
+        elif a.__class__ in (list, tuple):
+            yield from _tensors(a)
 
 
 def _inside(convert: Callable[[Any], Any], value: Any) -> Any:

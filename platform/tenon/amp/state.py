@@ -33,15 +33,15 @@ class State(threading.local):
 
     def settle(self) -> None:
         """Put the interceptor into the slot or take it out, as the state asks."""
-        on = self.enabled["cpu"]
-        if not on:
+        targets = {name: self.dtypes[name].numpy for name, on in self.enabled.items() if on}
+        if not targets:
             if self.casting is not None and self.casting.placed:
                 self._remove(self.casting)
             return
         if self.casting is None:
             self.casting = Casting()
         casting = self.casting
-        casting.target, casting.keeps = self.dtypes["cpu"].numpy, self.cache_enabled
+        casting.targets, casting.keeps = targets, self.cache_enabled
         if not casting.placed:
             casting.placed = True
             SLOT.push(casting)
@@ -68,7 +68,7 @@ class Region:
     @property
     def key(self) -> Any:
         """What a program recorded in this region depends on."""
-        return STATE.dtypes["cpu"].name, STATE.cache_enabled
+        return (*_regions().items(), STATE.cache_enabled)
 
     @contextlib.contextmanager
     def lifted(self) -> Iterator[None]:
@@ -91,10 +91,17 @@ class Region:
         """``function`` in a region of its own like this one."""
         from tenon.amp.autocast_mode import autocast  # built on this module
 
-        return autocast("cpu", STATE.dtypes["cpu"], cache_enabled=STATE.cache_enabled)(function)
+        for device, dtype in _regions().items():
+            function = autocast(device, dtype, cache_enabled=STATE.cache_enabled)(function)
+        return function
 
 
 REGION = Region()
+
+
+def _regions() -> dict[str, dtype]:
+    """Where autocast is on in this thread, and in which dtype."""
+    return {name: STATE.dtypes[name] for name, on in STATE.enabled.items() if on}
 
 
 def _known(device_type: Any) -> str:

@@ -17,7 +17,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 class _Precision(threading.local):
-    #: ``call(policy, function, args, kwargs)`` casts and calls; None where nothing is cast in this thread.
+    #: ``call(policies, function, args, kwargs)`` casts and calls; None where nothing is cast in this thread.
     call: Any = None
     #: This thread's autocast as ``tenon.compile`` sees it: ``key``, ``lifted()`` and ``around(function)``.
     casting: Any = None
@@ -26,12 +26,17 @@ class _Precision(threading.local):
 PRECISION = _Precision()
 
 #: "lower": to autocast's dtype. "float32": up from 16 bits. "widest": to the widest of the arguments.
-#: "given": the arguments stay as they are, and so do those of the ops inside.
-POLICIES = ("lower", "float32", "widest", "given")
+#: "given": the arguments stay as they are, and so do those of the ops inside. "usual": each op inside has its
+#: own policy, as in a function that says nothing.
+POLICIES = ("lower", "float32", "widest", "given", "usual")
 
 
-def runs_in(policy: str) -> Callable[[Function], Function]:
-    """Cast the tensors among the arguments as ``policy`` says, where autocast is on."""
+def runs_in(policy: str, cuda: str | None = None) -> Callable[[Function], Function]:
+    """Cast the tensors among the arguments as ``policy`` says, where autocast is on.
+
+    ``cuda`` is the policy for tensors on a GPU, where torch's differs.
+    """
+    policies = {"cpu": policy, "cuda": policy if cuda is None else cuda}
 
     def decorate(function: Function) -> Function:
         @functools.wraps(function)
@@ -39,7 +44,7 @@ def runs_in(policy: str) -> Callable[[Function], Function]:
             call = PRECISION.call
             if call is None:
                 return function(*args, **kwargs)
-            return call(policy, function, args, kwargs)
+            return call(policies, function, args, kwargs)
 
         return cast(Function, chosen)
 

@@ -28,6 +28,7 @@ __all__ = [
 ]
 
 
+@runs_in("usual", cuda="widest")
 def tensordot(a: Any, b: Any, dims: Any = 2, out: Any = None) -> Any:
     """Sum of products over ``dims``: the last axes of ``a`` with the first of ``b``, or two lists of axes."""
     if isinstance(dims, int):

@@ -11,6 +11,7 @@ import numpy as np
 from tenon.core.interceptor import SLOT
 from tenon.core.late import LATE
 from tenon.core.op import table as f
+from tenon.core.precision import runs_in
 from tenon.core.value import Value
 from tenon.errors import ArgumentError, DTypeError, UnsupportedError
 
@@ -212,10 +213,12 @@ class Arithmetic:
         """``self + weight * (end - self)``."""
         return f.add(self, f.mul(weight, f.sub(end, self)))
 
+    @runs_in("usual", cuda="widest")
     def addcmul(self, tensor1: Any, tensor2: Any, *, value: Any = 1) -> Any:
         """``self + value * tensor1 * tensor2``."""
         return f.add(self, scaled(f.mul(tensor1, tensor2), value))
 
+    @runs_in("usual", cuda="widest")
     def addcdiv(self, tensor1: Any, tensor2: Any, *, value: Any = 1) -> Any:
         """``self + value * tensor1 / tensor2``."""
         return f.add(self, scaled(f.div(tensor1, tensor2), value))

@@ -129,6 +129,7 @@ class Indexing:
         """A copy with ``value`` written at ``index`` along ``dim``."""
         return f.put(self, _number(self, value), index, layout=self._along(dim))
 
+    @runs_in("usual", cuda="widest")
     def index_put(self, indices: Any, values: Any, accumulate: bool = False) -> Any:
         """A copy with ``values`` written (or added) at the given index tensors."""
         _, layout, arrays = split(self, tuple(indices))

@@ -8,6 +8,7 @@ from tenon.core.aval import normalize_axis
 from tenon.core.grad_mode import MODE
 from tenon.core.methods.forms import inplace_form
 from tenon.core.op import table as f
+from tenon.core.precision import runs_in
 from tenon.errors import ArgumentError, GradError, ShapeError
 
 _IDENTITIES = {"sum": 0, "mean": 0, "prod": 1}
@@ -114,7 +115,7 @@ class Placement:
         """Pieces along axis 0: views."""
         if self.raw.ndim < 2:
             raise ShapeError(
-                f"torch.vsplit requires a tensor with at least 2 dimension, but got a tensor with "
+                "torch.vsplit requires a tensor with at least 2 dimension, but got a tensor with "
                 f"{self.raw.ndim} dimensions!"
             )
         return _even(self, "vsplit", indices_or_sections, 0)
@@ -123,11 +124,12 @@ class Placement:
         """Pieces along axis 2: views."""
         if self.raw.ndim < 3:
             raise ShapeError(
-                f"torch.dsplit requires a tensor with at least 3 dimension, but got a tensor with "
+                "torch.dsplit requires a tensor with at least 3 dimension, but got a tensor with "
                 f"{self.raw.ndim} dimensions!"
             )
         return _even(self, "dsplit", indices_or_sections, 2)
 
+    @runs_in("usual", cuda="float32")
     def renorm(self, p: float, dim: int, maxnorm: float) -> Any:
         """Slices along ``dim`` scaled down to a ``p``-norm of at most ``maxnorm``."""
         axis = normalize_axis(dim, self.raw.ndim)

@@ -60,19 +60,19 @@ class Products:
             )
         return f.matmul(self, mat2)
 
-    @runs_in("given")
+    @runs_in("given", cuda="lower")
     def mv(self, vec: Any) -> Any:
         """Matrix times vector."""
         _ranks("mv", ("self", self, 2), ("vec", vec, 1))
         return f.matmul(self, vec)
 
-    @runs_in("given")
+    @runs_in("given", cuda="widest")
     def dot(self, tensor: Any) -> Any:
         """Sum of the products of two vectors' elements."""
         _ranks("dot", ("self", self, 1), ("tensor", tensor, 1))
         return f.matmul(self, tensor)
 
-    @runs_in("given")
+    @runs_in("given", cuda="widest")
     def vdot(self, other: Any) -> Any:
         """As ``dot``, with this vector conjugated."""
         _ranks("vdot", ("self", self, 1), ("other", other, 1))
@@ -100,12 +100,13 @@ class Products:
         _ranks("addmm", ("mat1", mat1, 2), ("mat2", mat2, 2))
         return _plus(self, f.matmul(mat1, mat2), beta, alpha)
 
-    @runs_in("given")
+    @runs_in("given", cuda="lower")
     def addmv(self, mat: Any, vec: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:
         """``beta * self + alpha * (mat @ vec)``."""
         _ranks("addmv", ("mat", mat, 2), ("vec", vec, 1))
         return _plus(self, f.matmul(mat, vec), beta, alpha)
 
+    @runs_in("usual", cuda="lower")
     def addr(self, vec1: Any, vec2: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:
         """``beta * self + alpha * outer(vec1, vec2)``."""
         return _plus(self, vec1.outer(vec2), beta, alpha)
@@ -128,6 +129,7 @@ class Products:
         b = other.reshape([n for s in theirs for n in (1, s)])
         return f.mul(a, b).reshape([s * t for s, t in zip(own, theirs, strict=True)])
 
+    @runs_in("usual", cuda="widest")
     def cross(self, other: Any, dim: int | None = None) -> Any:
         """Vector product along ``dim`` (of size 3; by default the first such)."""
         shape = _common_shape(self, other)
@@ -147,7 +149,7 @@ class Products:
             f.mul(a.roll(-2, axis), b.roll(-1, axis)),
         )
 
-    @runs_in("float32")
+    @runs_in("float32", cuda="usual")
     def trace(self) -> Any:
         """Sum of a matrix's diagonal."""
         _ranks("trace", ("self", self, 2))

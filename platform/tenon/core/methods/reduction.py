@@ -9,6 +9,7 @@ import numpy as np
 from tenon import dtypes
 from tenon.core.aval import normalize_axes, normalize_axis
 from tenon.core.op import table as f
+from tenon.core.precision import runs_in
 from tenon.core.results import named_result
 from tenon.core.value import Value
 from tenon.errors import ArgumentError, DTypeError, ShapeError
@@ -181,6 +182,7 @@ class Reduction:
             x, order=2.0 if p in ("fro", None, 2) else float(p), axes=_axes(x, dim), keepdims=keepdim
         )
 
+    @runs_in("usual", cuda="float32")
     def dist(self, other: Any, p: float = 2) -> Any:
         """Norm of the difference."""
         return (self - other).norm(p)

@@ -57,14 +57,14 @@ class Scan:
         """In ascending order along the first axis."""
         return self.sort(0).values
 
-    @runs_in("float32")
+    @runs_in("float32", cuda="usual")
     def quantile(
         self, q: Any, dim: int | None = None, keepdim: bool = False, *, interpolation: str = "linear"
     ) -> Any:
         """The ``q``-th quantiles along ``dim`` (over all elements if None); ``q`` between 0 and 1."""
         return self._quantile(q, dim, keepdim, interpolation, skip_nan=False)
 
-    @runs_in("float32")
+    @runs_in("float32", cuda="usual")
     def nanquantile(
         self, q: Any, dim: int | None = None, keepdim: bool = False, *, interpolation: str = "linear"
     ) -> Any:

@@ -186,7 +186,7 @@ def _pad_axes(x: Any, pairs: list[tuple[int, int]], mode: str) -> Any:
 
 
 #: What torch's autocast computes in float32.
-_pad_in_float32 = runs_in("float32")(_pad_axes)
+_pad_in_float32 = runs_in("float32", cuda="given")(_pad_axes)
 
 
 def _pad_axis(x: Any, axis: int, before: int, after: int, mode: str) -> Any:

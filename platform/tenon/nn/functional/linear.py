@@ -17,7 +17,7 @@ def linear(input: Any, weight: Any, bias: Any = None) -> Any:
     return f.linear(input, weight, bias)
 
 
-@runs_in("given")
+@runs_in("given", cuda="widest")
 def bilinear(input1: Any, input2: Any, weight: Any, bias: Any = None) -> Any:
     """``input1 @ weight[k] @ input2`` for every k: ``weight[out, in1, in2]``."""
     a, b, w = (v.raw.shape for v in (input1, input2, weight))
@@ -103,6 +103,7 @@ def normalize(input: Any, p: float = 2.0, dim: int = 1, eps: float = 1e-12, out:
     return made if out is None else out.copy_(made)
 
 
+@runs_in("usual", cuda="float32")
 def cosine_similarity(x1: Any, x2: Any, dim: int = 1, eps: float = 1e-8) -> Any:
     """Cosine of the angle between ``x1`` and ``x2`` along ``dim``."""
     norms = [x.norm(2, dim, keepdim=True).clamp(min=eps) for x in (x1, x2)]

@@ -8,6 +8,7 @@ from typing import Any
 import tenon.ops  # noqa: F401 - a table without ops finds nothing
 from tenon.core.grad_mode import no_grad
 from tenon.core.op import table as f
+from tenon.core.precision import runs_in
 from tenon.errors import ModuleValueError, ShapeError
 from tenon.ops.kinds import is_short
 
@@ -82,6 +83,7 @@ def layer_norm(
     return f.layer_norm(input, weight, bias, rank=rank, eps=float(eps))
 
 
+@runs_in("usual", cuda="float32")
 def rms_norm(input: Any, normalized_shape: Any, weight: Any = None, eps: float | None = None) -> Any:
     """``input`` over the root of its mean square along its last axes, times ``weight``."""
     import numpy as np
@@ -101,6 +103,7 @@ def rms_norm(input: Any, normalized_shape: Any, weight: Any = None, eps: float |
     return f.cast(made, dtype=input.raw.dtype) if wide is not input else made
 
 
+@runs_in("usual", cuda="float32")
 def group_norm(input: Any, num_groups: int, weight: Any = None, bias: Any = None, eps: float = 1e-5) -> Any:
     """``input[N, C, ...]`` standardised over each of ``num_groups`` groups of channels of each sample."""
     shape = tuple(input.raw.shape)
