@@ -91,8 +91,8 @@ class Region:
         """``function`` in a region of its own like this one."""
         from tenon.amp.autocast_mode import autocast  # built on this module
 
-        for device, dtype in _regions().items():
-            function = autocast(device, dtype, cache_enabled=STATE.cache_enabled)(function)
+        for device, target in _regions().items():
+            function = autocast(device, target, cache_enabled=STATE.cache_enabled)(function)
         return function
 
 
