@@ -78,7 +78,8 @@ def add(optimizer: Any, given: Any) -> None:
 
 def _check_against_others(groups: list[dict[str, Any]], group: dict[str, Any]) -> None:
     named = "param_names" in group
-    if groups and ("param_names" in groups[0]) != named:
+    others = [g for g in groups if g["params"]]
+    if others and group["params"] and ("param_names" in others[0]) != named:
         raise ValueError(
             "all optimizer param groups should be with/without names. "
             f"cannot add param group {'with' if named else 'without'} names to the optimizer"

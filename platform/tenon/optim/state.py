@@ -56,7 +56,7 @@ def load(optimizer: Any, given: Mapping[str, Any]) -> None:
             f"{sorted(map(str, saved))}. Pass what optimizer.state_dict() returned."
         )
     own, theirs = optimizer.param_groups, copy.deepcopy(saved["param_groups"])
-    matched = _match(own, theirs)
+    matched = match(own, theirs)
     new_state: defaultdict[Any, Any] = defaultdict(dict)
     for key, entry in saved["state"].items():
         if key in matched:
@@ -78,7 +78,7 @@ def load(optimizer: Any, given: Mapping[str, Any]) -> None:
         hook(optimizer)
 
 
-def _match(own: list[dict[str, Any]], theirs: list[dict[str, Any]]) -> dict[Any, tuple[Any, str]]:
+def match(own: list[dict[str, Any]], theirs: list[dict[str, Any]]) -> dict[Any, tuple[Any, str]]:
     """Saved index -> the parameter here, and how to call it in messages."""
     if len(own) != len(theirs):
         raise OptimizerStateError(

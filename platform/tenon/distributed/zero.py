@@ -1,0 +1,233 @@
+"""``ZeroRedundancyOptimizer``: each rank keeps the optimizer state of its share of the parameters (ZeRO-1).
+
+Parameters are shared out whole, largest first, to the rank with the least so far. Each rank runs the wrapped
+optimizer on its share and sends the new values to the others, so the weights are those of the unsharded
+optimizer bit for bit, and the state takes one part in ``size`` of the memory. Gradients have to be averaged
+before, as ``DistributedDataParallel`` does.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from tenon.core.create import wrap
+from tenon.core.tensor import Tensor
+from tenon.device import CPU, Device
+from tenon.distributed import buckets, objects, staging
+from tenon.distributed.communicator import Communicator
+from tenon.distributed.gradients import broadcast_tensors
+from tenon.distributed.join import Join, Joinable, JoinHook
+from tenon.distributed.reduction import dtype_name
+from tenon.distributed.world import get_communicator
+from tenon.errors import OptimizerStateError, UnsupportedError
+from tenon.optim import groups, state
+from tenon.optim.optimizer import Optimizer, ParamsT
+
+__all__ = ["ZeroRedundancyOptimizer"]
+
+_OWN = ("params", "param_names")
+
+
+class ZeroRedundancyOptimizer(Optimizer, Joinable):
+    """``optimizer_class(params, **defaults)`` with its state spread over the ranks of ``process_group``.
+
+    All ranks make it with the same parameters, call ``step`` together, and ``consolidate_state_dict`` before
+    one of them asks for ``state_dict``. A state dict is that of the plain optimizer: it loads into either,
+    on any number of ranks. ``parameters_as_bucket_view`` is accepted and changes nothing.
+    """
+
+    def __init__(
+        self,
+        params: ParamsT,
+        optimizer_class: type[Optimizer],
+        process_group: Communicator | None = None,
+        parameters_as_bucket_view: bool = False,
+        overlap_with_ddp: bool = False,
+        **defaults: Any,
+    ) -> None:
+        if overlap_with_ddp:
+            raise UnsupportedError(
+                "ZeroRedundancyOptimizer: overlap_with_ddp=True is not supported. Leave it out, and call"
+                " step() after backward."
+            )
+        Joinable.__init__(self)
+        self.process_group = get_communicator() if process_group is None else process_group
+        self.rank, self.world_size = self.process_group.rank, self.process_group.size
+        self.parameters_as_bucket_view = parameters_as_bucket_view
+        self._loads = [0] * self.world_size
+        self._owners: dict[int, int] = {}
+        self._consolidated: dict[int, dict[str, Any]] | None = None
+        self.optim: Optimizer | None = None
+        Optimizer.__init__(self, params, defaults)
+        self.optim = optimizer_class([self._share(group) for group in self.param_groups], **defaults)
+        self.state = self.optim.state
+        _copy_options(self.optim.param_groups, self.param_groups)
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """Add a group; its parameters are shared out like the others."""
+        groups.add(self, param_group)
+        group = self.param_groups[-1]
+        names = group.get("param_names") or [f"parameter {i}" for i in range(len(group["params"]))]
+        buckets.agree(self.process_group, list(zip(names, group["params"], strict=True)), 0)
+        for parameter in sorted(group["params"], key=lambda p: -p.raw.size):
+            rank = self._loads.index(min(self._loads))
+            self._owners[id(parameter)] = rank
+            self._loads[rank] += parameter.raw.size
+        if self.optim is not None:
+            self.optim.add_param_group(self._share(group))
+            _copy_options(self.optim.param_groups[-1:], self.param_groups[-1:])
+
+    def step(self, closure: Callable[[], Any] | None = None, **options: Any) -> Any:
+        """Update this rank's share, then take over the shares of the others."""
+        Join.notify_join_context(self)
+        return self._advance(closure, **options)
+
+    def consolidate_state_dict(self, to: int = 0) -> None:
+        """Bring the state of all ranks together on rank ``to``; all ranks must call it."""
+        numbers = {id(p): n for n, p in enumerate(p for g in self.param_groups for p in g["params"])}
+        own = {numbers[id(p)]: entry for p, entry in self.state.items() if isinstance(p, Tensor)}
+        whole: dict[int, dict[str, Any]] = {}
+        for rank in range(self.world_size):
+            mine = objects.encode(_describe(own)) if rank == self.rank else b""
+            sent = self.process_group.all_gather_bytes(mine, name=f"optimizer state of rank {rank}")[rank]
+            for number, description in objects.decode(sent).items():
+                entry = _receive(self.process_group, rank, own.get(number, {}), description)
+                if self.rank == to:
+                    whole[number] = entry
+        self._consolidated = dict(sorted(whole.items())) if self.rank == to else None
+
+    def state_dict(self) -> dict[str, Any]:
+        """The state of all ranks, on the rank that it was consolidated on since the last step."""
+        if self._consolidated is None:
+            raise OptimizerStateError(
+                "Optimizer state has not been consolidated on this rank. Please call"
+                f" `consolidate_state_dict(to={self.rank})` on all ranks beforehand if you meant to save the"
+                " global state."
+            )
+        parameters = [p for group in self.param_groups for p in group["params"]]
+        shard = self.state
+        self.state = defaultdict(dict, {parameters[n]: e for n, e in self._consolidated.items()})
+        try:
+            return state.to_dict(self)
+        finally:
+            self.state = shard
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Load what ``state_dict`` returned here or on the plain optimizer; each rank keeps its share."""
+        assert self.optim is not None
+        saved: Any = state_dict
+        for hook in list(self._optimizer_load_state_dict_pre_hooks.values()):
+            changed = hook(self, saved)
+            saved = saved if changed is None else changed
+        owned = {
+            key
+            for key, (parameter, _) in state.match(self.param_groups, saved["param_groups"]).items()
+            if self._owners[id(parameter)] == self.rank
+        }
+        self.optim.load_state_dict(
+            {
+                "state": {key: entry for key, entry in saved["state"].items() if key in owned},
+                "param_groups": [_part(group, owned) for group in saved["param_groups"]],
+            }
+        )
+        self.state = self.optim.state
+        self._consolidated = None
+        _copy_options(saved["param_groups"], self.param_groups)
+        for hook in list(self._optimizer_load_state_dict_post_hooks.values()):
+            hook(self)
+
+    def join_hook(self, **kwargs: Any) -> JoinHook:
+        """Lets a rank without data go on to update its share; list the model before the optimizer."""
+        return _ZeroJoinHook(self)
+
+    @property
+    def join_device(self) -> Device:
+        """The device of the first parameter."""
+        device: Device = self.param_groups[0]["params"][0].device
+        return device
+
+    @property
+    def join_process_group(self) -> Communicator:
+        """The ranks that the state is spread over."""
+        return self.process_group
+
+    def _advance(self, closure: Callable[[], Any] | None = None, **options: Any) -> Any:
+        assert self.optim is not None
+        _copy_options(self.param_groups, self.optim.param_groups)
+        loss = self.optim.step(closure, **options)
+        _copy_options(self.optim.param_groups, self.param_groups)
+        self._consolidated = None
+        parameters = [p for group in self.param_groups for p in group["params"]]
+        for rank in range(self.world_size):
+            shard = [p for p in parameters if self._owners[id(p)] == rank]
+            broadcast_tensors(shard, self.process_group, root=rank, name=f"parameters of rank {rank}")
+        return loss
+
+    def _share(self, group: Mapping[str, Any]) -> dict[str, Any]:
+        """``group`` with this rank's parameters only, by name where they have names."""
+        own = [self._owners[id(p)] == self.rank for p in group["params"]]
+        items = (
+            list(zip(group["param_names"], group["params"], strict=True)) if "param_names" in group else None
+        )
+        shared = [item for item, mine in zip(items or group["params"], own, strict=True) if mine]
+        return {**{k: v for k, v in group.items() if k not in _OWN}, "params": shared}
+
+
+class _ZeroJoinHook(JoinHook):
+    def __init__(self, optimizer: ZeroRedundancyOptimizer) -> None:
+        self.optimizer = optimizer
+
+    def main_hook(self) -> None:
+        self.optimizer._advance()
+
+
+def _copy_options(source: list[dict[str, Any]], target: list[dict[str, Any]]) -> None:
+    for one, other in zip(source, target, strict=True):
+        other.update({name: value for name, value in one.items() if name not in _OWN})
+
+
+def _part(group: Mapping[str, Any], owned: set[Any]) -> dict[str, Any]:
+    """A saved group with the parameters in ``owned`` only."""
+    kept = [key in owned for key in group["params"]]
+    part = {**group, "params": [key for key, mine in zip(group["params"], kept, strict=True) if mine]}
+    if "param_names" in group:
+        names = [name for name, mine in zip(group["param_names"], kept, strict=True) if mine]
+        part = (
+            {**part, "param_names": names} if names else {k: v for k, v in part.items() if k != "param_names"}
+        )
+    return part
+
+
+def _describe(entries: Mapping[int, Mapping[str, Any]]) -> dict[int, dict[str, Any]]:
+    """Number -> name -> dtype and shape of a tensor, or a plain value."""
+    return {
+        number: {
+            name: (
+                ("tensor", dtype_name(staging.to_host(value).dtype), list(value.shape))
+                if isinstance(value, Tensor)
+                else ("value", value)
+            )
+            for name, value in entry.items()
+        }
+        for number, entry in entries.items()
+    }
+
+
+def _receive(
+    communicator: Communicator, root: int, own: Mapping[str, Any], description: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The state of one parameter, which rank ``root`` has in ``own``: on every rank, on the host."""
+    entry: dict[str, Any] = {}
+    for name, (kind, *content) in description.items():
+        if kind == "value":
+            entry[name] = content[0]
+            continue
+        dtype, shape = content
+        array = np.array(staging.to_host(own[name])) if communicator.rank == root else np.empty(shape, dtype)
+        communicator.broadcast(array, root, out=array, name=f"optimizer state {name!r}")
+        entry[name] = wrap(array, CPU)
+    return entry
