@@ -34,39 +34,39 @@ _LEAST_ROWS, _LEAST_STEPS = 8, 6
 
 
 class Weights(NamedTuple):
-    """``inner x columns`` weights, how they lie in memory, and a name for that."""
+    """``inner x columns`` weights; ``lie`` says how in memory: "plain", "turned", or packed in a layout."""
 
     memory: Any
-    layout: Descriptor
     inner: int
     columns: int
-    kind: Any
+    lie: Any
+    layout: Descriptor | None = None
 
 
 def turned(weight: Any, steps: int, rows: int) -> Weights:
     """``weight.T``, packed for products of some ``rows`` rows where there are enough ``steps``."""
     columns, inner = weight.shape
-    plain = Descriptor.strided((inner, columns), (1, inner), _FLOAT)
     if steps < _LEAST_STEPS:
-        return Weights(weight, plain, inner, columns, "turned")
-    layout, copy = _cache.get(("pack", inner, columns, rows), _packing, plain, inner, columns, rows)
+        return Weights(weight, inner, columns, "turned")
+    layout, copy = _cache.get(("pack", inner, columns, rows), _packing, inner, columns, rows)
     memory = layout.buffer()
     copy.bind(c.SRC, weight)
     copy.bind(c.DST, memory)
     copy()
     copy.release()
-    return Weights(memory, layout, inner, columns, rows)
+    return Weights(memory, inner, columns, rows, layout)
 
 
-def _packing(plain: Descriptor, inner: int, columns: int, rows: int) -> Any:
+def _packing(inner: int, columns: int, rows: int) -> Any:
     made = _product(rows, inner, columns, Descriptor.any((inner, columns), _FLOAT), False)
     layout = made.layout(c.WEIGHTS)
+    plain = Descriptor.strided((inner, columns), (1, inner), _FLOAT)
     return layout, reorder(plain, layout).execution({c.SRC: None, c.DST: None})
 
 
 def plain(weight: Any) -> Weights:
     """``weight`` as it is."""
-    return Weights(weight, Descriptor.rows(weight.shape, _FLOAT), *weight.shape, "plain")
+    return Weights(weight, *weight.shape, "plain")
 
 
 def _product(rows: int, inner: int, columns: int, weights: Descriptor, accumulate: bool) -> Primitive:
@@ -76,7 +76,10 @@ def _product(rows: int, inner: int, columns: int, weights: Descriptor, accumulat
 
 
 def _execution(rows: int, weights: Weights, accumulate: bool) -> Any:
-    made = _product(rows, weights.inner, weights.columns, weights.layout, accumulate)
+    inner, columns = weights.inner, weights.columns
+    strides = (1, inner) if weights.lie == "turned" else (columns, 1)
+    layout = weights.layout or Descriptor.strided((inner, columns), strides, _FLOAT)
+    made = _product(rows, inner, columns, layout, accumulate)
     return made.execution({c.SRC: None, c.WEIGHTS: None, c.DST: None})
 
 
@@ -95,20 +98,20 @@ class Products:
         steps = np.empty((len(sizes), 6), np.int64)
         steps[:, 0] = starts
         counts = steps[:, 1] = np.clip(sizes, first, last) - first
-        held = []
-        weights, other = self.weights, c.SRC if self.moves == c.DST else c.DST
+        held, weights = [], self.weights
+        other = c.SRC if self.moves == c.DST else c.DST
         place = address_of(self.fixed) + first * self.fixed.strides[0]
-        for count in np.unique(counts):
+        for count in counts[:1].tolist() if counts[0] == counts[-1] else np.unique(counts).tolist():
             if not count:
                 continue
-            key = (int(count), weights.inner, weights.columns, weights.kind, self.accumulate, alone)
-            execution = _cache.get(key, _execution, int(count), weights, self.accumulate)
+            key = (count, weights.inner, weights.columns, weights.lie, self.accumulate, alone)
+            execution = _cache.get(key, _execution, count, weights, self.accumulate)
             point = execution.set_handle
             status = point(execution.memory(c.WEIGHTS), address(weights.memory)) or point(
                 execution.memory(other), place
             )
             if status:
-                raise failure("dnnl_memory_set_data_handle", status, (int(count), weights.inner))
+                raise failure("dnnl_memory_set_data_handle", status, (count, weights.inner))
             handle, stream, arguments, array = execution.run
             words = (
                 handle.value or 0,

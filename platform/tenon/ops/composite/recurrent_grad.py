@@ -18,6 +18,11 @@ from tenon.ops.composite.recurrent import _turned, in_order, quarters, rows, sca
 
 def before(f: Any, made: Any, initial: Any, sizes: Sequence[int], reverse: bool) -> Any:
     """What each row of each step came from: the step before, or its initial state."""
+    rest = made.shape[0] - sizes[0]
+    if rest and sizes[0] == sizes[-1]:
+        if reverse:
+            return f.cat(rows(f, made, sizes[0], made.shape[0]), initial, axis=0)
+        return f.cat(initial, rows(f, made, 0, rest), axis=0)
     places, pieces = spans(sizes), []
     for t, size in enumerate(sizes):
         if not reverse:
