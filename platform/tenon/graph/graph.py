@@ -16,9 +16,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tenon.core.aval import Aval
-from tenon.core.op import Kind, Op
-from tenon.errors import GraphError
+from tenon.core.aval import Aval, aval_of
+from tenon.core.op import Kind, NotInferable, Op
+from tenon.errors import GraphError, TenonError
+from tenon.graph.functions import FUNCTIONS
 
 
 class Node:
@@ -186,28 +187,40 @@ class Graph:
         self.nodes = [n for n in self.nodes if n not in gone]
 
     def verify(self) -> None:
-        """GraphError unless every value is made before it is read, exists, and writes fit their targets."""
+        """GraphError unless every value exists, is made before it is read, has the shape and dtype that its
+        op gives, and writes fit their targets."""
         made: set[Node] = set()
         for position, node in enumerate(self.nodes):
             for ref in node.refs:
                 if ref.node not in made:
                     raise GraphError(
-                        f"node {position} ({node!r}) reads {ref.node!r}, which does not come before it. The "
-                        "pass that ran last broke the order."
+                        f"node {position} ({node!r}) reads {ref.node!r}, which does not come before it. The"
+                        " pass that ran last broke the order."
                     )
-                if ref.node.avals and not 0 <= ref.index < len(ref.node.avals):
-                    raise GraphError(f"node {position} ({node!r}) reads output {ref.index} of {ref.node!r}.")
+                _check_index(ref, f"node {position} ({node!r})")
             if node in made:
                 raise GraphError(f"node {position} ({node!r}) is in the graph twice.")
             made.add(node)
+            found = _inferred(node)
+            for index, (right, own) in enumerate(zip(found, node.avals, strict=False)):
+                if right != own:
+                    raise GraphError(
+                        f"node {position} ({node!r}): output {index} of {node.name} gives {right!r}, but the"
+                        f" node says {own!r}. The pass that made or changed it has to set avals."
+                    )
         for ref in self.roots():
             if ref.node not in made:
                 raise GraphError(f"an output or write reads {ref.node!r}, which is not in the graph.")
+            _check_index(ref, "an output or write")
+        targets: set[Node] = set()
         for target, value in self.writes:
             if target not in made or target.kind != "input":
                 raise GraphError(f"a write goes to {target!r}, which is no input of the graph.")
             if target.avals[0] != value.aval:
                 raise GraphError(f"a write puts {value.aval!r} into {target.label or target!r}.")
+            if target in targets:
+                raise GraphError(f"{target.label or target!r} is written twice. Keep the last value only.")
+            targets.add(target)
 
     # --- text ---
 
@@ -225,6 +238,34 @@ class Graph:
 
     def __len__(self) -> int:
         return len(self.nodes)
+
+
+def _check_index(ref: Ref, reader: str) -> None:
+    if not 0 <= ref.index < max(len(ref.node.avals), ref.node.kind == "scalar"):
+        raise GraphError(f"{reader} reads output {ref.index} of {ref.node!r}.")
+
+
+def _inferred(node: Node) -> tuple[Any, ...]:
+    """The avals that a node must have, as far as they follow from its arguments."""
+    if node.kind == "constant":
+        return (aval_of(node.value),)
+    if node.kind == "scalar" and node.op != "input" and node.op not in FUNCTIONS:
+        raise GraphError(f"{node!r}: there is no function {node.op!r} of numbers.")
+    if node.kind != "call" or node.op.kind is Kind.RANDOM or node.op.kind is Kind.COLLECTIVE:
+        return ()
+    attrs = {name: value for name, value in node.attrs.items() if name != "layouts"}
+    try:
+        found = node.op.infer(*map(_given, node.args), **attrs)
+    except NotInferable:
+        return ()
+    except TenonError as error:
+        raise GraphError(f"{node!r}: {node.name} does not take its arguments: {error}") from error
+    return found if isinstance(found, tuple) else (found,)
+
+
+def _given(value: Any) -> Any:
+    """An argument as ``infer`` takes it; a number that changes from run to run is any float."""
+    return value if value.__class__ is not Ref else 1.0 if value.scalar else value.aval
 
 
 def shown_ref(ref: Any, names: dict[Node, str]) -> str:

@@ -133,7 +133,7 @@ class ModulesGuard(Guard):
         )
 
     def _look(self) -> list[tuple[Any, ...]]:
-        found = []
+        found: list[tuple[Any, ...]] = []
         for root in self.roots:
             for module in root.modules():
                 own = module.__dict__

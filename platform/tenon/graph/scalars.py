@@ -7,29 +7,13 @@ turning it into a plain number makes a guard: the program holds as long as the a
 
 from __future__ import annotations
 
-import math
 import numbers
 import operator
 from collections.abc import Callable
 from typing import Any
 
+from tenon.graph.functions import FUNCTIONS
 from tenon.graph.graph import Node, Ref
-
-#: Scalar functions: how they are computed, and how an emitted program spells them.
-FUNCTIONS: dict[str, tuple[Callable[..., Any], str]] = {
-    "add": (operator.add, "{} + {}"),
-    "sub": (operator.sub, "{} - {}"),
-    "mul": (operator.mul, "{} * {}"),
-    "div": (operator.truediv, "{} / {}"),
-    "floordiv": (operator.floordiv, "{} // {}"),
-    "mod": (operator.mod, "{} % {}"),
-    "pow": (operator.pow, "{} ** {}"),
-    "neg": (operator.neg, "-{}"),
-    "abs": (abs, "abs({})"),
-    "min": (min, "min({}, {})"),
-    "max": (max, "max({}, {})"),
-    "sqrt": (math.sqrt, "sqrt({})"),
-}
 
 
 def expression(node: Node, names: dict[Node, str]) -> str:
