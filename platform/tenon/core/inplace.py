@@ -19,6 +19,7 @@ from tenon.core.grad_mode import MODE, UNCOUNTED, set_grad_enabled
 from tenon.core.interceptor import SLOT
 from tenon.core.late import LATE
 from tenon.core.op import Op, table
+from tenon.core.quiet import IGNORE, enter, leave
 from tenon.core.tape import CustomNode
 from tenon.core.tensor import Tensor
 from tenon.core.value import FixedView, Value, refuse_writing
@@ -100,7 +101,11 @@ def _untracked(op: Any, x: Any, args: tuple[Any, ...], attrs: dict[str, Any]) ->
             )
             for p in plain
         ):
-            x._backend.kernels[op](raw, *plain, out=raw, **attrs)
+            token = enter(IGNORE)
+            try:
+                x._backend.kernels[op](raw, *plain, out=raw, **attrs)
+            finally:
+                leave(token)
             return
     previous = MODE.enabled
     MODE.enabled = False
