@@ -178,3 +178,12 @@ def test_overlapping_operands_behave_as_if_copied():
     x.add_(x.t())  # torch refuses this
 
     assert x.tolist() == [[0.0, 4.0, 8.0], [4.0, 8.0, 12.0], [8.0, 12.0, 16.0]]
+
+
+def test_infinities_in_place_warn_no_more_than_elsewhere():
+    x = tenon.full((3,), float("inf"))
+
+    x.mul_(tenon.zeros(()))
+    x.sub_(float("inf"))
+
+    assert x.isnan().all().item()
