@@ -32,25 +32,29 @@ class MpiCommunicator(Communicator):
     """All ranks of ``MPI.COMM_WORLD``, or of the mpi4py communicator given; it is duplicated first.
 
     ``beside`` makes a second communicator of the same ranks, for a thread that works beside the first.
+    ``nodes`` treats equal shares of the ranks as nodes.
     """
 
     name = "mpi"
     way: ClassVar[str | None] = None
     """"shared", "messages" or "hierarchical"; None chooses by where the ranks are."""
 
-    def __init__(self, comm: Any = None, *, beside: MpiCommunicator | None = None) -> None:
+    def __init__(
+        self, comm: Any = None, *, beside: MpiCommunicator | None = None, nodes: int | None = None
+    ) -> None:
         self._mpi = load_mpi()
         self._comm = (self._mpi.COMM_WORLD if comm is None else comm).Dup()
         node = self._comm.Split_type(self._mpi.COMM_TYPE_SHARED)
         super().__init__(self._comm.Get_rank(), self._comm.Get_size(), node.Get_rank(), node.Get_size())
         patient = beside is not None
         self._calls = 0
+        self._nodes = nodes
         self._closed = False
         self._progress: Progress | None = None
         self._messages = Messages(self._mpi, self._comm, patient)
         self.node = self._number_node(node)
         unlink_segments(node)
-        self._node = ways.simulate(self._comm, node)
+        self._node = ways.simulate(self._comm, node, nodes)
         self._windows: Windows = Windows(self._mpi, self._node) if beside is None else beside._windows
         way = ways.choose(self._mpi, self._comm, self._node, self.way)
         self.overlaps = self._node.Get_size() < self.size and self._mpi.Query_thread() == (
@@ -90,7 +94,7 @@ class MpiCommunicator(Communicator):
         if not self.overlaps:
             return self.all_reduce(array, op, array, name=name)
         if self._progress is None:
-            self._progress = Progress(type(self)(self._comm, beside=self))
+            self._progress = Progress(type(self)(self._comm, beside=self, nodes=self._nodes))
         return self._progress.start(array, op, name, self.step)
 
     def allocate(self, count: int, dtype: np.dtype[Any]) -> Array:

@@ -17,9 +17,12 @@ from tenon_mpi.meeting import LINE, Meeting
 from tenon_mpi.messages import pieces
 from tenon_mpi.window import Window, Windows
 
-HALF_BYTES = 512 << 10
+HALF_BYTES = 2 << 20
+"""Large pieces: a meeting costs little, unless others want the cores as well."""
 BLOCK_BYTES = 1 << 20
 """Of all ranks together: what a core's cache holds."""
+TYPED = 256
+"""How many views of the stage are remembered: making them takes longer than adding 1 KB."""
 WHOLE_BYTES = 32 << 10
 """Up to this size every rank reduces all of a staged array: one meeting in place of two."""
 BETWEEN_BYTES = 4 << 20
@@ -51,6 +54,7 @@ class SharedMemory:
         self._half = size = HALF_BYTES if between is None else BETWEEN_BYTES
         stage = Window(mpi, node, LINE + 2 * size)
         self._halves = [[row[LINE + half * size :][:size] for row in stage.rows] for half in (0, 1)]
+        self._typed: dict[Any, list[Array]] = {}
         lines = [row[:LINE].data.cast("q") for row in stage.rows]
         self.meeting = Meeting(lines, self._rank, stage.fence, patient)
         node.Barrier()  # All lines say whose they are.
@@ -122,10 +126,16 @@ class SharedMemory:
 
     def _reduce_whole(self, source: Array, target: Array, op: engine.ReduceOp) -> None:
         """Stage, meet, reduce everything."""
-        half, count = self._next_half(), source.nbytes
-        half[self._rank][:count] = source.view(np.uint8)
+        key = ((self.meeting.number + 1) & 1, source.size, source.dtype)
+        rows = self._typed.get(key)
+        if rows is None:
+            if len(self._typed) >= TYPED:
+                self._typed.clear()
+            rows = [row[: source.nbytes].view(source.dtype) for row in self._next_half()]
+            self._typed[key] = rows
+        rows[self._rank][...] = source
         self.meeting.wait()
-        engine.reduce_into([row[:count].view(source.dtype) for row in half], op, target)
+        engine.reduce_into(rows, op, target)
 
     def _reduce_staged(self, source: Array, target: Array, op: engine.ReduceOp) -> None:
         """Stage, meet, reduce a slice, meet, collect the slices."""
@@ -161,7 +171,8 @@ class SharedMemory:
         total = target if wide == target.dtype else np.empty(target.shape, wide)
         engine.combine(arrays, op, total)
         self._between(total, engine.element_op(op, target.dtype))
-        engine.divide(total, op, self._total)
+        if op is engine.ReduceOp.AVG:
+            engine.divide(total, self._total)
         if total is not target:
             np.copyto(target, total, casting="unsafe")
 

@@ -42,18 +42,19 @@ class Moving(Protocol):
         """Reduce this rank's row of all ranks."""
 
 
-def simulate(comm: Any, node: Any) -> Any:
-    """The communicator of this rank's node, or of its share of the ranks where nodes are simulated."""
+def simulate(comm: Any, node: Any, count: int | None) -> Any:
+    """The communicator of this rank's node; where ``count`` nodes are simulated, of its share of the ranks."""
     text = Config.from_environment().setting("mpi_nodes")
-    if text is None:
+    if count is None and text is not None:
+        count = int(text) if text.isdecimal() else 0
+    if count is None:
         return node
-    count, size = int(text) if text.isdecimal() else 0, comm.Get_size()
-    if not count >= 1:
+    if count < 1:
         raise errors.ConfigError(f"TENON_MPI_NODES={text!r} is not a number of nodes. Give one, or unset it.")
-    part = comm.Split(comm.Get_rank() * count // size, comm.Get_rank())
+    part = comm.Split(comm.Get_rank() * count // comm.Get_size(), comm.Get_rank())
     if part.Get_size() > node.Get_size():
         raise errors.ConfigError(
-            f"TENON_MPI_NODES={text} would join ranks of several hosts in one node. Unset it."
+            f"{count} simulated nodes would join ranks of several hosts in one node. Unset TENON_MPI_NODES."
         )
     return part
 

@@ -85,6 +85,10 @@ class Communicator(ABC):
         if not target.flags.writeable:
             raise CommunicatorError(READ_ONLY)
         self.agree(call)
+        if target is source:
+            flat = source.reshape(-1)
+            self.perform_all_reduce(flat, flat, operation)
+            return Work(source)
         flat = _flat(target)
         self.perform_all_reduce(source.reshape(-1), flat, operation)
         return Work(_deliver(flat, target))

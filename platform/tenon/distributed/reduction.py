@@ -92,8 +92,8 @@ def combine(arrays: Sequence[Array], op: ReduceOp, out: Array) -> None:
     ``divide``. ``out`` may be one of ``arrays``.
     """
     dtype = arrays[0].dtype
-    ufunc = _COMBINE[element_op(op, dtype)]
-    if dtype != out.dtype:
+    ufunc = np.add if op is ReduceOp.SUM and dtype.kind == "f" else _COMBINE[element_op(op, dtype)]
+    if dtype is not out.dtype and dtype != out.dtype:
         arrays = [array.view(np.uint8) if dtype.kind == "b" else array.astype(out.dtype) for array in arrays]
     _tree(arrays, ufunc, out)
 
@@ -118,10 +118,8 @@ def _tree(arrays: Sequence[Array], ufunc: np.ufunc, out: Array) -> None:
     ufunc(left, right, out=out)
 
 
-def divide(total: Array, op: ReduceOp, size: int) -> None:
-    """Turn a total into a mean over ``size`` ranks, where ``op`` asks for one."""
-    if op is not ReduceOp.AVG:
-        return
+def divide(total: Array, size: int) -> None:
+    """Turn a total into a mean over ``size`` ranks."""
     if size & (size - 1):
         np.divide(total, size, out=total)
     else:
@@ -138,8 +136,9 @@ def reduce_into(arrays: Sequence[Array], op: ReduceOp, target: Array) -> None:
     array([2., 3.])
     """
     wide = accumulator(target.dtype)
-    total = target if wide == target.dtype else np.empty(target.shape, wide)
+    total = target if wide is target.dtype or wide == target.dtype else np.empty(target.shape, wide)
     combine(arrays, op, total)
-    divide(total, op, len(arrays))
+    if op is ReduceOp.AVG:
+        divide(total, len(arrays))
     if total is not target:
         np.copyto(target, total, casting="unsafe")

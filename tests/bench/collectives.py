@@ -1,0 +1,98 @@
+"""All-reduce of float32 arrays, in place: tenon's engines, a plain MPI call, gloo, and a copy of as many bytes.
+
+    python tests/bench/collectives.py                     # 2 ranks, 4 KB to 64 MB
+    python tests/bench/collectives.py -n 4 --sizes 1024,16384 --rounds 30
+
+Columns: microseconds, or GB of array a second; best of the rounds, in brackets the median. "window": the array lies
+where ``Communicator.allocate`` made it, as gradients do; "private": anywhere else; "messages": no shared memory;
+"hierarchy": each rank a node of its own is plain messages, so with 4 ranks 2 nodes of 2. "check" is what the
+comparison of calls costs, a part of all of tenon's.
+"""
+
+import argparse
+
+import numpy as np
+import ranks
+
+SIZES = (4, 64, 1024, 4096, 16384, 65536)
+
+
+def contestants(communicators, plain, torch, size):
+    """The ways to sum ``size`` bytes over the ranks, by name."""
+    mpi, shared, messages, hierarchy = communicators
+    array, other = np.zeros(size // 4, np.float32), np.zeros(size // 4, np.float32)
+    window = shared.allocate(size // 4, array.dtype)
+    found = {
+        "MPI": lambda: plain.Allreduce(mpi.IN_PLACE, array),
+        "window": lambda: shared.all_reduce(window, "sum", window, name="bench"),
+        "private": lambda: shared.all_reduce(array, "sum", array, name="bench"),
+        "messages": lambda: messages.all_reduce(array, "sum", array, name="bench"),
+        "check": shared.barrier,
+        "copy": lambda: np.copyto(other, array),
+    }
+    if hierarchy is not None:
+        inside = hierarchy.allocate(size // 4, array.dtype)
+        found["hierarchy"] = lambda: hierarchy.all_reduce(inside, "sum", inside, name="bench")
+    if torch is not None:
+        tensor = torch.from_numpy(array)
+        found["gloo"] = lambda: torch.distributed.all_reduce(tensor)
+    return found
+
+
+def shown(size, found):
+    """One line of the table."""
+    parts = [f"{size // 1024:>7} KB"]
+    for name, times in found.items():
+        best, median = times["min"], times["median"]
+        if size < 1 << 20 or name == "check":
+            parts.append(f"{name} {best * 1e6:.1f} ({median * 1e6:.1f}) us")
+        else:
+            parts.append(f"{name} {size / best / 1e9:.2f} ({size / median / 1e9:.2f}) GB/s")
+    return "  ".join(parts)
+
+
+def measure(options):
+    """What each rank does."""
+    from mpi4py import MPI
+
+    import tenon.distributed as dist
+    from tenon_mpi import communicator as made
+
+    shared = dist.get_communicator()
+    plain = MPI.COMM_WORLD.Dup()
+    hierarchy = made.HierarchicalCommunicator(nodes=2) if shared.size > 2 and shared.size % 2 == 0 else None
+    communicators = (MPI, shared, made.MessageCommunicator(), hierarchy)
+    torch = ranks.join_gloo(shared.rank, shared.size, options.rendezvous)
+    results = []
+    for kilobytes in options.sizes:
+        size = kilobytes << 10
+        repeats = max(1, min(100, (4 << 20) // size))
+        ways = contestants(communicators, plain, torch, size)
+        found = ranks.summary(ranks.in_turns(ways, options.rounds, repeats, shared.barrier))
+        results.append({"bytes": size, "ranks": shared.size, "ways": found})
+        if shared.rank == 0:
+            print(shown(size, found), flush=True)
+    if shared.rank == 0:
+        ranks.write(options.json, results=results)
+
+
+def main():
+    """Start the ranks, or be one."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("-n", "--ranks", type=int, default=2)
+    parser.add_argument("--sizes", type=lambda text: [int(part) for part in text.split(",")], default=SIZES)
+    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--json")
+    parser.add_argument("--rendezvous", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if not ranks.launched():
+        import sys
+
+        raise SystemExit(ranks.start(options.ranks, sys.argv[1:]))
+    measure(options)
+
+
+if __name__ == "__main__":
+    main()

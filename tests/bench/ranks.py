@@ -1,0 +1,70 @@
+"""What the benches of several ranks share: they start themselves under ``mpirun`` and take turns inside each
+rank, so that a slow minute of the machine is slow for all contestants."""
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+from tenon.config import process_environment
+from tenon.testing.suites.communicator import find_mpirun
+
+
+def launched():
+    """Whether this process is a rank already."""
+    return "--rendezvous" in sys.argv
+
+
+def start(size, arguments):
+    """Run this script on ``size`` ranks, one thread each; return the exit status."""
+    with tempfile.TemporaryDirectory() as folder:
+        threads = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+        command = [find_mpirun(), "-n", str(size), sys.executable, sys.argv[0], *arguments]
+        return subprocess.run(
+            [*command, "--rendezvous", os.path.join(folder, "gloo")],
+            env={**process_environment(), "TENON_MPI_NODES": "1", **threads},
+        ).returncode
+
+
+def join_gloo(rank, size, rendezvous):
+    """torch.distributed with gloo, over a file; None where torch is not installed."""
+    try:
+        import torch
+        import torch.distributed
+    except ImportError:
+        return None
+    torch.set_num_threads(1)
+    torch.distributed.init_process_group(
+        "gloo", init_method=f"file://{rendezvous}", rank=rank, world_size=size
+    )
+    return torch
+
+
+def in_turns(contestants, rounds, repeats, meet):
+    """Seconds a call: ``{name: [one number a round]}``; ``meet`` lets all ranks begin together."""
+    found = {name: [] for name in contestants}
+    for action in contestants.values():
+        action()
+    for _ in range(rounds):
+        for name, action in contestants.items():
+            meet()
+            begin = time.perf_counter()
+            for _ in range(repeats):
+                action()
+            found[name].append((time.perf_counter() - begin) / repeats)
+    return found
+
+
+def summary(seconds):
+    """Best and median."""
+    return {name: {"min": min(all_), "median": statistics.median(all_)} for name, all_ in seconds.items()}
+
+
+def write(file, **found):
+    """The results as JSON, if asked for."""
+    if file:
+        with open(file, "w", encoding="utf-8") as out:
+            json.dump(found, out, indent=1)
