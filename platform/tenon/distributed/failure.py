@@ -183,7 +183,7 @@ class TrackedExit(SystemExit):
         super().__init__(*args)
         guard = _guard
         main = threading.current_thread() is threading.main_thread()
-        self._where = ""
+        self._where, self._how = "", ""
         self._watched = bool(_exit_code(self.code)) and main and guard is not None and not guard.foreign()
         if self._watched:
             called = sys._getframe(1).f_code is Guard.exit.__code__

@@ -87,6 +87,7 @@ def run(session: Session) -> dict[str, Any]:
         raise
     finally:
         hooks.tenon_session_finish(session=session, error=failure)
+        failure = None  # it holds this frame, and would keep itself alive
 
 
 def _train(session: Session, reporter: Any) -> dict[str, Any]:
@@ -140,8 +141,8 @@ def _train_epoch(session: Session, synchronizer: GradientSynchronizer, reporter:
             session.writer.check()
         asked = [float(session.stopping == number) for number in signals.STOPPING]
         totals = np.array([loss_sum, count, *asked], np.float64)
-        loss_sum, _, *asked = session.communicator.all_reduce(totals, "sum", name="step").wait()
-        loss = float(loss_sum) / len(indices)
+        loss_sum, counted, *asked = session.communicator.all_reduce(totals, "sum", name="step").wait()
+        loss = float(loss_sum / counted)
         if not math.isfinite(loss):
             raise TrainingError(
                 f"the loss is {loss} at step {session.step} (epoch {session.epoch + 1}). Lower optimizer.lr"

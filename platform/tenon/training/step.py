@@ -1,8 +1,8 @@
 """One optimizer step on one global batch, and exact evaluation.
 
 The batch of a step is the same set of samples for any number of ranks: each takes an even share, in
-``accumulate`` pieces. Every piece's mean loss is weighted by its number of samples, so the gradient is the
-mean over all samples of the step, whatever the shares.
+``accumulate`` pieces. Losses and their gradients are summed, and divided once by what all ranks and pieces have
+counted, so the gradient is the mean over all samples (or unmasked targets) of the step, whatever the shares.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from tenon import random
 from tenon.core.grad_mode import no_grad
 from tenon.core.tensor import Tensor
 from tenon.data.dataset import fetch
+from tenon.distributed.accumulation import MASKED, sum_and_count
 from tenon.distributed.gradients import GradientSynchronizer
 from tenon.distributed.sampler import reduce_sum_count
 from tenon.errors import TrainingError
-from tenon.nn.functional import cross_entropy, nll_loss
 from tenon.optim.clip import clip_grad_norm_
 from tenon.random.generator import Generator
 from tenon.random.keys import keyed
@@ -67,8 +67,8 @@ def _described(batch: Any) -> str:
 
 def train_step(
     session: Session, synchronizer: GradientSynchronizer, indices: Sequence[int]
-) -> tuple[float, int]:
-    """Train on the global batch ``indices``; returns this rank's (sum of losses, number of samples)."""
+) -> tuple[float, float]:
+    """Train on the global batch ``indices``; returns this rank's sum of losses, and how many it sums."""
     own = share(indices, session.rank, session.size)
     pieces = [
         p
@@ -76,22 +76,27 @@ def train_step(
         if len(p)
     ]
     session.optimizer.zero_grad()
-    total = 0.0
+    total, count, divisor = 0.0, 0.0, 0.0
     for piece in pieces:
         inputs, targets = unpack(to_device(fetch(session.data.train, piece), session))
         with keyed(seed=session.config.seed, step=session.step, samples=np.asarray(piece)):
-            loss = session.loss(session.model(inputs), targets)
-        if loss.numel() != 1:
+            loss_sum, counted = sum_and_count(session.loss, session.model(inputs), targets)
+        if loss_sum.numel() != 1:
             raise TrainingError(
-                f"the loss has shape {list(loss.shape)}; it must be the mean over the batch, one number."
+                f"the loss has shape {list(loss_sum.shape)}; it must be the mean over the batch, one number,"
+                " or a pair (sum, count)."
             )
-        (loss * (len(piece) / len(own))).backward()
-        total += float(loss.item()) * len(piece)
-    synchronizer.synchronize(weight=len(own))
+        # Any divisor will do, as ``synchronize`` corrects it; nothing is left to correct where all pieces
+        # count alike.
+        divisor = divisor or (counted or len(piece)) * len(own) / len(piece)
+        (loss_sum / divisor).backward()
+        total += float(loss_sum.item())
+        count += counted
+    synchronizer.synchronize(weight=divisor, count=count)
     if session.config.clip_grad_norm is not None:
         clip_grad_norm_(session.model.parameters(), session.config.clip_grad_norm)
     session.optimizer.step()
-    return total, len(own)
+    return total, count
 
 
 @contextlib.contextmanager
@@ -108,20 +113,21 @@ def evaluating(model: Any) -> Iterator[None]:
 def evaluate(session: Session, dataset: Any) -> dict[str, float]:
     """Mean loss, and accuracy for classifiers, over all samples exactly once, on all ranks together."""
     own = share(range(len(dataset)), session.rank, session.size)
-    classifies = session.loss in (cross_entropy, nll_loss)
-    loss_sum, hits = 0.0, 0.0
+    classifies = session.loss in MASKED
+    loss_sum, loss_count, hits, targets_seen = 0.0, 0.0, 0.0, 0.0
     with evaluating(session.model), no_grad():
         for start in range(0, len(own), session.config.eval_batch_size):
             piece = own[start : start + session.config.eval_batch_size]
             inputs, targets = unpack(to_device(fetch(dataset, piece), session))
             outputs = session.model(inputs)
-            loss_sum += float(session.loss(outputs, targets).item()) * len(piece)
+            piece_sum, counted = sum_and_count(session.loss, outputs, targets)
+            loss_sum += float(piece_sum.item())
+            loss_count += counted
             if classifies and not targets.is_floating_point():
-                hits += float((outputs.argmax(1) == targets).sum().item()) / max(
-                    targets.numel() // len(piece), 1
-                )
-    sums, count = reduce_sum_count([loss_sum, hits], [len(own), len(own)], name="evaluation")
-    result = {"loss": float(sums[0] / count[0])}
-    if classifies:
-        result["accuracy"] = float(sums[1] / count[1])
+                hits += float((outputs.argmax(1) == targets).sum().item())
+                targets_seen += counted
+    sums, counts = reduce_sum_count([loss_sum, hits], [loss_count, targets_seen], name="evaluation")
+    result = {"loss": float(sums[0] / counts[0]) if counts[0] else float("nan")}
+    if counts[1]:
+        result["accuracy"] = float(sums[1] / counts[1])
     return result
