@@ -7,18 +7,17 @@ before.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from tenon_cpu.jit.compile import available
-from tenon_cpu.threads import split
+from tenon_cpu.jit import team
+from tenon_cpu.jit.compile import Kernel, available
 
 #: Elements from which a kernel is worth loading numba for.
 WORTH = 1 << 13
 #: Tenths of nanoseconds of work that a second thread is worth being woken for.
-SHARED = 1_000_000
+SHARED = 400_000
 
 FLOAT, INDEX = np.dtype(np.float32), np.dtype(np.int64)
 
@@ -38,9 +37,10 @@ def indices_fit(array: Any) -> bool:
     return bool(array.dtype is INDEX and array.flags.carray)
 
 
-def share(work: Callable[[int, int], Any], count: int, tenths: int) -> None:
-    """``work`` over ``range(count)``, by several threads where it takes ``tenths`` of nanoseconds enough."""
-    if tenths < SHARED:
-        work(0, count)
+def share(kernel: Kernel, args: tuple[Any, ...], count: int, tenths: int) -> None:
+    """``kernel(*args, start, stop)`` over ``range(count)``, by several threads where it takes ``tenths`` of
+    nanoseconds enough."""
+    if tenths < SHARED or count < 2 or not team.several():
+        kernel.ready()(*args, 0, count)
     else:
-        split(work, count)
+        team.run(kernel, args, count)

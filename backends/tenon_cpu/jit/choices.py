@@ -9,18 +9,26 @@ from tenon_cpu.jit.compile import kernel
 _NONE = np.uint8(0)
 
 
-@kernel("void(uint8[::1], float32[::1], float32[::1], float32[::1])")
-def choose(condition, x, y, out):  # type: ignore[no-untyped-def]
+@kernel("void(uint8[::1], float32[::1], float32[::1], float32[::1], int64, int64)")
+def choose(condition, x, y, out, start, stop):  # type: ignore[no-untyped-def]
     """``x`` where the condition holds, else ``y``."""
+    condition, x, y, out = condition[start:stop], x[start:stop], y[start:stop], out[start:stop]
     for i in range(out.size):
         out[i] = x[i] if condition[i] != _NONE else y[i]
 
 
-@kernel("void(uint8[::1], uint8, float32, float32[::1], float32[::1])")
-def put(condition, flipped, value, kept, out):  # type: ignore[no-untyped-def]
+@kernel("void(uint8[::1], uint8, float32, float32[::1], float32[::1], int64, int64)")
+def put(condition, flipped, value, kept, out, start, stop):  # type: ignore[no-untyped-def]
     """``value`` where the condition holds (``flipped``: where it does not), else ``kept``."""
-    count = condition.size
-    for first in range(0, out.size, count):
-        part, made = kept[first : first + count], out[first : first + count]
-        for i in range(count):
+    condition, kept, out = condition[start:stop], kept[start:stop], out[start:stop]
+    for i in range(out.size):
+        out[i] = value if condition[i] != flipped else kept[i]
+
+
+@kernel("void(uint8[::1], uint8, float32, float32[:,::1], float32[:,::1], int64, int64)")
+def put_rows(condition, flipped, value, kept, out, start, stop):  # type: ignore[no-untyped-def]
+    """The same in every row, by one condition for all."""
+    for r in range(start, stop):
+        part, made = kept[r], out[r]
+        for i in range(condition.size):
             made[i] = value if condition[i] != flipped else part[i]

@@ -11,7 +11,8 @@ from tenon.extend import Kernel
 from tenon.ops import embedding as _embedding
 from tenon.ops import embedding_grad as _embedding_grad
 from tenon_cpu.jit import choices, smooth, sums, tables, windows
-from tenon_cpu.jit.calls import FLOAT, WORTH, fits, indices_fit, plain, share
+from tenon_cpu.jit.calls import FLOAT, INDEX, WORTH, fits, indices_fit, plain, share
+from tenon_cpu.jit.compile import Kernel as Compiled
 from tenon_cpu.kernels import activation, direct, piecewise, pooling, selection
 
 #: Elements of a run along the last axes from which a compiled sum is faster than NumPy's.
@@ -21,11 +22,10 @@ _FEW = 256
 _NUMBERS = frozenset((bool, int, float))
 
 
-def _with_slope(run: Any, x: Any, cost: int) -> Any:
+def _with_slope(kernel: Compiled, x: Any, cost: int) -> Any:
     x = plain(x)
     out, slope = np.empty_like(x), np.empty_like(x)
-    given, made, steep = x.reshape(-1), out.reshape(-1), slope.reshape(-1)
-    share(lambda a, b: run(given, made, steep, a, b), x.size, cost * x.size)
+    share(kernel, (x.reshape(-1), out.reshape(-1), slope.reshape(-1)), x.size, cost * x.size)
     return out, slope
 
 
@@ -33,14 +33,14 @@ def gelu(f: Any, x: Any, *, approximate: str = "none") -> Any:
     """Value and slope."""
     if x.size < WORTH or not fits(x):
         return activation.gelu(f, x, approximate=approximate)
-    return _with_slope((smooth.gelu_tanh if approximate == "tanh" else smooth.gelu).ready(), x, 7)
+    return _with_slope(smooth.gelu_tanh if approximate == "tanh" else smooth.gelu, x, 7)
 
 
 def silu(f: Any, x: Any) -> Any:
     """Value and slope."""
     if x.size < WORTH or not fits(x):
         return activation.silu(f, x)
-    return _with_slope(smooth.silu.ready(), x, 5)
+    return _with_slope(smooth.silu, x, 5)
 
 
 def relu_grad(g: Any, out: Any) -> Any:
@@ -50,9 +50,8 @@ def relu_grad(g: Any, out: Any) -> Any:
     if g.size < WORTH or g.shape != out.shape or not fits(g, out):
         return piecewise.relu_grad(g, out)
     g, out = plain(g), plain(out)
-    made, run = np.empty_like(g), smooth.relu_grad.ready()
-    given, gates, result = g.reshape(-1), out.reshape(-1), made.reshape(-1)
-    share(lambda a, b: run(given, gates, result, a, b), g.size, g.size)
+    made = np.empty_like(g)
+    share(smooth.relu_grad, (g.reshape(-1), out.reshape(-1), made.reshape(-1)), g.size, g.size)
     return made
 
 
@@ -62,11 +61,10 @@ def embedding(weight: Any, indices: Any, **attrs: Any) -> Any:
     if indices.size * width < WORTH or not indices_fit(indices) or not fits(weight):
         return _embedding.forward(np, weight, indices, **attrs)
     weight = plain(weight)
-    out, run = np.empty((*indices.shape, width), FLOAT), tables.gather.ready()
-    flat, made = indices.reshape(-1), out.reshape(-1, width)
-    outside: list[int] = []
-    share(lambda a, b: outside.append(run(weight, flat, made, a, b)), flat.size, out.size)
-    if any(outside):
+    out, outside = np.empty((*indices.shape, width), FLOAT), np.zeros(1, INDEX)
+    arrays = (weight, indices.reshape(-1), out.reshape(-1, width), outside)
+    share(tables.gather, arrays, indices.size, out.size)
+    if outside[0]:
         return _embedding.forward(np, weight, indices, **attrs)
     return out
 
@@ -85,9 +83,9 @@ def embedding_grad(
         return _embedding_grad.forward(
             np, g, indices, rows=rows, padding_idx=padding_idx, by_frequency=by_frequency
         )
-    out, run = np.empty((rows, g.shape[-1]), FLOAT), tables.scatter_add.ready()
-    flat, given = indices.reshape(-1), plain(g).reshape(-1, g.shape[-1])
-    share(lambda a, b: run(given, flat, padding_idx, out, a, b), rows, g.size + out.size)
+    out = np.empty((rows, g.shape[-1]), FLOAT)
+    arrays = (plain(g).reshape(-1, g.shape[-1]), indices.reshape(-1), padding_idx, out)
+    share(tables.scatter_add, arrays, rows, g.size + out.size)
     return out
 
 
@@ -116,12 +114,9 @@ def max_pool(x: Any, **attrs: Any) -> Any:
     """Windows of 2 by 2; others by NumPy."""
     if not _halves(x, attrs) or not fits(x):
         return pooling.max_pool(x, **attrs)
-    out, run = (
-        np.empty((*x.shape[:2], x.shape[2] // 2, x.shape[3] // 2), FLOAT),
-        windows.max_pool_2x2.ready(),
-    )
-    planes, made = _planes(x), _planes(out)
-    share(lambda a, b: run(planes, made, a, b), made.shape[0], 2 * x.size)
+    out = np.empty(_halved(x), FLOAT)
+    made = _planes(out)
+    share(windows.max_pool_2x2, (_planes(x), made), made.shape[0], 2 * x.size)
     return out
 
 
@@ -131,9 +126,9 @@ def max_pool_grad(g: Any, x: Any, out: Any, **attrs: Any) -> Any:
         return pooling.max_pool_grad(g, x, out, **attrs)
     g, x, out = plain(g), plain(x), plain(out)
     whole = x.shape[2] % 2 == x.shape[3] % 2 == 0
-    made, run = np.empty_like(x) if whole else np.zeros_like(x), windows.max_pool_2x2_grad.ready()
-    given, planes, tops, result = _planes(g), _planes(x), _planes(out), _planes(made)
-    share(lambda a, b: run(given, planes, tops, result, a, b), given.shape[0], 8 * x.size)
+    made = np.empty_like(x) if whole else np.zeros_like(x)
+    arrays = (_planes(g), _planes(x), _planes(out), _planes(made))
+    share(windows.max_pool_2x2_grad, arrays, arrays[0].shape[0], 8 * x.size)
     return made
 
 
@@ -153,10 +148,9 @@ def where(condition: Any, x: Any, y: Any) -> Any:
     if not (one or other):
         if not condition.shape == x.shape == y.shape or not fits(y):
             return selection.where(condition, x, y)
-        out, run = np.empty(x.shape, FLOAT), choices.choose.ready()
-        flat = [plain(a).reshape(-1) for a in (condition.view(np.uint8), x, y)]
-        made = out.reshape(-1)
-        share(lambda a, b: run(*(v[a:b] for v in flat), made[a:b]), x.size, 2 * x.size)
+        out = np.empty(x.shape, FLOAT)
+        arrays = tuple(plain(a).reshape(-1) for a in (condition.view(np.uint8), x, y, out))
+        share(choices.choose, arrays, x.size, 2 * x.size)
         return out
     trailing = condition.shape
     while trailing and trailing[0] == 1:
@@ -166,16 +160,13 @@ def where(condition: Any, x: Any, y: Any) -> Any:
     value = np.float32(x if one else y)
     flipped = np.uint8(0 if one else 1)
     gates = plain(condition.view(np.uint8)).reshape(-1)
-    out, run, given = np.empty(kept.shape, FLOAT), choices.put.ready(), plain(kept).reshape(-1)
-    made, step = out.reshape(-1), gates.size
-
-    def work(a: int, b: int) -> None:
-        if step == given.size:
-            run(gates[a:b], flipped, value, given[a:b], made[a:b])
-        else:
-            run(gates, flipped, value, given[a * step : b * step], made[a * step : b * step])
-
-    share(work, given.size if step == given.size else given.size // step, 2 * given.size)
+    kept = plain(kept)
+    out, step = np.empty(kept.shape, FLOAT), gates.size
+    if step == kept.size:
+        share(choices.put, (gates, flipped, value, kept.reshape(-1), out.reshape(-1)), step, 2 * step)
+    else:
+        arrays = (gates, flipped, value, kept.reshape(-1, step), out.reshape(-1, step))
+        share(choices.put_rows, arrays, kept.size // step, 2 * kept.size)
     return out
 
 
@@ -196,8 +187,8 @@ def _reduced(x: Any, axes: Any) -> Any:
     if run < _RUN or not fits(x):
         return None
     matrix = x.reshape(math.prod(shape[:outer]), math.prod(shape[outer : rank - inner]), run)
-    made, kernel = np.empty(matrix.shape[1], FLOAT), sums.sum_outer_and_inner.ready()
-    share(lambda a, b: kernel(matrix, made, a, b), made.size, x.size)
+    made = np.empty(matrix.shape[1], FLOAT)
+    share(sums.sum_outer_and_inner, (matrix, made), made.size, x.size)
     return made
 
 

@@ -10,7 +10,7 @@ from tenon.extend import Kernel
 from tenon.ops import cross_entropy as _cross_entropy
 from tenon.ops.composite.classification import present_targets
 from tenon_cpu.jit import losses, rows
-from tenon_cpu.jit.calls import FLOAT, WORTH, fits, indices_fit, plain, share
+from tenon_cpu.jit.calls import FLOAT, INDEX, WORTH, fits, indices_fit, plain, share
 from tenon_cpu.kernels import rowwise
 from tenon_cpu.kernels.blocks import rows_of
 
@@ -28,9 +28,8 @@ def softmax(f: Any, x: Any, *, axis: int) -> Any:
     if not _last(x, axis) or not fits(x):
         return rowwise.softmax(f, x, axis=axis)
     x = plain(x)
-    out, run = np.empty_like(x), rows.softmax.ready()
-    given, made = rows_of(x), rows_of(out)
-    share(lambda a, b: run(given, made, a, b), given.shape[0], 5 * x.size)
+    out, given = np.empty_like(x), rows_of(x)
+    share(rows.softmax, (given, rows_of(out)), given.shape[0], 5 * x.size)
     return out
 
 
@@ -39,9 +38,8 @@ def softmax_grad(f: Any, g: Any, out: Any, *, axis: int) -> Any:
     if not _last(out, axis) or not fits(g, out) or g.shape != out.shape:
         return rowwise.softmax_grad(f, g, out, axis=axis)
     g, out = plain(g), plain(out)
-    made, run = np.empty_like(g), rows.softmax_grad.ready()
-    given, known, result = rows_of(g), rows_of(out), rows_of(made)
-    share(lambda a, b: run(given, known, result, a, b), given.shape[0], 2 * g.size)
+    made, given = np.empty_like(g), rows_of(g)
+    share(rows.softmax_grad, (given, rows_of(out), rows_of(made)), given.shape[0], 2 * g.size)
     return made
 
 
@@ -50,9 +48,8 @@ def log_softmax(f: Any, x: Any, *, axis: int) -> Any:
     if not _last(x, axis) or not fits(x):
         return rowwise.log_softmax(f, x, axis=axis)
     x = plain(x)
-    out, run = np.empty_like(x), rows.log_softmax.ready()
-    given, made = rows_of(x), rows_of(out)
-    share(lambda a, b: run(given, made, a, b), given.shape[0], 5 * x.size)
+    out, given = np.empty_like(x), rows_of(x)
+    share(rows.log_softmax, (given, rows_of(out)), given.shape[0], 5 * x.size)
     return out
 
 
@@ -61,9 +58,8 @@ def log_softmax_grad(f: Any, g: Any, out: Any, *, axis: int) -> Any:
     if not _last(out, axis) or not fits(g, out) or g.shape != out.shape:
         return rowwise.log_softmax_grad(f, g, out, axis=axis)
     g, out = plain(g), plain(out)
-    made, run = np.empty_like(g), rows.log_softmax_grad.ready()
-    given, known, result = rows_of(g), rows_of(out), rows_of(made)
-    share(lambda a, b: run(given, known, result, a, b), given.shape[0], 5 * g.size)
+    made, given = np.empty_like(g), rows_of(g)
+    share(rows.log_softmax_grad, (given, rows_of(out), rows_of(made)), given.shape[0], 5 * g.size)
     return made
 
 
@@ -73,14 +69,14 @@ def layer_norm(f: Any, x: Any, weight: Any, bias: Any, *, rank: int, eps: float 
     if x.size < WORTH or not fits(x, *affine) or any(v.shape != x.shape[x.ndim - rank :] for v in affine):
         return rowwise.layer_norm(f, x, weight, bias, rank=rank, eps=eps)
     x = plain(x)
-    matrix, run = rows_of(x, rank), rows.layer_norm.ready()
+    matrix = rows_of(x, rank)
     count, width = matrix.shape
     scale = np.ones(width, FLOAT) if weight is None else plain(weight).reshape(-1)
     shift = np.zeros(width, FLOAT) if bias is None else plain(bias).reshape(-1)
     out = np.empty_like(x)
     made, means, deviations = rows_of(out, rank), np.empty(count, FLOAT), np.empty(count, FLOAT)
-    small = np.float32(eps)
-    share(lambda a, b: run(matrix, scale, shift, small, made, means, deviations, a, b), count, 3 * x.size)
+    arrays = (matrix, scale, shift, np.float32(eps), made, means, deviations)
+    share(rows.layer_norm, arrays, count, 3 * x.size)
     kept = (*x.shape[: x.ndim - rank], *(1,) * rank)
     return out, means.reshape(kept), deviations.reshape(kept)
 
@@ -88,7 +84,7 @@ def layer_norm(f: Any, x: Any, weight: Any, bias: Any, *, rank: int, eps: float 
 def layer_norm_grad(
     f: Any, g: Any, x: Any, weight: Any, mean: Any, deviation: Any, *, rank: int, needs: Any
 ) -> Any:
-    """All three gradients, whichever are needed; each thread sums up its rows' share of the parameters'."""
+    """All three gradients, whichever are needed; the parameters' are summed up over blocks of rows first."""
     affine = [] if weight is None else [weight]
     if (
         x.size < WORTH
@@ -99,22 +95,15 @@ def layer_norm_grad(
     ):
         return rowwise.layer_norm_grad(f, g, x, weight, mean, deviation, rank=rank, needs=needs)
     x, g = plain(x), plain(g)
-    matrix, slopes, run = rows_of(x, rank), rows_of(g, rank), rows.layer_norm_grad.ready()
+    matrix, slopes = rows_of(x, rank), rows_of(g, rank)
     count, width = matrix.shape
     scale = np.ones(width, FLOAT) if weight is None else plain(weight).reshape(-1)
-    dx = np.empty_like(x)
+    dx, blocks = np.empty_like(x), -(-count // rows.BLOCK)
     made, means, deviations = rows_of(dx, rank), plain(mean).reshape(-1), plain(deviation).reshape(-1)
-    sums: dict[int, Any] = {}
-
-    def work(a: int, b: int) -> None:
-        own = sums[a] = np.zeros((2, width), FLOAT)
-        run(slopes, matrix, scale, means, deviations, made, own, a, b)
-
-    share(work, count, 4 * x.size)
-    dweight, dbias = sums.pop(min(sums))
-    for start in sorted(sums):
-        dweight += sums[start][0]
-        dbias += sums[start][1]
+    sums = np.empty((2 * blocks, width), FLOAT)
+    arrays = (slopes, matrix, scale, means, deviations, made, sums)
+    share(rows.layer_norm_grad, arrays, blocks, 4 * x.size)
+    dweight, dbias = np.add.reduce(sums.reshape(blocks, 2, width), 0)
     shape = x.shape[x.ndim - rank :]
     return dx, dweight.reshape(shape), dbias.reshape(shape)
 
@@ -131,17 +120,14 @@ def cross_entropy(
     ):
         return rowwise.cross_entropy(f, x, target, weight, reduction=reduction, ignore_index=ignore_index)
     _cross_entropy.infer(x, target, weight, reduction=reduction, ignore_index=ignore_index)
-    x, count, run = plain(x), x.shape[0], losses.cross_entropy.ready()
+    x, count = plain(x), x.shape[0]
     totals, parts = np.empty((count, 1), FLOAT), np.empty((2, count), FLOAT)
     each, weights = parts
     known = _NO_WEIGHT if weight is None else plain(weight)
-    outside: list[int] = []
-    share(
-        lambda a, b: outside.append(run(x, target, known, ignore_index, totals, each, weights, a, b)),
-        count,
-        5 * x.size,
-    )
-    if any(outside):
+    outside = np.zeros(1, INDEX)
+    arrays = (x, target, known, ignore_index, totals, each, weights, outside)
+    share(losses.cross_entropy, arrays, count, 5 * x.size)
+    if outside[0]:
         present_targets(np, target, x.shape[1], ignore_index)  # says which
     if reduction == "none":
         return each, totals
@@ -186,8 +172,9 @@ def cross_entropy_grad(
         weights *= -g / count if count else np.float32(0)
     else:
         weights = weights * -g
-    out, run = np.empty_like(x), losses.cross_entropy_grad.ready()
-    share(lambda a, b: run(x, total, target, weights, ignore_index, out, a, b), x.shape[0], 4 * x.size)
+    out = np.empty_like(x)
+    arrays = (x, total, target, weights, ignore_index, out)
+    share(losses.cross_entropy_grad, arrays, x.shape[0], 4 * x.size)
     return out
 
 

@@ -25,12 +25,12 @@ def log_sum_exp(row):  # type: ignore[no-untyped-def]
 
 
 @kernel(
-    "int64(float32[:,::1], int64[::1], float32[::1], int64, float32[:,::1], float32[::1], float32[::1],"
-    " int64, int64)"
+    "void(float32[:,::1], int64[::1], float32[::1], int64, float32[:,::1], float32[::1], float32[::1],"
+    " int64[::1], int64, int64)"
 )
-def cross_entropy(x, target, weight, ignored, totals, losses, weights, start, stop):  # type: ignore[no-untyped-def]
-    """Each row's log-sum-exp, loss and weight; how many targets are no class."""
-    classes, outside = x.shape[1], 0
+def cross_entropy(x, target, weight, ignored, totals, losses, weights, outside, start, stop):  # type: ignore[no-untyped-def]
+    """Each row's log-sum-exp, loss and weight; ``outside[0]`` is 1 if a target is no class."""
+    classes = x.shape[1]
     for r in range(start, stop):
         row, chosen = x[r], target[r]
         t = log_sum_exp(row)
@@ -39,11 +39,10 @@ def cross_entropy(x, target, weight, ignored, totals, losses, weights, start, st
         weights[r] = _ZERO
         if chosen != ignored:
             if chosen < 0 or chosen >= classes:
-                outside += 1
+                outside[0] = 1
             else:
                 weights[r] = weight[chosen] if weight.size else _ONE
                 losses[r] = weights[r] * (t - row[chosen])
-    return outside
 
 
 @kernel("void(float32[:,::1], float32[:,::1], int64[::1], float32[::1], int64, float32[:,::1], int64, int64)")

@@ -12,7 +12,8 @@ from tenon_cpu.jit.vectors import exp, exp_below, order, plus, unorder
 
 _ZERO, _ONE = np.float32(0), np.float32(1)
 _SMALLEST = np.int32(-(2**31))
-_BLOCK = 64  # rows whose contributions to a sum over rows are added before they join the rest: less rounding
+#: Rows whose contributions to a sum over rows are added before they join the rest: less rounding.
+BLOCK = 64
 
 
 @inlined
@@ -117,13 +118,16 @@ def layer_norm(x, weight, bias, eps, out, means, deviations, start, stop):  # ty
     " float32[:,::1], int64, int64)"
 )
 def layer_norm_grad(g, x, weight, means, deviations, out, sums, start, stop):  # type: ignore[no-untyped-def]
-    """The input's gradient; ``sums`` gets the weight's and the bias's over these rows."""
-    width = x.shape[1]
+    """The input's gradient in blocks of rows ``start`` to ``stop``; the weight's and the bias's over a block
+    go to two rows of ``sums``."""
+    count, width = x.shape
     share = _ONE / np.float32(width)
-    partial = np.zeros((2, width), np.float32)
-    dweight, dbias = partial[0], partial[1]
-    for first in range(start, stop, _BLOCK):
-        for r in range(first, min(first + _BLOCK, stop)):
+    for block in range(start, stop):
+        dweight, dbias = sums[2 * block], sums[2 * block + 1]
+        for i in range(width):
+            dweight[i] = _ZERO
+            dbias[i] = _ZERO
+        for r in range(block * BLOCK, min((block + 1) * BLOCK, count)):
             given, row, made = g[r], x[r], out[r]
             mean, deviation = means[r], deviations[r]
             a = _ZERO
@@ -140,8 +144,3 @@ def layer_norm_grad(g, x, weight, means, deviations, out, sums, start, stop):  #
             for i in range(width):
                 normal = (row[i] - mean) * deviation
                 made[i] = (given[i] * weight[i] - a - normal * b) * deviation
-        for i in range(width):
-            sums[0, i] += dweight[i]
-            sums[1, i] += dbias[i]
-            dweight[i] = _ZERO
-            dbias[i] = _ZERO

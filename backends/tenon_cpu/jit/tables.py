@@ -5,18 +5,17 @@ from __future__ import annotations
 from tenon_cpu.jit.compile import kernel
 
 
-@kernel("int64(float32[:,::1], int64[::1], float32[:,::1], int64, int64)")
-def gather(table, indices, out, start, stop):  # type: ignore[no-untyped-def]
-    """``table[indices]``; how many indices are outside the table, whose rows are left as they are."""
-    rows, width, outside = table.shape[0], table.shape[1], 0
+@kernel("void(float32[:,::1], int64[::1], float32[:,::1], int64[::1], int64, int64)")
+def gather(table, indices, out, outside, start, stop):  # type: ignore[no-untyped-def]
+    """``table[indices]``; ``outside[0]`` is 1 if an index is outside the table: its row is left as it is."""
+    rows, width = table.shape
     for r in range(start, stop):
         k = indices[r]
         if k < 0 or k >= rows:
-            outside += 1
+            outside[0] = 1
         else:
             for i in range(width):
                 out[r, i] = table[k, i]
-    return outside
 
 
 @kernel("void(float32[:,::1], int64[::1], int64, float32[:,::1], int64, int64)")
