@@ -42,3 +42,9 @@ def keep_freed_memory(kept: int) -> bool:
     set_option = library.mallopt
     set_option.argtypes, set_option.restype = (ctypes.c_int, ctypes.c_int), ctypes.c_int
     return bool(set_option(_MMAP_THRESHOLD, _LARGEST_FROM_HEAP) and set_option(_TRIM_THRESHOLD, kept << 20))
+
+
+def give_back() -> bool:
+    """Return free memory to the system, once; False where glibc is not the C library."""
+    library = ctypes.CDLL(None)
+    return hasattr(library, "malloc_trim") and bool(library.malloc_trim(0))

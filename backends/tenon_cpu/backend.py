@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from tenon.extend import Availability, Backend, Config, Device, Kernel, MemoryStats, Op, random_loops
-from tenon_cpu.allocator import keep_freed_memory, megabytes
+from tenon_cpu.allocator import give_back, keep_freed_memory, megabytes
 from tenon_cpu.draws import CompiledLoops
 from tenon_cpu.threads import set_count, split, usable
 
@@ -118,6 +118,10 @@ class CpuBackend(Backend):
     def device_of(self, array: Any) -> Device:
         """The CPU."""
         return _CPU
+
+    def trim(self) -> None:
+        """What the C library has kept of a compilation and its recordings."""
+        give_back()
 
     def memory(self, device: Device | None = None) -> MemoryStats:
         """Resident and peak memory of this process, and the machine's total."""

@@ -127,6 +127,9 @@ class Backend:
         """Memory of the device."""
         raise BackendError(f"backend {self.name!r} does not report its memory.")
 
+    def trim(self) -> None:
+        """Give free memory back to the system, after work that will not come again; nothing by default."""
+
     def prepare(
         self, op: Op, ins: Sequence[Any], attrs: Mapping[str, Any], outs: Sequence[Any]
     ) -> Callable[[], None] | None:

@@ -156,22 +156,25 @@ class Compiled:
                 self._tell("recorded again: " + "; ".join(_broken(case.replays[0])))
             case.recorded += 1
             result, made = record(self.function, args, kwargs, self.fullgraph)
-            self._judge(case, made)
+            if self._judge(case, made):
+                del made
+                backend_named("cpu").trim()  # of both recordings' temporaries and the compilation's own
             return result
         finally:
             _RECORDING.release()
 
-    def _judge(self, case: Case, made: Recording | CaptureError) -> None:
-        """Compile what was recorded twice, keep what is new, give up on what differs every time."""
+    def _judge(self, case: Case, made: Recording | CaptureError) -> bool:
+        """Compile what was recorded twice, keep what is new, give up on what differs every time; whether a
+        program was made."""
         if isinstance(made, DivergedError):
             self._tell(f"not recorded: {made}")
-            return
+            return False
         if isinstance(made, CaptureError):
             self._refuse(case, str(made))
-            return
+            return False
         if made.settling is not None and case.settled < PATIENCE:
             case.settled += 1
-            return
+            return False
         text = fingerprint(made)
         for replay in case.replays:
             if replay.text == text and replay.fits():
@@ -179,18 +182,19 @@ class Compiled:
                     guard.forgive()
                 if not _broken_guards(replay):
                     self._tell("what changed does not matter to the program")
-                    return
+                    return False
         for first in case.pending:
             if difference(first, made) is None:
                 case.pending.remove(first)
                 case.replays = [self._build(made, text), *case.replays[: LIMIT - 1]]
-                return
+                return True
         if len(case.pending) >= PATIENCE:
             found = difference(case.pending[-1], made)
             case.pending.clear()
             self._refuse(case, f"two calls recorded different graphs: {found}")
-            return
+            return False
         case.pending.append(made)
+        return False
 
     def _build(self, made: Recording, text: list[Any]) -> Any:
         backend = backend_named("cpu")

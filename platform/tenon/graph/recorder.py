@@ -60,6 +60,7 @@ class Recorder(Host, Options, Gradients):
         self.settling: str | None = None
         self._scalars: dict[Any, Scalar] = {}
         self._counts: dict[Any, tuple[Scalar, list[Any]]] = {}
+        #: Arrays from outside and constants, whose ids stay theirs.
         self._kept: list[Any] = []
         #: Optimizers whose schedule has stepped.
         self._rescheduled: set[int] = set()
@@ -174,7 +175,6 @@ class Recorder(Host, Options, Gradients):
                     self.values.add_view(raw, parent, single, single_attrs, node.out(index))
             else:
                 self.values.add(raw, node.out(index))
-            self._kept.append(raw)
 
     def ref(self, tensor: Any) -> Ref:
         """The value that ``tensor`` holds."""

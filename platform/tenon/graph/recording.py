@@ -17,7 +17,7 @@ from tenon.core.backend import backend_named
 from tenon.core.generation import generation
 from tenon.core.pytree import TreeSpec, tree_flatten
 from tenon.core.value import Value
-from tenon.errors import CaptureError
+from tenon.errors import CaptureError, GraphError
 from tenon.graph.graph import Graph, Node, Ref, Write
 from tenon.graph.guards import Guard, ModulesGuard, VariablesGuard, are, variables
 from tenon.graph.halves import Backward, differentiate_outputs, halve
@@ -153,7 +153,12 @@ def _close(
     _module_guards(recorder, made, {id(leaf) for leaf in leaves})
     made.guards += [state_guard(optimizer) for optimizer in recorder.optimizers.values()]
     made.guards.append(VariablesGuard(function))
-    recorder.graph.verify()
+    try:
+        recorder.graph.verify()
+    except GraphError as error:
+        raise CaptureError(
+            f"the recorded graph does not hold together; please report this: {error}"
+        ) from error
     if halves is not None:
         made.backward = halve(recorder.graph, *halves)
     return made
