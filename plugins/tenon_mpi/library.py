@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 from tenon.extend import engine, errors
@@ -12,6 +13,9 @@ def load_mpi() -> Any:
 
     Where mpi4py is installed but finds no MPI library, it raises RuntimeError or an ImportError.
     """
+    # Open MPI's wheel prints a line for every window, because of a component that is for other networks.
+    # It reads this variable when it starts, and other MPIs do not know it.
+    os.environ.setdefault("OMPI_MCA_osc", "^ucx")
     try:
         from mpi4py import MPI
     except (ImportError, RuntimeError) as error:

@@ -43,7 +43,7 @@ class Moving(Protocol):
 
 
 def simulate(comm: Any, node: Any, count: int | None) -> Any:
-    """The communicator of this rank's node; where ``count`` nodes are simulated, of its share of the ranks."""
+    """The communicator of this rank's node, or of its share of the ranks as one of ``count`` nodes."""
     text = Config.from_environment().setting("mpi_nodes")
     if count is None and text is not None:
         count = int(text) if text.isdecimal() else 0
