@@ -76,6 +76,8 @@ def derive(name: str, numbers: bool = False, plain: bool = False) -> Function:
     parameters = list(inspect.signature(method).parameters.values())[1:]
 
     def function(*args: Any, out: Any = None, **kwargs: Any) -> Any:
+        if out is None and not kwargs and args and isinstance(args[0], Value):
+            return method(*args)  # the common case: 0.15 us less
         if kwargs:
             kwargs = {_NUMPY_NAMES.get(k, k): v for k, v in kwargs.items()}
             if "input" in kwargs:

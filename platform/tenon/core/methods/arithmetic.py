@@ -160,7 +160,9 @@ class Arithmetic:
 
     def add(self, other: Any, *, alpha: Any = 1) -> Any:
         """``self + alpha * other``."""
-        return f.add(self, other if alpha == 1 else scaled(other, alpha))
+        if alpha != 1:
+            other = scaled(other, alpha)
+        return SLOT.pair(f.add, self, other) if SLOT.top is None else f.add(self, other)
 
     def sub(self, other: Any, *, alpha: Any = 1) -> Any:
         """``self - alpha * other``."""
@@ -188,7 +190,7 @@ class Arithmetic:
 
     def matmul(self, other: Any) -> Any:
         """``self @ other``."""
-        return f.matmul(self, other)
+        return SLOT.pair(f.matmul, self, other) if SLOT.top is None else f.matmul(self, other)
 
     def clamp(self, min: Any = None, max: Any = None) -> Any:
         """Elements limited to ``[min, max]``; either may be None or a tensor."""
