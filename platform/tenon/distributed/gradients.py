@@ -209,7 +209,9 @@ class GradientSynchronizer:
         pair = np.array([count, count > 0], np.float64)
         total, taking_part = self.communicator.all_reduce(pair, name="weights").wait().tolist()
         if total == 0:
-            raise CommunicatorError("every rank passed weight 0: there is no sample to take a mean over.")
+            raise CommunicatorError(
+                "every rank passed weight or count 0: there is no sample to take a mean over."
+            )
         return float(weight) * self.communicator.size / total, int(taking_part)
 
     def _warn(self, unused: Sequence[str]) -> None:

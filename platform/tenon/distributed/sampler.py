@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from tenon.distributed.communicator import Communicator
 from tenon.distributed.world import get_communicator
 from tenon.errors import DataError
 from tenon.random import Generator, randperm
@@ -114,14 +115,17 @@ class ShardedSampler(DistributedSampler):
         super().__init__(dataset, num_replicas, rank, shuffle, seed, exact=True)
 
 
-def reduce_sum_count(total: Any, count: Any, name: str | None = None) -> tuple[Any, Any]:
+def reduce_sum_count(
+    total: Any, count: Any, name: str | None = None, communicator: Communicator | None = None
+) -> tuple[Any, Any]:
     """Sums of ``total`` and ``count`` over all ranks, in float64: their ratio is the mean over all samples.
 
     The mean of per-rank means is wrong as soon as ranks hold different numbers of samples. Numbers, or
     sequences of numbers of the same length on every rank.
     """
     pair = np.stack([np.asarray(total, np.float64), np.asarray(count, np.float64)])
-    sums = get_communicator().all_reduce(pair, "sum", name=name).wait()
+    communicator = get_communicator() if communicator is None else communicator
+    sums = communicator.all_reduce(pair, "sum", name=name).wait()
     if sums.ndim == 1:
         return float(sums[0]), float(sums[1])
     return sums[0], sums[1]
