@@ -3,8 +3,9 @@
 Called by ``prepared.py``, with the layouts taken out of ``attrs``. What else ``attrs`` may hold beyond the
 op's:
 
-``epilogue`` (forward): ``("sum",)`` adds what the output holds, ``("add", array)`` an array of the output's
-shape and layout; a last ``("relu",)`` follows. oneDNN's own relu gives 0 for NaN, so it is NumPy's, in place.
+``epilogue`` (forward, into blocks): steps ``("mul", array)`` and ``("add", array)`` with a number for each
+channel (``[C, 1, 1]``), and ``("add", array)`` of the output's shape and layout. A relu is none of them:
+oneDNN's own gives 0 for NaN.
 ``constant``: ``(1,)`` if the weight never changes; it is then packed once.
 ``counters``: ``{1: ...}``, the weight's version counter, of one that seldom changes (``lasting.py``).
 """
@@ -26,7 +27,7 @@ from tenon_cpu.onednn.layouts import PLAIN, Assigned, Layout
 from tenon_cpu.onednn.primitives import Primitive, packed, packing
 from tenon_cpu.onednn.problems import Problem
 from tenon_cpu.onednn.runtime import Buffer
-from tenon_cpu.onednn.winograd import Winograd, chain
+from tenon_cpu.onednn.winograd import chain
 
 Thunk = Callable[[], None]
 
@@ -53,22 +54,17 @@ def prepare_convolution(
 ) -> Thunk | None:
     """``conv`` and ``convolution``."""
     x, weight, bias = (*ins, None)[:3]
-    out, steps = outs[0], list(attrs.get("epilogue", ()))
-    relu = steps[-1:] == [("relu",)]
-    added = _added(steps[: len(steps) - relu], out)
+    out, steps = outs[0], attrs.get("epilogue", ())
     arrays = [a for a in (x, weight, bias) if a is not None]
     problem = problem_of(arrays, x.shape, weight.shape, out.shape, _geometry(attrs))
-    if problem is None or not representable(out) or added is _UNKNOWN:
-        return None
     pair = (layouts.inputs[0], layouts.outputs[0])
-    target, late = _given(out, pair[1]), pair == (PLAIN, PLAIN)
-    # A binary post-op reads its operand at the end, when partial sums have overwritten the output.
-    within = added is not None and np.may_share_memory(added, out)
-    if late and within:
+    if problem is None or not representable(out) or (steps and pair[1] == PLAIN):
         return None
-    post_ops: tuple[Any, ...] = ()
-    if added is not None and not late:
-        post_ops = (("sum",),) if within else (("add", target),)
+    target = _given(out, pair[1])
+    operands = [_operand(array, out, target) for _, array in steps]
+    if any(operand is None for operand in operands):
+        return None
+    post_ops = tuple((name, described) for (name, _), described in zip(steps, operands, strict=True))
 
     def make(problem: Problem, pair: Any) -> Primitive | None:
         return problem.forward(pair, bias is not None, post_ops)
@@ -78,65 +74,58 @@ def prepare_convolution(
         return None
     weight, described = _weight(problem, made, weight, layouts.inputs[1], 1 in attrs.get("constant", ()))
     inputs = {c.SRC: _given(x, pair[0]), c.WEIGHTS: described}
-    after: list[Any] = []
+    after = [array for _, array in steps]
     if bias is not None:
         inputs[c.BIAS] = Descriptor.of(bias)
-        after.append(bias)
-    if post_ops and not within:
-        inputs[post_op_argument(0)] = target
-        after.append(added)
+        after.insert(0, bias)
+    inputs |= {post_op_argument(place): operand for place, operand in enumerate(operands) if operand}
     outputs, counter = {c.DST: target}, attrs.get("counters", {}).get(1)
-    direct = bool(post_ops) or weight.__class__ is Buffer
-    if direct:
-        ready: Chain | Winograd = Chain(made, inputs, outputs)
-    else:
-        ready = chain("forward", problem, made, inputs, outputs, counter)
+    if weight.__class__ is Buffer:
+        return Chain(made, inputs, outputs).bound(x, weight, *after, out)
+    ready = chain("forward", problem, made, inputs, outputs, counter, _parts(steps, out))
     compute: Thunk = ready.bound(x, weight, *after, out)
-    if counter is not None and isinstance(ready, Chain):
-
-        def on_packed() -> Packed | None:
-            wanted = made.layout(c.WEIGHTS)
-            if wanted == described:
-                return None
-            kept, pack = packing(weight, wanted, described)
-            given = inputs | {c.WEIGHTS: wanted}
-            return Chain(made, given, outputs).bound(x, kept, *after, out), pack
-
-        compute = Lasting(counter, compute, on_packed)
-    return _followed(compute, added if late else None, relu, out)
-
-
-_UNKNOWN = object()
-
-
-def _added(steps: Sequence[Any], out: Any) -> Any:
-    """The array that the epilogue adds, or None; ``_UNKNOWN`` for other epilogues."""
-    if not steps:
-        return None
-    if len(steps) == 1 and tuple(steps[0]) == ("sum",):
-        return out
-    name, *operands = steps[0]
-    if len(steps) > 1 or name != "add" or not isinstance(operands[0], np.ndarray):
-        return _UNKNOWN
-    (added,) = operands
-    same = added.shape == out.shape and added.dtype == out.dtype and added.strides == out.strides
-    return added if same else _UNKNOWN
-
-
-def _followed(compute: Thunk, added: Any, relu: bool, out: Any) -> Thunk:
-    """``compute``, then what is left of the epilogue."""
-    if added is None and not relu:
+    if counter is None or not isinstance(ready, Chain):
         return compute
-    zero = out.dtype.type(0)
 
-    def run() -> None:
-        compute()
-        if added is not None:
-            np.add(out, added, out=out)
-        if relu:
-            np.maximum(out, zero, out=out)
+    def on_packed() -> Packed | None:
+        wanted = made.layout(c.WEIGHTS)
+        if wanted == described:
+            return None
+        kept, pack = packing(weight, wanted, described)
+        given = inputs | {c.WEIGHTS: wanted}
+        return Chain(made, given, outputs).bound(x, kept, *after, out), pack
 
-    return run
+    return Lasting(counter, compute, on_packed)
+
+
+def prepare_epilogue(
+    ins: Sequence[Any], attrs: Mapping[str, Any], outs: Sequence[Any], layouts: Assigned
+) -> Thunk | None:
+    """``epilogue``: a convolution with the steps that a pass found after it."""
+    count = attrs["count"]
+    steps = tuple(zip(attrs["steps"], ins[count:], strict=True))
+    own = attrs["attrs"] | {"epilogue": steps, "counters": attrs.get("counters", {})}
+    return prepare_convolution(ins[:count], own, outs, Assigned(layouts.inputs[:count], layouts.outputs))
+
+
+def _operand(array: Any, out: Any, target: Descriptor) -> Descriptor | None:
+    """A number for each channel, or an array that lies like the result; None for others."""
+    if array.dtype != out.dtype or np.may_share_memory(array, out):
+        return None
+    if array.shape == out.shape:
+        return target
+    channelwise = (out.shape[1], *(1,) * (out.ndim - 2))
+    whole = array.shape == channelwise and array.flags.c_contiguous
+    return Descriptor.rows((1, *channelwise), out.dtype) if whole else None
+
+
+def _parts(steps: Sequence[Any], out: Any) -> tuple[str, ...]:
+    """What the steps are to Winograd's way."""
+    whole = [array.shape == out.shape for _, array in steps]
+    return tuple(
+        "added" if all_of_it else {"mul": "scale", "add": "shift"}[name]
+        for (name, _), all_of_it in zip(steps, whole, strict=True)
+    )
 
 
 def _weight(
@@ -196,6 +185,7 @@ def prepare_weight_grad(
 
 
 PREPARE = {
+    "epilogue": prepare_epilogue,
     "conv": prepare_convolution,
     "convolution": prepare_convolution,
     "conv_input_grad": prepare_input_grad,

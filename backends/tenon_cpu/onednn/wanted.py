@@ -189,8 +189,46 @@ def _adaptive(ins: Sequence[Any], outs: Sequence[Any], attrs: Mapping[str, Any])
     return _single(_like([0], [0]))(ins, outs, attrs) if even else None
 
 
+def finishes(
+    op: Op,
+    ins: Sequence[Any],
+    outs: Sequence[Any],
+    attrs: Mapping[str, Any],
+    steps: Sequence[tuple[str, Any]],
+) -> bool:
+    """Whether a prepared ``op`` does the steps, each "add" or "mul" with an operand, on its result.
+
+    It does a multiplication by and an addition of numbers for each channel, and then the addition of an array
+    of the result's shape; any of them may be missing.
+    """
+    y = outs[0]
+    if op.name not in FINISHED or str(y.dtype) != "float32" or any(a.dtype != y.dtype for _, a in steps):
+        return False
+    made = wanted_layouts(op, ins, outs, attrs)
+    channelwise = (y.shape[1], *(1,) * (len(y.shape) - 2))
+    shapes = [tuple(a.shape) for _, a in steps]
+    names = [name for name, _ in steps]
+    if shapes[-1] == tuple(y.shape) and names[-1] == "add":
+        del shapes[-1], names[-1]
+    if made is None or made.outputs[0] == PLAIN or names not in ([], ["mul"], ["add"], ["mul", "add"]):
+        return False
+    return all(shape == channelwise for shape in shapes)
+
+
+def _epilogue(ins: Sequence[Any], outs: Sequence[Any], attrs: Mapping[str, Any]) -> Assigned | None:
+    count = attrs["count"]
+    made = _convolution(ins[:count], outs, attrs["attrs"])
+    if made is None:
+        return None
+    shape = tuple(outs[0].shape)
+    rest = (made.outputs[0] if tuple(a.shape) == shape else PLAIN for a in ins[count:])
+    return Assigned((*made.inputs, *rest), made.outputs)
+
+
+#: Ops that can do something to their result before they write it.
+FINISHED = frozenset({"conv", "convolution"})
 #: Ops that start a blocked region.
-SEEDS = frozenset({"conv", "convolution", "conv_input_grad", "conv_weight_grad"})
+SEEDS = frozenset({"conv", "convolution", "conv_input_grad", "conv_weight_grad", "epilogue"})
 _RULES: dict[str, Any] = {
     "batch_norm": _single(_like([0], [0])),
     "batch_norm_grad": _norm_grad,
@@ -202,6 +240,7 @@ _RULES: dict[str, Any] = {
     "adaptive_avg_pool_grad": _adaptive,
     "sum": _reduction,
     "mean": _reduction,
+    "epilogue": _epilogue,
     "conv": _convolution,
     "convolution": _convolution,
     "conv_input_grad": _input_grad,

@@ -90,15 +90,18 @@ def chain(
     inputs: Mapping[int, Descriptor],
     outputs: Mapping[int, Descriptor],
     counter: Counter | None = None,
+    parts: Sequence[str] = (),
 ) -> Chain | Winograd:
     """The quicker of a chain of the direct primitive ``made`` and of Winograd's way, for the same calls.
 
     ``counter`` is the weight's version counter: Winograd's way keeps it at the points until it changes.
+    ``parts`` says what the last inputs are: a "scale" and a "shift" for each channel of the result, and what
+    is "added" to it.
     """
     if len(outputs) > 1 or not pays(problem):
         return Chain(made, inputs, outputs)
     direct = functools.partial(Chain, made, inputs, outputs)
-    return Winograd(kind, problem, list(inputs.values()), list(outputs.values()), direct, counter)
+    return Winograd(kind, problem, list(inputs.values()), list(outputs.values()), direct, counter, parts)
 
 
 class Winograd:
@@ -113,12 +116,13 @@ class Winograd:
         outputs: Sequence[Descriptor],
         direct: Callable[[], Chain],
         counter: Counter | None = None,
+        parts: Sequence[str] = (),
     ) -> None:
         #: The weight's version counter, what it last was, and the steps that bring the weight to the points.
         self._counter, self._number = counter, -1
         self._list: list[int] = []
         self._weights: list[Callable[[], Any]] = []
-        self._make = direct
+        self._parts, self._make = parts, direct
         self._direct: Chain | None = None
         self._flag, self.size, self._seat = np.zeros(1, np.int64), 0, 0
         #: What is to be told an address: the array's number, or memory of our own at an offset.
@@ -133,15 +137,25 @@ class Winograd:
     # --- the three of them ---
 
     def _forward(self, problem: Problem, inputs: list[Descriptor], outputs: list[Descriptor]) -> None:
-        bias = 2 if len(inputs) > 2 else None
-        self._convolution(problem, (problem.x, problem.y), problem.padding, "weight", inputs, outputs, bias)
+        first = len(inputs) - len(self._parts)
+        after = {name: first + i for i, name in enumerate(self._parts)}
+        if first > 2:
+            after["bias"] = 2
+        self._convolution(problem, (problem.x, problem.y), problem.padding, "weight", inputs, outputs, after)
 
     def _input(self, problem: Problem, inputs: list[Descriptor], outputs: list[Descriptor]) -> None:
         around = tuple(WINDOW - 1 - p for p in problem.padding)
-        self._convolution(problem, (problem.y, problem.x), around, "flipped", inputs, outputs, None)
+        self._convolution(problem, (problem.y, problem.x), around, "flipped", inputs, outputs, {})
 
     def _convolution(
-        self, problem: Problem, shapes: Any, padding: Any, matrix: str, inputs: Any, outputs: Any, bias: Any
+        self,
+        problem: Problem,
+        shapes: Any,
+        padding: Any,
+        matrix: str,
+        inputs: Any,
+        outputs: Any,
+        after: dict[str, int],
     ) -> None:
         source, target = shapes
         channels, filters = source[1], target[1]
@@ -171,7 +185,7 @@ class Winograd:
             multiplied = _products(here, channels, filters)
             self._multiply(multiplied, {c.SRC: values, c.WEIGHTS: weight, c.DST: made})
             self._map(
-                "output", ("points", made, 0), ("grid", y, offset[1]), entries[1] | piece | spread[1], bias
+                "output", ("points", made, 0), ("grid", y, offset[1]), entries[1] | piece | spread[1], after
             )
         self._returned(y, len(inputs), target, outputs[0])
 
@@ -265,21 +279,33 @@ class Winograd:
         source: tuple[str, Place, int],
         target: tuple[str, Place, int],
         words: dict[str, int],
-        bias: int | None = None,
+        after: dict[str, int] | None = None,
     ) -> None:
         table = np.zeros(len(TABLE), np.int64)
         for word, value in words.items():
             table[_WORDS[word]] = value
-        nothing = np.zeros(blocked().block, np.float32)
-        table[_WORDS["bias"]], table[_WORDS["flag"]] = address_of(nothing), address_of(self._flag)
+        table[_WORDS["flag"]] = address_of(self._flag)
         self._told(source[1], functools.partial(table.__setitem__, _WORDS["source"]), source[2])
         self._told(target[1], functools.partial(table.__setitem__, _WORDS["target"]), target[2])
-        if bias is not None:
-            table[_WORDS["bias_step"]] = blocked().block
-            self._told(bias, functools.partial(table.__setitem__, _WORDS["bias"]))
-        entry = codegen_llvm.load(text(matrix, source[0], target[0], blocked().block))
-        self._held += [table, nothing]
+        if target[0] == "grid":
+            self._follow(table, after or {}, target[2])
+        kind = "sum" if after and "added" in after else target[0]
+        entry = codegen_llvm.load(text(matrix, source[0], kind, blocked().block))
+        self._held.append(table)
         self._steps.append(functools.partial(entry, table.ctypes.data, codegen_llvm.ALL))
+
+    def _follow(self, table: Array, after: dict[str, int], offset: int) -> None:
+        """Where a map finds what it does to its results."""
+        for word, usual in (("bias", 0), ("scale", 1), ("shift", 0)):
+            if word in after:
+                table[_WORDS[f"{word}_step"]] = blocked().block
+                self._told(after[word], functools.partial(table.__setitem__, _WORDS[word]))
+            else:
+                same = np.full(blocked().block, usual, np.float32)
+                self._held.append(same)
+                table[_WORDS[word]] = address_of(same)
+        if "added" in after:
+            self._told(after["added"], functools.partial(table.__setitem__, _WORDS["added"]), offset)
 
     # --- calls ---
 

@@ -23,7 +23,8 @@ Matrix = tuple[tuple[float, ...], ...]
 #: source where both sides are points. A grid has ``blocks`` of channels of ``height`` by ``width``.
 TABLE = (
     "count", "source", "target", "point", "tile", "from_point", "from_tile", "blocks",
-    "height", "width", "down", "across", "top", "left", "bias", "bias_step", "flag",
+    "height", "width", "down", "across", "top", "left", "flag",
+    "bias", "bias_step", "scale", "scale_step", "shift", "shift_step", "added",
 )  # fmt: skip
 
 #: Outputs and inputs of a tile along an axis, and the points at which its polynomials are taken, beside
@@ -148,7 +149,10 @@ class _Code:
 
 @functools.cache
 def text(matrix: str, source: str, target: str, block: int) -> str:
-    """The module that maps patches from ``source`` to ``target``, each "grid" or "points"."""
+    """The module that maps patches from ``source`` to ``target``, each "grid" or "points".
+
+    Into a grid it writes ``(result + bias) * scale + shift``, to which the target "sum" adds another grid.
+    """
     numbers = matrices()[matrix]
     rows, reach = len(numbers), len(numbers[0])
     code = _Code(block)
@@ -157,7 +161,7 @@ def text(matrix: str, source: str, target: str, block: int) -> str:
     for index, word in enumerate(TABLE):
         code.lines.append(f"  %at_{word} = getelementptr i64, ptr %table, i64 {index}")
         code.lines.append(f"  %{word} = load i64, ptr %at_{word}")
-    for word in ("source", "target", "bias", "flag"):
+    for word in ("source", "target", "flag", "bias", "scale", "shift", "added"):
         code.lines.append(f"  %to_{word} = inttoptr i64 %{word} to ptr")
     code.lines += [
         f"  %nothing = alloca {vector}, align {bytes_}",
@@ -173,7 +177,7 @@ def text(matrix: str, source: str, target: str, block: int) -> str:
         "pieces:",
         "  %piece = phi i64 [%first, %entry], [%piece_next, %piece_end]",
     ]
-    grid = "grid" in (source, target)
+    grid = source == "grid" or target != "points"
     size = reach if source == "grid" else rows
     if grid:
         code.lines += ["  %n = sdiv i64 %piece, %down", "  %row = srem i64 %piece, %down"]
@@ -277,17 +281,31 @@ def _loaded(code: _Code, source: str, target: str, reach: int) -> list[list[str]
     return [[code.add(f"load {code.vector}, ptr {at}, align 4") for at in line] for line in places]
 
 
+def _channelwise(code: _Code, word: str) -> str:
+    """The numbers for the channels at hand."""
+    step = code.add(f"mul i64 %b, %{word}_step")
+    at = code.add(f"getelementptr float, ptr %to_{word}, i64 {step}")
+    return code.add(f"load {code.vector}, ptr {at}, align 4")
+
+
 def _stored(code: _Code, source: str, target: str, made: list[list[str]]) -> None:
     """Write the patch; one that is not finite leaves NaN in ``%seen``."""
     vector, rows = code.vector, len(made)
-    if target == "grid":
-        step = code.add("mul i64 %b, %bias_step")
-        at = code.add(f"getelementptr float, ptr %to_bias, i64 {step}")
-        bias = code.add(f"load {vector}, ptr {at}, align 4")
+    if target != "points":
+        bias, scale, shift = (_channelwise(code, word) for word in ("bias", "scale", "shift"))
         base = _plane(code, "%to_target")
+        other = _plane(code, "%to_added") if target == "sum" else None
         for i in range(rows):
             for j in range(rows):
                 value = code.add(f"fadd {vector} {made[i][j]}, {bias}")
+                value = code.add(
+                    f"call {vector} @llvm.fmuladd.v{code.block}f32("
+                    f"{vector} {value}, {vector} {scale}, {vector} {shift})"
+                )
+                if other is not None:
+                    at = _grid(code, other, i, j, "%nothing")
+                    more = code.add(f"load {vector}, ptr {at}, align 4")
+                    value = code.add(f"fadd {vector} {value}, {more}")
                 code.lines.append(
                     f"  store {vector} {value}, ptr {_grid(code, base, i, j, '%sink')}, align 4"
                 )

@@ -17,6 +17,7 @@ import numpy as np
 
 from tenon.errors import NotFusableError
 from tenon.graph import direct, scalars
+from tenon.graph.epilogue import epilogue
 from tenon.graph.graph import Graph, Node, Ref
 from tenon.graph.plan import MemoryPlan
 from tenon.graph.reorder import reorder
@@ -25,7 +26,7 @@ from tenon.graph.reorder import reorder
 Counter = Callable[[], list[int]]
 #: Ops of which a backend may keep an operand in a layout of its own while it does not change, and the
 #: elements up to which that is not worth asking for.
-PRODUCTS = frozenset({"matmul", "linear", "addmm", "conv", "convolution"})
+PRODUCTS = frozenset({"matmul", "linear", "addmm", "conv", "convolution", "epilogue"})
 LITTLE = 1 << 12
 
 
@@ -163,6 +164,10 @@ class Emitter:
         statements = direct.lines(step)
         if statements is not None:
             return statements
+        if op is epilogue:
+            return self._kernel_call(
+                step, step.bind(functools.partial(op.forward, self.backend, **node.attrs), "epilogue")
+            )
         kernel = self.backend.kernels[op]
         return self._kernel_call(
             step, step.bind(functools.partial(kernel, **node.attrs) if node.attrs else kernel, op.name)

@@ -18,6 +18,7 @@ from typing import Any
 
 from tenon.core.backend import Backend, backend_named
 from tenon.core.quiet import quiet
+from tenon.graph.epilogue import epilogue
 from tenon.graph.graph import Graph, Node, Ref
 from tenon.graph.reorder import reorder
 from tenon.graph.scalars import evaluate
@@ -61,4 +62,6 @@ class Interpreter:
         if node.op is reorder:
             return args[0]
         attrs = {k: v for k, v in node.attrs.items() if k != "layouts"}
+        if node.op is epilogue:
+            return node.op.forward(self.backend, *args, **attrs)
         return self.backend.kernels[node.op](*args, **attrs)

@@ -10,10 +10,12 @@ from tenon.core.aval import Aval
 from tenon.core.backend import Backend
 from tenon.core.op import table
 from tenon.extend import errors
+from tenon.graph.epilogue import epilogue
+from tenon_cpu.onednn import winograd
 from tenon_cpu.onednn.layouts import PLAIN, Assigned, blocked, reorder
 from tenon_cpu.onednn.prepared import PREPARE
 from tenon_cpu.onednn.runtime import available
-from tenon_cpu.onednn.wanted import follows, wanted_layouts
+from tenon_cpu.onednn.wanted import finishes, follows, wanted_layouts
 
 pytestmark = pytest.mark.skipif(not available(), reason="oneDNN is not installed")
 
@@ -129,34 +131,50 @@ def test_an_image_of_three_channels_comes_in_plain_and_goes_out_blocked():
     assert (made.inputs[0], made.outputs) == (PLAIN, (blocked(),))
 
 
-@pytest.mark.parametrize("layouts", [True, False], ids=["blocked", "plain"])
-def test_an_epilogue_adds_an_array_and_then_cuts_below_zero_but_keeps_nan(layouts):
+@pytest.mark.parametrize("always", [True, False], ids=["winograd", "direct"])
+@pytest.mark.parametrize("names", [("mul",), ("add",), ("mul", "add"), ("added",), ("mul", "add", "added")])
+def test_an_epilogue_scales_shifts_and_adds_and_keeps_nan(monkeypatch, names, always):
+    monkeypatch.setattr(winograd, "pays", lambda problem: always)
     x, weight, bias, g, attrs = convolution(2, CONVOLUTIONS[0])
     x[0, 0, 4, 4] = np.nan
-    ins, (made,) = (x, weight, bias), wanted("convolution", (x, weight, bias), attrs)
-    found = wanted_layouts(table["convolution"], list(map(aval, ins)), [aval(made)], attrs)
-    assigned = found if layouts else Assigned.plain(ins, (made,))
-    given = [moved(a, PLAIN, layout) for a, layout in zip(ins, assigned.inputs, strict=True)]
-    added, out = moved(g, PLAIN, assigned.outputs[0]), np.empty_like(made)
+    ins, (expected,) = (x, weight, bias), wanted("convolution", (x, weight, bias), attrs)
+    operands = {"mul": normal(32, 1, 1, seed=2), "add": normal(32, 1, 1, seed=3), "added": g}
+    for name in names:
+        expected = expected * operands[name] if name == "mul" else expected + operands[name]
+    steps = tuple((name.removesuffix("ed"), aval(operands[name])) for name in names)
 
-    epilogue = (("add", added), ("relu",))
-    PREPARE["convolution"](given, {**attrs, "layouts": assigned, "epilogue": epilogue}, [out])()
+    assert finishes(table["convolution"], list(map(aval, ins)), [aval(expected)], attrs, steps)
+    whole = {"base": table["convolution"], "count": 3, "attrs": attrs, "steps": tuple(n for n, _ in steps)}
+    ins = (*ins, *(operands[name] for name in names))
+    assigned = wanted_layouts(epilogue, list(map(aval, ins)), [aval(expected)], whole)
+    given = [moved(a, PLAIN, layout) for a, layout in zip(ins, assigned.inputs, strict=True)]
+    out = np.empty_like(expected)
+    call = PREPARE["epilogue"](given, {**whole, "layouts": assigned}, [out])
+    for _ in range(2):
+        call()
 
     result = moved(out, assigned.outputs[0], PLAIN)
-    np.testing.assert_allclose(result, np.maximum(made + g, 0), rtol=1e-4, atol=1e-4)
-    assert np.isnan(result).sum() == np.isnan(made).sum() > 0
+    np.testing.assert_allclose(result, expected, rtol=1e-4, atol=1e-4)
+    assert np.isnan(result).sum() == 32 * 9
 
 
-def test_a_sum_reads_what_the_output_held():
+@pytest.mark.parametrize(
+    "steps",
+    [
+        [("add", (2, 32, 9, 8)), ("add", (2, 32, 9, 8))],
+        [("add", (32, 1, 1)), ("mul", (32, 1, 1))],
+        [("mul", (2, 32, 9, 8))],
+        [("add", (8,))],
+    ],
+    ids=str,
+)
+def test_other_epilogues_are_left_to_other_kernels(steps):
     x, weight, bias, g, attrs = convolution(2, CONVOLUTIONS[0])
-    ins, (made,) = (x, weight, bias), wanted("convolution", (x, weight, bias), attrs)
-    assigned = wanted_layouts(table["convolution"], list(map(aval, ins)), [aval(made)], attrs)
-    given = [moved(a, PLAIN, layout) for a, layout in zip(ins, assigned.inputs, strict=True)]
-    out = moved(g, PLAIN, assigned.outputs[0])
+    ins = list(map(aval, (x, weight, bias)))
 
-    PREPARE["convolution"](given, {**attrs, "layouts": assigned, "epilogue": (("sum",),)}, [out])()
+    asked = [(name, Aval(shape, np.dtype(np.float32))) for name, shape in steps]
 
-    np.testing.assert_allclose(moved(out, assigned.outputs[0], PLAIN), made + g, rtol=1e-4, atol=1e-4)
+    assert not finishes(table["convolution"], ins, [aval(g)], attrs, asked)
 
 
 @pytest.mark.parametrize("case", CONVOLUTIONS, ids=str)
