@@ -10,6 +10,7 @@ comparison of calls costs, a part of all of tenon's.
 """
 
 import argparse
+import sys
 
 import numpy as np
 import ranks
@@ -88,8 +89,6 @@ def main():
     parser.add_argument("--rendezvous", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if not ranks.launched():
-        import sys
-
         raise SystemExit(ranks.start(options.ranks, sys.argv[1:]))
     measure(options)
 

@@ -1,0 +1,194 @@
+"""The engines below the communicator: meeting in shared memory, the bits of a sum, an engine of a plugin."""
+
+import mmap
+import os
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tenon.distributed.reduction import ReduceOp, combine, reduce_into
+from tenon.errors import RankFailedError
+from tenon.testing.suites.communicator import launch
+from tenon_mpi.meeting import LINE, Meeting
+
+PROGRAMS = Path(__file__).parent / "programs"
+
+
+def meetings(count):
+    """What ``count`` ranks share, as lines; a rank makes its ``Meeting`` of them in its own process."""
+    memory = mmap.mmap(-1, LINE * count)
+    return [memoryview(memory)[LINE * r : LINE * (r + 1)].cast("q") for r in range(count)]
+
+
+def forked(work, *args):
+    """Run ``work(*args)`` in another process; return its number. Its exit status says whether it raised."""
+    child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            work(*args)
+            status = 0
+        finally:
+            os._exit(status)
+    return child
+
+
+def meet(lines, rank):
+    meeting = Meeting(lines, rank, lambda: None, False)
+    results = [meeting.compare(7, step) for step in range(200)]
+    results.append(meeting.compare(rank, 0))
+    meeting.wait()
+    time.sleep(0.01 * rank)
+    meeting.wait()
+    assert results == [True] * 200 + [False]
+
+
+def test_ranks_meet_in_shared_memory_and_compare_words():
+    lines = meetings(3)
+    children = [forked(meet, lines, rank) for rank in (1, 2)]
+    meet(lines, 0)
+
+    assert [os.waitpid(child, 0)[1] for child in children] == [0, 0]
+
+
+def test_a_dead_rank_is_noticed_by_those_that_wait_in_shared_memory():
+    lines = meetings(2)
+    child = forked(lambda: Meeting(lines, 1, lambda: None, False).wait())
+    meeting = Meeting(lines, 0, lambda: None, False)
+    meeting.wait()
+    os.waitpid(child, 0)  # As a launcher does: a zombie still has its number.
+    began = time.monotonic()
+
+    with pytest.raises(RankFailedError, match=rf"local rank 1 \(process {child}\) died"):
+        meeting.wait()
+    assert time.monotonic() - began < 1
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 4, 5, 8])
+def test_sums_are_trees_over_the_ranks_whichever_array_takes_the_result(count):
+    rng = np.random.default_rng(count)
+    arrays = [rng.standard_normal(100).astype(np.float32) for _ in range(count)]
+
+    def tree(parts):
+        if len(parts) == 1:
+            return parts[0]
+        half = 1 << (len(parts) - 1).bit_length() - 1
+        return tree(parts[:half]) + tree(parts[half:])
+
+    for target in range(count):
+        copies = [array.copy() for array in arrays]
+        combine(copies, ReduceOp.SUM, copies[target])
+        assert (copies[target] == tree(arrays)).all()
+    mean = np.empty(100, np.float32)
+    reduce_into(arrays, ReduceOp.AVG, mean)
+    assert (mean == tree(arrays) / np.float32(count)).all()
+
+
+@pytest.mark.mpi
+def test_every_engine_gives_the_same_bits_on_four_ranks():
+    digests = {
+        launch(4, [str(PROGRAMS / "sum_digest.py")], timeout=60, **variables).stdout
+        for variables in (
+            {"TENON_COMMUNICATOR": "mpi-shared"},
+            {"TENON_COMMUNICATOR": "mpi-messages"},
+            {"TENON_COMMUNICATOR": "mpi-hierarchical", "TENON_MPI_NODES": "2"},
+        )
+    }
+
+    assert len(digests) == 1 and len(digests.pop()) == 65
+
+
+@pytest.mark.mpi
+def test_buckets_are_reduced_between_nodes_while_backward_goes_on():
+    done = launch(4, [str(PROGRAMS / "overlap.py")], timeout=60, TENON_MPI_NODES="2")
+
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "started during backward: True; same as without: True\n"
+
+
+@pytest.mark.mpi
+def test_settings_that_cannot_be_are_refused():
+    code = "import tenon.distributed as d; d.get_rank()"
+    for variables, words in (
+        ({"TENON_MPI_NODES": "two"}, "TENON_MPI_NODES='two' is not a number of nodes"),
+        ({"TENON_MPI_NODES": "2", "TENON_COMMUNICATOR": "mpi-shared"}, "mpi-shared is for ranks of one node"),
+        (
+            {"TENON_MPI_NODES": "2", "TENON_COMMUNICATOR": "mpi-hierarchical"},
+            "the same number of ranks on every",
+        ),
+    ):
+        done = launch(3, ["-c", code], timeout=60, **variables)
+        assert done.returncode == 1 and words in done.stderr, done.stderr
+
+
+ENGINE = '''
+from mpi4py import MPI
+import numpy as np
+from tenon.extend import Communicator, engine
+
+
+class Star(Communicator):
+    """Everybody tells everybody everything."""
+
+    name = "star"
+
+    def __init__(self):
+        self._comm = MPI.COMM_WORLD.Dup()
+        self._calls = 0
+        super().__init__(self._comm.Get_rank(), self._comm.Get_size())
+
+    def agree(self, call):
+        self._calls += 1
+        texts = self._comm.allgather(call.describe(self.step))
+        if len(set(texts)) > 1:
+            raise engine.mismatch(texts, self._calls)
+
+    def perform_all_reduce(self, source, target, op):
+        engine.reduce_into(self._comm.allgather(source), op, target)
+
+    def perform_broadcast(self, target, root):
+        target[...] = self._comm.allgather(target)[root]
+
+    def perform_all_gather(self, source, target):
+        target[...] = self._comm.allgather(source)
+
+    def perform_reduce_scatter(self, source, target, op):
+        engine.reduce_into([rows[self.rank] for rows in self._comm.allgather(source)], op, target)
+
+    def perform_all_gather_bytes(self, payload):
+        return self._comm.allgather(payload)
+'''
+
+PLUGIN = """
+from tenon.extend import hookimpl
+
+
+@hookimpl
+def tenon_communicators():
+    return {"star": "tenon_star.engine:Star"}
+"""
+
+
+@pytest.mark.mpi
+def test_a_plugin_brings_an_engine_that_passes_the_suite(tmp_path):
+    info = tmp_path / "tenon_star-0.1.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: tenon-star\nVersion: 0.1\n")
+    (info / "entry_points.txt").write_text("[tenon]\ntenon_star = tenon_star.plugin\n")
+    package = tmp_path / "tenon_star"
+    package.mkdir()
+    for name, text in (("__init__", ""), ("plugin", PLUGIN), ("engine", ENGINE)):
+        (package / f"{name}.py").write_text(text)
+
+    done = launch(
+        2,
+        ["-m", "tenon.testing.suites.communicator_run"],
+        timeout=60,
+        TENON_COMMUNICATOR="star",
+        PYTHONPATH=str(tmp_path),
+    )
+
+    assert done.returncode == 0, done.stderr
+    assert "FAIL" not in done.stdout and done.stdout.count("PASS") > 20, done.stdout
