@@ -304,6 +304,13 @@ def test_layer_survives_copies_pickles_and_other_dtypes():
     tenon.testing.assert_close(layer.double()(x.double())[0].float(), expected)
 
 
+def test_states_may_come_in_a_list():
+    layer, x = nn.LSTM(3, 4), tenon.randn(5, 2, 3)
+    states = [tenon.randn(1, 2, 4), tenon.randn(1, 2, 4)]
+
+    tenon.testing.assert_close(layer(x, states), layer(x, tuple(states)))
+
+
 def test_functional_call_uses_the_weights_it_is_given():
     layer = nn.LSTM(3, 4)
     weights = {n: tenon.zeros_like(p).requires_grad_() for n, p in layer.named_parameters()}

@@ -14,6 +14,7 @@ from typing import Any
 from tenon.core.factories import empty, zeros
 from tenon.core.op import table
 from tenon.core.precision import PRECISION, runs_in
+from tenon.core.tensor import Tensor
 from tenon.errors import ModuleTypeError, ModuleValueError, ShapeError
 from tenon.nn import functional as F
 from tenon.nn import init
@@ -245,7 +246,7 @@ class RNNBase(Module):
 
     def _layers(self, x: Any, sizes: tuple[int, ...], hx: Any) -> Any:
         """All layers over packed rows: the last one's outputs, and the final states."""
-        states = hx if isinstance(hx, tuple) else (hx,)
+        states = (hx,) if isinstance(hx, Tensor) else tuple(hx)
         for state in states:
             if state.dtype != x.dtype and PRECISION.call is None:
                 raise ShapeError(
