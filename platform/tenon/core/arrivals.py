@@ -18,7 +18,7 @@ class Arrivals:
 
     def __init__(self, sweep: Any) -> None:
         self.sweep = sweep
-        self.waiting: dict[int, list[Any]] = {}  # id of leaf -> [leaf, sum of what came]
+        self.waiting: dict[int, list[Any]] = {}  # id of leaf -> [leaf, sum of what came, nobody else's]
         self.open: dict[int, int] = {}  # id of leaf -> edges from nodes not yet visited
         self.counted: set[int] | None = None  # ids of nodes whose edges are in ``open``
         self.alive: list[Any] = []  # keeps counted nodes alive, and with them their ids
@@ -40,13 +40,13 @@ class Arrivals:
                 else:
                     stack.append(edge[0])
 
-    def arrive(self, leaf: Any, grad: Any) -> None:
-        """Add ``grad`` to what waits for ``leaf``."""
+    def arrive(self, leaf: Any, grad: Any, fresh: bool) -> None:
+        """Add ``grad`` to what waits for ``leaf``; ``fresh`` if nobody else holds it."""
         entry = self.waiting.get(id(leaf))
         if entry is None:
-            self.waiting[id(leaf)] = [leaf, grad]
+            self.waiting[id(leaf)] = [leaf, grad, fresh]
         else:
-            entry[1] = entry[1] + grad
+            entry[1:] = entry[1] + grad, True
 
     def visited(self, node: Any) -> None:
         """``node`` has sent its gradients: deliver to the leaves for which it was the last."""

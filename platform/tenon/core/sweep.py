@@ -309,7 +309,7 @@ class Sweep:
         if extra and (extra.get("_hooks") or extra.get("_post_accumulate_hooks")):
             if self.hooked is None:
                 self.hooked = Arrivals(self)
-            self.hooked.arrive(leaf, grad)
+            self.hooked.arrive(leaf, grad, fresh)
         elif self.wanted is None:
             accumulate(leaf, grad, fresh, self.create_graph)
         else:
@@ -318,7 +318,7 @@ class Sweep:
                 found = self.wanted[key]
                 self.wanted[key] = grad if found is None else found + grad
 
-    def deliver(self, leaf: Any, grad: Any) -> None:
+    def deliver(self, leaf: Any, grad: Any, fresh: bool) -> None:
         """Hand its whole gradient to a leaf with hooks."""
         extra = leaf.__dict__
         if self.wanted is not None and (id(leaf), _LEAF) not in self.wanted:
@@ -329,7 +329,7 @@ class Sweep:
         if self.wanted is not None:
             self.wanted[id(leaf), _LEAF] = grad
             return
-        accumulate(leaf, grad, False, self.create_graph)
+        accumulate(leaf, grad, fresh and not hooks, self.create_graph)
         after = extra.get("_post_accumulate_hooks")
         if after:
             for hook in list(after.values()):
