@@ -17,6 +17,14 @@ import tenon
 _FAMILIES = (IndexError, TypeError, NotImplementedError, ValueError, RuntimeError)
 
 
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave what is marked ``slow`` to runs that choose by marker, such as ``pytest -m slow``."""
+    slow = [] if config.option.markexpr else [item for item in items if item.get_closest_marker("slow")]
+    if slow:
+        config.hook.pytest_deselected(items=slow)
+        items[:] = [item for item in items if item not in slow]
+
+
 def _outcome(program: Callable[[Any], Any], library: Any) -> tuple[str, Any]:
     try:
         return "value", program(library)

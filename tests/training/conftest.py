@@ -13,10 +13,12 @@ BIN = Path(sys.executable).parent
 PATH = os.pathsep.join([str(BIN), os.environ["PATH"]])
 
 MODEL = """
+import random as python
 import numpy as np
 import tenon
 from tenon import nn
 from tenon.data import Splits, TensorDataset
+from tenon.data.dataset import Batch
 
 
 class Net(nn.Module):
@@ -28,14 +30,23 @@ class Net(nn.Module):
         return self.layers(x)
 
 
-def load(train: int = 90, test: int = 31, spoiled: bool = False) -> Splits:
+class Noisy(TensorDataset):
+    # Adds what three generators draw.
+
+    def __getitems__(self, indices):
+        x, y = super().__getitems__(indices)
+        return Batch([x + 0.1 * (python.random() + np.random.rand() + tenon.rand(1)), y])
+
+
+def load(train: int = 90, test: int = 31, spoiled: bool = False, noisy: bool = False) -> Splits:
     random = np.random.default_rng(0)
     x = random.normal(size=(train + test, 6)).astype(np.float32)
     y = (x[:, :3] + x[:, 3:]).argmax(1)
     if spoiled:
         x[5] = np.nan
     x, y = tenon.from_numpy(x), tenon.from_numpy(y)
-    return Splits(TensorDataset(x[:train], y[:train]), TensorDataset(x[train:], y[train:]))
+    kind = Noisy if noisy else TensorDataset
+    return Splits(kind(x[:train], y[:train]), TensorDataset(x[train:], y[train:]))
 """
 
 CONFIG = """
@@ -111,3 +122,8 @@ class Project:
 @pytest.fixture
 def project(tmp_path):
     return Project(tmp_path)
+
+
+@pytest.fixture(scope="session")
+def make_project():
+    return Project

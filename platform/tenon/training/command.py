@@ -66,7 +66,7 @@ def train(
         _refuse(error)
     result = loop.run(session)
     if result.get("interrupted"):
-        raise SystemExit(result["status"])  # all ranks do, so nobody has to end the job
+        raise AgreedExit(result["status"])
 
 
 def _resumed(
@@ -119,7 +119,7 @@ def _refuse(error: TenonError) -> NoReturn:
     """
     if launched() is None:
         click.echo(f"Error: {error}", err=True)
-        raise SystemExit(REFUSED)
+        raise AgreedExit(REFUSED)
     try:
         communicator = launch()
         communicator.all_gather_bytes(encode(str(error)), name="refusal")

@@ -1,7 +1,7 @@
 """One optimizer step on one global batch, and exact evaluation.
 
 The batch of a step is the same set of samples for any number of ranks: each takes an even share, in
-``accumulate`` pieces. Losses and their gradients are summed, and divided once by what all ranks and pieces have
+``accumulate`` pieces. Losses and their gradients are summed, and divided once by what all ranks and pieces
 counted, so the gradient is the mean over all samples (or unmasked targets) of the step, whatever the shares.
 """
 

@@ -1,0 +1,176 @@
+"""A run that is stopped or killed in the middle, and goes on, also on another number of ranks."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import time
+
+import numpy as np
+import pytest
+
+from tenon.serialize.checkpoint import checkpoints, latest_valid
+
+pytestmark = pytest.mark.mpi
+
+SETTINGS = ("--set", "model_options.dropout=0.2")
+
+
+def start(project, *arguments, ranks=1):
+    return subprocess.Popen(
+        project.command(*arguments, ranks=ranks), cwd=project.folder, stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE, text=True, env=project.environment,
+    )  # fmt: skip
+
+
+def wait_for_checkpoint(folder, process, besides=()):
+    deadline = time.monotonic() + 60
+    while not set(checkpoints(folder / "checkpoints")) - set(besides) and process.poll() is None:
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory, make_project):
+    """The weights of the run that nothing interrupts."""
+    return make_project(tmp_path_factory.mktemp("whole")).train("my.toml", *SETTINGS).weights()
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 4])
+def test_a_run_goes_on_in_the_middle_of_an_epoch_on_any_number_of_ranks(project, whole, ranks):
+    short = ("--set", "checkpoint.steps=1", "--set", "checkpoint.keep=20", *SETTINGS)
+    first = project.train("my.toml", *short, "--set", "epochs=2", ranks=2)
+    middle = first.folder / "checkpoints" / "step-00000007.safetensors"
+    assert middle.exists(), "5 steps an epoch, so this is in the second"
+
+    resumed = project.train("--resume", str(middle), "--set", "epochs=3", ranks=ranks)
+
+    resumed.folder = first.folder
+    assert resumed.final["samples_seen"] == 270
+    np.testing.assert_allclose(resumed.weights(), whole, rtol=0, atol=2e-5)
+    assert [m["step"] for m in resumed.metrics if m.get("resumed")] == [7]
+
+
+def test_a_run_that_goes_on_draws_the_numbers_it_would_have_drawn(project):
+    settings = (
+        "--set",
+        "checkpoint.steps=1",
+        "--set",
+        "checkpoint.keep=20",
+        "--set",
+        "data_options.noisy=true",
+    )
+    first = project.train("my.toml", *settings)
+    whole = first.weights()
+    resumed = project.train("--resume", str(first.folder / "checkpoints" / "step-00000007.safetensors"))
+
+    resumed.folder = first.folder
+    assert resumed.code == 0, resumed.err
+    assert [m["step"] for m in resumed.metrics if m.get("resumed")] == [7]
+    np.testing.assert_array_equal(resumed.weights(), whole)
+
+
+@pytest.mark.parametrize("ranks", [1, 4])
+@pytest.mark.parametrize(("name", "status"), [("SIGTERM", 143), ("SIGUSR1", 138)])
+def test_a_signal_finishes_the_step_saves_and_leaves_with_its_status(project, name, status, ranks):
+    folder = project.folder / "run"
+    process = start(project, "my.toml", "--run", str(folder), "--set", "epochs=100000", ranks=ranks)
+    wait_for_checkpoint(folder, process)
+    process.send_signal(getattr(signal, name))
+    out, err = process.communicate(timeout=30)
+
+    assert process.returncode == status, err
+    assert f"stopped by {name} after step " in out
+    assert "=== tenon" not in err
+    last = json.loads((folder / "metrics.jsonl").read_text().splitlines()[-1])
+    assert last["interrupted"] is True
+    assert latest_valid(folder / "checkpoints").stem == f"step-{last['step']:08d}"
+
+
+def test_one_signalled_rank_is_enough_and_a_second_signal_changes_nothing(project):
+    folder = project.folder / "run"
+    command = project.command("my.toml", "--run", str(folder), "--set", "epochs=100000", ranks=2)
+    script = project.folder / "note.sh"
+    script.write_text('#!/bin/sh\necho $$ > pid.$PMI_RANK\nexec "$@"\n')
+    script.chmod(0o755)
+    process = subprocess.Popen(
+        [*command[:3], str(script), *command[3:]], cwd=project.folder, stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE, text=True, env=project.environment,
+    )  # fmt: skip
+    wait_for_checkpoint(folder, process)
+    for _ in range(2):
+        os.kill(int((project.folder / "pid.1").read_text()), signal.SIGTERM)
+    out, err = process.communicate(timeout=30)
+
+    assert process.returncode == 143, err
+    assert out.count("stopped by SIGTERM after step") == 1
+    assert latest_valid(folder / "checkpoints") is not None
+
+
+FILLING = """
+
+import resource
+import signal
+
+from tenon.distributed import get_rank
+
+
+class Filling(Net):
+    calls = 0
+
+    def forward(self, x):
+        Filling.calls += 1
+        if Filling.calls == 6 and get_rank() == 0:  # no file may grow beyond 4 KB from now on
+            signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+            resource.setrlimit(resource.RLIMIT_FSIZE, (4096, resource.RLIM_INFINITY))
+        return super().forward(x)
+"""
+
+
+def test_a_full_disk_ends_the_run_with_one_report_and_keeps_the_last_checkpoint(project):
+    with open(project.folder / "small.py", "a") as file:
+        file.write(FILLING)
+    settings = ("--set", "model=small:Filling", "--set", "log.tensorboard=false")
+
+    done = project.train("my.toml", "--run", "run", "--set", "checkpoint.steps=2", *settings, ranks=2)
+
+    assert done.code == 1
+    assert done.err.count("=== tenon: rank 0 of 2") == 1, done.err
+    assert "CheckpointWriteError: could not write" in done.err
+    found = checkpoints(project.folder / "run" / "checkpoints")
+    assert [one.stem for one in found] == ["step-00000004", "step-00000002"]
+    assert latest_valid(found[0].parent) == found[0]
+
+
+def test_a_folder_that_cannot_be_written_is_refused_before_training(project):
+    (project.folder / "run").write_text("a file")
+
+    done = project.train("my.toml", "--set", "output=run")
+
+    assert done.code == 2
+    assert "cannot make a run folder" in done.err
+
+
+@pytest.mark.parametrize("moments", [2, pytest.param(50, marks=pytest.mark.slow)])
+def test_kills_at_any_moment_change_nothing_but_the_time(project, moments):
+    settings = (*SETTINGS, "--set", f"epochs={20 * moments}")
+    whole = project.train("my.toml", *settings, timeout=600).weights()
+    folder = project.folder / "killed"
+    arguments = ("my.toml", "--run", str(folder), "--set", "checkpoint.steps=1", *settings)
+    found = []
+    for moment in range(moments):
+        process = start(project, *arguments)
+        wait_for_checkpoint(folder, process, found)
+        time.sleep(random.Random(moment).uniform(0, 0.1))
+        assert process.poll() is None, process.communicate()[1]
+        process.kill()
+        process.communicate()
+        found = checkpoints(folder / "checkpoints")
+        assert latest_valid(folder / "checkpoints") == found[0]
+
+    done = project.train(*arguments, timeout=600)
+
+    assert done.code == 0, done.err
+    done.folder = folder
+    np.testing.assert_array_equal(done.weights(), whole)
