@@ -13,6 +13,8 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from tenon.distributed.accumulation import GradientAccumulation as GradientAccumulation
+    from tenon.distributed.accumulation import sum_and_count as sum_and_count
     from tenon.distributed.calls import Work as Work
     from tenon.distributed.collectives import all_gather as all_gather
     from tenon.distributed.collectives import all_gather_into_tensor as all_gather_into_tensor
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from tenon.distributed.collectives import reduce_scatter as reduce_scatter
     from tenon.distributed.collectives import reduce_scatter_tensor as reduce_scatter_tensor
     from tenon.distributed.collectives import scatter as scatter
+    from tenon.distributed.comm_hooks import GradBucket as GradBucket
     from tenon.distributed.communicator import Communicator as Communicator
     from tenon.distributed.data_parallel import DistributedDataParallel as DistributedDataParallel
     from tenon.distributed.exchange import all_to_all as all_to_all
@@ -65,6 +68,7 @@ if TYPE_CHECKING:
     from tenon.distributed.world import use_communicator as use_communicator
 
 _HOMES = {
+    "accumulation": ("GradientAccumulation", "sum_and_count"),
     "calls": ("Work",),
     "collectives": (
         "all_gather",
@@ -79,6 +83,7 @@ _HOMES = {
         "reduce_scatter_tensor",
         "scatter",
     ),
+    "comm_hooks": ("GradBucket",),
     "communicator": ("Communicator",),
     "data_parallel": ("DistributedDataParallel",),
     "exchange": ("all_to_all", "all_to_all_single"),

@@ -58,7 +58,7 @@ class GradientAccumulation:
         self._count = 0.0
 
     def rounds(self, batches: Iterable[Batch]) -> Iterator[list[Batch]]:
-        """Lists of this rank's next ``steps`` batches until no rank has any; the last may be shorter or empty."""
+        """This rank's next ``steps`` batches, until no rank has any; the last may be shorter or empty."""
         iterator = iter(batches)
         while True:
             own = list(itertools.islice(iterator, self.steps))
@@ -83,6 +83,8 @@ class GradientAccumulation:
         """
         communicator = self._synchronizer.communicator
         total, count = reduce_sum_count(self._total, self._count, name="loss", communicator=communicator)
+        if self._wrapped is not None and self._wrapped.broadcast_buffers:
+            self._wrapped.broadcast_buffers_now()
         mine, self._total, self._count = self._count, 0.0, 0.0
         if count == 0:
             for _, parameter in self._synchronizer.parameters:
@@ -90,8 +92,6 @@ class GradientAccumulation:
             return None
         self._synchronizer.restart()
         self._synchronizer.synchronize(weight=1.0, count=mine)
-        if self._wrapped is not None and self._wrapped.broadcast_buffers:
-            self._wrapped.broadcast_buffers_now()
         return float(total / count)
 
 
