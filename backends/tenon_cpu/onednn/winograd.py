@@ -26,7 +26,6 @@ import numpy as np
 from tenon.extend import Config
 from tenon_cpu.jit import codegen_llvm
 from tenon_cpu.onednn import signatures as c
-from tenon_cpu.onednn.attributes import Attributes
 from tenon_cpu.onednn.chain import Chain, shared
 from tenon_cpu.onednn.descriptors import Descriptor
 from tenon_cpu.onednn.lasting import Counter
@@ -35,14 +34,19 @@ from tenon_cpu.onednn.library import failure
 from tenon_cpu.onednn.primitives import Execution, Primitive, address_of, reorder
 from tenon_cpu.onednn.problems import Problem
 from tenon_cpu.onednn.runtime import ALIGNMENT, Buffer
-from tenon_cpu.onednn.winograd_code import REACH, STEP, TABLE, WINDOW, text
+from tenon_cpu.onednn.winograd_code import STEP, TABLE, WINDOW, text
+from tenon_cpu.onednn.winograd_parts import (
+    FLOAT,
+    PLACES,
+    POINTS,
+    by_places,
+    grid,
+    pieces,
+    products,
+    sums,
+)
 
 Array = np.ndarray[Any, Any]
-_FLOAT = np.dtype(np.float32)
-_POINTS = REACH * REACH
-_PLACES = WINDOW * WINDOW
-#: Bytes of points that are worked on at a time: what stays in a core's caches.
-_PIECE = 5 << 20
 #: Multiplications and additions a second of a direct kernel and of products of points, bytes a second of
 #: maps, and of maps of weights, which come from memory: how the two ways are weighed. Only their ratios
 #: matter.
@@ -68,7 +72,7 @@ def _allowed() -> bool:
 
 def pays(problem: Problem) -> bool:
     """Whether this is a convolution for which points take less time than a direct kernel."""
-    if problem.dtype != _FLOAT or problem.weight[2:] != (WINDOW, WINDOW) or problem.groups != 1:
+    if problem.dtype != FLOAT or problem.weight[2:] != (WINDOW, WINDOW) or problem.groups != 1:
         return False
     if {*problem.stride, *problem.dilation} != {1} or any(p > WINDOW - 1 for p in problem.padding):
         return False
@@ -76,11 +80,11 @@ def pays(problem: Problem) -> bool:
         return False
     channels, filters, (n, _, *sizes) = problem.x[1], problem.y[1], problem.y
     tiles = n * math.prod(-(-s // STEP) for s in sizes)
-    direct = 2 * _PLACES * n * math.prod(sizes) * channels * filters / _DIRECT
-    products = 2 * _POINTS * tiles * channels * filters / _PRODUCTS
-    maps = 16 * _POINTS * tiles * (channels + filters) / _MAPS
-    weights = 8 * (_POINTS + _PLACES) * channels * filters / _WEIGHTS
-    return products + maps + weights < 0.8 * direct
+    direct = 2 * PLACES * n * math.prod(sizes) * channels * filters / _DIRECT
+    multiplied = 2 * POINTS * tiles * channels * filters / _PRODUCTS
+    maps = 16 * POINTS * tiles * (channels + filters) / _MAPS
+    weights = 8 * (POINTS + PLACES) * channels * filters / _WEIGHTS
+    return multiplied + maps + weights < 0.8 * direct
 
 
 def chain(
@@ -159,30 +163,30 @@ class Winograd:
     ) -> None:
         source, target = shapes
         channels, filters = source[1], target[1]
-        chunks, tiles = _chunks(source, target)
-        values, made = self._take(4 * _POINTS * tiles * channels), self._take(4 * _POINTS * tiles * filters)
+        chunks, tiles = pieces(source, target)
+        values, made = self._take(4 * POINTS * tiles * channels), self._take(4 * POINTS * tiles * filters)
         x, y = self._blocked(0, source, inputs[0]), self._place(len(inputs), target, outputs[0])
-        size = 4 * _POINTS * channels * filters
+        size = 4 * POINTS * channels * filters
         if size > KEPT:
             self._counter = None
         weight = self._take(size) if self._counter is None else Buffer(size)
-        rows = self._take(4 * _PLACES * channels * filters)
+        rows = self._take(4 * PLACES * channels * filters)
         own, self._steps = self._steps, self._weights
-        ordered = _by_places(problem, flipped=matrix == "flipped")
+        ordered = by_places(problem, flipped=matrix == "flipped")
         self._move((1, inputs[1]), (rows, ordered))
         sizes = {"count": channels, "blocks": filters // blocked().block, "across": 1, "down": 1}
         steps = {"from_point": channels * filters, "from_tile": filters}
         steps |= {"point": channels * filters, "tile": filters}
         self._map(matrix, ("points", rows, 0), ("points", weight, 0), sizes | steps)
         self._steps = own
-        entries = (_grid(source, target[2:], padding), _grid(target, target[2:], (0, 0)))
+        entries = (grid(source, target[2:], padding), grid(target, target[2:], (0, 0)))
         for first, count in chunks:
             here = count * entries[0]["down"] * entries[0]["across"]
             piece = {"count": count * entries[0]["down"]}
             offset = [4 * first * math.prod(shape[1:]) for shape in shapes]
-            spread = [{"point": n, "tile": _POINTS * n} for n in (channels, filters)]
+            spread = [{"point": n, "tile": POINTS * n} for n in (channels, filters)]
             self._map("input", ("grid", x, offset[0]), ("points", values, 0), entries[0] | piece | spread[0])
-            multiplied = _products(here, channels, filters)
+            multiplied = products(here, channels, filters)
             self._multiply(multiplied, {c.SRC: values, c.WEIGHTS: weight, c.DST: made})
             self._map(
                 "output", ("points", made, 0), ("grid", y, offset[1]), entries[1] | piece | spread[1], after
@@ -191,14 +195,14 @@ class Winograd:
 
     def _weight(self, problem: Problem, inputs: list[Descriptor], outputs: list[Descriptor]) -> None:
         channels, filters = problem.x[1], problem.y[1]
-        chunks, tiles = _chunks(problem.x, problem.y)
-        values, made = self._take(4 * _POINTS * tiles * channels), self._take(4 * _POINTS * tiles * filters)
+        chunks, tiles = pieces(problem.x, problem.y)
+        values, made = self._take(4 * POINTS * tiles * channels), self._take(4 * POINTS * tiles * filters)
         x, g = self._blocked(0, problem.x, inputs[0]), self._blocked(1, problem.y, inputs[1])
-        weight = self._take(4 * _POINTS * channels * filters)
-        rows = self._take(4 * _PLACES * channels * filters)
+        weight = self._take(4 * POINTS * channels * filters)
+        rows = self._take(4 * PLACES * channels * filters)
         entries = (
-            _grid(problem.x, problem.y[2:], problem.padding),
-            _grid(problem.y, problem.y[2:], (0, 0)),
+            grid(problem.x, problem.y[2:], problem.padding),
+            grid(problem.y, problem.y[2:], (0, 0)),
         )
         for first, count in chunks:
             piece = {"count": count * entries[0]["down"]}
@@ -206,17 +210,17 @@ class Winograd:
                 ("input", entries[0], problem.x, x, values),
                 ("gradient", entries[1], problem.y, g, made),
             ):
-                spread = {"point": shape[1], "tile": _POINTS * shape[1]}
+                spread = {"point": shape[1], "tile": POINTS * shape[1]}
                 offset = 4 * first * math.prod(shape[1:])
                 self._map(matrix, ("grid", at, offset), ("points", to, 0), own | piece | spread)
             here = count * entries[0]["down"] * entries[0]["across"]
-            multiplied = _sums(here, channels, filters, more=first > 0)
+            multiplied = sums(here, channels, filters, more=first > 0)
             self._multiply(multiplied, {c.SRC: values, c.WEIGHTS: made, c.DST: weight})
         sizes = {"count": channels, "blocks": filters // blocked().block, "across": 1, "down": 1}
         steps = {"from_point": channels * filters, "from_tile": filters}
         steps |= {"point": channels * filters, "tile": filters}
         self._map("weight_grad", ("points", weight, 0), ("points", rows, 0), sizes | steps)
-        self._move((rows, _by_places(problem, flipped=False)), (2, outputs[0]))
+        self._move((rows, by_places(problem, flipped=False)), (2, outputs[0]))
 
     # --- memory ---
 
@@ -237,7 +241,7 @@ class Winograd:
 
     def _blocked(self, array: int, shape: tuple[int, ...], given: Descriptor) -> int:
         """Where the array lies in blocks: itself, or a copy."""
-        wanted = blocked().descriptor(shape, _FLOAT)
+        wanted = blocked().descriptor(shape, FLOAT)
         if given == wanted:
             return array
         copy = self._take(wanted.size)
@@ -246,12 +250,12 @@ class Winograd:
 
     def _place(self, array: int, shape: tuple[int, ...], given: Descriptor) -> int:
         """Where a result is made in blocks."""
-        wanted = blocked().descriptor(shape, _FLOAT)
+        wanted = blocked().descriptor(shape, FLOAT)
         return array if given == wanted else self._take(wanted.size)
 
     def _returned(self, place: int, array: int, shape: tuple[int, ...], given: Descriptor) -> None:
         if place != array:
-            self._move((place, blocked().descriptor(shape, _FLOAT)), (array, given))
+            self._move((place, blocked().descriptor(shape, FLOAT)), (array, given))
 
     # --- steps ---
 
@@ -360,52 +364,3 @@ def _point(execution: Execution, position: int, place: int) -> None:
     status = execution.set_handle(execution.memory(position), place)
     if status:
         raise failure("dnnl_memory_set_data_handle", status, f"({execution.primitive!r})")
-
-
-def _chunks(source: tuple[int, ...], target: tuple[int, ...]) -> tuple[list[tuple[int, int]], int]:
-    """First image and count of each piece of the batch, and the most tiles of a piece."""
-    images, down, across = source[0], -(-target[2] // STEP), -(-target[3] // STEP)
-    each = 4 * _POINTS * down * across * (source[1] + target[1])
-    count = max(1, min(images, round(_PIECE / each)))
-    firsts = range(0, images, count)
-    return [(first, min(count, images - first)) for first in firsts], count * down * across
-
-
-def _grid(shape: tuple[int, ...], sizes: tuple[int, ...], padding: tuple[int, ...]) -> dict[str, int]:
-    """Words of a table for patches of an array of ``shape``, one for each tile of results of ``sizes``."""
-    return {
-        "blocks": shape[1] // blocked().block, "height": shape[2], "width": shape[3],
-        "down": -(-sizes[0] // STEP), "across": -(-sizes[1] // STEP), "top": padding[0], "left": padding[1],
-    }  # fmt: skip
-
-
-def _by_places(problem: Problem, flipped: bool) -> Descriptor:
-    """The weight as ``[place, channel, filter]``; ``flipped``: ``[place, filter, channel]``."""
-    filters, channels = problem.weight[:2]
-    inner = (channels, 1) if flipped else (1, filters)
-    each = channels * filters
-    return Descriptor.strided(problem.weight, (*inner, WINDOW * each, each), _FLOAT)
-
-
-def _products(tiles: int, channels: int, filters: int) -> Primitive:
-    """``[tile, point, channel]`` times ``[point, channel, filter]``."""
-    return Primitive(
-        "matmul",
-        Descriptor.strided((_POINTS, tiles, channels), (channels, _POINTS * channels, 1), _FLOAT),
-        Descriptor.rows((_POINTS, channels, filters), _FLOAT),
-        None,
-        Descriptor.strided((_POINTS, tiles, filters), (filters, _POINTS * filters, 1), _FLOAT),
-    )
-
-
-def _sums(tiles: int, channels: int, filters: int, more: bool) -> Primitive:
-    """``[tile, point, channel]`` transposed, times ``[tile, point, filter]``; ``more`` adds to what is
-    there."""
-    return Primitive(
-        "matmul",
-        Descriptor.strided((_POINTS, channels, tiles), (channels, 1, _POINTS * channels), _FLOAT),
-        Descriptor.strided((_POINTS, tiles, filters), (filters, _POINTS * filters, 1), _FLOAT),
-        None,
-        Descriptor.rows((_POINTS, channels, filters), _FLOAT),
-        attributes=Attributes((("sum",),)) if more else None,
-    )
