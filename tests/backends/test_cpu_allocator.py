@@ -9,7 +9,7 @@ import pytest
 
 from tenon.extend import Config
 from tenon.extend import errors as tenon_errors
-from tenon_cpu.allocator import megabytes
+from tenon_cpu.allocator import _may_choose_pages, megabytes
 
 STEPS = """
 import resource
@@ -44,6 +44,47 @@ def test_memory_that_a_step_frees_is_there_for_the_next_step_without_page_faults
 
     assert kept < 500
     assert given_back > 10 * max(kept, 100)  # 8192 pages a step
+
+
+PAGES = """
+import tenon
+from tenon_cpu.allocator import give_back
+
+def advised():
+    flags, inside = [], False
+    for line in open("/proc/self/smaps"):
+        inside = line.rstrip().endswith("[heap]") if "-" in line.split()[0] else inside
+        if inside and line.startswith("VmFlags"):
+            flags.append("hg" in line.split())
+    return any(flags)
+
+held = [tenon.ones(100_000) for _ in range(100)]
+print(advised())
+del held
+give_back()
+held = [tenon.ones(100_000) for _ in range(100)]
+print(advised())
+"""
+
+
+def advised(**environment):
+    """Whether huge pages are asked for the heap, at first and after free memory was given back."""
+    quiet = {
+        k: v for k, v in os.environ.items() if not k.startswith(("MALLOC_", "TENON_", "GLIBC_", "NUMPY_"))
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", PAGES], capture_output=True, text=True, check=True, env=quiet | environment
+    )
+    return done.stdout.split()
+
+
+@pytest.mark.skipif(
+    platform.libc_ver()[0] != "glibc" or not _may_choose_pages(), reason="nobody is asked for huge pages here"
+)
+def test_the_heap_asks_for_huge_pages_unless_numpy_is_told_not_to():
+    assert advised() == ["True", "True"]
+    assert advised(NUMPY_MADVISE_HUGEPAGE="0") == ["False", "False"]
+    assert advised(TENON_CPU_KEEP_MB="0") == ["False", "False"]
 
 
 def test_megabytes_to_keep_must_be_a_number():
