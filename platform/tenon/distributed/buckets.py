@@ -1,9 +1,9 @@
 """Group gradients into a few flat arrays, so that one all-reduce carries many parameters.
 
-Buckets hold parameters in reverse order of registration, about the order in which backward delivers
-gradients; after the first backward they are made anew in the order that rank 0 saw. Their memory is the
-communicator's: inside a node all ranks see it and reduce it where it lies. Averaged gradients stay there, and
-``parameter.grad`` shows them; who keeps one for longer than a step keeps that memory.
+Buckets hold parameters in the order in which backward delivered their gradients on rank 0, or in reverse
+order of registration where nobody watched. Their memory is the communicator's: inside a node all ranks see it
+and reduce it where it lies. Averaged gradients stay there, and ``parameter.grad`` shows them; who keeps one for
+longer than a step keeps that memory.
 
 All ranks compare their plans once: models that differ raise at construction, naming the parameters, instead
 of mixing gradients later.
@@ -24,7 +24,7 @@ from tenon.distributed import staging
 from tenon.distributed.calls import format_ranks
 from tenon.distributed.communicator import Communicator
 from tenon.distributed.reduction import accumulator
-from tenon.errors import CollectiveMismatchError, CommunicatorError
+from tenon.errors import CollectiveMismatchError
 
 MEGABYTE = 1 << 20
 ALIGNMENT = 64
@@ -189,8 +189,6 @@ def plan(
 
     ``order`` has the numbers of the parameters in the order in which backward delivers their gradients.
     """
-    if not cap_mb > 0:
-        raise CommunicatorError(f"bucket_cap_mb={cap_mb} must be positive; torch's default is 25.")
     parts: list[list[tuple[int, str, Tensor]]] = []
     groups: dict[tuple[str, str], list[tuple[int, str, Tensor]]] = {}
     sizes: dict[tuple[str, str], int] = {}

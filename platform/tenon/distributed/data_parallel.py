@@ -96,6 +96,7 @@ class DistributedDataParallel(Module, Joinable):
             broadcast=init_sync,
             static=static_graph,
             warn=not find_unused_parameters,
+            in_use_order=True,
         )
         self.process_group = self.synchronizer.communicator
         if init_sync:

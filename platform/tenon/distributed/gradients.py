@@ -31,6 +31,7 @@ class GradientSynchronizer:
     Making one compares the models of all ranks and copies the parameters of rank 0 to the others
     (``broadcast=False`` leaves them). Parameters that do not require grad are copied, but not averaged.
     ``static`` asks only once which parameters have gradients; without ``warn``, unused ones are not named.
+    ``in_use_order`` makes the buckets after the first backward, in the order in which ``fill`` was called.
     """
 
     def __init__(
@@ -42,9 +43,12 @@ class GradientSynchronizer:
         broadcast: bool = True,
         static: bool = False,
         warn: bool = True,
+        in_use_order: bool = False,
     ) -> None:
         self.communicator = get_communicator() if communicator is None else communicator
         self.bucket_cap_mb = DEFAULT_CAP_MB if bucket_cap_mb is None else float(bucket_cap_mb)
+        if not self.bucket_cap_mb > 0:
+            raise CommunicatorError(f"bucket_cap_mb={bucket_cap_mb} must be positive; torch's default is 25.")
         everything = list(named_parameters)
         for name, parameter in everything:
             staging.check_tensor(parameter, "GradientSynchronizer", f"parameter {name!r}")
@@ -55,18 +59,21 @@ class GradientSynchronizer:
         """What replaces the plain mean of a bucket: a communication hook."""
         self.scale = 1.0
         """Multiplies the means; set before backward."""
-        self._plan(range(len(self.parameters) - 1, -1, -1))
-        self._arrivals: dict[int, None] | None = {}
+        self.buckets: list[buckets.Bucket] = []
+        self._numbers = {id(tensor): number for number, (_, tensor) in enumerate(self.parameters)}
+        self._places: dict[int, tuple[buckets.Bucket, int]] = {}
+        self._arrivals: dict[int, None] | None = {} if in_use_order else None
+        self._started = 0
+        self._full: set[int] = set()
+        if not in_use_order:
+            self._plan(range(len(self.parameters) - 1, -1, -1))
         self._settled: tuple[Any, Any] | None = None
         self._warned = not warn
         if broadcast:
             broadcast_tensors([tensor for _, tensor in everything], self.communicator, name="parameters")
 
     def _plan(self, order: Sequence[int]) -> None:
-        self.order = list(order)
-        self.buckets = buckets.plan(self.parameters, self.bucket_cap_mb, self.communicator, self.order)
-        self._started = 0
-        self._full: set[int] = set()
+        self.buckets = buckets.plan(self.parameters, self.bucket_cap_mb, self.communicator, order)
         self._places = {
             id(slot.parameter): (bucket, index)
             for bucket in self.buckets
@@ -84,15 +91,17 @@ class GradientSynchronizer:
 
     def fill(self, parameter: Tensor) -> None:
         """Take the gradient of ``parameter`` into its bucket, while it is in cache; again if it changes."""
-        if (self.communicator.size > 1 or self.reduce is not None) and not _recording():
-            bucket, index = self._places[id(parameter)]
-            if bucket.fill(index) and self.communicator.overlaps and self.reduce is None:
-                self._full.add(id(bucket))
-                while self._started < len(self.buckets) and id(self.buckets[self._started]) in self._full:
-                    self.buckets[self._started].start(self.scale)
-                    self._started += 1
-            if self._arrivals is not None:
-                self._arrivals[bucket.slots[index].number] = None
+        if (self.communicator.size == 1 and self.reduce is None) or _recording():
+            return
+        if self._arrivals is not None:
+            self._arrivals[self._numbers[id(parameter)]] = None
+            return
+        bucket, index = self._places[id(parameter)]
+        if bucket.fill(index) and self.communicator.overlaps and self.reduce is None:
+            self._full.add(id(bucket))
+            while self._started < len(self.buckets) and id(self.buckets[self._started]) in self._full:
+                self.buckets[self._started].start(self.scale)
+                self._started += 1
 
     def synchronize(
         self,
@@ -121,6 +130,7 @@ class GradientSynchronizer:
             return
         taking_part = self.communicator.size if taking_part is None else taking_part
         used = self._count_used(taking_part)
+        self._settle_order()
         for bucket in self.buckets[self._started :]:
             if any(used[slot.number] for slot in bucket.slots):
                 bucket.start(share, self.reduce)
@@ -129,16 +139,12 @@ class GradientSynchronizer:
         self._started = 0
         self._full.clear()
         self._warn_of(used, taking_part)
-        if self._arrivals and self.communicator.size > 1:
-            self._rebuild(list(self._arrivals))
 
     def synchronize_without_gradients(self, taking_part: int) -> None:
         """``synchronize`` on a rank that has run out of data: it adds zeros, and gets what the others get."""
         for _, parameter in self.parameters:
             parameter.grad = None
         self.restart()
-        if self._arrivals is not None:
-            self._arrivals.setdefault(self.order[0])
         self.synchronize(taking_part=taking_part)
 
     def _count_used(self, taking_part: int) -> Any:
@@ -158,14 +164,15 @@ class GradientSynchronizer:
             )
         return self._settled[1]
 
-    def _rebuild(self, arrived: list[int]) -> None:
-        """Buckets in the order in which gradients arrived on rank 0, those without one last; done once."""
-        self._arrivals = None
-        known = set(arrived)
-        order = np.array([*arrived, *(n for n in self.order if n not in known)], np.int32)
+    def _settle_order(self) -> None:
+        """Make the buckets, once, in the order in which gradients came on rank 0, those without one last."""
+        if self._arrivals is None:
+            return
+        rest = (n for n in range(len(self.parameters) - 1, -1, -1) if n not in self._arrivals)
+        order = np.array([*self._arrivals, *rest], np.int32)
         self.communicator.broadcast(order, 0, out=order, name="order of buckets")
-        if order.tolist() != self.order:
-            self._plan(order.tolist())
+        self._arrivals = None
+        self._plan(order.tolist())
 
     def _record(self, weight: float | None, count: float | None) -> None:
         """``synchronize`` in a compiled function: the same messages, as one step of its program."""
@@ -191,6 +198,7 @@ class GradientSynchronizer:
         """The means of all gradients, given as arrays in the order of the parameters."""
         mine = np.ones(len(self.parameters), np.int32)
         used = self.communicator.all_reduce(mine, name="parameters with gradients").wait()
+        self._settle_order()
         means: dict[int, Any] = {}
         for bucket in self.buckets:
             means.update(bucket.mean_of(gradients))
