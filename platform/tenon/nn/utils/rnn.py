@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, NamedTuple, Self
 
-from tenon.core.create import as_tensor, tensor
+from tenon.core.create import as_tensor
+from tenon.core.factories import arange
 from tenon.core.op import table
 from tenon.core.tensor import Tensor
 from tenon.dtypes import int64
@@ -131,14 +132,9 @@ def invert_permutation(permutation: Any) -> Any:
     return None if permutation is None else permutation.argsort()
 
 
-def _sizes(lengths: list[int]) -> list[int]:
-    """How many of the sequences, longest first, each step has."""
-    made, running = [], len(lengths)
-    for step in range(lengths[0]):
-        while lengths[running - 1] <= step:
-            running -= 1
-        made.append(running)
-    return made
+def _running(batch_sizes: Any) -> Any:
+    """``[T, B]``: whether each sequence still runs at each step."""
+    return arange(int(batch_sizes[0]), device="cpu") < batch_sizes.unsqueeze(1)
 
 
 def _check_lengths(shape: tuple[int, ...], lengths: list[int]) -> None:
@@ -165,13 +161,6 @@ def _check_lengths(shape: tuple[int, ...], lengths: list[int]) -> None:
         )
 
 
-def _places(sizes: list[int], steps: int, batch: int, batch_first: bool) -> list[int]:
-    """Where the rows of a packed sequence lie among the padded ones."""
-    if batch_first:
-        return [b * steps + t for t, size in enumerate(sizes) for b in range(size)]
-    return [t * batch + b for t, size in enumerate(sizes) for b in range(size)]
-
-
 def pack_padded_sequence(
     input: Any, lengths: Any, batch_first: bool = False, enforce_sorted: bool = True
 ) -> PackedSequence:
@@ -193,11 +182,13 @@ def pack_padded_sequence(
     counts = [int(n) for n in lengths.tolist()]
     batch, steps = input.shape[:2] if batch_first else reversed(input.shape[:2])
     _check_lengths((steps, batch), counts)
-    sizes = _sizes(counts)
+    batch_sizes = (lengths.cpu() > arange(counts[0], device="cpu").unsqueeze(1)).sum(1)
     data = input.flatten(0, 1)
-    if batch_first or sum(sizes) < steps * batch:
-        data = data.index_select(0, tensor(_places(sizes, steps, batch, batch_first), device=input.device))
-    return PackedSequence(data, tensor(sizes), order)
+    if batch_first or sum(counts) < steps * batch:
+        places = arange(steps * batch, device="cpu")
+        places = places.reshape(batch, steps).t() if batch_first else places.reshape(steps, batch)
+        data = data.index_select(0, places[: counts[0]][_running(batch_sizes)].to(input.device))
+    return PackedSequence(data, batch_sizes, order)
 
 
 def pad_packed_sequence(
@@ -207,26 +198,26 @@ def pad_packed_sequence(
     total_length: int | None = None,
 ) -> tuple[Any, Any]:
     """The padded sequences, in the order in which they were packed, and their lengths."""
-    sizes = sequence.batch_sizes.tolist()
-    steps, batch = len(sizes), sizes[0]
+    running, data = _running(sequence.batch_sizes), sequence.data
+    lengths = running.sum(0)
+    steps, batch = running.shape
     if total_length is not None:
         if total_length < steps:
             raise ArgumentError(
                 "Expected total_length to be at least the length of the longest sequence in input, but got "
                 f"total_length={total_length} and max sequence length being {steps}"
             )
+        running = table.cat(running, running.new_zeros(total_length - steps, batch), axis=0)
         steps = total_length
-    data = sequence.data
     count = data.shape[0]
-    shape = (batch, steps) if batch_first else (steps, batch)
     if batch_first or count < steps * batch:
-        chosen = [count] * (steps * batch)  # one row more: the padding
-        for row, place in enumerate(_places(sizes, steps, batch, batch_first)):
-            chosen[place] = row
+        # One row more than there are: the padding.
+        chosen = (running.flatten().cumsum(0) - 1).reshape(steps, batch).masked_fill(~running, count)
+        chosen = (chosen.t() if batch_first else chosen).flatten().to(data.device)
         padding = data.new_full((1, *data.shape[1:]), padding_value)
-        data = table.cat(data, padding, axis=0).index_select(0, tensor(chosen, device=data.device))
+        data = table.cat(data, padding, axis=0).index_select(0, chosen)
+    shape = (batch, steps) if batch_first else (steps, batch)
     padded = data.reshape(*shape, *data.shape[1:])
-    lengths = tensor([sum(size > b for size in sizes) for b in range(batch)])
     back = sequence.unsorted_indices
     if back is not None:
         return padded.index_select(0 if batch_first else 1, back), lengths.index_select(0, back.cpu())
