@@ -99,7 +99,7 @@ def test_the_memory_of_both_shapes_is_measured(tmp_path):
 
     found = run("memory.py", "--tiny", "--steps", "1", "--threads", "1", tmp_path=tmp_path)
 
-    assert [r["shape"] for r in found["results"]] == ["activations", "weights"]
+    assert [r["shape"] for r in found["results"]] == ["activations", "weights", "b compiled"]
     assert all(r["tenon"]["base"] > 1 << 20 for r in found["results"])
 
 

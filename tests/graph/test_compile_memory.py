@@ -1,0 +1,62 @@
+"""Compiled steps: their peak beside PyTorch's, and that hundreds of them need no more than ten."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+BENCH = Path(__file__).parents[1] / "bench" / "memory.py"
+#: What interpreters of the same step may differ by: the pages of code and Python objects.
+SLACK = 12 << 20
+
+GROWTH = """
+import gc, sys, tracemalloc
+sys.path.insert(0, {bench!r})
+import memory, programs, tenon
+
+program = programs.PROGRAMS[{name!r}](tenon, **programs.TINY[{name!r}])
+program.batch = tuple(program.batch)
+step = tenon.compile(program.step_on, fullgraph=True)
+for _ in range(20):
+    step(*program.batch)
+gc.collect()
+tracemalloc.start()
+resident, found = [], []
+for _ in range(3):
+    for _ in range(250):
+        loss = step(*program.batch)
+    gc.collect()
+    resident.append(memory.resident("VmRSS"))
+    found.append(tracemalloc.get_traced_memory()[0])
+assert len(step.programs) == 1
+print(resident[-1] - resident[0], found[-1] - found[0])
+"""
+
+
+@pytest.mark.parametrize("name", ["mlp", "cnn", "gpt"])
+def test_500_compiled_steps_need_no_more_memory_than_the_250_before(name):
+    script = GROWTH.format(bench=str(BENCH.parent), name=name)
+
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120)
+
+    assert done.returncode == 0, done.stderr
+    resident, traced = map(int, done.stdout.split())
+    assert resident <= 1 << 20, "pages of the process"
+    assert traced <= 500 * 64, "bytes of Python objects and arrays; numbers above 256 are objects"
+
+
+def peak(library, name, way):
+    command = [sys.executable, str(BENCH), "--child", library, name, way, "--threads", "1"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)["bytes"]
+
+
+@pytest.mark.oracle
+@pytest.mark.parametrize("name", ["mlp", "gpt"])
+def test_the_peak_of_a_compiled_step_is_at_most_that_of_torch(name):
+    pytest.importorskip("torch")
+
+    assert peak("tenon", name, "compiled") <= peak("torch", name, "eager") + SLACK
