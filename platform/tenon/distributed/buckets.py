@@ -1,9 +1,9 @@
 """Group gradients into a few flat arrays, so that one all-reduce carries many parameters.
 
 Buckets hold parameters in the order in which backward delivered their gradients on rank 0, or in reverse
-order of registration where nobody watched. Their memory is the communicator's: inside a node all ranks see it
-and reduce it where it lies. Averaged gradients stay there, and ``parameter.grad`` shows them; who keeps one for
-longer than a step keeps that memory.
+order of registration where nobody watched. Their memory is the communicator's: inside a node all ranks see
+it and reduce it where it lies. Averaged gradients stay there, and ``parameter.grad`` shows them; who keeps
+one for longer than a step keeps that memory.
 
 All ranks compare their plans once: models that differ raise at construction, naming the parameters, instead
 of mixing gradients later.
