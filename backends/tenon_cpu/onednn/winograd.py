@@ -39,11 +39,10 @@ from tenon_cpu.onednn.winograd_parts import (
     FLOAT,
     PLACES,
     POINTS,
+    Points,
     by_places,
     grid,
     pieces,
-    products,
-    sums,
 )
 
 Array = np.ndarray[Any, Any]
@@ -181,16 +180,16 @@ class Winograd:
         self._steps = own
         entries = (grid(source, target[2:], padding), grid(target, target[2:], (0, 0)))
         for first, count in chunks:
-            here = count * entries[0]["down"] * entries[0]["across"]
-            piece = {"count": count * entries[0]["down"]}
-            offset = [4 * first * math.prod(shape[1:]) for shape in shapes]
-            spread = [{"point": n, "tile": POINTS * n} for n in (channels, filters)]
-            self._map("input", ("grid", x, offset[0]), ("points", values, 0), entries[0] | piece | spread[0])
-            multiplied = products(here, channels, filters)
-            self._multiply(multiplied, {c.SRC: values, c.WEIGHTS: weight, c.DST: made})
-            self._map(
-                "output", ("points", made, 0), ("grid", y, offset[1]), entries[1] | piece | spread[1], after
+            lines = count * entries[0]["down"]
+            points = Points(lines * entries[0]["across"], channels, filters)
+            into, back = (
+                own | {"count": lines} | points.words(shape[1])
+                for own, shape in zip(entries, shapes, strict=True)
             )
+            offset = [4 * first * math.prod(shape[1:]) for shape in shapes]
+            self._map("input", ("grid", x, offset[0]), ("points", values, 0), into)
+            self._multiply(points.products(), {c.SRC: values, c.WEIGHTS: weight, c.DST: made})
+            self._map("output", ("points", made, 0), ("grid", y, offset[1]), back, after)
         self._returned(y, len(inputs), target, outputs[0])
 
     def _weight(self, problem: Problem, inputs: list[Descriptor], outputs: list[Descriptor]) -> None:
@@ -205,17 +204,16 @@ class Winograd:
             grid(problem.y, problem.y[2:], (0, 0)),
         )
         for first, count in chunks:
-            piece = {"count": count * entries[0]["down"]}
+            lines = count * entries[0]["down"]
+            points = Points(lines * entries[0]["across"], channels, filters)
             for matrix, own, shape, at, to in (
                 ("input", entries[0], problem.x, x, values),
                 ("gradient", entries[1], problem.y, g, made),
             ):
-                spread = {"point": shape[1], "tile": POINTS * shape[1]}
+                words = own | {"count": lines} | points.words(shape[1])
                 offset = 4 * first * math.prod(shape[1:])
-                self._map(matrix, ("grid", at, offset), ("points", to, 0), own | piece | spread)
-            here = count * entries[0]["down"] * entries[0]["across"]
-            multiplied = sums(here, channels, filters, more=first > 0)
-            self._multiply(multiplied, {c.SRC: values, c.WEIGHTS: made, c.DST: weight})
+                self._map(matrix, ("grid", at, offset), ("points", to, 0), words)
+            self._multiply(points.sums(more=first > 0), {c.SRC: values, c.WEIGHTS: made, c.DST: weight})
         sizes = {"count": channels, "blocks": filters // blocked().block, "across": 1, "down": 1}
         steps = {"from_point": channels * filters, "from_tile": filters}
         steps |= {"point": channels * filters, "tile": filters}
