@@ -15,7 +15,7 @@ from tenon.core.factories import empty, zeros
 from tenon.core.op import table
 from tenon.core.precision import PRECISION, runs_in
 from tenon.core.tensor import Tensor
-from tenon.errors import ModuleTypeError, ModuleValueError, ShapeError
+from tenon.errors import MissingForwardError, ModuleTypeError, ModuleValueError, ShapeError
 from tenon.nn import functional as F
 from tenon.nn import init
 from tenon.nn.module import Module
@@ -276,7 +276,7 @@ class RNNBase(Module):
         self, x: Any, states: list[Any], weights: list[Any], sizes: tuple[int, ...], reverse: bool
     ) -> Any:
         """One layer in one direction: outputs and final states."""
-        raise ModuleTypeError("RNNBase computes nothing itself. Use RNN, LSTM or GRU.")
+        raise MissingForwardError("RNNBase computes nothing itself. Use RNN, LSTM or GRU.")
 
     def extra_repr(self) -> str:
         """Sizes, and what differs from the defaults."""
