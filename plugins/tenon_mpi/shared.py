@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from tenon.extend import engine
+from tenon_mpi import kernels
 from tenon_mpi.meeting import LINE, Meeting
 from tenon_mpi.messages import pieces
 from tenon_mpi.window import Window, Windows
@@ -54,6 +55,7 @@ class SharedMemory:
         self._half = size = HALF_BYTES if between is None else BETWEEN_BYTES
         stage = Window(mpi, node, LINE + 2 * size)
         self._halves = [[row[LINE + half * size :][:size] for row in stage.rows] for half in (0, 1)]
+        self._sums = 0
         self._typed: dict[Any, list[Array]] = {}
         lines = [row[:LINE].data.cast("q") for row in stage.rows]
         self.meeting = Meeting(lines, self._rank, stage.fence, patient)
@@ -154,6 +156,14 @@ class SharedMemory:
     def _reduce_slices(self, rows: Sequence[Array], op: engine.ReduceOp) -> None:
         """Combine this rank's slice of ``rows``, and write the result into each of them."""
         first, last = self._slice(self._rank, rows[0].size)
+        dtype = rows[0].dtype
+        if self._between is None and op in (engine.ReduceOp.SUM, engine.ReduceOp.AVG):
+            self._sums += 1
+            kernel = kernels.find(self._size, dtype) if self._sums > kernels.CALLS else None
+            if kernel is not None:
+                divisor = self._size if op is engine.ReduceOp.AVG else 1
+                kernel(dtype.type(divisor), *[row[first:last] for row in rows])
+                return
         mine = rows[self._rank]
         others = [row for rank, row in enumerate(rows) if rank != self._rank]
         length = BLOCK_BYTES // self._size if self._between is None else BETWEEN_BYTES

@@ -38,7 +38,7 @@ CONFINED = {
     "cupy": ("backends/tenon_cuda", "plugins/tenon_nccl"),
     "mpi4py": ("plugins/tenon_mpi",),
     "tensorboardX": ("plugins/tenon_tensorboard",),
-    "numba": ("backends/tenon_cpu",),
+    "numba": ("backends/tenon_cpu", "plugins/tenon_mpi"),
     "safetensors": (),  # tests compare with it; ADR 0007
 }
 
