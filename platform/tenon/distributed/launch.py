@@ -7,10 +7,11 @@ takes "mpi". Creation is where failure handling gets its voice: see ``failure.py
 
 from __future__ import annotations
 
+import contextlib
 from typing import cast
 
 from tenon.config import Config, process_environment
-from tenon.distributed import failure, watchdog, world
+from tenon.distributed import failure, siblings, watchdog, world
 from tenon.distributed.communicator import Communicator
 from tenon.distributed.launcher import detect
 from tenon.distributed.local import LocalCommunicator
@@ -52,7 +53,11 @@ def _make(config: Config | None) -> Communicator:
     if made is None:
         if name is None:
             name = LOCAL if facts is None or facts.size == 1 else DEFAULT
-        made = LocalCommunicator() if name == LOCAL else resolve("communicators", name)()
+        if name == LOCAL:
+            made = LocalCommunicator()
+        else:
+            with siblings.watching(facts, environment) if facts is not None else contextlib.nullcontext():
+                made = resolve("communicators", name)()
     communicator = cast(Communicator, made)
     if facts is not None and facts.size != communicator.size and name != LOCAL:
         raise LaunchError(
