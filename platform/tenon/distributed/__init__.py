@@ -133,11 +133,14 @@ _HOMES = {
     ),
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names}
+_PACKAGES = ("algorithms", "nn", "optim")
 
 __all__ = sorted(_HOME)
 
 
 def __getattr__(name: str) -> Any:
+    if name in _PACKAGES:
+        return importlib.import_module(f"{__name__}.{name}")
     if name not in _HOME:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}. It has {', '.join(__all__)}.")
     value = getattr(importlib.import_module(f"{__name__}.{_HOME[name]}"), name)
