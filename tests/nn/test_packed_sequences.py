@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pickle
+import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -121,3 +123,13 @@ def test_what_torch_refuses_is_refused_in_its_words(case):
 def test_lengths_beyond_the_input_are_refused():
     with pytest.raises(ValueError, match=r"lengths \[4, 2\] reach beyond the 3 steps"):
         rnn.pack_padded_sequence(tenon.randn(3, 2, 3), [4, 2])
+
+
+def test_code_of_the_guide_runs():
+    guide = Path(__file__).resolve().parents[2] / "docs" / "guide" / "sequences.md"
+    names = {}
+
+    for block in re.findall(r"^```python\n(.*?)^```", guide.read_text(), re.M | re.S):
+        exec(block, names)
+
+    assert names["first"].shape == (5, 64)
