@@ -109,6 +109,19 @@ def test_buckets_are_reduced_between_nodes_while_backward_goes_on():
 
 
 @pytest.mark.mpi
+@pytest.mark.parametrize(("kind", "reports"), [("kill", 0), ("raise", 1)])
+def test_a_rank_that_dies_inside_a_sum_ends_the_job_and_leaves_no_shared_memory(tmp_path, kind, reports):
+    clock = tmp_path / "clock"
+    done = launch(4, [str(PROGRAMS / "dying_inside.py"), kind, str(clock)], timeout=60)
+    took = time.time() - float(clock.read_text())
+
+    assert done.returncode != 0 and took < 2
+    assert done.stderr.count("=== tenon: rank") == reports, done.stderr
+    mapped = {line.removesuffix(" (deleted)") for line in done.stdout.split("\n") if "/dev/shm/" in line}
+    assert mapped and not [path for path in mapped if Path(path).exists()]
+
+
+@pytest.mark.mpi
 def test_settings_that_cannot_be_are_refused():
     code = "import tenon.distributed as d; d.get_rank()"
     for variables, words in (
