@@ -176,6 +176,8 @@ class Formula:
         if name == "copysign":
             return self._intrinsic("copysign", *values)
         formula = mathlib.FORMULAS.get(name) if kind.reg == "float" else mathlib.WIDE.get(name)
+        if kind.bits == 16:
+            formula = mathlib.SHORT.get(name, formula)
         if formula is not None:
             inner = Formula(self.code, TYPES[kind.name] if kind.reg == "double" else _FLOAT32)
             inner.plain = True

@@ -26,14 +26,14 @@ SHORT = frozenset((BFLOAT, HALF))
 _FLOATS = frozenset((FLOAT, BFLOAT, HALF))
 #: Ops that compute in float32 and round, where there is no kernel for the dtype itself.
 _WIDENED = frozenset(
-    ["sum", "mean", "prod", "amax", "amin", "argmax", "argmin", "sum_to", "cumsum", "cumprod", "softmax",
-    "softmax_grad", "log_softmax", "log_softmax_grad", "layer_norm", "layer_norm_grad", "batch_norm",
-    "batch_norm_grad", "batch_norm_inference", "cross_entropy", "cross_entropy_grad", "nll_loss",
-    "nll_loss_grad", "mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "binary_cross_entropy",
-    "binary_cross_entropy_with_logits", "var", "logsumexp", "vector_norm", "gelu", "silu", "mish", "elu",
-    "softplus", "logsigmoid", "hardsigmoid", "hardswish", "threshold", "softshrink", "hardshrink",
-    "max_pool", "max_pool_grad", "avg_pool", "avg_pool_grad", "adaptive_avg_pool", "adaptive_avg_pool_grad",
-    "embedding_grad", "fold_axis", "erfinv", "logaddexp"]
+    ["sum", "mean", "prod", "amax", "amin", "argmax", "argmin", "sum_to", "cumsum", "cumprod",
+    "softmax", "softmax_grad", "log_softmax", "log_softmax_grad", "batch_norm_inference",
+    "cross_entropy", "cross_entropy_grad", "nll_loss", "nll_loss_grad", "mse_loss", "l1_loss",
+    "smooth_l1_loss", "huber_loss", "binary_cross_entropy", "binary_cross_entropy_with_logits", "var",
+    "logsumexp", "vector_norm", "gelu", "silu", "mish", "elu", "softplus", "logsigmoid", "hardsigmoid",
+    "hardswish", "threshold", "softshrink", "hardshrink", "max_pool", "max_pool_grad", "avg_pool",
+    "avg_pool_grad", "adaptive_avg_pool", "adaptive_avg_pool_grad", "embedding_grad", "fold_axis",
+    "erfinv", "logaddexp"]
 )  # fmt: skip
 #: The same of float16 only, which is multiplied by no library here.
 _WIDENED_HALF = frozenset(["matmul", "linear", "addmm"])
@@ -43,6 +43,8 @@ _NUMBERS = frozenset((bool, int, float))
 
 def for_short(op: Op, kernel: Kernel) -> Kernel:
     """The kernel of ``op`` for calls whose first array is of 16-bit floats."""
+    if isinstance(op, Composite) and op.widens:
+        return functools.partial(_normalised, kernel, op.name.endswith("_grad"))
     if op.name in _WIDENED or op.name in _WIDENED_HALF:
         return functools.partial(_widened, kernel, SHORT if op.name in _WIDENED else frozenset((HALF,)))
     if (
@@ -133,6 +135,22 @@ def _widened(kernel: Kernel, dtypes: frozenset[Any], /, *args: Any, **attrs: Any
     if isinstance(made, tuple):
         return tuple([_narrow(m, dtype) for m in made])
     return _narrow(made, dtype)
+
+
+def _normalised(kernel: Kernel, gradient: bool, /, *args: Any, **attrs: Any) -> Any:
+    """A norm, or its gradients: parameters and statistics may be float32 beside an input of 16 bits.
+
+    Statistics stay float32; gradients get the dtypes of what they are gradients of.
+    """
+    x = args[0]
+    if x.size < WORTH or x.dtype not in SHORT or not codegen_llvm.available():
+        return kernel(*args, **attrs)
+    out, *rest = kernel(*[_wide(a, x.dtype) for a in args], **attrs)
+    out = _narrow(out, x.dtype)
+    if gradient:
+        affine = x if args[2] is None else args[2]
+        rest = [_narrow(r, affine.dtype) if affine.dtype in SHORT else r for r in rest]
+    return (out, *rest)
 
 
 def _wide(a: Any, dtype: Any) -> Any:

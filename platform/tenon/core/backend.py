@@ -71,6 +71,13 @@ class Backend:
         """Kernels that replace the reference forward, by op name."""
         return {}
 
+    def kernel_for(self, op: Op, args: Sequence[Any]) -> Kernel:
+        """The kernel that dispatch would call with ``args``: what their first array is of decides."""
+        for a in args:
+            if isinstance(a, self.array_type):
+                return (self.short_kernels if _is_short(a.dtype) else self.kernels)[op]  # type: ignore[attr-defined]
+        return self.kernels[op]
+
     def for_short(self, op: Op, kernel: Kernel) -> Kernel:
         """What to call instead of ``kernel`` where the first array is of 16-bit floats."""
         return kernel
@@ -184,9 +191,11 @@ class Backend:
                 )
         if op.name in self._overrides:
             found_override = self._overrides[op.name]
-            return _rounded(found_override) if isinstance(op, Composite) else found_override
+            rounds = isinstance(op, Composite) and not op.widens
+            return _rounded(found_override) if rounds else found_override
         if isinstance(op, Composite):
-            return _rounded(functools.partial(op.raw_forward, self.raw))
+            made = functools.partial(op.raw_forward, self.raw)
+            return made if op.widens else _rounded(made)
         assert isinstance(op, Primitive)
         if self.xp is None:
             raise BackendError(
@@ -227,6 +236,11 @@ class _ShortTable(dict[Op, Kernel]):
     def __missing__(self, op: Op) -> Kernel:
         kernel = self[op] = self.backend.for_short(op, self.backend.kernels[op])
         return kernel
+
+
+def _is_short(dtype: Any) -> bool:
+    """A float of 16 bits."""
+    return bool(dtype.itemsize == 2 and dtype.kind in "fV")
 
 
 def _rounded(kernel: Kernel) -> Kernel:

@@ -234,6 +234,8 @@ class Composite(Op):
     """
 
     kind = Kind.COMPOSITE
+    #: Computes floats of 16 bits in float32 by itself, and says which of its results are rounded.
+    widens = False
 
     def __call__(self, *args: Any, **attrs: Any) -> Any:
         """Run the op on tensors."""

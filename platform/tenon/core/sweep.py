@@ -123,6 +123,7 @@ class Sweep:
         f, joint, rules, residuals = node.backend.raw, plan[6], plan[7], plan[9]
         if plan[8]:
             grad = _materialize(node, grad)
+            f = node.backend.short_raw if grad[0].dtype.itemsize == 2 else f
         elif grad.dtype is not _FLOAT32 and grad.dtype.itemsize == 2:
             f = node.backend.short_raw
         if self.needed is not None:
@@ -227,9 +228,8 @@ class Sweep:
             found, shown = node.values()
             args = [a.raw if isinstance(a, Value) else a for a in found]
             out = None if shown is None else shown.raw
-        f = node.backend.raw
-        if op.outputs == 1 and grad.dtype.itemsize == 2:
-            f = node.backend.short_raw
+        short = op.outputs == 1 and grad.dtype.itemsize == 2
+        f = node.backend.short_raw if short else node.backend.raw
         if op.joint is not None:
             needs = tuple(e is not None for e in edges)
             extra = {"residuals": node.residuals} if op.residuals else {}

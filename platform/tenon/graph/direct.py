@@ -57,9 +57,9 @@ def lines(step: Step) -> list[str] | None:
     """The statements of one call; None leaves it to the backend's kernel."""
     op = step.node.op
     arrays = [a for a in (*step.ins, *step.outs) if isinstance(a, np.ndarray)]
-    if any(a.dtype.char not in _WIDE for a in arrays):
-        return None  # half-width floats: the kernels know where to round
     form = FORMS.get(op.name)
+    if form not in _MOVES and any(a.dtype.char not in _WIDE for a in arrays):
+        return None  # half-width floats: the kernels know where to round
     if form is not None:
         return form(step)
     if op.name in _REDUCE:
@@ -190,3 +190,5 @@ FORMS: dict[str, Form] = {
     "cat": _concatenate,
     "relu": _relu,
 }
+#: Forms that only copy, whatever the dtype.
+_MOVES = frozenset((_copy, _fill, _put_view, _concatenate))

@@ -168,7 +168,7 @@ class Emitter:
             return self._kernel_call(
                 step, step.bind(functools.partial(op.forward, self.backend, **node.attrs), "epilogue")
             )
-        kernel = self.backend.kernels[op]
+        kernel = self.backend.kernel_for(op, step.ins)
         return self._kernel_call(
             step, step.bind(functools.partial(kernel, **node.attrs) if node.attrs else kernel, op.name)
         )

@@ -64,4 +64,4 @@ class Interpreter:
         attrs = {k: v for k, v in node.attrs.items() if k != "layouts"}
         if node.op is epilogue:
             return node.op.forward(self.backend, *args, **attrs)
-        return self.backend.kernels[node.op](*args, **attrs)
+        return self.backend.kernel_for(node.op, args)(*args, **attrs)

@@ -292,3 +292,28 @@ def test_without_llvmlite_the_kernels_for_all_dtypes_serve(monkeypatch, dtype):
         same(a, b, rounding=3e-2)
     assert short_ops.for_short(tenon.ops.matmul, len) is not len
     assert short_ops.for_short(tenon.ops.transpose, len) is len
+
+
+@pytest.mark.parametrize("wide", [False, True], ids=["short parameters", "float32 parameters"])
+@pytest.mark.parametrize("name", ["layer_norm", "batch_norm"])
+@pytest.mark.parametrize("shape", [(90, 128), (3, 5)])
+def test_norms_round_results_and_keep_statistics(name, shape, wide, dtype):
+    x, g = numbers(dtype, shape, special=False), numbers(dtype, shape, 1, special=False)
+    kept = FLOAT if wide else dtype
+    weight, bias = numbers(kept, shape[1:], 2, special=False), numbers(kept, shape[1:], 3, special=False)
+    attrs = {"rank": 1} if name == "layer_norm" else {}
+    op, gradient = getattr(tenon.ops, name), getattr(tenon.ops, f"{name}_grad")
+    short_kernels, kernels = backend().short_kernels, backend().kernels
+
+    made = short_kernels[op](x, weight, bias, **attrs)
+    slopes = short_kernels[gradient](g, x, weight, *made[-2:], needs=(True,) * 3, **attrs)
+
+    wider = [a.astype(FLOAT) for a in (x, weight, bias, g)]
+    expected = kernels[op](*wider[:3], **attrs)
+    steep = kernels[gradient](wider[3], *wider[:2], *expected[-2:], needs=(True,) * 3, **attrs)
+    same(made[0], expected[0].astype(dtype), rounding=8e-3)
+    for a, b in zip(made[1:], expected[1:], strict=True):
+        same(a, b, rounding=1e-4)
+    for a, b, kind in zip(slopes, steep, (dtype, kept, kept), strict=True):
+        assert a.dtype == kind
+        np.testing.assert_allclose(a.astype(np.float64), b, rtol=0.02, atol=0.02)

@@ -63,6 +63,7 @@ class LayerNorm(Composite):
     """``x`` standardised over its last ``rank`` axes, times ``weight`` plus ``bias`` (each may be None)."""
 
     kind = Kind.REDUCE
+    widens = True
     inputs = ("x", "weight", "bias")
     saves = ("x", "weight", "bias")
     residuals = 2
@@ -93,6 +94,7 @@ def last_axes(x: Any, rank: int) -> tuple[int, ...]:
 class LayerNormGrad(Composite):
     """Gradients of ``layer_norm`` for input, weight and bias; ``needs`` says which are wanted."""
 
+    widens = True
     inputs = ("g", "x", "weight", "mean", "deviation")
     outputs = 3
 
@@ -124,6 +126,7 @@ class BatchNorm(Composite):
     """
 
     kind = Kind.REDUCE
+    widens = True
     inputs = ("x", "weight", "bias")
     saves = ("x", "weight", "bias")
     outputs = 3
@@ -163,6 +166,7 @@ def channel_axes(x: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
 class BatchNormGrad(Composite):
     """Gradients of ``batch_norm`` for input, weight and bias; ``needs`` says which are wanted."""
 
+    widens = True
     inputs = ("g", "x", "weight", "mean", "deviation")
     outputs = 3
 
