@@ -19,6 +19,7 @@ from tenon.graph.passes.dead_code import dead_code
 from tenon.graph.passes.epilogue import epilogue
 from tenon.graph.passes.fuse import fuse
 from tenon.graph.passes.layout import layout
+from tenon.graph.passes.schedule import schedule
 from tenon.plugins.manager import host
 
 Pass = Callable[[Graph], None]
@@ -31,7 +32,7 @@ SIMPLIFY: tuple[Callable[..., None], ...] = (
     common_subexpr,
 )
 #: After them.
-LOWER: tuple[Callable[..., None], ...] = (dead_code, epilogue, layout, fuse, dead_code)
+LOWER: tuple[Callable[..., None], ...] = (dead_code, epilogue, layout, fuse, dead_code, schedule)
 DEFAULT = (*SIMPLIFY, *LOWER)
 _ASK_BACKEND = frozenset({constant_fold, epilogue, layout, fuse})
 
