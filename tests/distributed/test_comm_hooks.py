@@ -110,6 +110,25 @@ def test_a_hook_sees_the_bucket_and_what_it_returns_becomes_the_gradient():
     assert seen == [("mine", 0, True, [(5,), (24, 16)], [True, True])]
 
 
+def test_a_hook_written_for_torch_runs():
+    def half_of_it(group, bucket: GradBucket) -> Future[tenon.Tensor]:
+        group = tenon.distributed.group.WORLD if group is None else group
+        size = tenon.distributed.get_world_size(group)
+        compressed = bucket.buffer().to(tenon.float16).div_(size)
+        future = tenon.distributed.all_reduce(compressed, group=group, async_op=True).get_future()
+
+        def decompress(future):
+            buffer = bucket.buffer()
+            buffer.copy_(future.value()[0])
+            return buffer
+
+        return future.then(decompress)
+
+    for result in run_hook(half_of_it):
+        for got, expected in zip(result[0], mean_gradients(2), strict=True):
+            np.testing.assert_allclose(got, expected, rtol=2e-3, atol=2e-3)
+
+
 def test_hooks_run_for_every_bucket_in_order():
     indices = []
 

@@ -21,6 +21,7 @@ from tenon.distributed.communicator import Array, Communicator
 from tenon.distributed.process_group import root_of, taking_part
 from tenon.distributed.reduction import ReduceOp
 from tenon.errors import ShapeError
+from tenon.futures import Future
 
 Group = Any
 """A communicator, what ``new_group`` returned, or None for all ranks."""
@@ -29,11 +30,12 @@ Group = Any
 class TensorWork(Work):
     """A collective whose result belongs in a tensor; it is there after ``wait``."""
 
-    __slots__ = ("_pending", "_tensor")
+    __slots__ = ("_outcome", "_pending", "_tensor")
 
-    def __init__(self, tensor: Tensor | None, pending: Work) -> None:
+    def __init__(self, tensor: Tensor | None, pending: Work, outcome: Tensor | None = None) -> None:
         super().__init__(np.empty(0))
         self._tensor, self._pending = tensor, pending
+        self._outcome = tensor if outcome is None else outcome
 
     def wait(self, timeout: Any = None) -> Any:
         """Block until it is there; always True."""
@@ -46,6 +48,13 @@ class TensorWork(Work):
     def is_completed(self) -> bool:
         """Whether ``wait`` would return at once."""
         return self._pending.is_completed()
+
+    def get_future(self) -> Future[list[Tensor]]:
+        """A future of ``[tensor]``, for ``then``; waits for the collective first."""
+        self.wait()
+        future: Future[list[Tensor]] = Future()
+        future.set_result([] if self._outcome is None else [self._outcome])
+        return future
 
     def is_success(self) -> bool:
         """Whether it is done; one that failed raises in ``wait``."""
@@ -272,7 +281,7 @@ def run(function: Any, tensor: Tensor, **attrs: Any) -> Tensor:
 def put(target: Tensor, function: Any, source: Tensor, async_op: bool, **attrs: Any) -> Work | None:
     """Overwrite ``target`` by the op's result."""
     _copy(target, run(function, source, **attrs))
-    return done(async_op)
+    return done(async_op, target)
 
 
 def _copy(target: Tensor, value: Tensor) -> None:
@@ -303,12 +312,12 @@ def _own(host: Array) -> Array | None:
 
 def _into(tensor: Tensor, work: Work, async_op: bool) -> Work | None:
     staging.write(tensor, work.wait())
-    return done(async_op)
+    return done(async_op, tensor)
 
 
-def done(async_op: bool) -> Work | None:
-    """A handle of what is over already, if one is asked for."""
-    return TensorWork(None, Work(np.empty(0))) if async_op else None
+def done(async_op: bool, outcome: Tensor | None = None) -> Work | None:
+    """A handle of what is over already, with its result in ``outcome``, if one is asked for."""
+    return TensorWork(None, Work(np.empty(0)), outcome) if async_op else None
 
 
 def check_list(function: str, name: str, tensors: Sequence[Any], communicator: Communicator) -> None:
