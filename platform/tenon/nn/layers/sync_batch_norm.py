@@ -112,7 +112,7 @@ class _Normalise(Function):
         wide = input.float() if input.dtype.itemsize < 4 else input
         if count:
             mean = wide.mean(axes)
-            spread = (wide - _along_channels(mean, wide)).square().sum(axes)
+            spread = (wide - _along_channels(mean, wide)).square_().sum(axes)
         else:
             mean = spread = wide.new_zeros(shape[1])
 
@@ -155,8 +155,10 @@ class _Normalise(Function):
             total_g, total_gx = _on_host(_Sum(ctx.group), [sum_g, sum_gx])
             scale = inverse_std if weight is None else inverse_std * weight.to(mean.dtype)
             slope = total_gx * inverse_count * inverse_std.square()
-            inner = g - _along_channels(total_g * inverse_count, g) - centered * _along_channels(slope, g)
-            grad_input = (inner * _along_channels(scale, g)).to(input.dtype)
+            # scale * (g - total_g / n - centered * slope), in the memory of ``centered``
+            centered.mul_(_along_channels(-slope, g)).add_(g)
+            centered.sub_(_along_channels(total_g * inverse_count, g)).mul_(_along_channels(scale, g))
+            grad_input = centered.to(input.dtype)
         grad_weight = (sum_gx * inverse_std).to(weight.dtype) if needs_weight else None
         grad_bias = sum_g.to(weight.dtype if weight is not None else input.dtype) if needs_bias else None
         return grad_input, grad_weight, grad_bias, None, None, None, None, None
