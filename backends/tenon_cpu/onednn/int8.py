@@ -23,7 +23,7 @@ from tenon_cpu.onednn.runtime import Buffer, available
 _cache = Cache("int8 matmul")
 _PER_COLUMN = 1 << 1
 #: The largest count of products whose sum certainly fits 32 bits: 255 * 128 each.
-_LONGEST = (2**31 - 1) // (255 * 128)
+LONGEST = (2**31 - 1) // (255 * 128)
 
 
 class Int8Weight:
@@ -44,9 +44,9 @@ class Int8Weight:
                 f"Int8Weight: scale has shape {list(scale.shape)} for values {list(values.shape)}; give one"
                 f" number or {values.shape[1]}, one for each column."
             )
-        if values.shape[0] > _LONGEST:
+        if values.shape[0] > LONGEST:
             raise errors.ShapeError(
-                f"Int8Weight: sums over {values.shape[0]} products may pass 32 bits; at most {_LONGEST}. Cut"
+                f"Int8Weight: sums over {values.shape[0]} products may pass 32 bits; at most {LONGEST}. Cut"
                 " the weight along its first axis."
             )
         self.shape: tuple[int, int] = values.shape

@@ -14,8 +14,8 @@ from tenon_cpu.onednn.winograd_code import REACH, STEP, WINDOW
 FLOAT = np.dtype(np.float32)
 #: Multiplications of a tile, and places of a window.
 POINTS, PLACES = REACH * REACH, WINDOW * WINDOW
-#: Bytes of points that are worked on at a time: what stays in a core's caches, or where the weights, which are
-#: read again for each piece, are larger than that, three quarters of theirs.
+#: Bytes of points that are worked on at a time: what stays in a core's caches, or where the weights, which
+#: are read again for each piece, are larger than that, three quarters of theirs.
 _LEAST_PIECE, _MOST_PIECE = 5 << 18, 10 << 20
 #: Channels up to which the values of a point lie side by side.
 _FEW = 64
