@@ -350,6 +350,7 @@ REFUSED = {
     "cell hx rank": lambda T: T.nn.LSTMCell(3, 4)(T.randn(2, 3), (T.randn(1, 2, 4), T.randn(2, 4))),
     "cell batch": lambda T: T.nn.GRUCell(3, 4)(T.randn(2, 3), T.randn(1, 4)),
     "cell hidden": lambda T: T.nn.LSTMCell(3, 4)(T.randn(2, 3), (T.randn(2, 4), T.randn(2, 5))),
+    "cell dtype": lambda T: T.nn.GRUCell(3, 4)(T.randn(2, 3), T.randn(2, 4).double()),
     "cell nonlinearity": lambda T: T.nn.RNNCell(3, 4, nonlinearity="sin")(T.randn(2, 3)),
 }
 

@@ -188,7 +188,7 @@ def _short(kernel: Callable[..., Any]) -> Kernel:
 
     def call(f: Any, *args: Any, **attrs: Any) -> Any:
         own = args[0].dtype
-        if own.itemsize != 2 or own.kind not in "fV":
+        if own.itemsize != 2 or own.kind not in "fV" or any(a is not None and a.dtype != own for a in args):
             return kernel(f, *args, **attrs)
         made = kernel(f, *(a if a is None else a.astype(_FLOAT) for a in args), **attrs)
         return tuple(m.astype(own) for m in made)

@@ -21,6 +21,7 @@ from tenon.core.aval import Aval
 from tenon.core.op import Composite, Kind
 from tenon.errors import DTypeError, ShapeError
 from tenon.ops.composite.norm import _like, _widened
+from tenon.ops.kinds import title_of
 
 Step = Callable[[int, int, list[Any]], list[Any]]
 
@@ -79,14 +80,20 @@ def _turned(f: Any, weight: Any) -> Any:
     return f.transpose(weight, axis0=0, axis1=1)
 
 
+def _one_dtype(name: str, weight: Any, *others: Any) -> None:
+    """DTypeError unless all have the dtype of ``weight``."""
+    for v in others:
+        if v is not None and v.dtype != weight.dtype:
+            raise DTypeError(
+                f"mat1 and mat2 must have the same dtype, but got {title_of(v)} and {title_of(weight)}"
+                f" ({name}: {list(v.shape)} beside a weight {list(weight.shape)}). Convert one with"
+                " .to(dtype)."
+            )
+
+
 def _check(name: str, gates: int, sizes: Any, x: Any, hidden: Any, w_ih: Any, w_hh: Any, *more: Any) -> None:
     """ShapeError or DTypeError unless the arguments fit each other."""
-    given = [v for v in (x, hidden, w_ih, w_hh, *more) if v is not None]
-    if len({v.dtype for v in given}) > 1:
-        raise DTypeError(
-            f"{name}: input, states and weights must have one dtype, got"
-            f" {', '.join(str(v.dtype) for v in given)}. Convert the input or the module with .to(dtype)."
-        )
+    _one_dtype(name, w_ih, x, hidden, w_hh, *more)
     if not sizes or list(sizes) != sorted(sizes, reverse=True):
         raise ShapeError(f"{name}: sizes must not be empty and may not grow, got {tuple(sizes)}.")
     shown = f"input {list(x.shape)}, weights {list(w_ih.shape)} and {list(w_hh.shape)}"
@@ -115,6 +122,7 @@ class RnnSequence(Composite):
         return Aval((x.shape[0], w_hh.shape[0]), x.dtype), Aval(tuple(h0.shape), x.dtype)
 
     def decompose(self, f, x, h0, w_ih, w_hh, b_ih, b_hh, *, sizes, reverse=False, nonlinearity="tanh"):
+        _one_dtype(self.name, w_ih, x, h0, w_hh, b_ih, b_hh)
         given, made = x, []
         x, h0, w_ih, w_hh, b_ih, b_hh = _widened(f, x, h0, w_ih, w_hh, b_ih, b_hh)
         inputs, recurrent = f.linear(x, w_ih, _total(f, b_ih, b_hh)), _turned(f, w_hh)
@@ -170,6 +178,7 @@ class LstmSequence(Composite):
 
     def raw_forward(self, f, x, h0, c0, w_ih, w_hh, b_ih, b_hh, w_hr, *, sizes, reverse=False):
         """Also the activated gates ``[N, 4 H]`` and the cells ``[N, H]`` of all steps."""
+        _one_dtype(self.name, w_ih, x, h0, c0, w_hh, b_ih, b_hh, w_hr)
         given = x
         x, h0, c0, w_ih, w_hh, b_ih, b_hh, w_hr = _widened(f, x, h0, c0, w_ih, w_hh, b_ih, b_hh, w_hr)
         inputs, recurrent = f.linear(x, w_ih, _total(f, b_ih, b_hh)), _turned(f, w_hh)
@@ -230,6 +239,7 @@ class GruSequence(Composite):
 
     def raw_forward(self, f, x, h0, w_ih, w_hh, b_ih, b_hh, *, sizes, reverse=False):
         """Also the activated gates ``[N, 3 H]`` and ``h_n[N, H]`` of all steps."""
+        _one_dtype(self.name, w_ih, x, h0, w_hh, b_ih, b_hh)
         given = x
         x, h0, w_ih, w_hh, b_ih, b_hh = _widened(f, x, h0, w_ih, w_hh, b_ih, b_hh)
         inputs = f.linear(x, w_ih, b_ih)
