@@ -39,13 +39,19 @@ _ASK_BACKEND = frozenset({constant_fold, epilogue, layout, fuse})
 
 def default(backend: Backend) -> list[Pass]:
     """The built-in passes and those of plugins, ready to run for ``backend``."""
-    added = [p for group in host().hook.tenon_graph_passes(target=backend.name) for p in group or ()]
+    found = [p for group in host().hook.tenon_graph_passes(target=backend.name) for p in group or ()]
+    added = [functools.partial(checked, p) for p in found]
     return [*(ready(p, backend) for p in SIMPLIFY), *added, *(ready(p, backend) for p in LOWER)]
 
 
 def ready(transform: Callable[..., None], backend: Backend) -> Pass:
     """A built-in pass as ``pass(graph)``."""
     return functools.partial(transform, backend=backend) if transform in _ASK_BACKEND else transform
+
+
+def checked(transform: Pass, graph: Graph) -> None:
+    """``transform``, whose author may not know all that a graph has to be."""
+    run(graph, [transform])
 
 
 def run(graph: Graph, passes: Sequence[Pass]) -> None:
