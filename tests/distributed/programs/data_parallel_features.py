@@ -77,6 +77,17 @@ with Join([model, optimizer], divide_by_initial_world_size=False):
             optimizer.step()
 say("join", model)
 
+# Compiled, SyncBatchNorm sends its statistics anew at every call.
+layer, twin = nn.SyncBatchNorm(3), nn.SyncBatchNorm(3)
+compiled = tenon.compile(lambda x: layer(x).square().sin().sum())
+for call in range(5):
+    x = tenon.from_numpy((call + 1 + INPUTS[rank::size]).astype("float32"))
+    layer.zero_grad(), twin.zero_grad()
+    compiled(x).backward()
+    twin(x).square().sin().sum().backward()
+    np.testing.assert_allclose(layer.weight.grad.numpy(), twin.weight.grad.numpy(), rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(layer.running_mean.numpy(), twin.running_mean.numpy(), rtol=1e-5)
+
 # A hook that loses nothing at this rank.
 model = DistributedDataParallel(network(False))
 state = powerSGD.PowerSGDState(
