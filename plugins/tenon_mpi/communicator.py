@@ -49,6 +49,7 @@ class MpiCommunicator(Communicator):
         patient = beside is not None
         self._calls = 0
         self._nodes = nodes
+        self._place = -1
         self._closed = False
         self._progress: Progress | None = None
         self._messages = Messages(self._mpi, self._comm, patient)
@@ -73,6 +74,19 @@ class MpiCommunicator(Communicator):
         self._messages.broadcast(token, 0)
         self.job = token.tobytes().hex()
 
+    def all_reduce(
+        self,
+        array: Any,
+        op: str = engine.ReduceOp.SUM,
+        out: Array | None = None,
+        *,
+        name: str | None = None,
+    ) -> engine.Work:
+        """Combine the arrays of all ranks; one that lies in shared memory on all of them stays there."""
+        own = out is array and type(array) is np.ndarray and array.flags.c_contiguous
+        self._place = self._windows.place(array) if own else -1
+        return super().all_reduce(array, op, out, name=name)
+
     def agree(self, call: engine.Call) -> None:
         """Compare digests and steps."""
         if self._closed:
@@ -83,7 +97,8 @@ class MpiCommunicator(Communicator):
 
     def _check(self, call: engine.Call) -> None:
         self._calls += 1
-        if not self._compare(call.digest, NO_STEP if self.step is None else self.step):
+        place, self._place = self._place, -1
+        if not self._compare(call.digest, NO_STEP if self.step is None else self.step, place):
             texts = self._messages.all_gather_bytes(call.describe(self.step).encode())
             raise engine.mismatch([text.decode() for text in texts], self._calls)
 

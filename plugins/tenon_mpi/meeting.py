@@ -25,7 +25,7 @@ SPINS = 2000
 YIELDS = 1000
 NAP = 5e-5
 LIVENESS = 0.25
-_COUNTER, _WORDS, _PID, _SPACE = 0, 2, 6, 7
+_COUNTER, _PID, _SPACE, _WORDS = 0, 1, 2, 4
 _ORDERED = platform.machine().lower() in ("x86_64", "amd64", "i686")
 _yield = getattr(os, "sched_yield", lambda: time.sleep(0))
 
@@ -38,6 +38,8 @@ class Meeting:
 
     def __init__(self, lines: Sequence[Any], rank: int, fence: Callable[[], None], patient: bool) -> None:
         self.number = 0
+        self.placed = -1
+        """The place that all ranks named at the last ``compare``, or -1."""
         self._mine = lines[rank]
         self._others = [(other, line) for other, line in enumerate(lines) if other != rank]
         self._fence = None if _ORDERED else fence
@@ -47,14 +49,22 @@ class Meeting:
             self._spins = self._yields = 0
         self._mine[_PID], self._mine[_SPACE] = os.getpid(), _process_space()
 
-    def compare(self, first: int, second: int) -> bool:
-        """Wait for all ranks; return whether all came with these two words."""
-        number = self.number + 1
-        at = _WORDS + 2 * (number & 1)
+    def compare(self, first: int, second: int, place: int = -1) -> bool:
+        """Wait for all ranks; return whether all came with these two words.
+
+        ``place`` is where an array lies in the memory that they share; ``placed`` tells whether all agree.
+        """
+        at = _WORDS + 4 * ((self.number + 1) & 1)
         mine = self._mine
-        mine[at], mine[at + 1] = first, second
+        mine[at], mine[at + 1], mine[at + 2] = first, second, place
         self.wait()
-        return all(line[at] == first and line[at + 1] == second for _, line in self._others)
+        self.placed = place
+        for _, line in self._others:
+            if line[at + 2] != place:
+                self.placed = -1
+            if line[at] != first or line[at + 1] != second:
+                return False
+        return True
 
     def wait(self) -> None:
         """Return when all ranks have come here."""

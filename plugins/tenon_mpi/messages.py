@@ -35,8 +35,8 @@ class Messages:
         self._received = np.empty(0, np.uint8)
         self._sent, self._heard = np.zeros(4, np.int64), np.zeros(4, np.int64)
 
-    def compare(self, first: int, second: int) -> bool:
-        """Wait for all ranks; return whether all came with these two words.
+    def compare(self, first: int, second: int, place: int = -1) -> bool:
+        """Wait for all ranks; return whether all came with these two words. There is no place to share.
 
         One all-reduce gives the maximum, and the minimum as the maximum of the negative.
         """

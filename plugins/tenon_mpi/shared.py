@@ -62,13 +62,18 @@ class SharedMemory:
         node.Barrier()  # All lines say whose they are.
 
     def all_reduce(self, source: Array, target: Array, op: engine.ReduceOp) -> None:
-        """Reduce flat ``source`` into flat ``target``, which may be the same memory."""
+        """Reduce flat ``source`` into flat ``target``, which may be the same array.
+
+        On ranks of one node the last comparison says where in a window it lies on all of them, if it does.
+        """
         if self._between is None and source.nbytes <= WHOLE_BYTES:
             self._reduce_whole(source, target, op)
             return
-        place = self._windows.place(target) if source.ctypes.data == target.ctypes.data else -1
-        # A difference is no error: on some rank the array lies elsewhere, so all take the stage.
-        if self.meeting.compare(place, 0) and place >= 0:
+        if self._between is not None:
+            # Over several nodes calls were compared by messages: the ranks of this one meet here.
+            self.meeting.compare(0, 0, self._windows.place(target) if target is source else -1)
+        place = self.meeting.placed
+        if place >= 0:
             rows = [row.view(target.dtype) for row in self._windows.rows(place, target.nbytes)]
             self._reduce_slices(rows, op)
             self.meeting.wait()

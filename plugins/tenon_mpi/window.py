@@ -80,7 +80,7 @@ class Windows:
 
     def place(self, array: Array) -> int:
         """Where contiguous ``array`` lies: a number equal on ranks that mean one place; -1: private."""
-        start = int(array.ctypes.data) if self._made else 0
+        start: int = array.__array_interface__["data"][0] if self._made else 0
         for number, window in enumerate(self._made):
             offset = start - window.start
             if 0 <= offset < window.size:
