@@ -116,7 +116,7 @@ class Watchdog:
             name = frame.f_globals.get("__name__", "")
             if name in self._home or name.partition(".")[0] in self._home:
                 inside = True
-            elif len(places) < FRAMES:
+            elif len(places) < FRAMES and name != __name__:
                 code = frame.f_code
                 places.append(f"  {code.co_filename}:{frame.f_lineno} in {code.co_name}")
             frame = frame.f_back
