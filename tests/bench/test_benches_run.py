@@ -8,6 +8,7 @@ import sys
 import pytest
 
 import tenon
+from tenon.testing.suites.communicator import find_mpirun
 
 HERE = pathlib.Path(__file__).parent
 
@@ -130,6 +131,26 @@ def test_the_time_of_an_import_is_measured_and_what_it_loads_is_seen(tmp_path):
 
     assert "tenon" in found["seconds"]
     assert found["loaded"] == []
+
+
+@pytest.mark.mpi
+def test_all_reduce_is_timed_in_every_way(tmp_path):
+    find_mpirun()
+    found = run("collectives.py", "--sizes", "4,128", "--rounds", "1", tmp_path=tmp_path)
+
+    assert [row["bytes"] for row in found["results"]] == [4096, 131072]
+    for row in found["results"]:
+        assert {"MPI", "window", "private", "messages", "check", "copy"} <= set(row["ways"])
+
+
+@pytest.mark.mpi
+@pytest.mark.oracle
+def test_data_parallel_steps_are_timed_and_lose_alike(tmp_path):
+    pytest.importorskip("torch")
+    find_mpirun()
+    found = run("data_parallel.py", "--batch", "4", "--rounds", "1", "--repeats", "1", tmp_path=tmp_path)
+
+    assert {"tenon DDP", "tenon DDP compiled", "torch DDP gloo"} <= set(found["ways"])
 
 
 def test_a_program_that_does_not_exist_is_refused_by_name():
