@@ -66,10 +66,11 @@ def whole_batch(kind):
 @pytest.mark.parametrize("kind", KINDS)
 def test_data_parallel_gives_the_gradients_of_the_whole_batch(kind):
     layer, x = whole_batch(kind)
+    copies = [copy.deepcopy(layer) for _ in range(2)]
     layer(x)[0].square().mean().backward()
 
     def work(communicator):
-        model = DistributedDataParallel(whole_batch(kind)[0])
+        model = DistributedDataParallel(copies[communicator.rank])
         part = x[:, communicator.rank :: 2]
         model(part)[0].square().mean().backward()
         return [p.grad for p in model.parameters()]
