@@ -29,7 +29,7 @@ from tenon.dtypes import get_default_dtype
 from tenon.errors import CaptureError, DivergedError, TenonWarning
 from tenon.graph import passes
 from tenon.graph.compare import difference, fingerprint
-from tenon.graph.entry import MISS
+from tenon.graph.entry import MISS, alike
 from tenon.graph.pairs import DifferentiableReplay
 from tenon.graph.recording import Recording, overlapping, record
 from tenon.graph.replay import Replay
@@ -49,7 +49,7 @@ _RECORDING = threading.Lock()
 class Case:
     """What is known about calls with one key."""
 
-    __slots__ = ("calls", "pending", "reason", "recorded", "replays", "settled")
+    __slots__ = ("alike", "calls", "pending", "reason", "recorded", "replays", "settled")
 
     def __init__(self) -> None:
         self.calls = self.recorded = self.settled = 0
@@ -57,6 +57,8 @@ class Case:
         self.pending: list[Recording] = []
         #: The latest first.
         self.replays: list[Any] = []
+        #: A quick test for calls of this kind; None if there is none.
+        self.alike: Any = None
         #: Why these calls stay eager; None if they do not.
         self.reason: str | None = None
 
@@ -73,6 +75,8 @@ class Compiled:
         self.cases: dict[Any, Case] = {}
         #: What it is inside autocast regions, by their kind.
         self.casting: dict[Any, Compiled] = {}
+        #: The kind of the latest call that was replayed: a quick test, the mode, the case.
+        self._latest: tuple[Any, tuple[Any, ...], Case] | None = None
         self._warned = self._warned_hooks = False
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
@@ -104,23 +108,18 @@ class Compiled:
             return self.function(*args, **kwargs)  # part of another recording, or somebody watches
         if PRECISION.casting is not None:
             return self._cast(PRECISION.casting, args, kwargs)
-        leaves, structure = _flat(args, kwargs)
         mode = (MODE.enabled, MODE.inference, get_default_dtype(), get_default_device())
-        key: Any = (structure, _key(leaves), *mode)
-        try:
-            case = self.cases.get(key)
-        except TypeError:
-            self._stay_eager("an argument is neither a tensor nor hashable")
-            return self.function(*args, **kwargs)
-        if case is None:
-            if len(self.cases) >= LIMIT:
-                self._stay_eager(self._too_many())
+        latest: Any = self._latest
+        leaves: Any = args
+        if latest is None or kwargs or latest[1] != mode or not latest[0](args):
+            leaves, found = self._find(args, kwargs, mode)
+            if found is None:
                 return self.function(*args, **kwargs)
-            if self.cases:
-                self._tell(f"another kind of call: {_described(leaves)}")
-            case = self.cases.setdefault(key, Case())
+            case = found
+        else:
+            case = latest[2]
         for replay in case.replays:
-            if any(overlapping(leaves, i, replay.arguments) for i in replay.changes):
+            if replay.changes and any(overlapping(leaves, i, replay.arguments) for i in replay.changes):
                 return self.function(*args, **kwargs)
             try:
                 result = replay.attempt(leaves)
@@ -132,6 +131,27 @@ class Compiled:
             if result is not MISS:
                 return result
         return self._record(case, args, kwargs)
+
+    def _find(self, args: Any, kwargs: Any, mode: tuple[Any, ...]) -> tuple[Any, Case | None]:
+        """The leaves of the arguments, and the case of their kind; None to stay eager."""
+        leaves, structure = _flat(args, kwargs)
+        key: Any = (structure, _key(leaves), *mode)
+        try:
+            case = self.cases.get(key)
+        except TypeError:
+            self._stay_eager("an argument is neither a tensor nor hashable")
+            return leaves, None
+        if case is None:
+            if len(self.cases) >= LIMIT:
+                self._stay_eager(self._too_many())
+                return leaves, None
+            if self.cases:
+                self._tell(f"another kind of call: {_described(leaves)}")
+            case = self.cases.setdefault(key, Case())
+        elif case.replays and structure == len(args) and not kwargs:
+            quick = case.alike = case.alike or alike(leaves)
+            self._latest = None if quick is None else (quick, mode, case)
+        return leaves, case
 
     def _cast(self, casting: Any, args: Any, kwargs: Any) -> Any:
         """The same in an autocast region: the function brings its own region along."""

@@ -43,6 +43,29 @@ def attempt(replay: Any, lock: Any) -> Any:
     return _compiled(lines, names, "attempt")
 
 
+def alike(leaves: list[Any]) -> Any:
+    """``alike(args)``: whether they are of the same kind as ``leaves``, as a quick yes; None where only the
+    whole key can tell: leaves that are no tensors, or need a gradient."""
+    if not leaves or not all(isinstance(a, Tensor) and not a._track for a in leaves):
+        return None
+    if len({id(a) for a in leaves}) < len(leaves):
+        return None
+    names = Names()
+    given = [f"a{i}" for i in range(len(leaves))]
+    checks = []
+    for i, (name, leaf) in enumerate(zip(given, leaves, strict=True)):
+        checks.append(f"{name}.__class__ is {names(leaf.__class__)} and {name}._track is False")
+        checks.append(
+            f"{name}._backend is {names(leaf._backend)} and (r := {name}.raw).dtype is"
+            f" {names(leaf.raw.dtype)}"
+        )
+        checks.append(f"r.shape == {leaf.raw.shape!r}")
+        checks += [f"{name} is not {other}" for other in given[:i]]
+    lines = ["def alike(args):", f"    if len(args) != {len(leaves)}:", "        return False"]
+    lines += [f"    {', '.join(given)}, = args", f"    return {' and '.join(checks)}"]
+    return _compiled(lines, names, "alike")
+
+
 def holds(recording: Any) -> Any:
     """``holds()``: all guards."""
     names = Names()

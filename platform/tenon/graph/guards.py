@@ -158,7 +158,7 @@ class VariablesGuard(Guard):
     __slots__ = ("_found", "_places")
 
     def __init__(self, function: Any) -> None:
-        super().__init__("a variable", self._same)
+        super().__init__("a variable", self._same, self._expression)
         self._places = {name: get for name, get, value in variables(function) if _is_plain(value)}
         self._found = self._look()
 
@@ -174,6 +174,9 @@ class VariablesGuard(Guard):
 
     def _same(self) -> bool:
         return self._look() == self._found
+
+    def _expression(self, names: Names) -> str:
+        return f"{names(self._same)}()" if self._places else "True"
 
     def _look(self) -> dict[str, Any]:
         return {name: (value.__class__, value) for name, get in self._places.items() for value in (get(),)}
