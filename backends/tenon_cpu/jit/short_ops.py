@@ -17,7 +17,8 @@ import numpy as np
 
 from tenon.extend import Composite, Kernel, Kind, Op, expressions
 from tenon.ops import cast as _cast
-from tenon_cpu.jit import codegen_llvm, short
+from tenon_cpu.jit import codegen_llvm, short, short_rows
+from tenon_cpu.jit.compile import available
 
 #: Elements from which a kernel is faster than NumPy's loops.
 WORTH = 1 << 13
@@ -26,16 +27,17 @@ SHORT = frozenset((BFLOAT, HALF))
 _FLOATS = frozenset((FLOAT, BFLOAT, HALF))
 #: Ops that compute in float32 and round, where there is no kernel for the dtype itself.
 _WIDENED = frozenset(
-    ["sum", "mean", "prod", "amax", "amin", "argmax", "argmin", "sum_to", "cumsum", "cumprod",
-    "softmax", "softmax_grad", "log_softmax", "log_softmax_grad", "batch_norm_inference",
-    "cross_entropy", "cross_entropy_grad", "nll_loss", "nll_loss_grad", "mse_loss", "l1_loss",
-    "smooth_l1_loss", "huber_loss", "binary_cross_entropy", "binary_cross_entropy_with_logits", "var",
-    "logsumexp", "vector_norm", "gelu", "silu", "mish", "elu", "softplus", "logsigmoid", "hardsigmoid",
-    "hardswish", "threshold", "softshrink", "hardshrink", "max_pool", "max_pool_grad", "avg_pool",
-    "avg_pool_grad", "adaptive_avg_pool", "adaptive_avg_pool_grad", "embedding_grad", "fold_axis",
-    "erfinv", "logaddexp"]
+    ["sum", "mean", "prod", "amax", "amin", "argmax", "argmin", "cumsum", "cumprod", "log_softmax",
+    "log_softmax_grad", "batch_norm_inference", "cross_entropy", "cross_entropy_grad", "nll_loss",
+    "nll_loss_grad", "mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "binary_cross_entropy",
+    "binary_cross_entropy_with_logits", "var", "logsumexp", "vector_norm", "gelu", "silu", "mish",
+    "elu", "softplus", "logsigmoid", "hardsigmoid", "hardswish", "threshold", "softshrink",
+    "hardshrink", "max_pool", "max_pool_grad", "avg_pool", "avg_pool_grad", "adaptive_avg_pool",
+    "adaptive_avg_pool_grad", "embedding_grad", "fold_axis", "erfinv", "logaddexp"]
 )  # fmt: skip
-#: The same of float16 only, which is multiplied by no library here.
+#: Ops with kernels for bfloat16 itself, where the arrays lie as those take them.
+_ROWS = frozenset(["softmax", "softmax_grad", "sum_to"])
+#: Ops that do so for float16 only, which no library here multiplies.
 _WIDENED_HALF = frozenset(["matmul", "linear", "addmm"])
 _BOOLEAN = expressions.BOOLEAN
 _NUMBERS = frozenset((bool, int, float))
@@ -45,6 +47,8 @@ def for_short(op: Op, kernel: Kernel) -> Kernel:
     """The kernel of ``op`` for calls whose first array is of 16-bit floats."""
     if isinstance(op, Composite) and op.widens:
         return functools.partial(_normalised, kernel, op.name.endswith("_grad"))
+    if op.name in _ROWS:
+        return functools.partial(_rows, op.name, functools.partial(_widened, kernel, SHORT))
     if op.name in _WIDENED or op.name in _WIDENED_HALF:
         return functools.partial(_widened, kernel, SHORT if op.name in _WIDENED else frozenset((HALF,)))
     if (
@@ -135,6 +139,19 @@ def _widened(kernel: Kernel, dtypes: frozenset[Any], /, *args: Any, **attrs: Any
     if isinstance(made, tuple):
         return tuple([_narrow(m, dtype) for m in made])
     return _narrow(made, dtype)
+
+
+def _rows(name: str, kernel: Kernel, /, *args: Any, **attrs: Any) -> Any:
+    """Kernels for bfloat16 along the last axis, and for sums over the first ones."""
+    x = args[0]
+    if x.size < WORTH or any(a.dtype is not BFLOAT or a.shape != x.shape for a in args) or not available():
+        return kernel(*args, **attrs)
+    if name != "sum_to":
+        return short_rows.by_rows(name, *args) if attrs["axis"] == x.ndim - 1 else kernel(*args, **attrs)
+    shape = attrs["shape"]
+    if x.ndim == len(shape) or not shape or x.shape[x.ndim - len(shape) :] != shape:
+        return kernel(*args, **attrs)
+    return short_rows.summed(x, shape)
 
 
 def _normalised(kernel: Kernel, gradient: bool, /, *args: Any, **attrs: Any) -> Any:

@@ -317,3 +317,34 @@ def test_norms_round_results_and_keep_statistics(name, shape, wide, dtype):
     for a, b, kind in zip(slopes, steep, (dtype, kept, kept), strict=True):
         assert a.dtype == kind
         np.testing.assert_allclose(a.astype(np.float64), b, rtol=0.02, atol=0.02)
+
+
+@pytest.mark.parametrize("shape", [(97, 133), (3, 5, 7, 91), (1, 9001), (9001, 1), (701, 16)], ids=str)
+def test_rows_of_bfloat16_round_once(shape):
+    dtype = DTYPES["bfloat16"]
+    x, g = numbers(dtype, shape, special=False), numbers(dtype, shape, 1, special=False)
+    axis = len(shape) - 1
+
+    for lay in (lambda a: a, lambda a: a[::-1], lambda a: np.asfortranarray(a)):
+        wide = lay(x).astype(FLOAT), lay(g).astype(FLOAT)
+        made = kernel("softmax")(lay(x), axis=axis)
+        same(made, reference("softmax")(wide[0], axis=axis).astype(dtype), rounding=8e-3)
+        same(
+            kernel("softmax_grad")(lay(g), made, axis=axis),
+            reference("softmax_grad")(wide[1], made.astype(FLOAT), axis=axis).astype(dtype),
+            rounding=8e-3,
+        )
+        total = reference("sum_to")(wide[0], shape=shape[1:])
+        np.testing.assert_allclose(
+            kernel("sum_to")(lay(x), shape=shape[1:]).astype(np.float64), total, rtol=8e-3, atol=1e-4
+        )
+
+
+def test_sums_of_bfloat16_keep_nan_and_infinity_and_their_columns():
+    x = numbers(DTYPES["bfloat16"], (200, 64), special=False)
+    x[7, 3], x[9, 4], x[10, 5], x[11, 5] = np.nan, np.inf, np.inf, -np.inf
+
+    made = kernel("sum_to")(x, shape=(64,)).astype(np.float32)
+
+    assert np.isnan(made[[3, 5]]).all() and made[4] == np.inf
+    assert np.isfinite(np.delete(made, [3, 4, 5])).all()
