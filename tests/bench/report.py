@@ -26,15 +26,17 @@ def show(about, results, latency):
     for key, rates in about.items():
         if key.startswith("rates"):
             console.print(
-                f"{key}: products {rates['gemm'] / 1e9:.0f} GFLOP/s, bfloat16 {rates['gemm_bf16'] / 1e9:.0f}, "
-                f"copies {rates['copy'] / 1e9:.0f} GB/s"
+                f"{key}: products {rates['gemm'] / 1e9:.0f} GFLOP/s, bfloat16 {rates['gemm_bf16'] / 1e9:.0f},"
+                f" copies {rates['copy'] / 1e9:.0f} GB/s"
             )
     for kind, index in (("eager", 0), ("compiled", 1), ("jax", None)):
         rows = [found for found in results if visible(found, kind)]
         if rows:
             console.print(table(kind, index, rows))
     if latency:
-        console.print("first call of compile, row d, seconds: " + ", ".join(map(seconds, latency.items())))
+        console.print(
+            "first four calls of compile, row d, seconds: " + ", ".join(map(seconds, latency.items()))
+        )
 
 
 def visible(found, kind):
