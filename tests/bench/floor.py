@@ -50,10 +50,15 @@ def work(T, builders, name, mode, sizes):
 
 
 def lstm_flops(T, net, sizes, passes):
-    """The products of ``nn.LSTM``, which PyTorch's counter does not see: two for each of its weights."""
+    """The products of ``nn.LSTM``, which PyTorch's counter does not see. The input needs no gradient."""
     cells = [m for m in net.modules() if isinstance(m, T.nn.LSTM)] if net is not None else []
     steps = sizes.get("length", 64) * sizes.get("batch", 32)
-    return sum(2 * p.numel() * steps * passes for m in cells for p in m.parameters() if p.dim() == 2)
+    return sum(
+        2 * p.numel() * steps * (min(passes, 2) if name.startswith("weight_ih_l0") else passes)
+        for m in cells
+        for name, p in m.named_parameters()
+        if p.dim() == 2
+    )
 
 
 def attention_flops(T):
