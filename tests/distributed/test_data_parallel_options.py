@@ -138,3 +138,25 @@ def test_static_graph_asks_once_and_notices_a_change():
 
     assert calls.count("parameters with gradients") == 1
     assert sum(str(name).startswith("gradients of") for name in calls) == 3
+
+
+def test_groups_train_apart_and_ranks_outside_are_told():
+    def work(communicator):
+        group = tenon.distributed.new_group([0, 2])
+        if communicator.rank == 1:
+            with pytest.raises(CommunicatorError, match=r"GroupMember\.NON_GROUP_MEMBER"):
+                DistributedDataParallel(Chain(), process_group=group)
+            return None
+        model = DistributedDataParallel(Chain(), process_group=group, find_unused_parameters=True)
+        model(data(communicator.rank)).sum().backward()
+        return model.module.first.grad.numpy().copy()
+
+    first, outside, third = run_ranks(3, work)
+
+    expected = []
+    for rank in (0, 2):
+        alone = Chain()
+        alone(data(rank)).sum().backward()
+        expected.append(alone.first.grad.numpy())
+    assert outside is None and (first == third).all()
+    np.testing.assert_allclose(first, np.mean(expected, axis=0), rtol=1e-6)

@@ -46,6 +46,11 @@ class GradientSynchronizer:
         in_use_order: bool = False,
     ) -> None:
         self.communicator = get_communicator() if communicator is None else communicator
+        if not isinstance(self.communicator, Communicator):
+            raise CommunicatorError(
+                f"process_group is {self.communicator!r}, which this rank is not in or which is no group."
+                " Make data-parallel models on the ranks of the group only."
+            )
         self.bucket_cap_mb = DEFAULT_CAP_MB if bucket_cap_mb is None else float(bucket_cap_mb)
         if not self.bucket_cap_mb > 0:
             raise CommunicatorError(f"bucket_cap_mb={bucket_cap_mb} must be positive; torch's default is 25.")
