@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 Call = Callable[[], None]
 #: The version counter of a tensor's memory, found anew at each call: another list, or another number in it,
-#: after each change.
+#: after each change. A list of two: the memory may be written by somebody who does not count.
 Counter = Callable[[], list[int]]
 #: How to compute with a packed weight, and how to pack it.
 Packed = tuple[Call, Call]
@@ -33,7 +33,7 @@ class Lasting:
     def __call__(self) -> None:
         """Compute."""
         now = self._counter()
-        if now is not self._list or now[0] != self._number:
+        if now is not self._list or now[0] != self._number or len(now) > 1:
             self._list, self._number, self._packed = now, now[0], False
             self._meanwhile()
             return

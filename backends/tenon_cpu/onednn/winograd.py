@@ -347,7 +347,7 @@ class Winograd:
         if self._counter is None:
             return True
         now = self._counter()
-        same = now is self._list and now[0] == self._number
+        same = now is self._list and now[0] == self._number and len(now) == 1
         self._list, self._number = now, now[0]
         return not same
 

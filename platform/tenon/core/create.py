@@ -44,7 +44,9 @@ def from_numpy(ndarray: Any) -> Any:
             " not currently supported. (You can probably work around this by making a copy of your array with"
             " array.copy().)"
         )
-    return Value.make(ndarray.view(np.ndarray), backend_named("cpu"))
+    made = Value.make(ndarray.view(np.ndarray), backend_named("cpu"))
+    made._expose()
+    return made
 
 
 random.state_conversion(from_numpy)  # Generator.get_state() returns tensors
@@ -228,6 +230,7 @@ def exchange_data(x: Any, value: Any) -> None:
         watch.recorder.exchanged(x)
     x.raw, x._backend = value.raw, value._backend
     x._view = None
+    x._expose()  # ``value`` shows this memory too, and has a version of its own
 
 
 def become(x: Any, other: Any) -> Any:

@@ -102,6 +102,7 @@ class Tensor(*ALL_METHODS, Value):  # type: ignore[misc]
     @property
     def data(self) -> Any:
         """The same memory without history; assigning exchanges the memory."""
+        self._expose()
         return Tensor._of(self.raw, self._backend)
 
     @data.setter
@@ -258,6 +259,7 @@ class Tensor(*ALL_METHODS, Value):  # type: ignore[misc]
                 f"can't convert {self.device} device type tensor to numpy. Use Tensor.cpu() to copy the"
                 " tensor to host memory first."
             )
+        self._expose()
         return self._backend.to_host(self.raw)  # type: ignore[no-any-return]
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
@@ -272,6 +274,7 @@ class Tensor(*ALL_METHODS, Value):  # type: ignore[misc]
     def __dlpack__(self, **kwargs: Any) -> Any:
         if self._track:
             raise GradError("Can't export tensors that require gradient, use tensor.detach()")
+        self._expose()
         return self.raw.__dlpack__(**kwargs)
 
     def __dlpack_device__(self) -> Any:

@@ -75,7 +75,8 @@ class Value:
     _index: int
     #: A gradient flows here: a leaf that requires grad, or an output of a taped op.
     _track: bool
-    #: One-element list shared by all views of the same memory; None until the first view or in-place op.
+    #: A list shared by all views of the same memory, of one number; None until the first view or in-place op.
+    #: A second element says that the memory may be written by somebody who does not count (``_expose``).
     _version_counter: list[int] | None
     #: ``[base, parent, op or FixedView, attrs, version]`` of a view.
     _view: list[Any] | None
@@ -85,6 +86,12 @@ class Value:
         if counter is None:
             counter = self._version_counter = [0]
         return counter
+
+    def _expose(self) -> None:
+        """Note that from now on somebody can write this memory without moving the version on."""
+        counter = self._counter()
+        if len(counter) == 1:
+            counter.append(1)
 
     def _refresh(self) -> None:
         """Renew a view's history if its memory was modified in place since it was made."""

@@ -22,7 +22,8 @@ from tenon.graph.graph import Graph, Node, Ref
 from tenon.graph.plan import MemoryPlan
 from tenon.graph.reorder import reorder
 
-#: A tensor's version counter, found anew: the list is another one, or its number, when memory has changed.
+#: A tensor's version counter, found anew: the list is another one, or its number, when memory has changed. A
+#: list of two says that memory may change unseen.
 Counter = Callable[[], list[int]]
 #: Ops of which a backend may keep an operand in a layout of its own while it does not change, and the
 #: elements up to which that is not worth asking for.

@@ -75,7 +75,21 @@ def _replaced(net):
     net[0].weight.data = net[0].weight.detach() + 1.0
 
 
-@pytest.mark.parametrize("change", [_in_place, _loaded, _stepped, _replaced])
+def _through_data(net):
+    net[0].weight.data.mul_(2.0)
+
+
+def _through_numpy(net):
+    net[0].weight.detach().numpy()[0] += 1.0
+
+
+def _through_another_tensor(net):
+    other = net[0].weight.detach().clone()
+    net[0].weight.data = other
+    return lambda: other.mul_(2.0)
+
+
+@pytest.mark.parametrize("change", [_in_place, _loaded, _stepped, _replaced, _through_data, _through_numpy])
 @pytest.mark.parametrize("kind", ["linear", "direct", "winograd"])
 def test_a_compiled_network_sees_every_change_of_its_weights(kind, change):
     net, x = network(kind)
@@ -112,3 +126,37 @@ def test_training_between_compiled_evaluations_is_seen(kind):
             with tenon.inference_mode():
                 made, expected = evaluate(x), net(x)
             np.testing.assert_allclose(made.numpy(), expected.numpy(), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("kind", ["linear", "direct", "winograd"])
+def test_a_weight_that_others_can_write_unseen_is_never_kept(kind):
+    net, x = network(kind)
+    change = _through_another_tensor(net)
+    array = np.zeros(net[0].bias.shape, np.float32)
+    net[0].bias = nn.Parameter(tenon.from_numpy(array))
+    compiled = tenon.compile(net)
+
+    for turn in range(3):
+        if turn:
+            change()
+            array += 1.0
+        for _ in range(5):
+            with tenon.inference_mode():
+                np.testing.assert_allclose(compiled(x).numpy(), net(x).numpy(), rtol=1e-4, atol=1e-4)
+
+
+def test_an_array_given_out_before_the_first_call_is_seen_when_it_changes():
+    net, x = network("linear")
+    array = net[0].weight.detach().numpy()
+    compiled = tenon.compile(net)
+
+    for _ in range(5):
+        with tenon.inference_mode():
+            made = compiled(x)
+    array *= 3.0
+    with tenon.inference_mode():
+        changed = compiled(x)
+
+    assert not np.allclose(made.numpy(), changed.numpy())
+    with tenon.inference_mode():
+        np.testing.assert_allclose(changed.numpy(), net(x).numpy(), rtol=1e-4, atol=1e-4)
