@@ -136,7 +136,7 @@ class Memory:
         tensors = [t for kind in NAMES[:2] for t in self.members[kind].values() if t is not None]
         self.lazy = [(t, type(t), t.data) for t in tensors if is_lazy(t)]
         self.values = [
-            (t, t.data, t.detach().clone() if values else None, t.requires_grad)
+            (t, t.detach(), t.detach().clone() if values else None, t.requires_grad)
             for t in tensors
             if not is_lazy(t)
         ]

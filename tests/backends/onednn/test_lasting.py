@@ -160,3 +160,15 @@ def test_an_array_given_out_before_the_first_call_is_seen_when_it_changes():
     assert not np.allclose(made.numpy(), changed.numpy())
     with tenon.inference_mode():
         np.testing.assert_allclose(changed.numpy(), net(x).numpy(), rtol=1e-4, atol=1e-4)
+
+
+def test_loading_saving_training_and_moving_a_network_leave_its_weights_countable():
+    net, x = network("linear")
+
+    net.load_state_dict(net.state_dict())
+    net(x).square().mean().backward()
+    nn.utils.clip_grad_norm_(net.parameters(), 1.0)
+    tenon.optim.Adam(net.parameters()).step()
+    net.to("cpu").float().eval()
+
+    assert all(len(parameter._counter()) == 1 for parameter in net.parameters())
