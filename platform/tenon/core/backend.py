@@ -152,8 +152,8 @@ class Backend:
         """How this backend likes its arrays laid out, for the pass that keeps values so; or None.
 
         An object with ``PLAIN`` and ``SEEDS``, ``wanted_layouts(op, ins, outs, attrs)``,
-        ``follows(op, ins, outs)``, ``reorder(src, src_layout, dst, dst_layout)``, and for epilogues ``FINISHED``
-        and ``finishes(op, ins, outs, attrs, steps)``.
+        ``follows(op, ins, outs)``, ``reorder(src, src_layout, dst, dst_layout)``, and for epilogues
+        ``FINISHED`` and ``finishes(op, ins, outs, attrs, steps)``.
         """
         return None
 
