@@ -168,10 +168,12 @@ def test_interrupted_calls_leave_nothing_broken():
     try:
         for i in range(60):
             try:
-                signal.setitimer(signal.ITIMER_REAL, 0.0005 + 0.00011 * i)
+                # Again after a while: Python swallows what is raised in a finaliser.
+                signal.setitimer(signal.ITIMER_REAL, 0.0005 + 0.00011 * i, 0.1)
                 while True:
                     compiled(x)
             except KeyboardInterrupt:
+                signal.setitimer(signal.ITIMER_REAL, 0)
                 interrupted += 1
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
