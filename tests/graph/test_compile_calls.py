@@ -148,6 +148,7 @@ def test_an_error_in_a_run_changes_nothing_and_the_next_call_works():
 
 
 @pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="needs POSIX timers")
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_interrupted_calls_leave_nothing_broken():
     net = nn.Sequential(nn.Linear(128, 128), nn.ReLU(), nn.Linear(128, 128))
     optimizer = optim.Adam(net.parameters())

@@ -1,6 +1,7 @@
 """Compiled steps: their peak beside PyTorch's, and that hundreds of them need no more than ten."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -49,7 +50,8 @@ def test_500_compiled_steps_need_no_more_memory_than_the_250_before(name):
 
 def peak(library, name, way):
     command = [sys.executable, str(BENCH), "--child", library, name, way, "--threads", "1"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=240)
+    one = os.environ | dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240, env=one)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)["bytes"]
 

@@ -78,13 +78,15 @@ def test_a_killed_rank_is_followed_by_a_run_with_one_fewer_from_the_last_checkpo
     assert done.returncode == 0, done.stderr
     folder = project.folder / "run"
     lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-    assert [(m["step"], m["world_size"]) for m in lines if m.get("resumed")] == [(6, 2)]
+    ((step, world_size),) = [(m["step"], m["world_size"]) for m in lines if m.get("resumed")]
+    assert step in (5, 6)  # the kill may come while the checkpoint of step 6 is being written
+    assert world_size == 2
     first, killed, second, end = said(done)
     assert first == "attempt 1 of 3, 3 ranks in run, from the beginning"
     assert re.fullmatch(
         r"attempt 1 ended after [\d.]+ s with status (9|137): a rank was killed by SIGKILL; .*", killed
     )
-    assert second == "attempt 2 of 3, 2 ranks in run, from step-00000006.safetensors"
+    assert second == f"attempt 2 of 3, 2 ranks in run, from step-{step:08}.safetensors"
     assert end == "done after 2 attempts"
     weights = weights_in(folder)
     np.testing.assert_allclose(weights, whole, rtol=0, atol=2e-5)
