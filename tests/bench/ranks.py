@@ -1,6 +1,7 @@
 """What the benches of several ranks share: they start themselves under ``mpirun`` and take turns inside each
 rank, so that a slow minute of the machine is slow for all contestants."""
 
+import atexit
 import json
 import os
 import statistics
@@ -40,6 +41,7 @@ def join_gloo(rank, size, rendezvous):
     torch.distributed.init_process_group(
         "gloo", init_method=f"file://{rendezvous}", rank=rank, world_size=size
     )
+    atexit.register(torch.distributed.destroy_process_group)  # its threads end the process if they outlive it
     return torch
 
 
