@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 
 from tenon.extend import Availability, Backend, Config, Device, Kernel, MemoryStats, Op, random_loops
-from tenon_cpu.allocator import keep_freed_memory, megabytes
+from tenon_cpu.allocator import give_back, keep_freed_memory, megabytes
 from tenon_cpu.draws import CompiledLoops
-from tenon_cpu.heap import give_back
 from tenon_cpu.threads import set_count, split, usable
 
 _CPU = Device("cpu")
