@@ -248,7 +248,7 @@ def compiled(
     names = dict(namespace or {})
     checked = _flags(flags)
     text = source + _described(names)
-    key = (text, name, signatures, repr(sorted(checked.items())))
+    key = (text, name, signatures, _shown(checked))
     with _lock:
         found = _generated.get(key)
         if found is None:
@@ -270,14 +270,18 @@ def _flags(flags: Mapping[str, Any]) -> dict[str, Any]:
     return {"nogil": True, "error_model": "numpy", "boundscheck": False, **flags, "fastmath": set(fast)}
 
 
+def _shown(flags: Mapping[str, Any]) -> str:
+    """``flags`` as text that is the same in every process: that of a set is in another order in each."""
+    return repr(sorted((k, sorted(v) if isinstance(v, set) else v) for k, v in flags.items()))
+
+
 def _build(function: Function, signatures: tuple[str, ...], flags: dict[str, Any], text: str) -> Any:
     """numba's dispatcher for ``function`` with every signature compiled or loaded."""
     numba = _numba.load()
     if numba is None:
         raise errors.BackendError(f"{function.__name__} cannot be compiled: {_numba.reason}.")
     dispatcher = numba.njit(**flags)(_with_dispatchers(function))
-    shown = {k: sorted(v) if isinstance(v, set) else v for k, v in flags.items()}
-    dispatcher._cache = _entries(dispatcher, f"{text}\n{sorted(shown.items())!r}")
+    dispatcher._cache = _entries(dispatcher, f"{text}\n{_shown(flags)}")
     compile_one = dispatcher.compile
 
     def compile_once(signature: Any) -> Any:
@@ -366,7 +370,7 @@ def _described(names: Mapping[str, Any]) -> str:
     lines = []
     for name, value in sorted(names.items()):
         if isinstance(value, Inlined):
-            lines.append(f"{name} = {value.flags!r}\n{_source(value.function)}")
+            lines.append(f"{name} = {_shown(value.flags)}\n{_source(value.function)}")
         elif isinstance(value, np.ndarray):
             digest = hashlib.sha256(np.ascontiguousarray(value).tobytes()).hexdigest()
             lines.append(f"{name} = {value.dtype}{value.shape} {digest}")
