@@ -184,7 +184,7 @@ class Formula:
             made = inner.run(formula, {"x": Val(values[0].text, inner.type)})
             return Val(made.text, kind)
         if name in mathlib.LIBRARY:
-            own = mathlib.LIBRARY[name] + ("f" if kind.reg == "float" else "")
+            own = name + ("f" if kind.reg == "float" else "")
             return Val(self.code.call(own, kind.reg, *values), kind)
         raise errors.NotFusableError(f"no code for the function {name}.")
 

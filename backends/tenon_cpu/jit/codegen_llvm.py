@@ -197,7 +197,7 @@ class _Compiler:
 def _symbols(llvm: Any) -> bool:
     """Tell LLVM where the C library's functions are; whether there is a team of threads too."""
     library = ctypes.CDLL(ctypes.util.find_library("m") or None)
-    for name in sorted(set(mathlib.LIBRARY.values())):
+    for name in sorted(mathlib.LIBRARY):
         for own in (name, f"{name}f"):
             llvm.add_symbol(own, ctypes.cast(getattr(library, own), ctypes.c_void_p).value)
     llvm.add_symbol("tenon_team", ctypes.addressof(_team))

@@ -14,6 +14,8 @@ float32 and int32; ``real(i)`` from int32.
 
 from __future__ import annotations
 
+from tenon.extend import expressions
+
 #: Function -> its formula in float32, of ``x``.
 FORMULAS: dict[str, str] = {
     # 2^k e^r with |r| <= ln(2) / 2. k is rounded by adding 1.5 * 2^23; 2^k is built of two factors, so that
@@ -174,36 +176,8 @@ return near if a < 1.0 else copysign(1.0 - erfc(a), x)
     ),
 }
 
-#: Functions of the C library: its name for float64; the one for float32 ends in f.
-LIBRARY: dict[str, str] = {
-    name: name
-    for name in [
-        "exp",
-        "exp2",
-        "expm1",
-        "log",
-        "log2",
-        "log10",
-        "log1p",
-        "sin",
-        "cos",
-        "tan",
-        "asin",
-        "acos",
-        "atan",
-        "sinh",
-        "cosh",
-        "tanh",
-        "asinh",
-        "acosh",
-        "atanh",
-        "erf",
-        "erfc",
-        "pow",
-        "atan2",
-        "hypot",
-    ]
-}
+#: Functions of the C library, by their names for float64; those for float32 end in f.
+LIBRARY = {*expressions.TRANSCENDENTAL, "pow", "atan2", "hypot"} - {"sqrt", "sigmoid"}
 
 #: Formulas that also serve float64.
 WIDE: dict[str, str] = {"sigmoid": FORMULAS["sigmoid"]}

@@ -17,52 +17,13 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from tenon.core.transcendental import PREDICATES, TRANSCENDENTAL
+
 #: Functions of one or two numbers that an expression may call.
-FUNCTIONS = frozenset(
-    [
-        "exp",
-        "exp2",
-        "expm1",
-        "log",
-        "log2",
-        "log10",
-        "log1p",
-        "sqrt",
-        "sin",
-        "cos",
-        "tan",
-        "asin",
-        "acos",
-        "atan",
-        "sinh",
-        "cosh",
-        "tanh",
-        "asinh",
-        "acosh",
-        "atanh",
-        "erf",
-        "erfc",
-        "sigmoid",
-        "floor",
-        "ceil",
-        "trunc",
-        "rint",
-        "abs",
-        "pow",
-        "atan2",
-        "hypot",
-        "copysign",
-        "maximum",
-        "minimum",
-        "fmax",
-        "fmin",
-        "isnan",
-        "isinf",
-        "isfinite",
-        "signbit",
-        "cast",
-    ]
-)
+FUNCTIONS = frozenset({
+    *TRANSCENDENTAL, *PREDICATES, "floor", "ceil", "trunc", "rint", "abs", "pow", "atan2", "hypot",
+    "copysign", "maximum", "minimum", "fmax", "fmin", "cast",
+})  # fmt: skip
 
 EXPRESSIONS: dict[str, str] = {
     "add": "a + b",
@@ -113,70 +74,18 @@ EXPRESSIONS: dict[str, str] = {
     "alias": "a",
     "detach": "a",
     "conj": "a",
-    **{
-        name: f"{name}(a)"
-        for name in ["exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sqrt", "sin", "cos", "tan",
-        "asin", "acos", "atan", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "erf", "erfc", "sigmoid",
-        "isnan", "isinf", "isfinite", "signbit"]
-    },
+    **{name: f"{name}(a)" for name in (*TRANSCENDENTAL, *PREDICATES)},
 }  # fmt: skip
 
 #: Ops whose result is boolean, whatever the operands are.
-BOOLEAN = frozenset(
-    [
-        "eq",
-        "ne",
-        "lt",
-        "le",
-        "gt",
-        "ge",
-        "logical_and",
-        "logical_or",
-        "logical_xor",
-        "logical_not",
-        "isnan",
-        "isinf",
-        "isfinite",
-        "signbit",
-    ]
-)
+BOOLEAN = frozenset({
+    *PREDICATES, "eq", "ne", "lt", "le", "gt", "ge", "logical_and", "logical_or", "logical_xor",
+    "logical_not",
+})  # fmt: skip
 #: Ops whose operands must be floats: integers would become some float first.
-FLOAT_ONLY = frozenset(
-    [
-        "div",
-        "pow",
-        "atan2",
-        "hypot",
-        "copysign",
-        "rsqrt",
-        "reciprocal",
-        "leaky_relu",
-        "silu",
-        "exp",
-        "exp2",
-        "expm1",
-        "log",
-        "log2",
-        "log10",
-        "log1p",
-        "sqrt",
-        "sin",
-        "cos",
-        "tan",
-        "asin",
-        "acos",
-        "atan",
-        "sinh",
-        "cosh",
-        "tanh",
-        "asinh",
-        "acosh",
-        "atanh",
-        "erf",
-        "erfc",
-        "sigmoid",
-    ]
-)
+FLOAT_ONLY = frozenset({
+    *TRANSCENDENTAL, "div", "pow", "atan2", "hypot", "copysign", "rsqrt", "reciprocal", "leaky_relu", "silu",
+})  # fmt: skip
 #: Operands before this one do not take part in the common dtype.
 CONDITIONS = {"where": 1}
 

@@ -13,48 +13,15 @@ from tenon.core.late import LATE
 from tenon.core.methods.arithmetic import Arithmetic
 from tenon.core.op import Primitive
 from tenon.core.op import table as f
+from tenon.core.transcendental import PREDICATES, TRANSCENDENTAL
 
 _NONE: dict[str, Any] = {}
 
 UNARY = [
-    "abs",
-    "exp",
-    "exp2",
-    "expm1",
-    "log",
-    "log2",
-    "log10",
-    "log1p",
-    "sqrt",
-    "rsqrt",
-    "square",
-    "reciprocal",
-    "sigmoid",
-    "floor",
-    "ceil",
-    "trunc",
-    "sign",
-    "sin",
-    "cos",
-    "tan",
-    "asin",
-    "acos",
-    "atan",
-    "sinh",
-    "cosh",
-    "tanh",
-    "asinh",
-    "acosh",
-    "atanh",
-    "logical_not",
+    *(name for name in TRANSCENDENTAL if name != "erfc"), *PREDICATES,
+    "abs", "rsqrt", "square", "reciprocal", "floor", "ceil", "trunc", "sign", "relu", "logical_not",
     "bitwise_not",
-    "isnan",
-    "isinf",
-    "isfinite",
-    "signbit",
-    "relu",
-    "erf",
-]
+]  # fmt: skip
 BINARY = [
     "eq",
     "ne",
@@ -92,9 +59,8 @@ ALIASES = {
 }  # fmt: skip
 #: Methods that have an in-place form ``name_``.
 INPLACE = [
-    *UNARY[:33], *BINARY, "add", "sub", "mul", "div", "pow", "neg", "clamp", "round", "lerp", "addcmul",
-    "addcdiv", "nan_to_num",
-    "relu", "erf",
+    *(name for name in UNARY if name not in PREDICATES), *BINARY, "add", "sub", "mul", "div", "pow", "neg",
+    "clamp", "round", "lerp", "addcmul", "addcdiv", "nan_to_num",
 ]  # fmt: skip
 
 
