@@ -16,11 +16,10 @@ of a CNN 1 %, at the same peak memory but for 4 MB. What the heap grows by beyon
 from __future__ import annotations
 
 import ctypes
-import os
 import sys
 from typing import Any
 
-from tenon.extend import Config, errors
+from tenon.extend import Config, environment, errors
 
 _TRIM_THRESHOLD, _TOP_PAD, _MMAP_THRESHOLD = -1, -2, -3
 #: ``madvise``'s word for huge pages, and where Linux says whether it listens.
@@ -67,7 +66,7 @@ class _Heap:
 
 def _may_choose_pages() -> bool:
     """Whether Linux gives huge pages to those who ask, and nobody told NumPy not to."""
-    if os.environ.get("NUMPY_MADVISE_HUGEPAGE") == "0":
+    if environment("NUMPY_MADVISE_HUGEPAGE") == "0":
         return False
     try:
         with open(_CHOICE, encoding="ascii") as choice:

@@ -22,6 +22,8 @@ from tenon.plugins.hookspecs import hookimpl as hookimpl
 if TYPE_CHECKING:
     from tenon import errors as errors
     from tenon.config import Config as Config
+    from tenon.config import environment as environment
+    from tenon.config import process_environment as process_environment
     from tenon.core.aval import Aval as Aval
     from tenon.core.backend import Availability as Availability
     from tenon.core.backend import Backend as Backend
@@ -69,8 +71,10 @@ _TARGETS = {
     "cluster": "tenon.graph.cluster:",
     "doctor_section": "tenon.plugins.diagnose:doctor_section",
     "engine": "tenon.distributed.engine:",
+    "environment": "tenon.config:environment",
     "errors": "tenon.errors:",
     "expressions": "tenon.graph.expressions:",
+    "process_environment": "tenon.config:process_environment",
     "random_loops": "tenon.random.loops:",
 }
 

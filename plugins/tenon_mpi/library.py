@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
-from tenon.extend import engine, errors
+from tenon.extend import engine, errors, process_environment
 
 
 def load_mpi() -> Any:
@@ -15,7 +14,7 @@ def load_mpi() -> Any:
     """
     # Open MPI's wheel prints a line for every window, because of a component that is for other networks.
     # It reads this variable when it starts, and other MPIs do not know it.
-    os.environ.setdefault("OMPI_MCA_osc", "^ucx")
+    process_environment().setdefault("OMPI_MCA_osc", "^ucx")
     try:
         from mpi4py import MPI
     except (ImportError, RuntimeError) as error:

@@ -127,6 +127,23 @@ def test_heavy_libraries_stay_where_they_belong(path):
     assert wrong == []
 
 
+def test_one_file_alone_reads_the_environment():
+    reading = [
+        str(path.relative_to(ROOT))
+        for path in TENON + EXTENSIONS
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Attribute)
+        and node.attr in ("environ", "getenv")
+        and _named(node.value) == "os"
+    ]
+
+    assert set(reading) == {"platform/tenon/config.py"}
+
+
+def _named(node):
+    return node.id if isinstance(node, ast.Name) else ""
+
+
 @pytest.mark.parametrize("path", sorted((PLATFORM / "tenon" / "ops").rglob("*.py")), ids=lambda p: p.name)
 def test_gradient_rules_read_only_f_and_attrs(path):
     wrong = []
