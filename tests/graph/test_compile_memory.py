@@ -1,12 +1,16 @@
 """Compiled steps: their peak beside PyTorch's, and that hundreds of them need no more than ten."""
 
+import gc
 import json
+import linecache
 import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+import tenon
 
 BENCH = Path(__file__).parents[1] / "bench" / "memory.py"
 #: What interpreters of the same step may differ by: the pages of code and Python objects.
@@ -46,6 +50,25 @@ def test_500_compiled_steps_need_no_more_memory_than_the_250_before(name):
     resident, traced = map(int, done.stdout.split())
     assert resident <= 1 << 20, "pages of the process"
     assert traced <= 500 * 64, "bytes of Python objects and arrays; numbers above 256 are objects"
+
+
+def test_a_parameter_that_gets_new_memory_every_call_leaves_no_text_behind():
+    weight = tenon.nn.Parameter(tenon.ones(3))
+    step = tenon.compile(lambda x: (x * weight).sum(), fullgraph=True)
+    x = tenon.arange(3.0)
+
+    def texts(calls):
+        for i in range(calls):
+            weight.data = tenon.full((3,), float(i))
+            with tenon.no_grad():
+                assert step(x).item() == 3.0 * i
+        gc.collect()
+        return sum(name.startswith("<tenon ") for name in linecache.cache)
+
+    before = texts(5)
+
+    assert len(step.programs) == 1
+    assert texts(20) == before
 
 
 def peak(library, name, way):

@@ -7,8 +7,7 @@ themselves; ``MISS`` means that the conditions do not hold, or that memory has m
 
 from __future__ import annotations
 
-import linecache
-import threading
+import itertools
 from typing import Any
 
 from tenon.core.pytree import tree_unflatten
@@ -16,11 +15,13 @@ from tenon.core.quiet import IGNORE, enter, leave
 from tenon.core.tensor import Tensor
 from tenon.errors import DivergedError
 from tenon.graph.guards import Names
+from tenon.graph.lines import forget_with, remember
 from tenon.graph.program import KERNEL_ERRORS
 from tenon.graph.recording import Argument, Output
 from tenon.random import default_generator
 
 MISS = object()
+_COUNT = itertools.count()
 
 
 def conditions(replay: Any, names: Names) -> str:
@@ -83,10 +84,11 @@ def body(replay: Any) -> Any:
 
 def _compiled(lines: list[str], names: Names, which: str) -> Any:
     source = "\n".join(lines) + "\n"
-    filename = f"<tenon {which} {threading.get_ident()}.{id(names)}>"
+    filename = f"<tenon {which} {next(_COUNT)}>"
     space = names.space
     exec(compile(source, filename, "exec"), space)
-    linecache.cache[filename] = (len(source), None, source.splitlines(True), filename)
+    remember(filename, source)
+    forget_with(space[which], filename)
     return space[which]
 
 

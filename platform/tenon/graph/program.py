@@ -8,7 +8,6 @@ by a run, apart from what kernels without ``out=`` do inside.
 from __future__ import annotations
 
 import itertools
-import linecache
 from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any
@@ -20,6 +19,7 @@ from tenon.core.quiet import IGNORE, enter, leave
 from tenon.errors import GraphError, TenonError
 from tenon.graph.emit import Counter, Emitter, described
 from tenon.graph.graph import Graph, Node, Ref
+from tenon.graph.lines import forget_with, remember
 from tenon.graph.passes import Pass
 from tenon.graph.passes import run as run_passes
 from tenon.graph.passes.keep_old import keep_old
@@ -46,6 +46,7 @@ class Program:
         self.source = ""
         self._plan: MemoryPlan | None = None
         self._filename = f"<tenon program {next(_COUNT)}>"
+        forget_with(self, self._filename)
         self._calls: dict[int, Node] = {}
         self._kept: dict[Ref, Any] = {}
         self._run: Any = None
@@ -66,7 +67,7 @@ class Program:
         emitter = Emitter(self.graph, plan, self.backend, counters or {})
         emitted = emitter.emit()
         source = emitted.source
-        linecache.cache[self._filename] = (len(source), None, source.splitlines(True), self._filename)
+        remember(self._filename, source)
         exec(compile(source, self._filename, "exec"), emitted.space)
         self._plan, self.source, self._calls, self._kept = plan, source, emitted.calls, emitter.kept
         self._run = emitted.space["run"]
