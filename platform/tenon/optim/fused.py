@@ -34,6 +34,8 @@ WORTH = 1 << 17
 #: ``batch.py`` does, so that only a rule that need not be recorded again is worth it (4 parameters of 19
 #: elements in all, SGD: 13 us here, 23 us if it is recorded every time, 17 us there).
 SMALL, SMALL_EACH = 1 << 13, 1 << 8
+#: What a rule meets that asks a stand-in for more than it can do, or for state that is not there yet.
+_NOT_RECORDED = (NotFusableError, TypeError, AttributeError, ValueError, LookupError)
 _SETTLED = frozenset((bool, int, float, str))
 #: (backend, dtype, ops, outputs, ...) -> kernel, or None where the backend has none.
 _KERNELS: dict[Any, Any] = {}
@@ -274,7 +276,7 @@ def run(optimizer: Any, group: dict[str, Any], h: Any, maximize: bool) -> list[A
             ready.append((each, own.step, *each.prepared(optimizer, own, maximize)))
     except _NewState:
         return None
-    except Exception:  # whatever it is, the rule on the arrays themselves says so, or does without it
+    except _NOT_RECORDED:  # the rule on the arrays themselves raises the same, or does without it
         plan.failures += 1
         plan.off = plan.failures > 1  # the first may only have missed state that no step has made yet
         return None
