@@ -15,6 +15,9 @@ created: Callable[[Any], None] | None = None
 #: Called with a node and the gradients that it gave to its inputs (arrays or tensors).
 differentiated: Callable[[Any, Any], None] | None = None
 
+#: Why no compiled function may be called now; None where they may.
+not_compiled: str | None = None
+
 #: The ``graph.recorder.Recorder`` at work, for what changes or makes arrays beside the ops.
 recorder: Any = None
 

@@ -24,8 +24,10 @@ from tenon.distributed import comm_hooks
 from tenon.distributed.communicator import Communicator
 from tenon.distributed.gradients import GradientSynchronizer, broadcast_tensors
 from tenon.distributed.join import Join, Joinable, JoinHook
-from tenon.errors import CommunicatorError, ModuleError, UnsupportedError
+from tenon.distributed.logical_shards import LogicalShards
+from tenon.errors import ArgumentError, CommunicatorError, ModuleError, UnsupportedError
 from tenon.nn.module import Module
+from tenon.random import initial_seed
 
 PREFIX = "module."
 IGNORED = "_ddp_params_and_buffers_to_ignore"
@@ -40,6 +42,10 @@ class DistributedDataParallel(Module, Joinable):
     ``find_unused_parameters`` says that some are unused on purpose, and silences the warning that names them.
     ``device_ids``, ``gradient_as_bucket_view`` and ``check_reduction`` are accepted and change nothing:
     gradients always are views of their buckets on the CPU.
+
+    ``deterministic="world"`` makes weights not depend on the number of ranks, bit for bit: each batch is cut
+    into ``shards``, and a rank computes its share of them one after another, with ``threads``. Train with
+    ``shards``, ``backward`` and ``finish``; the guide is ``docs/guide/deterministic.md``.
     """
 
     def __init__(
@@ -64,6 +70,10 @@ class DistributedDataParallel(Module, Joinable):
         bucket_cap_mb_list: Any = None,
         batched_grad_copy: bool = False,
         forward_sync_buffers: bool | None = None,
+        *,
+        deterministic: str | None = None,
+        shards: int = 4,
+        threads: int = 1,
     ) -> None:
         Module.__init__(self)
         Joinable.__init__(self)
@@ -96,7 +106,7 @@ class DistributedDataParallel(Module, Joinable):
             broadcast=init_sync,
             static=static_graph,
             warn=not find_unused_parameters,
-            in_use_order=True,
+            in_use_order=deterministic is None,
         )
         self.process_group = self.synchronizer.communicator
         if init_sync:
@@ -104,12 +114,24 @@ class DistributedDataParallel(Module, Joinable):
         self._forward_syncs = True
         self._taking_part: int | None = None
         self._divides_by_all = True
-        for _, parameter in self.synchronizer.parameters:
-            parameter.register_post_accumulate_grad_hook(self._on_gradient)
+        self._logical: LogicalShards | None = None
+        if deterministic is not None:
+            if deterministic != "world":
+                raise ArgumentError(f'deterministic={deterministic!r} must be None or "world".')
+            self._logical = LogicalShards(module, self.synchronizer, shards, threads, initial_seed())
+        else:
+            for _, parameter in self.synchronizer.parameters:
+                parameter.register_post_accumulate_grad_hook(self._on_gradient)
         self.register_load_state_dict_pre_hook(_add_prefix)
 
     def forward(self, *inputs: Any, **kwargs: Any) -> Any:
         """The module's output; under ``no_sync`` the next backward stays local."""
+        if self._logical is not None:
+            if self.training and is_grad_enabled() and not self._logical.inside:
+                raise CommunicatorError(
+                    'deterministic="world": train in shards: `for x, y in model.shards(x, y, step=step)`.'
+                )
+            return self.module(*inputs, **kwargs)
         self._forward_syncs = self.require_backward_grad_sync
         if watch.recorder is not None:
             watch.recorder.guard_value("no_sync()", lambda: self.require_backward_grad_sync)
@@ -126,9 +148,43 @@ class DistributedDataParallel(Module, Joinable):
         if buffers:
             broadcast_tensors(buffers, self.process_group, root=root, name="buffers")
 
+    def shards(self, *parts: Any, step: int) -> Iterator[Any]:
+        """With ``deterministic="world"``: this rank's shards of a batch, in turn.
+
+        ``parts`` are the whole batch, the same on all ranks: tensors, arrays or lists (such as the numbers of
+        its samples), or dicts of them. ``step`` is the number of the step: random numbers follow from it.
+        """
+        return self._deterministic("shards").split(*parts, step=step)
+
+    def backward(self, loss: Tensor, count: Any) -> None:
+        """In the loop over ``shards``: add the gradients of ``loss``, a sum over ``count`` samples."""
+        self._deterministic("backward").backward(loss, count)
+
+    def finish(self) -> float | None:
+        """After the loop over ``shards``: make the gradients those of the mean over all samples.
+
+        Returns that mean. None, and no gradients, where nothing was counted.
+        """
+        return self._deterministic("finish").finish()
+
+    def _deterministic(self, name: str) -> LogicalShards:
+        if self._logical is None:
+            raise CommunicatorError(
+                f'{name}() is for DistributedDataParallel(..., deterministic="world"). Call loss.backward().'
+            )
+        return self._logical
+
+    def _refuse_deterministic(self, what: str) -> None:
+        if self._logical is not None:
+            raise UnsupportedError(
+                f'deterministic="world": with {what} the result would depend on the number of ranks. Leave it'
+                " out."
+            )
+
     @contextlib.contextmanager
     def no_sync(self) -> Iterator[None]:
         """Let gradients add up on this rank only; the first backward outside averages the sums."""
+        self._refuse_deterministic("no_sync()")
         previous = self.require_backward_grad_sync
         self.require_backward_grad_sync = False
         try:
@@ -142,6 +198,7 @@ class DistributedDataParallel(Module, Joinable):
         ``hook`` is torch's kind of function, or the name of one: "bf16", "fp16", "powersgd",
         "batched_powersgd", or what a plugin declares with ``tenon_comm_hooks``.
         """
+        self._refuse_deterministic("a communication hook")
         if self.synchronizer.reduce is not None:
             raise CommunicatorError(
                 "register_comm_hook or register_builtin_comm_hook can only be called once. Wrap the module"
@@ -176,6 +233,7 @@ class DistributedDataParallel(Module, Joinable):
 
     def join_hook(self, **kwargs: Any) -> JoinHook:
         """What a rank without data does for this model; ``divide_by_initial_world_size`` is its option."""
+        self._refuse_deterministic("join")
         return _DataParallelJoinHook(self, kwargs.get("divide_by_initial_world_size", True))
 
     @property
@@ -245,6 +303,9 @@ class DistributedDataParallel(Module, Joinable):
             find_unused_parameters=self.find_unused_parameters,
             gradient_as_bucket_view=self.gradient_as_bucket_view,
             static_graph=self.static_graph,
+            deterministic=None if self._logical is None else "world",
+            shards=4 if self._logical is None else self._logical.shards,
+            threads=1 if self._logical is None else self._logical.threads,
         )
         memo[id(self)] = made
         made.train(self.training)

@@ -26,7 +26,7 @@ from tenon.core.pytree import TreeSpec, tree_flatten
 from tenon.core.value import Value
 from tenon.device import get_default_device
 from tenon.dtypes import get_default_dtype
-from tenon.errors import CaptureError, DivergedError, TenonWarning
+from tenon.errors import CaptureError, DivergedError, TenonWarning, UnsupportedError
 from tenon.graph import passes
 from tenon.graph.compare import difference, fingerprint
 from tenon.graph.entry import MISS, alike
@@ -106,6 +106,8 @@ class Compiled:
         """Call the function, or replay it."""
         if watch.recorder is not None or watch.created is not None or SLOT.watched():
             return self.function(*args, **kwargs)  # part of another recording, or somebody watches
+        if watch.not_compiled is not None:
+            raise UnsupportedError(f"{_name(self.function)}: {watch.not_compiled}")
         if PRECISION.casting is not None:
             return self._cast(PRECISION.casting, args, kwargs)
         mode = (MODE.enabled, MODE.inference, get_default_dtype(), get_default_device())
