@@ -76,9 +76,9 @@ class LogicalShards:
     def split(self, *parts: Any, step: int, samples: Any = None) -> Iterator[Any]:
         """This rank's shards of a batch, in turn.
 
-        All ranks pass the whole batch: tensors, arrays or lists (such as the numbers of its samples), or dicts
-        of them; and the number of the step. ``samples`` are the samples' numbers for dropout, by default their
-        places in the batch.
+        All ranks pass the whole batch: tensors, arrays or lists (such as the numbers of its samples), or
+        dicts of them; and the number of the step. ``samples`` are the samples' numbers for dropout, by
+        default their places in the batch.
         """
         if watch.recorder is not None:
             watch.recorder.unsupported('deterministic="world"')
