@@ -99,8 +99,7 @@ class MpiCommunicator(Communicator):
         self._calls += 1
         place, self._place = self._place, -1
         if not self._compare(call.digest, NO_STEP if self.step is None else self.step, place):
-            texts = self._messages.all_gather_bytes(call.describe(self.step).encode())
-            raise engine.mismatch([text.decode() for text in texts], self._calls)
+            engine.settle(self._messages.all_gather_bytes(call.payload(self.step)), self._calls)
 
     def start_all_reduce(
         self, array: Array, op: str = engine.ReduceOp.SUM, *, name: str | None = None

@@ -136,7 +136,7 @@ def test_static_graph_asks_once_and_notices_a_change():
 
     run_ranks(2, work)
 
-    assert calls.count("parameters with gradients") == 1
+    assert calls.count("parameters with gradients of model 1") == 1
     assert sum(str(name).startswith("gradients of") for name in calls) == 3
 
 

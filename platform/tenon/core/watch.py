@@ -7,6 +7,7 @@ off.
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -14,6 +15,9 @@ from typing import Any
 created: Callable[[Any], None] | None = None
 #: Called with a node and the gradients that it gave to its inputs (arrays or tensors).
 differentiated: Callable[[Any, Any], None] | None = None
+
+#: Modules whose parameters were walked lately, where several ranks train: ``distributed/identity.py``.
+walked: weakref.WeakSet[Any] | None = None
 
 #: Why no compiled function may be called now; None where they may.
 not_compiled: str | None = None

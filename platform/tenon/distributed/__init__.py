@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from tenon.distributed.exchange import all_to_all as all_to_all
     from tenon.distributed.exchange import all_to_all_single as all_to_all_single
     from tenon.distributed.gradients import GradientSynchronizer as GradientSynchronizer
+    from tenon.distributed.identity import named as named
     from tenon.distributed.object_collectives import all_gather_object as all_gather_object
     from tenon.distributed.object_collectives import broadcast_object_list as broadcast_object_list
     from tenon.distributed.object_collectives import gather_object as gather_object
@@ -88,6 +89,7 @@ _HOMES = {
     "data_parallel": ("DistributedDataParallel",),
     "exchange": ("all_to_all", "all_to_all_single"),
     "gradients": ("GradientSynchronizer",),
+    "identity": ("named",),
     "object_collectives": (
         "all_gather_object",
         "broadcast_object_list",

@@ -52,7 +52,7 @@ class GradientAccumulation:
             self._wrapped.require_backward_grad_sync = False
             self._synchronizer = self._wrapped.synchronizer
         else:
-            self._synchronizer = GradientSynchronizer(model.named_parameters(), communicator)
+            self._synchronizer = GradientSynchronizer(model.named_parameters(), communicator, module=model)
             broadcast_tensors(list(model.buffers()), self._synchronizer.communicator, name="buffers")
         self._total = 0.0
         self._count = 0.0

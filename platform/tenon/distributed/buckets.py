@@ -47,7 +47,9 @@ class Slot(NamedTuple):
 class Bucket:
     """Gradients of one dtype and device, side by side in ``flat``."""
 
-    def __init__(self, parameters: Sequence[tuple[int, str, Tensor]], communicator: Communicator) -> None:
+    def __init__(
+        self, parameters: Sequence[tuple[int, str, Tensor]], communicator: Communicator, model: str
+    ) -> None:
         self.slots: list[Slot] = []
         dtype = parameters[0][2].dtype.numpy
         step = max(1, ALIGNMENT // dtype.itemsize)
@@ -56,9 +58,8 @@ class Bucket:
             stop = start + math.prod(parameter.raw.shape)
             self.slots.append(Slot(name, parameter, start, stop, number))
             start = -(-stop // step) * step
-        first, last = self.slots[0], self.slots[-1]
         self.flat: Array = communicator.allocate(start, dtype)
-        self.name = f"gradients of {first.name}" + (f" to {last.name}" if first is not last else "")
+        self.name = f"gradients of {_summary(self.slots)} of {model}"
         self.work: Any = None
         self._communicator = communicator
         self._filled: set[int] = set()
@@ -75,8 +76,11 @@ class Bucket:
         self._filled.clear()
         self.work = None
 
-    def start(self, share: float = 1.0, reduce: Reduce | None = None) -> None:
-        """Begin to average over the ranks, or what ``reduce`` does; these gradients count ``share`` times."""
+    def start(self, share: float = 1.0, reduce: Reduce | None = None, note: str = "") -> None:
+        """Begin to average over the ranks, or what ``reduce`` does; these gradients count ``share`` times.
+
+        ``note`` is compared between the ranks beside the name.
+        """
         for index in range(len(self.slots)):
             if index not in self._filled:
                 self.fill(index)
@@ -88,7 +92,7 @@ class Bucket:
         if reduce is not None:
             self.work = reduce(self)
         else:
-            self.work = self._communicator.start_all_reduce(self.flat, "mean", name=self.name)
+            self.work = self._communicator.start_all_reduce(self.flat, "mean", name=self.name + note)
 
     def finish(self, used: Array) -> None:
         """Make the means the gradients, when they are there.
@@ -179,15 +183,27 @@ def _lender(array: Any) -> Any:
     return base
 
 
+def _summary(slots: Sequence[Slot]) -> str:
+    """First and last, how many, and a hash of all names, shapes and dtypes: compared at each message."""
+    first, last = slots[0].name, slots[-1].name
+    if len(slots) == 1:
+        return first
+    lines = [f"{slot.name}: {slot.parameter.dtype}{list(slot.parameter.raw.shape)}" for slot in slots]
+    digest = hashlib.blake2b("\n".join(lines).encode(), digest_size=4).hexdigest()
+    return f"{first} to {last} ({len(slots)} parameters, {digest})"
+
+
 def plan(
     named_parameters: Sequence[tuple[str, Tensor]],
     cap_mb: float,
     communicator: Communicator,
     order: Sequence[int],
+    model: str,
 ) -> list[Bucket]:
     """Buckets of at most ``cap_mb`` MiB, except for parameters that are larger alone.
 
     ``order`` has the numbers of the parameters in the order in which backward delivers their gradients.
+    ``model`` tells this model from others of the same parameters.
     """
     parts: list[list[tuple[int, str, Tensor]]] = []
     groups: dict[tuple[str, str], list[tuple[int, str, Tensor]]] = {}
@@ -200,12 +216,19 @@ def plan(
             parts.append(groups.pop(key))
         sizes[key] = size + (sizes[key] if key in groups else 0)
         groups.setdefault(key, []).append((number, name, parameter))
-    return [Bucket(part, communicator) for part in [*parts, *groups.values()]]
+    return [Bucket(part, communicator, model) for part in [*parts, *groups.values()]]
 
 
-def agree(communicator: Communicator, named_parameters: Sequence[tuple[str, Tensor]], cap_mb: float) -> None:
-    """Raise on all ranks, naming what differs, unless all have the same parameters in the same order."""
-    lines = [f"bucket_cap_mb={cap_mb:g}"]
+def agree(
+    communicator: Communicator,
+    named_parameters: Sequence[tuple[str, Tensor]],
+    further: Sequence[str],
+) -> None:
+    """Raise on all ranks, naming what differs, unless all have the same parameters in the same order.
+
+    ``further`` are lines of text that have to be equal too.
+    """
+    lines = list(further)
     for name, tensor in named_parameters:
         frozen = "" if tensor.requires_grad else " frozen"
         lines.append(f"{name}: {tensor.dtype}{list(tensor.raw.shape)}{frozen}")

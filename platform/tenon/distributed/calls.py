@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import itertools
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,6 +13,12 @@ from typing import Any
 import numpy as np
 
 from tenon.errors import CollectiveMismatchError
+
+
+class Implied(str):
+    """A name that nobody gave: that of a parameter, or in backticks what the source calls the tensor."""
+
+    __slots__ = ()
 
 
 @dataclass(frozen=True)
@@ -38,11 +46,20 @@ class Call:
         parts = [self.kind, f"({self.detail})" if self.detail else ""]
         if self.dtype and self.kind != "all_gather_bytes":
             parts.append(f" of {self.dtype}{list(self.shape)}")
-        if self.name is not None:
+        if isinstance(self.name, Implied):
+            parts.append(f", {self.name}")
+        elif self.name is not None:
             parts.append(f" named {self.name!r}")
         if step is not None:
             parts.append(f" at step {step}")
         return "".join(parts)
+
+    def payload(self, step: int | None) -> bytes:
+        """What ranks whose digests differ tell each other: see ``settle``."""
+        implied = str(self.name) if isinstance(self.name, Implied) else None
+        told = None if implied is not None else self.name
+        stated = [self.kind, self.detail, list(self.shape), self.dtype, told, step]
+        return json.dumps([stated, implied, self.describe(step)]).encode()
 
 
 @functools.lru_cache(maxsize=4096)
@@ -63,6 +80,31 @@ def mismatch(descriptions: Sequence[str], number: int) -> CollectiveMismatchErro
     return CollectiveMismatchError(
         f"ranks disagree in collective call {number}: {_list_sides(sides)}. Every rank must make the "
         "same calls in the same order; look for a branch, a skipped batch or another configuration."
+    )
+
+
+def settle(payloads: Sequence[bytes], number: int) -> None:
+    """Raise, naming all sides, unless these ``Call.payload`` of all ranks differ in what nobody stated only.
+
+    Implied names may be missing, or one rank's a parameter and another's an expression: a rank that lacks a
+    gradient passes zeros. Two parameters, or two expressions, contradict each other.
+    """
+    told = [json.loads(payload) for payload in payloads]
+    stated = [fields for fields, _, _ in told]
+    implied = {name for _, name, _ in told if name is not None}
+    if any(fields != stated[0] for fields in stated) or not _compatible(implied):
+        raise mismatch([text for _, _, text in told], number)
+
+
+def _compatible(names: set[str]) -> bool:
+    """Whether these names may mean one tensor. Paths may begin at different modules."""
+    parameters = sorted((name for name in names if not name.startswith("`")), key=len)
+    if not parameters:
+        variables, others = zip(*(name.partition(" (")[::2] for name in names or [""]), strict=True)
+        return len(set(variables)) == 1 and len({other for other in others if other}) <= 1
+    *prefixes, paths = zip(*(name.rpartition(" ") for name in parameters), strict=True)
+    return len(set(prefixes[0])) == 1 and all(
+        longer == shorter or longer.endswith(f".{shorter}") for shorter, longer in itertools.pairwise(paths)
     )
 
 

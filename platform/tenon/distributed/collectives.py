@@ -15,7 +15,7 @@ from tenon.core.grad_mode import no_grad
 from tenon.core.interceptor import SLOT
 from tenon.core.op import table
 from tenon.core.tensor import Tensor
-from tenon.distributed import operations, staging
+from tenon.distributed import identity, operations, staging
 from tenon.distributed.calls import Work
 from tenon.distributed.communicator import Array, Communicator
 from tenon.distributed.process_group import root_of, taking_part
@@ -89,9 +89,10 @@ def all_reduce(
         return put(tensor, operations.all_reduce, tensor, async_op, op=str(op), group=communicator)
     host = staging.to_host(tensor)
     own = _own(host)
+    name = identity.name_of(tensor, written=True) if communicator.size > 1 else None
     if async_op and own is not None and own.flags.c_contiguous:
-        return TensorWork(tensor, communicator.start_all_reduce(own, op))
-    return _into(tensor, communicator.all_reduce(host, op, out=own), async_op)
+        return TensorWork(tensor, communicator.start_all_reduce(own, op, name=name))
+    return _into(tensor, communicator.all_reduce(host, op, out=own, name=name), async_op)
 
 
 def broadcast(
@@ -110,7 +111,9 @@ def broadcast(
     if SLOT.watched():
         return put(tensor, operations.broadcast_from, tensor, async_op, root=root, group=communicator)
     host = staging.to_host(tensor)
-    return _into(tensor, communicator.broadcast(host, root, out=_own(host)), async_op)
+    # Ranks that only receive may well call it otherwise.
+    name = identity.name_of(tensor, written=False) if communicator.size > 1 else None
+    return _into(tensor, communicator.broadcast(host, root, out=_own(host), name=name), async_op)
 
 
 def reduce(
@@ -132,7 +135,8 @@ def reduce(
         if communicator.rank == root:
             _copy(tensor, total)
         return done(async_op)
-    work = communicator.all_reduce(staging.to_host(tensor), op)
+    name = identity.name_of(tensor, written=True) if communicator.size > 1 else None
+    work = communicator.all_reduce(staging.to_host(tensor), op, name=name)
     if communicator.rank == root:
         return _into(tensor, work, async_op)
     return done(async_op)

@@ -49,6 +49,8 @@ class Communicator(ABC):
     step: int | None = None
     ranks: tuple[int, ...]
     """Of each rank here, its number among all ranks."""
+    models: int = 0
+    """How many models' gradients these ranks average; their numbers tell models of the same names apart."""
     overlaps: bool = False
     """Whether ``start_all_reduce`` returns before it is done."""
 

@@ -107,6 +107,7 @@ class DistributedDataParallel(Module, Joinable):
             static=static_graph,
             warn=not find_unused_parameters,
             in_use_order=deterministic is None,
+            module=module,
         )
         self.process_group = self.synchronizer.communicator
         if init_sync:
@@ -146,7 +147,9 @@ class DistributedDataParallel(Module, Joinable):
         named = self.module.named_buffers()
         buffers = [buffer for name, buffer in named if name not in self.parameters_to_ignore]
         if buffers:
-            broadcast_tensors(buffers, self.process_group, root=root, name="buffers")
+            broadcast_tensors(
+                buffers, self.process_group, root=root, name=f"buffers of {self.synchronizer.model}"
+            )
 
     def shards(self, *parts: Any, step: int) -> Iterator[Any]:
         """With ``deterministic="world"``: this rank's shards of a batch, in turn.

@@ -3,7 +3,7 @@
 Plugins reach it as ``tenon.extend.engine``.
 """
 
-from tenon.distributed.calls import FINISH, Call, Work, check_message, mismatch
+from tenon.distributed.calls import FINISH, Call, Work, check_message, mismatch, settle
 from tenon.distributed.reduction import ReduceOp, accumulator, combine, divide, element_op, reduce_into
 from tenon.distributed.startup import launched
 
@@ -20,4 +20,5 @@ __all__ = [
     "launched",
     "mismatch",
     "reduce_into",
+    "settle",
 ]

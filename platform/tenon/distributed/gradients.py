@@ -17,8 +17,9 @@ import numpy as np
 from tenon.core import watch
 from tenon.core.grad_mode import no_grad
 from tenon.core.tensor import Tensor
-from tenon.distributed import buckets, staging
+from tenon.distributed import buckets, identity, staging
 from tenon.distributed.communicator import Communicator
+from tenon.distributed.stepped_with import Followed
 from tenon.distributed.world import get_communicator
 from tenon.errors import CommunicatorError, TenonWarning
 
@@ -32,6 +33,7 @@ class GradientSynchronizer:
     (``broadcast=False`` leaves them). Parameters that do not require grad are copied, but not averaged.
     ``static`` asks only once which parameters have gradients; without ``warn``, unused ones are not named.
     ``in_use_order`` makes the buckets after the first backward, in the order in which ``fill`` was called.
+    ``module`` is what has the parameters: then ranks compare its layers as well.
     """
 
     def __init__(
@@ -44,6 +46,7 @@ class GradientSynchronizer:
         static: bool = False,
         warn: bool = True,
         in_use_order: bool = False,
+        module: Any = None,
     ) -> None:
         self.communicator = get_communicator() if communicator is None else communicator
         if not isinstance(self.communicator, Communicator):
@@ -59,13 +62,17 @@ class GradientSynchronizer:
             staging.check_tensor(parameter, "GradientSynchronizer", f"parameter {name!r}")
         self.parameters = [(name, tensor) for name, tensor in everything if tensor.requires_grad]
         self.static = static
-        buckets.agree(self.communicator, everything, self.bucket_cap_mb)
+        layers = [] if module is None else identity.structure(module)
+        buckets.agree(self.communicator, everything, [f"bucket_cap_mb={self.bucket_cap_mb:g}", *layers])
+        self.communicator.models += 1
+        self.model = f"model {self.communicator.models}"
         self.reduce: buckets.Reduce | None = None
         """What replaces the plain mean of a bucket: a communication hook."""
         self.scale = 1.0
         """Multiplies the means; set before backward."""
         self.buckets: list[buckets.Bucket] = []
         self._numbers = {id(tensor): number for number, (_, tensor) in enumerate(self.parameters)}
+        self._stepped = Followed(self._numbers) if self.communicator.size > 1 else ""
         self._places: dict[int, tuple[buckets.Bucket, int]] = {}
         self._arrivals: dict[int, None] | None = {} if in_use_order else None
         self._started = 0
@@ -75,10 +82,11 @@ class GradientSynchronizer:
         self._settled: tuple[Any, Any] | None = None
         self._warned = not warn
         if broadcast:
-            broadcast_tensors([tensor for _, tensor in everything], self.communicator, name="parameters")
+            tensors = [tensor for _, tensor in everything]
+            broadcast_tensors(tensors, self.communicator, name=f"parameters of {self.model}")
 
     def _plan(self, order: Sequence[int]) -> None:
-        self.buckets = buckets.plan(self.parameters, self.bucket_cap_mb, self.communicator, order)
+        self.buckets = buckets.plan(self.parameters, self.bucket_cap_mb, self.communicator, order, self.model)
         self._places = {
             id(slot.parameter): (bucket, index)
             for bucket in self.buckets
@@ -105,7 +113,7 @@ class GradientSynchronizer:
         if bucket.fill(index) and self.communicator.overlaps and self.reduce is None:
             self._full.add(id(bucket))
             while self._started < len(self.buckets) and id(self.buckets[self._started]) in self._full:
-                self.buckets[self._started].start(self.scale)
+                self.buckets[self._started].start(self.scale, note=self._note())
                 self._started += 1
 
     def synchronize(
@@ -138,7 +146,7 @@ class GradientSynchronizer:
         self._settle_order()
         for bucket in self.buckets[self._started :]:
             if any(used[slot.number] for slot in bucket.slots):
-                bucket.start(share, self.reduce)
+                bucket.start(share, self.reduce, self._note())
         for bucket in self.buckets:
             bucket.finish(used)
         self._started = 0
@@ -156,9 +164,9 @@ class GradientSynchronizer:
         """How many ranks have a gradient, for every parameter."""
         mine = np.array([parameter.grad is not None for _, parameter in self.parameters], np.int32)
         if not self.static or taking_part < self.communicator.size:
-            return self.communicator.all_reduce(mine, name="parameters with gradients").wait()
+            return self._sum_used(mine)
         if self._settled is None:
-            used = self.communicator.all_reduce(mine, name="parameters with gradients").wait()
+            used = self._sum_used(mine)
             self._settled = (mine, used)
         elif not np.array_equal(mine, self._settled[0]):
             pairs = zip(self.parameters, mine, self._settled[0], strict=True)
@@ -169,13 +177,21 @@ class GradientSynchronizer:
             )
         return self._settled[1]
 
+    def _note(self) -> str:
+        """What buckets say of optimizers, where no other message of the step does."""
+        return str(self._stepped) if self.static else ""
+
+    def _sum_used(self, mine: Any) -> Any:
+        name = f"parameters with gradients of {self.model}{self._stepped}"
+        return self.communicator.all_reduce(mine, name=name).wait()
+
     def _settle_order(self) -> None:
         """Make the buckets, once, in the order in which gradients came on rank 0, those without one last."""
         if self._arrivals is None:
             return
         rest = (n for n in range(len(self.parameters) - 1, -1, -1) if n not in self._arrivals)
         order = np.array([*self._arrivals, *rest], np.int32)
-        self.communicator.broadcast(order, 0, out=order, name="order of buckets")
+        self.communicator.broadcast(order, 0, out=order, name=f"order of buckets of {self.model}")
         self._arrivals = None
         self._plan(order.tolist())
 
@@ -202,7 +218,7 @@ class GradientSynchronizer:
     def _average_arrays(self, *gradients: Any) -> list[Any]:
         """The means of all gradients, given as arrays in the order of the parameters."""
         mine = np.ones(len(self.parameters), np.int32)
-        used = self.communicator.all_reduce(mine, name="parameters with gradients").wait()
+        used = self._sum_used(mine)
         self._settle_order()
         means: dict[int, Any] = {}
         for bucket in self.buckets:
@@ -220,7 +236,9 @@ class GradientSynchronizer:
         if not (weight >= 0 and count >= 0):
             raise CommunicatorError(f"weight={weight}, count={count} must be numbers of samples, 0 or more.")
         pair = np.array([count, count > 0], np.float64)
-        total, taking_part = self.communicator.all_reduce(pair, name="weights").wait().tolist()
+        total, taking_part = (
+            self.communicator.all_reduce(pair, name=f"weights of {self.model}").wait().tolist()
+        )
         if total == 0:
             raise CommunicatorError(
                 "every rank passed weight or count 0: there is no sample to take a mean over."

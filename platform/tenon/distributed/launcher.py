@@ -74,7 +74,7 @@ def detect(environment: Mapping[str, str]) -> RankFacts | None:
         if not 0 <= rank < size:
             raise LaunchError(
                 f"{launcher.name} left rank {rank} of {size} in {launcher.rank[0]} and {launcher.size[0]}, "
-                f"which cannot be. Unset both to run as a single process, or start through the launcher."
+                "which cannot be. Unset both to run as a single process, or start through the launcher."
             )
         local_rank = _read(environment, launcher.local_rank)
         local_size = _read(environment, launcher.local_size)
@@ -96,7 +96,7 @@ def _read(environment: Mapping[str, str], names: tuple[str, ...]) -> int | None:
         if not text.isdigit():
             raise LaunchError(
                 f"the launcher variable {name}={text!r} is not a number. "
-                f"Unset it to run as a single process, or start through the launcher again."
+                "Unset it to run as a single process, or start through the launcher again."
             )
         return int(text)
     return None

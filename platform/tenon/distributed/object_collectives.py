@@ -18,7 +18,7 @@ def all_gather_object(object_list: list[Any], obj: Any, group: Any = None) -> No
     if len(object_list) != communicator.size:
         raise ShapeError(
             f"all_gather_object: object_list has {len(object_list)} places for {communicator.size} ranks. "
-            f"Make it [None] * get_world_size()."
+            "Make it [None] * get_world_size()."
         )
     payloads = communicator.all_gather_bytes(objects.encode(obj), name="all_gather_object")
     object_list[:] = [objects.decode(payload) for payload in payloads]
@@ -40,7 +40,7 @@ def gather_object(
     if communicator.rank == root and len(places) != communicator.size:
         raise ShapeError(
             f"gather_object: object_gather_list has {len(places)} places for {communicator.size} ranks. "
-            f"Make it [None] * get_world_size()."
+            "Make it [None] * get_world_size()."
         )
     payloads = communicator.all_gather_bytes(objects.encode(obj), name=f"gather_object to rank {root}")
     if communicator.rank == root:

@@ -22,7 +22,7 @@ def check_tensor(tensor: Any, function: str, argument: str = "tensor") -> Tensor
     if not isinstance(tensor, Tensor):
         raise CommunicatorError(
             f"{function}: {argument} is a {type(tensor).__name__}, not a Tensor. "
-            f"Wrap it with tenon.tensor(...), or send plain values with all_gather_object."
+            "Wrap it with tenon.tensor(...), or send plain values with all_gather_object."
         )
     return tensor
 

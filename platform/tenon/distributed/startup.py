@@ -6,7 +6,10 @@ set.
 
 from __future__ import annotations
 
+import weakref
+
 from tenon.config import environment, process_environment
+from tenon.core import watch
 from tenon.distributed.launcher import RankFacts, detect
 
 
@@ -20,7 +23,8 @@ def prepare() -> RankFacts | None:
     """Set thread counts and install the failure hooks, if this process is one of several ranks.
 
     The hooks come this early because an MPI job hangs when one rank dies of an import error while the
-    others already wait inside ``MPI_Init``.
+    others already wait inside ``MPI_Init``. Modules that are walked are remembered from here on, so that
+    ``identity.py`` can name parameters.
     """
     facts = launched()
     if facts is not None or environment("TENON_NUM_THREADS"):
@@ -31,4 +35,5 @@ def prepare() -> RankFacts | None:
         from tenon.distributed import failure
 
         failure.install(facts, process_environment())
+        watch.walked = weakref.WeakSet()
     return facts

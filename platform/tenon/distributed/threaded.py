@@ -15,7 +15,7 @@ from typing import Any, NoReturn, TypeVar
 
 import numpy as np
 
-from tenon.distributed.calls import Call, Work, check_message, format_ranks, mismatch
+from tenon.distributed.calls import Call, Work, check_message, format_ranks, settle
 from tenon.distributed.communicator import Array, Communicator
 from tenon.distributed.reduction import ReduceOp, reduce_into
 from tenon.distributed.world import use_communicator
@@ -111,7 +111,7 @@ class ThreadedCommunicator(Communicator):
         heard = self.world.exchange(self.rank, (call, self.step))
         self.world.waiting.pop(self.rank, None)
         if any(other != heard[0] for other in heard):
-            raise mismatch([other.describe(step) for other, step in heard], self._calls)
+            settle([other.payload(step) for other, step in heard], self._calls)
 
     def perform_all_reduce(self, source: Array, target: Array, op: ReduceOp) -> None:
         """Reduce copies, as ``target`` may be the memory that another rank still reads."""

@@ -22,6 +22,7 @@ from tenon.distributed.communicator import Communicator
 from tenon.distributed.gradients import broadcast_tensors
 from tenon.distributed.join import Join, Joinable, JoinHook
 from tenon.distributed.reduction import dtype_name
+from tenon.distributed.stepped_with import options
 from tenon.distributed.world import get_communicator
 from tenon.errors import OptimizerStateError, UnsupportedError
 from tenon.optim import groups, state
@@ -58,6 +59,7 @@ class ZeroRedundancyOptimizer(Optimizer, Joinable):
         self.process_group = get_communicator() if process_group is None else process_group
         self.rank, self.world_size = self.process_group.rank, self.process_group.size
         self.parameters_as_bucket_view = parameters_as_bucket_view
+        self._wrapped = optimizer_class.__name__
         self._loads = [0] * self.world_size
         self._owners: dict[int, int] = {}
         self._consolidated: dict[int, dict[str, Any]] | None = None
@@ -72,7 +74,8 @@ class ZeroRedundancyOptimizer(Optimizer, Joinable):
         groups.add(self, param_group)
         group = self.param_groups[-1]
         names = group.get("param_names") or [f"parameter {i}" for i in range(len(group["params"]))]
-        buckets.agree(self.process_group, list(zip(names, group["params"], strict=True)), 0)
+        named = list(zip(names, group["params"], strict=True))
+        buckets.agree(self.process_group, named, [f"{self._wrapped}({options(group)})"])
         for parameter in sorted(group["params"], key=lambda p: -p.raw.size):
             rank = self._loads.index(min(self._loads))
             self._owners[id(parameter)] = rank

@@ -92,7 +92,9 @@ def run(session: Session) -> dict[str, Any]:
 
 def _train(session: Session, reporter: Any) -> dict[str, Any]:
     config = session.config
-    synchronizer = GradientSynchronizer(session.model.named_parameters(), session.communicator)
+    synchronizer = GradientSynchronizer(
+        session.model.named_parameters(), session.communicator, module=session.model
+    )
     broadcast_tensors(list(session.model.buffers()), session.communicator, name="buffers")
     session.model.train()
     parameters = sum(p.numel() for p in session.model.parameters())

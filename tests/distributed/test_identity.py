@@ -1,0 +1,106 @@
+"""Ranks that mix up tensors, parameters, models or options raise on all of them, naming both sides."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tenon import nn
+from tenon.distributed.calls import Call, Implied, settle
+from tenon.distributed.identity import structure
+from tenon.errors import CollectiveMismatchError
+from tenon.testing.suites.communicator import launch
+
+PROGRAM = Path(__file__).parent / "programs" / "disagreeing.py"
+
+#: What both sides are called in the message of each case; nothing where the ranks go on.
+SIDES = {
+    "swapped": ("float32[3], `a`", "float32[3], `b`"),
+    "swapped_in_a_loop": ("`tensor` (a)", "`tensor` (b)"),
+    "swapped_names": ("named 'counts'", "named 'losses'"),
+    "one_name": None,
+    "skipped_parameter": ("float32[4, 4], the gradient of 0.weight", "float32[4], the gradient of 0.bias"),
+    "missing_gradient": None,
+    "skipped_broadcast": ("the parameter 0.weight", "the parameter 0.bias"),
+    "two_models_swapped": ("parameters with gradients of model 1", "parameters with gradients of model 2"),
+    "another_layer": ("'1 is Dropout(p=0.5, inplace=False)'", "'1 is Dropout(p=0.1, inplace=False)'"),
+    "another_learning_rate": ("SGD(lr=0.1, momentum=0.9)", "SGD(lr=0.2, momentum=0.9)"),
+    "another_learning_rate_in_a_static_graph": ("SGD(lr=0.1)", "SGD(lr=0.2)"),
+    "another_sharded_optimizer": ("SGD(lr=0.2", "SGD(lr=0.1"),
+}
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize(
+    ("size", "variables"),
+    [
+        (2, {"TENON_COMMUNICATOR": "mpi-shared"}),
+        (2, {"TENON_COMMUNICATOR": "mpi-messages"}),
+        (4, {"TENON_COMMUNICATOR": "mpi-hierarchical", "TENON_MPI_NODES": "2"}),
+    ],
+    ids=["shared", "messages", "hierarchical"],
+)
+def test_ranks_that_mix_things_up_all_raise_within_seconds_and_name_both_sides(tmp_path, size, variables):
+    done = launch(size, [str(PROGRAM), str(tmp_path)], timeout=60, **variables)
+
+    assert done.returncode == 0, done.stderr
+    for rank in range(size):
+        told = json.loads((tmp_path / f"{rank}.json").read_text())
+        assert told.keys() == SIDES.keys()
+        for case, (message, seconds) in told.items():
+            assert seconds < 5, case
+            if SIDES[case] is None:
+                assert message is None, message
+            else:
+                assert message is not None, case
+                assert all(side in message for side in SIDES[case]), message
+                assert f"rank {size - 1} " in message, message
+
+
+def call(name):
+    return Call("all_reduce", "sum", (3,), "float32", name)
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ("the gradient of w", None),
+        ("the gradient of w", "`zeros`"),
+        ("the gradient of 0.w", "the gradient of model.0.w", "the gradient of 0.w"),
+        (None, "`a`", "`a`"),
+        ("`t` (a)", "`t`"),
+    ],
+)
+def test_names_that_nobody_gave_may_be_missing_or_begin_elsewhere(names):
+    settle([call(name and Implied(name)).payload(None) for name in names], 1)
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ("the gradient of w", "the gradient of v"),
+        ("the gradient of w", "the parameter w"),
+        ("`a`", "`b`"),
+        ("`t` (a)", "`t` (b)"),
+        ("the gradient of 1.w", None, "the gradient of 11.w"),
+    ],
+)
+def test_names_that_contradict_each_other_raise(names):
+    with pytest.raises(CollectiveMismatchError, match="disagree in collective call 7"):
+        settle([call(name and Implied(name)).payload(None) for name in names], 7)
+
+
+def test_a_name_that_was_given_is_not_the_same_as_one_that_the_source_suggests():
+    with pytest.raises(CollectiveMismatchError, match="named 'a'"):
+        settle([call("a").payload(3), call(Implied("`a`")).payload(3)], 1)
+
+
+def test_what_modules_of_others_print_of_themselves_is_not_compared():
+    class Mine(nn.Module):
+        def extra_repr(self):
+            return "rank=3"
+
+    assert structure(nn.Sequential(Mine(), nn.ReLU(inplace=True)))[1:] == [
+        f"0 is {Mine.__qualname__}()",
+        "1 is ReLU(inplace=True)",
+    ]
