@@ -42,7 +42,11 @@ class EachKernel:
 
 
 class EachTable:
-    """Arrays of a kernel, which may be exchanged column by column."""
+    """Addresses of a kernel's arrays, which may be exchanged column by column.
+
+    Whoever runs it keeps the arrays alive: gradients held here would keep their memory, or the bucket that
+    they lie in, from the next step.
+    """
 
     def __init__(self, kernel: EachKernel, columns: Sequence[Sequence[Any]]) -> None:
         lengths = [a.size for a in columns[0]]
@@ -50,7 +54,6 @@ class EachTable:
         owner = np.repeat(np.arange(len(lengths)), counts)
         starts = np.concatenate([np.arange(c, dtype=np.int64) for c in counts]) * PIECE if counts else owner
         self.kernel = kernel
-        self.columns = [list(c) for c in columns]
         self._owner, self._starts = owner, starts
         self._whole = all(c == 1 for c in counts)
         self._pieces = np.empty((len(owner), len(columns) + 1), np.int64)
@@ -65,7 +68,6 @@ class EachTable:
 
     def set(self, position: int, arrays: Sequence[Any]) -> None:
         """Other arrays of the same lengths in one column."""
-        self.columns[position] = list(arrays)
         found = [address_of(a) for a in arrays]
         if self._whole:
             self._pieces[:, position] = found

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+import weakref
 
 import numpy as np
 import pytest
@@ -312,3 +313,20 @@ def test_small_groups_are_compiled_only_for_rules_that_are_not_run_again(monkeyp
 
     never(monkeypatch)
     assert made == train(rule, [(10,), (3,)])[2]
+
+
+def test_a_fused_step_keeps_no_gradient(at_once):
+    p = nn.Parameter(tenon.ones(100))
+    optimizer = tenon.optim.AdamW([p])
+    kept = []
+    for _ in range(4):
+        memory = memoryview(bytearray(400))
+        lent = np.frombuffer(memory, np.float32)
+        p.grad = tenon.from_numpy(lent)
+        kept.append(weakref.ref(lent))
+        del lent, memory
+        optimizer.step()
+        optimizer.zero_grad()
+
+    assert any(sets_of(optimizer)[0])
+    assert [reference() for reference in kept] == [None] * 4
