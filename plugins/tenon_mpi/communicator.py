@@ -17,7 +17,7 @@ from typing import Any, ClassVar, NoReturn
 import numpy as np
 
 from tenon.extend import Communicator, engine, errors
-from tenon_mpi import point, ways
+from tenon_mpi import point, traffic, ways
 from tenon_mpi.library import load_mpi
 from tenon_mpi.messages import Messages
 from tenon_mpi.progress import Progress
@@ -86,6 +86,16 @@ class MpiCommunicator(Communicator):
         own = out is array and type(array) is np.ndarray and array.flags.c_contiguous
         self._place = self._windows.place(array) if own else -1
         return super().all_reduce(array, op, out, name=name)
+
+    @classmethod
+    def traffic(
+        cls, call: engine.Call, ranks: int, ranks_per_node: int, *, beside: bool = False
+    ) -> engine.Traffic:
+        """Of the way that ranks so spread would take."""
+        sizes = np.full(ranks, ranks_per_node)
+        sizes[ranks - ranks % ranks_per_node :] = ranks % ranks_per_node
+        way = ways.choose_among(sizes, cls.way)
+        return traffic.of_call(way, call, ranks, ranks_per_node, beside)
 
     def agree(self, call: engine.Call) -> None:
         """Compare digests and steps."""

@@ -192,9 +192,14 @@ class SharedMemory:
             np.copyto(target, total, casting="unsafe")
 
     def _slice(self, rank: int, count: int) -> tuple[int, int]:
-        """Bounds of the elements that ``rank`` reduces; whole cache lines, for no two ranks write to one."""
-        lines = -(-count // 64)
-        return min(count, lines * rank // self._size * 64), min(count, lines * (rank + 1) // self._size * 64)
+        """Bounds of the elements that ``rank`` reduces."""
+        return slice_bounds(rank, self._size, count)
 
 
-__all__ = ["SharedMemory"]
+def slice_bounds(rank: int, size: int, count: int) -> tuple[int, int]:
+    """Bounds of ``rank``'s share of ``count`` elements; whole cache lines, for no two ranks write to one."""
+    lines = -(-count // 64)
+    return min(count, lines * rank // size * 64), min(count, lines * (rank + 1) // size * 64)
+
+
+__all__ = ["SharedMemory", "slice_bounds"]

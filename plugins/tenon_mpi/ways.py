@@ -63,11 +63,16 @@ def choose(mpi: Any, comm: Any, node: Any, wanted: str | None) -> str:
     """The way for ranks that are so spread; an error if ``wanted`` cannot be had. All ranks decide alike."""
     sizes = np.empty(comm.Get_size(), np.int64)
     comm.Allgather(np.array([node.Get_size()], np.int64), sizes)
-    together = int(sizes[0]) == comm.Get_size()
+    return choose_among(sizes, wanted)
+
+
+def choose_among(sizes: Array, wanted: str | None) -> str:
+    """``choose`` where ``sizes`` says for each rank how many are on its node."""
+    together = int(sizes[0]) == len(sizes)
     even = bool((sizes == sizes[0]).all())
     if wanted == "shared" and not together:
         raise errors.CommunicatorError(
-            f"mpi-shared is for ranks of one node, but only {sizes[0]} of {comm.Get_size()} share memory. "
+            f"mpi-shared is for ranks of one node, but only {sizes[0]} of {len(sizes)} share memory. "
             "Use TENON_COMMUNICATOR=mpi."
         )
     if wanted == "hierarchical" and not even:
@@ -100,4 +105,4 @@ def layer(mpi: Any, comm: Any, node: Any, windows: Windows, patient: bool) -> Sh
     )
 
 
-__all__ = ["Moving", "Reducing", "choose", "layer", "share", "simulate"]
+__all__ = ["Moving", "Reducing", "choose", "choose_among", "layer", "share", "simulate"]

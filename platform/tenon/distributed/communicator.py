@@ -23,6 +23,7 @@ import numpy as np
 from tenon.distributed import failure
 from tenon.distributed.calls import FINISH, Call, Work, remembered
 from tenon.distributed.reduction import ReduceOp, accumulator, check_transferable, dtype_name, is_extremum
+from tenon.distributed.traffic import Traffic
 from tenon.errors import CommunicatorError, DTypeError, ShapeError, UnsupportedError
 
 Array = np.ndarray[Any, Any]
@@ -246,6 +247,13 @@ class Communicator(ABC):
         os._exit(code)
 
     # What an engine provides.
+
+    @classmethod
+    def traffic(cls, call: Call, ranks: int, ranks_per_node: int, *, beside: bool = False) -> Traffic:
+        """What ``call`` costs a node, for ``tenon plan``; ``beside``: begun by ``start_all_reduce``."""
+        raise UnsupportedError(
+            f"the communicator {cls.name!r} does not say what it sends: it has no method `traffic`."
+        )
 
     @abstractmethod
     def agree(self, call: Call) -> None:

@@ -6,13 +6,16 @@ Plugins reach it as ``tenon.extend.engine``.
 from tenon.distributed.calls import FINISH, Call, Work, check_message, mismatch, settle
 from tenon.distributed.reduction import ReduceOp, accumulator, combine, divide, element_op, reduce_into
 from tenon.distributed.startup import launched
+from tenon.distributed.traffic import Traffic, array_bytes
 
 __all__ = [
     "FINISH",
     "Call",
     "ReduceOp",
+    "Traffic",
     "Work",
     "accumulator",
+    "array_bytes",
     "check_message",
     "combine",
     "divide",

@@ -172,7 +172,7 @@ def launch(
     """
     try:
         started, folder = _command(target, arguments)
-        starter = _launcher(launcher) if ranks > 1 else []
+        starter = find_launcher(launcher) if ranks > 1 else []
     except TenonError as error:
         click.echo(f"Error: {error}", err=True)
         sys.exit(command.REFUSED)
@@ -196,7 +196,8 @@ def _command(target: str, arguments: Sequence[str]) -> tuple[list[str], Path | N
     return [sys.executable, "-m", "tenon.cli", "train", target, *arguments, *extra], folder
 
 
-def _launcher(given: str | None) -> list[str]:
+def find_launcher(given: str | None = None) -> list[str]:
+    """The words of ``given``, or the ``mpirun`` beside this Python, or that on the PATH."""
     if given is not None:
         return shlex.split(given)
     beside = Path(sysconfig.get_path("scripts")) / "mpirun"
