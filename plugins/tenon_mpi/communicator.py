@@ -22,6 +22,7 @@ from tenon_mpi.library import load_mpi
 from tenon_mpi.messages import Messages
 from tenon_mpi.progress import Progress
 from tenon_mpi.segments import unlink_segments
+from tenon_mpi.shared import WHOLE_BYTES, SharedMemory
 from tenon_mpi.window import Windows
 
 NO_STEP = -1
@@ -64,8 +65,9 @@ class MpiCommunicator(Communicator):
         self._reducing: ways.Reducing = self._messages
         self._moving: ways.Moving = self._messages
         self._compare = self._messages.compare
+        self._memory: SharedMemory | None = None
         if way == "shared":
-            memory = ways.share(self._mpi, self._node, self._windows, patient)
+            self._memory = memory = ways.share(self._mpi, self._node, self._windows, patient)
             self._reducing = self._moving = memory
             self._compare = memory.meeting.compare
         elif way == "hierarchical":
@@ -73,19 +75,6 @@ class MpiCommunicator(Communicator):
         token = np.frombuffer(secrets.token_bytes(8), np.uint8).copy()
         self._messages.broadcast(token, 0)
         self.job = token.tobytes().hex()
-
-    def all_reduce(
-        self,
-        array: Any,
-        op: str = engine.ReduceOp.SUM,
-        out: Array | None = None,
-        *,
-        name: str | None = None,
-    ) -> engine.Work:
-        """Combine the arrays of all ranks; one that lies in shared memory on all of them stays there."""
-        own = out is array and type(array) is np.ndarray and array.flags.c_contiguous
-        self._place = self._windows.place(array) if own else -1
-        return super().all_reduce(array, op, out, name=name)
 
     @classmethod
     def traffic(
@@ -126,6 +115,14 @@ class MpiCommunicator(Communicator):
         if self._reducing is self._messages:
             return super().allocate(count, dtype)
         return self._windows.allocate(count, dtype)
+
+    def expect_all_reduce(self, source: Array, in_place: bool) -> None:
+        """Stage what is small; of what is larger, tell the others where it lies."""
+        if self._memory is not None:
+            if source.nbytes <= WHOLE_BYTES:
+                self._memory.stage(source)
+            elif in_place:
+                self._place = self._windows.place(source)
 
     def perform_all_reduce(self, source: Array, target: Array, op: engine.ReduceOp) -> None:
         """In memory, by messages, or both."""

@@ -23,9 +23,10 @@ HALF_BYTES = 2 << 20
 BLOCK_BYTES = 1 << 20
 """Of all ranks together: what a core's cache holds."""
 TYPED = 256
-"""How many views of the stage are remembered: making them takes longer than adding 1 KB."""
+"""How many views of rows are remembered: making them takes longer than adding 1 KB."""
 WHOLE_BYTES = 32 << 10
-"""Up to this size every rank reduces all of a staged array: one meeting in place of two."""
+"""Up to this size an array is staged before the ranks compare their calls, and every rank reduces all of it:
+the comparison is the only meeting."""
 BETWEEN_BYTES = 4 << 20
 """Half of the stage, and length of a block, where slices go on to other nodes: a message costs more there."""
 Array = np.ndarray[Any, Any]
@@ -36,7 +37,7 @@ class SharedMemory:
     """Collectives of the ranks of ``node``, an mpi4py communicator whose ranks can share memory.
 
     ``between``, if given, is called with each slice that this rank has reduced over the node, in accumulator
-    dtype, before it is published: ``hierarchy.py`` reduces it over the nodes there. ``total`` is the number
+    dtype, before it is published: ``ways.layer`` reduces it over the nodes there. ``total`` is the number
     of ranks that a mean divides by.
     """
 
@@ -57,6 +58,8 @@ class SharedMemory:
         self._halves = [[row[LINE + half * size :][:size] for row in stage.rows] for half in (0, 1)]
         self._sums = 0
         self._typed: dict[Any, list[Array]] = {}
+        self._lying: dict[Any, list[Array]] = {}
+        self._staged: tuple[int, list[Array]] = -1, []
         lines = [row[:LINE].data.cast("q") for row in stage.rows]
         self.meeting = Meeting(lines, self._rank, stage.fence, patient)
         node.Barrier()  # All lines say whose they are.
@@ -65,17 +68,21 @@ class SharedMemory:
         """Reduce flat ``source`` into flat ``target``, which may be the same array.
 
         On ranks of one node the last comparison says where in a window it lies on all of them, if it does.
+        What was staged before it is there.
         """
         if self._between is None and source.nbytes <= WHOLE_BYTES:
-            self._reduce_whole(source, target, op)
+            meeting, rows = self._staged
+            if meeting == self.meeting.number:
+                engine.reduce_into(rows, op, target)
+            else:
+                self._reduce_whole(source, target, op)
             return
         if self._between is not None:
             # Over several nodes calls were compared by messages: the ranks of this one meet here.
             self.meeting.compare(0, 0, self._windows.place(target) if target is source else -1)
         place = self.meeting.placed
         if place >= 0:
-            rows = [row.view(target.dtype) for row in self._windows.rows(place, target.nbytes)]
-            self._reduce_slices(rows, op)
+            self._reduce_slices(self._slices_at(place, target), op)
             self.meeting.wait()
             return
         item = source.dtype.itemsize
@@ -131,9 +138,10 @@ class SharedMemory:
         """The rows of all ranks that may be written before the next meeting."""
         return self._halves[(self.meeting.number + 1) & 1]
 
-    def _reduce_whole(self, source: Array, target: Array, op: engine.ReduceOp) -> None:
-        """Stage, meet, reduce everything."""
-        key = ((self.meeting.number + 1) & 1, source.size, source.dtype)
+    def stage(self, source: Array) -> list[Array]:
+        """Copy flat ``source`` to where all ranks see it after the next meeting; returns the rows of all."""
+        meeting = self.meeting.number + 1
+        key = (meeting & 1, source.size, source.dtype)
         rows = self._typed.get(key)
         if rows is None:
             if len(self._typed) >= TYPED:
@@ -141,8 +149,26 @@ class SharedMemory:
             rows = [row[: source.nbytes].view(source.dtype) for row in self._next_half()]
             self._typed[key] = rows
         rows[self._rank][...] = source
+        self._staged = meeting, rows
+        return rows
+
+    def _reduce_whole(self, source: Array, target: Array, op: engine.ReduceOp) -> None:
+        """Stage, meet, reduce everything."""
+        rows = self.stage(source)
         self.meeting.wait()
         engine.reduce_into(rows, op, target)
+
+    def _slices_at(self, place: int, like: Array) -> list[Array]:
+        """Of what all ranks have at ``place`` of a window, the part that this rank reduces."""
+        key = place, like.size, like.dtype
+        slices = self._lying.get(key)
+        if slices is None:
+            if len(self._lying) >= TYPED:
+                self._lying.clear()
+            first, last = slice_bounds(self._rank, self._size, like.size)
+            rows = [row.view(like.dtype) for row in self._windows.rows(place, like.nbytes)]
+            slices = self._lying[key] = [row[first:last] for row in rows]
+        return slices
 
     def _reduce_staged(self, source: Array, target: Array, op: engine.ReduceOp) -> None:
         """Stage, meet, reduce a slice, meet, collect the slices."""
@@ -158,25 +184,22 @@ class SharedMemory:
             start, stop = self._slice(rank, source.size)
             target[start:stop] = row[: (stop - start) * dtype.itemsize].view(dtype)
 
-    def _reduce_slices(self, rows: Sequence[Array], op: engine.ReduceOp) -> None:
-        """Combine this rank's slice of ``rows``, and write the result into each of them."""
-        first, last = self._slice(self._rank, rows[0].size)
-        dtype = rows[0].dtype
+    def _reduce_slices(self, slices: list[Array], op: engine.ReduceOp) -> None:
+        """Combine what all ranks have of this rank's slice, and write the result into each of ``slices``."""
         if self._between is None and op in (engine.ReduceOp.SUM, engine.ReduceOp.AVG):
             self._sums += 1
+            dtype = slices[0].dtype
             kernel = kernels.find(self._size, dtype) if self._sums > kernels.CALLS else None
             if kernel is not None:
-                divisor = self._size if op is engine.ReduceOp.AVG else 1
-                kernel(dtype.type(divisor), *[row[first:last] for row in rows])
+                kernel(dtype.type(self._size if op is engine.ReduceOp.AVG else 1), *slices)
                 return
-        mine = rows[self._rank]
-        others = [row for rank, row in enumerate(rows) if rank != self._rank]
+        mine = slices[self._rank]
+        others = [one for rank, one in enumerate(slices) if rank != self._rank]
         length = BLOCK_BYTES // self._size if self._between is None else BETWEEN_BYTES
-        for start, stop in pieces(last - first, mine.dtype.itemsize, length):
-            block = slice(first + start, first + stop)
-            self._reduce([row[block] for row in rows], mine[block], op)
+        for start, stop in pieces(mine.size, mine.dtype.itemsize, length):
+            self._reduce([one[start:stop] for one in slices], mine[start:stop], op)
             for other in others:
-                other[block] = mine[block]
+                other[start:stop] = mine[start:stop]
 
     def _reduce(self, arrays: Sequence[Array], target: Array, op: engine.ReduceOp) -> None:
         if self._between is None:

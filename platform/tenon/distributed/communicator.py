@@ -87,13 +87,14 @@ class Communicator(ABC):
             target = _target(out, source.shape, source.dtype)
         if not target.flags.writeable:
             raise CommunicatorError(READ_ONLY)
+        row = source if source.ndim == 1 else source.reshape(-1)
+        self.expect_all_reduce(row, target is source)
         self.agree(call)
         if target is source:
-            flat = source.reshape(-1)
-            self.perform_all_reduce(flat, flat, operation)
+            self.perform_all_reduce(row, row, operation)
             return Work(source)
         flat = _flat(target)
-        self.perform_all_reduce(source.reshape(-1), flat, operation)
+        self.perform_all_reduce(row, flat, operation)
         return Work(_deliver(flat, target))
 
     def start_all_reduce(self, array: Array, op: str = ReduceOp.SUM, *, name: str | None = None) -> Work:
@@ -261,6 +262,10 @@ class Communicator(ABC):
 
         It is a barrier too: nobody returns before all have come.
         """
+
+    def expect_all_reduce(self, source: Array, in_place: bool) -> None:
+        """Get ready to reduce flat ``source`` if the ranks agree to: show it to them, for one."""
+        return
 
     @abstractmethod
     def perform_all_reduce(self, source: Array, target: Array, op: ReduceOp) -> None:
