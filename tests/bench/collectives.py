@@ -5,8 +5,9 @@
 
 Columns: microseconds, or GB of array a second; best of the rounds, in brackets the median. "window": the array lies
 where ``Communicator.allocate`` made it, as gradients do; "private": anywhere else; "messages": no shared memory;
-"hierarchy": each rank a node of its own is plain messages, so with 4 ranks 2 nodes of 2. "check" is what the
-comparison of calls costs, a part of all of tenon's.
+"hierarchy": each rank a node of its own is plain messages, so with 4 ranks 2 nodes of 2. "unchecked" is "window" by
+ranks that meet without comparing their calls; "check" and "meet" are such meetings alone, so "check" less "meet" is
+what the comparison adds to "window": the last column, beside its share.
 """
 
 import argparse
@@ -18,17 +19,33 @@ import ranks
 SIZES = (4, 64, 1024, 4096, 16384, 65536)
 
 
+def without_comparing(communicator):
+    """``communicator``, whose ranks still meet before each call, as they must."""
+    meeting = communicator._memory.meeting
+
+    def meet(first, second, place=-1):
+        meeting.wait()
+        meeting.placed = place
+        return True
+
+    communicator._compare = meet
+    return communicator
+
+
 def contestants(communicators, plain, torch, size):
     """The ways to sum ``size`` bytes over the ranks, by name."""
-    mpi, shared, messages, hierarchy = communicators
+    mpi, shared, unchecked, messages, hierarchy = communicators
     array, other = np.zeros(size // 4, np.float32), np.zeros(size // 4, np.float32)
     window = shared.allocate(size // 4, array.dtype)
+    unwatched = unchecked.allocate(size // 4, array.dtype)
     found = {
         "MPI": lambda: plain.Allreduce(mpi.IN_PLACE, array),
         "window": lambda: shared.all_reduce(window, "sum", window, name="bench"),
+        "unchecked": lambda: unchecked.all_reduce(unwatched, "sum", unwatched, name="bench"),
         "private": lambda: shared.all_reduce(array, "sum", array, name="bench"),
         "messages": lambda: messages.all_reduce(array, "sum", array, name="bench"),
         "check": shared.barrier,
+        "meet": unchecked.barrier,
         "copy": lambda: np.copyto(other, array),
     }
     if hierarchy is not None:
@@ -45,10 +62,12 @@ def shown(size, found):
     parts = [f"{size // 1024:>7} KB"]
     for name, times in found.items():
         best, median = times["min"], times["median"]
-        if size < 1 << 20 or name == "check":
+        if size < 1 << 20 or name in ("check", "meet"):
             parts.append(f"{name} {best * 1e6:.1f} ({median * 1e6:.1f}) us")
         else:
             parts.append(f"{name} {size / best / 1e9:.2f} ({size / median / 1e9:.2f}) GB/s")
+    added = found["check"]["min"] - found["meet"]["min"]
+    parts.append(f"comparing {added * 1e6:.1f} us, {added / found['window']['min']:.1%}")
     return "  ".join(parts)
 
 
@@ -62,7 +81,8 @@ def measure(options):
     shared = dist.get_communicator()
     plain = MPI.COMM_WORLD.Dup()
     hierarchy = made.HierarchicalCommunicator(nodes=2) if shared.size > 2 and shared.size % 2 == 0 else None
-    communicators = (MPI, shared, made.MessageCommunicator(), hierarchy)
+    unchecked = without_comparing(made.SharedCommunicator())
+    communicators = (MPI, shared, unchecked, made.MessageCommunicator(), hierarchy)
     torch = ranks.join_gloo(shared.rank, shared.size, options.rendezvous)
     results = []
     for kilobytes in options.sizes:

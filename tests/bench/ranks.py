@@ -4,6 +4,7 @@ rank, so that a slow minute of the machine is slow for all contestants."""
 import atexit
 import json
 import os
+import random
 import statistics
 import subprocess
 import sys
@@ -46,12 +47,17 @@ def join_gloo(rank, size, rendezvous):
 
 
 def in_turns(contestants, rounds, repeats, meet):
-    """Seconds a call: ``{name: [one number a round]}``; ``meet`` lets all ranks begin together."""
+    """Seconds a call: ``{name: [one number a round]}``; ``meet`` lets all ranks begin together.
+
+    The order changes from round to round, alike on all ranks: what ran before leaves its mark on the caches.
+    """
     found = {name: [] for name in contestants}
     for action in contestants.values():
         action()
+    order = random.Random(0)
     for _ in range(rounds):
-        for name, action in contestants.items():
+        for name in order.sample(list(contestants), len(contestants)):
+            action = contestants[name]
             meet()
             begin = time.perf_counter()
             for _ in range(repeats):
