@@ -27,21 +27,6 @@ def test_two_three_and_four_ranks_train_like_one():
         np.testing.assert_allclose(train(size), alone, rtol=1e-7, atol=1e-8)
 
 
-def test_ranks_with_different_models_end_with_one_report_naming_the_parameters():
-    code = (
-        "import tenon, tenon.distributed as dist\n"
-        "from tenon.nn import Module, Parameter\n"
-        "model = Module()\n"
-        "model.weight = Parameter(tenon.zeros(2 + dist.get_rank()))\n"
-        "tenon.nn.parallel.DistributedDataParallel(model)\n"
-    )
-    done = launch(2, ["-c", code], timeout=60)
-
-    assert done.returncode == 1
-    assert done.stderr.count("=== tenon: rank") == 1
-    assert "'weight: torch.float32[3]'" in done.stderr and "'weight: torch.float32[2]'" in done.stderr
-
-
 def test_a_rank_that_skips_a_step_is_caught_with_both_sides_named():
     code = (
         "import numpy as np\n"

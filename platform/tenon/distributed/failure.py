@@ -24,7 +24,7 @@ from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Any, NoReturn, Protocol
 
-from tenon.distributed import unwinding
+from tenon.distributed import siblings, unwinding
 from tenon.distributed.launcher import RankFacts
 from tenon.distributed.report import Claim, describe_exit, describe_failure
 from tenon.errors import CommunicatorError
@@ -123,6 +123,7 @@ class Guard:
             if self.communicator is not None:
                 self.communicator.kill(code)
             if self._pmi.isdigit():
+                siblings.remove_segments(os.getppid())
                 # MPI is not up yet, so ask Hydra over the socket that each rank inherits (PMI-1 protocol).
                 os.write(int(self._pmi), f"cmd=abort exitcode={code}\n".encode())
                 time.sleep(2)

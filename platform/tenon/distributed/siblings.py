@@ -5,6 +5,8 @@ ranks do. They cannot look around meanwhile: mpi4py holds the interpreter's lock
 host start a small process each (this file, without tenon, 15 ms), which asks Linux whether the launcher still
 has all its children, says so if not, and asks the launcher to end the job. It ends with its rank. The second
 one only speaks if the first rank is the one that is missing.
+
+A job that ends there leaves MPICH's shared memory behind, a file of 4 MB, unless who ends it removes it.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ from typing import Any
 
 LAUNCHER = "hydra_pmi_proxy"
 PERIOD = 0.1
+SEGMENT = "/dev/shm/mpich_shm_"
 LOOKS = 3
 """Looks in a row that must find a rank missing; twice as many for the second rank's process."""
 
@@ -60,6 +63,16 @@ def missing_ranks(parent: int, local_size: int, local_rank: int, size: int) -> l
     if local_size < size:
         return []
     return sorted(set(range(size)) - {_number(child, "PMI_RANK") for child in living})
+
+
+def remove_segments(parent: int) -> None:
+    """Unlink the shared memory that the living children of ``parent`` map: their job is about to be ended."""
+    for child in _text(f"/proc/{parent}/task/{parent}/children").split():
+        for line in _text(f"/proc/{child}/maps").splitlines():
+            path = line[line.find("/") :]
+            if path.startswith(SEGMENT):  # one that is gone has " (deleted)" behind its name
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(path)
 
 
 def _number(process: str, variable: str) -> int:
@@ -106,6 +119,7 @@ def _end(parent: int, missing: list[int], rank: int, size: int, channel: int) ->
         text = report.describe_exit(rank, size, os.uname().nodename, None, what, 1, hint)
         os.write(2, text.encode())
         time.sleep(PERIOD)  # The launcher reads it before it ends all.
+    remove_segments(parent)
     os.write(channel, b"cmd=abort exitcode=1\n")
 
 

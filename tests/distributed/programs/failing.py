@@ -1,11 +1,12 @@
 """Fail in the way that the first argument names, on the last rank; the others wait in a collective.
 
-Before it fails, the rank writes the time to the file given second.
+Before it fails, the rank writes the time to the file ``CLOCK``.
 """
 
 import contextlib
 import multiprocessing
 import os
+import resource
 import signal
 import sys
 import threading
@@ -16,7 +17,7 @@ import numpy as np
 from tenon.distributed import startup
 
 startup.prepare()
-KIND, CLOCK = sys.argv[1:3]
+KIND, CLOCK = sys.argv[1], os.environ["CLOCK"]
 FACTS = startup.launched()
 
 
@@ -39,8 +40,6 @@ from tenon.distributed.launch import launch  # noqa: E402
 communicator = launch()
 communicator.step = 17
 communicator.barrier()
-with open("/proc/self/maps") as maps:
-    print(*(line for line in maps if "/dev/shm/" in line), sep="", flush=True)
 
 
 def fail_deep_inside():
@@ -62,8 +61,40 @@ def fail_by_exit(status=3):
     raise SystemExit(status)
 
 
-def wait_for_the_others():
-    communicator.all_reduce(np.ones(3), name="fc.weight")
+def wait_for_the_others(name="fc.weight", shape=3):
+    communicator.all_reduce(np.ones(shape), name=name)
+
+
+def use_up_memory():
+    with open("/proc/self/statm") as file:
+        used = int(file.read().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (used + (64 << 20), resource.RLIM_INFINITY))
+    batches = []
+    while True:
+        batches.append(bytearray(1 << 20))
+
+
+def use_up_memory_of_the_group():
+    with open(os.environ["MEMORY_GROUP"], "w") as file:
+        file.write(str(os.getpid()))
+    batches = []
+    while True:
+        batches.append(b"x" * (1 << 20))
+
+
+def reduce_gradients(names, shape=3):
+    for name in names:
+        wait_for_the_others(name, shape)
+
+
+def build_another_model():
+    import tenon
+    from tenon.nn import Module, Parameter
+
+    model = Module()
+    model.weight = Parameter(tenon.zeros(2 + (communicator.rank == communicator.size - 1)))
+    start_clock()
+    tenon.nn.parallel.DistributedDataParallel(model)
 
 
 def fail():
@@ -83,6 +114,16 @@ def fail():
             threading.Thread(target=fail_deep_inside, name="loader").start()
             wait_for_the_others()
             time.sleep(10)
+        case "memory":
+            use_up_memory()
+        case "out_of_memory":
+            use_up_memory_of_the_group()
+        case "shapes":
+            reduce_gradients(["fc.weight"], 4)
+        case "swapped":
+            reduce_gradients(["fc.bias", "fc.weight"])
+        case "skipped_parameter":
+            reduce_gradients(["fc.weight", "head.weight"])
         case "kill":
             os.kill(os.getpid(), signal.SIGKILL)
         case "terminate":
@@ -94,7 +135,7 @@ def fail():
         case "replaced_hook":
             sys.excepthook = sys.__excepthook__
             fail_deep_inside()
-        case "sleep":
+        case "ctrl_c":
             time.sleep(30)
         case "abort":
             communicator.abort(ValueError("given up"))
@@ -103,15 +144,6 @@ def fail():
 if KIND == "raised_normal_exit":
     wait_for_the_others()
     raise SystemExit(None if communicator.rank else 0)
-elif KIND == "caught_raised_exit":
-    with contextlib.suppress(SystemExit):
-        raise SystemExit(3)
-    wait_for_the_others()
-elif KIND == "caught_exit":
-    try:
-        sys.exit(3)
-    except SystemExit:
-        wait_for_the_others()
 elif KIND == "kept_exit":
     kept = []
     for leave in (sys.exit, fail_by_exit):
@@ -128,6 +160,8 @@ elif KIND == "failing_workers":
             worker.join()
             assert worker.exitcode in (1, 3)
     wait_for_the_others()
+elif KIND == "models":
+    build_another_model()
 elif KIND == "all":
     start_clock()
     fail_deep_inside()
@@ -135,6 +169,4 @@ elif communicator.rank == communicator.size - 1:
     time.sleep(0.1)
     fail()
 else:
-    wait_for_the_others()
-    if KIND == "thread":
-        communicator.barrier()
+    reduce_gradients(["fc.weight", "fc.bias", "head.weight"])

@@ -1,6 +1,6 @@
 """Stall in the way that the first argument names, on the last rank; the others wait in a collective.
 
-Before it stalls, the rank writes the time to the file given second. ``several`` as third argument takes each
+Before it stalls, the rank writes the time to the file ``CLOCK``. ``several`` as second argument takes each
 pair of ranks for a host of its own.
 """
 
@@ -15,7 +15,7 @@ from tenon.distributed import failure
 from tenon.distributed.launch import launch
 from tenon.distributed.watchdog import Watchdog
 
-KIND, CLOCK, HOSTS = sys.argv[1:4]
+KIND, HOSTS = sys.argv[1:3]
 communicator = launch()
 communicator.step = 17
 if HOSTS == "several":
@@ -34,7 +34,7 @@ def wait_for_the_others(name):
 for _ in range(3):
     wait_for_the_others("fc.weight")
 if communicator.rank == communicator.size - 1:
-    with open(CLOCK, "w") as file:
+    with open(os.environ["CLOCK"], "w") as file:
         file.write(repr(time.time()))
     match KIND:
         case "sleep":

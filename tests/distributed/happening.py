@@ -1,0 +1,274 @@
+"""Let an event of the catalogue (``what_happens.py``) happen to a job of real ranks, and look at what is left.
+
+The clock starts where the program writes the time to ``CLOCK``, or where ``act`` has done something to the job
+from outside, and stops when the last process of the job is gone.
+"""
+
+import contextlib
+import os
+import re
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from tenon.config import process_environment
+from tenon.serialize.checkpoint import checkpoints, latest_valid
+from tenon.testing.suites.communicator import find_mpirun
+
+PROGRAMS = Path(__file__).parent / "programs"
+LIMIT = 2.0
+RANKS = 4
+MEMORY_LIMIT = 32 << 20
+DISK = "1m"
+LATEST = 60.0
+TRACEBACK = "Traceback (most recent call last)"
+NOTHING = "nothing"
+CHECKPOINT = "the last checkpoint"
+Surroundings = Callable[[Path], contextlib.AbstractContextManager[Mapping[str, str]]]
+
+
+@contextlib.contextmanager
+def as_it_is(folder: Path) -> Iterator[Mapping[str, str]]:
+    """No special surroundings."""
+    yield {}
+
+
+@dataclass(frozen=True)
+class Event:
+    """What happens to a job, and how it must end; ``happens`` and ``report`` are the table's words."""
+
+    name: str
+    happens: str
+    command: tuple[str, ...]
+    """What each rank runs, in the folder of the programs; ``{run}`` is a folder of the job's own."""
+    status: int
+    report: str
+    words: tuple[str, ...] = ()
+    reporter: str = "3"
+    """Pattern of the ranks that may print the one report; empty where no rank does."""
+    traceback: bool = False
+    """Whether the report holds one."""
+    complaints: int = 0
+    """Tracebacks outside the report."""
+    left: str = NOTHING
+    limit: float = LIMIT
+    timed: bool = True
+    variables: Mapping[str, str] = field(default_factory=dict)
+    surroundings: Surroundings = as_it_is
+    act: Callable[[subprocess.Popen[str], Path], float] | None = None
+    """Do to the running job what happens; return the time at which it was done."""
+    mpich: str = ""
+    """Why only MPICH's launcher lets it happen, if so."""
+    launcher_reports: bool = False
+    """Whether Open MPI's launcher ends the ranks before one can report."""
+
+
+@dataclass(frozen=True)
+class Ending:
+    """How a job ended."""
+
+    status: int
+    seconds: float
+    out: str
+    err: str
+    processes: list[str]
+    files: list[str]
+
+
+def happen(event: Event, folder: Path) -> Ending:
+    """Run the job of ``event`` in ``folder``, which must be empty."""
+    if event.mpich and not is_mpich():
+        pytest.skip(event.mpich)
+    clock, before = folder / "clock", shared_memory()
+    with event.surroundings(folder) as more:
+        environment = {
+            **process_environment(), "OMP_NUM_THREADS": "1", "CLOCK": str(clock), **event.variables, **more,
+        }  # fmt: skip
+        job = subprocess.Popen(
+            [find_mpirun(), "-n", str(RANKS), *(part.format(run=folder / "run") for part in event.command)],
+            cwd=PROGRAMS, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        try:
+            began = event.act(job, folder) if event.act is not None else None
+            out, err = job.communicate(timeout=LATEST)
+        finally:
+            job.kill()
+        if began is None:
+            began = float(clock.read_text()) if clock.exists() else time.time()
+        living = _soon_empty(lambda: processes_with(f"CLOCK={clock}"), began + 5 * event.limit)
+        seconds = time.time() - began
+        files = _soon_empty(lambda: unused(shared_memory() - before), time.time() + 1)
+        _check_what_is_left(event, folder)
+    return Ending(job.returncode, seconds, out, err, living, files)
+
+
+def check(event: Event, ending: Ending) -> None:
+    """Assert that the job ended as the catalogue says."""
+    headlines = re.findall(rf"^=== tenon: rank (\d) of {RANKS} on host .* ===$", ending.err, re.MULTILINE)
+    report = "".join(
+        re.findall(r"^=== tenon: rank .*^=== tenon: ended all ", ending.err, re.MULTILINE | re.DOTALL)
+    )
+    assert ending.processes == [] and ending.files == []
+    if event.timed:
+        assert ending.seconds < event.limit, ending.err
+    if event.launcher_reports and not is_mpich():
+        assert ending.status != 0
+        return
+    # MPICH's launcher ends with the number of the signal that killed a rank, Open MPI's with 128 plus it.
+    assert ending.status in (event.status, 128 + event.status if event.status else 0), ending.err
+    if event.reporter:
+        assert len(headlines) == 1 and re.fullmatch(event.reporter, headlines[0]), ending.err
+    else:
+        assert headlines == [], ending.err
+    assert (TRACEBACK in report) == event.traceback, ending.err
+    assert ending.err.replace(report, "").count(TRACEBACK) == event.complaints, ending.err
+    for word in event.words:
+        assert word in ending.err + ending.out, ending.err
+
+
+def _check_what_is_left(event: Event, folder: Path) -> None:
+    if event.left == CHECKPOINT:
+        found = checkpoints(folder / "run" / "checkpoints")
+        assert found and latest_valid(found[0].parent) == found[0]
+
+
+def is_mpich() -> bool:
+    """Whether ``mpirun`` is that of MPICH."""
+    done = subprocess.run([find_mpirun(), "--version"], capture_output=True, text=True)
+    return "HYDRA" in done.stdout
+
+
+def processes_with(entry: str) -> list[str]:
+    """Numbers of the living processes with ``NAME=value`` in their environment."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            environment = (folder / "environ").read_text(errors="replace")
+            state = (folder / "stat").read_text().rpartition(")")[2].split()[0]
+        except OSError:
+            continue
+        if entry in environment.split("\0") and state != "Z":
+            found.append(folder.name)
+    return found
+
+
+def shared_memory() -> set[str]:
+    """Names of this user's files in ``/dev/shm``."""
+    names = set()
+    for path in Path("/dev/shm").glob("*"):
+        with contextlib.suppress(FileNotFoundError):
+            if path.stat().st_uid == os.getuid():
+                names.add(path.name)
+    return names
+
+
+def unused(names: set[str]) -> list[str]:
+    """Those of the files in ``/dev/shm`` that no living process maps."""
+    mapped = ""
+    for maps in Path("/proc").glob("[0-9]*/maps"):
+        with contextlib.suppress(OSError):
+            mapped += maps.read_text()
+    return sorted(name for name in names if f"/dev/shm/{name}\n" not in mapped)
+
+
+def _soon_empty(look: Callable[[], list[str]], deadline: float) -> list[str]:
+    """What ``look`` still finds at the deadline."""
+    while (found := look()) and time.time() < deadline:
+        time.sleep(0.02)
+    return found
+
+
+# What can be done to a job from outside.
+
+
+def wait_for(there: Callable[[], object], job: subprocess.Popen[str]) -> None:
+    """Return when ``there()`` is true, or the job is over."""
+    deadline = time.time() + LATEST
+    while not there() and job.poll() is None and time.time() < deadline:
+        time.sleep(0.02)
+
+
+def interrupt(job: subprocess.Popen[str], folder: Path) -> float:
+    """Ctrl-C, once the last rank has written the time."""
+    wait_for((folder / "clock").exists, job)
+    job.send_signal(signal.SIGINT)
+    return time.time()
+
+
+def _wait_for_checkpoint(job: subprocess.Popen[str], folder: Path) -> Path:
+    saved = folder / "run" / "checkpoints"
+    wait_for(lambda: checkpoints(saved), job)
+    return saved
+
+
+def terminate(job: subprocess.Popen[str], folder: Path) -> float:
+    """SIGTERM to the launcher, once there is a checkpoint."""
+    _wait_for_checkpoint(job, folder)
+    job.send_signal(signal.SIGTERM)
+    return time.time()
+
+
+def fill_disk(job: subprocess.Popen[str], folder: Path) -> float:
+    """Leave no free byte where checkpoints go, once there is one."""
+    saved = _wait_for_checkpoint(job, folder)
+    with open(saved / "other", "wb", buffering=0) as file, contextlib.suppress(OSError):
+        while True:
+            file.write(bytes(4096))
+    return time.time()
+
+
+def forbid_writing(job: subprocess.Popen[str], folder: Path) -> float:
+    """Make the disk of the checkpoints read-only, once there is one."""
+    saved = _wait_for_checkpoint(job, folder)
+    command = ["mount", "-o", "remount,ro", str(saved)]
+    wait_for(lambda: subprocess.run(command, capture_output=True).returncode == 0, job)  # busy while written
+    return time.time()
+
+
+# What can be set up around a job.
+
+
+@contextlib.contextmanager
+def small_disk(folder: Path) -> Iterator[Mapping[str, str]]:
+    """The folder of the checkpoints is a disk of its own, of one megabyte."""
+    saved = folder / "run" / "checkpoints"
+    saved.mkdir(parents=True)
+    command = ["mount", "-t", "tmpfs", "-o", f"size={DISK}", "tmpfs", str(saved)]
+    try:
+        mounted = subprocess.run(command, capture_output=True, text=True)
+    except FileNotFoundError:
+        pytest.skip("there is no `mount` here to make a small disk with")
+    if mounted.returncode:
+        pytest.skip(f"a small disk cannot be mounted here: {mounted.stderr.strip()}")
+    try:
+        yield {}
+    finally:
+        subprocess.run(["umount", "--lazy", str(saved)], check=True)
+
+
+@contextlib.contextmanager
+def memory_group(folder: Path) -> Iterator[Mapping[str, str]]:
+    """A control group of little memory, for the rank that joins it; the kernel kills who takes more."""
+    old = Path("/sys/fs/cgroup/memory")
+    limits = ("memory.limit_in_bytes", "memory.memsw.limit_in_bytes")
+    if not old.is_dir():
+        limits = ("memory.max", "memory.swap.max")
+    group = (old if old.is_dir() else old.parent) / f"tenon-test-{os.getpid()}"
+    try:
+        group.mkdir()
+    except OSError as error:
+        pytest.skip(f"control groups cannot be made here: {error}")
+    try:
+        if not (group / limits[0]).exists():
+            pytest.skip(f"control groups do not limit memory here: there is no {limits[0]}")
+        for limit in limits:
+            if (group / limit).exists():
+                (group / limit).write_text(str(MEMORY_LIMIT if limit != "memory.swap.max" else 0))
+        yield {"MEMORY_GROUP": str(group / "cgroup.procs")}
+    finally:
+        group.rmdir()
