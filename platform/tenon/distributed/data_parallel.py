@@ -24,7 +24,7 @@ from tenon.distributed import comm_hooks
 from tenon.distributed.communicator import Communicator
 from tenon.distributed.gradients import GradientSynchronizer, broadcast_tensors
 from tenon.distributed.join import Join, Joinable, JoinHook
-from tenon.distributed.logical_shards import LogicalShards
+from tenon.distributed.logical_shards import SHARDS, LogicalShards
 from tenon.errors import ArgumentError, CommunicatorError, ModuleError, UnsupportedError
 from tenon.nn.module import Module
 from tenon.random import initial_seed
@@ -72,7 +72,7 @@ class DistributedDataParallel(Module, Joinable):
         forward_sync_buffers: bool | None = None,
         *,
         deterministic: str | None = None,
-        shards: int = 4,
+        shards: int = SHARDS,
         threads: int = 1,
     ) -> None:
         Module.__init__(self)
@@ -307,7 +307,7 @@ class DistributedDataParallel(Module, Joinable):
             gradient_as_bucket_view=self.gradient_as_bucket_view,
             static_graph=self.static_graph,
             deterministic=None if self._logical is None else "world",
-            shards=4 if self._logical is None else self._logical.shards,
+            shards=SHARDS if self._logical is None else self._logical.shards,
             threads=1 if self._logical is None else self._logical.threads,
         )
         memo[id(self)] = made

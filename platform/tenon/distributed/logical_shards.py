@@ -10,8 +10,9 @@ So ranks must hold whole branches: ``shards / ranks`` is a power of two, or ther
 
 from __future__ import annotations
 
+import contextlib
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -33,6 +34,8 @@ from tenon.nn.module import Module
 from tenon.random import streams
 from tenon.random.keys import keyed
 
+SHARDS = 4
+"""How many, unless somebody says."""
 PROBED = 1 << 14
 """Numbers that are added up once to see whether an engine's sum is the tree."""
 DESCRIBED = 4096
@@ -55,10 +58,9 @@ class LogicalShards:
         self, model: Module, synchronizer: GradientSynchronizer, shards: int, threads: int, seed: int
     ) -> None:
         self._communicator = synchronizer.communicator
-        check_shards(shards, self._communicator.size)
+        check(shards, self._communicator.size, model)
         self._own = shards // self._communicator.size
         self.shards, self.threads, self.seed = shards, threads, seed
-        _check_model(model, synchronizer)
         self._agree()
         _check_engine(self._communicator, synchronizer.buckets[0])
         _use_threads(threads)
@@ -70,8 +72,12 @@ class LogicalShards:
         """For each shard of this rank: the sum of losses, what it counts, and whether it had samples."""
         self._batch = ""
         self._count = 1.0
-        self.inside = False
+        self._current: Array | None = None
+
+    @property
+    def inside(self) -> bool:
         """Whether a shard is being computed."""
+        return self._current is not None
 
     def split(self, *parts: Any, step: int, samples: Any = None) -> Iterator[Any]:
         """This rank's shards of a batch, in turn.
@@ -90,26 +96,38 @@ class LogicalShards:
         self._totals = []
         self._sums.restart()
         self._buffers.restart()
-        for shard in range(self._own * self._communicator.rank, self._own * (self._communicator.rank + 1)):
-            start, stop = rows * shard // self.shards, rows * (shard + 1) // self.shards
+        for shard, start, stop in self._own_bounds(rows):
             totals = np.array([0.0, 0.0, stop > start])
             if stop > start:
                 streams.begin(self.seed, step, shard)
-                self.inside, watch.not_compiled, self._current = True, NOT_COMPILED, totals
-                try:
-                    with keyed(seed=self.seed, step=step, samples=samples[start:stop]):
-                        cut = [_cut(part, start, stop) for part in parts]
-                        yield cut[0] if len(cut) == 1 else tuple(cut)
-                finally:
-                    self.inside, watch.not_compiled = False, None
+                with self._computing(totals), keyed(seed=self.seed, step=step, samples=samples[start:stop]):
+                    cut = [_cut(part, start, stop) for part in parts]
+                    yield cut[0] if len(cut) == 1 else tuple(cut)
             self._sums.add()
             self._buffers.add()
             self._totals.append(totals)
         streams.begin(self.seed, step, "end")
 
+    def sum_parts(
+        self, samples: Sequence[int], work: Callable[[Sequence[int]], Sequence[float]], *, step: int
+    ) -> list[float]:
+        """What ``work`` gives for this rank's shards of ``samples``, summed; sums over ranks go on alike."""
+        found = []
+        for shard, start, stop in self._own_bounds(len(samples)):
+            streams.begin(self.seed, step, "part", shard)
+            with self._computing(None):
+                found.append(np.array(work(samples[start:stop]), np.float64))
+        streams.begin(self.seed, step, "parts")
+        combine(found, ReduceOp.SUM, total := np.empty_like(found[0]))
+        return [float(number) for number in total]
+
+    def _own_bounds(self, rows: int) -> Iterator[tuple[int, int, int]]:
+        for shard in range(self._own * self._communicator.rank, self._own * (self._communicator.rank + 1)):
+            yield shard, rows * shard // self.shards, rows * (shard + 1) // self.shards
+
     def backward(self, loss: Tensor, count: Any) -> None:
         """Add the gradients of ``loss``, which is a sum over ``count`` samples (or unmasked targets)."""
-        if not self.inside:
+        if self._current is None:
             raise CommunicatorError('deterministic="world": backward belongs into the loop over shards.')
         number = float(count)
         if not number >= 0:
@@ -148,6 +166,15 @@ class LogicalShards:
         self._synchronizer.synchronize(taking_part=int(ranks))
         return float(total / count)
 
+    @contextlib.contextmanager
+    def _computing(self, totals: Array | None) -> Iterator[None]:
+        """One shard, whose losses go into ``totals``; bits of compiled functions would not be its own."""
+        self._current, watch.not_compiled = totals, NOT_COMPILED
+        try:
+            yield
+        finally:
+            self._current = watch.not_compiled = None
+
     def _reduce(self, bucket: Bucket) -> _Mean:
         work = self._communicator.start_all_reduce(bucket.flat, "sum", name=bucket.name)
         return _Mean(work, self._count)
@@ -180,8 +207,8 @@ class _Mean:
         return total
 
 
-def check_shards(shards: int, ranks: int) -> None:
-    """Raise unless every rank gets one branch of the tree over ``shards``."""
+def check(shards: int, ranks: int, model: Module) -> None:
+    """Raise unless each of ``ranks`` gets one branch of the tree over ``shards``, and ``model`` suits."""
     fitting = [r for r in range(1, shards + 1) if shards % r == 0 and (r == 1 or _is_power(shards // r))]
     if ranks not in fitting:
         advice = f"Start {' or '.join(map(str, fitting))} ranks, or choose another" if fitting else "Choose a"
@@ -189,20 +216,13 @@ def check_shards(shards: int, ranks: int) -> None:
             f"shards={shards} cannot be shared by {ranks} ranks: each takes the same number, a power of two."
             f" {advice} number of shards; it decides the result."
         )
-
-
-def _is_power(number: int) -> bool:
-    return number & (number - 1) == 0
-
-
-def _check_model(model: Module, synchronizer: GradientSynchronizer) -> None:
     for name, module in model.named_modules():
         if isinstance(module, SyncBatchNorm):
             raise UnsupportedError(
                 f'deterministic="world": {name!r} is SyncBatchNorm, whose statistics are those of all ranks'
                 " at a time. Use BatchNorm: it normalises each logical shard."
             )
-    for name, parameter in synchronizer.parameters:
+    for name, parameter in model.named_parameters():
         if parameter.device.type != "cpu":
             raise UnsupportedError(
                 f'deterministic="world" computes on the CPU, and parameter {name!r} is on'
@@ -214,6 +234,10 @@ def _check_model(model: Module, synchronizer: GradientSynchronizer) -> None:
                 f'deterministic="world": parameter {name!r} is {dtype}, and sums of so few bits would be'
                 " rounded on the way. Keep parameters in float32, and compute in autocast."
             )
+
+
+def _is_power(number: int) -> bool:
+    return number & (number - 1) == 0
 
 
 def _check_engine(communicator: Communicator, bucket: Bucket) -> None:

@@ -13,8 +13,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
 
+from tenon.distributed.logical_shards import SHARDS
 from tenon.errors import ConfigError
 
 
@@ -74,9 +75,16 @@ class RunConfig(_Section):
     data_options: dict[str, Any] = {}
     loss: str = Field("cross_entropy", description="name in nn.functional, or package.module:function")
     seed: int = 0
+    deterministic: Literal["world"] | None = Field(None, description="the same bits on any number of ranks")
+    shards: int | None = Field(
+        None, ge=1, validate_default=True, description="logical shards of a batch where deterministic, or 4"
+    )
+    threads: int | None = Field(None, ge=1, description="computation threads of a rank")
     device: str = "cpu"
     epochs: int = Field(10, ge=0)
-    batch_size: int = Field(64, ge=1, description="samples per optimizer step, over all ranks")
+    batch_size: int = Field(
+        64, ge=1, validate_default=True, description="samples per optimizer step, over all ranks"
+    )
     eval_batch_size: int = Field(256, ge=1)
     accumulate: int = Field(1, ge=1, description="backward passes per optimizer step")
     clip_grad_norm: float | None = Field(None, gt=0)
@@ -91,6 +99,29 @@ class RunConfig(_Section):
     def _is_target(cls, value: str | None) -> str | None:
         if value is not None and (value.count(":") != 1 or not all(value.split(":"))):
             raise ValueError('expected "package.module:name"')
+        return value
+
+    @field_validator("shards")
+    @classmethod
+    def _has_a_use(cls, value: int | None, info: ValidationInfo) -> int | None:
+        if info.data.get("deterministic") is None:
+            if value is not None:
+                raise ValueError('has no effect without deterministic = "world"')
+            return None
+        return SHARDS if value is None else value
+
+    @field_validator("device", "batch_size", "accumulate")
+    @classmethod
+    def _suits_shards(cls, value: Any, info: ValidationInfo) -> Any:
+        shards = info.data.get("shards")
+        if shards is None:
+            return value
+        if info.field_name == "device" and value != "cpu":
+            raise ValueError('deterministic = "world" computes on the CPU')
+        if info.field_name == "batch_size" and value % shards:
+            raise ValueError(f"must be a multiple of shards = {shards}")
+        if info.field_name == "accumulate" and value > 1:
+            raise ValueError(f"shards = {shards} are passes already; more shards are smaller ones")
         return value
 
 

@@ -15,9 +15,13 @@ import numpy as np
 
 from tenon import random
 from tenon.device import Device
+from tenon.distributed import logical_shards
 from tenon.distributed.gradients import GradientSynchronizer, broadcast_tensors
 from tenon.distributed.launch import launch
-from tenon.errors import TrainingError
+from tenon.distributed.logical_shards import LogicalShards
+from tenon.errors import CommunicatorError, ConfigError, TrainingError, UnsupportedError
+from tenon.functions.settings import set_num_threads
+from tenon.nn.module import Module
 from tenon.plugins.manager import host
 from tenon.training import checkpoint, signals
 from tenon.training.config import RunConfig
@@ -51,6 +55,10 @@ def open_session(
     model = build_model(config, recipe)
     device = Device(config.device)
     model.to(device)
+    if config.threads is not None:
+        set_num_threads(config.threads)
+    if config.shards is not None:
+        _check_shards(config.shards, communicator.size, model)
     loss = build_loss(config)
     total = math.ceil(len(data.train) / config.batch_size) * config.epochs
     # Made once to refuse what they refuse before anything is left on disk; again once plugins saw the model.
@@ -65,6 +73,13 @@ def open_session(
     elif session.is_main:
         write_json(folder / "config.json", config.model_dump(mode="json"))
     return session
+
+
+def _check_shards(shards: int, ranks: int, model: Module) -> None:
+    try:
+        logical_shards.check(shards, ranks, model)
+    except (CommunicatorError, UnsupportedError) as error:
+        raise ConfigError(str(error)) from None
 
 
 def run(session: Session) -> dict[str, Any]:
@@ -96,6 +111,9 @@ def _train(session: Session, reporter: Any) -> dict[str, Any]:
         session.model.named_parameters(), session.communicator, module=session.model
     )
     broadcast_tensors(list(session.model.buffers()), session.communicator, name="buffers")
+    if config.shards is not None:
+        threads = config.threads or 1
+        session.shards = LogicalShards(session.model, synchronizer, config.shards, threads, config.seed)
     session.model.train()
     parameters = sum(p.numel() for p in session.model.parameters())
     ranks = "1 rank" if session.size == 1 else f"{session.size} ranks"

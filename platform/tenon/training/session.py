@@ -12,6 +12,7 @@ from typing import Any
 from tenon.data.dataset import Splits
 from tenon.device import Device
 from tenon.distributed.communicator import Communicator
+from tenon.distributed.logical_shards import LogicalShards
 from tenon.distributed.objects import decode, encode
 from tenon.errors import ConfigError, TrainingError
 from tenon.nn.module import Module
@@ -41,6 +42,8 @@ class Session:
     metrics: dict[str, Any] = field(default_factory=dict)
     stopping: int = 0
     """The number of the signal that asked to finish the step, save, and end; 0 if none did."""
+    shards: LogicalShards | None = None
+    """Computes steps where ``deterministic = "world"``."""
     writer: CheckpointWriter | None = None
     """Made by rank 0 for its first checkpoint."""
 

@@ -3,6 +3,7 @@
 The batch of a step is the same set of samples for any number of ranks: each takes an even share, in
 ``accumulate`` pieces. Losses and their gradients are summed, and divided once by what all ranks and pieces
 counted, so the gradient is the mean over all samples (or unmasked targets) of the step, whatever the shares.
+With ``deterministic = "world"`` it is so bit for bit: then ranks compute logical shards.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from tenon.core.tensor import Tensor
 from tenon.data.dataset import fetch
 from tenon.distributed.accumulation import MASKED, sum_and_count
 from tenon.distributed.gradients import GradientSynchronizer
+from tenon.distributed.logical_shards import LogicalShards
 from tenon.distributed.sampler import reduce_sum_count
 from tenon.errors import TrainingError
 from tenon.optim.clip import clip_grad_norm_
@@ -69,23 +71,30 @@ def train_step(
     session: Session, synchronizer: GradientSynchronizer, indices: Sequence[int]
 ) -> tuple[float, float]:
     """Train on the global batch ``indices``; returns this rank's sum of losses, and how many it sums."""
+    session.optimizer.zero_grad()
+    if session.shards is None:
+        total, count = _accumulate(session, synchronizer, indices)
+    else:
+        total, count = _accumulate_shards(session, session.shards, indices)
+    if session.config.clip_grad_norm is not None:
+        clip_grad_norm_(session.model.parameters(), session.config.clip_grad_norm)
+    session.optimizer.step()
+    return total, count
+
+
+def _accumulate(
+    session: Session, synchronizer: GradientSynchronizer, indices: Sequence[int]
+) -> tuple[float, float]:
     own = share(indices, session.rank, session.size)
     pieces = [
         p
         for p in (share(own, i, session.config.accumulate) for i in range(session.config.accumulate))
         if len(p)
     ]
-    session.optimizer.zero_grad()
     total, count, divisor = 0.0, 0.0, 0.0
     for piece in pieces:
-        inputs, targets = unpack(to_device(fetch(session.data.train, piece), session))
         with keyed(seed=session.config.seed, step=session.step, samples=np.asarray(piece)):
-            loss_sum, counted = sum_and_count(session.loss, session.model(inputs), targets)
-        if loss_sum.numel() != 1:
-            raise TrainingError(
-                f"the loss has shape {list(loss_sum.shape)}; it must be the mean over the batch, one number,"
-                " or a pair (sum, count)."
-            )
+            loss_sum, counted = _loss(session, piece)
         # Any divisor will do, as ``synchronize`` corrects it; nothing is left to correct where all pieces
         # count alike.
         divisor = divisor or (counted or len(piece)) * len(own) / len(piece)
@@ -93,10 +102,33 @@ def train_step(
         total += float(loss_sum.item())
         count += counted
     synchronizer.synchronize(weight=divisor, count=count)
-    if session.config.clip_grad_norm is not None:
-        clip_grad_norm_(session.model.parameters(), session.config.clip_grad_norm)
-    session.optimizer.step()
     return total, count
+
+
+def _accumulate_shards(
+    session: Session, shards: LogicalShards, indices: Sequence[int]
+) -> tuple[float, float]:
+    for piece in shards.split(indices, step=session.step, samples=indices):
+        shards.backward(*_loss(session, piece))
+    totals = shards.own_totals()
+    if shards.finish() is None:
+        raise TrainingError(
+            f"no target counts at step {session.step}: there is nothing to take a mean over. Look at what the"
+            " loss leaves out, or enlarge batch_size."
+        )
+    return totals
+
+
+def _loss(session: Session, piece: Sequence[int]) -> tuple[Any, float]:
+    """The sum of losses of the samples ``piece``, and how many it sums."""
+    inputs, targets = unpack(to_device(fetch(session.data.train, piece), session))
+    loss_sum, counted = sum_and_count(session.loss, session.model(inputs), targets)
+    if loss_sum.numel() != 1:
+        raise TrainingError(
+            f"the loss has shape {list(loss_sum.shape)}; it must be the mean over the batch, one number,"
+            " or a pair (sum, count)."
+        )
+    return loss_sum, counted
 
 
 @contextlib.contextmanager
@@ -112,22 +144,34 @@ def evaluating(model: Any) -> Iterator[None]:
 
 def evaluate(session: Session, dataset: Any) -> dict[str, float]:
     """Mean loss, and accuracy for classifiers, over all samples exactly once, on all ranks together."""
-    own = share(range(len(dataset)), session.rank, session.size)
-    classifies = session.loss in MASKED
-    loss_sum, loss_count, hits, targets_seen = 0.0, 0.0, 0.0, 0.0
+    everything = range(len(dataset))
     with evaluating(session.model), no_grad():
-        for start in range(0, len(own), session.config.eval_batch_size):
-            piece = own[start : start + session.config.eval_batch_size]
-            inputs, targets = unpack(to_device(fetch(dataset, piece), session))
-            outputs = session.model(inputs)
-            piece_sum, counted = sum_and_count(session.loss, outputs, targets)
-            loss_sum += float(piece_sum.item())
-            loss_count += counted
-            if classifies and not targets.is_floating_point():
-                hits += float((outputs.argmax(1) == targets).sum().item())
-                targets_seen += counted
-    sums, counts = reduce_sum_count([loss_sum, hits], [loss_count, targets_seen], name="evaluation")
+        if session.shards is None:
+            totals = _evaluate_part(session, dataset, share(everything, session.rank, session.size))
+        else:
+            totals = session.shards.sum_parts(
+                everything, lambda part: _evaluate_part(session, dataset, part), step=session.step
+            )
+    loss_sum, loss_count, hits, seen = totals
+    sums, counts = reduce_sum_count([loss_sum, hits], [loss_count, seen], name="evaluation")
     result = {"loss": float(sums[0] / counts[0]) if counts[0] else float("nan")}
     if counts[1]:
         result["accuracy"] = float(sums[1] / counts[1])
     return result
+
+
+def _evaluate_part(session: Session, dataset: Any, part: Sequence[int]) -> list[float]:
+    """Sum and count of the losses of ``part``, hits, and how many targets could be hit."""
+    classifies = session.loss in MASKED
+    loss_sum, loss_count, hits, seen = 0.0, 0.0, 0.0, 0.0
+    for start in range(0, len(part), session.config.eval_batch_size):
+        piece = part[start : start + session.config.eval_batch_size]
+        inputs, targets = unpack(to_device(fetch(dataset, piece), session))
+        outputs = session.model(inputs)
+        piece_sum, counted = sum_and_count(session.loss, outputs, targets)
+        loss_sum += float(piece_sum.item())
+        loss_count += counted
+        if classifies and not targets.is_floating_point():
+            hits += float((outputs.argmax(1) == targets).sum().item())
+            seen += counted
+    return [loss_sum, loss_count, hits, seen]
