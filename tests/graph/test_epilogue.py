@@ -1,4 +1,5 @@
-"""The pass ``epilogue`` against the graph as it was: batch norm and residuals done by the convolution."""
+"""The pass ``epilogue`` against the graph as it was: batch norm and residuals done by the convolution, a
+bias by the product."""
 
 import copy
 
@@ -116,6 +117,36 @@ def test_a_sum_with_itself_is_no_epilogue(make, backend):
     epilogue(m.graph, backend)
 
     assert names(m) == ["conv", "add"]
+
+
+@pytest.mark.parametrize("rows, taken", [((8,), True), ((2, 4), True), ((1,), False), ((), False)])
+def test_a_product_adds_its_bias_where_it_has_several_rows(make, backend, rows, taken):
+    m = make()
+    x, weight, bias = m.input(*rows, 48), m.input(48, 40), m.input(40)
+    m.returns(m.add(bias, m.matmul(x, weight)), m.relu(m.add(m.matmul(x, weight), bias)))
+    expected, _ = Interpreter(m.graph, backend).run(m.copies())
+
+    epilogue(m.graph, backend)
+
+    assert names(m).count("epilogue") == 2 * taken
+    m.graph.verify()
+    passed, _ = Interpreter(m.graph, backend).run(m.copies())
+    program = Program(m.graph, backend, default(backend))
+    program.bind(m.copies())
+    program.run()
+    for index, value in enumerate(expected):
+        np.testing.assert_allclose(passed[index], value, rtol=1e-5, atol=1e-5)
+        np.testing.assert_allclose(program.value(m.graph.outputs[index]), value, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("shape", [(8, 40), (8, 1), (1,)], ids=["residual", "column", "number"])
+def test_a_product_leaves_other_sums_to_what_follows(make, backend, shape):
+    m = make()
+    m.returns(m.add(m.matmul(m.input(8, 48), m.input(48, 40)), m.input(*shape)))
+
+    epilogue(m.graph, backend)
+
+    assert names(m) == ["matmul", "add"]
 
 
 def test_statistics_that_change_reach_a_compiled_network():

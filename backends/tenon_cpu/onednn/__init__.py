@@ -82,6 +82,8 @@ def prepare(
     """``Backend.prepare`` of the op called ``name``, or None where oneDNN has nothing better."""
     from tenon_cpu.onednn import prepared, prepared_matmul, rnn
 
+    if name == "epilogue" and attrs["base"].name == "matmul":
+        return prepared_matmul.with_bias(ins, attrs, outs)
     rule = prepared_matmul.PREPARE.get(name) or prepared.PREPARE.get(name) or rnn.PREPARE.get(name)
     return None if rule is None else rule(ins, attrs, outs)
 

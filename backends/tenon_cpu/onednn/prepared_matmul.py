@@ -64,6 +64,12 @@ def addmm(ins: Sequence[Any], attrs: Mapping[str, Any], outs: Sequence[Any]) -> 
     return _product(a, b, None, (*steps, *attrs.get("epilogue", ())), _lasting(attrs, 2), outs[0])
 
 
+def with_bias(ins: Sequence[Any], attrs: Mapping[str, Any], outs: Sequence[Any]) -> Call | None:
+    """``x @ y + bias``, as the pass ``epilogue`` writes it."""
+    x, y, bias = ins
+    return _product(x, y, bias, (), _lasting(attrs, 1), outs[0])
+
+
 PREPARE: dict[str, Prepare] = {"matmul": matmul, "linear": linear, "addmm": addmm}
 
 

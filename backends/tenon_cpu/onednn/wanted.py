@@ -198,12 +198,14 @@ def finishes(
 ) -> bool:
     """Whether a prepared ``op`` does the steps, each "add" or "mul" with an operand, on its result.
 
-    It does a multiplication by and an addition of numbers for each channel, and then the addition of an array
-    of the result's shape; any of them may be missing.
+    A convolution does a multiplication by and an addition of numbers for each channel, and then the addition
+    of an array of the result's shape; any of them may be missing. A product of matrices adds its bias.
     """
     y = outs[0]
     if op.name not in FINISHED or str(y.dtype) != "float32" or any(a.dtype != y.dtype for _, a in steps):
         return False
+    if op.name == "matmul":
+        return _takes_bias(ins, y, steps)
     made = wanted_layouts(op, ins, outs, attrs)
     channelwise = (y.shape[1], *(1,) * (len(y.shape) - 2))
     shapes = [tuple(a.shape) for _, a in steps]
@@ -215,8 +217,26 @@ def finishes(
     return all(shape == channelwise for shape in shapes)
 
 
+#: Rows below which BLAS's product of vectors and a matrix is faster than oneDNN's with a bias.
+_ROWS = 3
+
+
+def _takes_bias(ins: Sequence[Any], y: Any, steps: Sequence[tuple[str, Any]]) -> bool:
+    """oneDNN adds a vector for nothing. A residual or a curve costs it more than generated code, which does
+    the next norm at the same time: ``docs/adr/0016``."""
+    (name, operand), *more = steps
+    own = tuple(y.shape)
+    return bool(
+        name == "add" and not more and len(ins[1].shape) == 2 and len(own) > 1
+        and tuple(operand.shape) == own[-1:] and math.prod(own[:-1]) >= _ROWS and own[-1] > 1
+        and all(a.dtype == y.dtype for a in ins)
+    )  # fmt: skip
+
+
 def _epilogue(ins: Sequence[Any], outs: Sequence[Any], attrs: Mapping[str, Any]) -> Assigned | None:
     count = attrs["count"]
+    if attrs["base"].name == "matmul":
+        return None
     made = _convolution(ins[:count], outs, attrs["attrs"])
     if made is None:
         return None
@@ -226,7 +246,7 @@ def _epilogue(ins: Sequence[Any], outs: Sequence[Any], attrs: Mapping[str, Any])
 
 
 #: Ops that can do something to their result before they write it.
-FINISHED = frozenset({"conv", "convolution"})
+FINISHED = frozenset({"conv", "convolution", "matmul"})
 #: Ops that start a blocked region.
 SEEDS = frozenset({"conv", "convolution", "conv_input_grad", "conv_weight_grad", "epilogue"})
 _RULES: dict[str, Any] = {

@@ -71,6 +71,21 @@ class Backend:
         """Kernels that replace the reference forward, by op name."""
         return {}
 
+    def has_kernel(self, op: Op) -> bool:
+        """Whether ``op`` has a kernel in ``overrides``: one that is better than its parts."""
+        return op.name in self._named()
+
+    def _named(self) -> Mapping[str, Kernel]:
+        """``overrides``, asked once."""
+        if self._overrides is None:
+            self._overrides = dict(self.overrides())
+            unknown = [n for n in self._overrides if n not in table.by_name]
+            if unknown:
+                raise BackendError(
+                    f"backend {self.name!r} overrides unknown ops {unknown}. Check their names in tenon.ops."
+                )
+        return self._overrides
+
     def kernel_for(self, op: Op, args: Sequence[Any]) -> Kernel:
         """The kernel that dispatch would call with ``args``: what their first array is of decides."""
         for a in args:
@@ -183,15 +198,8 @@ class Backend:
 
     def bind(self, op: Op) -> Kernel:
         """The function that computes ``op`` on this backend's arrays."""
-        if self._overrides is None:
-            self._overrides = dict(self.overrides())
-            unknown = [n for n in self._overrides if n not in table.by_name]
-            if unknown:
-                raise BackendError(
-                    f"backend {self.name!r} overrides unknown ops {unknown}. Check their names in tenon.ops."
-                )
-        if op.name in self._overrides:
-            found_override = self._overrides[op.name]
+        found_override = self._named().get(op.name)
+        if found_override is not None:
             rounds = isinstance(op, Composite) and not op.widens
             return _rounded(found_override) if rounds else found_override
         if isinstance(op, Composite):

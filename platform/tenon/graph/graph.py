@@ -25,7 +25,7 @@ from tenon.graph.functions import FUNCTIONS
 class Node:
     """One input, constant, scalar or call. Compared by identity."""
 
-    __slots__ = ("args", "attrs", "avals", "kind", "label", "module", "op", "value", "where")
+    __slots__ = ("args", "attrs", "avals", "kind", "label", "module", "op", "part_of", "value", "where")
 
     #: "input", "constant", "scalar" or "call".
     kind: str
@@ -44,6 +44,8 @@ class Node:
     module: str
     #: "file:line" of the user's code that ran it, "" if unknown.
     where: str
+    #: The call that this one is a part of: see ``passes/decompose.py``.
+    part_of: Node | None
 
     def __init__(self, kind: str, op: Any = None, args: tuple[Any, ...] = ()) -> None:
         self.kind = kind
@@ -53,6 +55,7 @@ class Node:
         self.avals = ()
         self.value = None
         self.label = self.module = self.where = ""
+        self.part_of = None
 
     @property
     def name(self) -> str:

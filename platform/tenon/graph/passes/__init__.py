@@ -16,6 +16,7 @@ from tenon.graph.passes.canonicalise import canonicalise
 from tenon.graph.passes.common_subexpr import common_subexpr
 from tenon.graph.passes.constant_fold import constant_fold
 from tenon.graph.passes.dead_code import dead_code
+from tenon.graph.passes.decompose import decompose
 from tenon.graph.passes.epilogue import epilogue
 from tenon.graph.passes.fuse import fuse
 from tenon.graph.passes.layout import layout
@@ -32,9 +33,17 @@ SIMPLIFY: tuple[Callable[..., None], ...] = (
     common_subexpr,
 )
 #: After them.
-LOWER: tuple[Callable[..., None], ...] = (dead_code, epilogue, layout, fuse, dead_code, schedule)
+LOWER: tuple[Callable[..., None], ...] = (
+    dead_code,
+    epilogue,
+    layout,
+    decompose,
+    fuse,
+    dead_code,
+    schedule,
+)
 DEFAULT = (*SIMPLIFY, *LOWER)
-_ASK_BACKEND = frozenset({constant_fold, epilogue, layout, fuse})
+_ASK_BACKEND = frozenset({constant_fold, epilogue, layout, decompose, fuse})
 
 
 def default(backend: Backend) -> list[Pass]:

@@ -1,8 +1,10 @@
-"""Do what follows a convolution while its result is at hand: batch norm of inference, and a residual added.
+"""Do what follows a product or a convolution while its result is at hand: a bias, batch norm of inference, a
+residual.
 
-A batch norm with given statistics is a multiplication and an addition for each channel; the two vectors are
-computed by themselves. The backend says how much it takes (``Backend.layouts().finishes``). What follows must
-be the only reader of the result, whose shape it keeps.
+Steps are multiplications and additions, also those that a composite is made of (``decompose.parts``): a batch
+norm with given statistics is one of each, by two vectors that are computed by themselves. The backend says
+how much it takes (``Backend.layouts().finishes``). What follows must be the only reader of the result, whose
+shape it keeps.
 """
 
 from __future__ import annotations
@@ -11,11 +13,13 @@ from typing import Any
 
 from tenon.core.aval import Aval
 from tenon.core.backend import Backend
-from tenon.core.op import table
+from tenon.core.op import Composite
 from tenon.graph.epilogue import epilogue as epilogue_op
 from tenon.graph.graph import Graph, Node, Ref
+from tenon.graph.passes.decompose import parts
 
 Steps = list[tuple[str, Ref]]
+_STEPS = frozenset({"add", "mul"})
 
 
 def epilogue(graph: Graph, backend: Backend) -> None:
@@ -81,32 +85,29 @@ class _Epilogues:
 
     def _steps(self, user: Node, ref: Ref) -> tuple[Steps, list[Node]]:
         """What ``user`` does to ``ref``, and the calls that compute its operands."""
-        if user.op.name == "batch_norm_inference" and user.args[0] == ref:
-            return _normalisation(user)
-        if user.op.name == "add" and len(user.args) == 2:
-            other = user.args[1] if user.args[0] == ref else user.args[0]
-            if other.__class__ is Ref and not other.scalar:
-                return [("add", other)], []
-        return [], []
+        found = parts(user) if isinstance(user.op, Composite) else ([user], [user.out()])
+        if found is None or len(found[1]) != 1:
+            return [], []
+        steps: Steps = []
+        beside: list[Node] = []
+        for node in found[0]:
+            if ref not in node.refs:
+                beside.append(node)
+                continue
+            other = node.args[node.args[0] == ref] if node.op.name in _STEPS else None
+            if other.__class__ is not Ref or other.scalar or other == ref or node.avals != user.avals:
+                return [], []
+            steps.append((node.op.name, _vector(other, beside)))
+            ref = node.out()
+        return (steps, beside) if ref == found[1][0] else ([], [])
 
 
-def _normalisation(node: Node) -> tuple[Steps, list[Node]]:
-    """A batch norm as ``x * scale + shift``."""
-    x, weight, bias, mean, variance = node.args
-    made: list[Node] = []
-
-    def call(name: str, *args: Any, **attrs: Any) -> Ref:
-        own = Node("call", table[name], args)
-        own.attrs, own.module, own.where = attrs, node.module, node.where
-        shape = attrs.get("shape", variance.aval.shape)
-        own.avals = (Aval(shape, variance.aval.dtype),)
-        made.append(own)
-        return own.out()
-
-    scale = call("rsqrt", call("add", variance, node.attrs.get("eps", 1e-5)))
-    if weight is not None:
-        scale = call("mul", scale, weight)
-    shift = call("mul", mean, scale)
-    shift = call("neg", shift) if bias is None else call("sub", bias, shift)
-    shape = (*variance.aval.shape, *(1,) * (len(x.aval.shape) - 2))
-    return [("mul", call("reshape", scale, shape=shape)), ("add", call("reshape", shift, shape=shape))], made
+def _vector(ref: Ref, beside: list[Node]) -> Ref:
+    """``ref`` without leading axes of size 1, if it came out of a reshape beside the product."""
+    shape = ref.aval.shape
+    while shape and shape[0] == 1:
+        shape = shape[1:]
+    if shape == ref.aval.shape or ref.node not in beside or ref.node.op.name != "reshape":
+        return ref
+    ref.node.attrs, ref.node.avals = {"shape": shape}, (Aval(shape, ref.aval.dtype),)
+    return ref

@@ -3,7 +3,7 @@
 Greedy: each call, in order, joins the groups of its operands, largest operand first, as long as the whole is
 a cluster that the backend takes (``Backend.fuse``) and no circle arises. Groups that read the same large
 value join too. A reduction whose result is used inside the cluster must run over the last axes: a kernel then
-has its row at hand.
+has its row at hand. The parts of one call (``decompose.py``) start as one group.
 """
 
 from __future__ import annotations
@@ -15,23 +15,19 @@ import numpy as np
 from tenon.core.backend import Backend
 from tenon.core.op import Composite, Kind
 from tenon.errors import NotFusableError
-from tenon.graph.cluster import REDUCTIONS, Builder, Cluster, Namespace, Value
+from tenon.graph.cluster import Builder, Cluster, Value
 from tenon.graph.expressions import EXPRESSIONS
 from tenon.graph.fused import fused
 from tenon.graph.graph import Graph, Node, Ref
 from tenon.graph.order import in_order
 from tenon.graph.passes.groups import Groups
 from tenon.graph.passes.layout import special_values
+from tenon.graph.passes.takes import ARRAYS, MOVES, STEPS, takes
 from tenon.graph.reorder import reorder
 
-#: A cluster's limits: what compiles fast, and what stays in registers.
-STEPS, ARRAYS = 80, 24
-#: Elements of the longest row that may be reduced and used again in one kernel.
-ROW = 1 << 16
 #: Elements below which a lone primitive is left to NumPy, which needs no compilation.
 ALONE = 1 << 13
-_MOVES = frozenset({"reshape", "expand"})
-_KINDS = frozenset({Kind.ELEMENTWISE, Kind.REDUCE, Kind.COMPOSITE})
+_KINDS = frozenset({Kind.ELEMENTWISE, Kind.REDUCE})
 _OTHERS = frozenset({"cast", "reshape", "expand"})
 
 
@@ -62,12 +58,12 @@ class _Fuser:
 
     def run(self) -> None:
         """All of it."""
-        for node in self.graph.calls:
-            if self._fusable(node):
-                made = self._cluster([node])
+        for group, members in list(self.groups.members.items()):
+            if members[0].part_of is not None or self._fusable(members[0]):
+                made = self._cluster(members)
                 if made is not None:
-                    self.made[self.groups.of[node]] = made
-                    self._join_operands(node)
+                    self.made[group] = made
+                    self._join_operands(members)
         self._join_readers()
         self._rewrite()
 
@@ -75,6 +71,8 @@ class _Fuser:
 
     def _fusable(self, node: Node) -> bool:
         op = node.op
+        if node.kind != "call" or (isinstance(op, Composite) and op.name not in EXPRESSIONS):
+            return False
         if node.effect or op.crosses or not (op.kind in _KINDS or op.name in _OTHERS):
             return False
         if "layouts" in node.attrs or op is reorder:
@@ -83,12 +81,13 @@ class _Fuser:
             return False
         return all(a.size for a in node.avals) and all(a.dtype.kind in "fiubV" for a in node.avals)
 
-    def _join_operands(self, node: Node) -> None:
-        refs = sorted(set(node.refs), key=lambda r: -r.aval.size)
-        for ref in refs:
+    def _join_operands(self, members: list[Node]) -> None:
+        own = members[0]
+        refs = dict.fromkeys(r for n in members for r in n.refs if r.node not in members)
+        for ref in sorted(refs, key=lambda r: -r.aval.size):
             producer = self.groups.of[ref.node]
-            if producer in self.made and producer != self.groups.of[node]:
-                self._try(producer, self.groups.of[node])
+            if producer in self.made and producer != self.groups.of[own]:
+                self._try(producer, self.groups.of[own])
 
     def _join_readers(self) -> None:
         """Groups that read the same value, the largest value first."""
@@ -155,18 +154,17 @@ class _Fuser:
                 )
         for node in members:
             args = tuple(values[a] if a.__class__ is Ref else _number(a) for a in node.args)
-            for index, value in enumerate(_apply(builder, node, args)):
-                if value.aval != node.avals[index]:
-                    raise NotFusableError(f"{node.op.name} gives {value.aval!r} in a cluster.")
-                values[node.out(index)] = value
+            value = builder.apply(node.op, args, dict(node.attrs))
+            if not isinstance(value, Value) or (value.aval,) != node.avals:
+                raise NotFusableError(f"{node.op.name} gives {value!r} in a cluster.")
+            values[node.out()] = value
         ins[:] = [r for r in ins if isinstance(values[r], Value)]
         return builder.build([values[r] for r in outs])
 
     def _takes(self, cluster: Cluster) -> bool:
         found = self._possible.get(cluster)
         if found is None:
-            possible = 0 < len(cluster.steps) <= STEPS and _rows_at_hand(cluster)
-            found = self._possible[cluster] = possible and self.backend.fuse(cluster) is not None
+            found = self._possible[cluster] = takes(self.backend, cluster)
         return found
 
     # --- the new graph ---
@@ -182,14 +180,14 @@ class _Fuser:
             node = Node("call", fused, tuple(made.ins))
             node.attrs = {"cluster": made.cluster}
             node.avals = tuple(r.aval for r in made.outs)
-            node.label = "+".join(dict.fromkeys(n.op.name for n in members))
+            node.label = "+".join(dict.fromkeys((n.part_of or n).op.name for n in members))
             node.module = _common([n.module for n in members])
             node.where = members[-1].where
             for index, ref in enumerate(made.outs):
                 changes[ref] = node.out(index)
             inside = set(members)
             for member in members:
-                if member.op.name not in _MOVES or not self._seen_outside(member.out(), inside):
+                if member.op.name not in MOVES or not self._seen_outside(member.out(), inside):
                     gone.add(member)  # others stay, as views of what the kernel makes
             after[members[-1]] = node
         nodes: list[Node] = []
@@ -203,22 +201,9 @@ class _Fuser:
         in_order(self.graph)
 
 
-def _apply(builder: Builder, node: Node, args: tuple[Any, ...]) -> tuple[Value, ...]:
-    """The values of all outputs of ``node``, residuals included."""
-    op = node.op
-    if isinstance(op, Composite) and op.residuals:
-        made = op.raw_forward(Namespace(builder), *args, **node.attrs)
-    else:
-        made = builder.apply(op, args, dict(node.attrs))
-    several = made if isinstance(made, tuple) else (made,)
-    if len(several) != len(node.avals) or not all(isinstance(v, Value) for v in several):
-        raise NotFusableError(f"{op.name} does not make all its outputs in a cluster.")
-    return several
-
-
 def _viewed(ref: Ref, inside: set[Node]) -> Ref:
     """The value inside that ``ref`` is a view of, or itself."""
-    while ref.node.op.name in _MOVES and ref.node.args[0].node in inside:
+    while ref.node.op.name in MOVES and ref.node.args[0].node in inside:
         ref = ref.node.args[0]
     return ref
 
@@ -241,40 +226,6 @@ def _takes_number(node: Node) -> bool:
     return node.op.name in EXPRESSIONS and any(not r.scalar and _literal(r) is None for r in node.refs)
 
 
-def _rows_at_hand(cluster: Cluster) -> bool:
-    """Whether reductions whose result is used again all run over rows of one length, not too long."""
-    count = len(cluster.inputs)
-    moved: dict[int, int] = {}
-    length = None
-    for index, step in enumerate(cluster.steps, count):
-        for ref in step.refs:
-            source = moved.get(ref.index, ref.index)
-            reduction = cluster.steps[source - count] if source >= count else None
-            if reduction is None or reduction.op not in REDUCTIONS:
-                continue
-            if step.op in _MOVES:
-                moved[index] = source
-                continue
-            row = _row_length(cluster.aval(reduction.refs[0]).shape, reduction.attr("axes"))
-            if row is None or row > ROW or (length is not None and row != length):
-                return False
-            length = row
-    return True
-
-
-def _row_length(shape: tuple[int, ...], axes: tuple[int, ...]) -> int | None:
-    """Elements of a row if ``axes`` are the last ones of ``shape`` (but for sizes of 1), else None."""
-    length, ended = 1, False
-    for axis in reversed(range(len(shape))):
-        if axis in axes and shape[axis] != 1:
-            if ended:
-                return None
-            length *= shape[axis]
-        elif shape[axis] != 1:
-            ended = True
-    return length
-
-
 def _largest(cluster: Cluster) -> int:
     return max([1, *(a.size for a in cluster.inputs), *(s.aval.size for s in cluster.steps)])
 
@@ -289,9 +240,6 @@ def _worth(members: list[Node], made: Made) -> bool:
     if all(n.op.name in ("reshape", "expand") for n in members):
         return False
     if len(members) > 1:
-        return True
-    node = members[0]
-    if isinstance(node.op, Composite) and node.op.name not in EXPRESSIONS:
         return True
     return _largest(made.cluster) >= ALONE
 

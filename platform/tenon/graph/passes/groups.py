@@ -6,33 +6,44 @@ from tenon.graph.graph import Graph, Node
 
 
 class Groups:
-    """Every node is in a group of its own at first; ``join`` merges two where ``can_join`` allows it.
+    """Every node is in a group of its own at first, but the parts of one call, which come one after the
+    other, are in one; ``join`` merges two where ``can_join`` allows it.
 
     Bit sets are of node numbers: ``own[g]`` are those of the group's nodes, ``needs[g]`` those that must run
     before it, directly or not. So a merge changes only the sets of groups that come after it.
     """
 
     def __init__(self, graph: Graph) -> None:
-        self.of: dict[Node, int] = {node: i for i, node in enumerate(graph.nodes)}
-        self.members: dict[int, list[Node]] = {i: [node] for i, node in enumerate(graph.nodes)}
+        self.of: dict[Node, int] = {}
+        self.members: dict[int, list[Node]] = {}
         self._nodes = graph.nodes
-        self.own: dict[int, int] = {i: 1 << i for i in range(len(graph.nodes))}
+        self.own: dict[int, int] = {}
         self.direct: dict[int, int] = {}
         self.needs: dict[int, int] = {}
-        last = None
+        number = {node: i for i, node in enumerate(graph.nodes)}
+        last = before = None
         for i, node in enumerate(graph.nodes):
             bits = 0
             for ref in node.refs:
-                bits |= 1 << self.of[ref.node]
+                bits |= 1 << number[ref.node]
             if node.effect:
                 if last is not None:
-                    bits |= 1 << self.of[last]
+                    bits |= 1 << number[last]
                 last = node
-            self.direct[i] = bits
             every = bits
             for j in _ones(bits):
-                every |= self.needs[j]
-            self.needs[i] = every
+                producer = self.of[graph.nodes[j]]
+                every |= self.needs[producer] | self.own[producer]
+            if before is not None and node.part_of is not None and node.part_of is before.part_of:
+                group = self.of[before]
+            else:
+                group, self.members[i], self.own[i], self.direct[i], self.needs[i] = i, [], 0, 0, 0
+            self.of[node] = group
+            self.members[group].append(node)
+            self.own[group] |= 1 << i
+            self.direct[group] = (self.direct[group] | bits) & ~self.own[group]
+            self.needs[group] = (self.needs[group] | every) & ~self.own[group]
+            before = node
 
     def can_join(self, a: int, b: int) -> bool:
         """Whether no third group has to run between them."""

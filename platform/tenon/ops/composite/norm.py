@@ -204,8 +204,8 @@ class BatchNormInference(Composite):
     def decompose(self, f, x, weight, bias, mean, variance, *, eps=1e-5):
         shape = channel_axes(x)[1]
         scale = _scale(f, weight, variance, eps)
-        shift = f.neg(f.mul(mean, scale))
-        shift = shift if bias is None else f.add(shift, bias)
+        shift = f.mul(mean, scale)
+        shift = f.neg(shift) if bias is None else f.sub(bias, shift)
         return _like(f, f.add(f.mul(x, f.reshape(scale, shape=shape)), f.reshape(shift, shape=shape)), x)
 
     def vjp_x(self, f, g, out, x, weight, bias, mean, variance, *, eps=1e-5):

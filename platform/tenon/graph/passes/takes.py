@@ -1,0 +1,51 @@
+"""Whether a cluster can be one kernel: of the size that a backend compiles fast, its rows at hand."""
+
+from __future__ import annotations
+
+from tenon.core.backend import Backend
+from tenon.graph.cluster import REDUCTIONS, Cluster
+
+#: A cluster's limits: what compiles fast, and what stays in registers.
+STEPS, ARRAYS = 80, 24
+#: Elements of the longest row that may be reduced and used again in one kernel.
+ROW = 1 << 16
+MOVES = frozenset({"reshape", "expand"})
+
+
+def takes(backend: Backend, cluster: Cluster) -> bool:
+    """Whether ``backend`` has one kernel for ``cluster``."""
+    return 0 < len(cluster.steps) <= STEPS and _rows_at_hand(cluster) and backend.fuse(cluster) is not None
+
+
+def _rows_at_hand(cluster: Cluster) -> bool:
+    """Whether reductions whose result is used again all run over rows of one length, not too long."""
+    count = len(cluster.inputs)
+    moved: dict[int, int] = {}
+    length = None
+    for index, step in enumerate(cluster.steps, count):
+        for ref in step.refs:
+            source = moved.get(ref.index, ref.index)
+            reduction = cluster.steps[source - count] if source >= count else None
+            if reduction is None or reduction.op not in REDUCTIONS:
+                continue
+            if step.op in MOVES:
+                moved[index] = source
+                continue
+            row = _row_length(cluster.aval(reduction.refs[0]).shape, reduction.attr("axes"))
+            if row is None or row > ROW or (length is not None and row != length):
+                return False
+            length = row
+    return True
+
+
+def _row_length(shape: tuple[int, ...], axes: tuple[int, ...]) -> int | None:
+    """Elements of a row if ``axes`` are the last ones of ``shape`` (but for sizes of 1), else None."""
+    length, ended = 1, False
+    for axis in reversed(range(len(shape))):
+        if axis in axes and shape[axis] != 1:
+            if ended:
+                return None
+            length *= shape[axis]
+        elif shape[axis] != 1:
+            ended = True
+    return length
