@@ -1,4 +1,4 @@
-"""The command ``tenon``: ``plugins``, ``doctor``, ``stubs``, ``train``, ``launch``, and what plugins add.
+"""The command ``tenon``: ``plugins``, ``doctor``, ``stubs``, ``train``, ``launch``, ``plan``, and plugins' own.
 
 Commands are imported when they run, so ``tenon --help`` stays quick and one broken command leaves the
 others alone. Next: ``tenon.training.command`` for ``train``; ``plugins/diagnose.py`` for what is printed.
@@ -25,6 +25,10 @@ _LAZY = {
     "launch": (
         "tenon.training.relaunch:launch",
         "Start ranks, and start them again from the last checkpoint if they fail.",
+    ),
+    "plan": (
+        "tenon.training.plan.command:plan",
+        "Predict bytes, memory and time of a run on many ranks.",
     ),
     "train": (
         "tenon.training.command:train",

@@ -1,0 +1,234 @@
+"""``tenon plan``: predict a run on many ranks from a few steps of one of them."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+
+import click
+
+from tenon.config import Config, process_environment
+from tenon.distributed.communicator import Communicator
+from tenon.distributed.launch import DEFAULT
+from tenon.distributed.startup import launched
+from tenon.errors import ConfigError, LaunchError, TenonError
+from tenon.plugins import registry
+from tenon.training import command
+from tenon.training.config import RunConfig
+from tenon.training.plan import measure, predict, report
+from tenon.training.plan.quantities import duration, read_rate, read_time
+from tenon.training.plan.quantities import size as bytes_of
+
+
+@click.command()
+@click.argument("what", metavar="RECIPE | FILE.toml")
+@click.option("-n", "ranks", type=click.IntRange(1), default=1, metavar="RANKS", help="Ranks to plan for; 1.")
+@click.option(
+    "--ranks-per-node",
+    type=click.IntRange(1),
+    metavar="K",
+    help="Ranks on each node; by default one for each of its cores.",
+)
+@click.option(
+    "--cores-per-node", type=click.IntRange(1), metavar="C", help="Cores of each node; by default this one's."
+)
+@click.option("--network", metavar="RATE", help="What a node can send, e.g. 10Gbit; with --latency.")
+@click.option(
+    "--latency", metavar="TIME", help="From one node to another, e.g. 50us: half of what ping shows."
+)
+@click.option(
+    "--mpirun",
+    "launcher",
+    metavar="COMMAND",
+    help='Measure the network with it, e.g. "mpirun -n 2 -ppn 1 -hosts a,b".',
+)
+@click.option("--compute-ms", type=click.FloatRange(0, min_open=True), help="Computing of a step, if known.")
+@click.option(
+    "--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Override one setting, as in tenon train."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def plan(
+    what: str,
+    ranks: int,
+    ranks_per_node: int | None,
+    cores_per_node: int | None,
+    network: str | None,
+    latency: str | None,
+    launcher: str | None,
+    compute_ms: float | None,
+    overrides: tuple[str, ...],
+    as_json: bool,
+) -> None:
+    """Predict bytes, memory and time of a step on RANKS ranks, without training on them.
+
+    One rank's steps run here, with the others pretended; rates are measured, or given by you.
+    """
+    try:
+        if launched() is not None:
+            raise ConfigError(
+                "tenon plan starts the processes that it needs itself. Run it without a launcher."
+            )
+        given = _given(network, latency, launcher)
+        config, _ = command.resolve(what, overrides, None)
+        cluster = _cluster(ranks, ranks_per_node, cores_per_node)
+        inputs = _measure(config, cluster, given, launcher, compute_ms)
+        found = report.Plan.of(config, inputs)
+    except TenonError as error:
+        click.echo(f"Error: {error}", err=True)
+        sys.exit(command.REFUSED)
+    if as_json:
+        click.echo(json.dumps(found.plain(), indent=2))
+    else:
+        report.show(found)
+
+
+def _given(network: str | None, latency: str | None, launcher: str | None) -> predict.Network | None:
+    """The network that the options describe."""
+    if launcher is not None and (network is not None or latency is not None):
+        raise ConfigError("--mpirun measures the network; leave out --network and --latency, or --mpirun.")
+    if (network is None) != (latency is None):
+        have, lack, example = (
+            ("--network", "--latency", "50us") if latency is None else ("--latency", "--network", "10Gbit")
+        )
+        raise ConfigError(
+            f"{have} alone does not say how long a message takes. Add {lack}, e.g. {lack} {example}."
+        )
+    if network is None or latency is None:
+        return None
+    source = f"as given: {network}, {latency}"
+    return predict.Network(read_rate(network), read_time(latency), source)
+
+
+def _cluster(ranks: int, ranks_per_node: int | None, cores_per_node: int | None) -> predict.Cluster:
+    cores = usable_cores() if cores_per_node is None else cores_per_node
+    per_node = min(ranks, cores if ranks_per_node is None else ranks_per_node)
+    environment = process_environment()
+    wanted = environment.get("TENON_NUM_THREADS") or environment.get("OMP_NUM_THREADS") or ""
+    threads = int(wanted) if wanted.isdecimal() and int(wanted) else max(1, cores // per_node)
+    return predict.Cluster(ranks, per_node, cores, threads)
+
+
+def usable_cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _measure(
+    config: RunConfig,
+    cluster: predict.Cluster,
+    given: predict.Network | None,
+    launcher: str | None,
+    compute_ms: float | None,
+) -> predict.Inputs:
+    """Everything that has to be known, and where it comes from."""
+    cores = usable_cores()
+    threads = min(cluster.threads, cores)
+    together = max(1, min(cluster.ranks_per_node, cores // threads))
+    rehearsed = measure.rehearse(config, cluster.ranks, together, threads)
+    inputs = predict.Inputs(cluster, rehearsed, _engine(), together)
+    _say_computing(inputs, threads, cores, compute_ms)
+    if compute_ms is not None:
+        inputs.compute = compute_ms / 1e3
+    elif cluster.ranks > 1:
+        inputs.alone = measure.rehearse(config, 1, 1, threads)
+    if cluster.ranks_per_node > 1:
+        _replay(inputs, cores)
+    if cluster.nodes > 1:
+        inputs.network = _network(inputs, given, launcher)
+    elif given is not None or launcher is not None:
+        inputs.said.append("All ranks are on one node: the network counts for nothing.")
+    return inputs
+
+
+def _engine() -> type[Communicator]:
+    name = Config.from_environment().communicator or DEFAULT
+    found: type[Communicator] = registry.resolve("communicators", name)
+    return found
+
+
+def _say_computing(inputs: predict.Inputs, threads: int, cores: int, compute_ms: float | None) -> None:
+    cluster, rehearsed = inputs.cluster, inputs.rehearsed
+    if compute_ms is not None:
+        inputs.said.append(f"Computing: {compute_ms:g} ms, as given.")
+        return
+    seconds = sorted(second for one in rehearsed.seconds for second in one)
+    at_once = f", {inputs.together} processes at once" if inputs.together > 1 else ""
+    low, high = seconds[len(seconds) // 10], seconds[-1 - len(seconds) // 10]
+    inputs.said.append(
+        f"Computing: measured here, median of {len(rehearsed.seconds[0])} steps of one rank's share"
+        f" ({threads} thread{'s' if threads > 1 else ''}{at_once}; 8 of 10 took {duration(low)} to"
+        f" {duration(high)})."
+    )
+    if high > 2 * low:
+        inputs.said.append(
+            "The steps differed much: other programs keep this machine busy, and times suffer."
+        )
+    if cluster.threads > cores:
+        inputs.said.append(f"A rank would have {cluster.threads} threads; it was measured with {cores}.")
+    if cluster.sharing > 1:
+        inputs.said.append(
+            f"{cluster.ranks_per_node} ranks share {cluster.cores} cores: computing counts"
+            f" {cluster.sharing:.3g} times."
+        )
+    elif inputs.together < cluster.ranks_per_node:
+        inputs.said.append(
+            f"A node's {cluster.ranks_per_node} ranks are taken to compute as fast side by side as"
+            f" {inputs.together} here."
+        )
+
+
+def _replay(inputs: predict.Inputs, cores: int) -> None:
+    """Time the calls on the ranks of a node, where MPI can be started here."""
+    cluster = inputs.cluster
+    count = cluster.ranks_per_node
+    most = measure.MOST_REPLAYED if cluster.cores == cores else cores
+    try:
+        inputs.replayed = measure.replay(inputs.rehearsed, max(2, min(count, most)))
+    except LaunchError as error:
+        rate = inputs.rehearsed.copied_per_second
+        inputs.said.append(
+            f"Shared memory: not timed ({error}). Taken to move {bytes_of(predict.moved_inside(inputs))} a"
+            f" step as fast as copies here, {bytes_of(rate)} a second and process; waiting for each other is"
+            " left out."
+        )
+        return
+    ranks = inputs.replayed.ranks
+    scaled = "" if ranks >= count else f", times {count}/{ranks}, as if they shared the speed of one memory"
+    inputs.said.append(
+        f"Shared memory: the calls of a step timed on {ranks} ranks here, median of "
+        f"{len(inputs.replayed.seconds)}{scaled}. Their data were in cache, more than in training."
+    )
+
+
+def _network(
+    inputs: predict.Inputs, given: predict.Network | None, launcher: str | None
+) -> predict.Network | None:
+    if given is not None:
+        inputs.said.append(
+            f"Network: {given.source}, each way, shared by the ranks of a node, all of it for these bytes."
+        )
+        return given
+    rate = inputs.rehearsed.copied_per_second
+    if launcher is not None:
+        link = measure.network(launcher)
+        found = predict.fit(link, inputs.engine, rate, f"measured between {link.nodes} nodes", True)
+        inputs.said.append(
+            f"Network: {found.source} with {launcher!r}: {bytes_of(found.bytes_per_second)} a second, "
+            f"{duration(found.latency)} a message."
+        )
+        return found
+    advice = "Give --network and --latency, or let --mpirun measure between two nodes."
+    try:
+        found = predict.fit(
+            measure.this_machine(), inputs.engine, rate, "messages inside this machine", False
+        )
+    except (LaunchError, ConfigError) as error:
+        inputs.said.append(f"Network: not known, and messages here cannot stand for it ({error}). {advice}")
+        return None
+    inputs.said.append(
+        "Network: not known. Counted as fast as messages between two processes here,"
+        f" {bytes_of(found.bytes_per_second)} a second, {duration(found.latency)} a message: a step takes at"
+        f" least as long as shown. {advice}"
+    )
+    return found

@@ -1,0 +1,76 @@
+"""Rates and times as people write them, and numbers as people read them."""
+
+from __future__ import annotations
+
+import re
+
+from tenon.errors import ConfigError
+
+_PREFIXES = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9, "t": 1e12}
+_RATE = re.compile(r"([\d.]+)\s*([kmgt]?)(bit|b|byte|bytes)(?:/s|ps)?", re.IGNORECASE)
+_TIME = re.compile(r"([\d.]+)\s*(us|µs|ms|s)")
+_SECONDS = {"us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0}
+
+
+def read_rate(text: str) -> float:
+    """Bytes a second: ``2Gbit``, ``100Gbit/s``, ``250MB/s``; prefixes are powers of ten, as of networks.
+
+    >>> read_rate("2Gbit")
+    250000000.0
+    """
+    found = _RATE.fullmatch(text.strip())
+    number = _number(found[1]) if found else None
+    if found is None or number is None or (found[3].lower() == "b" and found[3] != "B"):
+        raise ConfigError(f"--network {text!r} is no rate. Write e.g. 10Gbit, or 1.25GB for bytes a second.")
+    return number * _PREFIXES[found[2].lower()] / (8 if found[3].lower() == "bit" else 1)
+
+
+def read_time(text: str) -> float:
+    """Seconds: ``50us``, ``0.1ms``.
+
+    >>> read_time("50us")
+    5e-05
+    """
+    found = _TIME.fullmatch(text.strip())
+    number = _number(found[1]) if found else None
+    if found is None or number is None:
+        raise ConfigError(
+            f"--latency {text!r} is no time. Write e.g. 50us or 0.1ms; half of what ping shows."
+        )
+    return number * _SECONDS[found[2]]
+
+
+def size(count: float) -> str:
+    """Bytes, in powers of ten.
+
+    >>> size(11_200_000)
+    '11.2 MB'
+    """
+    for unit, scale in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if count >= scale:
+            return f"{count / scale:.3g} {unit}" if count < 1000 * scale else f"{count / scale:,.0f} {unit}"
+    return f"{count:.0f} B"
+
+
+def duration(seconds: float) -> str:
+    """A time.
+
+    >>> duration(0.01234)
+    '12.3 ms'
+    """
+    for unit, scale in (("s", 1.0), ("ms", 1e-3)):
+        if seconds >= scale:
+            return (
+                f"{seconds / scale:.3g} {unit}"
+                if seconds < 1000 * scale
+                else f"{seconds / scale:,.0f} {unit}"
+            )
+    return f"{seconds * 1e6:.0f} µs"
+
+
+def _number(text: str) -> float | None:
+    try:
+        found = float(text)
+    except ValueError:
+        return None
+    return found if found > 0 else None

@@ -1,0 +1,288 @@
+"""Some steps of one rank of many, alone: the loop that trains, with a communicator that pretends the rest.
+
+The program ``python -m tenon.training.plan.rehearsal ORDER`` is one rank. What the rank communicates follows
+from the calls that the loop makes, its memory from the process, its time from a clock. Several of them at
+once, which wait for each other before the steps that count, compute side by side as the ranks of a node do.
+
+Every pretended rank holds what this one holds: sums are multiples, the loss stays finite, branches are taken.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sys
+import sysconfig
+import time
+import tracemalloc
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tenon.data.dataset import Splits
+from tenon.distributed.calls import Call, Work
+from tenon.distributed.communicator import Array, Communicator
+from tenon.distributed.reduction import ReduceOp
+from tenon.distributed.world import use_communicator
+from tenon.errors import TenonError
+from tenon.plugins.hookspecs import hookimpl
+from tenon.plugins.manager import host
+from tenon.training import config, loop
+from tenon.training.plan import memory
+from tenon.training.plan.notes import Note
+from tenon.training.recipe import recipe_named
+from tenon.training.session import Session
+from tenon.training.step import evaluate
+
+WARM_STEPS, WARM_SECONDS = 5, 2.0
+"""Steps that do not count: so many, or fewer where they take longer together."""
+STEPS, SECONDS, LEAST = 30, 4.0, 3
+"""Steps that count: at most so many, no more once they took so long, never fewer than the last."""
+PATIENCE = 300.0
+COPIED = 16 << 20
+
+
+@dataclass(frozen=True)
+class Order:
+    """What a rehearsal is asked to do; ``folder`` is the meeting place of ``together`` of them."""
+
+    config: dict[str, Any]
+    ranks: int
+    folder: str
+    index: int
+    together: int
+
+
+class _Enough(Exception):
+    """The steps that were asked for are done."""
+
+
+class Rehearsal(Communicator):
+    """Rank 0 of ``size``, later the last; collectives return what they would if all ranks were alike."""
+
+    name = "rehearsal"
+
+    def __init__(self, size: int) -> None:
+        super().__init__(0, size, 0, 1)
+        self.notes: list[Note] = []
+        self.stop = False
+        self._beside = False
+        self._placed = False
+        self._given: list[Array] = []
+
+    def become_last(self) -> None:
+        """Be the rank whose share of a batch is never smaller than another's."""
+        self.rank = self.size - 1
+
+    def allocated(self) -> int:
+        """Bytes of the arrays that ``allocate`` gave."""
+        return sum(array.nbytes for array in self._given)
+
+    def allocate(self, count: int, dtype: np.dtype[Any]) -> Array:
+        """Zeros, remembered: an engine would have them in memory that ranks share."""
+        self._given.append(np.zeros(count, dtype))
+        return self._given[-1]
+
+    def agree(self, call: Call) -> None:
+        """Note the call, or end the rehearsal."""
+        if self.stop:
+            raise _Enough
+        self.notes.append(
+            Note(call.kind, call.detail, call.shape, call.dtype, call.name, self._placed, self._beside)
+        )
+
+    def all_reduce(
+        self, array: Any, op: str = ReduceOp.SUM, out: Array | None = None, *, name: str | None = None
+    ) -> Work:
+        """See whether the array came from ``allocate``."""
+        self._placed = out is array and any(np.may_share_memory(array, given) for given in self._given)
+        try:
+            return super().all_reduce(array, op, out, name=name)
+        finally:
+            self._placed = False
+
+    def start_all_reduce(self, array: Array, op: str = ReduceOp.SUM, *, name: str | None = None) -> Work:
+        """Note that it could go on beside."""
+        self._beside = True
+        try:
+            return self.all_reduce(array, op, array, name=name)
+        finally:
+            self._beside = False
+
+    def perform_all_reduce(self, source: Array, target: Array, op: ReduceOp) -> None:
+        """What ``size`` equal arrays give."""
+        if op is ReduceOp.SUM and source.dtype.kind != "b":
+            np.multiply(source, source.dtype.type(self.size), out=target, casting="same_kind")
+        elif op is ReduceOp.PRODUCT and source.dtype.kind != "b":
+            np.power(source, self.size, out=target)
+        elif target is not source:
+            np.copyto(target, source)
+
+    def perform_broadcast(self, target: Array, root: int) -> None:
+        """The root has what this rank has."""
+
+    def perform_all_gather(self, source: Array, target: Array) -> None:
+        """Equal rows."""
+        target[...] = source
+
+    def perform_all_to_all(self, source: Array, target: Array) -> None:
+        """All ranks send this one the same row."""
+        target[...] = source[self.rank]
+
+    def perform_reduce_scatter(self, source: Array, target: Array, op: ReduceOp) -> None:
+        """This rank's row of equal arrays, combined."""
+        self.perform_all_reduce(np.ascontiguousarray(source[self.rank]), target, op)
+
+    def perform_all_gather_bytes(self, payload: bytes) -> list[bytes]:
+        """Equal answers."""
+        return [payload] * self.size
+
+
+class Watch:
+    """A plugin that times the steps, notes their calls, and ends the run when it has seen enough."""
+
+    def __init__(self, order: Order, communicator: Rehearsal) -> None:
+        self.seconds: list[float] = []
+        self.notes: list[Note] = []
+        self.peak = 0
+        self.arrays = 0
+        """Bytes of what one step made, at their most: activations, gradients, temporaries."""
+        self._order, self._communicator = order, communicator
+        self._warm = 0.0
+        self._counting = False
+        self._began = 0.0
+
+    @hookimpl
+    def tenon_step_begin(self, session: Session, step: int) -> None:
+        """Start the clock; before the first step that counts, wait for those that run beside."""
+        if not self._counting and (step >= WARM_STEPS or self._warm > WARM_SECONDS):
+            self._counting = True
+            self.seconds.clear()
+            _meet(self._order)
+            memory.reset_peak()
+        self._communicator.notes.clear()
+        if self._enough():
+            self.peak = memory.peak()
+            tracemalloc.start()  # NumPy reports its arrays to it.
+        self._began = time.perf_counter()
+
+    @hookimpl
+    def tenon_step_end(self, session: Session, step: int) -> None:
+        """Stop it; after the steps that count comes one whose arrays are traced."""
+        took = time.perf_counter() - self._began
+        self.notes = list(self._communicator.notes)
+        if tracemalloc.is_tracing():
+            self.arrays = tracemalloc.get_traced_memory()[1]
+            tracemalloc.stop()
+            self._communicator.stop = True
+            return
+        self.seconds.append(took)
+        if not self._counting:
+            self._warm += took
+
+    def _enough(self) -> bool:
+        done = len(self.seconds)
+        return self._counting and done >= LEAST and (done >= STEPS or sum(self.seconds) > SECONDS)
+
+
+def rehearse(order: Order) -> dict[str, Any]:
+    """Steps of the last of ``order.ranks`` ranks: what they sent, needed and took."""
+    communicator = Rehearsal(order.ranks)
+    watch = Watch(order, communicator)
+    resolved = config.resolve([{k: v for k, v in order.config.items() if v is not None}])
+    recipe = recipe_named(resolved.recipe) if resolved.recipe is not None else None
+    host().register(watch, "tenon-plan")
+    with use_communicator(communicator):
+        session = loop.open_session(resolved, recipe, None, Path(order.folder) / f"run-{order.index}")
+        communicator.become_last()
+        # One batch is enough to see what an evaluation needs.
+        shown = _First(session.data.test, resolved.eval_batch_size * order.ranks)
+        session.data = Splits(session.data.train, shown)
+        with contextlib.suppress(_Enough):
+            loop.run(session)
+        communicator.stop = False
+        evaluate(session, session.data.test)
+    trained = [p for p in session.model.parameters() if p.requires_grad]
+    state = [value for entry in session.optimizer.state.values() for value in entry.values()]
+    return {
+        "parameters": sum(p.numel() for p in session.model.parameters()),
+        "samples": len(session.data.train),
+        "notes": [asdict(note) for note in watch.notes],
+        "seconds": watch.seconds,
+        "copied_per_second": _copy_rate(),
+        "loaded": _installed(),
+        "memory": {
+            "weights": _bytes(session.model.parameters()) + _bytes(session.model.buffers()),
+            "gradients": _bytes(trained),
+            "buckets": communicator.allocated() if order.ranks > 1 else 0,
+            "optimizer": _bytes(state),
+            "arrays": watch.arrays,
+            "peak": watch.peak,
+            "evaluation": memory.peak(),
+        },
+    }
+
+
+class _First:
+    """The first ``count`` samples of a data set."""
+
+    def __init__(self, data: Any, count: int) -> None:
+        self._data, self._count = data, min(count, len(data))
+        if hasattr(data, "__getitems__"):
+            self.__getitems__ = data.__getitems__
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __getitem__(self, index: Any) -> Any:
+        return self._data[index]
+
+
+def _bytes(values: Any) -> int:
+    return sum(int(getattr(value, "nbytes", 0)) for value in values)
+
+
+def _installed() -> list[str]:
+    """Imported packages that were installed, not written for this run."""
+    places = tuple(sysconfig.get_path(name) for name in ("purelib", "platlib"))
+    files = {name: getattr(module, "__file__", None) or "" for name, module in list(sys.modules.items())}
+    return sorted(name for name, file in files.items() if "." not in name and file.startswith(places))
+
+
+def _copy_rate() -> float:
+    """Bytes read and written a second by a copy, median of some."""
+    source, target, found = np.ones(COPIED, np.uint8), np.ones(COPIED, np.uint8), []
+    for _ in range(9):
+        began = time.perf_counter()
+        np.copyto(target, source)
+        found.append(2 * COPIED / (time.perf_counter() - began))
+    return float(np.median(found))
+
+
+def _meet(order: Order) -> None:
+    """Wait until all rehearsals have come here."""
+    folder = Path(order.folder)
+    (folder / f"ready-{order.index}").touch()
+    deadline = time.monotonic() + PATIENCE
+    while len(list(folder.glob("ready-*"))) < order.together and time.monotonic() < deadline:
+        time.sleep(0.002)
+
+
+def main() -> None:
+    """Read the order, write the result beside it."""
+    path = Path(sys.argv[1])
+    try:
+        found = rehearse(Order(**json.loads(path.read_text())))
+    except TenonError as error:
+        found = {"error": str(error)}
+    path.with_suffix(".part").write_text(json.dumps(found))
+    path.with_suffix(".part").rename(path.with_suffix(".result"))
+    sys.stdout.flush()
+    os._exit(0)  # Nothing here is worth waiting for: a background write, a thread of a data set.
+
+
+if __name__ == "__main__":
+    main()

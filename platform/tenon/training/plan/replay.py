@@ -1,0 +1,123 @@
+"""The collective calls of a step, repeated on real ranks: ``mpirun ... -m tenon.training.plan.replay FILE``.
+
+With a file of notes it says how long they take together, and what memory the communicator needs. Without, it
+measures two sums, a small and a large one, from which the network's latency and bandwidth follow.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import json
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tenon.distributed.communicator import Communicator
+from tenon.distributed.launch import launch
+from tenon.training.plan import memory
+from tenon.training.plan.notes import Note
+
+MARK = "tenon plan measured: "
+WARM, WARM_SECONDS = 40, 5.0
+"""An engine may compile its sums after some dozens of them."""
+ROUNDS, LEAST, SECONDS = 60, 5, 3.0
+SMALL, LARGE = 2, 2 << 20
+"""Elements of the two sums."""
+
+
+def job(note: Note, communicator: Communicator) -> Callable[[], Any]:
+    """A function that makes the call once; arrays with a row for each rank have as many as there are here."""
+    rows = (communicator.size, *note.shape[1:])
+    shape = rows if note.kind in ("reduce_scatter", "all_to_all") else note.shape
+    dtype = np.dtype(note.dtype) if note.dtype not in ("", "bytes") else np.dtype(np.uint8)
+    if note.placed:
+        array = communicator.allocate(int(np.prod(shape)), dtype).reshape(shape)
+    else:
+        array = np.zeros(shape, dtype)
+    name, out = note.name, array if note.placed else None
+    match note.kind:
+        case "all_reduce" if note.beside:
+            return lambda: communicator.start_all_reduce(array, note.detail, name=name).wait()
+        case "all_reduce":
+            return lambda: communicator.all_reduce(array, note.detail, out, name=name).wait()
+        case "broadcast":
+            return lambda: communicator.broadcast(array, 0, out=array, name=name).wait()
+        case "all_gather":
+            return lambda: communicator.all_gather(array, name=name).wait()
+        case "reduce_scatter":
+            return lambda: communicator.reduce_scatter(array, note.detail, name=name).wait()
+        case "all_to_all":
+            return lambda: communicator.all_to_all(array, name=name).wait()
+        case _:
+            return communicator.barrier
+
+
+def seconds_of(jobs: Sequence[Callable[[], Any]], communicator: Communicator) -> list[float]:
+    """How long all of them take, one after the other, some times."""
+    found: list[float] = []
+    for warm in (True, False):
+        least, most = (WARM, WARM_SECONDS) if warm else (ROUNDS, SECONDS)
+        found, spent = [], 0.0
+        while len(found) < least:
+            communicator.barrier()
+            began = time.perf_counter()
+            for call in jobs:
+                call()
+            found.append(time.perf_counter() - began)
+            spent += found[-1]
+            # Rank 0 decides for all, or they would not end together.
+            over = np.array([spent > most and len(found) >= LEAST])
+            if communicator.broadcast(over, 0, name="enough").wait()[0]:
+                break
+    return found
+
+
+def replay(notes: Sequence[Note], communicator: Communicator, before: int) -> dict[str, Any]:
+    """The notes on these ranks; ``before`` is the memory of the process without a communicator."""
+    found = seconds_of([job(note, communicator) for note in notes], communicator)
+    own = sum(note.size for note in notes if note.placed)
+    return {"seconds": found, "memory": max(0, memory.peak() - before - own)}
+
+
+def link(communicator: Communicator) -> dict[str, Any]:
+    """A small sum, and a large one as gradients go, between these ranks."""
+    small = Note("all_reduce", "sum", (SMALL,), "float64", "small", False, False)
+    large = Note("all_reduce", "mean", (LARGE,), "float32", "large", True, True)
+    nodes = {
+        json.loads(text) for text in communicator.all_gather_bytes(json.dumps(communicator.node).encode())
+    }
+    found: dict[str, Any] = {"nodes": len(nodes)}
+    for note in (small, large):
+        found[str(note.name)] = seconds_of([job(note, communicator)], communicator)
+    return found
+
+
+def load(names: Sequence[str]) -> None:
+    """Import what a rehearsal had loaded, which counts there and not as the communicator's memory."""
+    for name in names:
+        if name not in sys.modules and importlib.util.find_spec(name) is not None:
+            importlib.import_module(name)
+
+
+def main() -> None:
+    """Be one rank; rank 0 says what was found."""
+    given = json.loads(Path(sys.argv[1]).read_text()) if len(sys.argv) > 1 else None
+    if given is not None:
+        load(given["loaded"])
+    before = memory.resident()
+    communicator = launch()
+    if given is not None:
+        found = replay([Note(**note) for note in given["notes"]], communicator, before)
+    else:
+        found = link(communicator)
+    if communicator.rank == 0:
+        print(MARK + json.dumps({"ranks": communicator.size, **found}), flush=True)
+
+
+if __name__ == "__main__":
+    main()
