@@ -14,6 +14,7 @@ import numpy as np
 
 from tenon.distributed.communicator import Communicator
 from tenon.distributed.objects import decode, encode
+from tenon.distributed.zero import ZeroRedundancyOptimizer
 from tenon.errors import CheckpointError
 from tenon.plugins.manager import host
 from tenon.serialize.background import CheckpointWriter
@@ -29,6 +30,8 @@ def save(session: Session) -> None:
     """Copy the run's state; rank 0 writes it in the background. All ranks call it at the same step."""
     plugins = host().save_sections(session)
     drawn = randomness.capture(session.communicator)
+    if isinstance(session.optimizer, ZeroRedundancyOptimizer):
+        session.optimizer.consolidate_state_dict(to=0)
     if not session.is_main:
         return
     if session.writer is None:
@@ -39,6 +42,7 @@ def save(session: Session) -> None:
             "model": session.model.state_dict(),
             "optimizer": session.optimizer.state_dict(),
             "scheduler": None if session.scheduler is None else session.scheduler.state_dict(),
+            "scaler": None if session.scaler is None else session.scaler.state_dict(),
             "random": drawn,
             "progress": {
                 "step": session.step,
@@ -97,6 +101,8 @@ def restore(session: Session, saved: dict[str, Any]) -> None:
     session.optimizer.load_state_dict(saved["optimizer"])
     if session.scheduler is not None and saved["scheduler"] is not None:
         session.scheduler.load_state_dict(saved["scheduler"])
+    if session.scaler is not None and saved.get("scaler") is not None:
+        session.scaler.load_state_dict(saved["scaler"])
     randomness.restore(saved["random"], session.communicator)
     progress = saved["progress"]
     session.step, session.epoch = int(progress["step"]), int(progress["epoch"])

@@ -50,6 +50,23 @@ class SchedulerConfig(_Open):
         return dict(self.model_extra or {})
 
 
+class DataParallelConfig(_Section):
+    """How ranks share a step, beyond the mean of their gradients."""
+
+    sync_batch_norm: bool = Field(False, description="normalise over the whole batch, not each rank's share")
+    comm_hook: str | None = Field(None, description="what sends gradients: bf16, powersgd, a plugin's, ...")
+    comm_hook_options: dict[str, Any] = {}
+    shard_optimizer: bool = Field(False, description="spread the optimizer's state over the ranks: ZeRO-1")
+    bucket_cap_mb: float = Field(25.0, gt=0, description="size of the pieces that gradients are sent in")
+
+    @field_validator("comm_hook_options")
+    @classmethod
+    def _belong_to_a_hook(cls, value: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
+        if value and info.data.get("comm_hook") is None:
+            raise ValueError("has no effect without data_parallel.comm_hook")
+        return value
+
+
 class CheckpointConfig(_Section):
     """How often a run is saved."""
 
@@ -88,6 +105,8 @@ class RunConfig(_Section):
     eval_batch_size: int = Field(256, ge=1)
     accumulate: int = Field(1, ge=1, description="backward passes per optimizer step")
     clip_grad_norm: float | None = Field(None, gt=0)
+    autocast: Literal["bfloat16", "float16"] | None = Field(None, description="16 bits where they pay")
+    data_parallel: DataParallelConfig = DataParallelConfig.model_validate({})
     optimizer: OptimizerConfig = OptimizerConfig()
     scheduler: SchedulerConfig | None = None
     checkpoint: CheckpointConfig = CheckpointConfig(every=1, steps=None, keep=2)
@@ -122,6 +141,18 @@ class RunConfig(_Section):
             raise ValueError(f"must be a multiple of shards = {shards}")
         if info.field_name == "accumulate" and value > 1:
             raise ValueError(f"shards = {shards} are passes already; more shards are smaller ones")
+        return value
+
+    @field_validator("autocast", "data_parallel")
+    @classmethod
+    def _keeps_the_bits(cls, value: Any, info: ValidationInfo) -> Any:
+        if info.data.get("shards") is None:
+            return value
+        if value == "float16":
+            raise ValueError('deterministic = "world" does not scale losses; use bfloat16')
+        for name in ("sync_batch_norm", "comm_hook"):
+            if getattr(value, name, None):
+                raise ValueError(f'{name} would undo deterministic = "world"')
         return value
 
 

@@ -23,7 +23,7 @@ from tenon.errors import CommunicatorError, ConfigError, TrainingError, Unsuppor
 from tenon.functions.settings import set_num_threads
 from tenon.nn.module import Module
 from tenon.plugins.manager import host
-from tenon.training import checkpoint, signals
+from tenon.training import checkpoint, parallel, signals
 from tenon.training.config import RunConfig
 from tenon.training.metrics import Reporter, SilentReporter
 from tenon.training.recipe import (
@@ -35,7 +35,7 @@ from tenon.training.recipe import (
     build_scheduler,
 )
 from tenon.training.session import Session, agree_on_config, make_folder, write_json
-from tenon.training.step import epoch_order, evaluate, train_step
+from tenon.training.step import epoch_order, evaluate, make_scaler, train_step
 
 
 def open_session(
@@ -52,7 +52,7 @@ def open_session(
     agree_on_config(communicator, config)
     data = build_data(config, recipe)
     random.manual_seed(config.seed)
-    model = build_model(config, recipe)
+    model = parallel.prepare_model(config, build_model(config, recipe))
     device = Device(config.device)
     model.to(device)
     if config.threads is not None:
@@ -63,10 +63,15 @@ def open_session(
     total = math.ceil(len(data.train) / config.batch_size) * config.epochs
     # Made once to refuse what they refuse before anything is left on disk; again once plugins saw the model.
     build_scheduler(config, build_optimizer(config, model), total)
+    parallel.find_hook(config)
     folder = make_folder(communicator, config, folder) if resumed is None else resumed[0]
     session = Session(config, communicator, model, loss, data, device, folder)
     host().hook.tenon_prepare_model(model=model, session=session)
-    session.optimizer = build_optimizer(config, model)
+    sharded = config.data_parallel.shard_optimizer
+    session.optimizer = (
+        parallel.shard(config, model, communicator) if sharded else build_optimizer(config, model)
+    )
+    session.scaler = make_scaler(config, device)
     session.scheduler = build_scheduler(config, session.optimizer, total)
     if resumed is not None:
         checkpoint.restore(session, resumed[1])
@@ -107,9 +112,7 @@ def run(session: Session) -> dict[str, Any]:
 
 def _train(session: Session, reporter: Any) -> dict[str, Any]:
     config = session.config
-    synchronizer = GradientSynchronizer(
-        session.model.named_parameters(), session.communicator, module=session.model
-    )
+    synchronizer = parallel.make_synchronizer(config, session.model, session.communicator)
     broadcast_tensors(list(session.model.buffers()), session.communicator, name="buffers")
     if config.shards is not None:
         threads = config.threads or 1

@@ -115,15 +115,21 @@ def build_loss(config: RunConfig) -> Callable[..., Any]:
     return found  # type: ignore[no-any-return]
 
 
-def build_optimizer(config: RunConfig, model: Module) -> Any:
-    """The optimizer over the model's named parameters."""
+def find_optimizer(config: RunConfig, model: Module) -> tuple[Any, list[tuple[str, Any]], dict[str, Any]]:
+    """The optimizer's class, the model's named parameters that are trained, and the options."""
     options = config.optimizer.options()
     named = [(n, p) for n, p in model.named_parameters() if p.requires_grad]
     try:
         cls = registry.resolve("optimizers", config.optimizer.name)
     except PluginNotFoundError as error:
         raise ConfigError(f"optimizer.name = {config.optimizer.name!r}: {error}") from error
-    _check_options(cls, options, "optimizer", skip=("params",))
+    check_options(cls, options, "optimizer", skip=("params",))
+    return cls, named, options
+
+
+def build_optimizer(config: RunConfig, model: Module) -> Any:
+    """The optimizer over the model's named parameters."""
+    _, named, options = find_optimizer(config, model)
     try:
         return host().hook.tenon_make_optimizer(name=config.optimizer.name, params=named, options=options)
     except (TypeError, ValueError) as error:
@@ -144,7 +150,7 @@ def build_scheduler(config: RunConfig, optimizer: Any, total_steps: int) -> Any:
     for name in ("total_steps", "T_max"):
         if name in accepted and not {name, "epochs"} & set(options):
             options[name] = length
-    _check_options(cls, options, "scheduler", skip=("optimizer",))
+    check_options(cls, options, "scheduler", skip=("optimizer",))
     try:
         return cls(optimizer, **options)
     except (TypeError, ValueError) as error:
@@ -158,13 +164,14 @@ def _of(recipe: Recipe | None) -> Recipe:
 
 
 def _call(make: Callable[..., Any], options: Mapping[str, Any], section: str) -> Any:
-    _check_options(make, options, section)
+    check_options(make, options, section)
     return make(**options)
 
 
-def _check_options(
+def check_options(
     make: Callable[..., Any], options: Mapping[str, Any], section: str, skip: tuple[str, ...] = ()
 ) -> None:
+    """Raise ``ConfigError`` by path for an option that ``make`` does not take, or that is in ``skip``."""
     try:
         parameters = inspect.signature(make).parameters
     except ValueError:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tenon.amp import GradScaler
 from tenon.data.dataset import Splits
 from tenon.device import Device
 from tenon.distributed.communicator import Communicator
@@ -44,6 +45,8 @@ class Session:
     """The number of the signal that asked to finish the step, save, and end; 0 if none did."""
     shards: LogicalShards | None = None
     """Computes steps where ``deterministic = "world"``."""
+    scaler: GradScaler | None = None
+    """Scales losses where ``autocast = "float16"``."""
     writer: CheckpointWriter | None = None
     """Made by rank 0 for its first checkpoint."""
 

@@ -9,15 +9,19 @@ With ``deterministic = "world"`` it is so bit for bit: then ranks compute logica
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
-from tenon import random
+from tenon import dtypes, random
+from tenon.amp import GradScaler, autocast
+from tenon.core.factories import zeros
 from tenon.core.grad_mode import no_grad
 from tenon.core.tensor import Tensor
 from tenon.data.dataset import fetch
+from tenon.device import Device
 from tenon.distributed.accumulation import MASKED, sum_and_count
 from tenon.distributed.gradients import GradientSynchronizer
 from tenon.distributed.logical_shards import LogicalShards
@@ -26,6 +30,7 @@ from tenon.errors import TrainingError
 from tenon.optim.clip import clip_grad_norm_
 from tenon.random.generator import Generator
 from tenon.random.keys import keyed
+from tenon.training.config import RunConfig
 from tenon.training.session import Session
 
 
@@ -76,9 +81,16 @@ def train_step(
         total, count = _accumulate(session, synchronizer, indices)
     else:
         total, count = _accumulate_shards(session, session.shards, indices)
+    scaler = session.scaler
     if session.config.clip_grad_norm is not None:
+        if scaler is not None:
+            scaler.unscale_(session.optimizer)
         clip_grad_norm_(session.model.parameters(), session.config.clip_grad_norm)
-    session.optimizer.step()
+    if scaler is None:
+        session.optimizer.step()
+    else:
+        scaler.step(session.optimizer)
+        scaler.update()
     return total, count
 
 
@@ -91,16 +103,21 @@ def _accumulate(
         for p in (share(own, i, session.config.accumulate) for i in range(session.config.accumulate))
         if len(p)
     ]
-    total, count, divisor = 0.0, 0.0, 0.0
+    # Any divisor will do, as ``synchronize`` corrects it; nothing is left to correct where all shares count
+    # alike. It is the same on all ranks because batch norm over all of them adds up their gradients.
+    divisor = len(indices) / session.size
+    total, count = 0.0, 0.0
     for piece in pieces:
         with keyed(seed=session.config.seed, step=session.step, samples=np.asarray(piece)):
             loss_sum, counted = _loss(session, piece)
-        # Any divisor will do, as ``synchronize`` corrects it; nothing is left to correct where all pieces
-        # count alike.
-        divisor = divisor or (counted or len(piece)) * len(own) / len(piece)
-        (loss_sum / divisor).backward()
+        loss = loss_sum / divisor
+        (loss if session.scaler is None else session.scaler.scale(loss)).backward()
         total += float(loss_sum.item())
         count += counted
+    if session.config.data_parallel.sync_batch_norm:
+        passes = min(session.config.accumulate, math.ceil(len(indices) / session.size))
+        for _ in range(passes - len(pieces)):
+            _pass_nothing(session, indices[:1])
     synchronizer.synchronize(weight=divisor, count=count)
     return total, count
 
@@ -122,13 +139,48 @@ def _accumulate_shards(
 def _loss(session: Session, piece: Sequence[int]) -> tuple[Any, float]:
     """The sum of losses of the samples ``piece``, and how many it sums."""
     inputs, targets = unpack(to_device(fetch(session.data.train, piece), session))
-    loss_sum, counted = sum_and_count(session.loss, session.model(inputs), targets)
+    with autocasting(session):
+        loss_sum, counted = sum_and_count(session.loss, session.model(inputs), targets)
     if loss_sum.numel() != 1:
         raise TrainingError(
             f"the loss has shape {list(loss_sum.shape)}; it must be the mean over the batch, one number,"
             " or a pair (sum, count)."
         )
     return loss_sum, counted
+
+
+def _pass_nothing(session: Session, sample: Sequence[int]) -> None:
+    """Take part in the messages of batch norm over all ranks, with none of the samples that others have."""
+    inputs, _ = unpack(to_device(fetch(session.data.train, sample), session))
+    with (
+        keyed(seed=session.config.seed, step=session.step, samples=np.empty(0, np.int64)),
+        autocasting(session),
+    ):
+        outputs = session.model(_none_of(inputs))
+    for part in outputs if isinstance(outputs, (tuple, list)) else [outputs]:
+        part.sum().backward()
+
+
+def _none_of(batch: Any) -> Any:
+    if isinstance(batch, dict):
+        return {k: _none_of(v) for k, v in batch.items()}
+    return [_none_of(v) for v in batch] if isinstance(batch, (tuple, list)) else batch[:0]
+
+
+def autocasting(session: Session) -> Any:
+    """A block in which the model computes in 16 bits, where the configuration asks for it."""
+    if session.config.autocast is None:
+        return contextlib.nullcontext()
+    return autocast(session.device.type, getattr(dtypes, session.config.autocast))
+
+
+def make_scaler(config: RunConfig, device: Device) -> GradScaler | None:
+    """What scales losses, where gradients would be too small for the 16 bits; it has begun on all ranks."""
+    if config.autocast != "float16":
+        return None
+    scaler = GradScaler(device.type)
+    scaler.scale(zeros((), device=device))  # A rank may have no loss of its own to begin with.
+    return scaler
 
 
 @contextlib.contextmanager
@@ -167,8 +219,9 @@ def _evaluate_part(session: Session, dataset: Any, part: Sequence[int]) -> list[
     for start in range(0, len(part), session.config.eval_batch_size):
         piece = part[start : start + session.config.eval_batch_size]
         inputs, targets = unpack(to_device(fetch(dataset, piece), session))
-        outputs = session.model(inputs)
-        piece_sum, counted = sum_and_count(session.loss, outputs, targets)
+        with autocasting(session):
+            outputs = session.model(inputs)
+            piece_sum, counted = sum_and_count(session.loss, outputs, targets)
         loss_sum += float(piece_sum.item())
         loss_count += counted
         if classifies and not targets.is_floating_point():
