@@ -1,9 +1,10 @@
-"""Train 50 steps with deterministic="world" by both engines, with small buckets and large; print the digests.
+"""Train 50 steps with deterministic="world" for each engine and bucket size given; print the digests.
 
 Then give the ranks different batches, and say how that was noticed.
 """
 
 import hashlib
+import sys
 
 import numpy as np
 
@@ -70,9 +71,11 @@ def train(communicator, bucket_cap_mb):
     return model, digest.hexdigest()
 
 
+engines = {"shared": SharedCommunicator, "messages": MessageCommunicator}
 digests = []
-for kind, cap in ((SharedCommunicator, 25), (SharedCommunicator, 1e-3), (MessageCommunicator, 1e-3)):
-    model, digest = train(kind(), cap)
+for argument in sys.argv[1:]:
+    engine, _, cap = argument.partition(":")
+    model, digest = train(engines[engine](), float(cap))
     digests.append(digest)
 everyone = [None] * dist.get_world_size()
 dist.all_gather_object(everyone, digests)
