@@ -167,3 +167,37 @@ def test_every_kind_of_loss_says_what_it_is_the_mean_of():
         mean = mean[0] / mean[1] if isinstance(mean, tuple) else mean
         assert count == expected
         assert (total / count).item() == pytest.approx(mean.item(), rel=1e-12)
+
+
+def test_scaled_losses_give_the_same_mean_and_an_overflow_is_left_out_on_all_ranks():
+    batches = batches_of([[], [10, 13]])
+
+    def work(communicator):
+        model = Scores().float()
+        scaler = tenon.amp.GradScaler("cpu", init_scale=1024.0)
+        optimizer = tenon.optim.SGD(model.parameters(), lr=0.1)
+        accumulation = GradientAccumulation(model, steps=2, scaler=scaler)
+        losses = []
+        for spoiled in (False, True):
+            optimizer.zero_grad()
+            for inputs, targets in batches[communicator.rank]:
+                with tenon.autocast("cpu", dtype=tenon.float16):
+                    total, count = sum_and_count(cross_entropy, model(inputs.float()), targets)
+                accumulation.backward(total * (1e38 if spoiled else 1.0), count)
+            losses.append(accumulation.finish())
+            scaler.step(optimizer)
+            if not spoiled:
+                gradients = [p.grad.numpy().copy() for p in model.parameters()]
+                stepped = [p.detach().numpy().copy() for p in model.parameters()]
+            scaler.update()
+        kept = [
+            np.array_equal(p.detach().numpy(), w) for p, w in zip(model.parameters(), stepped, strict=True)
+        ]
+        return losses[0], gradients, kept, scaler.get_scale()
+
+    loss, gradients = whole(23)
+    for found, means, kept, scale in run_ranks(2, work):
+        assert found == pytest.approx(loss, abs=2e-2)
+        for mine, theirs in zip(means, gradients, strict=True):
+            np.testing.assert_allclose(mine, theirs, rtol=0, atol=1e-2)
+        assert kept == [True, True] and scale == 512.0

@@ -13,6 +13,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from tenon.amp import GradScaler
+from tenon.core.factories import zeros
 from tenon.core.tensor import Tensor
 from tenon.distributed.communicator import Communicator
 from tenon.distributed.data_parallel import DistributedDataParallel
@@ -41,12 +43,22 @@ class GradientAccumulation:
 
     ``model`` is a module, or one wrapped by ``DistributedDataParallel``, whose own synchronisation is then
     off. Ranks may have different numbers of batches, of samples in them, or none.
+
+    ``scaler`` scales the losses; then step by ``scaler.step(optimizer)`` and ``scaler.update()``. A gradient
+    that overflows on one rank does so in the mean, so that all ranks leave out the same steps.
     """
 
-    def __init__(self, model: Module, steps: int = 1, communicator: Communicator | None = None) -> None:
+    def __init__(
+        self,
+        model: Module,
+        steps: int = 1,
+        communicator: Communicator | None = None,
+        scaler: GradScaler | None = None,
+    ) -> None:
         if steps < 1:
             raise CommunicatorError(f"steps={steps} must be at least 1: backward passes before a step.")
         self.steps = steps
+        self._scaler = scaler
         self._wrapped = model if isinstance(model, DistributedDataParallel) else None
         if self._wrapped is not None:
             self._wrapped.require_backward_grad_sync = False
@@ -72,7 +84,7 @@ class GradientAccumulation:
         number = float(count)
         if not number >= 0:
             raise CommunicatorError(f"count={count} must be a number of samples, 0 or more.")
-        loss.backward()
+        (loss if self._scaler is None else self._scaler.scale(loss)).backward()
         self._total += float(loss.item())
         self._count += number
 
@@ -90,6 +102,9 @@ class GradientAccumulation:
             for _, parameter in self._synchronizer.parameters:
                 parameter.grad = None
             return None
+        if self._scaler is not None:
+            # A rank without a loss of its own has to know the scale too.
+            self._scaler.scale(zeros((), device=self._synchronizer.parameters[0][1].device))
         self._synchronizer.restart()
         self._synchronizer.synchronize(weight=1.0, count=mine)
         return float(total / count)
