@@ -87,13 +87,10 @@ def _given(network: str | None, latency: str | None, launcher: str | None) -> pr
     """The network that the options describe."""
     if launcher is not None and (network is not None or latency is not None):
         raise ConfigError("--mpirun measures the network; leave out --network and --latency, or --mpirun.")
-    if (network is None) != (latency is None):
-        have, lack, example = (
-            ("--network", "--latency", "50us") if latency is None else ("--latency", "--network", "10Gbit")
-        )
-        raise ConfigError(
-            f"{have} alone does not say how long a message takes. Add {lack}, e.g. {lack} {example}."
-        )
+    if network is not None and latency is None:
+        raise ConfigError("--network alone does not say how long a message takes. Add --latency, e.g. 50us.")
+    if latency is not None and network is None:
+        raise ConfigError("--latency alone does not say how fast bytes go. Add --network, e.g. 10Gbit.")
     if network is None or latency is None:
         return None
     source = f"as given: {network}, {latency}"

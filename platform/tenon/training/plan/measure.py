@@ -35,8 +35,6 @@ class Rehearsed:
     memory: Mapping[str, int]
     seconds: tuple[tuple[float, ...], ...]
     copied_per_second: float
-    loaded: tuple[str, ...]
-    """Packages that a rank has imported."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +66,8 @@ def rehearse(config: RunConfig, ranks: int, together: int, threads: int) -> Rehe
             path.write_text(json.dumps(asdict(order)))
             paths.append(path)
         _run_together(paths, threads)
-        found = [json.loads(path.with_suffix(".result").read_text()) for path in paths]
+        results = [path.with_suffix(".result") for path in paths]
+        found = [json.loads(result.read_text()) for result in results if result.exists()]
     problem = next((one["error"] for one in found if "error" in one), None)
     if problem is not None:
         raise ConfigError(problem)
@@ -80,7 +79,6 @@ def rehearse(config: RunConfig, ranks: int, together: int, threads: int) -> Rehe
         first["memory"],
         tuple(tuple(one["seconds"]) for one in found),
         min(one["copied_per_second"] for one in found),
-        tuple(first["loaded"]),
     )
 
 
@@ -88,9 +86,7 @@ def replay(rehearsed: Rehearsed, ranks: int) -> Replayed:
     """The calls of a step on ``ranks`` ranks of this machine, as one node."""
     with tempfile.TemporaryDirectory(prefix="tenon-plan-") as folder:
         path = Path(folder) / "notes.json"
-        path.write_text(
-            json.dumps({"notes": [asdict(note) for note in rehearsed.notes], "loaded": rehearsed.loaded})
-        )
+        path.write_text(json.dumps([asdict(note) for note in rehearsed.notes]))
         found = _on_ranks([*find_launcher(), "-n", str(ranks)], [str(path)], {"TENON_NUM_THREADS": "1"})
     return Replayed(found["ranks"], tuple(found["seconds"]), found["memory"])
 

@@ -13,7 +13,6 @@ import contextlib
 import json
 import os
 import sys
-import sysconfig
 import time
 import tracemalloc
 from dataclasses import asdict, dataclass
@@ -213,7 +212,6 @@ def rehearse(order: Order) -> dict[str, Any]:
         "notes": [asdict(note) for note in watch.notes],
         "seconds": watch.seconds,
         "copied_per_second": _copy_rate(),
-        "loaded": _installed(),
         "memory": {
             "weights": _bytes(session.model.parameters()) + _bytes(session.model.buffers()),
             "gradients": _bytes(trained),
@@ -243,13 +241,6 @@ class _First:
 
 def _bytes(values: Any) -> int:
     return sum(int(getattr(value, "nbytes", 0)) for value in values)
-
-
-def _installed() -> list[str]:
-    """Imported packages that were installed, not written for this run."""
-    places = tuple(sysconfig.get_path(name) for name in ("purelib", "platlib"))
-    files = {name: getattr(module, "__file__", None) or "" for name, module in list(sys.modules.items())}
-    return sorted(name for name, file in files.items() if "." not in name and file.startswith(places))
 
 
 def _copy_rate() -> float:

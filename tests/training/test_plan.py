@@ -1,0 +1,237 @@
+"""`tenon plan`: what it predicts is what real ranks send and need; what it does not know it says."""
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from tenon.cli import main
+from tenon.distributed.calls import Call
+from tenon.distributed.communicator import Communicator
+from tenon.errors import ConfigError, UnsupportedError
+from tenon.testing.suites.communicator import find_mpirun
+from tenon.training.command import resolve
+from tenon.training.plan import measure, predict
+from tenon.training.plan.notes import Note
+from tenon.training.plan.quantities import read_rate, read_time
+from tenon_mpi.communicator import MpiCommunicator
+
+PROGRAMS = Path(__file__).parent / "programs"
+MODEL = """
+import numpy as np
+import tenon
+from tenon import nn
+from tenon.data import Splits, TensorDataset
+
+
+class Net(nn.Module):
+    def __init__(self, width: int = 1024):
+        super().__init__()
+        self.layers = nn.Sequential(
+            nn.Linear(64, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU(), nn.Linear(width, 10)
+        )
+
+    def forward(self, x):
+        return self.layers(x)
+
+
+def load(samples: int = 640) -> Splits:
+    random = np.random.default_rng(0)
+    x = tenon.from_numpy(random.normal(size=(samples, 64)).astype(np.float32))
+    y = tenon.from_numpy(random.integers(0, 10, samples))
+    return Splits(TensorDataset(x, y), TensorDataset(x[:64], y[:64]))
+"""
+CONFIG = """
+model = "wide:Net"
+data = "wide:load"
+epochs = 1
+batch_size = 64
+"""
+
+
+SMALL = Note("all_reduce", "sum", (2,), "float64", "weights", False, False)
+GRADIENTS = Note("all_reduce", "mean", (1 << 20,), "float32", "gradients", True, True)
+
+
+@pytest.fixture
+def wide(tmp_path, monkeypatch):
+    """A folder with a model of 1.1 million parameters, from which commands are run."""
+    (tmp_path / "wide.py").write_text(MODEL)
+    (tmp_path / "my.toml").write_text(CONFIG)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    yield tmp_path
+    sys.modules.pop("wide", None)
+
+
+def train_counting(folder, ranks, nodes, *settings):
+    """Train on real ranks; what each counted in its last step."""
+    info = folder / "counting-0.1.dist-info"
+    info.mkdir(exist_ok=True)
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: counting\nVersion: 0.1\n")
+    (info / "entry_points.txt").write_text("[tenon]\ncounting = counting\n")
+    shutil.copy(PROGRAMS / "counting.py", folder)
+    command = [find_mpirun(), "-n", str(ranks), sys.executable, "-m", "tenon.cli", "train", "my.toml"]
+    variables = {"TENON_MPI_NODES": str(nodes), "COUNTED": str(folder), "PYTHONPATH": str(folder)}
+    done = subprocess.run(
+        [*command, *(part for text in settings for part in ("--set", text))],
+        cwd=folder,
+        env={**measure.process_environment(), "TENON_NUM_THREADS": "1", **variables},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+    return [json.loads((folder / f"counted-{rank}.json").read_text()) for rank in range(ranks)]
+
+
+def plan(*arguments):
+    done = CliRunner().invoke(main, ["plan", *arguments, "--json"])
+    assert done.exit_code == 0, done.output
+    return json.loads(done.stdout)
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize(("ranks", "nodes"), [(2, 2), (4, 2), (4, 4)])
+def test_bytes_are_those_that_real_ranks_count(wide, ranks, nodes):
+    config, _ = resolve("my.toml", ("model_options.width=256", "epochs=3"), None)
+    inputs = predict.Inputs(
+        predict.Cluster(ranks, ranks // nodes, 2, 1),
+        measure.rehearse(config, ranks, 1, 1),
+        MpiCommunicator,
+        1,
+    )
+    traffic = predict.between_nodes(inputs)
+
+    counted = train_counting(wide, ranks, nodes, "model_options.width=256")
+
+    notes = inputs.rehearsed.notes
+    for one in counted:
+        assert one["calls"] == [[n.kind, list(n.shape), n.dtype, n.name] for n in notes]
+        assert one["compared"] == len(notes)
+    comparing = nodes * len(notes) * 32 * (nodes.bit_length() - 1)
+    assert traffic.sent * nodes == pytest.approx(sum(one["sent"] for one in counted) + comparing, abs=0.01)
+    assert traffic.sent > 4 * 84_000
+
+
+@pytest.mark.mpi
+def test_memory_is_within_fifteen_percent_of_what_real_ranks_need(wide):
+    # The engine compiles its sums after the first 32.
+    settings = ("epochs=4", "log.tensorboard=false")
+    options = ("-n", "2", "--ranks-per-node", "2", "--compute-ms", "5")
+    predicted = plan(*options, "my.toml")["memory"]
+
+    counted = train_counting(wide, 2, 1, *settings)
+
+    for one in counted:
+        assert predicted["peak_training"] == pytest.approx(one["peak"], rel=0.15)
+    weights = 4 * (64 * 1024 + 1024 + 1024 * 1024 + 1024 + 10 * 1024 + 10)
+    assert predicted["parameters_and_buffers"] == predicted["gradients"] == weights
+    assert predicted["optimizer_state"] == pytest.approx(2 * weights, rel=0.001)
+    assert predicted["gradient_buckets"] == pytest.approx(weights, rel=0.001)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "answer"),
+    [
+        (["digit"], "Did you mean 'digits'?"),
+        (["digits", "--set", "optimzer.lr=1"], "unknown key 'optimzer'. Did you mean 'optimizer'?"),
+        (["digits", "--set", "batch_size=0"], "batch_size = 0: "),
+        (["digits", "--set", "epochs=0"], "epochs = 0: the configuration trains no step"),
+        (
+            ["digits", "--network", "2Gbit"],
+            "--network alone does not say how long a message takes. Add --latency",
+        ),
+        (["digits", "--latency", "50us"], "--latency alone does not say how fast bytes go. Add --network"),
+        (["digits", "--network", "fast", "--latency", "1us"], "--network 'fast' is no rate"),
+        (["digits", "--network", "2Gbit", "--latency", "50"], "--latency '50' is no time"),
+        (["digits", "--mpirun", "mpirun", "--network", "1Gbit"], "--mpirun measures the network"),
+    ],
+)
+def test_what_cannot_be_planned_is_refused_in_one_line(arguments, answer):
+    done = CliRunner().invoke(main, ["plan", "-n", "4", *arguments])
+
+    assert done.exit_code == 2
+    assert answer in done.output and len(done.output.splitlines()) == 1
+
+
+def test_rates_and_times_are_read_as_networks_state_them():
+    assert read_rate("2Gbit") == read_rate("0.25 GB/s") == read_rate("2000 Mbit/s") == 2.5e8
+    assert read_time("50us") == pytest.approx(5e-5) and read_time("0.1 ms") == pytest.approx(1e-4)
+    for wrong in ("2Gb", "-1Gbit", "0Gbit", "1.2.3Gbit", "Gbit"):
+        with pytest.raises(ConfigError, match="is no rate"):
+            read_rate(wrong)
+
+
+def inputs_of(ranks, per_node, notes, network=None, seconds=0.01):
+    """What a rehearsal of ``notes`` would have found, on nodes of as many cores as ranks."""
+    rehearsed = measure.Rehearsed(1, 1, notes, {}, ((seconds,),), 1e10)
+    cluster = predict.Cluster(ranks, per_node, per_node, 1)
+    return predict.Inputs(cluster, rehearsed, MpiCommunicator, per_node, network=network)
+
+
+def test_a_step_between_two_nodes_takes_its_bytes_and_its_rounds():
+    network = predict.Network(1e8, 1e-3, "given")
+    found = predict.times(inputs_of(2, 1, (SMALL, GRADIENTS), network))
+
+    # Each rank sends its 4 MiB in two pieces, 16 bytes, and 32 bytes to compare each call.
+    assert found.bandwidth == pytest.approx((4 * 2**20 + 16 + 2 * 32) / 1e8)
+    assert found.latency == pytest.approx(5e-3)
+    assert found.inside == 0 and found.compute == 0.01
+    assert found.step == pytest.approx(0.01 + found.bandwidth + found.latency + found.engine)
+
+
+def test_ranks_of_a_node_share_its_link_and_each_sends_its_slice():
+    alone = predict.between_nodes(inputs_of(4, 1, (GRADIENTS,)))
+    together = predict.between_nodes(inputs_of(8, 2, (GRADIENTS,)))
+
+    assert together.sent == alone.sent == pytest.approx(2 * 3 / 4 * 4 * 2**20 + 2 * 32)
+    assert predict.between_nodes(inputs_of(8, 8, (GRADIENTS,))).sent == 0
+
+
+def test_more_ranks_than_cores_compute_in_turns():
+    inputs = inputs_of(4, 4, (SMALL,))
+    inputs.cluster = predict.Cluster(4, 4, 2, 1)
+
+    assert predict.times(inputs).compute == pytest.approx(0.02)
+
+
+def test_two_measured_sums_give_back_the_network_that_they_were_made_on():
+    true = predict.Network(2.5e8, 8e-5, "true")
+
+    def seconds(elements, dtype, beside):
+        call = Call("all_reduce", "sum", (elements,), dtype, None)
+        cost = MpiCommunicator.traffic(call, 3, 1, beside=beside)
+        return (
+            cost.sent / true.bytes_per_second + cost.rounds * true.latency + cost.paused + cost.moved / 1e10
+        )
+
+    link = measure.Link(3, 3, (seconds(2, "float64", False),), (seconds(2 << 20, "float32", True),))
+    found = predict.fit(link, MpiCommunicator, 1e10, "measured", True)
+
+    assert found.bytes_per_second == pytest.approx(true.bytes_per_second)
+    assert found.latency == pytest.approx(true.latency)
+
+
+def test_sums_that_no_network_explains_are_refused():
+    with pytest.raises(ConfigError, match="give no bandwidth and latency"):
+        predict.fit(measure.Link(2, 2, (1.0,), (0.01,)), MpiCommunicator, 1e10, "measured", True)
+
+
+def test_without_the_networks_rates_the_step_is_not_known():
+    found = predict.times(inputs_of(2, 1, (GRADIENTS,)))
+
+    assert found.step is None and found.compute == 0.01
+    assert predict.bottleneck(found, 32, (GRADIENTS,)) == "unknown without the network's rates"
+
+
+def test_an_engine_that_does_not_say_what_it_sends_is_named():
+    inputs = inputs_of(2, 1, (GRADIENTS,))
+    inputs.engine = Communicator
+
+    with pytest.raises(UnsupportedError, match="'communicator' does not say what it sends"):
+        predict.times(inputs)
