@@ -21,8 +21,8 @@ class CompiledLoops:
         self._lies_as_expected: bool | None = None
 
     def worth(self, words: int) -> bool:
-        """By size, and whether numba is there already: the numbers are the same either way."""
-        if words < _LEAST or (words < _WORTH and "numba" not in sys.modules):
+        """By size, and whether compiled code is in use already: the numbers are the same either way."""
+        if words < _LEAST or (words < _WORTH and "llvmlite" not in sys.modules):
             return False
         if self._kernels is None:
             from tenon_cpu.jit import compile as jit

@@ -157,6 +157,8 @@ class _Compiler:
         text = "\n".join(map(str, (self.llvm.llvm_version_info, self.cpu, self.features, self.target.triple)))
         digest = hashlib.sha256(text.encode()).hexdigest()[:12]
         self.store = Store(Config.from_environment().cache_folder() / "kernels" / f"llvm-{self.cpu}-{digest}")
+        #: How object files of this machine begin.
+        self.magic = self.machine.emit_object(self.llvm.parse_assembly(""))[:4]
         self.engines: list[Any] = []
 
     def _resize(self, count: int) -> None:
@@ -166,17 +168,25 @@ class _Compiler:
         """Address of the ``entry`` of a module."""
         key = f"cluster-{hashlib.sha256(text.encode()).hexdigest()[:32]}"
         body = self.store.read(key)
-        if body is None:
+        if body is None or not self.fits(body):
             body = self.machine.emit_object(self.optimised(text))
             self.store.write(key, body)
             counts.compiled += 1
         else:
             counts.loaded += 1
+        return int(self.loaded(body).get_function_address("entry"))
+
+    def fits(self, body: bytes) -> bool:
+        """Whether ``body`` is an object file: LLVM's loader does not survive anything else."""
+        return bool(body[:4] == self.magic)
+
+    def loaded(self, body: bytes) -> Any:
+        """An engine with an object file's code, which lives as long as the process."""
         engine = self.llvm.create_mcjit_compiler(self.llvm.parse_assembly(""), self.machine)
         engine.add_object_file(self.llvm.ObjectFileRef.from_data(body))
         engine.finalize_object()
-        self.engines.append(engine)  # the code lives as long as its engine
-        return int(engine.get_function_address("entry"))
+        self.engines.append(engine)
+        return engine
 
     def optimised(self, text: str) -> Any:
         """The module after LLVM's passes."""
@@ -196,22 +206,43 @@ class _Compiler:
 
 def _symbols(llvm: Any) -> bool:
     """Tell LLVM where the C library's functions are; whether there is a team of threads too."""
-    library = ctypes.CDLL(ctypes.util.find_library("m") or None)
-    for name in sorted(mathlib.LIBRARY):
-        for own in (name, f"{name}f"):
-            llvm.add_symbol(own, ctypes.cast(getattr(library, own), ctypes.c_void_p).value)
-    llvm.add_symbol("tenon_team", ctypes.addressof(_team))
+    try:
+        library = ctypes.CDLL("libm.so.6")
+    except OSError:
+        library = ctypes.CDLL(ctypes.util.find_library("m") or None)
+    mathematics = [own for name in sorted(mathlib.LIBRARY | {"sqrt"}) for own in (name, f"{name}f")]
+    know({name: _address_in(library, name) for name in (*mathematics, *_MEMORY)}, llvm)
+    know({"tenon_team": ctypes.addressof(_team)}, llvm)
     names = ("GOMP_parallel", "omp_get_thread_num", "omp_get_num_threads")
     try:
         team: Any = ctypes.CDLL("libgomp.so.1")
-        found = [ctypes.cast(getattr(team, n), ctypes.c_void_p).value for n in names]
+        know({name: _address_in(team, name) for name in names}, llvm)
     except (OSError, AttributeError):
-        nowhere = ctypes.cast(library.exp, ctypes.c_void_p).value  # never called: there is always one thread
-        found = [nowhere] * 3
-        team = None
-    for name, address in zip(names, found, strict=True):
+        # Never called: there is always one thread.
+        know(dict.fromkeys(names, _address_in(library, "exp")), llvm)
+        return False
+    return True
+
+
+def _address_in(library: Any, name: str) -> int:
+    return address_of(getattr(library, name))
+
+
+_MEMORY = ("aligned_alloc", "free", "memcpy", "memmove", "memset")
+_known: set[str] = set()
+
+
+def know(symbols: dict[str, int], llvm: Any = None) -> None:
+    """Tell LLVM where functions and objects outside are that machine code refers to."""
+    llvm = llvm or compiler().llvm
+    for name, address in symbols.items():
         llvm.add_symbol(name, address)
-    return team is not None
+    _known.update(symbols)
+
+
+def known(name: str) -> bool:
+    """Whether machine code may refer to ``name``: LLVM ends the process where it may not."""
+    return name in _known
 
 
 _compiler: _Compiler | None = None
@@ -248,13 +279,18 @@ def load(text: str) -> Entry:
         with _lock:
             found = _entries.get(text)
             if found is None:
-                found = _entries[text] = _PROTOTYPE(compiler().entry(text))
+                found = _entries[text] = entry_at(compiler().entry(text))
     return found
 
 
-def address_of(entry: Any) -> int:
-    """Where an entry's machine code lies."""
-    return int(ctypes.cast(entry, ctypes.c_void_p).value or 0)
+def entry_at(address: int) -> Entry:
+    """The entry whose machine code is there."""
+    return _PROTOTYPE(address)
+
+
+def address_of(function: Any) -> int:
+    """Where the machine code of an entry, or of a C function, lies."""
+    return int(ctypes.cast(function, ctypes.c_void_p).value or 0)
 
 
 def assembly(text: str) -> str:

@@ -1,8 +1,9 @@
 """Turn Python functions into machine code with numba, once per machine.
 
 ``compiled`` takes generated source, ``kernel`` decorates a hand-written function, ``inlined`` one that only
-kernels call. Nothing here imports numba before the first kernel is used; without numba, or with
-``TENON_NUMBA=0``, ``available()`` is false and the NumPy kernels serve.
+kernels call. numba is imported where something is to be compiled: machine code that is on disk is loaded
+without it (``native.py``). Without numba, or with ``TENON_NUMBA=0``, ``available()`` is false and the NumPy
+kernels serve.
 
 Signatures are explicit, so that nothing is compiled by accident: a call with other types is a TypeError.
 Code runs without the interpreter lock, divides as NumPy does, checks no bounds, and keeps NaN and infinity
@@ -16,21 +17,22 @@ import builtins
 import functools
 import hashlib
 import importlib
+import importlib.metadata
 import inspect
-import linecache
-import pickle
 import sys
 import threading
 import time
 import types
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from tenon.extend import Config, errors
+from tenon.extend import Config, environment, errors
+from tenon_cpu.jit import codegen_llvm
+from tenon_cpu.jit.native import Native, Signature, described, object_code
 from tenon_cpu.jit.store import Store
 
 Function = Callable[..., Any]
@@ -39,16 +41,7 @@ _OFF = frozenset({"0", "false", "no", "off"})
 #: nnan and ninf would let LLVM assume that there is no NaN and no infinity; arcp and afn lose digits.
 _SAFE_FASTMATH = frozenset({"contract", "reassoc", "nsz"})
 _OLDEST = (0, 60)
-#: What a whole entry that does not fit this process after all fails with.
-_UNREADABLE = (
-    pickle.PickleError,
-    EOFError,
-    LookupError,
-    ImportError,
-    AttributeError,
-    TypeError,
-    RuntimeError,
-)
+_INSTALL = "pip install 'tenon-platform[fast]'"
 
 
 @dataclass
@@ -66,39 +59,54 @@ _lock = threading.RLock()
 
 
 class _Numba:
-    """numba, imported at its first use; ``reason`` says why it is not used."""
+    """numba, imported when something is to be compiled; ``reason`` says why it is not used."""
 
     def __init__(self) -> None:
         self.module: Any = None
-        self.reason: str | None = None
-        self.asked = False
+        self._reason: str | None = None
+        self._asked = False
         self._store: Store | None = None
 
-    def load(self) -> Any:
-        """The module, or None."""
-        if not self.asked:
+    @property
+    def reason(self) -> str | None:
+        """Why there is none; None where kernels can be had."""
+        if not self._asked:
             with _lock:
-                if not self.asked:
-                    self.reason = self._import()
-                    self.asked = True
-        return self.module
+                if not self._asked:
+                    self._reason = self._look()
+                    self._asked = True
+        return self._reason
+
+    def load(self) -> Any:
+        """The module."""
+        with _lock:
+            found = self.reason or (self._import() if self.module is None else None)
+            if found is not None:
+                raise errors.BackendError(f"kernels cannot be compiled: {found}.")
+            return self.module
+
+    def _look(self) -> str | None:
+        if (Config.from_environment().setting("numba", "1") or "1").strip().lower() in _OFF:
+            return "turned off by TENON_NUMBA"
+        version = _version("numba")
+        if version is None or not codegen_llvm.available():
+            return f"numba is not installed; {_INSTALL}"
+        if tuple(int(part) for part in version.split(".")[:2]) < _OLDEST:
+            return f"numba {version} is older than {'.'.join(map(str, _OLDEST))}"
+        if environment("NUMBA_DISABLE_JIT", "0") not in ("", "0"):
+            return "turned off by NUMBA_DISABLE_JIT"
+        # Kernels on disk were compiled by this very numba beside this NumPy: it can be imported.
+        return None if self.store.entries()[0] else self._import()
 
     def _import(self) -> str | None:
-        config = Config.from_environment()
-        if (config.setting("numba", "1") or "1").strip().lower() in _OFF:
-            return "turned off by TENON_NUMBA"
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 numba = importlib.import_module("numba")
         except ImportError as error:
             if getattr(error, "name", None) == "numba":
-                return "numba is not installed; pip install 'tenon-platform[fast]'"
+                return f"numba is not installed; {_INSTALL}"
             return f"numba cannot be imported: {error}"
-        if tuple(int(part) for part in numba.__version__.split(".")[:2]) < _OLDEST:
-            return f"numba {numba.__version__} is older than {'.'.join(map(str, _OLDEST))}"
-        if numba.config.DISABLE_JIT:
-            return "turned off by NUMBA_DISABLE_JIT"
         if numba.config.THREADING_LAYER == "default":
             numba.config.THREADING_LAYER = "omp"  # one libgomp, and one set of threads, with oneDNN
         self.module = numba
@@ -108,7 +116,7 @@ class _Numba:
     def store(self) -> Store:
         """Where machine code for this processor, Python and numba is kept."""
         if self._store is None:
-            self._store = Store(Config.from_environment().cache_folder() / "kernels" / _platform(self.module))
+            self._store = Store(Config.from_environment().cache_folder() / "kernels" / _platform())
         return self._store
 
 
@@ -116,13 +124,12 @@ _numba = _Numba()
 
 
 def available() -> bool:
-    """Whether kernels can be compiled here; imports numba at the first call."""
-    return _numba.load() is not None
+    """Whether there are compiled kernels here; imports numba only where none is on disk yet."""
+    return _numba.reason is None
 
 
 def reason() -> str | None:
     """Why ``available()`` is false; None where it is true."""
-    _numba.load()
     return _numba.reason
 
 
@@ -131,19 +138,30 @@ def store() -> Store:
     return _numba.store
 
 
-def _platform(numba: Any) -> str:
-    """Names everything that machine code depends on besides its source."""
-    from numba.core.registry import cpu_target  # type: ignore[import-untyped,import-not-found,unused-ignore]
+def _version(name: str) -> str | None:
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return None
 
+
+def _platform() -> str:
+    """Names everything that machine code depends on besides its source."""
+    made = codegen_llvm.compiler()
+    version = _version("numba")
     parts = (
         sys.implementation.cache_tag,
-        numba.__version__,
-        importlib.import_module("llvmlite").__version__,
-        importlib.import_module("numpy").__version__,
-        *cpu_target.target_context.codegen().magic_tuple(),
+        version,
+        _version("llvmlite"),
+        np.__version__,
+        made.target.triple,
+        made.cpu,
+        made.features,
+        environment("NUMBA_CPU_NAME"),
+        environment("NUMBA_CPU_FEATURES"),
     )
     digest = hashlib.sha256("\n".join(map(str, parts)).encode()).hexdigest()[:12]
-    return f"numba-{numba.__version__}-{sys.implementation.cache_tag}-{parts[-2]}-{digest}"
+    return f"numba-{version}-{sys.implementation.cache_tag}-{made.cpu}-{digest}"
 
 
 class Inlined:
@@ -162,7 +180,7 @@ class Inlined:
     def dispatcher(self) -> Any:
         """numba's object; compiled into whatever calls it."""
         if self._ready is None:
-            self._ready = _numba.module.njit(**self.flags)(_with_dispatchers(self.function))
+            self._ready = _numba.load().njit(**self.flags)(_with_dispatchers(self.function))
         return self._ready
 
 
@@ -190,31 +208,38 @@ def _fused(a: Any, b: Any, c: Any) -> Any:
 class Kernel:
     """A hand-written function, compiled or loaded at its first call; see ``kernel``."""
 
-    def __init__(self, function: Function, signatures: tuple[str, ...], flags: Mapping[str, Any]) -> None:
+    def __init__(self, function: Function, signature: str, flags: Mapping[str, Any]) -> None:
         functools.update_wrapper(self, function)
         self.function = function
-        self.signatures = signatures
+        self.signature = Signature(signature)
         self.flags = _flags(flags)
-        self._ready: Any = None
+        self._native: Native | None = None
 
     def __call__(self, *args: Any) -> Any:
         """Run it; where time counts call what ``ready()`` returns."""
-        return (self._ready or self.ready())(*args)
+        return self.native().call(*args)
 
-    def ready(self) -> Any:
+    def ready(self) -> Function:
         """The compiled function."""
-        if self._ready is None:
+        return self.native().call
+
+    def native(self) -> Native:
+        """The machine code."""
+        found = self._native
+        if found is None:
             with _lock:
-                if self._ready is None:
-                    self._ready = _build(self.function, self.signatures, self.flags, _source(self.function))
-        return self._ready
+                found = self._native
+                if found is None:
+                    text = _source(self.function)
+                    found = self._native = _build(self.function, self.signature, self.flags, text)
+        return found
 
 
-def kernel(*signatures: str, **flags: Any) -> Callable[[Function], Kernel]:
-    """Decorate a function to compile it for ``signatures``, such as ``"void(float32[::1], int64)"``."""
+def kernel(signature: str, **flags: Any) -> Callable[[Function], Kernel]:
+    """Decorate a function to compile it for ``signature``, such as ``"void(float32[::1], int64)"``."""
 
     def wrap(function: Function) -> Kernel:
-        return Kernel(function, signatures, flags)
+        return Kernel(function, signature, flags)
 
     return wrap
 
@@ -226,37 +251,29 @@ def inlined(function: Function | None = None, **flags: Any) -> Any:
     return lambda f: Inlined(f, flags)
 
 
-_generated: dict[tuple[Any, ...], Any] = {}
+_generated: dict[tuple[Any, ...], Function] = {}
 
 
 def compiled(
-    source: str,
-    name: str,
-    signature: str | Sequence[str] | None = None,
-    namespace: Mapping[str, Any] | None = None,
-    **flags: Any,
-) -> Any:
-    """The function ``name`` that ``source`` defines, as machine code.
+    source: str, name: str, signature: str, namespace: Mapping[str, Any] | None = None, **flags: Any
+) -> Function:
+    """The function ``name`` that ``source`` defines, as machine code for ``signature``.
 
-    ``signature`` is one or several of numba's; None compiles at the first call, for the types it comes
-    with. ``namespace`` holds what the source refers to: modules, numbers, ``inlined`` functions. Asking again
-    for the same gives the same function.
+    ``namespace`` holds what the source refers to: modules, numbers, ``inlined`` functions. Asking again for
+    the same gives the same function.
     """
-    if _numba.load() is None:
-        raise errors.BackendError(f"{name} cannot be compiled: {_numba.reason}.")
-    signatures = () if signature is None else (signature,) if isinstance(signature, str) else tuple(signature)
     names = dict(namespace or {})
     checked = _flags(flags)
     text = source + _described(names)
-    key = (text, name, signatures, _shown(checked))
+    key = (text, name, signature, _shown(checked))
     with _lock:
         found = _generated.get(key)
         if found is None:
             filename = f"<tenon {name} {hashlib.sha256(text.encode()).hexdigest()[:12]}>"
-            linecache.cache[filename] = (len(source), None, source.splitlines(True), filename)
             scope: dict[str, Any] = {"__name__": __name__, **names}  # numba asks for a module that exists
             exec(builtins.compile(source, filename, "exec"), scope)
-            found = _generated[key] = _build(scope[name], signatures, checked, text)
+            made = _build(scope[name], Signature(signature), checked, text)
+            found = _generated[key] = made.call
     return found
 
 
@@ -275,63 +292,49 @@ def _shown(flags: Mapping[str, Any]) -> str:
     return repr(sorted((k, sorted(v) if isinstance(v, set) else v) for k, v in flags.items()))
 
 
-def _build(function: Function, signatures: tuple[str, ...], flags: dict[str, Any], text: str) -> Any:
-    """numba's dispatcher for ``function`` with every signature compiled or loaded."""
+def _build(function: Function, signature: Signature, flags: Mapping[str, Any], text: str) -> Native:
+    """The machine code of ``function``: from disk, or compiled and kept."""
+    name = function.__name__
+    if _numba.reason is not None:
+        raise errors.BackendError(f"{name} cannot be compiled: {_numba.reason}.")
+    whole = f"{text}\n{_shown(flags)}\n{described(name, signature)}"
+    key = f"{name}-{hashlib.sha256(whole.encode()).hexdigest()[:24]}"
+    started = time.perf_counter()
+    try:
+        found = _loaded(name, signature, key)
+        if found is None:
+            with _numba.store.locked(key):
+                found = _loaded(name, signature, key)  # another process may have been quicker
+                if found is None:
+                    body = _compiled(function, signature, flags)
+                    _numba.store.write(key, body)
+                    counts.compiled += 1
+                    counts.names.append(name)
+                    found = Native(name, signature, body)
+    finally:
+        counts.seconds += time.perf_counter() - started
+    return found
+
+
+def _loaded(name: str, signature: Signature, key: str) -> Native | None:
+    """What is kept under ``key``; None where nothing is, or something that is no machine code."""
+    body = _numba.store.read(key)
+    if body is None or not codegen_llvm.compiler().fits(body):
+        return None
+    counts.loaded += 1
+    return Native(name, signature, body)
+
+
+def _compiled(function: Function, signature: Signature, flags: Mapping[str, Any]) -> bytes:
+    """What numba and LLVM make of ``function``."""
     numba = _numba.load()
-    if numba is None:
-        raise errors.BackendError(f"{function.__name__} cannot be compiled: {_numba.reason}.")
-    dispatcher = numba.njit(**flags)(_with_dispatchers(function))
-    dispatcher._cache = _entries(dispatcher, f"{text}\n{_shown(flags)}")
-    compile_one = dispatcher.compile
+    from numba.core import sigutils  # type: ignore[import-untyped,import-not-found,unused-ignore]
 
-    def compile_once(signature: Any) -> Any:
-        with _numba.store.locked(dispatcher._cache.key(signature)):
-            return compile_one(signature)
-
-    dispatcher.compile = compile_once
-    for signature in signatures:
-        dispatcher.compile(signature)
-    if signatures:
-        dispatcher.disable_compile()
-    return dispatcher
-
-
-def _entries(dispatcher: Any, text: str) -> Any:
-    """The cache of one dispatcher, in the form numba asks for."""
-    from numba.core import compiler, serialize, sigutils
-    from numba.core.caching import NullCache
-
-    class Entries(NullCache):  # type: ignore[misc,unused-ignore]
-        def __init__(self) -> None:
-            self.started = 0.0
-
-        def key(self, signature: Any) -> str:
-            arguments, _ = sigutils.normalize_signature(signature)
-            whole = f"{text}\n{arguments}"
-            return f"{dispatcher.py_func.__name__}-{hashlib.sha256(whole.encode()).hexdigest()[:24]}"
-
-        def load_overload(self, signature: Any, target_context: Any) -> Any:
-            self.started = time.perf_counter()
-            body = _numba.store.read(self.key(signature))
-            if body is None:
-                return None
-            target_context.refresh()
-            try:
-                found = compiler.CompileResult._rebuild(target_context, *serialize.loads(body))
-            except _UNREADABLE:
-                return None  # compiled again, and replaced
-            counts.loaded += 1
-            counts.seconds += time.perf_counter() - self.started
-            return found
-
-        def save_overload(self, signature: Any, result: Any) -> None:
-            counts.compiled += 1
-            counts.names.append(dispatcher.py_func.__name__)
-            if not result.library.has_dynamic_globals and not result.lifted:
-                _numba.store.write(self.key(signature), serialize.dumps(result._reduce()))
-            counts.seconds += time.perf_counter() - self.started
-
-    return Entries()
+    bare = {**flags, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+    dispatcher = numba.njit(**bare)(_with_dispatchers(function))
+    arguments, result = sigutils.normalize_signature(signature.text)  # type: ignore[no-untyped-call,unused-ignore]
+    made = dispatcher._compiler.compile(arguments, result)
+    return object_code(function.__name__, signature, made.fndesc.llvm_func_name, made.library.get_llvm_str())
 
 
 def _helpers(function: Function) -> dict[str, Inlined]:
