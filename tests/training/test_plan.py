@@ -98,7 +98,7 @@ def plan(*arguments):
 @pytest.mark.mpi
 @pytest.mark.parametrize(("ranks", "nodes"), [(2, 2), (4, 2), (4, 4)])
 def test_bytes_are_those_that_real_ranks_count(wide, ranks, nodes):
-    config, _ = resolve("my.toml", ("model_options.width=256", "epochs=3"), None)
+    config, _ = resolve("my.toml", ("model_options.width=256",), None)
     inputs = predict.Inputs(
         predict.Cluster(ranks, ranks // nodes, 2, 1),
         measure.rehearse(config, ranks, 1, 1),
@@ -111,7 +111,7 @@ def test_bytes_are_those_that_real_ranks_count(wide, ranks, nodes):
 
     notes = inputs.rehearsed.notes
     for one in counted:
-        assert one["calls"] == [[n.kind, list(n.shape), n.dtype, n.name] for n in notes]
+        assert one["calls"] == [[note.kind, list(note.shape), note.dtype] for note in notes]
         assert one["compared"] == len(notes)
     comparing = nodes * len(notes) * 32 * (nodes.bit_length() - 1)
     assert traffic.sent * nodes == pytest.approx(sum(one["sent"] for one in counted) + comparing, abs=0.01)
@@ -169,7 +169,7 @@ def test_rates_and_times_are_read_as_networks_state_them():
 
 def inputs_of(ranks, per_node, notes, network=None, seconds=0.01):
     """What a rehearsal of ``notes`` would have found, on nodes of as many cores as ranks."""
-    rehearsed = measure.Rehearsed(1, 1, notes, {}, ((seconds,),), 1e10)
+    rehearsed = measure.Rehearsed(1, 1, 1, notes, {}, ((seconds,),), 1e10)
     cluster = predict.Cluster(ranks, per_node, per_node, 1)
     return predict.Inputs(cluster, rehearsed, MpiCommunicator, per_node, network=network)
 

@@ -31,6 +31,7 @@ class Rehearsed:
 
     parameters: int
     samples: int
+    buckets: int
     notes: tuple[Note, ...]
     memory: Mapping[str, int]
     seconds: tuple[tuple[float, ...], ...]
@@ -75,6 +76,7 @@ def rehearse(config: RunConfig, ranks: int, together: int, threads: int) -> Rehe
     return Rehearsed(
         first["parameters"],
         first["samples"],
+        first["buckets"],
         tuple(Note(**note) for note in first["notes"]),
         first["memory"],
         tuple(tuple(one["seconds"]) for one in found),

@@ -24,6 +24,7 @@ import numpy as np
 from tenon.data.dataset import Splits
 from tenon.distributed.calls import Call, Work
 from tenon.distributed.communicator import Array, Communicator
+from tenon.distributed.objects import encode
 from tenon.distributed.reduction import ReduceOp
 from tenon.distributed.world import use_communicator
 from tenon.errors import TenonError
@@ -60,30 +61,27 @@ class _Enough(Exception):
 
 
 class Rehearsal(Communicator):
-    """Rank 0 of ``size``, later the last; collectives return what they would if all ranks were alike."""
+    """The last of ``size`` ranks; collectives return what they would if all ranks were alike.
+
+    The last one's share of a batch is never smaller than another's.
+    """
 
     name = "rehearsal"
 
-    def __init__(self, size: int) -> None:
-        super().__init__(0, size, 0, 1)
+    def __init__(self, size: int, folder: Path) -> None:
+        super().__init__(size - 1, size, 0, 1)
+        self._folder = folder
         self.notes: list[Note] = []
         self.stop = False
         self._beside = False
         self._placed = False
-        self._given: list[Array] = []
-
-    def become_last(self) -> None:
-        """Be the rank whose share of a batch is never smaller than another's."""
-        self.rank = self.size - 1
-
-    def allocated(self) -> int:
-        """Bytes of the arrays that ``allocate`` gave."""
-        return sum(array.nbytes for array in self._given)
+        self.given: list[Array] = []
+        """Arrays from ``allocate``: buckets of gradients."""
 
     def allocate(self, count: int, dtype: np.dtype[Any]) -> Array:
         """Zeros, remembered: an engine would have them in memory that ranks share."""
-        self._given.append(np.zeros(count, dtype))
-        return self._given[-1]
+        self.given.append(np.zeros(count, dtype))
+        return self.given[-1]
 
     def agree(self, call: Call) -> None:
         """Note the call, or end the rehearsal."""
@@ -97,7 +95,7 @@ class Rehearsal(Communicator):
         self, array: Any, op: str = ReduceOp.SUM, out: Array | None = None, *, name: str | None = None
     ) -> Work:
         """See whether the array came from ``allocate``."""
-        self._placed = out is array and any(np.may_share_memory(array, given) for given in self._given)
+        self._placed = out is array and any(np.may_share_memory(array, given) for given in self.given)
         try:
             return super().all_reduce(array, op, out, name=name)
         finally:
@@ -134,6 +132,13 @@ class Rehearsal(Communicator):
     def perform_reduce_scatter(self, source: Array, target: Array, op: ReduceOp) -> None:
         """This rank's row of equal arrays, combined."""
         self.perform_all_reduce(np.ascontiguousarray(source[self.rank]), target, op)
+
+    def all_gather_bytes(self, payload: bytes, *, name: str | None = None) -> list[bytes]:
+        """Equal answers, but for the folder of the run, which rank 0 makes."""
+        answers = super().all_gather_bytes(payload, name=name)
+        if name == "run folder":
+            answers[0] = encode([str(self._folder), None])
+        return answers
 
     def perform_all_gather_bytes(self, payload: bytes) -> list[bytes]:
         """Equal answers."""
@@ -189,14 +194,15 @@ class Watch:
 
 def rehearse(order: Order) -> dict[str, Any]:
     """Steps of the last of ``order.ranks`` ranks: what they sent, needed and took."""
-    communicator = Rehearsal(order.ranks)
+    folder = Path(order.folder) / f"run-{order.index}"
+    folder.mkdir()
+    communicator = Rehearsal(order.ranks, folder)
     watch = Watch(order, communicator)
     resolved = config.resolve([{k: v for k, v in order.config.items() if v is not None}])
     recipe = recipe_named(resolved.recipe) if resolved.recipe is not None else None
     host().register(watch, "tenon-plan")
     with use_communicator(communicator):
-        session = loop.open_session(resolved, recipe, None, Path(order.folder) / f"run-{order.index}")
-        communicator.become_last()
+        session = loop.open_session(resolved, recipe, None, folder)
         # One batch is enough to see what an evaluation needs.
         shown = _First(session.data.test, resolved.eval_batch_size * order.ranks)
         session.data = Splits(session.data.train, shown)
@@ -209,13 +215,14 @@ def rehearse(order: Order) -> dict[str, Any]:
     return {
         "parameters": sum(p.numel() for p in session.model.parameters()),
         "samples": len(session.data.train),
+        "buckets": len(communicator.given),
         "notes": [asdict(note) for note in watch.notes],
         "seconds": watch.seconds,
         "copied_per_second": _copy_rate(),
         "memory": {
             "weights": _bytes(session.model.parameters()) + _bytes(session.model.buffers()),
             "gradients": _bytes(trained),
-            "buckets": communicator.allocated() if order.ranks > 1 else 0,
+            "buckets": _bytes(communicator.given) if order.ranks > 1 else 0,
             "optimizer": _bytes(state),
             "arrays": watch.arrays,
             "peak": watch.peak,

@@ -11,6 +11,7 @@ from rich.table import Table
 
 from tenon.training.config import RunConfig
 from tenon.training.plan import predict
+from tenon.training.plan.notes import Note
 from tenon.training.plan.quantities import duration, size
 from tenon.training.terminal import Screen
 
@@ -42,12 +43,12 @@ class Plan:
     @property
     def reduced(self) -> int:
         """Bytes that each rank gives to the calls of a step."""
-        return sum(note.size for note in self.inputs.rehearsed.notes) if self.inputs.cluster.ranks > 1 else 0
+        return sum(note.size for note in self.notes)
 
     @property
-    def buckets(self) -> int:
-        """Sums of gradients in a step."""
-        return sum(note.placed for note in self.inputs.rehearsed.notes)
+    def notes(self) -> tuple[Note, ...]:
+        """The calls of a step; a rank that is alone needs none of them."""
+        return self.inputs.rehearsed.notes if self.inputs.cluster.ranks > 1 else ()
 
     @property
     def speedup(self) -> float | None:
@@ -101,12 +102,13 @@ class Plan:
             "threads_per_rank": cluster.threads,
             "batch_size": self.batch,
             "parameters": self.inputs.rehearsed.parameters,
-            "calls": [
-                {"kind": note.kind, "name": note.name, "bytes": note.size}
-                for note in (self.inputs.rehearsed.notes if cluster.ranks > 1 else ())
-            ],
-            "bytes": {"given_per_rank": self.reduced, "buckets": self.buckets if cluster.ranks > 1 else 0,
-                      "sent_per_rank": self.sent, "sent_per_node": self.sent * cluster.ranks_per_node},
+            "calls": [{"kind": note.kind, "name": note.name, "bytes": note.size} for note in self.notes],
+            "buckets": self.inputs.rehearsed.buckets if self.notes else 0,
+            "bytes": {
+                "given_per_rank": self.reduced,
+                "sent_per_rank": self.sent,
+                "sent_per_node": self.sent * cluster.ranks_per_node,
+            },
             "memory": self.memory(),
             "network": None if network is None else {
                 "bytes_per_second": network.bytes_per_second,
@@ -133,7 +135,7 @@ class Plan:
     @property
     def bottleneck(self) -> str:
         """In words."""
-        return predict.bottleneck(self.times, self.share, self.inputs.rehearsed.notes)
+        return predict.bottleneck(self.times, self.share, self.notes)
 
     def rows(self) -> Iterator[tuple[str, str, str]]:
         """Sections' names (with empty cells), and lines: what, how much, remark."""
@@ -142,18 +144,19 @@ class Plan:
         if cluster.ranks == 1:
             yield "sent", "nothing", "one rank"
         else:
-            calls = len(self.inputs.rehearsed.notes)
+            calls, buckets = len(self.notes), self.inputs.rehearsed.buckets
             yield (
                 "summed over the ranks",
                 size(self.reduced),
-                f"{calls} calls, {self.buckets} of them with gradients",
+                f"{calls} calls; gradients in {_count(buckets, 'bucket')}",
             )
+            on_network = cluster.nodes > 1
             where = (
                 f"{size(self.sent * cluster.ranks_per_node)} a node"
-                if cluster.nodes > 1
+                if on_network
                 else "all is in shared memory"
             )
-            yield "sent by each rank", size(self.sent) if cluster.nodes > 1 else "nothing", where
+            yield "sent by each rank", size(self.sent) if on_network else "nothing", where
         yield from self._memory_rows()
         yield from self._time_rows()
 
@@ -201,11 +204,11 @@ class Plan:
 def show(found: Plan) -> None:
     """Print the plan."""
     cluster, screen = found.inputs.cluster, Screen()
-    ranks = "1 rank" if cluster.ranks == 1 else f"{cluster.ranks} ranks"
+    ranks, threads = _count(cluster.ranks, "rank"), _count(cluster.threads, "thread")
     nodes = "1 node" if cluster.nodes == 1 else f"{cluster.nodes} nodes of {cluster.ranks_per_node}"
     screen.print(
         f"{escape(found.name)}: {found.inputs.rehearsed.parameters:,} parameters, batch of {found.batch},"
-        f" {ranks} on {nodes}, {cluster.threads} thread{'s' if cluster.threads > 1 else ''} each",
+        f" {ranks} on {nodes}, {threads} each",
         soft_wrap=True,
     )
     table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
@@ -225,3 +228,7 @@ def show(found: Plan) -> None:
 
 def _time(seconds: float | None) -> str:
     return "not known" if seconds is None else duration(seconds)
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
