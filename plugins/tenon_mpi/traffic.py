@@ -42,7 +42,7 @@ def of_call(way: str, call: engine.Call, ranks: int, per_node: int, beside: bool
         lane, count = _movement(call.kind, engine.array_bytes(call), nodes)
         found, calls = found + lane, calls + count
     share = per_node if way == "messages" else 1
-    paused = 2 * messages.PATIENCE * calls if beside else 0.0
+    paused = messages.PATIENCE / 2 * calls if beside else 0.0
     return engine.Traffic(found.sent * share, found.rounds, found.moved * share, paused)
 
 
