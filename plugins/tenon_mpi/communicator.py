@@ -17,7 +17,7 @@ from typing import Any, ClassVar, NoReturn
 import numpy as np
 
 from tenon.extend import Communicator, engine, errors
-from tenon_mpi import point, traffic, ways
+from tenon_mpi import point, survivors, traffic, ways
 from tenon_mpi.library import load_mpi
 from tenon_mpi.messages import Messages
 from tenon_mpi.progress import Progress
@@ -53,14 +53,18 @@ class MpiCommunicator(Communicator):
         self._place = -1
         self._closed = False
         self._progress: Progress | None = None
-        self._messages = Messages(self._mpi, self._comm, patient)
+        self.survives = self.way in (None, "messages") and survivors.possible(self._mpi)
+        speaking = survivors.Outliving(self._mpi, self._comm) if self.survives else self._comm
+        self._messages = Messages(self._mpi, speaking, patient)
         self.node = self._number_node(node)
         unlink_segments(node)
         self._node = ways.simulate(self._comm, node, nodes)
         self._windows: Windows = Windows(self._mpi, self._node) if beside is None else beside._windows
-        way = ways.choose(self._mpi, self._comm, self._node, self.way)
-        self.overlaps = self._node.Get_size() < self.size and self._mpi.Query_thread() == (
-            self._mpi.THREAD_MULTIPLE
+        way = ways.choose(self._mpi, self._comm, self._node, "messages" if self.survives else self.way)
+        self.overlaps = (
+            self._node.Get_size() < self.size
+            and self._mpi.Query_thread() == self._mpi.THREAD_MULTIPLE
+            and not self.survives
         )
         self._reducing: ways.Reducing = self._messages
         self._moving: ways.Moving = self._messages
@@ -163,6 +167,14 @@ class MpiCommunicator(Communicator):
             return None
         made = type(self)(part)
         part.Free()
+        return made
+
+    def shrink(self) -> MpiCommunicator:
+        """What is left of the ranks, as MPI finds out."""
+        self._stop()
+        left = survivors.shrink(self._comm)
+        made = type(self)(left, nodes=self._nodes)
+        left.Free()
         return made
 
     def close(self) -> None:

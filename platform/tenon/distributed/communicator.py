@@ -54,6 +54,8 @@ class Communicator(ABC):
     """How many models' gradients these ranks average; their numbers tell models of the same names apart."""
     overlaps: bool = False
     """Whether ``start_all_reduce`` returns before it is done."""
+    survives: bool = False
+    """Whether the ranks that are left may ``shrink`` when others were killed."""
 
     def __init__(
         self, rank: int, size: int, local_rank: int | None = None, local_size: int | None = None
@@ -248,6 +250,10 @@ class Communicator(ABC):
         os._exit(code)
 
     # What an engine provides.
+
+    def shrink(self) -> Communicator:
+        """The communicator of the ranks that are left; this one is of no use any more."""
+        raise UnsupportedError(f"the communicator {self.name!r} does not outlive its ranks.")
 
     @classmethod
     def traffic(cls, call: Call, ranks: int, ranks_per_node: int, *, beside: bool = False) -> Traffic:

@@ -29,10 +29,21 @@ def launch(config: Config | None = None) -> Communicator:
             return existing
         communicator = _make(config)
         if communicator.size > 1:
-            guard = failure.attach(communicator, process_environment())
-            guard.watchdog = watchdog.start(communicator, guard.fail, config or Config.from_environment())
-        world.set_process_communicator(communicator)
+            adopt(communicator, config)
+        else:
+            world.set_process_communicator(communicator)
         return communicator
+
+
+def adopt(communicator: Communicator, config: Config | None = None) -> None:
+    """Make ``communicator`` the process's, with failure hooks and a watchdog; all of its ranks call it."""
+    guard = failure.attach(communicator, process_environment())
+    if guard.watchdog is not None:
+        guard.watchdog.stop()
+    guard.watchdog = None
+    if communicator.size > 1:
+        guard.watchdog = watchdog.start(communicator, guard.fail, config or Config.from_environment())
+    world.set_process_communicator(communicator)
 
 
 def _make(config: Config | None) -> Communicator:

@@ -9,6 +9,7 @@ from typing import Any, NoReturn
 
 import click
 
+from tenon.distributed import elastic
 from tenon.distributed.failure import AgreedExit
 from tenon.distributed.launch import launch
 from tenon.distributed.objects import decode, encode
@@ -19,11 +20,13 @@ from tenon.errors import (
     ConfigError,
     DeviceError,
     PluginError,
+    RankFailedError,
     TenonError,
     TrainingError,
 )
 from tenon.training import checkpoint, config, loop
 from tenon.training.recipe import Recipe, recipe_named
+from tenon.training.session import Session
 
 REFUSED = 2
 
@@ -47,9 +50,17 @@ REFUSED = 2
     metavar="FOLDER",
     help="The run folder: go on with it if it holds checkpoints, else begin there.",
 )
+@click.option(
+    "--elastic", "outliving", is_flag=True, help="Go on with fewer ranks if one is killed. Experimental."
+)
 @click.option("--show-config", is_flag=True, help="Print the resolved configuration and stop.")
 def train(
-    what: str | None, overrides: tuple[str, ...], resume: Path | None, folder: Path | None, show_config: bool
+    what: str | None,
+    overrides: tuple[str, ...],
+    resume: Path | None,
+    folder: Path | None,
+    outliving: bool,
+    show_config: bool,
 ) -> None:
     """Train a recipe (see `tenon plugins`) or the model of a TOML file.
 
@@ -61,12 +72,33 @@ def train(
         if show_config:
             click.echo(json.dumps(resolved.model_dump(mode="json"), indent=2))
             return
+        if outliving and (reason := elastic.missing()) is not None:
+            raise ConfigError(f"--elastic: {reason}")
         session = loop.open_session(resolved, recipe, resumed, folder)
     except (ConfigError, CheckpointError, DeviceError, TrainingError) as error:
         _refuse(error)
-    result = loop.run(session)
+    result = _outlive(session, recipe) if outliving else loop.run(session)
     if result.get("interrupted"):
         raise AgreedExit(result["status"])
+
+
+def _outlive(session: Session, recipe: Recipe | None) -> dict[str, Any]:
+    """Run to the end, with the ranks that are left from the last checkpoint on whenever some are killed."""
+    resolved, folder, size = session.config, session.folder, session.size
+    known: Session | None = session
+    while True:
+        try:
+            if known is None:
+                known = loop.open_session(resolved, recipe, _resumed(None, None, folder), folder)
+            return loop.run(known)
+        except RankFailedError:
+            known = None
+            communicator = elastic.shrink()
+            if communicator.rank == 0:
+                click.echo(
+                    f"{communicator.size} of {size} ranks are left, and go on from the last checkpoint"
+                )
+            size = communicator.size
 
 
 def _resumed(

@@ -1,6 +1,6 @@
 """A model for ``tenon train``; in its fourth step the last rank fails in the way that ``HOW`` names, if any.
 
-Before it fails, the rank writes the time to the file ``CLOCK``.
+Before it fails, the rank writes the time to the file ``CLOCK``. Where ``LEAVE`` ranks are left, none fails.
 """
 
 import os
@@ -15,7 +15,7 @@ from tenon import nn
 from tenon.data import Splits, TensorDataset
 from tenon.distributed import get_rank, get_world_size
 
-HOW = os.environ.get("HOW")
+HOW, LEAVE = os.environ.get("HOW"), int(os.environ.get("LEAVE", "0"))
 
 
 def is_last():
@@ -40,7 +40,7 @@ class Net(nn.Module):
 
     def forward(self, x):
         self.calls += 1
-        if HOW and self.calls == 4 and is_last():
+        if HOW and self.calls == 4 and is_last() and get_world_size() > LEAVE:
             start_clock()
             self.fail()
         return self.layers(x)

@@ -1,0 +1,60 @@
+"""Going on after ranks were killed, by MPI's user-level failure mitigation. Only Open MPI's is of use.
+
+With ``mpirun --with-ft ulfm`` calls that need a killed rank raise instead of ending the job. The first to
+notice revokes the communicator, so that the calls of all others raise as well, and those that are left make
+one of their own. MPICH has the functions too, but its launcher ends the job all the same. Windows of shared
+memory are not made for this, hence messages only.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tenon.extend import environment, errors
+
+CLASSES = ("ERR_PROC_FAILED", "ERR_PROC_FAILED_PENDING", "ERR_REVOKED")
+
+
+def possible(mpi: Any) -> bool:
+    """Whether this job's launcher lets ranks go on without the killed ones. mpi4py knows how from 4.1 on."""
+    return (
+        environment("OMPI_MCA_mpi_ft_enable") == "1"
+        and mpi.Get_library_version().startswith("Open MPI")
+        and hasattr(mpi.Comm, "Shrink")
+    )
+
+
+class Outliving:
+    """An mpi4py communicator whose calls raise ``RankFailedError`` where a rank was killed."""
+
+    def __init__(self, mpi: Any, comm: Any) -> None:
+        self._comm = comm
+        self._error = mpi.Exception
+        self._classes = [getattr(mpi, name) for name in CLASSES]
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self._comm, name)
+
+        def call(*arguments: Any) -> Any:
+            try:
+                return method(*arguments)
+            except self._error as error:
+                if error.Get_error_class() not in self._classes:
+                    raise
+                raise errors.RankFailedError(
+                    f"a rank was killed, or another one has noticed it ({error.Get_error_string()}). Those"
+                    " that are left may call tenon.distributed.elastic.shrink(); dmesg shows whether memory"
+                    " ran out."
+                ) from error
+
+        setattr(self, name, call)
+        return call
+
+
+def shrink(comm: Any) -> Any:
+    """A communicator of the ranks of ``comm`` that are left; all of them call it."""
+    comm.Revoke()
+    return comm.Shrink()
+
+
+__all__ = ["Outliving", "possible", "shrink"]
