@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import gc
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -53,6 +54,13 @@ class CpuBackend(Backend):
         from tenon_cpu.jit import short_ops
 
         return short_ops.for_short(op, kernel)
+
+    def for_values(self, op: Op, kernel: Kernel) -> Kernel:
+        """Loops that leave out the slopes of activations."""
+        from tenon_cpu.jit import eager
+
+        found = eager.VISIBLE.get(op.name)
+        return kernel if found is None else functools.partial(found, kernel)
 
     def prepare(
         self, op: Op, ins: Sequence[Any], attrs: Mapping[str, Any], outs: Sequence[Any]
@@ -120,7 +128,11 @@ class CpuBackend(Backend):
         return _CPU
 
     def trim(self) -> None:
-        """What the C library has kept of a compilation and its recordings."""
+        """What recordings and a compilation leave: cycles, scratch memory, and what the C library keeps."""
+        from tenon_cpu.onednn.chain import shared
+
+        gc.collect()
+        shared.release()
         give_back()
 
     def memory(self, device: Device | None = None) -> MemoryStats:

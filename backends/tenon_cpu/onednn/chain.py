@@ -35,10 +35,15 @@ class Shared(threading.local):
         """``size`` bytes whose content nobody relies on after a call."""
         if self.buffer.size >= size:
             return self.buffer
+        self.buffer = Buffer(0)  # the old one goes first: the larger may take its place
         made = Buffer(size)
         if size <= KEPT:
             self.buffer = made
         return made
+
+    def release(self) -> None:
+        """Keep nothing of the calling thread's; its next chain takes what it needs."""
+        self.buffer = Buffer(0)
 
 
 shared = Shared()

@@ -18,11 +18,11 @@ from tenon_cpu.jit import eager as loops
 from tenon_cpu.kernels import pooling as numpy_kernels
 from tenon_cpu.onednn import signatures as c
 from tenon_cpu.onednn.cache import Cache
-from tenon_cpu.onednn.chain import Chain
+from tenon_cpu.onednn.chain import Chain, shared
 from tenon_cpu.onednn.descriptors import representable
 from tenon_cpu.onednn.layouts import PLAIN, Assigned, Layout, reorder
 from tenon_cpu.onednn.primitives import Execution, Primitive
-from tenon_cpu.onednn.runtime import Buffer
+from tenon_cpu.onednn.runtime import ALIGNMENT, Buffer
 
 Thunk = Callable[[], None]
 _FLOAT = np.dtype(np.float32)
@@ -174,20 +174,45 @@ def prepare_max_pool_grad(
     made = None if hint is None else windows.backward("pooling_max", hint)
     if hint is None or made is None or layouts.outputs[0] != layouts.inputs[1]:
         return None
-    where = hint.layout(c.WORKSPACE)
-    marks, again = where.buffer(), np.empty(out.shape, _FLOAT)
-    noted = hint.execution({c.SRC: x, c.DST: again, c.WORKSPACE: marks}, own_scratch=True)
-    spread = made.execution({c.DIFF_DST: g, c.WORKSPACE: marks, c.DIFF_SRC: dx}, own_scratch=True)
+    compute = _Noted(hint, made, x, g, dx)
     plain = _Plain(list(zip(ins, layouts.inputs, strict=True)), (dx, layouts.outputs[0]))
 
     def run() -> None:
         if np.isnan(out.max()) or out.min() <= _LOWEST:
             plain(lambda *given: _max_pool_grad.forward(np, *given, **attrs))
             return
-        noted()
-        spread()
+        compute()
 
     return run
+
+
+class _Noted:
+    """The gradient of a maximum: ``hint`` notes where it was, ``made`` sends the gradient there.
+
+    The notes, and the maximum that comes with them, lie in the memory that a thread's chains share. What
+    ``x`` holds is not needed any more when ``dx`` is written, which may lie in its place.
+    """
+
+    def __init__(self, hint: Primitive, made: Primitive, x: Any, g: Any, dx: Any) -> None:
+        again, notes = hint.layout(c.DST).size, hint.layout(c.WORKSPACE).size
+        again += -again % ALIGNMENT
+        self.size, self._seat = again + notes, 0
+        self._note = hint.execution({c.SRC: x, c.DST: None, c.WORKSPACE: None}, own_scratch=True)
+        self._send = made.execution({c.DIFF_DST: g, c.WORKSPACE: None, c.DIFF_SRC: dx}, own_scratch=True)
+        self._places = [
+            (self._note, c.DST, 0),
+            (self._note, c.WORKSPACE, again),
+            (self._send, c.WORKSPACE, again),
+        ]
+
+    def __call__(self) -> None:
+        memory = shared.at_least(self.size)
+        if memory.address != self._seat:
+            for execution, position, offset in self._places:
+                execution.point(position, memory.address + offset)
+            self._seat = memory.address if memory is shared.buffer else 0
+        self._note()
+        self._send()
 
 
 class _Plain:

@@ -198,10 +198,14 @@ class Execution:
 
     def bind(self, position: int, memory: Memory) -> None:
         """Point the argument at ``position`` to other memory of the same layout."""
-        status = self.set_handle(self._memory[position], address(memory))
-        if status:
-            raise failure("dnnl_memory_set_data_handle", status, (position, memory))
+        self.point(position, address(memory))
         self.held[position] = memory
+
+    def point(self, position: int, place: int | None) -> None:
+        """The same by an address; the caller keeps the memory alive."""
+        status = self.set_handle(self._memory[position], place)
+        if status:
+            raise failure("dnnl_memory_set_data_handle", status, f"({self.primitive!r}, {position})")
 
     def release(self) -> None:
         """Let go of the memory that was bound; for executions that stay in a cache."""

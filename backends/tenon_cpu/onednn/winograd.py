@@ -30,8 +30,7 @@ from tenon_cpu.onednn.chain import Chain, shared
 from tenon_cpu.onednn.descriptors import Descriptor
 from tenon_cpu.onednn.lasting import Counter
 from tenon_cpu.onednn.layouts import blocked
-from tenon_cpu.onednn.library import failure
-from tenon_cpu.onednn.primitives import Execution, Primitive, address_of, reorder
+from tenon_cpu.onednn.primitives import Primitive, address_of, reorder
 from tenon_cpu.onednn.problems import Problem
 from tenon_cpu.onednn.runtime import ALIGNMENT, Buffer
 from tenon_cpu.onednn.winograd_code import STEP, TABLE, WINDOW, text
@@ -266,7 +265,7 @@ class Winograd:
         if made.scratchpad is not None:
             places = places | {c.SCRATCHPAD: self._take(made.scratchpad.size)}
         for position, place in places.items():
-            self._told(place, functools.partial(_point, execution, position))
+            self._told(place, functools.partial(execution.point, position))
         run, execute = execution.run, execution.execute
 
         def step() -> None:
@@ -356,9 +355,3 @@ class Winograd:
         for offset, tell in self._inner:
             tell(memory.address + offset)
         self._seat = memory.address if memory is shared.buffer else 0
-
-
-def _point(execution: Execution, position: int, place: int) -> None:
-    status = execution.set_handle(execution.memory(position), place)
-    if status:
-        raise failure("dnnl_memory_set_data_handle", status, f"({execution.primitive!r})")

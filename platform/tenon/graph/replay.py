@@ -40,6 +40,8 @@ class Replay:
         #: How often it was bound; whoever lies over its values looks here.
         self.bindings = 0
         self.bind()
+        if not halves:
+            self._take_gradients()
 
     def bind(self) -> None:
         """Lay the program over the memory of now."""
@@ -66,6 +68,18 @@ class Replay:
         self.body: Any = entry.body(self) if self.halves else None
         #: ``attempt(leaves)``: the result, or ``entry.MISS`` where the recording does not hold now.
         self.attempt: Any = None if self.halves else entry.attempt(self, self.lock)
+
+    def _take_gradients(self) -> None:
+        """Move the gradients that the recorded call left into the program's memory, where each run leaves its
+        own: otherwise there is room for two of them until the first run ends."""
+        outputs, plan = self.recording.graph.outputs, self.program.plan
+        for left, made in self.gradients:
+            if left.tensor is None or left.output is None or left.tensor._grad is None:
+                continue
+            block = plan.blocks.get(outputs[left.output])
+            if block is not None and block.final().maker is not None and 0 not in made.raw.strides:
+                np.copyto(made.raw, left.tensor._grad.raw)
+                left.tensor._grad = made
 
     def fits(self) -> bool:
         """Whether parameters and state have the shapes and dtypes of the recording."""

@@ -20,6 +20,7 @@ from tenon.graph.passes.decompose import decompose
 from tenon.graph.passes.epilogue import epilogue
 from tenon.graph.passes.fuse import fuse
 from tenon.graph.passes.layout import layout
+from tenon.graph.passes.pooled_gate import pooled_gate
 from tenon.graph.passes.schedule import schedule
 from tenon.plugins.manager import host
 
@@ -31,6 +32,7 @@ SIMPLIFY: tuple[Callable[..., None], ...] = (
     canonicalise,
     constant_fold,
     common_subexpr,
+    pooled_gate,
 )
 #: After them.
 LOWER: tuple[Callable[..., None], ...] = (
