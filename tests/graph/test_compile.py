@@ -377,6 +377,17 @@ def test_an_error_while_recording_leaves_nothing_behind():
     assert (tenon.ones(2) + 1).tolist() == [2, 2]
 
 
+def test_calls_that_raise_do_not_count_as_recordings():
+    broken = [0]
+    compiled = tenon.compile(lambda x: x / 2 + 1 if not broken else 1 // broken[0])
+    for _ in range(70):
+        with pytest.raises(ZeroDivisionError):
+            compiled(tenon.ones(2))
+    broken.clear()
+    warm(compiled, tenon.ones(2))
+    assert len(compiled.programs) == 1
+
+
 def test_the_program_can_be_read():
     layer = tenon.compile(nn.Sequential(nn.Linear(2, 2), nn.ReLU()), fullgraph=True)
     with tenon.no_grad():

@@ -176,8 +176,8 @@ class Compiled:
                 return self.function(*args, **kwargs)
             if case.replays:
                 self._tell("recorded again: " + "; ".join(_broken(case.replays[0])))
-            case.recorded += 1
             result, made = record(self.function, args, kwargs, self.fullgraph)
+            case.recorded += 1  # not what raised or was interrupted
             if self._judge(case, made):
                 del made
                 backend_named("cpu").trim()  # of both recordings' temporaries and the compilation's own
