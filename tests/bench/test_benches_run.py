@@ -153,6 +153,18 @@ def test_data_parallel_steps_are_timed_and_lose_alike(tmp_path):
     assert {"tenon DDP", "tenon DDP compiled", "torch DDP gloo"} <= set(found["ways"])
 
 
+@pytest.mark.mpi
+def test_the_price_of_equal_bits_is_measured(tmp_path):
+    find_mpirun()
+    found = run(
+        *("deterministic.py", "-n", "2", "--batch", "8", "--rounds", "1", "--repeats", "1"),
+        tmp_path=tmp_path,
+    )
+
+    assert found["ranks"] == 2
+    assert all(min(seconds) > 0 for program in found["programs"].values() for seconds in program.values())
+
+
 def test_a_program_that_does_not_exist_is_refused_by_name():
     done = subprocess.run([sys.executable, HERE / "eager.py", "mpl"], capture_output=True, text=True)
 
