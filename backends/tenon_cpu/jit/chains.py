@@ -1,9 +1,10 @@
 """Several bound kernels as one call: what makes a program of tiny steps run in a microsecond.
 
-Calling machine code from Python costs a few hundred nanoseconds, more than a step of a tiny network takes.
-Kernels that are bound to their arrays have nothing left to decide, so a run of them is a list of addresses
-that machine code walks. Matrix products too small for a library are generated here as well, so as not to
-break the run.
+Calling machine code through ctypes costs a few hundred nanoseconds, more than a step of a tiny network takes.
+Kernels that are bound to their arrays have nothing left to decide, so they are ``Entries``, a list of
+addresses, and a built-in function of no arguments (``native.py``) that walks it: 80 ns for one, and no more
+for a run of them. Matrix products too small for a library are generated here as well, so as not to break the
+run.
 """
 
 from __future__ import annotations
@@ -11,11 +12,11 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
-from tenon_cpu.jit import codegen_llvm
+from tenon_cpu.jit import codegen_llvm, native
 from tenon_cpu.jit.codegen import Code, Type, Val, constant, type_of
 from tenon_cpu.jit.codegen_llvm import driver
 
@@ -23,34 +24,42 @@ from tenon_cpu.jit.codegen_llvm import driver
 SMALL = 1 << 12
 
 
-class Bound(functools.partial[None]):
-    """A kernel on fixed arrays, which it keeps alive: machine code, a table and a number of threads."""
+class Entries(np.ndarray[Any, np.dtype[np.int64]]):
+    """A line for each kernel: its machine code, its table of arrays, how many threads it can use."""
 
+    #: What the lines point to, and lives as long.
     held: tuple[Any, ...]
 
-    def keeping(self, *held: Any) -> Bound:
-        """Itself, with what must live as long."""
-        self.held = held
-        return self
+
+def bound(entry: codegen_llvm.Entry, table: Any, threads: int, *held: Any) -> Callable[[], None]:
+    """A kernel on fixed arrays, which ``held`` keeps alive: ``table`` has their addresses."""
+    line = (codegen_llvm.address_of(entry), table.ctypes.data, threads)
+    return _walk(np.array([line], np.int64), entry, table, *held)
+
+
+def _walk(lines: Any, *held: Any) -> Callable[[], None]:
+    entries = lines.view(Entries)
+    entries.held = held
+    return native.walk(entries)
+
+
+def entries_of(thunk: Any) -> Entries | None:
+    """The lines that a bound kernel walks; None for other functions."""
+    found = getattr(thunk, "__self__", None)
+    return found if isinstance(found, Entries) else None
 
 
 def chain(thunks: Sequence[Callable[[], None]]) -> list[tuple[int, Callable[[], None]]]:
     """Runs of bound kernels as one call each: how many of ``thunks``, in order, each function does."""
     made: list[tuple[int, Callable[[], None]]] = []
-    for bound, group in itertools.groupby(thunks, lambda t: isinstance(t, Bound)):
-        run: list[Any] = list(group)
-        if bound and len(run) > 1:
-            made.append((len(run), _together(run)))
+    for several, group in itertools.groupby(thunks, lambda t: entries_of(t) is not None):
+        run = list(group)
+        if several and len(run) > 1:
+            parts = [cast(Entries, entries_of(t)) for t in run]
+            made.append((len(run), _walk(np.concatenate(parts), *parts)))
         else:
             made += [(1, t) for t in run]
     return made
-
-
-def _together(run: list[Bound]) -> Bound:
-    words = [w for t in run for w in (codegen_llvm.address_of(t.func), *t.args)]
-    listed = np.array(words, np.int64)
-    entry = codegen_llvm.load(codegen_llvm.CHAIN)
-    return Bound(entry, listed.ctypes.data, len(run)).keeping(listed, *run)
 
 
 def prepare(name: str, ins: Sequence[Any], attrs: Any, outs: Sequence[Any]) -> Callable[[], None] | None:
@@ -71,7 +80,7 @@ def prepare(name: str, ins: Sequence[Any], attrs: Any, outs: Sequence[Any]) -> C
     columns = y.shape[1] if y.ndim == 2 else 1
     text = _product(kind, (rows, x.shape[-1], columns), *_steps(x, y, out, kind.size))
     table = np.array([a.__array_interface__["data"][0] for a in (x, y, out)], np.int64)
-    return Bound(codegen_llvm.load(text), table.ctypes.data, 1).keeping(x, y, out, table)
+    return bound(codegen_llvm.load(text), table, 1, x, y, out)
 
 
 def _steps(x: Any, y: Any, out: Any, size: int) -> list[tuple[int, int]]:

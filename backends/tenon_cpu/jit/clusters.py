@@ -16,7 +16,7 @@ import numpy as np
 
 from tenon.extend import errors
 from tenon_cpu.jit import codegen_llvm
-from tenon_cpu.jit.chains import Bound
+from tenon_cpu.jit.chains import bound
 from tenon_cpu.jit.clusters_domain import Cluster, Domain, Loops
 from tenon_cpu.jit.clusters_rows import scheduled, split
 from tenon_cpu.jit.codegen_pointwise import pointwise, types_of
@@ -91,7 +91,7 @@ class FusedKernel:
         found = self.generated(held)
         extra = [np.empty(max(n, 1), np.float64) for n in found.scratch]
         table = np.array([a.__array_interface__["data"][0] for a in [*held, *extra]], np.int64)
-        return Bound(found.entry, table.ctypes.data, found.threads).keeping(held, extra, table)
+        return bound(found.entry, table, found.threads, held, extra)
 
     def generated(self, arrays: list[Any]) -> Generated:
         """The code for arrays with these strides."""

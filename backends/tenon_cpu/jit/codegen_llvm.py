@@ -76,28 +76,6 @@ declare i32 @omp_get_num_threads()
 declare void @GOMP_parallel(ptr, ptr, i32, i32)
 @tenon_team = external global i64
 """
-#: ``entry(list, n)`` calls ``n`` entries: the list has the address, table and threads of each.
-CHAIN = """
-define void @entry(ptr %list, i64 %n) {
-entry:
-  br label %loop
-loop:
-  %i = phi i64 [0, %entry], [%next, %loop]
-  %p = mul i64 %i, 3
-  %a = getelementptr i64, ptr %list, i64 %p
-  %b = getelementptr i64, ptr %a, i64 1
-  %c = getelementptr i64, ptr %a, i64 2
-  %function = load ptr, ptr %a
-  %table = load ptr, ptr %b
-  %threads = load i64, ptr %c
-  call void %function(ptr %table, i64 %threads)
-  %next = add i64 %i, 1
-  %more = icmp slt i64 %next, %n
-  br i1 %more, label %loop, label %done
-done:
-  ret void
-}
-"""
 #: Threads asked for by whoever can use all that there are.
 ALL = 1 << 30
 
@@ -164,8 +142,8 @@ class _Compiler:
     def _resize(self, count: int) -> None:
         _team.value = count if self.team else 1
 
-    def entry(self, text: str) -> int:
-        """Address of the ``entry`` of a module."""
+    def function(self, text: str, name: str) -> int:
+        """Address of a module's function ``name``."""
         key = f"cluster-{hashlib.sha256(text.encode()).hexdigest()[:32]}"
         body = self.store.read(key)
         if body is None or not self.fits(body):
@@ -174,7 +152,7 @@ class _Compiler:
             counts.compiled += 1
         else:
             counts.loaded += 1
-        return int(self.loaded(body).get_function_address("entry"))
+        return int(self.loaded(body).get_function_address(name))
 
     def fits(self, body: bytes) -> bool:
         """Whether ``body`` is an object file: LLVM's loader does not survive anything else."""
@@ -279,7 +257,7 @@ def load(text: str) -> Entry:
         with _lock:
             found = _entries.get(text)
             if found is None:
-                found = _entries[text] = entry_at(compiler().entry(text))
+                found = _entries[text] = entry_at(compiler().function(text, "entry"))
     return found
 
 

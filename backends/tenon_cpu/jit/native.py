@@ -144,7 +144,8 @@ class Native:
     def __init__(self, name: str, signature: Signature, body: bytes) -> None:
         _know_python()
         engine = codegen_llvm.compiler().loaded(body)
-        self.call = _function(name, signature.text, engine.get_function_address("call"))
+        address = engine.get_function_address("call")
+        self.call = _function(_definition(name, signature.text, address, _FASTCALL), None)
         self.parameters = signature.parameters[:-2]
         #: None where there is no range to share.
         self.entry: codegen_llvm.Entry | None = None
@@ -336,15 +337,67 @@ class _MethodDef(ctypes.Structure):
     )
 
 
-_FASTCALL = 0x0080
+_NO_ARGUMENTS, _FASTCALL = 0x0004, 0x0080
 #: They live as long as the functions, and these as long as the process.
 _definitions: list[_MethodDef] = []
 
 
-def _function(name: str, text: str, address: int) -> Callable[..., Any]:
-    """The machine code at ``address`` as a built-in function."""
+def _definition(name: str, text: str, address: int, kind: int) -> int:
+    """Where the definition lies of a built-in function with the machine code at ``address``."""
+    _definitions.append(_MethodDef(name.encode(), address, kind, text.encode()))
+    return ctypes.addressof(_definitions[-1])
+
+
+def _function(definition: int, own: Any) -> Callable[..., Any]:
+    """A built-in function; ``own`` is its ``__self__``."""
     make = ctypes.pythonapi.PyCFunction_NewEx
-    make.restype, make.argtypes = ctypes.py_object, (ctypes.c_void_p,) * 3
-    _definitions.append(_MethodDef(name.encode(), address, _FASTCALL, text.encode()))
-    found: Callable[..., Any] = make(ctypes.addressof(_definitions[-1]), None, None)
+    make.restype, make.argtypes = ctypes.py_object, (ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p)
+    found: Callable[..., Any] = make(definition, own, None)
     return found
+
+
+#: ``PyObject *call(PyObject *lines, PyObject *)``: an array of three words for each entry to call.
+_WALK = f"""
+define ptr @call(ptr %lines, ptr %nothing) {{
+entry:
+  %at.data = getelementptr i8, ptr %lines, i64 {_DATA}
+  %data = load ptr, ptr %at.data
+  %at.shape = getelementptr i8, ptr %lines, i64 {_SHAPE}
+  %shape = load ptr, ptr %at.shape
+  %n = load i64, ptr %shape
+  %state = call ptr @PyEval_SaveThread()
+  br label %loop
+loop:
+  %i = phi i64 [0, %entry], [%next, %loop]
+  %p = mul i64 %i, 3
+  %a = getelementptr i64, ptr %data, i64 %p
+  %b = getelementptr i64, ptr %a, i64 1
+  %c = getelementptr i64, ptr %a, i64 2
+  %function = load ptr, ptr %a
+  %table = load ptr, ptr %b
+  %threads = load i64, ptr %c
+  call void %function(ptr %table, i64 %threads)
+  %next = add i64 %i, 1
+  %more = icmp slt i64 %next, %n
+  br i1 %more, label %loop, label %done
+done:
+  call void @PyEval_RestoreThread(ptr %state)
+  call void @Py_IncRef(ptr @tenon_none)
+  ret ptr @tenon_none
+}}
+declare ptr @PyEval_SaveThread()
+declare void @PyEval_RestoreThread(ptr)
+declare void @Py_IncRef(ptr)
+@tenon_none = external global i8
+"""
+
+
+@functools.cache
+def _walker() -> int:
+    _know_python()
+    return _definition("walk", "kernels", codegen_llvm.compiler().function(_WALK, "call"), _NO_ARGUMENTS)
+
+
+def walk(lines: Any) -> Callable[[], None]:
+    """A built-in function that calls the entries of ``lines``, an array of int64 with at least one line."""
+    return _function(_walker(), lines)

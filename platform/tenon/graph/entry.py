@@ -47,7 +47,7 @@ def attempt(replay: Any, lock: Any) -> Any:
 def alike(leaves: list[Any]) -> Any:
     """``alike(args)``: whether they are of the same kind as ``leaves``, as a quick yes; None where only the
     whole key can tell: leaves that are no tensors, or need a gradient."""
-    if not leaves or not all(isinstance(a, Tensor) and not a._track for a in leaves):
+    if not all(isinstance(a, Tensor) and not a._track for a in leaves):
         return None
     if len({id(a) for a in leaves}) < len(leaves):
         return None
@@ -63,7 +63,9 @@ def alike(leaves: list[Any]) -> Any:
         checks.append(f"r.shape == {leaf.raw.shape!r}")
         checks += [f"{name} is not {other}" for other in given[:i]]
     lines = ["def alike(args):", f"    if len(args) != {len(leaves)}:", "        return False"]
-    lines += [f"    {', '.join(given)}, = args", f"    return {' and '.join(checks)}"]
+    if leaves:
+        lines.append(f"    {', '.join(given)}, = args")
+    lines.append(f"    return {' and '.join(checks) or True}")
     return _compiled(lines, names, "alike")
 
 

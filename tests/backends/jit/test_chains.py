@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from itertools import pairwise
 
 import numpy as np
@@ -109,6 +110,24 @@ def test_a_chain_does_its_steps_in_order_and_keeps_their_arrays_alive():
     first[:] = 3
     groups[0][1]()
     assert np.all(last == 24)
+    ((count, whole),) = chains.chain([groups[0][1], groups[0][1]])
+    last[:] = 0
+    whole()
+    assert count == 2
+    assert np.all(last == 24)
+
+
+def test_a_bound_kernel_takes_no_arguments_and_goes_with_its_arrays():
+    source = np.ones(10, np.float32)
+    thunk = doubled(source, np.empty_like(source))
+    entries = weakref.ref(chains.entries_of(thunk))
+
+    with pytest.raises(TypeError):
+        thunk(source)
+    del thunk
+
+    assert entries() is None
+    assert chains.entries_of(print) is None
 
 
 def test_a_tiny_training_step_is_one_call_and_trains_as_eager_does():
