@@ -11,6 +11,7 @@ from tenon import nn, optim
 from tenon.core import watch
 from tenon.core.interceptor import SLOT
 from tenon.nn import functional as F
+from tenon_cpu.jit import codegen_llvm
 
 
 class Counter:
@@ -294,3 +295,18 @@ def test_200_steps_of_whole_models_stay_with_the_eager_ones(model):
 
     assert len(run.programs) == 1, run.reasons
     np.testing.assert_allclose(losses[1], losses[0], rtol=2e-4)
+
+
+@pytest.mark.skipif(not codegen_llvm.available(), reason="llvmlite is not installed")
+def test_a_forward_without_gradients_keeps_nothing_for_them_and_fuses():
+    model = nn.Sequential(nn.LayerNorm(64), nn.GELU()).eval()
+    compiled = tenon.compile(model, fullgraph=True)
+    x = tenon.randn(32, 64)
+
+    with tenon.no_grad():
+        for _ in range(4):
+            found = compiled(x)
+
+        np.testing.assert_allclose(found.numpy(), model(x).numpy(), rtol=1e-5, atol=1e-6)
+    (program,) = compiled.programs
+    assert [call.label for call in program.graph.calls] == ["layer_norm+gelu"]
