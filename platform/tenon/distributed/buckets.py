@@ -71,6 +71,13 @@ class Bucket:
         self._put(index, None if gradient is None else staging.to_host(gradient))
         return len(self._filled) == len(self.slots)
 
+    def part(self, index: int) -> Array:
+        """The memory of slot ``index``, for the caller to fill; ``flat`` may be another array afterwards."""
+        if self._lent(index) is not None:
+            self._keep_lent()
+        self._filled.add(index)
+        return self.flat[self.slots[index].start : self.slots[index].stop]
+
     def restart(self) -> None:
         """Forget what was filled."""
         self._filled.clear()
@@ -94,7 +101,7 @@ class Bucket:
         else:
             self.work = self._communicator.start_all_reduce(self.flat, "mean", name=self.name + note)
 
-    def finish(self, used: Array) -> None:
+    def finish(self, used: Sequence[int]) -> None:
         """Make the means the gradients, when they are there.
 
         ``used`` says for every parameter how many ranks have a gradient: where none has, it stays None.
@@ -122,9 +129,7 @@ class Bucket:
     def _put(self, index: int, gradient: Array | None) -> None:
         shown = self._lent(index)
         if shown is not None and (gradient is None or _lender(gradient) is not shown):
-            # Somebody keeps what an earlier step gave them: they keep the memory, and this rank takes other.
-            self.flat = self.flat.copy()
-            self._shown.clear()
+            self._keep_lent()
             shown = None
         if shown is None:
             slot = self.slots[index]
@@ -135,6 +140,11 @@ class Bucket:
                 np.copyto(part.reshape(gradient.shape), gradient, casting="same_kind")
         self._filled.add(index)
 
+    def _keep_lent(self) -> None:
+        """Somebody keeps what an earlier step gave them: they keep the memory, and this rank takes other."""
+        self.flat = self.flat.copy()
+        self._shown.clear()
+
     def _lent(self, index: int) -> Shown | None:
         """What shows the slot's part of ``flat`` to others, if there are any."""
         reference = self._shown.get(index)
@@ -142,14 +152,12 @@ class Bucket:
 
     def _deliver(self, index: int, parameter: Tensor) -> None:
         """Let ``parameter.grad`` show its part of ``flat``; on other devices, copy."""
-        slot, gradient = self.slots[index], parameter.grad
-        mean = self.flat[slot.start : slot.stop].reshape(parameter.raw.shape)
-        on_host = type(parameter.raw) is np.ndarray
+        gradient = parameter._grad
         shown = self._lent(index)
         if gradient is not None and shown is not None and _lender(gradient.raw) is shown:
             gradient._counter()[0] += 1  # It shows this memory already.
-        elif on_host and (gradient is None or not gradient.requires_grad):
-            shown = Shown(mean)
+        elif type(parameter.raw) is np.ndarray and (gradient is None or not gradient.requires_grad):
+            shown = Shown(self._part(index, parameter))
             self._shown[index] = weakref.ref(shown)
             if gradient is None:
                 parameter.grad = Tensor._of(shown.lend(), parameter._backend)
@@ -157,10 +165,16 @@ class Bucket:
                 gradient.raw = shown.lend()
                 gradient._counter()[0] += 1
         elif gradient is not None:
-            staging.write(gradient, mean)
+            staging.write(gradient, self._part(index, parameter))
         else:
             backend = parameter._backend
+            mean = self._part(index, parameter)
             parameter.grad = Tensor._of(backend.from_host(mean.copy(), parameter.device), backend)
+
+    def _part(self, index: int, parameter: Tensor) -> Array:
+        """The part of ``flat`` that is the gradient of ``parameter``."""
+        slot = self.slots[index]
+        return self.flat[slot.start : slot.stop].reshape(parameter.raw.shape)
 
 
 class Shown:
@@ -168,11 +182,14 @@ class Shown:
 
     def __init__(self, array: Array) -> None:
         self._array = array
-        self.__array_interface__ = array.reshape(-1).view(np.uint8).__array_interface__
+        # NumPy itself knows the dtypes that have a letter; it takes others for plain bytes.
+        self._plain = array.dtype.char in "fdFDe"
+        self.__array_interface__ = (array if self._plain else array.view(np.uint8)).__array_interface__
 
     def lend(self) -> Array:
         """An array over the same memory."""
-        return np.asarray(self).view(self._array.dtype).reshape(self._array.shape)
+        lent = np.asarray(self)
+        return lent if self._plain else lent.view(self._array.dtype)
 
 
 def _lender(array: Any) -> Any:

@@ -144,8 +144,10 @@ class DistributedDataParallel(Module, Joinable):
 
     def broadcast_buffers_now(self, root: int = 0) -> None:
         """Let the buffers of all ranks be those of ``root``; all ranks must call it."""
-        named = self.module.named_buffers()
-        buffers = [buffer for name, buffer in named if name not in self.parameters_to_ignore]
+        buffers = list(self.module.buffers())
+        if buffers and self.parameters_to_ignore:
+            named = self.module.named_buffers()
+            buffers = [buffer for name, buffer in named if name not in self.parameters_to_ignore]
         if buffers:
             broadcast_tensors(
                 buffers, self.process_group, root=root, name=f"buffers of {self.synchronizer.model}"

@@ -72,14 +72,15 @@ class GradientSynchronizer:
         """Multiplies the means; set before backward."""
         self.buckets: list[buckets.Bucket] = []
         self._numbers = {id(tensor): number for number, (_, tensor) in enumerate(self.parameters)}
-        self._stepped = Followed(self._numbers) if self.communicator.size > 1 else ""
+        self._stepped = Followed(self._numbers)
+        self._everything = np.ones(len(self.parameters), np.int32)
         self._places: dict[int, tuple[buckets.Bucket, int]] = {}
         self._arrivals: dict[int, None] | None = {} if in_use_order else None
         self._started = 0
         self._full: set[int] = set()
         if not in_use_order:
             self._plan(range(len(self.parameters) - 1, -1, -1))
-        self._settled: tuple[Any, Any] | None = None
+        self._settled: tuple[Any, list[int]] | None = None
         self._warned = not warn
         if broadcast:
             tensors = [tensor for _, tensor in everything]
@@ -160,9 +161,11 @@ class GradientSynchronizer:
         self.restart()
         self.synchronize(taking_part=taking_part)
 
-    def _count_used(self, taking_part: int) -> Any:
+    def _count_used(self, taking_part: int) -> list[int]:
         """How many ranks have a gradient, for every parameter."""
-        mine = np.array([parameter.grad is not None for _, parameter in self.parameters], np.int32)
+        mine = self._everything
+        if any(parameter._grad is None for _, parameter in self.parameters):
+            mine = np.array([parameter._grad is not None for _, parameter in self.parameters], np.int32)
         if not self.static or taking_part < self.communicator.size:
             return self._sum_used(mine)
         if self._settled is None:
@@ -179,11 +182,12 @@ class GradientSynchronizer:
 
     def _note(self) -> str:
         """What buckets say of optimizers, where no other message of the step does."""
-        return str(self._stepped) if self.static else ""
+        return self._stepped.text if self.static else ""
 
-    def _sum_used(self, mine: Any) -> Any:
-        name = f"parameters with gradients of {self.model}{self._stepped}"
-        return self.communicator.all_reduce(mine, name=name).wait()
+    def _sum_used(self, mine: Any) -> list[int]:
+        name = f"parameters with gradients of {self.model}{self._stepped.text}"
+        used: list[int] = self.communicator.all_reduce(mine, name=name).wait().tolist()
+        return used
 
     def _settle_order(self) -> None:
         """Make the buckets, once, in the order in which gradients came on rank 0, those without one last."""
@@ -217,8 +221,7 @@ class GradientSynchronizer:
 
     def _average_arrays(self, *gradients: Any) -> list[Any]:
         """The means of all gradients, given as arrays in the order of the parameters."""
-        mine = np.ones(len(self.parameters), np.int32)
-        used = self._sum_used(mine)
+        used = self._sum_used(self._everything)
         self._settle_order()
         means: dict[int, Any] = {}
         for bucket in self.buckets:
@@ -226,7 +229,9 @@ class GradientSynchronizer:
         self._warn_of(used, self.communicator.size)
         return [means[number] for number in range(len(gradients))]
 
-    def _warn_of(self, used: Any, taking_part: int) -> None:
+    def _warn_of(self, used: Sequence[int], taking_part: int) -> None:
+        if self._warned:
+            return
         unused = [name for (name, _), count in zip(self.parameters, used, strict=True) if count < taking_part]
         if unused:
             self._warn(unused)
@@ -247,8 +252,6 @@ class GradientSynchronizer:
 
     def _warn(self, unused: Sequence[str]) -> None:
         """One warning per model, on rank 0: every rank knows what any rank left unused."""
-        if self._warned:
-            return
         self._warned = True
         if self.communicator.rank == 0:
             shown = ", ".join(unused[:10]) + (f" and {len(unused) - 10} more" if len(unused) > 10 else "")

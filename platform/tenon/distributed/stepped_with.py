@@ -22,18 +22,18 @@ class Followed:
 
     def __init__(self, numbers: dict[int, int]) -> None:
         self.numbers = numbers
+        self.text = ""
+        """", last stepped by ...", once that has happened."""
         self._by: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
         if not _followed:
             register_optimizer_step_pre_hook(_on_step)
         _followed.add(self)
 
-    def __str__(self) -> str:
-        texts = set(self._by.values())
-        return f", last stepped by {' and '.join(sorted(texts))}" if texts else ""
-
     def note(self, optimizer: Any, text: str) -> None:
         """``optimizer`` is about to step."""
-        self._by[optimizer] = text
+        if self._by.get(optimizer) != text:
+            self._by[optimizer] = text
+            self.text = f", last stepped by {' and '.join(sorted(set(self._by.values())))}"
 
 
 def _on_step(optimizer: Any, args: Any, kwargs: Any) -> None:

@@ -123,8 +123,18 @@ class Traversal(Registration):
 
     def buffers(self, recurse: bool = True) -> Iterator[Tensor]:
         """Yield the buffers of this module and, with ``recurse``, of all below."""
-        for _, buffer in self.named_buffers(recurse=recurse):
-            yield buffer
+        cls = type(self)
+        if (cls.named_buffers, cls._named_members) != (Traversal.named_buffers, Traversal._named_members):
+            for _, buffer in self.named_buffers(recurse=recurse):
+                yield buffer
+            return
+        # Without names, as in ``parameters``: data parallel looks for buffers in each forward pass.
+        seen: set[int] = set()
+        for _, module in self.named_modules() if recurse else (("", self),):
+            for each in module._buffers.values():
+                if each is not None and id(each) not in seen:
+                    seen.add(id(each))
+                    yield each
 
     def get_submodule(self, target: str) -> Module:
         """The module at the dotted path ``target``; the empty path is this module."""
