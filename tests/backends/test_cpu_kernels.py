@@ -111,6 +111,7 @@ def test_an_infinite_gradient_at_a_closed_gate_is_zero(rng):
 
 POOLS = [
     ((2, 2), (2, 2), (24, 24)),
+    ((2, 2), (2, 2), (9, 7)),
     ((2, 3), (2, 3), (25, 26)),
     ((2, 2), (3, 4), (23, 22)),
     ((1, 4), (1, 4), (9, 16)),
@@ -183,6 +184,41 @@ def test_batches_of_products(rng, batch):
     x, y = normal(rng, *batch, 60, 70), normal(rng, *batch, 80, 70)
 
     np.testing.assert_allclose(F.matmul(x, np.swapaxes(y, -1, -2)), x @ np.swapaxes(y, -1, -2), atol=1e-4)
+
+
+@pytest.mark.parametrize("count", [7, 1600, 3000, 1 << 14, (1 << 14) + 1, 1 << 16])
+def test_relu_of_any_size_keeps_nan_and_infinity(rng, count):
+    x = normal(rng, count)
+    x[:3] = np.nan, np.inf, -np.inf
+
+    agree("relu", x, tolerance=0)
+    agree("relu", np.tile(x, (2, 1)).T, tolerance=0)
+
+
+@pytest.mark.parametrize("sizes", [(1,), (1, 1), (1, 1, 1), (2, 1), (3, 3)])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.float16])
+def test_means_of_planes(rng, sizes, dtype):
+    x = normal(rng, 2, 3, *(7 - i for i in range(len(sizes))), dtype=dtype)
+
+    agree("adaptive_avg_pool", x, sizes=sizes, tolerance=2e-3 if dtype is np.float16 else 2e-6)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float64"])
+@pytest.mark.parametrize("name", ["gelu", "silu", "mish"])
+@pytest.mark.parametrize("count", [5, 1 << 14])
+def test_activations_are_the_same_without_gradients(name, count, dtype):
+    x = tenon.randn(count, dtype=getattr(tenon, dtype))
+    x[:3] = tenon.tensor([float("nan"), float("inf"), -float("inf")])
+    function = getattr(tenon.nn.functional, name)
+    values = function(x.clone().requires_grad_()).detach()
+
+    alone = [function(x)]
+    with tenon.no_grad():
+        alone.append(function(x.clone().requires_grad_()))
+
+    for found in alone:
+        tolerance = 1e-2 if dtype == "bfloat16" else 2e-6
+        np.testing.assert_allclose(found.float().numpy(), values.float().numpy(), tolerance, tolerance)
 
 
 def test_every_kernel_belongs_to_an_op():

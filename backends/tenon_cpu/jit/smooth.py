@@ -1,4 +1,4 @@
-"""GELU and SiLU with their slopes, and gates of ReLU, in one walk over a float32 array each."""
+"""GELU and SiLU, with their slopes and without, and gates of ReLU, in one walk over a float32 array each."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ _CUBIC, _LINEAR = np.float32(0.044715 * 0.7978845608028654), np.float32(0.797884
 _THREE = np.float32(3)
 
 _WITH_SLOPE = "void(float32[::1], float32[::1], float32[::1], int64, int64)"
+_ALONE = "void(float32[::1], float32[::1], int64, int64)"
 
 
 @kernel(_WITH_SLOPE)
@@ -50,6 +51,34 @@ def silu(x, out, slope, start, stop):  # type: ignore[no-untyped-def]
         s = sigmoid(v)
         out[i] = v * s
         slope[i] = s * (_ONE + v * (_ONE - s))
+
+
+@kernel(_ALONE)
+def gelu_alone(x, out, start, stop):  # type: ignore[no-untyped-def]
+    """The value only."""
+    x, out = x[start:stop], out[start:stop]
+    for i in range(x.size):
+        v = x[i]
+        tail = normal_tail(v, exp(-_HALF * v * v))
+        out[i] = v * (tail if v < _ZERO else _ONE - tail)
+
+
+@kernel(_ALONE)
+def gelu_tanh_alone(x, out, start, stop):  # type: ignore[no-untyped-def]
+    """The value only."""
+    x, out = x[start:stop], out[start:stop]
+    for i in range(x.size):
+        v = x[i]
+        out[i] = v * sigmoid(_TWO * v * (v * v * _CUBIC + _LINEAR))
+
+
+@kernel(_ALONE)
+def silu_alone(x, out, start, stop):  # type: ignore[no-untyped-def]
+    """The value only."""
+    x, out = x[start:stop], out[start:stop]
+    for i in range(x.size):
+        v = x[i]
+        out[i] = v * sigmoid(v)
 
 
 @kernel("void(float32[::1], float32[::1], float32[::1], int64, int64)")

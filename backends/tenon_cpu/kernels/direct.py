@@ -27,6 +27,8 @@ _NUMBERS = frozenset((bool, int, float, complex))
 _add = np.add.reduce
 #: Elements up to which selection by index is quicker than ``np.where``.
 _FEW = 256
+#: Elements from which ReLU compares with an array of zeros, and that array.
+_FEW_ZEROS, _ZEROS = 1500, np.zeros(1 << 14, np.float32)
 _ZERO = {c: np.zeros((), c) for c in _REAL}
 _HALF = {c: np.full((), 0.5, c) for c in _REAL}
 
@@ -113,8 +115,13 @@ def sigmoid(x: Any) -> Any:
 
 
 def relu(x: Any) -> Any:
-    """Against a 0-d zero: a Python 0 is converted in every call (0.3 against 0.75 us)."""
-    zero = _ZERO.get(x.dtype.char)
+    """Against a 0-d zero: a Python 0 is converted in every call (0.3 against 0.75 us). Larger arrays
+    against zeros that lie as they do: NumPy's maximum with a number is not vectorised (1.6 against 2.5 us on
+    5400 elements)."""
+    char = x.dtype.char
+    if char == "f" and _FEW_ZEROS < x.size <= _ZEROS.size and x.flags.c_contiguous:
+        return np.maximum(x, _ZEROS[: x.size].reshape(x.shape))
+    zero = _ZERO.get(char)
     return np.maximum(x, x.dtype.type(0) if zero is None else zero)
 
 

@@ -1,4 +1,7 @@
-"""Max pooling of windows that do not overlap: plane by plane in the cache, and by bits in the gradient."""
+"""Max pooling of windows that do not overlap: plane by plane in the cache, and by bits in the gradient.
+
+And means of whole planes.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +11,15 @@ from typing import Any
 import numpy as np
 
 from tenon.extend import Kernel
+from tenon.ops import adaptive_avg_pool as _adaptive_avg_pool
 from tenon.ops import max_pool as _max_pool
 from tenon.ops import max_pool_grad as _max_pool_grad
 from tenon.ops.convolution import places_in
 from tenon_cpu.kernels.blocks import integers_of, masked, over_rows, plain
 from tenon_cpu.threads import scratch
+
+#: Elements up to which a few whole passes are quicker than planes one by one.
+_FEW = 1 << 13
 
 
 def _simple(x: Any, attrs: dict[str, Any]) -> bool:
@@ -43,6 +50,10 @@ def max_pool(x: Any, **attrs: Any) -> Any:
     left."""
     if not _simple(x, attrs):
         return _max_pool.forward(np, x, **attrs)
+    if x.size <= _FEW and attrs["kernel"] == attrs["stride"] == (2, 2) and min(x.shape[2:]) > 1:
+        rows, columns = x.shape[2] // 2 * 2, x.shape[3] // 2 * 2  # 7 instead of 16 us
+        tall = np.maximum(x[:, :, :rows:2], x[:, :, 1:rows:2])
+        return np.maximum(tall[..., :columns:2], tall[..., 1:columns:2])
     shape = _max_pool.infer(x, **attrs).shape
     out = np.empty(shape, x.dtype)
     (kh, kw), (th, tw) = attrs["kernel"], attrs["stride"]
@@ -100,6 +111,20 @@ def max_pool_grad(g: Any, x: Any, out: Any, **attrs: Any) -> Any:
     return made
 
 
-KERNELS: dict[str, Kernel] = {"max_pool": max_pool, "max_pool_grad": max_pool_grad}
+def adaptive_avg_pool(x: Any, *, sizes: Any) -> Any:
+    """One mean of each plane, where that is all (4 instead of 11 us on 64 planes of 8 by 8)."""
+    if x.ndim != len(sizes) + 2 or set(sizes) != {1} or x.dtype.char not in "fd" or not x.size:
+        return _adaptive_avg_pool.forward(np, x, sizes=sizes)
+    planes = x.reshape(x.shape[0], x.shape[1], -1)
+    made = np.add.reduce(planes, axis=2)
+    made /= planes.shape[2]
+    return made.reshape(*x.shape[:2], *sizes)
+
+
+KERNELS: dict[str, Kernel] = {
+    "max_pool": max_pool,
+    "max_pool_grad": max_pool_grad,
+    "adaptive_avg_pool": adaptive_avg_pool,
+}
 
 __all__ = ["KERNELS"]

@@ -127,8 +127,8 @@ def prepare_batch_norm_grad(
 
 
 _cache = Cache("batch norm")
-#: Elements from which the reorders to blocks and back are worth it.
-_LEAST = 1 << 12
+#: Elements from which the reorders to blocks and back are worth it; up to which images are not taken apart.
+_LEAST, _ALONE = 1 << 12, 1 << 15
 
 
 def _blocks(*arrays: Any) -> bool:
@@ -211,21 +211,24 @@ def batch_norm_inference(
         return _batch_norm_inference.decompose(f, x, weight, bias, mean, variance, eps=eps)
     if not _vectors(x.shape[1], weight, bias, mean, variance):
         return _batch_norm_inference.decompose(f, x, weight, bias, mean, variance, eps=eps)
-    scale = np.reciprocal(np.sqrt(np.add(variance, np.float32(eps))))
-    if weight is not None:
-        np.multiply(scale, weight, out=scale)
-    shift = np.multiply(mean, -scale)
-    if bias is not None:
-        np.add(shift, bias, out=shift)
-    out, images = np.empty_like(x), x.reshape(x.shape[0], x.shape[1], -1)
-    made, scale, shift = out.reshape(images.shape), scale[:, None], shift[:, None]
+    deviation = np.sqrt(np.add(variance, np.float32(eps)))
+    scale = np.reciprocal(deviation) if weight is None else np.divide(weight, deviation)
+    shift = np.multiply(mean, scale)
+    shift = np.negative(shift) if bias is None else np.subtract(bias, shift)
+    images = x.reshape(x.shape[0], x.shape[1], -1)
+    scale, shift = scale[:, None], shift[:, None]
+    if x.size <= _ALONE:
+        out = np.multiply(images, scale)
+        return np.add(out, shift, out=out).reshape(x.shape)
+    out = np.empty_like(x)
+    made = out.reshape(images.shape)
 
     def work(a: int, b: int) -> None:
         for i in range(a, b):
             part = np.multiply(images[i], scale, out=made[i])
             np.add(part, shift, out=part)
 
-    split(work, x.shape[0], max(1, (1 << 15) // images[0].size))
+    split(work, x.shape[0], max(1, _ALONE // images[0].size))
     return out
 
 

@@ -97,6 +97,13 @@ class Backend:
         """What to call instead of ``kernel`` where the first array is of 16-bit floats."""
         return kernel
 
+    def for_values(self, op: Op, kernel: Kernel) -> Kernel:
+        """What to call instead of ``kernel`` where nobody will need the residuals of ``op``.
+
+        It may leave them out of the tuple that it returns.
+        """
+        return kernel
+
     def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any], device: Device) -> Any:
         """An uninitialised array."""
         return self.xp.empty(shape, dtype)
@@ -272,9 +279,19 @@ def _rounded(kernel: Kernel) -> Kernel:
 #: own, and reading six attributes off ever-changing classes took 0.2 us. In order: the kernel; ``promotion``;
 #: one output, no residual, no view; differentiable (2 where the output's dtype decides); what the tape keeps
 #: (``op._keeps``); the op; ``joint``; ``rules``; not exactly one output; ``residuals``; whether its
-#: arithmetic may overflow; how many inputs it has, 0 unless it is simple, no view and not variadic; whether
-#: it saves its output; the kernel for floats of 16 bits.
+#: arithmetic may overflow; ``_operands(op)``; whether it saves its output; the kernel for floats of 16 bits;
+#: both kernels for calls whose residuals nobody will need.
 Plan = tuple[Any, ...]
+
+
+def _operands(op: Op) -> int:
+    """How many inputs ``op`` has; -1 for one of which it gives a view; 0 for all that dispatch has to look at
+    more closely."""
+    if not op.simple or op.variadic:
+        return 0
+    if op.view:
+        return -1 if len(op.inputs) == 1 and op.promotion is None else 0
+    return len(op.inputs)
 
 
 class _PlanTable(dict[Op, Plan]):
@@ -287,10 +304,16 @@ class _PlanTable(dict[Op, Plan]):
             self.backend.kernels[op], op.promotion, op.simple and not op.view,
             2 if op.integral else op.differentiable, op.keeps, op,
             op.joint, op.rules, op.outputs != 1, op.residuals, not op.view,
-            len(op.inputs) if op.simple and not op.view and not op.variadic else 0, op.saves_out,
-            self.backend.short_kernels[op],
+            _operands(op), op.saves_out, self.backend.short_kernels[op], *self._for_values(op),
         )  # fmt: skip
         return plan
+
+    def _for_values(self, op: Op) -> tuple[Kernel, Kernel]:
+        backend, kernel = self.backend, self.backend.kernels[op]
+        if not op.residuals:
+            return kernel, backend.short_kernels[op]
+        kernel = backend.for_values(op, kernel)
+        return kernel, backend.for_short(op, kernel)
 
 
 class RawNamespace:

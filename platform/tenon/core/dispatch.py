@@ -89,7 +89,11 @@ def run(op: Op, args: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
 
     token = enter(IGNORE) if plan[10] else None
     try:
-        kernel = plan[13 if kind is _BFLOAT16 or kind is _FLOAT16 else 0]
+        short = kind is _BFLOAT16 or kind is _FLOAT16
+        if plan[9] and not (track and MODE.enabled):
+            kernel = plan[15 if short else 14]
+        else:
+            kernel = plan[13 if short else 0]
         out = kernel(*raw, **attrs) if attrs else kernel(*raw)
     except _FAILURES as error:
         explain(op, raw, attrs, error)
@@ -198,7 +202,7 @@ def single(op: Op, x: Any, attrs: dict[str, Any]) -> Any:
     backend, r = x._backend, x.raw
     kind, plan = r.dtype, backend.plans[op]
     if plan[11] != 1 or kind is _BFLOAT16 or kind is _FLOAT16:
-        return run(op, (x,), attrs)
+        return _view(plan, x, attrs) if plan[11] == -1 else run(op, (x,), attrs)
     if kind.kind not in _INEXACT and plan[1] not in _AS_THEY_ARE:
         return run(op, (x,), attrs)
     token = enter(IGNORE)
@@ -231,6 +235,40 @@ def single(op: Op, x: Any, attrs: dict[str, Any]) -> Any:
     else:
         t._node = None
         t._track = False
+    return t
+
+
+def _view(plan: Any, x: Any, attrs: dict[str, Any]) -> Any:
+    """``run(op, (x,), attrs)`` of an op with one input that gives one view of it: 1.3 us instead of 2.0."""
+    backend = x._backend
+    try:
+        out = plan[0](x.raw, **attrs)
+    except _FAILURES as error:
+        explain(plan[5], [x.raw], attrs, error)
+    if out.__class__ is not backend.array_type:
+        out = backend.as_array(out)
+    t = _new(Tensor)
+    t.raw = out
+    t._backend = backend
+    t._index = 0
+    t._view = t._node = None
+    t._track = False
+    t._version_counter = MODE.counter
+    if (
+        (x._track or (x._view is not None and x._stale()))
+        and plan[3]
+        and MODE.enabled
+        and (plan[3] is True or out.dtype.kind in _INEXACT)
+    ):
+        t._node = node = record_single(plan, backend, x, attrs)
+        t._track = True
+        if plan[12]:
+            _keep_output(plan[5], node, t)
+        _link_view(plan[5], attrs, x, t)
+        if watch.created is not None:
+            watch.created(node)
+    else:
+        _link_view(plan[5], attrs, x, t)
     return t
 
 
@@ -282,15 +320,23 @@ def _wrap_several(
             node.residuals = tuple(out[visible:])
         node.output_avals = tuple(Aval(o.shape, o.dtype) for o in out[:visible])
     tensors = []
-    for index, o in enumerate(out[:visible]):
-        t = Tensor._of(o if o.__class__ is backend.array_type else backend.as_array(o), backend)
-        if node is not None and t.raw.dtype.kind in _INEXACT:
+    array_type, is_view, counter, saves_out = backend.array_type, op.view, MODE.counter, op.saves_out
+    for index, o in enumerate(out[:visible] if len(out) > visible else out):
+        t = _new(Tensor)
+        t.raw = r = o if o.__class__ is array_type else backend.as_array(o)
+        t._backend = backend
+        t._index = 0
+        t._node = t._view = None
+        t._track = False
+        t._version_counter = counter
+        if node is not None and r.dtype.kind in _INEXACT:
             t._node, t._index, t._track = node, index, True
-            if op.saves_out and index == 0:
-                node.out = t.raw
+            if saves_out and index == 0:
+                node.out = r
                 node.out_counter = t._version_counter = [0]
-        if op.view:
-            _link_view(*op.view_of(index, **attrs), args[0], t)
+        if is_view:
+            single_op, single_attrs = op.view_of(index, **attrs)
+            _link_view(single_op, single_attrs, args[0], t)
         tensors.append(t)
     if watch.created is not None and node is not None:
         watch.created(node)

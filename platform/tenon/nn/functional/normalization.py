@@ -12,6 +12,8 @@ from tenon.core.precision import runs_in
 from tenon.errors import ModuleValueError, ShapeError
 from tenon.ops.kinds import is_short
 
+_VECTORS = ("running_mean", "running_var", "weight", "bias")
+
 
 def batch_norm(
     input: Any,
@@ -37,9 +39,8 @@ def batch_norm(
         wanted = "positive during training" if training else "non-negative"
         raise ModuleValueError(f"batch_norm eps must be {wanted}, but got {eps}")
     channels = shape[1] if len(shape) > 1 else 0
-    named = {"running_mean": running_mean, "running_var": running_var, "weight": weight, "bias": bias}
-    for name, value in named.items():
-        if value is not None and tuple(value.raw.shape) != (channels,):
+    for name, value in zip(_VECTORS, (running_mean, running_var, weight, bias), strict=True):
+        if value is not None and value.raw.shape != (channels,):
             raise ShapeError(f"{name} should contain {channels} elements not {value.raw.size}")
     if not training:
         if running_mean is None or running_var is None:
