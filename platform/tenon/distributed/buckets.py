@@ -71,12 +71,12 @@ class Bucket:
         self._put(index, None if gradient is None else staging.to_host(gradient))
         return len(self._filled) == len(self.slots)
 
-    def part(self, index: int) -> Array:
-        """The memory of slot ``index``, for the caller to fill; ``flat`` may be another array afterwards."""
-        if self._lent(index) is not None:
+    def own(self) -> Array:
+        """``flat``, for the caller to fill."""
+        if any(self._lent(index) is not None for index in range(len(self.slots))):
             self._keep_lent()
-        self._filled.add(index)
-        return self.flat[self.slots[index].start : self.slots[index].stop]
+        self._filled.update(range(len(self.slots)))
+        return self.flat
 
     def restart(self) -> None:
         """Forget what was filled."""
@@ -116,13 +116,16 @@ class Bucket:
         self.restart()
 
     def mean_of(self, gradients: Sequence[Array]) -> dict[int, Array]:
-        """The means of this bucket's parameters by their number, of gradients given as arrays."""
+        """The means of this bucket's parameters by their number, of gradients given as arrays.
+
+        They lie in the bucket: who wants them longer than the step copies them.
+        """
         for index, slot in enumerate(self.slots):
             self._put(index, gradients[slot.number])
         self._filled.clear()
         self._communicator.all_reduce(self.flat, "mean", self.flat, name=self.name)
         return {
-            slot.number: self.flat[slot.start : slot.stop].reshape(gradients[slot.number].shape).copy()
+            slot.number: self.flat[slot.start : slot.stop].reshape(gradients[slot.number].shape)
             for slot in self.slots
         }
 
