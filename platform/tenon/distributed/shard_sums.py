@@ -8,6 +8,7 @@ A shard without a gradient counts as zero.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from tenon.distributed.buckets import Bucket
 from tenon.distributed.gradients import GradientSynchronizer
 
 Array = np.ndarray[Any, Any]
+Gradients = Sequence[Array | None]
 
 
 class ShardSums:
@@ -25,12 +27,9 @@ class ShardSums:
 
     def __init__(self, synchronizer: GradientSynchronizer, shards: int) -> None:
         self._synchronizer = synchronizer
-        self._shards = shards
         self._done = 0
         self._used: set[int] = set()
-        levels = range((shards - 1).bit_length())
-        self._levels = [[np.zeros_like(bucket.flat) for _ in levels] for bucket in synchronizer.buckets]
-        """For each bucket the sums of 1, 2, 4, ... shards that wait for their sibling."""
+        self._trees = [_Tree(bucket, shards) for bucket in synchronizer.buckets]
 
     def restart(self) -> None:
         """Begin with the first shard, without gradients."""
@@ -42,8 +41,8 @@ class ShardSums:
     def add(self) -> None:
         """Take the gradients of the shard that was computed last; none are left."""
         with np.errstate(all="ignore"):
-            for bucket, levels in zip(self._synchronizer.buckets, self._levels, strict=True):
-                self._add_bucket(bucket, levels)
+            for tree in self._trees:
+                tree.add(self._done)
         self._done += 1
         self._take()
 
@@ -59,30 +58,51 @@ class ShardSums:
                 self._used.add(number)
                 parameter.grad = None
 
-    def _add_bucket(self, bucket: Bucket, levels: list[Array]) -> None:
-        shard = self._done
-        if shard == self._shards - 1:
-            _fill(bucket)
-            for level, waiting in enumerate(levels):
-                if shard >> level & 1:
-                    np.add(waiting, bucket.flat, out=bucket.flat)
+
+class _Tree:
+    """The part of the sums that goes into one bucket."""
+
+    def __init__(self, bucket: Bucket, shards: int) -> None:
+        self._bucket = bucket
+        self._last = shards - 1
+        self._waiting: Gradients = ()
+        """Gradients of one shard that wait for the next one's."""
+        self._sums = [np.zeros_like(bucket.flat) for _ in range(1, self._last.bit_length())]
+        """Sums of 2, 4, ... shards that wait for as many."""
+
+    def add(self, shard: int) -> None:
+        """Take the gradients of ``shard``, counted from this rank's first."""
+        slots = self._bucket.slots
+        gradients = [
+            None if slot.parameter.grad is None else staging.to_host(slot.parameter.grad) for slot in slots
+        ]
+        if shard == self._last:
+            waiting = self._waiting if shard & 1 else None
+            complete = [self._sums[level - 1] for level in range(1, shard.bit_length()) if shard >> level & 1]
+            total = self._bucket.own()
         elif shard & 1:
-            _fill(bucket)
-            total = bucket.flat
-            carried = (~shard & shard + 1).bit_length() - 1  # The ones at the end of the shard's number.
-            for level in range(carried):
-                out = levels[carried] if level == carried - 1 else bucket.flat
-                total = np.add(levels[level], total, out=out)
+            waiting = self._waiting
+            level = (~shard & shard + 1).bit_length() - 1  # as many as the number has ones at its end
+            complete, total = self._sums[: level - 1], self._sums[level - 1]
         else:
-            for slot in bucket.slots:
-                part, gradient = levels[0][slot.start : slot.stop], slot.parameter.grad
-                if gradient is None:
-                    part[...] = 0
-                else:
-                    host = staging.to_host(gradient)
-                    np.copyto(part.reshape(host.shape), host)
+            self._waiting = gradients
+            return
+        for slot, first, second in zip(slots, waiting or [None] * len(slots), gradients, strict=True):
+            _add(first, second, total[slot.start : slot.stop], waiting is None)
+        self._waiting = ()
+        for sums in complete:
+            np.add(sums, total, out=total)
 
 
-def _fill(bucket: Bucket) -> None:
-    for index in range(len(bucket.slots)):
-        bucket.fill(index)
+def _add(first: Array | None, second: Array | None, part: Array, alone: bool) -> None:
+    """``part`` becomes the sum of both, or is a copy of ``second`` ``alone``; None is zero."""
+    if first is not None and second is not None:
+        np.add(first, second, out=part.reshape(first.shape))
+        return
+    given = second if first is None else first
+    if given is None:
+        part[...] = 0
+    elif alone:
+        np.copyto(part.reshape(given.shape), given)
+    else:
+        np.add(given, 0, out=part.reshape(given.shape))  # -0.0 becomes 0.0, as if zeros were added.
