@@ -109,14 +109,15 @@ def test_buckets_are_reduced_between_nodes_while_backward_goes_on():
 
 
 @pytest.mark.mpi
-@pytest.mark.parametrize(("kind", "reports"), [("kill", 0), ("raise", 1)])
+@pytest.mark.parametrize(("kind", "reports"), [("kill", (0, 1)), ("raise", (1,))])
 def test_a_rank_that_dies_inside_a_sum_ends_the_job_and_leaves_no_shared_memory(tmp_path, kind, reports):
     clock = tmp_path / "clock"
     done = launch(4, [str(PROGRAMS / "dying_inside.py"), kind, str(clock)], timeout=60)
     took = time.time() - float(clock.read_text())
 
     assert done.returncode != 0 and took < 2
-    assert done.stderr.count("=== tenon: rank") == reports, done.stderr
+    # Open MPI's launcher ends the others 0.3 s after a kill; one of them may have noticed by then.
+    assert done.stderr.count("=== tenon: rank") in reports, done.stderr
     mapped = {line.removesuffix(" (deleted)") for line in done.stdout.split("\n") if "/dev/shm/" in line}
     assert mapped and not [path for path in mapped if Path(path).exists()]
 

@@ -11,7 +11,7 @@ from tenon.testing.suites.communicator import launch
 
 GUIDE = Path(__file__).parents[2] / "docs" / "guide" / "distributed.md"
 BLOCKS = re.findall(r"```python\n(.*?)```", GUIDE.read_text(), re.DOTALL)
-SCRIPT, LOOP, SUITE, THREADS = BLOCKS
+SCRIPT, LOOP, ELASTIC, SUITE, THREADS = BLOCKS
 
 
 @pytest.mark.mpi
@@ -46,3 +46,11 @@ def test_the_suite_is_collected(tmp_path):
 
 def test_ranks_as_threads_add_up():
     exec(compile(THREADS, "guide", "exec"), {})
+
+
+def test_the_loop_that_outlives_ranks_ends_when_training_does():
+    trained = []
+
+    exec(compile(ELASTIC, "guide", "exec"), {"train": lambda: trained.append(1)})
+
+    assert trained == [1]

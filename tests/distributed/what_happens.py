@@ -74,12 +74,14 @@ def failing_model(name: str, happens: str, status: int, report: str, words: tupl
 
 BOTH_SIDES = "both sides of the disagreement"
 BY_MPIRUN = "by `mpirun`; `tenon launch` says it in words"
+KILLED = {"reporter": "", "noticed": True}
 WRITE_ERROR = "CheckpointWriteError: could not write"
 
 EVENTS = (
     script(
         "exception", "an uncaught exception", 1, "traceback, module path, step, host",
-        ("step 17 failed with RuntimeError", "in module: features.3.conv", "ValueError: a bad value"), traceback=True,
+        ("step 17 failed with RuntimeError", "in module: features.3.conv", "ValueError: a bad value"),
+        traceback=True,
     ),
     script(
         "thread", "an uncaught exception in another thread", 1, "the same, and the thread's name",
@@ -94,7 +96,8 @@ EVENTS = (
     script("raised_exit", "`raise SystemExit(3)`", 3, '"raised SystemExit(3)"', ("raised SystemExit(3)",)),
     script("interrupt", "Ctrl-C that reaches one rank", 130, '"was interrupted"', ("was interrupted",)),
     script(
-        "ctrl_c", "Ctrl-C at `mpirun`", 130, '"was interrupted" (Open MPI: by `mpirun`)', ("was interrupted",),
+        "ctrl_c", "Ctrl-C at `mpirun`", 130, '"was interrupted" (Open MPI: by `mpirun`)',
+        ("was interrupted",),
         reporter="[0123]", act=interrupt, launcher_reports=True,
     ),
     script(
@@ -111,12 +114,12 @@ EVENTS = (
         ("cannot start: rank 3 ended before `import tenon`", "a_module_that_is_not_there"),
         reporter="[01]", complaints=1, mpich="Open MPI's launcher ends the job by itself",
     ),
-    script("kill", "SIGKILL", 9, BY_MPIRUN, reporter=""),
+    script("kill", "SIGKILL", 9, BY_MPIRUN, **KILLED),
     script(
         "out_of_memory", "the kernel's out-of-memory killer (memory limit of a control group)", 9, BY_MPIRUN,
-        reporter="", surroundings=memory_group,
+        surroundings=memory_group, **KILLED,
     ),
-    script("terminate", "SIGTERM in a plain script", 15, BY_MPIRUN, reporter=""),
+    script("terminate", "SIGTERM in a plain script", 15, BY_MPIRUN, **KILLED),
     script(
         "skipped_collective", "the program ends while others communicate", 1,
         "the rank that left, and the call that waits for it",
@@ -128,7 +131,7 @@ EVENTS = (
     ),
     script(
         "shapes", "an all-reduce of another shape", 1, BOTH_SIDES,
-        ("ranks 0, 1, 2 at all_reduce(sum) of float64[3] named", "rank 3 at all_reduce(sum) of float64[4] named"),
+        ("ranks 0, 1, 2 at all_reduce(sum) of float64[3] ", "rank 3 at all_reduce(sum) of float64[4] "),
         reporter="[0123]", traceback=True,
     ),
     script(
@@ -138,7 +141,7 @@ EVENTS = (
     ),
     script(
         "skipped_parameter", "a parameter skipped", 1, BOTH_SIDES,
-        ("ranks 0, 1, 2 at all_reduce(sum) of float64[3] named 'fc.bias'", "rank 3 at", "named 'head.weight'"),
+        ("ranks 0, 1, 2 at all_reduce(sum) of float64[3] named 'fc.bias'", "rank 3 at", "'head.weight'"),
         reporter="[0123]", traceback=True,
     ),
     script(
@@ -146,11 +149,13 @@ EVENTS = (
         ("'weight: torch.float32[3]'", "'weight: torch.float32[2]'"), reporter="[0123]", traceback=True,
     ),
     stalled(
-        "hang", "sleep", f"it hangs, `TENON_WATCHDOG={WATCHDOG:g}`", "the late rank, its last collective, where it is",
+        "hang", "sleep", f"it hangs, `TENON_WATCHDOG={WATCHDOG:g}`",
+        "the late rank, its last collective, where it is",
         ("rank 3 (process ", "is computing", "in sleep_deep_inside", "stalling.py:"),
     ),
     stalled(
-        "stop", "stop", f"it is stopped (SIGSTOP), `TENON_WATCHDOG={WATCHDOG:g}`", 'the same, and "it is stopped"',
+        "stop", "stop", f"it is stopped (SIGSTOP), `TENON_WATCHDOG={WATCHDOG:g}`",
+        'the same, and "it is stopped"',
         ("rank 3 (process ", "last sign of life", "it is stopped (SIGSTOP)"),
     ),
     failing_model(
@@ -169,25 +174,29 @@ EVENTS = (
         ("failed with ModuleNotFoundError", "a_module_that_is_not_there"),
         variables={"HOW": "import"}, traceback=True,
     ),
-    failing_model("kill", "SIGKILL", 9, BY_MPIRUN, reporter=""),
+    failing_model("kill", "SIGKILL", 9, BY_MPIRUN, **KILLED),
     train(
-        "terminate", "SIGTERM to all, a scheduler's,", 143, "none: the step is finished and saved",
+        "terminate", "SIGTERM to all, a scheduler's,", 143,
+        "none: the step is finished and saved (Open MPI: status 1; send SIGUSR1 for 138)",
         ("stopped by SIGTERM after step ", "resume with: mpirun -n 4 tenon train --resume"),
-        reporter="", left=CHECKPOINT, act=terminate,
+        reporter="", left=CHECKPOINT, act=terminate, launcher_reports=True,
     ),
     train(
-        "full_disk", "no room for a checkpoint", 1, "the file and the reason", (WRITE_ERROR, "No space left on device"),
+        "full_disk", "no room for a checkpoint", 1, "the file and the reason",
+        (WRITE_ERROR, "No space left on device"),
         reporter="0", traceback=True, left=CHECKPOINT, surroundings=small_disk, act=fill_disk,
     ),
     train(
-        "read_only", "a disk turned read-only", 1, "the file and the reason", (WRITE_ERROR, "Read-only file system"),
+        "read_only", "a disk turned read-only", 1, "the file and the reason",
+        (WRITE_ERROR, "Read-only file system"),
         reporter="0", traceback=True, left=CHECKPOINT, surroundings=small_disk, act=forbid_writing,
     ),
     Event(
         "configurations", "another configuration under `tenon train`",
         (
             "sh", "-c",
-            f"exec {sys.executable} -m tenon.cli train small.toml --set seed=${{{{PMI_RANK-$OMPI_COMM_WORLD_RANK}}}}",
+            f"exec {sys.executable} -m tenon.cli train small.toml"
+            " --set seed=${{PMI_RANK-$OMPI_COMM_WORLD_RANK}}",
         ),
         2, "none: one line with the keys that differ",
         ("seed: rank 0 has 0, rank 1 has 1, rank 2 has 2, rank 3 has 3",), reporter="", timed=False,

@@ -1,7 +1,7 @@
 """Add up ones over ranks of which some, the numbers given, are killed at step 5; those that are left go on.
 
-Rank 0 of those that are left prints, as JSON, the sums of all steps and the seconds from the last full step to the
-first one of fewer ranks.
+Rank 0 of those that are left prints, as JSON, the sums of all steps and the seconds from the last full step
+to the first one of fewer ranks.
 """
 
 import json
