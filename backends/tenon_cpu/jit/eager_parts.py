@@ -62,6 +62,12 @@ def silu_alone(kernel: Kernel, x: Any) -> Any:
     return kernel(x) if x.size < WORTH or not fits(x) else _alone(smooth.silu_alone, x, 4)
 
 
+def relu(x: Any) -> Any:
+    """The larger of ``x`` and 0 (6.7 against 25 us on 65,536 elements: NumPy's loop with a number is no
+    vector's)."""
+    return direct.relu(x) if x.size < WORTH or not fits(x) else _alone(smooth.relu, x, 1)[0]
+
+
 def relu_grad(g: Any, out: Any) -> Any:
     """The gradient where the gate is open."""
     if g.size < _FEW:
@@ -246,6 +252,7 @@ def sum_to(x: Any, *, shape: Any) -> Any:
 
 
 KERNELS: dict[str, Kernel] = {
+    "relu": relu,
     "relu_grad": relu_grad,
     "embedding": embedding,
     "embedding_grad": embedding_grad,

@@ -81,6 +81,14 @@ def silu_alone(x, out, start, stop):  # type: ignore[no-untyped-def]
         out[i] = v * sigmoid(v)
 
 
+@kernel(_ALONE)
+def relu(x, out, start, stop):  # type: ignore[no-untyped-def]
+    """0 where ``x`` is below; NaN stays."""
+    x, out = x[start:stop], out[start:stop]
+    for i in range(x.size):
+        out[i] = _ZERO if x[i] < _ZERO else x[i]
+
+
 @kernel("void(float32[::1], float32[::1], float32[::1], int64, int64)")
 def relu_grad(g, y, out, start, stop):  # type: ignore[no-untyped-def]
     """``g`` where ``y`` is not at or below 0."""

@@ -28,7 +28,7 @@ _add = np.add.reduce
 #: Elements up to which selection by index is quicker than ``np.where``.
 _FEW = 256
 #: Elements from which ReLU compares with an array of zeros, and that array.
-_FEW_ZEROS, _ZEROS = 1500, np.zeros(1 << 14, np.float32)
+_FEW_ZEROS, _ZEROS = 1500, np.zeros(1 << 13, np.float32)
 _ZERO = {c: np.zeros((), c) for c in _REAL}
 _HALF = {c: np.full((), 0.5, c) for c in _REAL}
 
