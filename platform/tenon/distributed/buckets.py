@@ -58,12 +58,18 @@ class Bucket:
             stop = start + math.prod(parameter.raw.shape)
             self.slots.append(Slot(name, parameter, start, stop, number))
             start = -(-stop // step) * step
-        self.flat: Array = communicator.allocate(start, dtype)
+        self._use(communicator.allocate(start, dtype))
         self.name = f"gradients of {_summary(self.slots)} of {model}"
         self.work: Any = None
         self._communicator = communicator
         self._filled: set[int] = set()
         self._shown: dict[int, weakref.ref[Shown]] = {}
+
+    def _use(self, flat: Array) -> None:
+        """Let ``flat`` hold the gradients; making its parts anew in each step would cost 1 us apiece."""
+        self.flat = flat
+        self._parts = [flat[s.start : s.stop].reshape(s.parameter.raw.shape) for s in self.slots]
+        self._lendable = [Lendable(part) for part in self._parts]
 
     def fill(self, index: int) -> bool:
         """Copy the gradient of slot ``index`` in, zeros where there is none; return whether all are in."""
@@ -124,10 +130,7 @@ class Bucket:
             self._put(index, gradients[slot.number])
         self._filled.clear()
         self._communicator.all_reduce(self.flat, "mean", self.flat, name=self.name)
-        return {
-            slot.number: self.flat[slot.start : slot.stop].reshape(gradients[slot.number].shape)
-            for slot in self.slots
-        }
+        return {slot.number: part for slot, part in zip(self.slots, self._parts, strict=True)}
 
     def _put(self, index: int, gradient: Array | None) -> None:
         shown = self._lent(index)
@@ -135,17 +138,16 @@ class Bucket:
             self._keep_lent()
             shown = None
         if shown is None:
-            slot = self.slots[index]
-            part = self.flat[slot.start : slot.stop]
+            part = self._parts[index]
             if gradient is None:
                 part[...] = 0
             else:
-                np.copyto(part.reshape(gradient.shape), gradient, casting="same_kind")
+                np.copyto(part, gradient, casting="same_kind")
         self._filled.add(index)
 
     def _keep_lent(self) -> None:
         """Somebody keeps what an earlier step gave them: they keep the memory, and this rank takes other."""
-        self.flat = self.flat.copy()
+        self._use(self.flat.copy())
         self._shown.clear()
 
     def _lent(self, index: int) -> Shown | None:
@@ -160,7 +162,7 @@ class Bucket:
         if gradient is not None and shown is not None and _lender(gradient.raw) is shown:
             gradient._counter()[0] += 1  # It shows this memory already.
         elif type(parameter.raw) is np.ndarray and (gradient is None or not gradient.requires_grad):
-            shown = Shown(self._part(index, parameter))
+            shown = Shown(self._lendable[index])
             self._shown[index] = weakref.ref(shown)
             if gradient is None:
                 parameter.grad = Tensor._of(shown.lend(), parameter._backend)
@@ -168,31 +170,34 @@ class Bucket:
                 gradient.raw = shown.lend()
                 gradient._counter()[0] += 1
         elif gradient is not None:
-            staging.write(gradient, self._part(index, parameter))
+            staging.write(gradient, self._parts[index])
         else:
             backend = parameter._backend
-            mean = self._part(index, parameter)
-            parameter.grad = Tensor._of(backend.from_host(mean.copy(), parameter.device), backend)
+            mean = backend.from_host(self._parts[index].copy(), parameter.device)
+            parameter.grad = Tensor._of(mean, backend)
 
-    def _part(self, index: int, parameter: Tensor) -> Array:
-        """The part of ``flat`` that is the gradient of ``parameter``."""
-        slot = self.slots[index]
-        return self.flat[slot.start : slot.stop].reshape(parameter.raw.shape)
+
+class Lendable:
+    """An array, and what NumPy needs to make others over its memory."""
+
+    def __init__(self, array: Array) -> None:
+        self.array = array
+        # NumPy itself knows the dtypes that have a letter; it takes others for plain bytes.
+        self.plain = array.dtype.char in "fdFDe"
+        self.interface = (array if self.plain else array.reshape(-1).view(np.uint8)).__array_interface__
 
 
 class Shown:
     """Lends an array's memory; arrays made of what it lends, and their views, keep this object alive."""
 
-    def __init__(self, array: Array) -> None:
-        self._array = array
-        # NumPy itself knows the dtypes that have a letter; it takes others for plain bytes.
-        self._plain = array.dtype.char in "fdFDe"
-        self.__array_interface__ = (array if self._plain else array.view(np.uint8)).__array_interface__
+    def __init__(self, source: Lendable) -> None:
+        self._source = source
+        self.__array_interface__ = source.interface
 
     def lend(self) -> Array:
         """An array over the same memory."""
-        lent = np.asarray(self)
-        return lent if self._plain else lent.view(self._array.dtype)
+        lent, array = np.asarray(self), self._source.array
+        return lent if self._source.plain else lent.view(array.dtype).reshape(array.shape)
 
 
 def _lender(array: Any) -> Any:
