@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-#: Words of a draw from which it is worth loading numba for, and from which it pays once numba is there.
+#: Words of a draw from which it is worth loading machine code for, and from which it pays once some is.
 _WORTH, _LEAST = 1 << 19, 1 << 13
 _BLOCK = 624  # words of MT19937's state; the position in it follows
 

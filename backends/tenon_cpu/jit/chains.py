@@ -2,7 +2,7 @@
 
 Calling machine code through ctypes costs a few hundred nanoseconds, more than a step of a tiny network takes.
 Kernels that are bound to their arrays have nothing left to decide, so they are ``Entries``, a list of
-addresses, and a built-in function of no arguments (``native.py``) that walks it: 80 ns for one, and no more
+addresses, and a built-in function of no arguments (``builtin.py``) that walks it: 80 ns for one, and no more
 for a run of them. Matrix products too small for a library are generated here as well, so as not to break the
 run.
 """
@@ -16,7 +16,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from tenon_cpu.jit import codegen_llvm, native
+from tenon_cpu.jit import builtin, codegen_llvm
 from tenon_cpu.jit.codegen import Code, Type, Val, constant, type_of
 from tenon_cpu.jit.codegen_llvm import driver
 
@@ -40,7 +40,7 @@ def bound(entry: codegen_llvm.Entry, table: Any, threads: int, *held: Any) -> Ca
 def _walk(lines: Any, *held: Any) -> Callable[[], None]:
     entries = lines.view(Entries)
     entries.held = held
-    return native.walk(entries)
+    return builtin.walk(entries)
 
 
 def entries_of(thunk: Any) -> Entries | None:

@@ -15,16 +15,13 @@ the shape and the strides. Nothing on disk is ever unpickled; what is damaged is
 
 from __future__ import annotations
 
-import ctypes
-import functools
 import re
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from tenon.extend import errors
-from tenon_cpu.jit import codegen_llvm
+from tenon_cpu.jit import builtin, codegen_llvm
 
 _ARGUMENT = re.compile(r"(\w+)(?:\[([^\]]*)\])?")
 #: Scalars: what LLVM passes, the conversion, what that gives, and the step from there.
@@ -37,29 +34,6 @@ _SCALARS = {
 }
 #: NumPy's flags of arrays that kernels take: contiguous in C order, aligned, writable.
 _CARRAY = 0x0001 | 0x0100 | 0x0400
-_HEAD = object.__basicsize__
-#: Where an array has its address, rank, shape, strides, dtype and flags; an object its type.
-_DATA, _RANK, _SHAPE, _STRIDES, _DTYPE, _FLAGS = (_HEAD + place for place in (0, 8, 16, 24, 40, 48))
-_TYPE = _HEAD - 8
-
-_PYTHON = {
-    "PyErr_Occurred": "ptr ()",
-    "PyErr_SetString": "void (ptr, ptr)",
-    "PyEval_RestoreThread": "void (ptr)",
-    "PyEval_SaveThread": "ptr ()",
-    "PyFloat_AsDouble": "double (ptr)",
-    "PyLong_AsLongLong": "i64 (ptr)",
-    "PyLong_FromLongLong": "ptr (i64)",
-    "PyType_IsSubtype": "i32 (ptr, ptr)",
-    "Py_IncRef": "void (ptr)",
-}
-_OBJECTS = {
-    "tenon_array": np.ndarray,
-    "tenon_none": None,
-    "tenon_TypeError": TypeError,
-    "tenon_RuntimeError": RuntimeError,
-}
-_DTYPES = ("float32", "float64", "int64", "uint8", "uint16", "uint32")
 #: Whom numba's code asks for memory. It finds there: a count of owners, what to do at the end and for whom,
 #: the address, the size.
 _ALLOCATOR = """
@@ -119,11 +93,11 @@ class Signature:
             Parameter(dtype, axes.count(",") + 1 if axes else None)
             for dtype, axes in _ARGUMENT.findall(inner.rstrip(")"))
         ]
-        known = all(p.dtype in (_SCALARS if p.rank is None else _DTYPES) for p in self.parameters)
+        known = all(p.dtype in (_SCALARS if p.rank is None else builtin.DTYPES) for p in self.parameters)
         if self.result not in ("void", "int64") or not known:
             raise errors.ArgumentError(
                 f"a kernel cannot be of {text!r}: it returns void or int64, and takes {', '.join(_SCALARS)}"
-                f" and contiguous arrays of {', '.join(_DTYPES)}."
+                f" and contiguous arrays of {', '.join(builtin.DTYPES)}."
             )
 
     @property
@@ -142,10 +116,10 @@ class Native:
     """A kernel's machine code: a function for Python, and an entry for a team if it can have one."""
 
     def __init__(self, name: str, signature: Signature, body: bytes) -> None:
-        _know_python()
+        builtin.know_python()
         engine = codegen_llvm.compiler().loaded(body)
         address = engine.get_function_address("call")
-        self.call = _function(_definition(name, signature.text, address, _FASTCALL), None)
+        self.call = builtin.function(builtin.define(name, signature.text, address, builtin.FASTCALL), None)
         self.parameters = signature.parameters[:-2]
         #: None where there is no range to share.
         self.entry: codegen_llvm.Entry | None = None
@@ -156,7 +130,7 @@ class Native:
 def object_code(name: str, signature: Signature, function: str, module: str) -> bytes:
     """The object file of a kernel: numba's ``module`` as text, in which ``function`` is the kernel."""
     compiler = codegen_llvm.compiler()
-    _know_python()
+    builtin.know_python()
     whole = compiler.llvm.parse_assembly(module)
     for text in ("\n".join(_around(name, signature, function)), _ALLOCATOR):
         whole.link_in(compiler.llvm.parse_assembly(text))
@@ -184,10 +158,13 @@ def _around(name: str, signature: Signature, function: str) -> list[str]:
 
 def _declared(function: str, signature: Signature) -> str:
     lines = [f'declare i32 @"{function}"({", ".join(["ptr", "ptr", *signature.words])})']
-    for name, kind in _PYTHON.items():
+    for name, kind in builtin.PYTHON.items():
         result, _, rest = kind.partition(" ")
         lines.append(f"declare {result} @{name}{rest}")
-    lines += [f"@{name} = external global i8" for name in (*_OBJECTS, *(f"tenon_{d}" for d in _DTYPES))]
+    lines += [
+        f"@{name} = external global i8"
+        for name in (*builtin.OBJECTS, *(f"tenon_{d}" for d in builtin.DTYPES))
+    ]
     return "\n".join(lines)
 
 
@@ -235,7 +212,7 @@ def _call(name: str, signature: Signature, function: str) -> str:
     return "\n".join(
         [
             _constant("refusal", refused),
-            _constant("failure", f"{name} failed: most likely there was no memory left."),
+            _constant("failure", f"{name} got no memory for an array of its own."),
             "define ptr @call(ptr %self, ptr %args, i64 %n) {",
             "entry:",
             "  %result = alloca i64",
@@ -245,7 +222,7 @@ def _call(name: str, signature: Signature, function: str) -> str:
             "  call void @PyErr_SetString(ptr @tenon_TypeError, ptr @refusal)",
             "  ret ptr null",
             "failed:",
-            "  call void @PyErr_SetString(ptr @tenon_RuntimeError, ptr @failure)",
+            "  call void @PyErr_SetString(ptr @tenon_MemoryError, ptr @failure)",
             "  ret ptr null",
             "raised:",
             "  ret ptr null",
@@ -263,22 +240,22 @@ def _constant(name: str, text: str) -> str:
 def _array(text: _Text, given: str, parameter: Parameter) -> list[str]:
     """The words of an array, after a look at its type."""
     rank = parameter.rank or 0
-    kind = text.field(given, _TYPE)
+    kind = text.field(given, builtin.TYPE)
     derived = text.let(f"call i32 @PyType_IsSubtype(ptr {kind}, ptr @tenon_array)")
     text.unless(text.let(f"icmp eq i32 {derived}, 0"), "refused")
-    dtype = text.field(given, _DTYPE)
+    dtype = text.field(given, builtin.DTYPE)
     text.unless(text.let(f"icmp ne ptr {dtype}, @tenon_{parameter.dtype}"), "refused")
-    text.unless(text.let(f"icmp ne i32 {text.field(given, _RANK, 'i32')}, {rank}"), "refused")
-    flags = text.let(f"and i32 {text.field(given, _FLAGS, 'i32')}, {_CARRAY}")
+    text.unless(text.let(f"icmp ne i32 {text.field(given, builtin.RANK, 'i32')}, {rank}"), "refused")
+    flags = text.let(f"and i32 {text.field(given, builtin.FLAGS, 'i32')}, {_CARRAY}")
     text.unless(text.let(f"icmp ne i32 {flags}, {_CARRAY}"), "refused")
-    shape, strides = text.field(given, _SHAPE), text.field(given, _STRIDES)
+    shape, strides = text.field(given, builtin.SHAPE), text.field(given, builtin.STRIDES)
     sizes = [text.field(shape, 8 * d, "i64") for d in range(rank)]
     steps = [text.field(strides, 8 * d, "i64") for d in range(rank)]
     count = sizes[0]
     for size in sizes[1:]:
         count = text.let(f"mul i64 {count}, {size}")
     itemsize = str(np.dtype(parameter.dtype).itemsize)
-    return ["null", "null", count, itemsize, text.field(given, _DATA), *sizes, *steps]
+    return ["null", "null", count, itemsize, text.field(given, builtin.DATA), *sizes, *steps]
 
 
 def _number(text: _Text, given: str, dtype: str) -> str:
@@ -298,7 +275,8 @@ def _number(text: _Text, given: str, dtype: str) -> str:
 
 
 def _work(signature: Signature, function: str) -> str:
-    """``work(table, first, last)``: the kernel on a part of the range, its other arguments from the table."""
+    """``work(table, first, last)``: the kernel on a part of the range, its other arguments from the table,
+    whose first word becomes -1 if it fails."""
     text, passed = _Text(), []
     for place, kind in enumerate(signature.words[:-2], 1):
         passed.append(f"{kind} {text.field('%table', 8 * place, kind)}")
@@ -311,93 +289,13 @@ def _work(signature: Signature, function: str) -> str:
             "  %error = alloca ptr",
             *text.lines,
             f'  %status = call i32 @"{function}"(ptr %result, ptr %error, {", ".join(passed)})',
+            "  %bad = icmp sgt i32 %status, 0",
+            "  br i1 %bad, label %failed, label %done",
+            "failed:",
+            "  store i64 -1, ptr %table",
+            "  br label %done",
+            "done:",
             "  ret void",
             "}",
         ]
     )
-
-
-@functools.cache
-def _know_python() -> None:
-    """Tell LLVM where Python's functions and objects are."""
-    own: Any = ctypes.pythonapi
-    codegen_llvm.know({name: codegen_llvm.address_of(getattr(own, name)) for name in _PYTHON})
-    codegen_llvm.know({name: id(value) for name, value in _OBJECTS.items()})
-    codegen_llvm.know({f"tenon_{name}": id(np.dtype(name)) for name in _DTYPES})
-
-
-class _MethodDef(ctypes.Structure):
-    """Python's ``PyMethodDef``."""
-
-    _fields_ = (
-        ("name", ctypes.c_char_p),
-        ("function", ctypes.c_void_p),
-        ("flags", ctypes.c_int),
-        ("text", ctypes.c_char_p),
-    )
-
-
-_NO_ARGUMENTS, _FASTCALL = 0x0004, 0x0080
-#: They live as long as the functions, and these as long as the process.
-_definitions: list[_MethodDef] = []
-
-
-def _definition(name: str, text: str, address: int, kind: int) -> int:
-    """Where the definition lies of a built-in function with the machine code at ``address``."""
-    _definitions.append(_MethodDef(name.encode(), address, kind, text.encode()))
-    return ctypes.addressof(_definitions[-1])
-
-
-def _function(definition: int, own: Any) -> Callable[..., Any]:
-    """A built-in function; ``own`` is its ``__self__``."""
-    make = ctypes.pythonapi.PyCFunction_NewEx
-    make.restype, make.argtypes = ctypes.py_object, (ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p)
-    found: Callable[..., Any] = make(definition, own, None)
-    return found
-
-
-#: ``PyObject *call(PyObject *lines, PyObject *)``: an array of three words for each entry to call.
-_WALK = f"""
-define ptr @call(ptr %lines, ptr %nothing) {{
-entry:
-  %at.data = getelementptr i8, ptr %lines, i64 {_DATA}
-  %data = load ptr, ptr %at.data
-  %at.shape = getelementptr i8, ptr %lines, i64 {_SHAPE}
-  %shape = load ptr, ptr %at.shape
-  %n = load i64, ptr %shape
-  %state = call ptr @PyEval_SaveThread()
-  br label %loop
-loop:
-  %i = phi i64 [0, %entry], [%next, %loop]
-  %p = mul i64 %i, 3
-  %a = getelementptr i64, ptr %data, i64 %p
-  %b = getelementptr i64, ptr %a, i64 1
-  %c = getelementptr i64, ptr %a, i64 2
-  %function = load ptr, ptr %a
-  %table = load ptr, ptr %b
-  %threads = load i64, ptr %c
-  call void %function(ptr %table, i64 %threads)
-  %next = add i64 %i, 1
-  %more = icmp slt i64 %next, %n
-  br i1 %more, label %loop, label %done
-done:
-  call void @PyEval_RestoreThread(ptr %state)
-  call void @Py_IncRef(ptr @tenon_none)
-  ret ptr @tenon_none
-}}
-declare ptr @PyEval_SaveThread()
-declare void @PyEval_RestoreThread(ptr)
-declare void @Py_IncRef(ptr)
-@tenon_none = external global i8
-"""
-
-
-@functools.cache
-def _walker() -> int:
-    _know_python()
-    return _definition("walk", "kernels", codegen_llvm.compiler().function(_WALK, "call"), _NO_ARGUMENTS)
-
-
-def walk(lines: Any) -> Callable[[], None]:
-    """A built-in function that calls the entries of ``lines``, an array of int64 with at least one line."""
-    return _function(_walker(), lines)

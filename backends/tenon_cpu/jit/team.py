@@ -39,3 +39,5 @@ def run(kernel: Kernel, args: tuple[Any, ...], count: int) -> None:
             words += (0, 0, a.size, a.itemsize, address_of(a), *a.shape, *a.strides)
     table = np.array(words, np.uint64)
     native.entry(address_of(table), codegen_llvm.ALL)
+    if table[0] != count:
+        raise MemoryError(f"{kernel.function.__name__} got no memory for an array of its own.")

@@ -16,6 +16,7 @@ import pytest
 
 from tenon.errors import ArgumentError, BackendError
 from tenon_cpu.jit import compile as jit
+from tenon_cpu.jit import team
 from tenon_cpu.jit.store import Store
 
 pytest.importorskip("numba")
@@ -61,13 +62,13 @@ def counted(first, x):
     return first + np.int64(total)
 
 
-@jit.kernel("void(float64[::1])")
-def scratch(out):
+@jit.kernel("void(int64, float64[::1], int64, int64)")
+def scratch(room, out, start, stop):
     """1, 2, 3, ... by way of an array of the kernel's own."""
-    own = np.empty(out.size, np.float64)
-    for i in range(out.size):
+    own = np.empty(room, np.float64)
+    for i in range(start, stop):
         own[i] = i + 1.0
-    for i in range(out.size):
+    for i in range(start, stop):
         out[i] = own[i]
 
 
@@ -103,6 +104,15 @@ def test_a_second_process_loads_what_the_first_compiled(tmp_path):
 
     assert run(folder, tmp_path) == [[2, 4, 6], 0, 1]
     assert run(folder, tmp_path) == [[2, 4, 6], 1, 0]
+
+
+def test_what_is_on_disk_is_loaded_without_numba(tmp_path):
+    folder, broken = tmp_path / "cache", tmp_path / "broken"
+    run(folder, tmp_path)
+    broken.mkdir()
+    (broken / "numba.py").write_text("raise ImportError('not to be imported')")
+
+    assert run(folder, tmp_path, PYTHONPATH=str(broken)) == [[2, 4, 6], 1, 0]
 
 
 def test_a_process_that_orders_sets_otherwise_loads_too(tmp_path):
@@ -283,14 +293,26 @@ def test_a_kernel_with_memory_of_its_own_gives_it_back():
     room = 1 << 20
     out = np.zeros(room)
     for _ in range(3):
-        scratch(out)
+        scratch(room, out, 0, room)
     before = resident()
 
     for _ in range(50):
-        scratch(out)
+        scratch(room, out, 0, room)
 
     assert (out[0], out[-1]) == (1.0, float(room))
     assert resident() - before < 16 * room
+
+
+def test_a_kernel_that_gets_no_memory_says_so_alone_and_in_a_team():
+    out, more_than_there_is = np.zeros(8), 1 << 50
+
+    with pytest.raises(MemoryError, match="scratch got no memory"):
+        scratch(more_than_there_is, out, 0, 8)
+    with pytest.raises(MemoryError, match="scratch got no memory"):
+        team.run(scratch, (more_than_there_is, out), 8)
+
+    team.run(scratch, (8, out), 8)
+    assert out.tolist() == [1, 2, 3, 4, 5, 6, 7, 8]
 
 
 def test_two_threads_run_a_kernel_at_once():
