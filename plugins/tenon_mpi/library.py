@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import MutableMapping
+from importlib import metadata
 from typing import Any
 
 from tenon.extend import engine, errors, process_environment
@@ -15,6 +17,7 @@ def load_mpi() -> Any:
     # Open MPI's wheel prints a line for every window, because of a component that is for other networks.
     # It reads this variable when it starts, and other MPIs do not know it.
     process_environment().setdefault("OMPI_MCA_osc", "^ucx")
+    shorten_addresses(process_environment())
     try:
         from mpi4py import MPI
     except (ImportError, RuntimeError) as error:
@@ -30,3 +33,14 @@ def load_mpi() -> Any:
             "set MPI4PY_MPIABI=openmpi as well (deploy/README.md has more)."
         ) from error
     return MPI
+
+
+def shorten_addresses(environment: MutableMapping[str, str]) -> None:
+    """Let the MPICH wheel reach other nodes of a Slurm step through libfabric, unless told otherwise.
+
+    Of UCX it publishes 4 KB, mostly what was in memory, in lines that may exceed the 1,024 bytes at which
+    Slurm's ``pmi2`` cuts them; then some starts hang or die (mpich#6924). libfabric's address is 16 bytes.
+    """
+    several = environment.get("SLURM_STEP_NUM_NODES", "1") != "1"
+    if several and "PMI_FD" in environment and any(metadata.distributions(name="mpich")):
+        environment.setdefault("MPIR_CVAR_CH4_NETMOD", "ofi")
