@@ -83,12 +83,16 @@ class Slurm:
         self._run("slurmctld", "-D")
         for node in NODES:
             self._run("slurmd", "-D", "-N", node)
-        wait(lambda: self("sinfo", "-h", "-N", "-t", "idle", "-o", "%N").split() == sorted(NODES * 2), "nodes")
+        wait(
+            lambda: self("sinfo", "-h", "-N", "-t", "idle", "-o", "%N").split() == sorted(NODES * 2), "nodes"
+        )
 
     def _run(self, *command):
         with (self.folder / f"{command[0]}-{len(self._daemons)}.out").open("w") as log:
             self._daemons.append(
-                subprocess.Popen(command, env=self.environment, stdout=log, stderr=log, start_new_session=True)
+                subprocess.Popen(
+                    command, env=self.environment, stdout=log, stderr=log, start_new_session=True
+                )
             )
 
     def stop(self):

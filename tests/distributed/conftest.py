@@ -18,7 +18,8 @@ import pytest
 from tenon.testing.suites.communicator import find_mpirun
 
 NETWORK = "10.77.5"
-BRIDGE = "tenon-b"
+TAG = f"tenon{os.getpid()}"
+"""Of the namespaces, the bridge and its cables: two of these may be there at a time."""
 NAMES = ("node1", "node2", "node3")
 SSHD = """
 HostKey {folder}/key
@@ -47,16 +48,16 @@ class Hosts:
 
     def start(self):
         """Make them all; returns when each answers to ssh."""
-        ip("link", "add", BRIDGE, "type", "bridge")
-        ip("link", "set", BRIDGE, "up")
+        ip("link", "add", TAG, "type", "bridge")
+        ip("link", "set", TAG, "up")
         for number, name in enumerate(self.names, 1):
-            space, cable = f"tenon-{name}", f"tenon-v{number}"
+            space, cable = f"{TAG}-{name}", f"{TAG}-{number}"
             folder = Path("/etc/netns", space)
             folder.mkdir(parents=True, exist_ok=True)
             (folder / "hosts").write_text("127.0.0.1 localhost\n" + self._addresses())
             ip("netns", "add", space)
             ip("link", "add", cable, "type", "veth", "peer", "name", "eth0", "netns", space)
-            ip("link", "set", cable, "master", BRIDGE, "up")
+            ip("link", "set", cable, "master", TAG, "up")
             ip("-n", space, "addr", "add", f"{NETWORK}.{number}/24", "dev", "eth0")
             ip("-n", space, "link", "set", "eth0", "up")
             ip("-n", space, "link", "set", "lo", "up")
@@ -87,7 +88,7 @@ class Hosts:
 
     def on(self, name, *command):
         """The command line that runs ``command`` on host ``name``."""
-        enter = ["ip", "netns", "exec", f"tenon-{name}", "unshare", "--uts", "--ipc"]
+        enter = ["ip", "netns", "exec", f"{TAG}-{name}", "unshare", "--uts", "--ipc"]
         return [*enter, "sh", "-c", 'hostname "$0"; exec "$@"', name, *command]
 
     def start_on_first(self, *command, folder=None, **settings):
@@ -121,27 +122,27 @@ class Hosts:
         for name in self.names:
             command = ["tc", "qdisc", "replace", "dev", "eth0", "root", "tbf", "rate", rate]
             command += ["burst", "256kb", "latency", "50ms"]
-            subprocess.run(["ip", "netns", "exec", f"tenon-{name}", *command], check=True)
+            subprocess.run(["ip", "netns", "exec", f"{TAG}-{name}", *command], check=True)
 
     def cut(self, name):
         """Pull the cable of host ``name``."""
-        ip("link", "set", f"tenon-v{self.names.index(name) + 1}", "down")
+        ip("link", "set", f"{TAG}-{self.names.index(name) + 1}", "down")
 
     def bytes_sent(self, name):
         """How much has left host ``name``."""
         path = "/sys/class/net/eth0/statistics/tx_bytes"
-        command = ["ip", "netns", "exec", f"tenon-{name}", "cat", path]
+        command = ["ip", "netns", "exec", f"{TAG}-{name}", "cat", path]
         return int(subprocess.run(command, capture_output=True, check=True).stdout)
 
     def ranks(self, name):
         """The Python processes that run on host ``name``."""
-        listed = subprocess.run(["ip", "netns", "pids", f"tenon-{name}"], capture_output=True, text=True)
+        listed = subprocess.run(["ip", "netns", "pids", f"{TAG}-{name}"], capture_output=True, text=True)
         return [number for number in listed.stdout.split() if "python" in program(number)]
 
     def stop(self):
         """Remove all that ``start`` made."""
         for name in self.names:
-            listed = subprocess.run(["ip", "netns", "pids", f"tenon-{name}"], capture_output=True, text=True)
+            listed = subprocess.run(["ip", "netns", "pids", f"{TAG}-{name}"], capture_output=True, text=True)
             for number in listed.stdout.split():
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(int(number), 9)
@@ -149,10 +150,10 @@ class Hosts:
             server.wait(10)
         for number, name in enumerate(self.names, 1):
             # First: connections that were cut keep a namespace alive for minutes, and so its cable.
-            ip("link", "del", f"tenon-v{number}", check=False)
-            ip("netns", "del", f"tenon-{name}", check=False)
-            shutil.rmtree(f"/etc/netns/tenon-{name}", ignore_errors=True)
-        ip("link", "del", BRIDGE, check=False)
+            ip("link", "del", f"{TAG}-{number}", check=False)
+            ip("netns", "del", f"{TAG}-{name}", check=False)
+            shutil.rmtree(f"/etc/netns/{TAG}-{name}", ignore_errors=True)
+        ip("link", "del", TAG, check=False)
 
 
 def ip(*arguments, check=True):
@@ -182,9 +183,9 @@ def make_hosts(tmp_path_factory):
     missing += [] if sshd() else ["sshd"]
     if missing or os.geteuid() != 0:
         pytest.skip(f"needs root, iproute2 and openssh-server; missing: {', '.join(missing) or 'root'}")
-    if not ip("netns", "add", "tenon-probe", check=False):
+    if not ip("netns", "add", f"{TAG}-probe", check=False):
         pytest.skip("network namespaces cannot be made here")
-    ip("netns", "del", "tenon-probe")
+    ip("netns", "del", f"{TAG}-probe")
     made = []
 
     def make(count):

@@ -1,34 +1,15 @@
-"""A host is cut off: the ranks of the other one name those they wait for, and end. Needs root and `ip netns`.
+"""A host is cut off: the ranks of the other one name those they wait for, and both hosts' ranks end."""
 
-Two network namespaces stand for two hosts, a bridge for the network between them.
-"""
-
-import os
-import shutil
-import subprocess
-import sys
 import time
 
 import pytest
 
-from tenon.testing.suites.communicator import find_mpirun
+pytestmark = [pytest.mark.mpi, pytest.mark.slow]
 
-pytestmark = [
-    pytest.mark.mpi,
-    pytest.mark.slow,
-    pytest.mark.skipif(
-        shutil.which("ip") is None or os.geteuid() != 0, reason="makes network namespaces, which root can"
-    ),
-]
-
-LIMIT = 3.0
-HOSTS = ("10.77.5.1", "10.77.5.2")
-HERE = "10.77.5.254"
-STARTER = """#!/bin/bash
-while [[ "$1" == -* ]]; do shift; done
-host=$1; shift
-exec ip netns exec tenon-h${host##*.} sh -c "$*"
-"""
+LIMIT = 10.0
+"""Longer than rank 0 alone takes to read the data, also on a busy machine."""
+MARGIN = 3.0
+"""What may pass besides: the watchdog looks 20 times per limit, and the launcher has to end."""
 PROGRAM = """
 import pathlib, sys, time
 
@@ -46,58 +27,63 @@ for step in range(10_000):
 """
 
 
-def ip(*arguments):
-    done = subprocess.run(["ip", *arguments], capture_output=True, text=True)
-    return done.returncode == 0
-
-
-@pytest.fixture
-def hosts():
-    made = ip("link", "add", "tenon-b", "type", "bridge") and ip(
-        "addr", "add", f"{HERE}/24", "dev", "tenon-b"
-    )
-    made = made and ip("link", "set", "tenon-b", "up")
-    for number, address in enumerate(HOSTS, 1):
-        space, cable = f"tenon-h{number}", f"tenon-v{number}"
-        made = made and ip("netns", "add", space)
-        made = made and ip("link", "add", cable, "type", "veth", "peer", "name", "eth0", "netns", space)
-        made = made and ip("link", "set", cable, "master", "tenon-b", "up")
-        made = made and ip("-n", space, "addr", "add", f"{address}/24", "dev", "eth0")
-        made = (
-            made
-            and ip("-n", space, "link", "set", "eth0", "up")
-            and ip("-n", space, "link", "set", "lo", "up")
-        )
-    try:
-        if not made:
-            pytest.skip("network namespaces cannot be made here")
-        yield
-    finally:
-        for number in range(1, len(HOSTS) + 1):
-            ip("netns", "del", f"tenon-h{number}")
-        ip("link", "del", "tenon-b")
-
-
-def test_a_host_that_is_cut_off_is_named_and_the_job_ends_in_time(hosts, tmp_path):
-    starter, program, running = tmp_path / "starter.sh", tmp_path / "program.py", tmp_path / "running"
-    starter.write_text(STARTER)
-    starter.chmod(0o755)
-    program.write_text(PROGRAM)
-    command = [find_mpirun(), "-localhost", HERE, "-launcher", "ssh", "-launcher-exec", str(starter)]
-    command += ["-hosts", ",".join(HOSTS), "-ppn", "2", "-n", "4", sys.executable, str(program), str(running)]
-    environment = {**os.environ, "UCX_TLS": "tcp,self", "OMP_NUM_THREADS": "1", "TENON_WATCHDOG": str(LIMIT)}
-    job = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
-    deadline = time.monotonic() + 60
-    while not running.exists() and job.poll() is None and time.monotonic() < deadline:
-        time.sleep(0.02)
-
-    ip("link", "set", "tenon-v2", "down")
-    cut = time.monotonic()
+def cut_when(hosts, condition, job):
+    """Cut ``node2`` off when ``condition()`` holds; the report, and when each host's ranks were gone."""
+    deadline = time.monotonic() + 100
+    while not condition():
+        assert job.poll() is None, job.communicate()
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    assert len(hosts.ranks("node1")) == len(hosts.ranks("node2")) == 2
+    hosts.cut("node2")
+    start = time.monotonic()
+    gone = {}
+    while len(gone) < 2 and time.monotonic() < start + LIMIT + 20:
+        for name in {"node1", "node2"} - set(gone):
+            if not hosts.ranks(name):
+                gone[name] = time.monotonic() - start
+        time.sleep(0.05)
     _, errors = job.communicate(timeout=60)
+    return errors, gone, time.monotonic() - start
 
-    assert time.monotonic() - cut < LIMIT + 3
+
+def test_a_host_that_is_cut_off_is_named_and_the_job_ends_in_time_on_both_hosts(hosts, tmp_path):
+    (tmp_path / "program.py").write_text(PROGRAM)
+    (tmp_path / "hosts").write_text("node1:2\nnode2:2\n")
+    running = tmp_path / "running"
+    command = ["mpirun", "-f", "hosts", "-n", "4", "python", "program.py", str(running)]
+    job = hosts.start_on_first(*command, folder=tmp_path, TENON_WATCHDOG=str(LIMIT))
+
+    errors, gone, took = cut_when(hosts, running.exists, job)
+
     assert job.returncode == 124, errors
+    assert took < LIMIT + MARGIN
+    assert set(gone) == {"node1", "node2"} and max(gone.values()) < LIMIT + MARGIN, gone
     assert errors.count("=== tenon: rank") == 1, errors
-    assert "step 9 has waited 3" in errors and "s for ranks 2, 3 ===" in errors
-    assert errors.count("gave its last sign of life 3") == 2
+    assert "on host node1, step 9 has waited 10" in errors and "s for ranks 2, 3 ===" in errors
+    assert errors.count("gave its last sign of life ") == 2
     assert errors.count("all_reduce(sum) of float64[1000] named 'fc.weight' at step 9") == 3
+
+
+def test_a_cable_pulled_in_the_middle_of_training_ends_the_run_which_goes_on_on_the_other_host(
+    hosts, tmp_path
+):
+    (tmp_path / "hosts").write_text("node1:2\nnode2:2\n")
+    command = ["mpirun", "-f", "hosts", "-n", "4", "tenon", "train", "digits", "--run", "run"]
+    settings = ["--set", "epochs=1000", "--set", "checkpoint.steps=10", "--set", "log.every=1"]
+    job = hosts.start_on_first(*command, *settings, folder=tmp_path, TENON_WATCHDOG=str(LIMIT))
+
+    errors, gone, took = cut_when(hosts, lambda: any(tmp_path.glob("run/checkpoints/step-*")), job)
+
+    assert job.returncode == 124, errors
+    assert took < LIMIT + MARGIN
+    assert set(gone) == {"node1", "node2"} and max(gone.values()) < LIMIT + MARGIN, gone
+    assert "on host node1, step " in errors and "for ranks 2, 3 ===" in errors
+    assert "at all_reduce(" in errors
+
+    (tmp_path / "hosts").write_text("node1:2\n")
+    again = ["mpirun", "-f", "hosts", "-n", "2", "tenon", "train", "--resume", "run", "--set", "epochs=1"]
+    done = hosts.run(*again, folder=tmp_path)
+
+    assert done.returncode == 0, done.stderr
+    assert "goes on after step " in done.stdout and "2 ranks on cpu" in done.stdout
