@@ -21,36 +21,6 @@ from tenon.training.plan.quantities import read_rate, read_time
 from tenon_mpi.communicator import MpiCommunicator
 
 PROGRAMS = Path(__file__).parent / "programs"
-MODEL = """
-import numpy as np
-import tenon
-from tenon import nn
-from tenon.data import Splits, TensorDataset
-
-
-class Net(nn.Module):
-    def __init__(self, width: int = 1024):
-        super().__init__()
-        self.layers = nn.Sequential(
-            nn.Linear(64, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU(), nn.Linear(width, 10)
-        )
-
-    def forward(self, x):
-        return self.layers(x)
-
-
-def load(samples: int = 640) -> Splits:
-    random = np.random.default_rng(0)
-    x = tenon.from_numpy(random.normal(size=(samples, 64)).astype(np.float32))
-    y = tenon.from_numpy(random.integers(0, 10, samples))
-    return Splits(TensorDataset(x, y), TensorDataset(x[:64], y[:64]))
-"""
-CONFIG = """
-model = "wide:Net"
-data = "wide:load"
-epochs = 1
-batch_size = 64
-"""
 
 
 SMALL = Note("all_reduce", "sum", (2,), "float64", "weights", False, False)
@@ -60,8 +30,8 @@ GRADIENTS = Note("all_reduce", "mean", (1 << 20,), "float32", "gradients", True,
 @pytest.fixture
 def wide(tmp_path, monkeypatch):
     """A folder with a model of 1.1 million parameters, from which commands are run."""
-    (tmp_path / "wide.py").write_text(MODEL)
-    (tmp_path / "my.toml").write_text(CONFIG)
+    for name in ("wide.py", "wide.toml"):
+        shutil.copy(PROGRAMS / name, tmp_path)
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     yield tmp_path
@@ -75,7 +45,7 @@ def train_counting(folder, ranks, nodes, *settings):
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: counting\nVersion: 0.1\n")
     (info / "entry_points.txt").write_text("[tenon]\ncounting = counting\n")
     shutil.copy(PROGRAMS / "counting.py", folder)
-    command = [find_mpirun(), "-n", str(ranks), sys.executable, "-m", "tenon.cli", "train", "my.toml"]
+    command = [find_mpirun(), "-n", str(ranks), sys.executable, "-m", "tenon.cli", "train", "wide.toml"]
     variables = {"TENON_MPI_NODES": str(nodes), "COUNTED": str(folder), "PYTHONPATH": str(folder)}
     done = subprocess.run(
         [*command, *(part for text in settings for part in ("--set", text))],
@@ -98,7 +68,7 @@ def plan(*arguments):
 @pytest.mark.mpi
 @pytest.mark.parametrize(("ranks", "nodes"), [(2, 2), (4, 2), (4, 4)])
 def test_bytes_are_those_that_real_ranks_count(wide, ranks, nodes):
-    config, _ = resolve("my.toml", ("model_options.width=256",), None)
+    config, _ = resolve("wide.toml", ("model_options.width=256",), None)
     inputs = predict.Inputs(
         predict.Cluster(ranks, ranks // nodes, 2, 1),
         measure.rehearse(config, ranks, 1, 1),
@@ -123,7 +93,7 @@ def test_memory_is_within_fifteen_percent_of_what_real_ranks_need(wide):
     # The engine compiles its sums after the first 32.
     settings = ("epochs=4", "log.tensorboard=false")
     options = ("-n", "2", "--ranks-per-node", "2", "--compute-ms", "5")
-    predicted = plan(*options, "my.toml")["memory"]
+    predicted = plan(*options, "wide.toml")["memory"]
 
     counted = train_counting(wide, 2, 1, *settings)
 
@@ -235,3 +205,44 @@ def test_an_engine_that_does_not_say_what_it_sends_is_named():
 
     with pytest.raises(UnsupportedError, match="'communicator' does not say what it sends"):
         predict.times(inputs)
+
+
+@pytest.mark.mpi
+@pytest.mark.slow
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_a_step_takes_as_long_as_predicted_within_a_factor_of_three(wide, ranks):
+    """On an idle machine a factor of 1.3; a busy one gives more ranks more of its time."""
+    settings = ("batch_size=256", "epochs=12")
+    options = ("-n", str(ranks), "--ranks-per-node", str(ranks))
+    predicted = plan(*options, "wide.toml", "--set", settings[0])["seconds"]["step"]
+
+    counted = train_counting(wide, ranks, 1, *settings)
+
+    measured = counted[0]["seconds"]
+    print(f"{ranks} ranks: predicted {1e3 * predicted:.1f} ms, measured {1e3 * measured:.1f} ms")
+    assert predicted / 3 < measured < predicted * 3
+
+
+@pytest.mark.mpi
+@pytest.mark.slow
+def test_where_mpi_cannot_be_started_sums_count_as_copies(wide, monkeypatch):
+    (wide / "mpi4py").mkdir()
+    (wide / "mpi4py" / "__init__.py").write_text("raise ImportError('there is no MPI here')")
+    monkeypatch.setenv("PYTHONPATH", str(wide))
+
+    options = ("-n", "2", "--ranks-per-node", "2", "--compute-ms", "5", "--set", "model_options.width=64")
+    found = plan(*options, "wide.toml")
+
+    said = next(text for text in found["assumptions"] if text.startswith("Shared memory: not timed"))
+    assert "there is no MPI here" in said and "as fast as copies here" in said
+    assert 0 < found["seconds"]["shared_memory"] < 0.01 and found["seconds"]["step"] > 0.005
+
+
+@pytest.mark.mpi
+@pytest.mark.slow
+def test_an_unknown_network_counts_as_messages_here_and_says_so(wide):
+    found = plan("-n", "4", "--ranks-per-node", "2", "--compute-ms", "5", "wide.toml")
+
+    assert found["nodes"] == 2 and found["network"]["lower_bound"] is True
+    assert any("a step takes at least as long as shown" in text for text in found["assumptions"])
+    assert found["seconds"]["step"] > 0.005 and found["speedup"] is None
