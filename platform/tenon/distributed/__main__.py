@@ -10,8 +10,6 @@ import os
 import runpy
 import sys
 
-from tenon.distributed import failure
-
 USAGE = "usage: mpirun -n N python -m tenon.distributed SCRIPT [ARGUMENTS]"
 
 
@@ -24,13 +22,7 @@ def main() -> None:
     if not os.path.isfile(script):
         sys.exit(f"there is no script {script!r} here ({os.getcwd()}). {USAGE}")
     sys.path[0] = os.path.dirname(os.path.abspath(script))
-    try:
-        runpy.run_path(script, run_name="__main__")
-    except failure.TrackedExit:
-        raise
-    except SystemExit as leaving:
-        # Raised, not called: pass it on as the tracked kind, which the hooks see.
-        sys.exit(leaving.code)
+    runpy.run_path(script, run_name="__main__")
 
 
 if __name__ == "__main__":

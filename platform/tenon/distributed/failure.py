@@ -21,7 +21,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
-from types import TracebackType
+from types import FrameType, TracebackType
 from typing import Any, NoReturn, Protocol
 
 from tenon.distributed import siblings, unwinding
@@ -159,7 +159,8 @@ class Guard:
         raised = unwinding.uncaught()
         if raised is not None and (code := _exit_code(raised.code)):
             # Python has printed a text already.
-            self.fail(describe_exit(*self.identity(), f"raised SystemExit({raised.code!r})", code, ""), code)
+            what, where = f"raised SystemExit({raised.code!r})", _place(raised.__traceback__)
+            self.fail(describe_exit(*self.identity(), what, code, where), code)
         if self.communicator is not None and not self.finished:
             self.finished = True
             if self.watchdog is not None:
@@ -190,9 +191,7 @@ class TrackedExit(SystemExit):
             called = sys._getframe(1).f_code is Guard.exit.__code__
             frame = sys._getframe(2 if called else 1)
             self._how = "called sys.exit" if called else "raised SystemExit"
-            self._where = (
-                f'  File "{frame.f_code.co_filename}", line {frame.f_lineno}, in {frame.f_code.co_name}\n'
-            )
+            self._where = _line(frame, frame.f_lineno)
 
     def __del__(self) -> None:
         guard = _guard
@@ -205,6 +204,20 @@ class TrackedExit(SystemExit):
         guard.fail(
             describe_exit(*guard.identity(), f"{self._how}({self.code!r})", code, self._where + message), code
         )
+
+
+def _line(frame: FrameType, number: int) -> str:
+    """A line of a program as tracebacks name it."""
+    return f'  File "{frame.f_code.co_filename}", line {number}, in {frame.f_code.co_name}\n'
+
+
+def _place(traceback: TracebackType | None) -> str:
+    """The line that raised."""
+    if traceback is None:
+        return ""
+    while traceback.tb_next is not None:
+        traceback = traceback.tb_next
+    return _line(traceback.tb_frame, traceback.tb_lineno)
 
 
 def _is_called() -> bool:
