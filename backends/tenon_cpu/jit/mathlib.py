@@ -115,39 +115,32 @@ return near if a < 0.625 else far
 return 1.0 / (1.0 + exp(-x))
 """
     ),
-    # As in tenon.ops.special: a polynomial in x^2 below 1; from there on exp(-x^2) / (1 + x) times one in
-    # (x - 2) / (x + 2), with the square of x in two parts, as its rounding would cost x^2 units.
+    # A polynomial in x^2 below 1, and 1 - erfc from there on.
     "erf": (
         """
 a = abs(x)
 z = x * x
 near = x * poly(z, 1.12837916585, -0.376126266667, 0.112835947152, -0.0268542120106,
     0.00518908742343, -0.000801686428717, 7.87587506269e-05)
-far = copysign(1.0 - erfc_tail(maximum(a, 1.0)), x)
-return near if a < 1.0 else far
+return near if a < 1.0 else copysign(1.0 - erfc(a), x)
 """
     ),
+    # exp(-x^2) / (1 + x) times a polynomial in t = (x - 2) / (x + 2), both quotients by one division. x^2 is
+    # taken of the upper half of x's digits, which is exact, as its rounding would cost x^2 units.
     "erfc": (
         """
 a = abs(x)
-z = x * x
-near = 1.0 - x * poly(z, 1.12837916585, -0.376126266667, 0.112835947152, -0.0268542120106,
-    0.00518908742343, -0.000801686428717, 7.87587506269e-05)
-far = erfc_tail(maximum(a, 1.0))
-far = 2.0 - far if x < 0.0 else far
-return near if a < 1.0 else far
-"""
-    ),
-    "erfc_tail": (
-        """
-s = minimum(x, 11.0)
-p = poly((s - 2.0) / (s + 2.0), 0.766187007935557, -0.25997472858236476, 0.03781681617269672,
-    0.042528483945528404, -0.025300615140547326, -0.00035436502038264304, 0.004156151339434388,
-    -0.0008315679395720619)
-head = floor(s * 256.0) * 0.00390625
-r = (head - s) * (head + s)
-e = exp(-head * head) * poly(r, 1.0, 1.0, 0.5, 0.16666667, 0.041666668, 0.0083333338)
-return p * e / (s + 1.0)
+s = 11.0 if a > 11.0 else a
+u = s + 1.0
+v = s + 2.0
+q = 1.0 / (u * v)
+p = poly((s - 2.0) * u * q, 0.76618707, -0.25997499093906473, 0.03781315498416283,
+    0.04254022278508143, -0.025233357152394695, -0.0005428278049322387, 0.0038828717415171536,
+    0.0001942230212375103, -0.0005761916416069919, -0.0001430899202915923)
+head = real_of_bits(bits(s) & -4096)
+e = exp(-head * head) * poly((head - s) * (head + s), 1.0, 1.0, 0.5, 0.16666667, 0.041666668)
+far = p * e * (v * q)
+return 2.0 - far if x < 0.0 else far
 """
     ),
 }

@@ -26,8 +26,8 @@ FUNCTIONS = {
     "log1p": (np.log1p, (-0.9999, 1e6), 4),
     "tanh": (np.tanh, (-12, 12), 3),
     "sigmoid": (lambda x: 1 / (1 + np.exp(-x)), (-87, 30), 3),
-    "erf": (np.vectorize(math.erf), (-6, 6), 4),
-    "erfc": (np.vectorize(math.erfc), (-6, 9), 12),
+    "erf": (np.vectorize(math.erf), (-6, 6), 3),
+    "erfc": (np.vectorize(math.erfc), (-6, 9), 7),
     "sqrt": (np.sqrt, (0, 1e30), 1),
     "rsqrt": (lambda x: 1 / np.sqrt(x), (1e-30, 1e30), 2),
 }
@@ -128,6 +128,13 @@ def test_loops_over_float32_become_vectors(name):
     assert not re.search(r"call float @(exp|log|tanh|erf)", text)
 
 
+def test_the_error_function_is_exact_at_zero_and_infinity():
+    x = np.array([0.0, np.inf, -np.inf], np.float32)
+
+    assert one("erf")(x).tolist() == [0, 1, -1]
+    assert one("erfc")(x).tolist() == [1, 0, 2]
+
+
 def test_machine_code_is_found_again_on_disk(tmp_path, monkeypatch):
     monkeypatch.setenv("TENON_CACHE", str(tmp_path))
     text_compiler = codegen_llvm._Compiler()
@@ -138,10 +145,15 @@ def test_machine_code_is_found_again_on_disk(tmp_path, monkeypatch):
     text = clusters.FusedKernel(cluster).generated([a, out]).text
 
     compiled = codegen_llvm.counts.compiled
-    text_compiler.entry(text)
+    text_compiler.function(text, "entry")
     assert codegen_llvm.counts.compiled == compiled + 1
-    codegen_llvm._Compiler().entry(text)
+    codegen_llvm._Compiler().function(text, "entry")
     assert codegen_llvm.counts.compiled == compiled + 1
+
+    (entry,) = tmp_path.rglob("cluster-*.code")
+    text_compiler.store.write(entry.stem, b"no object file")
+    codegen_llvm._Compiler().function(text, "entry")
+    assert codegen_llvm.counts.compiled == compiled + 2
 
 
 def test_casts_between_all_dtypes_are_numpys():
