@@ -72,13 +72,14 @@ class Pool:
         # Floating-point warnings are a setting of each thread; eager ops give none.
         np.seterr(all="ignore")
         while (task := self.tasks.get()) is not None:
-            work, start, stop = task
+            failure = None
             try:
-                work(start, stop)
+                task[0](*task[1:])
             except BaseException as error:
-                self.done.put(error)
-            else:
-                self.done.put(None)
+                failure = error
+            del task  # or what it worked on would live until the next one
+            self.done.put(failure)
+            del failure
 
     def close(self) -> None:
         """Let the threads end."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+import weakref
 
 import numpy as np
 import pytest
@@ -56,6 +57,16 @@ def test_an_error_in_any_piece_reaches_the_caller_and_the_pool_lives_on(three, b
         split(work, 3)
 
     test_every_index_is_worked_once(three, 30)
+
+
+def test_no_thread_keeps_what_it_has_worked_on(three):
+    array = np.zeros(3)
+    alive = weakref.ref(array)
+
+    split(lambda start, stop, array=array: array.fill(stop), 3)
+    del array
+
+    assert alive() is None
 
 
 def test_work_that_splits_again_runs_on_its_own_thread(three):
