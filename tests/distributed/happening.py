@@ -9,6 +9,7 @@ import os
 import re
 import signal
 import subprocess
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -86,8 +87,8 @@ def happen(event: Event, folder: Path) -> Ending:
     """Run the job of ``event`` in ``folder``, which must be empty."""
     if event.mpich and not is_mpich():
         pytest.skip(event.mpich)
-    clock, before = folder / "clock", shared_memory()
-    with event.surroundings(folder) as more:
+    clock = folder / "clock"
+    with event.surroundings(folder) as more, noting_shared_memory(f"CLOCK={clock}") as mapped:
         environment = {
             **process_environment(), "OMP_NUM_THREADS": "1", "CLOCK": str(clock), **event.variables, **more,
         }  # fmt: skip
@@ -104,7 +105,7 @@ def happen(event: Event, folder: Path) -> Ending:
             began = float(clock.read_text()) if clock.exists() else time.time()
         living = _soon_empty(lambda: processes_with(f"CLOCK={clock}"), began + 5 * event.limit)
         seconds = time.time() - began
-        files = _soon_empty(lambda: unused(shared_memory() - before), time.time() + 1)
+        files = _soon_empty(lambda: [path for path in mapped if Path(path).exists()], time.time() + 1)
         _check_what_is_left(event, folder)
     return Ending(job.returncode, seconds, out, err, living, files)
 
@@ -137,6 +138,8 @@ def check(event: Event, ending: Ending) -> None:
 
 
 def _check_what_is_left(event: Event, folder: Path) -> None:
+    if event.left == NOTHING:
+        assert not (folder / "run").exists()
     if event.left == CHECKPOINT:
         found = checkpoints(folder / "run" / "checkpoints")
         assert found and latest_valid(found[0].parent) == found[0]
@@ -162,23 +165,27 @@ def processes_with(entry: str) -> list[str]:
     return found
 
 
-def shared_memory() -> set[str]:
-    """Names of this user's files in ``/dev/shm``."""
-    names = set()
-    for path in Path("/dev/shm").glob("*"):
-        with contextlib.suppress(FileNotFoundError):
-            if path.stat().st_uid == os.getuid():
-                names.add(path.name)
-    return names
+@contextlib.contextmanager
+def noting_shared_memory(entry: str) -> Iterator[set[str]]:
+    """Inside, the set grows by the files in ``/dev/shm`` that processes with ``NAME=value`` map."""
+    found: set[str] = set()
+    over = threading.Event()
 
+    def note() -> None:
+        while not over.wait(0.2):
+            for process in processes_with(entry):
+                with contextlib.suppress(OSError):
+                    lines = Path(f"/proc/{process}/maps").read_text().splitlines()
+                    mapped = [line[line.index("/") :] for line in lines if "/dev/shm/" in line]
+                    found.update(path.removesuffix(" (deleted)") for path in mapped)
 
-def unused(names: set[str]) -> list[str]:
-    """Those of the files in ``/dev/shm`` that no living process maps."""
-    mapped = ""
-    for maps in Path("/proc").glob("[0-9]*/maps"):
-        with contextlib.suppress(OSError):
-            mapped += maps.read_text()
-    return sorted(name for name in names if f"/dev/shm/{name}\n" not in mapped)
+    watcher = threading.Thread(target=note)
+    watcher.start()
+    try:
+        yield found
+    finally:
+        over.set()
+        watcher.join()
 
 
 def _soon_empty(look: Callable[[], list[str]], deadline: float) -> list[str]:

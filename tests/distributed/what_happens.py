@@ -195,7 +195,7 @@ EVENTS = (
         "configurations", "another configuration under `tenon train`",
         (
             "sh", "-c",
-            f"exec {sys.executable} -m tenon.cli train small.toml"
+            f"exec {sys.executable} -m tenon.cli train small.toml --run {{run}}"
             " --set seed=${{PMI_RANK-$OMPI_COMM_WORLD_RANK}}",
         ),
         2, "none: one line with the keys that differ",

@@ -102,22 +102,6 @@ def test_a_loss_that_is_not_finite_ends_the_run_and_names_the_step(project):
     assert run.err.count("Traceback") == 1
 
 
-def test_ranks_with_different_configurations_are_told_what_differs(project):
-    script = project.folder / "differ.sh"
-    script.write_text('#!/bin/sh\nexec tenon train my.toml --set "seed=$PMI_RANK"\n')
-    script.chmod(0o755)
-
-    launcher = project.command(ranks=2)[:3]
-    done = subprocess.run(
-        [*launcher, str(script)], cwd=project.folder, capture_output=True, text=True, timeout=60,
-        env=project.environment,
-    )  # fmt: skip
-
-    assert done.returncode != 0
-    assert "ranks were started with different configurations: seed: rank 0 has 0, rank 1 has 1" in done.stderr
-    assert not (project.folder / "runs").exists()
-
-
 def test_a_checkpoint_of_another_model_is_refused(project):
     run = project.train("my.toml", "--set", "epochs=1")
     code = (project.folder / "small.py").read_text().replace("16", "17")
