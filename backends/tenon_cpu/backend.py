@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import gc
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 import numpy as np
@@ -67,9 +68,19 @@ class CpuBackend(Backend):
     ) -> Callable[[], None] | None:
         """A oneDNN primitive bound to the arrays, or loops where they are tiny."""
         from tenon_cpu import onednn
-        from tenon_cpu.jit import chains
+        from tenon_cpu.jit import chains, into
 
-        return chains.prepare(op.name, ins, attrs, outs) or onednn.prepare(op.name, ins, attrs, outs)
+        return (
+            chains.prepare(op.name, ins, attrs, outs)
+            or onednn.prepare(op.name, ins, attrs, outs)
+            or into.prepare(self.raw, op.name, ins, attrs, outs)
+        )
+
+    def binding(self) -> AbstractContextManager[None]:
+        """Generated kernels that are bound inside share their temporary arrays."""
+        from tenon_cpu.jit import scratch
+
+        return scratch.shared()
 
     def chain(self, thunks: Sequence[Callable[[], None]]) -> Sequence[tuple[int, Callable[[], None]]]:
         """Generated kernels in a row become one walk over a list of machine code."""
@@ -129,10 +140,10 @@ class CpuBackend(Backend):
 
     def trim(self) -> None:
         """What recordings and a compilation leave: cycles, scratch memory, and what the C library keeps."""
-        from tenon_cpu.onednn.chain import shared
+        from tenon_cpu import onednn
 
         gc.collect()
-        shared.release()
+        onednn.release()
         give_back()
 
     def memory(self, device: Device | None = None) -> MemoryStats:

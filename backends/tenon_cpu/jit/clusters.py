@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from tenon.extend import errors
-from tenon_cpu.jit import codegen_llvm
+from tenon_cpu.jit import codegen_llvm, scratch
 from tenon_cpu.jit.chains import bound
 from tenon_cpu.jit.clusters_domain import Cluster, Domain, Loops
 from tenon_cpu.jit.clusters_rows import scheduled, split
@@ -89,7 +89,7 @@ class FusedKernel:
             raise errors.NotFusableError("a reduction over a row cannot overwrite the row.")
         held = [np.asarray(a, np.float64) if i in self.cluster.numbers else a for i, a in enumerate(arrays)]
         found = self.generated(held)
-        extra = [np.empty(max(n, 1), np.float64) for n in found.scratch]
+        extra = scratch.arrays(found.scratch)
         table = np.array([a.__array_interface__["data"][0] for a in [*held, *extra]], np.int64)
         return bound(found.entry, table, found.threads, held, extra)
 

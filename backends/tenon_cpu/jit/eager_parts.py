@@ -80,13 +80,13 @@ def relu_grad(g: Any, out: Any) -> Any:
     return made
 
 
-def embedding(weight: Any, indices: Any, **attrs: Any) -> Any:
-    """Rows of the table; the reference says which index is outside."""
+def embedding(weight: Any, indices: Any, *, out: Any = None, **attrs: Any) -> Any:
+    """Rows of the table, in ``out`` if given and loops serve; the reference says which index is outside."""
     width = weight.shape[1] if weight.ndim == 2 else 0
     if indices.size * width < WORTH or not indices_fit(indices) or not fits(weight):
         return _embedding.forward(np, weight, indices, **attrs)
     weight = plain(weight)
-    out, outside = np.empty((*indices.shape, width), FLOAT), np.zeros(1, INDEX)
+    out, outside = np.empty((*indices.shape, width), FLOAT) if out is None else out, np.zeros(1, INDEX)
     arrays = (weight, indices.reshape(-1), out.reshape(-1, width), outside)
     share(tables.gather, arrays, indices.size, out.size)
     if outside[0]:

@@ -147,8 +147,10 @@ def cross_entropy_grad(
     *,
     reduction: str = "mean",
     ignore_index: int = -100,
+    out: Any = None,
 ) -> Any:
-    """Probabilities times each row's share of the loss, less that share at the target."""
+    """Probabilities times each row's share of the loss, less that share at the target; in ``out``, which may
+    be ``x``, if given and loops serve."""
     if (
         x.size < _WORTH_LOSS
         or x.ndim != 2
@@ -172,7 +174,7 @@ def cross_entropy_grad(
         weights *= -g / count if count else np.float32(0)
     else:
         weights = weights * -g
-    out = np.empty_like(x)
+    out = np.empty_like(x) if out is None else out
     arrays = (x, total, target, weights, ignore_index, out)
     share(losses.cross_entropy_grad, arrays, x.shape[0], 4 * x.size)
     return out

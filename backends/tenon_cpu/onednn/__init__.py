@@ -88,4 +88,15 @@ def prepare(
     return None if rule is None else rule(ins, attrs, outs)
 
 
-__all__ = ["available", "kernels", "prepare"]
+def release() -> None:
+    """Forget what the calling thread's eager ops have prepared, and the scratch memory of its chains."""
+    if available():
+        from tenon_cpu.onednn.cache import caches
+        from tenon_cpu.onednn.chain import shared
+
+        for cache in caches:
+            cache.clear()
+        shared.release()
+
+
+__all__ = ["available", "kernels", "prepare", "release"]

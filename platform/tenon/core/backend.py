@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -155,6 +156,10 @@ class Backend:
     def memory(self, device: Device | None = None) -> MemoryStats:
         """Memory of the device."""
         raise BackendError(f"backend {self.name!r} does not report its memory.")
+
+    def binding(self) -> AbstractContextManager[None]:
+        """Surrounds the preparation of the steps of one program, which never run at the same time."""
+        return nullcontext()
 
     def trim(self) -> None:
         """Give free memory back to the system, after work that will not come again; nothing by default."""

@@ -66,8 +66,8 @@ def replaceable(node: Node) -> Sequence[int]:
         return ()
     if node.op.kind is Kind.ELEMENTWISE or node.op.name in ("cast", "clone"):
         return range(len(node.args))
-    if node.op.name == "max_pool_grad":
-        return (1,)  # kernels note where the maximum was before they write
+    if node.op.name in ("max_pool_grad", "cross_entropy_grad"):
+        return (1,)  # where the maximum was is noted before; a row of probabilities needs that row only
     return (0,) if node.op.name in ("put_view", "put", "scatter", "copy") else ()
 
 

@@ -65,7 +65,8 @@ class Program:
                 )
         plan = MemoryPlan(self.graph, arrays, self.backend.xp)
         emitter = Emitter(self.graph, plan, self.backend, counters or {})
-        emitted = emitter.emit()
+        with self.backend.binding():
+            emitted = emitter.emit()
         source = emitted.source
         remember(self._filename, source)
         exec(compile(source, self._filename, "exec"), emitted.space)
