@@ -1,11 +1,13 @@
 """`tenon plan`: what it predicts is what real ranks send and need; what it does not know it says."""
 
 import json
+import math
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 from click.testing import CliRunner
 
@@ -93,7 +95,8 @@ def test_memory_is_within_fifteen_percent_of_what_real_ranks_need(wide):
     # The engine compiles its sums after the first 32.
     settings = ("epochs=4", "log.tensorboard=false")
     options = ("-n", "2", "--ranks-per-node", "2", "--compute-ms", "5")
-    predicted = plan(*options, "wide.toml")["memory"]
+    planned = plan(*options, "wide.toml")
+    predicted = planned["memory"]
 
     counted = train_counting(wide, 2, 1, *settings)
 
@@ -103,6 +106,10 @@ def test_memory_is_within_fifteen_percent_of_what_real_ranks_need(wide):
     assert predicted["parameters_and_buffers"] == predicted["gradients"] == weights
     assert predicted["optimizer_state"] == pytest.approx(2 * weights, rel=0.001)
     assert predicted["gradient_buckets"] == pytest.approx(weights, rel=0.001)
+    assert planned["bytes"]["sent_per_rank"] == 0 and planned["buckets"] == 1
+    assert [call["bytes"] for call in planned["calls"]] == [
+        math.prod(s) * np.dtype(d).itemsize for _, s, d in one["calls"]
+    ]
 
 
 @pytest.mark.parametrize(
@@ -241,8 +248,10 @@ def test_where_mpi_cannot_be_started_sums_count_as_copies(wide, monkeypatch):
 @pytest.mark.mpi
 @pytest.mark.slow
 def test_an_unknown_network_counts_as_messages_here_and_says_so(wide):
-    found = plan("-n", "4", "--ranks-per-node", "2", "--compute-ms", "5", "wide.toml")
+    options = ("-n", "4", "--ranks-per-node", "2", "--compute-ms", "5", "--set", "batch_size=6400")
+    found = plan(*options, "wide.toml")
 
     assert found["nodes"] == 2 and found["network"]["lower_bound"] is True
     assert any("a step takes at least as long as shown" in text for text in found["assumptions"])
     assert found["seconds"]["step"] > 0.005 and found["speedup"] is None
+    assert found["batch_size"] == 640 and any("so a step has these" in text for text in found["assumptions"])

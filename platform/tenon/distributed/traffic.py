@@ -26,7 +26,7 @@ class Traffic:
     moved: float = 0.0
     """Bytes that the engine's own code reads and writes in memory."""
     paused: float = 0.0
-    """Seconds that the engine sleeps between looks, at most."""
+    """Seconds that the engine sleeps between looks, as a rule."""
 
     def __add__(self, other: Traffic) -> Traffic:
         return Traffic(

@@ -22,6 +22,7 @@ class Plan:
 
     name: str
     batch: int
+    """Samples of a step."""
     inputs: predict.Inputs
     times: predict.Times
     sent: float
@@ -33,7 +34,12 @@ class Plan:
         cluster = inputs.cluster
         sent = predict.between_nodes(inputs).sent / cluster.ranks_per_node
         name = config.recipe or config.model or ""
-        return cls(name, config.batch_size, inputs, predict.times(inputs), sent)
+        batch = min(config.batch_size, inputs.rehearsed.samples)
+        if batch < config.batch_size:
+            inputs.said.append(
+                f"There are {batch} training samples, so a step has these and not {config.batch_size}."
+            )
+        return cls(name, batch, inputs, predict.times(inputs), sent)
 
     @property
     def share(self) -> float:
@@ -177,7 +183,8 @@ class Plan:
         if found["peak"] > found["peak_training"]:
             yield "peak with evaluation", size(found["peak"]), "evaluation needs more: eval_batch_size"
         if self.inputs.cluster.ranks_per_node > 1:
-            yield "of a node", size(found["peak"] * self.inputs.cluster.ranks_per_node), ""
+            node = size(found["peak"] * self.inputs.cluster.ranks_per_node)
+            yield "of a node", node, "at most: what ranks share counts for each"
 
     def _time_rows(self) -> Iterator[tuple[str, str, str]]:
         times, cluster, network = self.times, self.inputs.cluster, self.inputs.network
