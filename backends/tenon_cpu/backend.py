@@ -58,9 +58,9 @@ class CpuBackend(Backend):
 
     def for_values(self, op: Op, kernel: Kernel) -> Kernel:
         """Loops that leave out the slopes of activations."""
-        from tenon_cpu.jit import eager
+        from tenon_cpu.jit import values
 
-        found = eager.VISIBLE.get(op.name)
+        found = values.VISIBLE.get(op.name)
         return kernel if found is None else functools.partial(found, kernel)
 
     def prepare(

@@ -7,6 +7,5 @@ from tenon_cpu.jit import eager_parts, eager_rows
 
 KERNELS: dict[str, Kernel] = {**eager_parts.KERNELS}
 COMPOSITES: dict[str, Kernel] = {**eager_parts.COMPOSITES, **eager_rows.COMPOSITES}
-VISIBLE: dict[str, Kernel] = {**eager_parts.VISIBLE}
 
-__all__ = ["COMPOSITES", "KERNELS", "VISIBLE"]
+__all__ = ["COMPOSITES", "KERNELS"]

@@ -17,7 +17,7 @@ import numpy as np
 
 from tenon.extend import Composite, Kernel, Kind, Op, expressions
 from tenon.ops import cast as _cast
-from tenon_cpu.jit import codegen_llvm, short, short_rows
+from tenon_cpu.jit import codegen_llvm, short, short_rows, short_smooth
 from tenon_cpu.jit.compile import available
 
 #: Elements from which a kernel is faster than NumPy's loops.
@@ -30,7 +30,7 @@ _WIDENED = frozenset(
     ["sum", "mean", "prod", "amax", "amin", "argmax", "argmin", "cumsum", "cumprod", "log_softmax",
     "log_softmax_grad", "batch_norm_inference", "cross_entropy", "cross_entropy_grad", "nll_loss",
     "nll_loss_grad", "mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "binary_cross_entropy",
-    "binary_cross_entropy_with_logits", "var", "logsumexp", "vector_norm", "gelu", "silu", "mish",
+    "binary_cross_entropy_with_logits", "var", "logsumexp", "vector_norm", "mish",
     "elu", "softplus", "logsigmoid", "hardsigmoid", "hardswish", "threshold", "softshrink",
     "hardshrink", "max_pool", "max_pool_grad", "avg_pool", "avg_pool_grad", "adaptive_avg_pool",
     "adaptive_avg_pool_grad", "embedding_grad", "fold_axis", "erfinv", "logaddexp"]
@@ -47,6 +47,8 @@ def for_short(op: Op, kernel: Kernel) -> Kernel:
     """The kernel of ``op`` for calls whose first array is of 16-bit floats."""
     if isinstance(op, Composite) and op.widens:
         return functools.partial(_normalised, kernel, op.name.endswith("_grad"))
+    if op.name in short_smooth.WITH_SLOPE:
+        return functools.partial(_activated, op.name, functools.partial(_widened, kernel, SHORT))
     if op.name in _ROWS:
         return functools.partial(_rows, op.name, functools.partial(_widened, kernel, SHORT))
     if op.name in _WIDENED or op.name in _WIDENED_HALF:
@@ -152,6 +154,13 @@ def _rows(name: str, kernel: Kernel, /, *args: Any, **attrs: Any) -> Any:
     if x.ndim == len(shape) or not shape or x.shape[x.ndim - len(shape) :] != shape:
         return kernel(*args, **attrs)
     return short_rows.summed(x, shape)
+
+
+def _activated(name: str, kernel: Kernel, /, x: Any, **attrs: Any) -> Any:
+    """Value and slope, by kernels for bfloat16."""
+    if x.size < WORTH or x.dtype is not BFLOAT or not available():
+        return kernel(x, **attrs)
+    return short_smooth.activated("gelu_tanh" if attrs.get("approximate") == "tanh" else name, x, slope=True)
 
 
 def _normalised(kernel: Kernel, gradient: bool, /, *args: Any, **attrs: Any) -> Any:

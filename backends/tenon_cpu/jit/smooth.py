@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from tenon_cpu.jit.compile import kernel
+from tenon_cpu.jit.compile import inlined, kernel
 from tenon_cpu.jit.vectors import exp, normal_tail, sigmoid
 
-_ZERO, _HALF, _ONE, _TWO = np.float32(0), np.float32(0.5), np.float32(1), np.float32(2)
+HALF = np.float32(0.5)
+_ZERO, _ONE, _TWO = np.float32(0), np.float32(1), np.float32(2)
 _DENSITY = np.float32(0.3989422804014327)
 _CUBIC, _LINEAR = np.float32(0.044715 * 0.7978845608028654), np.float32(0.7978845608028654)
 _THREE = np.float32(3)
@@ -16,69 +17,100 @@ _WITH_SLOPE = "void(float32[::1], float32[::1], float32[::1], int64, int64)"
 _ALONE = "void(float32[::1], float32[::1], int64, int64)"
 
 
+@inlined
+def gelu_gate(v, e):  # type: ignore[no-untyped-def]
+    """The normal distribution function of ``v``; ``e`` is ``exp(-v^2 / 2)``."""
+    tail = normal_tail(v, e)
+    return tail if v < _ZERO else _ONE - tail
+
+
+@inlined
+def gelu_slope(v, e, gate):  # type: ignore[no-untyped-def]
+    """The derivative of ``v F(v)``."""
+    return gate + v * e * _DENSITY
+
+
+@inlined
+def tanh_gate(v, s):  # type: ignore[no-untyped-def]
+    """The usual approximation of it, ``(1 + tanh(u)) / 2`` without its cancellation; ``s`` is ``v^2``."""
+    return sigmoid(_TWO * v * (s * _CUBIC + _LINEAR))
+
+
+@inlined
+def tanh_slope(v, s, gate):  # type: ignore[no-untyped-def]
+    """And its derivative."""
+    return gate + (gate + gate) * (_ONE - gate) * ((s * _CUBIC * _THREE + _LINEAR) * v)
+
+
+@inlined
+def silu_slope(v, gate):  # type: ignore[no-untyped-def]
+    """The derivative of ``v s(v)``, s being the sigmoid."""
+    return gate * (_ONE + v * (_ONE - gate))
+
+
 @kernel(_WITH_SLOPE)
 def gelu(x, out, slope, start, stop):  # type: ignore[no-untyped-def]
-    """``x F(x)`` and ``F(x) + x F'(x)``, F being the normal distribution function."""
+    """Values and slopes."""
     x, out, slope = x[start:stop], out[start:stop], slope[start:stop]
     for i in range(x.size):
         v = x[i]
-        e = exp(-_HALF * v * v)
-        tail = normal_tail(v, e)
-        gate = tail if v < _ZERO else _ONE - tail
+        e = exp(-HALF * v * v)
+        gate = gelu_gate(v, e)
         out[i] = v * gate
-        slope[i] = gate + v * e * _DENSITY
-
-
-@kernel(_WITH_SLOPE)
-def gelu_tanh(x, out, slope, start, stop):  # type: ignore[no-untyped-def]
-    """The usual approximation of it."""
-    x, out, slope = x[start:stop], out[start:stop], slope[start:stop]
-    for i in range(x.size):
-        v = x[i]
-        s = v * v
-        gate = sigmoid(_TWO * v * (s * _CUBIC + _LINEAR))  # (1 + tanh(u)) / 2, without its cancellation
-        out[i] = v * gate
-        steep = (s * _CUBIC * _THREE + _LINEAR) * v
-        slope[i] = gate + (gate + gate) * (_ONE - gate) * steep
-
-
-@kernel(_WITH_SLOPE)
-def silu(x, out, slope, start, stop):  # type: ignore[no-untyped-def]
-    """``x s`` and ``s (1 + x (1 - s))``, s being the sigmoid."""
-    x, out, slope = x[start:stop], out[start:stop], slope[start:stop]
-    for i in range(x.size):
-        v = x[i]
-        s = sigmoid(v)
-        out[i] = v * s
-        slope[i] = s * (_ONE + v * (_ONE - s))
+        slope[i] = gelu_slope(v, e, gate)
 
 
 @kernel(_ALONE)
 def gelu_alone(x, out, start, stop):  # type: ignore[no-untyped-def]
-    """The value only."""
+    """Values."""
     x, out = x[start:stop], out[start:stop]
     for i in range(x.size):
         v = x[i]
-        tail = normal_tail(v, exp(-_HALF * v * v))
-        out[i] = v * (tail if v < _ZERO else _ONE - tail)
+        e = exp(-HALF * v * v)
+        gate = gelu_gate(v, e)
+        out[i] = v * gate
+
+
+@kernel(_WITH_SLOPE)
+def gelu_tanh(x, out, slope, start, stop):  # type: ignore[no-untyped-def]
+    """Values and slopes."""
+    x, out, slope = x[start:stop], out[start:stop], slope[start:stop]
+    for i in range(x.size):
+        v = x[i]
+        gate = tanh_gate(v, v * v)
+        out[i] = v * gate
+        slope[i] = tanh_slope(v, v * v, gate)
 
 
 @kernel(_ALONE)
 def gelu_tanh_alone(x, out, start, stop):  # type: ignore[no-untyped-def]
-    """The value only."""
+    """Values."""
     x, out = x[start:stop], out[start:stop]
     for i in range(x.size):
         v = x[i]
-        out[i] = v * sigmoid(_TWO * v * (v * v * _CUBIC + _LINEAR))
+        gate = tanh_gate(v, v * v)
+        out[i] = v * gate
+
+
+@kernel(_WITH_SLOPE)
+def silu(x, out, slope, start, stop):  # type: ignore[no-untyped-def]
+    """Values and slopes."""
+    x, out, slope = x[start:stop], out[start:stop], slope[start:stop]
+    for i in range(x.size):
+        v = x[i]
+        gate = sigmoid(v)
+        out[i] = v * gate
+        slope[i] = silu_slope(v, gate)
 
 
 @kernel(_ALONE)
 def silu_alone(x, out, start, stop):  # type: ignore[no-untyped-def]
-    """The value only."""
+    """Values."""
     x, out = x[start:stop], out[start:stop]
     for i in range(x.size):
         v = x[i]
-        out[i] = v * sigmoid(v)
+        gate = sigmoid(v)
+        out[i] = v * gate
 
 
 @kernel(_ALONE)

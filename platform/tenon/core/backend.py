@@ -314,11 +314,11 @@ class _PlanTable(dict[Op, Plan]):
         return plan
 
     def _for_values(self, op: Op) -> tuple[Kernel, Kernel]:
-        backend, kernel = self.backend, self.backend.kernels[op]
+        backend = self.backend
+        kernels = backend.kernels[op], backend.short_kernels[op]
         if not op.residuals:
-            return kernel, backend.short_kernels[op]
-        kernel = backend.for_values(op, kernel)
-        return kernel, backend.for_short(op, kernel)
+            return kernels
+        return backend.for_values(op, kernels[0]), backend.for_values(op, kernels[1])
 
 
 class RawNamespace:

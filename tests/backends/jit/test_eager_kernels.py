@@ -213,6 +213,25 @@ def test_silu_and_its_slope(used):
     assert used == ["silu"]
 
 
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize(
+    ("name", "attrs"), [("gelu", {}), ("gelu", {"approximate": "tanh"}), ("silu", {})], ids=str
+)
+def test_without_gradients_activations_leave_their_slopes_out(name, attrs, dtype):
+    op = ops.__getattr__(name)
+    x = np.linspace(-14, 14, 10007, dtype=np.float32).astype(
+        tenon.zeros(1, dtype=getattr(tenon, dtype)).raw.dtype
+    )
+    x[:3] = NAN, INF, -INF
+    whole = BACKEND.kernel_for(op, (x,))
+
+    made = BACKEND.for_values(op, whole)(x, **attrs)
+
+    assert len(made) == 1
+    found, expected = (m.astype(np.float32) for m in (made[0], whole(x, **attrs)[0]))
+    np.testing.assert_allclose(found, expected, rtol=1e-2 if dtype == "bfloat16" else 1e-6, atol=1e-6)
+
+
 @pytest.mark.parametrize("name", ["gelu", "silu"])
 def test_nan_passes_through_activations(name):
     x = np.zeros(10000, np.float32)

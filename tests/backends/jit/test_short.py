@@ -235,7 +235,7 @@ def test_threads_share_and_agree(dtype):
 ROWS = {
     "softmax": {"axis": 1}, "log_softmax": {"axis": 1}, "sum": {"axes": (0,)}, "mean": {"axes": (1,)},
     "amax": {"axes": (0, 1)}, "sum_to": {"shape": (129,)}, "cumsum": {"axis": 0}, "logsumexp": {"axes": (1,)},
-    "var": {"axes": (1,), "correction": 1, "keepdims": False}, "gelu": {}, "mish": {},
+    "var": {"axes": (1,), "correction": 1, "keepdims": False}, "gelu": {}, "silu": {}, "mish": {},
 }  # fmt: skip
 
 
