@@ -1,11 +1,12 @@
-"""A training step of data parallel on several ranks, one thread each: tenon eager and compiled, torch with gloo.
+"""Weak scaling of data parallel, one thread a rank: tenon eager and compiled, torch with DDP over gloo, in turns.
 
-    python tests/bench/data_parallel.py                   # 2 ranks, MLP 784-512-512-10
-    python tests/bench/data_parallel.py --batch 256 --rounds 20
+    python tests/bench/data_parallel.py                                 # 2 ranks: MLP 256 and 64, CNN 64
+    python tests/bench/data_parallel.py --models mlp:64 --rounds 40
 
-Every rank takes its own batch, as in weak scaling: the time without communication ("local", all ranks at once;
-"alone", one rank while the others sleep) over the time with it is the efficiency. All contestants start from the same
-weights and data; their losses after the rounds must agree, or the bench stops.
+Every rank takes a batch of its own of that size. The efficiency is the time of a step of one rank alone, while the
+others sleep, over that of a data-parallel step of all of them; beside it stands the time of the same step without
+communication on all ranks at once, which shows what the memory that they share costs. All contestants start from the
+same weights and data; their losses after the rounds must agree, or the bench stops.
 """
 
 import argparse
@@ -14,116 +15,123 @@ import sys
 import numpy as np
 import ranks
 
-
-def tenon_steps(rank, draw, batch):
-    """tenon's steps: without communication, and data parallel, eager and compiled."""
-    import tenon
-    from tenon import nn
-
-    def make(wrap, compile_it):
-        model = nn.Sequential(
-            nn.Linear(784, 512), nn.ReLU(), nn.Linear(512, 512), nn.ReLU(), nn.Linear(512, 10)
-        )
-        with tenon.no_grad():
-            for parameter, value in zip(model.parameters(), draw, strict=True):
-                parameter.copy_(tenon.tensor(value))
-        model = nn.parallel.DistributedDataParallel(model) if wrap else model
-        optimizer = tenon.optim.SGD(model.parameters(), lr=0.01)
-        x, y = (tenon.tensor(a) for a in batch)
-
-        def step():
-            optimizer.zero_grad()
-            loss = nn.functional.cross_entropy(model(x), y)
-            loss.backward()
-            optimizer.step()
-            return loss
-
-        return tenon.compile(step) if compile_it else step
-
-    return {
-        "tenon local": make(False, False),
-        "tenon DDP": make(True, False),
-        "tenon local compiled": make(False, True),
-        "tenon DDP compiled": make(True, True),
-    }
+DEFAULT = "mlp:256,mlp:64,cnn:64"
 
 
-def torch_steps(torch, draw, batch):
-    """torch's steps: without communication, and data parallel over gloo."""
-    nn = torch.nn
-
-    def make(wrap):
-        model = nn.Sequential(
-            nn.Linear(784, 512), nn.ReLU(), nn.Linear(512, 512), nn.ReLU(), nn.Linear(512, 10)
-        )
-        with torch.no_grad():
-            for parameter, value in zip(model.parameters(), draw, strict=True):
-                parameter.copy_(torch.from_numpy(value))
-        model = nn.parallel.DistributedDataParallel(model) if wrap else model
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-        x, y = (torch.from_numpy(a) for a in batch)
-
-        def step():
-            optimizer.zero_grad()
-            loss = nn.functional.cross_entropy(model(x), y)
-            loss.backward()
-            optimizer.step()
-            return loss
-
-        return step
-
-    return {"torch local": make(False), "torch DDP gloo": make(True)}
+def mlp(nn):
+    """784-512-512-10."""
+    return nn.Sequential(nn.Linear(784, 512), nn.ReLU(), nn.Linear(512, 512), nn.ReLU(), nn.Linear(512, 10))
 
 
-def alone(communicator, steps, rounds):
-    """Seconds a step on rank 0 while the others sleep."""
+def cnn(nn):
+    """Two convolutions on 28 by 28."""
+    return nn.Sequential(
+        nn.Conv2d(1, 16, 3, padding=1),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Conv2d(16, 32, 3, padding=1),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Flatten(),
+        nn.Linear(32 * 7 * 7, 10),
+    )
+
+
+MODELS = {"mlp": (mlp, (784,)), "cnn": (cnn, (1, 28, 28))}
+
+
+def make_step(library, build, batch, *, parallel, compiled=False):
+    """A training step of tenon or torch, which go by the same names."""
+    nn = library.nn
+    model = build(nn)
+    weights = np.random.default_rng(0)
+    with library.no_grad():
+        for parameter in model.parameters():
+            scale = 0.7 * np.prod(parameter.shape[1:]) ** -0.5 if parameter.ndim > 1 else 0.0
+            drawn = weights.standard_normal(tuple(parameter.shape)) * scale
+            parameter.copy_(library.tensor(drawn.astype(np.float32)))
+    if parallel:
+        model = nn.parallel.DistributedDataParallel(model)
+    optimizer = library.optim.SGD(model.parameters(), lr=0.01)
+    x, y = (library.tensor(array) for array in batch)
+
+    def step():
+        optimizer.zero_grad()
+        loss = nn.functional.cross_entropy(model(x), y)
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    return library.compile(step) if compiled else step
+
+
+def make_steps(libraries, build, batch):
+    """For each contestant its steps: by itself and data parallel."""
     found = {}
-    for name, step in steps.items():
-        if "local" in name:
-            communicator.barrier()
-            if communicator.rank == 0:
-                found[name] = min(ranks.in_turns({name: step}, rounds, 5, lambda: None)[name])
-            communicator.barrier()  # Ranks that wait long sleep.
+    for name, (library, compiled) in libraries.items():
+        for parallel in (False, True):
+            step = make_step(library, build, batch, parallel=parallel, compiled=compiled)
+            found[f"{name} {'parallel' if parallel else 'local'}"] = step
     return found
+
+
+def measure_model(options, communicator, libraries, name, size):
+    """Seconds a step of every contestant, alone, local and parallel."""
+    build, shape = MODELS[name]
+    mine = np.random.default_rng(1 + communicator.rank)
+    batch = mine.standard_normal((size, *shape)).astype(np.float32), mine.integers(0, 10, size)
+    steps = make_steps(libraries, build, batch)
+    for step in steps.values():
+        for _ in range(4):
+            step()
+
+    def alone(step):
+        def act():
+            if communicator.rank == 0:
+                step()
+
+        return act
+
+    ways = {key.replace("local", "alone"): alone(step) for key, step in steps.items() if "local" in key}
+    ways |= steps
+    found = ranks.summary(ranks.in_turns(ways, options.rounds, options.repeats, communicator.barrier))
+    losses = {key: float(step().item()) for key, step in steps.items()}
+    for kind in ("local", "parallel"):
+        values = [loss for key, loss in losses.items() if kind in key]
+        assert np.allclose(values, values[0], rtol=1e-3), losses
+    return found, losses
+
+
+def show(title, libraries, found):
+    """A line for each contestant."""
+    for name in libraries:
+        alone, local, parallel = (found[f"{name} {kind}"]["min"] for kind in ("alone", "local", "parallel"))
+        print(
+            f"{title:10} {name:15} alone {alone * 1e3:7.3f} ms, all without communication {local * 1e3:7.3f},"
+            f" data parallel {parallel * 1e3:7.3f}: {alone / parallel:.0%} ({local / parallel:.0%})",
+            flush=True,
+        )
 
 
 def measure(options):
     """What each rank does."""
+    import tenon
     import tenon.distributed as dist
 
     communicator = dist.get_communicator()
     torch = ranks.join_gloo(communicator.rank, communicator.size, options.rendezvous)
-    weights = np.random.default_rng(0)
-    draw = []
-    for rows, columns in ((512, 784), (512, 512), (10, 512)):
-        draw.append((weights.standard_normal((rows, columns)) * rows**-0.5 * 0.7).astype(np.float32))
-        draw.append(np.zeros(rows, np.float32))
-    mine = np.random.default_rng(1 + communicator.rank)
-    batch = (
-        mine.standard_normal((options.batch, 784)).astype(np.float32),
-        mine.integers(0, 10, options.batch).astype(np.int64),
-    )
-    steps = tenon_steps(communicator.rank, draw, batch)
+    libraries = {"tenon": (tenon, False), "tenon compiled": (tenon, True)}
     if torch is not None:
-        steps |= torch_steps(torch, draw, batch)
-    for step in steps.values():
-        for _ in range(4):
-            step()
-    found = ranks.summary(ranks.in_turns(steps, options.rounds, options.repeats, communicator.barrier))
-    losses = {name: float(step().item()) for name, step in steps.items()}
-    for kind in ("local", "DDP"):
-        values = [loss for name, loss in losses.items() if kind in name]
-        assert np.allclose(values, values[0], rtol=1e-3), losses
-    by_itself = alone(communicator, steps, options.rounds)
+        libraries["torch gloo"] = torch, False
+    results = []
+    for model in options.models.split(","):
+        name, _, size = model.partition(":")
+        found, losses = measure_model(options, communicator, libraries, name, int(size))
+        results.append({"model": model, "ranks": communicator.size, "ways": found, "losses": losses})
+        if communicator.rank == 0:
+            show(model, libraries, found)
     if communicator.rank == 0:
-        for name, times in found.items():
-            base = "torch local" if "torch" in name else "tenon local" + " compiled" * ("compiled" in name)
-            line = f"{name:22} {times['min'] * 1e3:8.3f} ms, median {times['median'] * 1e3:8.3f}"
-            if "DDP" in name:
-                pair = found[base]["min"] / times["min"], by_itself[base] / times["min"]
-                line += f"; {pair[0]:.0%} of all ranks without communication, {pair[1]:.0%} of one alone"
-            print(line, flush=True)
-        ranks.write(options.json, ways=found, alone=by_itself, losses=losses)
+        ranks.write(options.json, results=results)
 
 
 def main():
@@ -132,7 +140,7 @@ def main():
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("-n", "--ranks", type=int, default=2)
-    parser.add_argument("--batch", type=int, default=64)
+    parser.add_argument("--models", default=DEFAULT, help="names and batch sizes, NAME:BATCH,...")
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--repeats", type=int, default=10)
     parser.add_argument("--json")

@@ -148,9 +148,14 @@ def test_all_reduce_is_timed_in_every_way(tmp_path):
 def test_data_parallel_steps_are_timed_and_lose_alike(tmp_path):
     pytest.importorskip("torch")
     find_mpirun()
-    found = run("data_parallel.py", "--batch", "4", "--rounds", "1", "--repeats", "1", tmp_path=tmp_path)
+    found = run(
+        "data_parallel.py", "--models", "mlp:4,cnn:2", "--rounds", "1", "--repeats", "1", tmp_path=tmp_path
+    )
 
-    assert {"tenon DDP", "tenon DDP compiled", "torch DDP gloo"} <= set(found["ways"])
+    assert [row["model"] for row in found["results"]] == ["mlp:4", "cnn:2"]
+    for row in found["results"]:
+        for name in ("tenon", "tenon compiled", "torch gloo"):
+            assert {f"{name} alone", f"{name} local", f"{name} parallel"} <= set(row["ways"])
 
 
 @pytest.mark.mpi
