@@ -1,0 +1,23 @@
+"""The code of the guide runs as printed, and prints one line on one rank and on four."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tenon.testing.suites.communicator import launch
+
+GUIDE = Path(__file__).parents[2] / "docs" / "guide" / "deterministic.md"
+(SCRIPT,) = re.findall(r"^```python\n(.*?)^```", GUIDE.read_text(), re.M | re.S)
+
+
+@pytest.mark.mpi
+def test_the_script_prints_one_line_whatever_the_number_of_ranks(tmp_path):
+    script = tmp_path / "train.py"
+    script.write_text(SCRIPT)
+
+    done = [launch(size, [str(script)], timeout=90) for size in (1, 4)]
+
+    assert all(one.returncode == 0 for one in done), [one.stderr for one in done]
+    assert done[0].stdout == done[1].stdout
+    assert re.fullmatch(r"[0-9a-f]{64} [01]\.\d{6}\n", done[0].stdout), done[0].stdout
