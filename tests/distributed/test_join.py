@@ -203,3 +203,27 @@ def test_impossible_blocks_are_refused():
             Join([Counter(communicator), Counter(half)])
 
     run_ranks(2, work)
+
+
+def test_ranks_that_have_taken_fewer_steps_have_no_other_options():
+    def work(communicator):
+        model = DistributedDataParallel(Line())
+        optimizer = tenon.optim.SGD(model.parameters(), lr=0.1)
+
+        def train(number, lr):
+            optimizer.zero_grad()
+            model(batch(communicator.rank, number)).square().mean().backward()
+            optimizer.param_groups[0]["lr"] = lr
+            optimizer.step()
+
+        train(0, 0.1)
+        with model.join():
+            for number in range((0, 2)[communicator.rank]):
+                train(number, 0.1 / (number + 2))
+        train(5, 0.01)
+        train(6, 0.01)
+        return model.module.weight.detach().numpy().copy()
+
+    first, second = run_ranks(2, work)
+
+    assert (first == second).all()

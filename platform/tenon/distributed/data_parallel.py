@@ -347,6 +347,7 @@ class _DataParallelJoinHook(JoinHook):
         named = model.module.named_parameters()
         parameters = [p for name, p in named if name not in model.parameters_to_ignore]
         broadcast_tensors(parameters, model.process_group, root=root, name="parameters")
+        model.synchronizer.stepped.forget()
         model.broadcast_buffers_now(root)
 
 

@@ -72,7 +72,10 @@ class GradientSynchronizer:
         """Multiplies the means; set before backward."""
         self.buckets: list[buckets.Bucket] = []
         self._numbers = {id(tensor): number for number, (_, tensor) in enumerate(self.parameters)}
-        self._stepped = Followed(self._numbers)
+        self.stepped = Followed(self._numbers)
+        """With what optimizers have stepped these parameters, which ranks compare."""
+        if self.communicator.size > 1:
+            self.stepped.listen()
         self._everything = np.ones(len(self.parameters), np.int32)
         self._places: dict[int, tuple[buckets.Bucket, int]] = {}
         self._arrivals: dict[int, None] | None = {} if in_use_order else None
@@ -136,6 +139,8 @@ class GradientSynchronizer:
             self._record(weight, count)
             return
         share = self.scale
+        if taking_part is not None:
+            self.stepped.forget()
         if weight is not None:
             factor, active = self._share(weight, weight if count is None else count)
             share *= factor
@@ -182,10 +187,10 @@ class GradientSynchronizer:
 
     def _note(self) -> str:
         """What buckets say of optimizers, where no other message of the step does."""
-        return self._stepped.text if self.static else ""
+        return self.stepped.text if self.static else ""
 
     def _sum_used(self, mine: Any) -> list[int]:
-        name = f"parameters with gradients of {self.model}{self._stepped.text}"
+        name = f"parameters with gradients of {self.model}{self.stepped.text}"
         used: list[int] = self.communicator.all_reduce(mine, name=name).wait().tolist()
         return used
 

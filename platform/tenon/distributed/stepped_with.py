@@ -10,8 +10,9 @@ import weakref
 from collections.abc import Mapping
 from typing import Any
 
+from tenon.core import watch
 from tenon.core.tensor import Tensor
-from tenon.optim.step_hooks import register_optimizer_step_pre_hook
+from tenon.optim.step_hooks import GLOBAL_PRE, register_optimizer_step_pre_hook
 
 _OWN = ("params", "param_names")
 _followed: weakref.WeakSet[Followed] = weakref.WeakSet()
@@ -25,7 +26,10 @@ class Followed:
         self.text = ""
         """", last stepped by ...", once that has happened."""
         self._by: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
-        if not _followed:
+
+    def listen(self) -> None:
+        """Take note of steps from now on."""
+        if _on_step not in GLOBAL_PRE.values():
             register_optimizer_step_pre_hook(_on_step)
         _followed.add(self)
 
@@ -34,6 +38,11 @@ class Followed:
         if self._by.get(optimizer) != text:
             self._by[optimizer] = text
             self.text = f", last stepped by {' and '.join(sorted(set(self._by.values())))}"
+
+    def forget(self) -> None:
+        """Say nothing before the next step: ranks have taken different numbers of them."""
+        self._by.clear()
+        self.text = ""
 
 
 def _on_step(optimizer: Any, args: Any, kwargs: Any) -> None:
@@ -53,8 +62,8 @@ def options(group: Mapping[str, Any]) -> str:
     """
     found = []
     for name, value in group.items():
-        if isinstance(value, Tensor) and value.numel() == 1:
-            value = value.item()
+        if isinstance(value, Tensor) and value.numel() == 1 and watch.recorder is None:
+            value = value.item()  # A recorder would take the number for a condition.
         if name not in _OWN and isinstance(value, (int, float, str, tuple)) and value not in (0, ()):
             found.append(f"{name}={value!r}")
     return ", ".join(found)
