@@ -144,9 +144,9 @@ def test_rates_and_times_are_read_as_networks_state_them():
             read_rate(wrong)
 
 
-def inputs_of(ranks, per_node, notes, network=None, seconds=0.01):
+def inputs_of(ranks, per_node, notes, network=None, seconds=(0.01,)):
     """What a rehearsal of ``notes`` would have found, on nodes of as many cores as ranks."""
-    rehearsed = measure.Rehearsed(1, 1, 1, notes, {}, ((seconds,),), 1e10)
+    rehearsed = measure.Rehearsed(1, 1, 1, notes, {}, (seconds,), 0.004, 1e10)
     cluster = predict.Cluster(ranks, per_node, per_node, 1)
     return predict.Inputs(cluster, rehearsed, MpiCommunicator, per_node, network=network)
 
@@ -177,6 +177,17 @@ def test_more_ranks_than_cores_compute_in_turns():
     assert predict.times(inputs).compute == pytest.approx(0.02)
 
 
+def test_on_a_busy_machine_processor_time_and_the_quickest_tenth_can_count():
+    inputs = inputs_of(2, 2, (SMALL,), seconds=(0.01, 0.08, 0.09))
+    inputs.replayed = measure.Replayed(2, tuple(0.001 * n for n in range(1, 21)), 0)
+    busy = predict.times(inputs)
+    inputs.idle = True
+    idle = predict.times(inputs)
+
+    assert (busy.compute, busy.inside) == (0.08, pytest.approx(0.0105))
+    assert (idle.compute, idle.inside) == (0.004, 0.003)
+
+
 def test_two_measured_sums_give_back_the_network_that_they_were_made_on():
     true = predict.Network(2.5e8, 8e-5, "true")
 
@@ -188,7 +199,7 @@ def test_two_measured_sums_give_back_the_network_that_they_were_made_on():
         )
 
     link = measure.Link(3, 3, (seconds(2, "float64", False),), (seconds(2 << 20, "float32", True),))
-    found = predict.fit(link, MpiCommunicator, 1e10, "measured", True)
+    found = predict.fit(link, inputs_of(3, 1, ()), "measured", True)
 
     assert found.bytes_per_second == pytest.approx(true.bytes_per_second)
     assert found.latency == pytest.approx(true.latency)
@@ -196,7 +207,7 @@ def test_two_measured_sums_give_back_the_network_that_they_were_made_on():
 
 def test_sums_that_no_network_explains_are_refused():
     with pytest.raises(ConfigError, match="give no bandwidth and latency"):
-        predict.fit(measure.Link(2, 2, (1.0,), (0.01,)), MpiCommunicator, 1e10, "measured", True)
+        predict.fit(measure.Link(2, 2, (1.0,), (0.01,)), inputs_of(2, 1, ()), "measured", True)
 
 
 def test_without_the_networks_rates_the_step_is_not_known():

@@ -21,8 +21,9 @@ WARM = 5
 class State:
     calls = []
     sent = compared = 0
-    began = 0.0
+    began = used = 0.0
     seconds = []
+    processor = []
     last = {}
 
 
@@ -84,12 +85,13 @@ def tenon_make_communicator(config):
 def tenon_step_begin(session, step):
     State.calls.clear()
     State.sent = State.compared = 0
-    State.began = time.perf_counter()
+    State.began, State.used = time.perf_counter(), time.process_time()
 
 
 @hookimpl
 def tenon_step_end(session, step, metrics):
     State.seconds.append(time.perf_counter() - State.began)
+    State.processor.append(time.process_time() - State.used)
     State.last = {
         "calls": list(State.calls),
         "sent": State.sent,
@@ -101,6 +103,10 @@ def tenon_step_end(session, step, metrics):
 @hookimpl
 def tenon_session_finish(session, error):
     counted = State.seconds[WARM:] or State.seconds
-    found = {**State.last, "seconds": statistics.median(counted), "steps": len(counted)}
+    found = {
+        **State.last,
+        "seconds": statistics.median(counted),
+        "processor": statistics.median(State.processor),
+    }
     with open(os.path.join(os.environ["COUNTED"], f"counted-{session.rank}.json"), "w") as file:
         json.dump(found, file)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 
 import click
@@ -45,6 +44,11 @@ from tenon.training.plan.quantities import size as bytes_of
 )
 @click.option("--compute-ms", type=click.FloatRange(0, min_open=True), help="Computing of a step, if known.")
 @click.option(
+    "--idle",
+    is_flag=True,
+    help="Think other programs away that keep this machine busy: count processor time.",
+)
+@click.option(
     "--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Override one setting, as in tenon train."
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
@@ -57,6 +61,7 @@ def plan(
     latency: str | None,
     launcher: str | None,
     compute_ms: float | None,
+    idle: bool,
     overrides: tuple[str, ...],
     as_json: bool,
 ) -> None:
@@ -72,7 +77,7 @@ def plan(
         given = _given(network, latency, launcher)
         config, _ = command.resolve(what, overrides, None)
         cluster = _cluster(ranks, ranks_per_node, cores_per_node)
-        inputs = _measure(config, cluster, given, launcher, compute_ms)
+        inputs = _measure(config, cluster, given, launcher, compute_ms, idle)
         found = report.Plan.of(config, inputs)
     except TenonError as error:
         click.echo(f"Error: {error}", err=True)
@@ -98,17 +103,12 @@ def _given(network: str | None, latency: str | None, launcher: str | None) -> pr
 
 
 def _cluster(ranks: int, ranks_per_node: int | None, cores_per_node: int | None) -> predict.Cluster:
-    cores = usable_cores() if cores_per_node is None else cores_per_node
+    cores = predict.usable_cores() if cores_per_node is None else cores_per_node
     per_node = min(ranks, cores if ranks_per_node is None else ranks_per_node)
     environment = process_environment()
     wanted = environment.get("TENON_NUM_THREADS") or environment.get("OMP_NUM_THREADS") or ""
     threads = int(wanted) if wanted.isdecimal() and int(wanted) else max(1, cores // per_node)
     return predict.Cluster(ranks, per_node, cores, threads)
-
-
-def usable_cores() -> int:
-    """Cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _measure(
@@ -117,13 +117,14 @@ def _measure(
     given: predict.Network | None,
     launcher: str | None,
     compute_ms: float | None,
+    idle: bool,
 ) -> predict.Inputs:
     """Everything that has to be known, and where it comes from."""
-    cores = usable_cores()
+    cores = predict.usable_cores()
     threads = min(cluster.threads, cores)
     together = max(1, min(cluster.ranks_per_node, cores // threads))
     rehearsed = measure.rehearse(config, cluster.ranks, together, threads)
-    inputs = predict.Inputs(cluster, rehearsed, _engine(), together)
+    inputs = predict.Inputs(cluster, rehearsed, _engine(), together, idle)
     _say_computing(inputs, threads, cores, compute_ms)
     if compute_ms is not None:
         inputs.compute = compute_ms / 1e3
@@ -157,9 +158,15 @@ def _say_computing(inputs: predict.Inputs, threads: int, cores: int, compute_ms:
         f" ({threads} thread{'s' if threads > 1 else ''}{at_once}; 8 of 10 took {duration(low)} to"
         f" {duration(high)})."
     )
-    if high > 2 * low:
+    worked = f"Processors worked {duration(rehearsed.processor)} for a step"
+    if inputs.idle:
         inputs.said.append(
-            "The steps differed much: other programs keep this machine busy, and times suffer."
+            f"{worked}, which counts here (--idle), and of all other timings the quickest tenth."
+        )
+    elif predict.computing(rehearsed, inputs) > 1.3 * rehearsed.processor / threads:
+        inputs.said.append(
+            f"{worked}: the rest is waiting, for data, between threads, or for other programs that keep this "
+            "machine busy (--idle leaves it out)."
         )
     if cluster.threads > cores:
         inputs.said.append(f"A rank would have {cluster.threads} threads; it was measured with {cores}.")
@@ -206,10 +213,9 @@ def _network(
             f"Network: {given.source}, each way, shared by the ranks of a node, all of it for these bytes."
         )
         return given
-    rate = inputs.rehearsed.copied_per_second
     if launcher is not None:
         link = measure.network(launcher)
-        found = predict.fit(link, inputs.engine, rate, f"measured between {link.nodes} nodes", True)
+        found = predict.fit(link, inputs, f"measured between {link.nodes} nodes", True)
         inputs.said.append(
             f"Network: {found.source} with {launcher!r}: {bytes_of(found.bytes_per_second)} a second, "
             f"{duration(found.latency)} a message."
@@ -217,9 +223,7 @@ def _network(
         return found
     advice = "Give --network and --latency, or let --mpirun measure between two nodes."
     try:
-        found = predict.fit(
-            measure.this_machine(), inputs.engine, rate, "messages inside this machine", False
-        )
+        found = predict.fit(measure.this_machine(), inputs, "messages inside this machine", False)
     except (LaunchError, ConfigError) as error:
         inputs.said.append(f"Network: not known, and messages here cannot stand for it ({error}). {advice}")
         return None

@@ -35,6 +35,8 @@ class Rehearsed:
     notes: tuple[Note, ...]
     memory: Mapping[str, int]
     seconds: tuple[tuple[float, ...], ...]
+    processor: float
+    """Seconds that processors worked for a step, over all its threads."""
     copied_per_second: float
 
 
@@ -80,6 +82,7 @@ def rehearse(config: RunConfig, ranks: int, together: int, threads: int) -> Rehe
         tuple(Note(**note) for note in first["notes"]),
         first["memory"],
         tuple(tuple(one["seconds"]) for one in found),
+        max(one["processor"] for one in found),
         min(one["copied_per_second"] for one in found),
     )
 

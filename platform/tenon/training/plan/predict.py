@@ -7,6 +7,7 @@ bytes and rounds (``Communicator.traffic``), divided by the network's bandwidth,
 
 from __future__ import annotations
 
+import os
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -85,6 +86,8 @@ class Inputs:
     rehearsed: Rehearsed
     engine: type[Communicator]
     together: int
+    idle: bool = False
+    """Whether to think other programs away: processor time counts, and the quickest tenth of other timings."""
     replayed: Replayed | None = None
     network: Network | None = None
     compute: float | None = None
@@ -92,6 +95,11 @@ class Inputs:
     alone: Rehearsed | None = None
     said: list[str] = field(default_factory=list)
     """What was measured, given and assumed: sentences."""
+
+
+def usable_cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def between_nodes(inputs: Inputs) -> Traffic:
@@ -117,7 +125,7 @@ def times(inputs: Inputs) -> Times:
     cluster, network = inputs.cluster, inputs.network
     traffic = between_nodes(inputs)
     share = traffic.moved / min(cluster.ranks_per_node, cluster.ranks)
-    single = None if inputs.alone is None else slowest(inputs.alone)
+    single = None if inputs.alone is None else computing(inputs.alone, inputs)
     bandwidth = latency = None if cluster.nodes > 1 else 0.0
     if network is not None and cluster.nodes > 1:
         bandwidth = traffic.sent / network.bytes_per_second
@@ -132,14 +140,19 @@ def times(inputs: Inputs) -> Times:
     )
 
 
-def slowest(rehearsed: Rehearsed) -> float:
+def computing(rehearsed: Rehearsed, inputs: Inputs) -> float:
     """The median step of the slowest rehearsal that ran side by side: the others would wait for it."""
+    if inputs.idle:
+        return rehearsed.processor / min(inputs.cluster.threads, usable_cores())
     return max(statistics.median(seconds) for seconds in rehearsed.seconds)
 
 
-def fit(
-    link: Link, engine: type[Communicator], copied_per_second: float, source: str, exact: bool
-) -> Network:
+def typical(seconds: Sequence[float], idle: bool) -> float:
+    """The median, or what a tenth of all is quicker than."""
+    return sorted(seconds)[len(seconds) // 10] if idle else statistics.median(seconds)
+
+
+def fit(link: Link, inputs: Inputs, source: str, exact: bool) -> Network:
     """The bandwidth and the latency with which ``link``'s two sums take as long as they did.
 
     The small one is hardly anything but rounds, the large one hardly anything but bytes: two equations.
@@ -148,9 +161,10 @@ def fit(
     large = Note("all_reduce", "mean", (LARGE,), "float32", "large", True, True)
     rows, known = [], []
     for note, seconds in ((small, link.small), (large, link.large)):
-        cost = engine.traffic(note.call, link.ranks, 1, beside=note.beside)
+        cost = inputs.engine.traffic(note.call, link.ranks, 1, beside=note.beside)
         rows.append((cost.sent, cost.rounds))
-        known.append(statistics.median(seconds) - cost.paused - cost.moved / copied_per_second)
+        taken = typical(seconds, inputs.idle) - cost.paused
+        known.append(taken - cost.moved / inputs.rehearsed.copied_per_second)
     per_byte, latency = np.linalg.solve(np.array(rows, float), np.array(known))
     if per_byte <= 0 or latency <= 0:
         raise ConfigError(
@@ -164,7 +178,7 @@ def fit(
 def _compute(inputs: Inputs) -> float:
     if inputs.compute is not None:
         return inputs.compute
-    return slowest(inputs.rehearsed) * max(1.0, inputs.cluster.sharing)
+    return computing(inputs.rehearsed, inputs) * inputs.cluster.sharing
 
 
 def _inside(inputs: Inputs) -> float | None:
@@ -174,7 +188,7 @@ def _inside(inputs: Inputs) -> float | None:
     if count == 1:
         return 0.0
     if inputs.replayed is not None:
-        return statistics.median(inputs.replayed.seconds) * max(1.0, count / inputs.replayed.ranks)
+        return typical(inputs.replayed.seconds, inputs.idle) * max(1.0, count / inputs.replayed.ranks)
     rate = inputs.rehearsed.copied_per_second * min(1.0, inputs.together / count)
     return moved_inside(inputs) / count / rate
 

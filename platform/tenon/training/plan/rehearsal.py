@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import statistics
 import sys
 import time
 import tracemalloc
@@ -150,6 +151,8 @@ class Watch:
 
     def __init__(self, order: Order, communicator: Rehearsal) -> None:
         self.seconds: list[float] = []
+        self.processor: list[float] = []
+        """Of each step, what the processor worked for it: on a busy machine less than it took."""
         self.notes: list[Note] = []
         self.peak = 0
         self.arrays = 0
@@ -157,7 +160,7 @@ class Watch:
         self._order, self._communicator = order, communicator
         self._warm = 0.0
         self._counting = False
-        self._began = 0.0
+        self._began = self._used = 0.0
 
     @hookimpl
     def tenon_step_begin(self, session: Session, step: int) -> None:
@@ -165,18 +168,19 @@ class Watch:
         if not self._counting and (step >= WARM_STEPS or self._warm > WARM_SECONDS):
             self._counting = True
             self.seconds.clear()
+            self.processor.clear()
             _meet(self._order)
             memory.reset_peak()
         self._communicator.notes.clear()
         if self._enough():
             self.peak = memory.peak()
             tracemalloc.start()  # NumPy reports its arrays to it.
-        self._began = time.perf_counter()
+        self._used, self._began = time.process_time(), time.perf_counter()
 
     @hookimpl
     def tenon_step_end(self, session: Session, step: int) -> None:
         """Stop it; after the steps that count comes one whose arrays are traced."""
-        took = time.perf_counter() - self._began
+        took, used = time.perf_counter() - self._began, time.process_time() - self._used
         self.notes = list(self._communicator.notes)
         if tracemalloc.is_tracing():
             self.arrays = tracemalloc.get_traced_memory()[1]
@@ -184,6 +188,7 @@ class Watch:
             self._communicator.stop = True
             return
         self.seconds.append(took)
+        self.processor.append(used)
         if not self._counting:
             self._warm += took
 
@@ -218,6 +223,7 @@ def rehearse(order: Order) -> dict[str, Any]:
         "buckets": len(communicator.given),
         "notes": [asdict(note) for note in watch.notes],
         "seconds": watch.seconds,
+        "processor": statistics.median(watch.processor),
         "copied_per_second": _copy_rate(),
         "memory": {
             "weights": _bytes(session.model.parameters()) + _bytes(session.model.buffers()),

@@ -124,6 +124,7 @@ class Plan:
             },
             "seconds": {
                 "computing": times.compute,
+                "processor": self.inputs.rehearsed.processor,
                 "shared_memory": times.inside,
                 "bandwidth": times.bandwidth,
                 "latency": times.latency,
