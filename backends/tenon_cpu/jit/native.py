@@ -22,6 +22,7 @@ import numpy as np
 
 from tenon.extend import errors
 from tenon_cpu.jit import builtin, codegen_llvm
+from tenon_cpu.jit.codegen import Code
 
 _ARGUMENT = re.compile(r"(\w+)(?:\[([^\]]*)\])?")
 #: Scalars: what LLVM passes, the conversion, what that gives, and the step from there.
@@ -168,17 +169,8 @@ def _declared(function: str, signature: Signature) -> str:
     return "\n".join(lines)
 
 
-class _Text:
-    """Lines of a function; ``let`` names a result."""
-
-    def __init__(self) -> None:
-        self.lines: list[str] = []
-        self.count = 0
-
-    def let(self, text: str) -> str:
-        self.count += 1
-        self.lines.append(f"  %t{self.count} = {text}")
-        return f"%t{self.count}"
+class _Text(Code):
+    """Code that looks into objects, and leaves where something is wrong."""
 
     def field(self, base: str, place: int, kind: str = "ptr") -> str:
         """What lies ``place`` bytes behind ``base``."""
@@ -186,14 +178,15 @@ class _Text:
 
     def unless(self, wrong: str, target: str) -> None:
         """Go to ``target`` if ``wrong``, else on."""
-        self.count += 1
-        self.lines += [f"  br i1 {wrong}, label %{target}, label %b{self.count}", f"b{self.count}:"]
+        n = len(self.lines)
+        self.do(f"br i1 {self.let(wrong)}, label %{target}, label %right{n}")
+        self.label(f"right{n}")
 
 
 def _call(name: str, signature: Signature, function: str) -> str:
     """``PyObject *call(PyObject *self, PyObject *const *args, Py_ssize_t n)``."""
     text = _Text()
-    text.unless(text.let(f"icmp ne i64 %n, {len(signature.parameters)}"), "refused")
+    text.unless(f"icmp ne i64 %n, {len(signature.parameters)}", "refused")
     passed: list[str] = []
     for i, parameter in enumerate(signature.parameters):
         given = text.field("%args", 8 * i)
@@ -201,14 +194,15 @@ def _call(name: str, signature: Signature, function: str) -> str:
         passed += [f"{kind} {value}" for kind, value in zip(parameter.words, found, strict=True)]
     state = text.let("call ptr @PyEval_SaveThread()")
     status = text.let(f'call i32 @"{function}"(ptr %result, ptr %error, {", ".join(passed)})')
-    text.lines.append(f"  call void @PyEval_RestoreThread(ptr {state})")
-    text.unless(text.let(f"icmp sgt i32 {status}, 0"), "failed")
+    text.do(f"call void @PyEval_RestoreThread(ptr {state})")
+    text.unless(f"icmp sgt i32 {status}, 0", "failed")
     if signature.result == "void":
-        text.lines += ["  call void @Py_IncRef(ptr @tenon_none)", "  ret ptr @tenon_none"]
+        text.do("call void @Py_IncRef(ptr @tenon_none)")
+        text.do("ret ptr @tenon_none")
     else:
         made = text.let("load i64, ptr %result")
-        text.lines.append(f"  ret ptr {text.let(f'call ptr @PyLong_FromLongLong(i64 {made})')}")
-    refused = f"{name} is compiled for {signature.text}: no other types, and arrays as they are allocated."
+        text.do(f"ret ptr {text.let(f'call ptr @PyLong_FromLongLong(i64 {made})')}")
+    refused = f"{name} is compiled for {signature.text}: give it these types, and writable arrays in C order."
     return "\n".join(
         [
             _constant("refusal", refused),
@@ -242,12 +236,12 @@ def _array(text: _Text, given: str, parameter: Parameter) -> list[str]:
     rank = parameter.rank or 0
     kind = text.field(given, builtin.TYPE)
     derived = text.let(f"call i32 @PyType_IsSubtype(ptr {kind}, ptr @tenon_array)")
-    text.unless(text.let(f"icmp eq i32 {derived}, 0"), "refused")
+    text.unless(f"icmp eq i32 {derived}, 0", "refused")
     dtype = text.field(given, builtin.DTYPE)
-    text.unless(text.let(f"icmp ne ptr {dtype}, @tenon_{parameter.dtype}"), "refused")
-    text.unless(text.let(f"icmp ne i32 {text.field(given, builtin.RANK, 'i32')}, {rank}"), "refused")
+    text.unless(f"icmp ne ptr {dtype}, @tenon_{parameter.dtype}", "refused")
+    text.unless(f"icmp ne i32 {text.field(given, builtin.RANK, 'i32')}, {rank}", "refused")
     flags = text.let(f"and i32 {text.field(given, builtin.FLAGS, 'i32')}, {_CARRAY}")
-    text.unless(text.let(f"icmp ne i32 {flags}, {_CARRAY}"), "refused")
+    text.unless(f"icmp ne i32 {flags}, {_CARRAY}", "refused")
     shape, strides = text.field(given, builtin.SHAPE), text.field(given, builtin.STRIDES)
     sizes = [text.field(shape, 8 * d, "i64") for d in range(rank)]
     steps = [text.field(strides, 8 * d, "i64") for d in range(rank)]
@@ -263,14 +257,12 @@ def _number(text: _Text, given: str, dtype: str) -> str:
     _, convert, kind, narrow = _SCALARS[dtype]
     found = text.let(f"call {kind} @{convert}(ptr {given})")
     odd = f"icmp eq i64 {found}, -1" if kind == "i64" else f"fcmp oeq double {found}, -1.0"
-    text.count += 1
-    n = text.count
-    text.lines += [f"  br i1 {text.let(odd)}, label %ask{n}, label %got{n}", f"ask{n}:"]
-    error = text.let("call ptr @PyErr_Occurred()")
-    text.lines += [
-        f"  br i1 {text.let(f'icmp ne ptr {error}, null')}, label %raised, label %got{n}",
-        f"got{n}:",
-    ]
+    n = len(text.lines)
+    text.do(f"br i1 {text.let(odd)}, label %ask{n}, label %got{n}")
+    text.label(f"ask{n}")
+    error = text.let(f"icmp ne ptr {text.let('call ptr @PyErr_Occurred()')}, null")
+    text.do(f"br i1 {error}, label %raised, label %got{n}")
+    text.label(f"got{n}")
     return text.let(narrow.format(found)) if narrow else found
 
 
