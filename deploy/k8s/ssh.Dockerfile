@@ -12,5 +12,6 @@ RUN apt-get update \
 
 COPY deploy/k8s/ssh_config /etc/ssh/ssh_config.d/tenon.conf
 COPY deploy/k8s/sshd_config /etc/tenon/sshd_config
+COPY deploy/k8s/leave.sh /usr/local/bin/leave.sh
 
 USER tenon

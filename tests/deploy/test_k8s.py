@@ -129,6 +129,7 @@ def test_the_pods_run_the_image_s_user_and_its_ssh(job):
         assert f"--uid {pod['securityContext']['runAsUser']} tenon" in image
     assert worker["command"] == ["/usr/sbin/sshd", "-De", "-f", "/etc/tenon/sshd_config"]
     assert "COPY deploy/k8s/sshd_config /etc/tenon/sshd_config" in image
+    assert f"COPY deploy/k8s/leave.sh {worker['lifecycle']['preStop']['exec']['command'][0]}" in image
     assert client["Port"] == server["Port"] == str(worker["readinessProbe"]["tcpSocket"]["port"])
     assert server["HostKey"] == f"{keys}/id_rsa" and server["AuthorizedKeysFile"] == f"{keys}/authorized_keys"
     assert client["KnownHostsCommand"].endswith(f"{keys}/id_rsa.pub")
