@@ -142,10 +142,3 @@ def test_grad_fn_prints_as_in_torch(rng):
         ours = expression(tenon, tenon.nn.functional, tenon.from_numpy(x).requires_grad_()).grad_fn.name()
         theirs = expression(torch, torch.nn.functional, torch.from_numpy(x).requires_grad_()).grad_fn.name()
         assert ours == theirs, name
-
-
-def test_attention_agrees(agree, rng):
-    q, k, v = (rng.standard_normal((2, 3, 5, 4)) for _ in range(3))
-
-    agree(lambda t, F, q, k, v: F.scaled_dot_product_attention(q, k, v), q, k, v)
-    agree(lambda t, F, q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=True, scale=0.3), q, k, v)

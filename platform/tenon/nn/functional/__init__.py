@@ -22,7 +22,6 @@ from tenon.nn.functional.activation import (
     relu,
     relu6,
     relu_,
-    scaled_dot_product_attention,
     selu,
     selu_,
     sigmoid,
@@ -37,6 +36,7 @@ from tenon.nn.functional.activation import (
     threshold,
     threshold_,
 )
+from tenon.nn.functional.attention import scaled_dot_product_attention
 from tenon.nn.functional.convolution import (
     conv1d,
     conv2d,

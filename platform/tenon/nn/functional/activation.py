@@ -8,7 +8,7 @@ import tenon.ops  # noqa: F401 - a table without ops finds nothing
 from tenon.core.inplace import inplace as write_inplace
 from tenon.core.op import table as f
 from tenon.core.precision import runs_in
-from tenon.errors import DTypeError, ModuleValueError, ShapeError, UnsupportedError
+from tenon.errors import DTypeError, ModuleValueError, ShapeError
 from tenon.nn.functional.arguments import axis_of, in_dtype
 
 
@@ -221,42 +221,3 @@ def gumbel_softmax(logits: Any, tau: float = 1, hard: bool = False, eps: float =
         return soft
     index = soft.max(dim, keepdim=True)[1]
     return zeros_like(logits).scatter_(dim, index, 1.0) - soft.detach() + soft
-
-
-@runs_in("lower")
-def scaled_dot_product_attention(
-    query: Any,
-    key: Any,
-    value: Any,
-    attn_mask: Any = None,
-    dropout_p: float = 0.0,
-    is_causal: bool = False,
-    scale: float | None = None,
-    enable_gqa: bool = False,
-) -> Any:
-    """``softmax(query @ key.T * scale + mask) @ value``; a boolean mask is True where attention is
-    allowed."""
-    from tenon.core.factories import ones
-    from tenon.dtypes import bool as boolean
-    from tenon.nn.functional.dropout import dropout
-
-    if enable_gqa:
-        raise UnsupportedError(
-            "scaled_dot_product_attention: enable_gqa=True is not supported; repeat the heads."
-        )
-    if is_causal:
-        if attn_mask is not None:
-            raise ModuleValueError(
-                "scaled_dot_product_attention: set either attn_mask or is_causal, not both."
-            )
-        attn_mask = ones(query.raw.shape[-2], key.raw.shape[-2], dtype=boolean, device=query.device).tril()
-    scores = f.matmul(query, key.transpose(-2, -1)) * (
-        query.raw.shape[-1] ** -0.5 if scale is None else scale
-    )
-    if attn_mask is not None:
-        if attn_mask.raw.dtype.kind == "b":
-            scores = f.where(attn_mask, scores, float("-inf"))
-        else:
-            scores = scores + attn_mask
-    weights = f.softmax(scores, axis=scores.raw.ndim - 1)
-    return f.matmul(dropout(weights, dropout_p) if dropout_p else weights, value)
