@@ -414,4 +414,6 @@ def test_the_signature_is_torchs():
 
     torch = pytest.importorskip("torch")
     theirs = inspect.signature(torch.nn.parallel.DistributedDataParallel.__init__).parameters
-    assert list(inspect.signature(DistributedDataParallel.__init__).parameters) == list(theirs)
+    ours = inspect.signature(DistributedDataParallel.__init__).parameters
+    assert [*ours][: len(theirs)] == [*theirs]
+    assert all(ours[name].kind is inspect.Parameter.KEYWORD_ONLY for name in [*ours][len(theirs) :])

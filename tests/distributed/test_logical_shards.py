@@ -1,5 +1,6 @@
 """deterministic="world": the same bits on any number of ranks, by every engine, with every size of buckets."""
 
+import copy
 import random
 from pathlib import Path
 
@@ -174,15 +175,19 @@ def test_a_step_where_nothing_counts_has_no_mean_and_no_gradients():
     assert model.finish() is None and model.module.weight.grad is None
 
 
-def test_copies_are_deterministic_too():
-    import copy
+def test_a_copy_computes_the_same_also_after_somebody_changed_the_number_of_threads():
+    model = wrapped(nn.Sequential(nn.Dropout(0.5), nn.Linear(6, 3)))
+    step_of(model)
+    made = copy.deepcopy(model)
+    gradients = []
 
-    first, second = (wrapped() for _ in range(2))
-    second = copy.deepcopy(second)
-    for model in (first, second):
-        step_of(model)
+    for each in (model, made):
+        tenon.set_num_threads(2)
+        step_of(each, step=1)
+        assert tenon.get_num_threads() == 1
+        gradients.append(each.module[1].weight.grad.numpy())
 
-    assert (first.module.weight.grad.numpy() == second.module.weight.grad.numpy()).all()
+    assert (gradients[0] == gradients[1]).all()
 
 
 @pytest.mark.parametrize(

@@ -312,6 +312,8 @@ class DistributedDataParallel(Module, Joinable):
             shards=SHARDS if self._logical is None else self._logical.shards,
             threads=1 if self._logical is None else self._logical.threads,
         )
+        if made._logical is not None and self._logical is not None:
+            made._logical.seed = self._logical.seed
         memo[id(self)] = made
         made.train(self.training)
         return made

@@ -51,8 +51,8 @@ Array = np.ndarray[Any, Any]
 class LogicalShards:
     """Steps of ``model`` on batches cut into ``shards``; gradients come by ``synchronizer``.
 
-    ``threads`` is how many a rank computes with, from now on: sums are cut by it. ``seed`` is that of dropout
-    and of the streams.
+    ``threads`` is how many the process computes with, from now on: sums are cut by it. ``seed`` is that of
+    dropout and of the streams.
     """
 
     def __init__(
@@ -91,6 +91,7 @@ class LogicalShards:
             watch.recorder.unsupported('deterministic="world"')
         if len(self._totals) == self._own:
             raise CommunicatorError('deterministic="world": the last step lacks its finish().')
+        _use_threads(self.threads)  # Somebody may have set another number meanwhile.
         rows = _rows(parts)
         samples = np.arange(rows) if samples is None else np.asarray(samples)
         self._batch = f"step {step}: {rows} samples {_digest(parts[0])}"
