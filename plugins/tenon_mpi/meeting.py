@@ -59,12 +59,13 @@ class Meeting:
         mine[at], mine[at + 1], mine[at + 2] = first, second, place
         self.wait()
         self.placed = place
+        alike = True
         for _, line in self._others:
             if line[at + 2] != place:
                 self.placed = -1
             if line[at] != first or line[at + 1] != second:
-                return False
-        return True
+                alike = False  # Ranks may yet settle it, so all have to know the place.
+        return alike
 
     def wait(self) -> None:
         """Return when all ranks have come here."""

@@ -53,6 +53,21 @@ def test_ranks_meet_in_shared_memory_and_compare_words():
     assert [os.waitpid(child, 0)[1] for child in children] == [0, 0]
 
 
+def disagree(lines, rank):
+    meeting = Meeting(lines, rank, lambda: None, False)
+    assert not meeting.compare(1 + (rank == 1), 0, 5 + (rank == 2))
+    assert meeting.placed == -1
+    assert meeting.compare(1, 0, 5) and meeting.placed == 5
+
+
+def test_ranks_that_disagree_know_alike_whether_they_share_a_place():
+    lines = meetings(3)
+    children = [forked(disagree, lines, rank) for rank in (1, 2)]
+    disagree(lines, 0)
+
+    assert [os.waitpid(child, 0)[1] for child in children] == [0, 0]
+
+
 def test_a_dead_rank_is_noticed_by_those_that_wait_in_shared_memory():
     lines = meetings(2)
     child = forked(lambda: Meeting(lines, 1, lambda: None, False).wait())

@@ -26,6 +26,8 @@ from tenon.nn.parameter import is_lazy
 
 LONGEST = 80
 """Characters of an expression that is used as a name."""
+SITES = 4096
+"""Calls in programs that are remembered: reading one takes as long as a thousand sums."""
 _given: contextvars.ContextVar[str | None] = contextvars.ContextVar("name of collectives", default=None)
 
 
@@ -144,6 +146,8 @@ def _expression(frame: FrameType, tensor: Tensor) -> Implied | None:
     key = id(code), frame.f_lasti
     site = _sites.get(key)
     if site is None:
+        if len(_sites) >= SITES:
+            _sites.clear()
         site = _sites[key] = Site(code, *_read(code, frame.f_lasti))
     if site.loops and site.text is not None:
         for values in (frame.f_locals, frame.f_globals):
