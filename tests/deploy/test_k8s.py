@@ -132,6 +132,7 @@ def test_the_pods_run_the_image_s_user_and_its_ssh(job):
     assert f"COPY deploy/k8s/leave.sh {worker['lifecycle']['preStop']['exec']['command'][0]}" in image
     assert client["Port"] == server["Port"] == str(worker["readinessProbe"]["tcpSocket"]["port"])
     assert server["HostKey"] == f"{keys}/id_rsa" and server["AuthorizedKeysFile"] == f"{keys}/authorized_keys"
+    assert client["IdentityFile"] == f"{keys}/id_rsa"
     assert client["KnownHostsCommand"].endswith(f"{keys}/id_rsa.pub")
 
 

@@ -3,7 +3,8 @@
 A step is forward and backward of a wide MLP under DistributedDataParallel, whose layers are a bucket each. In
 turn: without communication, with it after backward, with it beside backward, and the communication alone. The
 last bucket is full when backward ends, and backward goes on only after the first: of the shorter of the two, the
-part of one layer cannot be hidden. Medians of the slower rank's, in milliseconds.
+part of one layer cannot be hidden. Medians of the slower rank's, in milliseconds; and which part of the time a
+processor was there for it, as communication cannot use what computation has to share with other programs.
 """
 
 import json
@@ -54,20 +55,24 @@ ways = {
     "communication": communicate,
 }
 times = {name: [] for name in [*ways, "backward"]}
+lacking = []
 for number in range(ROUNDS + 2):
     for name, way in ways.items():
         model.zero_grad()
         communicator.barrier()
-        start = time.perf_counter()
+        start, used = time.perf_counter(), time.thread_time()
         way()
-        mine = np.array([time.perf_counter() - start, backward.pop() if backward else 0.0])
+        seconds, used = time.perf_counter() - start, time.thread_time() - used
+        mine = np.array([seconds, backward.pop() if backward else 0.0, 1 - used / seconds])
         slowest = communicator.all_reduce(mine, "max").wait()
         if number >= 2:  # The first tells the order of the buckets, the second makes the thread beside.
             times[name].append(slowest[0])
             if name == "compute":
                 times["backward"].append(slowest[1])
+                lacking.append(slowest[2])
 if communicator.rank == 0:
     found = {name: float(np.median(values)) * 1e3 for name, values in times.items()}
     found["hideable"] = min(found["communication"], found["backward"]) * (1 - 1 / LAYERS)
     found["hidden"] = (found["blocking"] - found["beside"]) / found["hideable"]
+    found["processor"] = 1 - float(np.median(lacking))
     print(json.dumps({name: round(value, 3) for name, value in found.items()}))
