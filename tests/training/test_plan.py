@@ -126,6 +126,10 @@ def test_memory_is_within_fifteen_percent_of_what_real_ranks_need(wide):
         (["digits", "--latency", "50us"], "--latency alone does not say how fast bytes go. Add --network"),
         (["digits", "--network", "fast", "--latency", "1us"], "--network 'fast' is no rate"),
         (["digits", "--network", "2Gbit", "--latency", "50"], "--latency '50' is no time"),
+        (
+            ["digits", "--ranks-per-node", "3"],
+            "4 ranks do not fill nodes of 3. Give --ranks-per-node a number",
+        ),
         (["digits", "--mpirun", "mpirun", "--network", "1Gbit"], "--mpirun measures the network"),
     ],
 )

@@ -105,6 +105,12 @@ def _given(network: str | None, latency: str | None, launcher: str | None) -> pr
 def _cluster(ranks: int, ranks_per_node: int | None, cores_per_node: int | None) -> predict.Cluster:
     cores = predict.usable_cores() if cores_per_node is None else cores_per_node
     per_node = min(ranks, cores if ranks_per_node is None else ranks_per_node)
+    if ranks % per_node:
+        low = ranks - ranks % per_node
+        raise ConfigError(
+            f"{ranks} ranks do not fill nodes of {per_node}. Give --ranks-per-node a number that divides"
+            f" {ranks}, or plan for {low} or {low + per_node} ranks."
+        )
     environment = process_environment()
     wanted = environment.get("TENON_NUM_THREADS") or environment.get("OMP_NUM_THREADS") or ""
     threads = int(wanted) if wanted.isdecimal() and int(wanted) else max(1, cores // per_node)

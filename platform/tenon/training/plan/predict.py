@@ -33,8 +33,8 @@ class Cluster:
 
     @property
     def nodes(self) -> int:
-        """How many there are; the last may be fuller than empty."""
-        return -(-self.ranks // self.ranks_per_node)
+        """How many there are."""
+        return self.ranks // self.ranks_per_node
 
     @property
     def sharing(self) -> float:
@@ -87,7 +87,7 @@ class Inputs:
     engine: type[Communicator]
     together: int
     idle: bool = False
-    """Whether to think other programs away: processor time counts, and the quickest tenth of other timings."""
+    """Think other programs away: processor time counts, and the quickest tenth of all other timings."""
     replayed: Replayed | None = None
     network: Network | None = None
     compute: float | None = None
@@ -114,7 +114,7 @@ def between_nodes(inputs: Inputs) -> Traffic:
 
 def moved_inside(inputs: Inputs) -> float:
     """Bytes that the ranks of one node read and write in the memory that they share."""
-    count = min(inputs.cluster.ranks_per_node, inputs.cluster.ranks)
+    count = inputs.cluster.ranks_per_node
     if count == 1:
         return 0.0
     return sum(inputs.engine.traffic(note.call, count, count).moved for note in inputs.rehearsed.notes)
@@ -124,7 +124,7 @@ def times(inputs: Inputs) -> Times:
     """The parts of a step."""
     cluster, network = inputs.cluster, inputs.network
     traffic = between_nodes(inputs)
-    share = traffic.moved / min(cluster.ranks_per_node, cluster.ranks)
+    share = traffic.moved / cluster.ranks_per_node
     single = None if inputs.alone is None else computing(inputs.alone, inputs)
     bandwidth = latency = None if cluster.nodes > 1 else 0.0
     if network is not None and cluster.nodes > 1:
@@ -184,7 +184,7 @@ def _compute(inputs: Inputs) -> float:
 def _inside(inputs: Inputs) -> float | None:
     """The calls among the ranks of a node."""
     cluster = inputs.cluster
-    count = min(cluster.ranks_per_node, cluster.ranks)
+    count = cluster.ranks_per_node
     if count == 1:
         return 0.0
     if inputs.replayed is not None:

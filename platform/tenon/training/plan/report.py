@@ -142,7 +142,9 @@ class Plan:
     @property
     def bottleneck(self) -> str:
         """In words."""
-        return predict.bottleneck(self.times, self.share, self.notes)
+        found = predict.bottleneck(self.times, self.share, self.notes)
+        alone = self.speedup is not None and self.speedup < 1 < self.inputs.cluster.ranks
+        return f"one rank alone is faster; {found}" if alone else found
 
     def rows(self) -> Iterator[tuple[str, str, str]]:
         """Sections' names (with empty cells), and lines: what, how much, remark."""
@@ -181,7 +183,7 @@ class Plan:
         rest = "measured: the rest, with memory kept for the next step"
         yield "Python, libraries, data", size(found["process_libraries_data"]), rest
         yield "peak while training", size(found["peak_training"]), ""
-        if found["peak"] > found["peak_training"]:
+        if found["peak"] > 1.01 * found["peak_training"]:
             yield "peak with evaluation", size(found["peak"]), "evaluation needs more: eval_batch_size"
         if self.inputs.cluster.ranks_per_node > 1:
             node = size(found["peak"] * self.inputs.cluster.ranks_per_node)
