@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tenon.core.op import Composite, Op, Primitive, table
+from tenon.core.plans import Plan, PlanTable
 from tenon.device import Device
 from tenon.errors import BackendError, DeviceError
 
@@ -54,7 +55,7 @@ class Backend:
     def __init__(self) -> None:
         self.kernels: dict[Op, Kernel] = _KernelTable(self)
         self.short_kernels: dict[Op, Kernel] = _ShortTable(self)
-        self.plans: dict[Op, Plan] = _PlanTable(self)
+        self.plans: dict[Op, Plan] = PlanTable(self)
         self.raw = RawNamespace(self, self.kernels)
         #: The same for rules that work on floats of 16 bits.
         self.short_raw = RawNamespace(self, self.short_kernels)
@@ -278,47 +279,6 @@ def _rounded(kernel: Kernel) -> Kernel:
         return out.astype(own) if out.dtype.kind == "f" else out
 
     return call
-
-
-#: Everything dispatch, tape and sweep ask of an op, so that it costs one look-up: every op is a class of its
-#: own, and reading six attributes off ever-changing classes took 0.2 us. In order: the kernel; ``promotion``;
-#: one output, no residual, no view; differentiable (2 where the output's dtype decides); what the tape keeps
-#: (``op._keeps``); the op; ``joint``; ``rules``; not exactly one output; ``residuals``; whether its
-#: arithmetic may overflow; ``_operands(op)``; whether it saves its output; the kernel for floats of 16 bits;
-#: both kernels for calls whose residuals nobody will need.
-Plan = tuple[Any, ...]
-
-
-def _operands(op: Op) -> int:
-    """How many inputs ``op`` has; -1 for one of which it gives a view; 0 for all that dispatch has to look at
-    more closely."""
-    if not op.simple or op.variadic:
-        return 0
-    if op.view:
-        return -1 if len(op.inputs) == 1 and op.promotion is None else 0
-    return len(op.inputs)
-
-
-class _PlanTable(dict[Op, Plan]):
-    def __init__(self, backend: Backend) -> None:
-        super().__init__()
-        self.backend = backend
-
-    def __missing__(self, op: Op) -> Plan:
-        plan = self[op] = (
-            self.backend.kernels[op], op.promotion, op.simple and not op.view,
-            2 if op.integral else op.differentiable, op.keeps, op,
-            op.joint, op.rules, op.outputs != 1, op.residuals, not op.view,
-            _operands(op), op.saves_out, self.backend.short_kernels[op], *self._for_values(op),
-        )  # fmt: skip
-        return plan
-
-    def _for_values(self, op: Op) -> tuple[Kernel, Kernel]:
-        backend = self.backend
-        kernels = backend.kernels[op], backend.short_kernels[op]
-        if not op.residuals:
-            return kernels
-        return backend.for_values(op, kernels[0]), backend.for_values(op, kernels[1])
 
 
 class RawNamespace:
