@@ -16,6 +16,7 @@ import re
 import sys
 import weakref
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from types import CodeType, FrameType
 from typing import Any, NamedTuple
 
@@ -69,37 +70,47 @@ def name_of(tensor: Tensor, written: bool) -> str | None:
     return found
 
 
+@dataclass
+class Alike:
+    """Parameters of one shape, by name, and where to search first."""
+
+    named: list[tuple[weakref.ref[Any], str]]
+    start: int = 0
+
+
 class Parameters:
     """The parameters of the modules whose ``parameters()`` were asked for, by name."""
 
     def __init__(self) -> None:
         self._roots: weakref.WeakSet[Any] = weakref.WeakSet()
-        self._known: list[tuple[weakref.ref[Any], str]] = []
-        self._next = 0
+        self._known: dict[tuple[int, ...], Alike] = {}
 
     def find(self, tensor: Tensor) -> Implied | None:
         """The name of the parameter that ``tensor`` is, or whose gradient it is.
 
-        Loops come by parameters in their order, so the search begins behind the last one found.
+        Loops come by parameters in their order, so the search begins behind the last one found of that shape.
         """
         if watch.walked:
             walked = list(watch.walked)
             watch.walked.clear()
             if any(module not in self._roots for module in walked):
                 self._refresh(walked)
-        known, raw = self._known, tensor.raw
-        count = len(known)
-        for index in range(self._next, self._next + count):
-            reference, name = known[index % count]
+        raw = tensor.raw
+        alike = self._known.get(raw.shape)
+        if alike is None:
+            return None
+        count = len(alike.named)
+        for index in range(alike.start, alike.start + count):
+            reference, name = alike.named[index % count]
             parameter = reference()
             if parameter is None:
                 continue
             gradient = parameter._grad
             if gradient is not None and gradient.raw is raw:
-                self._next = (index + 1) % count
+                alike.start = (index + 1) % count
                 return Implied(f"the gradient of {name}")
             if parameter.raw is raw:
-                self._next = (index + 1) % count
+                alike.start = (index + 1) % count
                 return Implied(f"the parameter {name}")
         return None
 
@@ -115,8 +126,10 @@ class Parameters:
                 other = names.get(id(parameter), (None, ""))[1]
                 if (name.count("."), name) > (other.count("."), other):
                     names[id(parameter)] = parameter, name
-        self._known = [(weakref.ref(parameter), name) for parameter, name in names.values()]
-        self._next = 0
+        self._known = {}
+        for parameter, name in names.values():
+            alike = self._known.setdefault(tuple(parameter.raw.shape), Alike([]))
+            alike.named.append((weakref.ref(parameter), name))
 
 
 PARAMETERS = Parameters()
