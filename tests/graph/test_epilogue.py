@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import tenon
+from tenon.core.op import Composite, table
 from tenon.graph.interpreter import Interpreter
 from tenon.graph.passes import default, run
 from tenon.graph.passes.epilogue import epilogue
@@ -90,6 +91,25 @@ def test_only_the_first_of_two_convolutions_takes_their_sum(make, backend):
     m.graph.verify()
     (passed,), _ = Interpreter(m.graph, backend).run(m.copies())
     np.testing.assert_allclose(passed, expected, rtol=1e-5, atol=1e-5)
+
+
+def test_a_composite_that_reads_the_result_twice_is_left_alone(monkeypatch, make, backend):
+    class ScaledAndAdded(Composite):
+        inputs = ("x", "scale")
+
+        def decompose(self, f, x, scale):
+            return f.add(f.mul(x, scale), x)
+
+    monkeypatch.setattr(table, "by_name", dict(table.by_name))
+    monkeypatch.setattr(table, "scaled_and_added", None, raising=False)
+    ScaledAndAdded()
+    m = make()
+    y = m.conv(m.input(2, 16, 7, 6), m.input(32, 16, 3, 3), **ATTRS)
+    m.returns(m.scaled_and_added(y, m.input(32, 1, 1)))
+
+    epilogue(m.graph, backend)
+
+    assert names(m) == ["conv", "scaled_and_added"]
 
 
 @pytest.mark.parametrize(

@@ -90,7 +90,10 @@ class _Epilogues:
             return [], []
         steps: Steps = []
         beside: list[Node] = []
+        passed: set[Ref] = set()
         for node in found[0]:
+            if not passed.isdisjoint(node.refs):
+                return [], []  # what the kernel never writes is read once more
             if ref not in node.refs:
                 beside.append(node)
                 continue
@@ -98,6 +101,7 @@ class _Epilogues:
             if other.__class__ is not Ref or other.scalar or other == ref or node.avals != user.avals:
                 return [], []
             steps.append((node.op.name, _vector(other, beside)))
+            passed.add(ref)
             ref = node.out()
         return (steps, beside) if ref == found[1][0] else ([], [])
 
