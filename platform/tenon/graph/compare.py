@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import hashlib
 from types import FunctionType, MethodType
 from typing import Any
 
@@ -35,19 +36,20 @@ def difference(a: Recording, b: Recording) -> str | None:
     return None
 
 
-def fingerprint(made: Recording) -> list[Any]:
-    """Equal for two recordings of the same program; to be taken before passes change the graph."""
+def fingerprint(made: Recording) -> bytes:
+    """Equal for two recordings of the same program; to be taken before passes change the graph. A digest: the
+    text of a large graph and its constants would be kept for as long as the program."""
     found: list[Any] = [[id(o.tensor) for o in made.outside]]
     found += [value if isinstance(value, Output | Argument) else id(value) for value in made.returned]
     for graph in [made.graph] if made.backward is None else [made.graph, made.backward.graph]:
         places = {node: i for i, node in enumerate(graph.nodes)}
         for node in graph.nodes:
             given = [_shown(a, places) for a in node.args]
-            about = node.kind if node.kind != "constant" else _bytes(node.value).tobytes()
+            about = node.kind if node.kind != "constant" else hashlib.blake2b(_bytes(node.value)).digest()
             found.append((about, node.name, str(node.op), node.avals, given, _attrs(node)))
         found += [[_shown(r, places) for r in graph.outputs]]
         found += [(_shown(w.target.out(), places), _shown(w.value, places)) for w in graph.writes]
-    return found
+    return hashlib.blake2b(repr(found).encode()).digest()
 
 
 def _graph_difference(a: Graph, b: Graph, places: dict[Node, int], others: dict[Node, int]) -> str | None:

@@ -218,7 +218,7 @@ class Compiled:
         case.pending.append(made)
         return False
 
-    def _build(self, made: Recording, text: list[Any]) -> Any:
+    def _build(self, made: Recording, text: bytes) -> Any:
         backend = backend_named("cpu")
         recorded = len(made.graph)
         if made.hooks and not self._warned_hooks:

@@ -141,7 +141,7 @@ class DifferentiableReplay:
         self.backend = backend
         self.lock = threading.Lock()
         #: What was recorded, before passes changed it: see ``compare.fingerprint``.
-        self.text: list[Any] = []
+        self.text = b""
         self.tracked = sorted(
             {each.index for each in recording.returned if isinstance(each, Output) and each.tracked}
         )

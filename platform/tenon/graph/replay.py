@@ -28,7 +28,7 @@ class Replay:
         self.halves = halves
         self.lock = threading.Lock()
         #: What was recorded, before passes changed it: see ``compare.fingerprint``.
-        self.text: list[Any] = []
+        self.text = b""
         kept = set(recording.graph.nodes)
         self.getters = [n.value for n in recording.graph.nodes if n.kind == "scalar" and n.op == "input"]
         self.fed = [f for f in recording.fed if f.node in kept]
