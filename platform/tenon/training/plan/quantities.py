@@ -28,8 +28,8 @@ def read_rate(text: str) -> float:
 def read_time(text: str) -> float:
     """Seconds: ``50us``, ``0.1ms``.
 
-    >>> read_time("50us")
-    5e-05
+    >>> read_time("0.5 s")
+    0.5
     """
     found = _TIME.fullmatch(text.strip())
     number = _number(found[1]) if found else None
