@@ -23,6 +23,8 @@ SIDES = {
     "missing_gradient": None,
     "skipped_broadcast": ("the parameter 0.weight", "the parameter 0.bias"),
     "two_models_swapped": ("parameters with gradients of model 1", "parameters with gradients of model 2"),
+    "two_models_swapped_with_a_hook": ("4 parameters, ", "of model 3'", "of model 4'"),
+    "two_sharded_optimizers_swapped": ("sharded optimizer 5,", "sharded optimizer 6,"),
     "another_layer": ("'1 is Dropout(p=0.5, inplace=False)'", "'1 is Dropout(p=0.1, inplace=False)'"),
     "another_learning_rate": ("SGD(lr=0.1, momentum=0.9)", "SGD(lr=0.2, momentum=0.9)"),
     "another_learning_rate_in_a_static_graph": ("SGD(lr=0.1)", "SGD(lr=0.2)"),

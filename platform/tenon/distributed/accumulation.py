@@ -75,9 +75,14 @@ class GradientAccumulation:
         while True:
             own = list(itertools.islice(iterator, self.steps))
             left = np.array([len(own)], np.int64)
-            if not self._synchronizer.communicator.all_reduce(left, "max", name="batches left").wait()[0]:
+            if not self._synchronizer.communicator.all_reduce(
+                left, "max", name=self._name("batches left")
+            ).wait()[0]:
                 return
             yield own
+
+    def _name(self, what: str) -> str:
+        return f"{what} of {self._synchronizer.model}"
 
     def backward(self, loss: Tensor, count: Any) -> None:
         """Add the gradients of ``loss``, which is a sum over ``count`` samples (or unmasked targets)."""
@@ -94,7 +99,9 @@ class GradientAccumulation:
         All ranks call it, also without a sample of their own. None, and no gradients, where no rank had any.
         """
         communicator = self._synchronizer.communicator
-        total, count = reduce_sum_count(self._total, self._count, name="loss", communicator=communicator)
+        total, count = reduce_sum_count(
+            self._total, self._count, name=self._name("loss"), communicator=communicator
+        )
         if self._wrapped is not None and self._wrapped.broadcast_buffers:
             self._wrapped.broadcast_buffers_now()
         mine, self._total, self._count = self._count, 0.0, 0.0

@@ -52,6 +52,10 @@ class GradBucket:
         """Whether no other bucket follows in this backward pass."""
         return self._is_last
 
+    def name(self) -> str:
+        """What ranks compare: which parameters of which model."""
+        return self._bucket.name
+
     def buffer(self) -> Tensor:
         """All gradients as one flat tensor; between parameters lie a few zeros, for alignment."""
         return self._buffer
@@ -149,7 +153,7 @@ def allreduce_hook(process_group: Communicator | None, bucket: GradBucket) -> Fu
     """The plain mean, as without a hook."""
     buffer = bucket.buffer()
     host = staging.to_host(buffer)
-    group(process_group).all_reduce(host, "mean", out=host, name=f"bucket {bucket.index()}")
+    group(process_group).all_reduce(host, "mean", out=host, name=bucket.name())
     return done(buffer)
 
 

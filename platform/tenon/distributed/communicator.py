@@ -51,7 +51,7 @@ class Communicator(ABC):
     ranks: tuple[int, ...]
     """Of each rank here, its number among all ranks."""
     models: int = 0
-    """How many models' gradients these ranks average; their numbers tell models of the same names apart."""
+    """How many models and sharded optimizers these ranks have made: numbers tell them apart."""
     overlaps: bool = False
     """Whether ``start_all_reduce`` returns before it is done."""
     survives: bool = False

@@ -134,15 +134,15 @@ def _run(state: PowerSGDState | None, bucket: GradBucket, matrices: Any) -> Futu
         state.error_dict[index] = flat.copy()
     thin, whole = matrices(flat)
     communicator = group(state.process_group)
-    _average(communicator, whole, f"uncompressed part of bucket {index}")
+    _average(communicator, whole, f"uncompressed {bucket.name()}")
     qs = _start(state, index, thin)
     ps = [m @ q for m, q in zip(thin, qs, strict=True)]
-    _average(communicator, ps, f"P of bucket {index}")
+    _average(communicator, ps, f"P of {bucket.name()}")
     for p in ps:
         _orthogonalize(p, state.orthogonalization_epsilon)
     for number, (m, p) in enumerate(zip(thin, ps, strict=True)):
         qs[number] = m.T @ p
-    _average(communicator, qs, f"Q of bucket {index}")
+    _average(communicator, qs, f"Q of {bucket.name()}")
     for m, p, q in zip(thin, ps, qs, strict=True):
         np.matmul(p, q.T, out=m)
         if not np.shares_memory(m, flat):

@@ -62,6 +62,8 @@ class ZeroRedundancyOptimizer(Optimizer, Joinable):
         self._wrapped = optimizer_class.__name__
         self._loads = [0] * self.world_size
         self._owners: dict[int, int] = {}
+        self.process_group.models += 1
+        self._name = f"parameters of sharded optimizer {self.process_group.models}"
         self._consolidated: dict[int, dict[str, Any]] | None = None
         self.optim: Optimizer | None = None
         Optimizer.__init__(self, params, defaults)
@@ -167,7 +169,7 @@ class ZeroRedundancyOptimizer(Optimizer, Joinable):
         parameters = [p for group in self.param_groups for p in group["params"]]
         for rank in range(self.world_size):
             shard = [p for p in parameters if self._owners[id(p)] == rank]
-            broadcast_tensors(shard, self.process_group, root=rank, name=f"parameters of rank {rank}")
+            broadcast_tensors(shard, self.process_group, root=rank, name=f"{self._name}, part of rank {rank}")
         return loss
 
     def _share(self, group: Mapping[str, Any]) -> dict[str, Any]:

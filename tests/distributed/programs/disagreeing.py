@@ -78,6 +78,23 @@ def two_models_swapped():
         loss.backward()
 
 
+def two_models_swapped_with_a_hook():
+    models = [DistributedDataParallel(network(), static_graph=True) for _ in range(2)]
+    for model in models:
+        model.register_comm_hook(None, "bf16")
+        model(x).sum().backward()
+    losses = [model(x).sum() for model in models]
+    for loss in reversed(losses) if other else losses:
+        loss.backward()
+
+
+def two_sharded_optimizers_swapped():
+    sharded = dist.optim.ZeroRedundancyOptimizer
+    optimizers = [sharded(network().parameters(), torch.optim.SGD, lr=0.1) for _ in range(2)]
+    for optimizer in reversed(optimizers) if other else optimizers:
+        optimizer.step()
+
+
 def another_layer():
     DistributedDataParallel(network(0.5 if other else 0.1))
 
@@ -114,6 +131,8 @@ for case in (
     missing_gradient,
     skipped_broadcast,
     two_models_swapped,
+    two_models_swapped_with_a_hook,
+    two_sharded_optimizers_swapped,
     another_layer,
     another_learning_rate,
     another_learning_rate_in_a_static_graph,
