@@ -55,10 +55,10 @@ class Network:
 
 @dataclass(frozen=True)
 class Times:
-    """The parts of a step, in seconds; None where a part cannot be told."""
+    """The parts of a step, in seconds; None where the network is not known."""
 
     compute: float
-    inside: float | None
+    inside: float
     bandwidth: float | None
     latency: float | None
     engine: float
@@ -68,7 +68,7 @@ class Times:
     @property
     def communication(self) -> float | None:
         """All but computing."""
-        if self.inside is None or self.bandwidth is None or self.latency is None:
+        if self.bandwidth is None or self.latency is None:
             return None
         return self.inside + self.bandwidth + self.latency + self.engine
 
@@ -181,7 +181,7 @@ def _compute(inputs: Inputs) -> float:
     return computing(inputs.rehearsed, inputs) * inputs.cluster.sharing
 
 
-def _inside(inputs: Inputs) -> float | None:
+def _inside(inputs: Inputs) -> float:
     """The calls among the ranks of a node."""
     cluster = inputs.cluster
     count = cluster.ranks_per_node
@@ -200,14 +200,14 @@ def bottleneck(found: Times, samples: float, calls: Sequence[Note]) -> str:
         return "unknown without the network's rates"
     parts = {
         "computing": found.compute,
-        "shared memory": found.inside or 0.0,
+        "shared memory": found.inside,
         "bandwidth": found.bandwidth or 0.0,
         "latency": found.latency or 0.0,
         "engine": found.engine,
     }
     name = max(parts, key=lambda part: parts[part])
     share = f"{100 * parts[name] / step:.0f} % of a step"
-    gradients = sum(note.size for note in calls if note.placed)
+    summed = sum(note.size for note in calls)
     match name:
         case "computing" if samples < 1:
             return f"too few samples: the batch has less than one for each rank, and {share} is computing"
@@ -219,7 +219,7 @@ def bottleneck(found: Times, samples: float, calls: Sequence[Note]) -> str:
             )
         case "bandwidth":
             return (
-                f"the network's bandwidth: {share} is sending sums of {gradients / 1e6:.1f} MB of gradients; "
+                f"the network's bandwidth: {share} is sending sums of {summed / 1e6:.1f} MB; "
                 "larger batches (batch_size) make the same sums rarer"
             )
         case "latency":

@@ -195,7 +195,7 @@ class Plan:
         yield "time of a step", "", ""
         yield "computing", duration(times.compute), f"{self.share:.3g} samples a rank"
         if cluster.ranks_per_node > 1:
-            yield "sums in shared memory", _time(times.inside), ""
+            yield "sums in shared memory", duration(times.inside), ""
         if cluster.nodes > 1:
             yield "network: bandwidth", at_least + _time(times.bandwidth), ""
             yield "network: latency", at_least + _time(times.latency), ""
