@@ -157,8 +157,16 @@ def _pass_nothing(session: Session, sample: Sequence[int]) -> None:
         autocasting(session),
     ):
         outputs = session.model(_none_of(inputs))
-    for part in outputs if isinstance(outputs, (tuple, list)) else [outputs]:
-        part.sum().backward()
+    sum(part.sum() for part in _tensors(outputs) if part.requires_grad).backward()
+
+
+def _tensors(value: Any) -> list[Tensor]:
+    """All tensors in ``value``."""
+    if isinstance(value, dict):
+        value = list(value.values())
+    if isinstance(value, (tuple, list)):
+        return [tensor for each in value for tensor in _tensors(each)]
+    return [value] if isinstance(value, Tensor) else []
 
 
 def _none_of(batch: Any) -> Any:
