@@ -7,6 +7,7 @@ from importlib import metadata
 from typing import Any
 
 from tenon.extend import engine, errors, process_environment
+from tenon_mpi import survivors
 
 
 def load_mpi() -> Any:
@@ -19,6 +20,10 @@ def load_mpi() -> Any:
     process_environment().setdefault("OMPI_MCA_osc", "^ucx")
     shorten_addresses(process_environment())
     try:
+        if survivors.wanted():
+            import mpi4py
+
+            mpi4py.rc.finalize = False  # MPI_Finalize hangs now and then when a rank was killed before.
         from mpi4py import MPI
     except (ImportError, RuntimeError) as error:
         facts = engine.launched()

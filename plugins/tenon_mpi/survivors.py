@@ -15,13 +15,14 @@ from tenon.extend import environment, errors
 CLASSES = ("ERR_PROC_FAILED", "ERR_PROC_FAILED_PENDING", "ERR_REVOKED")
 
 
+def wanted() -> bool:
+    """Whether this job was started with ``mpirun --with-ft ulfm`` of Open MPI."""
+    return environment("OMPI_MCA_mpi_ft_enable") == "1"
+
+
 def possible(mpi: Any) -> bool:
-    """Whether this job's launcher lets ranks go on without the killed ones. mpi4py knows how from 4.1 on."""
-    return (
-        environment("OMPI_MCA_mpi_ft_enable") == "1"
-        and mpi.Get_library_version().startswith("Open MPI")
-        and hasattr(mpi.Comm, "Shrink")
-    )
+    """Whether ranks can go on without killed ones. mpi4py knows how from 4.1 on."""
+    return wanted() and mpi.Get_library_version().startswith("Open MPI") and hasattr(mpi.Comm, "Shrink")
 
 
 class Outliving:
@@ -57,4 +58,4 @@ def shrink(comm: Any) -> Any:
     return comm.Shrink()
 
 
-__all__ = ["Outliving", "possible", "shrink"]
+__all__ = ["Outliving", "possible", "shrink", "wanted"]

@@ -68,7 +68,7 @@ class Event:
     launcher_reports: bool = False
     """Whether Open MPI's launcher ends the ranks before one can report, with a status of its own."""
     noticed: bool = False
-    """Whether another rank may report it with Open MPI, whose launcher takes 0.3 s to end the ranks."""
+    """A signal kills the rank; another may report it with Open MPI, whose launcher takes 0.3 s to end all."""
 
 
 @dataclass(frozen=True)
@@ -123,7 +123,8 @@ def check(event: Event, ending: Ending) -> None:
         assert ending.status != 0
         return
     # MPICH's launcher ends with the number of the signal that killed a rank, Open MPI's with 128 plus it.
-    assert ending.status in (event.status, 128 + event.status if event.status else 0), ending.err
+    killed = 128 + event.status if event.noticed else event.status
+    assert ending.status in (event.status, killed), ending.err
     if event.noticed and headlines and not is_mpich():
         assert len(headlines) == 1 and "RankFailedError" in report, ending.err
         return

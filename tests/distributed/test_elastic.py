@@ -49,7 +49,7 @@ def test_the_ranks_that_are_left_go_on(mpirun, doomed):
     for line in done.stdout.splitlines():
         found |= json.loads(line)
     assert found["sums"] == 5 * [4] + 5 * [4 - len(doomed)]
-    assert found["seconds"] < 2
+    assert found["seconds"] < 5
     assert "=== tenon" not in done.stderr
 
 
