@@ -17,7 +17,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from tenon.core.transcendental import PREDICATES, TRANSCENDENTAL
+from tenon.core.transcendental import PREDICATES
+from tenon.core.transcendental import TRANSCENDENTAL as TRANSCENDENTAL
 
 #: Functions of one or two numbers that an expression may call.
 FUNCTIONS = frozenset({
