@@ -10,10 +10,14 @@ which cannot be reset), so it does not matter whose allocator or whose language 
 Two shapes of a 20-layer MLP, eager: ``activations`` (wide batch: what backward frees, and when, decides) and
 ``weights`` (small batch: parameters, gradients and optimizer state decide). Then rows b, c and d of ``cpu.py``,
 compiled: there the mark starts when the programs are made, since compilers need memory of their own, and PyTorch
-counts with the smaller of its eager and its compiled step.
+counts with the smaller of its eager and its compiled step. Before the base and before the steps both libraries
+give back what they have freed (``malloc_trim``): it is what steps need that counts, not what a compiler left, and
+memory that was free at the base would otherwise be counted for nothing.
 """
 
 import argparse
+import ctypes
+import gc
 import json
 import os
 import resource
@@ -102,13 +106,23 @@ def measure_program(library, name, way, tiny, steps):
         import tenon as T
     for early, sizes in WARM.items():
         run_program(T, early, way, programs.TINY[early] if tiny else sizes, CALLS)
+    give_back()
     base = resident("VmRSS")
     step, loss = run_program(T, name, way, programs.TINY[name] if tiny else {}, CALLS)
+    give_back()
     was_reset = reset_highest()
     for _ in range(steps):
         step()
     peak = highest() if was_reset else resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     return {"bytes": peak - base, "base": base, "loss": loss, "reset": was_reset}
+
+
+def give_back():
+    """Drop what nobody refers to, and return free memory to the system."""
+    gc.collect()
+    c_library = ctypes.CDLL(None)
+    if hasattr(c_library, "malloc_trim"):
+        c_library.malloc_trim(0)
 
 
 def run_program(T, name, way, sizes, calls):

@@ -1,4 +1,5 @@
-"""Compiled steps: their peak beside PyTorch's, and that hundreds of them need no more than ten."""
+"""Compiled steps: planned bytes beside the least possible, the peak beside PyTorch's, and that hundreds of them
+need no more than ten."""
 
 import gc
 import json
@@ -13,8 +14,28 @@ import pytest
 import tenon
 
 BENCH = Path(__file__).parents[1] / "bench" / "memory.py"
-#: What interpreters of the same step may differ by: the pages of code and Python objects.
-SLACK = 12 << 20
+#: What two runs of the same step differ by, as a part: pages of code, of Python objects, of freed memory.
+NOISE = 1.03
+#: Planned bytes over the most that are alive at one time; measured: at most 1.009 (``gpt``).
+PLANNED = 1.02
+
+PLAN = """
+import sys
+sys.path.insert(0, {bench!r})
+import numpy as np
+import programs, tenon
+
+program = programs.PROGRAMS[{name!r}](tenon)
+step = tenon.compile(program.step_on, fullgraph=True)
+for _ in range(3):
+    step(*program.batch)
+(made,) = step.programs
+before = [p.grad.raw for p in program.net.parameters()]
+step(*program.batch)
+assert all(a is p.grad.raw for a, p in zip(before, program.net.parameters()))
+activations = sum(a.nbytes for n in made.graph.calls for a in n.avals)
+print(made.plan.peak_bytes, made.plan.lower_bound, activations)
+"""
 
 GROWTH = """
 import gc, sys, tracemalloc
@@ -38,6 +59,18 @@ for _ in range(3):
 assert len(step.programs) == 1
 print(resident[-1] - resident[0], found[-1] - found[0])
 """
+
+
+@pytest.mark.parametrize("name", ["mlp", "cnn", "gpt"])
+def test_a_plan_takes_hardly_more_than_what_is_alive_and_gradients_have_a_place_from_the_recording_on(name):
+    script = PLAN.format(bench=str(BENCH.parent), name=name)
+
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120)
+
+    assert done.returncode == 0, done.stderr
+    planned, bound, made = map(int, done.stdout.split())
+    assert bound <= planned <= PLANNED * bound
+    assert planned <= made / 2, "values share memory"
 
 
 @pytest.mark.parametrize("name", ["mlp", "cnn", "gpt"])
@@ -80,10 +113,10 @@ def peak(library, name, way):
 
 
 @pytest.mark.oracle
-@pytest.mark.parametrize("name", ["mlp", "gpt"])
+@pytest.mark.parametrize("name", ["mlp", "cnn", "gpt"])
 def test_the_peak_of_a_compiled_step_is_at_most_that_of_torch(name):
     pytest.importorskip("torch")
 
     peak("tenon", name, "compiled")  # with its machine code on disk no compiler counts
 
-    assert peak("tenon", name, "compiled") <= peak("torch", name, "eager") + SLACK
+    assert peak("tenon", name, "compiled") <= NOISE * peak("torch", name, "eager")
