@@ -224,6 +224,9 @@ def test_a_wrong_order_of_calls_is_said():
         model(INPUTS)
     with pytest.raises(CommunicatorError, match="backward belongs into the loop"):
         model.backward(model.module(INPUTS).sum(), 24)
+    with pytest.raises(CommunicatorError, match=r"shard 0 ended without model\.backward"):
+        for x in model.shards(INPUTS, step=0):
+            model(x).sum().backward()
     for x in model.shards(INPUTS, step=0):
         model.backward(model(x).sum(), len(x))
         break

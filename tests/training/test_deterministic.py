@@ -16,7 +16,7 @@ OPTIONS = [
     "data_options.noisy=true",
     "model_options.dropout=0.3",
     "clip_grad_norm=0.5",
-    "scheduler={name='OneCycleLR', max_lr=0.02}",
+    "scheduler={name='CosineAnnealingLR'}",
     "checkpoint={steps=2, keep=50}",
 ]
 SET = [part for option in OPTIONS for part in ("--set", option)]
@@ -46,7 +46,8 @@ def test_runs_resumed_on_1_2_and_4_ranks_end_as_the_uninterrupted_one(project):
         shutil.copytree(whole.folder, begun, ignore=shutil.ignore_patterns("checkpoints"))
         (begun / "checkpoints").mkdir()
         shutil.copy(saved[2 * ranks], begun / "checkpoints")
-        resumed = project.train("--resume", str(begun), ranks=ranks)
+        spread = ["--set", "data_parallel.shard_optimizer=true"] if ranks == 4 else []
+        resumed = project.train("--resume", str(begun), *spread, ranks=ranks)
         resumed.folder = begun
         assert resumed.final["world_size"] == ranks
         assert digest(resumed) == expected

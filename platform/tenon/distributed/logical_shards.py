@@ -74,6 +74,8 @@ class LogicalShards:
         self._batch = ""
         self._count = 1.0
         self._current: Array | None = None
+        """Where those of the shard go that is being computed, of which a loss has been passed or not."""
+        self._passed = False
 
     @property
     def inside(self) -> bool:
@@ -105,6 +107,11 @@ class LogicalShards:
                 with self._computing(totals), keyed(seed=self.seed, step=step, samples=samples[start:stop]):
                     cut = [_cut(part, start, stop) for part in parts]
                     yield cut[0] if len(cut) == 1 else tuple(cut)
+                if not self._passed:
+                    raise CommunicatorError(
+                        f'deterministic="world": shard {shard} ended without model.backward(loss, count),'
+                        " which takes the place of loss.backward()."
+                    )
             self._sums.add()
             self._buffers.add()
             self._totals.append(totals)
@@ -135,6 +142,7 @@ class LogicalShards:
         if not number >= 0:
             raise CommunicatorError(f"count={count} must be a number of samples, 0 or more.")
         loss.backward()
+        self._passed = True
         self._current[:2] += float(loss.item()), number
 
     def own_totals(self) -> tuple[float, float]:
@@ -171,7 +179,7 @@ class LogicalShards:
     @contextlib.contextmanager
     def _computing(self, totals: Array | None) -> Iterator[None]:
         """One shard, whose losses go into ``totals``; bits of compiled functions would not be its own."""
-        self._current, watch.not_compiled = totals, NOT_COMPILED
+        self._current, watch.not_compiled, self._passed = totals, NOT_COMPILED, False
         try:
             yield
         finally:
