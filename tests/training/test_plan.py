@@ -233,16 +233,18 @@ def test_an_engine_that_does_not_say_what_it_sends_is_named():
 @pytest.mark.slow
 @pytest.mark.parametrize("ranks", [2, 4])
 def test_a_step_takes_as_long_as_predicted_within_a_factor_of_three(wide, ranks):
-    """On an idle machine a factor of 1.3; a busy one gives more ranks more of its time."""
-    settings = ("batch_size=256", "epochs=12")
-    options = ("-n", str(ranks), "--ranks-per-node", str(ranks))
-    predicted = plan(*options, "wide.toml", "--set", settings[0])["seconds"]["step"]
+    """The median of three plans and runs in turn, as other programs disturb both; processor time likewise."""
+    options = ("-n", str(ranks), "--ranks-per-node", str(ranks), "--set", "batch_size=256")
+    ratios, worked = [], []
+    for _ in range(3):
+        predicted = plan(*options, "wide.toml")["seconds"]
+        counted = train_counting(wide, ranks, 1, "batch_size=256", "epochs=8")
+        ratios.append(counted[0]["seconds"] / predicted["step"])
+        worked.append(counted[0]["processor"] / predicted["processor"])
+        print(f"{ranks} ranks: {1e3 * predicted['step']:.1f} ms predicted, {ratios[-1]:.2f} of it taken")
 
-    counted = train_counting(wide, ranks, 1, *settings)
-
-    measured = counted[0]["seconds"]
-    print(f"{ranks} ranks: predicted {1e3 * predicted:.1f} ms, measured {1e3 * measured:.1f} ms")
-    assert predicted / 3 < measured < predicted * 3
+    assert 1 / 3 < sorted(ratios)[1] < 3
+    assert 0.7 < sorted(worked)[1] < 3  # ranks count waiting for each other, a plan does not
 
 
 @pytest.mark.mpi

@@ -35,6 +35,11 @@ class Plan:
         sent = predict.between_nodes(inputs).sent / cluster.ranks_per_node
         name = config.recipe or config.model or ""
         batch = min(config.batch_size, inputs.rehearsed.samples)
+        if config.data_parallel.shard_optimizer and cluster.ranks > 1:
+            inputs.said.append(
+                "Memory: the optimizer's state is the last rank's share; others hold more where whole"
+                " parameters do not divide evenly."
+            )
         if batch < config.batch_size:
             inputs.said.append(
                 f"There are {batch} training samples, so a step has these and not {config.batch_size}."
