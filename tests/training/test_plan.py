@@ -42,13 +42,14 @@ def wide(tmp_path, monkeypatch):
 
 def train_counting(folder, ranks, nodes, *settings):
     """Train on real ranks; what each counted in its last step."""
-    info = folder / "counting-0.1.dist-info"
-    info.mkdir(exist_ok=True)
+    place = folder / "plugin"  # apart, for what is planned in ``folder`` is not counted
+    info = place / "counting-0.1.dist-info"
+    info.mkdir(parents=True, exist_ok=True)
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: counting\nVersion: 0.1\n")
     (info / "entry_points.txt").write_text("[tenon]\ncounting = counting\n")
-    shutil.copy(PROGRAMS / "counting.py", folder)
+    shutil.copy(PROGRAMS / "counting.py", place)
     command = [find_mpirun(), "-n", str(ranks), sys.executable, "-m", "tenon.cli", "train", "wide.toml"]
-    variables = {"TENON_MPI_NODES": str(nodes), "COUNTED": str(folder), "PYTHONPATH": str(folder)}
+    variables = {"TENON_MPI_NODES": str(nodes), "COUNTED": str(folder), "PYTHONPATH": str(place)}
     done = subprocess.run(
         [*command, *(part for text in settings for part in ("--set", text))],
         cwd=folder,
