@@ -23,8 +23,10 @@ at_once = communicator.all_reduce(mine).wait()
 beside = [mine.copy() for _ in range(2)]
 for work in [communicator.start_all_reduce(array) for array in beside]:
     work.wait()
-same = [bool((found == expected).all()) for found in (at_once, *beside)]
-print(communicator.overlaps, *same)
+same = communicator.overlaps and all(bool((found == expected).all()) for found in (at_once, *beside))
+everywhere = communicator.all_gather_bytes(str(same).encode())
+if communicator.rank == 0:
+    print(*(one.decode() for one in everywhere))
 """
 
 
@@ -32,4 +34,4 @@ print(communicator.overlaps, *same)
 def test_pieces_under_way_do_not_mix(size):
     done = launch(size, ["-c", PROGRAM], TENON_COMMUNICATOR="mpi-messages", TENON_MPI_NODES=str(size))
 
-    assert done.stdout.splitlines() == ["True True True True"] * size, done.stdout + done.stderr
+    assert done.stdout.split() == ["True"] * size, done.stdout + done.stderr
