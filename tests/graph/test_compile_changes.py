@@ -1,6 +1,7 @@
 """What is exchanged, loaded, frozen, converted or copied between two calls of a compiled function is seen."""
 
 import copy
+import functools
 import pickle
 from collections import defaultdict
 
@@ -179,6 +180,33 @@ def test_a_changed_global_or_enclosed_variable_is_seen(monkeypatch):
 
     assert found == [3.0] * 4 + [4.0] * 4 + [8.0] * 4
     assert any("the variable 'RATE'" in reason for reason in function.reasons)
+
+
+class Scaled:
+    def __init__(self):
+        self.rate, self.calls = 2.0, 0
+
+    def __call__(self, x):
+        self.calls += 1
+        return x * self.rate
+
+
+def test_attributes_and_items_that_the_function_mentions_are_seen():
+    scaled, options = Scaled(), {"shift": 0.5}
+    way = functools.partial(lambda add, x: scaled.rate * x + options["shift"] + add, 10.0)
+    for function in [scaled, way]:
+        scaled.rate, options["shift"] = 2.0, 0.5
+        compiled = tenon.compile(function, fullgraph=True)
+        found, expected = [], []
+        for i in range(12):
+            scaled.rate = 3.0 if i >= 5 else 2.0
+            options["shift"] = 0.25 if i >= 9 else 0.5
+            found.append(compiled(tenon.ones(1)).item())
+            expected.append(function(tenon.ones(1)).item())
+
+        assert found == expected
+        assert any("rate" in reason for reason in compiled.reasons)
+        assert compiled.programs
 
 
 def test_modules_used_without_a_call_are_looked_at():

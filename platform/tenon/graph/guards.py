@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from types import CodeType, FunctionType
 from typing import Any
 
 from tenon.core import scopes
@@ -183,20 +184,55 @@ class VariablesGuard(Guard):
 
 
 def variables(function: Any) -> list[tuple[str, Callable[[], Any], Any]]:
-    """Name, reader and value of the variables from outside that ``function`` mentions, and ``self``."""
+    """Name, reader and value of the variables from outside that ``function`` mentions, and ``self``.
+
+    Of a ``functools.partial``, also of the arguments that it brings.
+    """
     found: list[tuple[str, Callable[[], Any], Any]] = []
+    while isinstance(function, functools.partial):
+        for place, value in enumerate(function.args):
+            found.append((f"argument {place}", functools.partial(function.args.__getitem__, place), value))
+        for name, value in function.keywords.items():
+            found.append((f"argument {name}", functools.partial(function.keywords.get, name), value))
+        function = function.func
     owner = getattr(function, "__self__", None)
     if owner is not None:
         found.append(("self", lambda: owner, owner))
+    elif isinstance(type(function).__call__, FunctionType):
+        owner = function
+        found.append(("self", lambda: owner, owner))
+        function = type(function).__call__
     function = getattr(function, "__func__", function)
-    code = getattr(function, "__code__", None)
-    for name, cell in zip(code.co_freevars if code else (), function.__closure__ or (), strict=False):
+    if not isinstance(function, FunctionType):
+        return found
+    code, space = function.__code__, function.__globals__
+    for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
         found.append((name, functools.partial(_contents, cell), _contents(cell)))
-    space = getattr(function, "__globals__", {})
-    for name in code.co_names if code else ():
+    for name in code.co_names:
         if name in space:
             found.append((name, functools.partial(space.get, name), space[name]))
-    return found
+    return found + [inner for outer in found for inner in _inside(*outer, code)]
+
+
+def _inside(
+    name: str, get: Callable[[], Any], value: Any, code: CodeType
+) -> Iterator[tuple[str, Callable[[], Any], Any]]:
+    """The attributes or items of a variable that ``code`` mentions; modules have a guard of their own."""
+    if isinstance(value, dict):
+        for key in [key for key in value if isinstance(key, str) and key in code.co_consts]:
+            yield f"{name}[{key!r}]", functools.partial(_item, get, key), value[key]
+    elif not isinstance(value, (type, FunctionType)) and not hasattr(type(value), "named_modules"):
+        own = getattr(value, "__dict__", {})
+        for key in [key for key in code.co_names if key in own]:
+            yield f"{name}.{key}", functools.partial(_attribute, get, key), own[key]
+
+
+def _item(get: Callable[[], Any], key: str) -> Any:
+    return get().get(key)
+
+
+def _attribute(get: Callable[[], Any], key: str) -> Any:
+    return getattr(get(), key, None)
 
 
 def _contents(cell: Any) -> Any:
