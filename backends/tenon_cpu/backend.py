@@ -66,7 +66,7 @@ class CpuBackend(Backend):
     def prepare(
         self, op: Op, ins: Sequence[Any], attrs: Mapping[str, Any], outs: Sequence[Any]
     ) -> Callable[[], None] | None:
-        """A oneDNN primitive bound to the arrays, or loops where they are tiny."""
+        """A oneDNN primitive bound to the arrays, loops where they are tiny, a kernel that fills ``outs``."""
         from tenon_cpu import onednn
         from tenon_cpu.jit import chains, into
 
