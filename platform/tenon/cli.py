@@ -1,4 +1,4 @@
-"""The command ``tenon``: ``plugins``, ``doctor``, ``stubs``, ``train``, ``launch``, ``plan``, and plugins' own.
+"""The command ``tenon``, with the commands of plugins.
 
 Commands are imported when they run, so ``tenon --help`` stays quick and one broken command leaves the
 others alone. Next: ``tenon.training.command`` for ``train``; ``plugins/diagnose.py`` for what is printed.
