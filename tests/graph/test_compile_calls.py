@@ -189,6 +189,26 @@ def test_interrupted_calls_leave_nothing_broken():
     assert all(p.isfinite().all().item() for p in net.parameters())
 
 
+def test_an_interrupt_while_a_recording_ends_leaves_nothing_behind(monkeypatch):
+    compiled, times, pop = tenon.compile(lambda x: x * 2), [], type(SLOT).pop
+
+    def interrupted(slot, recorder):
+        times.append(recorder)
+        if len(times) == 1:
+            raise KeyboardInterrupt
+        pop(slot, recorder)
+
+    monkeypatch.setattr(type(SLOT), "pop", interrupted)
+    compiled(tenon.ones(2))
+    with pytest.raises(KeyboardInterrupt):
+        compiled(tenon.ones(2))
+
+    assert watch.recorder is None and SLOT.top is None
+    for _ in range(3):
+        compiled(tenon.ones(2))
+    assert len(compiled.programs) == 1
+
+
 def test_outputs_are_apart_from_arguments_buffers_and_each_other():
     compiled = tenon.compile(lambda x: (x.view(-1), x[0], x.T, (x + 1)[0], x + 1), fullgraph=True)
     for _ in range(4):

@@ -44,10 +44,9 @@ class Slot:
             self.top = interceptor
 
     def pop(self, interceptor: Interceptor) -> None:
-        """Remove ``interceptor``, wherever it stands."""
+        """Remove ``interceptor``, wherever it stands; nothing if an interrupted call has done so already."""
         with self._lock:
-            index = self._stack.index(interceptor)
-            self._stack = self._stack[:index] + self._stack[index + 1 :]
+            self._stack = tuple(each for each in self._stack if each is not interceptor)
             self.top = self._stack[-1] if self._stack else None
 
     def below(self, interceptor: Interceptor) -> Callable[..., Any]:

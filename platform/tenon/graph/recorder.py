@@ -77,16 +77,18 @@ class Recorder(Host, Options, Gradients):
                 "a compiled function was called while another is being recorded in another thread. Record "
                 "one after the other: call each once from one thread first."
             )
-        SLOT.push(self)
         watch.recorder = self
+        SLOT.push(self)
         Watch.changed = self.reseeded
         self.backend.to_host = self._host_read
 
     def stop(self) -> None:
-        """Stop recording."""
-        del self.backend.to_host
-        watch.recorder = Watch.changed = None
+        """Stop recording, if it has begun; to be called again where it was interrupted."""
         SLOT.pop(self)
+        if watch.recorder is self:
+            vars(self.backend).pop("to_host", None)
+            Watch.changed = None
+            watch.recorder = None
 
     # --- ops ---
 

@@ -106,8 +106,8 @@ def record(
     leaves, _ = tree_flatten((args, kwargs))
     recorder = Recorder(backend_named("cpu"), strict)
     before = _generation()
-    recorder.start()
     try:
+        recorder.start()
         nodes: dict[int, Node] = {}
         with recorder.refusing():
             for position, leaf in enumerate(leaves):
@@ -121,7 +121,10 @@ def record(
                     made.settling = made.settling or "modules or hooks changed during the call"
                 return result, made
     finally:
-        recorder.stop()
+        try:
+            recorder.stop()
+        finally:
+            recorder.stop()  # the first may have been interrupted
     assert recorder.failure is not None
     return result, recorder.failure
 
