@@ -14,7 +14,7 @@ from tenon.errors import CollectiveMismatchError, OptimizerStateError, Unsupport
 from tenon.nn import Module, Parameter
 from tenon.nn.parallel import DistributedDataParallel
 from tenon.optim import SGD, Adagrad, Adam, AdamW, RMSprop
-from tenon.optim.lr_scheduler import StepLR
+from tenon.optim.lr_scheduler import OneCycleLR, StepLR
 
 SHAPES = {"a": (40, 30), "b": (30,), "c": (30, 50), "d": (50,), "e": (7, 3, 2)}
 OPTIMIZERS = {
@@ -51,8 +51,8 @@ def groups_of(made):
     return [{"params": named[:2]}, {"params": named[2:], "lr": 0.05}]
 
 
-def train(made, optimizer, steps, first=0):
-    scheduler = StepLR(optimizer, 2, 0.5)
+def train(made, optimizer, steps, first=0, schedule=None):
+    scheduler = schedule(optimizer) if schedule else StepLR(optimizer, 2, 0.5)
     for step in range(first, first + steps):
         give_gradients(made, step)
         optimizer.step()
@@ -93,6 +93,20 @@ def test_groups_keep_their_options_also_where_ranks_outnumber_parameters(size):
     for result, rates in run_ranks(size, work):
         assert_same(result, expected)
         assert rates == [g["lr"] for g in plain.param_groups]
+
+
+def test_a_schedule_moves_rate_and_betas():
+    def schedule(optimizer):
+        return OneCycleLR(optimizer, max_lr=0.1, total_steps=6)
+
+    def work(communicator):
+        made = model()
+        return train(made, ZeroRedundancyOptimizer(made.parameters(), AdamW), 5, schedule=schedule)
+
+    alone = model()
+    expected = train(alone, AdamW(alone.parameters()), 5, schedule=schedule)
+    for result in run_ranks(2, work):
+        assert_same(result, expected)
 
 
 def test_a_group_can_be_added_later():

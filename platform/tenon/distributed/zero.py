@@ -68,7 +68,7 @@ class ZeroRedundancyOptimizer(Optimizer, Joinable):
         self.optim: Optimizer | None = None
         Optimizer.__init__(self, params, defaults)
         self.optim = optimizer_class([self._share(group) for group in self.param_groups], **defaults)
-        self.state = self.optim.state
+        self.state, self.defaults = self.optim.state, self.optim.defaults
         _copy_options(self.optim.param_groups, self.param_groups)
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
