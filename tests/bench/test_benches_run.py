@@ -175,3 +175,11 @@ def test_a_program_that_does_not_exist_is_refused_by_name():
 
     assert done.returncode == 2
     assert "no program called mpl; there are note, mlp, cnn, gpt, lstm" in done.stderr
+
+
+def test_the_steps_of_a_program_are_timed(tmp_path):
+    found = run("steps.py", "b", "--tiny", "--runs", "2", "--threads", "1", tmp_path=tmp_path)
+
+    names = [name for name, _, _ in found["b"]["steps"]]
+    assert any(name.startswith("matmul float32[") for name in names), names
+    assert sum(ms for _, _, ms in found["b"]["steps"]) > 0
