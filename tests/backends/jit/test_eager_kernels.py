@@ -30,13 +30,13 @@ def rng():
 def used(monkeypatch):
     """Names of the compiled kernels that ran."""
     names: list[str] = []
-    ready = Kernel.ready
+    native = Kernel.native
 
     def noted(kernel):
         names.append(kernel.__name__)
-        return ready(kernel)
+        return native(kernel)
 
-    monkeypatch.setattr(Kernel, "ready", noted)
+    monkeypatch.setattr(Kernel, "native", noted)
     return names
 
 

@@ -23,13 +23,13 @@ def rng():
 @pytest.fixture
 def used(monkeypatch):
     names: list[str] = []
-    ready = Kernel.ready
+    native = Kernel.native
 
     def noted(kernel):
         names.append(kernel.__name__)
-        return ready(kernel)
+        return native(kernel)
 
-    monkeypatch.setattr(Kernel, "ready", noted)
+    monkeypatch.setattr(Kernel, "native", noted)
     return names
 
 
