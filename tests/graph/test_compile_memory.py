@@ -114,7 +114,9 @@ def peak(library, name, way):
 
 
 @pytest.mark.oracle
-@pytest.mark.parametrize("name", ["mlp", "cnn", "gpt"])
+@pytest.mark.parametrize(
+    "name", ["cnn", *(pytest.param(each, marks=pytest.mark.slow) for each in ("mlp", "gpt"))]
+)
 def test_the_peak_of_a_compiled_step_is_at_most_that_of_torch(name):
     pytest.importorskip("torch")
 
