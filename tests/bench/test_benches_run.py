@@ -67,6 +67,7 @@ def test_every_row_of_the_bench_of_the_cpu_is_measured_or_says_why_not(tmp_path)
 
 
 @pytest.mark.oracle
+@pytest.mark.slow
 def test_a_compiled_row_is_compared_with_all_of_pytorchs_ways(tmp_path):
     pytest.importorskip("torch")
 
@@ -95,6 +96,7 @@ def test_a_row_that_does_not_exist_is_refused_by_name():
 
 
 @pytest.mark.oracle
+@pytest.mark.slow
 def test_the_memory_of_both_shapes_is_measured(tmp_path):
     pytest.importorskip("torch")
 
@@ -145,6 +147,7 @@ def test_all_reduce_is_timed_in_every_way(tmp_path):
 
 @pytest.mark.mpi
 @pytest.mark.oracle
+@pytest.mark.slow
 def test_data_parallel_steps_are_timed_and_lose_alike(tmp_path):
     pytest.importorskip("torch")
     find_mpirun()

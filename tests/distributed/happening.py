@@ -229,10 +229,16 @@ def terminate(job: subprocess.Popen[str], folder: Path) -> float:
 def fill_disk(job: subprocess.Popen[str], folder: Path) -> float:
     """Leave no free byte where checkpoints go, once there is one."""
     saved = _wait_for_checkpoint(job, folder)
-    with open(saved / "other", "wb", buffering=0) as file, contextlib.suppress(OSError):
-        while True:
-            file.write(bytes(4096))
-    return time.time()
+    began, filled = time.time(), -1
+    with open(saved / "other", "wb", buffering=0) as file:
+        while job.poll() is None and time.time() < began + 1:
+            with contextlib.suppress(OSError):
+                while True:
+                    file.write(bytes(4096))
+            if file.tell() > filled:  # an old checkpoint that was being deleted has left room once more
+                began, filled = time.time(), file.tell()
+            time.sleep(0.01)
+    return began
 
 
 def forbid_writing(job: subprocess.Popen[str], folder: Path) -> float:

@@ -75,7 +75,7 @@ def failing_model(name: str, happens: str, status: int, report: str, words: tupl
 BOTH_SIDES = "both sides of the disagreement"
 BY_MPIRUN = "by `mpirun`; `tenon launch` says it in words"
 KILLED = {"reporter": "", "noticed": True}
-WRITE_ERROR = "CheckpointWriteError: could not write"
+WRITE_ERROR = "CheckpointWriteError: could not "
 
 EVENTS = (
     script(

@@ -1,12 +1,20 @@
 """Folders of training checkpoints: the newest valid one is found, and never deleted."""
 
+import errno
 import os
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from tenon.core.create import from_numpy
-from tenon.errors import CheckpointDeviceError, CheckpointError, CheckpointVersionError, CheckpointWarning
+from tenon.errors import (
+    CheckpointDeviceError,
+    CheckpointError,
+    CheckpointVersionError,
+    CheckpointWarning,
+    CheckpointWriteError,
+)
 from tenon.serialize import load, migrate, save
 from tenon.serialize.checkpoint import (
     checkpoints,
@@ -107,6 +115,20 @@ def test_keep_last_deletes_the_oldest(tmp_path):
     assert keep_last(tmp_path, 2) == [paths[2], paths[1], paths[0]]
     assert checkpoints(tmp_path) == [paths[4], paths[3]]
     assert keep_last(tmp_path, 2) == []
+
+
+def test_keep_last_says_what_it_cannot_delete(tmp_path, monkeypatch):
+    paths = [write(tmp_path, step) for step in range(3)]
+
+    def refuse(path, missing_ok=False):
+        raise OSError(errno.EROFS, "Read-only file system", str(path))
+
+    monkeypatch.setattr(Path, "unlink", refuse)
+    with pytest.raises(CheckpointWriteError, match=r"could not delete .*Read-only file system") as raised:
+        keep_last(tmp_path, 1)
+
+    assert raised.value.errno == errno.EROFS
+    assert all(path.exists() for path in paths)
 
 
 def test_keep_last_never_deletes_the_last_valid_one(tmp_path):

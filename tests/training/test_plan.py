@@ -69,7 +69,7 @@ def plan(*arguments):
 
 
 @pytest.mark.mpi
-@pytest.mark.parametrize(("ranks", "nodes"), [(2, 2), (4, 2), (4, 4)])
+@pytest.mark.parametrize(("ranks", "nodes"), [(2, 2), (4, 2), pytest.param(4, 4, marks=pytest.mark.slow)])
 def test_bytes_are_those_that_real_ranks_count(wide, ranks, nodes):
     config, _ = resolve("wide.toml", ("model_options.width=256",), None)
     inputs = predict.Inputs(

@@ -37,7 +37,7 @@ def whole(tmp_path_factory, make_project):
     return make_project(tmp_path_factory.mktemp("whole")).train("my.toml", *SETTINGS).weights()
 
 
-@pytest.mark.parametrize("ranks", [1, 2, 4])
+@pytest.mark.parametrize("ranks", [1, pytest.param(2, marks=pytest.mark.slow), 4])
 def test_a_run_goes_on_in_the_middle_of_an_epoch_on_any_number_of_ranks(project, whole, ranks):
     short = ("--set", "checkpoint.steps=1", "--set", "checkpoint.keep=20", *SETTINGS)
     first = project.train("my.toml", *short, "--set", "epochs=2", ranks=2)

@@ -15,7 +15,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tenon.errors import CheckpointDeviceError, CheckpointError, CheckpointVersionError, CheckpointWarning
+from tenon.errors import (
+    CheckpointDeviceError,
+    CheckpointError,
+    CheckpointVersionError,
+    CheckpointWarning,
+    CheckpointWriteError,
+)
 from tenon.serialize import FileLike, load, save, verify
 from tenon.serialize.migrate import CHECKPOINT
 from tenon.serialize.placement import MapLocation
@@ -121,7 +127,15 @@ def keep_last(folder: str | os.PathLike[str], n: int) -> list[Path]:
         return []
     removed = [path for path in old if path != valid]
     for path in removed:
-        path.unlink(missing_ok=True)
+        try:
+            path.unlink(missing_ok=True)
+        except OSError as error:
+            raised = CheckpointWriteError(
+                f"could not delete the old checkpoint {os.fspath(path)!r}: {error.strerror}. The newest {n}"
+                " are untouched. Check the disk and its permissions, or keep more."
+            )
+            raised.errno, raised.filename, raised.strerror = error.errno, os.fspath(path), error.strerror
+            raise raised from error
     if valid not in kept:
         warnings.warn(
             f"the newest {n} checkpoints in {os.fspath(folder)!r} are damaged, so {valid.name!r} stays too.",

@@ -95,6 +95,7 @@ def _flatten(value: Any, prefix: str = "") -> dict[str, Any]:
 
 def make_folder(communicator: Communicator, config: RunConfig, chosen: Path | None = None) -> Path:
     """The folder of this run, made by rank 0, known to all: ``chosen``, or a new one in ``config.output``."""
+    communicator.barrier()  # nothing is left on disk where a rank cannot begin
     made: str | None = None
     problem: str | None = None
     if communicator.rank == 0:
