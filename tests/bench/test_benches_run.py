@@ -38,6 +38,7 @@ def test_every_program_trains_alike_under_tenon_and_torch_and_is_timed(tmp_path)
 
 
 @pytest.mark.oracle
+@pytest.mark.slow
 def test_every_row_of_the_bench_of_the_cpu_is_measured_or_says_why_not(tmp_path):
     pytest.importorskip("torch")
 

@@ -68,7 +68,7 @@ def outcome(f, dtype, calls):
     return [*found, tenon.rand(2).numpy()]
 
 
-@settings(max_examples=30, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@settings(max_examples=20, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(
     st.lists(st.tuples(st.sampled_from(sorted(STEPS)), st.integers(0, 9), st.integers(0, 9)), max_size=8),
     st.sampled_from(["float32", "float32", "float64", "bfloat16"]),

@@ -60,7 +60,7 @@ def test_more_ranks_than_samples_in_a_batch(project):
     assert run.final["samples_seen"] == 7
 
 
-@pytest.mark.parametrize("ranks", [1, 2])
+@pytest.mark.parametrize("ranks", [pytest.param(1, marks=pytest.mark.slow), 2])
 def test_a_resumed_run_ends_where_the_uninterrupted_one_does(project, ranks):
     whole = project.train("my.toml", "--set", "model_options.dropout=0.2")
     first = project.train("my.toml", "--set", "model_options.dropout=0.2", "--set", "epochs=2")
