@@ -10,9 +10,6 @@ ranks that meet without comparing their calls; "check" and "meet" are such meeti
 what the comparison adds to "window": the last column, beside its share.
 """
 
-import argparse
-import sys
-
 import numpy as np
 import ranks
 
@@ -97,21 +94,6 @@ def measure(options):
         ranks.write(options.json, results=results)
 
 
-def main():
-    """Start the ranks, or be one."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("-n", "--ranks", type=int, default=2)
-    parser.add_argument("--sizes", type=lambda text: [int(part) for part in text.split(",")], default=SIZES)
-    parser.add_argument("--rounds", type=int, default=15)
-    parser.add_argument("--json")
-    parser.add_argument("--rendezvous", help=argparse.SUPPRESS)
-    options = parser.parse_args()
-    if not ranks.launched():
-        raise SystemExit(ranks.start(options.ranks, sys.argv[1:]))
-    measure(options)
-
-
 if __name__ == "__main__":
-    main()
+    sizes = {"type": lambda text: [int(part) for part in text.split(",")], "default": SIZES}
+    ranks.main(__doc__, measure, sizes=sizes)

@@ -9,9 +9,6 @@ communication on all ranks at once, which shows what the memory that they share 
 same weights and data; their losses after some steps must agree, or the bench stops.
 """
 
-import argparse
-import sys
-
 import numpy as np
 import ranks
 
@@ -133,22 +130,10 @@ def measure(options):
         ranks.write(options.json, results=results)
 
 
-def main():
-    """Start the ranks, or be one."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("-n", "--ranks", type=int, default=2)
-    parser.add_argument("--models", default=DEFAULT, help="names and batch sizes, NAME:BATCH,...")
-    parser.add_argument("--rounds", type=int, default=15)
-    parser.add_argument("--repeats", type=int, default=10)
-    parser.add_argument("--json")
-    parser.add_argument("--rendezvous", help=argparse.SUPPRESS)
-    options = parser.parse_args()
-    if not ranks.launched():
-        raise SystemExit(ranks.start(options.ranks, sys.argv[1:]))
-    measure(options)
-
-
 if __name__ == "__main__":
-    main()
+    ranks.main(
+        __doc__,
+        measure,
+        models={"default": DEFAULT, "help": "names and batch sizes, NAME:BATCH,..."},
+        repeats={"type": int, "default": 10},
+    )

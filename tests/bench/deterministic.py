@@ -8,8 +8,6 @@ batch, shared by all ranks. Processor time is the mean over the ranks, waiting f
 means something on an idle machine only.
 """
 
-import argparse
-import sys
 import time
 
 import numpy as np
@@ -93,24 +91,13 @@ def measure(options):
         ranks.write(options.json, ranks=communicator.size, batch=options.batch, programs=found)
 
 
-def main():
-    """Start the ranks, or be one."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("-n", "--ranks", type=int, default=1)
-    parser.add_argument("--batch", type=int, default=256, help="of all ranks together")
-    parser.add_argument("--shards", type=int, default=4)
-    parser.add_argument("--threads", type=int, default=1, help="of each rank, in both ways")
-    parser.add_argument("--rounds", type=int, default=15)
-    parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--json")
-    parser.add_argument("--rendezvous", help=argparse.SUPPRESS)
-    options = parser.parse_args()
-    if not ranks.launched():
-        raise SystemExit(ranks.start(options.ranks, sys.argv[1:]))
-    measure(options)
-
-
 if __name__ == "__main__":
-    main()
+    ranks.main(
+        __doc__,
+        measure,
+        ranks=1,
+        batch={"type": int, "default": 256, "help": "of all ranks together"},
+        shards={"type": int, "default": 4},
+        threads={"type": int, "default": 1, "help": "of each rank, in both ways"},
+        repeats={"type": int, "default": 5},
+    )

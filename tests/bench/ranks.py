@@ -1,6 +1,7 @@
 """What the benches of several ranks share: they start themselves under ``mpirun`` and take turns inside each
 rank, so that a slow minute of the machine is slow for all contestants."""
 
+import argparse
 import atexit
 import json
 import os
@@ -15,9 +16,24 @@ from tenon.config import process_environment
 from tenon.testing.suites.communicator import find_mpirun
 
 
-def launched():
-    """Whether this process is a rank already."""
-    return "--rendezvous" in sys.argv
+def main(description, measure, ranks=2, **options):
+    """Start ``measure(parsed options)`` on some ranks, or be one of them.
+
+    ``options`` are what ``add_argument`` takes, by name, beside those that all benches of ranks have.
+    """
+    parser = argparse.ArgumentParser(
+        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("-n", "--ranks", type=int, default=ranks)
+    for name, described in options.items():
+        parser.add_argument(f"--{name}", **described)
+    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--json")
+    parser.add_argument("--rendezvous", help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.rendezvous is None:
+        raise SystemExit(start(given.ranks, sys.argv[1:]))
+    measure(given)
 
 
 def start(size, arguments):
