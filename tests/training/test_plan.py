@@ -25,8 +25,8 @@ from tenon_mpi.communicator import MpiCommunicator
 PROGRAMS = Path(__file__).parent / "programs"
 
 
-SMALL = Note("all_reduce", "sum", (2,), "float64", "weights", False, False)
-GRADIENTS = Note("all_reduce", "mean", (1 << 20,), "float32", "gradients", True, True)
+SMALL = Note(Call("all_reduce", "sum", (2,), "float64", "weights"), False, False)
+GRADIENTS = Note(Call("all_reduce", "mean", (1 << 20,), "float32", "gradients"), True, True)
 
 
 @pytest.fixture
@@ -84,7 +84,7 @@ def test_bytes_are_those_that_real_ranks_count(wide, ranks, nodes):
 
     notes = inputs.rehearsed.notes
     for one in counted:
-        assert one["calls"] == [[note.kind, list(note.shape), note.dtype] for note in notes]
+        assert one["calls"] == [[note.call.kind, list(note.call.shape), note.call.dtype] for note in notes]
         assert one["compared"] == len(notes)
     comparing = nodes * len(notes) * 32 * (nodes.bit_length() - 1)
     assert traffic.sent * nodes == pytest.approx(sum(one["sent"] for one in counted) + comparing, abs=0.01)

@@ -79,7 +79,7 @@ def rehearse(config: RunConfig, ranks: int, together: int, threads: int) -> Rehe
         first["parameters"],
         first["samples"],
         first["buckets"],
-        tuple(Note(**note) for note in first["notes"]),
+        tuple(Note.read(note) for note in first["notes"]),
         first["memory"],
         tuple(tuple(one["seconds"]) for one in found),
         max(one["processor"] for one in found),

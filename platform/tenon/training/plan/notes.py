@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from tenon.distributed.calls import Call
 from tenon.distributed.traffic import array_bytes
@@ -12,20 +14,22 @@ from tenon.distributed.traffic import array_bytes
 class Note:
     """One call of a step; ``placed``: its array is the communicator's; ``beside``: it may go on meanwhile."""
 
-    kind: str
-    detail: str
-    shape: tuple[int, ...]
-    dtype: str
-    name: str | None
+    call: Call
     placed: bool
     beside: bool
 
-    @property
-    def call(self) -> Call:
-        """What ranks compare."""
-        return Call(self.kind, self.detail, tuple(self.shape), self.dtype, self.name)
+    @classmethod
+    def read(cls, saved: Mapping[str, Any]) -> Note:
+        """What ``dataclasses.asdict`` and JSON made of a note."""
+        call = {**saved["call"], "shape": tuple(saved["call"]["shape"])}
+        return cls(Call(**call), saved["placed"], saved["beside"])
 
     @property
     def size(self) -> int:
         """Bytes of the array."""
         return array_bytes(self.call)
+
+
+SMALL = Note(Call("all_reduce", "sum", (2,), "float64", "small"), False, False)
+LARGE = Note(Call("all_reduce", "mean", (2 << 20,), "float32", "large"), True, True)
+"""Two sums between nodes: one that is hardly anything but rounds, and one as gradients go."""

@@ -18,8 +18,7 @@ from tenon.distributed.communicator import Communicator
 from tenon.distributed.traffic import Traffic
 from tenon.errors import ConfigError
 from tenon.training.plan.measure import Link, Rehearsed, Replayed
-from tenon.training.plan.notes import Note
-from tenon.training.plan.replay import LARGE, SMALL
+from tenon.training.plan.notes import LARGE, SMALL, Note
 
 
 @dataclass(frozen=True)
@@ -157,10 +156,8 @@ def fit(link: Link, inputs: Inputs, source: str, exact: bool) -> Network:
 
     The small one is hardly anything but rounds, the large one hardly anything but bytes: two equations.
     """
-    small = Note("all_reduce", "sum", (SMALL,), "float64", "small", False, False)
-    large = Note("all_reduce", "mean", (LARGE,), "float32", "large", True, True)
     rows, known = [], []
-    for note, seconds in ((small, link.small), (large, link.large)):
+    for note, seconds in ((SMALL, link.small), (LARGE, link.large)):
         cost = inputs.engine.traffic(note.call, link.ranks, 1, beside=note.beside)
         rows.append((cost.sent, cost.rounds))
         taken = typical(seconds, inputs.idle) - cost.paused

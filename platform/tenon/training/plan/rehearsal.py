@@ -88,9 +88,7 @@ class Rehearsal(Communicator):
         """Note the call, or end the rehearsal."""
         if self.stop:
             raise _Enough
-        self.notes.append(
-            Note(call.kind, call.detail, call.shape, call.dtype, call.name, self._placed, self._beside)
-        )
+        self.notes.append(Note(call, self._placed, self._beside))
 
     def all_reduce(
         self, array: Any, op: str = ReduceOp.SUM, out: Array | None = None, *, name: str | None = None

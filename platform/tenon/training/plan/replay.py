@@ -20,37 +20,36 @@ from tenon.core import create
 from tenon.distributed.communicator import Communicator
 from tenon.distributed.launch import launch
 from tenon.training.plan import memory
-from tenon.training.plan.notes import Note
+from tenon.training.plan.notes import LARGE, SMALL, Note
 
 MARK = "tenon plan measured: "
 WARM, WARM_SECONDS = 40, 5.0
 """An engine may compile its sums after some dozens of them."""
 ROUNDS, LEAST, SECONDS = 60, 5, 3.0
-SMALL, LARGE = 2, 2 << 20
-"""Elements of the two sums."""
 
 
 def job(note: Note, communicator: Communicator) -> Callable[[], Any]:
     """A function that makes the call once; arrays with a row for each rank have as many as there are here."""
-    rows = (communicator.size, *note.shape[1:])
-    shape = rows if note.kind in ("reduce_scatter", "all_to_all") else note.shape
-    dtype = np.dtype(note.dtype) if note.dtype not in ("", "bytes") else np.dtype(np.uint8)
+    call = note.call
+    rows = (communicator.size, *call.shape[1:])
+    shape = rows if call.kind in ("reduce_scatter", "all_to_all") else call.shape
+    dtype = np.dtype(call.dtype) if call.dtype not in ("", "bytes") else np.dtype(np.uint8)
     if note.placed:
         array = communicator.allocate(int(np.prod(shape)), dtype).reshape(shape)
     else:
         array = np.zeros(shape, dtype)
-    name, out = note.name, array if note.placed else None
-    match note.kind:
+    name, out = call.name, array if note.placed else None
+    match call.kind:
         case "all_reduce" if note.beside:
-            return lambda: communicator.start_all_reduce(array, note.detail, name=name).wait()
+            return lambda: communicator.start_all_reduce(array, call.detail, name=name).wait()
         case "all_reduce":
-            return lambda: communicator.all_reduce(array, note.detail, out, name=name).wait()
+            return lambda: communicator.all_reduce(array, call.detail, out, name=name).wait()
         case "broadcast":
             return lambda: communicator.broadcast(array, 0, out=array, name=name).wait()
         case "all_gather":
             return lambda: communicator.all_gather(array, name=name).wait()
         case "reduce_scatter":
-            return lambda: communicator.reduce_scatter(array, note.detail, name=name).wait()
+            return lambda: communicator.reduce_scatter(array, call.detail, name=name).wait()
         case "all_to_all":
             return lambda: communicator.all_to_all(array, name=name).wait()
         case _:
@@ -86,12 +85,10 @@ def replay(notes: Sequence[Note], communicator: Communicator, before: int) -> di
 
 def link(communicator: Communicator) -> dict[str, Any]:
     """A small sum, and a large one as gradients go, between these ranks."""
-    small = Note("all_reduce", "sum", (SMALL,), "float64", "small", False, False)
-    large = Note("all_reduce", "mean", (LARGE,), "float32", "large", True, True)
     nodes = set(communicator.all_gather_bytes(str(communicator.node).encode()))
     found: dict[str, Any] = {"nodes": len(nodes)}
-    for note in (small, large):
-        found[str(note.name)] = seconds_of([job(note, communicator)], communicator)
+    for note in (SMALL, LARGE):
+        found[str(note.call.name)] = seconds_of([job(note, communicator)], communicator)
     return found
 
 
@@ -113,7 +110,7 @@ def main() -> None:
     before = memory.resident()
     communicator = launch()
     if given is not None:
-        found = replay([Note(**note) for note in given], communicator, before)
+        found = replay([Note.read(note) for note in given], communicator, before)
     else:
         found = link(communicator)
     if communicator.rank == 0:

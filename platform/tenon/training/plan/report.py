@@ -113,7 +113,9 @@ class Plan:
             "threads_per_rank": cluster.threads,
             "batch_size": self.batch,
             "parameters": self.inputs.rehearsed.parameters,
-            "calls": [{"kind": note.kind, "name": note.name, "bytes": note.size} for note in self.notes],
+            "calls": [
+                {"kind": note.call.kind, "name": note.call.name, "bytes": note.size} for note in self.notes
+            ],
             "buckets": self.inputs.rehearsed.buckets if self.notes else 0,
             "bytes": {
                 "given_per_rank": self.reduced,
