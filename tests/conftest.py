@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import re
 import warnings
 from collections.abc import Callable, Mapping
@@ -15,6 +16,10 @@ import tenon
 
 #: Exceptions that torch and tenon may tell apart by different subclasses.
 _FAMILIES = (IndexError, TypeError, NotImplementedError, ValueError, RuntimeError)
+
+
+# Unbuffered, print() writes a text and its newline apart, and the lines of several ranks mix.
+os.environ.pop("PYTHONUNBUFFERED", None)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
