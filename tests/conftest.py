@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import tenon
+from tenon.testing.suites.communicator import OPEN_MPI
 
 #: Exceptions that torch and tenon may tell apart by different subclasses.
 _FAMILIES = (IndexError, TypeError, NotImplementedError, ValueError, RuntimeError)
@@ -20,6 +21,7 @@ _FAMILIES = (IndexError, TypeError, NotImplementedError, ValueError, RuntimeErro
 
 # Unbuffered, print() writes a text and its newline apart, and the lines of several ranks mix.
 os.environ.pop("PYTHONUNBUFFERED", None)
+os.environ.update(OPEN_MPI)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

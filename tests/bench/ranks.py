@@ -13,7 +13,7 @@ import tempfile
 import time
 
 from tenon.config import process_environment
-from tenon.testing.suites.communicator import find_mpirun
+from tenon.testing.suites.communicator import OPEN_MPI, find_mpirun
 
 
 def main(description, measure, ranks=2, **options):
@@ -43,7 +43,7 @@ def start(size, arguments):
         command = [find_mpirun(), "-n", str(size), sys.executable, sys.argv[0], *arguments]
         return subprocess.run(
             [*command, "--rendezvous", os.path.join(folder, "gloo")],
-            env={**process_environment(), "TENON_MPI_NODES": "1", **threads},
+            env={**process_environment(), **OPEN_MPI, "TENON_MPI_NODES": "1", **threads},
         ).returncode
 
 

@@ -24,6 +24,12 @@ from tenon.distributed.threaded import run_ranks
 from tenon.testing.suites.communicator_run import CHECKS
 
 START_LIMIT = 120.0
+OPEN_MPI = {
+    "OMPI_ALLOW_RUN_AS_ROOT": "1",
+    "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+    "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
+}
+"""Variables with which Open MPI's ``mpirun`` starts what tests need: also as root, more ranks than cores."""
 
 
 class CommunicatorSuite:
@@ -80,7 +86,7 @@ def launch(
     size: int, arguments: Sequence[str], *, timeout: float = START_LIMIT, **variables: str
 ) -> subprocess.CompletedProcess[str]:
     """Run ``python *arguments`` on ``size`` real ranks; skip the test where no ``mpirun`` is installed."""
-    environment = {**process_environment(), "OMP_NUM_THREADS": "1", **variables}
+    environment = {**process_environment(), "OMP_NUM_THREADS": "1", **OPEN_MPI, **variables}
     command = [find_mpirun(), "-n", str(size), sys.executable, *arguments]
     return subprocess.run(command, capture_output=True, text=True, timeout=timeout, env=environment)
 
