@@ -108,3 +108,18 @@ def test_scaling_masking_and_softmax_of_short_floats_are_one_kernel():
     assert made.dtype is tenon.bfloat16
     expected = F.softmax((x.float() * 0.25).masked_fill(mask, float("-inf")), dim=-1)
     np.testing.assert_allclose(made.float().numpy(), expected.numpy(), rtol=8e-3, atol=1e-6)
+
+
+def test_a_region_around_calls_comes_and_goes():
+    model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3))
+    compiled, x = tenon.compile(model), tenon.randn(2, 4)
+
+    for call in range(10):
+        with tenon.autocast("cpu", enabled=call % 2 == 0):
+            made, expected = compiled(x), model(x)
+        assert made.dtype is expected.dtype is (tenon.float32 if call % 2 else tenon.bfloat16)
+        np.testing.assert_allclose(
+            made.detach().float().numpy(), expected.detach().float().numpy(), atol=0.02
+        )
+
+    assert len(compiled.programs) == 4  # of each kind a forward and a backward

@@ -158,12 +158,12 @@ class Compiled:
     def _cast(self, casting: Any, args: Any, kwargs: Any) -> Any:
         """The same in an autocast region: the function brings its own region along."""
         key = casting.key
+        own = self.casting.get(key)
+        if own is None:
+            own = Compiled(casting.around(self.function), self.fullgraph, self.explain)
+            own = self.casting.setdefault(key, own)
+            own.reasons = self.reasons
         with casting.lifted():
-            own = self.casting.get(key)
-            if own is None:
-                own = Compiled(casting.around(self.function), self.fullgraph, self.explain)
-                own = self.casting.setdefault(key, own)
-                own.reasons = self.reasons
             return own(*args, **kwargs)
 
     def _record(self, case: Case, args: Any, kwargs: Any) -> Any:
