@@ -1,0 +1,36 @@
+"""Every function of the catalogue is torch's: values, gradients, dtype, shape and refusals."""
+
+import warnings
+
+import pytest
+from parity.catalogue import read
+from parity.functions import as_method, compare, emptied, scalar
+
+torch = pytest.importorskip("torch")
+pytestmark = pytest.mark.oracle
+CASES = [case for case in read() if case.kind == "function"]
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_a_function_is_torchs(case):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for dtype in ("float64", "float32"):
+            compare(torch, case.name, case.content, dtype)
+            compare(torch, case.name, case.content, dtype, strided=True)
+        method = as_method(case.name, case.content)
+        if method:
+            compare(torch, method, case.content, "float64")
+
+
+FIRST = [case for case in CASES if case.number == 0]
+
+
+@pytest.mark.parametrize("shrink", [emptied, scalar])
+@pytest.mark.parametrize("case", FIRST, ids=str)
+def test_a_function_of_empty_and_0d_tensors_is_torchs(case, shrink):
+    content = shrink(case.content)
+    if content is not None:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            compare(torch, case.name, content, "float64")
