@@ -75,7 +75,7 @@ _home(
     "tenon.nn.functional",
     "adaptive_avg_pool1d avg_pool1d bilinear celu conv1d conv2d conv3d conv_transpose1d conv_transpose2d "
     "conv_transpose3d "
-    "cosine_similarity group_norm layer_norm max_pool1d max_pool2d max_pool3d pairwise_distance prelu "
+    "cosine_similarity group_norm layer_norm max_pool1d max_pool2d max_pool3d pairwise_distance pdist prelu "
     "rms_norm selu threshold",
 )
 

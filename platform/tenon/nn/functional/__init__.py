@@ -44,9 +44,9 @@ from tenon.nn.functional.convolution import (
     conv_transpose1d,
     conv_transpose2d,
     conv_transpose3d,
-    pad,
-    unfold,
 )
+from tenon.nn.functional.ctc import ctc_loss
+from tenon.nn.functional.distance import cosine_similarity, normalize, pairwise_distance, pdist
 from tenon.nn.functional.dropout import (
     alpha_dropout,
     dropout,
@@ -55,15 +55,18 @@ from tenon.nn.functional.dropout import (
     dropout3d,
     feature_alpha_dropout,
 )
-from tenon.nn.functional.linear import (
-    bilinear,
-    cosine_similarity,
-    embedding,
-    linear,
-    normalize,
-    one_hot,
-    pairwise_distance,
+from tenon.nn.functional.embedding import embedding, one_hot
+from tenon.nn.functional.folding import (
+    channel_shuffle,
+    fold,
+    native_channel_shuffle,
+    pixel_shuffle,
+    pixel_unshuffle,
+    unfold,
 )
+from tenon.nn.functional.interpolation import interpolate, upsample, upsample_bilinear, upsample_nearest
+from tenon.nn.functional.likelihood import gaussian_nll_loss, linear_cross_entropy, poisson_nll_loss
+from tenon.nn.functional.linear import bilinear, linear
 from tenon.nn.functional.loss import (
     binary_cross_entropy,
     binary_cross_entropy_with_logits,
@@ -75,7 +78,20 @@ from tenon.nn.functional.loss import (
     nll_loss,
     smooth_l1_loss,
 )
+from tenon.nn.functional.margin_loss import (
+    cosine_embedding_loss,
+    hinge_embedding_loss,
+    margin_ranking_loss,
+    multi_margin_loss,
+    multilabel_margin_loss,
+    multilabel_soft_margin_loss,
+    soft_margin_loss,
+    triplet_margin_loss,
+    triplet_margin_with_distance_loss,
+)
+from tenon.nn.functional.multi_head_attention import multi_head_attention_forward
 from tenon.nn.functional.normalization import batch_norm, group_norm, layer_norm, rms_norm
+from tenon.nn.functional.padding import pad
 from tenon.nn.functional.pooling import (
     adaptive_avg_pool1d,
     adaptive_avg_pool2d,
@@ -104,14 +120,17 @@ __all__ = [
     "binary_cross_entropy_with_logits",
     "celu",
     "celu_",
+    "channel_shuffle",
     "conv1d",
     "conv2d",
     "conv3d",
     "conv_transpose1d",
     "conv_transpose2d",
     "conv_transpose3d",
+    "cosine_embedding_loss",
     "cosine_similarity",
     "cross_entropy",
+    "ctc_loss",
     "dropout",
     "dropout1d",
     "dropout2d",
@@ -120,6 +139,8 @@ __all__ = [
     "elu_",
     "embedding",
     "feature_alpha_dropout",
+    "fold",
+    "gaussian_nll_loss",
     "gelu",
     "glu",
     "group_norm",
@@ -129,15 +150,19 @@ __all__ = [
     "hardswish",
     "hardtanh",
     "hardtanh_",
+    "hinge_embedding_loss",
     "huber_loss",
+    "interpolate",
     "kl_div",
     "l1_loss",
     "layer_norm",
     "leaky_relu",
     "leaky_relu_",
     "linear",
+    "linear_cross_entropy",
     "log_softmax",
     "logsigmoid",
+    "margin_ranking_loss",
     "max_pool1d",
     "max_pool1d_with_indices",
     "max_pool2d",
@@ -145,11 +170,20 @@ __all__ = [
     "max_pool3d",
     "mish",
     "mse_loss",
+    "multi_head_attention_forward",
+    "multi_margin_loss",
+    "multilabel_margin_loss",
+    "multilabel_soft_margin_loss",
+    "native_channel_shuffle",
     "nll_loss",
     "normalize",
     "one_hot",
     "pad",
     "pairwise_distance",
+    "pdist",
+    "pixel_shuffle",
+    "pixel_unshuffle",
+    "poisson_nll_loss",
     "prelu",
     "relu",
     "relu6",
@@ -161,6 +195,7 @@ __all__ = [
     "sigmoid",
     "silu",
     "smooth_l1_loss",
+    "soft_margin_loss",
     "softmax",
     "softmin",
     "softplus",
@@ -170,5 +205,10 @@ __all__ = [
     "tanhshrink",
     "threshold",
     "threshold_",
+    "triplet_margin_loss",
+    "triplet_margin_with_distance_loss",
     "unfold",
+    "upsample",
+    "upsample_bilinear",
+    "upsample_nearest",
 ]

@@ -61,8 +61,10 @@ def axis_of(x: Any, dim: Any, name: str) -> int:
     return normalize_axis(int(dim), x.raw.ndim)
 
 
-def reduction_of(size_average: Any, reduce: Any, reduction: str) -> str:
-    """The reduction meant, also by the two legacy flags."""
+def reduction_of(
+    size_average: Any, reduce: Any, reduction: str, refusal: str = "is not a valid value for reduction"
+) -> str:
+    """The reduction meant, also by the two legacy flags; ``refusal`` is what torch says of any other."""
     if size_average is not None or reduce is not None:
         averages = size_average is None or size_average
         reduction = "none" if reduce is not None and not reduce else "mean" if averages else "sum"
@@ -72,7 +74,5 @@ def reduction_of(size_average: Any, reduce: Any, reduction: str) -> str:
             stacklevel=3,
         )
     if reduction not in ("none", "mean", "sum"):
-        raise ModuleValueError(
-            f"{reduction} is not a valid value for reduction; use 'none', 'mean' or 'sum'."
-        )
+        raise ModuleValueError(f"{reduction} {refusal}; use 'none', 'mean' or 'sum'.")
     return reduction

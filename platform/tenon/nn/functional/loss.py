@@ -6,6 +6,7 @@ import warnings
 from typing import Any
 
 import tenon.ops  # noqa: F401 - a table without ops finds nothing
+from tenon.core import watch
 from tenon.core.keys import INDEX
 from tenon.core.op import table as f
 from tenon.core.precision import runs_in
@@ -100,6 +101,14 @@ def _pair(name: str, input: Any, target: Any) -> None:
             TenonWarning,
             stacklevel=3,
         )
+
+
+def extent(x: Any) -> tuple[float, float]:
+    """The smallest and the largest number of ``x``; zeros where nobody may look: meta, empty, being
+    recorded."""
+    if not x.raw.size or x.device.type == "meta" or watch.recorder is not None:
+        return 0.0, 0.0
+    return float(x.detach().amin()), float(x.detach().amax())
 
 
 def _weighted(losses: Any, weight: Any, mode: str, by_weight: bool = True) -> Any:
@@ -206,13 +215,12 @@ def binary_cross_entropy(
             f"Using a target size ({target.shape}) that is different to the input size ({input.shape}) is"
             " deprecated. Please ensure they have the same size."
         )
-    if input.raw.size and input.device.type != "meta":
-        low, high = float(input.detach().amin()), float(input.detach().amax())
-        if not (low >= 0 and high <= 1):
-            raise ModuleValueError(
-                f"all elements of input should be between 0 and 1, but they reach from {low:.6g} to"
-                f" {high:.6g}. Apply a sigmoid first, or use binary_cross_entropy_with_logits."
-            )
+    low, high = extent(input)
+    if not (low >= 0 and high <= 1):
+        raise ModuleValueError(
+            f"all elements of input should be between 0 and 1, but they reach from {low:.6g} to"
+            f" {high:.6g}. Apply a sigmoid first, or use binary_cross_entropy_with_logits."
+        )
     if weight is not None:
         weight = weight.expand(input.raw.shape)
     return f.binary_cross_entropy(input, target, weight, reduction=mode)

@@ -25,7 +25,9 @@ from tenon.nn.layers.activation import (
     Tanhshrink,
     Threshold,
 )
+from tenon.nn.layers.attention import MultiheadAttention
 from tenon.nn.layers.conv import Conv1d, Conv2d, Conv3d
+from tenon.nn.layers.distance import CosineSimilarity, PairwiseDistance
 from tenon.nn.layers.dropout import (
     AlphaDropout,
     Dropout,
@@ -45,6 +47,12 @@ from tenon.nn.layers.lazy import (
     LazyConv3d,
     LazyLinear,
 )
+from tenon.nn.layers.likelihood import (
+    CTCLoss,
+    GaussianNLLLoss,
+    LinearCrossEntropyLoss,
+    PoissonNLLLoss,
+)
 from tenon.nn.layers.linear import Bilinear, Identity, Linear
 from tenon.nn.layers.loss import (
     BCELoss,
@@ -55,7 +63,19 @@ from tenon.nn.layers.loss import (
     L1Loss,
     MSELoss,
     NLLLoss,
+    NLLLoss2d,
     SmoothL1Loss,
+)
+from tenon.nn.layers.margin_loss import (
+    CosineEmbeddingLoss,
+    HingeEmbeddingLoss,
+    MarginRankingLoss,
+    MultiLabelMarginLoss,
+    MultiLabelSoftMarginLoss,
+    MultiMarginLoss,
+    SoftMarginLoss,
+    TripletMarginLoss,
+    TripletMarginWithDistanceLoss,
 )
 from tenon.nn.layers.norm import BatchNorm1d, BatchNorm2d, BatchNorm3d, GroupNorm, LayerNorm, RMSNorm
 from tenon.nn.layers.pool import (
@@ -91,9 +111,12 @@ __all__ = [
     "BatchNorm2d",
     "BatchNorm3d",
     "Bilinear",
+    "CTCLoss",
     "Conv1d",
     "Conv2d",
     "Conv3d",
+    "CosineEmbeddingLoss",
+    "CosineSimilarity",
     "CrossEntropyLoss",
     "Dropout",
     "Dropout1d",
@@ -103,11 +126,13 @@ __all__ = [
     "FeatureAlphaDropout",
     "Flatten",
     "GRUCell",
+    "GaussianNLLLoss",
     "GroupNorm",
     "Hardshrink",
     "Hardsigmoid",
     "Hardswish",
     "Hardtanh",
+    "HingeEmbeddingLoss",
     "HuberLoss",
     "Identity",
     "KLDivLoss",
@@ -123,14 +148,23 @@ __all__ = [
     "LazyLinear",
     "LeakyReLU",
     "Linear",
+    "LinearCrossEntropyLoss",
     "LogSigmoid",
     "LogSoftmax",
     "MSELoss",
+    "MarginRankingLoss",
     "MaxPool1d",
     "MaxPool2d",
     "Mish",
+    "MultiLabelMarginLoss",
+    "MultiLabelSoftMarginLoss",
+    "MultiMarginLoss",
+    "MultiheadAttention",
     "NLLLoss",
+    "NLLLoss2d",
     "PReLU",
+    "PairwiseDistance",
+    "PoissonNLLLoss",
     "RMSNorm",
     "RNNBase",
     "RNNCell",
@@ -140,6 +174,7 @@ __all__ = [
     "SiLU",
     "Sigmoid",
     "SmoothL1Loss",
+    "SoftMarginLoss",
     "Softmax",
     "Softmax2d",
     "Softmin",
@@ -150,5 +185,7 @@ __all__ = [
     "Tanh",
     "Tanhshrink",
     "Threshold",
+    "TripletMarginLoss",
+    "TripletMarginWithDistanceLoss",
     "Unflatten",
 ]

@@ -38,6 +38,7 @@ _FACES = frozenset(
         "activation",
         "batchnorm",
         "conv",
+        "distance",
         "dropout",
         "flatten",
         "linear",

@@ -1,5 +1,11 @@
-"""PyTorch's path ``nn.modules.loss``; the code is in ``tenon.nn.layers.loss``."""
+"""PyTorch's path ``nn.modules.loss``; the code is in ``tenon.nn.layers``."""
 
+from tenon.nn.layers.likelihood import (
+    CTCLoss,
+    GaussianNLLLoss,
+    LinearCrossEntropyLoss,
+    PoissonNLLLoss,
+)
 from tenon.nn.layers.loss import (
     BCELoss,
     BCEWithLogitsLoss,
@@ -9,21 +15,47 @@ from tenon.nn.layers.loss import (
     L1Loss,
     MSELoss,
     NLLLoss,
+    NLLLoss2d,
     SmoothL1Loss,
     _Loss,
     _WeightedLoss,
+)
+from tenon.nn.layers.margin_loss import (
+    CosineEmbeddingLoss,
+    HingeEmbeddingLoss,
+    MarginRankingLoss,
+    MultiLabelMarginLoss,
+    MultiLabelSoftMarginLoss,
+    MultiMarginLoss,
+    SoftMarginLoss,
+    TripletMarginLoss,
+    TripletMarginWithDistanceLoss,
 )
 
 __all__ = [
     "BCELoss",
     "BCEWithLogitsLoss",
+    "CTCLoss",
+    "CosineEmbeddingLoss",
     "CrossEntropyLoss",
+    "GaussianNLLLoss",
+    "HingeEmbeddingLoss",
     "HuberLoss",
     "KLDivLoss",
     "L1Loss",
+    "LinearCrossEntropyLoss",
     "MSELoss",
+    "MarginRankingLoss",
+    "MultiLabelMarginLoss",
+    "MultiLabelSoftMarginLoss",
+    "MultiMarginLoss",
     "NLLLoss",
+    "NLLLoss2d",
+    "PoissonNLLLoss",
     "SmoothL1Loss",
+    "SoftMarginLoss",
+    "TripletMarginLoss",
+    "TripletMarginWithDistanceLoss",
     "_Loss",
     "_WeightedLoss",
 ]

@@ -1,0 +1,44 @@
+"""``F.ctc_loss``: sequences of labels from longer sequences of scores."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tenon.ops  # noqa: F401 - a table without ops finds nothing
+from tenon import dtypes
+from tenon.core.create import as_tensor
+from tenon.core.op import table as f
+from tenon.core.precision import runs_in
+from tenon.core.tensor import Tensor
+from tenon.nn.functional.arguments import reduction_of
+from tenon.ops.composite.loss import reduced
+
+
+@runs_in("float32")
+def ctc_loss(
+    log_probs: Any, targets: Any, input_lengths: Any, target_lengths: Any, blank: int = 0,
+    reduction: str = "mean", zero_infinity: bool = False,
+) -> Any:  # fmt: skip
+    """Minus the log-probability that ``log_probs[T, N, C]`` (or ``[T, C]``) spell ``targets``.
+
+    ``targets`` is ``[N, S]``, padded with anything, or all labels in a row. Lengths are tensors or sequences
+    of N integers. The mean is over the losses, each divided by its target's length (at least 1).
+    ``zero_infinity``: a target longer than its input counts as 0, and so does its gradient.
+    """
+    mode = reduction_of(None, None, reduction)
+    inputs, labels = (
+        given if isinstance(given, Tensor) else as_tensor(given, dtype=dtypes.int64)
+        for given in (input_lengths, target_lengths)
+    )
+    alone = log_probs.ndim == 2
+    if alone:
+        log_probs, targets = log_probs.unsqueeze(1), targets.reshape(1, -1)
+        inputs, labels = inputs.reshape(-1), labels.reshape(-1)
+    losses = f.ctc_loss(log_probs, targets, inputs, labels, blank=int(blank))
+    if zero_infinity:
+        losses = f.where(f.eq(losses, float("inf")), 0.0, losses)
+    if mode == "mean":
+        losses = losses / labels.clamp(min=1).to(device=losses.device, dtype=losses.dtype)
+    elif mode == "none" and alone:
+        losses = losses.squeeze(0)
+    return reduced(f, losses, mode)

@@ -1,0 +1,43 @@
+"""Lengths and distances of vectors: ``F.normalize``, ``F.cosine_similarity``, ``F.pdist``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tenon.ops  # noqa: F401 - a table without ops finds nothing
+from tenon.core.factories import triu_indices
+from tenon.core.op import table as f
+from tenon.core.precision import runs_in
+from tenon.errors import ArgumentError, DTypeError, ShapeError
+
+
+def normalize(input: Any, p: float = 2.0, dim: int = 1, eps: float = 1e-12, out: Any = None) -> Any:
+    """``input`` over its ``p``-norm along ``dim`` (at least ``eps``)."""
+    made = input / input.norm(p, dim, keepdim=True).clamp(min=eps).expand_as(input)
+    return made if out is None else out.copy_(made)
+
+
+@runs_in("usual", cuda="float32")
+def cosine_similarity(x1: Any, x2: Any, dim: int = 1, eps: float = 1e-8) -> Any:
+    """Cosine of the angle between ``x1`` and ``x2`` along ``dim``."""
+    norms = [x.norm(2, dim, keepdim=True).clamp(min=eps) for x in (x1, x2)]
+    return (x1 / norms[0] * (x2 / norms[1])).sum(dim)
+
+
+def pairwise_distance(x1: Any, x2: Any, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False) -> Any:
+    """``p``-norm of ``x1 - x2 + eps`` along the last axis."""
+    return (x1 - x2 + eps).norm(p, -1, keepdim)
+
+
+@runs_in("float32")
+def pdist(input: Any, p: float = 2.0) -> Any:
+    """``p``-norm distances of the ``N (N - 1) / 2`` pairs of rows of ``input[N, D]``, by the first, then the
+    second."""
+    if input.ndim != 2:
+        raise ShapeError(f"pdist only supports 2D tensors, got: {input.ndim}D")
+    if not input.is_floating_point():
+        raise DTypeError(f"pdist only supports floating-point dtypes, got {input.dtype}")
+    if p < 0:
+        raise ArgumentError(f"pdist only supports non-negative p values, got {p}")
+    first, second = triu_indices(input.shape[0], input.shape[0], 1, device=input.device)
+    return f.vector_norm(input[first] - input[second], order=float(p), axes=(1,), keepdims=False)

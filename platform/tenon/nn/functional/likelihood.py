@@ -1,0 +1,93 @@
+"""Negative log-likelihoods of distributions, and of a linear layer's classes: ``F.gaussian_nll_loss``,
+``F.poisson_nll_loss``, ``F.linear_cross_entropy``."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import tenon.ops  # noqa: F401 - a table without ops finds nothing
+from tenon.core.factories import full_like
+from tenon.core.grad_mode import no_grad
+from tenon.core.op import table as f
+from tenon.core.precision import runs_in
+from tenon.errors import ModuleValueError, ShapeError, UnsupportedError
+from tenon.nn.functional.arguments import reduction_of
+from tenon.nn.functional.linear import linear
+from tenon.nn.functional.loss import cross_entropy, extent
+from tenon.ops.composite.loss import reduced
+
+
+def gaussian_nll_loss(
+    input: Any, target: Any, var: Any, full: bool = False, eps: float = 1e-6, reduction: str = "mean"
+) -> Any:
+    """``(log(var) + (input - target)^2 / var) / 2``, with ``log(2 pi) / 2`` more if ``full``.
+
+    ``var``: a number, of ``input``'s shape, or without its last axis (or with 1 there). It is kept above
+    ``eps``, through which its gradient passes unchanged.
+    """
+    if isinstance(var, float):
+        var = full_like(input, var)
+    elif tuple(var.shape) != tuple(input.shape):
+        if tuple(var.shape) == tuple(input.shape[:-1]):
+            var = var.unsqueeze(-1)
+        elif tuple(var.shape) != (*input.shape[:-1], 1):
+            raise ModuleValueError(
+                f"var is of incorrect size: {list(var.shape)} for an input of {list(input.shape)}"
+            )
+    mode = reduction_of(None, None, reduction, "is not valid")
+    least = extent(var)[0]
+    if least < 0:
+        raise ModuleValueError(f"var has negative entry/entries: the smallest is {least:.6g}")
+    var = var.clone()
+    with no_grad():
+        var.clamp_(min=eps)
+    losses = 0.5 * (var.log() + (input - target) ** 2 / var)
+    return reduced(f, losses + 0.5 * math.log(2 * math.pi) if full else losses, mode)
+
+
+@runs_in("float32")
+def poisson_nll_loss(
+    input: Any, target: Any, log_input: bool = True, full: bool = False, size_average: Any = None,
+    eps: float = 1e-8, reduce: Any = None, reduction: str = "mean",
+) -> Any:  # fmt: skip
+    """``exp(input) - target * input``, or ``input - target * log(input + eps)`` without ``log_input``.
+
+    ``full`` adds Stirling's approximation of ``log(target!)`` where ``target`` is above 1.
+    """
+    mode = reduction_of(size_average, reduce, reduction)
+    losses = input.exp() - target * input if log_input else input - target * (input + eps).log()
+    if full:
+        counted = f.gt(target, 1)
+        safe = f.where(counted, target, 1.0)
+        stirling = safe * safe.log() - safe + 0.5 * (2 * math.pi * safe).log()
+        losses = losses + f.where(counted, stirling, 0.0)
+    return reduced(f, losses, mode)
+
+
+def linear_cross_entropy(
+    input: Any, linear_weight: Any, target: Any, *, linear_bias: Any = None, weight: Any = None,
+    reduction: str = "mean", ignore_index: int | None = None, label_smoothing: float = 0.0,
+    options: None = None,
+) -> Any:  # fmt: skip
+    """``cross_entropy(linear(input, linear_weight, linear_bias), target)``.
+
+    ``input[N, in]`` or ``[in]``; ``linear_weight[C, ..., in]`` and ``linear_bias[C, ...]``. ``options``,
+    which ask torch to compute in pieces, must be None.
+    """
+    if options is not None:
+        raise UnsupportedError("linear_cross_entropy: only options=None is supported: all scores at once.")
+    if linear_weight.ndim < 2 or (linear_weight.ndim > 2 and input.ndim != 2):
+        raise ShapeError(
+            "linear_cross_entropy needs a weight [classes, ..., in] and, for more than two axes, an input"
+            f" [N, in]; got {list(linear_weight.shape)} and {list(input.shape)}."
+        )
+    sizes = linear_weight.shape[:-1]
+    bias = None if linear_bias is None else linear_bias.reshape(-1)
+    scores = linear(input, linear_weight.reshape(-1, linear_weight.shape[-1]), bias)
+    if len(sizes) > 1:
+        scores = scores.reshape(scores.shape[0], *sizes)
+    ignored = -100 if ignore_index is None else ignore_index
+    return cross_entropy(
+        scores, target, weight, ignore_index=ignored, reduction=reduction, label_smoothing=label_smoothing
+    )

@@ -1,0 +1,203 @@
+"""Connectionist temporal classification: the probability of a label sequence, over all its alignments.
+
+An alignment walks over ``2 S + 1`` states, a blank around each of S labels, and moves on by 0, 1 or 2 states
+a step (2: past a blank between different labels). ``before[t, n, s]`` is the logarithm of the probability of
+all walks that are at s after step t, ``after`` the same from the end; both count step t. Sums are made in
+logarithms, for all sequences of a batch at once.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from tenon.core.aval import Aval
+from tenon.core.op import Kind, Primitive
+from tenon.errors import DTypeError, IndexRangeError, ShapeError, UnsupportedError
+from tenon.ops.kinds import dtype_of, title_of
+
+
+def _check(log_probs: Any, targets: Any, blank: int) -> None:
+    if len(log_probs.shape) != 3 or not all(log_probs.shape):
+        raise ShapeError(f"log_probs tensor must not be empty: [T, N, C], got {list(log_probs.shape)}")
+    if dtype_of(log_probs).name not in ("float32", "float64"):
+        raise DTypeError(
+            f'"ctc_loss" not implemented for {title_of(log_probs)!r}: log_probs must be float32 or float64.'
+        )
+    if len(targets.shape) not in (1, 2) or (
+        len(targets.shape) == 2 and targets.shape[0] != log_probs.shape[1]
+    ):
+        raise ShapeError(
+            f"Expected tensor to have size {log_probs.shape[1]} at dimension 0, but got size"
+            f" {targets.shape[0] if targets.shape else 0} for argument #2 'targets': [N, S], or all labels in"
+            f" a row (ctc_loss; targets {list(targets.shape)}, log_probs {list(log_probs.shape)})"
+        )
+    if not 0 <= blank < log_probs.shape[2]:
+        raise IndexRangeError(f"blank must be in label range: {blank} of {log_probs.shape[2]} classes")
+
+
+class _Walks(NamedTuple):
+    """The states of every sequence ``[N, L]`` and where its walks end."""
+
+    states: Any
+    skips: Any
+    ends: Any
+    """How many states each sequence has."""
+
+
+def _lengths(name: str, lengths: Any, count: int, most: int) -> None:
+    if lengths.dtype.kind not in "iu":
+        raise DTypeError(f"{name} must be integral, got {lengths.dtype}")
+    if lengths.shape != (count,):
+        raise ShapeError(f"{name} must be of size batch_size: {count}, got {list(lengths.shape)}")
+    low, high = int(lengths.min()), int(lengths.max())
+    if low < 0:
+        raise ShapeError(f"Expected {name} to have value at least 0, but got value {low} (ctc_loss)")
+    if high > most:
+        raise ShapeError(f"Expected {name} to have value at most {most}, but got value {high} (ctc_loss)")
+
+
+def _walks(
+    xp: Any, log_probs: Any, targets: Any, input_lengths: Any, target_lengths: Any, blank: int
+) -> _Walks:
+    _check(log_probs, targets, blank)
+    steps, count, classes = log_probs.shape
+    _lengths("input_lengths", input_lengths, count, steps)
+    most = targets.shape[-1]
+    _lengths("target_lengths", target_lengths, count, most)
+    width = int(target_lengths.max())
+    places = xp.arange(width)
+    present = places < target_lengths[:, None]
+    if targets.ndim == 1:
+        total = int(target_lengths.sum())
+        if total != most:
+            raise ShapeError(
+                f"Expected tensor to have size {total} at dimension 0, but got size {most} for argument #2"
+                " 'targets': the sum of target_lengths (ctc_loss)"
+            )
+        labels = xp.full((count, width), blank)
+        labels[present] = targets
+    else:
+        labels = xp.where(present, targets[:, :width], blank)
+    labels = labels.astype("int64")
+    if labels.size and not 0 <= int(labels.min()) <= int(labels.max()) < classes:
+        bad = int(labels.min()) if int(labels.min()) < 0 else int(labels.max())
+        raise IndexRangeError(f"ctc_loss: label {bad} is out of range: there are {classes} classes")
+    states = xp.full((count, 2 * width + 1), blank)
+    states[:, 1::2] = labels
+    skips = xp.zeros(states.shape, bool)
+    skips[:, 3::2] = xp.not_equal(labels[:, 1:], labels[:, :-1])
+    return _Walks(states, skips, 2 * target_lengths + 1)
+
+
+def _seen(xp: Any, log_probs: Any, walks: _Walks) -> Any:
+    """``log_probs`` of every step's states: ``[T, N, L]``."""
+    return log_probs[:, xp.arange(log_probs.shape[1])[:, None], walks.states]
+
+
+def _before(xp: Any, seen: Any, walks: _Walks) -> Any:
+    made = xp.full(seen.shape, -float("inf"), seen.dtype)
+    made[0, :, :2] = seen[0, :, :2]
+    closed = xp.where(walks.skips, 0.0, -float("inf")).astype(seen.dtype)[:, 2:]
+    for t in range(1, seen.shape[0]):
+        last, now = made[t - 1], made[t]
+        now[...] = last
+        now[:, 1:] = xp.logaddexp(last[:, 1:], last[:, :-1])
+        now[:, 2:] = xp.logaddexp(now[:, 2:], last[:, :-2] + closed)
+        now += seen[t]
+    return made
+
+
+def _after(xp: Any, seen: Any, walks: _Walks, input_lengths: Any) -> Any:
+    made = xp.full(seen.shape, -float("inf"), seen.dtype)
+    places = xp.arange(seen.shape[2])
+    last = xp.logical_or(places == walks.ends[:, None] - 1, places == walks.ends[:, None] - 2)
+    closed = xp.where(walks.skips, 0.0, -float("inf")).astype(seen.dtype)[:, 2:]
+    ends = xp.where(last, 0.0, -float("inf")).astype(seen.dtype)
+    for t in range(seen.shape[0] - 1, -1, -1):
+        now = made[t]
+        if t + 1 < seen.shape[0]:
+            following = made[t + 1]
+            now[...] = following
+            now[:, :-1] = xp.logaddexp(following[:, :-1], following[:, 1:])
+            now[:, :-2] = xp.logaddexp(now[:, :-2], following[:, 2:] + closed)
+        now[...] = xp.where((input_lengths == t + 1)[:, None], ends, now) + seen[t]
+    return made
+
+
+class CtcLoss(Primitive):
+    """Minus the logarithm of each target's probability: ``[N]``, from ``log_probs[T, N, C]``.
+
+    ``targets`` is ``[N, S]``, or all labels in a row; lengths are ``[N]``. Its gradient supposes, as torch's,
+    that ``log_probs`` are a ``log_softmax``'s.
+    """
+
+    kind = Kind.REDUCE
+    inputs = ("log_probs", "targets", "input_lengths", "target_lengths")
+    saves = ("log_probs", "targets", "input_lengths", "target_lengths", "out")
+    residuals = 1
+
+    def infer(self, log_probs, targets, input_lengths, target_lengths, *, blank=0):
+        """One number a sequence."""
+        _check(log_probs, targets, blank)
+        return Aval((log_probs.shape[1],), log_probs.dtype)
+
+    def forward(self, xp, log_probs, targets, input_lengths, target_lengths, *, blank=0):
+        """The losses, and the walks' probabilities from the beginning."""
+        walks = _walks(xp, log_probs, targets, input_lengths, target_lengths, blank)
+        before = _before(xp, _seen(xp, log_probs, walks), walks)
+        rows, time = xp.arange(log_probs.shape[1]), xp.maximum(input_lengths - 1, 0)
+        blanks = before[time, rows, walks.ends - 1]
+        labels = before[time, rows, xp.maximum(walks.ends - 2, 0)]
+        found = xp.where(target_lengths > 0, xp.logaddexp(blanks, labels), blanks)
+        nothing = xp.where(target_lengths > 0, -float("inf"), 0.0).astype(found.dtype)
+        return -xp.where(input_lengths > 0, found, nothing), before
+
+    def vjp_joint(
+        self, f, g, out, log_probs, targets, input_lengths, target_lengths, *, needs, residuals, blank=0
+    ):
+        """Log-probabilities only."""
+        made = f.ctc_loss_grad(
+            g, out, residuals[0], log_probs, targets, input_lengths, target_lengths, blank=blank
+        )
+        return [made, None, None, None]
+
+
+class CtcLossGrad(Primitive):
+    """``g (p - q)`` at the steps of each sequence: p the probability of a class, q that of the walks through
+    it.
+
+    A sequence with an infinite loss has no walk: its gradient is NaN, or 0 where ``g`` is.
+    """
+
+    kind = Kind.INDEX
+    inputs = ("g", "losses", "before", "log_probs", "targets", "input_lengths", "target_lengths")
+
+    def infer(self, g, losses, before, log_probs, targets, input_lengths, target_lengths, *, blank=0):
+        """The shape of ``log_probs``."""
+        return Aval(tuple(log_probs.shape), log_probs.dtype)
+
+    def forward(self, xp, g, losses, before, log_probs, targets, input_lengths, target_lengths, *, blank=0):
+        """Walks from the end, joined with those from the beginning at every step."""
+        walks = _walks(xp, log_probs, targets, input_lengths, target_lengths, blank)
+        seen = _seen(xp, log_probs, walks)
+        joined = before + _after(xp, seen, walks, input_lengths)
+        finite = xp.isfinite(losses)
+        through = xp.exp(
+            joined - xp.where(seen > -float("inf"), seen, 0.0) + xp.where(finite, losses, 0.0)[:, None]
+        )
+        steps, count, classes = log_probs.shape
+        made = xp.exp(log_probs)
+        made[:, :, blank] -= through[:, :, ::2].sum(axis=2)
+        labels = walks.states[:, 1::2]
+        starts = xp.arange(steps)[:, None, None] * (count * classes) + xp.arange(count)[:, None] * classes
+        xp.subtract.at(made.reshape(-1), (starts + labels).reshape(-1), through[:, :, 1::2].reshape(-1))
+        scale = xp.where(finite, g, xp.where(g == 0, 0.0, float("nan"))).astype(made.dtype)
+        running = xp.arange(steps)[:, None] < input_lengths
+        return xp.where(running[:, :, None], made * scale[:, None], made.dtype.type(0))
+
+    def vjp_joint(self, f, g, out, *args, needs, blank=0):
+        """None, as in torch."""
+        raise UnsupportedError("derivative for ctc_loss's gradient is not implemented, as in torch")
+
+
+ctc_loss, ctc_loss_grad = CtcLoss(), CtcLossGrad()
