@@ -128,6 +128,10 @@ class ModuleAttributeError(ModuleError, AttributeError):
     """A module has no such attribute, or is not initialised yet."""
 
 
+class AttentionError(ModuleError, AssertionError, ValueError):
+    """Tensors, masks or sizes do not fit an attention layer; torch raises one of these three."""
+
+
 class NoDataError(DeviceError, NotImplementedError):
     """A tensor on the meta device was asked for its data."""
 

@@ -17,6 +17,7 @@ from tenon.ops import layer_norm as _layer_norm
 from tenon.ops import layer_norm_grad as _layer_norm_grad
 from tenon.ops import log_softmax as _log_softmax
 from tenon.ops import log_softmax_grad as _log_softmax_grad
+from tenon.ops import safe_softmax as _safe_softmax
 from tenon.ops import softmax as _softmax
 from tenon.ops import softmax_grad as _softmax_grad
 from tenon.ops.composite.classification import present_targets, reduced_losses, target_slopes, target_weights
@@ -47,6 +48,19 @@ def softmax(f: Any, x: Any, *, axis: int) -> Any:
         np.multiply(part, np.reciprocal(total, out=total), out=part)
 
     over_rows(work, rows.shape[0], rows.shape[1], x.itemsize, cost=6)
+    return out
+
+
+def safe_softmax(f: Any, x: Any, *, axis: int) -> Any:
+    """``softmax``; nothing but minus infinity makes a row of NaN, which its first element tells."""
+    if x.ndim == 0 or x.size == 0:
+        return _safe_softmax.decompose(f, x, axis=axis)
+    out = f.softmax(x, axis=axis)
+    lead = (slice(None),) * axis
+    suspect = np.isnan(out[(*lead, slice(0, 1))])
+    if suspect.any():
+        dead = suspect & (_max(x, axis, None, None, True) == -np.inf)
+        np.copyto(out, 0, where=dead)
     return out
 
 
@@ -226,6 +240,7 @@ def layer_norm_grad(
 
 COMPOSITES: dict[str, Kernel] = {
     "softmax": softmax,
+    "safe_softmax": safe_softmax,
     "softmax_grad": softmax_grad,
     "log_softmax": log_softmax,
     "log_softmax_grad": log_softmax_grad,

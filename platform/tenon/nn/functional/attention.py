@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import functools
+import math
 from typing import Any
 
 import numpy as np
 
 import tenon.ops  # noqa: F401 - a table without ops finds nothing
 from tenon.core import watch
+from tenon.core.aval import broadcast_shapes
 from tenon.core.backend import backend_for
 from tenon.core.op import table as f
 from tenon.core.precision import runs_in
 from tenon.core.value import Value
 from tenon.device import Device
-from tenon.errors import ModuleValueError, UnsupportedError
+from tenon.dtypes import float32
+from tenon.errors import ArgumentError, DTypeError, ShapeError
 from tenon.nn.functional.dropout import dropout
 
 #: Elements of a mask up to which it is kept for the next call.
@@ -29,47 +32,119 @@ def scaled_dot_product_attention(
     attn_mask: Any = None,
     dropout_p: float = 0.0,
     is_causal: bool = False,
+    *,
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> Any:
-    """``softmax(query @ key.T * scale + mask) @ value``; a boolean mask is True where attention is
-    allowed."""
-    if enable_gqa:
-        raise UnsupportedError(
-            "scaled_dot_product_attention: enable_gqa=True is not supported; repeat the heads."
-        )
+    """``softmax(query @ key.T * scale + mask) @ value``: ``[..., H, L, E]``, ``[..., H, S, E]`` and
+    ``[..., H, S, Ev]`` to ``[..., H, L, Ev]``.
+
+    ``attn_mask`` broadcasts to ``[..., H, L, S]``: a boolean one is True where a query may look, a float one
+    is added. ``is_causal`` lets query ``i`` look at the keys up to ``i``. A query that may look nowhere gets
+    0. ``enable_gqa`` shares each head of keys and values among ``H / Hkv`` heads of queries.
+
+    Floats of 16 bits are attended in float32 and rounded once. Dropout is applied whatever mode a module is
+    in; its numbers are torch's for a seed, as long as torch draws them on the CPU.
+    """
+    _check(query, key, value, attn_mask, is_causal)
+    kind = query.raw.dtype
+    if kind.itemsize == 2:
+        query, key, value = (x.to(float32) for x in (query, key, value))
+    factor = query.raw.shape[-1] ** -0.5 if scale is None and query.raw.shape[-1] else scale
+    if factor is not None and factor != 1.0:
+        query = query * factor
+    scores = _shared(query, key.transpose(-2, -1), "key", enable_gqa)
     if is_causal:
-        if attn_mask is not None:
-            raise ModuleValueError(
-                "scaled_dot_product_attention: set either attn_mask or is_causal, not both."
-            )
-        attn_mask = _causal(query, key)
-    scores = f.matmul(query, key.transpose(-2, -1)) * (
-        query.raw.shape[-1] ** -0.5 if scale is None else scale
-    )
-    if attn_mask is not None:
-        if attn_mask.raw.dtype.kind == "b":
-            scores = f.where(attn_mask, scores, float("-inf"))
-        else:
-            scores = scores + attn_mask
-    weights = f.softmax(scores, axis=scores.raw.ndim - 1)
-    return f.matmul(dropout(weights, dropout_p) if dropout_p else weights, value)
+        scores = scores + _causal(query, key)
+    elif attn_mask is not None:
+        scores = scores + _bias(attn_mask, scores)
+    axis = scores.raw.ndim - 1
+    weights = f.softmax(scores, axis=axis) if attn_mask is None else f.safe_softmax(scores, axis=axis)
+    if dropout_p > 0:
+        weights = dropout(weights, dropout_p)
+    made = _shared(weights, value, "value", enable_gqa)
+    return f.cast(made, dtype=kind) if kind.itemsize == 2 else made
+
+
+def _check(query: Any, key: Any, value: Any, attn_mask: Any, is_causal: bool) -> None:
+    """Refuse what torch refuses, and keys and values that differ in number, which torch reads past."""
+    q, k, v = query.raw, key.raw, value.raw
+    if q.ndim < 2 or k.ndim < 2 or v.ndim < 2:
+        raise ShapeError(
+            "Expected query, key, and value to all be  at least 2 dimensional, but got query.dim:"
+            f" {q.ndim} key.dim: {k.ndim} and value.dim: {v.ndim} instead."
+        )
+    if q.dtype != k.dtype or q.dtype != v.dtype:
+        raise DTypeError(
+            "Expected query, key, and value to have the same dtype, but got query.dtype:"
+            f" {query.dtype} key.dtype: {key.dtype} and value.dtype: {value.dtype} instead."
+        )
+    if q.dtype.kind not in "fV":
+        raise DTypeError(
+            f"scaled_dot_product_attention: expected floating point tensors, got {query.dtype}."
+            " Convert them with .float()."
+        )
+    if q.shape[-1] != k.shape[-1] or k.shape[-2] != v.shape[-2]:
+        raise ShapeError(
+            "scaled_dot_product_attention: queries and keys must have the same last size, keys and values the"
+            f" same number: got query {list(q.shape)}, key {list(k.shape)}, value {list(v.shape)}."
+        )
+    if attn_mask is None:
+        return
+    if is_causal:
+        raise ArgumentError(
+            "scaled_dot_product_attention: Explicit attn_mask should not be set when is_causal=True;"
+            " set one of them."
+        )
+    kind = attn_mask.raw.dtype
+    if kind.kind != "b" and kind != q.dtype and kind != np.float32:
+        raise DTypeError(
+            "Expected attn_mask dtype to be bool or float or to match query dtype, but got attn_mask.dtype:"
+            f" {attn_mask.dtype} and  query.dtype: {query.dtype} instead."
+        )
+
+
+def _shared(x: Any, y: Any, name: str, grouped: bool) -> Any:
+    """``x @ y``, where ``grouped`` with each head of ``y`` for several consecutive ones of ``x``."""
+    a, b = x.raw.shape, y.raw.shape
+    if not grouped or len(a) < 3 or len(b) < 3 or a[-3] == b[-3]:
+        return f.matmul(x, y)
+    if not b[-3] or a[-3] % b[-3]:
+        raise ShapeError(
+            "Number of heads in key and value must divide the number of heads in query: got"
+            f" {b[-3]} heads of {name}s for {a[-3]} of queries."
+        )
+    rows = x.reshape(*a[:-3], b[-3], a[-3] // b[-3] * a[-2], a[-1])
+    made = f.matmul(rows, y)
+    return made.reshape(*made.raw.shape[:-3], a[-3], a[-2], b[-1])
+
+
+def _bias(mask: Any, scores: Any) -> Any:
+    """``mask`` as numbers to add to ``scores``."""
+    shape = tuple(scores.raw.shape)
+    if broadcast_shapes(shape, tuple(mask.raw.shape)) != shape:
+        raise ShapeError(
+            f"scaled_dot_product_attention: attn_mask {list(mask.raw.shape)} does not broadcast to the"
+            f" scores' shape {list(shape)}. Remove its leading axes, or give queries and keys the same."
+        )
+    return f.where(mask, scores.new_zeros(()), -math.inf) if mask.raw.dtype.kind == "b" else mask
 
 
 def _causal(query: Any, key: Any) -> Any:
-    """True where a query may see a key: at its own place and before."""
+    """0 where a query may see a key, at its own place and before; elsewhere minus infinity."""
     rows, columns, device = query.raw.shape[-2], key.raw.shape[-2], query.device
     made = _triangle if rows * columns <= _KEPT else _triangle.__wrapped__
-    mask = Value.make(made(rows, columns, device), backend_for(device))
+    mask = Value.make(made(rows, columns, query.raw.dtype, device), backend_for(device))
     if watch.recorder is not None:
         watch.recorder.made(mask.raw)
     return mask
 
 
 @functools.lru_cache(8)
-def _triangle(rows: int, columns: int, device: Device) -> Any:
+def _triangle(rows: int, columns: int, dtype: Any, device: Device) -> Any:
     """An array that nobody writes: making it took a fifth of a small attention's time."""
-    return backend_for(device).from_host(np.tri(rows, columns, dtype=np.bool_), device)
+    host = np.where(np.tri(rows, columns, dtype=np.bool_), 0, -math.inf).astype(dtype)
+    return backend_for(device).from_host(host, device)
 
 
 __all__ = ["scaled_dot_product_attention"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from tenon.core.op import Composite
@@ -32,6 +33,24 @@ class Softmax(Composite):
             return f.exp(x)
         powers = f.exp(f.sub(x, f.amax(x, axes=axes, keepdims=True)))
         return f.div(powers, f.sum(powers, axes=axes, keepdims=True))
+
+    def vjp_x(self, f, g, out, x, *, axis):
+        return f.softmax_grad(g, out, axis=axis)
+
+
+class SafeSoftmax(Composite):
+    """``softmax``, but 0 along every ``axis`` that holds nothing above minus infinity: what a mask leaves
+    of a row without a single place to look at."""
+
+    saves = ("out",)
+    grad_name = "SafeSoftmaxBackward0"
+
+    def decompose(self, f, x, *, axis):
+        out = f.softmax(x, axis=axis)
+        if 0 in x.shape:
+            return out
+        dead = f.eq(f.amax(x, axes=_axes(x, axis), keepdims=True), -math.inf)
+        return f.where(dead, 0.0, out)
 
     def vjp_x(self, f, g, out, x, *, axis):
         return f.softmax_grad(g, out, axis=axis)
@@ -94,5 +113,5 @@ class LogSoftmaxGrad(Composite):
         return f.neg(f.mul(f.mul(g, f.exp(result)), total))
 
 
-softmax, softmax_grad = Softmax(), SoftmaxGrad()
+softmax, safe_softmax, softmax_grad = Softmax(), SafeSoftmax(), SoftmaxGrad()
 log_softmax, log_softmax_grad = LogSoftmax(), LogSoftmaxGrad()

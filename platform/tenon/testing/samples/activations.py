@@ -143,6 +143,31 @@ for _op, _reference in {
     add(f"{_op}_grad", "rows", normal(3, 4), normal(3, 4), attrs={"axis": 1})
 
 
+def _safe_softmax(x: Any, axis: int) -> Any:
+    return np.nan_to_num(_wide(_softmax)(x, axis=axis))
+
+
+for _axis in (0, 1):
+    add(
+        "safe_softmax",
+        f"axis_{_axis}",
+        normal(3, 4),
+        reference=_safe_softmax,
+        attrs={"axis": _axis},
+        loose=8.0,
+    )
+add("safe_softmax", "scalar", normal(), reference=_safe_softmax, attrs={"axis": 0}, tags="scalar")
+add("safe_softmax", "empty", normal(3, 0), reference=_safe_softmax, attrs={"axis": 1}, tags="empty")
+add(
+    "safe_softmax",
+    "nothing",
+    values(-math.inf, -math.inf, -math.inf),
+    attrs={"axis": 0},
+    reference=_safe_softmax,
+    tags="extreme",
+)
+
+
 def _reduced(function: Callable[..., Any]) -> Callable[..., Any]:
     return _wide(lambda x, axes, keepdims=False, **attrs: function(x, axes, keepdims, **attrs))
 
