@@ -121,6 +121,8 @@ def cdist(x1: Any, x2: Any, p: float = 2.0, compute_mode: str = "use_mm_for_eucl
         raise ArgumentError(
             f"{compute_mode} is not a valid value for compute_mode; use one of {', '.join(modes)}."
         )
+    if p < 0:
+        raise ArgumentError(f"cdist only supports non-negative p values, got {p}")
     if x1.raw.ndim < 2 or x2.raw.ndim < 2 or x1.raw.shape[-1] != x2.raw.shape[-1]:
         raise ShapeError(
             f"cdist needs matrices with the same number of columns, got {list(x1.raw.shape)} and "
@@ -181,6 +183,8 @@ trapz = trapezoid
 
 def vander(x: Any, N: int | None = None, increasing: bool = False) -> Any:
     """Matrix of the powers of ``x``, one column each."""
+    if x.raw.ndim != 1:
+        raise ShapeError(f"x must be a one-dimensional tensor, got {x.raw.ndim} axes.")
     count = x.raw.shape[-1] if N is None else N
     powers = [x**i for i in range(count)]
     if not powers:
