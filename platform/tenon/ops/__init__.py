@@ -35,6 +35,7 @@ from tenon.ops import (  # noqa: F401
     smooth,
     special,
     window,
+    window_choice,
 )
 
 # Importing a submodule put it under its name here; where an op has the same name, the op is meant.

@@ -90,6 +90,15 @@ def max_pool2d_with_indices(
     return _max_pool(input, kernel_size, stride, padding, dilation, ceil_mode, True, 2)
 
 
+def max_pool3d_with_indices(
+    input: Any, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1,
+    ceil_mode: bool = False,
+    return_indices: bool = False,
+) -> Any:  # fmt: skip
+    """``max_pool3d`` and where each largest element was."""
+    return _max_pool(input, kernel_size, stride, padding, dilation, ceil_mode, True, 3)
+
+
 def _avg_pool(
     x: Any, kernel: Any, stride: Any, padding: Any, ceil: bool, include: bool, divisor: int | None, rank: int
 ) -> Any:

@@ -1,0 +1,110 @@
+"""Patches of images and their sums, and rearrangements between channels and space."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import tenon.ops  # noqa: F401 - a table without ops finds nothing
+from tenon.core.op import table as f
+from tenon.errors import ModuleValueError, ShapeError
+from tenon.nn.functional.arguments import batched, per_axis
+
+
+def _layout(kernel_size: Any, dilation: Any, padding: Any, stride: Any) -> dict[str, Any]:
+    return {
+        "kernel": per_axis(kernel_size, 2, "kernel_size"),
+        "dilation": per_axis(dilation, 2, "dilation"),
+        "padding": per_axis(padding, 2, "padding"),
+        "stride": per_axis(stride, 2, "stride"),
+    }
+
+
+def unfold(input: Any, kernel_size: Any, dilation: Any = 1, padding: Any = 0, stride: Any = 1) -> Any:
+    """Patches of ``input[N, C, H, W]`` as columns ``[N, C * KH * KW, places]``."""
+    x, added = batched(input, 2, "unfold")
+    made = f.unfold(x, **_layout(kernel_size, dilation, padding, stride))
+    return made.squeeze(0) if added else made
+
+
+def fold(
+    input: Any, output_size: Any, kernel_size: Any, dilation: Any = 1, padding: Any = 0, stride: Any = 1
+) -> Any:
+    """Columns ``[N, C * KH * KW, places]`` summed into images ``[N, C, *output_size]``."""
+    rank = input.raw.ndim
+    if rank not in (2, 3) or 0 in input.raw.shape[rank - 2 :]:
+        raise ShapeError(
+            "Expected 2D or 3D (batch mode) tensor for input with possibly 0 batch size and non-zero"
+            f" dimensions for input, but got: {list(input.raw.shape)}"
+        )
+    x = input.unsqueeze(0) if rank == 2 else input
+    sizes = per_axis(output_size, 2, "output_size")
+    made = f.fold(x, sizes=sizes, **_layout(kernel_size, dilation, padding, stride))
+    return made.squeeze(0) if rank == 2 else made
+
+
+def pixel_shuffle(input: Any, upscale_factor: int) -> Any:
+    """``[..., C * r * r, H, W]`` as ``[..., C, H * r, W * r]``: channels become blocks of pixels."""
+    *lead, channels, height, width = _image(input, "pixel_shuffle")
+    r = int(upscale_factor)
+    if r <= 0:
+        raise ModuleValueError(f"pixel_shuffle expects a positive upscale_factor, but got {r}")
+    if channels % (r * r):
+        raise ShapeError(
+            "pixel_shuffle expects its input's 'channel' dimension to be divisible by the square of"
+            f" upscale_factor, but input.size(-3)={channels} is not divisible by {r * r}"
+        )
+    split = input.reshape(*lead, channels // (r * r), r, r, height, width)
+    n = len(lead)
+    order = (*range(n), n, n + 3, n + 1, n + 4, n + 2)
+    return split.permute(order).reshape(*lead, channels // (r * r), height * r, width * r)
+
+
+def pixel_unshuffle(input: Any, downscale_factor: int) -> Any:
+    """``[..., C, H * r, W * r]`` as ``[..., C * r * r, H, W]``: blocks of pixels become channels."""
+    *lead, channels, height, width = _image(input, "pixel_unshuffle")
+    r = int(downscale_factor)
+    if r <= 0:
+        raise ModuleValueError(f"pixel_unshuffle expects a positive downscale_factor, but got {r}")
+    for name, size, axis in (("height", height, -2), ("width", width, -1)):
+        if size % r:
+            raise ShapeError(
+                f"pixel_unshuffle expects {name} to be divisible by downscale_factor, but"
+                f" input.size({axis})={size} is not divisible by {r}"
+            )
+    split = input.reshape(*lead, channels, height // r, r, width // r, r)
+    n = len(lead)
+    order = (*range(n), n, n + 2, n + 4, n + 1, n + 3)
+    return split.permute(order).reshape(*lead, channels * r * r, height // r, width // r)
+
+
+def _image(x: Any, name: str) -> tuple[int, ...]:
+    shape = tuple(x.raw.shape)
+    if len(shape) < 3:
+        raise ShapeError(
+            f"{name} expects input to have at least 3 dimensions, but got input with {len(shape)}"
+            " dimension(s)"
+        )
+    return shape
+
+
+def channel_shuffle(input: Any, groups: int) -> Any:
+    """``[N, groups * C, ...]`` with the channels of all groups interleaved."""
+    shape = tuple(input.raw.shape)
+    if len(shape) < 3:
+        raise ShapeError(
+            f"channel_shuffle expects input with > 2 dims, but got input with sizes {list(shape)}"
+        )
+    if groups <= 0:
+        raise ModuleValueError(
+            f"Number of groups to divide channels in must be positive. Value of groups:{groups}"
+        )
+    if shape[1] % groups:
+        raise ShapeError(
+            f"Number of channels must be divisible by groups. Got {shape[1]} channels and {groups} groups."
+        )
+    split = input.reshape(shape[0], groups, shape[1] // groups, math.prod(shape[2:]))
+    return split.transpose(1, 2).reshape(shape)
+
+
+native_channel_shuffle = channel_shuffle

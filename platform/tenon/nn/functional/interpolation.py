@@ -1,0 +1,149 @@
+"""Resizing by interpolation: ``interpolate`` and its older names."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from typing import Any
+
+import tenon.ops  # noqa: F401 - a table without ops finds nothing
+from tenon.core.op import table as f
+from tenon.core.precision import runs_in
+from tenon.errors import ModuleValueError, ShapeError, TenonWarning, UnsupportedError
+from tenon.nn.functional.pooling import adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d
+from tenon.ops.kinds import dtype_of
+
+_AREA = (adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d)
+#: Mode -> kind of table, and the number of axes it is for (None: any).
+_MODES = {
+    "nearest": ("nearest", None),
+    "nearest-exact": ("nearest-exact", None),
+    "linear": ("linear", 1),
+    "bilinear": ("linear", 2),
+    "trilinear": ("linear", 3),
+    "bicubic": ("cubic", 2),
+    "lanczos": ("lanczos", 2),
+}
+_FILTERED = ("bilinear", "bicubic", "lanczos")
+
+
+def interpolate(
+    input: Any,
+    size: Any = None,
+    scale_factor: Any = None,
+    mode: str = "nearest",
+    align_corners: bool | None = None,
+    recompute_scale_factor: bool | None = None,
+    antialias: bool = False,
+) -> Any:
+    """``input[N, C, *S]`` resized to ``size`` or by ``scale_factor``, along one, two or three axes.
+
+    ``mode``: "nearest", "nearest-exact", "linear" (one axis), "bilinear", "bicubic", "lanczos" (two),
+    "trilinear" (three) or "area".
+    """
+    if align_corners is not None and mode in ("nearest", "area", "nearest-exact"):
+        raise ModuleValueError(
+            "align_corners option can only be set with the interpolating modes: linear | bilinear |"
+            " bicubic | trilinear"
+        )
+    align = bool(align_corners)
+    rank = input.raw.ndim - 2
+    sizes, scales = _sizes(input, size, scale_factor, recompute_scale_factor, rank)
+    if antialias and not (mode in _FILTERED and rank == 2):
+        raise ModuleValueError(
+            "Anti-alias option is restricted to bilinear, bicubic and lanczos modes and requires a 4-D tensor"
+            " as input"
+        )
+    if mode == "lanczos" and not antialias:
+        raise ModuleValueError("Lanczos mode requires antialias=True")
+    if mode == "area" and 1 <= rank <= 3:
+        return _AREA[rank - 1](input, sizes)
+    if mode not in _MODES or not 1 <= rank <= 3 or _MODES[mode][1] not in (None, rank):
+        raise _unfit(input, mode, rank)
+    if 0 in input.raw.shape[1:] or min(sizes) < 1:
+        raise ShapeError(
+            "Input and output sizes should be greater than 0, but got input (H, W, ...) of"
+            f" {list(input.raw.shape)} and output of {list(sizes)}"
+        )
+    kind = f"antialias-{_MODES[mode][0]}" if antialias else _MODES[mode][0]
+    if kind not in ("nearest", "nearest-exact") and dtype_of(input.raw).kind not in "fV":
+        raise UnsupportedError(
+            f"interpolate: mode {mode!r} is not implemented for {input.dtype}; convert with .float() first."
+        )
+    plan = tuple((kind, n, align, s) for n, s in zip(sizes, scales, strict=True))
+    run = _resampled_wide if mode != "lanczos" else f.resample
+    return run(input, plan=plan)
+
+
+@runs_in("float32", cuda="float32")
+def _resampled_wide(input: Any, plan: Any) -> Any:
+    return f.resample(input, plan=plan)
+
+
+def _sizes(
+    x: Any, size: Any, factor: Any, recompute: bool | None, rank: int
+) -> tuple[tuple[int, ...], tuple[float | None, ...]]:
+    """The output's sizes, and the scales that tables are to use (None: what the sizes say)."""
+    if size is not None and factor is not None:
+        raise ModuleValueError("only one of size or scale_factor should be defined")
+    if size is None and factor is None:
+        raise ModuleValueError("either size or scale_factor should be defined")
+    given = size if size is not None else factor
+    many = isinstance(given, (list, tuple))
+    if many and len(given) != rank:
+        what = "output" if size is not None else "scale_factor"
+        raise ModuleValueError(
+            f"Input and {what} must have the same number of spatial dimensions, but got input with spatial"
+            f" dimensions of {list(x.raw.shape[2:])} and {what} of {list(given)}. Please provide input tensor"
+            " in (N, C, d1, d2, ...,dK) format and output size in (o1, o2, ...,oK) format."
+        )
+    if size is not None:
+        if recompute:
+            raise ModuleValueError("recompute_scale_factor is not meaningful with an explicit size.")
+        return tuple(int(s) for s in given) if many else (int(given),) * rank, (None,) * rank
+    factors = tuple(float(s) for s in given) if many else (float(given),) * rank
+    sizes = tuple(math.floor(n * s) for n, s in zip(x.raw.shape[2:], factors, strict=True))
+    return sizes, (None,) * rank if recompute else factors
+
+
+def _unfit(x: Any, mode: str, rank: int) -> Exception:
+    wanted = _MODES.get(mode, (None, None))[1]
+    if wanted is not None and 1 <= rank <= 3:
+        return UnsupportedError(f"Got {rank + 2}D input, but {mode} mode needs {wanted + 2}D input")
+    return UnsupportedError(
+        "Input Error: Only 3D, 4D and 5D input Tensors supported (got"
+        f" {rank + 2}D) for the modes: nearest | linear | bilinear | bicubic | lanczos | trilinear | area |"
+        f" nearest-exact (got {mode})"
+    )
+
+
+def _warn(name: str) -> None:
+    warnings.warn(
+        f"`nn.functional.{name}` is deprecated. Use `nn.functional.interpolate` instead.",
+        TenonWarning,
+        stacklevel=3,
+    )
+
+
+def upsample(
+    input: Any,
+    size: Any = None,
+    scale_factor: Any = None,
+    mode: str = "nearest",
+    align_corners: bool | None = None,
+) -> Any:
+    """``interpolate`` by its former name."""
+    _warn("upsample")
+    return interpolate(input, size, scale_factor, mode, align_corners)
+
+
+def upsample_nearest(input: Any, size: Any = None, scale_factor: Any = None) -> Any:
+    """``interpolate`` by the nearest element, by its former name."""
+    _warn("upsample_nearest")
+    return interpolate(input, size, scale_factor, "nearest")
+
+
+def upsample_bilinear(input: Any, size: Any = None, scale_factor: Any = None) -> Any:
+    """``interpolate`` by two or three linear axes with aligned corners, by its former name."""
+    _warn("upsample_bilinear")
+    return interpolate(input, size, scale_factor, "bilinear", align_corners=True)

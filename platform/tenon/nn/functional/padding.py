@@ -1,0 +1,85 @@
+"""Padding: with a number, or with elements that are there."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tenon.ops  # noqa: F401 - a table without ops finds nothing
+from tenon.core.op import table as f
+from tenon.core.precision import runs_in
+from tenon.errors import ModuleValueError, ShapeError, UnsupportedError
+from tenon.ops.axis_tables import reflected_limit
+
+
+def pad(input: Any, pad: Any, mode: str = "constant", value: float | None = None) -> Any:
+    """``input`` with ``pad = (before, after)`` per axis, **last axis first**; negative widths take away.
+
+    ``mode`` is "constant" (filled with ``value``), "reflect", "replicate" or "circular".
+    """
+    widths = [int(p) for p in pad]
+    rank = input.raw.ndim
+    if len(widths) % 2:
+        raise ShapeError(f"Padding length must be divisible by 2, but got {len(widths)} widths: {widths}")
+    if len(widths) > 2 * rank:
+        raise ShapeError(
+            "Padding length should be less than or equal to two times the input dimension but got padding"
+            f" length {len(widths)} and input of dimension {rank}"
+        )
+    pairs = list(zip(widths[::2], widths[1::2], strict=True))
+    if mode == "constant":
+        whole = [(0, 0)] * (rank - len(pairs)) + pairs[::-1]
+        return f.pad(input, widths=tuple(whole), value=0 if value is None else value)
+    if mode not in ("reflect", "replicate", "circular"):
+        raise UnsupportedError(f"Unrecognised padding mode {mode}")
+    if value is not None and value != 0:
+        raise ModuleValueError(f'Padding mode "{mode}" doesn\'t take in value argument')
+    if rank - len(pairs) not in (1, 2) or not 1 <= len(pairs) <= 3:
+        raise UnsupportedError(
+            f"Padding size {len(widths)} is not supported for {rank}D input tensor.\nSupported combinations"
+            " for non-constant padding:\n  - 2D or 3D input: padding size = 2 (pads last dimension)\n  - 3D"
+            " or 4D input: padding size = 4 (pads last 2 dimensions)\n  - 4D or 5D input: padding size = 6"
+            " (pads last 3 dimensions)"
+        )
+    exact = mode == "replicate" or (mode == "reflect" and len(pairs) < 3)
+    return (_pad_in_float32 if exact else _pad_axes)(input, pairs[::-1], mode)
+
+
+def _pad_axes(x: Any, pairs: list[tuple[int, int]], mode: str) -> Any:
+    """The last axes of ``x`` padded; never a view, as in torch."""
+    plan: list[Any] = []
+    lead = x.raw.ndim - len(pairs)
+    for axis, (before, after) in enumerate(pairs, lead):
+        size = x.raw.shape[axis]
+        if size + before + after < 0:
+            raise ShapeError(
+                f"Negative padding ({before}, {after}) takes away more than there is at dimension {axis} of "
+                f"input {list(x.raw.shape)}."
+            )
+        if before < 0 or after < 0:
+            x = f.slice_axis(x, axis=axis, start=max(-before, 0), stop=size - max(-after, 0))
+            before, after = max(before, 0), max(after, 0)
+        _check_width(x, axis, before, after, mode)
+        plan.append((mode, before, after) if before or after else None)
+    return f.resample(x, plan=tuple(plan)) if any(plan) else x.clone()
+
+
+#: What torch's autocast computes in float32.
+_pad_in_float32 = runs_in("float32", cuda="given")(_pad_axes)
+
+
+def _check_width(x: Any, axis: int, before: int, after: int, mode: str) -> None:
+    size = x.raw.shape[axis]
+    if max(before, after) <= reflected_limit(mode, size):
+        if size or not (before or after):
+            return
+        raise ShapeError(
+            f"Expected a non-empty input to pad by {mode}, but dimension {axis} of {list(x.raw.shape)} is 0"
+        )
+    if mode == "circular":
+        raise ShapeError(
+            f"Padding value causes wrapping around more than once. ({before}, {after}) at size {size}"
+        )
+    raise ShapeError(
+        "Padding size should be less than the corresponding input dimension, but got: padding "
+        f"({before}, {after}) at dimension {axis} of input {list(x.raw.shape)}"
+    )

@@ -1,0 +1,144 @@
+"""Which elements along an axis, with which weights, each element of a resampled or padded axis is made of.
+
+A ``Table`` is a sparse matrix by rows: output ``i`` is the sum of ``weights[k] * x[places[k]]`` for ``k``
+from ``starts[i]`` to ``starts[i + 1]``; ``weights`` is None where each output is one input as it is. A *spec*
+says in hashable form which table is meant:
+
+- ``("nearest", size, align, scale)``, and so "nearest-exact", "linear", "cubic": interpolation to ``size``;
+- ``("antialias-linear", ...)``, "antialias-cubic", "antialias-lanczos": filters as wide as the step;
+- ``("reflect", before, after)``, "replicate", "circular": padding.
+
+Places and weights are computed in the precision of the data, as torch does: rounding decides which
+neighbour is the nearest.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+
+Array = np.ndarray[Any, Any]
+Spec = tuple[Any, ...]
+
+_PADS = ("reflect", "replicate", "circular")
+#: Half the width of each filter, and the slope of the cubic one.
+_REACH = {"linear": 1.0, "cubic": 2.0, "lanczos": 3.0}
+_CUBIC, _CUBIC_ANTIALIAS = -0.75, -0.5
+
+
+class Table(NamedTuple):
+    """Rows of a sparse matrix."""
+
+    starts: Array
+    places: Array
+    weights: Array | None
+
+
+def length(spec: Spec, size: int) -> int:
+    """The size of an axis of ``size`` after ``spec``."""
+    return int(size + spec[1] + spec[2] if spec[0] in _PADS else spec[1])
+
+
+@functools.lru_cache(maxsize=512)
+def table_of(spec: Spec, size: int, wide: bool) -> Table:
+    """The table of ``spec`` on an axis of ``size``; ``wide``: for float64."""
+    kind = spec[0]
+    if kind in _PADS:
+        return _single(_padded(kind, size, spec[1], spec[2]))
+    _, count, align, scale = spec
+    real: Any = np.float64 if wide else np.float32
+    step = _step(size, count, align, scale, real)
+    steps = np.arange(count).astype(real)
+    if kind in ("nearest", "nearest-exact"):
+        at = np.floor((steps + real(0.5)) * step if kind == "nearest-exact" else steps * step)
+        return _single(np.minimum(at.astype(np.int64), size - 1))
+    if kind.startswith("antialias-"):
+        return _filtered(kind.removeprefix("antialias-"), size, steps, step)
+    at = steps * step if align else step * (steps + real(0.5)) - real(0.5)
+    if kind == "cubic":
+        low = np.floor(at)
+        places = low.astype(np.int64)[:, None] + np.arange(-1, 3)
+        weights = _cubic((at - low)[:, None] - np.arange(-1, 3).astype(real), real(_CUBIC))
+        return _rows(np.clip(places, 0, size - 1), weights)
+    at = np.maximum(at, 0)
+    first = np.minimum(at.astype(np.int64), size - 1)
+    upper = np.clip(at - first, 0, 1).astype(real)
+    return _rows(np.stack([first, np.minimum(first + 1, size - 1)], 1), np.stack([real(1) - upper, upper], 1))
+
+
+def _step(size: int, count: int, align: bool, scale: float | None, real: Any) -> Any:
+    """Input elements per output element."""
+    if align:
+        return real((size - 1) / (count - 1)) if count > 1 else real(0)
+    return real(1.0 / scale) if scale is not None and scale > 0 else real(size) / real(count)
+
+
+def _padded(kind: str, size: int, before: int, after: int) -> Array:
+    at = np.arange(-before, size + after)
+    if kind == "replicate":
+        return np.clip(at, 0, size - 1)
+    if kind == "circular":
+        return at % max(size, 1)
+    at = np.abs(at)
+    return np.where(at >= size, 2 * (size - 1) - at, at)
+
+
+def _cubic(x: Array, a: Any) -> Array:
+    """Keys' piecewise cubic at distance ``x``."""
+    x = np.abs(x)
+    near = ((a + 2) * x - (a + 3)) * x * x + 1
+    far = ((x - 5) * x + 8) * x * a - 4 * a
+    return np.asarray(np.where(x <= 1, near, np.where(x < 2, far, 0)), x.dtype)
+
+
+def _weight(kind: str, x: Array) -> Array:
+    if kind == "cubic":
+        return _cubic(x, x.dtype.type(_CUBIC_ANTIALIAS))
+    if kind == "lanczos":
+        return np.asarray(np.where(np.abs(x) < 3, np.sinc(x) * np.sinc(x / 3), 0), x.dtype)
+    return np.asarray(np.maximum(1 - np.abs(x), 0))
+
+
+def _filtered(kind: str, size: int, steps: Array, step: Any) -> Table:
+    """Filters that widen with the step where there are fewer outputs than inputs; weights sum to 1."""
+    real = steps.dtype.type
+    widened = max(step, real(1))
+    reach = real(_REACH[kind]) * widened
+    centre = step * (steps + real(0.5))
+    first = np.maximum((centre - reach + real(0.5)).astype(np.int64), 0)
+    last = np.minimum((centre + reach + real(0.5)).astype(np.int64), size)
+    counts = np.maximum(last - first, 0)
+    inside = np.arange(counts.max(initial=0)) < counts[:, None]
+    places = first[:, None] + np.arange(inside.shape[1])
+    distance = (places - centre[:, None] + real(0.5)) / widened
+    weights = np.where(inside, _weight(kind, distance.astype(steps.dtype)), 0)
+    total = weights.sum(1, keepdims=True)
+    weights = np.divide(weights, total, out=weights, where=total != 0)
+    return Table(np.concatenate(([0], np.cumsum(counts))), places[inside], weights[inside])
+
+
+def _single(places: Array) -> Table:
+    return Table(np.arange(places.size + 1), places, None)
+
+
+def _rows(places: Array, weights: Array) -> Table:
+    return Table(np.arange(len(places) + 1) * places.shape[1], places.reshape(-1), weights.reshape(-1))
+
+
+@functools.lru_cache(maxsize=512)
+def transposed(spec: Spec, size: int, wide: bool) -> Table:
+    """The table of the gradient: rows are inputs, places are outputs."""
+    starts, places, weights = table_of(spec, size, wide)
+    rows = np.repeat(np.arange(starts.size - 1), np.diff(starts))
+    order = np.argsort(places, kind="stable")
+    counts = np.bincount(places, minlength=size)
+    made = np.concatenate(([0], np.cumsum(counts)))
+    return Table(made, rows[order], None if weights is None else weights[order])
+
+
+def reflected_limit(kind: str, size: int) -> float:
+    """How far padding of ``kind`` may reach past an axis of ``size``."""
+    return {"reflect": size - 1, "circular": size}.get(kind, math.inf)

@@ -1,0 +1,125 @@
+"""Interpolation and padding by elements that are there: ``resample`` and its transpose.
+
+Each axis has a table of its own (``axis_tables.py``), so one op serves nearest neighbours, linear, cubic and
+filtered interpolation and reflected, replicated and circular padding in any number of axes; the gradient is
+the same walk over the transposed tables.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tenon.core.aval import Aval
+from tenon.core.op import Kind, Primitive
+from tenon.ops.axis_tables import Table, length, table_of, transposed
+from tenon.ops.kinds import dtype_of, is_short
+
+_NAMES = {
+    "nearest": "UpsampleNearest{}DBackward0",
+    "nearest-exact": "UpsampleNearestExact{}DBackward0",
+    "linear": "Upsample{}{}DBackward0",
+    "cubic": "UpsampleBicubic{}DBackward0",
+    "antialias-linear": "UpsampleBilinear{}DAaBackward0",
+    "antialias-cubic": "UpsampleBicubic{}DAaBackward0",
+    "antialias-lanczos": "UpsampleLanczos{}DAaBackward0",
+    "reflect": "ReflectionPad{}DBackward0",
+    "replicate": "ReplicationPad{}DBackward0",
+    "circular": "CopySlices",
+}
+_LINEAR = {1: "Linear", 2: "Bilinear", 3: "Trilinear"}
+
+
+def along(xp: Any, x: Any, table: Table, axis: int) -> Any:
+    """``x`` with ``axis`` replaced by the rows of ``table``: one pass for each place in a row."""
+    starts, places, weights = table
+    counts = np.diff(starts)
+    lead, spread = (slice(None),) * axis, (-1, *(1,) * (x.ndim - axis - 1))
+    made = None
+    for t in range(int(counts.max(initial=0))):
+        rows = np.flatnonzero(counts > t)
+        at = starts[rows] + t
+        part = xp.take(x, xp.asarray(places[at]), axis=axis)
+        if weights is not None:
+            part = part * xp.asarray(weights[at].astype(x.dtype)).reshape(spread)
+        if rows.size == counts.size:
+            made = part if made is None else made + part
+            continue
+        if made is None:
+            made = xp.zeros((*x.shape[:axis], counts.size, *x.shape[axis + 1 :]), x.dtype)
+        key = (*lead, xp.asarray(rows))
+        made[key] = made[key] + part
+    if made is None:
+        return xp.zeros((*x.shape[:axis], counts.size, *x.shape[axis + 1 :]), x.dtype)
+    return made
+
+
+def tables(shape: Any, plan: Any, dtype: Any, *, turned: bool) -> list[tuple[int, Table]]:
+    """``(axis, table)`` for every axis that ``plan`` changes, those first that leave least to do.
+
+    ``shape`` is that of ``resample``'s input; ``turned`` gives the tables of its gradient."""
+    lead, wide = len(shape) - len(plan), dtype.itemsize == 8
+    make = transposed if turned else table_of
+    found = [(a + lead, make(s, shape[a + lead], wide), s) for a, s in enumerate(plan) if s is not None]
+    growth = {a: length(s, shape[a]) / max(shape[a], 1) for a, _, s in found}
+    found.sort(key=lambda entry: (-1 if turned else 1) * growth[entry[0]])
+    return [(axis, table) for axis, table, _ in found]
+
+
+def walked(xp: Any, x: Any, steps: list[tuple[int, Table]], apply: Any = along) -> Any:
+    """``x`` after all ``steps``; floats of 16 bits are summed in float32 and rounded once."""
+    short = is_short(x) and any(t.weights is not None or (np.diff(t.starts) != 1).any() for _, t in steps)
+    made = x.astype(np.float32) if short else x
+    for axis, table in steps:
+        made = apply(xp, made, table, axis)
+    made = made.astype(x.dtype) if short else made
+    return made.copy() if made is x else made
+
+
+class Resample(Primitive):
+    """The last axes of ``x``, each as its spec in ``plan`` says (None: as it is); see ``axis_tables``."""
+
+    kind = Kind.WINDOW
+
+    def infer(self, x, *, plan):
+        """Each planned axis in its new size."""
+        lead = len(x.shape) - len(plan)
+        sizes = (s if spec is None else length(spec, s) for spec, s in zip(plan, x.shape[lead:], strict=True))
+        return Aval((*x.shape[:lead], *sizes), dtype_of(x))
+
+    def forward(self, xp, x, *, plan):
+        """Axis by axis."""
+        return walked(xp, x, tables(x.shape, plan, x.dtype, turned=False))
+
+    def vjp_x(self, f, g, out, x, *, plan):
+        return f.resample_grad(g, shape=tuple(x.shape), plan=plan)
+
+    def torch_name(self, args, attrs):
+        """By the kind and the number of axes."""
+        plan = [s for s in attrs["plan"] if s is not None]
+        if not plan:
+            return "CloneBackward0"
+        rank, name = len(attrs["plan"]), _NAMES[plan[0][0]]
+        return name.format(_LINEAR[rank], rank) if plan[0][0] == "linear" else name.format(rank)
+
+
+class ResampleGrad(Primitive):
+    """The transpose of ``resample`` on inputs of ``shape``."""
+
+    kind = Kind.WINDOW
+    inputs = ("g",)
+
+    def infer(self, g, *, shape, plan):
+        """``shape``."""
+        return Aval(tuple(shape), dtype_of(g))
+
+    def forward(self, xp, g, *, shape, plan):
+        """Axis by axis over the transposed tables."""
+        return walked(xp, g, tables(shape, plan, g.dtype, turned=True))
+
+    def vjp_g(self, f, g, out, gradient, *, shape, plan):
+        return f.resample(g, plan=plan)
+
+
+resample, resample_grad = Resample(), ResampleGrad()

@@ -1,0 +1,115 @@
+"""Where the largest element of each window is, for windows that are not laid out evenly.
+
+``adaptive_max_pool_indices`` lays them out for a wanted number of outputs, ``fractional_max_pool_indices``
+at places that random samples decide, plane by plane. Both return indices into the flattened spatial axes of
+``x[N, C, *S]``; values and gradients are then a ``gather``'s.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from tenon.core.aval import Aval
+from tenon.core.op import Kind, Primitive
+from tenon.errors import ShapeError
+
+_INT = np.dtype(np.int64)
+
+
+def adaptive_bounds(size: int, count: int) -> tuple[Any, Any]:
+    """First and one past the last element of each of ``count`` windows."""
+    i = np.arange(count)
+    return i * size // count, -(-(i + 1) * size // count)
+
+
+def _first_largest(xp: Any, x: Any, axes: list[Any]) -> Any:
+    """``axes`` holds, per spatial axis, places ``[planes or 1, windows, reach]``."""
+    rank, planes = len(axes), x.shape[0] * x.shape[1]
+    flat = xp.zeros((1,) * (2 * rank + 1), _INT)
+    for axis, places in enumerate(axes):
+        shape = [places.shape[0], *(1,) * (2 * rank)]
+        shape[1 + axis], shape[1 + rank + axis] = places.shape[1:]
+        flat = flat * x.shape[2 + axis] + places.reshape(shape)
+    counts, reach = flat.shape[1 : 1 + rank], math.prod(flat.shape[1 + rank :])
+    flat = xp.broadcast_to(flat, (planes, *flat.shape[1:])).reshape(planes, math.prod(counts), reach)
+    cells = x.reshape(planes, math.prod(x.shape[2:]))
+    seen = xp.take_along_axis(cells, flat.reshape(planes, flat.shape[1] * reach), 1).reshape(flat.shape)
+    chosen = xp.argmax(seen, axis=2)
+    found = xp.take_along_axis(flat, chosen.reshape(planes, flat.shape[1], 1), 2)
+    return xp.ascontiguousarray(found.reshape(*x.shape[:2], *counts))
+
+
+class AdaptiveMaxPoolIndices(Primitive):
+    """The first largest element of each of ``sizes`` windows that cover ``x`` evenly."""
+
+    kind = Kind.WINDOW
+
+    def infer(self, x, *, sizes):
+        """int64 in ``sizes``."""
+        if len(x.shape) != len(sizes) + 2 or 0 in x.shape[1:]:
+            raise ShapeError(
+                f"adaptive_max_pool{len(sizes)}d(): Expected input to have non-zero size for non-batch"
+                f" dimensions, but input has sizes {list(x.shape)}"
+            )
+        if min(sizes) < 0:
+            raise ShapeError(f"Trying to create tensor with negative dimension: {[*x.shape[:2], *sizes]}")
+        return Aval((*x.shape[:2], *sizes), _INT)
+
+    def forward(self, xp, x, *, sizes):
+        """All windows at once, the shorter ones with their last element repeated."""
+        shape = self.infer(x, sizes=sizes).shape
+        if 0 in shape:
+            return xp.zeros(shape, _INT)
+        axes = []
+        for size, count in zip(x.shape[2:], sizes, strict=True):
+            first, stop = adaptive_bounds(size, count)
+            places = np.minimum(first[:, None] + np.arange((stop - first).max()), stop[:, None] - 1)
+            axes.append(xp.asarray(places[None]))
+        return _first_largest(xp, x, axes)
+
+
+class FractionalMaxPoolIndices(Primitive):
+    """The first largest element of windows of ``kernel`` whose places ``samples[N, C, rank]`` decide."""
+
+    kind = Kind.WINDOW
+    inputs = ("x", "samples")
+
+    def infer(self, x, samples, *, kernel, sizes):
+        """int64 in ``sizes``."""
+        rank = len(kernel)
+        if tuple(samples.shape) != (*x.shape[:2], rank):
+            raise ShapeError(
+                f"Expect _random_samples of shape {[*x.shape[:2], rank]}, but got {list(samples.shape)}"
+            )
+        names = ("time", "height", "width")[3 - rank :]
+        for name, s, k, n in zip(names, x.shape[2:], kernel, sizes, strict=True):
+            if n + k - 1 > s:
+                raise ShapeError(
+                    f"fractional_max_pool{rank}d(): pool {name} {k} too large relative to input {name} {s}"
+                    f" for an output of {n}"
+                )
+        return Aval((*x.shape[:2], *sizes), _INT)
+
+    def forward(self, xp, x, samples, *, kernel, sizes):
+        """Windows step by a fraction from a random start; the last one ends at the edge."""
+        shape = self.infer(x, samples, kernel=kernel, sizes=sizes).shape
+        if 0 in shape:
+            return xp.zeros(shape, _INT)
+        rank = len(kernel)
+        drawn = samples.reshape(-1, rank)
+        axes = []
+        for axis, (s, k, n) in enumerate(zip(x.shape[2:], kernel, sizes, strict=True)):
+            # torch gives the first sample to the last axis of images, but to the first of volumes.
+            sample = drawn[:, rank - 1 - axis if rank == 2 else axis][:, None]
+            step = sample.dtype.type(s - k) / sample.dtype.type(n - 1) if n > 1 else sample.dtype.type(0)
+            count = xp.arange(n).astype(sample.dtype)
+            first = ((count + sample) * step).astype(_INT) - (sample * step).astype(_INT)
+            first[:, n - 1] = s - k
+            axes.append(first[:, :, None] + xp.arange(k))
+        return _first_largest(xp, x, axes)
+
+
+adaptive_max_pool_indices, fractional_max_pool_indices = AdaptiveMaxPoolIndices(), FractionalMaxPoolIndices()

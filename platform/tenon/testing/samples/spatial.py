@@ -1,0 +1,132 @@
+"""Samples of ops over space: resampling, patches, uneven windows, sampling at given places."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tenon.testing.samples.draw import normal, uniform
+from tenon.testing.samples.table import add
+
+
+def _resampled(x: Any, plan: Any) -> Any:
+    """Nearest neighbours, two-point interpolation and padding of one axis, element by element."""
+    kind, *rest = plan[-1]
+    size = x.shape[-1]
+    if kind in ("reflect", "replicate", "circular"):
+        before, after = rest
+        mode = {"reflect": "reflect", "replicate": "edge", "circular": "wrap"}[kind]
+        return np.pad(x, [(0, 0)] * (x.ndim - 1) + [(before, after)], mode=mode)
+    count, align, _ = rest
+    if kind == "nearest":
+        return x[..., [i * size // count for i in range(count)]]
+    at = [
+        i * (size - 1) / (count - 1) if align else max((i + 0.5) * size / count - 0.5, 0)
+        for i in range(count)
+    ]
+    return np.stack([_between(x, p) for p in at], axis=-1).astype(x.dtype)
+
+
+def _between(x: Any, place: float) -> Any:
+    low = min(int(place), x.shape[-1] - 1)
+    high = min(low + 1, x.shape[-1] - 1)
+    return x[..., low] * (1 - (place - low)) + x[..., high] * (place - low)
+
+
+for _name, _plan in {
+    "nearest": (None, ("nearest", 7, False, None)),
+    "fewer": (("nearest", 2, False, None),),
+    "linear": (("linear", 7, False, None),),
+    "aligned": (("linear", 3, True, None),),
+    "reflect": (("reflect", 2, 4),),
+    "replicate": (None, ("replicate", 6, 1)),
+    "circular": (("circular", 5, 2),),
+}.items():
+    add("resample", _name, normal(2, 3, 5), reference=_resampled, attrs={"plan": _plan}, loose=8.0)
+for _name, _plan in {
+    "cubic": (("cubic", 3, False, None), ("cubic", 6, True, None)),
+    "filtered": (("antialias-linear", 2, False, 0.45), ("antialias-cubic", 3, False, None)),
+    "exact": (("nearest-exact", 6, False, 1.7), None),
+    "scaled": (("linear", 7, False, 1.9), ("linear", 2, False, 0.5)),
+}.items():
+    add("resample", _name, normal(2, 4, 5), attrs={"plan": _plan})
+add(
+    "resample",
+    "strided",
+    normal(2, 5).in_layout("strided"),
+    attrs={"plan": (("linear", 8, False, None),)},
+    tags="strided",
+)
+add("resample", "empty", normal(0, 5), attrs={"plan": (("linear", 8, False, None),)}, tags="empty")
+add(
+    "resample",
+    "large",
+    normal(4, 40, 60),
+    attrs={"plan": (("linear", 81, False, None), ("cubic", 50, False, None))},
+    tags="large",
+)
+for _name, _plan, _shape in (
+    ("linear", (("linear", 7, False, None),), (2, 3, 7)),
+    ("filtered", (("antialias-linear", 2, False, None),), (2, 3, 2)),
+    ("reflect", (("reflect", 2, 1),), (2, 3, 8)),
+):
+    add("resample_grad", _name, normal(*_shape), attrs={"shape": (2, 3, 5), "plan": _plan})
+
+_PATCH = {"kernel": (2, 3), "stride": (2, 1), "padding": (1, 0), "dilation": (1, 2)}
+
+
+def _columns(x: Any, kernel: Any, stride: Any, padding: Any, dilation: Any) -> Any:
+    x = np.pad(x, [(0, 0), (0, 0), *((p, p) for p in padding)])
+    counts = [
+        (s - d * (k - 1) - 1) // t + 1
+        for s, k, t, d in zip(x.shape[2:], kernel, stride, dilation, strict=True)
+    ]
+    made = np.zeros((*x.shape[:2], *kernel, *counts), x.dtype)
+    for i, j in np.ndindex(*kernel):
+        for r, c in np.ndindex(*counts):
+            row, column = r * stride[0] + i * dilation[0], c * stride[1] + j * dilation[1]
+            made[:, :, i, j, r, c] = x[:, :, row, column]
+    return made.reshape(x.shape[0], -1, counts[0] * counts[1])
+
+
+add("unfold", "patches", normal(2, 3, 5, 7), reference=_columns, attrs=_PATCH)
+add("fold", "patches", normal(2, 18, 9), attrs={"sizes": (5, 7), **_PATCH})
+add("fold", "empty", normal(0, 18, 9), attrs={"sizes": (5, 7), **_PATCH}, tags="empty")
+
+
+def _adaptive_places(x: Any, sizes: Any) -> Any:
+    made = np.zeros((*x.shape[:2], *sizes), np.int64)
+    rows, columns = x.shape[2:]
+    for i, j in np.ndindex(*sizes):
+        top, left = i * rows // sizes[0], j * columns // sizes[1]
+        part = x[:, :, top : -(-(i + 1) * rows // sizes[0]), left : -(-(j + 1) * columns // sizes[1])]
+        row, column = np.divmod(part.reshape(*x.shape[:2], -1).argmax(-1), part.shape[3])
+        made[:, :, i, j] = (top + row) * columns + left + column
+    return made
+
+
+add(
+    "adaptive_max_pool_indices",
+    "uneven",
+    normal(2, 3, 7, 5),
+    reference=_adaptive_places,
+    attrs={"sizes": (3, 4)},
+    narrow=False,
+)
+add("adaptive_max_pool_indices", "line", normal(2, 3, 7), attrs={"sizes": (9,)})
+add("adaptive_max_pool_indices", "empty", normal(0, 3, 7, 5), attrs={"sizes": (3, 4)}, tags="empty")
+add(
+    "fractional_max_pool_indices",
+    "image",
+    normal(2, 3, 7, 8),
+    uniform(0.0, 1.0, 2, 3, 2),
+    attrs={"kernel": (2, 3), "sizes": (4, 3)},
+)
+add(
+    "fractional_max_pool_indices",
+    "one",
+    normal(2, 3, 7, 8),
+    uniform(0.0, 1.0, 2, 3, 2),
+    attrs={"kernel": (7, 2), "sizes": (1, 7)},
+)
