@@ -34,6 +34,10 @@ class ShapeError(TenonError, RuntimeError, ValueError):
     """Shapes, axes or sizes do not fit the operation."""
 
 
+class DivisionByZeroError(TenonError, ZeroDivisionError, RuntimeError):
+    """An integer was divided by zero."""
+
+
 class DTypeError(TenonError, RuntimeError, TypeError):
     """An element type is not accepted, or a conversion would lose what it must keep."""
 

@@ -3,7 +3,8 @@
 One key per public name and a list of cases under it: for a function its positional arguments, a last mapping
 holds keyword arguments; for a layer ``make`` and ``call``; for an optimizer its options. A function's case
 that needs more than its arguments is a mapping with ``call`` and ``up_to: sign`` (values and gradients are
-compared without their signs), ``gradients: false`` or ``dtypes: [float64]``, and says ``why``.
+compared without their signs), ``gradients: false`` or ``dtypes: [float64]`` or
+``shapes: given`` (not also run with empty and 0-d tensors), and says ``why``.
 """
 
 from __future__ import annotations
@@ -46,14 +47,14 @@ class Case:
 
 @functools.cache
 def read() -> tuple[Case, ...]:
-    """Every case, in the order of files and lines; a name may be in one file only."""
+    """Every case, in the order of files and lines; a name may have cases in several files."""
     cases: list[Case] = []
-    homes: dict[str, str] = {}
+    counts: dict[str, int] = {}
     for path in sorted(FOLDER.glob("*.yaml")):
         for name, contents in _load(path).items():
-            if homes.setdefault(name, path.name) != path.name:
-                raise ValueError(f"{name} has cases in {homes[name]} and in {path.name}; keep them in one")
-            cases += [Case(name, i, content, path.name) for i, content in enumerate(contents or ())]
+            for content in contents or ():
+                counts[name] = counts.get(name, -1) + 1
+                cases.append(Case(name, counts[name], content, path.name))
     return tuple(cases)
 
 

@@ -3,7 +3,7 @@
 A call is written as data: strings such as ``"f:3,4"`` stand for arrays. Their letter says what is in them:
 f normal, p positive, u in (-0.9, 0.9), q in (0, 1), i integers below 5, n small non-zero integers,
 b booleans, s sorted, c complex, z with NaN and infinities, d positive definite; ``"k:3,4<7"`` below 7.
-``dtype:float32`` is a dtype, ``fn:relu`` a function of the library, ``power:0.9`` the function ``0.9 ** step``,
+``constant:p:4`` takes no gradient, ``dtype:float32`` is a dtype, ``fn:relu`` a function of the library, ``power:0.9`` the function ``0.9 ** step``,
 a mapping with the key ``layer`` (or ``scheduler``) and its arguments ``make`` an object of that class.
 """
 
@@ -103,6 +103,8 @@ class Side:
             if SPEC.match(value):
                 return self.tensor(value)
             kind, _, rest = value.partition(":")
+            if kind == "constant":
+                return self.tensor(rest).detach()
             if kind == "dtype":
                 return getattr(self.lib, rest)
             if kind == "fn":

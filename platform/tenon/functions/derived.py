@@ -18,7 +18,7 @@ from tenon.core.tensor import Tensor
 from tenon.core.value import Value
 
 #: Functions whose result is no tensor, so that they take no ``out``.
-_PLAIN = "allclose equal is_complex is_floating_point is_same_size is_signed numel"
+_PLAIN = "allclose equal is_complex is_floating_point is_nonzero is_same_size is_signed numel"
 #: Functions that take a Python number in the place of their first tensor, as in torch.
 _NUMBERS = """
     add bitwise_and bitwise_left_shift bitwise_or bitwise_right_shift bitwise_xor div divide float_power

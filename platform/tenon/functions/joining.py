@@ -44,7 +44,8 @@ def cat(tensors: Any, dim: int = 0, *, out: Any = None, axis: int | None = None)
     for position, t in enumerate(parts):
         if t.raw.ndim == 0:
             raise ArgumentError(f"zero-dimensional tensor (at position {position}) cannot be concatenated")
-    kept = [t for t in parts if tuple(t.raw.shape) != (0,)] or [parts[0]]
+    mixed = any(t.raw.ndim != 1 for t in parts)  # only then is an empty vector in the way
+    kept = [t for t in parts if not mixed or tuple(t.raw.shape) != (0,)]
     if len(kept) != len(parts):
         common = result_type(*(t.raw.flat[:0] if t.raw.ndim == 0 else t for t in parts))
         kept = [t.to(common) for t in kept]
@@ -179,6 +180,9 @@ def meshgrid(*tensors: Any, indexing: str = "ij") -> Any:
 
 def cartesian_prod(*tensors: Any) -> Any:
     """All combinations of the vectors' elements, one row each."""
+    for t in tensors:
+        if t.raw.ndim != 1:
+            raise ShapeError(f"Expect a 1D vector, but got shape {list(t.raw.shape)}")
     if len(tensors) == 1:
         return tensors[0]
     return stack([g.reshape(-1) for g in meshgrid(*tensors)], 1)
@@ -190,9 +194,9 @@ def combinations(input: Any, r: int = 2, with_replacement: bool = False) -> Any:
         raise ShapeError(f"Expect a 1D vector, but got shape {list(input.raw.shape)}")
     choose = itertools.combinations_with_replacement if with_replacement else itertools.combinations
     rows = list(choose(range(input.raw.shape[0]), r))
-    if not rows:
-        return input.new_empty(0) if r == 0 else input.new_empty(0, r)
-    return input[([list(row) for row in rows],)] if r else input.new_empty(0)
+    if not r:
+        return input.new_empty(0)
+    return input[([list(row) for row in rows],)] if rows else input[:0].reshape(0, 1).expand(0, r)
 
 
 def block_diag(*tensors: Any) -> Any:

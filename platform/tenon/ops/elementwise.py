@@ -6,6 +6,7 @@ from typing import Any
 
 from tenon.core.aval import Aval, broadcast_shapes, shape_of
 from tenon.core.op import Kind, Primitive
+from tenon.errors import DivisionByZeroError
 
 
 class Unary(Primitive):
@@ -116,10 +117,10 @@ class Maximum(Binary):
     saves = ("x", "y")
 
     def vjp_x(self, f, g, out, x, y):
-        return f.sum_to(f.mul(g, _share(f, f.gt(x, y), f.eq(x, y), g)), shape=x.shape)
+        return f.sum_to(f.mul(g, _share(f, f.lt(x, y), f.eq(x, y), g)), shape=x.shape)
 
     def vjp_y(self, f, g, out, x, y):
-        return f.sum_to(f.mul(g, _share(f, f.gt(y, x), f.eq(x, y), g)), shape=y.shape)
+        return f.sum_to(f.mul(g, _share(f, f.lt(y, x), f.eq(x, y), g)), shape=y.shape)
 
 
 class Minimum(Binary):
@@ -129,27 +130,45 @@ class Minimum(Binary):
     saves = ("x", "y")
 
     def vjp_x(self, f, g, out, x, y):
-        return f.sum_to(f.mul(g, _share(f, f.lt(x, y), f.eq(x, y), g)), shape=x.shape)
+        return f.sum_to(f.mul(g, _share(f, f.gt(x, y), f.eq(x, y), g)), shape=x.shape)
 
     def vjp_y(self, f, g, out, x, y):
-        return f.sum_to(f.mul(g, _share(f, f.lt(y, x), f.eq(x, y), g)), shape=y.shape)
+        return f.sum_to(f.mul(g, _share(f, f.gt(y, x), f.eq(x, y), g)), shape=y.shape)
 
 
-class Fmax(Maximum):
-    """The larger of both, ignoring a NaN."""
+class Fmax(Binary):
+    """The larger of both, ignoring a NaN; the first of equal ones has the gradient."""
 
     ufunc = "fmax"
+    saves = ("x", "y")
+
+    def vjp_x(self, f, g, out, x, y):
+        first = f.logical_or(f.ge(x, y), f.isnan(y))
+        return f.sum_to(f.mul(g, f.cast(first, dtype=g.dtype)), shape=x.shape)
+
+    def vjp_y(self, f, g, out, x, y):
+        second = f.logical_not(f.logical_or(f.ge(x, y), f.isnan(y)))
+        return f.sum_to(f.mul(g, f.cast(second, dtype=g.dtype)), shape=y.shape)
 
 
-class Fmin(Minimum):
-    """The smaller of both, ignoring a NaN."""
+class Fmin(Binary):
+    """The smaller of both, ignoring a NaN; the first of equal ones has the gradient."""
 
     ufunc = "fmin"
+    saves = ("x", "y")
+
+    def vjp_x(self, f, g, out, x, y):
+        first = f.logical_or(f.le(x, y), f.isnan(y))
+        return f.sum_to(f.mul(g, f.cast(first, dtype=g.dtype)), shape=x.shape)
+
+    def vjp_y(self, f, g, out, x, y):
+        second = f.logical_not(f.logical_or(f.le(x, y), f.isnan(y)))
+        return f.sum_to(f.mul(g, f.cast(second, dtype=g.dtype)), shape=y.shape)
 
 
-def _share(f: Any, wins: Any, ties: Any, g: Any) -> Any:
-    """1 where ``wins``, 0.5 where ``ties``, in ``g``'s dtype."""
-    return f.add(f.cast(wins, dtype=g.dtype), f.mul(f.cast(ties, dtype=g.dtype), 0.5))
+def _share(f: Any, loses: Any, ties: Any, g: Any) -> Any:
+    """0 where ``loses``, 0.5 where ``ties``, else 1 (a NaN is both's), in ``g``'s dtype."""
+    return f.sub(1.0, f.add(f.cast(loses, dtype=g.dtype), f.mul(f.cast(ties, dtype=g.dtype), 0.5)))
 
 
 class Atan2(Binary):
@@ -205,14 +224,14 @@ class Remainder(Binary):
         if getattr(y, "dtype", x.dtype if hasattr(x, "dtype") else None) is not None and _integer_zero(
             xp, x, y
         ):
-            raise ZeroDivisionError("ZeroDivisionError: integer remainder by zero; check the divisor.")
+            raise DivisionByZeroError("ZeroDivisionError: integer remainder by zero; check the divisor.")
         return xp.remainder(x, y, out=out)
 
     def vjp_x(self, f, g, out, x, y):
         return f.sum_to(g, shape=x.shape)
 
     def vjp_y(self, f, g, out, x, y):
-        return f.sum_to(f.neg(f.mul(g, f.floor(f.div(x, y)))), shape=y.shape)
+        return f.sum_to(f.neg(f.mul(g, f.floor_divide(x, y))), shape=y.shape)
 
 
 class Fmod(Binary):
@@ -235,7 +254,7 @@ class FloorDivide(Binary):
     def forward(self, xp, x, y, *, out=None):
         """Floor division in the common dtype."""
         if _integer_zero(xp, x, y):
-            raise ZeroDivisionError("ZeroDivisionError: integer division by zero; check the divisor.")
+            raise DivisionByZeroError("ZeroDivisionError: integer division by zero; check the divisor.")
         return xp.floor_divide(x, y, out=out)
 
 

@@ -85,7 +85,7 @@ class Digamma(FloatUnary):
 
 
 class Polygamma(FloatUnary):
-    """Derivative number ``order`` of ``digamma``, for positive ``x``."""
+    """Derivative number ``order`` of ``digamma``, for positive ``x``; number 1 for negative ``x`` too."""
 
     saves = ("x",)
 
@@ -94,9 +94,9 @@ class Polygamma(FloatUnary):
         return Aval(x.shape, x.dtype)
 
     def forward(self, xp, x, *, order, out=None):
-        """The series differentiated ``order`` times; NaN left of 0."""
+        """The series differentiated ``order`` times; left of 0 reflected (order 1) or NaN."""
         w = _wide(x)
-        z, steps = _shifted(xp, xp.where(w > 0, w, 1.0))
+        z, steps = _shifted(xp, xp.where(w > 0, w, 1 - w if order == 1 else 1.0))
         body = math.factorial(order - 1) / z**order + math.factorial(order) / (2 * z ** (order + 1))
         body = body + _series(
             z, lambda n: (math.factorial(2 * n + order - 1) / math.factorial(2 * n), 2 * n + order)
@@ -104,7 +104,11 @@ class Polygamma(FloatUnary):
         for step in steps:
             body = body + math.factorial(order) / step ** (order + 1)
         sign = 1 if order % 2 else -1
-        return xp.where(w > 0, sign * body, xp.nan).astype(x.dtype, copy=False)
+        left: Any = xp.nan
+        if order == 1:
+            with np.errstate(divide="ignore"):
+                left = (math.pi / xp.sin(math.pi * (w - xp.floor(w)))) ** 2 - body
+        return xp.where(w > 0, sign * body, left).astype(x.dtype, copy=False)
 
     def vjp_x(self, f, g, out, x, *, order):
         return f.mul(g, f.polygamma(x, order=order + 1))

@@ -308,7 +308,8 @@ class Nonzero(Primitive):
 
     def forward(self, xp, x):
         """Rows in C order."""
-        return xp.stack(xp.nonzero(xp.atleast_1d(x)), axis=1).astype(_INT).reshape(-1, x.ndim)
+        rows = xp.stack(xp.nonzero(xp.atleast_1d(x)), axis=1).astype(_INT)
+        return rows[:, : x.ndim]  # a 0-d input is a vector whose axis is left out
 
 
 class Searchsorted(Primitive):

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tenon.core.aval import Aval, broadcast_shapes, reduced_shape
+from tenon.core.aval import Aval, AxisError, broadcast_shapes, reduced_shape
 from tenon.core.op import Kind, Primitive
 from tenon.errors import ShapeError
 
@@ -88,7 +88,7 @@ class Extreme(Reduction):
         """``x`` without ``axes``, which must not be empty."""
         for a in axes:
             if x.shape[a] == 0:
-                raise ShapeError(
+                raise AxisError(
                     f"{self.name}(): Expected reduction dim {a} to have non-zero size. (shape"
                     f" {list(x.shape)}) {self.name}(): Expected reduction dim to be specified for"
                     " input.numel() == 0. Specify the reduction dim with the 'dim' argument."
@@ -151,7 +151,7 @@ class _Arg(Primitive):
         shape = tuple(x.shape)
         axes = tuple(range(len(shape))) if axis is None else (axis,) if shape else ()
         if 0 in [shape[a] for a in axes]:
-            raise ShapeError(
+            raise AxisError(
                 f"{self.name}(): Expected reduction dim {axis} to have non-zero size. (shape {list(shape)})"
             )
         return Aval(reduced_shape(shape, axes, keepdims), _INT)

@@ -124,6 +124,13 @@ class Convert:
         """A new tensor of ``size``, not initialised."""
         return _new(self, args if size is None else (size,), None, dtype, device, requires_grad)
 
+    def is_nonzero(self) -> bool:
+        """Whether the only element is not zero."""
+        if self.raw.size != 1:
+            count = "no values" if self.raw.size == 0 else "more than one value"
+            raise ArgumentError(f"Boolean value of Tensor with {count} is ambiguous")
+        return bool(self.item() != 0)
+
     def is_floating_point(self) -> bool:
         """Whether the dtype is floating point."""
         return dtypes.FROM_NUMPY[self.raw.dtype].is_floating_point

@@ -167,6 +167,8 @@ class Indexing:
             raise ShapeError(
                 f"masked_scatter: expected at least {count} source elements, got {source.raw.size}"
             )
+        if not self.raw.ndim:
+            return f.where(where, source.reshape(-1)[0] if count else self, self)
         _, layout, arrays = split(self, where)
         return f.put(self, source.reshape(-1)[:count], *_indices(self, arrays), layout=layout)
 

@@ -37,8 +37,8 @@ class Matrix:
         return self.mT.conj() if self.raw.ndim else self.conj()
 
     def adjoint(self) -> Any:
-        """The last two axes exchanged, and conjugated."""
-        return self.mT.conj()
+        """The last two axes exchanged, and conjugated; a 0-d tensor conjugated."""
+        return self.mT.conj() if self.raw.ndim else self.conj()
 
     @runs_in("given")
     def matrix_exp(self) -> Any:

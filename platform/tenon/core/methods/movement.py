@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from typing import Any
 
-from tenon.core.aval import infer_reshape, normalize_axes, normalize_axis
+from tenon.core.aval import AxisError, infer_reshape, normalize_axes, normalize_axis
 from tenon.core.op import table as f
 from tenon.core.size import Size
 from tenon.errors import ShapeError
@@ -77,9 +77,9 @@ class Movement:
     def flatten(self, start_dim: int = 0, end_dim: int = -1) -> Any:
         """Axes ``start_dim..end_dim`` joined into one."""
         shape = self.raw.shape
+        start, end = normalize_axis(start_dim, len(shape)), normalize_axis(end_dim, len(shape))
         if not shape:
             return self.reshape(1)
-        start, end = normalize_axis(start_dim, len(shape)), normalize_axis(end_dim, len(shape))
         if start > end:
             raise ShapeError("flatten() has invalid args: start_dim cannot come after end_dim")
         joined = 1
@@ -114,11 +114,8 @@ class Movement:
     def transpose(self, dim0: int, dim1: int) -> Any:
         """Two axes exchanged."""
         rank = self.raw.ndim
-        return (
-            f.transpose(self, axis0=normalize_axis(dim0, rank), axis1=normalize_axis(dim1, rank))
-            if rank
-            else f.alias(self)
-        )
+        axis0, axis1 = normalize_axis(dim0, rank), normalize_axis(dim1, rank)
+        return f.transpose(self, axis0=axis0, axis1=axis1) if rank else f.alias(self)
 
     swapaxes = swapdims = transpose
 
@@ -150,6 +147,8 @@ class Movement:
         destination = [
             normalize_axis(d, rank) for d in ((destination,) if isinstance(destination, int) else destination)
         ]
+        if not rank:
+            return f.alias(self)
         order = [a for a in range(rank) if a not in source]
         for place, axis in sorted(zip(destination, source, strict=True)):
             order.insert(place, axis)
@@ -228,17 +227,29 @@ class Movement:
 
     def narrow(self, dim: int, start: Any, length: int) -> Any:
         """``length`` elements from ``start`` along ``dim``: a view."""
+        if not self.raw.ndim:
+            raise AxisError("narrow() cannot be applied to a 0-dim tensor.")
         axis = normalize_axis(dim, self.raw.ndim)
         size = self.raw.shape[axis]
         start = int(start)
+        if not -size <= start <= size:
+            raise AxisError(
+                f"start out of range (expected to be in range of [{-size}, {size}], but got {start})"
+            )
         start = start + size if start < 0 else start
         if length < 0 or start < 0 or start + length > size:
             raise ShapeError(f"start ({start}) + length ({length}) exceeds dimension size ({size}).")
         return f.slice_axis(self, axis=axis, start=start, stop=start + length)
 
+    def _cut(self, name: str, dim: int) -> int:
+        """The axis that ``dim`` says, of a tensor that can be cut."""
+        if not self.raw.ndim:
+            raise ShapeError(f"{name} expects at least a 1-dimensional tensor, got one of 0 dimensions")
+        return normalize_axis(dim, self.raw.ndim)
+
     def split(self, split_size: Any, dim: int = 0) -> Any:
         """Pieces of ``split_size`` (the last may be smaller), or of the given sizes: views."""
-        axis = normalize_axis(dim, self.raw.ndim)
+        axis = self._cut("split", dim)
         total = self.raw.shape[axis]
         if isinstance(split_size, (list, tuple)):
             parts = tuple(int(s) for s in split_size)
@@ -262,7 +273,7 @@ class Movement:
         """At most ``chunks`` equal pieces: views."""
         if chunks <= 0:
             raise ShapeError(f"chunk expects `chunks` to be greater than 0, got: {chunks}")
-        axis = normalize_axis(dim, self.raw.ndim)
+        axis = self._cut("chunk", dim)
         total = self.raw.shape[axis]
         if total == 0:
             return f.split(self, sizes=(0,) * chunks, axis=axis)
@@ -270,7 +281,7 @@ class Movement:
 
     def tensor_split(self, indices_or_sections: Any, dim: int = 0) -> Any:
         """Pieces as even as possible, or cut at the given indices: views."""
-        axis = normalize_axis(dim, self.raw.ndim)
+        axis = self._cut("tensor_split", dim)
         total = self.raw.shape[axis]
         if isinstance(indices_or_sections, int):
             base, extra = divmod(total, indices_or_sections)
@@ -281,7 +292,7 @@ class Movement:
     def unbind(self, dim: int = 0) -> Any:
         """The slices along ``dim``: views."""
         if not self.raw.ndim:
-            raise ShapeError("Dimension specified as 0 but tensor has no dimensions")
+            raise AxisError("Dimension specified as 0 but tensor has no dimensions")
         return f.unbind(self, axis=normalize_axis(dim, self.raw.ndim))
 
     def flip(self, *args: Any, dims: Any = None) -> Any:

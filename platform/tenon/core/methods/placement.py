@@ -132,6 +132,8 @@ class Placement:
     @runs_in("usual", cuda="float32")
     def renorm(self, p: float, dim: int, maxnorm: float) -> Any:
         """Slices along ``dim`` scaled down to a ``p``-norm of at most ``maxnorm``."""
+        if self.raw.ndim < 2:
+            raise ShapeError(f"renorm: input needs at least 2 dimensions, got {self.raw.ndim} dimensions")
         axis = normalize_axis(dim, self.raw.ndim)
         axes = tuple(a for a in range(self.raw.ndim) if a != axis)
         norm = f.vector_norm(self, order=float(p), axes=axes, keepdims=True)

@@ -26,6 +26,8 @@ class Scan:
 
     def diff(self, n: int = 1, dim: int = -1, prepend: Any = None, append: Any = None) -> Any:
         """Differences of neighbours along ``dim``, ``n`` times."""
+        if not self.raw.ndim:
+            raise ShapeError("diff expects input to be at least one-dimensional, got a 0-d tensor")
         axis = normalize_axis(dim, self.raw.ndim)
         parts = [p for p in (prepend, self, append) if p is not None]
         x: Any = f.cat(*parts, axis=axis) if len(parts) > 1 else self
