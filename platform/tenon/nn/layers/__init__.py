@@ -90,6 +90,13 @@ from tenon.nn.layers.recurrent import GRU, LSTM, RNN, RNNBase
 from tenon.nn.layers.recurrent_cells import GRUCell, LSTMCell, RNNCell, RNNCellBase
 from tenon.nn.layers.softmax import LogSoftmax, Softmax, Softmax2d, Softmin
 from tenon.nn.layers.sync_batch_norm import SyncBatchNorm
+from tenon.nn.layers.transformer import (
+    Transformer,
+    TransformerDecoder,
+    TransformerDecoderLayer,
+    TransformerEncoder,
+    TransformerEncoderLayer,
+)
 
 __all__ = [
     "CELU",
@@ -185,6 +192,11 @@ __all__ = [
     "Tanh",
     "Tanhshrink",
     "Threshold",
+    "Transformer",
+    "TransformerDecoder",
+    "TransformerDecoderLayer",
+    "TransformerEncoder",
+    "TransformerEncoderLayer",
     "TripletMarginLoss",
     "TripletMarginWithDistanceLoss",
     "Unflatten",

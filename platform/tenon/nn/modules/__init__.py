@@ -47,6 +47,7 @@ _FACES = frozenset(
         "pooling",
         "rnn",
         "sparse",
+        "transformer",
         "utils",
     ]
 )

@@ -25,6 +25,7 @@ from tenon.nn.layers.activation import (
     Tanhshrink,
     Threshold,
 )
+from tenon.nn.layers.attention import MultiheadAttention
 from tenon.nn.layers.softmax import LogSoftmax, Softmax, Softmax2d, Softmin
 
 __all__ = [
@@ -41,6 +42,7 @@ __all__ = [
     "LogSigmoid",
     "LogSoftmax",
     "Mish",
+    "MultiheadAttention",
     "PReLU",
     "ReLU",
     "ReLU6",

@@ -1,0 +1,371 @@
+"""The encoder and decoder of "Attention is all you need" (Vaswani et al., 2017), layer by layer and whole.
+
+Sequences are ``[L, N, E]``, or ``[N, L, E]`` with ``batch_first``, or ``[L, E]``. Boolean masks are True
+where nobody may look; float masks are added to the scores.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable
+from typing import Any
+
+from tenon.core import watch
+from tenon.core.factories import full
+from tenon.core.grad_mode import is_grad_enabled
+from tenon.errors import ModuleValueError, ShapeError
+from tenon.nn import functional as F
+from tenon.nn import init
+from tenon.nn.containers import ModuleList
+from tenon.nn.functional.multi_head_attention import additive_mask
+from tenon.nn.layers.activation import GELU, ReLU
+from tenon.nn.layers.attention import MultiheadAttention
+from tenon.nn.layers.dropout import Dropout
+from tenon.nn.layers.linear import Linear
+from tenon.nn.layers.norm import LayerNorm
+from tenon.nn.module import Module
+
+__all__ = [
+    "Transformer",
+    "TransformerDecoder",
+    "TransformerDecoderLayer",
+    "TransformerEncoder",
+    "TransformerEncoderLayer",
+]
+
+
+def _later(size: int, device: Any = None, dtype: Any = None) -> Any:
+    """``[size, size]``: minus infinity (or True) where a place would look at a later one, else 0."""
+    return full((size, size), -math.inf, dtype=dtype, device=device).triu(1)
+
+
+def _is_causal(mask: Any, said: bool | None, sequence: Any, batch_first: bool) -> bool:
+    """What was ``said``, else whether ``mask`` is the causal one; a recorded call does not look, and uses
+    ``mask``."""
+    if said is not None or mask is None or watch.recorder is not None:
+        return said is True
+    length = sequence.shape[1 if batch_first and sequence.dim() == 3 else 0]
+    if tuple(mask.shape) != (length, length):
+        return False
+    return bool((mask == _later(length, mask.device, mask.dtype)).all())
+
+
+class _Layer(Module):
+    """What the layers of encoder and decoder share: the attentions that ``names`` lists, a feed-forward
+    network, and a norm and dropout for each of them."""
+
+    __constants__ = ("norm_first",)
+    names: tuple[str, ...]
+
+    def __init__(
+        self,
+        d_model: int,
+        nhead: int,
+        dim_feedforward: int = 2048,
+        dropout: float = 0.1,
+        activation: str | Callable[[Any], Any] = F.relu,
+        layer_norm_eps: float = 1e-5,
+        batch_first: bool = False,
+        norm_first: bool = False,
+        bias: bool = True,
+        device: Any = None,
+        dtype: Any = None,
+    ) -> None:
+        super().__init__()
+        place = {"device": device, "dtype": dtype}
+        for name in self.names:
+            made = MultiheadAttention(d_model, nhead, dropout, bias, batch_first=batch_first, **place)
+            setattr(self, name, made)
+        self.linear1 = Linear(d_model, dim_feedforward, bias, **place)
+        self.dropout = Dropout(dropout)
+        self.linear2 = Linear(dim_feedforward, d_model, bias, **place)
+        self.norm_first = norm_first
+        parts = range(1, len(self.names) + 2)
+        for i in parts:
+            setattr(self, f"norm{i}", LayerNorm(d_model, layer_norm_eps, bias=bias, **place))
+        for i in parts:
+            setattr(self, f"dropout{i}", Dropout(dropout))
+        self.activation = _activation(activation) if isinstance(activation, str) else activation
+
+    def _attended(self, position: int, x: Any, source: Any, *masks: Any) -> Any:
+        mask, padding, causal = masks
+        found, _ = getattr(self, self.names[position])(
+            x, source, source, key_padding_mask=padding, need_weights=False, attn_mask=mask, is_causal=causal
+        )
+        return getattr(self, f"dropout{position + 1}")(found)
+
+    def _sa_block(self, x: Any, attn_mask: Any, key_padding_mask: Any, is_causal: bool = False) -> Any:
+        return self._attended(0, x, x, attn_mask, key_padding_mask, is_causal)
+
+    def _ff_block(self, x: Any) -> Any:
+        last = getattr(self, f"dropout{len(self.names) + 1}")
+        return last(self.linear2(self.dropout(self.activation(self.linear1(x)))))
+
+    def _residual(self, position: int, x: Any, block: Callable[..., Any], *rest: Any) -> Any:
+        """``x`` and what ``block`` adds to it, normed before or after."""
+        norm = getattr(self, f"norm{position + 1}")
+        return x + block(norm(x), *rest) if self.norm_first else norm(x + block(x, *rest))
+
+
+def _activation(name: str) -> Callable[[Any], Any]:
+    if name not in ("relu", "gelu"):
+        raise ModuleValueError(
+            f"activation should be relu/gelu, not {name}. Other functions are given as such."
+        )
+    return F.relu if name == "relu" else F.gelu
+
+
+class TransformerEncoderLayer(_Layer):
+    """Self-attention and a feed-forward network, each added to its input and normed; ``norm_first`` norms
+    what goes in instead of what comes out. ``activation`` is "relu", "gelu" or a function."""
+
+    names = ("self_attn",)
+    self_attn: MultiheadAttention
+    norm1: LayerNorm
+    norm2: LayerNorm
+
+    @property
+    def activation_relu_or_gelu(self) -> int:
+        """1 for ReLU, 2 for GELU, else 0."""
+        is_relu = self.activation is F.relu or isinstance(self.activation, ReLU)
+        is_gelu = self.activation is F.gelu or isinstance(self.activation, GELU)
+        return 1 if is_relu else 2 if is_gelu else 0
+
+    def forward(
+        self, src: Any, src_mask: Any = None, src_key_padding_mask: Any = None, is_causal: bool = False
+    ) -> Any:
+        """``src`` after this layer: ``src_mask`` is ``[L, L]`` or ``[N * H, L, L]``, ``src_key_padding_mask``
+        ``[N, L]``."""
+        padding = additive_mask(src_key_padding_mask, "src_key_padding_mask", src, src_mask, "src_mask")
+        mask = additive_mask(src_mask, "src_mask", src)
+        x = self._residual(0, src, self._sa_block, mask, padding, is_causal)
+        return self._residual(1, x, self._ff_block)
+
+
+class TransformerDecoderLayer(_Layer):
+    """Self-attention, attention to the encoder's memory, and a feed-forward network, each added to its input
+    and normed. The arguments are those of ``TransformerEncoderLayer``."""
+
+    names = ("self_attn", "multihead_attn")
+    self_attn: MultiheadAttention
+    multihead_attn: MultiheadAttention
+
+    def forward(
+        self,
+        tgt: Any,
+        memory: Any,
+        tgt_mask: Any = None,
+        memory_mask: Any = None,
+        tgt_key_padding_mask: Any = None,
+        memory_key_padding_mask: Any = None,
+        tgt_is_causal: bool = False,
+        memory_is_causal: bool = False,
+    ) -> Any:
+        """``tgt`` after this layer, which looked at itself and at ``memory``."""
+        masks = (memory_mask, memory_key_padding_mask, memory_is_causal)
+        x = self._residual(0, tgt, self._sa_block, tgt_mask, tgt_key_padding_mask, tgt_is_causal)
+        x = self._residual(1, x, self._mha_block, memory, *masks)
+        return self._residual(2, x, self._ff_block)
+
+    def _mha_block(
+        self, x: Any, mem: Any, attn_mask: Any, key_padding_mask: Any, is_causal: bool = False
+    ) -> Any:
+        return self._attended(1, x, mem, attn_mask, key_padding_mask, is_causal)
+
+
+class _Stack(Module):
+    __constants__ = ("norm",)
+
+    def __init__(self, layer: Any, num_layers: int, norm: Module | None) -> None:
+        super().__init__()
+        self.layers = ModuleList([copy.deepcopy(layer) for _ in range(num_layers)])
+        self.num_layers = num_layers
+        self.norm = norm
+
+
+class TransformerEncoder(_Stack):
+    """``num_layers`` copies of ``encoder_layer``, then ``norm``.
+
+    There are no nested tensors here. ``enable_nested_tensor`` and ``mask_check`` have the effect that torch's
+    have on values: where its fast path runs (evaluation, no gradients, right-padded sequences), the places
+    that ``src_key_padding_mask`` hides come out of the last layer as 0.
+    """
+
+    def __init__(
+        self,
+        encoder_layer: Any,
+        num_layers: int,
+        norm: Module | None = None,
+        enable_nested_tensor: bool = True,
+        mask_check: bool = True,
+    ) -> None:
+        super().__init__(encoder_layer, num_layers, norm)
+        self.enable_nested_tensor = enable_nested_tensor
+        self.use_nested_tensor = enable_nested_tensor and _nests(encoder_layer)
+        self.mask_check = mask_check
+
+    def forward(
+        self, src: Any, mask: Any = None, src_key_padding_mask: Any = None, is_causal: bool | None = None
+    ) -> Any:
+        """``src`` after all layers; ``is_causal=None`` looks whether ``mask`` is the causal one."""
+        padding = additive_mask(src_key_padding_mask, "src_key_padding_mask", src, mask, "mask")
+        mask = additive_mask(mask, "mask", src)
+        causal = _is_causal(mask, is_causal, src, self.layers[0].self_attn.batch_first)
+        x = src
+        for layer in self.layers:
+            x = layer(x, src_mask=mask, is_causal=causal, src_key_padding_mask=padding)
+        if padding is not None and mask is None and self._drops_padding(src, padding):
+            x = x.masked_fill((padding != 0).unsqueeze(-1), 0.0)
+        return x if self.norm is None else self.norm(x)
+
+    def _drops_padding(self, src: Any, padding: Any) -> bool:
+        first = self.layers[0]
+        if not self.use_nested_tensor or first.training or src.dim() != 3 or watch.recorder is not None:
+            return False
+        if is_grad_enabled() and (src.requires_grad or any(p.requires_grad for p in first.parameters())):
+            return False
+        hidden = (padding != 0).int()
+        return not self.mask_check or bool((hidden[:, 1:] >= hidden[:, :-1]).all())
+
+
+def _nests(layer: Any) -> bool:
+    """Whether torch would take its fast path through layers like this."""
+    if not isinstance(layer, TransformerEncoderLayer) or layer.norm_first:
+        return False
+    attention = layer.self_attn
+    return (
+        attention.batch_first
+        and attention.in_proj_bias is not None
+        and layer.activation_relu_or_gelu != 0
+        and layer.norm1.eps == layer.norm2.eps
+        and attention.num_heads % 2 == 0
+    )
+
+
+class TransformerDecoder(_Stack):
+    """``num_layers`` copies of ``decoder_layer``, then ``norm``."""
+
+    def __init__(self, decoder_layer: Any, num_layers: int, norm: Module | None = None) -> None:
+        super().__init__(decoder_layer, num_layers, norm)
+
+    def forward(
+        self,
+        tgt: Any,
+        memory: Any,
+        tgt_mask: Any = None,
+        memory_mask: Any = None,
+        tgt_key_padding_mask: Any = None,
+        memory_key_padding_mask: Any = None,
+        tgt_is_causal: bool | None = None,
+        memory_is_causal: bool = False,
+    ) -> Any:
+        """``tgt`` after all layers; ``tgt_is_causal=None`` looks whether ``tgt_mask`` is the causal one."""
+        causal = _is_causal(tgt_mask, tgt_is_causal, tgt, self.layers[0].self_attn.batch_first)
+        x = tgt
+        for layer in self.layers:
+            x = layer(
+                x,
+                memory,
+                tgt_mask=tgt_mask,
+                memory_mask=memory_mask,
+                tgt_key_padding_mask=tgt_key_padding_mask,
+                memory_key_padding_mask=memory_key_padding_mask,
+                tgt_is_causal=causal,
+                memory_is_causal=memory_is_causal,
+            )
+        return x if self.norm is None else self.norm(x)
+
+
+class Transformer(Module):
+    """Encoder and decoder: ``src[S, N, E]`` and ``tgt[T, N, E]`` to ``[T, N, E]``.
+
+    ``custom_encoder`` and ``custom_decoder`` take the place of those made here. Weights are Xavier's uniform.
+    """
+
+    def __init__(
+        self,
+        d_model: int = 512,
+        nhead: int = 8,
+        num_encoder_layers: int = 6,
+        num_decoder_layers: int = 6,
+        dim_feedforward: int = 2048,
+        dropout: float = 0.1,
+        activation: str | Callable[[Any], Any] = F.relu,
+        custom_encoder: Any = None,
+        custom_decoder: Any = None,
+        layer_norm_eps: float = 1e-5,
+        batch_first: bool = False,
+        norm_first: bool = False,
+        bias: bool = True,
+        device: Any = None,
+        dtype: Any = None,
+    ) -> None:
+        super().__init__()
+        place = {"device": device, "dtype": dtype}
+        options = (dim_feedforward, dropout, activation, layer_norm_eps, batch_first, norm_first, bias)
+
+        def made(layer: Any, stack: Any, count: int) -> Any:
+            one = layer(d_model, nhead, *options, **place)
+            return stack(one, count, LayerNorm(d_model, layer_norm_eps, bias=bias, **place))
+
+        self.encoder = custom_encoder
+        if custom_encoder is None:
+            self.encoder = made(TransformerEncoderLayer, TransformerEncoder, num_encoder_layers)
+        self.decoder = custom_decoder
+        if custom_decoder is None:
+            self.decoder = made(TransformerDecoderLayer, TransformerDecoder, num_decoder_layers)
+        self._reset_parameters()
+        self.d_model = d_model
+        self.nhead = nhead
+        self.batch_first = batch_first
+
+    def forward(
+        self,
+        src: Any,
+        tgt: Any,
+        src_mask: Any = None,
+        tgt_mask: Any = None,
+        memory_mask: Any = None,
+        src_key_padding_mask: Any = None,
+        tgt_key_padding_mask: Any = None,
+        memory_key_padding_mask: Any = None,
+        src_is_causal: bool | None = None,
+        tgt_is_causal: bool | None = None,
+        memory_is_causal: bool = False,
+    ) -> Any:
+        """The decoder's output for ``tgt``, with the encoder's for ``src`` as its memory."""
+        axis = 0 if self.batch_first else 1
+        if src.dim() == 3 and src.shape[axis] != tgt.shape[axis]:
+            raise ShapeError(
+                f"the batch number of src and tgt must be equal, got {list(src.shape)} and {list(tgt.shape)}"
+            )
+        if src.shape[-1] != self.d_model or tgt.shape[-1] != self.d_model:
+            raise ShapeError(
+                f"the feature number of src and tgt must be equal to d_model, got {src.shape[-1]} and"
+                f" {tgt.shape[-1]} for {self.d_model}"
+            )
+        memory = self.encoder(
+            src, mask=src_mask, src_key_padding_mask=src_key_padding_mask, is_causal=src_is_causal
+        )
+        return self.decoder(
+            tgt,
+            memory,
+            tgt_mask=tgt_mask,
+            memory_mask=memory_mask,
+            tgt_key_padding_mask=tgt_key_padding_mask,
+            memory_key_padding_mask=memory_key_padding_mask,
+            tgt_is_causal=tgt_is_causal,
+            memory_is_causal=memory_is_causal,
+        )
+
+    @staticmethod
+    def generate_square_subsequent_mask(sz: int, device: Any = None, dtype: Any = None) -> Any:
+        """``[sz, sz]``: minus infinity where a place would look at a later one, else 0."""
+        return _later(sz, device, dtype)
+
+    def _reset_parameters(self) -> None:
+        """Xavier's uniform for everything with more than one axis."""
+        for parameter in self.parameters():
+            if parameter.dim() > 1:
+                init.xavier_uniform_(parameter)
