@@ -64,6 +64,7 @@ class Bucket:
         self._communicator = communicator
         self._filled: set[int] = set()
         self._shown: dict[int, weakref.ref[Shown]] = {}
+        self._given = False
 
     def _use(self, flat: Array) -> None:
         """Let ``flat`` hold the gradients; making its parts anew in each step would cost 1 us apiece."""
@@ -83,6 +84,14 @@ class Bucket:
             self._keep_lent()
         self._filled.update(range(len(self.slots)))
         return self.flat
+
+    def give(self) -> dict[int, Array] | None:
+        """Each gradient's memory by its parameter's number, for programs to use from now on whenever they run;
+        others get copies. None while somebody else sees it."""
+        if any(self._lent(index) is not None for index in range(len(self.slots))):
+            return None
+        self._given = True
+        return {slot.number: part for slot, part in zip(self.slots, self._parts, strict=True)}
 
     def restart(self) -> None:
         """Forget what was filled."""
@@ -124,7 +133,8 @@ class Bucket:
     def mean_of(self, gradients: Sequence[Array]) -> dict[int, Array]:
         """The means of this bucket's parameters by their number, of gradients given as arrays.
 
-        They lie in the bucket: who wants them longer than the step copies them.
+        They lie in the bucket, where programs may have made the gradients. Who wants them for longer than the
+        step copies them.
         """
         for index, slot in enumerate(self.slots):
             self._put(index, gradients[slot.number])
@@ -161,7 +171,7 @@ class Bucket:
         shown = self._lent(index)
         if gradient is not None and shown is not None and _lender(gradient.raw) is shown:
             gradient._counter()[0] += 1  # It shows this memory already.
-        elif type(parameter.raw) is np.ndarray and (gradient is None or not gradient.requires_grad):
+        elif self._lends(parameter):
             shown = Shown(self._lendable[index])
             self._shown[index] = weakref.ref(shown)
             if gradient is None:
@@ -175,6 +185,11 @@ class Bucket:
             backend = parameter._backend
             mean = backend.from_host(self._parts[index].copy(), parameter.device)
             parameter.grad = Tensor._of(mean, backend)
+
+    def _lends(self, parameter: Tensor) -> bool:
+        held = parameter._grad
+        plain = type(parameter.raw) is np.ndarray and (held is None or not held.requires_grad)
+        return plain and not self._given
 
 
 class Lendable:

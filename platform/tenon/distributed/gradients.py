@@ -219,7 +219,7 @@ class GradientSynchronizer:
             self.synchronize(weight, count)
             return
         gradients = [parameter.grad for _, parameter in self.parameters]
-        means = watch.recorder.host_map(self._average_arrays, gradients)
+        means = watch.recorder.host_map(self._average_arrays, gradients, self._places_for_programs)
         with no_grad():
             for gradient, mean in zip(gradients, means, strict=True):
                 gradient.copy_(mean)
@@ -233,6 +233,16 @@ class GradientSynchronizer:
             means.update(bucket.mean_of(gradients))
         self._warn_of(used, self.communicator.size)
         return [means[number] for number in range(len(gradients))]
+
+    def _places_for_programs(self) -> list[Any] | None:
+        """The memory in the buckets for every gradient, if programs may have it."""
+        found: dict[int, Any] = {}
+        for bucket in self.buckets:
+            given = bucket.give() if self.communicator.size > 1 else None
+            if given is None:
+                return None
+            found.update(given)
+        return [found[number] for number in range(len(found))] or None
 
     def _warn_of(self, used: Sequence[int], taking_part: int) -> None:
         if self._warned:

@@ -71,9 +71,11 @@ class Host:
         """A tensor of numbers that Python draws anew at every run: ``make(*arrays)``."""
         return table.host_draw(*tensors, make=make)
 
-    def host_map(self, make: Callable[..., Any], tensors: list[Any]) -> Any:
-        """The tensors ``make(*arrays)``, made by all ranks together, anew at every run."""
-        return table.host_map(*tensors, make=make)
+    def host_map(
+        self, make: Callable[..., Any], tensors: list[Any], places: Callable[[], Any] | None = None
+    ) -> Any:
+        """The tensors ``make(*arrays)``, made by all ranks together, anew at every run; see ``HostMap``."""
+        return table.host_map(*tensors, make=make, places=places)
 
     def expect(self, condition: Any, value: Any, what: str) -> Any | None:
         """``value`` if ``condition`` holds now, else None; both are tensors.

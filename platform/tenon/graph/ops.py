@@ -58,13 +58,17 @@ class HostCall(Primitive):
 
 
 class HostMap(Primitive):
-    """The arrays that ``make(*x)`` returns, computed beside the ops by all ranks together."""
+    """The arrays that ``make(*x)`` returns, computed beside the ops by all ranks together.
+
+    ``places()`` lists the memory in which it best finds each of ``x``, and where it leaves as many results;
+    None says that there is none now.
+    """
 
     kind = Kind.COLLECTIVE
     inputs = ("*x",)
     outputs = 0
 
-    def forward(self, xp: Any, *x: Any, make: Any) -> Any:
+    def forward(self, xp: Any, *x: Any, make: Any, places: Any = None) -> Any:
         """Made on the host."""
         return tuple(xp.asarray(array) for array in make(*x))
 

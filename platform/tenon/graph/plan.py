@@ -3,14 +3,15 @@
 A *block* is memory that one value owns and its views share. It lives from the step that makes it to the last
 step that reads any of them. Blocks whose lives do not overlap may share bytes of the arena; an elementwise
 result may take the place of an operand that dies with it; the new value of a parameter is made in the
-parameter itself where nobody reads the old one afterwards. All of it is decided once, for given arrays of the
-inputs: a replay allocates nothing.
+parameter itself where nobody reads the old one afterwards; gradients are made where ranks sum them up. All of
+it is decided once, for given arrays of the inputs: a replay allocates nothing.
 
 Next: ``program.py`` turns calls into steps over these arrays. ``arena.py`` assigns offsets.
 """
 
 from __future__ import annotations
 
+import bisect
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -99,6 +100,7 @@ class MemoryPlan:
         self._measure_lives()
         self._write_in_place()
         self._reuse_in_place()
+        self._place_exchanged()
         self._allocate()
 
     # --- what lies where, if there were no end of memory ---
@@ -253,11 +255,36 @@ class MemoryPlan:
             and self._read_in_place(node, ref)
         )
 
+    def _place_exchanged(self) -> None:
+        """Make what ranks exchange where they exchange it, and take the results there."""
+        given = sorted((b.start, b.start + b.nbytes) for b in set(self.blocks.values()) if b.maker is None)
+        taken: set[int] = set()
+        for position, node in enumerate(self.steps):
+            find = node.attrs.get("places")
+            for index, place in enumerate(find() or () if find is not None else ()):
+                low = address(place)
+                before = bisect.bisect_left(given, (low + place.nbytes, 0)) - 1
+                if low in taken or (before >= 0 and given[before][1] > low):
+                    continue
+                taken.add(low)
+                for ref in (node.args[index], node.out(index)):
+                    block = self.blocks[ref].final() if ref in self.blocks else None
+                    if (
+                        block is not None
+                        and block.maker is not None
+                        and (block.last == position or ref.node is node)
+                        and address(self.arrays[ref]) == block.start
+                        and block.nbytes == place.nbytes
+                        and same_layout(self.arrays[ref], place)
+                    ):
+                        block.root = _bytes_of(place)
+
     # --- memory ---
 
     def _allocate(self) -> None:
         """One arena; every array moves from its planned address to its place."""
-        blocks = list({b: None for b in self.blocks.values() if b.maker is not None and b.into is None})
+        own = {b: None for b in self.blocks.values() if b.maker is not None and b.into is None}
+        blocks = [block for block in own if block.root is None]
         self.peak_bytes, self.lower_bound = arrange(blocks), lower_bound(blocks)
         arena = np.empty(self.peak_bytes + ALIGNMENT, np.uint8)
         skipped = -address(arena) % ALIGNMENT
