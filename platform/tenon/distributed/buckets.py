@@ -86,8 +86,8 @@ class Bucket:
         return self.flat
 
     def give(self) -> dict[int, Array] | None:
-        """Each gradient's memory by its parameter's number, for programs to use from now on whenever they run;
-        others get copies. None while somebody else sees it."""
+        """Each gradient's memory by its parameter's number, for programs to use whenever they run; others get
+        copies from now on. None while somebody else sees it."""
         if any(self._lent(index) is not None for index in range(len(self.slots))):
             return None
         self._given = True
