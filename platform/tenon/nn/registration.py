@@ -185,6 +185,8 @@ class Registration:
         self._non_persistent_buffers_set.discard(name)
 
     def _assign_buffer(self, name: str, value: Any) -> None:
+        if "_buffers" not in self.__dict__:
+            raise ModuleAttributeError("cannot assign buffer before Module.__init__() call")
         if value is not None and not isinstance(value, Tensor):
             raise ModuleTypeError(
                 f"cannot assign '{typename(value)}' as buffer '{name}' "
