@@ -28,6 +28,7 @@ from tenon.nn.layers.activation import (
 from tenon.nn.layers.attention import MultiheadAttention
 from tenon.nn.layers.conv import Conv1d, Conv2d, Conv3d
 from tenon.nn.layers.distance import CosineSimilarity, PairwiseDistance
+from tenon.nn.layers.drop_path import DropPath
 from tenon.nn.layers.dropout import (
     AlphaDropout,
     Dropout,
@@ -78,6 +79,7 @@ from tenon.nn.layers.margin_loss import (
     TripletMarginWithDistanceLoss,
 )
 from tenon.nn.layers.norm import BatchNorm1d, BatchNorm2d, BatchNorm3d, GroupNorm, LayerNorm, RMSNorm
+from tenon.nn.layers.patch_embed import PatchEmbed
 from tenon.nn.layers.pool import (
     AdaptiveAvgPool1d,
     AdaptiveAvgPool2d,
@@ -86,6 +88,7 @@ from tenon.nn.layers.pool import (
     MaxPool1d,
     MaxPool2d,
 )
+from tenon.nn.layers.positions import RoPE, SinusoidalPositions
 from tenon.nn.layers.recurrent import GRU, LSTM, RNN, RNNBase
 from tenon.nn.layers.recurrent_cells import GRUCell, LSTMCell, RNNCell, RNNCellBase
 from tenon.nn.layers.softmax import LogSoftmax, Softmax, Softmax2d, Softmin
@@ -125,6 +128,7 @@ __all__ = [
     "CosineEmbeddingLoss",
     "CosineSimilarity",
     "CrossEntropyLoss",
+    "DropPath",
     "Dropout",
     "Dropout1d",
     "Dropout2d",
@@ -171,6 +175,7 @@ __all__ = [
     "NLLLoss2d",
     "PReLU",
     "PairwiseDistance",
+    "PatchEmbed",
     "PoissonNLLLoss",
     "RMSNorm",
     "RNNBase",
@@ -178,8 +183,10 @@ __all__ = [
     "RNNCellBase",
     "ReLU",
     "ReLU6",
+    "RoPE",
     "SiLU",
     "Sigmoid",
+    "SinusoidalPositions",
     "SmoothL1Loss",
     "SoftMarginLoss",
     "Softmax",
