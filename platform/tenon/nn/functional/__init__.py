@@ -108,7 +108,7 @@ from tenon.nn.functional.margin_loss import (
     triplet_margin_with_distance_loss,
 )
 from tenon.nn.functional.multi_head_attention import multi_head_attention_forward
-from tenon.nn.functional.normalization import batch_norm, group_norm, layer_norm, rms_norm
+from tenon.nn.functional.normalization import batch_norm, group_norm, instance_norm, layer_norm, rms_norm
 from tenon.nn.functional.padding import pad
 from tenon.nn.functional.pooling import (
     adaptive_avg_pool1d,
@@ -124,6 +124,7 @@ from tenon.nn.functional.pooling import (
     max_pool3d,
     max_pool3d_with_indices,
 )
+from tenon.nn.functional.response_norm import local_response_norm
 
 __all__ = [
     "adaptive_avg_pool1d",
@@ -181,6 +182,7 @@ __all__ = [
     "hardtanh_",
     "hinge_embedding_loss",
     "huber_loss",
+    "instance_norm",
     "interpolate",
     "kl_div",
     "l1_loss",
@@ -189,6 +191,7 @@ __all__ = [
     "leaky_relu_",
     "linear",
     "linear_cross_entropy",
+    "local_response_norm",
     "log_softmax",
     "logsigmoid",
     "lp_pool1d",

@@ -58,6 +58,40 @@ def batch_norm(
     return out
 
 
+def instance_norm(
+    input: Any,
+    running_mean: Any = None,
+    running_var: Any = None,
+    weight: Any = None,
+    bias: Any = None,
+    use_input_stats: bool = True,
+    momentum: float = 0.1,
+    eps: float = 1e-5,
+) -> Any:
+    """``input[N, C, ...]`` standardised per channel of each sample, or by the running statistics.
+
+    With ``use_input_stats`` the running statistics, where given, move towards the samples' mean by
+    ``momentum``, in place.
+    """
+    shape = tuple(input.raw.shape)
+    batch, channels = shape[:2]
+    if not use_input_stats:
+        return batch_norm(input, running_mean, running_var, weight, bias, False, momentum, eps)
+    if math.prod(shape[2:]) == 1:
+        raise ModuleValueError(
+            f"Expected more than 1 spatial element when training, got input size torch.Size({list(shape)})"
+        )
+    weight, bias = (v if v is None else v.repeat(batch) for v in (weight, bias))
+    rows = input.reshape(1, batch * channels, *shape[2:])
+    mean, var = (v if v is None else v.detach().repeat(batch) for v in (running_mean, running_var))
+    made = batch_norm(rows, mean, var, weight, bias, True, momentum, eps)
+    with no_grad():
+        for own, moved in ((running_mean, mean), (running_var, var)):
+            if moved is not None:
+                own.copy_(moved.reshape(batch, channels).mean(0))
+    return made.reshape(shape)
+
+
 def layer_norm(
     input: Any, normalized_shape: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5
 ) -> Any:

@@ -14,7 +14,7 @@ from tenon.nn.functional.arguments import per_axis
 from tenon.nn.module import Module
 from tenon.nn.parameter import Parameter
 
-__all__ = ["Conv1d", "Conv2d", "Conv3d"]
+__all__ = ["Conv1d", "Conv2d", "Conv3d", "ConvTranspose1d", "ConvTranspose2d", "ConvTranspose3d"]
 
 _MODES = ("zeros", "reflect", "replicate", "circular")
 
@@ -28,6 +28,7 @@ class _ConvNd(Module):
         "kernel_size",
     )  # fmt: skip
     rank: ClassVar[int]
+    transposed = False
     weight: Any
     bias: Any
 
@@ -63,18 +64,19 @@ class _ConvNd(Module):
         self.stride = per_axis(stride, rank, "stride")
         self.dilation = per_axis(dilation, rank, "dilation")
         self.padding = padding if isinstance(padding, str) else per_axis(padding, rank, "padding")
-        self.transposed = False
         self.output_padding = (0,) * rank
         self.groups = groups
         self.padding_mode = padding_mode
         self._reversed_padding_repeated_twice = self._widths()
-        shape = (out_channels, in_channels // groups, *self.kernel_size)
-        self.weight = Parameter(empty(shape, device=device, dtype=dtype))
+        self.weight = Parameter(empty(self._weight_shape(), device=device, dtype=dtype))
         if bias:
             self.bias = Parameter(empty(out_channels, device=device, dtype=dtype))
         else:
             self.register_parameter("bias", None)
         self.reset_parameters()
+
+    def _weight_shape(self) -> tuple[int, ...]:
+        return (self.out_channels, self.in_channels // self.groups, *self.kernel_size)
 
     def _widths(self) -> list[int]:
         """The padding as ``F.pad`` takes it: last axis first, both sides."""
@@ -124,6 +126,8 @@ class _ConvNd(Module):
             text += f", padding={self.padding}"
         if self.dilation != (1,) * len(self.dilation):
             text += f", dilation={self.dilation}"
+        if self.output_padding != (0,) * len(self.output_padding):
+            text += f", output_padding={self.output_padding}"
         if self.groups != 1:
             text += f", groups={self.groups}"
         if self.bias is None:
@@ -147,5 +151,100 @@ class Conv2d(_ConvNd):
 
 class Conv3d(_ConvNd):
     """Cross-correlation of ``[N, in_channels, D, H, W]`` with ``out_channels`` learned windows."""
+
+    rank = 3
+
+
+class _ConvTransposeNd(_ConvNd):
+    """What the transposed convolution layers share."""
+
+    transposed = True
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: Any,
+        stride: Any = 1,
+        padding: Any = 0,
+        output_padding: Any = 0,
+        groups: int = 1,
+        bias: bool = True,
+        dilation: Any = 1,
+        padding_mode: str = "zeros",
+        device: Any = None,
+        dtype: Any = None,
+    ) -> None:
+        if padding_mode != "zeros":
+            raise ModuleValueError(f'Only "zeros" padding mode is supported for {type(self).__name__}')
+        super().__init__(
+            in_channels,
+            out_channels,
+            kernel_size,
+            stride,
+            per_axis(padding, self.rank, "padding"),
+            dilation,
+            groups,
+            bias,
+            padding_mode,
+            device,
+            dtype,
+        )
+        self.output_padding = per_axis(output_padding, self.rank, "output_padding")
+
+    def _weight_shape(self) -> tuple[int, ...]:
+        return (self.in_channels, self.out_channels // self.groups, *self.kernel_size)
+
+    def forward(self, input: Any, output_size: Any = None) -> Any:
+        """The transposed convolution of ``input``, plus ``bias``; of ``output_size`` if given."""
+        extra = self.output_padding if output_size is None else self._padding_for(input, output_size)
+        convolve = getattr(F, f"conv_transpose{self.rank}d")
+        return convolve(
+            input, self.weight, self.bias, self.stride, self.padding, extra, self.groups, self.dilation
+        )
+
+    def _padding_for(self, input: Any, output_size: Any) -> tuple[int, ...]:
+        """The ``output_padding`` that makes the output of ``output_size``."""
+        rank, lead = self.rank, input.ndim - self.rank
+        wanted = [int(s) for s in output_size]
+        if len(wanted) == input.ndim:
+            wanted = wanted[lead:]
+        if len(wanted) != rank:
+            raise ModuleValueError(
+                f"ConvTranspose{rank}D: for {input.ndim}D input, output_size must have {rank} or {input.ndim}"
+                f" elements (got {len(wanted)})"
+            )
+        pads: Any = self.padding
+        least = [
+            (n - 1) * s - 2 * p + d * (k - 1) + 1
+            for n, s, p, d, k in zip(
+                input.shape[lead:], self.stride, pads, self.dilation, self.kernel_size, strict=True
+            )
+        ]
+        most = [n + s - 1 for n, s in zip(least, self.stride, strict=True)]
+        if any(not low <= n <= high for n, low, high in zip(wanted, least, most, strict=True)):
+            raise ModuleValueError(
+                f"requested an output size of {wanted}, but valid sizes range from {least} to {most} (for an"
+                f" input of {input.shape[2:]})"
+            )
+        return tuple(n - low for n, low in zip(wanted, least, strict=True))
+
+
+class ConvTranspose1d(_ConvTransposeNd):
+    """The transpose of ``Conv1d``: ``[N, in_channels, L]`` spread over ``out_channels`` learned windows."""
+
+    rank = 1
+
+
+class ConvTranspose2d(_ConvTransposeNd):
+    """The transpose of ``Conv2d``: ``[N, in_channels, H, W]`` spread over ``out_channels`` learned
+    windows."""
+
+    rank = 2
+
+
+class ConvTranspose3d(_ConvTransposeNd):
+    """The transpose of ``Conv3d``: ``[N, in_channels, D, H, W]`` spread over ``out_channels`` learned
+    windows."""
 
     rank = 3

@@ -12,9 +12,19 @@ from tenon import dtypes
 from tenon.core.create import tensor
 from tenon.core.grad_mode import no_grad
 from tenon.errors import ModuleError, ModuleValueError
-from tenon.nn.layers.conv import Conv1d, Conv2d, Conv3d, _ConvNd
+from tenon.nn.layers.conv import (
+    Conv1d,
+    Conv2d,
+    Conv3d,
+    ConvTranspose1d,
+    ConvTranspose2d,
+    ConvTranspose3d,
+    _ConvNd,
+    _ConvTransposeNd,
+)
+from tenon.nn.layers.instance_norm import InstanceNorm1d, InstanceNorm2d, InstanceNorm3d
 from tenon.nn.layers.linear import Linear
-from tenon.nn.layers.norm import BatchNorm1d, BatchNorm2d, BatchNorm3d, _BatchNorm
+from tenon.nn.layers.norm import BatchNorm1d, BatchNorm2d, BatchNorm3d, _NormBase
 from tenon.nn.lazy import LazyModuleMixin
 from tenon.nn.parameter import UninitializedBuffer, UninitializedParameter
 
@@ -25,6 +35,12 @@ __all__ = [
     "LazyConv1d",
     "LazyConv2d",
     "LazyConv3d",
+    "LazyConvTranspose1d",
+    "LazyConvTranspose2d",
+    "LazyConvTranspose3d",
+    "LazyInstanceNorm1d",
+    "LazyInstanceNorm2d",
+    "LazyInstanceNorm3d",
     "LazyLinear",
 ]
 
@@ -58,25 +74,15 @@ class LazyLinear(LazyModuleMixin, Linear):
                 self.reset_parameters()
 
 
-class _LazyConv(LazyModuleMixin, _ConvNd):
-    """What the lazy convolutions share."""
+class _LazyChannels(LazyModuleMixin, _ConvNd):
+    """What the lazy convolutions, transposed or not, share."""
 
-    def __init__(
-        self,
-        out_channels: int,
-        kernel_size: Any,
-        stride: Any = 1,
-        padding: Any = 0,
-        dilation: Any = 1,
-        groups: int = 1,
-        bias: bool = True,
-        padding_mode: str = "zeros",
-        device: Any = None,
-        dtype: Any = None,
-    ) -> None:
-        super().__init__(0, 0, kernel_size, stride, padding, dilation, groups, False, padding_mode)
-        if out_channels % groups:
-            raise ModuleValueError(f"out_channels must be divisible by groups: {out_channels} and {groups}")
+    def _wait(self, out_channels: int, bias: bool, device: Any, dtype: Any) -> None:
+        """Parameters without a shape in place of those of no channels."""
+        if out_channels % self.groups:
+            raise ModuleValueError(
+                f"out_channels must be divisible by groups: {out_channels} and {self.groups}"
+            )
         self.out_channels = out_channels
         self.weight = UninitializedParameter(device=device, dtype=dtype)
         if bias:
@@ -93,8 +99,7 @@ class _LazyConv(LazyModuleMixin, _ConvNd):
         self.in_channels = self._channels_of(input)
         if lazy:
             with no_grad():
-                shape = (self.out_channels, self.in_channels // self.groups, *self.kernel_size)
-                self.weight.materialize(shape)
+                self.weight.materialize(self._weight_shape())
                 if self.bias is not None:
                     self.bias.materialize((self.out_channels,))
                 self.reset_parameters()
@@ -110,6 +115,24 @@ class _LazyConv(LazyModuleMixin, _ConvNd):
         if channels % self.groups:
             raise ModuleValueError(f"in_channels must be divisible by groups: {channels} and {self.groups}")
         return channels
+
+
+class _LazyConv(_LazyChannels):
+    def __init__(
+        self,
+        out_channels: int,
+        kernel_size: Any,
+        stride: Any = 1,
+        padding: Any = 0,
+        dilation: Any = 1,
+        groups: int = 1,
+        bias: bool = True,
+        padding_mode: str = "zeros",
+        device: Any = None,
+        dtype: Any = None,
+    ) -> None:
+        super().__init__(0, 0, kernel_size, stride, padding, dilation, groups, False, padding_mode)
+        self._wait(out_channels, bias, device, dtype)
 
 
 class LazyConv1d(_LazyConv, Conv1d):
@@ -130,8 +153,47 @@ class LazyConv3d(_LazyConv, Conv3d):
     cls_to_become = Conv3d
 
 
-class _LazyBatchNorm(LazyModuleMixin, _BatchNorm):
-    """What the lazy batch normalisations share."""
+class _LazyConvTranspose(_LazyChannels, _ConvTransposeNd):
+    def __init__(
+        self,
+        out_channels: int,
+        kernel_size: Any,
+        stride: Any = 1,
+        padding: Any = 0,
+        output_padding: Any = 0,
+        groups: int = 1,
+        bias: bool = True,
+        dilation: Any = 1,
+        padding_mode: str = "zeros",
+        device: Any = None,
+        dtype: Any = None,
+    ) -> None:
+        super().__init__(
+            0, 0, kernel_size, stride, padding, output_padding, groups, False, dilation, padding_mode
+        )
+        self._wait(out_channels, bias, device, dtype)
+
+
+class LazyConvTranspose1d(_LazyConvTranspose, ConvTranspose1d):
+    """``ConvTranspose1d`` with ``in_channels`` taken from the first input."""
+
+    cls_to_become = ConvTranspose1d
+
+
+class LazyConvTranspose2d(_LazyConvTranspose, ConvTranspose2d):
+    """``ConvTranspose2d`` with ``in_channels`` taken from the first input."""
+
+    cls_to_become = ConvTranspose2d
+
+
+class LazyConvTranspose3d(_LazyConvTranspose, ConvTranspose3d):
+    """``ConvTranspose3d`` with ``in_channels`` taken from the first input."""
+
+    cls_to_become = ConvTranspose3d
+
+
+class _LazyNorm(LazyModuleMixin, _NormBase):
+    """What the lazy batch and instance normalisations share."""
 
     _names: ClassVar[tuple[str, ...]] = ("weight", "bias", "running_mean", "running_var")
 
@@ -159,7 +221,7 @@ class _LazyBatchNorm(LazyModuleMixin, _BatchNorm):
             self.num_batches_tracked = tensor(0, dtype=dtypes.int64, device=device)
 
     def reset_parameters(self) -> None:
-        """As the batch normalisation; nothing while the size is unknown."""
+        """As the normalisation; nothing while the size is unknown."""
         if self.num_features != 0 and not self.has_uninitialized_params():
             super().reset_parameters()
 
@@ -174,19 +236,37 @@ class _LazyBatchNorm(LazyModuleMixin, _BatchNorm):
             self.reset_parameters()
 
 
-class LazyBatchNorm1d(_LazyBatchNorm, BatchNorm1d):
+class LazyBatchNorm1d(_LazyNorm, BatchNorm1d):
     """``BatchNorm1d`` with ``num_features`` taken from the first input."""
 
     cls_to_become = BatchNorm1d
 
 
-class LazyBatchNorm2d(_LazyBatchNorm, BatchNorm2d):
+class LazyBatchNorm2d(_LazyNorm, BatchNorm2d):
     """``BatchNorm2d`` with ``num_features`` taken from the first input."""
 
     cls_to_become = BatchNorm2d
 
 
-class LazyBatchNorm3d(_LazyBatchNorm, BatchNorm3d):
+class LazyBatchNorm3d(_LazyNorm, BatchNorm3d):
     """``BatchNorm3d`` with ``num_features`` taken from the first input."""
 
     cls_to_become = BatchNorm3d
+
+
+class LazyInstanceNorm1d(_LazyNorm, InstanceNorm1d):
+    """``InstanceNorm1d`` with ``num_features`` taken from the first input."""
+
+    cls_to_become = InstanceNorm1d
+
+
+class LazyInstanceNorm2d(_LazyNorm, InstanceNorm2d):
+    """``InstanceNorm2d`` with ``num_features`` taken from the first input."""
+
+    cls_to_become = InstanceNorm2d
+
+
+class LazyInstanceNorm3d(_LazyNorm, InstanceNorm3d):
+    """``InstanceNorm3d`` with ``num_features`` taken from the first input."""
+
+    cls_to_become = InstanceNorm3d

@@ -8,7 +8,17 @@ from tenon.nn import functional as F
 from tenon.nn.functional.arguments import per_axis
 from tenon.nn.module import Module
 
-__all__ = ["AdaptiveAvgPool1d", "AdaptiveAvgPool2d", "AvgPool1d", "AvgPool2d", "MaxPool1d", "MaxPool2d"]
+__all__ = [
+    "AdaptiveAvgPool1d",
+    "AdaptiveAvgPool2d",
+    "AdaptiveAvgPool3d",
+    "AvgPool1d",
+    "AvgPool2d",
+    "AvgPool3d",
+    "MaxPool1d",
+    "MaxPool2d",
+    "MaxPool3d",
+]
 
 
 class _MaxPoolNd(Module):
@@ -71,8 +81,24 @@ class MaxPool2d(_MaxPoolNd):
         )
 
 
+class MaxPool3d(_MaxPoolNd):
+    """Largest element of each window of ``[N, C, D, H, W]``."""
+
+    def forward(self, input: Any) -> Any:
+        """The pooled input; with its indices if ``return_indices``."""
+        return F.max_pool3d(
+            input,
+            self.kernel_size,
+            self.stride,
+            self.padding,
+            self.dilation,
+            self.ceil_mode,
+            self.return_indices,
+        )
+
+
 class _AvgPoolNd(Module):
-    __constants__ = ("kernel_size", "stride", "padding", "ceil_mode", "count_include_pad")
+    __constants__: tuple[str, ...] = ("kernel_size", "stride", "padding", "ceil_mode", "count_include_pad")
     kernel_size: Any
     stride: Any
     padding: Any
@@ -107,8 +133,10 @@ class AvgPool1d(_AvgPoolNd):
         )
 
 
-class AvgPool2d(_AvgPoolNd):
-    """Mean of each window of ``[N, C, H, W]``."""
+class _WholeAvgPoolNd(_AvgPoolNd):
+    """What the layers over planes and volumes share."""
+
+    __constants__ = (*_AvgPoolNd.__constants__, "divisor_override")
 
     def __init__(
         self,
@@ -127,9 +155,29 @@ class AvgPool2d(_AvgPoolNd):
         self.count_include_pad = count_include_pad
         self.divisor_override = divisor_override
 
+
+class AvgPool2d(_WholeAvgPoolNd):
+    """Mean of each window of ``[N, C, H, W]``."""
+
     def forward(self, input: Any) -> Any:
         """The pooled input."""
         return F.avg_pool2d(
+            input,
+            self.kernel_size,
+            self.stride,
+            self.padding,
+            self.ceil_mode,
+            self.count_include_pad,
+            self.divisor_override,
+        )
+
+
+class AvgPool3d(_WholeAvgPoolNd):
+    """Mean of each window of ``[N, C, D, H, W]``."""
+
+    def forward(self, input: Any) -> Any:
+        """The pooled input."""
+        return F.avg_pool3d(
             input,
             self.kernel_size,
             self.stride,
@@ -166,3 +214,11 @@ class AdaptiveAvgPool2d(_AdaptiveAvgPoolNd):
     def forward(self, input: Any) -> Any:
         """The pooled input."""
         return F.adaptive_avg_pool2d(input, self.output_size)
+
+
+class AdaptiveAvgPool3d(_AdaptiveAvgPoolNd):
+    """Means over windows laid out so that ``[N, C, D, H, W]`` gets ``output_size``."""
+
+    def forward(self, input: Any) -> Any:
+        """The pooled input."""
+        return F.adaptive_avg_pool3d(input, self.output_size)

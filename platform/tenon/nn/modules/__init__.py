@@ -37,17 +37,23 @@ _FACES = frozenset(
     [
         "activation",
         "batchnorm",
+        "channelshuffle",
         "conv",
         "distance",
         "dropout",
         "flatten",
+        "fold",
+        "instancenorm",
         "linear",
         "loss",
         "normalization",
+        "padding",
+        "pixelshuffle",
         "pooling",
         "rnn",
         "sparse",
         "transformer",
+        "upsampling",
         "utils",
     ]
 )

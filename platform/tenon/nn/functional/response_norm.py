@@ -1,0 +1,42 @@
+"""Normalisation by the neighbouring channels."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import tenon.ops  # noqa: F401 - a table without ops finds nothing
+from tenon.core.op import table as f
+from tenon.errors import ModuleValueError
+
+
+def over_channels(input: Any, before: int, after: int) -> Any:
+    """For each channel of ``input[N, C, ...]``, the mean square of itself and its neighbours; what lies
+    outside counts as 0."""
+    shape = tuple(input.raw.shape)
+    planes = f.reshape(f.square(input), shape=(shape[0], 1, shape[1], math.prod(shape[2:])))
+    widened = f.pad(planes, widths=((0, 0), (0, 0), (before, after), (0, 0)), value=0)
+    size = before + after + 1
+    made = f.avg_pool(
+        widened,
+        kernel=(size, 1),
+        stride=(1, 1),
+        padding=(0, 0),
+        ceil_mode=False,
+        include_pad=True,
+        divisor=None,
+    )
+    return f.reshape(made, shape=shape)
+
+
+def local_response_norm(
+    input: Any, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0
+) -> Any:
+    """``input[N, C, ...]`` over ``(k + alpha * m) ** beta``, ``m`` the mean square of ``size`` channels."""
+    if input.raw.ndim < 3:
+        raise ModuleValueError(
+            f"Expected 3D or higher dimensionality input (got {input.raw.ndim} dimensions)"
+        )
+    if input.raw.size == 0:
+        return input
+    return input / (over_channels(input, size // 2, (size - 1) // 2) * alpha + k).pow(beta)

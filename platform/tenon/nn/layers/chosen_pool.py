@@ -1,0 +1,213 @@
+"""Pooling layers over uneven windows, the inverse of max pooling, and power averages."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from tenon.errors import ModuleValueError
+from tenon.nn import functional as F
+from tenon.nn.functional.arguments import per_axis
+from tenon.nn.module import Module
+
+__all__ = [
+    "AdaptiveMaxPool1d",
+    "AdaptiveMaxPool2d",
+    "AdaptiveMaxPool3d",
+    "FractionalMaxPool2d",
+    "FractionalMaxPool3d",
+    "LPPool1d",
+    "LPPool2d",
+    "LPPool3d",
+    "MaxUnpool1d",
+    "MaxUnpool2d",
+    "MaxUnpool3d",
+]
+
+
+class _AdaptiveMaxPoolNd(Module):
+    __constants__ = ("output_size", "return_indices")
+
+    def __init__(self, output_size: Any, return_indices: bool = False) -> None:
+        super().__init__()
+        self.output_size = output_size
+        self.return_indices = return_indices
+
+    def extra_repr(self) -> str:
+        """The output's sizes."""
+        return f"output_size={self.output_size}"
+
+
+class AdaptiveMaxPool1d(_AdaptiveMaxPoolNd):
+    """The largest element of each of ``output_size`` windows of ``[N, C, L]``."""
+
+    def forward(self, input: Any) -> Any:
+        """The pooled input; with its indices if ``return_indices``."""
+        return F.adaptive_max_pool1d(input, self.output_size, self.return_indices)
+
+
+class AdaptiveMaxPool2d(_AdaptiveMaxPoolNd):
+    """The largest element of windows of ``[N, C, H, W]`` laid out for ``output_size``."""
+
+    def forward(self, input: Any) -> Any:
+        """The pooled input; with its indices if ``return_indices``."""
+        return F.adaptive_max_pool2d(input, self.output_size, self.return_indices)
+
+
+class AdaptiveMaxPool3d(_AdaptiveMaxPoolNd):
+    """The largest element of windows of ``[N, C, D, H, W]`` laid out for ``output_size``."""
+
+    def forward(self, input: Any) -> Any:
+        """The pooled input; with its indices if ``return_indices``."""
+        return F.adaptive_max_pool3d(input, self.output_size, self.return_indices)
+
+
+class _MaxUnpoolNd(Module):
+    rank: ClassVar[int]
+
+    def __init__(self, kernel_size: Any, stride: Any = None, padding: Any = 0) -> None:
+        super().__init__()
+        self.kernel_size = per_axis(kernel_size, self.rank, "kernel_size")
+        self.stride = per_axis(stride if stride is not None else kernel_size, self.rank, "stride")
+        self.padding = per_axis(padding, self.rank, "padding")
+
+    def extra_repr(self) -> str:
+        """The windows' layout."""
+        return f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}"
+
+
+class MaxUnpool1d(_MaxUnpoolNd):
+    """Zeros, and the input where ``MaxPool1d(return_indices=True)`` found it."""
+
+    rank = 1
+
+    def forward(self, input: Any, indices: Any, output_size: Any = None) -> Any:
+        """``F.max_unpool1d``."""
+        return F.max_unpool1d(input, indices, self.kernel_size, self.stride, self.padding, output_size)
+
+
+class MaxUnpool2d(_MaxUnpoolNd):
+    """Zeros, and the input where ``MaxPool2d(return_indices=True)`` found it."""
+
+    rank = 2
+
+    def forward(self, input: Any, indices: Any, output_size: Any = None) -> Any:
+        """``F.max_unpool2d``."""
+        return F.max_unpool2d(input, indices, self.kernel_size, self.stride, self.padding, output_size)
+
+
+class MaxUnpool3d(_MaxUnpoolNd):
+    """Zeros, and the input where ``MaxPool3d(return_indices=True)`` found it."""
+
+    rank = 3
+
+    def forward(self, input: Any, indices: Any, output_size: Any = None) -> Any:
+        """``F.max_unpool3d``."""
+        return F.max_unpool3d(input, indices, self.kernel_size, self.stride, self.padding, output_size)
+
+
+class _LPPoolNd(Module):
+    __constants__ = ("norm_type", "kernel_size", "stride", "ceil_mode")
+
+    def __init__(
+        self, norm_type: float, kernel_size: Any, stride: Any = None, ceil_mode: bool = False
+    ) -> None:
+        super().__init__()
+        self.norm_type = norm_type
+        self.kernel_size = kernel_size
+        self.stride = stride
+        self.ceil_mode = ceil_mode
+
+    def extra_repr(self) -> str:
+        """The norm and the windows' layout."""
+        return (
+            f"norm_type={self.norm_type}, kernel_size={self.kernel_size}, stride={self.stride},"
+            f" ceil_mode={self.ceil_mode}"
+        )
+
+
+class LPPool1d(_LPPoolNd):
+    """The ``norm_type``-norm of each window of ``[N, C, L]``."""
+
+    def forward(self, input: Any) -> Any:
+        """``F.lp_pool1d``."""
+        return F.lp_pool1d(input, float(self.norm_type), self.kernel_size, self.stride, self.ceil_mode)
+
+
+class LPPool2d(_LPPoolNd):
+    """The ``norm_type``-norm of each window of ``[N, C, H, W]``."""
+
+    def forward(self, input: Any) -> Any:
+        """``F.lp_pool2d``."""
+        return F.lp_pool2d(input, float(self.norm_type), self.kernel_size, self.stride, self.ceil_mode)
+
+
+class LPPool3d(_LPPoolNd):
+    """The ``norm_type``-norm of each window of ``[N, C, D, H, W]``."""
+
+    def forward(self, input: Any) -> Any:
+        """``F.lp_pool3d``."""
+        return F.lp_pool3d(input, float(self.norm_type), self.kernel_size, self.stride, self.ceil_mode)
+
+
+class _FractionalMaxPoolNd(Module):
+    __constants__ = ("kernel_size", "return_indices", "output_size", "output_ratio")
+    rank: ClassVar[int]
+
+    def __init__(
+        self,
+        kernel_size: Any,
+        output_size: Any = None,
+        output_ratio: Any = None,
+        return_indices: bool = False,
+        _random_samples: Any = None,
+    ) -> None:
+        super().__init__()
+        rank, name = self.rank, type(self).__name__
+        if output_size is None and output_ratio is None:
+            raise ModuleValueError(f"{name} requires specifying either an output size, or a pooling ratio")
+        if output_size is not None and output_ratio is not None:
+            raise ModuleValueError("only one of output_size and output_ratio may be specified")
+        self.kernel_size = per_axis(kernel_size, rank, "kernel_size")
+        self.return_indices = return_indices
+        self.register_buffer("_random_samples", _random_samples)
+        self.output_size = None if output_size is None else per_axis(output_size, rank, "output_size")
+        if isinstance(output_ratio, (int, float)):
+            output_ratio = (output_ratio,) * rank
+        self.output_ratio = output_ratio
+        if output_ratio is not None and not all(0 < ratio < 1 for ratio in output_ratio):
+            shown = output_ratio[0] if len(set(output_ratio)) == 1 else output_ratio
+            raise ModuleValueError(f"output_ratio must be between 0 and 1 (got {shown})")
+
+
+class FractionalMaxPool2d(_FractionalMaxPoolNd):
+    """The largest elements of ``[N, C, H, W]`` in windows at random places."""
+
+    rank = 2
+
+    def forward(self, input: Any) -> Any:
+        """``F.fractional_max_pool2d``; new random places at every call unless samples were given."""
+        return F.fractional_max_pool2d(
+            input,
+            self.kernel_size,
+            self.output_size,
+            self.output_ratio,
+            self.return_indices,
+            self._random_samples,
+        )
+
+
+class FractionalMaxPool3d(_FractionalMaxPoolNd):
+    """The largest elements of ``[N, C, D, H, W]`` in windows at random places."""
+
+    rank = 3
+
+    def forward(self, input: Any) -> Any:
+        """``F.fractional_max_pool3d``; new random places at every call unless samples were given."""
+        return F.fractional_max_pool3d(
+            input,
+            self.kernel_size,
+            self.output_size,
+            self.output_ratio,
+            self.return_indices,
+            self._random_samples,
+        )
