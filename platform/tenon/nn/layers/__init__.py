@@ -26,7 +26,20 @@ from tenon.nn.layers.activation import (
     Threshold,
 )
 from tenon.nn.layers.attention import MultiheadAttention
-from tenon.nn.layers.conv import Conv1d, Conv2d, Conv3d
+from tenon.nn.layers.chosen_pool import (
+    AdaptiveMaxPool1d,
+    AdaptiveMaxPool2d,
+    AdaptiveMaxPool3d,
+    FractionalMaxPool2d,
+    FractionalMaxPool3d,
+    LPPool1d,
+    LPPool2d,
+    LPPool3d,
+    MaxUnpool1d,
+    MaxUnpool2d,
+    MaxUnpool3d,
+)
+from tenon.nn.layers.conv import Conv1d, Conv2d, Conv3d, ConvTranspose1d, ConvTranspose2d, ConvTranspose3d
 from tenon.nn.layers.distance import CosineSimilarity, PairwiseDistance
 from tenon.nn.layers.drop_path import DropPath
 from tenon.nn.layers.dropout import (
@@ -39,6 +52,7 @@ from tenon.nn.layers.dropout import (
 )
 from tenon.nn.layers.embedding import Embedding
 from tenon.nn.layers.flatten import Flatten, Unflatten
+from tenon.nn.layers.instance_norm import InstanceNorm1d, InstanceNorm2d, InstanceNorm3d
 from tenon.nn.layers.lazy import (
     LazyBatchNorm1d,
     LazyBatchNorm2d,
@@ -46,6 +60,12 @@ from tenon.nn.layers.lazy import (
     LazyConv1d,
     LazyConv2d,
     LazyConv3d,
+    LazyConvTranspose1d,
+    LazyConvTranspose2d,
+    LazyConvTranspose3d,
+    LazyInstanceNorm1d,
+    LazyInstanceNorm2d,
+    LazyInstanceNorm3d,
     LazyLinear,
 )
 from tenon.nn.layers.likelihood import (
@@ -79,18 +99,49 @@ from tenon.nn.layers.margin_loss import (
     TripletMarginWithDistanceLoss,
 )
 from tenon.nn.layers.norm import BatchNorm1d, BatchNorm2d, BatchNorm3d, GroupNorm, LayerNorm, RMSNorm
+from tenon.nn.layers.padding import (
+    CircularPad1d,
+    CircularPad2d,
+    CircularPad3d,
+    ConstantPad1d,
+    ConstantPad2d,
+    ConstantPad3d,
+    ReflectionPad1d,
+    ReflectionPad2d,
+    ReflectionPad3d,
+    ReplicationPad1d,
+    ReplicationPad2d,
+    ReplicationPad3d,
+    ZeroPad1d,
+    ZeroPad2d,
+    ZeroPad3d,
+)
 from tenon.nn.layers.patch_embed import PatchEmbed
 from tenon.nn.layers.pool import (
     AdaptiveAvgPool1d,
     AdaptiveAvgPool2d,
+    AdaptiveAvgPool3d,
     AvgPool1d,
     AvgPool2d,
+    AvgPool3d,
     MaxPool1d,
     MaxPool2d,
+    MaxPool3d,
 )
 from tenon.nn.layers.positions import RoPE, SinusoidalPositions
 from tenon.nn.layers.recurrent import GRU, LSTM, RNN, RNNBase
 from tenon.nn.layers.recurrent_cells import GRUCell, LSTMCell, RNNCell, RNNCellBase
+from tenon.nn.layers.resizing import (
+    ChannelShuffle,
+    Fold,
+    PixelShuffle,
+    PixelUnshuffle,
+    Unfold,
+    Upsample,
+    UpsamplingBilinear2d,
+    UpsamplingNearest2d,
+)
+from tenon.nn.layers.response_norm import CrossMapLRN2d, LocalResponseNorm
 from tenon.nn.layers.softmax import LogSoftmax, Softmax, Softmax2d, Softmin
 from tenon.nn.layers.sync_batch_norm import SyncBatchNorm
 from tenon.nn.layers.transformer import (
@@ -112,9 +163,14 @@ __all__ = [
     "SELU",
     "AdaptiveAvgPool1d",
     "AdaptiveAvgPool2d",
+    "AdaptiveAvgPool3d",
+    "AdaptiveMaxPool1d",
+    "AdaptiveMaxPool2d",
+    "AdaptiveMaxPool3d",
     "AlphaDropout",
     "AvgPool1d",
     "AvgPool2d",
+    "AvgPool3d",
     "BCELoss",
     "BCEWithLogitsLoss",
     "BatchNorm1d",
@@ -122,12 +178,23 @@ __all__ = [
     "BatchNorm3d",
     "Bilinear",
     "CTCLoss",
+    "ChannelShuffle",
+    "CircularPad1d",
+    "CircularPad2d",
+    "CircularPad3d",
+    "ConstantPad1d",
+    "ConstantPad2d",
+    "ConstantPad3d",
     "Conv1d",
     "Conv2d",
     "Conv3d",
+    "ConvTranspose1d",
+    "ConvTranspose2d",
+    "ConvTranspose3d",
     "CosineEmbeddingLoss",
     "CosineSimilarity",
     "CrossEntropyLoss",
+    "CrossMapLRN2d",
     "DropPath",
     "Dropout",
     "Dropout1d",
@@ -136,6 +203,9 @@ __all__ = [
     "Embedding",
     "FeatureAlphaDropout",
     "Flatten",
+    "Fold",
+    "FractionalMaxPool2d",
+    "FractionalMaxPool3d",
     "GRUCell",
     "GaussianNLLLoss",
     "GroupNorm",
@@ -146,8 +216,14 @@ __all__ = [
     "HingeEmbeddingLoss",
     "HuberLoss",
     "Identity",
+    "InstanceNorm1d",
+    "InstanceNorm2d",
+    "InstanceNorm3d",
     "KLDivLoss",
     "L1Loss",
+    "LPPool1d",
+    "LPPool2d",
+    "LPPool3d",
     "LSTMCell",
     "LayerNorm",
     "LazyBatchNorm1d",
@@ -156,16 +232,27 @@ __all__ = [
     "LazyConv1d",
     "LazyConv2d",
     "LazyConv3d",
+    "LazyConvTranspose1d",
+    "LazyConvTranspose2d",
+    "LazyConvTranspose3d",
+    "LazyInstanceNorm1d",
+    "LazyInstanceNorm2d",
+    "LazyInstanceNorm3d",
     "LazyLinear",
     "LeakyReLU",
     "Linear",
     "LinearCrossEntropyLoss",
+    "LocalResponseNorm",
     "LogSigmoid",
     "LogSoftmax",
     "MSELoss",
     "MarginRankingLoss",
     "MaxPool1d",
     "MaxPool2d",
+    "MaxPool3d",
+    "MaxUnpool1d",
+    "MaxUnpool2d",
+    "MaxUnpool3d",
     "Mish",
     "MultiLabelMarginLoss",
     "MultiLabelSoftMarginLoss",
@@ -176,6 +263,8 @@ __all__ = [
     "PReLU",
     "PairwiseDistance",
     "PatchEmbed",
+    "PixelShuffle",
+    "PixelUnshuffle",
     "PoissonNLLLoss",
     "RMSNorm",
     "RNNBase",
@@ -183,6 +272,12 @@ __all__ = [
     "RNNCellBase",
     "ReLU",
     "ReLU6",
+    "ReflectionPad1d",
+    "ReflectionPad2d",
+    "ReflectionPad3d",
+    "ReplicationPad1d",
+    "ReplicationPad2d",
+    "ReplicationPad3d",
     "RoPE",
     "SiLU",
     "Sigmoid",
@@ -207,4 +302,11 @@ __all__ = [
     "TripletMarginLoss",
     "TripletMarginWithDistanceLoss",
     "Unflatten",
+    "Unfold",
+    "Upsample",
+    "UpsamplingBilinear2d",
+    "UpsamplingNearest2d",
+    "ZeroPad1d",
+    "ZeroPad2d",
+    "ZeroPad3d",
 ]
