@@ -3,18 +3,34 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 from pathlib import Path
 from typing import Any
 
-from tensorboardX import SummaryWriter
+
+def _summary_writer() -> Any:
+    """tensorboardX's ``SummaryWriter``, imported without the torch that may be installed beside.
+
+    It imports torch for tensors, which it never gets here: two seconds and 200 MB of each run.
+    """
+    modules: dict[str, Any] = sys.modules
+    hidden = "torch" not in modules
+    if hidden:
+        modules["torch"] = None  # an import of it raises ImportError, which tensorboardX expects
+    try:
+        from tensorboardX import SummaryWriter
+    finally:
+        if hidden:
+            del modules["torch"]
+    return SummaryWriter
 
 
 class RunWriter:
     """Scalars and text of one run, in ``folder``."""
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
-        self._writer = SummaryWriter(logdir=str(Path(folder)), max_queue=1000, flush_secs=5)
+        self._writer = _summary_writer()(logdir=str(Path(folder)), max_queue=1000, flush_secs=5)
 
     def scalar(self, tag: str, value: float, step: int) -> None:
         """One number."""
