@@ -22,7 +22,7 @@ def test_the_code_runs(tmp_path, size):
     script = tmp_path / "guide.py"
     script.write_text(CODE + END)
 
-    done = launch(size, [str(script)], timeout=90)
+    done = launch(size, [str(script)])
 
     assert done.returncode == 0, done.stderr
     assert sorted(done.stdout.replace("done", " ").split()) == [str(rank) for rank in range(size)]

@@ -35,7 +35,7 @@ def start(mpirun, ranks, *arguments, **variables):
     environment = {**os.environ, "OMP_NUM_THREADS": "1", **variables}
     return subprocess.run(
         [*mpirun, "-n", str(ranks), sys.executable, *arguments],
-        cwd=PROGRAMS, env=environment, capture_output=True, text=True, timeout=120,
+        cwd=PROGRAMS, env=environment, capture_output=True, text=True, timeout=300,
     )  # fmt: skip
 
 
@@ -84,7 +84,7 @@ def test_an_exception_on_one_rank_ends_the_job_also_where_ranks_outlive_each_oth
 
 @pytest.mark.mpi
 def test_ranks_that_an_ordinary_launcher_started_are_told_how_to_start():
-    done = launch(2, ["-c", "from tenon.distributed import elastic; print(elastic.missing())"], timeout=60)
+    done = launch(2, ["-c", "from tenon.distributed import elastic; print(elastic.missing())"])
 
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("ranks that speak through 'mpi' cannot go on when one of them is killed") == 2

@@ -2,6 +2,7 @@
 
 import mmap
 import os
+import sys
 import time
 from pathlib import Path
 
@@ -12,6 +13,10 @@ from tenon.distributed.reduction import ReduceOp, combine, reduce_into
 from tenon.errors import RankFailedError
 from tenon.testing.suites.communicator import launch
 from tenon_mpi.meeting import LINE, Meeting
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from happening import LIMIT, in_time
 
 PROGRAMS = Path(__file__).parent / "programs"
 
@@ -78,7 +83,7 @@ def test_a_dead_rank_is_noticed_by_those_that_wait_in_shared_memory():
 
     with pytest.raises(RankFailedError, match=rf"local rank 1 \(process {child}\) died"):
         meeting.wait()
-    assert time.monotonic() - began < 1
+    assert in_time(time.monotonic() - began, 1)
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 4, 5, 8])
@@ -104,7 +109,7 @@ def test_sums_are_trees_over_the_ranks_whichever_array_takes_the_result(count):
 @pytest.mark.mpi
 def test_every_engine_gives_the_same_bits_on_four_ranks():
     digests = {
-        launch(4, [str(PROGRAMS / "sum_digest.py")], timeout=60, **variables).stdout
+        launch(4, [str(PROGRAMS / "sum_digest.py")], **variables).stdout
         for variables in (
             {"TENON_COMMUNICATOR": "mpi-shared"},
             {"TENON_COMMUNICATOR": "mpi-messages"},
@@ -117,7 +122,7 @@ def test_every_engine_gives_the_same_bits_on_four_ranks():
 
 @pytest.mark.mpi
 def test_buckets_are_reduced_between_nodes_while_backward_goes_on():
-    done = launch(4, [str(PROGRAMS / "overlap.py")], timeout=60, TENON_MPI_NODES="2")
+    done = launch(4, [str(PROGRAMS / "overlap.py")], TENON_MPI_NODES="2")
 
     assert done.returncode == 0, done.stderr
     assert done.stdout == "started during backward: True; same as without: True\n"
@@ -127,10 +132,10 @@ def test_buckets_are_reduced_between_nodes_while_backward_goes_on():
 @pytest.mark.parametrize(("kind", "reports"), [("kill", (0, 1)), ("raise", (1,))])
 def test_a_rank_that_dies_inside_a_sum_ends_the_job_and_leaves_no_shared_memory(tmp_path, kind, reports):
     clock = tmp_path / "clock"
-    done = launch(4, [str(PROGRAMS / "dying_inside.py"), kind, str(clock)], timeout=60)
+    done = launch(4, [str(PROGRAMS / "dying_inside.py"), kind, str(clock)])
     took = time.time() - float(clock.read_text())
 
-    assert done.returncode != 0 and took < 2
+    assert done.returncode != 0 and in_time(took, LIMIT)
     # Open MPI's launcher ends the others 0.3 s after a kill; one of them may have noticed by then.
     assert done.stderr.count("=== tenon: rank") in reports, done.stderr
     mapped = {line.removesuffix(" (deleted)") for line in done.stdout.split("\n") if "/dev/shm/" in line}
@@ -148,7 +153,7 @@ def test_settings_that_cannot_be_are_refused():
             "the same number of ranks on every",
         ),
     ):
-        done = launch(3, ["-c", code], timeout=60, **variables)
+        done = launch(3, ["-c", code], **variables)
         assert done.returncode == 1 and words in done.stderr, done.stderr
 
 
@@ -214,7 +219,7 @@ def test_a_plugin_brings_an_engine_that_passes_the_suite(tmp_path):
     done = launch(
         2,
         ["-m", "tenon.testing.suites.communicator_run"],
-        timeout=60,
+        timeout=300,
         TENON_COMMUNICATOR="star",
         PYTHONPATH=str(tmp_path),
     )

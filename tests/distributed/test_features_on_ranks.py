@@ -13,7 +13,7 @@ pytestmark = pytest.mark.mpi
 
 
 def results(size, **variables):
-    done = launch(size, [str(PROGRAM)], timeout=120, **variables)
+    done = launch(size, [str(PROGRAM)], **variables)
     assert done.returncode == 0, done.stderr
     found = {}
     for line in done.stdout.splitlines():

@@ -109,7 +109,7 @@ def test_interceptors_see_collectives():
 
 @pytest.mark.mpi
 def test_collectives_are_replayed_by_compiled_functions():
-    done = launch(2, [str(Path(__file__).parent / "programs" / "compiled_collectives.py")], timeout=60)
+    done = launch(2, [str(Path(__file__).parent / "programs" / "compiled_collectives.py")])
 
     assert done.returncode == 0, done.stderr
     assert done.stdout == "same\n"

@@ -20,7 +20,7 @@ def test_the_script_and_the_loop_print_one_small_loss_on_two_ranks(tmp_path):
     loop = LOOP.replace("loss.backward()", "model(inputs[mine]).mean().backward()")
     script.write_text(SCRIPT + loop)
 
-    done = launch(2, [str(script)], timeout=60)
+    done = launch(2, [str(script)])
 
     assert done.returncode == 0, done.stderr
     assert re.fullmatch(r"loss 0\.0\d* over 96 samples\n", done.stdout), done.stdout

@@ -18,7 +18,7 @@ def python(code, **variables):
         env={**environment, **variables},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
     )
 
 

@@ -57,9 +57,9 @@ def test_weights_after_50_steps_are_those_of_1_2_and_4_ranks_by_every_engine_and
     program = str(PROGRAMS / "world_digest.py")
     # One rank computes with two threads where nobody tells it not to.
     threads = {"OMP_NUM_THREADS": "2", "OPENBLAS_NUM_THREADS": "2"}
-    alone = launch(1, [program, "shared:25"], timeout=120, **threads)
-    two = launch(2, [program, "shared:25", "messages:0.001"], timeout=120)
-    four = launch(4, [program, "shared:0.001", "messages:25"], timeout=120)
+    alone = launch(1, [program, "shared:25"], **threads)
+    two = launch(2, [program, "shared:25", "messages:0.001"])
+    four = launch(4, [program, "shared:0.001", "messages:25"])
 
     for done in (alone, two, four):
         assert done.returncode == 0, done.stderr

@@ -13,7 +13,7 @@ pytestmark = pytest.mark.mpi
 
 
 def train(size):
-    done = launch(size, [str(PROGRAMS / "train_two_layers.py")], timeout=60)
+    done = launch(size, [str(PROGRAMS / "train_two_layers.py")])
     assert done.returncode == 0, done.stderr
     ranks, different, *weights = done.stdout.split()
     assert (int(ranks), int(different)) == (size, 1)
@@ -36,7 +36,7 @@ def test_a_rank_that_skips_a_step_is_caught_with_both_sides_named():
         "    if (c.step, c.rank) != (1, 1):\n"
         "        c.all_reduce(np.ones(2), name='fc.weight')\n"
     )
-    done = launch(2, ["-c", code], timeout=60)
+    done = launch(2, ["-c", code])
 
     assert done.returncode == 1
     assert "named 'fc.weight' at step 1; rank 1 at" in done.stderr
@@ -55,7 +55,7 @@ def test_a_module_that_raises_is_named_by_its_path():
         "model(tenon.ones(1))\n"
         "dist.barrier()\n"
     )
-    done = launch(2, ["-c", code], timeout=60)
+    done = launch(2, ["-c", code])
 
     assert done.returncode == 1
     assert "in module: 0.0\n" in done.stderr
@@ -70,7 +70,7 @@ def test_a_script_that_fails_before_it_imports_tenon_is_covered_by_the_runner(tm
         "    raise SystemExit(5)\n"
         "MPI.COMM_WORLD.barrier()\n"
     )
-    done = launch(2, ["-m", "tenon.distributed", str(script)], timeout=60)
+    done = launch(2, ["-m", "tenon.distributed", str(script)])
 
     assert done.returncode == 5
     assert done.stderr.count("=== tenon: rank 1 of 2") == 1

@@ -1,6 +1,7 @@
 """Ranks that wait in vain: the watchdog says for whom, and ends the job within the time that was set."""
 
 import re
+import sys
 import time
 from pathlib import Path
 
@@ -8,18 +9,22 @@ import pytest
 
 from tenon.testing.suites.communicator import launch
 
+sys.path.insert(0, str(Path(__file__).parent))
+
+from happening import in_time
+
 PROGRAM = str(Path(__file__).parent / "programs" / "stalling.py")
 LIMIT = 1.0
 
 pytestmark = pytest.mark.mpi
 
 
-def run(tmp_path, kind, hosts="one", size=4):
+def run(tmp_path, kind, hosts, limit=LIMIT, size=4):
     clock = tmp_path / "clock"
-    variables = {"TENON_WATCHDOG": "0" if hosts == "several" else str(LIMIT)}
+    variables = {"TENON_WATCHDOG": "0" if hosts == "several" else str(limit)}
     if hosts == "messages":
         variables["TENON_COMMUNICATOR"] = "mpi-messages"
-    done = launch(size, [PROGRAM, kind, hosts], timeout=60, CLOCK=str(clock), **variables)
+    done = launch(size, [PROGRAM, kind, hosts, str(limit)], CLOCK=str(clock), **variables)
     return done, time.time() - float(clock.read_text())
 
 
@@ -37,18 +42,20 @@ def test_a_rank_that_stalls_is_named_with_its_last_collective(tmp_path, kind, wo
     assert done.returncode == 124, done.stderr
     headlines = re.findall(r"^=== tenon: rank (\d) of 4 .*===$", done.stderr, re.MULTILINE)
     assert len(headlines) == 1 and headlines != ["3"], done.stderr
-    assert re.search(r"step 17 has waited 1(\.\d+)? s for rank 3 ===", done.stderr), done.stderr
+    waited = re.search(r"step 17 has waited ([\d.]+) s for rank 3 ===", done.stderr)
+    assert waited and LIMIT <= float(waited[1]) < took, done.stderr
     assert "ranks 0, 1, 2 at all_reduce(sum) of float64[3] named 'fc.bias' at step 17" in done.stderr
     assert "call 3, all_reduce(sum) of float64[3] named 'fc.weight' at step 17" in done.stderr
     assert all(word in done.stderr for word in words), done.stderr
     if kind == "stop" and hosts != "several":
         assert "it is stopped (SIGSTOP)" in done.stderr
-    assert LIMIT < took < LIMIT + 2
+    assert took > LIMIT and in_time(took, LIMIT + 2)
 
 
 @pytest.mark.parametrize(("kind", "hosts"), [("late", "one"), ("late", "several"), ("slow_end", "one")])
 def test_a_rank_that_is_late_by_less_ends_nothing(tmp_path, kind, hosts):
-    done, _ = run(tmp_path, kind, hosts)
+    # Longer than ranks wait for a core on a busy machine.
+    done, _ = run(tmp_path, kind, hosts, limit=2.0)
 
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""

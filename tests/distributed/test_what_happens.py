@@ -35,7 +35,7 @@ def test_the_tables_of_the_guide_are_those_of_the_catalogue():
 
 @functools.cache
 def unusual(ranks):
-    done = launch(ranks, [str(PROGRAMS / "unusual.py")], timeout=60)
+    done = launch(ranks, [str(PROGRAMS / "unusual.py")])
     assert done.returncode == 0 and done.stderr == "", done.stderr
     return json.loads(done.stdout)
 

@@ -50,13 +50,13 @@ def early(name: str, happens: str, runner: bool, status: int, report: str, words
 def stalled(name: str, how: str, happens: str, report: str, words: tuple[str, ...]) -> Event:
     """A row of ``stalling.py``: the others wait in vain."""
     named = (
-        "step 17 has waited 1",
-        "s for rank 3 ===",
+        "step 17 has waited ",
+        " s for rank 3 ===",
         "ranks 0, 1, 2 at all_reduce(sum) of float64[3] named 'fc.bias' at step 17",
         "call 3, all_reduce(sum) of float64[3] named 'fc.weight' at step 17",
     )
     return Event(
-        name, happens, (sys.executable, "stalling.py", how, "one"), 124, report, named + words,
+        name, happens, (sys.executable, "stalling.py", how, "one", str(WATCHDOG)), 124, report, named + words,
         reporter="[012]", limit=WATCHDOG + 2, variables={"TENON_WATCHDOG": str(WATCHDOG)},
     )  # fmt: skip
 

@@ -23,7 +23,7 @@ PATH = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
 
 def run(command, cwd):
     environment = {**os.environ, "PATH": PATH}
-    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=120, env=environment)
+    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=300, env=environment)
 
 
 def mpirun(ranks):

@@ -188,7 +188,7 @@ def test_started_by_a_launcher_without_mpi_says_what_to_install():
 
     done = subprocess.run(
         [sys.executable, "-c", program],
-        capture_output=True, text=True, timeout=60,
+        capture_output=True, text=True, timeout=300,
         env={"PMI_RANK": "1", "PMI_SIZE": "2", "PATH": "/usr/bin:/bin", "PYTHONPATH": ":".join(sys.path)},
     )  # fmt: skip
 

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.mpi
     [("step", 1, 1e-5), ("accumulate", 1, 1e-5), ("model", 2, 1e-5), ("scaled", 1, 3e-2)],
 )
 def test_two_ranks_train_compiled_as_eagerly(way, programs, tolerance):
-    done = launch(2, [str(PROGRAM), way], timeout=120)
+    done = launch(2, [str(PROGRAM), way])
 
     assert done.returncode == 0, done.stderr
     ranks = json.loads(done.stdout)

@@ -39,7 +39,7 @@ def installed(tmp_path):
 def run(environment, **more):
     given = os.environ | environment | more
     done = subprocess.run(
-        [sys.executable, "-c", SCRIPT], capture_output=True, text=True, env=given, timeout=60
+        [sys.executable, "-c", SCRIPT], capture_output=True, text=True, env=given, timeout=300
     )
     assert done.returncode == 0, done.stderr
     found, value = done.stdout.split()
@@ -61,7 +61,7 @@ def test_a_pass_that_breaks_the_graph_is_named(tmp_path):
     passes.write_text("def log_of_one_more(graph):\n    graph.nodes.reverse()\n")
     given = os.environ | environment
     done = subprocess.run(
-        [sys.executable, "-c", SCRIPT], capture_output=True, text=True, env=given, timeout=60
+        [sys.executable, "-c", SCRIPT], capture_output=True, text=True, env=given, timeout=300
     )
 
     assert "GraphError" in done.stderr

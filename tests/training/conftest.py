@@ -99,7 +99,7 @@ class Project:
         launcher = [] if ranks == 1 else [shutil.which("mpirun", path=PATH), "-n", str(ranks)]
         return [*launcher, str(BIN / "tenon"), "train", *arguments]
 
-    def train(self, *arguments, ranks=1, timeout=100):
+    def train(self, *arguments, ranks=1, timeout=300):
         before = set(self.folder.glob("runs/*"))
         done = subprocess.run(
             self.command(*arguments, ranks=ranks),

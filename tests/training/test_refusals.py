@@ -66,7 +66,7 @@ def test_a_mistake_of_one_rank_ends_the_others(project):
         cwd=project.folder,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         env=project.environment,
     )
 

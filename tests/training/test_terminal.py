@@ -30,7 +30,7 @@ def on_a_terminal(project, ranks, columns):
         pass
     finally:
         os.close(ours)
-    assert process.wait(timeout=60) == 0, shown.decode()
+    assert process.wait(timeout=300) == 0, shown.decode()
     return shown.decode()
 
 

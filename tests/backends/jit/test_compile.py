@@ -86,7 +86,7 @@ def start(folder: Path, tmp_path: Path, factor: int = 2, **environment: str) -> 
 
 
 def finish(process: subprocess.Popen[str]) -> list[object]:
-    out, err = process.communicate(timeout=120)
+    out, err = process.communicate(timeout=300)
     assert process.returncode == 0, err
     return json.loads(out)
 
@@ -233,7 +233,7 @@ def test_one_process_waits_for_the_lock_of_another(tmp_path):
         subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) for _ in range(2)
     ]
     stays = sorted(
-        tuple(float(line.split()[1]) for line in p.communicate(timeout=60)[0].splitlines()) for p in processes
+        tuple(float(line.split()[1]) for line in p.communicate(timeout=300)[0].splitlines()) for p in processes
     )
 
     assert stays[0][1] <= stays[1][0]
@@ -365,7 +365,7 @@ def test_flags_that_forget_nan_and_infinity_are_refused(flag):
 
 def test_numba_can_be_turned_off(tmp_path):
     process = start(tmp_path / "cache", tmp_path, TENON_NUMBA="0")
-    _, err = process.communicate(timeout=60)
+    _, err = process.communicate(timeout=300)
 
     assert process.returncode == 1
     assert BackendError.__name__ in err
@@ -375,6 +375,6 @@ def test_numba_can_be_turned_off(tmp_path):
 def test_a_missing_numba_says_how_to_get_it(tmp_path):
     (tmp_path / "numba.py").write_text("raise ModuleNotFoundError('no numba', name='numba')")
     process = start(tmp_path / "cache", tmp_path, PYTHONPATH=str(tmp_path))
-    _, err = process.communicate(timeout=60)
+    _, err = process.communicate(timeout=300)
 
     assert "tenon-platform[fast]" in err

@@ -26,7 +26,7 @@ def run(code, **environment):
         [sys.executable, "-W", "error", "-c", code],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         env={**os.environ, **environment},
     )
     assert done.returncode == 0, done.stderr

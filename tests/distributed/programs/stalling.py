@@ -1,7 +1,7 @@
 """Stall in the way that the first argument names, on the last rank; the others wait in a collective.
 
 Before it stalls, the rank writes the time to the file ``CLOCK``. ``several`` as second argument takes each
-pair of ranks for a host of its own.
+pair of ranks for a host of its own. The third is the watchdog's time.
 """
 
 import os
@@ -15,12 +15,12 @@ from tenon.distributed import failure
 from tenon.distributed.launch import launch
 from tenon.distributed.watchdog import Watchdog
 
-KIND, HOSTS = sys.argv[1:3]
+KIND, HOSTS, LIMIT = sys.argv[1], sys.argv[2], float(sys.argv[3])
 communicator = launch()
 communicator.step = 17
 if HOSTS == "several":
     guard = failure._guard
-    guard.watchdog = Watchdog(communicator, 1.0, guard.fail, node=communicator.rank // 2).start()
+    guard.watchdog = Watchdog(communicator, LIMIT, guard.fail, node=communicator.rank // 2).start()
 
 
 def sleep_deep_inside():
@@ -42,7 +42,7 @@ if communicator.rank == communicator.size - 1:
         case "stop":
             os.kill(os.getpid(), signal.SIGSTOP)
         case "late":
-            time.sleep(0.5)
+            time.sleep(LIMIT / 2)
 wait_for_the_others("fc.bias")
 if KIND == "slow_end" and communicator.rank:
-    time.sleep(2.5)
+    time.sleep(1.5 * LIMIT)

@@ -7,6 +7,7 @@ ranks through ``communicator_run.py``. More of them: ``communicator_transfers.py
 from __future__ import annotations
 
 import functools
+import itertools
 import time
 from collections.abc import Callable
 from typing import Any
@@ -207,11 +208,11 @@ def any_memory_layout_is_accepted(communicator: Communicator) -> None:
 @check
 def broadcast_copies_the_root(communicator: Communicator) -> None:
     """From every root, every dtype and shape, also into ``out``."""
+    for number, (dtype, shape) in enumerate(itertools.product(DTYPES, SHAPES)):
+        root = number // len(SHAPES) % communicator.size
+        mine = values(communicator, communicator.rank, shape, dtype)
+        same(communicator.broadcast(mine, root).wait(), values(communicator, root, shape, dtype))
     for root in range(communicator.size):
-        for dtype in DTYPES:
-            for shape in SHAPES:
-                mine = values(communicator, communicator.rank, shape, dtype)
-                same(communicator.broadcast(mine, root).wait(), values(communicator, root, shape, dtype))
         mine = np.full(3, communicator.rank)
         communicator.broadcast(mine, root, out=mine)
         same(mine, np.full(3, root))
