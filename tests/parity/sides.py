@@ -3,17 +3,19 @@
 A call is written as data: strings such as ``"f:3,4"`` stand for arrays. Their letter says what is in them:
 f normal, p positive, u in (-0.9, 0.9), q in (0, 1), i integers below 5, n small non-zero integers,
 b booleans, s sorted, c complex, z with NaN and infinities, d positive definite; ``"k:3,4<7"`` below 7.
-``constant:p:4`` takes no gradient, ``dtype:float32`` is a dtype, ``fn:relu`` a function of the library, ``power:0.9`` the function ``0.9 ** step``,
+``constant:p:4`` takes no gradient, ``dense:i:4`` is never strided, ``dtype:float32`` is a dtype, ``fn:relu`` a function of the library, ``power:0.9`` the function ``0.9 ** step``,
 a mapping with the key ``layer`` (or ``scheduler``) and its arguments ``make`` an object of that class.
 """
 
 from __future__ import annotations
 
 import functools
+import importlib
 import math
 import re
 import zlib
 from collections.abc import Iterator
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -64,9 +66,15 @@ def is_spec(value: Any) -> bool:
 
 
 def find(lib: Any, name: str) -> Any:
-    """What ``name`` says in ``lib``: ``nn.functional.relu``."""
+    """What ``name`` says in ``lib``: ``nn.functional.relu``; modules on the way are imported."""
     for part in name.split("."):
-        lib = getattr(lib, part)
+        if isinstance(lib, ModuleType) and not hasattr(lib, part):
+            try:
+                lib = importlib.import_module(f"{lib.__name__}.{part}")
+            except ModuleNotFoundError:
+                raise AttributeError(f"{lib.__name__} has no {part}") from None
+        else:
+            lib = getattr(lib, part)
     return lib
 
 
@@ -105,6 +113,8 @@ class Side:
             kind, _, rest = value.partition(":")
             if kind == "constant":
                 return self.tensor(rest).detach()
+            if kind == "dense":
+                return self.tensor(rest).contiguous()
             if kind == "dtype":
                 return getattr(self.lib, rest)
             if kind == "fn":

@@ -186,7 +186,7 @@ class CtcLossGrad(Primitive):
             joined - xp.where(seen > -float("inf"), seen, 0.0) + xp.where(finite, losses, 0.0)[:, None]
         )
         steps, count, classes = log_probs.shape
-        made = xp.exp(log_probs)
+        made = xp.exp(xp.ascontiguousarray(log_probs))
         made[:, :, blank] -= through[:, :, ::2].sum(axis=2)
         labels = walks.states[:, 1::2]
         starts = xp.arange(steps)[:, None, None] * (count * classes) + xp.arange(count)[:, None] * classes

@@ -6,8 +6,9 @@ import warnings
 from typing import Any
 
 from tenon.core.aval import normalize_axis
+from tenon.core.grad_mode import is_grad_enabled, no_grad
 from tenon.dtypes import as_dtype
-from tenon.errors import ModuleValueError, ShapeError, TenonWarning
+from tenon.errors import GradError, ModuleValueError, ShapeError, TenonWarning
 
 
 def per_axis(value: Any, rank: int, name: str) -> tuple[int, ...]:
@@ -76,3 +77,22 @@ def reduction_of(
     if reduction not in ("none", "mean", "sum"):
         raise ModuleValueError(f"{reduction} {refusal}; use 'none', 'mean' or 'sum'.")
     return reduction
+
+
+def without_gradient(function: str, **tensors: Any) -> None:
+    """GradError, in torch's words, if one of ``tensors`` asks for a gradient that ``function`` does not
+    have."""
+    for name, tensor in tensors.items():
+        if tensor is not None and tensor.requires_grad and is_grad_enabled():
+            raise GradError(
+                f"The function '{function}' is not differentiable with respect to argument '{name}'. This"
+                f" input cannot have requires_grad True. Pass {name}.detach()."
+            )
+
+
+def kept_above(x: Any, least: float) -> Any:
+    """``x``, at least ``least``; its gradient passes unchanged."""
+    made = x.clone()
+    with no_grad():
+        made.clamp_(min=least)
+    return made

@@ -9,6 +9,8 @@ from tenon.core.factories import triu_indices
 from tenon.core.op import table as f
 from tenon.core.precision import runs_in
 from tenon.errors import ArgumentError, DTypeError, ShapeError
+from tenon.nn.functional.arguments import kept_above
+from tenon.ops.kinds import title_of
 
 
 def normalize(input: Any, p: float = 2.0, dim: int = 1, eps: float = 1e-12, out: Any = None) -> Any:
@@ -20,7 +22,12 @@ def normalize(input: Any, p: float = 2.0, dim: int = 1, eps: float = 1e-12, out:
 @runs_in("usual", cuda="float32")
 def cosine_similarity(x1: Any, x2: Any, dim: int = 1, eps: float = 1e-8) -> Any:
     """Cosine of the angle between ``x1`` and ``x2`` along ``dim``."""
-    norms = [x.norm(2, dim, keepdim=True).clamp(min=eps) for x in (x1, x2)]
+    if not (x1.is_floating_point() or x2.is_floating_point() or x1.is_complex() or x2.is_complex()):
+        raise DTypeError(
+            "expected common dtype to be floating point, yet common dtype is"
+            f" {title_of(x1.raw)} (cosine_similarity)"
+        )
+    norms = [kept_above(x.norm(2, dim, keepdim=True), eps) for x in (x1, x2)]
     return (x1 / norms[0] * (x2 / norms[1])).sum(dim)
 
 

@@ -8,11 +8,10 @@ from typing import Any
 
 import tenon.ops  # noqa: F401 - a table without ops finds nothing
 from tenon.core.factories import full_like
-from tenon.core.grad_mode import no_grad
 from tenon.core.op import table as f
 from tenon.core.precision import runs_in
 from tenon.errors import ModuleValueError, ShapeError, UnsupportedError
-from tenon.nn.functional.arguments import reduction_of
+from tenon.nn.functional.arguments import kept_above, reduction_of
 from tenon.nn.functional.linear import linear
 from tenon.nn.functional.loss import cross_entropy, extent
 from tenon.ops.composite.loss import reduced
@@ -39,9 +38,7 @@ def gaussian_nll_loss(
     least = extent(var)[0]
     if least < 0:
         raise ModuleValueError(f"var has negative entry/entries: the smallest is {least:.6g}")
-    var = var.clone()
-    with no_grad():
-        var.clamp_(min=eps)
+    var = kept_above(var, eps)
     losses = 0.5 * (var.log() + (input - target) ** 2 / var)
     return reduced(f, losses + 0.5 * math.log(2 * math.pi) if full else losses, mode)
 

@@ -11,7 +11,7 @@ from tenon.core.keys import INDEX
 from tenon.core.op import table as f
 from tenon.core.precision import runs_in
 from tenon.errors import ModuleValueError, ShapeError, TenonWarning
-from tenon.nn.functional.arguments import reduction_of
+from tenon.nn.functional.arguments import reduction_of, without_gradient
 from tenon.ops.composite.classification import class_axis
 from tenon.ops.composite.loss import reduced
 
@@ -22,6 +22,8 @@ def nll_loss(
 ) -> Any:  # fmt: skip
     """``-weight[target] * input[target]`` for log-probabilities ``input[N, C, ...]`` and class indices."""
     mode = reduction_of(size_average, reduce, reduction)
+    if weight is not None:
+        without_gradient("nll_loss_forward", weight=weight)
     return f.nll_loss(input, target, weight, reduction=mode, ignore_index=int(ignore_index))
 
 
@@ -37,6 +39,8 @@ def cross_entropy(
         raise ModuleValueError(f"label_smoothing must be between 0.0 and 1.0. Got: {label_smoothing}")
     if tuple(input.raw.shape) == tuple(target.raw.shape) and target.raw.dtype.kind in "fV":
         return _soft_cross_entropy(input, target, weight, ignore_index, mode, label_smoothing)
+    if weight is not None:
+        without_gradient("nll_loss_forward", weight=weight)
     if label_smoothing == 0.0:
         return f.cross_entropy(input, target, weight, reduction=mode, ignore_index=int(ignore_index))
     return _smoothed(input, target, weight, int(ignore_index), mode, label_smoothing)
@@ -197,6 +201,7 @@ def binary_cross_entropy_with_logits(
     mode = reduction_of(size_average, reduce, reduction)
     if input.raw.shape != target.raw.shape:
         raise ModuleValueError(f"Target size ({target.shape}) must be the same as input size ({input.shape})")
+    without_gradient("binary_cross_entropy_with_logits", weight=weight, pos_weight=pos_weight)
     return f.binary_cross_entropy_with_logits(input, target, weight, pos_weight, reduction=mode)
 
 
@@ -222,6 +227,7 @@ def binary_cross_entropy(
             f" {high:.6g}. Apply a sigmoid first, or use binary_cross_entropy_with_logits."
         )
     if weight is not None:
+        without_gradient("binary_cross_entropy", weight=weight)
         weight = weight.expand(input.raw.shape)
     return f.binary_cross_entropy(input, target, weight, reduction=mode)
 

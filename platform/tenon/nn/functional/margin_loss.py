@@ -10,7 +10,7 @@ from tenon.core.factories import arange
 from tenon.core.op import table as f
 from tenon.core.precision import runs_in
 from tenon.errors import DTypeError, IndexRangeError, ModuleValueError, ShapeError
-from tenon.nn.functional.arguments import reduction_of
+from tenon.nn.functional.arguments import reduction_of, without_gradient
 from tenon.nn.functional.distance import pairwise_distance
 from tenon.ops.composite.loss import reduced
 from tenon.ops.kinds import title_of
@@ -37,6 +37,7 @@ def soft_margin_loss(
 ) -> Any:
     """``log(1 + exp(-target * input))``, finite however far the wrong side is."""
     mode = reduction_of(size_average, reduce, reduction)
+    without_gradient("soft_margin_loss", target=target)
     return reduced(f, -f.logsigmoid(target * input), mode)
 
 
@@ -134,6 +135,7 @@ def multi_margin_loss(
     classes = x.shape[1]
     if weight is not None and weight.shape[0] != classes:
         raise ShapeError(f"inconsistent weight size, expected {classes} but got {list(weight.shape)}")
+    without_gradient("multi_margin_loss", weight=weight)
     index = target.reshape(-1, 1)
     terms = (margin - _picked(x, index, "target out of range") + x).clamp(min=0)
     terms = terms if p == 1 else terms * terms
@@ -177,10 +179,12 @@ def multilabel_soft_margin_loss(
 ) -> Any:  # fmt: skip
     """Mean over the last axis (classes) of the binary cross entropy of ``sigmoid(input)``; ``weight[C]``."""
     mode = reduction_of(size_average, reduce, reduction, "is not valid")
+    if not input.ndim:
+        raise IndexRangeError("Dimension specified as -1 but tensor has no dimensions: input[N, C] or [C]")
     losses = -(target * f.logsigmoid(input) + (1 - target) * f.logsigmoid(-input))
     if weight is not None:
         losses = losses * weight
-    return reduced(f, losses.sum(-1) / input.shape[-1] if input.ndim else losses, mode)
+    return reduced(f, losses.sum(-1) / input.shape[-1], mode)
 
 
 @runs_in("float32")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -123,3 +124,30 @@ for _op, _reference in {"nll_loss": _nll, "cross_entropy": _cross_entropy}.items
     add(_op, "pixels", normal(2, 4, 3), integer(0, 4, 2, 3), None, reference=_reference, loose=8.0)
 add("nll_loss_grad", "mean", normal(), _LABELS, None, attrs={"shape": (5, 4)}, order=1)
 add("cross_entropy_grad", "mean", normal(), normal(5, 4), normal(5, 1), _LABELS, None, order=0)
+
+
+def _ctc(log_probs: Any, targets: Any, inputs: Any, lengths: Any, blank: int = 0) -> Any:
+    """Over every alignment there is."""
+    _, count, classes = log_probs.shape
+    found = np.zeros(count)
+    for n in range(count):
+        wanted = list(targets[n, : lengths[n]])
+        for path in itertools.product(range(classes), repeat=int(inputs[n])):
+            if [c for c, _ in itertools.groupby(path) if c != blank] == wanted:
+                found[n] += np.exp(sum(float(log_probs[t, n, c]) for t, c in enumerate(path)))
+    return -np.log(found).astype(log_probs.dtype)
+
+
+_CTC = (integer(1, 3, 2, 2), values(4, 3, dtype="int64"), values(2, 1, dtype="int64"))
+add("ctc_loss", "padded", normal(4, 2, 3), *_CTC, reference=_ctc, loose=8.0, order=0, narrow=False)
+add(
+    "ctc_loss_grad",
+    "padded",
+    normal(2),
+    normal(2),
+    normal(4, 2, 5),
+    normal(4, 2, 3),
+    *_CTC,
+    order=0,
+    narrow=False,
+)
