@@ -105,14 +105,12 @@ def compare(
     check_gradients(ours.side.leaves, theirs.side.leaves, tolerance)
 
 
-def as_method(name: str, content: Any) -> str | None:
-    """The same case as a method of its first argument, if torch has that one."""
-    import torch
-
+def as_method(name: str, content: Any, tensor: type) -> str | None:
+    """The same case as a method of its first argument, if the class ``tensor`` has that one."""
     call = content["call"] if isinstance(content, dict) and "call" in content else content
     if "." in name or not isinstance(call, list) or not call or not is_spec(call[0]):
         return None
-    return f"Tensor.{name}" if name != "where" and hasattr(torch.Tensor, name) else None
+    return f"Tensor.{name}" if name != "where" and hasattr(tensor, name) else None
 
 
 def emptied(content: Any) -> Any:

@@ -18,7 +18,7 @@ def test_a_function_is_torchs(case):
         for dtype in ("float64", "float32"):
             compare(torch, case.name, case.content, dtype)
             compare(torch, case.name, case.content, dtype, strided=True)
-        method = as_method(case.name, case.content)
+        method = as_method(case.name, case.content, torch.Tensor)
         if method:
             compare(torch, method, case.content, "float64")
 

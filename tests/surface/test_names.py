@@ -1,58 +1,10 @@
-"""Every name that torch's users expect exists, is documented, and is torch's."""
+"""How the namespace behaves; which names are there, tests/parity says."""
 
 import inspect
-import tomllib
-from pathlib import Path
 
 import pytest
 
 import tenon
-
-NAMES = tomllib.loads((Path(__file__).parent / "names.toml").read_text(encoding="utf-8"))
-HOLDERS = {"tensor": "Tensor", "torch": ""}
-TIERS = [(holder, tier) for holder in NAMES for tier in NAMES[holder]]
-
-
-def holder_of(lib, holder):
-    return lib.Tensor if HOLDERS[holder] else lib
-
-
-def listed(holder, tier, what):
-    return NAMES[holder][tier][what].split()
-
-
-@pytest.mark.parametrize(("holder", "tier"), TIERS)
-def test_every_listed_name_exists(holder, tier):
-    found = holder_of(tenon, holder)
-    absent = [n for n in listed(holder, tier, "names") if not hasattr(found, n)]
-
-    assert sorted(absent) == sorted(listed(holder, tier, "missing"))
-
-
-def test_nothing_of_tier_one_is_missing():
-    assert listed("tensor", "tier1", "missing") == []
-    assert listed("torch", "tier1", "missing") == []
-
-
-@pytest.mark.oracle
-@pytest.mark.parametrize(("holder", "tier"), TIERS)
-def test_every_listed_name_is_torchs(holder, tier):
-    torch = pytest.importorskip("torch")
-    found = holder_of(torch, holder)
-
-    assert [n for n in listed(holder, tier, "names") if not hasattr(found, n)] == []
-
-
-@pytest.mark.parametrize(("holder", "tier"), TIERS)
-def test_every_function_is_documented(holder, tier):
-    found = holder_of(tenon, holder)
-    names = set(listed(holder, tier, "names")) - set(listed(holder, tier, "missing"))
-
-    silent = [
-        n for n in sorted(names) if callable(getattr(found, n)) and not inspect.getdoc(getattr(found, n))
-    ]
-
-    assert silent == []
 
 
 def test_an_unknown_name_is_an_attribute_error():
