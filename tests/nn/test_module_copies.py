@@ -2,6 +2,8 @@
 
 import copy
 import pickle
+import subprocess
+import sys
 
 import pytest
 
@@ -219,7 +221,47 @@ def test_zero_grad_detaches_a_gradient_with_history():
     assert not module.weight.grad.requires_grad
 
 
-def test_share_memory_returns_the_module():
-    module = Affine()
+FORKED = """
+import os
+from tenon import nn
 
+module = nn.BatchNorm1d(3).share_memory()
+parameter = module.weight
+child = os.fork()
+if child == 0:
+    parameter.raw[...] = 7.0
+    module.running_mean.raw[...] = 5.0
+    os._exit(0)
+assert os.waitpid(child, 0)[1] == 0
+print(parameter.tolist(), module.running_mean.tolist())
+"""
+
+
+def test_share_memory_moves_all_members_in_place():
+    module = Affine()
+    parameter, values = module.weight, module.weight.tolist()
+
+    assert not parameter.is_shared()
     assert module.share_memory() is module
+    assert all(each.is_shared() for each in (*module.parameters(), *module.buffers()))
+    assert module.weight is parameter and parameter.tolist() == values and parameter.requires_grad
+
+
+def test_a_forked_process_changes_a_module_that_shares_memory():
+    command = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", FORKED]  # fork() beside threads
+    run = subprocess.run(command, capture_output=True, text=True, timeout=120)
+
+    assert run.stdout.strip() == "[7.0, 7.0, 7.0] [5.0, 5.0, 5.0]", run.stderr
+
+
+def test_share_memory_keeps_values_and_layout():
+    x = tenon.arange(24.0).reshape(2, 3, 4).permute(2, 0, 1)
+    strides = x.stride()
+
+    y = x.clone().share_memory_()
+
+    assert y.is_shared() and not x.is_shared()
+    assert y.tolist() == x.tolist()
+    assert y.stride() == x.clone().stride() == strides
+    assert y[1:].is_shared() and y.share_memory_() is y
+    assert not tenon.ones(0).share_memory_().is_shared()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 from typing import Any
 
 import numpy as np
@@ -239,12 +240,26 @@ class Convert:
         )
 
     def share_memory_(self) -> Any:
-        """Itself: worker processes of the data loader copy what they need."""
+        """Move the data of this CPU tensor to memory that processes forked from now on share; return it.
+
+        Views made before keep the old memory. What is pickled, for a spawned process, is copied.
+        """
+        raw = self.raw
+        if isinstance(raw, np.ndarray) and raw.nbytes and not self.is_shared():
+            order = sorted(range(raw.ndim), key=lambda axis: -raw.strides[axis])
+            ordered = raw.transpose(order)
+            block = np.ndarray(ordered.shape, raw.dtype, mmap.mmap(-1, raw.nbytes))
+            block[...] = ordered
+            self.raw = block.transpose(np.argsort(order))
+            self._expose()  # type: ignore[attr-defined]
         return self
 
     def is_shared(self) -> bool:
-        """Always False (see ``share_memory_``)."""
-        return False
+        """Whether forked processes share the data: after ``share_memory_``, and always on a GPU."""
+        owner = self.raw
+        while isinstance(owner, np.ndarray):
+            owner = owner.base
+        return isinstance(owner, mmap.mmap) or self.device.type == "cuda"  # type: ignore[attr-defined]
 
     def pin_memory(self, device: Any = None) -> Any:
         """Itself: pinned memory belongs to the CUDA backend's own staging buffers."""
