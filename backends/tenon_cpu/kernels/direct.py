@@ -43,7 +43,7 @@ def matmul(x: Any, y: Any) -> Any:
 
 def conj(x: Any) -> Any:
     """Reals as they are (0.1 against 0.3 us)."""
-    return x if x.__class__ in _NUMBERS or x.dtype.kind != "c" else x.conj()
+    return x.conjugate() if x.__class__ in _NUMBERS or x.dtype.kind == "c" else x
 
 
 def sum_to(x: Any, *, shape: Any) -> Any:

@@ -59,6 +59,7 @@ def _backward(
     targets = _sequence(inputs)
     if not targets:
         raise GradError("`inputs` argument to `backward()` cannot be empty.")
+    _check_wanted(targets)
     _want(sweep, roots, targets)
     _run(sweep, roots, grads)
     for target in targets:
@@ -82,9 +83,14 @@ def grad(
     materialize_grads: bool = False,
 ) -> tuple[Any, ...]:
     """Gradients of ``outputs`` with respect to ``inputs``, without touching any ``.grad``
-    (torch.autograd.grad)."""
+    (torch.autograd.grad).
+
+    ``is_grads_batched``: the first axis of each of ``grad_outputs`` numbers passes of their own, and the
+    gradients are stacked along it, one row a pass.
+    """
     if is_grads_batched:
-        raise GradError("is_grads_batched=True is not supported; call grad once per row of grad_outputs.")
+        options = (retain_graph, create_graph, only_inputs, allow_unused, materialize_grads)
+        return _batched(outputs, inputs, grad_outputs, *options)
     if allow_unused is False and materialize_grads:
         raise ArgumentError(
             "Expected allow_unused to be True or not passed when materialize_grads=True, but got:"
@@ -98,13 +104,11 @@ def grad(
     grads = _initial(
         roots, _sequence(grad_outputs) if grad_outputs is not None else [None] * len(roots), sweep
     )
-    for target in targets:
-        if not target.requires_grad:
-            raise GradError("One of the differentiated Tensors does not require grad")
+    _check_wanted(targets)
     _want(sweep, roots, targets)
     _run(sweep, roots, grads)
     collected = []
-    for target in targets:
+    for position, target in enumerate(targets):
         value = sweep.wanted[_key(target)]  # type: ignore[index]
         if value is None:
             if materialize_grads:
@@ -113,8 +117,8 @@ def grad(
                 )
             elif not allow_unused:
                 raise GradError(
-                    "One of the differentiated Tensors appears to not have been used in the graph. Set"
-                    " allow_unused=True if this is the desired behavior. (its shape:"
+                    f"The differentiated Tensor at index {position} appears to not have been used in the"
+                    " graph. Set allow_unused=True if this is the desired behavior. (its shape:"
                     f" {list(target.raw.shape)})"
                 )
         elif not isinstance(value, Value):
@@ -123,6 +127,42 @@ def grad(
             value = Value.make(value.raw, value._backend)
         collected.append(value)
     return tuple(collected)
+
+
+def _batched(
+    outputs: Any,
+    inputs: Any,
+    grad_outputs: Any,
+    retain_graph: bool | None,
+    create_graph: bool,
+    only_inputs: bool,
+    allow_unused: bool | None,
+    materialize_grads: bool,
+) -> tuple[Any, ...]:
+    given = [] if grad_outputs is None else _sequence(grad_outputs)
+    counts = {g.raw.shape[0] if g.raw.ndim else 0 for g in given if g is not None}
+    if len(counts) != 1 or counts == {0}:
+        raise GradError(
+            "is_grads_batched=True wants grad_outputs whose first axes are of one size, at least 1; got "
+            f"{[None if g is None else list(g.raw.shape) for g in given]}."
+        )
+    last = counts.pop() - 1
+    keep = create_graph if retain_graph is None else retain_graph
+    rows = [
+        grad(
+            outputs,
+            inputs,
+            [None if g is None else g[i] for g in given],
+            keep or i < last,
+            create_graph,
+            only_inputs,
+            allow_unused,
+            False,
+            materialize_grads,
+        )
+        for i in range(last + 1)
+    ]
+    return tuple(None if each[0] is None else table.stack(*each, axis=0) for each in zip(*rows, strict=True))
 
 
 def _run(sweep: Sweep, roots: Any, grads: Any) -> None:
@@ -142,6 +182,15 @@ def _sequence(value: Any) -> list[Any]:
     if isinstance(value, dict):
         return list(value.values())
     return list(value)
+
+
+def _check_wanted(targets: list[Any]) -> None:
+    for position, target in enumerate(targets):
+        if not target.requires_grad:
+            raise GradError(
+                f"One of the differentiated Tensors does not require grad: number {position}, of shape"
+                f" {list(target.raw.shape)}. Call requires_grad_() on it before the computation."
+            )
 
 
 def _key(tensor: Any) -> tuple[int, int]:
@@ -223,8 +272,11 @@ def _initial(roots: list[Any], grads: list[Any], sweep: Sweep) -> list[Any]:
                     "grad can be implicitly created only for scalar outputs, not for shape"
                     f" {list(raw.shape)}. Reduce it to a scalar (.sum(), .mean()), or pass gradient=."
                 )
-            if raw.dtype.kind in "iub":
-                raise GradError(f"grad can be computed only for real scalar outputs but got {root.dtype}")
+            if raw.dtype.kind == "c":
+                raise GradError(
+                    f"grad can be implicitly created only for real scalar outputs but got {root.dtype}. Take"
+                    " .real or .abs() of it, or pass gradient=."
+                )
             ones = root._backend.raw.new_full(raw, shape=raw.shape, value=1)
             if watch.recorder is not None:
                 watch.recorder.made(ones)

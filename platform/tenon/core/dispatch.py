@@ -21,7 +21,7 @@ from tenon.core.promotion import unify
 from tenon.core.quiet import IGNORE, enter, leave
 from tenon.core.tape import record, record_pair, record_single
 from tenon.core.tensor import Tensor
-from tenon.core.value import NO_GRAD_VIEW, FixedView, Value
+from tenon.core.value import INFERENCE_VIEW, NO_GRAD_VIEW, FixedView, Value
 from tenon.device import get_default_device
 from tenon.errors import DeviceError, DTypeError, IndexRangeError, ShapeError, TenonError
 
@@ -303,7 +303,7 @@ def _link_view(op: Op, attrs: dict[str, Any], parent: Any, view: Any) -> None:
     base = parent if parent._view is None else parent._view[0]
     made_by: Any = op
     if base._track and not view._track and not MODE.enabled:
-        made_by = FixedView(base, NO_GRAD_VIEW)
+        made_by = FixedView(base, INFERENCE_VIEW if MODE.inference else NO_GRAD_VIEW)
     view._view = [base, parent, made_by, attrs, counter[0]]
 
 

@@ -38,7 +38,10 @@ def filled(layout: tuple[Any, ...], indices: Any) -> tuple[Any, ...]:
 
 
 def split(tensor: Any, key: Any) -> tuple[tuple[Any, ...], tuple[Any, ...] | None, list[Any]]:
-    """The basic key, and the advanced layout (or None) with its index arrays (of ``tensor``'s backend)."""
+    """The basic key, and the advanced layout (or None) with its index tensors (of ``tensor``'s backend).
+
+    A tensor in ``key`` is passed on itself: the tape sees whether it is modified before the backward pass.
+    """
     keys = key if type(key) is tuple else _listed(key)
     shape = tensor.raw.shape
     consumed = sum(_consumes(k) for k in keys)
@@ -78,7 +81,8 @@ def split(tensor: Any, key: Any) -> tuple[tuple[Any, ...], tuple[Any, ...] | Non
         else:
             axis += _advance(tensor, k, axis, shape, basic, advanced)
     basic.append(Ellipsis)
-    found = [a for a in advanced if a is not FULL]
+    backend = tensor._backend
+    found = [a if isinstance(a, Value) else Value.make(a, backend) for a in advanced if a is not FULL]
     if not found:
         return tuple(basic), None, []
     layout = tuple(FULL if a is FULL else INDEX for a in advanced)
@@ -150,7 +154,7 @@ def _advance(tensor: Any, k: Any, axis: int, shape: Any, basic: list[Any], advan
             " .long()."
         )
     basic.append(FULL)
-    advanced.append(array)
+    advanced.append(k if isinstance(k, Value) and k.raw is array else array)
     return 1
 
 

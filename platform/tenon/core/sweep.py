@@ -261,9 +261,9 @@ class Sweep:
             grad = self._prehooks(node, grad, single)
         if node.retained is not None:
             for index, reference in node.retained.items():
-                tensor = reference()
-                value = grad if single else grad[index]
+                tensor, value = reference(), grad if single else grad[index]
                 if tensor is not None and value is not None:
+                    tensor.grad = None if tensor.grad is None else tensor.grad.clone()
                     accumulate(tensor, value, False, self.create_graph)
         if self.wanted is not None:
             for index in range(1 if single else len(grad)):

@@ -6,6 +6,7 @@ what a tensor *is*: its data, dtype, device, place in the graph, and its bridges
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from typing import Any
 
@@ -18,9 +19,15 @@ from tenon.core.size import Size
 from tenon.core.value import Value
 from tenon.device import Device
 from tenon.dtypes import FROM_NUMPY, dtype
-from tenon.errors import ArgumentError, GradError
+from tenon.errors import ArgumentError, GradError, TenonWarning
 
 _new = object.__new__
+_NO_LEAF = (
+    "The .grad attribute of a Tensor that is not a leaf Tensor is being accessed. Its .grad attribute won't"
+    " be populated during autograd.backward(). If you indeed want the .grad field to be populated for a"
+    " non-leaf Tensor, use .retain_grad() on the non-leaf Tensor. If you access the non-leaf Tensor by"
+    " mistake, make sure you access the leaf Tensor instead."
+)
 
 
 class Tensor(*ALL_METHODS, Value):  # type: ignore[misc]
@@ -64,6 +71,8 @@ class Tensor(*ALL_METHODS, Value):  # type: ignore[misc]
         """The accumulated gradient, or None."""
         if watch.recorder is not None:
             watch.recorder.gradient_read(self)
+        if self._grad is None and self._node is not None and not self.retains_grad:
+            warnings.warn(_NO_LEAF, TenonWarning, stacklevel=2)
         return self._grad
 
     @grad.setter

@@ -33,12 +33,14 @@ class FixedView:
         return base._node is not (None if self.node is None else self.node())
 
 
-NO_GRAD_VIEW = (
-    "A view was created in no_grad mode and {} inplace with grad mode enabled. Given that this use case is"
-    " ambiguous and error-prone, it is forbidden. You can clarify your code by moving both the view and the"
-    " inplace either both inside the no_grad block (if you don't want the inplace to be tracked) or both"
-    " outside (if you want the inplace to be tracked)."
+_FORBIDDEN = (
+    "A view was created in {mode} and {{}} inplace {where}. Given that this use case is ambiguous and"
+    " error-prone, it is forbidden. You can clarify your code by moving both the view and the inplace"
+    " either both inside the {block} block (if you don't want the inplace to be tracked) or both outside (if"
+    " you want the inplace to be tracked)."
 )
+NO_GRAD_VIEW = _FORBIDDEN.format(mode="no_grad mode", where="with grad mode enabled", block="no_grad")
+INFERENCE_VIEW = _FORBIDDEN.format(mode="inference mode", where="in normal mode", block="inference_mode")
 
 
 def refuse_saving() -> NoReturn:

@@ -355,7 +355,9 @@ class Conj(Unary):
 
     def forward(self, xp, x, *, out=None):
         """No work for reals."""
-        return xp.conj(x) if getattr(x, "dtype", None) is not None and x.dtype.kind == "c" else x
+        if getattr(x, "dtype", None) is None:
+            return x.conjugate()  # a number: rules ask for the conjugate of whatever was multiplied
+        return xp.conj(x) if x.dtype.kind == "c" else x
 
     def vjp_x(self, f, g, out, x):
         return f.conj(g)

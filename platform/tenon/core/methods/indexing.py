@@ -17,10 +17,6 @@ from tenon.core.value import Value, refuse_writing
 from tenon.errors import DTypeError, IndexRangeError, ShapeError
 
 
-def _indices(x: Any, arrays: list[Any]) -> list[Any]:
-    return [Value.make(a, x._backend) for a in arrays]
-
-
 def _is_whole(basic: tuple[Any, ...]) -> bool:
     return all(k is Ellipsis or (isinstance(k, slice) and k == FULL) for k in basic)
 
@@ -36,12 +32,12 @@ class Indexing:
             shape = self.raw.shape
             if shape and -shape[0] <= key < shape[0]:
                 return f.index(self, key=(key, ...))
-        basic, layout, arrays = split(self, key)
+        basic, layout, indices = split(self, key)
         x = self if layout is not None and _is_whole(basic) else f.index(self, key=basic)
-        return x if layout is None else f.take(x, *_indices(x, arrays), layout=layout)
+        return x if layout is None else f.take(x, *indices, layout=layout)
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        basic, layout, arrays = split(self, key)
+        basic, layout, indices = split(self, key)
         if not isinstance(value, Value):
             value = _as_value(self, value)
         if layout is None:
@@ -63,7 +59,7 @@ class Indexing:
             value = f.cast(value, dtype=self.raw.dtype)
         if value._backend is not self._backend:  # type: ignore[attr-defined]
             value = value.to(self.device)  # type: ignore[attr-defined]
-        LATE.inplace(f.put, target, value, *_indices(target, arrays), layout=layout)
+        LATE.inplace(f.put, target, value, *indices, layout=layout)
 
     def _tracks(self) -> bool:
         return bool(self.requires_grad)  # type: ignore[attr-defined]
@@ -132,12 +128,10 @@ class Indexing:
     @runs_in("usual", cuda="widest")
     def index_put(self, indices: Any, values: Any, accumulate: bool = False) -> Any:
         """A copy with ``values`` written (or added) at the given index tensors."""
-        _, layout, arrays = split(self, tuple(indices))
+        _, layout, places = split(self, tuple(indices))
         if layout is None:
             raise IndexRangeError("index_put needs at least one index tensor.")
-        return f.put(
-            self, _number(self, values), *_indices(self, arrays), layout=layout, accumulate=accumulate
-        )
+        return f.put(self, _number(self, values), *places, layout=layout, accumulate=accumulate)
 
     def _along(self, dim: int) -> tuple[Any, ...]:
         axis = normalize_axis(dim, self.raw.ndim)
@@ -169,8 +163,8 @@ class Indexing:
             )
         if not self.raw.ndim:
             return f.where(where, source.reshape(-1)[0] if count else self, self)
-        _, layout, arrays = split(self, where)
-        return f.put(self, source.reshape(-1)[:count], *_indices(self, arrays), layout=layout)
+        _, layout, indices = split(self, where)
+        return f.put(self, source.reshape(-1)[:count], *indices, layout=layout)
 
     def take(self, index: Any) -> Any:
         """Elements of the flattened tensor at ``index``."""
