@@ -1,48 +1,60 @@
 """What `tenon train` says when it cannot begin: one line, exit status 2, nothing left behind."""
 
+import json
 import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
+PROGRAM = Path(__file__).parent / "programs" / "commands.py"
+REFUSALS = [
+    ((), "name a recipe or a configuration file"),
+    (("digit",), "no recipe or configuration file named 'digit'. Did you mean 'digits'?"),
+    (("none.toml",), "no configuration file 'none.toml'"),
+    (
+        ("my.toml", "--set", "optimizer.lrr=1"),
+        "unknown key 'optimizer.lrr'. Did you mean 'optimizer.lr'?",
+    ),
+    (("my.toml", "--set", "optimizer.lr=-1"), "Invalid learning rate: -1"),
+    (("my.toml", "--set", "optimizer.name=Adamm"), "optimizer.name = 'Adamm'"),
+    (("my.toml", "--set", "scheduler.name=StepLR"), "step_size"),
+    (("my.toml", "--set", "model=small:Nett"), "small has no 'Nett'. Did you mean 'Net'?"),
+    (("my.toml", "--set", "model=smal:Net"), "no module named 'smal'"),
+    (
+        ("my.toml", "--set", "model_options.drop=0.1"),
+        "unknown key 'model_options.drop'. Did you mean 'model_options.dropout'?",
+    ),
+    (
+        ("my.toml", "--set", "loss=cross_entrop"),
+        "unknown loss 'cross_entrop'. Did you mean 'cross_entropy'?",
+    ),
+    (("my.toml", "--set", "data_options.test=0"), "the test data set of the run is empty"),
+    (("--resume", "nowhere"), "nowhere"),
+    (("my.toml", "--set", "device=cuda"), "cuda"),
+]
 
-def refusal(project, *arguments):
-    run = project.train(*arguments)
-    assert run.code == 2, (run.out, run.err)
-    assert run.folder is None
-    assert "Traceback" not in run.err
-    return run.err.strip()
+
+@pytest.fixture(scope="module")
+def refusals(tmp_path_factory, make_project):
+    """What came of each of the commands: exit status, output, errors, and whether a folder of runs was left."""
+    project = make_project(tmp_path_factory.mktemp("refused"))
+    commands = json.dumps([arguments for arguments, _ in REFUSALS])
+    done = subprocess.run(
+        [sys.executable, PROGRAM], input=commands, cwd=project.folder, env=project.environment,
+        capture_output=True, text=True, timeout=300,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ((), "name a recipe or a configuration file"),
-        (("digit",), "no recipe or configuration file named 'digit'. Did you mean 'digits'?"),
-        (("none.toml",), "no configuration file 'none.toml'"),
-        (
-            ("my.toml", "--set", "optimizer.lrr=1"),
-            "unknown key 'optimizer.lrr'. Did you mean 'optimizer.lr'?",
-        ),
-        (("my.toml", "--set", "optimizer.lr=-1"), "Invalid learning rate: -1"),
-        (("my.toml", "--set", "optimizer.name=Adamm"), "optimizer.name = 'Adamm'"),
-        (("my.toml", "--set", "scheduler.name=StepLR"), "step_size"),
-        (("my.toml", "--set", "model=small:Nett"), "small has no 'Nett'. Did you mean 'Net'?"),
-        (("my.toml", "--set", "model=smal:Net"), "no module named 'smal'"),
-        (
-            ("my.toml", "--set", "model_options.drop=0.1"),
-            "unknown key 'model_options.drop'. Did you mean 'model_options.dropout'?",
-        ),
-        (
-            ("my.toml", "--set", "loss=cross_entrop"),
-            "unknown loss 'cross_entrop'. Did you mean 'cross_entropy'?",
-        ),
-        (("my.toml", "--set", "data_options.test=0"), "the test data set of the run is empty"),
-        (("--resume", "nowhere"), "nowhere"),
-        (("my.toml", "--set", "device=cuda"), "cuda"),
-    ],
-)
-def test_each_mistake_is_one_clear_line(project, arguments, message):
-    assert message in refusal(project, *arguments)
+@pytest.mark.parametrize("number", range(len(REFUSALS)), ids=[message for _, message in REFUSALS])
+def test_each_mistake_is_one_clear_line(refusals, number):
+    status, out, err, left = refusals[number]
+
+    assert (status, left) == (2, False), (out, err)
+    assert "Traceback" not in err and len(err.splitlines()) == 1, err
+    assert REFUSALS[number][1] in err
 
 
 @pytest.mark.mpi
