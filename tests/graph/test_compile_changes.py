@@ -184,10 +184,9 @@ def test_a_changed_global_or_enclosed_variable_is_seen(monkeypatch):
 
 class Scaled:
     def __init__(self):
-        self.rate, self.calls = 2.0, 0
+        self.rate = 2.0
 
     def __call__(self, x):
-        self.calls += 1
         return x * self.rate
 
 

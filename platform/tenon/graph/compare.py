@@ -33,6 +33,8 @@ def difference(a: Recording, b: Recording) -> str | None:
         return "tensors from outside the function are others at every call; pass them as arguments"
     if not all(_same_object(r, s) for r, s in zip(a.returned, b.returned, strict=False)):
         return "what is returned (a Python number or object changed)"
+    if _beside(a) != _beside(b):
+        return "a schedule or the optimizer whose options are read"
     return None
 
 
@@ -41,6 +43,7 @@ def fingerprint(made: Recording) -> bytes:
     text of a large graph and its constants would be kept for as long as the program."""
     found: list[Any] = [[id(o.tensor) for o in made.outside]]
     found += [value if isinstance(value, Output | Argument) else id(value) for value in made.returned]
+    found += [_beside(made)]
     for graph in [made.graph] if made.backward is None else [made.graph, made.backward.graph]:
         places = {node: i for i, node in enumerate(graph.nodes)}
         for node in graph.nodes:
@@ -50,6 +53,13 @@ def fingerprint(made: Recording) -> bytes:
         found += [[_shown(r, places) for r in graph.outputs]]
         found += [(_shown(w.target.out(), places), _shown(w.value, places)) for w in graph.writes]
     return hashlib.blake2b(repr(found).encode()).digest()
+
+
+def _beside(made: Recording) -> list[Any]:
+    """Whose numbers are read before a run, and what is done after it."""
+    readings = [n.value.key for n in made.graph.nodes if n.kind == "scalar" and n.op == "input"]
+    counted = [[id(tensor) for tensor in tensors] for tensors in made.counters]
+    return [readings, counted, [_told(effect) for effect in made.after]]
 
 
 def _graph_difference(a: Graph, b: Graph, places: dict[Node, int], others: dict[Node, int]) -> str | None:

@@ -176,9 +176,17 @@ class Compiled:
                 return self.function(*args, **kwargs)
             if case.replays:
                 self._tell("recorded again: " + "; ".join(_broken(case.replays[0])))
+            earlier = case.pending[-1].places if case.pending else None
+            before = earlier.look() if earlier else []
             result, made = record(self.function, args, kwargs, self.fullgraph)
             case.recorded += 1  # not what raised or was interrupted
+            own = earlier.differing(before) if earlier else []
             if self._judge(case, made):
+                if own:
+                    self._warn(
+                        f"{_name(self.function)} changes {_listed(own)} itself. Its program does not: what"
+                        " Python does beside the ops happens only while a call is recorded or eager"
+                    )
                 del made
                 backend_named("cpu").trim()  # of both recordings' temporaries and the compilation's own
             return result
@@ -200,8 +208,11 @@ class Compiled:
         text = fingerprint(made)
         for replay in case.replays:
             if replay.text == text and replay.fits():
-                for guard in replay.recording.guards:
-                    guard.forgive()
+                for tired in filter(None, (guard.forgive() for guard in replay.recording.guards)):
+                    self._warn(
+                        f"{_listed(tired)} changed in many calls and never changed what was recorded: it is"
+                        " not looked at any more. If it can matter, pass it as an argument"
+                    )
                 if not _broken_guards(replay):
                     self._tell("what changed does not matter to the program")
                     return False
@@ -316,6 +327,10 @@ def _key(leaves: list[Any]) -> tuple[Any, ...]:
         )
         for i, leaf in enumerate(leaves)
     )
+
+
+def _listed(places: list[str]) -> str:
+    return ", ".join(dict.fromkeys(places))
 
 
 def _broken_guards(replay: Any) -> list[Any]:

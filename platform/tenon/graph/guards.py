@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import functools
 import math
-from collections.abc import Callable, Iterable, Iterator
-from types import CodeType, FunctionType
+from collections import defaultdict
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from tenon.core import scopes
@@ -22,6 +21,10 @@ HOOKS = (
 LEAF_HOOKS = ("_hooks", "_post_accumulate_hooks")
 #: An optimizer's, around its steps.
 STEP_HOOKS = ("_optimizer_step_pre_hooks", "_optimizer_step_post_hooks")
+
+
+#: Changes that did not matter before what changes is not looked at any more.
+PATIENCE = 8
 
 
 class Names:
@@ -59,8 +62,10 @@ class Guard:
         """What is not as it was, in words."""
         return f"{self.what} changed"
 
-    def forgive(self) -> None:
-        """The same graph was recorded again: what does not matter to it need not be looked at any more."""
+    def forgive(self) -> list[str]:
+        """The same graph was recorded again, so what changed did not matter; what is not looked at any more
+        from now on, though code mentions it."""
+        return []
 
 
 def are(what: str, members: Iterable[tuple[Any, str, Any]]) -> Guard:
@@ -89,11 +94,15 @@ class ModulesGuard(Guard):
     own modules.
     """
 
-    __slots__ = ("_counters", "_found", "_ignored", "leaves", "roots")
+    __slots__ = ("_changes", "_counters", "_found", "_ignored", "_mentioned", "leaves", "roots")
 
-    def __init__(self, roots: Iterable[Any], leaves: Iterable[Any] = ()) -> None:
+    def __init__(self, roots: Iterable[Any], leaves: Iterable[Any], mentioned: set[str]) -> None:
         super().__init__("the modules", self._same, self._expression)
         self.roots, self.leaves = list(roots), list(leaves)
+        #: Names in the code that ran.
+        self._mentioned = mentioned
+        #: How often an attribute has changed that did not matter.
+        self._changes: dict[tuple[int, str], int] = defaultdict(int)
         self._counters = _counters()
         #: Attributes that turned out not to matter.
         self._ignored: set[tuple[int, str]] = set()
@@ -110,12 +119,18 @@ class ModulesGuard(Guard):
                     return f"{kind}{_names_of(a, b)} of {type(new[0].owner).__name__} changed"
         return "the hooks of all modules changed"
 
-    def forgive(self) -> None:
-        """The same graph was recorded again: attributes that have changed do not matter to it."""
+    def forgive(self) -> list[str]:
+        """Attributes that no code mentions are not looked at any more, others when they changed often."""
+        tired = []
         for then, now in zip(self._found, self._look(), strict=False):
-            if then[-1] != now[-1]:
-                self._ignored |= {(id(now[0].owner), name) for name in _differing(then[-1], now[-1])}
+            for name in _differing(then[-1], now[-1]):
+                self._changes[key := (id(now[0].owner), name)] += 1
+                if name not in self._mentioned or self._changes[key] > PATIENCE:
+                    self._ignored.add(key)
+                    if name in self._mentioned:
+                        tired.append(f"the attribute {name!r} of {type(now[0].owner).__name__}")
         self._found = self._look()
+        return tired
 
     def _same(self) -> bool:
         counters = _counters()
@@ -143,7 +158,7 @@ class ModulesGuard(Guard):
                 plain = {
                     name: (value.__class__, value)
                     for name, value in own.items()
-                    if _is_plain(value) and name != "training" and (id(module), name) not in self._ignored
+                    if is_plain(value) and name != "training" and (id(module), name) not in self._ignored
                 }
                 found.append((Same(module), hooks, tensors, own.get("training"), plain))
         for leaf in self.leaves:
@@ -151,95 +166,6 @@ class ModulesGuard(Guard):
             hooks = [tuple(own.get(name) or ()) for name in LEAF_HOOKS]
             found.append((Same(leaf), hooks, None, None, {}))
         return found
-
-
-class VariablesGuard(Guard):
-    """Numbers, flags and strings that a function finds in variables outside: globals and enclosed ones."""
-
-    __slots__ = ("_found", "_places")
-
-    def __init__(self, function: Any) -> None:
-        super().__init__("a variable", self._same, self._expression)
-        self._places = {name: get for name, get, value in variables(function) if _is_plain(value)}
-        self._found = self._look()
-
-    def changed(self) -> str:
-        """What is not as it was, in words."""
-        return f"the variable {', '.join(map(repr, _differing(self._found, self._look())))} changed"
-
-    def forgive(self) -> None:
-        """Variables that have changed do not matter."""
-        for name in _differing(self._found, self._look()):
-            del self._places[name]
-        self._found = self._look()
-
-    def _same(self) -> bool:
-        return self._look() == self._found
-
-    def _expression(self, names: Names) -> str:
-        return f"{names(self._same)}()" if self._places else "True"
-
-    def _look(self) -> dict[str, Any]:
-        return {name: (value.__class__, value) for name, get in self._places.items() for value in (get(),)}
-
-
-def variables(function: Any) -> list[tuple[str, Callable[[], Any], Any]]:
-    """Name, reader and value of the variables from outside that ``function`` mentions, and ``self``.
-
-    Of a ``functools.partial``, also of the arguments that it brings.
-    """
-    found: list[tuple[str, Callable[[], Any], Any]] = []
-    while isinstance(function, functools.partial):
-        for place, value in enumerate(function.args):
-            found.append((f"argument {place}", functools.partial(function.args.__getitem__, place), value))
-        for name, value in function.keywords.items():
-            found.append((f"argument {name}", functools.partial(function.keywords.get, name), value))
-        function = function.func
-    owner = getattr(function, "__self__", None)
-    if owner is not None:
-        found.append(("self", lambda: owner, owner))
-    elif isinstance(type(function).__call__, FunctionType):
-        owner = function
-        found.append(("self", lambda: owner, owner))
-        function = type(function).__call__
-    function = getattr(function, "__func__", function)
-    if not isinstance(function, FunctionType):
-        return found
-    code, space = function.__code__, function.__globals__
-    for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
-        found.append((name, functools.partial(_contents, cell), _contents(cell)))
-    for name in code.co_names:
-        if name in space:
-            found.append((name, functools.partial(space.get, name), space[name]))
-    return found + [inner for outer in found for inner in _inside(*outer, code)]
-
-
-def _inside(
-    name: str, get: Callable[[], Any], value: Any, code: CodeType
-) -> Iterator[tuple[str, Callable[[], Any], Any]]:
-    """The attributes or items of a variable that ``code`` mentions; modules have a guard of their own."""
-    if isinstance(value, dict):
-        for key in [key for key in value if isinstance(key, str) and key in code.co_consts]:
-            yield f"{name}[{key!r}]", functools.partial(_item, get, key), value[key]
-    elif not isinstance(value, (type, FunctionType)) and not hasattr(type(value), "named_modules"):
-        own = getattr(value, "__dict__", {})
-        for key in [key for key in code.co_names if key in own]:
-            yield f"{name}.{key}", functools.partial(_attribute, get, key), own[key]
-
-
-def _item(get: Callable[[], Any], key: str) -> Any:
-    return get().get(key)
-
-
-def _attribute(get: Callable[[], Any], key: str) -> Any:
-    return getattr(get(), key, None)
-
-
-def _contents(cell: Any) -> Any:
-    try:
-        return cell.cell_contents
-    except ValueError:  # not assigned yet
-        return None
 
 
 #: What ``ModulesGuard._look`` finds of each module.
@@ -260,8 +186,9 @@ class Same:
     __hash__ = None  # type: ignore[assignment]
 
 
-def _is_plain(value: Any) -> bool:
-    return value.__class__ in _PLAIN or (value.__class__ is tuple and all(map(_is_plain, value)))
+def is_plain(value: Any) -> bool:
+    """Whether two such values are told apart by what they are: numbers, flags, strings, tuples of them."""
+    return value.__class__ in _PLAIN or (value.__class__ is tuple and all(map(is_plain, value)))
 
 
 _PLAIN = frozenset({bool, int, float, complex, str, type(None)})

@@ -68,8 +68,9 @@ class Options:
 
     def _option(self, group: dict[str, Any], name: str, value: Any) -> Any:
         if value.__class__ is float:
-            read = Reading(lambda: group[name], lambda names: f"{names(group)}[{name!r}]")
-            return self._scalar((id(group), name), read, value, name)
+            key = (id(group), name)
+            read = Reading(key, lambda: group[name], lambda names: f"{names(group)}[{name!r}]")
+            return self._scalar(key, read, value, name)
         if value.__class__ is tuple and value and all(v.__class__ is float for v in value):
             return tuple(
                 self._scalar((id(group), name, i), _element(group, name, i), v, f"{name}{i}")
@@ -97,6 +98,7 @@ class Options:
         found = self._counts.get(key)
         if found is None:
             read = Reading(
+                (id(optimizer), done),
                 lambda: float(tensor.raw) + 1 + done,
                 lambda names: f"{names(tensor)}.raw.item() + {1.0 + done}",
             )
@@ -214,7 +216,10 @@ def _counts_guard(tensors: list[Any]) -> Guard:
 
 
 def _element(group: dict[str, Any], name: str, index: int) -> Reading:
-    return Reading(lambda: group[name][index], lambda names: f"{names(group)}[{name!r}][{index}]")
+    def source(names: Names) -> str:
+        return f"{names(group)}[{name!r}][{index}]"
+
+    return Reading((id(group), name, index), lambda: group[name][index], source)
 
 
 def _current(node: Node) -> dict[Node, float]:

@@ -18,11 +18,13 @@ from tenon.core.generation import generation
 from tenon.core.pytree import TreeSpec, tree_flatten
 from tenon.core.value import Value
 from tenon.errors import CaptureError, GraphError
+from tenon.graph.frames import Frames
 from tenon.graph.graph import Graph, Node, Ref, Write
-from tenon.graph.guards import Guard, ModulesGuard, VariablesGuard, are, variables
+from tenon.graph.guards import Guard, ModulesGuard, are
 from tenon.graph.halves import Backward, differentiate_outputs, halve
 from tenon.graph.hooked import hooks_of
 from tenon.graph.options import state_guard
+from tenon.graph.places import PlacesGuard
 from tenon.graph.recorder import Recorder
 
 
@@ -76,6 +78,8 @@ class Recording:
     """One recorded call."""
 
     graph: Graph
+    #: What Python found in variables, attributes and items.
+    places: PlacesGuard
     outside: list[Outside] = field(default_factory=list)
     fed: list[Fed] = field(default_factory=list)
     gradients: list[LeftGradient] = field(default_factory=list)
@@ -113,10 +117,11 @@ def record(
             for position, leaf in enumerate(leaves):
                 if isinstance(leaf, Value):
                     nodes[position] = recorder.argument(leaf, f"argument{position}")
-        result = function(*args, **kwargs)
+        with Frames() as frames:
+            result = function(*args, **kwargs)
         if recorder.failure is None:
             with recorder.refusing():
-                made = _close(recorder, leaves, nodes, result, function)
+                made = _close(recorder, leaves, nodes, result, PlacesGuard(function, frames))
                 if before != _generation():
                     made.settling = made.settling or "modules or hooks changed during the call"
                 return result, made
@@ -134,14 +139,16 @@ def _generation() -> tuple[int, int]:
 
 
 def _close(
-    recorder: Recorder, leaves: list[Any], nodes: dict[int, Node], result: Any, function: Any
+    recorder: Recorder, leaves: list[Any], nodes: dict[int, Node], result: Any, places: PlacesGuard
 ) -> Recording:
     for problem in filter(None, (ask() for ask in recorder.questions)):
         raise CaptureError(f"{problem}. Bring both into the compiled function, or leave both out of it.")
-    for _, _, value in variables(function):
-        if hasattr(type(value), "named_modules"):
-            recorder.roots.setdefault(id(value), value)
-    made = Recording(recorder.graph, after=recorder.after, counters=recorder.counters())
+    known = {id(m) for root in recorder.roots.values() for m in root.modules()}
+    for module in places.modules:
+        if id(module) not in known:
+            recorder.roots[id(module)] = module
+            known |= {id(m) for m in module.modules()}
+    made = Recording(recorder.graph, places, after=recorder.after, counters=recorder.counters())
     made.settling, made.expects = recorder.settling, recorder.expects
     made.guards = recorder.guards + [guard for guard in recorder.asked if guard.check()]
     made.arguments = list(nodes)
@@ -155,7 +162,7 @@ def _close(
     _bind_outside(recorder, made, leaves)
     _module_guards(recorder, made, {id(leaf) for leaf in leaves})
     made.guards += [state_guard(optimizer) for optimizer in recorder.optimizers.values()]
-    made.guards.append(VariablesGuard(function))
+    made.guards.append(places)
     try:
         recorder.graph.verify()
     except GraphError as error:
@@ -339,6 +346,6 @@ def _module_guards(recorder: Recorder, made: Recording, arguments: set[int]) -> 
     leaves = {id(leaf): leaf for leaf in recorder.leaves.values() if not recorder.made_here(leaf)}
     made.hooks = hooks_of(modules, recorder.optimizers.values(), leaves.values())
     own = [leaf for leaf in leaves.values() if id(leaf) not in arguments]
-    made.guards.append(ModulesGuard(recorder.roots.values(), own))
+    made.guards.append(ModulesGuard(recorder.roots.values(), own, made.places.mentioned))
     tracked = ((t, "_track", t._track) for t in own)
     made.guards.append(are("requires_grad of a parameter", tracked))

@@ -25,9 +25,11 @@ def expression(node: Node, names: dict[Node, str]) -> str:
 class Reading:
     """Where a scalar input comes from: ``reading()`` now, ``source(names)`` as a Python expression."""
 
-    __slots__ = ("get", "source")
+    __slots__ = ("get", "key", "source")
 
-    def __init__(self, get: Callable[[], float], source: Callable[[Any], str]) -> None:
+    def __init__(self, key: tuple[Any, ...], get: Callable[[], float], source: Callable[[Any], str]) -> None:
+        #: Whose number it is: equal for two readings of one.
+        self.key = key
         self.get = get
         self.source = source
 
