@@ -73,7 +73,7 @@ from tenon.nn.functional.dropout import (
     dropout3d,
     feature_alpha_dropout,
 )
-from tenon.nn.functional.embedding import embedding, one_hot
+from tenon.nn.functional.embedding import embedding, embedding_bag, one_hot
 from tenon.nn.functional.folding import (
     channel_shuffle,
     fold,
@@ -125,6 +125,7 @@ from tenon.nn.functional.pooling import (
     max_pool3d_with_indices,
 )
 from tenon.nn.functional.response_norm import local_response_norm
+from tenon.nn.functional.sampling import affine_grid, grid_sample
 
 __all__ = [
     "adaptive_avg_pool1d",
@@ -136,6 +137,7 @@ __all__ = [
     "adaptive_max_pool2d_with_indices",
     "adaptive_max_pool3d",
     "adaptive_max_pool3d_with_indices",
+    "affine_grid",
     "alpha_dropout",
     "avg_pool1d",
     "avg_pool2d",
@@ -164,6 +166,7 @@ __all__ = [
     "elu",
     "elu_",
     "embedding",
+    "embedding_bag",
     "feature_alpha_dropout",
     "fold",
     "fractional_max_pool2d",
@@ -173,6 +176,7 @@ __all__ = [
     "gaussian_nll_loss",
     "gelu",
     "glu",
+    "grid_sample",
     "group_norm",
     "gumbel_softmax",
     "hardshrink",

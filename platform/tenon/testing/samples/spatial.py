@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from tenon.testing.samples.draw import normal, uniform
+from tenon.testing.samples.draw import integer, normal, uniform
 from tenon.testing.samples.table import add
 
 
@@ -16,7 +16,7 @@ def _resampled(x: Any, plan: Any) -> Any:
     size = x.shape[-1]
     if kind in ("reflect", "replicate", "circular"):
         before, after = rest
-        mode = {"reflect": "reflect", "replicate": "edge", "circular": "wrap"}[kind]
+        mode: Any = {"reflect": "reflect", "replicate": "edge", "circular": "wrap"}[kind]
         return np.pad(x, [(0, 0)] * (x.ndim - 1) + [(before, after)], mode=mode)
     count, align, _ = rest
     if kind == "nearest":
@@ -130,3 +130,67 @@ add(
     uniform(0.0, 1.0, 2, 3, 2),
     attrs={"kernel": (7, 2), "sizes": (1, 7)},
 )
+
+
+def _tap_sum(x: Any, weights: Any, places: Any) -> Any:
+    made = np.zeros((*x.shape[:2], places.shape[1]), x.dtype)
+    for n, p, t in np.ndindex(*places.shape):
+        if places[n, p, t] >= 0:
+            made[n, :, p] += weights[n, p, t] * x[n, :, places[n, p, t]]
+    return made
+
+
+def _tap_spread(g: Any, weights: Any, places: Any, cells: int) -> Any:
+    made = np.zeros((*g.shape[:2], cells), g.dtype)
+    for n, p, t in np.ndindex(*places.shape):
+        if places[n, p, t] >= 0:
+            made[n, :, places[n, p, t]] += weights[n, p, t] * g[n, :, p]
+    return made
+
+
+def _tap_dot(g: Any, x: Any, places: Any) -> Any:
+    made = np.zeros(places.shape, g.dtype)
+    for n, p, t in np.ndindex(*places.shape):
+        if places[n, p, t] >= 0:
+            made[n, p, t] = (g[n, :, p] * x[n, :, places[n, p, t]]).sum()
+    return made
+
+
+_PLACES = integer(-1, 7, 2, 5, 4)
+add("tap_sum", "some", normal(2, 3, 7), normal(2, 5, 4), _PLACES, reference=_tap_sum, loose=8.0, narrow=False)
+add(
+    "tap_sum",
+    "empty",
+    normal(2, 3, 7),
+    normal(2, 0, 4),
+    integer(-1, 7, 2, 0, 4),
+    reference=_tap_sum,
+    tags="empty",
+)
+add(
+    "tap_spread",
+    "some",
+    normal(2, 3, 5),
+    normal(2, 5, 4),
+    _PLACES,
+    reference=_tap_spread,
+    attrs={"cells": 7},
+    loose=8.0,
+    narrow=False,
+)
+add("tap_dot", "some", normal(2, 3, 5), normal(2, 3, 7), _PLACES, reference=_tap_dot, loose=8.0, narrow=False)
+for _name, _sizes, _mode, _padding, _align in (
+    ("linear", (5, 6), "linear", "zeros", False),
+    ("border", (5, 6), "linear", "border", True),
+    ("reflection", (5, 6), "linear", "reflection", False),
+    ("aligned", (5, 1), "linear", "reflection", True),
+    ("cubic", (4, 3), "cubic", "reflection", True),
+    ("nearest", (5, 6), "nearest", "border", False),
+    ("volume", (2, 3, 4), "linear", "zeros", True),
+):
+    _attrs = {"sizes": _sizes, "mode": _mode, "padding": _padding, "align": _align}
+    _taps = {"linear": 2, "nearest": 1, "cubic": 4}[_mode] ** len(_sizes)
+    _grid = uniform(-1.3, 1.3, 2, 5, len(_sizes))
+    add("grid_weights", _name, _grid, attrs=_attrs)
+    add("grid_weights_grad", _name, normal(2, 5, _taps), _grid, attrs=_attrs)
+    add("grid_places", _name, _grid, attrs=_attrs)

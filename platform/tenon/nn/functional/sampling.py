@@ -1,0 +1,131 @@
+"""Sampling images at any coordinates: ``grid_sample``, and grids of affine maps."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from typing import Any
+
+import numpy as np
+
+import tenon.ops  # noqa: F401 - a table without ops finds nothing
+from tenon.core.create import wrap
+from tenon.core.op import table as f
+from tenon.core.precision import runs_in
+from tenon.errors import ModuleValueError, ShapeError, TenonWarning
+from tenon.ops.kinds import dtype_of
+
+_MODES = {"bilinear": "linear", "nearest": "nearest", "bicubic": "cubic"}
+
+
+def grid_sample(
+    input: Any,
+    grid: Any,
+    mode: str = "bilinear",
+    padding_mode: str = "zeros",
+    align_corners: bool | None = None,
+) -> Any:
+    """``input[N, C, H, W]`` read at ``grid[N, H', W', 2]``, or ``[N, C, D, H, W]`` at ``[N, D', H', W', 3]``.
+
+    Grid values are between -1 and 1, the last axis of the input first.
+    """
+    if mode not in _MODES:
+        raise ModuleValueError(
+            "nn.functional.grid_sample(): expected mode to be 'bilinear', 'nearest' or 'bicubic', but got:"
+            f" '{mode}'"
+        )
+    if padding_mode not in ("zeros", "border", "reflection"):
+        raise ModuleValueError(
+            "nn.functional.grid_sample(): expected padding_mode to be 'zeros', 'border', or 'reflection', but"
+            f" got: '{padding_mode}'"
+        )
+    if align_corners is None:
+        _warn("grid_sample")
+    return _sampled(input, grid, _MODES[mode], padding_mode, bool(align_corners))
+
+
+def _warn(name: str) -> None:
+    warnings.warn(
+        f"Default {name} and affine_grid behavior has changed to align_corners=False since 1.3.0. Please"
+        " specify align_corners=True if the old behavior is desired. See the documentation of grid_sample"
+        " for details.",
+        TenonWarning,
+        stacklevel=3,
+    )
+
+
+@runs_in("widest", cuda="widest")
+def _sampled(x: Any, grid: Any, mode: str, padding: str, align: bool) -> Any:
+    _check(x.raw, grid.raw, mode)
+    shape = tuple(x.raw.shape)
+    sizes, outs = shape[2:], tuple(grid.raw.shape[1:-1])
+    points = f.reshape(grid, shape=(shape[0], math.prod(outs), len(sizes)))
+    attrs = {"sizes": sizes, "mode": mode, "padding": padding, "align": align}
+    places = f.grid_places(points.detach(), **attrs)
+    weights = f.grid_weights(points, **attrs)
+    made = f.tap_sum(f.reshape(x, shape=(*shape[:2], math.prod(sizes))), weights, places)
+    return f.reshape(made, shape=(*shape[:2], *outs))
+
+
+def _check(x: Any, grid: Any, mode: str) -> None:
+    given = f"input with sizes {list(x.shape)} and grid with sizes {list(grid.shape)}"
+    if dtype_of(x) != dtype_of(grid):
+        raise ShapeError(
+            f"grid_sampler(): expected input and grid to have same dtype, but input has {dtype_of(x)} and"
+            f" grid has {dtype_of(grid)}"
+        )
+    if x.ndim not in (4, 5) or x.ndim != grid.ndim:
+        raise ShapeError(
+            f"grid_sampler(): expected {x.ndim if x.ndim == 5 else 4}D input and grid with same number of"
+            f" dimensions, but got {given}"
+        )
+    if x.shape[0] != grid.shape[0]:
+        raise ShapeError(f"grid_sampler(): expected grid and input to have same batch size, but got {given}")
+    if grid.shape[-1] != x.ndim - 2:
+        raise ShapeError(
+            f"grid_sampler(): expected grid to have size {x.ndim - 2} in last dimension, but got grid with"
+            f" sizes {list(grid.shape)}"
+        )
+    if 0 in x.shape[2:]:
+        raise ShapeError(
+            "grid_sampler(): expected input to have non-empty spatial dimensions, but input has sizes"
+            f" {list(x.shape)}"
+        )
+    if mode == "cubic" and x.ndim == 5:
+        raise ShapeError("grid_sampler(): bicubic interpolation only supports 4D input")
+
+
+def affine_grid(theta: Any, size: Any, align_corners: bool | None = None) -> Any:
+    """The grid for ``grid_sample`` that maps outputs of ``size`` by ``theta[N, 2, 3]`` or ``[N, 3, 4]``."""
+    if align_corners is None:
+        _warn("affine_grid")
+    wanted = tuple(int(s) for s in size)
+    if dtype_of(theta.raw).kind not in "fV":
+        raise ModuleValueError(f"Expected theta to have floating point type, but got {theta.dtype}")
+    if len(wanted) not in (4, 5):
+        raise ShapeError(
+            "affine_grid only supports 4D and 5D sizes, for 2D and 3D affine transforms, respectively. Got"
+            f" size {list(wanted)}."
+        )
+    rank = len(wanted) - 2
+    if tuple(theta.raw.shape[-2:]) != (rank, rank + 1) or theta.raw.ndim != 3:
+        raise ModuleValueError(
+            f"Expected a batch of {rank}D affine matrices of shape Nx{rank}x{rank + 1} for size"
+            f" {list(wanted)}. Got {list(theta.raw.shape)}."
+        )
+    if min(wanted) <= 0:
+        raise ModuleValueError(f"Expected non-zero, positive output size. Got {list(wanted)}")
+    points = wrap(_base(wanted[2:], bool(align_corners), dtype_of(theta.raw)), theta.device)
+    made = f.matmul(points, f.transpose(theta, axis0=1, axis1=2))
+    return f.reshape(made, shape=(wanted[0], *wanted[2:], rank))
+
+
+def _base(sizes: tuple[int, ...], align: bool, dtype: Any) -> Any:
+    """Homogeneous coordinates ``[points, rank + 1]`` of all places, the last axis first."""
+    steps = []
+    for size in sizes:
+        line = np.linspace(-1, 1, size) if size > 1 else np.zeros(1)
+        steps.append(line if align or size <= 1 else line * (size - 1) / size)
+    grids = np.meshgrid(*steps, indexing="ij")
+    flat = [g.reshape(-1) for g in reversed(grids)]
+    return np.stack([*flat, np.ones(math.prod(sizes))], axis=1).astype(dtype)

@@ -1,0 +1,187 @@
+"""From a sampling grid to weights and places: ``grid_weights``, ``grid_weights_grad`` and ``grid_places``.
+
+``grid[N, P, axes]`` holds coordinates between -1 and 1, the last spatial axis first; ``sizes`` are those of
+the image, first axis first. ``mode``: "nearest" (one tap per axis), "linear" (two), "cubic" (four);
+``padding``: "zeros", "border", "reflection"; ``align``: whether -1 and 1 mean the centres of the outermost
+elements or their outer edges. Taps are in the order of places in a window (``places_in``).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tenon.core.aval import Aval
+from tenon.core.op import Composite, Kind, Primitive
+from tenon.ops.convolution import places_in
+
+_INT = np.dtype(np.int64)
+_OFFSETS = {"nearest": (0,), "linear": (0, 1), "cubic": (-1, 0, 1, 2)}
+#: The slope parameter of the cubic.
+_A = -0.75
+
+
+def _unnormalised(f: Any, g: Any, size: int, align: bool) -> Any:
+    """Coordinates in elements."""
+    if align:
+        return f.mul(f.add(g, 1), (size - 1) / 2)
+    return f.sub(f.mul(f.add(g, 1), size / 2), 0.5)
+
+
+def _folded(f: Any, u: Any, size: int, padding: str, align: bool) -> tuple[Any, Any]:
+    """``u`` brought inside as ``padding`` says, and its slope there: -1, 0 or 1 (None: 1 everywhere)."""
+    if padding == "zeros":
+        return u, None
+    slope = None
+    if padding == "reflection":
+        low, span = (0.0, float(size - 1)) if align else (-0.5, float(size))
+        if span == 0:
+            return f.mul(u, 0), f.mul(u, 0)
+        z = f.sub(u, low)
+        below = f.lt(z, 0)
+        z = f.where(below, f.neg(z), z)
+        flips = f.floor(f.div(z, span))
+        extra = f.sub(z, f.mul(flips, span))
+        odd = f.ne(f.sub(flips, f.mul(f.floor(f.div(flips, 2)), 2)), 0)
+        u = f.add(f.where(odd, f.sub(span, extra), extra), low)
+        ones = f.add(f.mul(f.floor(flips), 0), 1)
+        slope = f.mul(f.where(below, f.neg(ones), ones), f.where(odd, f.neg(ones), ones))
+    least, most = f.le(u, 0), f.ge(u, size - 1)
+    zeros = f.mul(f.floor(u), 0)
+    inside = f.where(least, zeros, f.where(most, f.add(zeros, size - 1), u))
+    kept = f.where(f.logical_or(least, most), zeros, f.add(zeros, 1))
+    return inside, kept if slope is None else f.mul(slope, kept)
+
+
+def _split(f: Any, grid: Any, axis: int, size: int, mode: str, padding: str, align: bool) -> Any:
+    """Base element, fraction behind it, and slope along one axis (cubic folds its taps instead)."""
+    u = _unnormalised(f, f.index(grid, key=(..., axis)), size, align)
+    v, slope = (u, None) if mode == "cubic" else _folded(f, u, size, padding, align)
+    base = f.round(v) if mode == "nearest" else f.floor(v)
+    return base, f.sub(v, base), slope
+
+
+def _factors(f: Any, t: Any, mode: str) -> list[Any]:
+    """Weights of the taps of one axis at fraction ``t``."""
+    if mode == "linear":
+        return [f.sub(1, t), t]
+    if mode == "nearest":
+        return [f.add(f.mul(f.floor(t), 0), 1)]
+    near = lambda x: f.add(f.mul(f.mul(f.sub(f.mul(x, _A + 2), _A + 3), x), x), 1)  # noqa: E731
+    far = lambda x: f.sub(f.mul(f.add(f.mul(f.sub(x, 5), x), 8), f.mul(x, _A)), 4 * _A)  # noqa: E731
+    return [far(f.add(t, 1)), near(t), near(f.sub(1, t)), far(f.sub(2, t))]
+
+
+def _slopes(f: Any, t: Any, mode: str) -> list[Any]:
+    """Derivatives of ``_factors`` by ``t``."""
+    if mode == "linear":
+        ones = f.add(f.mul(f.floor(t), 0), 1)
+        return [f.neg(ones), ones]
+    if mode == "nearest":
+        return [f.mul(f.floor(t), 0)]
+    near = lambda x: f.mul(f.sub(f.mul(x, 3 * (_A + 2)), 2 * (_A + 3)), x)  # noqa: E731
+    far = lambda x: f.mul(f.add(f.mul(f.sub(f.mul(x, 3), 10), x), 8), _A)  # noqa: E731
+    return [far(f.add(t, 1)), near(t), f.neg(near(f.sub(1, t))), f.neg(far(f.sub(2, t)))]
+
+
+def _products(f: Any, factors: list[list[Any]]) -> Any:
+    """``[N, P, taps]``: one factor per axis, every combination."""
+    made = []
+    for place in places_in([len(per_axis) for per_axis in factors]):
+        product = factors[0][place[0]]
+        for axis, tap in enumerate(place[1:], 1):
+            product = f.mul(product, factors[axis][tap])
+        made.append(product)
+    return f.stack(*made, axis=2)
+
+
+class GridWeights(Composite):
+    """Interpolation weights ``[N, P, taps]`` of ``grid``."""
+
+    kind = Kind.INDEX
+    inputs = ("grid",)
+    saves = ("grid",)
+
+    def decompose(self, f, grid, *, sizes, mode, padding, align):
+        rank = len(sizes)
+        fractions = [
+            _split(f, grid, rank - 1 - axis, size, mode, padding, align)[1] for axis, size in enumerate(sizes)
+        ]
+        return _products(f, [_factors(f, t, mode) for t in fractions])
+
+    def vjp_grid(self, f, g, out, grid, **attrs):
+        return f.grid_weights_grad(g, grid, **attrs)
+
+
+class GridWeightsGrad(Composite):
+    """The gradient of ``grid_weights`` for its grid."""
+
+    kind = Kind.INDEX
+    inputs = ("g", "grid")
+
+    def decompose(self, f, g, grid, *, sizes, mode, padding, align):
+        rank = len(sizes)
+        split = [
+            _split(f, grid, rank - 1 - axis, size, mode, padding, align)[1:]
+            for axis, size in enumerate(sizes)
+        ]
+        factors, made = [_factors(f, t, mode) for t, _ in split], []
+        for axis in reversed(range(rank)):
+            t, slope = split[axis]
+            turned = [_slopes(f, t, mode) if a == axis else own for a, own in enumerate(factors)]
+            pull = f.sum(f.mul(g, _products(f, turned)), axes=(2,))
+            pull = pull if slope is None else f.mul(pull, slope)
+            made.append(f.mul(pull, (sizes[axis] - 1) / 2 if align else sizes[axis] / 2))
+        return f.stack(*made, axis=2)
+
+
+class GridPlaces(Primitive):
+    """Where the taps of ``grid_weights`` read: indices into the flattened image, -1 outside."""
+
+    kind = Kind.INDEX
+    inputs = ("grid",)
+
+    def infer(self, grid, *, sizes, mode, padding, align):
+        """int64, one per tap."""
+        return Aval((*grid.shape[:2], len(_OFFSETS[mode]) ** len(sizes)), _INT)
+
+    def forward(self, xp, grid, *, sizes, mode, padding, align):
+        """Axis by axis, then every combination."""
+        f, rank, taps = _Plain(xp), len(sizes), _OFFSETS[mode]
+        per_axis = []
+        for axis, size in enumerate(sizes):
+            base = _split(f, grid, rank - 1 - axis, size, mode, padding, align)[0]
+            found = [base + offset for offset in taps]
+            if mode == "cubic":
+                found = [_folded(f, place, size, padding, align)[0] for place in found]
+            there = [(place >= 0) & (place <= size - 1) for place in found]
+            indices = [xp.where(t, p, 0).astype(_INT) for t, p in zip(there, found, strict=True)]
+            per_axis.append((indices, there))
+        made = xp.empty((*grid.shape[:2], len(taps) ** rank), _INT)
+        for number, place in enumerate(places_in([len(taps)] * rank)):
+            flat, inside = per_axis[0][0][place[0]], per_axis[0][1][place[0]]
+            for axis, tap in enumerate(place[1:], 1):
+                flat = flat * sizes[axis] + per_axis[axis][0][tap]
+                inside = inside & per_axis[axis][1][tap]
+            made[:, :, number] = xp.where(inside, flat, -1)
+        return made
+
+
+class _Plain:
+    """The few ops that a grid's coordinates take, on arrays of the namespace ``xp``."""
+
+    def __init__(self, xp: Any) -> None:
+        self.xp = xp
+
+    def __getattr__(self, name: str) -> Any:
+        names = {"mul": "multiply", "sub": "subtract", "div": "divide", "neg": "negative", "round": "rint"}
+        names |= {"lt": "less", "le": "less_equal", "ge": "greater_equal", "ne": "not_equal"}
+        return getattr(self.xp, names.get(name, name))
+
+    @staticmethod
+    def index(x: Any, *, key: Any) -> Any:
+        return x[key]
+
+
+grid_weights, grid_weights_grad, grid_places = GridWeights(), GridWeightsGrad(), GridPlaces()

@@ -1,0 +1,118 @@
+"""Reading arrays at given places: ``tap_sum``, ``tap_spread`` and ``tap_dot``.
+
+The three are the partial maps of one trilinear form, so each one's gradients are the other two. Layouts:
+``x[N, C, cells]``, ``weights[N, P, taps]``, ``places[N, P, taps]`` (int64 into the cells; -1: nothing there)
+and ``g[N, C, P]``. ``grid.py`` makes weights and places from a sampling grid.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tenon.core.aval import Aval
+from tenon.core.op import Kind, Primitive
+from tenon.ops.kinds import dtype_of
+
+
+def _at(xp: Any, places: Any, t: int, channels: int) -> tuple[Any, Any]:
+    """Indices of tap ``t`` for every channel ``[N, C, P]``, and where there is something ``[N, 1, P]``."""
+    index = places[:, :, t][:, None]
+    there = index >= 0
+    index = xp.where(there, index, 0)
+    return xp.broadcast_to(index, (index.shape[0], channels, index.shape[2])), there
+
+
+class TapSum(Primitive):
+    """``out[n, c, p]``: the sum over taps of ``weights[n, p, t] * x[n, c, places[n, p, t]]``."""
+
+    kind = Kind.INDEX
+    inputs = ("x", "weights", "places")
+    saves = ("x", "weights", "places")
+    reads = {"x": ("weights", "places"), "weights": ("x", "places"), "places": ()}
+
+    def infer(self, x, weights, places):
+        """One value per channel and place."""
+        return Aval((*x.shape[:2], places.shape[1]), dtype_of(x))
+
+    def forward(self, xp, x, weights, places):
+        """One gather per tap."""
+        made = xp.zeros((*x.shape[:2], places.shape[1]), x.dtype)
+        if not x.size:
+            return made
+        for t in range(places.shape[2]):
+            index, there = _at(xp, places, t, x.shape[1])
+            seen = xp.take_along_axis(x, index, 2) * weights[:, :, t][:, None]
+            made += xp.where(there, seen, xp.zeros((), x.dtype))
+        return made
+
+    def vjp_x(self, f, g, out, x, weights, places):
+        return f.tap_spread(g, weights, places, cells=x.shape[2])
+
+    def vjp_weights(self, f, g, out, x, weights, places):
+        return f.tap_dot(g, x, places)
+
+
+class TapSpread(Primitive):
+    """``g`` times the weights, added up in the cells it was read from: the transpose of ``tap_sum`` in
+    ``x``."""
+
+    kind = Kind.INDEX
+    inputs = ("g", "weights", "places")
+    saves = ("g", "weights", "places")
+    reads = {"g": ("weights", "places"), "weights": ("g", "places"), "places": ()}
+
+    def infer(self, g, weights, places, *, cells):
+        """``[N, C, cells]``."""
+        return Aval((*g.shape[:2], cells), dtype_of(g))
+
+    def forward(self, xp, g, weights, places, *, cells):
+        """One scatter per tap."""
+        made = xp.zeros((*g.shape[:2], cells), g.dtype)
+        if not made.size:
+            return made
+        rows = xp.arange(g.shape[0])[:, None, None]
+        columns = xp.arange(g.shape[1])[None, :, None]
+        for t in range(places.shape[2]):
+            index, there = _at(xp, places, t, g.shape[1])
+            part = xp.where(there, g * weights[:, :, t][:, None], xp.zeros((), g.dtype))
+            xp.add.at(made, (rows, columns, index), part)
+        return made
+
+    def vjp_g(self, f, g, out, gradient, weights, places, *, cells):
+        return f.tap_sum(g, weights, places)
+
+    def vjp_weights(self, f, g, out, gradient, weights, places, *, cells):
+        return f.tap_dot(gradient, g, places)
+
+
+class TapDot(Primitive):
+    """``out[n, p, t]``: the sum over channels of ``g[n, c, p] * x[n, c, places[n, p, t]]``."""
+
+    kind = Kind.INDEX
+    inputs = ("g", "x", "places")
+    saves = ("g", "x", "places")
+    reads = {"g": ("x", "places"), "x": ("g", "places"), "places": ()}
+
+    def infer(self, g, x, places):
+        """One value per tap."""
+        return Aval(tuple(places.shape), dtype_of(g))
+
+    def forward(self, xp, g, x, places):
+        """One gather per tap."""
+        made = xp.zeros(places.shape, g.dtype)
+        if not x.size:
+            return made
+        for t in range(places.shape[2]):
+            index, there = _at(xp, places, t, x.shape[1])
+            seen = xp.where(there, g * xp.take_along_axis(x, index, 2), xp.zeros((), g.dtype))
+            made[:, :, t] = xp.sum(seen, axis=1)
+        return made
+
+    def vjp_g(self, f, g, out, gradient, x, places):
+        return f.tap_sum(x, g, places)
+
+    def vjp_x(self, f, g, out, gradient, x, places):
+        return f.tap_spread(gradient, g, places, cells=x.shape[2])
+
+
+tap_sum, tap_spread, tap_dot = TapSum(), TapSpread(), TapDot()
