@@ -2,8 +2,10 @@
 
 A call is written as data: strings such as ``"f:3,4"`` stand for arrays. Their letter says what is in them:
 f normal, p positive, u in (-0.9, 0.9), q in (0, 1), i integers below 5, n small non-zero integers,
-b booleans, s sorted, c complex, z with NaN and infinities, d positive definite; ``"k:3,4<7"`` below 7.
-``constant:p:4`` takes no gradient, ``dense:i:4`` is never strided, ``dtype:float32`` is a dtype, ``fn:relu`` a function of the library, ``power:0.9`` the function ``0.9 ** step``,
+b booleans, s sorted, c complex, z with NaN and infinities, d positive definite; ``"k:3,4<7"`` below 7;
+``"f!:3"`` has no gradient.
+``constant:p:4`` takes no gradient, ``dense:i:4`` is never strided, ``whole:0,2,5`` holds these integers,
+``dtype:float32`` is a dtype, ``fn:relu`` a function of the library, ``power:0.9`` the function ``0.9 ** step``,
 a mapping with the key ``layer`` (or ``scheduler``) and its arguments ``make`` an object of that class.
 """
 
@@ -20,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-SPEC = re.compile(r"^([fpuqinbsczdk]):([\d,]*)(?:<(\d+))?$")
+SPEC = re.compile(r"^([fpuqinbsczdk]!?):([\d,]*)(?:<(\d+))?$")
 #: The one table of tolerances, relative and absolute; gradients may be ten times as far apart.
 TOLERANCE = {
     "float16": 4e-3,
@@ -36,6 +38,7 @@ TOLERANCE = {
 def make(spec: str, seed: int = 0) -> np.ndarray:
     """The array that ``spec`` stands for."""
     kind, sizes, bound = SPEC.match(spec).groups()
+    kind = kind[0]
     shape = tuple(int(s) for s in sizes.split(",") if s)
     draw = np.random.default_rng([zlib.crc32(spec.encode()), seed])
     if kind == "b":
@@ -101,7 +104,7 @@ class Side:
             if spec[0] == "c":
                 wanted = {"float64": "complex128"}.get(self.dtype, "complex64")
             tensor = tensor.to(getattr(self.lib, wanted))
-        if tensor.dtype.is_floating_point or tensor.dtype.is_complex:
+        if spec[1] != "!" and (tensor.dtype.is_floating_point or tensor.dtype.is_complex):
             tensor.requires_grad_()
             self.leaves.append(tensor)
         return tensor
@@ -113,6 +116,8 @@ class Side:
             kind, _, rest = value.partition(":")
             if kind == "constant":
                 return self.tensor(rest).detach()
+            if kind == "whole":
+                return self.lib.tensor([int(v) for v in rest.split(",")])
             if kind == "dense":
                 return self.tensor(rest).contiguous()
             if kind == "dtype":

@@ -31,6 +31,7 @@ from tenon.ops import (  # noqa: F401
     pooling,
     prod_parts,
     random,
+    random_slopes,
     reduce,
     resample,
     sampling,

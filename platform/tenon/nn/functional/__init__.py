@@ -124,6 +124,7 @@ from tenon.nn.functional.pooling import (
     max_pool3d,
     max_pool3d_with_indices,
 )
+from tenon.nn.functional.randomised_activation import rrelu, rrelu_
 from tenon.nn.functional.response_norm import local_response_norm
 from tenon.nn.functional.sampling import affine_grid, grid_sample
 
@@ -232,6 +233,8 @@ __all__ = [
     "relu6",
     "relu_",
     "rms_norm",
+    "rrelu",
+    "rrelu_",
     "scaled_dot_product_attention",
     "selu",
     "selu_",

@@ -1,14 +1,24 @@
-"""Rows of tables: ``F.embedding``, ``F.one_hot``."""
+"""Rows of tables: ``F.embedding``, ``F.embedding_bag``, ``F.one_hot``."""
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import tenon.ops  # noqa: F401 - a table without ops finds nothing
+from tenon import dtypes
 from tenon.core.aval import Aval
+from tenon.core.factories import arange, zeros
 from tenon.core.grad_mode import is_grad_enabled, no_grad
 from tenon.core.op import table as f
-from tenon.errors import IndexRangeError, ModuleValueError, ShapeError, UnsupportedError
+from tenon.errors import (
+    DTypeError,
+    IndexRangeError,
+    ModuleValueError,
+    ShapeError,
+    TenonWarning,
+    UnsupportedError,
+)
 
 
 def embedding(
@@ -20,10 +30,12 @@ def embedding(
     scale_grad_by_freq: bool = False,
     sparse: bool = False,
 ) -> Any:
-    """``weight[input]``. ``max_norm`` shrinks the rows used, in place; row ``padding_idx`` gets no
-    gradient."""
-    if sparse and weight.requires_grad and is_grad_enabled():
-        raise UnsupportedError("embedding: sparse gradients are not supported; leave sparse=False.")
+    """``weight[input]``. ``max_norm`` shrinks the rows used, in place; row ``padding_idx`` gets no gradient.
+
+    ``sparse`` asks torch for a gradient that lists rows; here it is dense, with the same numbers, and a
+    warning says so.
+    """
+    _warn_of_sparse(sparse, weight)
     if weight.raw.ndim != 2:
         raise ShapeError(f"embedding: 'weight' must be 2-D, got {list(weight.raw.shape)}.")
     rows = weight.raw.shape[0]
@@ -42,6 +54,137 @@ def embedding(
     )
 
 
+def _warn_of_sparse(sparse: bool, weight: Any) -> None:
+    if sparse and weight.requires_grad and is_grad_enabled():
+        warnings.warn(
+            "sparse=True: the gradient of the table is dense here, with the same numbers. Leave sparse=False"
+            " to be rid of this warning.",
+            TenonWarning,
+            stacklevel=3,
+        )
+
+
+def embedding_bag(
+    input: Any, weight: Any, offsets: Any = None, max_norm: float | None = None, norm_type: float = 2,
+    scale_grad_by_freq: bool = False, mode: str = "mean", sparse: bool = False,
+    per_sample_weights: Any = None, include_last_offset: bool = False, padding_idx: int | None = None,
+) -> Any:  # fmt: skip
+    """Sums, means or maxima of the rows ``weight[input]`` of each bag: ``[B, D]``; an empty bag gives 0.
+
+    A row of ``input[B, S]`` is a bag; of ``input[L]``, the bags begin at ``offsets[B]`` (the last offset is
+    the end if ``include_last_offset``). ``per_sample_weights`` multiply the rows of sums; ``padding_idx``
+    does not count. ``max_norm``, ``sparse`` and ``scale_grad_by_freq`` as for ``embedding``.
+    """
+    if weight.dtype in (dtypes.int64, dtypes.int32) and input.is_floating_point():
+        warnings.warn(
+            "Argument order of nn.functional.embedding_bag was changed. Usage"
+            " `embedding_bag(weight, input, ...)` is deprecated, and should now be"
+            " `embedding_bag(input, weight, ...)`.",
+            TenonWarning,
+            stacklevel=2,
+        )
+        input, weight = weight, input
+    _check_bags(input, weight, offsets, mode, scale_grad_by_freq, sparse, per_sample_weights)
+    _warn_of_sparse(sparse, weight)
+    flat, starts, end = _bags(input, offsets, include_last_offset)
+    rows = weight.raw.shape[0]
+    if padding_idx is not None:
+        if not -rows <= padding_idx < rows:
+            raise IndexRangeError(
+                f"padding_idx must be within the number of embeddings, -{rows} through {rows - 1}, but got"
+                f" {padding_idx}"
+            )
+        padding_idx %= rows
+    if max_norm is not None:
+        with no_grad():
+            _renormalise(weight, flat, max_norm, norm_type)
+    skipped = -1 if padding_idx is None else padding_idx
+    items = f.embedding(weight, flat, padding_idx=skipped, by_frequency=bool(scale_grad_by_freq))
+    counted = f.ne(flat, skipped).unsqueeze(1)
+    if padding_idx is not None:
+        items = f.where(counted, items, 0.0)
+    if per_sample_weights is not None:
+        items = items * per_sample_weights.reshape(-1, 1)
+    if mode == "max":
+        return _bag_maxima(items, counted, starts, end)
+    sums = f.segment_sum(items, starts, end=end)
+    if mode == "sum":
+        return sums
+    return sums / f.segment_sum(counted.to(sums.dtype), starts, end=end).clamp(min=1)
+
+
+def _check_bags(
+    input: Any, weight: Any, offsets: Any, mode: str, scale_grad_by_freq: bool, sparse: bool,
+    per_sample_weights: Any,
+) -> None:  # fmt: skip
+    if per_sample_weights is not None and per_sample_weights.shape != input.shape:
+        raise ModuleValueError(
+            f"embedding_bag: If per_sample_weights ({per_sample_weights.shape}) is not None, then it must"
+            f" have the same shape as the input ({input.shape})"
+        )
+    if weight.ndim != 2:
+        raise ModuleValueError(f"weight has to be a 2D Tensor, but got Tensor of dimension {weight.ndim}")
+    if input.ndim == 2 and offsets is not None:
+        raise ModuleValueError(
+            "if input is 2D, then offsets has to be None, as input is treated is a mini-batch of fixed length"
+            f" sequences. However, found offsets of type {type(offsets)}"
+        )
+    if input.ndim == 1 and (offsets is None or offsets.ndim != 1):
+        raise ModuleValueError(
+            "offsets has to be a 1D Tensor"
+            + (" but got None" if offsets is None else f", not {offsets.ndim}D")
+        )
+    if input.ndim not in (1, 2):
+        raise ModuleValueError(f"input has to be 1D or 2D Tensor, but got Tensor of dimension {input.ndim}")
+    if mode not in ("sum", "mean", "max"):
+        raise ModuleValueError("mode has to be one of sum, mean or max")
+    if mode == "max" and scale_grad_by_freq:
+        raise ModuleValueError("max mode does not support scaling the gradient by the frequency")
+    if mode == "max" and sparse:
+        raise ModuleValueError("max mode does not support sparse weights")
+    if per_sample_weights is not None:
+        if mode != "sum":
+            raise UnsupportedError(
+                "embedding_bag: per_sample_weights was not None. per_sample_weights is only supported for"
+                f" mode='sum' (got mode='{mode}')."
+            )
+        if per_sample_weights.dtype != weight.dtype:
+            raise DTypeError(
+                "Expected tensor for argument #1 'weight' to have the same type as tensor for argument #1"
+                f" 'per_sample_weights'; but type {weight.dtype} does not equal {per_sample_weights.dtype}"
+                " (while checking arguments for embedding_bag)"
+            )
+
+
+def _bags(input: Any, offsets: Any, include_last_offset: bool) -> tuple[Any, Any, int]:
+    """All indices in a row, where bags begin, and where the last one ends."""
+    if input.ndim == 2:
+        return input.reshape(-1), arange(input.shape[0], device=input.device) * input.shape[1], input.numel()
+    offsets = offsets.to(dtypes.int64)
+    if not include_last_offset:
+        return input, offsets, input.shape[0]
+    if not offsets.numel():
+        raise ShapeError("include_last_offset: number of offset should be at least 1")
+    return input, offsets[:-1], int(offsets[-1])
+
+
+def _bag_maxima(items: Any, counted: Any, starts: Any, end: int) -> Any:
+    """The maxima of each bag, in a table as wide as the largest bag; of equal rows the first gets the
+    gradient."""
+    last = starts.new_full((1,), end)
+    counts = f.cat(starts, last, axis=0).diff()
+    width = int(counts.max()) if counts.numel() and not isinstance(counts.raw, Aval) else 0
+    if not width:
+        return items.new_zeros(counts.shape[0], items.shape[1])
+    places = arange(width, device=items.device)
+    index = starts.unsqueeze(1) + places
+    present = f.lt(places, counts.unsqueeze(1)).unsqueeze(2)
+    index = f.where(present.squeeze(2), index, 0)
+    present = present & counted[index]
+    table = f.where(present, items[index], float("-inf"))
+    return f.where(present.any(1), table.max(1).values, 0.0)
+
+
 def _renormalise(weight: Any, input: Any, max_norm: float, norm_type: float) -> None:
     """Scale the rows that ``input`` names down to ``max_norm``."""
     if isinstance(weight.raw, Aval):
@@ -55,9 +198,6 @@ def _renormalise(weight: Any, input: Any, max_norm: float, norm_type: float) -> 
 
 def one_hot(tensor: Any, num_classes: int = -1) -> Any:
     """Ones at the class indices, on a new last axis."""
-    from tenon import dtypes
-    from tenon.core.factories import zeros
-
     if tensor.dtype is not dtypes.int64:
         raise ModuleValueError(
             f"one_hot is only applicable to index tensor of type LongTensor, got {tensor.dtype}."

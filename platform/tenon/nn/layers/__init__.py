@@ -50,7 +50,7 @@ from tenon.nn.layers.dropout import (
     Dropout3d,
     FeatureAlphaDropout,
 )
-from tenon.nn.layers.embedding import Embedding
+from tenon.nn.layers.embedding import Embedding, EmbeddingBag
 from tenon.nn.layers.flatten import Flatten, Unflatten
 from tenon.nn.layers.instance_norm import InstanceNorm1d, InstanceNorm2d, InstanceNorm3d
 from tenon.nn.layers.lazy import (
@@ -129,6 +129,7 @@ from tenon.nn.layers.pool import (
     MaxPool3d,
 )
 from tenon.nn.layers.positions import RoPE, SinusoidalPositions
+from tenon.nn.layers.randomised_activation import RReLU
 from tenon.nn.layers.recurrent import GRU, LSTM, RNN, RNNBase
 from tenon.nn.layers.recurrent_cells import GRUCell, LSTMCell, RNNCell, RNNCellBase
 from tenon.nn.layers.resizing import (
@@ -201,6 +202,7 @@ __all__ = [
     "Dropout2d",
     "Dropout3d",
     "Embedding",
+    "EmbeddingBag",
     "FeatureAlphaDropout",
     "Flatten",
     "Fold",
@@ -270,6 +272,7 @@ __all__ = [
     "RNNBase",
     "RNNCell",
     "RNNCellBase",
+    "RReLU",
     "ReLU",
     "ReLU6",
     "ReflectionPad1d",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -266,3 +267,21 @@ _sorted = values(-1.0, 0.0, 0.0, 2.0)
 for _right in (False, True):
     add("searchsorted", f"right_{_right}", _sorted, values(-2.0, 0.0, 1.0, 3.0), attrs={"right": _right},
         reference=lambda x, y, right: np.searchsorted(x, y, "right" if right else "left"))  # fmt: skip
+
+
+def _segment_sum(x: Any, offsets: Any, *, end: int) -> Any:
+    bounds = [*offsets, end]
+    return np.stack([x[a:b].sum(0) for a, b in itertools.pairwise(bounds)])
+
+
+def _segment_spread(x: Any, offsets: Any, *, end: int, rows: int) -> Any:
+    made = np.zeros((rows, *x.shape[1:]), x.dtype)
+    for row, a, b in zip(x, offsets, [*offsets[1:], end], strict=True):
+        made[a:b] = row
+    return made
+
+
+_STARTS = values(0, 2, 2, 5, dtype="int64")
+add("segment_sum", "bags", normal(7, 3), _STARTS, reference=_segment_sum, attrs={"end": 7}, loose=4.0)
+add("segment_sum", "rest", normal(7, 3), _STARTS, reference=_segment_sum, attrs={"end": 6}, loose=4.0)
+add("segment_spread", "bags", normal(4, 3), _STARTS, reference=_segment_spread, attrs={"end": 6, "rows": 7})

@@ -1,0 +1,85 @@
+"""Sums over consecutive rows: the bags of ``embedding_bag``.
+
+``offsets[B]`` says where each of B segments begins, in order; the last ends with ``end``.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tenon.core.aval import Aval
+from tenon.core.op import Kind, Primitive
+from tenon.errors import IndexRangeError, ShapeError
+
+
+def _segments(xp: Any, offsets: Any, end: int) -> tuple[Any, Any]:
+    """Where segments begin, and how many rows each has."""
+    if offsets.size:
+        if int(offsets[0]) != 0:
+            raise ShapeError(
+                "offsets[0] has to be 0, i.e., the first sequence in the mini-batch has to start from"
+                f" position 0. However, got {int(offsets[0])}"
+            )
+        if int(offsets[-1]) > end:
+            raise ShapeError(
+                f"offsets[-1] can not be greater than input's length {end} but got offsets[-1] of"
+                f" {int(offsets[-1])}"
+            )
+    counts = xp.diff(xp.append(offsets, end))
+    if offsets.size and int(counts.min()) < 0:
+        raise IndexRangeError(f"offsets must not decrease, got {offsets.tolist()}")
+    return offsets, counts
+
+
+class SegmentSum(Primitive):
+    """Sums of the rows of ``x[L, ...]`` from each offset to the next: ``[B, ...]``; none give 0."""
+
+    kind = Kind.INDEX
+    inputs = ("x", "offsets")
+    saves = ("offsets",)
+    grad_name = "EmbeddingBagBackward0"
+
+    def infer(self, x, offsets, *, end):
+        """One row a segment."""
+        return Aval((offsets.shape[0], *x.shape[1:]), x.dtype)
+
+    def forward(self, xp, x, offsets, *, end):
+        """In one pass over ``x`` where the library can."""
+        starts, counts = _segments(xp, offsets, end)
+        made = xp.zeros((offsets.shape[0], *x.shape[1:]), x.dtype)
+        full = counts > 0
+        if x.size and xp is np and x.dtype.kind != "V":
+            made[full] = np.add.reduceat(x[:end], starts[full], axis=0)
+        elif x.size:
+            xp.add.at(made, xp.repeat(xp.arange(counts.shape[0]), counts.tolist()), x[:end])
+        return made
+
+    def vjp_x(self, f, g, out, x, offsets, *, end):
+        return f.segment_spread(g, offsets, end=end, rows=x.shape[0])
+
+
+class SegmentSpread(Primitive):
+    """The transpose of ``segment_sum``: row b of ``x`` for each of the rows of segment b, 0 past ``end``."""
+
+    kind = Kind.INDEX
+    inputs = ("x", "offsets")
+    saves = ("offsets",)
+
+    def infer(self, x, offsets, *, end, rows):
+        """``rows`` rows."""
+        return Aval((rows, *x.shape[1:]), x.dtype)
+
+    def forward(self, xp, x, offsets, *, end, rows):
+        """Each row as often as its segment is long."""
+        _, counts = _segments(xp, offsets, end)
+        made = xp.zeros((rows, *x.shape[1:]), x.dtype)
+        made[:end] = xp.repeat(x, counts.tolist(), axis=0)
+        return made
+
+    def vjp_x(self, f, g, out, x, offsets, *, end, rows):
+        return f.segment_sum(g, offsets, end=end)
+
+
+segment_sum, segment_spread = SegmentSum(), SegmentSpread()

@@ -1,0 +1,46 @@
+"""What embedding bags do beyond the catalogue of tests/parity: their own rows' counts, and dense gradients."""
+
+import pytest
+
+import tenon
+from tenon.nn import functional as F
+
+
+def test_a_row_of_a_bag_is_scaled_by_its_own_count():
+    weight = tenon.randn(5, 3, requires_grad=True)
+    indices = tenon.tensor([[0, 0, 4], [4, 0, 2]])
+
+    F.embedding_bag(indices, weight, mode="sum", scale_grad_by_freq=True).sum().backward()
+
+    assert weight.grad.tolist() == [[1.0] * 3, [0.0] * 3, [1.0] * 3, [0.0] * 3, [1.0] * 3]
+
+
+def test_sparse_gradients_are_dense_and_say_so():
+    weight = tenon.ones(4, 2, requires_grad=True)
+
+    with pytest.warns(UserWarning, match="gradient of the table is dense"):
+        F.embedding(tenon.tensor([1, 1]), weight, sparse=True).sum().backward()
+
+    assert weight.grad.tolist() == [[0.0, 0.0], [2.0, 2.0], [0.0, 0.0], [0.0, 0.0]]
+
+
+def test_offsets_that_decrease_are_refused():
+    with pytest.raises(IndexError, match=r"offsets must not decrease, got \[0, 4, 2\]"):
+        F.embedding_bag(tenon.arange(6), tenon.ones(6, 2), tenon.tensor([0, 4, 2]))
+
+
+def test_the_first_of_equal_rows_gets_the_gradient_of_a_maximum():
+    weight = tenon.ones(2, 3, requires_grad=True)
+
+    F.embedding_bag(tenon.tensor([[0, 1, 0]]), weight, mode="max").sum().backward()
+
+    assert weight.grad.tolist() == [[1.0] * 3, [0.0] * 3]
+
+
+def test_a_table_that_exists_is_shared():
+    table = tenon.ones(2, 3)
+    bag = tenon.nn.EmbeddingBag.from_pretrained(table, mode="sum")
+    table.fill_(2.0)
+
+    assert not bag.weight.requires_grad
+    assert bag(tenon.tensor([[0, 1]])).tolist() == [[4.0, 4.0, 4.0]]
