@@ -40,8 +40,8 @@ def process_environment() -> MutableMapping[str, str]:
 class Config:
     """What the environment and the caller decided; the defaults mean "decide for me".
 
-    >>> Config.from_environment({"TENON_DISABLE_PLUGINS": "lion, tenon-noise"}).disable_plugins
-    ('lion', 'tenon-noise')
+    >>> Config.from_environment({"TENON_DISABLE_PLUGINS": "tiger, tenon-noise"}).disable_plugins
+    ('tiger', 'tenon-noise')
     """
 
     disable_plugins: tuple[str, ...] = ()
@@ -68,7 +68,7 @@ class Config:
     def setting(self, name: str, default: str | None = None) -> str | None:
         """The value of ``TENON_<NAME>``, for settings that only a plugin knows.
 
-        >>> Config.from_environment({"TENON_LION_BETA": "0.5"}).setting("lion_beta")
+        >>> Config.from_environment({"TENON_TIGER_BETA": "0.5"}).setting("tiger_beta")
         '0.5'
         """
         key = name.upper() if name.upper().startswith(PREFIX) else PREFIX + name.upper()

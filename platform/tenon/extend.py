@@ -7,7 +7,7 @@ use, so ``from tenon.extend import hookimpl`` stays light::
 
     @hookimpl
     def tenon_optimizers():
-        return {"Lion": "tenon_lion.lion:Lion"}
+        return {"Tiger": "tenon_tiger.tiger:Tiger"}
 
 Guide: ``docs/guide/plugins.md``. Hooks: ``docs/guide/hooks.md``.
 """
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from tenon.core.backend import Backend as Backend
     from tenon.core.backend import Kernel as Kernel
     from tenon.core.backend import MemoryStats as MemoryStats
+    from tenon.core.grad_mode import enable_grad as enable_grad
+    from tenon.core.grad_mode import no_grad as no_grad
     from tenon.core.op import Composite as Composite
     from tenon.core.op import Kind as Kind
     from tenon.core.op import Op as Op
@@ -70,10 +72,12 @@ _TARGETS = {
     "Tensor": "tenon.core.tensor:Tensor",
     "cluster": "tenon.graph.cluster:",
     "doctor_section": "tenon.plugins.diagnose:doctor_section",
+    "enable_grad": "tenon.core.grad_mode:enable_grad",
     "engine": "tenon.distributed.engine:",
     "environment": "tenon.config:environment",
     "errors": "tenon.errors:",
     "expressions": "tenon.graph.expressions:",
+    "no_grad": "tenon.core.grad_mode:no_grad",
     "process_environment": "tenon.config:process_environment",
     "random_loops": "tenon.random.loops:",
 }

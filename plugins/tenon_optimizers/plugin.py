@@ -4,6 +4,26 @@ from collections.abc import Mapping
 
 from tenon.extend import hookimpl
 
+_OPTIMIZERS = {
+    "adadelta": ("Adadelta",),
+    "adafactor": ("Adafactor",),
+    "adagrad": ("Adagrad",),
+    "adam": ("Adam",),
+    "adamax": ("Adamax",),
+    "adamw": ("AdamW",),
+    "asgd": ("ASGD",),
+    "lamb": ("LAMB",),
+    "lars": ("LARS",),
+    "lbfgs": ("LBFGS",),
+    "lion": ("Lion",),
+    "muon": ("Muon",),
+    "nadam": ("NAdam",),
+    "radam": ("RAdam",),
+    "rmsprop": ("RMSprop",),
+    "rprop": ("Rprop",),
+    "schedule_free": ("AdamWScheduleFree", "SGDScheduleFree"),
+    "sgd": ("SGD",),
+}
 _SCHEDULES = {
     "schedules": (
         "ConstantLR",
@@ -24,13 +44,9 @@ _SCHEDULES = {
 
 @hookimpl
 def tenon_optimizers() -> Mapping[str, str]:
-    """One module per optimizer."""
+    """All optimizers, by PyTorch's names where it has them."""
     return {
-        "SGD": "tenon_optimizers.sgd:SGD",
-        "Adam": "tenon_optimizers.adam:Adam",
-        "AdamW": "tenon_optimizers.adamw:AdamW",
-        "RMSprop": "tenon_optimizers.rmsprop:RMSprop",
-        "Adagrad": "tenon_optimizers.adagrad:Adagrad",
+        name: f"tenon_optimizers.{module}:{name}" for module, names in _OPTIMIZERS.items() for name in names
     }
 
 

@@ -21,7 +21,7 @@ def run(command, cwd, **environment):
         cwd=cwd,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
         env={**os.environ, "PATH": path, **environment},
     )
 
@@ -59,17 +59,17 @@ def test_own_model_trains_under_the_command(tmp_path):
     assert final["test_accuracy"] > 0.9
 
 
-def test_the_lion_plugin_is_found_once_installed(tmp_path):
+def test_the_tiger_plugin_is_found_once_installed(tmp_path):
     site = tmp_path / "site"
-    shutil.copytree(EXAMPLES / "lion" / "tenon_lion", site / "tenon_lion")
-    info = site / "tenon_lion-0.1.dist-info"
+    shutil.copytree(EXAMPLES / "tiger" / "tenon_tiger", site / "tenon_tiger")
+    info = site / "tenon_tiger-0.1.dist-info"
     info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: tenon-lion\nVersion: 0.1\n")
-    (info / "entry_points.txt").write_text("[tenon]\nlion = tenon_lion.plugin\n")
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: tenon-tiger\nVersion: 0.1\n")
+    (info / "entry_points.txt").write_text("[tenon]\ntiger = tenon_tiger.plugin\n")
     program = (
         "import tenon\n"
         "w = tenon.ones(3, requires_grad=True)\n"
-        "optimizer = tenon.optim.Lion([w], lr=0.1)\n"
+        "optimizer = tenon.optim.Tiger([w], lr=0.1)\n"
         "w.sum().backward()\n"
         "optimizer.step()\n"
         "print(w.tolist())\n"

@@ -26,9 +26,26 @@ SETTINGS = [
     ("RMSprop", {"lr": 0.01, "alpha": 0.5, "eps": 1e-3, "maximize": True}),
     ("Adagrad", {}),
     ("Adagrad", {"lr": 0.1, "lr_decay": 0.1, "weight_decay": 0.1, "initial_accumulator_value": 0.5}),
+    ("Adadelta", {}),
+    ("Adadelta", {"lr": 0.5, "rho": 0.7, "eps": 1e-3, "weight_decay": 0.1, "maximize": True}),
+    ("Adamax", {}),
+    ("Adamax", {"lr": 0.01, "betas": (0.4, 0.7), "eps": 1e-3, "weight_decay": 0.1, "maximize": True}),
+    ("ASGD", {}),
+    ("ASGD", {"lr": 0.1, "lambd": 0.1, "alpha": 0.5, "t0": 3.0, "weight_decay": 0.1, "maximize": True}),
+    ("NAdam", {}),
+    ("NAdam", {"lr": 0.01, "betas": (0.4, 0.7), "weight_decay": 0.1, "momentum_decay": 0.5}),
+    ("NAdam", {"lr": 0.01, "weight_decay": 0.1, "decoupled_weight_decay": True, "maximize": True}),
+    ("RAdam", {"lr": 0.01}),
+    ("RAdam", {"lr": 0.01, "betas": (0.4, 0.7), "eps": 1e-3, "weight_decay": 0.1}),
+    ("RAdam", {"lr": 0.01, "weight_decay": 0.1, "decoupled_weight_decay": True, "maximize": True}),
+    ("Rprop", {}),
+    ("Rprop", {"lr": 0.1, "etas": (0.3, 1.5), "step_sizes": (1e-2, 0.3), "maximize": True}),
 ]
 IDS = [f"{name}-{'-'.join(options) or 'defaults'}" for name, options in SETTINGS]
+NAMES = [*dict.fromkeys(name for name, _ in SETTINGS), "Adafactor", "LBFGS", "Muon"]
 SHAPES = [(4, 3), (5,), (), (0, 2), (2, 1, 3)]
+#: State entries that hold one number.
+NUMBERS = {"step", "eta", "mu", "mu_product"}
 TOLERANCE = {"float32": 2e-6, "float64": 1e-12, "complex64": 2e-6, "complex128": 1e-12}
 
 
@@ -71,7 +88,7 @@ def same(actual, expected, dtype):
     )
 
 
-def same_state(ours, theirs, ps, qs):
+def same_state(ours, theirs, ps, qs, tolerance=None):
     """Same entries for the same parameters, with equal shapes and dtypes."""
     assert [p in ours.state for p in ps] == [q in theirs.state for q in qs]
     for p, q in zip(ps, qs, strict=True):
@@ -81,9 +98,10 @@ def same_state(ours, theirs, ps, qs):
         assert set(a) == set(b)
         for name in b:
             assert isinstance(a[name], tenon.Tensor)
-            assert str(a[name].dtype) == str(b[name].dtype), name
+            # Loading, torch casts numbers like the parameter: 8 bits of a count in bfloat16. Here they keep theirs.
+            assert str(a[name].dtype) == str(b[name].dtype) or name in NUMBERS, name
             assert tuple(a[name].shape) == tuple(b[name].shape), name
-            same(a[name], b[name], str(q.dtype).removeprefix("torch."))
+            same(a[name], b[name], tolerance or str(q.dtype).removeprefix("torch."))
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
@@ -134,7 +152,7 @@ def test_short_floats_stay_near_a_float32_training(name, options, dtype):
 
     assert short.dtype is getattr(tenon, dtype)
     for key, value in ours.state[short].items() if ours.state else ():
-        assert value.dtype is (tenon.float32 if key == "step" else short.dtype)
+        assert value.dtype is (tenon.float32 if key in NUMBERS else short.dtype)
     assert np.isfinite(short.detach().float().numpy()).all()
     actual, expected = short.detach().float().numpy(), reference.detach().numpy()
     np.testing.assert_allclose(actual, expected, rtol=0.05, atol=0.06)
@@ -151,9 +169,11 @@ def test_checkpoints_of_torch_continue_here_and_back(name, options):
     theirs.load_state_dict(converted(ours.state_dict(), to=torch))
     train(ps, qs, (ours, theirs), 5, seed=2)
 
+    # torch goes on with mu_product in float64 after loading, and with float32 without.
+    tolerance = "float32" if name == "NAdam" else "float64"
     for p, q in zip(ps, qs, strict=True):
-        same(p, q, "float64")
-    same_state(ours, theirs, ps, qs)
+        same(p, q, tolerance)
+    same_state(ours, theirs, ps, qs, tolerance)
     mine, yours = ours.state_dict(), converted(theirs.state_dict(), to=tenon)
     assert mine["state"].keys() == yours["state"].keys()
     assert mine["param_groups"] == yours["param_groups"]
@@ -185,7 +205,7 @@ def test_groups_with_their_own_options_agree_with_torch():
     assert repr(ours) == repr(theirs)
 
 
-@pytest.mark.parametrize("name", ["SGD", "Adam", "AdamW", "RMSprop", "Adagrad"])
+@pytest.mark.parametrize("name", NAMES)
 def test_signatures_and_defaults_are_torchs(name):
     import inspect
 
@@ -195,29 +215,38 @@ def test_signatures_and_defaults_are_torchs(name):
     ours, theirs = getattr(tenon.optim, name), getattr(torch.optim, name)
 
     assert facts(ours) == facts(theirs)
-    ps, qs = parameters(shapes=[(2,)])
+    ps, qs = parameters(shapes=[(2, 1)])
     assert ours(ps).defaults == theirs(qs).defaults
     assert list(ours(ps).param_groups[0]) == list(theirs(qs).param_groups[0])
     assert repr(ours(ps)) == repr(theirs(qs))
 
 
-@pytest.mark.parametrize("name", ["SGD", "Adam", "AdamW", "RMSprop", "Adagrad"])
+@pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize(
     "options",
     [
         {"lr": -1}, {"weight_decay": -1}, {"momentum": -1}, {"eps": -1}, {"alpha": -1}, {"betas": (1.0, 0.9)},
         {"betas": (0.9, -1)}, {"lr_decay": -1}, {"initial_accumulator_value": -1}, {"nesterov": True},
         {"fused": True, "foreach": True}, {"fused": True, "differentiable": True}, {"nonsense": 1},
+        {"rho": 2.0}, {"etas": (1.0, 0.5)}, {"momentum_decay": -1}, {"beta2_decay": 1}, {"d": 0.5},
+        {"adjust_lr_fn": "none"},
     ],
     ids=str,
 )  # fmt: skip
 def test_bad_options_raise_what_torch_raises(name, options):
-    ps, qs = parameters("float32", [(2,)])
+    ps, qs = parameters("float32", [(2, 1)])
+    theirs = error_of(lambda: getattr(torch.optim, name)(qs, **options))
+    ours = error_of(lambda: getattr(tenon.optim, name)(ps, **options))
 
-    with pytest.raises((ValueError, TypeError, RuntimeError)) as theirs:
-        getattr(torch.optim, name)(qs, **options)
-    with pytest.raises(theirs.type) as ours:
-        getattr(tenon.optim, name)(ps, **options)
+    assert type(ours) is type(theirs)
+    if theirs is not None and type(theirs) is not TypeError:
+        assert str(ours) == str(theirs)
 
-    if theirs.type is not TypeError:
-        assert str(ours.value) == str(theirs.value)
+
+def error_of(make):
+    """What ``make`` raises, or None: torch checks some options of some optimizers only."""
+    try:
+        make()
+    except (ValueError, TypeError, RuntimeError) as error:
+        return error
+    return None

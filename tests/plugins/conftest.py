@@ -19,7 +19,7 @@ Install = Callable[..., Path]
 
 @pytest.fixture
 def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Install]:
-    """``install("tenon-lion", {"lion": "tenon_lion.plugin"}, {"tenon_lion/plugin.py": "..."})``."""
+    """``install("tenon-tiger", {"tiger": "tenon_tiger.plugin"}, {"tenon_tiger/plugin.py": "..."})``."""
     before = set(sys.modules)
 
     def install(name: str, points: Mapping[str, str], files: Mapping[str, str], version: str = "0.1") -> Path:
@@ -73,7 +73,7 @@ def simple(install: Install) -> Callable[..., Path]:
 
 @pytest.fixture
 def fresh_host() -> Iterator[Callable[..., Host]]:
-    """``fresh_host(disable_plugins=("lion",))``: an unloaded host that is the process's for this test."""
+    """``fresh_host(disable_plugins=("tiger",))``: an unloaded host that is the process's for this test."""
     entered = []
 
     def make(**settings: object) -> Host:

@@ -27,18 +27,18 @@ def broken(install, fresh_host):
 
 
 def test_plugins_lists_name_version_distribution_and_what_each_adds(simple, fresh_host):
-    simple("lion", "Lion", "Leo")
+    simple("tiger", "Tiger", "Leo")
     fresh_host()
 
     result = _run("plugins")
 
     assert result.exit_code == 0
-    row = next(line for line in result.output.splitlines() if "tenon-lion" in line)
+    row = next(line for line in result.output.splitlines() if "tenon-tiger" in line)
     assert [cell.strip() for cell in row.strip("│").split("│")] == [
-        "lion",
+        "tiger",
         "0.1",
-        "tenon-lion",
-        "optimizers: Leo, Lion",
+        "tenon-tiger",
+        "optimizers: Leo, Tiger",
     ]
     assert "backends: cpu" in result.output
 
@@ -75,19 +75,19 @@ def test_plugins_check_fails_on_a_failure(broken):
 
 
 def test_plugins_check_fails_on_a_clash(simple, fresh_host):
-    simple("lion", "Lion")
-    simple("pride", "Lion")
+    simple("tiger", "Tiger")
+    simple("wild", "Tiger")
     fresh_host()
 
     result = _run("plugins", "--check")
 
     assert result.exit_code == 1
-    assert "clash optimizer 'Lion' is declared by plugin 'lion'" in result.output
+    assert "clash optimizer 'Tiger' is declared by plugin 'tiger'" in result.output
 
 
 def test_plugins_check_passes_where_all_is_well(simple, fresh_host):
-    simple("lion", "Lion")
-    fresh_host(plugins=("lion",))
+    simple("tiger", "Tiger")
+    fresh_host(plugins=("tiger",))
 
     result = _run("plugins", "--check", "--resolve")
 
@@ -98,21 +98,21 @@ def test_plugins_resolve_reports_targets_that_cannot_be_imported(empty_host):
     class Declares:
         @hookimpl
         def tenon_optimizers(self):
-            return {"Lion": "nowhere:Lion"}
+            return {"Tiger": "nowhere:Tiger"}
 
     empty_host.register(Declares(), "cats")
 
     assert _run("plugins", "--check").exit_code == 0
     result = _run("plugins", "--check", "--resolve", "-v")
     assert result.exit_code == 1
-    assert "broken target optimizer 'Lion'" in result.output and "ModuleNotFoundError" in result.output
+    assert "broken target optimizer 'Tiger'" in result.output and "ModuleNotFoundError" in result.output
 
 
 def test_plugins_marks_disabled_ones(simple, fresh_host):
-    simple("lion", "Lion")
-    fresh_host(disable_plugins=("lion",))
+    simple("tiger", "Tiger")
+    fresh_host(disable_plugins=("tiger",))
 
-    row = next(line for line in _run("plugins").output.splitlines() if "lion" in line)
+    row = next(line for line in _run("plugins").output.splitlines() if "tiger" in line)
 
     assert "disabled" in row
 
@@ -155,28 +155,28 @@ def test_doctor_takes_sections_from_plugins_and_survives_their_errors(empty_host
     class Adds:
         @hookimpl
         def tenon_configure(self, config):
-            @diagnose.doctor_section("lion")
-            def lion():
+            @diagnose.doctor_section("tiger")
+            def tiger():
                 yield "mane", "long"
                 raise OSError("claw missing")
 
-    empty_host.register(Adds(), "lion")
+    empty_host.register(Adds(), "tiger")
 
-    rows = dict(diagnose.examine(empty_host))["lion"]
+    rows = dict(diagnose.examine(empty_host))["tiger"]
 
     assert rows == [("mane", "long"), ("failed", "OSError: claw missing")]
 
 
 def test_doctor_points_out_a_misspelt_variable(monkeypatch):
-    monkeypatch.setenv("TENON_DISABLE_PLUGIN", "lion")
-    monkeypatch.setenv("TENON_LION_BETA", "0.5")
+    monkeypatch.setenv("TENON_DISABLE_PLUGIN", "tiger")
+    monkeypatch.setenv("TENON_TIGER_BETA", "0.5")
     host = Host(Config.from_environment(), entry_points=())
     host.load()
 
     rows = dict(dict(diagnose.examine(host))["environment"])
 
     assert "did you mean TENON_DISABLE_PLUGINS?" in rows["TENON_DISABLE_PLUGIN"]
-    assert rows["TENON_LION_BETA"] == "0.5"
+    assert rows["TENON_TIGER_BETA"] == "0.5"
 
 
 def test_command_of_a_plugin_runs(empty_host):

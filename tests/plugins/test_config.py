@@ -57,14 +57,14 @@ def test_unknown_keyword_suggests_the_nearest():
 
 
 def test_other_variables_are_kept_for_plugins():
-    config = Config.from_environment({"TENON_LION_BETA": "0.5"})
+    config = Config.from_environment({"TENON_TIGER_BETA": "0.5"})
 
-    assert config.setting("lion_beta") == config.setting("TENON_LION_BETA") == "0.5"
-    assert config.setting("lion_gamma") is None and config.setting("lion_gamma", "1") == "1"
+    assert config.setting("tiger_beta") == config.setting("TENON_TIGER_BETA") == "0.5"
+    assert config.setting("tiger_gamma") is None and config.setting("tiger_gamma", "1") == "1"
 
 
 def test_config_is_frozen_hashable_and_picklable():
-    config = Config.from_environment({"TENON_LION_BETA": "0.5"})
+    config = Config.from_environment({"TENON_TIGER_BETA": "0.5"})
 
     with pytest.raises(dataclasses.FrozenInstanceError):
         config.device = "cpu"

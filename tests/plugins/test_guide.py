@@ -23,58 +23,58 @@ EXAMPLES = re.findall(r"^```python\n(.*?)^```", (GUIDE / "hooks.md").read_text("
 
 
 @pytest.fixture
-def lion(install, fresh_host):
+def tiger(install, fresh_host):
     project = tomllib.loads(FILES["pyproject.toml"])["project"]
-    modules = {path: text for path, text in FILES.items() if path.startswith("tenon_lion/")}
+    modules = {path: text for path, text in FILES.items() if path.startswith("tenon_tiger/")}
     install(project["name"], project["entry-points"]["tenon"], modules, version=project["version"])
     return fresh_host()
 
 
-def test_optimizer_of_the_guide_is_found_with_its_distribution(lion):
-    found = registry.component("optimizers", "Lion")
+def test_optimizer_of_the_guide_is_found_with_its_distribution(tiger):
+    found = registry.component("optimizers", "Tiger")
 
-    assert str(found.plugin) == "'lion' (tenon-lion 0.1)"
-    assert found.target == "tenon_lion.lion:Lion"
+    assert str(found.plugin) == "'tiger' (tenon-tiger 0.1)"
+    assert found.target == "tenon_tiger.tiger:Tiger"
 
 
-def test_optimizer_of_the_guide_follows_its_formula(lion):
+def test_optimizer_of_the_guide_follows_its_formula(tiger):
     import tenon
     from tenon import nn, optim
 
     start = np.array([1.0, -2.0, 3.0], dtype=np.float32)
     gradients = [np.array([0.5, -1.0, 0.0], np.float32), np.array([-3.0, 1.0, 2.0], np.float32)]
     parameter = nn.Parameter(tenon.tensor(start.tolist()))
-    optimizer = optim.Lion([parameter], lr=0.1)
+    optimizer = optim.Tiger([parameter], lr=0.1)
 
     p, m = start.copy(), np.zeros(3, np.float32)
     for gradient in gradients:
         parameter.grad = tenon.tensor(gradient.tolist())
         optimizer.step()
-        p -= 0.1 * np.sign(0.9 * m + (1 - 0.9) * gradient)
-        m = 0.99 * m + (1 - 0.99) * gradient
+        m = 0.965 * m + (1 - 0.965) * gradient
+        p -= 0.1 * np.sign(m)
 
     np.testing.assert_allclose(parameter.detach().numpy(), p, rtol=1e-6)
 
 
 def test_plugin_registered_by_hand_as_in_the_guide(empty_host):
-    space = {"Lion": object}
+    space = {"Tiger": object}
 
     exec(FILES["notebook"].split("unregister(")[0] + "\n", space)
 
-    assert registry.resolve("optimizers", "Lion") is object
+    assert registry.resolve("optimizers", "Tiger") is object
 
 
 def test_settings_of_the_guide_reach_the_doctor(monkeypatch):
     monkeypatch.setattr(diagnose, "_sections", {})
     space: dict[str, object] = {"__name__": "settings"}
-    exec(FILES["tenon_lion/settings.py"], space)
-    host = Host(Config(settings=(("TENON_LION_BETA", "0.5"),)), entry_points=())
+    exec(FILES["tenon_tiger/settings.py"], space)
+    host = Host(Config(settings=(("TENON_TIGER_BETA", "0.5"),)), entry_points=())
     host.load()
 
     plugin = type("Plugin", (), {"tenon_configure": staticmethod(space["tenon_configure"])})()
-    host.register(plugin, "lion")
+    host.register(plugin, "tiger")
 
-    assert dict(diagnose.examine(host))["lion"] == [("beta", "0.5")]
+    assert dict(diagnose.examine(host))["tiger"] == [("beta", "0.5")]
 
 
 def test_command_of_the_guide_runs(install, fresh_host):

@@ -65,7 +65,7 @@ def test_declaring_hook_is_called_once(empty_host, kind):
 
 
 def test_tenon_configure_reaches_plugins_that_come_late():
-    config = Config(settings=(("TENON_LION_BETA", "0.5"),))
+    config = Config(settings=(("TENON_TIGER_BETA", "0.5"),))
     host = Host(config, entry_points=())
     host.load()
     late = Recorder("tenon_configure")
@@ -73,7 +73,7 @@ def test_tenon_configure_reaches_plugins_that_come_late():
     host.register(late, "late")
 
     assert late.given == [{"config": config}]
-    assert late.given[0]["config"].setting("lion_beta") == "0.5"
+    assert late.given[0]["config"].setting("tiger_beta") == "0.5"
 
 
 def test_tenon_configure_runs_before_the_other_hooks_of_a_plugin(empty_host):
@@ -110,15 +110,15 @@ def test_tenon_default_device_without_any_answer_is_none(empty_host):
 
 
 def test_tenon_make_optimizer_is_answered_by_the_host_last(empty_host):
-    class Lion:
+    class Tiger:
         def __init__(self, params, lr):
             self.params, self.lr = params, lr
 
-    empty_host.register(Recorder("tenon_optimizers", {"Lion": Lion}), "lion")
+    empty_host.register(Recorder("tenon_optimizers", {"Tiger": Tiger}), "tiger")
 
-    built = empty_host.hook.tenon_make_optimizer(name="Lion", params=["w"], options={"lr": 0.1})
+    built = empty_host.hook.tenon_make_optimizer(name="Tiger", params=["w"], options={"lr": 0.1})
 
-    assert (type(built), built.params, built.lr) == (Lion, ["w"], 0.1)
+    assert (type(built), built.params, built.lr) == (Tiger, ["w"], 0.1)
 
 
 def test_tenon_make_optimizer_can_be_replaced_and_wrapped(empty_host):

@@ -29,7 +29,7 @@ class Cats:
     @hookimpl
     def tenon_optimizers(self):
         Cats.asked += 1
-        return {"Lion": Cats, "Broken": "nowhere:Broken", "Decoder": "json:JSONDecoder"}
+        return {"Tiger": Cats, "Broken": "nowhere:Broken", "Decoder": "json:JSONDecoder"}
 
 
 def test_name_becomes_an_ordinary_attribute_after_its_first_use(zoo, empty_host):
@@ -45,30 +45,32 @@ def test_name_becomes_an_ordinary_attribute_after_its_first_use(zoo, empty_host)
 def test_dir_lists_own_and_plugin_names_without_importing(zoo, empty_host):
     empty_host.register(Cats(), "cats")
 
-    assert {"keeper", "Lion", "Broken", "Decoder"} <= set(dir(zoo))
+    assert {"keeper", "Tiger", "Broken", "Decoder"} <= set(dir(zoo))
 
 
 def test_unknown_name_is_an_attribute_error_that_suggests(zoo, empty_host):
     empty_host.register(Cats(), "cats")
 
-    assert not hasattr(zoo, "Loin")
-    with pytest.raises(AttributeError, match=r"module 'tenon_test_zoo' has no attribute 'Loin'.*mean 'Lion'"):
-        _ = zoo.Loin
+    assert not hasattr(zoo, "Tigre")
+    with pytest.raises(
+        AttributeError, match=r"module 'tenon_test_zoo' has no attribute 'Tigre'.*mean 'Tiger'"
+    ):
+        _ = zoo.Tigre
 
 
 def test_hasattr_finds_what_a_plugin_offers(zoo, empty_host):
     empty_host.register(Cats(), "cats")
 
-    assert hasattr(zoo, "Lion")
+    assert hasattr(zoo, "Tiger")
 
 
 def test_missing_name_chains_the_failed_plugin(zoo, install, fresh_host):
-    install("tenon-lion", {"lion": "tenon_lion"}, {"tenon_lion.py": "raise OSError('libroar.so')"})
+    install("tenon-tiger", {"tiger": "tenon_tiger"}, {"tenon_tiger.py": "raise OSError('libroar.so')"})
     with pytest.warns(PluginWarning):
         fresh_host().load()
 
     with pytest.raises(PluginNotFoundError, match=r"libroar\.so") as caught:
-        _ = zoo.Lion
+        _ = zoo.Tiger
 
     assert isinstance(caught.value.__cause__, OSError)
 
@@ -92,22 +94,22 @@ def test_private_names_never_reach_the_plugins(zoo, empty_host):
 
 def test_name_goes_when_its_plugin_goes(zoo, empty_host):
     empty_host.register(Cats(), "cats")
-    assert zoo.Lion is Cats
+    assert zoo.Tiger is Cats
 
     empty_host.unregister("cats")
 
-    assert not hasattr(zoo, "Lion")
+    assert not hasattr(zoo, "Tiger")
     assert zoo.keeper == "Ann"
 
 
 def test_name_set_by_the_user_survives_a_change_of_plugins(zoo, empty_host):
     empty_host.register(Cats(), "cats")
-    _ = zoo.Lion
-    zoo.Lion = "mine"
+    _ = zoo.Tiger
+    zoo.Tiger = "mine"
 
     empty_host.unregister("cats")
 
-    assert zoo.Lion == "mine"
+    assert zoo.Tiger == "mine"
 
 
 def test_threads_see_the_same_object(zoo, empty_host):

@@ -162,23 +162,25 @@ def test_declaring_hook_takes_no_wrapper(empty_host):
 
 
 def test_same_plugin_name_from_two_distributions_names_both(simple, fresh_host):
-    simple("lion", "Lion", distribution="tenon-lion")
-    simple("lion", "Leo", distribution="tenon-lion-two")
+    simple("tiger", "Tiger", distribution="tenon-tiger")
+    simple("tiger", "Leo", distribution="tenon-tiger-two")
     host = fresh_host()
 
-    with pytest.warns(PluginWarning, match=r"by 'lion' \(tenon-lion 0.1\), so 'lion' \(tenon-lion-two 0.1\)"):
+    with pytest.warns(
+        PluginWarning, match=r"by 'tiger' \(tenon-tiger 0.1\), so 'tiger' \(tenon-tiger-two 0.1\)"
+    ):
         host.load()
 
-    assert "Lion" in host.registry.names("optimizers") and "Leo" not in host.registry.names("optimizers")
+    assert "Tiger" in host.registry.names("optimizers") and "Leo" not in host.registry.names("optimizers")
 
 
 def test_one_of_two_plugins_of_the_same_name_is_disabled_by_its_distribution(simple, fresh_host):
-    simple("lion", "Lion", distribution="tenon-lion")
-    simple("lion", "Leo", distribution="tenon-lion-two")
+    simple("tiger", "Tiger", distribution="tenon-tiger")
+    simple("tiger", "Leo", distribution="tenon-tiger-two")
 
-    names = _loaded(fresh_host(disable_plugins=("tenon_lion",))).registry.names("optimizers")
+    names = _loaded(fresh_host(disable_plugins=("tenon_tiger",))).registry.names("optimizers")
 
-    assert "Leo" in names and "Lion" not in names
+    assert "Leo" in names and "Tiger" not in names
 
 
 def test_disabled_plugin_is_not_imported(install, fresh_host):
@@ -192,33 +194,33 @@ def test_disabled_plugin_is_not_imported(install, fresh_host):
 
 
 def test_restriction_loads_only_the_named_plugins(simple, fresh_host):
-    simple("lion", "Lion")
+    simple("tiger", "Tiger")
     simple("other", "Other")
 
-    host = _loaded(fresh_host(plugins=("lion",)))
+    host = _loaded(fresh_host(plugins=("tiger",)))
 
-    assert [info.name for info in host.plugins] == ["lion"]
+    assert [info.name for info in host.plugins] == ["tiger"]
     assert "other" in host.disabled and "tenon_cpu" in host.disabled
 
 
 def test_restriction_by_distribution_loads_all_its_plugins(simple, fresh_host):
-    simple("lion", "Lion")
+    simple("tiger", "Tiger")
 
     host = _loaded(fresh_host(plugins=("tenon-platform",)))
 
     assert all(info.first_party for info in host.plugins)
-    assert host.disabled == ("lion",)
+    assert host.disabled == ("tiger",)
 
 
 def test_unknown_name_in_a_switch_is_pointed_out(simple, fresh_host):
-    simple("lion", "Lion")
+    simple("tiger", "Tiger")
 
-    with pytest.warns(PluginWarning, match=r"TENON_DISABLE_PLUGINS names 'lino'.*did you mean 'lion'"):
-        fresh_host(disable_plugins=("lino",)).load()
+    with pytest.warns(PluginWarning, match=r"TENON_DISABLE_PLUGINS names 'tigr'.*did you mean 'tiger'"):
+        fresh_host(disable_plugins=("tigr",)).load()
 
 
 def test_environment_switches_reach_the_host_of_a_new_process(simple):
-    root = simple("lion", "Lion")
+    root = simple("tiger", "Tiger")
     code = "from tenon.plugins.registry import names; print(names('optimizers'))"
 
     def run(**variables: str) -> subprocess.CompletedProcess[str]:
@@ -227,9 +229,9 @@ def test_environment_switches_reach_the_host_of_a_new_process(simple):
             [sys.executable, "-c", code], env=environ, capture_output=True, text=True, check=True
         )
 
-    assert "'Lion'" in run().stdout
-    assert "'Lion'" not in run(TENON_DISABLE_PLUGINS="lion").stdout
-    assert run(TENON_PLUGINS="lion").stdout == "['Lion']\n"
+    assert "'Tiger'" in run().stdout
+    assert "'Tiger'" not in run(TENON_DISABLE_PLUGINS="tiger").stdout
+    assert run(TENON_PLUGINS="tiger").stdout == "['Tiger']\n"
     assert "tenon_optimizers" in run(TENON_TRACE_PLUGINS="1").stderr
     assert "tenon_optimizers" not in run().stderr
 
@@ -244,18 +246,18 @@ def test_plugin_that_fails_to_configure_is_left_out(install, fresh_host):
 
         @hookimpl
         def tenon_optimizers():
-            return {"Lion": "x:Lion"}
+            return {"Tiger": "x:Tiger"}
         """
-    install("tenon-lion", {"lion": "tenon_lion"}, {"tenon_lion.py": text})
+    install("tenon-tiger", {"tiger": "tenon_tiger"}, {"tenon_tiger.py": text})
     host = fresh_host()
 
     with pytest.warns(PluginWarning, match="no licence found"):
         host.load()
 
-    failure = _failure(host, "lion")
+    failure = _failure(host, "tiger")
     assert failure.stage == "configure"
     assert isinstance(failure.error, PluginHookError)
-    assert "Lion" not in host.registry.names("optimizers")
+    assert "Tiger" not in host.registry.names("optimizers")
 
 
 def test_plugin_registered_late_is_seen_and_unregistered_again(empty_host):

@@ -37,23 +37,23 @@ class TestTensorBoard(PluginSuite):
 
 
 GOOD = '''
-"""Lions."""
+"""Tigers."""
 from tenon.extend import hookimpl
 
 @hookimpl
 def tenon_optimizers():
-    return {"Lion": "tenon_zoo.lion:Lion"}
+    return {"Tiger": "tenon_zoo.tiger:Tiger"}
 '''
-LION = '''
+TIGER = '''
 from tenon.extend import Optimizer
 
-class Lion(Optimizer):
-    """A lion."""
+class Tiger(Optimizer):
+    """A tiger."""
 '''
 
 
-def suite(install, plugin=GOOD, lion=LION, point="tenon_zoo.plugin"):
-    files = {"tenon_zoo/__init__.py": "", "tenon_zoo/plugin.py": plugin, "tenon_zoo/lion.py": lion}
+def suite(install, plugin=GOOD, tiger=TIGER, point="tenon_zoo.plugin"):
+    files = {"tenon_zoo/__init__.py": "", "tenon_zoo/plugin.py": plugin, "tenon_zoo/tiger.py": tiger}
     install("tenon-zoo", {"zoo": point}, files)
     return type("Zoo", (PluginSuite,), {"plugin": "tenon_zoo.plugin"})()
 
@@ -83,7 +83,7 @@ def test_a_good_plugin_passes(install, check):
         ),
         (
             "test_imports_nothing_heavy",
-            {"plugin": GOOD.replace("@hook", "import tenon_zoo.lion\n@hook"), "lion": "Lion = 3"},
+            {"plugin": GOOD.replace("@hook", "import tenon_zoo.tiger\n@hook"), "tiger": "Tiger = 3"},
             AssertionError,
             "imports its targets already",
         ),
@@ -100,22 +100,22 @@ def test_a_good_plugin_passes(install, check):
             "without the @hookimpl marker",
         ),
         ("test_implements_known_hooks", {"plugin": '"""Nothing."""'}, AssertionError, "implements no hook"),
-        ("test_targets_resolve", {"lion": "class Puma: pass"}, ImportError, "Lion"),
+        ("test_targets_resolve", {"tiger": "class Puma: pass"}, ImportError, "Tiger"),
         (
             "test_targets_derive_from_what_their_kind_asks_for",
-            {"lion": "class Lion: pass"},
+            {"tiger": "class Tiger: pass"},
             AssertionError,
             "not a subclass of tenon.extend.Optimizer",
         ),
         (
             "test_everything_is_documented",
-            {"lion": LION.replace('"""A lion."""', "pass")},
+            {"tiger": TIGER.replace('"""A tiger."""', "pass")},
             AssertionError,
-            "'Lion'",
+            "'Tiger'",
         ),
         (
             "test_everything_is_documented",
-            {"plugin": GOOD.replace('"""Lions."""', "")},
+            {"plugin": GOOD.replace('"""Tigers."""', "")},
             AssertionError,
             "plugin has",
         ),
@@ -127,8 +127,8 @@ def test_a_broken_plugin_fails_with_advice(install, check, changes, error, words
 
 
 def test_a_target_whose_library_is_absent_is_not_imported(install):
-    zoo = suite(install, lion="import a_library_that_is_not_there")
-    zoo.needs = {"Lion": "a_library_that_is_not_there"}
+    zoo = suite(install, tiger="import a_library_that_is_not_there")
+    zoo.needs = {"Tiger": "a_library_that_is_not_there"}
 
     with pytest.raises(pytest.skip.Exception, match="a_library_that_is_not_there not installed"):
         zoo.test_targets_resolve()
@@ -139,16 +139,20 @@ def test_the_tests_of_the_guide_pass_for_the_plugin_of_the_guide(install, tmp_pa
     text = (Path(__file__).resolve().parents[2] / "docs" / "guide" / "plugins.md").read_text("utf-8")
     files = dict(re.findall(r"^```\w+\n# (\S+)\n(.*?)^```", text, re.M | re.S))
     package = {
-        path: body for path, body in files.items() if path in ("tenon_lion/plugin.py", "tenon_lion/lion.py")
+        path: body
+        for path, body in files.items()
+        if path in ("tenon_tiger/plugin.py", "tenon_tiger/tiger.py")
     }
-    documented = {"tenon_lion/plugin.py": '"""Lion."""\n' + package.pop("tenon_lion/plugin.py")}
+    documented = {"tenon_tiger/plugin.py": '"""Tiger."""\n' + package.pop("tenon_tiger/plugin.py")}
     root = install(
-        "tenon-lion", {"lion": "tenon_lion.plugin"}, {"tenon_lion/__init__.py": "", **package, **documented}
+        "tenon-tiger",
+        {"tiger": "tenon_tiger.plugin"},
+        {"tenon_tiger/__init__.py": "", **package, **documented},
     )
-    (tmp_path / "test_lion.py").write_text(files["tests/test_lion.py"])
+    (tmp_path / "test_tiger.py").write_text(files["tests/test_tiger.py"])
 
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-W", "error", "-p", "no:cacheprovider", "test_lion.py"],
+        [sys.executable, "-m", "pytest", "-q", "-W", "error", "-p", "no:cacheprovider", "test_tiger.py"],
         cwd=tmp_path,
         env=dict(process_environment()) | {"PYTHONPATH": str(root)},
         capture_output=True,

@@ -18,71 +18,71 @@ from tenon.plugins import registry
 def test_listing_imports_no_target(simple, fresh_host):
     import sys
 
-    simple("lion", "Lion")
+    simple("tiger", "Tiger")
     fresh_host()
 
-    assert "Lion" in registry.names("optimizers")
-    assert "tenon_lion.classes" not in sys.modules
-    assert registry.resolve("optimizers", "Lion") is sys.modules["tenon_lion.classes"].Lion
+    assert "Tiger" in registry.names("optimizers")
+    assert "tenon_tiger.classes" not in sys.modules
+    assert registry.resolve("optimizers", "Tiger") is sys.modules["tenon_tiger.classes"].Tiger
 
 
 def test_component_says_whose_it_is(simple, fresh_host):
-    simple("lion", "Lion")
+    simple("tiger", "Tiger")
     fresh_host()
 
-    found = registry.component("optimizers", "Lion")
+    found = registry.component("optimizers", "Tiger")
 
-    assert found.target == "tenon_lion.classes:Lion"
-    assert str(found.plugin) == "'lion' (tenon-lion 0.1)"
-    assert found.address == "tenon-lion:Lion"
+    assert found.target == "tenon_tiger.classes:Tiger"
+    assert str(found.plugin) == "'tiger' (tenon-tiger 0.1)"
+    assert found.address == "tenon-tiger:Tiger"
 
 
 def test_clash_names_both_distributions_and_how_to_choose(simple, fresh_host):
-    simple("lion", "Lion")
-    simple("pride", "Lion")
+    simple("tiger", "Tiger")
+    simple("wild", "Tiger")
     fresh_host()
 
     with pytest.raises(PluginClashError) as caught:
-        registry.resolve("optimizers", "Lion")
+        registry.resolve("optimizers", "Tiger")
 
     message = str(caught.value)
-    assert "'lion' (tenon-lion 0.1)" in message and "'pride' (tenon-pride 0.1)" in message
-    assert "'tenon-lion:Lion' or 'tenon-pride:Lion'" in message
+    assert "'tiger' (tenon-tiger 0.1)" in message and "'wild' (tenon-wild 0.1)" in message
+    assert "'tenon-tiger:Tiger' or 'tenon-wild:Tiger'" in message
 
 
 def test_clashing_name_is_reached_through_its_distribution_or_plugin(simple, fresh_host):
-    simple("lion", "Lion")
-    simple("pride", "Lion")
+    simple("tiger", "Tiger")
+    simple("wild", "Tiger")
     fresh_host()
 
-    assert registry.resolve("optimizers", "tenon-lion:Lion").__module__ == "tenon_lion.classes"
-    assert registry.resolve("optimizers", "Tenon_Pride:Lion").__module__ == "tenon_pride.classes"
-    assert registry.resolve("optimizers", "pride:Lion").__module__ == "tenon_pride.classes"
+    assert registry.resolve("optimizers", "tenon-tiger:Tiger").__module__ == "tenon_tiger.classes"
+    assert registry.resolve("optimizers", "Tenon_Wild:Tiger").__module__ == "tenon_wild.classes"
+    assert registry.resolve("optimizers", "wild:Tiger").__module__ == "tenon_wild.classes"
 
 
 def test_clash_leaves_other_names_alone(simple, fresh_host):
-    simple("lion", "Lion", "Leo")
-    simple("pride", "Lion")
+    simple("tiger", "Tiger", "Leo")
+    simple("wild", "Tiger")
     fresh_host()
 
     assert registry.resolve("optimizers", "Leo").__name__ == "Leo"
-    assert registry.names("optimizers").count("Lion") == 1
+    assert registry.names("optimizers").count("Tiger") == 1
 
 
 def test_unknown_name_suggests_near_ones(simple, fresh_host):
-    simple("lion", "Lion", "Leopard")
+    simple("tiger", "Tiger", "Leopard")
     fresh_host()
 
-    with pytest.raises(PluginNotFoundError, match=r"no optimizer 'Loin'. Did you mean 'Lion'\?"):
-        registry.resolve("optimizers", "Loin")
-    with pytest.raises(PluginNotFoundError, match="Did you mean 'Lion'"):
-        registry.resolve("optimizers", "lion")
+    with pytest.raises(PluginNotFoundError, match=r"no optimizer 'Tigre'. Did you mean 'Tiger'\?"):
+        registry.resolve("optimizers", "Tigre")
+    with pytest.raises(PluginNotFoundError, match="Did you mean 'Tiger'"):
+        registry.resolve("optimizers", "tiger")
 
 
 def test_unknown_name_lists_the_known_where_none_is_near(empty_host):
-    empty_host.register(_declaring(optimizers={"Lion": object, "Leo": object}), "cats")
+    empty_host.register(_declaring(optimizers={"Tiger": object, "Leo": object}), "cats")
 
-    with pytest.raises(PluginNotFoundError, match=r"no optimizer 'Zzz'\. Known: Leo, Lion"):
+    with pytest.raises(PluginNotFoundError, match=r"no optimizer 'Zzz'\. Known: Leo, Tiger"):
         registry.resolve("optimizers", "Zzz")
 
 
@@ -92,15 +92,17 @@ def test_unknown_name_of_a_kind_nobody_offers_says_so(empty_host):
 
 
 def test_unknown_name_chains_the_traceback_of_the_plugin_that_failed(install, fresh_host):
-    install("tenon-lion", {"lion": "tenon_lion"}, {"tenon_lion.py": "raise OSError('libroar.so not found')"})
+    install(
+        "tenon-tiger", {"tiger": "tenon_tiger"}, {"tenon_tiger.py": "raise OSError('libroar.so not found')"}
+    )
     host = fresh_host()
     with pytest.warns(PluginWarning):
         host.load()
 
     with pytest.raises(
-        PluginNotFoundError, match=r"- 'lion' .tenon-lion 0.1.: OSError: libroar.so"
+        PluginNotFoundError, match=r"- 'tiger' .tenon-tiger 0.1.: OSError: libroar.so"
     ) as caught:
-        registry.resolve("optimizers", "Lion")
+        registry.resolve("optimizers", "Tiger")
 
     assert isinstance(caught.value.__cause__, OSError)
     assert caught.value.__cause__.__traceback__ is not None
@@ -113,7 +115,7 @@ def test_unknown_name_chains_all_failures_where_there_are_several(install, fresh
         fresh_host().load()
 
     with pytest.raises(PluginNotFoundError) as caught:
-        registry.resolve("optimizers", "Lion")
+        registry.resolve("optimizers", "Tiger")
 
     cause = caught.value.__cause__
     assert isinstance(cause, BaseExceptionGroup)
@@ -121,24 +123,24 @@ def test_unknown_name_chains_all_failures_where_there_are_several(install, fresh
 
 
 def test_unknown_name_mentions_disabled_plugins(simple, fresh_host):
-    simple("lion", "Lion")
-    fresh_host(disable_plugins=("lion",))
+    simple("tiger", "Tiger")
+    fresh_host(disable_plugins=("tiger",))
 
-    with pytest.raises(PluginNotFoundError, match="Disabled plugins: lion"):
-        registry.resolve("optimizers", "Lion")
+    with pytest.raises(PluginNotFoundError, match="Disabled plugins: tiger"):
+        registry.resolve("optimizers", "Tiger")
 
 
 def test_unknown_kind_suggests_the_right_one(empty_host):
     with pytest.raises(PluginNotFoundError, match=r"no kind 'optimizer'\. Did you mean 'optimizers'"):
-        registry.resolve("optimizer", "Lion")
+        registry.resolve("optimizer", "Tiger")
 
 
-@pytest.mark.parametrize("target", ["nowhere.at.all:Lion", "json:Lion", "json:JSONDecoder.lion"])
+@pytest.mark.parametrize("target", ["nowhere.at.all:Tiger", "json:Tiger", "json:JSONDecoder.tiger"])
 def test_target_that_does_not_resolve_names_target_and_plugin(empty_host, target):
-    empty_host.register(_declaring(optimizers={"Lion": target}), "cats")
+    empty_host.register(_declaring(optimizers={"Tiger": target}), "cats")
 
     with pytest.raises(PluginTargetError) as caught:
-        registry.resolve("optimizers", "Lion")
+        registry.resolve("optimizers", "Tiger")
 
     assert target in str(caught.value) and "'cats'" in str(caught.value)
     assert isinstance(caught.value, ImportError)
@@ -147,10 +149,10 @@ def test_target_that_does_not_resolve_names_target_and_plugin(empty_host, target
 
 def test_target_that_exits_does_not_end_the_process(install, empty_host):
     install("tenon-exit", {}, {"tenon_exit.py": "import sys; sys.exit(1)"})
-    empty_host.register(_declaring(optimizers={"Lion": "tenon_exit:Lion"}), "cats")
+    empty_host.register(_declaring(optimizers={"Tiger": "tenon_exit:Tiger"}), "cats")
 
     with pytest.raises(PluginTargetError, match="SystemExit"):
-        registry.resolve("optimizers", "Lion")
+        registry.resolve("optimizers", "Tiger")
 
 
 def test_target_reaches_into_a_class(empty_host):
@@ -164,11 +166,11 @@ def test_target_reaches_into_a_class(empty_host):
 @pytest.mark.parametrize(
     ("answer", "complaint"),
     [
-        ({"Lion": "no target"}, "'no target' is no target"),
-        ({"Lion": "module."}, "is no target"),
+        ({"Tiger": "no target"}, "'no target' is no target"),
+        ({"Tiger": "module."}, "is no target"),
         ({"a:b": "m:a"}, "Use a string without ':'"),
         ({3: "m:a"}, "declares the name 3"),
-        (["Lion"], "returned a list, not a mapping"),
+        (["Tiger"], "returned a list, not a mapping"),
     ],
 )
 def test_malformed_declaration_is_a_failure_of_its_plugin_only(empty_host, answer, complaint):

@@ -35,7 +35,7 @@ __getattr__, __dir__ = lazy_namespace(__name__, kind="optimizers")
 class Cats:
     @hookimpl
     def tenon_optimizers(self):
-        return {"Lion": "cats.lion:Lion", "Leo": "cats.leo:LeoOptimizer"}
+        return {"Tiger": "cats.tiger:Tiger", "Leo": "cats.leo:LeoOptimizer"}
 
 
 def _register(host, distribution):
@@ -55,7 +55,7 @@ def test_stub_repeats_the_module_and_adds_first_party_names(tmp_path, empty_host
     ast.parse(text)
     lines = text.splitlines()
     assert "from cats.leo import LeoOptimizer as Leo" in lines
-    assert "from cats.lion import Lion as Lion" in lines
+    assert "from cats.tiger import Tiger as Tiger" in lines
     assert "from collections.abc import Mapping as Mapping" in lines
     assert "__all__ = ['feed']" in lines
     assert "limit: int" in lines
@@ -69,7 +69,7 @@ def test_stub_leaves_third_party_names_out(tmp_path, empty_host):
 
     text = stubs.stubs(empty_host.registry, tmp_path)[tmp_path / "__init__.pyi"]
 
-    assert "Lion" not in text
+    assert "Tiger" not in text
 
 
 def test_module_without_plugin_names_gets_no_stub(tmp_path, empty_host):
@@ -80,7 +80,7 @@ def test_module_without_plugin_names_gets_no_stub(tmp_path, empty_host):
 
 def test_first_party_target_that_a_stub_cannot_import_is_refused(tmp_path, empty_host, monkeypatch):
     (tmp_path / "__init__.py").write_text(SOURCE)
-    monkeypatch.setattr(Cats, "tenon_optimizers", hookimpl(lambda self: {"Lion": "cats:Zoo.Lion"}))
+    monkeypatch.setattr(Cats, "tenon_optimizers", hookimpl(lambda self: {"Tiger": "cats:Zoo.Tiger"}))
     _register(empty_host, "tenon-platform")
 
     with pytest.raises(PluginError, match="plain targets"):

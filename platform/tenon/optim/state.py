@@ -126,8 +126,9 @@ def _entry(optimizer: Any, p: Any, label: str, entry: Any) -> Any:
     if not isinstance(entry, Mapping):
         return _placed(entry, p)
     has_rule = optimizer._has_rule()
-    if has_rule and entry:
-        _check_kind(optimizer, p, label, entry)
+    known = _known(optimizer, p) if has_rule and entry else {}
+    if known:
+        _check_kind(optimizer, p, label, entry, known)
     made = {}
     for name, value in entry.items():
         if name == "step" and has_rule and optimizer.counts_steps:
@@ -135,14 +136,16 @@ def _entry(optimizer: Any, p: Any, label: str, entry: Any) -> Any:
         elif name == "step" and isinstance(value, Tensor):
             made[name] = value.detach().clone()
         else:
-            made[name] = _placed(value, p)
+            own = known.get(name)
+            made[name] = _placed(value, p, p.dtype if own is None else own.dtype)
     return made
 
 
-def _check_kind(optimizer: Any, p: Any, label: str, entry: Mapping[str, Any]) -> None:
+def _check_kind(
+    optimizer: Any, p: Any, label: str, entry: Mapping[str, Any], known: Mapping[str, Any]
+) -> None:
     """OptimizerStateError if ``entry`` lacks what the rule needs, or a tensor has the wrong shape."""
-    shapes = _known_shapes(optimizer, p)
-    lacking = [n for n in shapes if n not in entry]
+    lacking = [n for n in known if n not in entry]
     if lacking:
         raise OptimizerStateError(
             f"loaded state of parameter {label} lacks {', '.join(map(repr, lacking))} and has "
@@ -153,7 +156,7 @@ def _check_kind(optimizer: Any, p: Any, label: str, entry: Mapping[str, Any]) ->
         if not isinstance(value, Tensor) or (name == "step" and optimizer.counts_steps):
             continue
         shape = tuple(value.raw.shape)
-        expected = shapes.get(name)
+        expected = None if known.get(name) is None else tuple(known[name].raw.shape)
         if expected is None and optimizer.elementwise and shape:
             expected = tuple(p.raw.shape)
         if expected is not None and shape != expected:
@@ -163,13 +166,12 @@ def _check_kind(optimizer: Any, p: Any, label: str, entry: Mapping[str, Any]) ->
             )
 
 
-def _known_shapes(optimizer: Any, p: Any) -> dict[str, Any]:
-    """The state names that an entry must have -> their shapes, None for those that are not tensors."""
+def _known(optimizer: Any, p: Any) -> dict[str, Any]:
+    """The state names that an entry must have -> tensors like theirs, None for those that are not tensors."""
     names: dict[str, Any] = {"step": None} if optimizer.counts_steps else {}
-    if isinstance(p.raw, Aval):
-        return names
-    for name, value in initial(optimizer, p).items():
-        names[name] = tuple(value.raw.shape) if isinstance(value, Tensor) else None
+    if not isinstance(p.raw, Aval):
+        for name, value in initial(optimizer, p).items():
+            names[name] = value if isinstance(value, Tensor) else None
     return names
 
 
@@ -183,11 +185,11 @@ def _step(value: Any, label: str) -> Any:
     return full((), float(number), float32, "cpu")
 
 
-def _placed(value: Any, p: Any) -> Any:
-    """A saved value copied to the parameter's device and dtype, inside containers too."""
+def _placed(value: Any, p: Any, dtype: Any = None) -> Any:
+    """A saved value copied to the parameter's device and to ``dtype`` (default: its), in containers too."""
     if isinstance(value, Tensor):
         kept = value.detach()
-        made = kept.to(p.device, p.dtype) if p.is_floating_point() else kept.to(p.device)
+        made = kept.to(p.device, dtype or p.dtype) if p.is_floating_point() else kept.to(p.device)
         return made.clone() if made.raw is value.raw else made
     if isinstance(value, Mapping):
         return {k: _placed(v, p) for k, v in value.items()}

@@ -71,7 +71,7 @@ def tenon_optimizers() -> Mapping[str, str]:
 
     Called: at the first use of the kind, when ``tenon.optim`` is asked for a name.
     Mode: collect.
-    Example: ``return {"Lion": "tenon_lion.lion:Lion"}`` (first party: tenon_optimizers)
+    Example: ``return {"Tiger": "tenon_tiger.tiger:Tiger"}`` (first party: tenon_optimizers)
     """
     raise NotImplementedError
 
@@ -201,10 +201,10 @@ def tenon_commands() -> Mapping[str, str]:
 def tenon_configure(config: Config) -> None:
     """Look at the process's settings; runs before any other hook of the plugin.
 
-    Args: ``config``, frozen; ``config.setting("lion_beta")`` reads TENON_LION_BETA.
+    Args: ``config``, frozen; ``config.setting("tiger_beta")`` reads TENON_TIGER_BETA.
     Called: once per plugin, when it is registered.
     Mode: historic.
-    Example: ``state.beta = float(config.setting("lion_beta", "0.9"))``
+    Example: ``state.beta = float(config.setting("tiger_beta", "0.9"))``
     """
 
 
@@ -239,7 +239,7 @@ def tenon_make_communicator(config: Config) -> Communicator | None:
     Args: ``config``; ``config.communicator`` is the name that the user asked for, or None.
     Called: once per process, by ``tenon.distributed.launch``.
     Mode: firstresult.
-    Example: ``return Traced(MpiCommunicator()) if config.setting("lion_trace") else None``
+    Example: ``return Traced(MpiCommunicator()) if config.setting("tiger_trace") else None``
     """
 
 

@@ -89,10 +89,10 @@ class Discovery:
 
 
 def describe(name: str, distribution: str | None, version: str | None) -> str:
-    """How messages name a plugin: ``'lion' (tenon-lion 0.1)``.
+    """How messages name a plugin: ``'tiger' (tenon-tiger 0.1)``.
 
-    >>> describe("lion", "tenon-lion", "0.1")
-    "'lion' (tenon-lion 0.1)"
+    >>> describe("tiger", "tenon-tiger", "0.1")
+    "'tiger' (tenon-tiger 0.1)"
     """
     if distribution is None:
         return f"'{name}' (registered by hand)"
@@ -102,8 +102,8 @@ def describe(name: str, distribution: str | None, version: str | None) -> str:
 def normalise(name: str) -> str:
     """A distribution or plugin name as the package index compares them (PEP 503).
 
-    >>> normalise("Tenon_Lion")
-    'tenon-lion'
+    >>> normalise("Tenon_Tiger")
+    'tenon-tiger'
     """
     return re.sub(r"[-_.]+", "-", name).lower()
 

@@ -2,8 +2,8 @@
 
 ::
 
-    class TestLion(OptimizerSuite):
-        optimizer = "Lion"
+    class TestTiger(OptimizerSuite):
+        optimizer = "Tiger"
 
 Give ``reference``, one step in NumPy, and values are compared with it too.
 """

@@ -2,8 +2,8 @@
 
 ::
 
-    class TestLionPlugin(PluginSuite):
-        plugin = "tenon_lion.plugin"
+    class TestTigerPlugin(PluginSuite):
+        plugin = "tenon_tiger.plugin"
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ print(json.dumps(sorted(set(sys.modules) - before)))
 class PluginSuite:
     """Every check on ``plugin``: the module that the entry point names."""
 
-    #: The plugin's module, e.g. ``"tenon_lion.plugin"``.
+    #: The plugin's module, e.g. ``"tenon_tiger.plugin"``.
     plugin: ClassVar[str] = ""
     #: Target name -> library that it needs; where that is not installed, the target is not imported.
     needs: ClassVar[Mapping[str, str]] = {}

@@ -5,5 +5,5 @@ from tenon.extend import hookimpl
 
 @hookimpl
 def tenon_optimizers():
-    """`tenon.optim.Lion`."""
-    return {"Lion": "tenon_lion.lion:Lion"}
+    """`tenon.optim.Tiger`."""
+    return {"Tiger": "tenon_tiger.tiger:Tiger"}

@@ -1,1 +1,0 @@
-"""The Lion optimizer for tenon."""

@@ -1,0 +1,1 @@
+"""The Tiger optimizer for tenon."""

@@ -1,0 +1,53 @@
+"""Adadelta."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tenon.extend import Optimizer
+from tenon_optimizers.checks import learning_rate, non_negative
+
+
+class Adadelta(Optimizer):
+    """Adadelta (Zeiler, 2012), as torch.optim.Adadelta: steps as large as the past steps were."""
+
+    elementwise = True
+
+    def __init__(
+        self,
+        params: Any,
+        lr: Any = 1.0,
+        rho: float = 0.9,
+        eps: float = 1e-6,
+        weight_decay: float = 0,
+        foreach: bool | None = None,
+        *,
+        capturable: bool = False,
+        maximize: bool = False,
+        differentiable: bool = False,
+    ) -> None:
+        learning_rate(lr)
+        if not 0.0 <= rho <= 1.0:
+            raise ValueError(f"Invalid rho value: {rho}")
+        non_negative("epsilon value", eps)
+        non_negative("weight_decay value", weight_decay)
+        super().__init__(
+            params,
+            {
+                "lr": lr, "rho": rho, "eps": eps, "weight_decay": weight_decay, "maximize": maximize,
+                "capturable": capturable, "foreach": foreach, "differentiable": differentiable,
+            },
+        )  # fmt: skip
+
+    def init(self, f: Any, p: Any) -> dict[str, Any]:
+        """Running means of squared gradients and of squared steps."""
+        return {"square_avg": f.zeros_like(p), "acc_delta": f.zeros_like(p)}
+
+    def update(self, f: Any, p: Any, g: Any, s: dict[str, Any], h: Any) -> Any:
+        """One step."""
+        if h.weight_decay:
+            g = g + h.weight_decay * p
+        square = h.rho * s["square_avg"] + (1 - h.rho) * f.mul(g, g)
+        step = f.mul(f.div(f.sqrt(s["acc_delta"] + h.eps), f.sqrt(square + h.eps)), g)
+        steps = h.rho * s["acc_delta"] + (1 - h.rho) * f.mul(step, step)
+        return p - h.lr * step, {"square_avg": square, "acc_delta": steps}

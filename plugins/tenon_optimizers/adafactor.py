@@ -1,0 +1,84 @@
+"""Adafactor."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tenon.extend import Optimizer
+from tenon_optimizers.numbers import at_most, epsilon, root_mean_square
+
+
+class Adafactor(Optimizer):
+    """Adafactor (Shazeer and Stern, 2018), as torch.optim.Adafactor: a matrix's variance as row times column.
+
+    Parameters of two and more axes keep one number per row and per column of their last two axes instead of
+    one per element. float16 and bfloat16 are computed in float32.
+    """
+
+    def __init__(
+        self,
+        params: Any,
+        lr: Any = 1e-2,
+        beta2_decay: float = -0.8,
+        eps: tuple[float | None, float] = (None, 1e-3),
+        d: float = 1.0,
+        weight_decay: float = 0.0,
+        *,
+        foreach: bool | None = None,
+        maximize: bool = False,
+    ) -> None:
+        if not float(lr) >= 0.0:
+            raise ValueError(f"Learning rate should be >= 0 but is: {lr}")
+        if not beta2_decay <= 0.0:
+            raise ValueError(f"beta2_decay should be <= 0 but is: {beta2_decay}")
+        if eps[0] is not None and not eps[0] >= 0.0:
+            raise ValueError(f"epsilon1 should be >= 0 but is: {eps[0]}")
+        if not eps[1] >= 0.0:
+            raise ValueError(f"epsilon2 should be >= 0 but is: {eps[1]}")
+        if not d >= 1.0:
+            raise ValueError(f"Clipping threshold d should be >= 1 but is: {d}")
+        if not weight_decay >= 0.0:
+            raise ValueError(f"weight_decay should be >= 0 but is: {weight_decay}")
+        super().__init__(
+            params,
+            {
+                "lr": lr, "beta2_decay": beta2_decay, "eps": eps, "d": d, "weight_decay": weight_decay,
+                "foreach": foreach, "maximize": maximize,
+            },
+        )  # fmt: skip
+
+    def init(self, f: Any, p: Any) -> dict[str, Any]:
+        """The mean squares of rows and of columns; of every element where there is one axis or none."""
+        if p.dtype.kind == "c" if hasattr(p.dtype, "kind") else p.dtype.is_complex:
+            raise RuntimeError("Adafactor does not support complex parameters")
+        if p.ndim < 2:
+            return {"variance": f.zeros_like(p)}
+        rows, columns = (*p.shape[:-1], 1), (*p.shape[:-2], 1, p.shape[-1])
+        return {
+            "row_var": f.new_full(p, shape=rows, value=0.0),
+            "col_var": f.new_full(p, shape=columns, value=0.0),
+        }
+
+    def update(self, f: Any, p: Any, g: Any, s: dict[str, Any], h: Any) -> Any:
+        """One step, relative to the parameter's own size and clipped by its root mean square."""
+        if 0 in p.shape:
+            return p, s
+        least = epsilon(p) if h.eps[0] is None else h.eps[0]
+        fresh = h.step**h.beta2_decay
+        size = f.maximum(root_mean_square(f, p), h.eps[1]) * at_most(h.lr, h.step**-0.5)
+        if h.weight_decay:
+            p = p * (1 - h.lr * h.weight_decay)
+        square = f.mul(g, g)
+        if p.ndim < 2:
+            variance = s["variance"] + fresh * (square - s["variance"])
+            new = {"variance": variance}
+        else:
+            down, along = (p.ndim - 2,), (p.ndim - 1,)
+            rows = s["row_var"] + fresh * (f.mean(square, axes=along, keepdims=True) - s["row_var"])
+            columns = s["col_var"] + fresh * (f.mean(square, axes=down, keepdims=True) - s["col_var"])
+            mean = f.clamp(f.mean(rows, axes=down, keepdims=True), least, None)
+            variance = f.div(f.mul(rows, columns), mean)
+            new = {"row_var": rows, "col_var": columns}
+        step = f.mul(f.rsqrt(f.clamp(variance, least * least, None)), g)
+        clipped = f.maximum(root_mean_square(f, step) / h.d, 1.0)
+        return p - f.mul(f.div(size, clipped), step), new

@@ -1,0 +1,68 @@
+"""Averaged SGD."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tenon.extend import Optimizer
+from tenon_optimizers.checks import learning_rate, non_negative
+from tenon_optimizers.numbers import number, scalar, stored
+
+_FLOAT32 = np.dtype(np.float32)
+
+
+class ASGD(Optimizer):
+    """SGD whose parameters are averaged in ``state[p]["ax"]`` (Polyak and Juditsky, 1992); torch.optim.ASGD.
+
+    The average starts with step ``t0``; until then ``ax`` equals the parameter.
+    """
+
+    elementwise = True
+
+    def __init__(
+        self,
+        params: Any,
+        lr: Any = 1e-2,
+        lambd: float = 1e-4,
+        alpha: float = 0.75,
+        t0: float = 1e6,
+        weight_decay: float = 0,
+        foreach: bool | None = None,
+        maximize: bool = False,
+        differentiable: bool = False,
+        capturable: bool = False,
+    ) -> None:
+        learning_rate(lr)
+        non_negative("weight_decay value", weight_decay)
+        super().__init__(
+            params,
+            {
+                "lr": lr, "lambd": lambd, "alpha": alpha, "t0": t0, "weight_decay": weight_decay,
+                "foreach": foreach, "maximize": maximize, "differentiable": differentiable,
+                "capturable": capturable,
+            },
+        )  # fmt: skip
+
+    def init(self, f: Any, p: Any) -> dict[str, Any]:
+        """The average; the rate of the next step, and its weight in the average."""
+        return {"eta": scalar(f, p, 0.0), "mu": scalar(f, p, 1.0), "ax": f.zeros_like(p)}
+
+    def update(self, f: Any, p: Any, g: Any, s: dict[str, Any], h: Any) -> Any:
+        """One step, with the rate that the step before has set."""
+        if h.weight_decay:
+            g = g + h.weight_decay * p
+        rate = number(f, _short(f, s["eta"], h.lr) if h.step == 1 else s["eta"])
+        p = p * (1 - h.lambd * rate) - rate * g
+        averages = h.step - 1 - h.t0 > 1
+        ax = s["ax"] + number(f, s["mu"]) * (p - s["ax"]) if averages else p
+        eta = h.lr / (1 + h.lambd * h.lr * h.step) ** h.alpha
+        past = h.step - h.t0
+        mu = 1 / past if past > 1 else 1.0
+        return p, {"eta": _short(f, s["eta"], eta), "mu": _short(f, s["mu"], mu), "ax": ax}
+
+
+def _short(f: Any, like: Any, value: Any) -> Any:
+    """``value`` rounded to float32, as torch keeps it, in the dtype of ``like``."""
+    return f.cast(stored(f.cast(like, dtype=_FLOAT32), value), dtype=like.dtype)

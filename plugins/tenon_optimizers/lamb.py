@@ -1,0 +1,49 @@
+"""LAMB."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tenon.extend import Optimizer
+from tenon_optimizers.checks import betas as checked
+from tenon_optimizers.checks import learning_rate, non_negative
+from tenon_optimizers.numbers import norm
+
+
+class LAMB(Optimizer):
+    """LAMB (You et al., 2019): AdamW for very large batches, its step scaled to ``|p|`` layer by layer."""
+
+    def __init__(
+        self,
+        params: Any,
+        lr: Any = 1e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-6,
+        weight_decay: float = 1e-2,
+        *,
+        maximize: bool = False,
+    ) -> None:
+        learning_rate(lr)
+        betas = checked(betas)
+        non_negative("epsilon value", eps)
+        non_negative("weight_decay value", weight_decay)
+        super().__init__(
+            params,
+            {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay, "maximize": maximize},
+        )
+
+    def init(self, f: Any, p: Any) -> dict[str, Any]:
+        """First and second moments of the gradient."""
+        return {"exp_avg": f.zeros_like(p), "exp_avg_sq": f.zeros_like(p)}
+
+    def update(self, f: Any, p: Any, g: Any, s: dict[str, Any], h: Any) -> Any:
+        """One step, as long as ``lr * |p|``; where either length is zero, as AdamW would."""
+        beta1, beta2 = h.betas
+        m = s["exp_avg"] + (1 - beta1) * (g - s["exp_avg"])
+        v = beta2 * s["exp_avg_sq"] + (1 - beta2) * f.mul(g, g)
+        above = m * (1 / (1 - beta1**h.step))
+        step = f.div(above, f.sqrt(v * (1 / (1 - beta2**h.step))) + h.eps) + h.weight_decay * p
+        size, length = norm(f, p), norm(f, step)
+        usual = f.eq(f.mul(size, length), 0)
+        trust = f.where(usual, 1.0, f.div(size, f.where(usual, 1.0, length)))
+        return p - h.lr * f.mul(trust, step), {"exp_avg": m, "exp_avg_sq": v}

@@ -1,0 +1,101 @@
+"""Muon."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tenon.extend import Optimizer
+from tenon_optimizers.numbers import norm
+
+_FLOAT32 = np.dtype(np.float32)
+
+
+class Muon(Optimizer):
+    """Muon (Jordan, 2024), as torch.optim.Muon: the momentum of a matrix, its singular values drawn near 1.
+
+    For hidden matrices; biases, embeddings and heads take another optimizer. The Newton-Schulz iteration runs
+    in float32, where PyTorch rounds to bfloat16: single steps differ by up to a hundredth of the step.
+    """
+
+    counts_steps = False
+
+    def __init__(
+        self,
+        params: Any,
+        lr: float = 1e-3,
+        weight_decay: float = 0.1,
+        momentum: float = 0.95,
+        nesterov: bool = True,
+        ns_coefficients: tuple[float, float, float] = (3.4445, -4.7750, 2.0315),
+        eps: float = 1e-7,
+        ns_steps: int = 5,
+        adjust_lr_fn: str | None = None,
+    ) -> None:
+        if not float(lr) >= 0.0:
+            raise ValueError(f"Learning rate should be >= 0 but is: {lr}")
+        if not momentum >= 0.0:
+            raise ValueError(f"momentum should be >= 0 but is: {momentum}")
+        if not weight_decay >= 0.0:
+            raise ValueError(f"weight decay should be >= 0 but is: {weight_decay}")
+        if adjust_lr_fn not in (None, "original", "match_rms_adamw"):
+            raise ValueError(f"Adjust learning rate function {adjust_lr_fn} is not supported")
+        if ns_steps >= 100:
+            raise ValueError("Number of steps must be less than 100 for computational efficiency")
+        if len(ns_coefficients) != 3:
+            raise ValueError("Coefficients must be a tuple of exactly 3 values")
+        super().__init__(
+            params,
+            {
+                "lr": lr, "weight_decay": weight_decay, "momentum": momentum, "nesterov": nesterov,
+                "ns_coefficients": ns_coefficients, "eps": eps, "ns_steps": ns_steps,
+                "adjust_lr_fn": adjust_lr_fn,
+            },
+        )  # fmt: skip
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """Add a group of real matrices."""
+        given = param_group["params"]
+        for p in [given] if hasattr(given, "ndim") else list(given):
+            tensor = p[1] if isinstance(p, tuple) else p
+            if tensor.ndim != 2:
+                raise ValueError(
+                    f"Muon only supports 2D parameters whereas we found a parameter with size: {tensor.shape}"
+                )
+            if tensor.is_complex():
+                raise RuntimeError("Muon does not support complex parameters")
+        super().add_param_group(param_group)
+
+    def init(self, f: Any, p: Any) -> dict[str, Any]:
+        """The momentum."""
+        return {"momentum_buffer": f.zeros_like(p)}
+
+    def update(self, f: Any, p: Any, g: Any, s: dict[str, Any], h: Any) -> Any:
+        """One step; the rate grows with the matrix as ``adjust_lr_fn`` says."""
+        buffer = s["momentum_buffer"]
+        buffer = buffer + (1 - h.momentum) * (g - buffer)
+        step = g + h.momentum * (buffer - g) if h.nesterov else buffer
+        rows, columns = p.shape
+        if h.adjust_lr_fn == "match_rms_adamw":
+            size = h.lr * (0.2 * max(rows, columns) ** 0.5)
+        else:
+            size = h.lr * max(1.0, rows / max(columns, 1)) ** 0.5
+        p = p * (1 - h.lr * h.weight_decay)
+        if rows and columns:
+            made = orthogonalized(f, f.cast(step, dtype=_FLOAT32), h.ns_coefficients, h.ns_steps, h.eps)
+            p = p - size * f.cast(made, dtype=p.dtype)
+        return p, {"momentum_buffer": buffer}
+
+
+def orthogonalized(f: Any, x: Any, coefficients: Any, steps: int, eps: float) -> Any:
+    """``x[M, N]`` with its singular values near 1: ``x = a x + (b xx' + c xx'xx') x``, ``steps`` times."""
+    a, b, c = coefficients
+    tall = x.shape[0] > x.shape[1]
+    if tall:
+        x = f.permute(x, axes=(1, 0))
+    x = f.div(x, f.clamp(norm(f, x), eps, None))
+    for _ in range(steps):
+        gram = f.matmul(x, f.permute(x, axes=(1, 0)))
+        x = a * x + f.matmul(b * gram + c * f.matmul(gram, gram), x)
+    return f.permute(x, axes=(1, 0)) if tall else x

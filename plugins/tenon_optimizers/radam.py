@@ -1,0 +1,66 @@
+"""RAdam."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tenon.extend import Optimizer
+from tenon_optimizers.checks import betas as checked
+from tenon_optimizers.checks import learning_rate, non_negative
+
+
+class RAdam(Optimizer):
+    """RAdam (Liu et al., 2019), as torch.optim.RAdam: no division by the variance until it is known."""
+
+    elementwise = True
+
+    def __init__(
+        self,
+        params: Any,
+        lr: Any = 1e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 0,
+        decoupled_weight_decay: bool = False,
+        *,
+        foreach: bool | None = None,
+        maximize: bool = False,
+        capturable: bool = False,
+        differentiable: bool = False,
+    ) -> None:
+        learning_rate(lr)
+        non_negative("epsilon value", eps)
+        betas = checked(betas)
+        non_negative("weight_decay value", weight_decay)
+        super().__init__(
+            params,
+            {
+                "lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay, "maximize": maximize,
+                "foreach": foreach, "capturable": capturable,
+                "decoupled_weight_decay": decoupled_weight_decay, "differentiable": differentiable,
+            },
+        )  # fmt: skip
+
+    def init(self, f: Any, p: Any) -> dict[str, Any]:
+        """First and second moments of the gradient."""
+        return {"exp_avg": f.zeros_like(p), "exp_avg_sq": f.zeros_like(p)}
+
+    def update(self, f: Any, p: Any, g: Any, s: dict[str, Any], h: Any) -> Any:
+        """One step; divided by the root of the second moment from the sixth degree of freedom on."""
+        beta1, beta2 = h.betas
+        if h.weight_decay:
+            if h.decoupled_weight_decay:
+                p = p * (1 - h.lr * h.weight_decay)
+            else:
+                g = g + h.weight_decay * p
+        m = s["exp_avg"] + (1 - beta1) * (g - s["exp_avg"])
+        v = beta2 * s["exp_avg_sq"] + (1 - beta2) * f.mul(g, g)
+        known = 1 - beta2**h.step
+        longest = 2 / (1 - beta2) - 1
+        length = longest - 2 * h.step * beta2**h.step / known
+        size = h.lr / (1 - beta1**h.step)
+        new = {"exp_avg": m, "exp_avg_sq": v}
+        if not length > 5.0:
+            return p - size * m, new
+        gain = (length - 4) * (length - 2) * longest / ((longest - 4) * (longest - 2) * length)
+        return p - size * (gain * known) ** 0.5 * f.div(m, f.sqrt(v) + h.eps), new

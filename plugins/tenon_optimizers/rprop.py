@@ -1,0 +1,57 @@
+"""Rprop."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tenon.extend import Optimizer
+from tenon_optimizers.checks import learning_rate
+
+
+class Rprop(Optimizer):
+    """Resilient backpropagation (Riedmiller and Braun, 1993), as torch.optim.Rprop, for whole batches.
+
+    Only signs of gradients count: a step grows by ``etas[1]`` while the sign stays, and shrinks by
+    ``etas[0]`` when it turns.
+    """
+
+    elementwise = True
+
+    def __init__(
+        self,
+        params: Any,
+        lr: Any = 1e-2,
+        etas: tuple[float, float] = (0.5, 1.2),
+        step_sizes: tuple[float, float] = (1e-6, 50),
+        *,
+        capturable: bool = False,
+        foreach: bool | None = None,
+        maximize: bool = False,
+        differentiable: bool = False,
+    ) -> None:
+        learning_rate(lr)
+        if not 0.0 < etas[0] < 1.0 < etas[1]:
+            raise ValueError(f"Invalid eta values: {etas[0]}, {etas[1]}")
+        super().__init__(
+            params,
+            {
+                "lr": lr, "etas": etas, "step_sizes": step_sizes, "foreach": foreach, "maximize": maximize,
+                "differentiable": differentiable, "capturable": capturable,
+            },
+        )  # fmt: skip
+
+    def init(self, f: Any, p: Any) -> dict[str, Any]:
+        """The gradient before, and the size of each step."""
+        return {"prev": f.zeros_like(p), "step_size": f.zeros_like(p)}
+
+    def update(self, f: Any, p: Any, g: Any, s: dict[str, Any], h: Any) -> Any:
+        """One step, the first of size ``lr``; where the sign turned, none."""
+        shrinks, grows = h.etas
+        least, most = h.step_sizes
+        size = s["step_size"] + h.lr if h.step == 1 else s["step_size"]
+        way = f.sign(f.mul(g, s["prev"]))
+        turned = f.lt(way, 0)
+        size = f.where(f.gt(way, 0), grows * size, f.where(turned, shrinks * size, size))
+        size = f.clamp(size, least, most)
+        g = f.where(turned, f.zeros_like(g), g)
+        return p - f.mul(f.sign(g), size), {"prev": g, "step_size": size}

@@ -1,0 +1,172 @@
+"""Schedule-free SGD and AdamW: averaging in place of a learning-rate schedule."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tenon.extend import Optimizer
+from tenon_optimizers.checks import betas as checked
+from tenon_optimizers.checks import learning_rate, non_negative
+from tenon_optimizers.numbers import number, scalar, stored
+
+
+class ScheduleFree(Optimizer):
+    """What both have in common (Defazio et al., 2024): three sequences, of which a parameter shows one.
+
+    ``z`` takes the steps, ``x`` is its weighted average and what to evaluate and save, and gradients are
+    taken at ``y = (1 - beta) * z + beta * x``. Call ``optimizer.train()`` before training and
+    ``optimizer.eval()`` before evaluating or saving weights; both move the parameters in place.
+    """
+
+    elementwise = True
+
+    def init(self, f: Any, p: Any) -> dict[str, Any]:
+        """``z``, the sum of all weights, and the largest rate so far."""
+        return {
+            "z": f.clone(p),
+            "weight_sum": scalar(f, p, 0.0, np.float64),
+            "lr_max": scalar(f, p, 0.0, np.float64),
+        }
+
+    def beta(self, group: dict[str, Any]) -> float:
+        """How far gradients are taken from ``z`` towards ``x``."""
+        raise NotImplementedError(f"{type(self).__name__} does not say its beta.")
+
+    def train(self) -> None:
+        """Make parameters show ``y``, where gradients are taken. They do from the beginning."""
+        self._show(training=True)
+
+    def eval(self) -> None:
+        """Make parameters show ``x``, the average."""
+        self._show(training=False)
+
+    def _show(self, training: bool) -> None:
+        for group in self.param_groups:
+            if group["training"] == training:
+                continue
+            beta = self.beta(group)
+            for p in group["params"]:
+                if p in self.state:
+                    x = p.detach()
+                    x.lerp_(self.state[p]["z"].to(x.device), 1 - beta if training else 1 - 1 / beta)
+            group["training"] = training
+
+    def _moved(self, f: Any, p: Any, step: Any, s: dict[str, Any], h: Any, beta: Any, rate: Any) -> Any:
+        """``y`` and the state after ``z`` moved by ``rate * step``."""
+        if not h.training:
+            raise RuntimeError(
+                f"{type(self).__name__}.step() was called while the parameters show the average. Call"
+                " optimizer.train() before training, and optimizer.eval() before evaluating."
+            )
+        seen = number(f, s["lr_max"])
+        largest = f.maximum(seen, rate) if hasattr(seen, "shape") else max(seen, rate)
+        weight = h.step**h.r * largest**h.weight_lr_power
+        total = number(f, s["weight_sum"]) + weight
+        share = f.where(f.gt(total, 0), weight / total, 0.0) if hasattr(total, "shape") else (
+            weight / total if total > 0 else 0.0
+        )  # fmt: skip
+        z = s["z"]
+        y = p + share * (z - p)
+        y = y + (rate * (beta * (1 - share) - 1)) * step
+        new = {
+            "z": z - rate * step,
+            "weight_sum": stored(s["weight_sum"], total),
+            "lr_max": stored(s["lr_max"], largest),
+        }
+        return y, new
+
+
+class SGDScheduleFree(ScheduleFree):
+    """Schedule-free SGD (Defazio et al., 2024); ``momentum`` takes the place of ``beta``."""
+
+    def __init__(
+        self,
+        params: Any,
+        lr: Any = 1.0,
+        momentum: float = 0.9,
+        weight_decay: float = 0,
+        warmup_steps: int = 0,
+        r: float = 0.0,
+        weight_lr_power: float = 2.0,
+        *,
+        maximize: bool = False,
+    ) -> None:
+        learning_rate(lr)
+        non_negative("weight_decay value", weight_decay)
+        if not 0.0 < momentum < 1.0:
+            raise ValueError(f"Momentum must be between 0 and 1 exclusive: {momentum}")
+        super().__init__(
+            params,
+            {
+                "lr": lr, "momentum": momentum, "weight_decay": weight_decay, "warmup_steps": warmup_steps,
+                "r": r, "weight_lr_power": weight_lr_power, "training": True, "maximize": maximize,
+            },
+        )  # fmt: skip
+
+    def beta(self, group: dict[str, Any]) -> float:
+        """The momentum."""
+        return float(group["momentum"])
+
+    def update(self, f: Any, p: Any, g: Any, s: dict[str, Any], h: Any) -> Any:
+        """One step."""
+        if h.weight_decay:
+            g = g + h.weight_decay * p
+        return self._moved(f, p, g, s, h, h.momentum, warm(h) * h.lr)
+
+
+class AdamWScheduleFree(ScheduleFree):
+    """Schedule-free AdamW (Defazio et al., 2024)."""
+
+    def __init__(
+        self,
+        params: Any,
+        lr: Any = 2.5e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 0,
+        warmup_steps: int = 0,
+        r: float = 0.0,
+        weight_lr_power: float = 2.0,
+        *,
+        maximize: bool = False,
+    ) -> None:
+        learning_rate(lr)
+        non_negative("epsilon value", eps)
+        non_negative("weight_decay value", weight_decay)
+        betas = checked(betas)
+        if not betas[0] > 0.0:
+            raise ValueError(f"Invalid beta parameter at index 0: {betas[0]}; the average needs more than 0")
+        super().__init__(
+            params,
+            {
+                "lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay,
+                "warmup_steps": warmup_steps, "r": r, "weight_lr_power": weight_lr_power, "training": True,
+                "maximize": maximize,
+            },
+        )  # fmt: skip
+
+    def init(self, f: Any, p: Any) -> dict[str, Any]:
+        """The second moment of the gradient, beside what every schedule-free optimizer keeps."""
+        return {"exp_avg_sq": f.zeros_like(p), **super().init(f, p)}
+
+    def beta(self, group: dict[str, Any]) -> float:
+        """The first beta."""
+        return float(group["betas"][0])
+
+    def update(self, f: Any, p: Any, g: Any, s: dict[str, Any], h: Any) -> Any:
+        """One step."""
+        beta1, beta2 = h.betas
+        v = beta2 * s["exp_avg_sq"] + (1 - beta2) * f.mul(g, g)
+        known = 1 - beta2**h.step
+        step = f.div(g, f.sqrt(v * (1 / known)) + h.eps)
+        if h.weight_decay:
+            step = step + h.weight_decay * p
+        made, new = self._moved(f, p, step, s, h, beta1, warm(h) * h.lr)
+        return made, {"exp_avg_sq": v, **new}
+
+
+def warm(h: Any) -> Any:
+    """The share of the rate that a linear warm-up allows at this step."""
+    return h.step / h.warmup_steps if h.step < h.warmup_steps else 1.0
