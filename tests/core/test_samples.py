@@ -18,7 +18,7 @@ WITH_REFERENCE = [s for s in EVERYTHING if s.reference is not None]
 NARROW = [s for s in WITH_REFERENCE if s.narrow and not s.tags & {"integer", "extreme", "large"} and any(
     isinstance(d, samples.Draw) and d.floating for d in s.inputs)]  # fmt: skip
 #: Ops that draw random numbers; their owners test their distribution.
-RANDOM = {"dropout_mask"}
+RANDOM = {"dropout_mask", "rrelu_noise"}
 
 
 def tensors(arrays, device="cpu"):

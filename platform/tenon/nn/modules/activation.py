@@ -26,6 +26,7 @@ from tenon.nn.layers.activation import (
     Threshold,
 )
 from tenon.nn.layers.attention import MultiheadAttention
+from tenon.nn.layers.randomised_activation import RReLU
 from tenon.nn.layers.softmax import LogSoftmax, Softmax, Softmax2d, Softmin
 
 __all__ = [
@@ -44,6 +45,7 @@ __all__ = [
     "Mish",
     "MultiheadAttention",
     "PReLU",
+    "RReLU",
     "ReLU",
     "ReLU6",
     "SiLU",

@@ -1,0 +1,35 @@
+"""The randomised leaky ReLU."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import tenon.ops  # noqa: F401 - a table without ops finds nothing
+from tenon.core.inplace import inplace as write_inplace
+from tenon.core.op import table as f
+from tenon.errors import ArgumentError
+from tenon.nn.functional.activation import leaky_relu
+
+
+def rrelu(
+    input: Any, lower: float = 1 / 8, upper: float = 1 / 3, training: bool = False, inplace: bool = False
+) -> Any:
+    """``input`` where positive, else times a slope between ``lower`` and ``upper``: a random one for each
+    element in training, their mean otherwise."""
+    if not (math.isfinite(lower) and math.isfinite(upper)):
+        raise ArgumentError(f"rrelu: bounds must be finite, got lower={lower} and upper={upper}")
+    if lower > upper:
+        raise ArgumentError(
+            "Lower bound should be less than or equal to the upper bound, but got"
+            f" lower={lower} and upper={upper}"
+        )
+    if not training:
+        return leaky_relu(input, (lower + upper) / 2, inplace)
+    noise = f.rrelu_noise(input.detach(), lower=float(lower), upper=float(upper))
+    return write_inplace(f.mul, input, noise) if inplace else f.mul(input, noise)
+
+
+def rrelu_(input: Any, lower: float = 1 / 8, upper: float = 1 / 3, training: bool = False) -> Any:
+    """In-place ``rrelu``."""
+    return rrelu(input, lower, upper, training, True)
