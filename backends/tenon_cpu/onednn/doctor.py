@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import numpy as np
+
 from tenon_cpu.onednn.cache import caches
+from tenon_cpu.onednn.eager import matmul
 from tenon_cpu.onednn.runtime import available, runtime
 
 _ISA = {
@@ -14,7 +17,7 @@ _ISA = {
 
 
 def rows() -> Iterable[tuple[str, str]]:
-    """Library or reason, instruction set, threads, and each cache's counters."""
+    """Library or reason, instruction set, threads, a product by way of trial, and each cache's counters."""
     found = available()
     yield "library", found.reason
     if not found:
@@ -23,6 +26,7 @@ def rows() -> Iterable[tuple[str, str]]:
     isa = here.library.functions["dnnl_get_effective_cpu_isa"]()
     yield "instructions", _ISA.get(isa, f"{isa:#x}")
     yield "threads", f"{here.threads} (follows BLAS: OMP_NUM_THREADS or OPENBLAS_NUM_THREADS)"
+    yield "trial product", _trial()
     for cache in caches:
         counts = cache.counts()
         yield (
@@ -32,3 +36,10 @@ def rows() -> Iterable[tuple[str, str]]:
                 f" {counts.misses} misses"
             ),
         )
+
+
+def _trial() -> str:
+    """What oneDNN makes of a product whose result NumPy knows too, through the cache of eager products."""
+    x = np.random.default_rng(0).normal(size=(256, 256)).astype(np.float32)
+    off = max(float(np.abs(matmul(x, x) - x.astype(np.float64) @ x).max()) for _ in range(2))
+    return f"{'agrees with' if off < 1e-3 else 'DIFFERS from'} NumPy's (by {off:.1g} at most)"

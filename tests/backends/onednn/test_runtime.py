@@ -109,6 +109,14 @@ def test_the_doctor_shows_threads_and_instructions():
     assert said["instructions"]
 
 
+@needed
+def test_the_doctor_counts_what_a_fresh_process_has_prepared():
+    said = run("from tenon_cpu.onednn.doctor import rows\nprint(dict(rows()))")
+
+    assert "'trial product': \"agrees with NumPy's" in said
+    assert "'cache of matmul float32': '1 prepared (at most 1024 a thread), 1 hits, 1 misses'" in said
+
+
 FORKS = """
 import os, sys
 import numpy as np
