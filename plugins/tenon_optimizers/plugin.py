@@ -39,6 +39,7 @@ _SCHEDULES = {
     "cycles": ("CosineAnnealingWarmRestarts", "CyclicLR", "OneCycleLR"),
     "meta_schedules": ("ChainedScheduler", "SequentialLR"),
     "plateau": ("ReduceLROnPlateau",),
+    "warmup": ("WarmupCosineLR",),
 }
 
 
@@ -52,7 +53,7 @@ def tenon_optimizers() -> Mapping[str, str]:
 
 @hookimpl
 def tenon_schedulers() -> Mapping[str, str]:
-    """All schedules, by PyTorch's names."""
+    """All schedules, by PyTorch's names where it has them."""
     return {
         name: f"tenon_optimizers.{module}:{name}" for module, names in _SCHEDULES.items() for name in names
     }

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 from tenon.optim import lr_scheduler as lr_scheduler
+from tenon.optim import swa_utils as swa_utils
 from tenon.optim.optimizer import Optimizer as Optimizer
 from tenon.plugins.lazy import lazy_namespace
 

@@ -3,6 +3,7 @@
 # fmt: off
 
 from tenon.optim import lr_scheduler as lr_scheduler
+from tenon.optim import swa_utils as swa_utils
 from tenon.optim.optimizer import Optimizer as Optimizer
 from tenon_optimizers.adadelta import Adadelta as Adadelta
 from tenon_optimizers.adafactor import Adafactor as Adafactor

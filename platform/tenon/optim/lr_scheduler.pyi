@@ -19,3 +19,4 @@ from tenon_optimizers.schedules import MultiStepLR as MultiStepLR
 from tenon_optimizers.schedules import MultiplicativeLR as MultiplicativeLR
 from tenon_optimizers.schedules import PolynomialLR as PolynomialLR
 from tenon_optimizers.schedules import StepLR as StepLR
+from tenon_optimizers.warmup import WarmupCosineLR as WarmupCosineLR
