@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -99,35 +100,35 @@ def entries(folder: Path) -> list[Path]:
     return sorted(folder.rglob("*.code"))
 
 
-def test_a_second_process_loads_what_the_first_compiled(tmp_path):
-    folder = tmp_path / "cache"
+@pytest.fixture(scope="module")
+def compiled(tmp_path_factory):
+    """A cache that a process has compiled the kernel into."""
+    place = tmp_path_factory.mktemp("compiled")
+    assert run(place / "cache", place, PYTHONHASHSEED="0") == [[2, 4, 6], 0, 1]
+    return place / "cache"
 
-    assert run(folder, tmp_path) == [[2, 4, 6], 0, 1]
-    assert run(folder, tmp_path) == [[2, 4, 6], 1, 0]
+
+@pytest.fixture
+def kept(compiled, tmp_path):
+    """A copy of it."""
+    return shutil.copytree(compiled, tmp_path / "cache")
 
 
-def test_what_is_on_disk_is_loaded_without_numba(tmp_path):
-    folder, broken = tmp_path / "cache", tmp_path / "broken"
-    run(folder, tmp_path)
+def test_a_second_process_loads_what_the_first_compiled_also_one_that_orders_sets_otherwise(kept, tmp_path):
+    assert run(kept, tmp_path, PYTHONHASHSEED="1") == [[2, 4, 6], 1, 0]
+
+
+def test_what_is_on_disk_is_loaded_without_numba(kept, tmp_path):
+    broken = tmp_path / "broken"
     broken.mkdir()
     (broken / "numba.py").write_text("raise ImportError('not to be imported')")
 
-    assert run(folder, tmp_path, PYTHONPATH=str(broken)) == [[2, 4, 6], 1, 0]
+    assert run(kept, tmp_path, PYTHONPATH=str(broken)) == [[2, 4, 6], 1, 0]
 
 
-def test_a_process_that_orders_sets_otherwise_loads_too(tmp_path):
-    folder = tmp_path / "cache"
-    run(folder, tmp_path, PYTHONHASHSEED="0")
-
-    assert run(folder, tmp_path, PYTHONHASHSEED="1") == [[2, 4, 6], 1, 0]
-
-
-def test_a_changed_number_in_a_function_that_a_kernel_calls_is_another_kernel(tmp_path):
-    folder = tmp_path / "cache"
-    run(folder, tmp_path)
-
-    assert run(folder, tmp_path, 3) == [[3, 6, 9], 0, 1]
-    assert len(entries(folder)) == 2
+def test_a_changed_number_in_a_function_that_a_kernel_calls_is_another_kernel(kept, tmp_path):
+    assert run(kept, tmp_path, 3) == [[3, 6, 9], 0, 1]
+    assert len(entries(kept)) == 2
 
 
 def test_processes_that_start_together_compile_once(tmp_path):
@@ -142,26 +143,31 @@ def test_processes_that_start_together_compile_once(tmp_path):
 
 
 @pytest.mark.parametrize("damage", ["cut", "flipped", "empty", "foreign"])
-def test_a_damaged_entry_is_compiled_again_and_replaced(tmp_path, damage):
-    folder = tmp_path / "cache"
-    run(folder, tmp_path)
-    (entry,) = entries(folder)
+def test_a_damaged_entry_is_not_read(kept, damage):
+    (entry,) = entries(kept)
     whole = entry.read_bytes()
+    store = Store(entry.parent)
+    assert store.read(entry.stem) is not None
     changed = bytes([*whole[:-1], whole[-1] ^ 1])
     entry.write_bytes({"cut": whole[:-100], "flipped": changed, "empty": b"", "foreign": b"x" * 99}[damage])
 
-    assert run(folder, tmp_path) == [[2, 4, 6], 0, 1]
-    assert run(folder, tmp_path) == [[2, 4, 6], 1, 0]
+    assert store.read(entry.stem) is None
 
 
-def test_an_entry_that_is_no_machine_code_is_compiled_again(tmp_path):
-    folder = tmp_path / "cache"
-    run(folder, tmp_path)
-    (entry,) = entries(folder)
+def test_an_entry_that_cannot_be_read_is_compiled_again_and_replaced(kept, tmp_path):
+    (entry,) = entries(kept)
+    entry.write_bytes(entry.read_bytes()[:-100])
+
+    assert run(kept, tmp_path) == [[2, 4, 6], 0, 1]
+    assert run(kept, tmp_path) == [[2, 4, 6], 1, 0]
+
+
+def test_an_entry_that_is_no_machine_code_is_compiled_again(kept, tmp_path):
+    (entry,) = entries(kept)
     Store(entry.parent).write(entry.stem, b"no machine code at all")
 
-    assert run(folder, tmp_path) == [[2, 4, 6], 0, 1]
-    assert run(folder, tmp_path) == [[2, 4, 6], 1, 0]
+    assert run(kept, tmp_path) == [[2, 4, 6], 0, 1]
+    assert run(kept, tmp_path) == [[2, 4, 6], 1, 0]
 
 
 def test_a_folder_that_cannot_be_made_costs_the_cache_only(tmp_path):
@@ -171,13 +177,11 @@ def test_a_folder_that_cannot_be_made_costs_the_cache_only(tmp_path):
     assert run(blocked / "cache", tmp_path) == [[2, 4, 6], 0, 1]
 
 
-def test_a_folder_that_others_may_write_to_is_not_read(tmp_path):
-    folder = tmp_path / "cache"
-    run(folder, tmp_path)
-    (entry,) = entries(folder)
+def test_a_folder_that_others_may_write_to_is_not_read(kept, tmp_path):
+    (entry,) = entries(kept)
     entry.parent.chmod(0o777)
 
-    assert run(folder, tmp_path) == [[2, 4, 6], 0, 1]
+    assert run(kept, tmp_path) == [[2, 4, 6], 0, 1]
 
 
 def test_a_disk_that_refuses_is_told_of_once(tmp_path, monkeypatch):
@@ -233,7 +237,8 @@ def test_one_process_waits_for_the_lock_of_another(tmp_path):
         subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) for _ in range(2)
     ]
     stays = sorted(
-        tuple(float(line.split()[1]) for line in p.communicate(timeout=300)[0].splitlines()) for p in processes
+        tuple(float(line.split()[1]) for line in p.communicate(timeout=300)[0].splitlines())
+        for p in processes
     )
 
     assert stays[0][1] <= stays[1][0]
