@@ -1,8 +1,11 @@
 """Configurations: what is refused, and how the refusal helps."""
 
+import numpy as np
 import pytest
 
-from tenon.errors import ConfigError
+import tenon
+from tenon.data.dataset import as_splits
+from tenon.errors import ConfigError, DataError
 from tenon.training.config import read_file, read_override, resolve
 
 BASE = {"model": "m:Net", "data": "m:load"}
@@ -83,6 +86,17 @@ def test_a_target_without_a_colon_is_refused():
 def test_neither_recipe_nor_model_is_refused():
     with pytest.raises(ConfigError, match="names no model and data"):
         resolve([{}])
+
+
+def test_data_may_be_arrays():
+    x, y = np.ones((5, 2), np.float32), tenon.arange(5)
+
+    splits = as_splits(((x[:3], y[:3]), [(x[3], 3), (x[4], 4)]), "data = 'small:load'")
+
+    assert [len(part) for part in (splits.train, splits.test)] == [3, 2]
+    assert splits.train[2][1].item() == 2
+    with pytest.raises(DataError, match=r"first axes must agree, got \[\[5, 2\], \[4\]\]"):
+        as_splits({"train": (x, y[:4]), "test": splits.test}, "data = 'small:load'")
 
 
 def test_files_that_are_missing_or_broken(tmp_path):

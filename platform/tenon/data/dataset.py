@@ -71,17 +71,25 @@ class Splits:
 
 
 def as_splits(made: Any, where: str) -> Splits:
-    """``Splits`` out of what a user's data function returned: Splits, or ``(train, test)``."""
+    """``Splits`` out of what a user's data function returned: Splits, or ``(train, test)``.
+
+    A part may be a data set, or a tuple of tensors or arrays that share their first axis.
+    """
     if isinstance(made, Splits):
-        return made
+        return Splits(_as_dataset(made.train), _as_dataset(made.test))
     if isinstance(made, Mapping) and {"train", "test"} <= set(made):
-        return Splits(made["train"], made["test"])
+        return Splits(_as_dataset(made["train"]), _as_dataset(made["test"]))
     if isinstance(made, tuple) and len(made) == 2 and all(hasattr(m, "__len__") for m in made):
-        return Splits(*made)
+        return Splits(_as_dataset(made[0]), _as_dataset(made[1]))
     raise DataError(
         f"{where} returned {type(made).__name__}; expected tenon.data.Splits(train, test), or a pair of data"
         " sets with __len__ and __getitem__."
     )
+
+
+def _as_dataset(part: Any) -> Any:
+    whole = isinstance(part, tuple) and part and all(isinstance(p, Tensor | np.ndarray) for p in part)
+    return TensorDataset(*part) if whole else part
 
 
 def fetch(dataset: Any, indices: Sequence[int]) -> Any:

@@ -9,7 +9,9 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
+
+from pydantic import PydanticSchemaGenerationError, TypeAdapter, ValidationError
 
 from tenon.data.dataset import Splits, as_splits
 from tenon.errors import ConfigError, PluginNotFoundError
@@ -124,16 +126,17 @@ def find_optimizer(config: RunConfig, model: Module) -> tuple[Any, list[tuple[st
     except PluginNotFoundError as error:
         raise ConfigError(f"optimizer.name = {config.optimizer.name!r}: {error}") from error
     check_options(cls, options, "optimizer", skip=("params",))
+    _check_types(cls, options, "optimizer")
     return cls, named, options
 
 
 def build_optimizer(config: RunConfig, model: Module) -> Any:
     """The optimizer over the model's named parameters."""
+    name = config.optimizer.name
     _, named, options = find_optimizer(config, model)
-    try:
-        return host().hook.tenon_make_optimizer(name=config.optimizer.name, params=named, options=options)
-    except (TypeError, ValueError) as error:
-        raise ConfigError(f"optimizer = {{name = {config.optimizer.name!r}, {options}}}: {error}") from error
+    return _made(
+        lambda **o: host().hook.tenon_make_optimizer(name=name, params=named, options=o), options, "optimizer"
+    )
 
 
 def build_scheduler(config: RunConfig, optimizer: Any, total_steps: int) -> Any:
@@ -151,10 +154,37 @@ def build_scheduler(config: RunConfig, optimizer: Any, total_steps: int) -> Any:
         if name in accepted and not {name, "epochs"} & set(options):
             options[name] = length
     check_options(cls, options, "scheduler", skip=("optimizer",))
+    _check_types(cls, options, "scheduler")
+    return _made(lambda **o: cls(optimizer, **o), options, "scheduler")
+
+
+def _made(make: Callable[..., Any], options: dict[str, Any], section: str) -> Any:
+    """``make(**options)``; ConfigError with the path of the one option without which it would have worked."""
     try:
-        return cls(optimizer, **options)
+        return make(**options)
     except (TypeError, ValueError) as error:
-        raise ConfigError(f"scheduler = {{name = {config.scheduler.name!r}, {options}}}: {error}") from error
+        for name, value in options.items():
+            try:
+                make(**{key: options[key] for key in options if key != name})
+            except (TypeError, ValueError):
+                continue
+            raise ConfigError(f"{section}.{name} = {value!r}: {error}") from error
+        raise ConfigError(f"{section} = {options}: {error}") from error
+
+
+def _check_types(cls: type, options: Mapping[str, Any], section: str) -> None:
+    """ConfigError by path for a value that ``cls`` does not take; a schedule might notice in use only."""
+    try:
+        hints = get_type_hints(cls.__init__)  # type: ignore[misc]
+    except NameError:  # names that exist for type checkers only
+        return
+    for name, value in options.items():
+        try:
+            TypeAdapter(hints.get(name, Any)).validate_python(value, strict=isinstance(value, str))
+        except PydanticSchemaGenerationError:
+            continue  # no type of TOML's
+        except ValidationError as error:
+            raise ConfigError(f"{section}.{name} = {value!r}: {error.errors()[0]['msg']}") from None
 
 
 def _of(recipe: Recipe | None) -> Recipe:
