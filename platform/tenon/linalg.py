@@ -221,13 +221,11 @@ def multi_dot(tensors: Sequence[Any], *, out: Any = None) -> Any:
 
 def pinv(A: Any, *, atol: Any = None, rtol: Any = None, hermitian: bool = False, out: Any = None) -> Any:
     """Pseudo-inverse by singular values; those up to ``max(atol, rtol * largest)`` count as 0."""
-    _refuse_gradient("pinv", A, instead="Use linalg.solve or inv where the matrix is square.")
-    if not A.raw.size:
-        return _given(out, A.new_zeros((*A.raw.shape[:-2], A.raw.shape[-1], A.raw.shape[-2])))
-    u, s, vh = ops.svd_parts(A)
-    kept = s > _threshold(A, s, atol, rtol)
-    scale = ops.where(kept, ops.div(1.0, ops.where(kept, s, 1.0)), 0.0)
-    return _given(out, ops.matmul(vh.mT.conj() * scale.unsqueeze(-2), u.mT.conj()))
+    if A.raw.ndim < 2:
+        raise ShapeError(f"linalg.pinv: expected a tensor with 2 or more dimensions, got {A.raw.ndim}.")
+    if rtol is None:
+        rtol = 0.0 if atol else max(A.raw.shape[-2:]) * float(np.finfo(A.raw.dtype).eps)
+    return _given(out, ops.pinv(A, rtol=float(rtol), atol=float(atol or 0.0)))
 
 
 def matrix_rank(
@@ -246,8 +244,11 @@ def _threshold(A: Any, values: Any, atol: Any, rtol: Any) -> Any:
 
 @runs_in("float32")
 def lstsq(A: Any, B: Any, rcond: float | None = None, *, driver: str | None = None) -> Any:
-    """The ``X`` that minimises ``|A X - B|``, with residuals, rank and singular values (LAPACK's gelsd)."""
-    _refuse_gradient("lstsq", A, B, instead="Solve the normal equations with linalg.solve.")
+    """The ``X`` that minimises ``|A X - B|``, with residuals, rank and singular values (LAPACK's gelsd).
+
+    As in torch some are empty: residuals with the driver gelsy (the default), the rank with gels, singular
+    values with both.
+    """
     if driver not in (None, "gels", "gelsy", "gelsd", "gelss"):
         raise ArgumentError(
             f"linalg.lstsq: parameter `driver` should be one of (gels, gelsy, gelsd, gelss), got {driver}"
@@ -261,6 +262,16 @@ def lstsq(A: Any, B: Any, rcond: float | None = None, *, driver: str | None = No
     flat_a, flat_b = (h.reshape(-1, *h.shape[len(batch) :]) for h in (host_a, host_b))
     found = [np.linalg.lstsq(a, b, rcond) for a, b in zip(flat_a, flat_b, strict=True)]
     solution, residuals, rank, values = (_stacked(A, batch, [f[i] for f in found]) for i in range(4))
+    if MODE.enabled and (A.requires_grad or B.requires_grad):
+        solution = ops.matmul(pinv(A), B)
+        if residuals.raw.size:
+            residuals = (ops.matmul(A, solution) - B).square().sum(-2)
+    if driver in (None, "gelsy"):
+        residuals = residuals[:0].reshape(-1)[:0]
+    if driver == "gels":
+        rank = rank.new_empty(0)
+    if driver not in ("gelsd", "gelss"):
+        values = values.new_empty(0)
     return named_result(
         "linalg_lstsq", solution=solution, residuals=residuals, rank=rank, singular_values=values
     )

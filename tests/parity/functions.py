@@ -10,6 +10,7 @@ from parity.sides import (
     check_results,
     differentiable,
     find,
+    flat,
     is_spec,
     loss,
     parts,
@@ -39,7 +40,7 @@ class Outcome:
             self.error = error
             return
         if up_to == "sign":
-            self.results = [r.abs() for r in self.results]
+            self.results = [r.abs() for r in flat(self.results)]
         try:
             self.total = loss(lib, self.results)
             if self.total is not None:

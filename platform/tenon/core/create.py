@@ -360,8 +360,14 @@ def draw_into(x: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], 
                 return made
 
             return LATE.inplace(table.copy, x, watch.recorder.host_draw(draw, *arrays.values()))
-        host = x.raw if x.device.type == "cpu" else np.empty(x.raw.shape, x.raw.dtype)
+        tracked = MODE.enabled and x.requires_grad  # what is overwritten has the gradient zero
+        if x.device.type != "cpu":
+            host = np.empty(x.raw.shape, x.raw.dtype)
+        else:
+            host = np.empty_like(x.raw) if tracked else x.raw
         function(generator, out=host, **named)
+        if tracked:
+            return LATE.inplace(table.copy, x, Value.make(x._backend.from_host(host, x.device), x._backend))
         if host is not x.raw:
             x.raw[...] = x._backend.from_host(host, x.device)
     x._counter()[0] += 1

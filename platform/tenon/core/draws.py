@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from tenon import dtypes, random
 from tenon.core import watch
 from tenon.core.create import full as _full
@@ -105,6 +107,13 @@ def randperm(
     )
 
 
+def _laid_out_as(input: Any, kind: dtypes.dtype) -> Any:
+    """A host array whose elements lie as ``input``'s: they are drawn in the order of memory."""
+    if isinstance(input.raw, np.ndarray):
+        return np.empty_like(input.raw, kind.numpy)
+    return np.empty(tuple(input.shape), kind.numpy)
+
+
 def rand_like(
     input: Any,
     *,
@@ -115,13 +124,9 @@ def rand_like(
     **rest: Any,
 ) -> Any:
     """Uniform numbers in ``input``'s shape."""
-    return rand(
-        tuple(input.shape),
-        generator=generator,
-        dtype=dtype or input.dtype,
-        device=device or input.device,
-        requires_grad=requires_grad,
-    )
+    kind = dtypes.as_dtype(dtype or input.dtype)
+    draw = lambda: random.uniform(generator, out=_laid_out_as(input, kind))  # noqa: E731
+    return _drawn(draw, tuple(input.shape), kind, device or input.device, requires_grad)
 
 
 def randn_like(
@@ -134,13 +139,9 @@ def randn_like(
     **rest: Any,
 ) -> Any:
     """Standard normal numbers in ``input``'s shape."""
-    return randn(
-        tuple(input.shape),
-        generator=generator,
-        dtype=dtype or input.dtype,
-        device=device or input.device,
-        requires_grad=requires_grad,
-    )
+    kind = dtypes.as_dtype(dtype or input.dtype)
+    draw = lambda: random.normal(generator, out=_laid_out_as(input, kind))  # noqa: E731
+    return _drawn(draw, tuple(input.shape), kind, device or input.device, requires_grad)
 
 
 def randint_like(
@@ -154,14 +155,9 @@ def randint_like(
 ) -> Any:
     """Integers in [low, high) in ``input``'s shape."""
     low, high = (0, low) if high is None else (low, high)
-    return randint(
-        low,
-        high,
-        tuple(input.shape),
-        dtype=dtype or input.dtype,
-        device=device or input.device,
-        requires_grad=requires_grad,
-    )
+    kind = dtypes.as_dtype(dtype or input.dtype)
+    draw = lambda: random.randint(None, low, high, out=_laid_out_as(input, kind))  # noqa: E731
+    return _drawn(draw, tuple(input.shape), kind, device or input.device, requires_grad)
 
 
 def normal(

@@ -140,14 +140,14 @@ class Fmax(Binary):
     """The larger of both, ignoring a NaN; the first of equal ones has the gradient."""
 
     ufunc = "fmax"
-    saves = ("x", "y")
+    saves = ("x", "y", "out")
 
     def vjp_x(self, f, g, out, x, y):
-        first = f.logical_or(f.ge(x, y), f.isnan(y))
+        first = f.logical_or(f.ge(x, y), f.ne(out, y))
         return f.sum_to(f.mul(g, f.cast(first, dtype=g.dtype)), shape=x.shape)
 
     def vjp_y(self, f, g, out, x, y):
-        second = f.logical_not(f.logical_or(f.ge(x, y), f.isnan(y)))
+        second = f.logical_not(f.logical_or(f.ge(x, y), f.ne(out, y)))
         return f.sum_to(f.mul(g, f.cast(second, dtype=g.dtype)), shape=y.shape)
 
 
@@ -155,14 +155,14 @@ class Fmin(Binary):
     """The smaller of both, ignoring a NaN; the first of equal ones has the gradient."""
 
     ufunc = "fmin"
-    saves = ("x", "y")
+    saves = ("x", "y", "out")
 
     def vjp_x(self, f, g, out, x, y):
-        first = f.logical_or(f.le(x, y), f.isnan(y))
+        first = f.logical_or(f.le(x, y), f.ne(out, y))
         return f.sum_to(f.mul(g, f.cast(first, dtype=g.dtype)), shape=x.shape)
 
     def vjp_y(self, f, g, out, x, y):
-        second = f.logical_not(f.logical_or(f.le(x, y), f.isnan(y)))
+        second = f.logical_not(f.logical_or(f.le(x, y), f.ne(out, y)))
         return f.sum_to(f.mul(g, f.cast(second, dtype=g.dtype)), shape=y.shape)
 
 

@@ -105,6 +105,35 @@ class Solve(Factorization):
         return f.sum_to(f.solve(_t(f, a), g), shape=tuple(b.shape))
 
 
+class Pinv(Factorization):
+    """Pseudo-inverses; singular values up to ``max(atol, rtol * largest)`` count as 0."""
+
+    saves = ("x", "out")
+    square = False
+
+    def infer(self, x, *, rtol, atol=0.0):
+        """Rows and columns exchanged."""
+        *batch, rows, columns = self.checked(x).shape
+        return Aval((*batch, columns, rows), x.dtype)
+
+    def forward(self, xp, x, *, rtol, atol=0.0):
+        """By LAPACK's singular values."""
+        if 0 in self.checked(x).shape:
+            return xp.zeros(self.infer(x, rtol=rtol).shape, x.dtype)
+        u, s, vh = self.solved(xp, "svd", x, full_matrices=False)
+        kept = s > xp.maximum(s[..., :1] * rtol, atol)
+        scale = xp.where(kept, 1 / xp.where(kept, s, 1), 0).astype(s.dtype)
+        return xp.swapaxes((u * scale[..., None, :]) @ vh, -1, -2).conj()
+
+    # dP = -P dA P + (1 - P A) dA^H P^H P + P P^H dA^H (1 - A P), at constant rank
+    def vjp_x(self, f, g, out, x, *, rtol, atol=0.0):
+        back, rows = _t(f, out), _t(f, g)
+        right, left = f.matmul(f.matmul(back, out), rows), f.matmul(rows, f.matmul(out, back))
+        total = f.add(f.sub(right, f.matmul(f.matmul(right, out), x)), left)
+        total = f.sub(total, f.matmul(x, f.matmul(out, left)))
+        return f.sub(total, f.matmul(f.matmul(back, g), back))
+
+
 class Det(Factorization):
     """Determinants."""
 
@@ -299,5 +328,5 @@ class Eigh(Factorization):
         return f.mul(f.add(full, _t(f, full)), 0.5)
 
 
-inv, solve, det, slogdet, cholesky = Inv(), Solve(), Det(), Slogdet(), Cholesky()
+inv, pinv, solve, det, slogdet, cholesky = Inv(), Pinv(), Solve(), Det(), Slogdet(), Cholesky()
 qr, svdvals, svd_parts, eigh = Qr(), Svdvals(), SvdParts(), Eigh()

@@ -109,7 +109,7 @@ def through_method(name: str) -> Callable[..., Any]:
     return method
 
 
-_NOT_THE_OP = {"clamp", "pow", "neg", "sub"}
+_NOT_THE_OP = {"clamp", "pow", "neg", "put", "sub"}
 
 
 def _attach() -> None:

@@ -5,11 +5,10 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from tenon.core.grad_mode import MODE
 from tenon.core.op import table as f
 from tenon.core.precision import runs_in
 from tenon.core.results import named_result
-from tenon.errors import GradError, ShapeError
+from tenon.errors import ShapeError
 
 
 class Matrix:
@@ -38,7 +37,7 @@ class Matrix:
 
     def adjoint(self) -> Any:
         """The last two axes exchanged, and conjugated; a 0-d tensor conjugated."""
-        return self.mT.conj() if self.raw.ndim else self.conj()
+        return self.mT.conj()
 
     @runs_in("given")
     def matrix_exp(self) -> Any:
@@ -102,12 +101,7 @@ class Matrix:
     @runs_in("float32")
     def pinverse(self, rcond: float = 1e-15) -> Any:
         """Pseudo-inverse; singular values up to ``rcond`` times the largest count as 0."""
-        if MODE.enabled and self.requires_grad:
-            raise GradError("pinverse has no gradient here; use linalg.solve, or call it on x.detach().")
-        u, s, vh = f.svd_parts(self)
-        kept = f.gt(s, f.mul(f.amax(s, axes=(s.raw.ndim - 1,), keepdims=True), rcond))
-        scale = f.where(kept, f.div(1.0, f.where(kept, s, 1.0)), 0.0)
-        return f.matmul(f.mul(f.conj(vh.mT), scale.unsqueeze(-2)), f.conj(u.mT))
+        return f.pinv(self, rtol=float(rcond))
 
     def matrix_power(self, n: int) -> Any:
         """The matrix multiplied by itself ``n`` times; the inverse's power if negative."""

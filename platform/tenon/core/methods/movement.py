@@ -132,7 +132,9 @@ class Movement:
 
     @property
     def mT(self) -> Any:
-        """The last two axes exchanged."""
+        """The last two axes exchanged; a 0-d tensor as it is."""
+        if not self.raw.ndim:
+            return f.alias(self)
         if self.raw.ndim < 2:
             raise ShapeError(
                 f"tensor.mT is only supported on matrices or batches of matrices. Got {self.raw.ndim}-D"

@@ -34,7 +34,10 @@ def _channels(input: Any, p: float, training: bool, inplace: bool, lead: int) ->
     """Drop what lies behind the first ``lead`` axes as a whole."""
     if not training or p == 0.0 or input.raw.size == 0:
         return input
-    lead = min(lead, input.raw.ndim)
+    if input.raw.ndim < 2:
+        raise ShapeError(
+            f"Feature dropout requires at least 2 dimensions in the input, got {list(input.raw.shape)}"
+        )
     return _drop(input, p, inplace, (*input.raw.shape[:lead], *(1,) * (input.raw.ndim - lead)))
 
 

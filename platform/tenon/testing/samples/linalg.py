@@ -11,6 +11,15 @@ _SQUARE = values(4.0, 1.0, 0.5, -1.0, 3.0, 0.25, 0.5, 1.5, 5.0, shape=(3, 3))
 _POSITIVE = values(4.0, 1.0, 0.5, 1.0, 3.0, 0.25, 0.5, 0.25, 5.0, shape=(3, 3))
 _TALL = normal(4, 3)
 add("inv", "matrix", _SQUARE, reference=np.linalg.inv, narrow=False, loose=20.0)
+add(
+    "pinv",
+    "tall",
+    _TALL,
+    attrs={"rtol": 1e-6},
+    reference=lambda x, rtol: np.linalg.pinv(x),
+    narrow=False,
+    loose=20.0,
+)
 add("solve", "matrix", _SQUARE, normal(3, 2), reference=np.linalg.solve, narrow=False, loose=20.0)
 add("det", "matrix", _SQUARE, reference=lambda x: np.linalg.det(x).astype(x.dtype), narrow=False, loose=20.0)
 add("slogdet", "matrix", _SQUARE, reference=lambda x: tuple(np.linalg.slogdet(x)), narrow=False, loose=20.0)
