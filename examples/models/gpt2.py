@@ -53,7 +53,9 @@ class GPT(nn.Module):
         for name, p in self.named_parameters():
             if p.dim() < 2:
                 continue
-            torch.nn.init.normal_(p, 0.0, 0.02 / (math.sqrt(2 * depth) if name.endswith("c_proj.weight") else 1))
+            torch.nn.init.normal_(
+                p, 0.0, 0.02 / (math.sqrt(2 * depth) if name.endswith("c_proj.weight") else 1)
+            )
 
     def forward(self, tokens):
         places = torch.arange(tokens.size(1), device=tokens.device)

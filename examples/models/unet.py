@@ -38,10 +38,8 @@ class UNet(nn.Module):
         super().__init__()
         widths = [width * 2**i for i in range(depth + 1)]
         self.inc = DoubleConv(channels, width)
-        self.downs = nn.ModuleList(
-            nn.Sequential(nn.MaxPool2d(2), DoubleConv(a, b)) for a, b in zip(widths, widths[1:])
-        )
-        self.ups = nn.ModuleList(Up(b, a) for a, b in zip(widths[-2::-1], widths[::-1]))
+        self.downs = nn.ModuleList(nn.Sequential(nn.MaxPool2d(2), DoubleConv(w, 2 * w)) for w in widths[:-1])
+        self.ups = nn.ModuleList(Up(2 * w, w) for w in reversed(widths[:-1]))
         self.outc = nn.Conv2d(width, classes, kernel_size=1)
 
     def forward(self, x):
