@@ -93,6 +93,10 @@ class AnomalyError(GradError):
     """Anomaly detection met a NaN in a gradient."""
 
 
+class CheckpointMismatchError(GradError):
+    """A checkpointed function did something else in its second run."""
+
+
 class CaptureError(TenonError, RuntimeError):
     """A function cannot be recorded as a graph."""
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 from typing import Any
 
 from tenon.core.grad_mode import UNCOUNTED
+from tenon.core.saving import Packed, innermost
 from tenon.core.value import Value, refuse_saving
 from tenon.errors import ModifiedValueError
 
@@ -13,7 +14,7 @@ from tenon.errors import ModifiedValueError
 class Saved:
     """A tensor, its version when it was saved, and, if it is an output of the function, which one."""
 
-    __slots__ = ("counter", "index", "owner", "raw", "tensor", "then")
+    __slots__ = ("counter", "index", "owner", "packed", "raw", "tensor", "then")
 
     def __init__(self, value: Any, index: int | None, owner: str) -> None:
         self.counter = value._counter()
@@ -24,11 +25,20 @@ class Saved:
         self.owner = owner
         # An output kept whole would keep the node that keeps it: a cycle that only the garbage collector
         # ends.
-        self.tensor = value if index is None else None
-        self.raw: Any = value.raw if index is not None else None
+        hooks = innermost()
+        self.packed = None if hooks is None else Packed(hooks, value)
+        if self.packed is not None and index is not None:
+            self.packed.edge = None
+        self.tensor = value if index is None and hooks is None else None
+        self.raw: Any = value.raw if index is not None and hooks is None else None
 
     def unpack(self, node: Any) -> Any:
         """The tensor; ModifiedValueError if its memory was changed since it was saved."""
+        if self.packed is not None:
+            made = self.packed.unpack()
+            if self.index is not None:
+                made._node, made._index, made._track = node, self.index, True
+            return made
         if self.counter[0] != self.then:
             shape = list((self.raw if self.tensor is None else self.tensor.raw).shape)
             raise ModifiedValueError(

@@ -9,12 +9,13 @@ from __future__ import annotations
 from typing import Any
 
 from tenon.core import watch
+from tenon.core.accumulate import accumulate
 from tenon.core.backward_end import PASS
 from tenon.core.grad_mode import MODE
 from tenon.core.late import LATE
 from tenon.core.op import table
 from tenon.core.quiet import IGNORE, enter, leave
-from tenon.core.sweep import Sweep, accumulate
+from tenon.core.sweep import Sweep
 from tenon.core.value import Value
 from tenon.errors import ArgumentError, GradError
 
@@ -166,14 +167,14 @@ def _batched(
 
 
 def _run(sweep: Sweep, roots: Any, grads: Any) -> None:
-    previous = MODE.enabled
-    MODE.enabled = sweep.create_graph
+    previous, outer = MODE.enabled, PASS.partial
+    MODE.enabled, PASS.partial = sweep.create_graph, sweep.wanted is not None
     token = enter(IGNORE)
     try:
         sweep.run(roots, grads)
     finally:
         leave(token)
-        MODE.enabled = previous
+        MODE.enabled, PASS.partial = previous, outer
 
 
 def _sequence(value: Any) -> list[Any]:

@@ -8,9 +8,12 @@ from collections.abc import Callable
 
 
 class _Pass(threading.local):
-    """The backward pass in progress in this thread: how deep, and what to call at its end."""
+    """The backward pass in progress in this thread: how deep, of what kind, and what to call
+    at its end."""
 
     depth: int = 0
+    #: The innermost pass collects the gradients of some tensors only: ``grad``, ``backward(inputs=...)``.
+    partial: bool = False
     queued: tuple[Callable[[], None], ...] = ()
 
 

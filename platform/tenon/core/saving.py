@@ -23,6 +23,11 @@ class _Stack(threading.local):
 _STACK = _Stack()
 
 
+def innermost() -> SavedTensorsHooks | None:
+    """The hooks that what is saved now goes through."""
+    return _STACK.hooks[-1] if _STACK.hooks else None
+
+
 class SavedTensorsHooks:
     """While active in a thread, every value that the tape saves goes through both hooks."""
 
@@ -54,25 +59,25 @@ class Packed:
             else (tensor._node, tensor._index)
         )
         given = Value.make(tensor.raw, tensor._backend)
-        self.packed = _untaped(hooks.pack_hook, given)
+        self.packed = _in_mode(False, hooks.pack_hook, given)
 
     def unpack(self) -> Any:
         """The tensor again, with its history."""
-        found = _untaped(self.unpack_hook, self.packed)
+        found = _in_mode(False, self.unpack_hook, self.packed)
         made = Value.make(found.raw, found._backend)
         if self.edge is None:
             return made
         target, index = self.edge
         if index == _OUT:  # a leaf: its gradient goes through an alias, as the value may lie elsewhere now
-            alias = table.alias(target)
+            alias = _in_mode(True, table.alias, target)
             made._node, made._track = alias._node, alias._track
         else:
             made._node, made._index, made._track = target, index, True
         return made
 
 
-def _untaped(function: Callable[[Any], Any], value: Any) -> Any:
-    previous, MODE.enabled = MODE.enabled, False
+def _in_mode(taped: bool, function: Callable[[Any], Any], value: Any) -> Any:
+    previous, MODE.enabled = MODE.enabled, taped
     try:
         return function(value)
     finally:
@@ -80,9 +85,9 @@ def _untaped(function: Callable[[Any], Any], value: Any) -> Any:
 
 
 def _pack(node: Any) -> None:
-    if not _STACK.hooks or (node.saved is None and node.out is None):
+    hooks = innermost()
+    if hooks is None or (node.saved is None and node.out is None and not node.residuals):
         return
-    hooks = _STACK.hooks[-1]
     packed = {}
     for i, value in enumerate(node.saved or ()):
         if isinstance(value, Value):
@@ -91,6 +96,10 @@ def _pack(node: Any) -> None:
     if node.out is not None:
         packed[_OUT] = Packed(hooks, Value.make(node.out, node.backend))
         packed[_OUT].edge = None
+    node.residuals = tuple(
+        Packed(hooks, Value.make(r, node.backend)) if isinstance(r, node.backend.array_type) else r
+        for r in node.residuals
+    )
     node.saved = node.out = node.out_counter = None
     node.packed = packed
     node.watched = True  # off the fast path of the sweep
@@ -107,3 +116,8 @@ def unpacked(node: Any) -> tuple[list[Any], Any]:
         else:
             arguments[position] = packed.unpack()
     return arguments, out
+
+
+def unpacked_residuals(node: Any) -> tuple[Any, ...]:
+    """The hidden outputs of a node, as arrays."""
+    return tuple(r.unpack().raw if isinstance(r, Packed) else r for r in node.residuals)

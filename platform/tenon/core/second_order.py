@@ -11,6 +11,7 @@ from typing import Any
 from tenon.core.grad_mode import MODE
 from tenon.core.op import Composite, table
 from tenon.core.precision import PRECISION
+from tenon.core.saving import unpacked_residuals
 from tenon.core.value import Value
 
 
@@ -44,7 +45,7 @@ def _by_rules(node: Any, edges: Any, grad: Any, create_graph: bool) -> list[Any]
         if op.residuals:
             extra["residuals"] = tuple(
                 r if r is None or not isinstance(r, node.backend.array_type) else Value.make(r, node.backend)
-                for r in node.residuals
+                for r in unpacked_residuals(node)
             )
         return list(op.joint(table, grad, out, *saved, needs=needs, **extra, **node.attrs))
     rules = (

@@ -5,7 +5,6 @@ Nodes carry a growing sequence number, and edges always lead to older nodes, so 
 
 First order runs the rules on bare arrays (``f = backend.raw``). With ``create_graph``, or with an
 interceptor in the slot that watches, values are tensors and ``f`` is the op table, so nothing is invisible.
-
 This file is hot: ``visit_plain`` runs once per node.
 """
 
@@ -22,6 +21,7 @@ from tenon.core.grad_mode import set_grad_enabled
 from tenon.core.hooks import run_tensor_hooks
 from tenon.core.interceptor import SLOT
 from tenon.core.op import table
+from tenon.core.saving import unpacked_residuals
 from tenon.core.tape import Node
 from tenon.core.value import Value
 from tenon.errors import GradError
@@ -232,7 +232,7 @@ class Sweep:
         f = node.backend.short_raw if short else node.backend.raw
         if op.joint is not None:
             needs = tuple(e is not None for e in edges)
-            extra = {"residuals": node.residuals} if op.residuals else {}
+            extra = {"residuals": unpacked_residuals(node)} if op.residuals else {}
             return list(op.joint(f, grad, out, *args, needs=needs, **extra, **attrs))
         rules = op.rules if len(op.rules) == len(edges) else _spread(op, edges)
         return [
