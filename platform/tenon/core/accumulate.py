@@ -1,0 +1,80 @@
+"""The end of a gradient's way: ``leaf.grad``."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from tenon.core import watch
+from tenon.core.grad_mode import set_grad_enabled
+from tenon.core.op import table
+from tenon.core.value import Value
+from tenon.errors import GradError
+
+
+class Home(Protocol):
+    """Where a leaf's gradients go, as its ``__dict__`` says by ``_home``: data parallel's buckets."""
+
+    def take(self, grad: Any) -> Any:
+        """The first gradient of a pass, in the memory where it belongs; None if it has to stay."""
+
+    def making(self, f: Any) -> Any:
+        """``f`` for the rule of a pass's first gradient: it makes a matrix product where that belongs."""
+
+    def arrived(self) -> None:
+        """A gradient was added to ``leaf.grad``."""
+
+
+def accumulate(leaf: Any, grad: Any, fresh: bool, create_graph: bool) -> None:
+    """Add ``grad`` to ``leaf.grad`` (in place unless the graph of the gradient is wanted)."""
+    held, backend = leaf._grad, leaf._backend
+    home: Home | None = leaf.__dict__.get("_home")
+    if grad.__class__ is not backend.array_type:
+        if isinstance(grad, Value):
+            _accumulate_tensor(leaf, held, grad, create_graph)
+            if home is not None:
+                home.arrived()
+            return
+        grad = backend.as_array(grad)
+    raw = leaf.raw
+    if grad.shape != raw.shape:
+        raise GradError(
+            f"a gradient of shape {list(grad.shape)} reached a tensor of shape {list(raw.shape)}: "
+            "the rule of an op is wrong; please report it with the op's name."
+        )
+    if grad.dtype is not raw.dtype:
+        grad = grad.astype(raw.dtype)
+        fresh = True
+    if held is None:
+        taken = None if home is None else home.take(grad)
+        if taken is not None:
+            grad = taken
+        elif not fresh:
+            grad = grad.copy()
+        # Not through the property: its checks (0.7 us a leaf) hold by the lines above.
+        leaf._grad = Value.make(grad, backend)
+    elif held._track:
+        leaf.grad = held + Value.make(grad, backend)
+    else:
+        held.raw += grad
+        counter = held._version_counter
+        if counter is not None:
+            counter[0] += 1
+    if home is not None:
+        home.arrived()
+
+
+def _accumulate_tensor(leaf: Any, held: Any, grad: Any, create_graph: bool) -> None:
+    if watch.recorder is not None:
+        watch.recorder.gradient_read(leaf)
+    if grad.raw.dtype != leaf.raw.dtype:
+        with set_grad_enabled(create_graph):
+            grad = table.cast(grad, dtype=leaf.raw.dtype)
+    if held is None:
+        # A copy: two leaves may receive the same tensor, or views of one.
+        own: Any = grad if create_graph else Value.make(grad.raw, grad._backend)
+        leaf.grad = own.clone()
+    elif create_graph:
+        leaf.grad = held + grad
+    else:
+        with set_grad_enabled(False):
+            held.add_(grad)
