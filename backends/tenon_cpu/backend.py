@@ -76,6 +76,13 @@ class CpuBackend(Backend):
             or into.prepare(self.raw, op.name, ins, attrs, outs)
         )
 
+    def matmul_into(self, x: Any, y: Any, out: Any) -> bool:
+        """By oneDNN."""
+        from tenon_cpu import onednn
+        from tenon_cpu.onednn import eager
+
+        return onednn.available() and eager.matmul_into(x, y, out)
+
     def binding(self) -> AbstractContextManager[None]:
         """Generated kernels that are bound inside share their temporary arrays."""
         from tenon_cpu.jit import scratch

@@ -48,9 +48,11 @@ class Ready:
         self._bias = execution.memory(c.BIAS) if bias else None
         self._set, self._run = execution.set_handle, (execution.execute, *execution.run)
 
-    def __call__(self, x: Any, y: Any, bias: Any = None) -> Any:
-        """The product in a new array."""
-        out, point = _empty(self._shape, self._dtype), self._set
+    def __call__(self, x: Any, y: Any, bias: Any = None, out: Any = None) -> Any:
+        """The product, in a new array unless ``out`` is one of its shape."""
+        point = self._set
+        if out is None:
+            out = _empty(self._shape, self._dtype)
         point(self._x, address_of(x))
         point(self._y, address_of(y))
         point(self._out, address_of(out))
@@ -103,6 +105,19 @@ def matmul(x: Any, y: Any) -> Any:
         return _numpy_matmul(x, y)
     ready = cache.get((x.shape, x.strides, y.shape, y.strides), _prepared, x, y)
     return _numpy_matmul(x, y) if ready is None else ready(x, y)
+
+
+def matmul_into(x: Any, y: Any, out: Any) -> bool:
+    """Large products of float32 matrices; False: not made."""
+    if any(array.dtype is not _FLOAT or array.ndim != 2 for array in (x, y, out)):
+        return False
+    if x.size * y.shape[1] < _LEAST or out.shape != (x.shape[0], y.shape[1]) or not out.flags.c_contiguous:
+        return False
+    ready = _floats.get((x.shape, x.strides, y.shape, y.strides), _prepared, x, y)
+    if ready is None:
+        return False
+    ready(x, y, out=out)
+    return True
 
 
 def linear(f: Any, x: Any, weight: Any, bias: Any) -> Any:

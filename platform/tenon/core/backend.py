@@ -162,6 +162,10 @@ class Backend:
         """Surrounds the preparation of the steps of one program, which never run at the same time."""
         return nullcontext()
 
+    def matmul_into(self, x: Any, y: Any, out: Any) -> bool:
+        """Make the product of two matrices in ``out``; False where there is nothing better than a copy."""
+        return False
+
     def trim(self) -> None:
         """Give free memory back to the system, after work that will not come again; nothing by default."""
 

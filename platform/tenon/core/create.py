@@ -268,7 +268,7 @@ def deepcopy(x: Any, memo: dict[int, Any]) -> Any:
     return made
 
 
-_NOT_COPIED = ("_grad", "_hooks", "_post_accumulate_hooks", "_accumulator", "_retains")
+_NOT_COPIED = ("_grad", "_hooks", "_post_accumulate_hooks", "_home", "_accumulator", "_retains")
 
 
 def reduce(x: Any) -> Any:

@@ -16,15 +16,13 @@ from typing import Any
 
 from tenon import dtypes
 from tenon.core import second_order, watch
+from tenon.core.accumulate import accumulate
 from tenon.core.arrivals import Arrivals
-from tenon.core.grad_mode import set_grad_enabled
 from tenon.core.hooks import run_tensor_hooks
 from tenon.core.interceptor import SLOT
-from tenon.core.op import table
 from tenon.core.saving import unpacked_residuals
 from tenon.core.tape import Node
 from tenon.core.value import Value
-from tenon.errors import GradError
 
 _LEAF = -1
 _FLOAT32 = dtypes.float32.numpy
@@ -143,14 +141,17 @@ class Sweep:
             if len(rules) != len(edges):
                 rules = _spread(plan[5], edges)
             results = []
+            ops = f
             for edge, rule in zip(edges, rules):  # noqa: B905
-                results.append(
-                    None
-                    if edge is None or rule is None
-                    else rule(f, grad, out, *args, **attrs)
-                    if attrs
-                    else rule(f, grad, out, *args)
-                )
+                if edge is None or rule is None:
+                    results.append(None)
+                    continue
+                if edge[1] < 0 and self.wanted is None:
+                    home = edge[0].__dict__.get("_home")
+                    if home is not None and edge[0]._grad is None:
+                        ops = home.making(f)
+                results.append(rule(ops, grad, out, *args, **attrs) if attrs else rule(ops, grad, out, *args))
+                ops = f
         if not self.keep_graph and (saved is not None or out is not None or residuals):
             node.args = node.saved = node.out = node.out_counter = None
             if residuals:
@@ -351,50 +352,3 @@ def _materialize(node: Any, grads: Any) -> Any:
         f.new_full(like, shape=a.shape, value=0, dtype=a.dtype) if g is None else g
         for g, a in zip(grads, node.output_avals, strict=True)
     ]
-
-
-def accumulate(leaf: Any, grad: Any, fresh: bool, create_graph: bool) -> None:
-    """Add ``grad`` to ``leaf.grad`` (in place unless the graph of the gradient is wanted)."""
-    held, backend = leaf._grad, leaf._backend
-    if grad.__class__ is not backend.array_type:
-        if isinstance(grad, Value):
-            _accumulate_tensor(leaf, held, grad, create_graph)
-            return
-        grad = backend.as_array(grad)
-    raw = leaf.raw
-    if grad.shape != raw.shape:
-        raise GradError(
-            f"a gradient of shape {list(grad.shape)} reached a tensor of shape {list(raw.shape)}: "
-            "the rule of an op is wrong; please report it with the op's name."
-        )
-    if grad.dtype is not raw.dtype:
-        grad = grad.astype(raw.dtype)
-    elif held is None and not fresh:
-        grad = grad.copy()
-    if held is None:
-        # Not through the property: its checks (0.7 us a leaf) hold by the lines above.
-        leaf._grad = Value.make(grad, backend)
-    elif held._track:
-        leaf.grad = held + Value.make(grad, backend)
-    else:
-        held.raw += grad
-        counter = held._version_counter
-        if counter is not None:
-            counter[0] += 1
-
-
-def _accumulate_tensor(leaf: Any, held: Any, grad: Any, create_graph: bool) -> None:
-    if watch.recorder is not None:
-        watch.recorder.gradient_read(leaf)
-    if grad.raw.dtype != leaf.raw.dtype:
-        with set_grad_enabled(create_graph):
-            grad = table.cast(grad, dtype=leaf.raw.dtype)
-    if held is None:
-        # A copy: two leaves may receive the same tensor, or views of one.
-        own: Any = grad if create_graph else Value.make(grad.raw, grad._backend)
-        leaf.grad = own.clone()
-    elif create_graph:
-        leaf.grad = held + grad
-    else:
-        with set_grad_enabled(False):
-            held.add_(grad)

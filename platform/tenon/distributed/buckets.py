@@ -78,6 +78,24 @@ class Bucket:
         self._put(index, None if gradient is None else staging.to_host(gradient))
         return len(self._filled) == len(self.slots)
 
+    def offer(self, index: int) -> Array | None:
+        """Where ranks sum a gradient up, as an array to lend; None where others use that memory."""
+        if self._given or self._lent(index) is not None:
+            return None
+        shown = Shown(self._lendable[index])
+        self._shown[index] = weakref.ref(shown)
+        return shown.lend()
+
+    def take(self, index: int, gradient: Array) -> Array | None:
+        """``gradient`` in what ``offer`` gives, where it may have been made; None if it has to stay."""
+        part, shown = self._parts[index], self._lent(index)
+        if shown is not None:
+            return gradient if _lender(gradient) is shown and gradient.strides == part.strides else None
+        place = self.offer(index)
+        if place is not None:
+            np.copyto(place, gradient)
+        return place
+
     def own(self) -> Array:
         """``flat``, for the caller to fill."""
         if any(self._lent(index) is not None for index in range(len(self.slots))):

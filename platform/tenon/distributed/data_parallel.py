@@ -21,6 +21,7 @@ from tenon.core.grad_mode import is_grad_enabled
 from tenon.core.tensor import Tensor
 from tenon.device import CPU, Device
 from tenon.distributed import comm_hooks
+from tenon.distributed.bucket_home import BucketHome
 from tenon.distributed.communicator import Communicator
 from tenon.distributed.gradients import GradientSynchronizer, broadcast_tensors
 from tenon.distributed.join import Join, Joinable, JoinHook
@@ -122,7 +123,10 @@ class DistributedDataParallel(Module, Joinable):
             self._logical = LogicalShards(module, self.synchronizer, shards, threads, initial_seed())
         else:
             for _, parameter in self.synchronizer.parameters:
-                parameter.register_post_accumulate_grad_hook(self._on_gradient)
+                if self.process_group.overlaps or "_home" in parameter.__dict__:
+                    parameter.register_post_accumulate_grad_hook(self._on_gradient)
+                else:
+                    parameter.__dict__["_home"] = BucketHome(self.synchronizer, parameter, self._on_gradient)
         self.register_load_state_dict_pre_hook(_add_prefix)
 
     def forward(self, *inputs: Any, **kwargs: Any) -> Any:

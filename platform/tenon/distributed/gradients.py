@@ -107,18 +107,26 @@ class GradientSynchronizer:
         self._full.clear()
 
     def fill(self, parameter: Tensor) -> None:
-        """Take the gradient of ``parameter`` into its bucket, while it is in cache; again if it changes."""
+        """A gradient was added to that of ``parameter``: where sums overlap, take it into its bucket."""
         if (self.communicator.size == 1 and self.reduce is None) or _recording():
             return
         if self._arrivals is not None:
             self._arrivals[self._numbers[id(parameter)]] = None
             return
+        if not self.communicator.overlaps or self.reduce is not None:
+            return
         bucket, index = self._places[id(parameter)]
-        if bucket.fill(index) and self.communicator.overlaps and self.reduce is None:
+        if bucket.fill(index):
             self._full.add(id(bucket))
             while self._started < len(self.buckets) and id(self.buckets[self._started]) in self._full:
                 self.buckets[self._started].start(self.scale, note=self._note())
                 self._started += 1
+
+    def place_of(self, parameter: Tensor) -> tuple[buckets.Bucket, int] | None:
+        """The bucket of ``parameter`` and its number there, if it is on the CPU and there are buckets."""
+        if type(parameter.raw) is not np.ndarray or self.communicator.size == 1:
+            return None
+        return self._places.get(id(parameter))
 
     def synchronize(
         self,
