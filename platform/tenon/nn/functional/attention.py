@@ -61,7 +61,7 @@ def scaled_dot_product_attention(
     axis = scores.raw.ndim - 1
     weights = f.softmax(scores, axis=axis) if attn_mask is None else f.safe_softmax(scores, axis=axis)
     if dropout_p > 0:
-        weights = dropout(weights, dropout_p)
+        weights = dropout(weights.contiguous(), dropout_p)  # drawn in the order that torch draws in
     made = _shared(weights, value, "value", enable_gqa)
     return f.cast(made, dtype=kind) if kind.itemsize == 2 else made
 

@@ -250,7 +250,7 @@ def _attend_openly(q: Any, k: Any, v: Any, mask: Any, dropout_p: float) -> tuple
     scores = f.matmul(q * q.raw.shape[-1] ** -0.5, k.transpose(-2, -1))
     weights = f.softmax(scores if mask is None else scores + mask, axis=3)
     if dropout_p > 0:
-        weights = dropout(weights, dropout_p)
+        weights = dropout(weights.contiguous(), dropout_p)  # drawn in the order that torch draws in
     return f.matmul(weights, v), weights
 
 
