@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from tenon.extend import Kernel
-from tenon_cpu.jit import eager_parts, eager_rows
+from tenon_cpu.jit import eager_parts, eager_rows, eager_space
 
-KERNELS: dict[str, Kernel] = {**eager_parts.KERNELS}
-COMPOSITES: dict[str, Kernel] = {**eager_parts.COMPOSITES, **eager_rows.COMPOSITES}
+KERNELS: dict[str, Kernel] = {**eager_parts.KERNELS, **eager_space.KERNELS}
+COMPOSITES: dict[str, Kernel] = {
+    **eager_parts.COMPOSITES,
+    **eager_rows.COMPOSITES,
+    **eager_space.COMPOSITES,
+}
 
 __all__ = ["COMPOSITES", "KERNELS"]

@@ -17,7 +17,7 @@ from tenon.core.op import Composite, Kind, Primitive
 from tenon.ops.convolution import places_in
 
 _INT = np.dtype(np.int64)
-_OFFSETS = {"nearest": (0,), "linear": (0, 1), "cubic": (-1, 0, 1, 2)}
+OFFSETS = {"nearest": (0,), "linear": (0, 1), "cubic": (-1, 0, 1, 2)}
 #: The slope parameter of the cubic.
 _A = -0.75
 
@@ -86,18 +86,23 @@ def _slopes(f: Any, t: Any, mode: str) -> list[Any]:
 
 
 def _products(f: Any, factors: list[list[Any]]) -> Any:
-    """``[N, P, taps]``: one factor per axis, every combination."""
+    """``[N, taps, P]``: one factor per axis, every combination."""
     made = []
     for place in places_in([len(per_axis) for per_axis in factors]):
         product = factors[0][place[0]]
         for axis, tap in enumerate(place[1:], 1):
             product = f.mul(product, factors[axis][tap])
         made.append(product)
-    return f.stack(*made, axis=2)
+    return f.stack(*made, axis=1)
+
+
+def products(f: Any, fractions: list[Any], mode: str) -> Any:
+    """Weights ``[N, taps, P]`` from the fractions ``[N, P]`` behind the base elements, one per axis."""
+    return _products(f, [_factors(f, t, mode) for t in fractions])
 
 
 class GridWeights(Composite):
-    """Interpolation weights ``[N, P, taps]`` of ``grid``."""
+    """Interpolation weights ``[N, taps, P]`` of ``grid``."""
 
     kind = Kind.INDEX
     inputs = ("grid",)
@@ -108,7 +113,7 @@ class GridWeights(Composite):
         fractions = [
             _split(f, grid, rank - 1 - axis, size, mode, padding, align)[1] for axis, size in enumerate(sizes)
         ]
-        return _products(f, [_factors(f, t, mode) for t in fractions])
+        return products(f, fractions, mode)
 
     def vjp_grid(self, f, g, out, grid, **attrs):
         return f.grid_weights_grad(g, grid, **attrs)
@@ -130,7 +135,7 @@ class GridWeightsGrad(Composite):
         for axis in reversed(range(rank)):
             t, slope = split[axis]
             turned = [_slopes(f, t, mode) if a == axis else own for a, own in enumerate(factors)]
-            pull = f.sum(f.mul(g, _products(f, turned)), axes=(2,))
+            pull = f.sum(f.mul(g, _products(f, turned)), axes=(1,))
             pull = pull if slope is None else f.mul(pull, slope)
             made.append(f.mul(pull, (sizes[axis] - 1) / 2 if align else sizes[axis] / 2))
         return f.stack(*made, axis=2)
@@ -144,11 +149,11 @@ class GridPlaces(Primitive):
 
     def infer(self, grid, *, sizes, mode, padding, align):
         """int64, one per tap."""
-        return Aval((*grid.shape[:2], len(_OFFSETS[mode]) ** len(sizes)), _INT)
+        return Aval((grid.shape[0], len(OFFSETS[mode]) ** len(sizes), grid.shape[1]), _INT)
 
     def forward(self, xp, grid, *, sizes, mode, padding, align):
         """Axis by axis, then every combination."""
-        f, rank, taps = _Plain(xp), len(sizes), _OFFSETS[mode]
+        f, rank, taps = _Plain(xp), len(sizes), OFFSETS[mode]
         per_axis = []
         for axis, size in enumerate(sizes):
             base = _split(f, grid, rank - 1 - axis, size, mode, padding, align)[0]
@@ -158,13 +163,13 @@ class GridPlaces(Primitive):
             there = [(place >= 0) & (place <= size - 1) for place in found]
             indices = [xp.where(t, p, 0).astype(_INT) for t, p in zip(there, found, strict=True)]
             per_axis.append((indices, there))
-        made = xp.empty((*grid.shape[:2], len(taps) ** rank), _INT)
+        made = xp.empty((grid.shape[0], len(taps) ** rank, grid.shape[1]), _INT)
         for number, place in enumerate(places_in([len(taps)] * rank)):
             flat, inside = per_axis[0][0][place[0]], per_axis[0][1][place[0]]
             for axis, tap in enumerate(place[1:], 1):
                 flat = flat * sizes[axis] + per_axis[axis][0][tap]
                 inside = inside & per_axis[axis][1][tap]
-            made[:, :, number] = xp.where(inside, flat, -1)
+            made[:, number] = xp.where(inside, flat, -1)
         return made
 
 

@@ -62,9 +62,14 @@ def tables(shape: Any, plan: Any, dtype: Any, *, turned: bool) -> list[tuple[int
     lead, wide = len(shape) - len(plan), dtype.itemsize == 8
     make = transposed if turned else table_of
     found = [(a + lead, make(s, shape[a + lead], wide), s) for a, s in enumerate(plan) if s is not None]
-    growth = {a: length(s, shape[a]) / max(shape[a], 1) for a, _, s in found}
-    found.sort(key=lambda entry: (-1 if turned else 1) * growth[entry[0]])
+    found.sort(key=lambda entry: _order(entry[0], length(entry[2], shape[entry[0]]), shape[entry[0]], turned))
     return [(axis, table) for axis, table, _ in found]
+
+
+def _order(axis: int, made: int, size: int, turned: bool) -> tuple[float, int]:
+    """Axes that shrink go first; of equal ones those whose elements lie apart, unless they grow."""
+    growth = size / max(made, 1) if turned else made / max(size, 1)
+    return growth, -axis if growth > 1 else axis
 
 
 def walked(xp: Any, x: Any, steps: list[tuple[int, Table]], apply: Any = along) -> Any:

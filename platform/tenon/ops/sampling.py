@@ -1,7 +1,7 @@
 """Reading arrays at given places: ``tap_sum``, ``tap_spread`` and ``tap_dot``.
 
 The three are the partial maps of one trilinear form, so each one's gradients are the other two. Layouts:
-``x[N, C, cells]``, ``weights[N, P, taps]``, ``places[N, P, taps]`` (int64 into the cells; -1: nothing there)
+``x[N, C, cells]``, ``weights[N, taps, P]``, ``places[N, taps, P]`` (int64 into the cells; -1: nothing there)
 and ``g[N, C, P]``. ``grid.py`` makes weights and places from a sampling grid.
 """
 
@@ -16,14 +16,14 @@ from tenon.ops.kinds import dtype_of
 
 def _at(xp: Any, places: Any, t: int, channels: int) -> tuple[Any, Any]:
     """Indices of tap ``t`` for every channel ``[N, C, P]``, and where there is something ``[N, 1, P]``."""
-    index = places[:, :, t][:, None]
+    index = places[:, t][:, None]
     there = index >= 0
     index = xp.where(there, index, 0)
     return xp.broadcast_to(index, (index.shape[0], channels, index.shape[2])), there
 
 
 class TapSum(Primitive):
-    """``out[n, c, p]``: the sum over taps of ``weights[n, p, t] * x[n, c, places[n, p, t]]``."""
+    """``out[n, c, p]``: the sum over taps of ``weights[n, t, p] * x[n, c, places[n, t, p]]``."""
 
     kind = Kind.INDEX
     inputs = ("x", "weights", "places")
@@ -32,16 +32,16 @@ class TapSum(Primitive):
 
     def infer(self, x, weights, places):
         """One value per channel and place."""
-        return Aval((*x.shape[:2], places.shape[1]), dtype_of(x))
+        return Aval((*x.shape[:2], places.shape[2]), dtype_of(x))
 
     def forward(self, xp, x, weights, places):
         """One gather per tap."""
-        made = xp.zeros((*x.shape[:2], places.shape[1]), x.dtype)
+        made = xp.zeros((*x.shape[:2], places.shape[2]), x.dtype)
         if not x.size:
             return made
-        for t in range(places.shape[2]):
+        for t in range(places.shape[1]):
             index, there = _at(xp, places, t, x.shape[1])
-            seen = xp.take_along_axis(x, index, 2) * weights[:, :, t][:, None]
+            seen = xp.take_along_axis(x, index, 2) * weights[:, t][:, None]
             made += xp.where(there, seen, xp.zeros((), x.dtype))
         return made
 
@@ -72,9 +72,9 @@ class TapSpread(Primitive):
             return made
         rows = xp.arange(g.shape[0])[:, None, None]
         columns = xp.arange(g.shape[1])[None, :, None]
-        for t in range(places.shape[2]):
+        for t in range(places.shape[1]):
             index, there = _at(xp, places, t, g.shape[1])
-            part = xp.where(there, g * weights[:, :, t][:, None], xp.zeros((), g.dtype))
+            part = xp.where(there, g * weights[:, t][:, None], xp.zeros((), g.dtype))
             xp.add.at(made, (rows, columns, index), part)
         return made
 
@@ -86,7 +86,7 @@ class TapSpread(Primitive):
 
 
 class TapDot(Primitive):
-    """``out[n, p, t]``: the sum over channels of ``g[n, c, p] * x[n, c, places[n, p, t]]``."""
+    """``out[n, t, p]``: the sum over channels of ``g[n, c, p] * x[n, c, places[n, t, p]]``."""
 
     kind = Kind.INDEX
     inputs = ("g", "x", "places")
@@ -102,10 +102,10 @@ class TapDot(Primitive):
         made = xp.zeros(places.shape, g.dtype)
         if not x.size:
             return made
-        for t in range(places.shape[2]):
+        for t in range(places.shape[1]):
             index, there = _at(xp, places, t, x.shape[1])
             seen = xp.where(there, g * xp.take_along_axis(x, index, 2), xp.zeros((), g.dtype))
-            made[:, :, t] = xp.sum(seen, axis=1)
+            made[:, t] = xp.sum(seen, axis=1)
         return made
 
     def vjp_g(self, f, g, out, gradient, x, places):

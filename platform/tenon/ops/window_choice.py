@@ -71,6 +71,21 @@ class AdaptiveMaxPoolIndices(Primitive):
         return _first_largest(xp, x, axes)
 
 
+def fractional_starts(xp: Any, samples: Any, shape: Any, kernel: Any, sizes: Any) -> list[Any]:
+    """Per spatial axis, where the windows of every plane start: ``[planes, windows]``."""
+    rank = len(kernel)
+    drawn, made = samples.reshape(-1, rank), []
+    for axis, (s, k, n) in enumerate(zip(shape, kernel, sizes, strict=True)):
+        # torch gives the first sample to the last axis of images, but to the first of volumes.
+        sample = drawn[:, rank - 1 - axis if rank == 2 else axis][:, None]
+        step = sample.dtype.type(s - k) / sample.dtype.type(n - 1) if n > 1 else sample.dtype.type(0)
+        count = xp.arange(n).astype(sample.dtype)
+        first = ((count + sample) * step).astype(_INT) - (sample * step).astype(_INT)
+        first[:, n - 1] = s - k
+        made.append(first)
+    return made
+
+
 class FractionalMaxPoolIndices(Primitive):
     """The first largest element of windows of ``kernel`` whose places ``samples[N, C, rank]`` decide."""
 
@@ -98,17 +113,8 @@ class FractionalMaxPoolIndices(Primitive):
         shape = self.infer(x, samples, kernel=kernel, sizes=sizes).shape
         if 0 in shape:
             return xp.zeros(shape, _INT)
-        rank = len(kernel)
-        drawn = samples.reshape(-1, rank)
-        axes = []
-        for axis, (s, k, n) in enumerate(zip(x.shape[2:], kernel, sizes, strict=True)):
-            # torch gives the first sample to the last axis of images, but to the first of volumes.
-            sample = drawn[:, rank - 1 - axis if rank == 2 else axis][:, None]
-            step = sample.dtype.type(s - k) / sample.dtype.type(n - 1) if n > 1 else sample.dtype.type(0)
-            count = xp.arange(n).astype(sample.dtype)
-            first = ((count + sample) * step).astype(_INT) - (sample * step).astype(_INT)
-            first[:, n - 1] = s - k
-            axes.append(first[:, :, None] + xp.arange(k))
+        starts = fractional_starts(xp, samples, x.shape[2:], kernel, sizes)
+        axes = [first[:, :, None] + xp.arange(k) for first, k in zip(starts, kernel, strict=True)]
         return _first_largest(xp, x, axes)
 
 

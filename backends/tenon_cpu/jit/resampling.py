@@ -1,0 +1,169 @@
+"""Loops over the tables of resampled axes, and over sampled places."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tenon_cpu.jit.compile import kernel
+
+_ZERO = np.float32(0)
+
+
+@kernel("void(float32[:,:,::1], int64[::1], int64[::1], float32[::1], float32[:,:,::1], int64, int64)")
+def rows(x, starts, places, weights, out, start, stop):  # type: ignore[no-untyped-def]
+    """Each row of ``out`` is a weighted sum of rows of ``x``, two at a time."""
+    for o in range(start, stop):
+        for i in range(starts.size - 1):
+            made, at, end = out[o, i], starts[i], starts[i + 1]
+            if end - at == 1:
+                one, a = x[o, places[at]], weights[at]
+                for j in range(made.size):
+                    made[j] = a * one[j]
+                continue
+            if at == end:
+                for j in range(made.size):
+                    made[j] = _ZERO
+                continue
+            one, other, a, b = x[o, places[at]], x[o, places[at + 1]], weights[at], weights[at + 1]
+            for j in range(made.size):
+                made[j] = a * one[j] + b * other[j]
+            k = at + 2
+            while k + 1 < end:
+                one, other, a, b = x[o, places[k]], x[o, places[k + 1]], weights[k], weights[k + 1]
+                for j in range(made.size):
+                    made[j] += a * one[j] + b * other[j]
+                k += 2
+            if k < end:
+                one, a = x[o, places[k]], weights[k]
+                for j in range(made.size):
+                    made[j] += a * one[j]
+
+
+@kernel("void(float32[:,::1], int64[::1], int64[::1], float32[::1], float32[:,::1], int64, int64)")
+def points(x, starts, places, weights, out, start, stop):  # type: ignore[no-untyped-def]
+    """Each element of a row of ``out`` is a weighted sum of elements of that row of ``x``."""
+    count = starts.size - 1
+    taps, even = starts[1], True
+    for i in range(count):
+        even = even and starts[i + 1] - starts[i] == taps
+    for o in range(start, stop):
+        line, made = x[o], out[o]
+        if even and taps == 1:
+            for i in range(count):
+                made[i] = weights[i] * line[places[i]]
+        elif even and taps == 2:
+            for i in range(count):
+                made[i] = weights[2 * i] * line[places[2 * i]] + weights[2 * i + 1] * line[places[2 * i + 1]]
+        elif even and taps == 4:
+            for i in range(count):
+                k = 4 * i
+                low = weights[k] * line[places[k]] + weights[k + 1] * line[places[k + 1]]
+                made[i] = low + weights[k + 2] * line[places[k + 2]] + weights[k + 3] * line[places[k + 3]]
+        else:
+            for i in range(count):
+                total = _ZERO
+                for k in range(starts[i], starts[i + 1]):
+                    total += weights[k] * line[places[k]]
+                made[i] = total
+
+
+@kernel("void(float32[:,:,::1], float32[:,:,::1], int64[:,:,::1], float32[:,:,::1], int64, int64)")
+def tap_sum(x, weights, places, out, start, stop):  # type: ignore[no-untyped-def]
+    """Rows of ``out`` are planes of ``x``; taps one after the other."""
+    channels = x.shape[1]
+    for row in range(start, stop):
+        n, c = row // channels, row % channels
+        cells, made = x[n, c], out[n, c]
+        for t in range(places.shape[1]):
+            at, w = places[n, t], weights[n, t]
+            for p in range(made.size):
+                place = at[p]
+                seen = cells[max(place, 0)] * w[p]
+                seen = seen if place >= 0 else _ZERO
+                made[p] = seen + (made[p] if t else _ZERO)
+
+
+@kernel("void(float32[:,:,::1], float32[:,:,::1], int64[:,:,::1], float32[:,:,::1], int64, int64)")
+def tap_spread(g, weights, places, out, start, stop):  # type: ignore[no-untyped-def]
+    """Into zeros: every tap of every place adds its part."""
+    channels = g.shape[1]
+    for row in range(start, stop):
+        n, c = row // channels, row % channels
+        given, made = g[n, c], out[n, c]
+        for t in range(places.shape[1]):
+            at, w = places[n, t], weights[n, t]
+            for p in range(given.size):
+                if at[p] >= 0:
+                    made[at[p]] += given[p] * w[p]
+
+
+@kernel("void(float32[:,:,::1], float32[:,:,::1], int64[:,:,::1], float32[:,:,::1], int64, int64)")
+def tap_dot(g, x, places, out, start, stop):  # type: ignore[no-untyped-def]
+    """Channels one after the other."""
+    taps = places.shape[1]
+    for row in range(start, stop):
+        n, t = row // taps, row % taps
+        at, made = places[n, t], out[n, t]
+        for c in range(x.shape[1]):
+            cells, given = x[n, c], g[n, c]
+            for p in range(made.size):
+                place = at[p]
+                seen = cells[max(place, 0)] * given[p]
+                seen = seen if place >= 0 else _ZERO
+                made[p] = seen + (made[p] if c else _ZERO)
+
+
+@kernel("void(float32[:,::1], int64[:,::1], float32[:,::1], uint8[::1], int64, int64)")
+def pick(x, places, out, outside, start, stop):  # type: ignore[no-untyped-def]
+    """Elements of each row at its places; ``outside`` says that a place is none."""
+    for r in range(start, stop):
+        line, at, made = x[r], places[r], out[r]
+        for i in range(made.size):
+            place = at[i]
+            if 0 <= place < line.size:
+                made[i] = line[place]
+            else:
+                outside[0] = 1
+
+
+@kernel("void(float32[:,::1], int64[:,::1], float32[:,::1], uint8[::1], boolean, int64, int64)")
+def place(y, places, out, outside, adding, start, stop):  # type: ignore[no-untyped-def]
+    """Elements of each row written or added at its places."""
+    for r in range(start, stop):
+        line, at, given = out[r], places[r], y[r]
+        for i in range(given.size):
+            to = at[i]
+            if not 0 <= to < line.size:
+                outside[0] = 1
+            elif adding:
+                line[to] += given[i]
+            else:
+                line[to] = given[i]
+
+
+@kernel(
+    "void(float32[:,:,:,::1], int64[:,:,::1], int64[:,:,::1], int64[:,:,::1], int64[:,:,:,::1], int64, int64)"
+)
+def largest(x, depth, height, width, out, start, stop):  # type: ignore[no-untyped-def]
+    """Where the first largest element of each window of planes ``[D, H, W]`` is; NaN counts as largest.
+
+    Per axis, windows are ``[planes or 1, (first, stop, step), windows]``.
+    """
+    for p in range(start, stop):
+        own, made = x[p], out[p]
+        ds = depth[p if depth.shape[0] > 1 else 0]
+        hs = height[p if height.shape[0] > 1 else 0]
+        ws = width[p if width.shape[0] > 1 else 0]
+        for a in range(ds.shape[1]):
+            for b in range(hs.shape[1]):
+                for e in range(ws.shape[1]):
+                    i, j, k = ds[0, a], hs[0, b], ws[0, e]
+                    best, found = own[i, j, k], (i * own.shape[1] + j) * own.shape[2] + k
+                    for d in range(i, ds[1, a], ds[2, a]):
+                        for h in range(j, hs[1, b], hs[2, b]):
+                            line, base = own[d, h], (d * own.shape[1] + h) * own.shape[2]
+                            for w in range(k, ws[1, e], ws[2, e]):
+                                v = line[w]
+                                if v > best or (v != v and best == best):
+                                    best, found = v, base + w
+                    made[a, b, e] = found
