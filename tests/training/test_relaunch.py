@@ -68,8 +68,8 @@ def said(done):
     return re.findall(r"^tenon launch: (.*)$", done.stderr, re.MULTILINE)
 
 
-def test_a_killed_rank_is_followed_by_a_run_with_one_fewer_from_the_last_checkpoint(project):
-    whole = project.train("my.toml").weights()
+def test_a_killed_rank_is_followed_by_a_run_with_one_fewer_from_the_last_checkpoint(project, finished):
+    whole = finished("my.toml").weights()
 
     done = run(
         project, "kill", "-n", "3", "--max-restarts", "2", "--min-ranks", "2", "my.toml", "--run", "run"
@@ -79,7 +79,7 @@ def test_a_killed_rank_is_followed_by_a_run_with_one_fewer_from_the_last_checkpo
     folder = project.folder / "run"
     lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     ((step, world_size),) = [(m["step"], m["world_size"]) for m in lines if m.get("resumed")]
-    assert step in (5, 6)  # the kill may come while the checkpoint of step 6 is being written
+    assert step in (4, 5, 6)  # the kill may come before rank 0 has written what it saved last
     assert world_size == 2
     first, killed, second, end = said(done)
     assert first == "attempt 1 of 3, 3 ranks in run, from the beginning"
@@ -134,7 +134,7 @@ def test_a_signal_to_the_launcher_saves_and_ends_it(project, name, status):
 
 def test_ranks_end_when_their_launcher_is_killed(project):
     script = project.folder / "sleep.py"
-    script.write_text("import os, time\nopen(f'pid.{os.getpid()}', 'w').close()\ntime.sleep(60)\n")
+    script.write_text("import os, time\nopen(f'pid.{os.getpid()}', 'w').close()\ntime.sleep(600)\n")
     job = subprocess.Popen(
         [project.command()[0], "launch", "-n", "2", str(script)], cwd=project.folder, env=project.environment,
         stderr=subprocess.DEVNULL,
