@@ -1,5 +1,6 @@
 """Running `tenon train` as a user does, in a folder of its own."""
 
+import functools
 import json
 import os
 import shutil
@@ -122,6 +123,13 @@ class Project:
 @pytest.fixture
 def project(tmp_path):
     return Project(tmp_path)
+
+
+@pytest.fixture(scope="session")
+def finished(tmp_path_factory):
+    """``finished("my.toml", ranks=2)``: a run that several tests look at and none changes."""
+    project = Project(tmp_path_factory.mktemp("finished"))
+    return functools.cache(lambda *arguments, ranks=1: project.train(*arguments, ranks=ranks))
 
 
 @pytest.fixture(scope="session")

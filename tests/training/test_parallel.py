@@ -84,10 +84,10 @@ def test_batch_norm_over_all_ranks_is_that_of_one_also_where_a_rank_has_no_sampl
 
 
 @pytest.mark.mpi
-def test_a_sharded_optimizer_changes_no_bit_and_goes_on_with_any_number_of_ranks(project):
+def test_a_sharded_optimizer_changes_no_bit_and_goes_on_with_any_number_of_ranks(project, finished):
     shard = ("--set", "data_parallel.shard_optimizer=true")
 
-    plain = project.train("my.toml", ranks=2)
+    plain = finished("my.toml", ranks=2)
     sharded = project.train("my.toml", *shard, "--set", "epochs=2", ranks=2)
     resumed = project.resume(sharded, *shard, "--set", "epochs=3", ranks=2)
 

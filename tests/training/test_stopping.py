@@ -32,9 +32,9 @@ def wait_for_checkpoint(folder, process, besides=()):
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory, make_project):
+def whole(finished):
     """The weights of the run that nothing interrupts."""
-    return make_project(tmp_path_factory.mktemp("whole")).train("my.toml", *SETTINGS).weights()
+    return finished("my.toml", *SETTINGS).weights()
 
 
 @pytest.mark.parametrize("ranks", [*(pytest.param(n, marks=pytest.mark.slow) for n in (1, 2)), 4])

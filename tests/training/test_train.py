@@ -1,6 +1,7 @@
 """`tenon train`, as a user runs it."""
 
 import json
+import shutil
 import signal
 import subprocess
 import time
@@ -11,8 +12,8 @@ import pytest
 pytestmark = pytest.mark.mpi
 
 
-def test_a_run_leaves_metrics_checkpoint_configuration_and_event_files(project):
-    run = project.train("my.toml")
+def test_a_run_leaves_metrics_checkpoint_configuration_and_event_files(finished):
+    run = finished("my.toml")
 
     final = run.final
     assert final["final"] is True and final["world_size"] == 1
@@ -24,8 +25,8 @@ def test_a_run_leaves_metrics_checkpoint_configuration_and_event_files(project):
     assert str(run.folder) in run.out
 
 
-def test_the_run_is_the_same_on_any_number_of_ranks(project):
-    weights = [project.train("my.toml", ranks=n).weights() for n in (1, 2, 3)]
+def test_the_run_is_the_same_on_any_number_of_ranks(finished):
+    weights = [finished("my.toml", ranks=n).weights() for n in (1, 2, 3)]
 
     np.testing.assert_allclose(weights[1], weights[0], rtol=0, atol=2e-5)
     np.testing.assert_allclose(weights[2], weights[0], rtol=0, atol=2e-5)
@@ -37,8 +38,8 @@ def test_dropout_does_not_depend_on_the_number_of_ranks(project):
     np.testing.assert_allclose(runs[1].weights(), runs[0].weights(), rtol=0, atol=2e-5)
 
 
-def test_accumulation_changes_nothing_but_memory(project):
-    whole = project.train("my.toml").weights()
+def test_accumulation_changes_nothing_but_memory(project, finished):
+    whole = finished("my.toml").weights()
     pieces = project.train("my.toml", "--set", "accumulate=3").weights()
 
     np.testing.assert_allclose(pieces, whole, rtol=0, atol=2e-5)
@@ -61,8 +62,8 @@ def test_more_ranks_than_samples_in_a_batch(project):
 
 
 @pytest.mark.parametrize("ranks", [pytest.param(1, marks=pytest.mark.slow), 2])
-def test_a_resumed_run_ends_where_the_uninterrupted_one_does(project, ranks):
-    whole = project.train("my.toml", "--set", "model_options.dropout=0.2")
+def test_a_resumed_run_ends_where_the_uninterrupted_one_does(project, finished, ranks):
+    whole = finished("my.toml", "--set", "model_options.dropout=0.2")
     first = project.train("my.toml", "--set", "model_options.dropout=0.2", "--set", "epochs=2")
 
     resumed = project.resume(first, "--set", "epochs=3", ranks=ranks)
@@ -113,12 +114,12 @@ def test_a_checkpoint_of_another_model_is_refused(project):
     assert "size mismatch for layers.0.weight" in done.err
 
 
-def test_a_damaged_checkpoint_is_passed_over_for_the_one_before(project):
-    run = project.train("my.toml")
-    newest = sorted((run.folder / "checkpoints").glob("*.safetensors"))[-1]
+def test_a_damaged_checkpoint_is_passed_over_for_the_one_before(project, finished):
+    folder = shutil.copytree(finished("my.toml").folder, project.folder / "damaged")
+    newest = sorted((folder / "checkpoints").glob("*.safetensors"))[-1]
     newest.write_bytes(newest.read_bytes()[:-100])
 
-    done = project.train("--resume", str(run.folder))
+    done = project.train("--resume", str(folder))
 
     assert done.code == 0, done.err
     assert newest.name in done.err
