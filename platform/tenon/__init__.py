@@ -105,6 +105,7 @@ _SUBMODULES = frozenset(
         "dtypes",
         "errors",
         "extend",
+        "fft",
         "func",
         "functions",
         "linalg",

@@ -18,6 +18,7 @@ from tenon.ops import (  # noqa: F401
     convolution,
     ctc,
     elementwise,
+    fft,
     gamma,
     grid,
     indexing,

@@ -130,7 +130,7 @@ class Convert:
         if self.raw.size != 1:
             count = "no values" if self.raw.size == 0 else "more than one value"
             raise ArgumentError(f"Boolean value of Tensor with {count} is ambiguous")
-        return bool(self.item() != 0)
+        return bool(self.item() != 0)  # type: ignore[attr-defined]
 
     def is_floating_point(self) -> bool:
         """Whether the dtype is floating point."""

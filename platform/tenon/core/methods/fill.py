@@ -39,8 +39,8 @@ class Fill:
 
     def fill_diagonal_(self, fill_value: Any, wrap: bool = False) -> Any:
         """The main diagonal set to ``fill_value``."""
-        if self.raw.ndim < 2:  # type: ignore[attr-defined]
-            raise ShapeError(f"fill_diagonal_: dimensions must be larger than 1, got {self.raw.ndim}")  # type: ignore[attr-defined]
+        if self.raw.ndim < 2:
+            raise ShapeError(f"fill_diagonal_: dimensions must be larger than 1, got {self.raw.ndim}")
         size = min(self.raw.shape)
         rows = list(range(size))
         self[(rows,) * self.raw.ndim] = fill_value  # type: ignore[index]

@@ -25,7 +25,7 @@ TAGS = frozenset(
 #: Modules of this package that hold samples.
 FAMILIES = (
     "elementwise", "compare", "reduce", "movement", "indexing", "contraction", "memory", "activations", "losses", "layers",
-    "numeric", "linalg", "recurrent", "spatial",
+    "numeric", "linalg", "fft", "recurrent", "spatial",
 )  # fmt: skip
 
 

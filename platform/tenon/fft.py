@@ -1,0 +1,270 @@
+"""torch.fft: discrete Fourier transforms over one, two or all axes, with gradients.
+
+Every function is one or two of the ops of ``tenon/ops/fft.py`` after cutting or padding to the asked sizes.
+``norm`` says which direction divides by the number of elements: "backward" (the default) the inverse,
+"forward" the other, "ortho" both by the square root.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tenon import dtypes, ops
+from tenon.core.aval import normalize_axis
+from tenon.core.create import wrap
+from tenon.core.factories import kind_of
+from tenon.device import as_device
+from tenon.errors import ArgumentError, DTypeError, ShapeError
+from tenon.functions.derived import into
+
+__all__ = [
+    "fft", "fft2", "fftfreq", "fftn", "fftshift", "hfft", "hfft2", "hfftn", "ifft", "ifft2", "ifftn",
+    "ifftshift", "ihfft", "ihfft2", "ihfftn", "irfft", "irfft2", "irfftn", "rfft", "rfft2", "rfftfreq",
+    "rfftn",
+]  # fmt: skip
+
+_LAST_TWO = (-2, -1)
+
+
+def _given(out: Any, made: Any) -> Any:
+    return made if out is None else into(out, made)
+
+
+def _scale(norm: str | None, count: int, inverse: bool) -> float:
+    """What multiplies the plain sum over ``count`` elements."""
+    if norm not in (None, "backward", "ortho", "forward"):
+        raise ArgumentError(f'Invalid normalization mode: "{norm}"; use "backward", "forward" or "ortho".')
+    if norm == "ortho":
+        return 1 / math.sqrt(count)
+    return 1 / count if inverse == (norm != "forward") else 1.0
+
+
+def _ready(name: str, x: Any, real: bool = False) -> Any:
+    """``x`` in a dtype that can be transformed."""
+    kind = x.raw.dtype
+    if real and kind.kind == "c":
+        raise DTypeError(f"{name} expects a real input tensor, but got {x.dtype}")
+    if kind.kind in "biu":
+        return x.to(dtypes.get_default_dtype())
+    if kind.kind not in "fc" or kind.itemsize < 4:
+        raise DTypeError(f"{name}: Unsupported dtype {x.dtype}; cast with .float() first.")
+    return x
+
+
+def _cut(x: Any, sizes: Sequence[int], axes: Sequence[int]) -> Any:
+    """``x`` cut or padded with zeros behind to ``sizes`` along ``axes``."""
+    if any(s < 1 for s in sizes):
+        raise ShapeError(f"Invalid number of data points ({min(sizes)}) specified")
+    widths = [(0, 0)] * x.raw.ndim
+    for size, axis in zip(sizes, axes, strict=True):
+        widths[axis] = (0, size - x.raw.shape[axis])
+    return ops.pad(x, widths=tuple(widths)) if any(b for _, b in widths) else x
+
+
+def _places(x: Any, s: Any, dim: Any) -> tuple[list[int], list[int]]:
+    """The axes, and their sizes or -1 where they are ``x``'s own."""
+    rank = x.raw.ndim
+    if isinstance(s, int) or isinstance(dim, int):
+        raise TypeError("fft: s and dim are tuples of ints in functions of several axes")
+    if dim is None:
+        if s is not None and len(s) > rank:
+            raise ShapeError(f"Got shape with {len(s)} values but input tensor only has {rank} dimensions.")
+        dim = range(rank) if s is None else range(rank - len(s), rank)
+    axes = [normalize_axis(d, rank) for d in dim]
+    if len(set(axes)) != len(axes):
+        raise ShapeError(f"FFT dims must be unique, got {tuple(dim)}")
+    if s is not None and len(s) != len(axes):
+        raise ShapeError(f"When given, dim and shape arguments must have the same length, got {s} and {dim}")
+    return axes, [-1] * len(axes) if s is None else list(s)
+
+
+def _complex(name: str, x: Any, s: Any, dim: Any, norm: str | None, inverse: bool) -> Any:
+    x = _ready(name, x)
+    axes, sizes = _places(x, s, dim)
+    sizes = [x.raw.shape[a] if n == -1 else n for n, a in zip(sizes, axes, strict=True)]
+    x = _cut(x, sizes, axes)
+    if not axes:
+        return x if x.raw.dtype.kind == "c" else ops.cast(x, dtype=np.result_type(x.raw.dtype, np.complex64))
+    scale = _scale(norm, math.prod(sizes), inverse)
+    return ops.fft_complex(x, axes=tuple(axes), inverse=inverse, scale=scale)
+
+
+def _half(name: str, x: Any, s: Any, dim: Any, norm: str | None, inverse: bool = False) -> Any:
+    """Half the spectrum of a real signal: over the last of the axes first, then over the others."""
+    x = _ready(name, x, real=True)
+    axes, sizes = _places(x, s, dim)
+    if not axes:
+        raise ShapeError(f"{name} must transform at least one axis")
+    sizes = [x.raw.shape[a] if n == -1 else n for n, a in zip(sizes, axes, strict=True)]
+    x = _cut(x, sizes, axes)
+    made = ops.fft_half(x, axis=axes[-1], scale=_scale(norm, math.prod(sizes), inverse))
+    return ops.fft_complex(made, axes=tuple(axes[:-1])) if len(axes) > 1 else made
+
+
+def _signal(name: str, x: Any, s: Any, dim: Any, norm: str | None, inverse: bool = True) -> Any:
+    """The real signal of half a spectrum: over the last of the axes at the end."""
+    x = _ready(name, x)
+    axes, sizes = _places(x, s, dim)
+    if not axes:
+        raise ShapeError(f"{name} must transform at least one axis")
+    last = sizes[-1] if sizes[-1] != -1 else 2 * (x.raw.shape[axes[-1]] - 1)
+    sizes = [x.raw.shape[a] if n == -1 else n for n, a in zip(sizes, axes, strict=True)]
+    if last < 1:
+        raise ShapeError(f"Invalid number of data points ({last}) specified")
+    x = _cut(x, [*sizes[:-1], last // 2 + 1], axes)
+    if len(axes) > 1:
+        x = ops.fft_complex(x, axes=tuple(axes[:-1]), inverse=True)
+    scale = _scale(norm, math.prod(sizes[:-1]) * last, inverse)
+    return ops.fft_real(x, axis=axes[-1], size=last, scale=scale)
+
+
+def _one(n: int | None) -> tuple[int, ...] | None:
+    return None if n is None else (n,)
+
+
+def fft(input: Any, n: int | None = None, dim: int = -1, norm: str | None = None, *, out: Any = None) -> Any:
+    """Transform of ``input`` along ``dim``, cut or padded to ``n`` elements."""
+    return _given(out, _complex("fft", input, _one(n), (dim,), norm, False))
+
+
+def ifft(input: Any, n: int | None = None, dim: int = -1, norm: str | None = None, *, out: Any = None) -> Any:
+    """Inverse of ``fft``."""
+    return _given(out, _complex("ifft", input, _one(n), (dim,), norm, True))
+
+
+def fft2(input: Any, s: Any = None, dim: Any = _LAST_TWO, norm: str | None = None, *, out: Any = None) -> Any:
+    """Transform over two axes."""
+    return _given(out, _complex("fft2", input, s, dim, norm, False))
+
+
+def ifft2(
+    input: Any, s: Any = None, dim: Any = _LAST_TWO, norm: str | None = None, *, out: Any = None
+) -> Any:
+    """Inverse of ``fft2``."""
+    return _given(out, _complex("ifft2", input, s, dim, norm, True))
+
+
+def fftn(input: Any, s: Any = None, dim: Any = None, norm: str | None = None, *, out: Any = None) -> Any:
+    """Transform over ``dim``: the last ``len(s)`` axes, or all."""
+    return _given(out, _complex("fftn", input, s, dim, norm, False))
+
+
+def ifftn(input: Any, s: Any = None, dim: Any = None, norm: str | None = None, *, out: Any = None) -> Any:
+    """Inverse of ``fftn``."""
+    return _given(out, _complex("ifftn", input, s, dim, norm, True))
+
+
+def rfft(input: Any, n: int | None = None, dim: int = -1, norm: str | None = None, *, out: Any = None) -> Any:
+    """The first ``n // 2 + 1`` frequencies of a real ``input``."""
+    return _given(out, _half("rfft", input, _one(n), (dim,), norm))
+
+
+def irfft(
+    input: Any, n: int | None = None, dim: int = -1, norm: str | None = None, *, out: Any = None
+) -> Any:
+    """Inverse of ``rfft``: ``n`` real numbers, by default ``2 (size - 1)``."""
+    return _given(out, _signal("irfft", input, _one(n), (dim,), norm))
+
+
+def rfft2(
+    input: Any, s: Any = None, dim: Any = _LAST_TWO, norm: str | None = None, *, out: Any = None
+) -> Any:
+    """Half the spectrum (of the last axis) of real ``input`` over two axes."""
+    return _given(out, _half("rfft2", input, s, dim, norm))
+
+
+def irfft2(
+    input: Any, s: Any = None, dim: Any = _LAST_TWO, norm: str | None = None, *, out: Any = None
+) -> Any:
+    """Inverse of ``rfft2``."""
+    return _given(out, _signal("irfft2", input, s, dim, norm))
+
+
+def rfftn(input: Any, s: Any = None, dim: Any = None, norm: str | None = None, *, out: Any = None) -> Any:
+    """Half the spectrum (of the last axis) of real ``input`` over ``dim``."""
+    return _given(out, _half("rfftn", input, s, dim, norm))
+
+
+def irfftn(input: Any, s: Any = None, dim: Any = None, norm: str | None = None, *, out: Any = None) -> Any:
+    """Inverse of ``rfftn``."""
+    return _given(out, _signal("irfftn", input, s, dim, norm))
+
+
+def hfft(input: Any, n: int | None = None, dim: int = -1, norm: str | None = None, *, out: Any = None) -> Any:
+    """The real spectrum of a Hermitian signal, of which ``input`` is the first half."""
+    return _given(out, _signal("hfft", _conjugated(input), _one(n), (dim,), norm, inverse=False))
+
+
+def ihfft(
+    input: Any, n: int | None = None, dim: int = -1, norm: str | None = None, *, out: Any = None
+) -> Any:
+    """Inverse of ``hfft``: the first half of a Hermitian signal."""
+    return _given(out, _half("ihfft", input, _one(n), (dim,), norm, inverse=True).conj())
+
+
+def hfft2(
+    input: Any, s: Any = None, dim: Any = _LAST_TWO, norm: str | None = None, *, out: Any = None
+) -> Any:
+    """``hfft`` along the last of two axes after ``fft`` along the other."""
+    return _given(out, _signal("hfft2", _conjugated(input), s, dim, norm, inverse=False))
+
+
+def ihfft2(
+    input: Any, s: Any = None, dim: Any = _LAST_TWO, norm: str | None = None, *, out: Any = None
+) -> Any:
+    """Inverse of ``hfft2``."""
+    return _given(out, _half("ihfft2", input, s, dim, norm, inverse=True).conj())
+
+
+def hfftn(input: Any, s: Any = None, dim: Any = None, norm: str | None = None, *, out: Any = None) -> Any:
+    """``hfft`` along the last axis of ``dim`` after ``fft`` along the others."""
+    return _given(out, _signal("hfftn", _conjugated(input), s, dim, norm, inverse=False))
+
+
+def ihfftn(input: Any, s: Any = None, dim: Any = None, norm: str | None = None, *, out: Any = None) -> Any:
+    """Inverse of ``hfftn``."""
+    return _given(out, _half("ihfftn", input, s, dim, norm, inverse=True).conj())
+
+
+def _conjugated(x: Any) -> Any:
+    return x.conj() if x.raw.dtype.kind == "c" else x
+
+
+def fftfreq(
+    n: int, d: float = 1.0, *, out: Any = None, dtype: Any = None, device: Any = None,
+    requires_grad: bool = False, **rest: Any,
+) -> Any:  # fmt: skip
+    """The frequencies of ``fft``'s results for samples ``d`` apart."""
+    made = np.fft.fftfreq(n, d).astype(kind_of(dtype).numpy)
+    return _given(out, wrap(made, as_device(device), requires_grad))
+
+
+def rfftfreq(
+    n: int, d: float = 1.0, *, out: Any = None, dtype: Any = None, device: Any = None,
+    requires_grad: bool = False, **rest: Any,
+) -> Any:  # fmt: skip
+    """The frequencies of ``rfft``'s results for samples ``d`` apart."""
+    made = np.fft.rfftfreq(n, d).astype(kind_of(dtype).numpy)
+    return _given(out, wrap(made, as_device(device), requires_grad))
+
+
+def _all(x: Any, dim: Any) -> tuple[int, ...]:
+    if dim is None:
+        return tuple(range(x.raw.ndim))
+    return (dim,) if isinstance(dim, int) else tuple(dim)
+
+
+def fftshift(input: Any, dim: Any = None) -> Any:
+    """Frequency zero moved to the middle of ``dim`` (all axes if None)."""
+    axes = _all(input, dim)
+    return input.roll([input.raw.shape[a] // 2 for a in axes], axes) if axes else input.clone()
+
+
+def ifftshift(input: Any, dim: Any = None) -> Any:
+    """Inverse of ``fftshift``."""
+    axes = _all(input, dim)
+    return input.roll([(input.raw.shape[a] + 1) // 2 for a in axes], axes) if axes else input.clone()

@@ -1,0 +1,92 @@
+"""Discrete Fourier transforms: complex over several axes, real to half a spectrum and back over one.
+
+No transform is normalised: ``scale`` multiplies the plain sum. The gradient of each is the transform the
+other way with the same ``scale``.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tenon.core.aval import Aval
+from tenon.core.op import Kind, Primitive
+from tenon.ops.kinds import is_complex
+
+
+def _resized(shape: Any, axis: int, size: int) -> tuple[int, ...]:
+    return (*shape[:axis], size, *shape[axis + 1 :])
+
+
+def _narrow(x: Any) -> bool:
+    return bool(np.dtype(x.dtype).itemsize == (8 if x.dtype.kind == "c" else 4))
+
+
+class FftComplex(Primitive):
+    """``sum x[j] exp(-2 pi i j k / n)`` over ``axes``, ``+`` with ``inverse``, times ``scale``."""
+
+    kind = Kind.CONTRACT
+    inputs = ("x",)
+
+    def infer(self, x, *, axes, inverse=False, scale=1.0):
+        """Complex numbers in ``x``'s shape."""
+        return Aval(tuple(x.shape), np.dtype(np.complex64 if _narrow(x) else np.complex128))
+
+    def forward(self, xp, x, *, axes, inverse=False, scale=1.0):
+        """NumPy's transform, whose unnormalised direction has a name of its own."""
+        made = xp.fft.ifftn(x, axes=axes, norm="forward") if inverse else xp.fft.fftn(x, axes=axes)
+        return made.astype(self.infer(x, axes=axes).dtype, copy=False) * made.dtype.type(scale)
+
+    def vjp_x(self, f, g, out, x, *, axes, inverse=False, scale=1.0):
+        back = f.fft_complex(g, axes=axes, inverse=not inverse, scale=scale)
+        return back if is_complex(x) else f.real(back)
+
+
+class FftHalf(Primitive):
+    """The first ``n // 2 + 1`` frequencies of a real ``x`` along ``axis``, times ``scale``."""
+
+    kind = Kind.CONTRACT
+    inputs = ("x",)
+
+    def infer(self, x, *, axis, scale=1.0):
+        """Half of ``axis``, complex."""
+        kind = np.dtype(np.complex64 if _narrow(x) else np.complex128)
+        return Aval(_resized(x.shape, axis, x.shape[axis] // 2 + 1), kind)
+
+    def forward(self, xp, x, *, axis, scale=1.0):
+        """NumPy's."""
+        made = xp.fft.rfft(x, axis=axis)
+        return made.astype(self.infer(x, axis=axis).dtype, copy=False) * made.dtype.type(scale)
+
+    # the frequencies that are left out have no gradient
+    def vjp_x(self, f, g, out, x, *, axis, scale=1.0):
+        behind = x.shape[axis] - g.shape[axis]
+        widths = tuple((0, behind if a == axis else 0) for a in range(len(x.shape)))
+        return f.real(f.fft_complex(f.pad(g, widths=widths), axes=(axis,), inverse=True, scale=scale))
+
+
+class FftReal(Primitive):
+    """The real signal of ``size`` whose half spectrum is ``x`` along ``axis``, times ``scale``."""
+
+    kind = Kind.CONTRACT
+    inputs = ("x",)
+
+    def infer(self, x, *, axis, size, scale=1.0):
+        """``size`` real numbers along ``axis``."""
+        return Aval(_resized(x.shape, axis, size), np.dtype(np.float32 if _narrow(x) else np.float64))
+
+    def forward(self, xp, x, *, axis, size, scale=1.0):
+        """NumPy's."""
+        made = xp.fft.irfft(x, size, axis=axis, norm="forward")
+        return made.astype(self.infer(x, axis=axis, size=size).dtype, copy=False) * made.dtype.type(scale)
+
+    # every frequency but the first (and the last of an even size) stands for two
+    def vjp_x(self, f, g, out, x, *, axis, size, scale=1.0):
+        half = f.fft_half(g, axis=axis, scale=scale)
+        behind = (size - 1) // 2
+        parts = f.split(half, sizes=(1, behind, size // 2 - behind), axis=axis)
+        return f.cat(parts[0], f.mul(parts[1], 2.0), parts[2], axis=axis)
+
+
+fft_complex, fft_half, fft_real = FftComplex(), FftHalf(), FftReal()
