@@ -1,6 +1,7 @@
 """Who may import whom: lower layers never import higher ones, plugins use the public door only."""
 
 import ast
+import functools
 from pathlib import Path
 
 import pytest
@@ -43,8 +44,13 @@ CONFINED = {
 }
 
 
+@functools.cache
 def imports(path):
     """(module, line, is inside a function or TYPE_CHECKING) of every import in a file."""
+    return list(_imports(path))
+
+
+def _imports(path):
     tree = ast.parse(path.read_text())
     late = set()
     for node in ast.walk(tree):
