@@ -1,5 +1,20 @@
-"""PyTorch's ``torch.func``: modules as functions of their parameters."""
+"""PyTorch's ``torch.func``: derivatives of functions, functions of one sample over batches, modules as
+functions of their parameters."""
 
+from tenon.func.derivatives import grad, grad_and_value, hessian, jacfwd, jacrev, jvp, linearize, vjp
+from tenon.func.vmap import vmap
 from tenon.nn.functional_call import functional_call, stack_module_state
 
-__all__ = ["functional_call", "stack_module_state"]
+__all__ = [
+    "functional_call",
+    "grad",
+    "grad_and_value",
+    "hessian",
+    "jacfwd",
+    "jacrev",
+    "jvp",
+    "linearize",
+    "stack_module_state",
+    "vjp",
+    "vmap",
+]
