@@ -198,3 +198,9 @@ def test_the_error_of_a_changed_index_names_op_and_shape():
         ModifiedValueError, match=r"the input \[2\] of take is at version 1; expected version 0"
     ):
         y.sum().backward()
+
+
+@pytest.mark.oracle
+@pytest.mark.parametrize(("sizes", "match"), [((2,), "more than one value"), ((0,), "no values")], ids=str)
+def test_the_truth_of_several_values_is_ambiguous(parity, sizes, match):
+    parity(lambda t: bool(t.ones(sizes)), f"Boolean value of Tensor with {match} is ambiguous")
