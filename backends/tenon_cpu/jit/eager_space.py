@@ -20,7 +20,7 @@ from tenon.ops import tap_spread as _tap_spread
 from tenon.ops import tap_sum as _tap_sum
 from tenon.ops.axis_tables import Table
 from tenon.ops.grid import OFFSETS, products
-from tenon.ops.resample import along, tables, walked
+from tenon.ops.resample import along, few_edges, tables, walked
 from tenon.ops.resample import resample as _resample
 from tenon.ops.resample import resample_grad as _resample_grad
 from tenon.ops.window_choice import adaptive_bounds, fractional_starts
@@ -48,14 +48,14 @@ def _along(xp: Any, x: Any, table: Table, axis: int) -> Any:
 
 def resample(x: Any, *, plan: Any) -> Any:
     """Axis by axis; small arrays by NumPy."""
-    if x.size < WORTH or not fits(x):
+    if x.size < WORTH or few_edges(plan) or not fits(x):
         return _resample.forward(np, x, plan=plan)
     return walked(np, x, tables(x.shape, plan, FLOAT, turned=False), _along)
 
 
 def resample_grad(g: Any, *, shape: Any, plan: Any) -> Any:
     """Axis by axis; small arrays by NumPy."""
-    if g.size < WORTH or not fits(g):
+    if g.size < WORTH or few_edges(plan) or not fits(g):
         return _resample_grad.forward(np, g, shape=shape, plan=plan)
     return walked(np, g, tables(shape, plan, FLOAT, turned=True), _along)
 
@@ -64,13 +64,17 @@ def _taps_fit(places: Any, *arrays: Any) -> bool:
     return places.size >= WORTH and indices_fit(places) and fits(*arrays)
 
 
+def _blocks(places: Any) -> int:
+    return int(places.shape[0] * -(-places.shape[2] // resampling.BLOCK))
+
+
 def tap_sum(x: Any, weights: Any, places: Any) -> Any:
     """Plane by plane."""
     if not _taps_fit(places, x, weights) or not x.size:
         return _tap_sum.forward(np, x, weights, places)
     out = np.empty((*x.shape[:2], places.shape[2]), FLOAT)
     arrays = (plain(x), plain(weights), places, out)
-    share(resampling.tap_sum, arrays, x.shape[0] * x.shape[1], 10 * places.size * x.shape[1])
+    share(resampling.tap_sum, arrays, _blocks(places), 10 * places.size * x.shape[1])
     return out
 
 
@@ -90,7 +94,7 @@ def tap_dot(g: Any, x: Any, places: Any) -> Any:
         return _tap_dot.forward(np, g, x, places)
     out = np.empty(places.shape, FLOAT)
     arrays = (plain(g), plain(x), places, out)
-    share(resampling.tap_dot, arrays, places.shape[0] * places.shape[1], 10 * places.size * x.shape[1])
+    share(resampling.tap_dot, arrays, _blocks(places), 10 * places.size * x.shape[1])
     return out
 
 
@@ -143,16 +147,20 @@ def grid_places(grid: Any, **attrs: Any) -> Any:
     if grid.size < WORTH or not fits(grid):
         return _grid_places.forward(np, grid, **attrs)
     mode = attrs["mode"]
-    found = [np.zeros(grid.shape[:2], INDEX)]
-    for axis in _axes(grid, **attrs):
+    out = np.empty(_grid_places.infer(grid, **attrs).shape, INDEX)
+    found, axes = [np.zeros(grid.shape[:2], INDEX)], _axes(grid, **attrs)
+    for axis in axes[:-1]:
         found = [axis.places(offset, before, mode) for before in found for offset in OFFSETS[mode]]
-    return np.stack(found, axis=1)
+    for number, before in enumerate(found):
+        for tap, offset in enumerate(OFFSETS[mode]):
+            out[:, number * len(OFFSETS[mode]) + tap] = axes[-1].places(offset, before, mode)
+    return out
 
 
 def gather(x: Any, index: Any, *, axis: int) -> Any:
     """Along the last axis of whole rows; the reference says which index is outside."""
     if (
-        index.size < WORTH
+        max(x.size, index.size) < WORTH
         or axis != x.ndim - 1
         or x.shape[:-1] != index.shape[:-1]
         or not indices_fit(index)
@@ -169,7 +177,7 @@ def gather(x: Any, index: Any, *, axis: int) -> Any:
 def scatter(x: Any, index: Any, y: Any, *, axis: int, reduce: str | None = None) -> Any:
     """Written or added along the last axis of whole rows; the reference says which index is outside."""
     if (
-        index.size < WORTH
+        max(x.size, index.size) < WORTH
         or axis != x.ndim - 1
         or reduce not in (None, "add")
         or getattr(y, "shape", None) != index.shape

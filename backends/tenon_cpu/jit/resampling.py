@@ -7,6 +7,8 @@ import numpy as np
 from tenon_cpu.jit.compile import kernel
 
 _ZERO = np.float32(0)
+#: Places whose indices and weights are read for one channel after the other.
+_BLOCK = BLOCK = 512
 
 
 @kernel("void(float32[:,:,::1], int64[::1], int64[::1], float32[::1], float32[:,:,::1], int64, int64)")
@@ -69,18 +71,39 @@ def points(x, starts, places, weights, out, start, stop):  # type: ignore[no-unt
 
 @kernel("void(float32[:,:,::1], float32[:,:,::1], int64[:,:,::1], float32[:,:,::1], int64, int64)")
 def tap_sum(x, weights, places, out, start, stop):  # type: ignore[no-untyped-def]
-    """Rows of ``out`` are planes of ``x``; taps one after the other."""
-    channels = x.shape[1]
+    """A block of places of all channels at a time; four taps at a time where there are as many.
+
+    A place that is none reads the first cell and counts 0 times, unless that cell would spoil the sum.
+    """
+    taps, count = places.shape[1], out.shape[2]
+    blocks = (count + _BLOCK - 1) // _BLOCK
+    index, factors = np.empty((taps, _BLOCK), np.int64), np.empty((taps, _BLOCK), np.float32)
     for row in range(start, stop):
-        n, c = row // channels, row % channels
-        cells, made = x[n, c], out[n, c]
-        for t in range(places.shape[1]):
-            at, w = places[n, t], weights[n, t]
-            for p in range(made.size):
-                place = at[p]
-                seen = cells[max(place, 0)] * w[p]
-                seen = seen if place >= 0 else _ZERO
-                made[p] = seen + (made[p] if t else _ZERO)
+        n, first = row // blocks, row % blocks * _BLOCK
+        size = min(_BLOCK, count - first)
+        for t in range(taps):
+            at, w = places[n, t, first : first + size], weights[n, t, first : first + size]
+            for p in range(size):
+                index[t, p] = max(at[p], 0)
+                factors[t, p] = w[p] if at[p] >= 0 else _ZERO
+        for c in range(x.shape[1]):
+            cells, made = x[n, c], out[n, c, first : first + size]
+            finite = cells[0] - cells[0] == _ZERO
+            for p in range(size):
+                made[p] = _ZERO
+            t = 0
+            while finite and t + 3 < taps:
+                i, j, k, m = index[t], index[t + 1], index[t + 2], index[t + 3]
+                a, b, d, e = factors[t], factors[t + 1], factors[t + 2], factors[t + 3]
+                for p in range(size):
+                    low = a[p] * cells[i[p]] + b[p] * cells[j[p]]
+                    made[p] += low + (d[p] * cells[k[p]] + e[p] * cells[m[p]])
+                t += 4
+            while t < taps:
+                for p in range(size):
+                    if finite or places[n, t, first + p] >= 0:
+                        made[p] += factors[t, p] * cells[index[t, p]]
+                t += 1
 
 
 @kernel("void(float32[:,:,::1], float32[:,:,::1], int64[:,:,::1], float32[:,:,::1], int64, int64)")
@@ -99,18 +122,30 @@ def tap_spread(g, weights, places, out, start, stop):  # type: ignore[no-untyped
 
 @kernel("void(float32[:,:,::1], float32[:,:,::1], int64[:,:,::1], float32[:,:,::1], int64, int64)")
 def tap_dot(g, x, places, out, start, stop):  # type: ignore[no-untyped-def]
-    """Channels one after the other."""
-    taps = places.shape[1]
+    """A block of places at a time, channels two by two; what was read for no place is dropped at the end."""
+    taps, count, channels = places.shape[1], out.shape[2], x.shape[1]
+    blocks = (count + _BLOCK - 1) // _BLOCK
     for row in range(start, stop):
-        n, t = row // taps, row % taps
-        at, made = places[n, t], out[n, t]
-        for c in range(x.shape[1]):
-            cells, given = x[n, c], g[n, c]
+        n, first = row // blocks, row % blocks * _BLOCK
+        last = min(first + _BLOCK, count)
+        for t in range(taps):
+            at, made = places[n, t, first:last], out[n, t, first:last]
             for p in range(made.size):
-                place = at[p]
-                seen = cells[max(place, 0)] * given[p]
-                seen = seen if place >= 0 else _ZERO
-                made[p] = seen + (made[p] if c else _ZERO)
+                made[p] = _ZERO
+            c = 0
+            while c + 1 < channels:
+                cells, others = x[n, c], x[n, c + 1]
+                given, further = g[n, c, first:last], g[n, c + 1, first:last]
+                for p in range(made.size):
+                    place = max(at[p], 0)
+                    made[p] += cells[place] * given[p] + others[place] * further[p]
+                c += 2
+            if c < channels:
+                cells, given = x[n, c], g[n, c, first:last]
+                for p in range(made.size):
+                    made[p] += cells[max(at[p], 0)] * given[p]
+            for p in range(made.size):
+                made[p] = made[p] if at[p] >= 0 else _ZERO
 
 
 @kernel("void(float32[:,::1], int64[:,::1], float32[:,::1], uint8[::1], int64, int64)")

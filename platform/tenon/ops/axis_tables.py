@@ -37,9 +37,14 @@ class Table(NamedTuple):
     weights: Array | None
 
 
+def pads(spec: Spec) -> bool:
+    """Whether ``spec`` keeps the elements and adds some around them."""
+    return spec[0] in _PADS
+
+
 def length(spec: Spec, size: int) -> int:
     """The size of an axis of ``size`` after ``spec``."""
-    return int(size + spec[1] + spec[2] if spec[0] in _PADS else spec[1])
+    return int(size + spec[1] + spec[2] if pads(spec) else spec[1])
 
 
 @functools.lru_cache(maxsize=512)

@@ -13,7 +13,7 @@ import numpy as np
 
 from tenon.core.aval import Aval
 from tenon.core.op import Kind, Primitive
-from tenon.ops.axis_tables import Table, length, table_of, transposed
+from tenon.ops.axis_tables import Table, length, pads, table_of, transposed
 from tenon.ops.kinds import dtype_of, is_short
 
 _NAMES = {
@@ -28,6 +28,8 @@ _NAMES = {
     "replicate": "ReplicationPad{}DBackward0",
     "circular": "CopySlices",
 }
+#: Elements of padding of an axis up to which they are copied one by one.
+_FEW = 64
 _LINEAR = {1: "Linear", 2: "Bilinear", 3: "Trilinear"}
 
 
@@ -82,6 +84,49 @@ def walked(xp: Any, x: Any, steps: list[tuple[int, Table]], apply: Any = along) 
     return made.copy() if made is x else made
 
 
+def few_edges(plan: Any) -> bool:
+    """Whether ``plan`` pads by so little that each element of an edge is worth a copy of its own."""
+    return all(s is None or (pads(s) and s[1] + s[2] <= _FEW) for s in plan)
+
+
+def _edges(shape: Any, plan: Any) -> list[tuple[int, int, int]]:
+    """``(axis, padded place, place it is a copy of)`` for all edges, axis by axis."""
+    found, lead = [], len(shape) - len(plan)
+    for axis, spec in enumerate(plan, lead):
+        if spec is not None:
+            size, before = shape[axis], spec[1]
+            places = table_of(spec, size, False).places
+            outside = (*range(before), *range(before + size, places.size))
+            found += [(axis, i, before + int(places[i])) for i in outside]
+    return found
+
+
+def _inner(shape: Any, plan: Any) -> tuple[Any, ...]:
+    firsts = [0] * (len(shape) - len(plan)) + [0 if s is None else s[1] for s in plan]
+    return tuple(slice(p, p + n) for p, n in zip(firsts, shape, strict=True))
+
+
+def padded(xp: Any, x: Any, plan: Any) -> Any:
+    """The input in the middle, then the edges from the last axis to the first, each over those before."""
+    lead = x.ndim - len(plan)
+    sizes = [n if s is None else length(s, n) for s, n in zip(plan, x.shape[lead:], strict=True)]
+    made, inner = xp.empty((*x.shape[:lead], *sizes), x.dtype), _inner(x.shape, plan)
+    made[inner] = x
+    for axis, to, place in reversed(_edges(x.shape, plan)):
+        rows, whole = inner[:axis], (slice(None),) * (x.ndim - axis - 1)
+        made[(*rows, to, *whole)] = made[(*rows, place, *whole)]
+    return made
+
+
+def unpadded(xp: Any, g: Any, shape: Any, plan: Any) -> Any:
+    """The transpose of ``padded``: edges added to where they came from, from the first axis to the last."""
+    left, inner = g.copy(), _inner(shape, plan)
+    for axis, place, to in _edges(shape, plan):
+        rows, whole = inner[:axis], (slice(None),) * (g.ndim - axis - 1)
+        left[(*rows, to, *whole)] += left[(*rows, place, *whole)]
+    return xp.ascontiguousarray(left[inner])
+
+
 class Resample(Primitive):
     """The last axes of ``x``, each as its spec in ``plan`` says (None: as it is); see ``axis_tables``."""
 
@@ -94,7 +139,9 @@ class Resample(Primitive):
         return Aval((*x.shape[:lead], *sizes), dtype_of(x))
 
     def forward(self, xp, x, *, plan):
-        """Axis by axis."""
+        """Axis by axis; padding by copies of its edges."""
+        if few_edges(plan):
+            return padded(xp, x, plan)
         return walked(xp, x, tables(x.shape, plan, x.dtype, turned=False))
 
     def vjp_x(self, f, g, out, x, *, plan):
@@ -120,7 +167,9 @@ class ResampleGrad(Primitive):
         return Aval(tuple(shape), dtype_of(g))
 
     def forward(self, xp, g, *, shape, plan):
-        """Axis by axis over the transposed tables."""
+        """Axis by axis over the transposed tables; of padding, its edges back to where they came from."""
+        if few_edges(plan):
+            return unpadded(xp, g, shape, plan)
         return walked(xp, g, tables(shape, plan, g.dtype, turned=True))
 
     def vjp_g(self, f, g, out, gradient, *, shape, plan):
