@@ -6,6 +6,7 @@ that does nothing else: ``in_time`` allows a busy one as many times more as proc
 """
 
 import contextlib
+import functools
 import os
 import re
 import signal
@@ -162,6 +163,7 @@ def slowness() -> float:
     return max(1.0, taken * min(RANKS, len(os.sched_getaffinity(0))) / used)
 
 
+@functools.cache
 def is_mpich() -> bool:
     """Whether ``mpirun`` is that of MPICH."""
     done = subprocess.run([find_mpirun(), "--version"], capture_output=True, text=True)
