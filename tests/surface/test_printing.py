@@ -252,3 +252,32 @@ def test_an_unknown_profile_is_refused_and_changes_nothing():
         set_printoptions(precision=9, profile="wide")
 
     assert get_printoptions() == before
+
+
+NAMED = {
+    "x - 1": lambda x: x - 1,
+    "1 - x": lambda x: 1 - x,
+    "2 / x": lambda x: 2 / x,
+    "x ** 2": lambda x: x**2,
+    "2 ** x": lambda x: 2**x,
+    "x ** x": lambda x: x**x,
+    "clamp": lambda x: x.clamp(0),
+    "clamp to tensors": lambda x: x.clamp(x.detach(), x.detach()),
+    "log1p": lambda x: x.log1p(),
+    "sum": lambda x: x.sum(),
+    "sum of an axis": lambda x: x.sum(0),
+    "mean": lambda x: x.mean(),
+    "mean of an axis": lambda x: x.mean(1, keepdim=True),
+    "integer index": lambda x: x[0],
+    "slice": lambda x: x[:1],
+    "new axis": lambda x: x[None],
+    "new last axis": lambda x: x[..., None],
+}
+
+
+@pytest.mark.oracle
+@pytest.mark.parametrize("make", NAMED.values(), ids=NAMED)
+def test_results_print_the_name_of_torchs_node(torch, make):
+    texts = [repr(make(lib.ones(2, 3, requires_grad=True))) for lib in (tenon, torch)]
+
+    assert texts[0] == texts[1]

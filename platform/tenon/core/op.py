@@ -17,7 +17,7 @@ from __future__ import annotations
 import enum
 import inspect
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 from tenon.core.interceptor import SLOT
@@ -102,6 +102,8 @@ class Op:
     integral: ClassVar[bool] = False
     #: torch's name for the node, as printed in ``grad_fn=<...>``.
     grad_name: ClassVar[str] = ""
+    #: Its names where some arguments are numbers: ``(True, False)`` if the first one is.
+    grad_overloads: ClassVar[Mapping[tuple[bool, ...], str]] = {}
     #: Has gradient rules; an op without any is never taped.
     differentiable: bool
 
@@ -163,6 +165,10 @@ class Op:
 
     def torch_name(self, args: tuple[Any, ...], attrs: dict[str, Any]) -> str:
         """Name of the gradient node, as torch prints it."""
+        if self.grad_overloads:
+            name = self.grad_overloads.get(tuple(not hasattr(a, "dtype") for a in args))
+            if name is not None:
+                return name
         return self.grad_name or "".join(p.capitalize() for p in self.name.split("_")) + "Backward0"
 
     def cost(self, *args: Any, **attrs: Any) -> float:

@@ -53,6 +53,7 @@ class Sub(Binary):
     """``x - y``."""
 
     ufunc = "subtract"
+    grad_overloads = {(True, False): "RsubBackward1"}
 
     def vjp_x(self, f, g, out, x, y):
         return f.sum_to(g, shape=x.shape)
@@ -79,6 +80,7 @@ class Div(Binary):
     """``x / y``."""
 
     ufunc = "true_divide"
+    grad_overloads = {(True, False): "MulBackward0"}
     saves = ("x", "y")
     reads = {"x": ("y",), "y": ("x", "y")}
     promotion = "float"
@@ -95,6 +97,7 @@ class Pow(Binary):
     """``x ** y``."""
 
     ufunc = "power"
+    grad_overloads = {(True, False): "PowBackward2", (False, False): "PowBackward1"}
     saves = ("x", "y", "out")
     reads = {"x": ("x", "y"), "y": ("x", "y", "out")}
 
@@ -354,10 +357,8 @@ class Conj(Unary):
         return Aval(x.shape, x.dtype) if hasattr(x, "shape") else x
 
     def forward(self, xp, x, *, out=None):
-        """No work for reals."""
-        if getattr(x, "dtype", None) is None:
-            return x.conjugate()  # a number: rules ask for the conjugate of whatever was multiplied
-        return xp.conj(x) if x.dtype.kind == "c" else x
+        """No work for reals; of a number if a rule asks for that of one that was multiplied."""
+        return x.conjugate() if not hasattr(x, "dtype") else xp.conj(x) if x.dtype.kind == "c" else x
 
     def vjp_x(self, f, g, out, x):
         return f.conj(g)

@@ -36,8 +36,12 @@ class Index(Primitive):
         return f.embed(g, shape=tuple(x.shape), key=key)
 
     def torch_name(self, args, attrs):
-        """``SelectBackward0`` for an integer, ``SliceBackward0`` for a slice."""
-        return "SelectBackward0" if any(isinstance(k, int) for k in attrs["key"]) else "SliceBackward0"
+        """``SelectBackward0`` for an integer, ``UnsqueezeBackward0`` for None, else ``SliceBackward0``."""
+        key = attrs["key"]
+        if any(isinstance(k, int) for k in key):
+            return "SelectBackward0"
+        added = None in key and all(k is None or k is Ellipsis or k == slice(None) for k in key)
+        return "UnsqueezeBackward0" if added else "SliceBackward0"
 
 
 def _hollow(x: Any) -> Any:

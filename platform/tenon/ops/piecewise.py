@@ -52,6 +52,7 @@ class Clamp(Primitive):
     inputs = ("x", "min", "max")
     saves = ("x", "min", "max")
     promotion = "same"
+    grad_overloads = {(False, True, True): "ClampBackward1"}
 
     def infer(self, x, min, max):
         """The broadcast shape in the common dtype."""

@@ -25,6 +25,15 @@ class Reduction(Primitive):
         return Aval(reduced_shape(tuple(x.shape), axes, keepdims), x.dtype)
 
 
+class Total(Reduction):
+    """Base of the reductions that torch has in two forms: of everything, and over some axes."""
+
+    def torch_name(self, args, attrs):
+        """``SumBackward0`` of everything, else ``SumBackward1``."""
+        whole = bool(args) and len(attrs["axes"]) == len(args[0].shape) and not attrs.get("keepdims")
+        return f"{self.name.capitalize()}Backward{0 if whole else 1}"
+
+
 def _spread(f: Any, g: Any, shape: tuple[int, ...], axes: tuple[int, ...], keepdims: bool) -> Any:
     """``g`` back at ``shape``, repeated along the reduced axes (a view)."""
     if not keepdims:
@@ -32,7 +41,7 @@ def _spread(f: Any, g: Any, shape: tuple[int, ...], axes: tuple[int, ...], keepd
     return f.expand(g, shape=tuple(shape))
 
 
-class Sum(Reduction):
+class Sum(Total):
     """Sum over ``axes``."""
 
     def forward(self, xp, x, *, axes, keepdims=False, out=None):
@@ -45,7 +54,7 @@ class Sum(Reduction):
         return _spread(f, g, x.shape, axes, keepdims)
 
 
-class Mean(Reduction):
+class Mean(Total):
     """Arithmetic mean over ``axes``; NaN over no elements."""
 
     promotion = None

@@ -72,6 +72,7 @@ class Log1p(FloatUnary):
     """``log(1 + x)``, accurate near 0."""
 
     ufunc = "log1p"
+    grad_name = "Log1PBackward0"
     saves = ("x",)
 
     def vjp_x(self, f, g, out, x):
