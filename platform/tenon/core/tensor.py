@@ -207,13 +207,7 @@ class Tensor(*ALL_METHODS, Value):  # type: ignore[misc]
         return iter(self.unbind(0))
 
     def __bool__(self) -> bool:
-        size = self.raw.size
-        if size != 1:
-            raise ArgumentError(
-                f"Boolean value of Tensor with {'more than one value' if size else 'no values'} is ambiguous."
-                f" Use .any() or .all() (shape {list(self.raw.shape)})."
-            )
-        return bool(self.item())
+        return bool(self.is_nonzero())
 
     def __int__(self) -> int:
         return int(self.item())

@@ -129,7 +129,10 @@ class Convert:
         """Whether the only element is not zero."""
         if self.raw.size != 1:
             count = "no values" if self.raw.size == 0 else "more than one value"
-            raise ArgumentError(f"Boolean value of Tensor with {count} is ambiguous")
+            raise ArgumentError(
+                f"Boolean value of Tensor with {count} is ambiguous. Use .any() or .all() (shape"
+                f" {list(self.raw.shape)})."
+            )
         return bool(self.item() != 0)  # type: ignore[attr-defined]
 
     def is_floating_point(self) -> bool:
