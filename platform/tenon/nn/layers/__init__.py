@@ -25,6 +25,7 @@ from tenon.nn.layers.activation import (
     Tanhshrink,
     Threshold,
 )
+from tenon.nn.layers.adaptive import AdaptiveLogSoftmaxWithLoss
 from tenon.nn.layers.attention import MultiheadAttention
 from tenon.nn.layers.chosen_pool import (
     AdaptiveMaxPool1d,
@@ -165,6 +166,7 @@ __all__ = [
     "AdaptiveAvgPool1d",
     "AdaptiveAvgPool2d",
     "AdaptiveAvgPool3d",
+    "AdaptiveLogSoftmaxWithLoss",
     "AdaptiveMaxPool1d",
     "AdaptiveMaxPool2d",
     "AdaptiveMaxPool3d",

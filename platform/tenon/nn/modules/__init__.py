@@ -36,6 +36,7 @@ __all__ = [
 _FACES = frozenset(
     [
         "activation",
+        "adaptive",
         "batchnorm",
         "channelshuffle",
         "conv",
