@@ -9,6 +9,7 @@ from tenon.core.pytree import tree_leaves
 pytestmark = [
     pytest.mark.oracle,
     pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated:DeprecationWarning"),  # torch's own
+    pytest.mark.filterwarnings("ignore:Attempted to insert a get_attr Node:UserWarning"),
 ]
 
 

@@ -10,7 +10,7 @@ from tenon.core.factories import ones_like, zeros_like
 from tenon.core.grad_mode import enable_grad
 from tenon.core.op import table
 from tenon.core.tensor import Tensor
-from tenon.errors import GradError
+from tenon.errors import ArgumentError, GradError
 
 __all__ = ["hessian", "hvp", "jacobian", "jvp", "vhp", "vjp"]
 
@@ -55,8 +55,23 @@ def _vector(v: Any, like: tuple[Any, ...], several: bool, what: str) -> tuple[An
     return found
 
 
+_INDEPENDENT = (
+    "The output of the user-provided function is independent of input {}. This is not allowed in strict mode."
+)
+_LINEAR = (
+    "While computing the hessian, found that the jacobian of the user-provided function with respect to input"
+    " {} is independent of the input. This is not allowed in strict mode. You should ensure that your"
+    " function is thrice differentiable and that the hessian depends on the inputs."
+)
+
+
 def _grads(
-    outputs: Any, inputs: Any, vectors: Any, create_graph: bool, strict: bool = False
+    outputs: Any,
+    inputs: Any,
+    vectors: Any,
+    create_graph: bool,
+    strict: bool = False,
+    words: str = _INDEPENDENT,
 ) -> tuple[Any, ...]:
     """Gradients with zeros where nothing flows (an error if ``strict``)."""
     pairs = [(o, v) for o, v in zip(outputs, vectors, strict=True) if o.requires_grad]
@@ -73,10 +88,7 @@ def _grads(
         )
     if strict and any(g is None for g in found):
         position = next(i for i, g in enumerate(found) if g is None)
-        raise GradError(
-            f"The output of the user-provided function is independent of input {position}. This is not"
-            " allowed in strict mode."
-        )
+        raise GradError(words.format(position))
     return tuple(zeros_like(x) if g is None else g for g, x in zip(found, inputs, strict=True))
 
 
@@ -116,19 +128,48 @@ def jacobian(
     vectorize: bool = False,
     strategy: str = "reverse-mode",
 ) -> Any:
-    """d func / d inputs: for one input and output a tensor of shape ``output + input``, else tuples of
-    them."""
+    """d func / d inputs: for one input and output a tensor of shape ``output + input``, else tuples of them.
+
+    One backward pass a number of the output, also with ``vectorize`` and with ``strategy="forward-mode"``.
+    """
+    if strategy not in ("forward-mode", "reverse-mode"):
+        raise ArgumentError(
+            f'Expected strategy to be either "forward-mode" or "reverse-mode", got {strategy!r}.'
+        )
+    if strict and vectorize:
+        raise GradError(
+            "torch.autograd.functional.jacobian: `strict=True` and `vectorized=True` are not supported"
+            " together. Please either set `strict=False` or `vectorize=False`."
+        )
+    return _jacobian(func, inputs, create_graph, strict, _OUTPUT)
+
+
+_OUTPUT = (
+    "Output {output} of the user-provided function is independent of input {}. This is not allowed in strict"
+    " mode."
+)
+
+
+def _jacobian(func: Callable[..., Any], inputs: Any, create_graph: bool, strict: bool, words: str) -> Any:
     with enable_grad():
         several, given = _tuple(inputs, "inputs")
         fresh = _fresh(given, create_graph)
         many, outputs = _tuple(func(*fresh), "the outputs of the user-provided function")
         rows = []
-        for output in outputs:
-            flat = output.reshape(-1)
+        for number, output in enumerate(outputs):
+            if strict and not output.requires_grad:
+                raise GradError(
+                    f"Output {number} of the user-provided function does not require gradients. The outputs"
+                    " must be computed in a differentiable manner from the input when running in strict"
+                    " mode."
+                )
+            flat, told = output.reshape(-1), words.replace("{output}", str(number))
             columns = [
-                _grads((flat[i],), fresh, (ones_like(flat[i]),), create_graph, strict)
+                _grads((flat[i],), fresh, (ones_like(flat[i]),), create_graph, strict, told)
                 for i in range(flat.numel())
             ]
+            if strict and create_graph:
+                _need_graph(columns)
             made = []
             for position, x in enumerate(fresh):
                 shape = (*output.shape, *x.shape)
@@ -138,6 +179,16 @@ def jacobian(
                 )
             rows.append(_restored(tuple(made), several, create_graph))
     return tuple(rows) if many else rows[0]
+
+
+def _need_graph(columns: list[tuple[Any, ...]]) -> None:
+    for column in columns:
+        for position, value in enumerate(column):
+            if not value.requires_grad:
+                raise GradError(
+                    "The jacobian of the user-provided function is independent of input"
+                    f" {position}. This is not allowed in strict mode when create_graph=True."
+                )
 
 
 def hessian(
@@ -152,28 +203,41 @@ def hessian(
     several, _ = _tuple(inputs, "inputs")
 
     def gradient(*values: Any) -> Any:
-        output = func(*values)
-        if not isinstance(output, Tensor) or output.numel() != 1:
-            raise GradError(
-                "The Tensor returned by the function given to hessian should contain a single element"
-            )
+        output = _single(func(*values), "hessian")
         found = _grads((output.reshape(()),), values, (ones_like(output.reshape(())),), True, strict)
         return found if several else found[0]
 
-    return jacobian(gradient, inputs, create_graph=create_graph, strict=strict)
+    return _jacobian(gradient, inputs, create_graph, strict, _LINEAR)
+
+
+def _single(output: Any, name: str) -> Any:
+    """``output``, if it is a tensor of one element."""
+    if not isinstance(output, Tensor):
+        raise GradError(f"The function given to {name} should return a single Tensor")
+    if output.numel() != 1:
+        raise GradError(
+            f"The Tensor returned by the function given to {name} should contain a single element"
+        )
+    return output
 
 
 def vhp(
     func: Callable[..., Any], inputs: Any, v: Any = None, create_graph: bool = False, strict: bool = False
 ) -> Any:
     """``(func(inputs), v @ H)`` of a scalar function."""
+    return _second(func, inputs, v, create_graph, strict, "vhp")
+
+
+def _second(
+    func: Callable[..., Any], inputs: Any, v: Any, create_graph: bool, strict: bool, name: str
+) -> Any:
     with enable_grad():
         several, given = _tuple(inputs, "inputs")
         vectors = _vector(v, given, several, "input to the user-provided function")
         fresh = _fresh(given, create_graph)
-        output = func(*fresh)
+        output = _single(func(*fresh), name)
         first = _grads((output,), fresh, (ones_like(output),), True, strict)
-        found = _grads(first, fresh, vectors, create_graph)
+        found = _grads(first, fresh, vectors, create_graph, strict, _LINEAR)
     return _restored((output,), False, create_graph), _restored(found, several, create_graph)
 
 
@@ -182,4 +246,4 @@ def hvp(
 ) -> Any:
     """``(func(inputs), H @ v)`` of a scalar function; as the Hessian is symmetric, the same numbers as
     ``vhp``."""
-    return vhp(func, inputs, v, create_graph, strict)
+    return _second(func, inputs, v, create_graph, strict, "hvp")

@@ -35,6 +35,22 @@ def _positions(argnums: Argnums, count: int) -> list[int]:
     return found
 
 
+#: On a leaf that a transform made: whether that transform is still at work, so that others inside it have to
+#: keep their graph.
+_OWN, _DONE = "_of_transform", "done"
+
+
+def _own(value: Any) -> Any:
+    leaf = value.detach().requires_grad_()
+    leaf.__dict__[_OWN] = "at work"
+    return leaf
+
+
+def _asks(leaf: Any) -> bool:
+    """Whether somebody may still want the gradient of ``leaf``."""
+    return bool(leaf.__dict__.get(_OWN) != _DONE)
+
+
 class _Run:
     """One call of a function: its inputs as fresh leaves (or aliases of what is tracked), and its outputs."""
 
@@ -49,8 +65,7 @@ class _Run:
                 raise GradError(f"only Tensors of floating point dtype can require gradients, got {shown}")
         with enable_grad():
             self.leaves = [
-                table.alias(leaf) if self.taped and leaf.requires_grad else leaf.detach().requires_grad_()
-                for leaf in leaves
+                table.alias(leaf) if self.taped and leaf.requires_grad else _own(leaf) for leaf in leaves
             ]
             fresh = list(args)
             for i, value in zip(chosen, tree_unflatten(self.leaves, self.spec), strict=True):
@@ -63,7 +78,7 @@ class _Run:
         """Whether the outputs lead to a leaf that is not ours."""
         own = {id(leaf) for leaf in self.leaves}
         waiting = [leaf for leaf in tree_flatten(self.output)[0] if isinstance(leaf, Tensor)]
-        if any(t._node is None and t.requires_grad and id(t) not in own for t in waiting):
+        if any(t._node is None and t.requires_grad and id(t) not in own and _asks(t) for t in waiting):
             return True
         nodes = [t._node for t in waiting if t._node is not None]
         seen = set(map(id, nodes))
@@ -72,8 +87,9 @@ class _Run:
                 if edge is None or id(edge[0]) in own:
                     continue
                 if edge[1] < 0:
-                    return True
-                if id(edge[0]) not in seen:
+                    if _asks(edge[0]):
+                        return True
+                elif id(edge[0]) not in seen:
                     seen.add(id(edge[0]))
                     nodes.append(edge[0])
         return False
@@ -92,6 +108,9 @@ class _Run:
 
     def shown(self, values: Any) -> Any:
         """What the caller gets: without our graph, unless it is part of a larger one."""
+        for leaf in self.leaves:
+            if _OWN in leaf.__dict__:
+                leaf.__dict__[_OWN] = _DONE
         return values if self.watched else tree_map(_detached, values)
 
     def as_given(self, values: list[Any], argnums: Argnums) -> Any:
@@ -234,7 +253,7 @@ def _pushed(run: _Run, outputs: list[Any], directions: list[Any], strict: bool) 
     if strict and len(reached) < len(outputs):
         raise GradError("jvp: an output is independent of the inputs. This is not allowed in strict mode.")
     with enable_grad():
-        seeds = [zeros_like(o.detach()).requires_grad_() for o in reached]
+        seeds = [_own(zeros_like(o.detach())) for o in reached]
         pulled = (
             differentiate(reached, run.leaves, seeds, create_graph=True, allow_unused=True) if seeds else ()
         )
@@ -250,6 +269,8 @@ def _pushed(run: _Run, outputs: list[Any], directions: list[Any], strict: bool) 
                 create_graph=run.watched,
                 allow_unused=True,
             )
+    for seed in seeds:
+        seed.__dict__[_OWN] = _DONE
     found = iter(slopes)
     made = [next(found) if o.requires_grad else None for o in outputs]
     return [zeros_like(o.detach()) if m is None else m for m, o in zip(made, outputs, strict=True)]
@@ -280,7 +301,8 @@ def jacrev(
         output, aux = _split(run.output, has_aux, "jacrev(f)(*args)")
         outputs, spec = _tensors(output, "jacrev(f)(*args)")
         made = tree_unflatten([run.as_given(_rows(run, each), argnums) for each in outputs], spec)
-        return (made, run.shown(aux)) if has_aux else made
+        aux = run.shown(aux)
+        return (made, aux) if has_aux else made
 
     return jacobian
 
