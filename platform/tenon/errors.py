@@ -182,6 +182,14 @@ class DataError(TenonError, ValueError):
     """A data set, sampler or batch is malformed."""
 
 
+class CollateError(DataError, TypeError):
+    """Samples of this kind cannot be stacked to a batch."""
+
+
+class WorkerError(DataError, RuntimeError):
+    """A worker of a data loader died, or did not answer in time."""
+
+
 class CheckpointError(TenonError, RuntimeError):
     """A saved file is damaged, truncated, unsafe, or belongs to something else."""
 

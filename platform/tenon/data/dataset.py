@@ -1,20 +1,21 @@
-"""``Dataset``, ``TensorDataset``, and how samples become a batch.
+"""``Dataset``, ``IterableDataset`` and ``TensorDataset``: where samples come from.
 
 A data set has ``__len__`` and ``__getitem__(index) -> (input, target)``. If it also has
 ``__getitems__(indices)``, as in torch, that returns all of them at once; ``TensorDataset`` answers it with
 whole tensors, so that no sample is ever touched one by one.
+
+Next: ``combined.py`` makes data sets of data sets, ``collate.py`` makes batches.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from tenon.core import create
-from tenon.core.op import table as f
 from tenon.core.tensor import Tensor
 from tenon.errors import DataError
 
@@ -25,8 +26,30 @@ class Dataset:
     def __getitem__(self, index: Any) -> Any:
         raise NotImplementedError(f"{type(self).__name__} defines no __getitem__(index).")
 
-    def __len__(self) -> int:
-        raise NotImplementedError(f"{type(self).__name__} defines no __len__().")
+    def __add__(self, other: Any) -> Any:
+        from tenon.data.combined import ConcatDataset
+
+        return ConcatDataset([self, other])
+
+
+class IterableDataset(Dataset):
+    """Base of data sets that are streams: a subclass defines ``__iter__``, one sample after the other.
+
+    With workers, each has a copy of the stream: split it by ``get_worker_info()``, or every sample comes
+    once per worker. With ``state_dict()`` and ``load_state_dict(state)`` a stream is resumed where it was; without,
+    a resumed loader reads and drops what was read before.
+    """
+
+    def __iter__(self) -> Iterator[Any]:
+        raise NotImplementedError(f"{type(self).__name__} defines no __iter__().")
+
+    def __getitem__(self, index: Any) -> Any:
+        raise NotImplementedError(f"{type(self).__name__} is a stream and has no index {index!r}.")
+
+    def __add__(self, other: Any) -> Any:
+        from tenon.data.combined import ChainDataset
+
+        return ChainDataset([self, other])
 
 
 class TensorDataset(Dataset):
@@ -90,33 +113,3 @@ def as_splits(made: Any, where: str) -> Splits:
 def _as_dataset(part: Any) -> Any:
     whole = isinstance(part, tuple) and part and all(isinstance(p, Tensor | np.ndarray) for p in part)
     return TensorDataset(*part) if whole else part
-
-
-def fetch(dataset: Any, indices: Sequence[int]) -> Any:
-    """The batch of the samples at ``indices``: ``(inputs, targets)`` with a leading batch axis."""
-    several = getattr(dataset, "__getitems__", None)
-    made = several(indices) if several is not None else [dataset[i] for i in indices]
-    return made if isinstance(made, Batch) else collate(made)
-
-
-def collate(samples: Sequence[Any]) -> Any:
-    """Samples stacked into a batch: tensors, arrays, numbers, and tuples, lists or dicts of them."""
-    first = samples[0]
-    if isinstance(first, Tensor):
-        return f.cat(*[t.unsqueeze(0) for t in samples], axis=0)
-    if isinstance(first, np.ndarray | np.generic):
-        return create.tensor(np.stack(list(samples)))
-    if isinstance(first, bool | int | float):
-        return create.tensor(list(samples))
-    if isinstance(first, Mapping):
-        return {k: collate([s[k] for s in samples]) for k in first}
-    if isinstance(first, tuple | list):
-        if any(len(s) != len(first) for s in samples):
-            raise DataError(f"samples have different numbers of parts: {sorted({len(s) for s in samples})}.")
-        return type(first)(collate(list(part)) for part in zip(*samples, strict=True))
-    if isinstance(first, str | bytes):
-        return list(samples)
-    raise DataError(
-        f"collate: cannot batch samples of type {type(first).__name__}. Return tensors, arrays, numbers, or"
-        " tuples, lists and dicts of them."
-    )

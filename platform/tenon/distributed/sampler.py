@@ -7,6 +7,7 @@ sample once, shards that differ by one, so that sums over ranks are sums over th
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator, Sized
 from typing import Any
@@ -60,6 +61,7 @@ class DistributedSampler:
         exact: bool = False,
     ) -> None:
         self.num_replicas, self.rank = _place(num_replicas, rank)
+        self._passed = self._next_passes = 0
         if exact and drop_last:
             raise DataError("exact=True keeps every sample, drop_last=True does not. Give one of them.")
         self.dataset = dataset
@@ -83,11 +85,40 @@ class DistributedSampler:
             self.total_size = share * self.num_replicas
 
     def __iter__(self) -> Iterator[int]:
-        indices = _order(len(self.dataset), self.shuffle, self.seed + self.epoch)
-        padding = self.total_size - len(indices)
-        if padding > 0 and indices:
-            indices += (indices * math.ceil(padding / len(indices)))[:padding]
-        return iter(indices[self.rank : self.total_size : self.num_replicas])
+        self._passed, self._next_passes = self._next_passes, 0
+        order = _order(len(self.dataset), self.shuffle, self.seed + self.epoch)
+        if self._passed:
+            return self._rest(order)
+        padding = self.total_size - len(order)
+        if padding > 0 and order:
+            order += (order * math.ceil(padding / len(order)))[:padding]
+        return iter(order[self.rank : self.total_size : self.num_replicas])
+
+    def _rest(self, order: list[int]) -> Iterator[int]:
+        """This rank's share of what was not taken before; padded or cut like a whole epoch."""
+        rest = order[self._passed :]
+        over = len(rest) % self.num_replicas
+        if over and self.drop_last:
+            rest = rest[:-over]
+        elif over and not self.exact:
+            rest += list(itertools.islice(itertools.cycle(order), self.num_replicas - over))
+        return iter(rest[self.rank :: self.num_replicas])
+
+    def state_dict(self, taken: int = 0) -> dict[str, Any]:
+        """Where the latest iteration stood when every rank had taken ``taken`` samples."""
+        done = min(self._passed + taken * self.num_replicas, len(self.dataset))
+        return {"epoch": self.epoch, "seed": self.seed, "shuffle": self.shuffle, "taken": done}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Let the next iteration go on after ``state``, which may be of another number of ranks."""
+        for name in ("seed", "shuffle"):
+            if state[name] != getattr(self, name):
+                raise DataError(
+                    f"the sampler's state has {name}={state[name]}, this sampler has {name}="
+                    f"{getattr(self, name)}: the order would be another. Make it with the same options."
+                )
+        self.epoch = int(state["epoch"])
+        self._next_passes = int(state["taken"])
 
     def __len__(self) -> int:
         return self.num_samples

@@ -20,7 +20,7 @@ from tenon.amp import GradScaler, autocast
 from tenon.core.factories import zeros
 from tenon.core.grad_mode import no_grad
 from tenon.core.tensor import Tensor
-from tenon.data.dataset import fetch
+from tenon.data.collate import fetch
 from tenon.device import Device
 from tenon.distributed.accumulation import MASKED, sum_and_count
 from tenon.distributed.gradients import GradientSynchronizer

@@ -1,5 +1,23 @@
-"""PyTorch's path ``utils.data.dataset``; the code is in ``tenon.data.dataset``."""
+"""PyTorch's path ``utils.data.dataset``; the code is in ``tenon.data``."""
 
-from tenon.data.dataset import Dataset, TensorDataset
+from tenon.data import (
+    ChainDataset,
+    ConcatDataset,
+    Dataset,
+    IterableDataset,
+    StackDataset,
+    Subset,
+    TensorDataset,
+    random_split,
+)
 
-__all__ = ["Dataset", "TensorDataset"]
+__all__ = [
+    "ChainDataset",
+    "ConcatDataset",
+    "Dataset",
+    "IterableDataset",
+    "StackDataset",
+    "Subset",
+    "TensorDataset",
+    "random_split",
+]

@@ -1,0 +1,81 @@
+"""How a batch comes from a worker process: arrays in nameless shared memory, the rest through a pipe.
+
+The memory is a ``memfd``: no name can be left behind, and it is freed with the last array that lies
+in it, however the processes end. Where there is none (other systems than Linux), arrays go through the pipe.
+"""
+
+from __future__ import annotations
+
+import io
+import mmap
+import os
+import pickle
+from multiprocessing import reduction
+from multiprocessing.connection import Connection
+from typing import Any
+
+import numpy as np
+
+from tenon import dtypes
+from tenon.core import create
+from tenon.core.tensor import Tensor
+
+#: Bytes of arrays from which on shared memory is worth its two system calls.
+LARGE = 1 << 16
+_ALIGN = 64
+
+
+class _Pickler(pickle.Pickler):
+    """Tensors as their bytes, which then lie outside of the pickle."""
+
+    def reducer_override(self, value: Any) -> Any:
+        """How tensors are taken apart; everything else as usual."""
+        if not isinstance(value, Tensor):
+            return NotImplemented
+        kept = value.detach()
+        raw = np.ascontiguousarray(kept.cpu().raw)
+        name = str(kept.dtype).removeprefix("torch.")
+        return _tensor, (raw.reshape(-1).view(np.uint8), name, tuple(kept.shape))
+
+
+def _tensor(data: Any, dtype: str, shape: tuple[int, ...]) -> Any:
+    return create.wrap(data.view(getattr(dtypes, dtype).numpy).reshape(shape), "cpu")
+
+
+def send(connection: Connection, message: Any) -> None:
+    """Send ``message`` from a worker."""
+    buffers: list[pickle.PickleBuffer] = []
+    text = io.BytesIO()
+    _Pickler(text, protocol=5, buffer_callback=buffers.append).dump(message)
+    views = [buffer.raw() for buffer in buffers]
+    places, size = [], 0
+    for view in views:
+        places.append((size, view.nbytes))
+        size += -(-view.nbytes // _ALIGN) * _ALIGN
+    shared = size >= LARGE and hasattr(os, "memfd_create")
+    inline = [] if shared else [bytes(view) for view in views]
+    connection.send_bytes(pickle.dumps((text.getvalue(), places, size if shared else 0, inline)))
+    if not shared:
+        return
+    handle = os.memfd_create("tenon-batch", os.MFD_CLOEXEC)
+    try:
+        os.ftruncate(handle, size)
+        with mmap.mmap(handle, size) as memory:
+            for (begin, length), view in zip(places, views, strict=True):
+                memory[begin : begin + length] = view
+        reduction.send_handle(connection, handle, os.getppid())
+    finally:
+        os.close(handle)
+
+
+def receive(connection: Connection) -> Any:
+    """The next message of a worker; its arrays lie in memory of their own and can be written to."""
+    text, places, size, inline = pickle.loads(connection.recv_bytes())
+    if not size:
+        return pickle.loads(text, buffers=[bytearray(part) for part in inline])
+    handle = reduction.recv_handle(connection)
+    try:
+        memory = memoryview(mmap.mmap(handle, size))
+    finally:
+        os.close(handle)
+    return pickle.loads(text, buffers=[memory[begin : begin + length] for begin, length in places])

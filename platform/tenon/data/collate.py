@@ -1,0 +1,114 @@
+"""How samples become a batch: ``default_collate``, torch's, and ``fetch``."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping, MutableMapping, MutableSequence, Sequence
+from typing import Any
+
+import numpy as np
+
+from tenon.core import create
+from tenon.core.op import table as f
+from tenon.core.tensor import Tensor
+from tenon.data.combined import samples_of
+from tenon.data.dataset import Batch
+from tenon.dtypes import float64
+from tenon.errors import CollateError
+
+
+def fetch(dataset: Any, indices: Sequence[int], collate: Callable[[Any], Any] | None = None) -> Any:
+    """The batch of the samples at ``indices``, with a leading batch axis; by ``collate`` if it is given."""
+    if collate is not None:
+        return collate(samples_of(dataset, indices))
+    several = getattr(dataset, "__getitems__", None)
+    found = None if several is None else several(indices)
+    if isinstance(found, Batch):
+        return list(found)
+    return default_collate(samples_of(dataset, indices) if found is None else found)
+
+
+def default_collate(batch: Sequence[Any]) -> Any:
+    """Samples stacked along a new first axis: tensors, arrays, numbers, and containers of them.
+
+    Dicts and named tuples stay what they are, tuples become lists, text stays a list. As
+    torch.utils.data.default_collate. CollateError, a TypeError, for what cannot be stacked.
+
+    >>> default_collate([(1.0, "a"), (2.0, "b")])
+    [tensor([1., 2.], dtype=torch.float64), ('a', 'b')]
+    """
+    first = batch[0]
+    if isinstance(first, Tensor):
+        return _stacked(list(batch))
+    if isinstance(first, np.ndarray | np.generic):
+        if first.dtype.kind in "SUO":
+            raise CollateError(_UNKNOWN.format(first.dtype))
+        return _stacked([create.as_tensor(sample) for sample in batch])
+    if isinstance(first, float):
+        return create.tensor(list(batch), dtype=float64)
+    if isinstance(first, int):
+        return create.tensor(list(batch))
+    if isinstance(first, str | bytes):
+        return batch
+    if isinstance(first, Mapping):
+        return _like(first, {key: default_collate([sample[key] for sample in batch]) for key in first})
+    if isinstance(first, tuple) and hasattr(first, "_fields"):
+        return type(first)(*(default_collate(part) for part in zip(*batch, strict=True)))
+    if isinstance(first, Sequence):
+        if any(len(sample) != len(first) for sample in batch):
+            raise RuntimeError("each element in list of batch should be of equal size")
+        parts = [default_collate(part) for part in zip(*batch, strict=True)]
+        return parts if isinstance(first, tuple) else _like(first, parts)
+    raise CollateError(_UNKNOWN.format(type(first)))
+
+
+def default_convert(data: Any) -> Any:
+    """One sample with its arrays as tensors, inside containers too; everything else as it is."""
+    if isinstance(data, Tensor):
+        return data
+    if isinstance(data, np.ndarray | np.generic):
+        return data if data.dtype.kind in "SUO" else create.as_tensor(data)
+    if isinstance(data, Mapping):
+        return _like(data, {key: default_convert(value) for key, value in data.items()})
+    if isinstance(data, tuple) and hasattr(data, "_fields"):
+        return type(data)(*(default_convert(value) for value in data))
+    if isinstance(data, tuple):
+        return [default_convert(value) for value in data]
+    if isinstance(data, Sequence) and not isinstance(data, str | bytes):
+        return _like(data, [default_convert(value) for value in data])
+    return data
+
+
+_UNKNOWN = (
+    "default_collate: batch must contain tensors, numpy arrays, numbers, dicts or lists; found {}. Return"
+    " those from the data set, or give the loader a collate_fn."
+)
+
+
+def _stacked(samples: list[Any]) -> Any:
+    shapes = {tuple(sample.shape) for sample in samples}
+    if len(shapes) > 1:
+        first = tuple(samples[0].shape)
+        where = next(i for i, sample in enumerate(samples) if tuple(sample.shape) != first)
+        raise RuntimeError(
+            f"stack expects each tensor to be equal size, but got {list(first)} at entry 0 and"
+            f" {list(samples[where].shape)} at entry {where}. Pad them, or give the loader a collate_fn."
+        )
+    return f.stack(*samples, axis=0)
+
+
+def _like(first: Any, made: Any) -> Any:
+    """``made`` in a container of the type of ``first``, if that can be."""
+    try:
+        if isinstance(first, MutableMapping):
+            kept: Any = copy.copy(first)
+            kept.update(made)
+            return kept
+        if isinstance(first, MutableSequence):
+            kept = copy.copy(first)
+            for i, value in enumerate(made):
+                kept[i] = value
+            return kept
+        return type(first)(made)
+    except TypeError:  # a container that takes no other content
+        return made

@@ -1,0 +1,168 @@
+"""Data sets made of data sets: one after the other, side by side, or a part of one."""
+
+from __future__ import annotations
+
+import bisect
+import itertools
+import math
+import warnings
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from tenon.data.dataset import Batch, Dataset, IterableDataset
+from tenon.random import Generator, randperm
+
+
+class ConcatDataset(Dataset):
+    """The samples of several data sets, one after the other.
+
+    >>> ConcatDataset([range(3), range(10, 12)])[-1]
+    11
+    """
+
+    def __init__(self, datasets: Iterable[Any]) -> None:
+        self.datasets = list(datasets)
+        if not self.datasets:
+            raise AssertionError("datasets should not be an empty iterable")
+        if any(isinstance(d, IterableDataset) for d in self.datasets):
+            raise AssertionError("ConcatDataset does not support IterableDataset")
+        self.cumulative_sizes = list(itertools.accumulate(len(d) for d in self.datasets))
+
+    def __len__(self) -> int:
+        return self.cumulative_sizes[-1]
+
+    def __getitem__(self, index: Any) -> Any:
+        if not -len(self) <= index < len(self):
+            if index < 0:
+                raise ValueError("absolute value of index should not exceed dataset length")
+            raise IndexError(f"index {index} is out of range for a data set of {len(self)} samples")
+        index %= len(self)
+        which = bisect.bisect_right(self.cumulative_sizes, index)
+        return self.datasets[which][index - (self.cumulative_sizes[which - 1] if which else 0)]
+
+
+class ChainDataset(IterableDataset):
+    """Several streams, one after the other."""
+
+    def __init__(self, datasets: Iterable[Any]) -> None:
+        self.datasets = datasets
+
+    def __iter__(self) -> Iterator[Any]:
+        for dataset in self.datasets:
+            if not isinstance(dataset, IterableDataset):
+                raise AssertionError("ChainDataset only supports IterableDataset")
+            yield from dataset
+
+    def __len__(self) -> int:
+        return sum(len(dataset) for dataset in self.datasets)
+
+
+class StackDataset(Dataset):
+    """Data sets of one length side by side: a sample is a tuple of theirs, or a dict if given by name.
+
+    >>> StackDataset(image=range(3), label="abc")[1]
+    {'image': 1, 'label': 'b'}
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        if args and kwargs:
+            raise ValueError(
+                "Supported either ``tuple``- (via ``args``) or``dict``- (via ``kwargs``) like input/output,"
+                " but both types are given."
+            )
+        if not args and not kwargs:
+            raise ValueError("At least one dataset should be passed")
+        self.datasets: Any = kwargs or args
+        lengths = [len(d) for d in (kwargs.values() if kwargs else args)]
+        if len(set(lengths)) > 1:
+            raise ValueError(f"Size mismatch between datasets: {lengths}")
+        self._length = lengths[0]
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(self.datasets, dict):
+            return {name: dataset[index] for name, dataset in self.datasets.items()}
+        return tuple(dataset[index] for dataset in self.datasets)
+
+    def __getitems__(self, indices: Sequence[int]) -> list[Any]:
+        named = isinstance(self.datasets, dict)
+        columns = [samples_of(d, indices) for d in (self.datasets.values() if named else self.datasets)]
+        for column in columns:
+            if len(column) != len(indices):
+                raise ValueError(
+                    f"Nested dataset's output size mismatch. Expected {len(indices)}, got {len(column)}"
+                )
+        rows = zip(*columns, strict=True)
+        return [dict(zip(self.datasets, row, strict=True)) for row in rows] if named else list(rows)
+
+    def __len__(self) -> int:
+        return self._length
+
+
+class Subset(Dataset):
+    """The samples of ``dataset`` at ``indices``."""
+
+    def __init__(self, dataset: Any, indices: Sequence[int]) -> None:
+        own = type(self)
+        if own.__getitem__ is not Subset.__getitem__ and own.__getitems__ is Subset.__getitems__:
+            raise NotImplementedError(
+                f"{own.__name__} overrides __getitem__ but not __getitems__, which loaders call. Override"
+                " both; __getitems__(indices) may return [self[i] for i in indices]."
+            )
+        self.dataset = dataset
+        self.indices = indices
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, list):
+            return self.dataset[[self.indices[i] for i in index]]
+        return self.dataset[self.indices[index]]
+
+    def __getitems__(self, indices: Sequence[int]) -> Any:
+        chosen = [self.indices[i] for i in indices]
+        several = getattr(self.dataset, "__getitems__", None)
+        return [self.dataset[i] for i in chosen] if several is None else several(chosen)
+
+    def __len__(self) -> int:
+        return len(self.indices)
+
+
+def samples_of(dataset: Any, indices: Sequence[int]) -> list[Any]:
+    """The samples at ``indices`` one by one, at once where the data set can."""
+    several = getattr(dataset, "__getitems__", None)
+    found = None if several is None else several(indices)
+    return [dataset[i] for i in indices] if found is None or isinstance(found, Batch) else list(found)
+
+
+def random_split(
+    dataset: Any, lengths: Sequence[int | float], generator: Generator | None = None
+) -> list[Subset]:
+    """``dataset`` in random parts of ``lengths``: numbers of samples, or fractions that add up to 1.
+
+    What fractions leave over goes to the first parts, one sample each. The order is torch's for the same
+    seed. ValueError if lengths do not add up.
+
+    >>> import tenon
+    >>> [len(part) for part in random_split(range(10), [0.5, 0.25, 0.25])]
+    [5, 3, 2]
+    """
+    size = len(dataset)
+    if math.isclose(sum(lengths), 1) and sum(lengths) <= 1:
+        for i, share in enumerate(lengths):
+            if not 0 <= share <= 1:
+                raise ValueError(f"Fraction at index {i} is not between 0 and 1")
+        counts = [math.floor(size * share) for share in lengths]
+        for i in range(size - sum(counts)):
+            counts[i % len(counts)] += 1
+        for i, count in enumerate(counts):
+            if count == 0:
+                warnings.warn(
+                    f"Length of split at index {i} is 0. This might result in an empty dataset.", stacklevel=2
+                )
+        lengths = counts
+    if sum(lengths) != size:
+        raise ValueError(
+            "Sum of input lengths does not equal the length of the input dataset!"
+            f" They are {list(lengths)}, together {sum(lengths)}; the dataset has {size} samples."
+        )
+    order = randperm(generator, size).tolist()
+    ends = list(itertools.accumulate(int(n) for n in lengths))
+    return [Subset(dataset, order[end - int(n) : end]) for n, end in zip(lengths, ends, strict=True)]

@@ -1,0 +1,224 @@
+"""One walk through a loader's data: which batch comes next, who makes it, and how far it got."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from tenon.core.pytree import tree_map
+from tenon.core.tensor import Tensor
+from tenon.data.sampler import BatchSampler
+from tenon.data.serving import BATCH, ENDED, FAILED, batch_of, next_batch
+from tenon.errors import WorkerError
+from tenon.random import random_
+
+
+class Progress:
+    """How far an iteration got, and what makes it the one that it is."""
+
+    def __init__(self, base_seed: int, batches: int, resumed: Any) -> None:
+        self.base_seed = base_seed
+        self.batches = self.first = batches
+        self.done = False
+        #: The state of the stream's source when the iteration began, to go on from.
+        self.resumed = resumed
+        #: The loader's own generator after the seed was drawn, before the sampler draws.
+        self.generator: Any = None
+
+    @classmethod
+    def begin(cls, loader: Any, state: dict[str, Any] | None) -> Progress:
+        """Draw the seed of an epoch, or take up the epoch of ``state``."""
+        source = loader.generator
+        if state is None:
+            made = cls(int(random_(source, (), np.int64)), 0, None)
+        else:
+            made = cls(int(state["base_seed"]), int(state["batches"]), state)
+            if source is not None and state.get("generator") is not None:
+                source.set_state(state["generator"])
+        made.generator = None if source is None else source.get_state()
+        return made
+
+    def state_dict(self, loader: Any) -> dict[str, Any]:
+        """What ``begin`` and ``indices`` need to go on after the batches taken so far."""
+        state: dict[str, Any] = {"batches": self.batches, "base_seed": self.base_seed, "sampler": None}
+        if self.generator is not None:
+            state["generator"] = self.generator
+        keeper = _keeper(loader)
+        if keeper is not None:
+            taken = (self.batches - self.first) * (loader.batch_size or 1)
+            state["sampler"] = keeper.state_dict(taken) if not loader.stream else keeper.state_dict()
+        return state
+
+    def indices(self, loader: Any) -> Iterator[Any]:
+        """What is left of the sampler's order."""
+        source = loader.sampler if loader.batch_sampler is None else loader.batch_sampler
+        if self.resumed is None:
+            return iter(source)
+        keeper = _keeper(loader)
+        if keeper is not None and self.resumed["sampler"] is not None:
+            keeper.load_state_dict(self.resumed["sampler"])
+            return iter(source)
+        return itertools.islice(source, self.batches, None)
+
+    def stream(self, loader: Any) -> Iterator[Any]:
+        """The data set's own stream, from where it was."""
+        if self.resumed is None:
+            return iter(loader.dataset)
+        keeper = _keeper(loader)
+        if keeper is not None and self.resumed["sampler"] is not None:
+            keeper.load_state_dict(self.resumed["sampler"])
+            return iter(loader.dataset)
+        return itertools.islice(loader.dataset, self.batches * (loader.batch_size or 1), None)
+
+
+def _keeper(loader: Any) -> Any:
+    """Who knows the place in the data: the sampler, or a stream here; None if nobody does."""
+    if loader.stream:
+        found = loader.dataset if loader.num_workers == 0 else None
+    elif loader.batch_sampler is None or type(loader.batch_sampler) is BatchSampler:
+        found = loader.sampler
+    else:
+        found = loader.batch_sampler
+    return found if hasattr(found, "state_dict") and hasattr(found, "load_state_dict") else None
+
+
+class Iteration:
+    """The iterator of a ``DataLoader``."""
+
+    def __init__(self, loader: Any, progress: Progress, epoch: int) -> None:
+        self.loader = loader
+        self.progress = progress
+        self.epoch = epoch
+        self._stream = progress.stream(loader) if loader.stream and not loader.num_workers else None
+        self._indices = itertools.repeat(None) if loader.stream else progress.indices(loader)
+        self._work = _Ahead(self) if loader.num_workers else None
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    def __len__(self) -> int:
+        return len(self.loader)
+
+    def __next__(self) -> Any:
+        if self.progress.done:
+            raise StopIteration
+        try:
+            batch = self._here() if self._work is None else self._work.next()
+        except StopIteration:
+            self.progress.done = True
+            self.abandon()
+            raise
+        except Exception:
+            self.progress.batches += 1  # what failed was taken: whoever goes on gets the next
+            raise
+        except BaseException:
+            if self._work is not None and not self.loader.persistent_workers:
+                self._work.close()
+            raise
+        self.progress.batches += 1
+        loader = self.loader
+        if loader.pin_memory:
+            batch = tree_map(lambda leaf: leaf.pin_memory() if isinstance(leaf, Tensor) else leaf, batch)
+        return batch
+
+    def _here(self) -> Any:
+        loader = self.loader
+        if self._stream is not None:
+            return next_batch(self._stream, loader.collate_fn, loader.batch_size, loader.drop_last)
+        chosen = next(self._indices)
+        return batch_of(loader.dataset, chosen, loader.collate_fn, loader.batch_sampler is not None)
+
+    def abandon(self) -> None:
+        """Take no further batch of it; workers end, unless the loader keeps them."""
+        if self._work is not None:
+            self._work.close()
+        self.progress.done = True
+
+
+class _Ahead:
+    """Tasks given to workers ahead of the batches taken, and the answers that came too early."""
+
+    def __init__(self, iteration: Iteration) -> None:
+        loader = iteration.loader
+        self.loader, self.epoch = loader, iteration.epoch
+        self.seed = iteration.progress.base_seed
+        self.indices = iteration._indices
+        self.pool = loader._workers()
+        self.busy: dict[int, int] = {}  # number of the batch -> worker
+        self.early: dict[int, tuple[str, Any]] = {}
+        self.given = self.wanted = 0 if loader.stream else iteration.progress.batches
+        #: Batches of a stream that were taken before it was resumed: made again and dropped.
+        self.dropped = iteration.progress.batches if loader.stream else 0
+        self.live = list(range(loader.num_workers))
+        self.exhausted = False
+        for _ in range(loader.prefetch_factor):
+            for worker in list(self.live):
+                self._give(worker)
+
+    def _give(self, worker: int) -> None:
+        if self.exhausted or worker not in self.live:
+            return
+        try:
+            chosen = next(self.indices)
+        except StopIteration:
+            self.exhausted = True
+            return
+        self.pool.ask(worker, (self.epoch, self.seed, self.given, chosen))
+        self.busy[self.given] = worker
+        self.given += 1
+
+    def next(self) -> Any:
+        """The next batch: in order, or, where the loader allows it, the first that is ready."""
+        while True:
+            while self.wanted not in self.busy and self.wanted not in self.early:
+                if not self.busy and not self.early:
+                    raise StopIteration
+                if self.wanted >= self.given:
+                    raise StopIteration
+                self.wanted += 1
+            number = self.wanted if self.loader.in_order else next(iter(self.early), self.wanted)
+            if number not in self.early:
+                self._wait()
+                continue
+            kind, content = self.early.pop(number)
+            if number == self.wanted:
+                self.wanted += 1
+            if kind == ENDED:
+                continue
+            if kind == FAILED:
+                raise content.again(self.pool.kind)
+            if self.dropped:
+                self.dropped -= 1
+                continue
+            return content
+
+    def _wait(self) -> None:
+        """Take one answer, and give its worker another task."""
+        timeout = self.loader.timeout or None
+        found = self.pool.answer(timeout)
+        if found is None:
+            waiting = sorted(set(self.busy.values()))
+            raise WorkerError(
+                f"DataLoader timed out after {timeout} seconds, waiting for worker"
+                f" {', '.join(map(str, waiting))}. Raise timeout=, or look what the data set does there."
+            )
+        epoch, number, kind, content = found
+        if epoch != self.epoch:
+            return  # of an iteration that was abandoned
+        worker = self.busy.pop(number)
+        self.early[number] = (kind, content)
+        if kind == ENDED and worker in self.live:
+            self.live.remove(worker)
+        elif kind in (BATCH, FAILED):
+            self._give(worker)
+
+    def close(self) -> None:
+        """End the workers, unless the loader keeps them for the next epoch."""
+        self.exhausted = True
+        self.busy.clear()
+        self.early.clear()
+        if not self.loader.persistent_workers:
+            self.pool.close()

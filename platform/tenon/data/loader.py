@@ -1,0 +1,235 @@
+"""``DataLoader``: batches of a data set, made here or by workers ahead of time, and resumable in mid-epoch.
+
+Next: ``iteration.py`` walks through one epoch.
+"""
+
+from __future__ import annotations
+
+import warnings
+import weakref
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from tenon.core import backend
+from tenon.data.dataset import IterableDataset
+from tenon.data.iteration import Iteration, Progress
+from tenon.data.pool import pool_of
+from tenon.data.sampler import BatchSampler, RandomSampler, SequentialSampler
+from tenon.data.serving import Job
+from tenon.errors import DataError
+from tenon.random import Generator
+
+
+class DataLoader:
+    """Batches of ``dataset``, as torch.utils.data.DataLoader, and a ``state_dict``.
+
+    For the same seed the order is torch's. ``num_workers`` processes make batches ahead,
+    ``prefetch_factor`` (2) each; ``multiprocessing_context="thread"`` makes them threads. Workers compute
+    with one thread each. In a worker process random numbers depend on the loader's seed and the number of the
+    batch, not on which worker it is, so that an epoch is the same with any number of workers.
+
+    ``state_dict()`` says which batches of the epoch were taken, and after ``load_state_dict`` the next
+    iteration goes on with the first that was not. With a ``DistributedSampler`` it counts over all ranks and
+    may be loaded on another number of them. A sampler or stream without a ``state_dict`` of its own is
+    replayed up to that place instead.
+
+    >>> import tenon
+    >>> loader = DataLoader(tenon.data.TensorDataset(tenon.arange(5)), batch_size=2)
+    >>> for (batch,) in loader:
+    ...     state = loader.state_dict()
+    ...     break
+    >>> loader.load_state_dict(state)
+    >>> [batch.tolist() for (batch,) in loader]
+    [[2, 3], [4]]
+    """
+
+    def __init__(
+        self,
+        dataset: Any,
+        batch_size: int | None = 1,
+        shuffle: bool | None = None,
+        sampler: Any = None,
+        batch_sampler: Any = None,
+        num_workers: int = 0,
+        collate_fn: Callable[[Any], Any] | None = None,
+        pin_memory: bool = False,
+        drop_last: bool = False,
+        timeout: float = 0,
+        worker_init_fn: Callable[[int], Any] | None = None,
+        multiprocessing_context: Any = None,
+        generator: Generator | None = None,
+        *,
+        prefetch_factor: int | None = None,
+        persistent_workers: bool = False,
+        pin_memory_device: str = "",
+        in_order: bool = True,
+    ) -> None:
+        self.stream = isinstance(dataset, IterableDataset)
+        _check_workers(num_workers, timeout, prefetch_factor, persistent_workers, multiprocessing_context)
+        _check_order(self.stream, batch_size, shuffle, sampler, batch_sampler, drop_last)
+        self.dataset = dataset
+        self.num_workers = num_workers
+        self.collate_fn = collate_fn
+        self.pin_memory = pin_memory
+        self.pin_memory_device = pin_memory_device
+        self.timeout = timeout
+        self.worker_init_fn = worker_init_fn
+        self.multiprocessing_context = multiprocessing_context
+        self.generator = generator
+        self.prefetch_factor = prefetch_factor if prefetch_factor is not None or not num_workers else 2
+        self.persistent_workers = persistent_workers
+        self.in_order = in_order
+        if pin_memory and not _pins():
+            warnings.warn(
+                "'pin_memory' argument is set as true but no accelerator is found, then device pinned memory"
+                " won't be used.",
+                stacklevel=2,
+            )
+        if batch_sampler is not None:
+            batch_size, drop_last = None, False
+        if sampler is None and not self.stream and batch_sampler is None:
+            sampler = RandomSampler(dataset, generator=generator) if shuffle else SequentialSampler(dataset)
+        if batch_sampler is None and batch_size is not None and not self.stream:
+            batch_sampler = BatchSampler(sampler, batch_size, drop_last)
+        self.batch_size = batch_size
+        self.drop_last = drop_last
+        self.sampler = sampler
+        self.batch_sampler = batch_sampler
+        self._pool: Any = None
+        self._epoch = 0
+        self._progress: Progress | None = None
+        self._resume: dict[str, Any] | None = None
+        self._iteration: Any = None
+
+    def __iter__(self) -> Iterator[Any]:
+        before = self._iteration() if self._iteration is not None else None
+        if before is not None and self.persistent_workers:
+            before.abandon()
+        resume, self._resume = self._resume, None
+        self._epoch += 1
+        self._progress = Progress.begin(self, resume)
+        iteration = Iteration(self, self._progress, self._epoch)
+        self._iteration = weakref.ref(iteration)
+        return iteration
+
+    def __len__(self) -> int:
+        if self.stream:
+            size = len(self.dataset)
+            if self.batch_size is None:
+                return size
+            return size // self.batch_size if self.drop_last else -(-size // self.batch_size)
+        return len(self.sampler if self.batch_sampler is None else self.batch_sampler)
+
+    # --- where it is ---
+
+    def state_dict(self) -> dict[str, Any]:
+        """Which batches of the latest iteration were taken; ``{"batches": 0, ...}`` before and after one."""
+        progress = self._progress
+        state: dict[str, Any] = {"size": self._size(), "batches": 0}
+        if progress is None or progress.done:
+            if self.generator is not None:
+                state["generator"] = self.generator.get_state()
+            return state | ({} if self._resume is None else self._resume)
+        return state | progress.state_dict(self)
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Let the next iteration go on from ``state``. DataError, and no change, if it is of other data."""
+        missing = [key for key in ("size", "batches") if key not in state]
+        if missing:
+            raise DataError(
+                f"the loader's state lacks {', '.join(missing)}; it has {', '.join(state) or 'nothing'}. Give"
+                " what DataLoader.state_dict() returned."
+            )
+        if state["size"] is not None and state["size"] != self._size():
+            raise DataError(
+                f"the loader's state is of a data set of {state['size']} samples, this one has"
+                f" {self._size()}. Resume with the same data, or start a new epoch."
+            )
+        if state["batches"] or "sampler" in state:
+            self._resume = dict(state)
+            return
+        self._resume = None
+        if self.generator is not None and "generator" in state:
+            self.generator.set_state(state["generator"])
+
+    def _size(self) -> int | None:
+        return None if self.stream else len(self.dataset)
+
+    # --- workers ---
+
+    def _workers(self) -> Any:
+        """The pool for an iteration: the kept one, or a new one."""
+        if self._pool is not None:
+            return self._pool
+        thread = self.multiprocessing_context == "thread"
+        job = Job(
+            self.dataset, self.collate_fn, self._batch_length(), self.drop_last, self.stream,
+            self.num_workers, self.worker_init_fn, not thread,
+        )  # fmt: skip
+        pool = pool_of(job, self.multiprocessing_context)
+        if self.persistent_workers:
+            self._pool = pool
+        return pool
+
+    def _batch_length(self) -> int | None:
+        """Samples of a batch; 0 where a batch sampler of the user decides, None without batches."""
+        if self.batch_size is not None:
+            return self.batch_size
+        return None if self.batch_sampler is None else 0
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_pool": None, "_iteration": None, "_progress": None}
+
+
+def _pins() -> bool:
+    return bool(backend.backend_named("cuda").is_available()[0])
+
+
+def _check_workers(
+    num_workers: int, timeout: float, prefetch_factor: int | None, persistent: bool, context: Any
+) -> None:
+    if num_workers < 0:
+        raise ValueError(
+            f"num_workers option should be non-negative, but is {num_workers}; use num_workers=0 to disable"
+            " multiprocessing."
+        )
+    if timeout < 0:
+        raise ValueError(f"timeout option should be non-negative, but is {timeout}")
+    if prefetch_factor is not None and num_workers == 0:
+        raise ValueError(
+            "prefetch_factor option could only be specified in multiprocessing.let num_workers > 0 to enable"
+            " multiprocessing, otherwise set prefetch_factor to None."
+        )
+    if prefetch_factor is not None and prefetch_factor < 1:
+        raise ValueError(f"prefetch_factor option should be at least 1, but is {prefetch_factor}")
+    if persistent and num_workers == 0:
+        raise ValueError("persistent_workers option needs num_workers > 0")
+    if context is not None and num_workers == 0:
+        raise ValueError(
+            "multiprocessing_context can only be used with multi-process loading (num_workers > 0), but got"
+            f" num_workers={num_workers}"
+        )
+
+
+def _check_order(
+    stream: bool, batch_size: int | None, shuffle: Any, sampler: Any, batch_sampler: Any, drop_last: bool
+) -> None:
+    if stream:
+        given = {"shuffle": shuffle or None, "sampler": sampler, "batch_sampler": batch_sampler}
+        for name, value in given.items():
+            if value is not None:
+                raise ValueError(
+                    f"DataLoader with IterableDataset: expected unspecified {name} option, but got"
+                    f" {name}={value}"
+                )
+    if sampler is not None and shuffle:
+        raise ValueError("sampler option is mutually exclusive with shuffle")
+    if batch_sampler is not None:
+        if batch_size != 1 or shuffle or sampler is not None or drop_last:
+            raise ValueError(
+                "batch_sampler option is mutually exclusive with batch_size, shuffle, sampler, and drop_last"
+            )
+    elif batch_size is None and drop_last:
+        raise ValueError(
+            "batch_size=None option disables auto-batching and is mutually exclusive with drop_last"
+        )

@@ -1,0 +1,169 @@
+"""The workers of a loader, as processes or as threads, behind one face.
+
+``ask(worker, task)`` gives a task, ``answer(timeout)`` waits for the next answer of any worker, ``close()``
+ends them all. Worker processes ignore Ctrl-C, which the main process handles, and end when that is gone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import os
+import queue
+import signal
+import threading
+import warnings
+import weakref
+from collections.abc import Iterator
+from multiprocessing import connection as connections
+from multiprocessing.connection import Connection
+from typing import Any
+
+from tenon.core.backend import backend_named
+from tenon.data import channel
+from tenon.data.serving import Job, serve
+from tenon.errors import WorkerError
+
+#: Seconds after which an idle worker looks whether its parent still lives, and a closing one is given up.
+PATIENCE = 2.0
+
+
+class ProcessPool:
+    """Workers in processes of their own, each with a pipe."""
+
+    kind = "process"
+
+    def __init__(self, job: Job, context: Any) -> None:
+        self.processes: list[Any] = []
+        self.pipes: list[Any] = []
+        started = False
+        try:
+            for identity in range(job.workers):
+                ours, theirs = connections.Pipe()
+                others = [*self.pipes, ours] if context.get_start_method() == "fork" else []
+                process = context.Process(target=_work, args=(job, identity, theirs, others), daemon=True)
+                with _quiet_fork():
+                    process.start()
+                theirs.close()
+                self.processes.append(process)
+                self.pipes.append(ours)
+            started = True
+        finally:
+            if not started:
+                _end(self.processes, self.pipes)
+        self.close = weakref.finalize(self, _end, self.processes, self.pipes)
+
+    def ask(self, worker: int, task: Any) -> None:
+        """Give ``worker`` a task."""
+        try:
+            self.pipes[worker].send(task)
+        except (BrokenPipeError, ConnectionResetError):
+            raise self._death(worker) from None
+
+    def answer(self, timeout: float | None) -> Any:
+        """The next answer; None after ``timeout`` seconds. WorkerError if a worker died."""
+        ready = connections.wait(self.pipes, timeout)
+        for pipe in ready:
+            try:
+                return channel.receive(pipe)  # type: ignore[arg-type]
+            except (EOFError, ConnectionResetError):
+                raise self._death(self.pipes.index(pipe)) from None
+        return None
+
+    def _death(self, worker: int) -> WorkerError:
+        process = self.processes[worker]
+        process.join(PATIENCE)
+        code = process.exitcode
+        how = (
+            f"was killed by {signal.Signals(-code).name}" if code and code < 0 else f"exited with code {code}"
+        )
+        more = ""
+        if code == -signal.SIGKILL:
+            more = " It may have run out of memory: use fewer workers, or smaller batches."
+        return WorkerError(f"DataLoader worker {worker} (pid {process.pid}) {how} unexpectedly.{more}")
+
+
+def _end(processes: list[Any], pipes: list[Any]) -> None:
+    """Close all pipes, which ends the workers; end those by force that do not."""
+    for pipe in pipes:
+        with contextlib.suppress(OSError):
+            pipe.send(None)
+        pipe.close()
+    for process in processes:
+        process.join(PATIENCE)
+        if process.exitcode is None:
+            process.kill()
+            process.join()
+        process.close()
+
+
+@contextlib.contextmanager
+def _quiet_fork() -> Iterator[None]:
+    """Without Python 3.12's warning: backends forget their threads in a forked child."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*use of fork", category=DeprecationWarning)
+        yield
+
+
+def _work(job: Job, identity: int, pipe: Connection, others: list[Any]) -> None:
+    """The whole life of a worker process."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    for other in others:
+        other.close()
+    parent = os.getppid()
+    backend_named("cpu").set_threads(1)
+
+    def receive() -> Any:
+        while not pipe.poll(PATIENCE):
+            if os.getppid() != parent:
+                return None
+        try:
+            return pipe.recv()
+        except (EOFError, ConnectionResetError):
+            return None
+
+    with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+        serve(job, identity, receive, lambda message: channel.send(pipe, message))
+
+
+class ThreadPool:
+    """Workers as threads: nothing is copied or sent, but Python code runs one thread at a time."""
+
+    kind = "thread"
+
+    def __init__(self, job: Job) -> None:
+        self.answers: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self.tasks: list[queue.SimpleQueue[Any]] = [queue.SimpleQueue() for _ in range(job.workers)]
+        for identity, tasks in enumerate(self.tasks):
+            thread = threading.Thread(
+                target=serve, args=(job, identity, tasks.get, self.answers.put),
+                name=f"tenon-loader-{identity}", daemon=True,
+            )  # fmt: skip
+            thread.start()
+        self.close = weakref.finalize(self, _dismiss, self.tasks)
+
+    def ask(self, worker: int, task: Any) -> None:
+        """Give ``worker`` a task."""
+        self.tasks[worker].put(task)
+
+    def answer(self, timeout: float | None) -> Any:
+        """The next answer; None after ``timeout`` seconds."""
+        try:
+            return self.answers.get(timeout=timeout)
+        except queue.Empty:
+            return None
+
+
+def _dismiss(tasks: list[queue.SimpleQueue[Any]]) -> None:
+    for worker in tasks:
+        worker.put(None)
+
+
+def pool_of(job: Job, context: Any) -> Any:
+    """The pool that ``multiprocessing_context`` asks for."""
+    if context == "thread":
+        return ThreadPool(job)
+    if context is None:
+        methods = multiprocessing.get_all_start_methods()
+        context = "fork" if "fork" in methods else "spawn"
+    return ProcessPool(job, multiprocessing.get_context(context) if isinstance(context, str) else context)

@@ -1,0 +1,214 @@
+"""In which order samples are drawn. For the same seed the order is torch's.
+
+The samplers here have a state: ``state_dict(taken)`` says where an iteration stood after ``taken`` samples;
+after ``load_state_dict`` the next iteration goes on from there.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator, Sequence, Sized
+from typing import Any
+
+import numpy as np
+
+from tenon.core import create
+from tenon.core.tensor import Tensor
+from tenon.dtypes import float64
+from tenon.random import Generator, default_generator, multinomial, randint, random_, randperm
+
+
+class Sampler:
+    """Base of samplers: ``__iter__`` yields indices, or lists of them for a ``batch_sampler``."""
+
+    def __iter__(self) -> Iterator[Any]:
+        raise NotImplementedError(f"{type(self).__name__} defines no __iter__().")
+
+
+class _Resumable(Sampler):
+    """A sampler whose iteration can be taken up in the middle."""
+
+    #: Samples that the latest iteration, and that the next one, passes over.
+    _passed = 0
+    _next_passes = 0
+
+    def state_dict(self, taken: int = 0) -> dict[str, Any]:
+        """Where the latest iteration stood after ``taken`` samples."""
+        return {"taken": self._passed + taken}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Let the next iteration, and only that, go on from ``state``."""
+        self._next_passes = int(state["taken"])
+
+    def __iter__(self) -> Iterator[Any]:
+        self._passed, self._next_passes = self._next_passes, 0
+        return itertools.islice(self._indices(), self._passed, None)
+
+    def _indices(self) -> Iterator[Any]:
+        raise NotImplementedError(f"{type(self).__name__} defines no _indices().")
+
+
+class SequentialSampler(_Resumable):
+    """All samples in their order."""
+
+    def __init__(self, data_source: Sized) -> None:
+        self.data_source = data_source
+
+    def _indices(self) -> Iterator[int]:
+        return iter(range(len(self.data_source)))
+
+    def __len__(self) -> int:
+        return len(self.data_source)
+
+
+class _Drawing(_Resumable):
+    """A sampler that draws from ``generator``, or, without one, as ``_own`` says."""
+
+    generator: Generator | None
+    _began: Any = None
+    _resumed: Any = None
+
+    def state_dict(self, taken: int = 0) -> dict[str, Any]:
+        """How far it is, and the state of the generator when the latest iteration began."""
+        return super().state_dict(taken) | {"generator": self._began}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Let the next iteration draw what the saved one drew, and go on after it."""
+        super().load_state_dict(state)
+        self._resumed = state["generator"]
+
+    def _source(self) -> Generator:
+        """The generator for an iteration that begins now."""
+        resumed, self._resumed = self._resumed, None
+        if resumed is not None:
+            source = Generator() if self.generator is None else self.generator
+            source.set_state(resumed)
+        else:
+            source = self._own() if self.generator is None else self.generator
+        self._began = source.get_state()
+        return source
+
+    def _own(self) -> Generator:
+        return default_generator
+
+
+def _count(num_samples: Any) -> None:
+    if not isinstance(num_samples, int) or isinstance(num_samples, bool) or num_samples <= 0:
+        raise ValueError(f"num_samples should be a positive integer value, but got num_samples={num_samples}")
+
+
+class RandomSampler(_Drawing):
+    """All samples in random order, or ``num_samples`` of them; with ``replacement`` each draw is from all."""
+
+    def __init__(
+        self,
+        data_source: Sized,
+        replacement: bool = False,
+        num_samples: int | None = None,
+        generator: Generator | None = None,
+    ) -> None:
+        self.data_source = data_source
+        self.replacement = replacement
+        self._num_samples = num_samples
+        self.generator = generator
+        if not isinstance(replacement, bool):
+            raise TypeError(f"replacement should be a boolean value, but got replacement={replacement}")
+        _count(self.num_samples)
+
+    @property
+    def num_samples(self) -> int:
+        """How many are drawn; by default as many as there are."""
+        return len(self.data_source) if self._num_samples is None else self._num_samples
+
+    def _own(self) -> Generator:
+        return Generator().manual_seed(int(random_(None, (), np.int64)))
+
+    def _indices(self) -> Iterator[int]:
+        source, size = self._source(), len(self.data_source)
+        if self.replacement:
+            for _ in range(self.num_samples // 32):
+                yield from randint(source, 0, size, (32,)).tolist()
+            yield from randint(source, 0, size, (self.num_samples % 32,)).tolist()
+            return
+        for _ in range(self.num_samples // size):
+            yield from randperm(source, size).tolist()
+        yield from randperm(source, size).tolist()[: self.num_samples % size]
+
+    def __len__(self) -> int:
+        return self.num_samples
+
+
+class SubsetRandomSampler(_Drawing):
+    """``indices`` in random order."""
+
+    def __init__(self, indices: Sequence[int], generator: Generator | None = None) -> None:
+        self.indices = indices
+        self.generator = generator
+
+    def _indices(self) -> Iterator[int]:
+        for place in randperm(self._source(), len(self.indices)).tolist():
+            yield self.indices[place]
+
+    def __len__(self) -> int:
+        return len(self.indices)
+
+
+class WeightedRandomSampler(_Drawing):
+    """``num_samples`` indices, each as likely as its weight; weights need not add up to 1."""
+
+    def __init__(
+        self,
+        weights: Any,
+        num_samples: int,
+        replacement: bool = True,
+        generator: Generator | None = None,
+    ) -> None:
+        _count(num_samples)
+        if not isinstance(replacement, bool):
+            raise ValueError(f"replacement should be a boolean value, but got replacement={replacement}")
+        self.weights = create.as_tensor(
+            weights if isinstance(weights, Tensor) else np.asarray(weights, np.float64), dtype=float64
+        )
+        if self.weights.ndim != 1:
+            raise ValueError(
+                f"weights should be a 1d sequence but given weights have shape {tuple(self.weights.shape)}"
+            )
+        self.num_samples = num_samples
+        self.replacement = replacement
+        self.generator = generator
+
+    def _indices(self) -> Iterator[int]:
+        source = self._source()
+        yield from multinomial(source, self.weights.raw, self.num_samples, self.replacement).tolist()
+
+    def __len__(self) -> int:
+        return self.num_samples
+
+
+class BatchSampler(Sampler):
+    """Lists of ``batch_size`` indices of ``sampler``; the last may be shorter, or is dropped.
+
+    >>> list(BatchSampler(SequentialSampler(range(5)), batch_size=2, drop_last=False))
+    [[0, 1], [2, 3], [4]]
+    """
+
+    def __init__(self, sampler: Iterable[Any], batch_size: int, drop_last: bool) -> None:
+        if not isinstance(batch_size, int) or isinstance(batch_size, bool) or batch_size <= 0:
+            raise ValueError(
+                f"batch_size should be a positive integer value, but got batch_size={batch_size}"
+            )
+        if not isinstance(drop_last, bool):
+            raise ValueError(f"drop_last should be a boolean value, but got drop_last={drop_last}")
+        self.sampler = sampler
+        self.batch_size = batch_size
+        self.drop_last = drop_last
+
+    def __iter__(self) -> Iterator[list[Any]]:
+        indices = iter(self.sampler)
+        while batch := list(itertools.islice(indices, self.batch_size)):
+            if len(batch) == self.batch_size or not self.drop_last:
+                yield batch
+
+    def __len__(self) -> int:
+        size = len(self.sampler)  # type: ignore[arg-type]
+        return size // self.batch_size if self.drop_last else -(-size // self.batch_size)

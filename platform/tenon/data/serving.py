@@ -1,0 +1,142 @@
+"""What a loader's worker does: make the batches it is asked for, in its own process or thread.
+
+A task is ``(epoch, seed, number, indices)``; ``indices`` is None for streams. The answer is ``(epoch, number,
+kind, content)``. Before each batch a process seeds its random numbers from the loader's seed and the batch's
+number, so that augmentations are the same however many workers there are, and after a resumed epoch.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+import traceback
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from tenon.data.collate import default_convert, fetch
+from tenon.random import manual_seed
+
+BATCH, FAILED, ENDED = "batch", "failed", "ended"
+
+
+@dataclass(frozen=True)
+class WorkerInfo:
+    """Who a worker is, as ``get_worker_info()`` tells it."""
+
+    id: int
+    num_workers: int
+    seed: int
+    dataset: Any
+
+
+_LOCAL = threading.local()
+
+
+def get_worker_info() -> WorkerInfo | None:
+    """Which worker runs this code; None in the main process."""
+    return getattr(_LOCAL, "info", None)
+
+
+@dataclass
+class Job:
+    """What every worker of a loader is given once."""
+
+    dataset: Any
+    collate: Callable[[Any], Any] | None
+    batch_size: int | None
+    drop_last: bool
+    stream: bool
+    workers: int
+    init: Callable[[int], Any] | None
+    own_process: bool
+    #: One entry per epoch: the loader's seed.
+    seeds: dict[int, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Failure:
+    """An exception of a worker, as text and type, since not every exception can be sent."""
+
+    kind: type[BaseException]
+    worker: int
+    text: str
+
+    def again(self, kind: str) -> BaseException:
+        """The exception to raise in the main process, with the worker's traceback in its message."""
+        message = (
+            f"Caught {self.kind.__name__} in DataLoader worker {kind} {self.worker}.\nOriginal {self.text}"
+        )
+        try:
+            made = self.kind(_Lines(message)) if self.kind is KeyError else self.kind(message)
+        except Exception:  # its constructor takes other arguments than a message
+            return RuntimeError(message)
+        return made
+
+
+class _Lines(str):
+    """Text that KeyError shows as it is, not as a representation."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
+def serve(job: Job, identity: int, receive: Callable[[], Any], answer: Callable[[Any], None]) -> None:
+    """Answer tasks until None comes."""
+    stream: Iterator[Any] | None = None
+    epoch = -1
+    started = False
+    while (task := receive()) is not None:
+        current, seed, number, indices = task
+        try:
+            if current != epoch:
+                epoch = current
+                _LOCAL.info = WorkerInfo(identity, job.workers, seed + identity, job.dataset)
+                if job.own_process:
+                    _seed(seed + identity)
+                if not started and job.init is not None:
+                    job.init(identity)
+                started = True
+                stream = iter(job.dataset) if job.stream else None
+            if job.own_process and not job.stream:
+                _seed(seed + 0x9E3779B97F4A7C15 * (number + 1))
+            if stream is None:
+                content = batch_of(job.dataset, indices, job.collate, job.batch_size is not None)
+            else:
+                content = next_batch(stream, job.collate, job.batch_size, job.drop_last)
+            answer((current, number, BATCH, content))
+        except StopIteration:
+            answer((current, number, ENDED, None))
+        except Exception as error:
+            answer((current, number, FAILED, Failure(type(error), identity, traceback.format_exc())))
+
+
+def _seed(seed: int) -> None:
+    """All sources of random numbers that a data set may use."""
+    seed %= 1 << 63
+    manual_seed(seed)
+    random.seed(seed)
+    np.random.seed(seed % (1 << 32))
+
+
+def batch_of(dataset: Any, indices: Any, collate: Callable[[Any], Any] | None, batched: bool) -> Any:
+    """The batch at ``indices``, or the one sample at an index."""
+    if batched:
+        return fetch(dataset, indices, collate)
+    return (collate or default_convert)(dataset[indices])
+
+
+def next_batch(
+    stream: Iterator[Any], collate: Callable[[Any], Any] | None, batch_size: int | None, drop_last: bool
+) -> Any:
+    """The next batch of a stream; StopIteration after the last."""
+    if batch_size is None:
+        return (collate or default_convert)(next(stream))
+    samples = [sample for _, sample in zip(range(batch_size), stream, strict=False)]
+    if not samples or (drop_last and len(samples) < batch_size):
+        raise StopIteration
+    return fetch(samples, range(len(samples)), collate)

@@ -1,0 +1,266 @@
+"""The loader: torch's batches in torch's order, workers of both kinds, and what happens when one fails."""
+
+from __future__ import annotations
+
+import gc
+import multiprocessing
+import os
+import signal
+import time
+
+import numpy as np
+import pytest
+from data_samples import Rows, Stream, flat, numbers
+
+import tenon
+from tenon import data
+from tenon.errors import WorkerError
+
+KINDS = [None, "thread"]
+
+
+OPTIONS = [
+    {"batch_size": 3},
+    {"batch_size": 3, "drop_last": True},
+    {"batch_size": 4, "shuffle": True},
+    {"batch_size": None},
+    {"batch_size": None, "shuffle": True},
+    {"batch_sampler": [[0, 1], [5], [2, 3, 4]]},
+    {"batch_size": 2, "sampler": [4, 2, 9]},
+]
+
+
+@pytest.mark.oracle
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+def test_batches_and_their_order_are_torchs(options):
+    torch = pytest.importorskip("torch")
+    found = []
+    for lib, utils in ((tenon, data), (torch, torch.utils.data)):
+        lib.manual_seed(0)
+        x = lib.tensor(np.arange(20.0).reshape(10, 2))
+        loader = utils.DataLoader(utils.TensorDataset(x, lib.arange(10)), **options)
+        epochs = [[[part.tolist() for part in batch] for batch in loader] for _ in range(2)]
+        found.append((epochs, len(loader), lib.rand(1).item()))
+
+    assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+def test_workers_give_the_same_batches(options, kind):
+    tenon.manual_seed(0)
+    alone = numbers(data.DataLoader(Rows(10), **options))
+    tenon.manual_seed(0)
+
+    loader = data.DataLoader(Rows(10), num_workers=2, multiprocessing_context=kind, **options)
+
+    assert numbers(loader) == alone
+
+
+def test_random_numbers_in_processes_depend_on_the_batch_and_not_on_the_worker():
+    def epoch(workers):
+        tenon.manual_seed(7)
+        loader = data.DataLoader(Rows(12), 2, num_workers=workers, shuffle=True)
+        return [batch[1].numpy() for _ in range(2) for batch in loader]
+
+    one, three = epoch(1), epoch(3)
+
+    np.testing.assert_array_equal(one, three)
+    assert not np.array_equal(one[0] % 1, one[1] % 1)
+    assert not np.array_equal(one[0] % 1, one[6] % 1)  # another epoch, other numbers
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("workers", [0, 1, 3])
+def test_streams_are_read_by_every_worker(workers, kind):
+    options = {"num_workers": workers} | ({"multiprocessing_context": kind} if workers else {})
+
+    split = sorted(flat(data.DataLoader(Stream(10, split=True), 2, **options)))
+    whole = flat(data.DataLoader(Stream(4), 2, drop_last=True, **options))
+
+    assert split == list(range(10))
+    assert sorted(whole) == sorted(list(range(4)) * max(workers, 1))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_persistent_workers_live_through_epochs_and_abandoned_ones(kind):
+    loader = data.DataLoader(Rows(8), 2, num_workers=2, persistent_workers=True, multiprocessing_context=kind)
+    first = numbers(loader)
+    pool = loader._pool
+
+    for _batch in loader:
+        break  # abandoned
+
+    assert numbers(loader) == first and loader._pool is pool
+    pool.close()
+
+
+def test_workers_end_with_the_epoch_and_with_the_iterator():
+    before = set(multiprocessing.active_children())
+    loader = data.DataLoader(Rows(8), 2, num_workers=2)
+
+    numbers(loader)
+    assert set(multiprocessing.active_children()) == before
+    for _batch in loader:
+        break
+    gc.collect()
+    assert set(multiprocessing.active_children()) == before
+
+
+def test_batches_out_of_order_come_all():
+    loader = data.DataLoader(Rows(20), 2, num_workers=3, in_order=False)
+
+    assert sorted(flat(loader)) == list(range(20))
+
+
+class Torn(Exception):
+    def __init__(self, first, second):
+        super().__init__(first, second)
+
+
+def fail(error):
+    def raiser():
+        raise error
+
+    return raiser
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [(ValueError("no such picture"), ValueError), (KeyError("label"), KeyError), (Torn(1, 2), RuntimeError)],
+)
+def test_an_error_in_a_worker_is_raised_with_its_traceback_and_the_rest_comes(error, expected, kind):
+    loader = data.DataLoader(Rows(12, trouble=fail(error)), 2, num_workers=2, multiprocessing_context=kind)
+    batches = iter(loader)
+    assert [next(batches)[0].tolist() for _ in range(2)] == [[0, 1], [2, 3]]
+
+    with pytest.raises(expected) as raised:
+        next(batches)
+
+    text = str(raised.value)
+    assert f"Caught {type(error).__name__} in DataLoader worker {kind or 'process'} 0" in text
+    assert "raise error" in text and "\\n" not in text
+    assert numbers(batches) == [[6, 7], [8, 9], [10, 11]]
+
+
+def test_a_killed_worker_is_named_at_once():
+    loader = data.DataLoader(Rows(12, trouble=lambda: os.kill(os.getpid(), signal.SIGKILL)), 2, num_workers=2)
+
+    with pytest.raises(WorkerError, match=r"worker 0 \(pid \d+\) was killed by SIGKILL.*out of memory"):
+        numbers(loader)
+    loader = data.DataLoader(Rows(12, trouble=lambda: os._exit(3)), 2, num_workers=2)
+    with pytest.raises(RuntimeError, match="exited with code 3 unexpectedly"):
+        numbers(loader)
+
+
+def test_a_worker_that_does_not_answer_is_named_after_the_timeout():
+    loader = data.DataLoader(
+        Rows(12, trouble=lambda: time.sleep(30)),
+        2,
+        num_workers=2,
+        timeout=0.5,
+        multiprocessing_context="thread",
+    )
+
+    with pytest.raises(WorkerError, match=r"timed out after 0.5 seconds, waiting for worker 0"):
+        numbers(loader)
+
+
+def test_large_batches_come_through_memory_that_can_be_written_to():
+    loader = data.DataLoader(Rows(6, width=50_000), 3, num_workers=1)
+
+    batches = [batch[1] for batch in loader]
+    batches[0].mul_(2)
+
+    assert [tuple(b.shape) for b in batches] == [(3, 50_000)] * 2
+    assert (batches[0] // 2).mean().item() == pytest.approx(1.0, abs=0.6)
+
+
+class Kinds(data.Dataset):
+    def __len__(self):
+        return 2
+
+    def __getitem__(self, index):
+        big = tenon.ones(300, 300)
+        return {
+            "bfloat16": big.bfloat16(), "bool": big.bool(), "complex": tenon.tensor(1j), "empty": tenon.zeros(0),
+            "text": "a", "none": None, "number": 1.5,
+        }  # fmt: skip
+
+
+def test_every_dtype_comes_through():
+    loader = data.DataLoader(Kinds(), batch_size=None, num_workers=1, collate_fn=lambda sample: sample)
+
+    for sample, expected in zip(loader, Kinds(), strict=False):
+        for name, value in expected.items():
+            if isinstance(value, tenon.Tensor):
+                assert sample[name].dtype is value.dtype and sample[name].tolist() == value.tolist()
+            else:
+                assert sample[name] == value
+
+
+def test_each_worker_knows_who_it_is_and_is_prepared_once():
+    loader = data.DataLoader(Who(), batch_size=None, num_workers=2, worker_init_fn=Who.prepare)
+
+    rows = [tuple(row) for row in loader]
+
+    assert {row[0] for row in rows} == {0, 1} and all(row[1] == 2 and row[2] == row[0] + 100 for row in rows)
+    assert all(row[3] == 1 for row in rows)  # one thread each
+    assert data.get_worker_info() is None
+
+
+class Who(data.Dataset):
+    prepared = None
+
+    @staticmethod
+    def prepare(identity):
+        Who.prepared = identity + 100
+
+    def __len__(self):
+        return 6
+
+    def __getitem__(self, index):
+        info = data.get_worker_info()
+        return [info.id, info.num_workers, Who.prepared, tenon.get_num_threads()]
+
+
+def test_collate_functions_get_samples_and_not_batches():
+    table = data.TensorDataset(tenon.arange(4), tenon.arange(4) * 2)
+
+    loader = data.DataLoader(table, 2, collate_fn=lambda samples: [int(x + y) for x, y in samples])
+
+    assert list(loader) == [[0, 3], [6, 9]]
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"num_workers": -1}, "num_workers option should be non-negative"),
+        ({"timeout": -1}, "timeout option should be non-negative"),
+        ({"prefetch_factor": 2}, "prefetch_factor option could only be specified in multiprocessing"),
+        ({"num_workers": 1, "prefetch_factor": 0}, "prefetch_factor option should be at least 1"),
+        ({"persistent_workers": True}, "persistent_workers option needs num_workers > 0"),
+        ({"multiprocessing_context": "thread"}, "can only be used with multi-process loading"),
+        ({"sampler": [1], "shuffle": True}, "sampler option is mutually exclusive with shuffle"),
+        ({"batch_sampler": [[1]], "batch_size": 2}, "batch_sampler option is mutually exclusive"),
+        ({"batch_size": None, "drop_last": True}, "disables auto-batching"),
+        ({"batch_size": 0}, "batch_size should be a positive integer"),
+    ],
+)
+def test_options_that_contradict_are_refused(options, text):
+    with pytest.raises(ValueError, match=text):
+        data.DataLoader(range(3), **options)
+
+
+def test_streams_take_no_order():
+    for options in ({"shuffle": True}, {"sampler": [1]}, {"batch_sampler": [[1]]}):
+        with pytest.raises(ValueError, match="DataLoader with IterableDataset: expected unspecified"):
+            data.DataLoader(Stream(3), **options)
+
+
+def test_pinning_without_a_gpu_says_so():
+    if tenon.cuda.is_available():
+        pytest.skip("there is an accelerator to pin for")
+    with pytest.warns(UserWarning, match="no accelerator is found"):
+        data.DataLoader(range(3), pin_memory=True)
