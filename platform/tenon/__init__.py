@@ -71,12 +71,19 @@ _home(
 _home("tenon.device", "get_default_device set_default_device")
 _home("tenon.random", "Generator default_generator manual_seed seed initial_seed get_rng_state set_rng_state")
 _home("tenon.serialize", "save load")
+_home("tenon.nn.summary", "summary")
 _home(
     "tenon.nn.functional",
     "adaptive_avg_pool1d avg_pool1d bilinear celu conv1d conv2d conv3d conv_transpose1d conv_transpose2d "
     "conv_transpose3d "
     "cosine_similarity group_norm layer_norm max_pool1d max_pool2d max_pool3d pairwise_distance pdist prelu "
     "rms_norm selu threshold",
+)
+
+_home(
+    "tenon.nn.functional.older_names",
+    "alpha_dropout batch_norm celu_ channel_shuffle dropout dropout_ embedding feature_alpha_dropout "
+    "feature_dropout hardshrink instance_norm pixel_shuffle pixel_unshuffle selu_ threshold_",
 )
 
 _RENAMED = {
@@ -116,6 +123,7 @@ _SUBMODULES = frozenset(
         "random",
         "serialization",
         "serialize",
+        "special",
         "testing",
         "training",
         "types",

@@ -17,7 +17,7 @@ LAYERS = [
     {"errors", "config", "dtypes", "device", "random", "plugins"},
     {"core"},
     {"ops"},
-    {"graph", "functions", "linalg", "cuda", "amp", "cpu"},
+    {"graph", "functions", "fft", "linalg", "special", "cuda", "amp", "cpu"},
     {"nn", "optim", "distributed", "observe", "serialize", "data", "autograd", "func", "utils"},
     {"training", "testing"},
     {"cli", "extend"},

@@ -15,6 +15,7 @@ from tenon import dtypes, random
 from tenon.core import watch
 from tenon.core.aval import Aval, normalize_axis
 from tenon.core.backend import backend_for, backend_named
+from tenon.core.grad_mode import MODE
 from tenon.core.late import LATE
 from tenon.core.op import table
 from tenon.core.value import Value, refuse_writing
@@ -337,9 +338,7 @@ def diagonal_index(x: Any, offset: int) -> Any:
 
 def draw_into(x: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], generator: Any) -> Any:
     """Fill ``x`` with random numbers drawn in torch's order; bumps the version, drops no history."""
-    from tenon.core.grad_mode import MODE
     from tenon.core.inplace import check_leaf
-
     if x.is_inference() and not MODE.inference:
         refuse_writing()
     if MODE.enabled and x.requires_grad:
@@ -361,10 +360,8 @@ def draw_into(x: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], 
 
             return LATE.inplace(table.copy, x, watch.recorder.host_draw(draw, *arrays.values()))
         tracked = MODE.enabled and x.requires_grad  # what is overwritten has the gradient zero
-        if x.device.type != "cpu":
-            host = np.empty(x.raw.shape, x.raw.dtype)
-        else:
-            host = np.empty_like(x.raw) if tracked else x.raw
+        host = x.raw if x.device.type == "cpu" else np.empty(x.raw.shape, x.raw.dtype)
+        host = np.empty_like(host) if tracked else host
         function(generator, out=host, **named)
         if tracked:
             return LATE.inplace(table.copy, x, Value.make(x._backend.from_host(host, x.device), x._backend))

@@ -7,11 +7,21 @@ from __future__ import annotations
 
 from typing import Any
 
-from tenon.functions import choosing, contraction, joining, limits, making, questions, settings, typed
+from tenon.functions import (
+    choosing,
+    contraction,
+    control,
+    joining,
+    limits,
+    making,
+    questions,
+    settings,
+    typed,
+)
 from tenon.functions.derived import derive_all
 from tenon.functions.einsum import einsum
 
-_FAMILIES = (choosing, contraction, joining, limits, making, questions, settings, typed)
+_FAMILIES = (choosing, contraction, control, joining, limits, making, questions, settings, typed)
 _FUNCTIONS: dict[str, Any] = derive_all() | {name: getattr(m, name) for m in _FAMILIES for name in m.__all__}
 _FUNCTIONS["einsum"] = einsum
 

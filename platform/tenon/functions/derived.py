@@ -51,6 +51,14 @@ _MATRICES = """
     dot ger inner inverse kron logdet matmul matrix_exp matrix_power mm mv outer pinverse qr slogdet svd
     trace vdot
 """
+#: Functions that write into their first argument, and some that return no new tensor: without ``out``.
+_WRITING = """
+    abs_ acos_ acosh_ addmv_ arccos_ arccosh_ arcsin_ arcsinh_ arctan_ arctanh_ asin_ asinh_ atan_ atanh_
+    ceil_ clamp_ clamp_max_ clamp_min_ clip_ cos_ cosh_ deg2rad_ detach_ erf_ erfc_ exp2_ exp_ expm1_ fill_
+    fix_ floor_ frac_ gcd_ index_put_ is_inference lcm_ ldexp_ log10_ log1p_ log2_ log_ logit_ nan_to_num_
+    neg_ negative_ rad2deg_ reciprocal_ relu_ round_ rsqrt_ sigmoid_ sin_ sinc_ sinh_ split_with_sizes sqrt_
+    square_ tan_ tanh_ trunc_ xlogy_ zero_
+"""
 _RANDOM = "bernoulli multinomial"
 _NUMPY_NAMES = {"axis": "dim", "keepdims": "keepdim", "x": "input", "a": "input", "x2": "other"}
 
@@ -117,7 +125,7 @@ def _signature(parameters: list[inspect.Parameter], plain: bool) -> inspect.Sign
 def derive_all() -> dict[str, Function]:
     """All derived functions by name."""
     found = {name: derive(name, numbers=True) for name in _NUMBERS.split()}
-    found |= {name: derive(name, plain=True) for name in _PLAIN.split()}
+    found |= {name: derive(name, plain=True) for name in [*_PLAIN.split(), *_WRITING.split()]}
     for names in (_ELEMENTWISE, _REDUCING, _MOVING, _MATRICES, _RANDOM):
         found |= {name: derive(name) for name in names.split()}
     return found

@@ -31,6 +31,10 @@ class Numeric:
         base, power = (f.cast(p, dtype=np.dtype(wide)) if isinstance(p, Value) else p for p in parts)
         return f.pow(base, power)
 
+    def hardshrink(self, lambd: float = 0.5) -> Any:
+        """The elements, but 0 where their magnitude is up to ``lambd``."""
+        return f.hardshrink(self, bound=float(lambd))
+
     def clamp_min(self, min: Any) -> Any:
         """Elements not below ``min``."""
         return f.clamp(self, min, None)

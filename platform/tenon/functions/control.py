@@ -1,0 +1,29 @@
+"""Control flow as functions: ``cond`` and ``while_loop``, run eagerly."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from tenon.core.value import Value
+
+__all__ = ["cond", "while_loop"]
+
+
+def _true(value: Any) -> bool:
+    return bool(value.item()) if isinstance(value, Value) else bool(value)  # type: ignore[attr-defined]
+
+
+def cond(pred: Any, true_fn: Callable[..., Any], false_fn: Callable[..., Any], operands: Any = ()) -> Any:
+    """``true_fn(*operands)`` where ``pred`` holds, else ``false_fn(*operands)``."""
+    if not isinstance(pred, (bool, Value)):
+        raise TypeError(f"Expected pred to be bool or tensor, but got {pred}.")
+    return (true_fn if _true(pred) else false_fn)(*operands)
+
+
+def while_loop(cond_fn: Callable[..., Any], body_fn: Callable[..., Any], carried_inputs: Any) -> Any:
+    """``body_fn`` applied to what it returns for as long as ``cond_fn`` of that holds."""
+    carried = tuple(carried_inputs)
+    while _true(cond_fn(*carried)):
+        carried = tuple(body_fn(*carried))
+    return carried
