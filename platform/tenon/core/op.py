@@ -20,6 +20,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
+from tenon.core.aval import Aval
 from tenon.core.interceptor import SLOT
 from tenon.errors import ArgumentError, TenonError
 
@@ -39,6 +40,9 @@ class Kind(enum.Enum):
     MEMORY = "memory"
     COLLECTIVE = "collective"
     COMPOSITE = "composite"
+
+
+_MOVING = frozenset((Kind.MOVE, Kind.INDEX, Kind.CREATE, Kind.RANDOM, Kind.MEMORY, Kind.COLLECTIVE))
 
 
 class OpTable:
@@ -172,7 +176,12 @@ class Op:
         return self.grad_name or "".join(p.capitalize() for p in self.name.split("_")) + "Backward0"
 
     def cost(self, *args: Any, **attrs: Any) -> float:
-        """Floating-point operations of one call, from the avals of its inputs."""
+        """Floating-point operations of one call, from the avals of its inputs: one a number of the output, or
+        of the largest input that is reduced; none where numbers only move."""
+        if self.kind in _MOVING:
+            return 0.0
+        if self.kind is Kind.REDUCE:
+            return float(max((a.size for a in args if isinstance(a, Aval)), default=0))
         out = self.infer(*args, **attrs)
         return float(sum(o.size for o in out) if isinstance(out, tuple) else out.size)
 
@@ -265,6 +274,31 @@ class Composite(Op):
         from tenon.core.meta import META  # meta.py imports this module
 
         return self.decompose(META.raw, *args, **attrs)
+
+    def cost(self, *args: Any, **attrs: Any) -> float:
+        """The sum of its parts'."""
+        counting = _Counting()
+        self.decompose(counting, *args, **attrs)
+        return counting.total
+
+
+class _Counting:
+    """Stands for ``f`` in a rule: knows shapes only, and adds up what the ops cost."""
+
+    def __init__(self) -> None:
+        self.total = 0.0
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        from tenon.core.meta import META  # meta.py imports this module
+
+        op, kernel = table[name], getattr(META.raw, name)
+
+        def call(*args: Any, **attrs: Any) -> Any:
+            if any(isinstance(a, Aval) for a in args):
+                self.total += op.cost(*args, **attrs)
+            return kernel(*args, **attrs)
+
+        return call
 
 
 def attribute_names(op: Op) -> tuple[str, ...]:

@@ -1,0 +1,253 @@
+"""``tenon.summary(model, example)``: what a model holds and computes, module by module.
+
+The model runs once on the meta device, where ops are their shape rules: nothing is computed or allocated, no
+buffer changes, no random number is drawn. A forward that reads values, or mixes in tensors of its own, runs
+as it is instead, with buffers and random numbers put back. Floating-point operations are ``op.cost``'s.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import io
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from tenon.core.aval import aval_of
+from tenon.core.grad_mode import no_grad
+from tenon.core.interceptor import SLOT
+from tenon.core.op import NotInferable
+from tenon.core.pytree import tree_leaves, tree_map_only
+from tenon.core.tensor import Tensor
+from tenon.errors import DeviceError, UnsupportedError
+from tenon.nn.functional_call import functional_call
+from tenon.nn.hooks import register_module_forward_hook, register_module_forward_pre_hook
+from tenon.nn.module import Module
+from tenon.nn.parameter import is_lazy
+from tenon.random import fork_rng
+
+__all__ = ["Row", "Summary", "summary"]
+
+
+#: Columns where no terminal says how many it has.
+_WIDTH = 110
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One module: everything includes its children; a module used in several places has one row."""
+
+    path: str
+    kind: str
+    parameters: int
+    parameter_bytes: int
+    #: Shapes of the tensors that its last call returned; empty if it was not called.
+    output_shapes: tuple[tuple[int, ...], ...]
+    #: Bytes of these tensors, of all calls.
+    output_bytes: int
+    flops: float
+    calls: int
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """The rows in the order of ``named_modules()``, and totals; ``str`` is the table."""
+
+    rows: tuple[Row, ...]
+    parameters: int
+    trainable: int
+    parameter_bytes: int
+    buffer_bytes: int
+    flops: float
+    #: Of the outputs of modules without children.
+    output_bytes: int
+
+    def __getitem__(self, path: str) -> Row:
+        """The row of the module at ``path``."""
+        for row in self.rows:
+            if row.path == path:
+                return row
+        raise KeyError(f"no module {path!r} in this summary")
+
+    def __repr__(self) -> str:
+        return f"<Summary of {self.rows[0].kind}: {self.parameters:,} parameters, {_short(self.flops)}FLOPs>"
+
+    def __str__(self) -> str:
+        text = io.StringIO()
+        _print(self, Console(file=text, width=_WIDTH, highlight=False))
+        return text.getvalue().rstrip("\n")
+
+
+class _Tally:
+    """What was counted for one module."""
+
+    def __init__(self) -> None:
+        self.shapes: tuple[tuple[int, ...], ...] = ()
+        self.bytes = 0
+        self.flops = 0.0
+        self.calls = 0
+
+
+class _Counter:
+    """Hears of every call of a module and of every op."""
+
+    def __init__(self) -> None:
+        self.tallies: dict[int, _Tally] = {}
+        self.running: list[_Tally] = []
+
+    def enter(self, module: Any, args: Any) -> None:
+        """A module begins."""
+        self.running.append(self.tallies.setdefault(id(module), _Tally()))
+
+    def leave(self, module: Any, args: Any, output: Any) -> None:
+        """A module has returned."""
+        tally = self.running.pop()
+        avals = [aval_of(t.raw) for t in tree_leaves(output) if isinstance(t, Tensor)]
+        tally.shapes = tuple(tuple(a.shape) for a in avals)
+        tally.bytes += sum(a.size * a.dtype.itemsize for a in avals)
+        tally.calls += 1
+
+    def run(self, op: Any, args: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
+        """An op is called: it counts for every module that is running, once for those running twice."""
+        result = SLOT.below(self)(op, args, attrs)
+        avals = [aval_of(a.raw) if isinstance(a, Tensor) else a for a in args]
+        with contextlib.suppress(NotInferable):
+            flops = op.cost(*avals, **attrs)
+            for tally in dict.fromkeys(self.running):
+                tally.flops += flops
+        return result
+
+    @contextlib.contextmanager
+    def listening(self) -> Iterator[None]:
+        """Count what happens inside."""
+        handles = [
+            register_module_forward_pre_hook(self.enter),
+            register_module_forward_hook(self.leave),
+        ]
+        SLOT.push(self)
+        try:
+            yield
+        finally:
+            SLOT.pop(self)
+            for handle in handles:
+                handle.remove()
+
+
+def summary(model: Module, example: Any) -> Summary:
+    """Print a table of ``model``'s modules, and return its numbers.
+
+    ``example`` is what the model is called with: one argument, a tuple or list of them, or a mapping of
+    keyword arguments. Its tensors may be on the meta device. The model keeps its mode, buffers and gradients;
+    lazy modules stay lazy.
+
+    >>> import tenon
+    >>> from tenon import nn
+    >>> found = tenon.summary(nn.Sequential(nn.Linear(4, 8), nn.ReLU()), tenon.ones(2, 4))  # doctest: +SKIP
+    >>> found.parameters, found["0"].flops  # doctest: +SKIP
+    (40, 128.0)
+    """
+    args: tuple[Any, ...] = tuple(example) if isinstance(example, (tuple, list)) else (example,)
+    kwargs: dict[str, Any] = {}
+    if isinstance(example, Mapping):
+        args, kwargs = (), dict(example)
+    lazy = any(is_lazy(p) for p in (*model.parameters(), *model.buffers()))
+    counted = copy.deepcopy(model) if lazy else model
+    with no_grad():
+        counter = _counted(counted, args, kwargs, lazy)
+    made = _made(counted, counter)
+    screen = Console(highlight=False)
+    _print(made, screen if screen.is_terminal else Console(highlight=False, width=_WIDTH))
+    return made
+
+
+def _counted(model: Module, args: tuple[Any, ...], kwargs: dict[str, Any], lazy: bool) -> _Counter:
+    counter = _Counter()
+    if not lazy:
+        try:
+            state = {name: t.to("meta") for name, t in (*model.named_parameters(), *model.named_buffers())}
+            inputs = tree_map_only(Tensor, lambda t: t.to("meta"), (args, kwargs))
+            with counter.listening():
+                functional_call(model, state, *inputs)
+            return counter
+        except (NotInferable, DeviceError, UnsupportedError):
+            if any(
+                t.device.type == "meta"
+                for t in (*model.parameters(), *tree_leaves((args, kwargs)))
+                if isinstance(t, Tensor)
+            ):
+                raise
+            counter = _Counter()
+    buffers = [(b, b.clone()) for b in model.buffers() if not is_lazy(b)]
+    try:
+        with fork_rng(), counter.listening():
+            model(*args, **kwargs)
+    finally:
+        for buffer, before in buffers:
+            buffer.copy_(before)
+    return counter
+
+
+def _made(model: Module, counter: _Counter) -> Summary:
+    rows = []
+    for path, module in model.named_modules():
+        tally = counter.tallies.get(id(module), _Tally())
+        own = list(module.parameters())
+        rows.append(
+            Row(
+                path,
+                type(module).__name__,
+                sum(p.numel() for p in own),
+                sum(p.nbytes for p in own),
+                tally.shapes,
+                tally.bytes,
+                tally.flops,
+                tally.calls,
+            )
+        )
+    leaves = [r for r, m in zip(rows, model.modules(), strict=True) if not any(True for _ in m.children())]
+    return Summary(
+        tuple(rows),
+        rows[0].parameters,
+        sum(p.numel() for p in model.parameters() if p.requires_grad),
+        rows[0].parameter_bytes,
+        sum(b.nbytes for b in model.buffers()),
+        rows[0].flops,
+        sum(r.output_bytes for r in leaves),
+    )
+
+
+def _short(number: float, base: float = 1000.0) -> str:
+    """``number`` in three digits with a prefix."""
+    for prefix in ("", "k", "M", "G", "T"):
+        if abs(number) < base:
+            return f"{number:.3g} {prefix}"
+        number /= base
+    return f"{number:.3g} P"
+
+
+def _print(found: Summary, console: Console) -> None:
+    table = Table()
+    table.add_column("Module", no_wrap=True)
+    for heading in ("Parameters", "Output", "FLOPs", "Weights", "Outputs"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for row in found.rows:
+        depth = row.path.count(".") + bool(row.path)
+        name = "  " * depth + (f"{row.path.rpartition('.')[2]}: " if row.path else "") + row.kind
+        table.add_row(
+            f"{name} x{row.calls}" if row.calls > 1 else name,
+            f"{row.parameters:,}" if row.parameters else "-",
+            " ".join(str(list(s)) for s in row.output_shapes) or "-",
+            _short(row.flops).strip() if row.calls else "-",
+            f"{_short(row.parameter_bytes)}B" if row.parameters else "-",
+            f"{_short(row.output_bytes)}B" if row.calls else "-",
+        )
+    console.print(table)
+    console.print(
+        f"{found.parameters:,} parameters ({found.trainable:,} trainable), {_short(found.parameter_bytes)}B;"
+        f" buffers {_short(found.buffer_bytes)}B; outputs of innermost modules {_short(found.output_bytes)}B;"
+        f" {_short(found.flops)}FLOPs"
+    )
