@@ -46,8 +46,8 @@ def test_a_terminal_shows_one_progress_bar_of_its_width(project, ranks):
 
 
 @pytest.mark.parametrize("ranks", [1, 2])
-def test_a_pipe_gets_plain_lines(project, ranks):
-    run = project.train(*ARGUMENTS, ranks=ranks)
+def test_a_pipe_gets_plain_lines(finished, ranks):
+    run = finished(*ARGUMENTS, ranks=ranks)
 
     assert run.code == 0 and "\x1b" not in run.out and "━" not in run.out
     assert len(run.out.splitlines()) == 4

@@ -45,9 +45,9 @@ def test_accumulation_changes_nothing_but_memory(project, finished):
     np.testing.assert_allclose(pieces, whole, rtol=0, atol=2e-5)
 
 
-def test_evaluation_counts_every_sample_once_over_uneven_shards(project):
-    one = project.train("my.toml", "--set", "epochs=1").final
-    four = project.train("my.toml", "--set", "epochs=1", ranks=4).final
+def test_evaluation_counts_every_sample_once_over_uneven_shards(finished):
+    one = finished("my.toml", "--set", "epochs=1").final
+    four = finished("my.toml", "--set", "epochs=1", ranks=4).final
 
     assert one["test_accuracy"] == pytest.approx(four["test_accuracy"], abs=1e-9)
     assert (one["test_accuracy"] * 31) == pytest.approx(round(one["test_accuracy"] * 31))
@@ -103,12 +103,12 @@ def test_a_loss_that_is_not_finite_ends_the_run_and_names_the_step(project):
     assert run.err.count("Traceback") == 1
 
 
-def test_a_checkpoint_of_another_model_is_refused(project):
-    run = project.train("my.toml", "--set", "epochs=1")
+def test_a_checkpoint_of_another_model_is_refused(project, finished):
+    folder = shutil.copytree(finished("my.toml", "--set", "epochs=1").folder, project.folder / "run")
     code = (project.folder / "small.py").read_text().replace("16", "17")
     (project.folder / "small.py").write_text(code)
 
-    done = project.train("--resume", str(run.folder), "--set", "epochs=2")
+    done = project.train("--resume", str(folder), "--set", "epochs=2")
 
     assert done.code != 0
     assert "size mismatch for layers.0.weight" in done.err
