@@ -10,6 +10,7 @@ import numpy as np
 from tenon.extend import Kernel
 from tenon.ops import embedding as _embedding
 from tenon.ops import embedding_grad as _embedding_grad
+from tenon.ops import max_pool as _max_pool
 from tenon_cpu.jit import choices, smooth, sums, tables, windows
 from tenon_cpu.jit.calls import FLOAT, INDEX, WORTH, fits, indices_fit, plain, share
 from tenon_cpu.jit.compile import Kernel as Compiled
@@ -121,8 +122,18 @@ def _planes(x: Any) -> Any:
     return x.reshape(-1, *x.shape[2:])
 
 
+def _line(attrs: dict[str, Any]) -> tuple[int, ...]:
+    """The windows' layout along their only axis."""
+    return tuple(attrs[name][0] for name in ("kernel", "stride", "padding", "dilation"))
+
+
 def max_pool(x: Any, **attrs: Any) -> Any:
-    """Windows of 2 by 2; others by NumPy."""
+    """Windows of 2 by 2 and along lines; others by NumPy."""
+    if x.ndim == 3 and x.size >= WORTH and fits(x):
+        out = np.empty(_max_pool.infer(x, **attrs).shape, FLOAT)
+        count, made = x.shape[0] * x.shape[1], out.reshape(-1, out.shape[2])
+        share(windows.max_pool_lines, (plain(x).reshape(count, -1), *_line(attrs), made), count, 4 * x.size)
+        return out
     if not _halves(x, attrs) or not fits(x):
         return pooling.max_pool(x, **attrs)
     out = np.empty(_halved(x), FLOAT)
@@ -132,7 +143,13 @@ def max_pool(x: Any, **attrs: Any) -> Any:
 
 
 def max_pool_grad(g: Any, x: Any, out: Any, **attrs: Any) -> Any:
-    """Windows of 2 by 2; others by NumPy."""
+    """Windows of 2 by 2 and along lines; others by NumPy."""
+    if x.ndim == 3 and x.size >= WORTH and fits(g, x, out) and g.shape == out.shape:
+        count, dx = x.shape[0] * x.shape[1], np.zeros(x.shape, FLOAT)
+        lines = [plain(a).reshape(count, -1) for a in (g, x, out)]
+        arrays = (*lines, *_line(attrs), dx.reshape(count, -1))
+        share(windows.max_pool_lines_grad, arrays, count, 20 * g.size)
+        return dx
     if not _halves(x, attrs) or not fits(g, x, out) or not g.shape == out.shape == _halved(x):
         return pooling.max_pool_grad(g, x, out, **attrs)
     g, x, out = plain(g), plain(x), plain(out)

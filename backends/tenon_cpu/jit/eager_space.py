@@ -14,15 +14,15 @@ from tenon.ops import gather as _gather
 from tenon.ops import grid_places as _grid_places
 from tenon.ops import grid_weights as _grid_weights
 from tenon.ops import max_pool_indices as _max_pool_indices
+from tenon.ops import resample as _resample
+from tenon.ops import resample_grad as _resample_grad
 from tenon.ops import scatter as _scatter
 from tenon.ops import tap_dot as _tap_dot
 from tenon.ops import tap_spread as _tap_spread
 from tenon.ops import tap_sum as _tap_sum
 from tenon.ops.axis_tables import Table
 from tenon.ops.grid import OFFSETS, products
-from tenon.ops.resample import along, few_edges, tables, walked
-from tenon.ops.resample import resample as _resample
-from tenon.ops.resample import resample_grad as _resample_grad
+from tenon.ops.resampling import along, few_edges, tables, walked
 from tenon.ops.window_choice import adaptive_bounds, fractional_starts
 from tenon_cpu.jit import grids, resampling
 from tenon_cpu.jit.calls import FLOAT, INDEX, WORTH, fits, indices_fit, plain, share

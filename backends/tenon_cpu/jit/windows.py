@@ -1,4 +1,4 @@
-"""Max pooling of planes and its gradient."""
+"""Max pooling of planes and of lines, and its gradient."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from tenon_cpu.jit.compile import kernel
 from tenon_cpu.jit.vectors import bits, number
 
 _TRUE = np.int32(1)
+_LOWEST = np.float32(-np.inf)
 
 
 @kernel("void(float32[:,:,::1], float32[:,:,::1], int64, int64)")
@@ -40,3 +41,40 @@ def max_pool_2x2_grad(g, x, y, out, start, stop):  # type: ignore[no-untyped-def
                 above[2 * j + 1] = number(v & -b)
                 below[2 * j] = number(v & -c)
                 below[2 * j + 1] = number(v & -d)
+
+
+@kernel("void(float32[:,::1], int64, int64, int64, int64, float32[:,::1], int64, int64)")
+def max_pool_lines(x, size, step, before, dilation, out, start, stop):  # type: ignore[no-untyped-def]
+    """Windows along lines, one place of the window after the other; NaN wins."""
+    length, count = x.shape[1], out.shape[1]
+    for r in range(start, stop):
+        line, made = x[r], out[r]
+        for i in range(count):
+            made[i] = _LOWEST
+        for j in range(size):
+            shift = j * dilation - before
+            first = 0 if shift >= 0 else (step - 1 - shift) // step
+            last = min(count, (length - 1 - shift) // step + 1) if shift < length else 0
+            for i in range(first, last):
+                v = line[i * step + shift]
+                made[i] = v if v > made[i] or v != v else made[i]
+
+
+@kernel(
+    "void(float32[:,::1], float32[:,::1], float32[:,::1], int64, int64, int64, int64, float32[:,::1], int64,"
+    " int64)"
+)
+def max_pool_lines_grad(g, x, y, size, step, before, dilation, out, start, stop):  # type: ignore[no-untyped-def]
+    """Into zeros: the first of a window that is its maximum takes its gradient; NaN counts as the maximum."""
+    length = x.shape[1]
+    for r in range(start, stop):
+        line, made, top, given = x[r], out[r], y[r], g[r]
+        for i in range(top.size):
+            at, end = i * step - before, min(i * step - before + (size - 1) * dilation + 1, length)
+            if at < 0:
+                at %= dilation
+            while at < end:
+                if not line[at] < top[i]:
+                    made[at] += given[i]
+                    break
+                at += dilation

@@ -35,7 +35,7 @@ from tenon.ops import (  # noqa: F401
     random,
     random_slopes,
     reduce,
-    resample,
+    resampling,
     sampling,
     segments,
     smooth,

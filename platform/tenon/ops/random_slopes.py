@@ -29,7 +29,8 @@ class RreluNoise(Primitive):
         address = keys.current()
         noise = xp.ones(gate.shape, np.float64)
         if address is None:
-            noise[gate] = xp.asarray(random.uniform(None, (int(gate.sum()),), np.float64, lower, upper))
+            drawn = random.uniform(None, (int(gate.sum()),), np.float64)
+            noise[gate] = xp.asarray(lower + drawn * (upper - lower))
         else:
             noise[gate] = xp.asarray(lower + address.uniform(gate.shape) * (upper - lower))[gate]
         return noise.astype(x.dtype)

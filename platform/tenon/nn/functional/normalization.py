@@ -81,6 +81,10 @@ def instance_norm(
         raise ModuleValueError(
             f"Expected more than 1 spatial element when training, got input size torch.Size({list(shape)})"
         )
+    if weight is bias is running_mean is running_var is None:
+        # The rows of a matrix are quicker than the channels of one sample (0.4 instead of 0.8 ms).
+        planes = input.reshape(batch * channels, math.prod(shape[2:]))
+        return f.layer_norm(planes, None, None, rank=1, eps=float(eps)).reshape(shape)
     weight, bias = (v if v is None else v.repeat(batch) for v in (weight, bias))
     rows = input.reshape(1, batch * channels, *shape[2:])
     mean, var = (v if v is None else v.detach().repeat(batch) for v in (running_mean, running_var))
