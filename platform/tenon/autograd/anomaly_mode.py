@@ -1,16 +1,22 @@
 """Anomaly detection: a NaN in a gradient is an error that names the op, its module and where it was called.
 
-While it is on, every node keeps the stack of the call that made it, and every gradient is looked through.
-Both are dear; nothing is paid while it is off.
+While it is on, every node keeps the stack of the call that made it, and all results of forward and all
+gradients are looked through. That is dear; nothing is paid while it is off.
+
+The first op of forward that makes NaN of finite numbers is kept in mind, and the first that makes an
+infinity, which many programs want. The error in backward tells of both; without one, a warning tells of NaN
+when the mode ends.
 """
 
 from __future__ import annotations
 
 import traceback
 import warnings
-from typing import Any
+from typing import Any, ClassVar
 
 from tenon.core import scopes, watch
+from tenon.core.interceptor import SLOT
+from tenon.core.op import Kind
 from tenon.core.value import Value
 from tenon.errors import AnomalyError, TenonWarning
 
@@ -20,6 +26,8 @@ class _State:
 
     enabled = False
     check_nan = True
+    #: What was made first since the mode was switched on: "nan" and "inf" in forward, "inf gradient".
+    first: ClassVar[dict[str, str]] = {}
 
 
 class set_detect_anomaly:
@@ -63,16 +71,73 @@ def is_anomaly_check_nan_enabled() -> bool:
 
 def _switch(enabled: bool, check_nan: bool) -> None:
     if enabled and not _State.enabled:
+        _State.first.clear()
         watch.add(_remember)
+        SLOT.push(_LOOKER)
     elif _State.enabled and not enabled:
         watch.remove(_remember)
+        SLOT.pop(_LOOKER)
+        if "nan" in _State.first:
+            warnings.warn(f"Anomaly detected in forward: {_State.first['nan']}.", TenonWarning, stacklevel=3)
     _State.enabled, _State.check_nan = enabled, check_nan
     watch.differentiated = _look if enabled else None
 
 
 def _remember(node: Any) -> None:
-    frames = traceback.extract_stack()[:-1]
-    node.stack = [f for f in frames if "/tenon/core/" not in f.filename.replace("\\", "/")]
+    node.stack = [
+        f
+        for f in traceback.extract_stack()
+        if f.filename != __file__ and "/tenon/core/" not in f.filename.replace("\\", "/")
+    ]
+
+
+class _Looker:
+    """Looks through what ops return in forward."""
+
+    #: Backward passes and optimizers work as if it were not there.
+    only_casts = True
+
+    def run(self, op: Any, args: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
+        """Call the op; note the first non-finite numbers that it made of finite ones."""
+        result = SLOT.below(self)(op, args, attrs)
+        if _State.check_nan and op.kind not in (Kind.CREATE, Kind.MEMORY, Kind.RANDOM):
+            for made in result if isinstance(result, tuple) else (result,):
+                kind = _not_finite(made.raw, made._backend) if isinstance(made, Value) else ""
+                if kind and kind not in _State.first:
+                    self._note(kind, op, args, made)
+        return result
+
+    def _note(self, kind: str, op: Any, args: tuple[Any, ...], made: Any) -> None:
+        given = [a for a in args if isinstance(a, Value)]
+        if any(_not_finite(a.raw, a._backend) for a in given):
+            return
+        raw = made._backend.raw
+        count = int(
+            raw.sum(raw.isnan(made.raw) if kind == "nan" else raw.isinf(made.raw), axes=_axes(made.raw))
+        )
+        path = scopes.path_of(scopes.here.place)
+        _State.first[kind] = (
+            f"op {op.name}{f' in module {path}' if path else ''} made {kind} of finite numbers: inputs"
+            f" {', '.join(str(list(a.raw.shape)) for a in given) or 'none'}, output {list(made.raw.shape)},"
+            f" {count} of {made.raw.size} values"
+        )
+
+
+_LOOKER = _Looker()
+
+
+def _axes(raw: Any) -> tuple[int, ...]:
+    return tuple(range(raw.ndim))
+
+
+def _not_finite(raw: Any, backend: Any) -> str:
+    """ "nan" or "inf" if ``raw`` holds one, "nan" first; else nothing."""
+    if raw.dtype.kind not in "fcV" or backend.name == "meta" or not raw.size:
+        return ""
+    f = backend.raw
+    if bool(f.all(f.isfinite(raw), axes=_axes(raw))):
+        return ""
+    return "nan" if bool(f.any(f.isnan(raw), axes=_axes(raw))) else "inf"
 
 
 def _look(node: Any, grads: Any) -> None:
@@ -84,14 +149,24 @@ def _look(node: Any, grads: Any) -> None:
             continue
         backend = g._backend if isinstance(g, Value) else node.backend
         raw = g.raw if isinstance(g, Value) else backend.as_array(g)
-        if raw.dtype.kind not in "fcV" or backend.name == "meta":
-            continue
-        found = backend.raw.any(backend.raw.isnan(raw), axes=tuple(range(raw.ndim)))
-        if bool(found):
-            _raise(node, position)
+        kind = _not_finite(raw, backend)
+        if kind == "nan":
+            _raise(node, position, raw)
+        elif kind:
+            _State.first.setdefault("inf gradient", f"{_named(node)}, gradient {position} {list(raw.shape)}")
 
 
-def _raise(node: Any, position: int) -> None:
+def _named(node: Any) -> str:
+    path = scopes.path_of(node.module)
+    shapes = [str(list(a.shape)) for a in node.args or () if hasattr(a, "shape")]
+    return (
+        f"op {node.op.name}"
+        + (f" in module {path}" if path else "")
+        + (f", inputs {', '.join(shapes)}" if shapes else "")
+    )
+
+
+def _raise(node: Any, position: int, raw: Any) -> None:
     where = "no call was recorded: it ran before anomaly detection was switched on"
     if node.stack:
         where = "".join(traceback.format_list(node.stack))
@@ -100,12 +175,15 @@ def _raise(node: Any, position: int) -> None:
             TenonWarning,
             stacklevel=2,
         )
-    path = scopes.path_of(node.module)
+    first = _State.first
+    before = [f"In forward, {first[kind]}." for kind in ("nan", "inf") if kind in first]
+    if "inf gradient" in first:
+        before.append(f"In backward, the first infinite gradient was that of {first['inf gradient']}.")
+    first.clear()
     raise AnomalyError(
         f"Function '{node.name()}' returned nan values in its {position}th output"
-        + (f" (op {node.op.name} in module {path})" if path else f" (op {node.op.name})")
-        + ". Look at the operands of this call:\n"
-        + where
+        f" ({_named(node)}, gradient {list(raw.shape)}). {' '.join((*before, ''))}"
+        f"Look at the operands of this call:\n{where}"
     )
 
 

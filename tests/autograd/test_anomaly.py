@@ -1,0 +1,95 @@
+"""Anomaly detection names where NaN and infinities first appeared: op, module path, shapes."""
+
+import warnings
+
+import pytest
+
+import tenon
+from tenon import nn
+from tenon.errors import AnomalyError
+
+
+class Root(nn.Module):
+    def forward(self, x):
+        return (x - 1).sqrt()
+
+
+@pytest.fixture
+def net():
+    return nn.Sequential(nn.Identity(), nn.Sequential(nn.ReLU(), Root()))
+
+
+def test_a_nan_gradient_names_op_path_shapes_and_what_forward_made(net):
+    x = tenon.zeros(2, 3, requires_grad=True)
+
+    with (
+        tenon.autograd.detect_anomaly(),
+        pytest.warns(UserWarning, match=r"SqrtBackward0[\s\S]*return \(x - 1\)\.sqrt\(\)"),
+        pytest.raises(AnomalyError) as caught,
+    ):
+        net(x).sum().backward()
+
+    text = str(caught.value)
+    assert "op sqrt in module 1.1" in text
+    assert "gradient [2, 3])" in text
+    assert (
+        "In forward, op sqrt in module 1.1 made nan of finite numbers: inputs [2, 3], output [2, 3], 6 of 6"
+        in text
+    )
+
+
+def test_an_infinite_gradient_before_nan_is_named():
+    x = tenon.zeros(3, requires_grad=True)
+
+    with (
+        tenon.autograd.detect_anomaly(),
+        pytest.warns(UserWarning, match="Error detected in MulBackward0"),
+        pytest.raises(AnomalyError, match=r"the first infinite gradient was that of op sqrt, .*\[3\]"),
+    ):
+        (x * 0).sqrt().sum().backward()
+
+
+def test_an_infinity_of_forward_is_named_with_the_nan_it_leads_to():
+    x = tenon.zeros(3, requires_grad=True)
+
+    with (
+        tenon.autograd.detect_anomaly(),
+        pytest.warns(UserWarning, match="Error detected in"),
+        pytest.raises(
+            AnomalyError, match=r"op log made inf of finite numbers: inputs \[3\], output \[3\], 3 of 3"
+        ),
+    ):
+        (x.log() * 0).sum().backward()
+
+
+def test_nan_of_forward_is_told_at_the_end_where_backward_did_not(net):
+    with (
+        pytest.warns(UserWarning, match=r"op sqrt in module 1\.1 made nan of finite numbers"),
+        tenon.autograd.detect_anomaly(),
+    ):
+        net(tenon.zeros(2))
+
+
+def test_infinities_alone_and_unchecked_nan_are_nobodys_business(net):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with tenon.autograd.detect_anomaly():
+            tenon.full((2, 2), float("-inf")).exp().sum().log()
+            nn.functional.softmax(tenon.tensor([0.0, float("-inf")]), 0)
+        with tenon.autograd.detect_anomaly(check_nan=False):
+            x = tenon.full((2,), 0.5, requires_grad=True)
+            net(x).sum().backward()
+
+    assert x.grad.isnan().all()
+
+
+def test_the_mode_leaves_nothing_behind(net):
+    from tenon.core import watch
+    from tenon.core.interceptor import SLOT
+
+    with tenon.autograd.set_detect_anomaly(True), tenon.autograd.detect_anomaly():
+        tenon.ones(2).exp()
+
+    assert SLOT.top is None
+    assert watch.created is None
+    assert watch.differentiated is None
