@@ -36,8 +36,8 @@ class IterableDataset(Dataset):
     """Base of data sets that are streams: a subclass defines ``__iter__``, one sample after the other.
 
     With workers, each has a copy of the stream: split it by ``get_worker_info()``, or every sample comes
-    once per worker. With ``state_dict()`` and ``load_state_dict(state)`` a stream is resumed where it was; without,
-    a resumed loader reads and drops what was read before.
+    once per worker. With ``state_dict()`` and ``load_state_dict(state)`` a stream is resumed where it was;
+    without, a resumed loader reads and drops what was read before.
     """
 
     def __iter__(self) -> Iterator[Any]:
