@@ -6,7 +6,6 @@ that does nothing else: ``in_time`` allows a busy one as many times more as proc
 """
 
 import contextlib
-import functools
 import os
 import re
 import signal
@@ -22,7 +21,7 @@ import pytest
 
 from tenon.config import process_environment
 from tenon.serialize.checkpoint import checkpoints, latest_valid
-from tenon.testing.suites.communicator import find_mpirun
+from tenon.testing.suites.communicator import find_mpirun, is_mpich
 
 PROGRAMS = Path(__file__).parent / "programs"
 LIMIT = 2.0
@@ -161,13 +160,6 @@ def slowness() -> float:
         job.wait()
     taken, used = time.monotonic() - began, sum(os.times()[2:4]) - used
     return max(1.0, taken * min(RANKS, len(os.sched_getaffinity(0))) / used)
-
-
-@functools.cache
-def is_mpich() -> bool:
-    """Whether ``mpirun`` is that of MPICH."""
-    done = subprocess.run([find_mpirun(), "--version"], capture_output=True, text=True)
-    return "HYDRA" in done.stdout
 
 
 def processes_with(entry: str) -> list[str]:

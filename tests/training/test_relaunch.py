@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 import tenon
-from tenon.serialize.checkpoint import checkpoints, read_latest
+from tenon.serialize.checkpoint import checkpoints, latest_valid, read_latest
+from tenon.testing.suites.communicator import is_mpich
 
 pytestmark = pytest.mark.mpi
 
@@ -65,7 +66,7 @@ def weights_in(folder):
 
 
 def said(done):
-    return re.findall(r"^tenon launch: (.*)$", done.stderr, re.MULTILINE)
+    return re.findall(r"tenon launch: (.*)$", done.stderr, re.MULTILINE)
 
 
 def test_a_killed_rank_is_followed_by_a_run_with_one_fewer_from_the_last_checkpoint(project, finished):
@@ -128,7 +129,8 @@ def test_a_signal_to_the_launcher_saves_and_ends_it(project, name, status):
     out, err = job.communicate(timeout=300)
 
     assert job.returncode == status, err
-    assert "stopped by" in out
+    assert "stopped by" in out or not is_mpich()  # Open MPI's mpirun prints nothing more of its ranks then
+    assert latest_valid(folder / "checkpoints") is not None
     assert err.count("tenon launch: attempt") == 2  # it began, it ended
 
 

@@ -91,7 +91,7 @@ def test_one_signalled_rank_is_enough_and_a_second_signal_changes_nothing(projec
     folder = project.folder / "run"
     command = project.command("my.toml", "--run", str(folder), "--set", "epochs=100000", ranks=2)
     script = project.folder / "note.sh"
-    script.write_text('#!/bin/sh\necho $$ > pid.$PMI_RANK\nexec "$@"\n')
+    script.write_text('#!/bin/sh\necho $$ > pid.${PMI_RANK-$OMPI_COMM_WORLD_RANK}\nexec "$@"\n')
     script.chmod(0o755)
     process = subprocess.Popen(
         [*command[:3], str(script), *command[3:]], cwd=project.folder, stdout=subprocess.PIPE,

@@ -12,6 +12,9 @@ from tenon.config import environment, process_environment
 from tenon.core import watch
 from tenon.distributed.launcher import RankFacts, detect
 
+ATTEMPT = "TENON_ATTEMPT"
+"""The variable by which ``tenon launch`` tells ranks how often they were started."""
+
 
 def launched() -> RankFacts | None:
     """The facts of the launcher that started this process; None without one, or with a single rank."""
@@ -36,4 +39,8 @@ def prepare() -> RankFacts | None:
 
         failure.install(facts, process_environment())
         watch.walked = weakref.WeakSet()
+        if environment(ATTEMPT):
+            from tenon.distributed.orphans import end_with_parent
+
+            end_with_parent()  # MPICH's mpirun ends its ranks when it dies, Open MPI's leaves them.
     return facts

@@ -9,7 +9,6 @@ again.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 import re
 import shlex
@@ -28,13 +27,14 @@ from typing import Any
 import click
 
 from tenon.config import process_environment
+from tenon.distributed.orphans import end_with_parent
+from tenon.distributed.startup import ATTEMPT
 from tenon.distributed.watchdog import STALLED
 from tenon.errors import LaunchError, TenonError
 from tenon.serialize.checkpoint import latest_valid
 from tenon.training import checkpoint, command, signals
 from tenon.training.session import fresh_folder
 
-ATTEMPT = "TENON_ATTEMPT"
 _HEADLINE = re.compile(rb"=== tenon: (rank \d+ of \d+ on host .*) ===")
 _FINAL = {signals.exit_status(number) for number in signals.STOPPING} | {command.REFUSED}
 
@@ -50,11 +50,17 @@ class Outcome:
     @property
     def lost_a_rank(self) -> bool:
         """Whether a rank was killed or fell silent, so that fewer may do better."""
-        return self.status == STALLED or not self.report
+        return self.status == STALLED or self._killed or not self.report
+
+    @property
+    def _killed(self) -> bool:
+        """With Open MPI another rank that has noticed may report it first."""
+        return self.status == signals.exit_status(signal.SIGKILL)
 
     def describe(self) -> str:
         """One sentence."""
-        return f"ended after {self.seconds:.1f} s with status {self.status}: {self.report or self._guess()}"
+        found = self._guess() if self._killed or not self.report else self.report
+        return f"ended after {self.seconds:.1f} s with status {self.status}: {found}"
 
     def _guess(self) -> str:
         """MPICH's mpirun ends with the number of the signal that killed a rank, others add 128."""
@@ -85,6 +91,9 @@ class Supervisor:
                     self._say(f"done after {number} attempt{'s' if number > 1 else ''}")
                     return 0
                 self._say(f"attempt {number} {outcome.describe()}")
+                if self._asked and not outcome.report and outcome.status not in _FINAL:
+                    # Open MPI's mpirun passes signals on, and then ends with a status of its own.
+                    outcome.status = signals.exit_status(self._asked[0])
                 if self._asked or outcome.status in _FINAL:
                     break
                 if outcome.lost_a_rank:
@@ -103,7 +112,7 @@ class Supervisor:
             stderr=subprocess.PIPE,
             env={**process_environment(), ATTEMPT: str(number)},
             start_new_session=True,
-            preexec_fn=_end_with_parent,
+            preexec_fn=end_with_parent,
         )
         reader = threading.Thread(target=_copy, args=(self._job.stderr, outcome), daemon=True)
         reader.start()
@@ -218,12 +227,6 @@ def _copy(stream: Any, outcome: Outcome) -> None:
             sys.stderr.buffer.flush()
         if (found := _HEADLINE.search(line)) and not outcome.report:
             outcome.report = found[1].decode(errors="replace")
-
-
-def _end_with_parent() -> None:
-    """Let the kernel send the launcher SIGTERM when this process dies, so that no rank is left behind."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(1, signal.SIGTERM)
 
 
 def _count(ranks: int) -> str:

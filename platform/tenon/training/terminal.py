@@ -1,8 +1,9 @@
 """Whether what a run prints reaches somebody's terminal, also through the pipe of ``mpirun``.
 
-Under a launcher standard output is a pipe, and the launcher copies it to its own. So the question is put
-to the launcher: on Linux its ``/proc`` entry says where its standard output goes. Where that cannot be
-learnt (another host, another system) the answer is no, and a run prints plain lines.
+Under a launcher standard output is a pipe (MPICH) or a terminal of the launcher's own (Open MPI), and the
+launcher copies it to its own. So the question is put to the launcher: on Linux its ``/proc`` entry says where
+its standard output goes. Where that cannot be learnt (another host, another system) the answer is no, and a
+run prints plain lines.
 """
 
 from __future__ import annotations
@@ -23,10 +24,10 @@ class Screen(Console):
     """Standard output, with the size of the terminal that shows it."""
 
     def __init__(self) -> None:
-        device = None if sys.stdout.isatty() else launcher_output()
+        launched, device = launcher_output()
         size = _size(device) if device is not None else None
         if size is None:
-            super().__init__(file=sys.stdout, highlight=False)
+            super().__init__(file=sys.stdout, highlight=False, force_terminal=False if launched else None)
         else:
             super().__init__(
                 file=sys.stdout, highlight=False, force_terminal=True, width=size.columns, height=size.lines
@@ -37,17 +38,17 @@ class Screen(Console):
         return False
 
 
-def launcher_output() -> Path | None:
-    """The terminal that the launcher of this process writes to; None without launcher or terminal."""
+def launcher_output() -> tuple[bool, Path | None]:
+    """Whether a launcher started this process, and the terminal that it writes to, if it does."""
+    found: Path | None = None
     try:
-        found: Path | None = None
         process = os.getppid()
         while _field(process, "Name") in _LAUNCHERS:
             found = Path(os.readlink(f"/proc/{process}/fd/1"))
             process = int(_field(process, "PPid") or 0)
     except OSError:
-        return None
-    return found if found is not None and found.is_char_device() else None
+        return found is not None, None
+    return found is not None, found if found is not None and found.is_char_device() else None
 
 
 def _field(process: int, name: str) -> str | None:

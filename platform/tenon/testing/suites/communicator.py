@@ -92,6 +92,13 @@ def launch(
     return subprocess.run(command, capture_output=True, text=True, timeout=timeout, env=environment)
 
 
+@functools.cache
+def is_mpich() -> bool:
+    """Whether ``find_mpirun`` finds MPICH's."""
+    done = subprocess.run([find_mpirun(), "--version"], capture_output=True, text=True)
+    return "HYDRA" in done.stdout
+
+
 def find_mpirun() -> str:
     """``mpirun`` of the running environment, else of the system; skips the test where there is none."""
     beside = Path(sysconfig.get_path("scripts")) / "mpirun"
