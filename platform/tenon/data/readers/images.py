@@ -1,0 +1,88 @@
+"""Folders of images, one folder per class."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tenon.core import create
+from tenon.data.dataset import Dataset
+from tenon.errors import DataError
+
+EXTENSIONS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
+
+
+class ImageFolder(Dataset):
+    """``root/dog/1.png`` and the like: images and the index of their folder, as torchvision's ImageFolder.
+
+    A sample is ``(image, label)``; the image is ``float32[3, H, W]`` in [0, 1], or what ``transform`` makes of
+    the PIL image. ``classes`` are the folders in alphabetical order, ``samples`` pairs of path and label.
+    Needs pillow (``pip install pillow``). DataError for a folder without images, and, with its path, for a
+    file that cannot be read.
+    """
+
+    def __init__(
+        self,
+        root: Any,
+        transform: Callable[[Any], Any] | None = None,
+        target_transform: Callable[[int], Any] | None = None,
+    ) -> None:
+        _pillow()
+        self.root = Path(root)
+        if not self.root.is_dir():
+            raise DataError(f"{self.root} is no folder. Give the one that has a folder per class.")
+        self.classes = sorted(folder.name for folder in self.root.iterdir() if folder.is_dir())
+        self.class_to_idx = {name: i for i, name in enumerate(self.classes)}
+        self.samples = [
+            (path, label)
+            for name, label in self.class_to_idx.items()
+            for path in sorted((self.root / name).rglob("*"))
+            if path.suffix.lower() in EXTENSIONS
+        ]
+        self.targets = [label for _, label in self.samples]
+        empty = set(self.class_to_idx.values()) - set(self.targets)
+        if empty or not self.classes:
+            which = ", ".join(self.classes[i] for i in sorted(empty)) or "any class"
+            raise DataError(
+                f"{self.root} has no image of {which}. Images lie in one folder per class and end in"
+                f" {', '.join(EXTENSIONS)}."
+            )
+        self.transform = transform
+        self.target_transform = target_transform
+
+    def __len__(self) -> int:
+        return len(self.samples)
+
+    def __getitem__(self, index: Any) -> tuple[Any, Any]:
+        path, label = self.samples[index]
+        image = _read(path)
+        made = to_tensor(image) if self.transform is None else self.transform(image)
+        return made, label if self.target_transform is None else self.target_transform(label)
+
+
+def to_tensor(image: Any) -> Any:
+    """A PIL image as ``float32[3, H, W]`` in [0, 1]."""
+    pixels = np.asarray(image.convert("RGB"), np.float32).transpose(2, 0, 1) / 255
+    return create.tensor(np.ascontiguousarray(pixels))
+
+
+def _read(path: Path) -> Any:
+    image = _pillow()
+    try:
+        with image.open(path) as opened:
+            return opened.convert("RGB")
+    except (OSError, SyntaxError) as error:  # Pillow raises SyntaxError for some broken files
+        raise DataError(
+            f"{path} cannot be read as an image: {error}. Remove it, or fetch it again."
+        ) from error
+
+
+def _pillow() -> Any:
+    try:
+        from PIL import Image
+    except ImportError as error:
+        raise DataError("reading images needs Pillow: pip install pillow") from error
+    return Image

@@ -1,0 +1,55 @@
+"""Text files, line by line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tenon.data.dataset import Dataset
+from tenon.errors import DataError
+
+
+class TextLines(Dataset):
+    """The lines of UTF-8 files, one after the other, without their ends.
+
+    Only where each line begins is kept in memory; a line is read when it is asked for.
+    DataError with the file and line for bytes that are no UTF-8.
+    """
+
+    def __init__(self, *paths: Any) -> None:
+        if not paths:
+            raise DataError("TextLines needs at least one file.")
+        self.paths = [Path(path) for path in paths]
+        self._begins = [_line_begins(path) for path in self.paths]
+        self._ends = np.cumsum([len(begins) - 1 for begins in self._begins])
+
+    def __len__(self) -> int:
+        return int(self._ends[-1])
+
+    def __getitem__(self, index: Any) -> str:
+        if not -len(self) <= index < len(self):
+            raise IndexError(f"line {index} is out of range: there are {len(self)}")
+        index %= len(self)
+        which = int(np.searchsorted(self._ends, index, side="right"))
+        line = index - (int(self._ends[which - 1]) if which else 0)
+        begin, end = self._begins[which][line : line + 2]
+        with open(self.paths[which], "rb") as file:
+            file.seek(int(begin))
+            data = file.read(int(end - begin))
+        try:
+            return data.decode().rstrip("\r\n")
+        except UnicodeDecodeError as error:
+            raise DataError(
+                f"{self.paths[which]}, line {line + 1}: {error}. Save the file as UTF-8."
+            ) from error
+
+
+def _line_begins(path: Path) -> Any:
+    """Where lines begin, and where the last one ends."""
+    begins = [0]
+    with open(path, "rb") as file:
+        for line in file:
+            begins.append(begins[-1] + len(line))
+    return np.array(begins, np.int64)
