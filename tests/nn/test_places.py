@@ -1,10 +1,10 @@
-"""Errors in backward name the module whose forward made the node."""
+"""Errors name the path of the module they happened in: in forward, and in backward of what it made."""
 
 import pytest
 
 import tenon
 from tenon import nn
-from tenon.errors import FreedGraphError, ModifiedValueError
+from tenon.errors import DeviceError, DTypeError, FreedGraphError, ModifiedValueError, ShapeError
 
 
 class Spoils(nn.Module):
@@ -60,3 +60,73 @@ def test_the_place_is_left_behind_when_forward_raises():
         nn.Sequential(nn.Linear(3, 2))(tenon.ones(1, 4))
 
     assert scopes.here.place is None
+
+
+class Attention(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.query = nn.Linear(8, 8)
+
+    def forward(self, x):
+        return self.query(x) @ x
+
+
+class Layer(nn.Module):
+    def __init__(self, inner):
+        super().__init__()
+        self.attn = inner
+
+    def forward(self, x):
+        return self.attn(x)
+
+
+class Encoder(nn.Module):
+    def __init__(self, inner):
+        super().__init__()
+        self.layers = nn.ModuleList([*(Layer(nn.Identity()) for _ in range(3)), Layer(inner)])
+
+    def forward(self, x):
+        for layer in self.layers:
+            x = layer(x)
+        return x
+
+
+FAULTS = {
+    "inner sizes": (
+        lambda: tenon.ones(5, 7),
+        ShapeError,
+        r"\[5, 7\] @ \[8, 8\].*attn\.layers\.3\.attn\.query \(Linear\)",
+    ),
+    "own product": (
+        lambda: tenon.ones(5, 8),
+        ShapeError,
+        r"\[5, 8\] @ \[5, 8\].*layers\.3\.attn \(Attention\)",
+    ),
+    "dtype": (lambda: tenon.ones(8, 8).double(), DTypeError, r"Double and Float.*attn\.query"),
+    "device": (lambda: tenon.ones(8, 8, device="meta"), DeviceError, r"cpu and meta.*attn\.query"),
+}
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_an_error_in_forward_names_the_path_from_the_module_called_and_both_shapes(name):
+    make, kind, words = FAULTS[name]
+
+    with pytest.raises(kind, match=words) as caught:
+        Layer(Encoder(Attention()))(make())
+
+    assert caught.value.tenon_module_path.startswith("attn.layers.3.attn")
+    with pytest.raises(kind) as shorter:
+        Encoder(Attention())(make())
+    assert shorter.value.tenon_module_path == caught.value.tenon_module_path.removeprefix("attn.")
+
+
+def test_a_foreign_error_keeps_class_and_text_and_carries_the_path_as_a_note():
+    class Looks(nn.Module):
+        def forward(self, x):
+            return {}["missing"]
+
+    with pytest.raises(KeyError) as caught:
+        Encoder(Looks())(tenon.ones(2))
+
+    assert str(caught.value) == "'missing'"
+    assert caught.value.__notes__ == ["in module layers.3.attn (Looks)"]

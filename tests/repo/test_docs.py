@@ -86,11 +86,15 @@ def test_code_of_the_training_guide_runs(tmp_path, monkeypatch):
     assert names["Net"](hidden=4)(splits.train[0][0]).shape == (2,)
 
 
-def test_errors_are_as_the_guide_shows_them(tmp_path, monkeypatch):
+@pytest.mark.filterwarnings("ignore:Error detected in:tenon.errors.TenonWarning")
+@pytest.mark.parametrize("page", ["errors.md", "autograd.md"])
+def test_sessions_are_as_the_guide_shows_them(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     options = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 
-    results = doctest.testfile(str(GUIDE / "errors.md"), module_relative=False, optionflags=options)
+    results = doctest.testfile(
+        str(GUIDE / page), module_relative=False, optionflags=options, encoding="utf-8"
+    )
 
     assert results.attempted > 15 and results.failed == 0
 
