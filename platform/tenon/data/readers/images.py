@@ -16,7 +16,7 @@ EXTENSIONS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", 
 
 
 class ImageFolder(Dataset):
-    """``root/dog/1.png`` and the like: images and the index of their folder, as torchvision's ImageFolder.
+    """``root/dog/1.png`` and so on: images and the index of their folder, as torchvision's ImageFolder.
 
     A sample is ``(image, label)``; the image is ``float32[3, H, W]`` in [0, 1], or what ``transform`` makes of
     the PIL image. ``classes`` are the folders in alphabetical order, ``samples`` pairs of path and label.
