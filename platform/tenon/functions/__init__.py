@@ -11,6 +11,7 @@ from tenon.functions import (
     choosing,
     contraction,
     control,
+    factorizations,
     joining,
     limits,
     making,
@@ -21,7 +22,9 @@ from tenon.functions import (
 from tenon.functions.derived import derive_all
 from tenon.functions.einsum import einsum
 
-_FAMILIES = (choosing, contraction, control, joining, limits, making, questions, settings, typed)
+_FAMILIES = (
+    choosing, contraction, control, factorizations, joining, limits, making, questions, settings, typed,
+)  # fmt: skip
 _FUNCTIONS: dict[str, Any] = derive_all() | {name: getattr(m, name) for m in _FAMILIES for name in m.__all__}
 _FUNCTIONS["einsum"] = einsum
 

@@ -47,9 +47,9 @@ _MOVING = """
     tensor_split tile transpose tril triu unbind unflatten unsqueeze vsplit
 """
 _MATRICES = """
-    addbmm addmm addmv addr adjoint baddbmm bmm cholesky cholesky_solve cross det diag diag_embed diagflat
-    dot ger inner inverse kron logdet matmul matrix_exp matrix_power mm mv outer pinverse qr slogdet svd
-    trace vdot
+    addbmm addmm addmv addr adjoint baddbmm bmm cholesky cholesky_inverse cholesky_solve cross det diag
+    diag_embed diagflat dot ger inner inverse kron logdet matmul matrix_exp matrix_power mm mv outer
+    pinverse qr slogdet svd trace vdot
 """
 #: Functions that write into their first argument, and some that return no new tensor: without ``out``.
 _WRITING = """

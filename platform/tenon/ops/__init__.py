@@ -19,6 +19,7 @@ from tenon.ops import (  # noqa: F401
     convolution,
     ctc,
     elementwise,
+    factorization,
     fft,
     gamma,
     grid,

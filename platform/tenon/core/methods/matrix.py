@@ -63,6 +63,31 @@ class Matrix:
         lower = f.conj(f.triu(input2, k=0).mT) if upper else f.tril(input2, k=0)
         return f.solve(f.conj(lower.mT), f.solve(lower, self))
 
+    def cholesky_inverse(self, upper: bool = False) -> Any:
+        """The inverse of the matrix of which ``self`` is a triangular factor."""
+        factor = f.conj(f.triu(self, k=0).mT) if upper else f.tril(self, k=0)
+        return f.inv(f.matmul(factor, f.conj(factor.mT)))
+
+    def orgqr(self, tau: Any) -> Any:
+        """The first columns of the product of the reflections that ``geqrf`` leaves."""
+        from tenon.functions.factorizations import householder_product
+
+        return householder_product(self, tau)
+
+    def triangular_solve(
+        self, A: Any, upper: bool = True, transpose: bool = False, unitriangular: bool = False
+    ) -> Any:
+        """The solution of ``A X = self`` for a triangle ``A``, and ``A``."""
+        from tenon.functions.factorizations import triangular_solve
+
+        return triangular_solve(self, A, upper, transpose, unitriangular)
+
+    def lu_solve(self, LU_data: Any, LU_pivots: Any) -> Any:
+        """The solution of ``A X = self`` for the packed factors of ``A``."""
+        from tenon.functions.factorizations import lu_solve
+
+        return lu_solve(self, LU_data, LU_pivots)
+
     def inverse(self) -> Any:
         """Inverse matrices."""
         return f.inv(self)

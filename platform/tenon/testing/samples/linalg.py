@@ -44,3 +44,6 @@ add(
 add("qr", "matrix", _TALL, narrow=False, order=1)
 add("svd_parts", "matrix", _TALL, narrow=False)
 add("eigh", "matrix", _POSITIVE, narrow=False, order=0)
+add("lu_parts", "matrix", _SQUARE, narrow=False, order=0)
+add("lu_parts", "tall", normal(4, 3), narrow=False, order=0)
+add("eig", "matrix", _SQUARE, narrow=False, order=0)

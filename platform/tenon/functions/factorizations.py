@@ -1,0 +1,238 @@
+"""``torch.linalg``'s rarer functions: LU, triangular solvers, eigenvalues, tensors as matrices.
+
+``tenon.linalg`` offers them; here also are the older names that torch keeps at its top.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from tenon import ops
+from tenon.core.create import from_backend_array
+from tenon.core.results import named_result
+from tenon.errors import ArgumentError, ShapeError, UnsupportedError
+from tenon.functions.derived import into
+from tenon.ops.linalg import LinearAlgebraError
+
+__all__ = ["lu_solve", "lu_unpack", "orgqr", "triangular_solve"]
+
+
+def _given(out: Any, made: Any) -> Any:
+    return made if out is None else into(out, made)
+
+
+def _pivoted(name: str, pivot: bool) -> None:
+    if not pivot:
+        raise UnsupportedError(f"linalg.{name}: LU without pivoting is not implemented; leave pivot=True.")
+
+
+def _factors(packed: Any) -> tuple[Any, Any]:
+    """``L`` with ones on its diagonal, and ``U``."""
+    rows, columns = packed.raw.shape[-2:]
+    size = min(rows, columns)
+    below = packed.narrow(-1, 0, size).tril(-1)
+    unit = np.eye(rows, size, dtype=packed.raw.dtype)
+    return below + from_backend_array(packed, unit), packed.narrow(-2, 0, size).triu()
+
+
+def lu(A: Any, *, pivot: bool = True, out: Any = None) -> Any:
+    """``P, L, U`` with ``A = P @ L @ U``."""
+    _pivoted("lu", pivot)
+    packed, _, p = ops.lu_parts(A)
+    lower, upper = _factors(packed)
+    return _given(out, named_result("linalg_lu", P=p.detach(), L=lower, U=upper))
+
+
+def lu_factor(A: Any, *, pivot: bool = True, out: Any = None) -> Any:
+    """``L`` and ``U`` in one matrix, and the rows that were exchanged."""
+    _pivoted("lu_factor", pivot)
+    packed, pivots, _ = ops.lu_parts(A)
+    return _given(out, named_result("linalg_lu_factor", LU=packed, pivots=pivots))
+
+
+def _first_zero(packed: Any) -> Any:
+    """1 + the place of the first zero of ``U``'s diagonal, 0 if there is none: LAPACK's info."""
+    zeros = packed.detach().diagonal(0, -2, -1) == 0
+    if not zeros.raw.size:
+        return zeros.new_zeros(zeros.raw.shape[:-1]).int()
+    place = zeros.long().argmax(-1) + 1
+    return ops.where(zeros.any(-1), place, 0).int()
+
+
+def lu_factor_ex(A: Any, *, pivot: bool = True, check_errors: bool = False, out: Any = None) -> Any:
+    """``lu_factor``, and where ``U`` is singular."""
+    packed, pivots = lu_factor(A, pivot=pivot)
+    info = _first_zero(packed)
+    if check_errors and bool((info > 0).any()):
+        raise LinearAlgebraError(f"linalg.lu_factor: U[{info.max().item()}] is zero, the matrix is singular")
+    return _given(out, named_result("linalg_lu_factor_ex", LU=packed, pivots=pivots, info=info))
+
+
+def _permutation(packed: Any, pivots: Any) -> Any:
+    """The ``P`` that LAPACK's pivots stand for."""
+    rows = packed.raw.shape[-2]
+    host = pivots._backend.to_host(pivots.raw).reshape(-1, pivots.raw.shape[-1])
+    made = np.zeros((len(host), rows, rows), packed.raw.dtype)
+    for matrix, exchanged in zip(made, host, strict=True):
+        order = np.arange(rows)
+        for j, other in enumerate(exchanged - 1):
+            order[[j, other]] = order[[other, j]]
+        matrix[order, np.arange(rows)] = 1
+    return from_backend_array(packed, made.reshape((*pivots.raw.shape[:-1], rows, rows)))
+
+
+def lu_unpack(
+    LU_data: Any, LU_pivots: Any, unpack_data: bool = True, unpack_pivots: bool = True, *, out: Any = None
+) -> Any:
+    """``P, L, U`` of what ``lu_factor`` returns."""
+    none = LU_data.new_empty(0)
+    lower, upper = _factors(LU_data) if unpack_data else (none, none)
+    p = _permutation(LU_data, LU_pivots) if unpack_pivots else none
+    return _given(out, named_result("lu_unpack", P=p, L=lower, U=upper))
+
+
+def solve_factored(
+    LU: Any, pivots: Any, B: Any, *, left: bool = True, adjoint: bool = False, out: Any = None
+) -> Any:
+    """``X`` of ``A X = B`` (``X A = B`` with ``left=False``) for ``A`` as ``lu_factor`` returns it."""
+    (lower, upper), p = _factors(LU), _permutation(LU, pivots)
+    turned = adjoint == left  # which of both orders the factors are undone in
+    b = B if left else B.mH
+    if turned:
+        made = p @ ops.solve(lower.mH, ops.solve(upper.mH, b))
+    else:
+        made = ops.solve(upper, ops.solve(lower, p.mT @ b))
+    return _given(out, made if left else made.mH)
+
+
+def lu_solve(b: Any, LU_data: Any, LU_pivots: Any, *, out: Any = None) -> Any:
+    """``linalg.lu_solve`` with the right-hand side first."""
+    return solve_factored(LU_data, LU_pivots, b, out=out)
+
+
+def solve_triangular(
+    A: Any, B: Any, *, upper: bool, left: bool = True, unitriangular: bool = False, out: Any = None
+) -> Any:
+    """``X`` of ``A X = B`` (``X A = B`` with ``left=False``); reads one triangle of ``A``."""
+    if A.raw.ndim < 2 or A.raw.shape[-1] != A.raw.shape[-2]:
+        raise ShapeError(
+            f"linalg.solve_triangular: A must be batches of square matrices, got {list(A.raw.shape)}"
+        )
+    inner = 1 if unitriangular else 0
+    triangle = A.triu(inner) if upper else A.tril(-inner)
+    if unitriangular:
+        triangle = triangle + from_backend_array(A, np.eye(A.raw.shape[-1], dtype=A.raw.dtype))
+    return _given(out, ops.solve(triangle, B) if left else ops.solve(triangle.mT, B.mT).mT)
+
+
+def triangular_solve(
+    b: Any,
+    A: Any,
+    upper: bool = True,
+    transpose: bool = False,
+    unitriangular: bool = False,
+    *,
+    out: Any = None,
+) -> Any:
+    """The solution of ``A X = b`` (of ``A^T X = b`` with ``transpose``), and ``A``."""
+    matrix, high = (A.mT, not upper) if transpose else (A, upper)
+    solution = solve_triangular(matrix, b, upper=high, unitriangular=unitriangular)
+    made = named_result("triangular_solve", solution=solution, cloned_coefficient=A.clone())
+    return _given(out, made)
+
+
+def inv_ex(A: Any, *, check_errors: bool = False, out: Any = None) -> Any:
+    """Inverse matrices, and 0 or where a singular one has its first zero pivot (the inverse is then NaN)."""
+    info = _first_zero(ops.lu_parts(A.detach())[0])
+    singular = info > 0
+    if bool(singular.any()):
+        if check_errors:
+            raise LinearAlgebraError("linalg.inv_ex: the input matrix is singular")
+        unit = from_backend_array(A, np.eye(A.raw.shape[-1], dtype=A.raw.dtype))
+        where = singular.unsqueeze(-1).unsqueeze(-1)
+        made = ops.where(where, math.nan, ops.inv(ops.where(where, unit, A)))
+    else:
+        made = ops.inv(A)
+    return _given(out, named_result("linalg_inv_ex", inverse=made, info=info))
+
+
+def solve_ex(A: Any, B: Any, *, left: bool = True, check_errors: bool = False, out: Any = None) -> Any:
+    """The solution of ``A X = B``, and 0 or where a singular matrix has its first zero pivot."""
+    inverse, info = inv_ex(A, check_errors=check_errors)
+    vector = B.raw.ndim == 1 or tuple(B.raw.shape) == tuple(A.raw.shape[:-1])
+    if bool((info > 0).any()):
+        made = inverse @ B if left else B @ inverse
+    elif left:
+        made = ops.solve(A, B.unsqueeze(-1)).squeeze(-1) if vector else ops.solve(A, B)
+    else:
+        made = ops.solve(A.mT, B.mT).mT
+    return _given(out, named_result("linalg_solve_ex", result=made, info=info))
+
+
+def eig(A: Any, *, out: Any = None) -> Any:
+    """Eigenvalues and eigenvectors of square matrices, complex."""
+    values, vectors = ops.eig(A)
+    return _given(out, named_result("linalg_eig", eigenvalues=values, eigenvectors=vectors))
+
+
+def eigvals(A: Any, *, out: Any = None) -> Any:
+    """Eigenvalues of square matrices, complex."""
+    return _given(out, ops.eig(A)[0])
+
+
+def householder_product(A: Any, tau: Any, *, out: Any = None) -> Any:
+    """The first columns of the product of the reflections ``1 - tau v v^H``, ``v`` below ``A``'s diagonal."""
+    if A.raw.ndim < 2:
+        raise ShapeError("linalg.householder_product: input must have at least 2 dimensions.")
+    rows, columns = A.raw.shape[-2:]
+    if rows < columns or tau.raw.shape[-1] > columns:
+        raise ShapeError(
+            f"linalg.householder_product: needs rows >= columns >= reflections, got {list(A.raw.shape)} and "
+            f"{list(tau.raw.shape)}"
+        )
+    batch = tuple(A.raw.shape[:-2])
+    unit = from_backend_array(A, np.eye(rows, columns, dtype=A.raw.dtype))
+    made, ones = unit.expand((*batch, rows, columns)), unit[:, :columns]
+    for i in reversed(range(tau.raw.shape[-1])):
+        v = (A.narrow(-1, i, 1).tril(-i - 1) if i + 1 < rows else A.narrow(-1, i, 1) * 0) + ones[:, i : i + 1]
+        factor = tau.narrow(-1, i, 1).unsqueeze(-1)
+        made = made - factor * (v @ (v.mH @ made))
+    return _given(out, made)
+
+
+orgqr = householder_product
+
+
+def vander(x: Any, *, N: int | None = None) -> Any:
+    """The powers 0 to ``N - 1`` of every element, along a new last axis."""
+    count = N if N is not None else x.raw.shape[-1] if x.raw.ndim else 1
+    if count <= 1:
+        raise ArgumentError(f"N must be greater than 1, got {count}.")
+    return ops.stack(*(x**i for i in range(count)), axis=x.raw.ndim)
+
+
+def tensorinv(A: Any, ind: int = 2, *, out: Any = None) -> Any:
+    """The inverse for ``tensordot`` over the first ``ind`` axes."""
+    if ind <= 0:
+        raise ArgumentError(f"Expected a strictly positive integer for 'ind', got {ind}")
+    head, tail = tuple(A.raw.shape[:ind]), tuple(A.raw.shape[ind:])
+    if math.prod(head) != math.prod(tail):
+        raise ShapeError(
+            f"Expected self to satisfy prod(shape[:ind]) = prod(shape[ind:]), got {head}, {tail}"
+        )
+    return _given(out, ops.inv(A.reshape(math.prod(head), math.prod(tail))).reshape(*tail, *head))
+
+
+def tensorsolve(A: Any, B: Any, dims: Any = None, *, out: Any = None) -> Any:
+    """The ``X`` whose ``tensordot`` with ``A`` is ``B``; ``dims`` of ``A`` are moved to its end first."""
+    a = A if dims is None else A.movedim(tuple(dims), tuple(range(A.raw.ndim - len(dims), A.raw.ndim)))
+    shape = tuple(a.raw.shape[B.raw.ndim :])
+    size = math.prod(shape)
+    if size != B.raw.size:
+        raise ShapeError(
+            f"linalg.tensorsolve: {list(a.raw.shape)} is no square system for {list(B.raw.shape)}"
+        )
+    return _given(out, ops.solve(a.reshape(size, size), B.reshape(size, 1)).reshape(shape))

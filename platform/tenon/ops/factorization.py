@@ -1,0 +1,98 @@
+"""Factorizations of general matrices: LU with partial pivoting, eigenvalues and eigenvectors."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tenon.core.aval import Aval
+from tenon.errors import UnsupportedError
+from tenon.ops.kinds import is_complex
+from tenon.ops.linalg import Factorization, _t
+
+
+class LuParts(Factorization):
+    """``L`` (below) and ``U`` in one matrix, LAPACK's pivots counted from 1, and ``P`` with ``A = P L U``."""
+
+    saves = ("x",)
+    square = False
+    outputs = 3
+
+    def infer(self, x):
+        """The packed factors, ``min(rows, columns)`` pivots, a square of ``rows``."""
+        *batch, rows, columns = self.checked(x).shape
+        pivots = Aval((*batch, min(rows, columns)), np.dtype(np.int32))
+        return Aval((*batch, rows, columns), x.dtype), pivots, Aval((*batch, rows, rows), x.dtype)
+
+    def forward(self, xp, x):
+        """Column by column, all matrices of the batch at once."""
+        packed, pivots, unit = self.infer(x)
+        a = xp.array(x, copy=True)
+        size, rows = pivots.shape[-1], packed.shape[-2]
+        found = xp.zeros(pivots.shape, pivots.dtype)
+        p = xp.zeros(unit.shape, unit.dtype) + xp.eye(rows, dtype=unit.dtype)
+        for j in range(size):
+            best = xp.argmax(xp.abs(a[..., j:, j]), axis=-1) + j
+            found[..., j] = best + 1
+            order = xp.zeros((*best.shape, rows), np.int64) + xp.arange(rows)
+            order[..., j] = best
+            order = xp.where((xp.arange(rows) == best[..., None]) & (best[..., None] != j), j, order)
+            a = xp.take_along_axis(a, order[..., None], axis=-2)
+            p = xp.take_along_axis(p, order[..., None, :], axis=-1)
+            top = a[..., j : j + 1, j : j + 1]
+            a[..., j + 1 :, j : j + 1] /= xp.where(top == 0, 1, top)
+            a[..., j + 1 :, j + 1 :] -= a[..., j + 1 :, j : j + 1] * a[..., j : j + 1, j + 1 :]
+        return a, found, p
+
+    # P L^-H (tril(L^H gL, -1) + triu(gU U^H)) U^-H
+    def vjp_x(self, f, g, out, x):
+        rows, columns = x.shape[-2:]
+        if rows != columns:
+            raise UnsupportedError(
+                f"linalg.lu: no gradient of matrices that are not square, {list(x.shape)}."
+            )
+        packed, _, p = f.lu_parts(x)
+        unit = f.matmul(_t(f, p), p)
+        low, high = f.add(f.tril(packed, k=-1), unit), f.triu(packed, k=0)
+        below, above = f.tril(g[0], k=-1), f.triu(g[0], k=0)
+        inner = f.add(f.tril(f.matmul(_t(f, low), below), k=-1), f.triu(f.matmul(above, _t(f, high)), k=0))
+        left = f.solve(_t(f, low), inner)
+        return f.matmul(p, _t(f, f.solve(high, _t(f, left))))
+
+
+class Eig(Factorization):
+    """Eigenvalues, and eigenvectors of length 1, as complex numbers."""
+
+    saves = ("x",)
+    outputs = 2
+
+    def infer(self, x):
+        """Values and vectors."""
+        shape = tuple(self.checked(x).shape)
+        kind = np.dtype(np.complex64 if x.dtype.type(0).real.itemsize == 4 else np.complex128)
+        return Aval(shape[:-1], kind), Aval(shape, kind)
+
+    def forward(self, xp, x):
+        """LAPACK's geev."""
+        values, vectors = self.solved(xp, "eig", self.checked(x))
+        kind = self.infer(x)[0].dtype
+        return values.astype(kind, copy=False), vectors.astype(kind, copy=False)
+
+    # V^-H (diag(g_values) + (V^H gV - V^H V Re diag(V^H gV)) / conj(l_j - l_i)) V^H
+    def vjp_x(self, f, g, out, x):
+        values, v = f.eig(x)
+        size, rank = x.shape[-1], len(x.shape)
+        row = f.reshape(values, shape=(*values.shape[:-1], 1, size))
+        column = f.reshape(values, shape=(*values.shape[:-1], size, 1))
+        gap = f.conj(f.sub(row, column))
+        same = f.eq(gap, 0)
+        mixed = f.matmul(_t(f, v), g[1])
+        along = f.real(f.diagonal(mixed, offset=0, axis0=rank - 2, axis1=rank - 1))
+        along = f.reshape(along, shape=(*values.shape[:-1], 1, size))
+        mixed = f.sub(mixed, f.mul(f.matmul(_t(f, v), v), along))
+        mixed = f.where(same, 0.0, f.div(mixed, f.where(same, 1.0, gap)))
+        onto = f.diagonal_embed(g[0], shape=tuple(x.shape), axis0=rank - 2, axis1=rank - 1)
+        made = f.solve(_t(f, v), f.matmul(f.add(mixed, onto), _t(f, v)))
+        return made if is_complex(x) else f.real(made)
+
+
+lu_parts, eig = LuParts(), Eig()
