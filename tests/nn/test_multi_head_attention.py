@@ -183,6 +183,17 @@ def test_it_refuses_what_torch_refuses(refuse, what):
 
 
 @pytest.mark.oracle
+@pytest.mark.parametrize("weighted", [True, False])
+def test_a_mask_of_another_dtype_is_refused(weighted):
+    torch = pytest.importorskip("torch")
+    for lib in (tenon, torch):
+        layer, x = lib.nn.MultiheadAttention(4, 2), lib.zeros(3, 2, 4)
+
+        with pytest.raises(RuntimeError, match="dtype"):
+            layer(x, x, x, attn_mask=lib.zeros(3, 3, dtype=lib.float64), need_weights=weighted)
+
+
+@pytest.mark.oracle
 def test_masks_of_two_kinds_warn():
     torch = pytest.importorskip("torch")
     for lib in (tenon, torch):

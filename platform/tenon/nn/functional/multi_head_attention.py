@@ -12,7 +12,7 @@ from typing import Any
 import tenon.ops  # noqa: F401 - a table without ops finds nothing
 from tenon.core.factories import zeros
 from tenon.core.op import table as f
-from tenon.errors import AttentionError, ModuleError, TenonWarning
+from tenon.errors import AttentionError, DTypeError, ModuleError, TenonWarning
 from tenon.nn.functional.attention import scaled_dot_product_attention
 from tenon.nn.functional.dropout import dropout
 from tenon.nn.functional.linear import linear
@@ -75,23 +75,10 @@ def multi_head_attention_forward(
         q, k, v = _project_packed(query, key, value, same, in_proj_weight, in_proj_bias)
     if mask is not None:
         mask = _as_3d(mask, batch * num_heads, length, key.raw.shape[0])
-    if (bias_k is None) != (bias_v is None):
-        given, absent = ("bias_v", "bias_k") if bias_k is None else ("bias_k", "bias_v")
-        raise AttentionError(f"{given} is set but {absent} is None. Give both or none.")
-    extra = 0
-    if bias_k is not None:
-        if static_k is not None or static_v is not None:
-            name = "key" if static_k is not None else "value"
-            raise AttentionError(f"bias cannot be added to static {name}.")
-        k, v = (f.cat(x, b.expand(1, batch, width), axis=0) for x, b in ((k, bias_k), (v, bias_v)))
-        extra += 1
     q = _heads(q, num_heads)
-    k = _heads(k, num_heads) if static_k is None else _static(static_k, "static_k", batch, q)
-    v = _heads(v, num_heads) if static_v is None else _static(static_v, "static_v", batch, q)
-    if add_zero_attn:
-        none = zeros((batch, num_heads, 1, width // num_heads), dtype=k.dtype, device=k.device)
-        k, v = f.cat(k, none, axis=2), f.cat(v, none, axis=2)
-        extra += 1
+    biases, statics = (bias_k, bias_v), (static_k, static_v)
+    k, v = _keys_and_values(k, v, biases, statics, add_zero_attn, (batch, num_heads, width // num_heads))
+    extra = (bias_k is not None) + add_zero_attn
     mask = _merged(mask, padding, extra, (batch, num_heads, k.raw.shape[2]))
     dropout_p = dropout_p if training else 0.0
     if need_weights:
@@ -204,9 +191,30 @@ def _heads(x: Any, heads: int) -> Any:
     return x.reshape(length, batch, heads, width // heads).permute(1, 2, 0, 3)
 
 
-def _static(x: Any, name: str, batch: int, q: Any) -> Any:
+def _keys_and_values(
+    k: Any, v: Any, biases: Any, statics: Any, add_zero: bool, sizes: tuple[int, int, int]
+) -> tuple[Any, Any]:
+    """Keys and values as heads ``[N, H, S, E / H]``, behind them the learned one and the one of zeros."""
+    batch, heads, depth = sizes
+    if (biases[0] is None) != (biases[1] is None):
+        given, absent = ("bias_v", "bias_k") if biases[0] is None else ("bias_k", "bias_v")
+        raise AttentionError(f"{given} is set but {absent} is None. Give both or none.")
+    made = []
+    for x, bias, static, name in zip((k, v), biases, statics, ("key", "value"), strict=True):
+        if bias is not None:
+            if static is not None:
+                raise AttentionError(f"bias cannot be added to static {name}.")
+            x = f.cat(x, bias.expand(1, batch, heads * depth), axis=0)
+        x = _heads(x, heads) if static is None else _static(static, f"static_{name[0]}", sizes)
+        if add_zero:
+            x = f.cat(x, zeros((batch, heads, 1, depth), dtype=x.dtype, device=x.device), axis=2)
+        made.append(x)
+    return made[0], made[1]
+
+
+def _static(x: Any, name: str, sizes: tuple[int, int, int]) -> Any:
     """Keys or values ``[N * H, S, E / H]`` of the caller as heads."""
-    heads, depth = q.raw.shape[1], q.raw.shape[3]
+    batch, heads, depth = sizes
     if x.raw.shape[0] != batch * heads:
         raise AttentionError(f"expecting {name}.size(0) of {batch * heads}, but got {x.raw.shape[0]}")
     if x.raw.shape[2] != depth:
@@ -247,6 +255,11 @@ def _merged(mask: Any, padding: Any, extra: int, sizes: tuple[int, int, int]) ->
 
 def _attend_openly(q: Any, k: Any, v: Any, mask: Any, dropout_p: float) -> tuple[Any, Any]:
     """Attended values and the weights they were taken with."""
+    if mask is not None and mask.dtype != q.dtype and q.raw.dtype.itemsize != 2:  # autocast narrows all
+        raise DTypeError(
+            f"Input dtypes must be the same, got: input {mask.dtype}, batch1: {q.dtype}, batch2: {k.dtype}."
+            " Convert the float mask with .to(dtype)."
+        )
     scores = f.matmul(q * q.raw.shape[-1] ** -0.5, k.transpose(-2, -1))
     weights = f.softmax(scores if mask is None else scores + mask, axis=3)
     if dropout_p > 0:
