@@ -201,3 +201,17 @@ def test_scaled_losses_give_the_same_mean_and_an_overflow_is_left_out_on_all_ran
         for mine, theirs in zip(means, gradients, strict=True):
             np.testing.assert_allclose(mine, theirs, rtol=0, atol=1e-2)
         assert kept == [True, True] and scale == 512.0
+
+
+def test_layers_of_cross_entropy_leave_out_what_their_functions_do():
+    scores, targets = tenon.randn(4, 3, requires_grad=True), tenon.tensor([0, 2, -100, 1])
+    wanted, count = sum_and_count(cross_entropy, scores, targets)
+
+    total, counted = sum_and_count(tenon.nn.CrossEntropyLoss(), scores, targets)
+    nothing, none = sum_and_count(tenon.nn.CrossEntropyLoss(), scores, tenon.full((4,), -100))
+
+    assert (counted, none) == (count, 0) == (3, 0)
+    assert total.item() == pytest.approx(wanted.item())
+    assert nothing.item() == 0
+    with pytest.raises(RuntimeError, match="class weights"):
+        sum_and_count(tenon.nn.CrossEntropyLoss(tenon.ones(3)), scores, targets)

@@ -123,12 +123,26 @@ def sum_and_count(
     """What ``loss(outputs, targets)`` is the mean of: the sum, and the number of samples or unmasked targets.
 
     ``loss`` returns a mean over the batch, or the pair itself. For cross entropy and the negative
-    log-likelihood of class indices, targets that equal ``ignore_index`` do not count.
+    log-likelihood of class indices, as functions and as layers without class weights, targets that equal
+    ``ignore_index`` (a layer's own) do not count.
     """
     if loss in MASKED and not targets.is_floating_point():
         total = loss(outputs, targets, ignore_index=ignore_index, reduction="sum")
         return total, float((targets != ignore_index).sum().item())
+    if isinstance(loss, Module) and hasattr(loss, "ignore_index") and not targets.is_floating_point():
+        return _of_layer(loss, outputs, targets)
     found = loss(outputs, targets)
     if isinstance(found, tuple):
         return found[0], float(found[1])
     return found * len(targets), float(len(targets))
+
+
+def _of_layer(loss: Any, outputs: Any, targets: Any) -> tuple[Any, float]:
+    if loss.weight is not None or loss.reduction != "mean":
+        raise CommunicatorError(
+            f"{type(loss).__name__} with class weights or reduction={loss.reduction!r} is no mean over"
+            " targets. Give a function that returns the pair (sum, count)."
+        )
+    ignored = -100 if loss.ignore_index is None else loss.ignore_index
+    count = float((targets != ignored).sum().item())
+    return (loss(outputs, targets) * count if count else outputs.sum() * 0), count
