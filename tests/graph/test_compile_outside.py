@@ -1,6 +1,7 @@
 """What a compiled function finds outside of its arguments may change between calls, wherever it is."""
 
 import functools
+import gc
 import types
 import warnings
 from dataclasses import dataclass, field
@@ -19,6 +20,9 @@ settings.rate = 1.0
 
 class Defaults:
     rate = 1.0
+
+    def scaled(self, x):
+        return x * 2
 
 
 class Slotted:
@@ -142,6 +146,31 @@ def of_a_hook():
     return change(options, lambda x: layer(x))
 
 
+def of_an_array():
+    array = np.ones(2, np.float32)
+    return (lambda x: x * tenon.tensor(array)), lambda: np.add(array, 1, array)
+
+
+def of_a_method():
+    made = Defaults()
+
+    def again():
+        before = Defaults.scaled
+        Defaults.scaled = lambda self, x: before(self, x) + 1
+
+    return (lambda x: made.scaled(x)), again
+
+
+def of_a_replaced_forward():
+    layer, rates = nn.Linear(2, 2), iter((3.0, 4.0))
+
+    def again():
+        rate = next(rates)
+        layer.forward = lambda x: x * rate
+
+    return layer, again
+
+
 PLACES = [value for name, value in list(globals().items()) if name.startswith("of_")]
 
 
@@ -151,6 +180,7 @@ def test_a_value_changed_outside_is_seen(place, monkeypatch):
     monkeypatch.setitem(globals(), "RATE", 1.0)
     monkeypatch.setattr(settings, "rate", 1.0)
     monkeypatch.setattr(Defaults, "rate", 1.0)
+    monkeypatch.setattr(Defaults, "scaled", Defaults.scaled)
     function, again = place()
     compiled = tenon.compile(function, fullgraph=True)
 
@@ -258,3 +288,24 @@ def test_recording_leaves_a_profile_function_in_place():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert again(tenon.ones(1)).item() == 3.0
+
+
+def test_what_the_garbage_collector_calls_is_no_part_of_a_function():
+    collected = []
+
+    def count(phase, info):
+        collected.append(phase)
+
+    @tenon.compile(fullgraph=True)
+    def function(x):
+        gc.collect()
+        return x + 1
+
+    gc.callbacks.append(count)
+    try:
+        found = [function(tenon.ones(1)).item() for _ in range(6)]
+    finally:
+        gc.callbacks.remove(count)
+
+    assert found == [2.0] * 6 and collected
+    assert function.reasons == ["compiled 2 nodes"]

@@ -38,6 +38,8 @@ class Frames:
         self._before: Any = None
 
     def __enter__(self) -> Frames:
+        # What runs in between, at no moment of the user's choosing, is not looked at.
+        self._known.update(each.__code__ for each in gc.callbacks if hasattr(each, "__code__"))
         self._before = sys.getprofile()
         if hasattr(self._before, "disable"):  # cProfile, which cannot be told of calls
             self._before.disable()
@@ -60,7 +62,7 @@ class Frames:
         if code not in self._known:
             self._known.add(code)
             self.mentioned.update(code.co_names)
-            if not ours(frame.f_globals.get("__name__")):
+            if not ours(frame.f_globals.get("__name__")) and code.co_name != "__del__":
                 self.codes[code] = frame.f_globals
                 self.mentioned.update(c for c in code.co_consts if isinstance(c, str))
         if code in self.codes:

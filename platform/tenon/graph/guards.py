@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable
+from types import FunctionType, MethodType
 from typing import Any
 
 from tenon.core import scopes
@@ -87,8 +88,8 @@ def literal(value: Any, names: Names) -> str:
 
 
 class ModulesGuard(Guard):
-    """The modules that ran: their tree, parameters, buffers, hooks, mode and plain attributes; the hooks of
-    all modules, and those of leaves.
+    """The modules that ran: their tree, parameters, buffers, hooks, mode, plain attributes and functions; the
+    hooks of all modules, and those of leaves.
 
     Counters of the process tell whether anything of the kind changed anywhere; only then does it look at its
     own modules.
@@ -156,9 +157,11 @@ class ModulesGuard(Guard):
                 hooks = [tuple(own.get(name) or ()) for name in HOOKS]
                 tensors = [(n, Same(t)) for r in (module._parameters, module._buffers) for n, t in r.items()]
                 plain = {
-                    name: (value.__class__, value)
+                    name: (value.__class__, value if is_plain(value) else Same(value))
                     for name, value in own.items()
-                    if is_plain(value) and name != "training" and (id(module), name) not in self._ignored
+                    if (is_plain(value) or isinstance(value, FunctionType | MethodType))
+                    and name != "training"
+                    and (id(module), name) not in self._ignored
                 }
                 found.append((Same(module), hooks, tensors, own.get("training"), plain))
         for leaf in self.leaves:
@@ -191,7 +194,7 @@ def is_plain(value: Any) -> bool:
     return value.__class__ in _PLAIN or (value.__class__ is tuple and all(map(is_plain, value)))
 
 
-_PLAIN = frozenset({bool, int, float, complex, str, type(None)})
+_PLAIN = frozenset({bool, int, float, complex, str, bytes, type(None)})
 
 
 def _differing(a: dict[str, Any], b: dict[str, Any]) -> list[str]:

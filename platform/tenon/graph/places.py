@@ -19,8 +19,9 @@ from tenon.core.value import Value
 from tenon.graph.frames import Frames, ours
 from tenon.graph.guards import PATIENCE, Guard, Names, is_plain
 
-#: Members of a container that are looked at one by one.
+#: Members of a container that are looked at one by one, and numbers of a NumPy array.
 _MEMBERS = 64
+_NUMBERS = 4096
 _DEPTH = 6
 _MISSING = object()
 
@@ -134,16 +135,18 @@ class PlacesGuard(Guard):
         if value is _MISSING:
             return
         if _matters(value):
-            read = functools.partial(owner.get, key, _MISSING)
-            yield Place(what, read, lambda names: f"{names(owner)}.get({key!r}, {names(_MISSING)})")
+            yield _entry(what, owner, key)
         yield from self._inside(key, value, seen, depth)
 
     def _inside(self, name: str, value: Any, seen: set[Any], depth: int) -> Iterator[Place]:
         """The members of a container, the mentioned attributes of anything else."""
-        if depth > _DEPTH or id(value) in seen or is_plain(value) or isinstance(value, Value | np.ndarray):
+        if depth > _DEPTH or id(value) in seen or is_plain(value) or isinstance(value, Value):
             return
         seen.add(id(value))
-        if isinstance(value, functools.partial):
+        if isinstance(value, np.ndarray):
+            if value.size <= _NUMBERS:
+                yield Place(f"a number in {name!r}", value.tobytes, None)
+        elif isinstance(value, functools.partial):
             yield from self._inside(name, value.keywords, seen, depth + 1)
             yield from self._inside(name, value.args, seen, depth + 1)
         elif isinstance(value, _CONTAINERS):
@@ -170,22 +173,38 @@ class PlacesGuard(Guard):
                 continue  # see ModulesGuard
             yield from self._item(f"the attribute {key!r} of {name!r}", own, key, seen, depth + 1)
         for each in () if isinstance(value, ModuleType) else kind.__mro__:
-            for key in [] if ours(each.__module__) else [key for key in vars(each) if key in self.mentioned]:
-                found = vars(each)[key]
-                if key not in own and (is_plain(found) or isinstance(found, _CONTAINERS)):
-                    yield from self._item(
-                        f"the attribute {key!r} of {name!r}", vars(each), key, seen, depth + 1
-                    )
-                elif type(found).__name__ == "member_descriptor" and not isinstance(value, type):
-                    what = f"the attribute {key!r} of {name!r}"
-                    yield Place(what, functools.partial(getattr, value, key, _MISSING), None)
-                    yield from self._inside(key, getattr(value, key, None), seen, depth + 1)
+            if not ours(each.__module__):
+                yield from self._of_class(name, value, own, each, seen, depth + 1)
+
+    def _of_class(
+        self, name: str, value: Any, own: dict[str, Any], kind: type, seen: set[Any], depth: int
+    ) -> Iterator[Place]:
+        """What ``kind`` has for ``value``: numbers and containers, methods, slots."""
+        space = vars(kind)
+        for key in [key for key in space if key in self.mentioned]:
+            found, what = space[key], f"the attribute {key!r} of {name!r}"
+            if type(found).__name__ == "member_descriptor" and not isinstance(value, type):
+                yield Place(what, functools.partial(getattr, value, key, _MISSING), None)
+                yield from self._inside(key, getattr(value, key, None), seen, depth)
+            elif (is_plain(found) or isinstance(found, (*_CONTAINERS, *_METHODS))) and key not in own:
+                if own and is_plain(found):
+                    yield _entry(what, own, key)  # not there: the class's counts
+                if (id(kind), key) not in seen:
+                    seen.add((id(kind), key))
+                    yield from self._item(what, space, key, seen, depth)
 
 
 #: Classes of the standard library whose objects have attributes of the user.
 _OPEN = frozenset({"types.SimpleNamespace", "argparse.Namespace"})
 _CONTAINERS = (dict, list, tuple, set, deque)
+_METHODS = (FunctionType, property, classmethod, staticmethod)
 _OF_MODULES = frozenset({"_parameters", "_buffers", "_modules", "training"})
+
+
+def _entry(what: str, owner: Any, key: str) -> Place:
+    """The value of ``key`` in a dictionary."""
+    read = functools.partial(owner.get, key, _MISSING)
+    return Place(what, read, lambda names: f"{names(owner)}.get({key!r}, {names(_MISSING)})")
 
 
 def _matters(value: Any) -> bool:
