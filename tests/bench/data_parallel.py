@@ -2,11 +2,13 @@
 
     python tests/bench/data_parallel.py                                 # 2 ranks: MLP 256 and 64, CNN 64
     python tests/bench/data_parallel.py --models mlp:64 --rounds 40
+    python tests/bench/data_parallel.py --parts --repeats 1 --rounds 100    # where a data-parallel step's time goes
 
 Every rank takes a batch of its own of that size. The efficiency is the time of a step of one rank alone, while the
 others sleep, over that of a data-parallel step of all of them; beside it stands the time of the same step without
 communication on all ranks at once, which shows what the memory that they share costs. All contestants start from the
-same weights and data; their losses after some steps must agree, or the bench stops.
+same weights and data; their losses after some steps must agree, or the bench stops. ``--parts`` also times steps
+of tenon's that gather gradients in buckets but do not communicate, and such that wait for each other but do not sum.
 """
 
 import numpy as np
@@ -94,8 +96,33 @@ def measure_model(options, communicator, libraries, name, size):
 
     ways = {key.replace("local", "alone"): alone(step) for key, step in steps.items() if "local" in key}
     ways |= steps
+    if options.parts:
+        ways |= parts_of(communicator, steps)
     found = ranks.summary(ranks.in_turns(ways, options.rounds, options.repeats, communicator.barrier))
     return found, losses
+
+
+def parts_of(communicator, steps):
+    """Data-parallel steps without some of their communication; what they train is of no use."""
+    calls = ("agree", "expect_all_reduce", "perform_all_reduce")
+
+    def lacking(step, names):
+        def act():
+            held = {name: getattr(communicator, name) for name in names}
+            vars(communicator).update(dict.fromkeys(names, lambda *_: None))
+            try:
+                step()
+            finally:
+                vars(communicator).update(held)
+
+        return act
+
+    found = {}
+    for key, step in steps.items():
+        if key.startswith("tenon") and key.endswith("parallel"):
+            found[key.replace("parallel", "bucketed")] = lacking(step, calls)
+            found[key.replace("parallel", "unsummed")] = lacking(step, calls[2:])
+    return found
 
 
 def show(title, libraries, found):
@@ -107,6 +134,14 @@ def show(title, libraries, found):
             f" data parallel {parallel * 1e3:7.3f}: {alone / parallel:.0%} ({local / parallel:.0%})",
             flush=True,
         )
+        if f"{name} bucketed" in found:
+            bucketed, unsummed = (found[f"{name} {kind}"]["min"] for kind in ("bucketed", "unsummed"))
+            print(
+                f"{'':10} of that, in ms: another rank's step beside it"
+                f" {(local - alone) * 1e3:+.3f}, hooks and buckets {(bucketed - local) * 1e3:+.3f}, waiting"
+                f" {(unsummed - bucketed) * 1e3:+.3f}, the sum {(parallel - unsummed) * 1e3:+.3f}",
+                flush=True,
+            )
 
 
 def measure(options):
@@ -136,4 +171,5 @@ if __name__ == "__main__":
         measure,
         models={"default": DEFAULT, "help": "names and batch sizes, NAME:BATCH,..."},
         repeats={"type": int, "default": 10},
+        parts={"action": "store_true", "help": "time steps without some of their communication, too"},
     )
