@@ -187,3 +187,10 @@ def test_the_steps_of_a_program_are_timed(tmp_path):
     names = [name for name, _, _ in found["b"]["steps"]]
     assert any(name.startswith("matmul float32[") for name in names), names
     assert sum(ms for _, _, ms in found["b"]["steps"]) > 0
+
+
+def test_the_functions_of_an_eager_row_are_sampled(tmp_path):
+    found = run("samples.py", "b", "--tiny", "--seconds", "0.2", tmp_path=tmp_path)
+
+    assert sum(found["b"]["parts"].values()) == pytest.approx(1.0)
+    assert "dispatch, tape, sweep" in found["b"]["parts"]
