@@ -153,13 +153,16 @@ def test_data_parallel_steps_are_timed_and_lose_alike(tmp_path):
     pytest.importorskip("torch")
     find_mpirun()
     found = run(
-        "data_parallel.py", "--models", "mlp:4,cnn:2", "--rounds", "1", "--repeats", "1", tmp_path=tmp_path
+        *("data_parallel.py", "--models", "mlp:4,cnn:2", "--rounds", "1", "--repeats", "1", "--parts"),
+        tmp_path=tmp_path,
     )
 
     assert [row["model"] for row in found["results"]] == ["mlp:4", "cnn:2"]
     for row in found["results"]:
         for name in ("tenon", "tenon compiled", "torch gloo"):
             assert {f"{name} alone", f"{name} local", f"{name} parallel"} <= set(row["ways"])
+        for name in ("tenon", "tenon compiled"):
+            assert {f"{name} bucketed", f"{name} unsummed"} <= set(row["ways"])
 
 
 @pytest.mark.mpi

@@ -9,6 +9,8 @@ import time
 import numpy as np
 import pytest
 
+from tenon.testing.suites.communicator import is_mpich
+
 pytestmark = pytest.mark.mpi
 
 
@@ -85,8 +87,11 @@ def test_ctrl_c_finishes_the_step_saves_and_says_how_to_resume(project, ranks):
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=300)
 
-    assert process.returncode == 130
-    assert "resume with: " in out, err
+    if (
+        ranks == 1 or is_mpich()
+    ):  # Open MPI's mpirun has a status of its own then, and prints nothing more of ranks
+        assert process.returncode == 130
+        assert "resume with: " in out, err
     assert "=== tenon" not in err, "nobody failed"
     folder = next(project.folder.glob("runs/*"))
     last = json.loads((folder / "metrics.jsonl").read_text().splitlines()[-1])
