@@ -112,7 +112,7 @@ class _Axis:
         folds = 0 if mode == "cubic" else self.padding
         made = (self.base.reshape(-1), self.fraction.reshape(-1), self.slope.reshape(-1))
         points = grid.reshape(count, grid.shape[2])
-        share(grids.split, (points, axis, *given, folds, mode == "nearest", *made), count, 40 * count)
+        share(grids.split, (points, axis, *given, folds, int(mode == "nearest"), *made), count, 40 * count)
 
     def places(self, offset: int, before: Any, mode: str) -> Any:
         """Indices of the tap at ``offset``, behind those of the axes before."""
@@ -191,7 +191,7 @@ def scatter(x: Any, index: Any, y: Any, *, axis: int, reduce: str | None = None)
     arrays = (plain(y).reshape(count, index.shape[-1]), index.reshape(count, index.shape[-1]))
     share(
         resampling.place,
-        (*arrays, out.reshape(count, out.shape[-1]), outside, reduce is not None),
+        (*arrays, out.reshape(count, out.shape[-1]), outside, int(reduce is not None)),
         count,
         10 * index.size,
     )

@@ -30,7 +30,7 @@ def _folded(u, low, span, most, padding):  # type: ignore[no-untyped-def]
 
 
 @kernel(
-    "void(float32[:,::1], int64, float32, float32, float32, float32, float32, int64, boolean, float32[::1],"
+    "void(float32[:,::1], int64, float32, float32, float32, float32, float32, int64, int64, float32[::1],"
     " float32[::1], float32[::1], int64, int64)"
 )
 def split(  # type: ignore[no-untyped-def]

@@ -161,7 +161,7 @@ def pick(x, places, out, outside, start, stop):  # type: ignore[no-untyped-def]
                 outside[0] = 1
 
 
-@kernel("void(float32[:,::1], int64[:,::1], float32[:,::1], uint8[::1], boolean, int64, int64)")
+@kernel("void(float32[:,::1], int64[:,::1], float32[:,::1], uint8[::1], int64, int64, int64)")
 def place(y, places, out, outside, adding, start, stop):  # type: ignore[no-untyped-def]
     """Elements of each row written or added at its places."""
     for r in range(start, stop):

@@ -137,6 +137,8 @@ def _unpooled_sizes(
     x: Any, kernel: tuple[int, ...], stride: tuple[int, ...], padding: tuple[int, ...], wanted: Any
 ) -> tuple[int, ...]:
     rank = len(kernel)
+    if x.raw.ndim < rank:
+        raise IndexRangeError(f"max_unpool{rank}d: {x.raw.ndim} axes are fewer than the {rank} to unpool")
     usual = tuple(
         (n - 1) * t + k - 2 * p
         for n, t, k, p in zip(x.raw.shape[-rank:], stride, kernel, padding, strict=True)

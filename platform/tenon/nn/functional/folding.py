@@ -61,7 +61,10 @@ def pixel_shuffle(input: Any, upscale_factor: int) -> Any:
 
 
 def pixel_unshuffle(input: Any, downscale_factor: int) -> Any:
-    """``[..., C, H * r, W * r]`` as ``[..., C * r * r, H, W]``: blocks of pixels become channels."""
+    """``[..., C, H * r, W * r]`` as ``[..., C * r * r, H, W]``: blocks of pixels become channels.
+
+    An empty input comes back in its own shape, as in torch.
+    """
     *lead, channels, height, width = _image(input, "pixel_unshuffle")
     r = int(downscale_factor)
     if r <= 0:
@@ -72,6 +75,8 @@ def pixel_unshuffle(input: Any, downscale_factor: int) -> Any:
                 f"pixel_unshuffle expects {name} to be divisible by downscale_factor, but"
                 f" input.size({axis})={size} is not divisible by {r}"
             )
+    if not input.raw.size:
+        return input.clone()
     split = input.reshape(*lead, channels, height // r, r, width // r, r)
     n = len(lead)
     order = (*range(n), n, n + 2, n + 4, n + 1, n + 3)

@@ -12,7 +12,7 @@ import tenon.ops  # noqa: F401 - a table without ops finds nothing
 from tenon.core.create import wrap
 from tenon.core.op import table as f
 from tenon.core.precision import runs_in
-from tenon.errors import ModuleValueError, ShapeError, TenonWarning
+from tenon.errors import ModuleValueError, ShapeError, TenonWarning, UnsupportedError
 from tenon.ops.kinds import dtype_of
 
 _MODES = {"bilinear": "linear", "nearest": "nearest", "bicubic": "cubic"}
@@ -103,7 +103,7 @@ def affine_grid(theta: Any, size: Any, align_corners: bool | None = None) -> Any
     if dtype_of(theta.raw).kind not in "fV":
         raise ModuleValueError(f"Expected theta to have floating point type, but got {theta.dtype}")
     if len(wanted) not in (4, 5):
-        raise ShapeError(
+        raise UnsupportedError(
             "affine_grid only supports 4D and 5D sizes, for 2D and 3D affine transforms, respectively. Got"
             f" size {list(wanted)}."
         )

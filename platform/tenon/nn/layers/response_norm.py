@@ -36,8 +36,8 @@ class LocalResponseNorm(Module):
 class CrossMapLRN2d(Module):
     """Divides ``[N, C, H, W]`` by a power of the mean square of the channels around, at most ``size``.
 
-    Beyond channel ``(size + 1) // 2`` torch's layer never lets the first channel go, so that its result and
-    its gradient contradict each other there; this one takes the neighbours alone.
+    torch's layer never lets the first channel go, and its gradient is not that of its result; this one takes
+    the neighbours alone.
     """
 
     def __init__(self, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1) -> None:
