@@ -107,6 +107,39 @@ def test_one_signalled_rank_is_enough_and_a_second_signal_changes_nothing(projec
     assert latest_valid(folder / "checkpoints") is not None
 
 
+LATE = """
+
+import os
+import signal
+
+from tenon.extend import hookimpl
+from tenon.plugins.manager import register
+
+
+class Late:
+    # Signals one rank when the last step of the first epoch has been agreed upon, and the other goes on.
+
+    @hookimpl
+    def tenon_step_end(self, session, step, metrics):
+        if step == 4 and session.communicator.rank == 1:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+
+register(Late(), "late")
+"""
+
+
+def test_a_rank_signalled_between_two_epochs_stops_with_the_others_a_step_later(project):
+    with open(project.folder / "small.py", "a") as file:
+        file.write(LATE)
+
+    run = project.train("my.toml", ranks=2)
+
+    assert run.code == 143, run.err
+    assert "stopped by SIGTERM after step 6" in run.out
+    assert "=== tenon" not in run.err
+
+
 FILLING = """
 
 import resource

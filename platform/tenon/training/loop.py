@@ -131,8 +131,7 @@ def _train(session: Session, reporter: Any) -> dict[str, Any]:
         reporter.line(f"goes on after step {session.step:,} of {session.folder}")
     meter = _Meter(session)
     while session.epoch < config.epochs:
-        _train_epoch(session, synchronizer, reporter, meter)
-        if session.stopping:
+        if _train_epoch(session, synchronizer, reporter, meter):
             return _interrupt(session, reporter, meter)
         session.epoch += 1
         session.position = 0
@@ -151,8 +150,11 @@ def _train(session: Session, reporter: Any) -> dict[str, Any]:
     return _finish(session, reporter, meter)
 
 
-def _train_epoch(session: Session, synchronizer: GradientSynchronizer, reporter: Any, meter: _Meter) -> None:
-    """The steps of the current epoch that are still to do."""
+def _train_epoch(session: Session, synchronizer: GradientSynchronizer, reporter: Any, meter: _Meter) -> bool:
+    """Do the steps of the epoch that are still to do; whether the ranks agreed to stop in the last of them.
+
+    ``session.stopping`` alone does not say so: a signal may have come since, and to this rank only.
+    """
     config, hooks = session.config, host().hook
     order = epoch_order(session, session.epoch)
     while session.position < len(order):
@@ -189,12 +191,13 @@ def _train_epoch(session: Session, synchronizer: GradientSynchronizer, reporter:
             reporter.report(metrics, session.step)
         if any(asked):
             session.stopping = next(n for n, a in zip(signals.STOPPING, asked, strict=True) if a)
-            return
+            return True
         steps = config.checkpoint.steps
         if steps is not None and session.step % steps == 0 and session.position < len(order):
             meter.pause()
             checkpoint.save(session)
             meter.resume()
+    return False
 
 
 def _finish(session: Session, reporter: Any, meter: _Meter) -> dict[str, Any]:
