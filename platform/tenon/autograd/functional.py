@@ -16,8 +16,13 @@ __all__ = ["hessian", "hvp", "jacobian", "jvp", "vhp", "vjp"]
 
 
 def _tuple(values: Any, name: str) -> tuple[bool, tuple[Any, ...]]:
-    several = isinstance(values, (tuple, list))
-    found = tuple(values) if several else (values,)
+    if not isinstance(values, (Tensor, tuple)):
+        raise TypeError(
+            f"The {name} must be either a Tensor or a tuple of Tensors but the given {name} has type"
+            f" {type(values)}."
+        )
+    several = isinstance(values, tuple)
+    found = values if isinstance(values, tuple) else (values,)
     for position, value in enumerate(found):
         if not isinstance(value, Tensor):
             where = f"at position {position} in {name}" if several else f"in {name}"

@@ -190,7 +190,7 @@ class CtcLossGrad(Primitive):
         made[:, :, blank] -= through[:, :, ::2].sum(axis=2)
         labels = walks.states[:, 1::2]
         starts = xp.arange(steps)[:, None, None] * (count * classes) + xp.arange(count)[:, None] * classes
-        xp.subtract.at(made.reshape(-1), (starts + labels).reshape(-1), through[:, :, 1::2].reshape(-1))
+        xp.add.at(made.reshape(-1), (starts + labels).reshape(-1), -through[:, :, 1::2].reshape(-1))
         scale = xp.where(finite, g, xp.where(g == 0, 0.0, float("nan"))).astype(made.dtype)
         running = xp.arange(steps)[:, None] < input_lengths
         return xp.where(running[:, :, None], made * scale[:, None], made.dtype.type(0))
