@@ -34,7 +34,7 @@ class Case:
     @property
     def kind(self) -> str:
         """Which of the tests runs it."""
-        if self.name.startswith("optim.lr_scheduler."):
+        if self.name.startswith("optim.lr_scheduler.") or self.name == "optim.swa_utils.SWALR":
             return "scheduler"
         if self.name.startswith("optim."):
             return "optimizer"

@@ -32,10 +32,9 @@ class Outcome:
         self.side = Side(lib, dtype, strided)
         self.error: Exception | None = None
         self.derivable = False
-        self.written: Any = None
         lib.manual_seed(SEED)
         try:
-            self.results = flat_call(self, name, *parts(call))
+            self.results = _called(self.side, name, *parts(call))
         except Exception as error:
             self.error = error
             return
@@ -50,9 +49,8 @@ class Outcome:
             self.no_gradient = error
 
 
-def flat_call(outcome: Outcome, name: str, args: list[Any], kwargs: dict[str, Any]) -> list[Any]:
+def _called(side: Side, name: str, args: list[Any], kwargs: dict[str, Any]) -> list[Any]:
     """Call ``name``; one that writes into its first argument gets a copy that is no leaf."""
-    side = outcome.side
     method = name.startswith("Tensor.")
     short = name.rpartition(".")[2]
     writes = (short.endswith("_") and not short.endswith("__")) or kwargs.get("inplace")
@@ -115,7 +113,7 @@ def as_method(name: str, content: Any, tensor: type) -> str | None:
 
 
 def emptied(content: Any) -> Any:
-    """The case with no rows, if it says nothing about ``shapes``: the leading size of the first array is 0 wherever it leads an array."""
+    """The case with no rows: the leading size of the first array is 0 wherever it leads an array."""
     return _resized(content, lambda sizes, lead: ["0", *sizes[1:]] if sizes[0] == lead else sizes)
 
 
@@ -125,7 +123,7 @@ def scalar(content: Any) -> Any:
 
 
 def _resized(content: Any, change: Any) -> Any:
-    """``content`` with every array's sizes changed; None where it has no array of one axis or more."""
+    """``content`` with all sizes changed; None where it says ``shapes: given`` or has 0-d arrays only."""
     if isinstance(content, dict) and "shapes" in content:
         return None
     lead: list[str] = []
