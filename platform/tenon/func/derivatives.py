@@ -8,7 +8,8 @@ inputs, or a tensor that the function captured, require a gradient. So the trans
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 from tenon.core.backward import grad as differentiate
@@ -55,7 +56,11 @@ class _Run:
     """One call of a function: its inputs as fresh leaves (or aliases of what is tracked), and its outputs."""
 
     def __init__(
-        self, func: Callable[..., Any], args: tuple[Any, ...], chosen: list[int], **kwargs: Any
+        self,
+        func: Callable[..., Any],
+        args: tuple[Any, ...],
+        chosen: list[int],
+        kwargs: Mapping[str, Any] = MappingProxyType({}),
     ) -> None:
         self.taped = is_grad_enabled()
         leaves, self.spec = tree_flatten([args[i] for i in chosen])
@@ -145,7 +150,7 @@ def grad_and_value(
 
     @functools.wraps(func)
     def both(*args: Any, **kwargs: Any) -> Any:
-        run = _Run(func, args, _positions(argnums, len(args)), **kwargs)
+        run = _Run(func, args, _positions(argnums, len(args)), kwargs)
         value, aux = _split(run.output, has_aux, "grad_and_value(f)(*args)")
         if not isinstance(value, Tensor):
             raise GradError(
@@ -297,7 +302,7 @@ def jacrev(
 
     @functools.wraps(func)
     def jacobian(*args: Any, **kwargs: Any) -> Any:
-        run = _Run(func, args, _positions(argnums, len(args)), **kwargs)
+        run = _Run(func, args, _positions(argnums, len(args)), kwargs)
         output, aux = _split(run.output, has_aux, "jacrev(f)(*args)")
         outputs, spec = _tensors(output, "jacrev(f)(*args)")
         made = tree_unflatten([run.as_given(_rows(run, each), argnums) for each in outputs], spec)
