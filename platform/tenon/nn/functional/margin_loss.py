@@ -12,6 +12,7 @@ from tenon.core.precision import runs_in
 from tenon.errors import DTypeError, IndexRangeError, ModuleValueError, ShapeError
 from tenon.nn.functional.arguments import reduction_of, without_gradient
 from tenon.nn.functional.distance import pairwise_distance
+from tenon.nn.functional.loss import extent
 from tenon.ops.composite.loss import reduced
 from tenon.ops.kinds import title_of
 
@@ -154,7 +155,7 @@ def multilabel_margin_loss(
     classes.
 
     ``input[N, C]`` or ``[C]``; a row of ``target``, of the same shape, lists labels up to the first -1. All
-    pairs of classes are in memory at once: ``N * C * C`` numbers.
+    pairs are in memory at once: ``N * L * C`` numbers for at most L labels in a row.
     """
     mode = reduction_of(size_average, reduce, reduction)
     x = _rows("multilabel_margin_loss", input, target)
@@ -168,6 +169,8 @@ def multilabel_margin_loss(
     listed = f.eq(end.cumsum(1), 0)
     picked = _picked(x, index, "argument #2 'target' is out of range")
     other = f.eq(listed.long().new_zeros(x.shape).scatter_add(1, index, listed.long()), 0)
+    width = int(extent(listed.long().sum(1))[1]) or x.shape[1]
+    picked, listed = picked[:, :width], listed[:, :width]
     gaps = (1.0 - (picked.unsqueeze(2) - x.unsqueeze(1))).clamp(min=0)
     losses = f.where(listed.unsqueeze(2) & other.unsqueeze(1), gaps, 0.0).sum((1, 2)) / x.shape[1]
     return _mean(losses.reshape(input.shape[:-1]), mode)
