@@ -176,12 +176,14 @@ def _bag_maxima(items: Any, counted: Any, starts: Any, end: int) -> Any:
     width = int(counts.max()) if counts.numel() and not isinstance(counts.raw, Aval) else 0
     if not width:
         return items.new_zeros(counts.shape[0], items.shape[1])
-    places = arange(width, device=items.device)
-    index = starts.unsqueeze(1) + places
-    present = f.lt(places, counts.unsqueeze(1)).unsqueeze(2)
-    index = f.where(present.squeeze(2), index, 0)
-    present = present & counted[index]
-    table = f.where(present, items[index], float("-inf"))
+    if int(counts.min()) == width:  # as of a matrix of indices: the rows lie as they should
+        table, present = (v[:end].reshape(-1, width, v.shape[1]) for v in (items, counted))
+    else:
+        places = arange(width, device=items.device)
+        inside = f.lt(places, counts.unsqueeze(1))
+        index = f.where(inside, starts.unsqueeze(1) + places, 0)
+        table, present = items[index], inside.unsqueeze(2) & counted[index]
+    table = f.where(present, table, float("-inf"))
     return f.where(present.any(1), table.max(1).values, 0.0)
 
 
