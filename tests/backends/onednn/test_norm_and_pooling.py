@@ -148,7 +148,7 @@ def test_maxima_and_their_gradients_are_the_references(case, value, rank):
     made, used = taken(pooling._cache, lambda: pooling.max_pool(x, **attrs))
     gradient = pooling.max_pool_grad(g, x, wanted, **attrs)
 
-    assert used
+    assert used == (rank > 1)  # lines are pooled by loops of our own
     np.testing.assert_array_equal(made, wanted)
     assert_close(gradient, reference("max_pool_grad", g, x, wanted, **attrs))
 
