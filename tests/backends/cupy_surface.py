@@ -1,7 +1,7 @@
 """What CuPy offers: names, signatures and ufunc loops, as text that tests read where CuPy is not installed.
 
 ``cupy_names.txt`` is what ``python tests/backends/cupy_surface.py`` printed with the version in its first
-line. One line a name: ``ufunc cupy.add 2 1 add ??->? bb->b ...`` (inputs, outputs, what ``.at`` does, loops;
+line; only the four lines of ``cupy.fft`` were written by hand, after CuPy's source. One line a name: ``ufunc cupy.add 2 1 add ??->? bb->b ...`` (inputs, outputs, what ``.at`` does, loops;
 bfloat16 is ``E``), ``function cupy.argmax (a, axis=None, ...)`` (``?``: signature unknown), ``value
 cupy.inf``, ``method reshape``.
 """
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 TEXT = Path(__file__).with_name("cupy_names.txt")
-MODULES = ("cupy", "cupy.linalg", "cupy.lib.stride_tricks", "cupy.cuda", "cupy.cuda.runtime")
+MODULES = ("cupy", "cupy.fft", "cupy.linalg", "cupy.lib.stride_tricks", "cupy.cuda", "cupy.cuda.runtime")
 
 
 @dataclass(frozen=True)

@@ -408,7 +408,7 @@ class Grid:
         return wrapped(self.grid[key])
 
 
-PARTS = frozenset({"cupy.linalg", "cupy.lib", "cupy.lib.stride_tricks"})
+PARTS = frozenset({"cupy.fft", "cupy.linalg", "cupy.lib", "cupy.lib.stride_tricks"})
 xp = Namespace("cupy")
 xp.ndarray = Array
 
