@@ -164,7 +164,7 @@ def test_weighted_losses_hold_their_weights_as_buffers():
 @pytest.mark.oracle
 def test_constructors_have_torchs_signatures():
     torch = pytest.importorskip("torch")
-    for name in nn.layers.__all__:
+    for name in set(nn.layers.__all__) - {"DropPath", "PatchEmbed", "RoPE", "SinusoidalPositions"}:
         ours, theirs = (inspect.signature(getattr(lib, name).__init__) for lib in (nn, torch.nn))
         shown = [[(p.name, p.default) for p in s.parameters.values()] for s in (ours, theirs)]
         assert shown[0] == shown[1], name

@@ -339,6 +339,7 @@ def diagonal_index(x: Any, offset: int) -> Any:
 def draw_into(x: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], generator: Any) -> Any:
     """Fill ``x`` with random numbers drawn in torch's order; bumps the version, drops no history."""
     from tenon.core.inplace import check_leaf
+
     if x.is_inference() and not MODE.inference:
         refuse_writing()
     if MODE.enabled and x.requires_grad:

@@ -142,7 +142,7 @@ def random_split(
 
     >>> import tenon
     >>> [len(part) for part in random_split(range(10), [0.5, 0.25, 0.25])]
-    [5, 3, 2]
+    [6, 2, 2]
     """
     size = len(dataset)
     if math.isclose(sum(lengths), 1) and sum(lengths) <= 1:

@@ -18,8 +18,8 @@ EXTENSIONS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", 
 class ImageFolder(Dataset):
     """``root/dog/1.png`` and so on: images and the index of their folder, as torchvision's ImageFolder.
 
-    A sample is ``(image, label)``; the image is ``float32[3, H, W]`` in [0, 1], or what ``transform`` makes of
-    the PIL image. ``classes`` are the folders in alphabetical order, ``samples`` pairs of path and label.
+    A sample is ``(image, label)``; the image is ``float32[3, H, W]`` in [0, 1], or what ``transform`` makes
+    of the PIL image. ``classes`` are the folders in alphabetical order, ``samples`` pairs of path and label.
     Needs pillow (``pip install pillow``). DataError for a folder without images, and, with its path, for a
     file that cannot be read.
     """
