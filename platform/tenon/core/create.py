@@ -1,7 +1,7 @@
 """Tensors out of Python and NumPy data, and what happens to a tensor as an object.
 
-``tensor``, ``as_tensor``, ``from_numpy``; copying, pickling, exchanging ``.data``; filling with random
-numbers. Factories by shape are in ``factories.py``.
+``tensor``, ``as_tensor``, ``from_numpy``; copying, pickling, exchanging ``.data``. Factories by shape are in
+``factories.py``, filling with random numbers is in ``filling.py``.
 """
 
 from __future__ import annotations
@@ -15,10 +15,7 @@ from tenon import dtypes, random
 from tenon.core import watch
 from tenon.core.aval import Aval, normalize_axis
 from tenon.core.backend import backend_for, backend_named
-from tenon.core.grad_mode import MODE
-from tenon.core.late import LATE
-from tenon.core.op import table
-from tenon.core.value import Value, refuse_writing
+from tenon.core.value import Value
 from tenon.device import Device, as_device
 from tenon.dtypes import FROM_NUMPY, dtype
 from tenon.errors import DTypeError, GradError, ShapeError, TenonError
@@ -334,58 +331,6 @@ def diagonal_index(x: Any, offset: int) -> Any:
     size = max(min(rows + min(offset, 0), columns - max(offset, 0)), 0)
     steps = np.arange(size)
     return wrap(steps - min(offset, 0), x.device), wrap(steps + max(offset, 0), x.device)
-
-
-def draw_into(x: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], generator: Any) -> Any:
-    """Fill ``x`` with random numbers drawn in torch's order; bumps the version, drops no history."""
-    from tenon.core.inplace import check_leaf
-
-    if x.is_inference() and not MODE.inference:
-        refuse_writing()
-    if MODE.enabled and x.requires_grad:
-        check_leaf(x)
-    if not isinstance(x.raw, Aval):
-        function = getattr(random, name)
-        if name == "bernoulli":
-            kwargs = {"p": args[0]}
-            args = ()
-        named = dict(zip(_PARAMETERS.get(name, ()), args, strict=False)) | kwargs
-        if watch.recorder is not None:
-            shape, kind = x.raw.shape, x.raw.dtype
-            arrays = {n: Value.make(v, x._backend) for n, v in named.items() if hasattr(v, "shape")}
-
-            def draw(*values: Any) -> Any:
-                made = np.empty(shape, kind)
-                function(generator, out=made, **named | dict(zip(arrays, values, strict=True)))
-                return made
-
-            return LATE.inplace(table.copy, x, watch.recorder.host_draw(draw, *arrays.values()))
-        tracked = MODE.enabled and x.requires_grad  # what is overwritten has the gradient zero
-        host = x.raw if x.device.type == "cpu" else np.empty(x.raw.shape, x.raw.dtype)
-        host = np.empty_like(host) if tracked else host
-        function(generator, out=host, **named)
-        if tracked:
-            return LATE.inplace(table.copy, x, Value.make(x._backend.from_host(host, x.device), x._backend))
-        if host is not x.raw:
-            x.raw[...] = x._backend.from_host(host, x.device)
-    x._counter()[0] += 1
-    return x
-
-
-_PARAMETERS = {
-    "uniform": ("low", "high"),
-    "normal": ("mean", "std"),
-    "exponential": ("lambd",),
-    "geometric": ("p",),
-    "cauchy": ("median", "sigma"),
-    "log_normal": ("mean", "std"),
-}
-
-
-def draw_multinomial(x: Any, num_samples: int, replacement: bool, generator: Any) -> Any:
-    """Indices drawn row by row (torch.multinomial)."""
-    host = x._backend.to_host(x.raw)
-    return wrap(random.multinomial(generator, host, num_samples, replacement), x.device)
 
 
 def check_axis(x: Any, dim: int) -> int:

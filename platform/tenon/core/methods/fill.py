@@ -48,7 +48,7 @@ class Fill:
 
     def _draw(self, name: str, *args: Any, generator: Any = None, **kwargs: Any) -> Any:
         """Fill with numbers of ``tenon.random``'s function ``name``."""
-        from tenon.core.create import draw_into
+        from tenon.core.filling import draw_into
 
         return draw_into(self, name, args, kwargs, generator)
 
@@ -103,6 +103,6 @@ class Fill:
 
     def multinomial(self, num_samples: int, replacement: bool = False, *, generator: Any = None) -> Any:
         """Indices drawn with these (unnormalised) probabilities, by row."""
-        from tenon.core.create import draw_multinomial
+        from tenon.core.filling import draw_multinomial
 
         return draw_multinomial(self, num_samples, replacement, generator)
