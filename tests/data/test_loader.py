@@ -6,6 +6,8 @@ import gc
 import multiprocessing
 import os
 import signal
+import subprocess
+import sys
 import time
 
 import numpy as np
@@ -264,3 +266,44 @@ def test_pinning_without_a_gpu_says_so():
         pytest.skip("there is an accelerator to pin for")
     with pytest.warns(UserWarning, match="no accelerator is found"):
         data.DataLoader(range(3), pin_memory=True)
+
+
+ENDLESS = """
+import os, time
+from tenon.data import DataLoader, Dataset
+import numpy as np
+class Slow(Dataset):
+    def __len__(self):
+        return 1000
+    def __getitem__(self, index):
+        time.sleep(0.05)
+        return np.full(50_000, os.getpid())
+for batch in DataLoader(Slow(), 2, num_workers=2):
+    print(int(batch[0, 0]), flush=True)
+"""
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
+def test_no_worker_outlives_the_main_process(how):
+    main = subprocess.Popen(
+        [sys.executable, "-c", ENDLESS], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    workers = {int(main.stdout.readline()) for _ in range(4)}
+
+    main.send_signal(how)
+    _, errors = main.communicate(timeout=120)
+
+    assert len(workers) == 2 and main.returncode != 0
+    assert errors.count("Traceback") == (how == signal.SIGINT)  # the main process's, and nothing of workers
+    until = time.monotonic() + 60
+    while any(map(alive, workers)) and time.monotonic() < until:
+        time.sleep(0.05)
+    assert not any(map(alive, workers))
+
+
+def alive(pid):
+    try:
+        with open(f"/proc/{pid}/stat") as stat:
+            return stat.read().rpartition(")")[2].split()[0] != "Z"  # an init that reaps nobody
+    except FileNotFoundError:
+        return False

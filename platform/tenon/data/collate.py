@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+import tenon.ops  # noqa: F401 - a table without ops finds nothing
 from tenon.core import create
 from tenon.core.op import table as f
 from tenon.core.tensor import Tensor
