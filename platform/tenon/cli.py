@@ -97,10 +97,10 @@ def main() -> None:
 
 
 @main.command()
-@click.option("-v", "--verbose", is_flag=True, help="Show the traceback of each failure.")
+@click.option("--short", is_flag=True, help="Leave out the tracebacks of failures.")
 @click.option("--resolve", is_flag=True, help="Import every target and report those that fail.")
 @click.option("--check", is_flag=True, help="Exit with code 1 if anything failed or clashes.")
-def plugins(verbose: bool, resolve: bool, check: bool) -> None:
+def plugins(short: bool, resolve: bool, check: bool) -> None:
     """List plugins, what each adds, and what failed."""
     from tenon.plugins.diagnose import broken_targets, plugin_report
 
@@ -109,10 +109,10 @@ def plugins(verbose: bool, resolve: bool, check: bool) -> None:
         report = plugin_report(host)
         broken = broken_targets(host) if resolve else []
     console = _console()
-    _print_plugins(console, report, verbose=verbose)
+    _print_plugins(console, report, short=short)
     for error in broken:
         console.print(f"[red]broken target[/] {_plain(error)}", soft_wrap=True)
-        if verbose:
+        if not short:
             console.print(_traceback(error), markup=False, highlight=False, soft_wrap=True)
     if check and (broken or not report.healthy):
         sys.exit(1)
@@ -157,7 +157,7 @@ def stubs(check: bool) -> None:
         sys.exit(1)
 
 
-def _print_plugins(console: Console, report: PluginReport, *, verbose: bool) -> None:
+def _print_plugins(console: Console, report: PluginReport, *, short: bool) -> None:
     from rich.table import Table
 
     table = Table("plugin", "version", "distribution", "adds", show_lines=True)
@@ -178,12 +178,10 @@ def _print_plugins(console: Console, report: PluginReport, *, verbose: bool) -> 
     console.print(table)
     for failure in report.failures:
         console.print(f"[red]failed[/] ({failure.stage}) {_plain(failure)}", soft_wrap=True)
-        if verbose:
+        if not short:
             console.print(failure.traceback, markup=False, highlight=False, soft_wrap=True)
     for clash in report.clashes:
         console.print(f"[red]clash[/] {_plain(clash)}", soft_wrap=True)
-    if report.failures and not verbose:
-        console.print("`tenon plugins -v` shows the tracebacks.")
 
 
 def _quiet_host() -> Host:

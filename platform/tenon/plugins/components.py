@@ -122,7 +122,7 @@ class Registry:
             lines.append(f"Disabled plugins: {', '.join(self._host.disabled)}.")
         failures = self._host.failures
         if failures:
-            lines.append("Plugins that failed and may offer it (`tenon plugins -v` shows tracebacks):")
+            lines.append("Plugins that failed and may offer it (`tenon plugins` shows tracebacks):")
             lines += [f"- {failure}" for failure in failures]
         error = PluginNotFoundError("\n".join(lines))
         error.__cause__ = _reason(failures)

@@ -194,7 +194,7 @@ class Host:
         self._failures.extend(failures)
         advice = [f"- {failure}" for failure in failures]
         if advice:
-            advice.insert(0, "some plugins were not loaded; `tenon plugins -v` shows their tracebacks:")
+            advice.insert(0, "some plugins were not loaded; `tenon plugins` shows their tracebacks:")
         return [*advice, *found.unmatched]
 
     def _register(self, info: PluginInfo) -> None:
@@ -223,7 +223,7 @@ class Host:
         if not any(known.name == info.name and known.summary == failure.summary for known in self._failures):
             self._failures.append(failure)
             warnings.warn(
-                PluginWarning(f"plugin {failure}; its other parts work. See `tenon plugins -v`."),
+                PluginWarning(f"plugin {failure}; its other parts work. See `tenon plugins`."),
                 stacklevel=4,
             )
 
