@@ -225,7 +225,7 @@ def test_bad_input_is_refused_in_torchs_words(refuse, rng, name):
             lambda F, x, w: F.conv2d(x.double(), w),
             r"Input type \(double\) and weight type \(float\) should be the same",
         ),
-        (lambda F, x, w: F.pad(x, (1,)), "Padding length should be"),
+        (lambda F, x, w: F.pad(x, (1,)), "Padding length must be divisible by 2"),
         (
             lambda F, x, w: F.pad(x, (5, 1, 0, 0), mode="reflect"),
             r"padding \(5, 1\) at dimension 3 of input \[2, 6, 4, 4\]",
