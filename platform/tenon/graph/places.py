@@ -168,7 +168,7 @@ class PlacesGuard(Guard):
         if ours(named) and named not in _OPEN:
             return
         own = {} if isinstance(value, type) else getattr(value, "__dict__", {})
-        for key in [key for key in own if key in self.mentioned]:
+        for key in self._named(own):
             if is_module and (is_plain(own[key]) or key in _OF_MODULES):
                 continue  # see ModulesGuard
             yield from self._item(f"the attribute {key!r} of {name!r}", own, key, seen, depth + 1)
@@ -176,12 +176,16 @@ class PlacesGuard(Guard):
             if not ours(each.__module__):
                 yield from self._of_class(name, value, own, each, seen, depth + 1)
 
+    def _named(self, space: Any) -> list[str]:
+        """The keys of ``space`` that the code names and whose values it may call or compute with."""
+        return [key for key in space if key in self.mentioned and key not in _SILENT]
+
     def _of_class(
         self, name: str, value: Any, own: dict[str, Any], kind: type, seen: set[Any], depth: int
     ) -> Iterator[Place]:
         """What ``kind`` has for ``value``: numbers and containers, methods, slots."""
         space = vars(kind)
-        for key in [key for key in space if key in self.mentioned]:
+        for key in self._named(space):
             found, what = space[key], f"the attribute {key!r} of {name!r}"
             if type(found).__name__ == "member_descriptor" and not isinstance(value, type):
                 yield Place(what, functools.partial(getattr, value, key, _MISSING), None)
@@ -194,6 +198,8 @@ class PlacesGuard(Guard):
                     yield from self._item(what, space, key, seen, depth)
 
 
+#: What classes have that no call reads: a program that is recorded makes no objects of the user anew.
+_SILENT = frozenset({"__class__", "__dict__", "__doc__", "__init__", "__module__", "__qualname__"})
 #: Classes of the standard library whose objects have attributes of the user.
 _OPEN = frozenset({"types.SimpleNamespace", "argparse.Namespace"})
 _CONTAINERS = (dict, list, tuple, set, deque)
