@@ -21,6 +21,7 @@ from tenon.extend import Config, errors
 from tenon_cpu import threads
 from tenon_cpu.jit import mathlib
 from tenon_cpu.jit.store import Store
+from tenon_cpu.jit.undisturbed import undisturbed
 
 Entry = Callable[[int, int], None]
 
@@ -142,6 +143,7 @@ class _Compiler:
     def _resize(self, count: int) -> None:
         _team.value = count if self.team else 1
 
+    @undisturbed
     def function(self, text: str, name: str) -> int:
         """Address of a module's function ``name``."""
         key = f"cluster-{hashlib.sha256(text.encode()).hexdigest()[:32]}"
@@ -239,11 +241,15 @@ if hasattr(os, "register_at_fork"):
 
 def compiler() -> _Compiler:
     """The process's compiler."""
+    return _compiler or _made_compiler()
+
+
+@undisturbed
+def _made_compiler() -> _Compiler:
     global _compiler
-    if _compiler is None:
-        with _lock:
-            if _compiler is None:
-                _compiler = _Compiler()
+    with _lock:
+        if _compiler is None:
+            _compiler = _Compiler()
     return _compiler
 
 
@@ -252,12 +258,15 @@ _PROTOTYPE = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64)
 
 def load(text: str) -> Entry:
     """``entry(table, threads)`` of a module; the same for the same text."""
-    found = _entries.get(text)
-    if found is None:
-        with _lock:
-            found = _entries.get(text)
-            if found is None:
-                found = _entries[text] = entry_at(compiler().function(text, "entry"))
+    return _entries.get(text) or _made_entry(text)
+
+
+@undisturbed
+def _made_entry(text: str) -> Entry:
+    with _lock:
+        found = _entries.get(text)
+        if found is None:
+            found = _entries[text] = entry_at(compiler().function(text, "entry"))
     return found
 
 

@@ -34,6 +34,7 @@ from tenon.extend import Config, environment, errors
 from tenon_cpu.jit import codegen_llvm
 from tenon_cpu.jit.native import Native, Signature, described, object_code
 from tenon_cpu.jit.store import Store
+from tenon_cpu.jit.undisturbed import undisturbed
 
 Function = Callable[..., Any]
 
@@ -225,13 +226,15 @@ class Kernel:
 
     def native(self) -> Native:
         """The machine code."""
-        found = self._native
-        if found is None:
-            with _lock:
-                found = self._native
-                if found is None:
-                    text = _source(self.function)
-                    found = self._native = _build(self.function, self.signature, self.flags, text)
+        return self._native or self._made()
+
+    @undisturbed
+    def _made(self) -> Native:
+        with _lock:
+            found = self._native
+            if found is None:
+                text = _source(self.function)
+                found = self._native = _build(self.function, self.signature, self.flags, text)
         return found
 
 
@@ -266,6 +269,14 @@ def compiled(
     checked = _flags(flags)
     text = source + _described(names)
     key = (text, name, signature, _shown(checked))
+    return _generated.get(key) or _generate(key, source, names, checked)
+
+
+@undisturbed
+def _generate(
+    key: tuple[str, str, str, str], source: str, names: Mapping[str, Any], checked: Mapping[str, Any]
+) -> Function:
+    text, name, signature, _ = key
     with _lock:
         found = _generated.get(key)
         if found is None:

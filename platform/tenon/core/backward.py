@@ -168,13 +168,13 @@ def _batched(
 
 def _run(sweep: Sweep, roots: Any, grads: Any) -> None:
     previous, outer = MODE.enabled, PASS.partial
-    MODE.enabled, PASS.partial = sweep.create_graph, sweep.wanted is not None
     token = enter(IGNORE)
     try:
+        MODE.enabled, PASS.partial = sweep.create_graph, sweep.wanted is not None
         sweep.run(roots, grads)
     finally:
-        leave(token)
         MODE.enabled, PASS.partial = previous, outer
+        leave(token)
 
 
 def _sequence(value: Any) -> list[Any]:

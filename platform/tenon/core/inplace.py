@@ -108,8 +108,8 @@ def _untracked(op: Any, x: Any, args: tuple[Any, ...], attrs: dict[str, Any]) ->
                 leave(token)
             return
     previous = MODE.enabled
-    MODE.enabled = False
     try:
+        MODE.enabled = False
         result = op(x, *args, **attrs)
     finally:
         MODE.enabled = previous

@@ -110,14 +110,14 @@ class Optimizer:
             with enable_grad():
                 loss = closure()
         previous = MODE.enabled
-        MODE.enabled = False
         token = enter(IGNORE)
         try:
+            MODE.enabled = False
             for group in self.param_groups:
                 self._update_group(group)
         finally:
-            leave(token)
             MODE.enabled = previous
+            leave(token)
         return loss
 
     step.own_rule = True  # type: ignore[attr-defined]

@@ -261,9 +261,9 @@ def update_through_ops(optimizer: Any, p: Any, group: dict[str, Any]) -> None:
     differentiable = bool(group.get("differentiable"))
     capturable = bool(group.get("capturable"))
     previous = MODE.enabled
-    MODE.enabled = differentiable
     recorder = watch.recorder
     try:
+        MODE.enabled = differentiable
         if recorder is None:
             h = hyperparameters(group, keep_tensors=differentiable or capturable)
         else:

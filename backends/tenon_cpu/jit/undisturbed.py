@@ -1,0 +1,42 @@
+"""Work that no signal may leave in the middle: LLVM's objects are freed twice, or used half made, where
+Ctrl-C or a timer raises between two steps, and the process ends in a segmentation fault.
+
+Python runs handlers of signals in the main thread only. So such work gets a thread of its own, for which the
+main thread waits: an exception there ends the waiting, and the work is completed beside it.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Callable
+from typing import Any, ParamSpec, TypeVar
+
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
+
+
+def undisturbed(work: Callable[_P, _R]) -> Callable[_P, _R]:
+    """``work``, whole. It has to take the locks that it needs itself: its thread is another."""
+
+    @functools.wraps(work)
+    def done(*args: _P.args, **kwargs: _P.kwargs) -> _R:
+        if threading.current_thread() is not threading.main_thread():
+            return work(*args, **kwargs)
+        results: list[_R] = []
+        failures: list[BaseException] = []
+
+        def run() -> None:
+            try:
+                results.append(work(*args, **kwargs))
+            except BaseException as error:  # raised below, where it was asked for
+                failures.append(error)
+
+        thread: Any = threading.Thread(target=run, name="tenon-compiler")
+        thread.start()
+        thread.join()
+        if failures:
+            raise failures[0]
+        return results[0]
+
+    return done
