@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import multiprocessing
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -167,6 +168,45 @@ def test_a_worker_that_does_not_answer_is_named_after_the_timeout():
 
     with pytest.raises(WorkerError, match=r"timed out after 0.5 seconds, waiting for worker 0"):
         numbers(loader)
+
+
+@pytest.mark.parametrize("code", [3, None])
+def test_batches_that_a_lost_worker_owes_are_not_counted_and_its_fellows_are_replaced(code, tmp_path):
+    once = tmp_path / "once"
+
+    def trouble():
+        if not once.exists():
+            once.touch()
+            time.sleep(30) if code is None else os._exit(code)
+
+    loader = data.DataLoader(
+        Rows(12, trouble=trouble), 2, num_workers=2, timeout=1.0, persistent_workers=True
+    )  # fmt: skip
+    batches = iter(loader)
+    taken = []
+    with pytest.raises(WorkerError) as raised:
+        taken.extend(batch[0].tolist() for batch in batches)
+    with pytest.raises(WorkerError, match=re.escape(str(raised.value))):
+        next(batches)
+    state = loader.state_dict()
+
+    assert state["batches"] < 3
+    loader.load_state_dict(state)
+    assert numbers(loader)[-1] == [10, 11]
+    assert len(numbers(loader)) == 6
+
+
+def test_a_worker_killed_between_epochs_is_replaced_in_the_one_after():
+    loader = data.DataLoader(Rows(8), 2, num_workers=2, persistent_workers=True)
+    numbers(loader)
+    victim = loader._pool.processes[0]
+    os.kill(victim.pid, signal.SIGKILL)
+    victim.join()
+
+    with pytest.raises(WorkerError, match="was killed by SIGKILL"):
+        numbers(loader)
+
+    assert len(numbers(loader)) == 4
 
 
 def test_large_batches_come_through_memory_that_can_be_written_to():

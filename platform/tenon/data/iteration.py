@@ -95,6 +95,7 @@ class Iteration:
         self._stream = progress.stream(loader) if loader.stream and not loader.num_workers else None
         self._indices = itertools.repeat(None) if loader.stream else progress.indices(loader)
         self._work = _Ahead(self) if loader.num_workers else None
+        self._broken: WorkerError | None = None
 
     def __iter__(self) -> Iterator[Any]:
         return self
@@ -105,11 +106,18 @@ class Iteration:
     def __next__(self) -> Any:
         if self.progress.done:
             raise StopIteration
+        if self._broken is not None:
+            raise self._broken
         try:
             batch = self._here() if self._work is None else self._work.next()
         except StopIteration:
             self.progress.done = True
             self.abandon()
+            raise
+        except WorkerError as error:  # nothing was taken, and nothing will come
+            self._broken = error
+            if self._work is not None:
+                self._work.dismiss()
             raise
         except Exception:
             self.progress.batches += 1  # what failed was taken: whoever goes on gets the next
@@ -154,9 +162,13 @@ class _Ahead:
         self.dropped = iteration.progress.batches if loader.stream else 0
         self.live = list(range(loader.num_workers))
         self.exhausted = False
-        for _ in range(loader.prefetch_factor):
-            for worker in list(self.live):
-                self._give(worker)
+        try:
+            for _ in range(loader.prefetch_factor):
+                for worker in list(self.live):
+                    self._give(worker)
+        except WorkerError:
+            self.dismiss()
+            raise
 
     def _give(self, worker: int) -> None:
         if self.exhausted or worker not in self.live:
@@ -214,6 +226,12 @@ class _Ahead:
             self.live.remove(worker)
         elif kind in (BATCH, FAILED):
             self._give(worker)
+
+    def dismiss(self) -> None:
+        """End workers of which one is lost, also those that the loader keeps: it gets new ones."""
+        self.pool.close()
+        if self.loader._pool is self.pool:
+            self.loader._pool = None
 
     def close(self) -> None:
         """End the workers, unless the loader keeps them for the next epoch."""
