@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from tenon.extend import Optimizer
+from tenon.extend import Optimizer, Tensor
+from tenon_optimizers.checks import real
 from tenon_optimizers.numbers import at_most, epsilon, root_mean_square
 
 
@@ -47,10 +48,12 @@ class Adafactor(Optimizer):
             },
         )  # fmt: skip
 
+    def check_parameter(self, p: Tensor) -> None:
+        """Real parameters only."""
+        real("Adafactor", p)
+
     def init(self, f: Any, p: Any) -> dict[str, Any]:
         """The mean squares of rows and of columns; of every element where there is one axis or none."""
-        if p.dtype.kind == "c" if hasattr(p.dtype, "kind") else p.dtype.is_complex:
-            raise RuntimeError("Adafactor does not support complex parameters")
         if p.ndim < 2:
             return {"variance": f.zeros_like(p)}
         rows, columns = (*p.shape[:-1], 1), (*p.shape[:-2], 1, p.shape[-1])

@@ -65,4 +65,4 @@ class ASGD(Optimizer):
 
 def _short(f: Any, like: Any, value: Any) -> Any:
     """``value`` rounded to float32, as torch keeps it, in the dtype of ``like``."""
-    return f.cast(stored(f.cast(like, dtype=_FLOAT32), value), dtype=like.dtype)
+    return f.cast(stored(f, f.cast(like, dtype=_FLOAT32), value), dtype=like.dtype)

@@ -35,6 +35,12 @@ def betas(values: Any) -> tuple[Any, Any]:
     return first, second
 
 
+def real(optimizer: str, p: Tensor) -> None:
+    """RuntimeError in torch's words if ``p`` is complex."""
+    if p.is_complex():
+        raise RuntimeError(f"{optimizer} does not support complex parameters")
+
+
 def variants(foreach: bool | None, fused: bool | None, differentiable: bool) -> None:
     """RuntimeError for flags that contradict each other. All variants compute the same here."""
     if fused and differentiable:

@@ -125,7 +125,7 @@ class LBFGS(Optimizer):
         """All gradients on one axis; complex numbers as two."""
         parts = []
         for p in self._params:
-            g = p.detach() * 0 if p.grad is None else p.grad.detach()
+            g = f.zeros_like(p.detach()) if p.grad is None else p.grad.detach()
             parts.append((f.stack(g.real, g.imag, axis=g.ndim) if g.is_complex() else g).reshape(-1))
         return f.cat(*parts, axis=0)
 

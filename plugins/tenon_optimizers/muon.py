@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from tenon.extend import Optimizer
+from tenon.extend import Optimizer, Tensor
+from tenon_optimizers.checks import real
 from tenon_optimizers.numbers import norm
 
 _FLOAT32 = np.dtype(np.float32)
@@ -54,18 +55,13 @@ class Muon(Optimizer):
             },
         )  # fmt: skip
 
-    def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """Add a group of real matrices."""
-        given = param_group["params"]
-        for p in [given] if hasattr(given, "ndim") else list(given):
-            tensor = p[1] if isinstance(p, tuple) else p
-            if tensor.ndim != 2:
-                raise ValueError(
-                    f"Muon only supports 2D parameters whereas we found a parameter with size: {tensor.shape}"
-                )
-            if tensor.is_complex():
-                raise RuntimeError("Muon does not support complex parameters")
-        super().add_param_group(param_group)
+    def check_parameter(self, p: Tensor) -> None:
+        """Real matrices only."""
+        if p.ndim != 2:
+            raise ValueError(
+                f"Muon only supports 2D parameters whereas we found a parameter with size: {p.shape}"
+            )
+        real("Muon", p)
 
     def init(self, f: Any, p: Any) -> dict[str, Any]:
         """The momentum."""

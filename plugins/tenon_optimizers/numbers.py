@@ -21,9 +21,9 @@ def number(f: Any, value: Any) -> Any:
     return f.cast(value, dtype=_FLOAT64) if isinstance(value, Tensor) else float(value.item())
 
 
-def stored(old: Any, value: Any) -> Any:
-    """``value`` as a state like ``old``."""
-    return old * 0 + value
+def stored(f: Any, old: Any, value: Any) -> Any:
+    """``value`` as a state like ``old``, whose own value, NaN too, is forgotten."""
+    return f.zeros_like(old) + value
 
 
 def at_most(first: Any, second: Any) -> Any:

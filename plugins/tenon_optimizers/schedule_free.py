@@ -72,8 +72,8 @@ class ScheduleFree(Optimizer):
         y = y + (rate * (beta * (1 - share) - 1)) * step
         new = {
             "z": z - rate * step,
-            "weight_sum": stored(s["weight_sum"], total),
-            "lr_max": stored(s["lr_max"], largest),
+            "weight_sum": stored(f, s["weight_sum"], total),
+            "lr_max": stored(f, s["lr_max"], largest),
         }
         return y, new
 

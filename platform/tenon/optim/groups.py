@@ -60,6 +60,8 @@ def add(optimizer: Any, given: Any) -> None:
     if names:
         group["param_names"] = names
     _check_params(params, bool(optimizer.defaults.get("differentiable")))
+    for p in params:
+        optimizer.check_parameter(p)
     for name, default in optimizer.defaults.items():
         if default is required and name not in group:
             raise ValueError(

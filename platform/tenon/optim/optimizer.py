@@ -156,6 +156,9 @@ class Optimizer:
         """Add a group; options it does not state come from the defaults."""
         groups.add(self, param_group)
 
+    def check_parameter(self, p: Tensor) -> None:
+        """Raise for a parameter that this optimizer cannot train; called before its group is added."""
+
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Drop the gradients of all parameters, or set them to zero."""
         for group in self.param_groups:
