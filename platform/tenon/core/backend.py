@@ -290,6 +290,13 @@ class RawNamespace:
 
     def __init__(self, backend: Backend, kernels: dict[Op, Kernel]) -> None:
         self._backend, self._kernels = backend, kernels
+        self._around: Callable[[Op, Kernel], Kernel] | None = None
+
+    def watch(self, around: Callable[[Op, Kernel], Kernel] | None) -> None:
+        """Give ``around(op, kernel)`` in place of each kernel from now on, or with None the kernel again."""
+        self._around = around
+        for name in [name for name in vars(self) if not name.startswith("_")]:
+            delattr(self, name)
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
@@ -298,6 +305,8 @@ class RawNamespace:
         kernel = self._kernels[op]
         if op.residuals:
             kernel = _visible(kernel, op.outputs)
+        if self._around is not None:
+            kernel = self._around(op, kernel)
         setattr(self, name, kernel)
         return kernel
 
@@ -311,6 +320,11 @@ def _visible(kernel: Kernel, outputs: int) -> Kernel:
 
 
 _INSTANCES: dict[str, Backend] = {}
+
+
+def backends_in_use() -> list[Backend]:
+    """Every backend that was asked for so far."""
+    return list(_INSTANCES.values())
 
 
 def backend_named(name: str) -> Backend:

@@ -11,6 +11,7 @@ from typing import Any
 from tenon.core import watch
 from tenon.core.accumulate import accumulate
 from tenon.core.backward_end import PASS
+from tenon.core.edges import EdgeEnd, GradientEdge, end_of
 from tenon.core.grad_mode import MODE
 from tenon.core.late import LATE
 from tenon.core.op import table
@@ -64,12 +65,10 @@ def _backward(
     _want(sweep, roots, targets)
     _run(sweep, roots, grads)
     for target in targets:
-        value = sweep.wanted[_key(target)]  # type: ignore[index]
-        if value is not None:
-            accumulate(target, value, False, create_graph)
-            after = target.__dict__.get("_post_accumulate_hooks")
-            for hook in list(after.values()) if after else ():
-                hook(target)
+        if target._node is not None and not isinstance(target, EdgeEnd):
+            value = sweep.wanted[_key(target)]  # type: ignore[index]
+            if value is not None:
+                accumulate(target, value, False, create_graph)
 
 
 def grad(
@@ -99,9 +98,14 @@ def grad(
         )
     roots, targets = _sequence(outputs), _sequence(inputs)
     if not targets:
-        raise GradError("grad requires non-empty inputs.")
+        raise ArgumentError("grad requires non-empty inputs.")
+    if materialize_grads and any(isinstance(t, EdgeEnd) for t in targets):
+        raise GradError(
+            "materialize_grads cannot be used when the given input is a GradientEdge: zeros of which tensor?"
+        )
     keep = create_graph if retain_graph is None else retain_graph
     sweep = Sweep(create_graph, keep)
+    sweep.accumulates = False
     grads = _initial(
         roots, _sequence(grad_outputs) if grad_outputs is not None else [None] * len(roots), sweep
     )
@@ -115,7 +119,7 @@ def grad(
             if materialize_grads:
                 value = table.new_full(
                     target.detach(), shape=target.raw.shape, value=0, dtype=target.raw.dtype
-                )
+                ).requires_grad_(create_graph)
             elif not allow_unused:
                 raise GradError(
                     f"The differentiated Tensor at index {position} appears to not have been used in the"
@@ -141,7 +145,17 @@ def _batched(
     materialize_grads: bool,
 ) -> tuple[Any, ...]:
     given = [] if grad_outputs is None else _sequence(grad_outputs)
-    counts = {g.raw.shape[0] if g.raw.ndim else 0 for g in given if g is not None}
+    ends = _sequence(outputs)
+    for index, (end, g) in enumerate(zip(ends, given, strict=False)):
+        if g is not None and (not g.raw.ndim or tuple(g.raw.shape[1:]) != tuple(end.raw.shape)):
+            raise GradError(
+                "If `is_grads_batched=True`, we interpret the first dimension of each grad_output as the batch"
+                " dimension. The sizes of the remaining dimensions are expected to match the shape of"
+                f" corresponding output, but a mismatch was detected: grad_output[{index}] has a shape of"
+                f" {g.shape} and output[{index}] has a shape of {end.shape}. If you only want some tensors in"
+                " `grad_output` to be considered batched, consider using vmap."
+            )
+    counts = {g.raw.shape[0] for g in given if g is not None}
     if len(counts) != 1 or counts == {0}:
         raise GradError(
             "is_grads_batched=True wants grad_outputs whose first axes are of one size, at least 1; got "
@@ -171,18 +185,20 @@ def _run(sweep: Sweep, roots: Any, grads: Any) -> None:
     token = enter(IGNORE)
     try:
         MODE.enabled, PASS.partial = sweep.create_graph, sweep.wanted is not None
-        sweep.run(roots, grads)
+        if watch.span is None:
+            sweep.run(roots, grads)
+        else:
+            with watch.span("backward", "backward"):
+                sweep.run(roots, grads)
     finally:
         MODE.enabled, PASS.partial = previous, outer
         leave(token)
 
 
 def _sequence(value: Any) -> list[Any]:
-    if isinstance(value, Value) or value is None:
-        return [value]
-    if isinstance(value, dict):
-        return list(value.values())
-    return list(value)
+    if isinstance(value, Value | GradientEdge) or value is None:
+        return [end_of(value)]
+    return [end_of(v) for v in (value.values() if isinstance(value, dict) else value)]
 
 
 def _check_wanted(targets: list[Any]) -> None:
@@ -278,7 +294,7 @@ def _initial(roots: list[Any], grads: list[Any], sweep: Sweep) -> list[Any]:
                     f"grad can be implicitly created only for real scalar outputs but got {root.dtype}. Take"
                     " .real or .abs() of it, or pass gradient=."
                 )
-            ones = root._backend.raw.new_full(raw, shape=raw.shape, value=1)
+            ones = root._backend.raw.new_full(raw, shape=raw.shape, value=1, dtype=raw.dtype)
             if watch.recorder is not None:
                 watch.recorder.made(ones)
             result.append(Value.make(ones, root._backend) if sweep.as_tensors else ones)
@@ -290,6 +306,12 @@ def _initial(roots: list[Any], grads: list[Any], sweep: Sweep) -> list[Any]:
                     f" of {root.shape}."
                 )
             value = grad
+            if (value.raw.dtype.kind == "c") is not (raw.dtype.kind == "c"):
+                raise GradError(
+                    "For complex Tensors, both grad_output and output are required to have the same dtype."
+                    f" Mismatch in dtype: grad_output[0] has a dtype of {grad.dtype} and output[0] has a dtype"
+                    f" of {root.dtype}."
+                )
             if value.raw.dtype != raw.dtype:
                 value = table.cast(value, dtype=raw.dtype)
         result.append(value if sweep.as_tensors else value.raw)

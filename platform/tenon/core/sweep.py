@@ -11,29 +11,33 @@ This file is hot: ``visit_plain`` runs once per node.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from tenon import dtypes
 from tenon.core import second_order, watch
 from tenon.core.accumulate import accumulate
 from tenon.core.arrivals import Arrivals
+from tenon.core.edges import run_prehooks
 from tenon.core.hooks import run_tensor_hooks
 from tenon.core.interceptor import SLOT
 from tenon.core.saving import unpacked_residuals
-from tenon.core.tape import Node
+from tenon.core.tape import CustomNode, Node
 from tenon.core.value import Value
+from tenon.errors import GradError
 
 _LEAF = -1
 _FLOAT32 = dtypes.float32.numpy
+_NONE: dict[int, Any] = {}
 _push = heapq.heappush
+Visit = Callable[[Any, Any], None]
 
 
 class Sweep:
     """One backward pass over the graph behind ``roots``."""
 
     __slots__ = (
-        "as_tensors", "create_graph", "heap", "hooked", "keep_graph", "needed", "owned", "pending", "stops",
+        "accumulates", "as_tensors", "create_graph", "heap", "hooked", "keep_graph", "needed", "owned", "pending", "stops",
         "wanted",
     )  # fmt: skip
 
@@ -50,6 +54,7 @@ class Sweep:
         )
         self.needed: set[int] | None = None  # ids of the nodes that lead to a wanted input
         self.stops: set[int] = set()  # ids of wanted nodes behind which nothing is wanted
+        self.accumulates = True  # what is wanted is accumulated (``backward``), not returned (``grad``)
 
     def run(self, roots: Sequence[Any], grads: Sequence[Any]) -> None:
         """Send ``grads`` (arrays or tensors, as ``as_tensors`` says) into ``roots`` and empty the heap."""
@@ -61,14 +66,18 @@ class Sweep:
         heap, pending, owned = self.heap, self.pending, self.owned
         simple = not self.as_tensors and watch.differentiated is None and not self.stops
         pop = heapq.heappop
+        visit_plain: Visit = self.visit_plain
+        visit: Visit = self.visit
+        if watch.visiting is not None:
+            visit_plain, visit = watch.visiting(visit_plain), watch.visiting(visit)
         while heap:
             node = pop(heap)[1]
             if owned:
                 owned.discard(node)
             if simple and node.__class__ is Node and not node.watched:
-                self.visit_plain(node, pending.pop(node))
+                visit_plain(node, pending.pop(node))
             else:
-                self.visit(node, pending.pop(node))
+                visit(node, pending.pop(node))
             if self.hooked is not None:
                 self.hooked.visited(node)
         if self.hooked is not None:
@@ -198,7 +207,7 @@ class Sweep:
             return
         edges = node.edges if self.needed is None else self.open_edges(node.edges)
         op = node.op
-        if node.__class__ is not Node:
+        if isinstance(node, CustomNode):
             results = self.custom(node, grad)
         elif self.as_tensors:
             results = second_order.gradients(node, edges, grad, self.create_graph)
@@ -246,7 +255,7 @@ class Sweep:
         if self.as_tensors:
             return list(node.apply_tensors(grad, self.create_graph))
         single = node.op.outputs == 1
-        given = self._tensor(grad, node) if single else [self._tensor(g, node) for g in grad]
+        given = self._tensor(grad, node.backend) if single else [self._tensor(g, node.backend) for g in grad]
         return [None if r is None else r.raw for r in node.apply_tensors(given, self.create_graph)]
 
     def before(self, node: Any, grad: Any) -> Any:
@@ -258,13 +267,11 @@ class Sweep:
                     grad = run_tensor_hooks(hooks, grad, node.backend)
                 elif grad[index] is not None:
                     grad[index] = run_tensor_hooks(hooks, grad[index], node.backend)
-        if node.node_prehooks is not None:
-            grad = self._prehooks(node, grad, single)
         if node.retained is not None:
             for index, reference in node.retained.items():
                 tensor, value = reference(), grad if single else grad[index]
                 if tensor is not None and value is not None:
-                    tensor.grad = None if tensor.grad is None else tensor.grad.clone()
+                    tensor._grad = None if tensor._grad is None else tensor._grad.clone()
                     accumulate(tensor, value, False, self.create_graph)
         if self.wanted is not None:
             for index in range(1 if single else len(grad)):
@@ -272,11 +279,14 @@ class Sweep:
                 value = grad if single else grad[index]
                 if key in self.wanted and value is not None:
                     self.wanted[key] = value
+        # Last, so that they change what the node gets and not what is kept; nothing runs where ``grad`` stops.
+        if node.node_prehooks is not None and (self.accumulates or id(node) not in self.stops):
+            grad = self._prehooks(node, grad, single)
         return grad
 
     def _prehooks(self, node: Any, grad: Any, single: bool) -> Any:
         for hook in list(node.node_prehooks.values()):
-            given = tuple(self._tensor(g, node) for g in ((grad,) if single else grad))
+            given = tuple(self._tensor(g, node.backend) for g in ((grad,) if single else grad))
             changed = hook(given)
             if changed is not None:
                 changed = changed if isinstance(changed, (tuple, list)) else (changed,)
@@ -287,27 +297,24 @@ class Sweep:
     def after(self, node: Any, results: Any, grad: Any) -> Any:
         """Node hooks: they see, and may replace, the gradients of the inputs."""
         single = node.op.outputs == 1
-        outputs = tuple(self._tensor(g, node) for g in ((grad,) if single else grad))
+        outputs = tuple(self._tensor(g, node.backend) for g in ((grad,) if single else grad))
         for hook in list(node.node_hooks.values()):
-            inputs = tuple(self._tensor(g, node) for g in results)
+            inputs = tuple(self._tensor(g, node.backend) for g in results)
             changed = hook(inputs, outputs)
             if changed is not None:
                 changed = changed if isinstance(changed, (tuple, list)) else (changed,)
                 results = [g if self.as_tensors or g is None else g.raw for g in changed]
         return results
 
-    def _tensor(self, grad: Any, node: Any) -> Any:
-        return (
-            grad
-            if grad is None or isinstance(grad, Value)
-            else Value.make(node.backend.as_array(grad), node.backend)
-        )
+    @staticmethod
+    def _tensor(grad: Any, backend: Any) -> Any:
+        return grad if grad is None or isinstance(grad, Value) else Value.make(backend.as_array(grad), backend)
 
     def reach_leaf(self, leaf: Any, grad: Any, fresh: bool) -> None:
         """A gradient arrived at a leaf: accumulate or collect it, at once or, if the leaf has hooks, when all
         have come."""
         extra = leaf.__dict__
-        if extra and (extra.get("_hooks") or extra.get("_post_accumulate_hooks")):
+        if extra and ("_post_accumulate_hooks" in extra or extra.get("_hooks")):
             if self.hooked is None:
                 self.hooked = Arrivals(self)
             self.hooked.arrive(leaf, grad, fresh)
@@ -316,6 +323,9 @@ class Sweep:
         else:
             key = (id(leaf), _LEAF)
             if key in self.wanted:
+                if self.accumulates:
+                    accumulate(leaf, grad, fresh, self.create_graph)
+                    return
                 found = self.wanted[key]
                 self.wanted[key] = grad if found is None else found + grad
 
@@ -327,14 +337,21 @@ class Sweep:
         hooks = extra.get("_hooks")
         if hooks:
             grad = run_tensor_hooks(hooks, grad, leaf._backend)
-        if self.wanted is not None:
+        if not self.accumulates:
+            assert self.wanted is not None
             self.wanted[id(leaf), _LEAF] = grad
             return
-        accumulate(leaf, grad, fresh and not hooks, self.create_graph)
-        after = extra.get("_post_accumulate_hooks")
+        before, after = extra.get("_node_prehooks"), extra.get("_node_hooks")
+        if before:
+            grad = run_prehooks(leaf, self._tensor(grad, leaf._backend), before)
+            grad = grad if self.as_tensors else grad.raw
+        accumulate(leaf, grad, fresh and not hooks and not before, self.create_graph)
+        for hook in list(extra.get("_post_accumulate_hooks", _NONE).values()):
+            if hook(leaf) is not None:
+                raise GradError("Tensor post accumulate grad hooks should return None.")
         if after:
             for hook in list(after.values()):
-                hook(leaf)
+                hook((), (self._tensor(grad, leaf._backend),))
 
 
 def _spread(op: Any, edges: Any) -> Any:

@@ -9,12 +9,23 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 #: Called with every new node, when its output is known.
 created: Callable[[Any], None] | None = None
 #: Called with a node and the gradients that it gave to its inputs (arrays or tensors).
 differentiated: Callable[[Any, Any], None] | None = None
+
+#: What a profile in progress is told of; all None while there is none.
+#: ``visiting(visit)``: what a sweep calls with a node and its gradient instead of ``visit``.
+visiting: Callable[[Callable[[Any, Any], None]], Callable[[Any, Any], None]] | None = None
+#: ``span(name, phase)``: the context in which a stretch of work runs that is no op: a wait for data, a pass.
+span: Callable[[str, str], AbstractContextManager[Any]] | None = None
+#: ``collective(communicator, call, perform, args)``: agrees on ``call``, then performs it.
+collective: Callable[[Any, Any, Callable[..., Any], tuple[Any, ...]], Any] | None = None
+#: Called with every program when it is bound to memory.
+bound: Callable[[Any], None] | None = None
 
 #: Modules whose parameters were walked lately, where several ranks train: ``distributed/identity.py``.
 walked: weakref.WeakSet[Any] | None = None
@@ -49,3 +60,11 @@ def remove(listener: Callable[[Any], None]) -> None:
 def _tell(node: Any) -> None:
     for listener in dict.fromkeys(_listeners):
         listener(node)
+
+
+def spanning(name: str, phase: str) -> AbstractContextManager[Any]:
+    """A span of that name where somebody profiles; nothing else."""
+    return _NOTHING if span is None else span(name, phase)
+
+
+_NOTHING = nullcontext()

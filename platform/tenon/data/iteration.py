@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from tenon.core import watch
 from tenon.core.pytree import tree_map
 from tenon.core.tensor import Tensor
 from tenon.data.sampler import BatchSampler
@@ -109,7 +110,11 @@ class Iteration:
         if self._broken is not None:
             raise self._broken
         try:
-            batch = self._here() if self._work is None else self._work.next()
+            if watch.span is None:
+                batch = self._next()
+            else:
+                with watch.span(f"enumerate(DataLoader)#{type(self).__name__}.__next__", "data"):
+                    batch = self._next()
         except StopIteration:
             self.progress.done = True
             self.abandon()
@@ -131,6 +136,9 @@ class Iteration:
         if loader.pin_memory:
             batch = tree_map(lambda leaf: leaf.pin_memory() if isinstance(leaf, Tensor) else leaf, batch)
         return batch
+
+    def _next(self) -> Any:
+        return self._here() if self._work is None else self._work.next()
 
     def _here(self) -> Any:
         loader = self.loader

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from tenon.core import watch
 from tenon.core.tensor import Tensor
 from tenon.distributed import staging
 from tenon.distributed.calls import format_ranks
@@ -140,7 +141,8 @@ class Bucket:
         ``used`` says for every parameter how many ranks have a gradient: where none has, it stays None.
         """
         if self.work is not None:
-            result = self.work.wait()
+            with watch.spanning(f"wait for {self.name}", "wait"):
+                result = self.work.wait()
             if result is not self.flat:
                 np.copyto(self.flat, result.reshape(self.flat.shape), casting="same_kind")
             for index, slot in enumerate(self.slots):

@@ -15,21 +15,22 @@ import functools
 import os
 import socket
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable
 from typing import Any, NoReturn
 
 import numpy as np
 
+from tenon.core import watch
 from tenon.distributed import failure
+from tenon.distributed.arrays import READ_ONLY, delivered, flat_of, prepared, target_for
+from tenon.distributed.arrays import Array as Array
 from tenon.distributed.calls import FINISH, Call, Work, remembered
 from tenon.distributed.reduction import ReduceOp, accumulator, check_transferable, dtype_name, is_extremum
 from tenon.distributed.traffic import Traffic
 from tenon.errors import CommunicatorError, DTypeError, ShapeError, UnsupportedError
 
-Array = np.ndarray[Any, Any]
 LARGEST_TAG = 10_000
 """MPI promises 32767; each of ours takes two."""
-READ_ONLY = "out is read-only. Pass a writeable array, or none to get a new one."
 
 
 class Communicator(ABC):
@@ -81,23 +82,22 @@ class Communicator(ABC):
         The result is a new array, or ``out``, which may be ``array`` itself. float16 and bfloat16 are summed
         in float32. ``op`` is "sum", "mean", "max", "min" or "prod"; on bool, sum is "any" and prod is "all".
         """
-        source = _prepare(array)
+        source = prepared(array)
         operation, call = reduction_call("all_reduce", op, source.shape, source.dtype, name)
         if out is None or out is array is source:
             target = np.empty_like(source) if out is None else source
         else:
-            target = _target(out, source.shape, source.dtype)
+            target = target_for(out, source.shape, source.dtype)
         if not target.flags.writeable:
             raise CommunicatorError(READ_ONLY)
         row = source if source.ndim == 1 else source.reshape(-1)
         self.expect_all_reduce(row, target is source)
-        self.agree(call)
         if target is source:
-            self.perform_all_reduce(row, row, operation)
+            self._do(call, self.perform_all_reduce, row, row, operation)
             return Work(source)
-        flat = _flat(target)
-        self.perform_all_reduce(row, flat, operation)
-        return Work(_deliver(flat, target))
+        flat = flat_of(target)
+        self._do(call, self.perform_all_reduce, row, flat, operation)
+        return Work(delivered(flat, target))
 
     def start_all_reduce(self, array: Array, op: str = ReduceOp.SUM, *, name: str | None = None) -> Work:
         """``all_reduce`` in place of ``array``, which is not to be touched before ``wait``.
@@ -111,54 +111,54 @@ class Communicator(ABC):
         self, array: Any, root: int = 0, out: Array | None = None, *, name: str | None = None
     ) -> Work:
         """Give every rank the array of rank ``root``; the others pass one of the same shape and dtype."""
-        source = _prepare(array)
+        source = prepared(array)
         check_transferable(source.dtype)
         self._check_root(root)
-        target = _target(out, source.shape, source.dtype)
-        self.agree(remembered("broadcast", f"from rank {root}", source.shape, dtype_name(source.dtype), name))
-        flat = _flat(target)
-        if self.rank == root:
-            flat[...] = source.reshape(-1)
-        self.perform_broadcast(flat, root)
-        return Work(_deliver(flat, target))
+        target = target_for(out, source.shape, source.dtype)
+        call = remembered("broadcast", f"from rank {root}", source.shape, dtype_name(source.dtype), name)
+        flat = flat_of(target)
+        self._do(call, self._broadcast, source.reshape(-1), flat, root)
+        return Work(delivered(flat, target))
 
     def all_gather(self, array: Any, out: Array | None = None, *, name: str | None = None) -> Work:
         """Stack the arrays of all ranks: ``[size, *array.shape]``, on every rank."""
-        source = _prepare(array)
+        source = prepared(array)
         check_transferable(source.dtype)
-        target = _target(out, (self.size, *source.shape), source.dtype)
-        self.agree(remembered("all_gather", "", source.shape, dtype_name(source.dtype), name))
-        flat = _flat(target)
-        self.perform_all_gather(source.reshape(-1), flat.reshape(self.size, source.size))
-        return Work(_deliver(flat, target))
+        target = target_for(out, (self.size, *source.shape), source.dtype)
+        call = remembered("all_gather", "", source.shape, dtype_name(source.dtype), name)
+        flat = flat_of(target)
+        rows = flat.reshape(self.size, source.size)
+        self._do(call, self.perform_all_gather, source.reshape(-1), rows)
+        return Work(delivered(flat, target))
 
     def reduce_scatter(
         self, array: Any, op: str = ReduceOp.SUM, out: Array | None = None, *, name: str | None = None
     ) -> Work:
         """Combine ``[size, *shape]`` arrays of all ranks; rank r gets row r of the result."""
-        source = _prepare(array)
+        source = prepared(array)
         operation, call = reduction_call("reduce_scatter", op, source.shape, source.dtype, name)
         self._check_rows("reduce_scatter", source)
-        target = _target(out, source.shape[1:], source.dtype)
-        self.agree(call)
-        flat = _flat(target)
-        self.perform_reduce_scatter(source.reshape(self.size, flat.size), flat, operation)
-        return Work(_deliver(flat, target))
+        target = target_for(out, source.shape[1:], source.dtype)
+        flat = flat_of(target)
+        rows = source.reshape(self.size, flat.size)
+        self._do(call, self.perform_reduce_scatter, rows, flat, operation)
+        return Work(delivered(flat, target))
 
     def all_to_all(self, array: Any, out: Array | None = None, *, name: str | None = None) -> Work:
         """Row r of ``[size, *shape]`` goes to rank r; row r of the result came from rank r."""
-        source = _prepare(array)
+        source = prepared(array)
         check_transferable(source.dtype)
         self._check_rows("all_to_all", source)
-        target = _target(out, source.shape, source.dtype)
-        self.agree(remembered("all_to_all", "", source.shape, dtype_name(source.dtype), name))
-        flat = _flat(target)
-        self.perform_all_to_all(source.reshape(self.size, -1), flat.reshape(self.size, -1))
-        return Work(_deliver(flat, target))
+        target = target_for(out, source.shape, source.dtype)
+        call = remembered("all_to_all", "", source.shape, dtype_name(source.dtype), name)
+        flat = flat_of(target)
+        rows = source.reshape(self.size, -1)
+        self._do(call, self.perform_all_to_all, rows, flat.reshape(self.size, -1))
+        return Work(delivered(flat, target))
 
     def gather(self, array: Any, root: int = 0, *, name: str | None = None) -> Array | None:
         """Stack the arrays of all ranks on rank ``root``; None elsewhere."""
-        source = _prepare(array)
+        source = prepared(array)
         check_transferable(source.dtype)
         self._check_root(root)
         self.agree(remembered("gather", f"to rank {root}", source.shape, dtype_name(source.dtype), name))
@@ -184,7 +184,7 @@ class Communicator(ABC):
         self.agree(remembered("scatter", f"from rank {root}", out.shape, dtype_name(out.dtype), name))
         if self.rank != root:
             return self.perform_receive(out.reshape(-1), message(out), root, 0).wait().reshape(out.shape)
-        source = _prepare(rows)
+        source = prepared(rows)
         works = [
             self.perform_send(source[rank].reshape(-1), message(out), rank, 0)
             for rank in range(self.size)
@@ -197,7 +197,7 @@ class Communicator(ABC):
 
     def send(self, array: Any, to: int, tag: int = 0) -> Work:
         """Send to rank ``to``, which must ``receive`` the same shape and dtype; wait before changing it."""
-        source = _prepare(array)
+        source = prepared(array)
         check_transferable(source.dtype)
         self._check_root(to)
         return self.perform_send(source.reshape(-1), message(source), to, _checked_tag(tag))
@@ -226,12 +226,13 @@ class Communicator(ABC):
 
     def all_gather_bytes(self, payload: bytes, *, name: str | None = None) -> list[bytes]:
         """The byte strings of all ranks, which may differ in length, in rank order."""
-        self.agree(remembered("all_gather_bytes", "", (), "bytes", name))
-        return self.perform_all_gather_bytes(payload)
+        call = remembered("all_gather_bytes", "", (), "bytes", name)
+        gathered: list[bytes] = self._do(call, self.perform_all_gather_bytes, payload)
+        return gathered
 
     def barrier(self) -> None:
         """Wait until every rank has come here."""
-        self.agree(remembered("barrier", "", (), "", None))
+        self._do(remembered("barrier", "", (), "", None), _nothing)
 
     def close(self) -> None:
         """Leave the group. Every rank must do so at the same point; later calls raise where ranks exist."""
@@ -311,6 +312,18 @@ class Communicator(ABC):
         """The communicator of those that pass the same ``color``."""
         raise UnsupportedError(f"the communicator {self.name!r} has no groups of some of its ranks.")
 
+    def _do(self, call: Call, perform: Callable[..., Any], *args: Any) -> Any:
+        """Agree on ``call``, then ``perform(*args)``; a profile tells the two apart: one is waiting."""
+        if watch.collective is not None:
+            return watch.collective(self, call, perform, args)
+        self.agree(call)
+        return perform(*args)
+
+    def _broadcast(self, source: Array, target: Array, root: int) -> None:
+        if self.rank == root:
+            target[...] = source
+        self.perform_broadcast(target, root)
+
     def _check_root(self, root: int) -> None:
         if not 0 <= root < self.size:
             raise CommunicatorError(
@@ -323,6 +336,10 @@ class Communicator(ABC):
                 f"{kind}: the first axis must have one row per rank, {self.size}, but the array is "
                 f"{list(source.shape)}. Reshape it to [{self.size}, ...] first."
             )
+
+
+def _nothing() -> None:
+    """What a barrier does once all have come."""
 
 
 def _checked_tag(tag: int) -> int:
@@ -357,36 +374,3 @@ def reduction_call(
     if is_extremum(operation) and dtype.kind == "c":
         raise DTypeError(f"{dtype} values have no order, so '{operation}' is not defined. Use 'sum'.")
     return operation, Call(kind, operation.value, shape, dtype_name(dtype), name)
-
-
-def _prepare(array: Any) -> Array:
-    """``array`` as a C-contiguous array of native byte order; no copy where it already is."""
-    if type(array) is np.ndarray and array.flags.c_contiguous and array.dtype.isnative:
-        return array
-    source = np.asarray(array)
-    return np.ascontiguousarray(source, dtype=source.dtype.newbyteorder("=")).reshape(source.shape)
-
-
-def _target(out: Array | None, shape: Sequence[int], dtype: np.dtype[Any]) -> Array:
-    """``out`` after checking that the result fits it, or a new array."""
-    if out is None:
-        return np.empty(tuple(shape), dtype)
-    if out.shape != tuple(shape) or out.dtype != dtype:
-        raise ShapeError(
-            f"out is {out.dtype}{list(out.shape)}, but the result is {dtype}{list(shape)}. "
-            "Pass an array of exactly that shape and dtype, or none."
-        )
-    if not out.flags.writeable:
-        raise CommunicatorError(READ_ONLY)
-    return out
-
-
-def _flat(target: Array) -> Array:
-    """``target`` as one row: a view if it is contiguous, else a copy that ``_deliver`` writes back."""
-    return target.reshape(-1) if target.flags.c_contiguous else np.ascontiguousarray(target).reshape(-1)
-
-
-def _deliver(flat: Array, target: Array) -> Array:
-    if not target.flags.c_contiguous:
-        target[...] = flat.reshape(target.shape)
-    return target

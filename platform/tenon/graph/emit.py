@@ -39,6 +39,8 @@ class Emitted:
         self.space: dict[str, Any] = {"sqrt": math.sqrt}
         #: Line number, from 1 -> the call.
         self.calls: dict[int, Node] = {}
+        #: Of lines that make several calls at once, all of them.
+        self.together: dict[int, list[Node]] = {}
 
     @property
     def source(self) -> str:
@@ -95,6 +97,7 @@ class Emitter:
             head.append(f"    numbers[:] = {', '.join(self.scalars[n] for n in self.slots)},")
         self.out.lines = [*head, *self.out.lines]
         self.out.calls = {line + len(head): node for line, node in self.out.calls.items()}
+        self.out.together = {line + len(head): nodes for line, nodes in self.out.together.items()}
         self._end()
         if len(self.out.lines) == start:
             self.out.add("    pass")
@@ -148,6 +151,7 @@ class Emitter:
             name = f"together_{len(self.out.space)}"
             self.out.space[name] = together
             self.out.add(f"    {name}()", f"the {count} steps above", part[-1][2])
+            self.out.together[len(self.out.lines)] = [node for _, _, node in part]
 
     def _statements(self, step: direct.Step) -> list[str]:
         node, op = step.node, step.node.op

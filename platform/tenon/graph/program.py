@@ -7,14 +7,16 @@ by a run, apart from what kernels without ``out=`` do inside.
 
 from __future__ import annotations
 
+import ast
 import itertools
-from collections.abc import Mapping, Sequence
+import weakref
+from collections.abc import Callable, Collection, Mapping, Sequence
 from types import TracebackType
 from typing import Any
 
 import numpy as np
 
-from tenon.core import dispatch
+from tenon.core import dispatch, watch
 from tenon.core.quiet import IGNORE, enter, leave
 from tenon.errors import GraphError, TenonError
 from tenon.graph.emit import Counter, Emitter, described
@@ -26,6 +28,8 @@ from tenon.graph.passes.keep_old import keep_old
 from tenon.graph.plan import MemoryPlan
 
 _COUNT = itertools.count()
+#: Programs that are bound to memory.
+LIVING: weakref.WeakSet[Program] = weakref.WeakSet()
 KERNEL_ERRORS = (
     ValueError, TypeError, IndexError, AttributeError, RuntimeError, OverflowError, ArithmeticError,
 )  # fmt: skip
@@ -48,6 +52,7 @@ class Program:
         self._filename = f"<tenon program {next(_COUNT)}>"
         forget_with(self, self._filename)
         self._calls: dict[int, Node] = {}
+        self._together: dict[int, list[Node]] = {}
         self._kept: dict[Ref, Any] = {}
         self._run: Any = None
 
@@ -71,7 +76,11 @@ class Program:
         remember(self._filename, source)
         exec(compile(source, self._filename, "exec"), emitted.space)
         self._plan, self.source, self._calls, self._kept = plan, source, emitted.calls, emitter.kept
+        self._together = emitted.together
         self._run = emitted.space["run"]
+        LIVING.add(self)
+        if watch.bound is not None:
+            watch.bound(self)
 
     def run(self, scalars: Sequence[float] = ()) -> None:
         """Replay once; ``scalars`` are the values of the scalar inputs, in the graph's order."""
@@ -84,6 +93,20 @@ class Program:
             self._explain(error)
         finally:
             leave(token)
+
+    def timed(self, mark: Callable[[int], None] | None) -> None:
+        """Let each run call ``mark(line)`` after every line that computes, ``mark(0)`` before the first and
+        ``mark(-1)`` at the end, for profilers; or with None nothing any more. Runs in progress stay as they
+        are."""
+        code = compile(self.source, self._filename, "exec")
+        if mark is not None:
+            self._run.__globals__["_mark"] = mark
+            code = compile(marked(self.source, self._calls), self._filename, "exec")
+        self._run.__code__ = next(c for c in code.co_consts if hasattr(c, "co_code"))
+
+    def steps(self) -> dict[int, list[Node]]:
+        """The calls that each computing line of the source makes."""
+        return {line: self._together.get(line, [node]) for line, node in self._calls.items()}
 
     def value(self, ref: Ref) -> Any:
         """The buffer that holds ``ref`` after a run; the next run overwrites it."""
@@ -122,6 +145,25 @@ def _line_in(trace: TracebackType | None, filename: str) -> int:
             return trace.tb_lineno
         trace = trace.tb_next
     return 0
+
+
+def marked(source: str, lines: Collection[int]) -> ast.Module:
+    """``source`` with a call of ``_mark`` at its start, after each of ``lines`` and at its end."""
+    tree = ast.parse(source)
+    function = next(node for node in tree.body if isinstance(node, ast.FunctionDef))
+    body: list[ast.stmt] = [_mark(0, function)]
+    for statement in function.body:
+        body.append(statement)
+        if statement.lineno in lines:
+            body.append(_mark(statement.lineno, statement))
+    function.body = [*body, _mark(-1, function.body[-1])]
+    return tree
+
+
+def _mark(line: int, place: ast.stmt) -> ast.stmt:
+    """``_mark(line)`` at ``place``, so that other lines keep their numbers."""
+    called = ast.Call(ast.Name("_mark", ast.Load()), [ast.Constant(line)], [])
+    return ast.fix_missing_locations(ast.copy_location(ast.Expr(called), place))
 
 
 def arrays_like(graph: Graph) -> dict[Node, Any]:
