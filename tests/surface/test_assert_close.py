@@ -74,7 +74,9 @@ CASES = [
 
 
 @pytest.mark.oracle
-@pytest.mark.parametrize(("actual", "expected", "options"), CASES, ids=str)
+@pytest.mark.parametrize(
+    ("actual", "expected", "options"), CASES, ids=lambda v: re.sub(" at 0x[0-9a-f]+", "", str(v))
+)
 def test_the_verdict_and_its_words_are_torchs(actual, expected, options):
     torch = pytest.importorskip("torch")
     verdicts = []
