@@ -1,0 +1,85 @@
+"""Say in plain words what stands out in a run and what can be done about it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from statistics import mean, median
+from typing import Any
+
+from tenon_dashboard.sweep import COMMUNICATION, DATA, OPTIMIZER, OTHER, PARTS, WAIT
+
+#: (part, share of a step from which on it is worth a sentence, weight beside the others, the sentence)
+_SHARES = (
+    (DATA, 0.1, 1.0, "Loading data takes {} of each step: let workers load ahead (`num_workers`)."),
+    (COMMUNICATION, 0.25, 1.0, "Transfers take {} of each step: reduce less often (`accumulate`)."),
+    (OPTIMIZER, 0.3, 1.0, "The optimizer takes {} of each step: compile the step, which fuses its updates."),
+    (OTHER, 0.4, 0.5, "{} of each step is Python between ops: `tenon.compile` the model or the step."),
+)
+_WAITING, _ONE_OP, _SLOW_STEP = 0.1, 0.5, 1.8
+_Found = list[tuple[float, str]]
+
+
+def advice(
+    ranks: Sequence[dict[str, Any]],
+    steps: Sequence[dict[str, Any]],
+    met: Mapping[str, Any],
+    operators: Sequence[Sequence[Any]],
+) -> list[str]:
+    """Sentences, the most important first; one that says so where nothing stands out.
+
+    ``ranks`` and ``steps`` are those of the overview, ``met`` is the distributed view, ``operators`` rows.
+    """
+    busy = [rank for rank in ranks if rank["duration"] > 0]
+    if not busy:
+        return ["No step has been recorded yet."]
+    share = [mean(rank["parts"][i] / rank["duration"] for rank in busy) for i in range(len(PARTS))]
+    found = [
+        (weight * share[part], text.format(_percent(share[part])))
+        for part, least, weight, text in _SHARES
+        if share[part] >= least
+    ]
+    found += _waiting(busy, met) + _uneven(steps) + _one_op(operators)
+    found.sort(key=lambda pair: -pair[0])
+    return [text for _, text in found] or ["Nothing stands out."]
+
+
+def _waiting(ranks: Sequence[dict[str, Any]], met: Mapping[str, Any]) -> _Found:
+    worst = max(ranks, key=lambda rank: rank["parts"][WAIT] / rank["duration"])
+    share, rank = worst["parts"][WAIT] / worst["duration"], worst["rank"]
+    if share < _WAITING:
+        return []
+    names = max(met["collectives"], key=lambda row: row["wait"].get(rank, 0), default={"name": "collectives"})
+    text = f"Rank {rank} waits {_percent(share)} of each step in {names['name']}"
+    last = max(met["arrivals"], key=lambda row: row["last"], default=None)
+    if last is None or last["last"] < 0.5 * last["calls"] or last["rank"] == rank:
+        return [(share, f"{text}: no rank is always late, so look for work that differs from step to step.")]
+    often, late = _percent(last["last"] / last["calls"]), last["late"] / 1e6
+    reason = f"rank {last['rank']} comes last to {often} of the collectives, {late:.3g} ms late on average."
+    return [(share, f"{text}: {reason} Give it less work, or a free core.")]
+
+
+def _uneven(steps: Sequence[dict[str, Any]]) -> _Found:
+    worst = max(steps[1:], key=lambda step: step["longest"], default=None)  # the first one warms up
+    middle = median(step["longest"] for step in steps)
+    if worst is None or len(steps) < 4 or worst["longest"] < _SLOW_STEP * middle:
+        return []
+    times, rank = f"{worst['longest'] / middle:.2g}", worst["slowest"]
+    return [
+        (0.15, f"Step {worst['step']} took {times} times the median, on rank {rank}: look at it in Trace.")
+    ]
+
+
+def _one_op(operators: Sequence[Sequence[Any]]) -> _Found:
+    by_name: dict[str, int] = {}
+    for row in operators:
+        by_name[row[0]] = by_name.get(row[0], 0) + row[5]
+    total = sum(by_name.values())
+    name = max(by_name, key=by_name.__getitem__, default="")
+    if not total or by_name[name] < _ONE_OP * total:
+        return []
+    part = _percent(by_name[name] / total)
+    return [(0.1, f"{name} is {part} of the time of all operators: see its shapes in Operators.")]
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.0f} %"

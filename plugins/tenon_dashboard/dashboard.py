@@ -1,0 +1,172 @@
+"""TensorBoard's side: routes for the files of the dashboard and for the numbers of each view.
+
+No text of a request becomes part of a path: runs, views and files are looked up by name in tables. Answers
+are JSON or the package's own files, and none may run as a page (``nosniff``, a policy that allows nothing).
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from tensorboard.plugins import base_plugin  # type: ignore[import-untyped]
+from werkzeug import Request, Response
+
+from tenon_dashboard import views
+from tenon_dashboard.readers import Readers, Reading
+from tenon_dashboard.runs import Run, Runs
+from tenon_dashboard.tracing import search, span_detail, window
+
+_STATIC = Path(__file__).parent / "static"
+_TYPES = {".js": "text/javascript; charset=utf-8", ".css": "text/css; charset=utf-8"}
+_HEADERS = {
+    "X-Content-Type-Options": "nosniff",
+    "Content-Security-Policy": "default-src 'none'",
+    "Cache-Control": "no-cache",
+}
+#: How long an answer waits for files that are being read before it says how far they are.
+PATIENCE = 0.8
+_VIEWS: Mapping[str, Callable[[views.Ranks], dict[str, Any]]] = {
+    "overview": views.overview,
+    "operators": views.operators,
+    "modules": views.modules,
+    "memory": views.memory,
+    "kernels": views.kernels,
+    "distributed": views.distributed,
+}
+
+
+class Refused(ValueError):
+    """A request that names what is not there; the message is shown."""
+
+
+class Dashboard(base_plugin.TBPlugin):  # type: ignore[misc]
+    """The tab "tenon" of TensorBoard."""
+
+    plugin_name = "tenon"
+
+    def __init__(self, context: base_plugin.TBContext) -> None:
+        self._runs = Runs(context.logdir)
+        self._readers = Readers()
+        self._made: dict[tuple[Any, ...], Response] = {}
+
+    def get_plugin_apps(self) -> dict[str, Any]:
+        """The routes, below ``/data/plugin/tenon``."""
+        files = {f"/static/{path.name}": _file(path) for path in _STATIC.iterdir() if path.suffix in _TYPES}
+        answers = {"/runs": self._list, "/view": self._view, "/trace": self._trace}
+        answers |= {"/search": self._search, "/span": self._span}
+        return files | {route: Request.application(_checked(answer)) for route, answer in answers.items()}
+
+    def is_active(self) -> bool:
+        """There is a trace to show."""
+        return bool(self._runs.all())
+
+    def frontend_metadata(self) -> base_plugin.FrontendMetadata:
+        """One JavaScript module draws everything."""
+        return base_plugin.FrontendMetadata(es_module_path="/static/index.js", tab_name="tenon")
+
+    def _list(self, request: Request) -> Response:
+        runs = [{"name": run.name, "ranks": [f.rank for f in run.files]} for run in self._runs.all().values()]
+        return _json(request, {"runs": runs})
+
+    def _run(self, request: Request) -> Run:
+        name = request.args.get("run", "")
+        run = self._runs.all().get(name)
+        if run is None:
+            raise Refused(f"No run of this name has a trace: {name[:200]!r}")
+        return run
+
+    def _readings(self, run: Run, patience: float = PATIENCE) -> list[Reading]:
+        return self._readers.get([file.path for file in run.files], patience)
+
+    def _view(self, request: Request) -> Response:
+        name = request.args.get("view", "")
+        make = _VIEWS.get(name)
+        if make is None:
+            raise Refused(f"No such view: {name[:50]!r}")
+        run = self._run(request)
+        readings = self._readings(run)
+        ranks = {
+            file.rank: reading.digest
+            for file, reading in zip(run.files, readings, strict=True)
+            if reading.digest is not None
+        }
+        only = request.args.get("rank", "all")
+        known = sorted(ranks)
+        if only != "all":
+            ranks = {rank: ranks[rank] for rank in ranks if str(rank) == only}
+        status = [_status(file.rank, reading) for file, reading in zip(run.files, readings, strict=True)]
+        return _json(request, {**make(ranks), "files": status, "known": known})
+
+    def _trace(self, request: Request) -> Response:
+        run = self._run(request)
+        readings = self._readings(run)
+        begin, end = _whole(request, "begin", 0), _whole(request, "end", 0)
+        pixels = min(max(_whole(request, "pixels", 1000), 100), 4000)
+        files = zip(run.files, readings, strict=True)
+        drawn = window([(f.rank, r) for f, r in files], begin, end, pixels)
+        status = [_status(file.rank, reading) for file, reading in zip(run.files, readings, strict=True)]
+        return _json(request, {**drawn, "files": status})
+
+    def _search(self, request: Request) -> Response:
+        run = self._run(request)
+        text = request.args.get("text", "")[:200]
+        files = [(f.rank, r) for f, r in zip(run.files, self._readings(run), strict=True)]
+        return _json(request, search(files, text, _whole(request, "after", -1), "back" in request.args))
+
+    def _span(self, request: Request) -> Response:
+        run = self._run(request)
+        files = [(f.rank, r) for f, r in zip(run.files, self._readings(run), strict=True)]
+        detail = span_detail(files, _whole(request, "rank", 0), _whole(request, "detail", 0))
+        return _json(request, {"detail": detail})
+
+
+def _status(rank: int, reading: Reading) -> dict[str, Any]:
+    """How far one file has been read, and what is wrong with it."""
+    skipped = reading.digest["skipped"] if reading.digest else {}
+    share = 1.0 if not reading.busy else min(reading.progress / max(reading.size, 1), 1.0)
+    head = {"rank": rank, "name": reading.name, "reading": reading.busy, "share": share}
+    return head | {"finished": reading.finished, "error": reading.error, "skipped": skipped}
+
+
+def _whole(request: Request, name: str, otherwise: int) -> int:
+    text = request.args.get(name, str(otherwise))
+    if not text.lstrip("-").isascii() or not text.lstrip("-").isdigit() or len(text) > 18:
+        raise Refused(f"{name} is no whole number: {text[:50]!r}")
+    return int(text)
+
+
+def _checked(answer: Callable[[Request], Response]) -> Callable[[Request], Response]:
+    """``answer``, with what it refuses as an answer too."""
+
+    def checked(request: Request) -> Response:
+        if request.method not in ("GET", "HEAD"):
+            return _json(request, {"error": "Only GET is answered."}, 405)
+        try:
+            return answer(request)
+        except Refused as error:
+            return _json(request, {"error": str(error)}, 404)
+
+    return checked
+
+
+def _json(request: Request, value: Any, code: int = 200) -> Response:
+    data = json.dumps(value, separators=(",", ":"), allow_nan=False).encode()
+    headers = dict(_HEADERS)
+    if len(data) > 2000 and "gzip" in request.headers.get("Accept-Encoding", ""):
+        data = gzip.compress(data, 3)
+        headers["Content-Encoding"] = "gzip"
+    return Response(data, code, headers, content_type="application/json")
+
+
+def _file(path: Path) -> Any:
+    """An application that answers with one file of the package."""
+
+    @Request.application
+    def send(request: Request) -> Response:
+        return Response(path.read_bytes(), 200, _HEADERS, content_type=_TYPES[path.suffix])
+
+    return send

@@ -1,0 +1,244 @@
+"""What one file says, in numbers that are small enough for every view: made once per reading of the file."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from typing import Any
+
+from tenon_dashboard.collect import Collected
+from tenon_dashboard.sweep import COLLECTIVE_PREFIXES, Swept
+
+MOST_ROWS = 5000
+MOST_COLLECTIVES = 50_000
+CURVE_POINTS = 600
+
+
+def digest(collected: Collected, swept: Swept, header: dict[str, Any]) -> dict[str, Any]:
+    """Sums of one file as plain data; times in nanoseconds, moments from the file's origin."""
+    cells = [
+        (collected.labels[label], collected.details[detail], cell)
+        for (label, detail), cell in swept.sums.items()
+    ]
+    return {
+        "origin": (collected.origin or 0) + base_of(header),
+        "first": collected.first,
+        "last": collected.last,
+        "spans": collected.spans,
+        "skipped": dict(collected.skipped.most_common(20)),
+        "header": known_header(header),
+        "steps": [[s.number, s.start, s.duration, *s.parts] for s in swept.steps],
+        "operators": operators(cells),
+        "modules": modules(cells, collected),
+        "memory": memory(collected),
+        "kernels": kernels(cells),
+        "collectives": collectives(collected, swept),
+    }
+
+
+def base_of(header: dict[str, Any]) -> int:
+    """Nanoseconds since 1970 that the file's times count from."""
+    base = header.get("baseTimeNanoseconds", 0)
+    return base if type(base) is int and 0 <= base < 1 << 62 else 0
+
+
+def known_header(header: dict[str, Any]) -> dict[str, Any]:
+    """What the views use of the header, each of its type."""
+    ours = _object(header.get("tenon"))
+    torchs = _object(header.get("distributedInfo"))
+    machine = _object(ours.get("machine"))
+    clock = _object(ours.get("clock"))
+    peaks = {k: machine[k] for k in ("flops_per_second", "bytes_per_second") if _number(machine.get(k))}
+    return {
+        "rank": _whole(ours.get("rank"), _whole(torchs.get("rank"), -1)),
+        "world_size": _whole(ours.get("world_size"), _whole(torchs.get("world_size"), 1)),
+        "host": _text(ours.get("host")) or _text(header.get("host_name")),
+        "cycle": _whole(ours.get("cycle"), 0),
+        "device": _text(machine.get("device")),
+        "threads": _whole(machine.get("threads"), 0),
+        "aligned": clock.get("aligned") is True,
+        "clock_error": _whole(clock.get("error_ns"), 0),
+        **peaks,
+    }
+
+
+def _object(value: Any) -> dict[str, Any]:
+    return value if type(value) is dict else {}
+
+
+def _text(value: Any) -> str:
+    return value[:100] if type(value) is str else ""
+
+
+def _whole(value: Any, otherwise: int) -> int:
+    return value if type(value) is int and abs(value) < 1 << 53 else otherwise
+
+
+def _number(value: Any) -> bool:
+    return type(value) in (int, float) and 0 < value < 1e30
+
+
+def _count(value: Any) -> int:
+    return value if type(value) is int and 0 <= value < 1 << 62 else 0
+
+
+def shapes(detail: dict[str, Any]) -> str:
+    """Input shapes as people write them: ``64x64, 32x64``."""
+    dims = detail.get("Input Dims")
+    if type(dims) is not list:
+        return ""
+    return ", ".join("x".join(map(str, d)) or "1" if type(d) is list else str(d) for d in dims)[:200]
+
+
+Cells = list[tuple[tuple[str, str], dict[str, Any], list[int]]]
+
+
+def operators(cells: Cells) -> list[list[Any]]:
+    """[name, shapes, phase, calls, total, self, FLOPs, bytes], the longest self time first."""
+    rows: dict[tuple[str, str, str], list[int]] = defaultdict(lambda: [0] * 5)
+    for (category, name), detail, (calls, total, own) in cells:
+        if category == "cpu_op" and not name.startswith("enumerate(DataLoader)#"):
+            row = rows[name, shapes(detail), _text(detail.get("Phase"))]
+            flops, size = _count(detail.get("FLOPs")), _count(detail.get("Bytes"))
+            for i, value in enumerate((calls, total, own, calls * flops, calls * size)):
+                row[i] += value
+    return top(([*key, *row] for key, row in rows.items()), 5)
+
+
+def modules(cells: Cells, collected: Collected) -> list[list[Any]]:
+    """[path, class, calls, forward, own backward, own FLOPs, own bytes allocated], in order of paths.
+
+    Forward is the time inside the module's calls; backward is the self time of the ops of its gradients,
+    without those of its children.
+    """
+    rows: dict[str, list[Any]] = defaultdict(lambda: ["", 0, 0, 0, 0, 0])
+    for (category, name), detail, (calls, total, own) in cells:
+        path = _text(detail.get("Module"))
+        if not path:
+            continue
+        if category == "python_function" and name.startswith("nn.Module: "):
+            rows[path][0] = name[11:].rpartition("_")[0]
+            rows[path][1] += calls
+            rows[path][2] += total
+        elif category == "cpu_op":
+            rows[path][4] += calls * _count(detail.get("FLOPs"))
+            if detail.get("Phase") == "backward":
+                rows[path][3] += own
+    for _, change, _, _, _, _, detail_index in collected.memory:
+        path = _text(collected.details[detail_index].get("Module"))
+        if path and change > 0:
+            rows[path][5] += change
+    kept = sorted(rows.items(), key=lambda row: row[1][2] + row[1][3], reverse=True)[:MOST_ROWS]
+    return [[path, *row] for path, row in sorted(kept)]
+
+
+def memory(collected: Collected) -> dict[str, Any]:
+    """Per device: the curve, its peak, and what was alive at the peak, by owner."""
+    by_device = defaultdict(list)
+    for entry in sorted(collected.memory, key=lambda entry: entry[0]):
+        by_device[entry[3]].append(entry)
+    return {device: _device_memory(entries, collected) for device, entries in by_device.items()}
+
+
+def _device_memory(entries: list[tuple[int, int, int, str, int, int, int]], collected: Collected) -> Any:
+    peak = max(range(len(entries)), key=lambda i: entries[i][4])
+    alive: dict[int, tuple[int, int]] = {}
+    for _, change, address, _, _, _, detail in entries[: peak + 1]:
+        if change > 0:
+            alive[address] = (change, detail)
+        else:
+            alive.pop(address, None)
+    owners: dict[tuple[str, str, str], list[int]] = defaultdict(lambda: [0, 0])
+    for size, detail in alive.values():
+        said = collected.details[detail]
+        row = owners[_text(said.get("Module")), _text(said.get("Op")), _text(said.get("Phase"))]
+        row[0] += size
+        row[1] += 1
+    first, last = entries[0], entries[-1]
+    return {
+        "curve": curve([(e[0], e[4], e[5]) for e in entries]),
+        "peak": entries[peak][4],
+        "peak_at": entries[peak][0],
+        "start": first[4]
+        - (first[1] if first[1] > 0 and collected.details[first[6]].get("Op") != "[found]" else 0),
+        "end": last[4],
+        "changes": len(entries),
+        "owners": top(([*key, *row] for key, row in owners.items()), 3)[:100],
+    }
+
+
+def curve(points: list[tuple[int, int, int]]) -> list[tuple[int, int, int]]:
+    """At most ``CURVE_POINTS`` points: of each stretch of time its highest and its last."""
+    if len(points) <= CURVE_POINTS:
+        return points
+    begin, end = points[0][0], points[-1][0]
+    width = max(1, (end - begin) // (CURVE_POINTS // 2) + 1)
+    stretches: dict[int, list[tuple[int, int, int]]] = {}
+    for point in points:
+        pair = stretches.setdefault((point[0] - begin) // width, [point, point])
+        pair[0] = max(pair[0], point, key=lambda p: p[1])
+        pair[1] = point
+    return [point for pair in stretches.values() for point in dict.fromkeys(pair)]
+
+
+def kernels(cells: Cells) -> list[list[Any]]:
+    """[kind, name, sources, where, calls, total, grid, block, occupancy, FLOPs, bytes], longest first."""
+    rows: dict[tuple[Any, ...], list[Any]] = defaultdict(lambda: [0, 0, 0.0, 0, 0])
+    for (category, name), detail, (calls, total, _) in cells:
+        if category == "kernel":
+            where = f"cuda:{_whole(detail.get('device'), 0)}"
+            key = ("gpu", name, "", where, _sizes(detail.get("grid")), _sizes(detail.get("block")))
+        elif category == "cpu_op" and detail.get("Kernel") == 1:
+            source = detail.get("Source ops")
+            ops = ", ".join(map(_text, source))[:300] if type(source) is list else ""
+            key = ("fused" if ", " in ops else "op", name, ops, _text(detail.get("Source")), "", "")
+        elif category == "cpu_op" and type(detail.get("Program")) is str:
+            key = ("program", _text(detail["Program"]), "", "", "", "")
+        else:
+            continue
+        row = rows[key]
+        occupancy: Any = detail.get("est. achieved occupancy %")
+        row[0] += calls
+        row[1] += total
+        row[2] += calls * occupancy if _number(occupancy) else 0.0
+        row[3] += calls * _count(detail.get("FLOPs"))
+        row[4] += calls * _count(detail.get("Bytes"))
+    return top(([*k[:4], r[0], r[1], k[4], k[5], r[2] / r[0], r[3], r[4]] for k, r in rows.items()), 5)
+
+
+def _sizes(value: Any) -> str:
+    return "x".join(str(_whole(part, 0)) for part in value[:3]) if type(value) is list else ""
+
+
+def collectives(collected: Collected, swept: Swept) -> list[list[Any]]:
+    """[name, number, start, duration, wait, transfer, bytes] of each call, in order of time."""
+    wanted = {
+        i
+        for i, (category, name) in enumerate(collected.labels)
+        if category == "user_annotation" and name.startswith(COLLECTIVE_PREFIXES)
+    }
+    rows: list[list[Any]] = []
+    for levels in swept.levels.values() if wanted else ():
+        for level in levels:
+            for i, label in enumerate(level.label):
+                if label in wanted:
+                    said = collected.details[level.detail[i]]
+                    wait, transfer = (
+                        _microseconds(said.get("Wait us")),
+                        _microseconds(said.get("Transfer us")),
+                    )
+                    name = collected.labels[label][1].partition(":")[2]
+                    number = _whole(said.get("Number"), len(rows))
+                    size = _count(said.get("Bytes"))
+                    rows.append([name, number, level.start[i], level.duration[i], wait, transfer, size])
+    rows.sort(key=lambda row: row[2])
+    return rows[:MOST_COLLECTIVES]
+
+
+def _microseconds(value: Any) -> int:
+    return round(value * 1000) if _number(value) and value < 1e13 else 0
+
+
+def top(rows: Iterable[list[Any]], column: int) -> list[list[Any]]:
+    """The ``MOST_ROWS`` rows with the largest numbers in a column, largest first."""
+    return sorted(rows, key=lambda row: row[column], reverse=True)[:MOST_ROWS]

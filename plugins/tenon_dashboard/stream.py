@@ -1,0 +1,228 @@
+"""Read the events of a trace file as far as they are written: gzip or plain, finished, growing or cut off.
+
+The parser needs neither the whole file nor one event a line: it asks the C scanner of ``json`` for one event
+after the other and waits for more text where one is incomplete. Everything is bounded: the size of an event,
+of the text in all, of what is decompressed at once.
+"""
+
+from __future__ import annotations
+
+import codecs
+import json
+import os
+import re
+import stat
+import zlib
+from collections.abc import Iterator
+from typing import Any
+
+CHUNK = 1 << 20
+#: Characters of one event, or of one value before and after the events.
+LONGEST_VALUE = 4 << 20
+#: Characters of one file in all; 1,000,000 ops take about 0.4 GB.
+LONGEST_TEXT = 8 << 30
+_BLANK = re.compile(r"[ \t\r\n,]*")
+
+
+class BadTrace(ValueError):
+    """A file that is no trace; the message says where and why."""
+
+
+def _no_constant(name: str) -> Any:
+    raise BadTrace(f"{name} is no JSON number")
+
+
+_SCAN = json.JSONDecoder(parse_constant=_no_constant).scan_once  # type: ignore[attr-defined]
+
+
+class EventStream:
+    """The events of one file. ``events()`` yields what has been written since the last call."""
+
+    def __init__(self, path: str) -> None:
+        #: Not a link, and never one that blocks (a pipe): both are no trace files.
+        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        self._file = os.fdopen(handle, "rb", buffering=0)
+        if not stat.S_ISREG(os.fstat(handle).st_mode):
+            raise BadTrace("not a regular file")
+        self._inflate: Any = None
+        self._packed: bool | None = None
+        self._rest = b""
+        self._decode = codecs.getincrementaldecoder("utf-8")()
+        self._text = ""
+        self._at = 0
+        self._read = 0
+        self._part = "start"
+        #: One event is one line, as far as the file was read: many can be taken at once.
+        self._lines = True
+        #: What stands beside the events: ``schemaVersion``, ``distributedInfo``, ``deviceProperties``, ...
+        self.header: dict[str, Any] = {}
+
+    @property
+    def finished(self) -> bool:
+        """The closing bracket of the whole file has been read."""
+        return self._part == "end"
+
+    @property
+    def position(self) -> int:
+        """Bytes of the file that have been read."""
+        return self._file.tell()
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+    def events(self) -> Iterator[Any]:
+        """Every event that is complete; ends where the file ends for now."""
+        while self._part != "end":
+            try:
+                yield from self._parsed()
+            except RecursionError:
+                raise BadTrace("values nested too deep") from None
+            if self._part == "end" or not self._more():
+                break
+        if self._part != "end":
+            self._check_tail()
+
+    def _parsed(self) -> Iterator[Any]:
+        while True:
+            at = _BLANK.match(self._text, self._at).end()  # type: ignore[union-attr]
+            self._at = at
+            if at >= len(self._text):
+                return
+            mark = self._text[at]
+            if self._part == "events":
+                if mark == "]":
+                    self._part, self._at = "keys", at + 1
+                    continue
+                if self._lines and (lines := self._whole_lines()):
+                    yield from lines
+                    continue
+                value = self._value(at)
+                if value is None:
+                    return
+                yield value[0]
+            elif self._part == "keys":
+                if mark == "}":
+                    self._part = "end"
+                    return
+                if not self._key(at):
+                    return
+            elif mark in "{[":
+                self._part, self._at = ("keys" if mark == "{" else "events"), at + 1
+            else:
+                raise BadTrace(f"begins with {self._text[at : at + 20]!r}, not with a JSON object")
+
+    def _whole_lines(self) -> list[Any]:
+        """The events up to the last line that ends with a comma: in one call of the scanner, or none."""
+        end = self._text.rfind(",\n", self._at)
+        if end < 0:
+            return []
+        try:
+            events, stop = _SCAN(f"[{self._text[self._at : end]}]", 0)
+        except (StopIteration, ValueError):
+            stop = -1
+        if stop != end - self._at + 2:
+            self._lines = False  # not one event a line, or something is wrong: one by one will tell
+            return []
+        self._at = end + 1
+        found: list[Any] = events
+        return found
+
+    def _key(self, at: int) -> bool:
+        key = self._value(at)
+        if key is None:
+            return False
+        colon = _BLANK.match(self._text, self._at).end()  # type: ignore[union-attr]
+        if colon >= len(self._text):
+            self._at = at
+            return False
+        if type(key[0]) is not str or self._text[colon] != ":":
+            raise BadTrace(f"no key at character {self._read - len(self._text) + at}")
+        begin = _BLANK.match(self._text, colon + 1).end()  # type: ignore[union-attr]
+        if key[0] == "traceEvents":
+            if begin >= len(self._text):
+                self._at = at
+                return False
+            if self._text[begin] != "[":
+                raise BadTrace("traceEvents is no list")
+            self._part, self._at = "events", begin + 1
+            return True
+        value = self._value(begin)
+        if value is None:
+            self._at = at
+            return False
+        self.header[key[0]] = value[0]
+        return True
+
+    def _value(self, at: int) -> tuple[Any] | None:
+        """The value at ``at`` in a tuple, or None where its text is not all there."""
+        self._fault: tuple[int, str] | None = None
+        try:
+            value, self._at = _SCAN(self._text, at)
+        except StopIteration as stop:
+            self._fault = (stop.value, "no JSON value")
+        except json.JSONDecodeError as error:
+            begins = error.msg.startswith("Unterminated string")
+            self._fault = (len(self._text) if begins else error.pos, error.msg)
+        except BadTrace:
+            raise
+        except ValueError as error:  # an integer of thousands of digits
+            raise BadTrace(str(error)) from None
+        else:
+            # A number that ends where the text ends may go on.
+            if self._at >= len(self._text) and type(value) in (int, float):
+                self._at = at
+                return None
+            return (value,)
+        if len(self._text) - at > LONGEST_VALUE:
+            self._check_tail()
+            raise BadTrace(f"a value longer than {LONGEST_VALUE} characters")
+        return None
+
+    def _check_tail(self) -> None:
+        """What is left of the text is the beginning of something, or it is wrong."""
+        fault = getattr(self, "_fault", None)
+        if fault is not None and self._at < len(self._text) and len(self._text) - fault[0] > 16:
+            where = self._read - len(self._text) + fault[0]
+            raise BadTrace(f"{fault[1]} at character {where}: {self._text[fault[0] : fault[0] + 30]!r}")
+
+    def _more(self) -> bool:
+        """Take more text from the file; False where there is none yet."""
+        data = self._bytes()
+        if not data:
+            return False
+        try:
+            text = self._decode.decode(data)
+        except UnicodeDecodeError as error:
+            raise BadTrace(f"not UTF-8: {error.reason}") from None
+        self._read += len(text)
+        if self._read > LONGEST_TEXT:
+            raise BadTrace(f"more than {LONGEST_TEXT >> 30} GiB of text")
+        self._text = self._text[self._at :] + text
+        self._at = 0
+        return True
+
+    def _bytes(self) -> bytes:
+        while True:
+            if not self._rest:
+                self._rest = self._file.read(CHUNK) or b""
+                if not self._rest:
+                    return b""
+            if self._packed is None:
+                self._packed = self._rest[:1] == b"\x1f"
+            if not self._packed:
+                data, self._rest = self._rest, b""
+                return data
+            data = self._inflated()
+            if data:
+                return data
+
+    def _inflated(self) -> bytes:
+        if self._inflate is None or self._inflate.eof:
+            self._inflate = zlib.decompressobj(31)  # the next member: a writer may end one at each flush
+        try:
+            data: bytes = self._inflate.decompress(self._rest, CHUNK)
+        except zlib.error as error:
+            raise BadTrace(f"damaged gzip: {error}") from None
+        self._rest = self._inflate.unused_data if self._inflate.eof else self._inflate.unconsumed_tail
+        return data

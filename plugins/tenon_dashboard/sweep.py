@@ -1,0 +1,173 @@
+"""Walk the spans of a lane in order of time: depth, self time, and the part of the step that each belongs to.
+
+Every instant of a step belongs to the innermost span around it, and that span to one part
+(docs/guide/profiler.md, "Where a step's time goes"). Spans come out as columns per depth, which the timeline
+cuts windows from.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from tenon_dashboard.collect import LONGEST_SPAN, Collected, Lane
+
+PARTS = ("compute", "communication", "wait", "data", "optimizer", "other")
+COMPUTE, COMMUNICATION, WAIT, DATA, OPTIMIZER, OTHER = range(6)
+#: Not a part: opens a step.
+STEP = 6
+DEEPEST = 100
+COLLECTIVE_PREFIXES = ("gloo:", "nccl:", "mpi:")
+
+
+def part_of(category: str, name: str) -> int:
+    """The part that a span's own instants belong to where nothing around it decides."""
+    if category == "tenon_wait":
+        return WAIT
+    if category == "tenon_transfer" or (
+        category == "user_annotation" and name.startswith(COLLECTIVE_PREFIXES)
+    ):
+        return COMMUNICATION
+    if name.startswith("enumerate(DataLoader)#"):
+        return DATA
+    if name.startswith("ProfilerStep#"):
+        return STEP
+    if category == "user_annotation" and name.startswith("Optimizer.step#"):
+        return OPTIMIZER
+    return COMPUTE if category == "cpu_op" else OTHER
+
+
+@dataclass(slots=True)
+class Level:
+    """Spans of one depth of a lane: sorted, none over another."""
+
+    start: array[int] = field(default_factory=lambda: array("q"))
+    duration: array[int] = field(default_factory=lambda: array("q"))
+    label: array[int] = field(default_factory=lambda: array("i"))
+    detail: array[int] = field(default_factory=lambda: array("i"))
+
+
+@dataclass(slots=True)
+class Step:
+    """One step: its number, when it was, and nanoseconds per part."""
+
+    number: int
+    start: int
+    duration: int
+    parts: list[int] = field(default_factory=lambda: [0] * len(PARTS))
+
+
+@dataclass(slots=True)
+class Swept:
+    """What a file comes to: sums per (label, detail), steps, and the levels of each lane."""
+
+    #: (label, detail) -> [calls, total, self]; the total leaves out spans inside of others of their name.
+    sums: dict[tuple[int, int], list[int]] = field(default_factory=dict)
+    steps: list[Step] = field(default_factory=list)
+    levels: dict[tuple[object, object], list[Level]] = field(default_factory=dict)
+    main: tuple[object, object] | None = None
+
+
+def sweep(collected: Collected) -> Swept:
+    """All lanes of a file."""
+    parts = [part_of(*label) for label in collected.labels]
+    swept = Swept()
+    for key, lane in collected.lanes.items():
+        before = len(swept.steps)
+        swept.levels[key] = _lane(lane, parts, collected.labels, swept)
+        if swept.main is None and len(swept.steps) > before:
+            swept.main = key
+    if not swept.steps and collected.lanes:
+        swept.main = max(collected.lanes, key=lambda k: len(collected.lanes[k].start))
+        swept.steps = [_whole(collected.lanes[swept.main], parts, collected.labels)]
+    swept.steps.sort(key=lambda step: step.start)
+    return swept
+
+
+def ordered(lane: Lane) -> Sequence[int]:
+    """Indices of a lane's spans by start; of those that start together, the longest first."""
+    keys = [begin * LONGEST_SPAN - length for begin, length in zip(lane.start, lane.duration, strict=True)]
+    return sorted(range(len(keys)), key=keys.__getitem__)
+
+
+def _whole(lane: Lane, parts: list[int], labels: list[tuple[str, str]]) -> Step:
+    """A file without steps is one: the busiest lane from its first span to its last."""
+    first, end = min(lane.start), max(map(int.__add__, lane.start, lane.duration))
+    around = Lane(lane.name)
+    around.start.append(first)
+    around.duration.append(min(end - first, LONGEST_SPAN - 1))
+    around.label.append(len(labels))
+    around.detail.append(0)
+    for name in ("start", "duration", "label", "detail"):
+        getattr(around, name).extend(getattr(lane, name))
+    inside = Swept()
+    _lane(around, [*parts, STEP], [*labels, ("user_annotation", "ProfilerStep#0")], inside)
+    return inside.steps[0]
+
+
+def _lane(lane: Lane, parts: list[int], labels: list[tuple[str, str]], swept: Swept) -> list[Level]:
+    sums, levels = swept.sums, [Level()]
+    starts, durations, label_of, detail_of = lane.start, lane.duration, lane.label, lane.detail
+    step: Step | None = None
+    step_depth = 0
+    # One entry per open span: its end, nanoseconds of what nests directly inside, index, part, its sums.
+    ends: list[int] = []
+    inner: list[int] = []
+    open_: list[tuple[int, int, list[int], int]] = []  # (length, part, sums, label)
+
+    def close() -> None:
+        nonlocal step
+        ends.pop()
+        length, part, cell, _ = open_.pop()
+        own = length - inner.pop()
+        cell[2] += own
+        if step is not None:
+            step.parts[part] += own
+            if len(open_) == step_depth:
+                step = None
+
+    for i in ordered(lane):
+        begin, length, label = starts[i], durations[i], label_of[i]
+        while ends and ends[-1] <= begin:
+            close()
+        depth = len(ends)
+        part = parts[label]
+        if ends:
+            length = min(length, ends[-1] - begin)  # what overlaps the end of its parent is cut there
+            inner[-1] += length
+            around = open_[-1][1]
+            if around == DATA or (around in (OPTIMIZER, COMMUNICATION) and part not in (WAIT, COMMUNICATION)):
+                part = around
+        if part == STEP:
+            part = OTHER
+            if step is None:
+                step = Step(_number(labels[label][1]), begin, length)
+                swept.steps.append(step)
+                step_depth = depth
+        key = (label, detail_of[i])
+        cell = sums.get(key)
+        if cell is None:
+            cell = sums[key] = [0, 0, 0]
+        cell[0] += 1
+        if not ends or open_[-1][3] != label:
+            cell[1] += length
+        ends.append(begin + length)
+        inner.append(0)
+        open_.append((length, part, cell, label))
+        if depth < DEEPEST:
+            if depth == len(levels):
+                levels.append(Level())
+            level = levels[depth]
+            level.start.append(begin)
+            level.duration.append(length)
+            level.label.append(label)
+            level.detail.append(key[1])
+    while ends:
+        close()
+    return levels
+
+
+def _number(name: str) -> int:
+    digits = name.partition("#")[2]
+    return int(digits) if digits.isascii() and digits.isdigit() and len(digits) < 16 else 0

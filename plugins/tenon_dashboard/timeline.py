@@ -1,0 +1,118 @@
+"""Windows of the timeline: as many spans as can be seen, out of any number.
+
+A worker packs the levels of each lane into bytes; ``Timeline`` reads them in place. Within a level spans are
+sorted and apart, so a window costs a few binary searches per drawn span: what is narrower than a pixel is
+joined with its neighbours, and the search jumps on by a pixel.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tenon_dashboard.collect import Collected
+from tenon_dashboard.sweep import Swept
+
+_LENGTH = struct.Struct("<q")
+_COLUMNS = (("start", "q"), ("duration", "q"), ("label", "i"), ("detail", "i"))
+#: Label of spans that are drawn as one because each is narrower than a pixel.
+JOINED = -1
+
+
+def pack(collected: Collected, swept: Swept) -> bytes:
+    """Lanes, labels and details as JSON, then the columns of every level."""
+    lanes = []
+    columns: list[bytes] = []
+    for key, levels in swept.levels.items():
+        name = collected.thread_names.get(key, collected.lanes[key].name)
+        gpu = any(collected.labels[i][0] == "kernel" for i in levels[0].label[:1])
+        lanes.append({"name": name, "gpu": gpu, "levels": [len(level.start) for level in levels]})
+        columns += [getattr(level, column).tobytes() for level in levels for column, _ in _COLUMNS]
+    head = json.dumps({"lanes": lanes, "labels": collected.labels, "details": collected.details}).encode()
+    head += b" " * (-len(head) % 8)
+    return b"".join([_LENGTH.pack(len(head)), head, *columns])
+
+
+@dataclass(slots=True)
+class Spans:
+    """Columns of one level, in the bytes that a worker sent."""
+
+    start: Sequence[int]
+    duration: Sequence[int]
+    label: Sequence[int]
+    detail: Sequence[int]
+
+
+class Timeline:
+    """The packed spans of one file."""
+
+    def __init__(self, data: bytes) -> None:
+        view = memoryview(data)
+        (size,) = _LENGTH.unpack_from(data)
+        head = json.loads(data[8 : 8 + size])
+        self.labels: list[list[str]] = head["labels"]
+        self.details: list[dict[str, Any]] = head["details"]
+        self.lanes: list[dict[str, Any]] = head["lanes"]
+        self.levels: list[list[Spans]] = []
+        at = 8 + size
+        for lane in self.lanes:
+            levels = []
+            for count in lane["levels"]:
+                columns = []
+                for _, code in _COLUMNS:
+                    width = count * (8 if code == "q" else 4)
+                    columns.append(view[at : at + width].cast(code))  # type: ignore[call-overload]
+                    at += width
+                levels.append(Spans(*columns))
+            self.levels.append(levels)
+
+    def window(self, lane: int, begin: int, end: int, pixel: int) -> list[list[list[int]]]:
+        """Per level of a lane: [start, duration, label, detail], or [start, duration, -1, count]."""
+        return [list(_window(spans, begin, end, pixel)) for spans in self.levels[lane]]
+
+    def count(self, wanted: frozenset[int]) -> int:
+        """How many spans have one of these labels."""
+        if not wanted:
+            return 0
+        return sum(label in wanted for levels in self.levels for spans in levels for label in spans.label)
+
+    def following(self, wanted: frozenset[int], after: int, back: bool) -> tuple[int, int, int, int] | None:
+        """(start, lane, level, index) of the next such span after a moment, or the one before."""
+        found = None
+        for lane, levels in enumerate(self.levels) if wanted else ():
+            for depth, spans in enumerate(levels):
+                if back:
+                    places: Any = range(bisect_left(spans.start, after) - 1, -1, -1)
+                else:
+                    places = range(bisect_right(spans.start, after), len(spans.start))
+                i = next((i for i in places if spans.label[i] in wanted), None)
+                if i is not None:
+                    here = (spans.start[i], lane, depth, i)
+                    if found is None or (here > found if back else here < found):
+                        found = here
+        return found
+
+
+def _window(spans: Spans, begin: int, end: int, pixel: int) -> Iterator[list[int]]:
+    start, duration = spans.start, spans.duration
+    i = bisect_right(start, begin) - 1
+    if i < 0 or start[i] + duration[i] <= begin:
+        i += 1
+    last = bisect_left(start, end)
+    while i < last:
+        if duration[i] >= pixel:
+            yield [start[i], duration[i], spans.label[i], spans.detail[i]]
+            i += 1
+            continue
+        j = max(i + 1, bisect_left(start, start[i] + pixel, i, last))
+        if duration[j - 1] >= pixel:  # begins within the pixel and goes on: drawn by itself
+            j -= 1
+        if j - i == 1:
+            yield [start[i], duration[i], spans.label[i], spans.detail[i]]
+        else:
+            yield [start[i], start[j - 1] + duration[j - 1] - start[i], JOINED, j - i]
+        i = j

@@ -1,0 +1,80 @@
+"""The Trace view: windows over all ranks on one clock, search, and what is known of one span."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tenon_dashboard.readers import Reading
+from tenon_dashboard.timeline import JOINED, Timeline
+
+Files = Sequence[tuple[int, Reading]]
+#: Lanes of one answer; a run of more ranks is shown with fewer threads each.
+MOST_LANES = 256
+
+
+def _ready(files: Files) -> list[tuple[int, int, dict[str, Any], Timeline]]:
+    """(rank, shift of its clock, digest, timeline) of each file that has been read."""
+    found = [
+        (rank, r.digest, r.timeline) for rank, r in files if r.digest is not None and r.timeline is not None
+    ]
+    begin = min((digest["origin"] + digest["first"] for _, digest, _ in found), default=0)
+    return [(rank, digest["origin"] - begin, digest, timeline) for rank, digest, timeline in found]
+
+
+def window(files: Files, begin: int, end: int, pixels: int) -> dict[str, Any]:
+    """Spans between two moments, as [start, duration, name, category, detail], per lane and level.
+
+    Names and categories are indices into ``names``; joined spans have name -1 and their number as detail.
+    """
+    ready = _ready(files)
+    last = max((digest["last"] + shift for _, shift, digest, _ in ready), default=1)
+    if end <= begin:
+        begin, end = 0, max(last, 1)
+    pixel = max(1, (end - begin) // pixels)
+    names: dict[str, int] = {}
+    lanes: list[dict[str, Any]] = []
+    for rank, shift, _, timeline in ready:
+        for i, lane in enumerate(timeline.lanes):
+            levels = []
+            for level in timeline.window(i, begin - shift, end - shift, pixel):
+                drawn = []
+                for start, duration, label, detail in level:
+                    category, name = timeline.labels[label] if label != JOINED else ("", "")
+                    name_index = names.setdefault(name, len(names)) if label != JOINED else JOINED
+                    kind = names.setdefault(category, len(names))
+                    drawn.append([start + shift, duration, name_index, kind, detail])
+                levels.append(drawn)
+            if len(lanes) < MOST_LANES:
+                lanes.append({"rank": rank, "name": lane["name"], "gpu": lane["gpu"], "levels": levels})
+    return {"begin": begin, "end": end, "last": last, "names": list(names), "lanes": lanes}
+
+
+def search(files: Files, text: str, after: int, back: bool) -> dict[str, Any]:
+    """The next span whose name contains ``text`` after a moment, or before; how many there are."""
+    wanted = text.casefold()
+    count, best = 0, None
+    for rank, shift, _, timeline in _ready(files) if wanted else ():
+        labels = frozenset(i for i, (_, name) in enumerate(timeline.labels) if wanted in name.casefold())
+        count += timeline.count(labels)
+        found = timeline.following(labels, after - shift, back)
+        if found is not None:
+            start, lane, depth, i = found
+            here = (start + shift, rank, lane, depth)
+            if best is None or (here > best[0] if back else here < best[0]):
+                spans = timeline.levels[lane][depth]
+                name = timeline.labels[spans.label[i]][1]
+                best = (here, {"duration": spans.duration[i], "name": name, "detail": spans.detail[i]})
+    if best is None:
+        return {"count": count, "found": None}
+    (start, rank, lane, depth), more = best
+    return {"count": count, "found": {"start": start, "rank": rank, "lane": lane, "level": depth, **more}}
+
+
+def span_detail(files: Files, rank: int, detail: int) -> dict[str, str]:
+    """The arguments of a span as texts."""
+    for own, _, _, timeline in _ready(files):
+        if own == rank and 0 <= detail < len(timeline.details):
+            found = timeline.details[detail]
+            return {str(key)[:100]: str(value)[:1000] for key, value in list(found.items())[:50]}
+    return {}

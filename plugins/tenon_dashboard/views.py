@@ -1,0 +1,205 @@
+"""What each view shows of a run: the digests of its ranks, joined. Times in nanoseconds, sizes in bytes."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from statistics import mean
+from typing import Any
+
+from tenon_dashboard.advice import advice
+from tenon_dashboard.sweep import PARTS
+
+#: The digest of each rank.
+Ranks = Mapping[int, Mapping[str, Any]]
+
+
+def overview(ranks: Ranks) -> dict[str, Any]:
+    """Where the time of a step goes: per rank (means over its steps), over the steps, and advice."""
+    per_rank = []
+    for rank, digest in ranks.items():
+        steps = digest["steps"]
+        columns = list(zip(*steps, strict=True))[2:] if steps else [[0]] * (1 + len(PARTS))
+        duration, *parts = map(mean, columns)
+        head = digest["header"]
+        about = {"host": head["host"], "device": head["device"], "threads": head["threads"]}
+        per_rank.append({"rank": rank, "steps": len(steps), "duration": duration, "parts": parts, **about})
+    steps_of = {rank: {step[0]: step for step in digest["steps"]} for rank, digest in ranks.items()}
+    numbers = sorted({number for steps in steps_of.values() for number in steps})
+    over_steps = []
+    for number in numbers:
+        found = {rank: steps[number] for rank, steps in steps_of.items() if number in steps}
+        durations = {rank: step[2] for rank, step in found.items()}
+        slowest = max(durations, key=durations.__getitem__)
+        parts = [mean(step[3 + i] for step in found.values()) for i in range(len(PARTS))]
+        row = {"step": number, "duration": mean(durations.values()), "parts": parts}
+        over_steps.append(row | {"slowest": slowest, "longest": durations[slowest]})
+    return {
+        "parts": PARTS,
+        "ranks": per_rank,
+        "steps": over_steps,
+        "spans": sum(digest["spans"] for digest in ranks.values()),
+        "advice": advice(per_rank, over_steps, distributed(ranks), operators(ranks)["rows"]),
+    }
+
+
+def _summed(rows: Iterable[list[Any]], key: Callable[[list[Any]], tuple[Any, ...]], first: int) -> list[Any]:
+    """Rows of one key made one: the columns from ``first`` on are added."""
+    sums: dict[tuple[Any, ...], list[Any]] = {}
+    for row in rows:
+        found = sums.get(key(row))
+        if found is None:
+            sums[key(row)] = [*key(row), *row[first:]]
+        else:
+            for i, value in enumerate(row[first:], len(found) - len(row) + first):
+                found[i] += value
+    return list(sums.values())
+
+
+def operators(ranks: Ranks) -> dict[str, Any]:
+    """Rows [name, shapes, phase, calls, total, self, FLOPs, bytes] over all ranks; the peaks."""
+    rows = _summed(
+        (row for digest in ranks.values() for row in digest["operators"]), lambda row: tuple(row[:3]), 3
+    )
+    heads = [digest["header"] for digest in ranks.values()]
+    peaks = {
+        name: mean(known) if (known := [head[name] for head in heads if name in head]) else None
+        for name in ("flops_per_second", "bytes_per_second")
+    }
+    return {"rows": sorted(rows, key=lambda row: -row[5]), **peaks}
+
+
+def modules(ranks: Ranks) -> dict[str, Any]:
+    """The module tree, parents before children: inclusive times, FLOPs and bytes allocated, over all ranks.
+
+    A container that is never called (a ``ModuleList``) has the forward time of what it contains.
+    """
+    found: dict[str, dict[str, Any]] = {}
+    for digest in ranks.values():
+        for path, kind, calls, forward, backward, flops, size in digest["modules"]:
+            for parent in _parents(path):
+                found.setdefault(parent, _node(parent))
+            node = found[path]
+            node["class"] = node["class"] or kind
+            node["calls"] += calls
+            node["forward"] += forward
+            node["own_backward"] += backward
+            node["own_flops"] += flops
+            node["own_bytes"] += size
+    for path in sorted(found, key=lambda path: -found[path]["depth"]):  # children first
+        node = found[path]
+        for name in ("backward", "flops", "bytes"):
+            node[name] += node[f"own_{name}"]
+        if node["calls"] == 0:
+            node["forward"] = node["inside"]
+        node["own_forward"] = max(0, node["forward"] - node.pop("inside"))
+        above = found.get(path.rpartition(".")[0])
+        if above is not None:
+            above["inside"] += node["forward"]
+            for name in ("backward", "flops", "bytes"):
+                above[name] += node[name]
+    return {"nodes": [found[path] for path in sorted(found, key=_natural)]}
+
+
+def _parents(path: str) -> list[str]:
+    parts = path.split(".")
+    return [".".join(parts[: i + 1]) for i in range(min(len(parts), 60))]
+
+
+def _natural(path: str) -> list[tuple[int, int, str]]:
+    """``layers.2`` before ``layers.10``."""
+    return [
+        (0, int(part), "") if part.isascii() and part.isdigit() else (1, 0, part) for part in path.split(".")
+    ]
+
+
+def _node(path: str) -> dict[str, Any]:
+    sums = dict.fromkeys(("calls", "forward", "inside", "backward", "flops", "bytes"), 0)
+    own = dict.fromkeys(("own_backward", "own_flops", "own_bytes"), 0)
+    return {"path": path, "class": "", "depth": path.count("."), **sums, **own}
+
+
+def memory(ranks: Ranks) -> dict[str, Any]:
+    """Per rank and device: curve, peak and the owners of what was alive then, on the run's clock."""
+    begin = first_moment(ranks)
+    devices = []
+    for rank, digest in ranks.items():
+        shift = digest["origin"] - begin
+        for device, found in digest["memory"].items():
+            curve = [[at + shift, allocated, reserved] for at, allocated, reserved in found["curve"]]
+            row = {**found, "rank": rank, "device": device, "curve": curve}
+            devices.append(row | {"peak_at": found["peak_at"] + shift})
+    return {"devices": devices}
+
+
+def kernels(ranks: Ranks) -> dict[str, Any]:
+    """Rows [kind, name, sources, where, grid, block, calls, total, occupancy, FLOPs, bytes], all ranks."""
+    rows = []
+    for digest in ranks.values():
+        for kind, name, ops, where, calls, total, grid, block, occupancy, flops, size in digest["kernels"]:
+            rows.append([kind, name, ops, where, grid, block, calls, total, occupancy * calls, flops, size])
+    summed = _summed(rows, lambda row: tuple(row[:6]), 6)
+    for row in summed:
+        row[8] = row[8] / row[6] if row[6] else 0.0
+    return {"rows": sorted(summed, key=lambda row: -row[7])}
+
+
+def distributed(ranks: Ranks) -> dict[str, Any]:
+    """Per rank what it did, and per collective its calls, bytes, wait, transfer; who arrives last."""
+    by_name: dict[str, dict[str, Any]] = {}
+    for rank, digest in ranks.items():
+        for name, _, _, duration, wait, transfer, size in digest["collectives"]:
+            row = by_name.setdefault(
+                name, {"name": name, "calls": 0, "bytes": 0, "duration": 0, "transfer": 0, "wait": {}}
+            )
+            row["calls"] += 1
+            row["bytes"] += size
+            row["duration"] += duration
+            row["transfer"] += transfer
+            row["wait"][rank] = row["wait"].get(rank, 0) + wait
+    heads = [digest["header"] for digest in ranks.values()]
+    return {
+        "parts": PARTS,
+        "ranks": overview_parts(ranks),
+        "collectives": sorted(by_name.values(), key=lambda row: -row["duration"]),
+        "arrivals": arrivals(ranks),
+        "world_size": max((head["world_size"] for head in heads), default=1),
+        "aligned": all(head["aligned"] for head in heads),
+        "clock_error": max((head["clock_error"] for head in heads), default=0),
+    }
+
+
+def overview_parts(ranks: Ranks) -> list[dict[str, Any]]:
+    """Per rank: nanoseconds of each part over all steps."""
+    return [
+        {"rank": rank, "parts": [sum(step[3 + i] for step in digest["steps"]) for i in range(len(PARTS))]}
+        for rank, digest in ranks.items()
+    ]
+
+
+def arrivals(ranks: Ranks) -> list[dict[str, Any]]:
+    """Per rank: in how many common collectives it came last, and how late on average after the first."""
+    if len(ranks) < 2:
+        return []
+    calls: dict[tuple[str, int], dict[int, int]] = defaultdict(dict)
+    for rank, digest in ranks.items():
+        for name, number, start, *_ in digest["collectives"]:
+            calls[name, number][rank] = start + digest["origin"]
+    common = [starts for starts in calls.values() if len(starts) == len(ranks)]
+    late: dict[int, list[int]] = {rank: [] for rank in ranks}
+    last = dict.fromkeys(ranks, 0)
+    for starts in common:
+        first = min(starts.values())
+        last[max(starts, key=starts.__getitem__)] += 1
+        for rank, start in starts.items():
+            late[rank].append(start - first)
+    rows = [
+        {"rank": r, "last": last[r], "late": mean(late[r]), "calls": len(common)} for r in ranks if late[r]
+    ]
+    return rows if common else []
+
+
+def first_moment(ranks: Ranks) -> int:
+    """Nanoseconds since 1970 of the run's first event: zero of every view's clock."""
+    starts = [digest["origin"] + digest["first"] for digest in ranks.values()]
+    return min(starts, default=0)
