@@ -1,5 +1,7 @@
 """``assert_close``: the same verdicts and the same words as torch.testing's."""
 
+import re
+
 import numpy as np
 import pytest
 
