@@ -21,6 +21,7 @@ from tenon.plugins.hookspecs import hookimpl as hookimpl
 
 if TYPE_CHECKING:
     from tenon import errors as errors
+    from tenon import observe as observe
     from tenon.config import Config as Config
     from tenon.config import environment as environment
     from tenon.config import process_environment as process_environment
@@ -43,6 +44,9 @@ if TYPE_CHECKING:
     from tenon.graph import expressions as expressions
     from tenon.nn.module import Module as Module
     from tenon.nn.parameter import Parameter as Parameter
+    from tenon.nn.pruning import BasePruningMethod as BasePruningMethod
+    from tenon.nn.utils.parametrize import register_parametrization as register_parametrization
+    from tenon.observe.observer import Observer as Observer
     from tenon.optim.optimizer import Optimizer as Optimizer
     from tenon.optim.scheduler import LRScheduler as LRScheduler
     from tenon.plugins.diagnose import doctor_section as doctor_section
@@ -54,6 +58,7 @@ _TARGETS = {
     "Aval": "tenon.core.aval:Aval",
     "Availability": "tenon.core.backend:Availability",
     "Backend": "tenon.core.backend:Backend",
+    "BasePruningMethod": "tenon.nn.pruning:BasePruningMethod",
     "Communicator": "tenon.distributed.communicator:Communicator",
     "Composite": "tenon.core.op:Composite",
     "Config": "tenon.config:Config",
@@ -63,6 +68,7 @@ _TARGETS = {
     "LRScheduler": "tenon.optim.scheduler:LRScheduler",
     "MemoryStats": "tenon.core.backend:MemoryStats",
     "Module": "tenon.nn.module:Module",
+    "Observer": "tenon.observe.observer:Observer",
     "Op": "tenon.core.op:Op",
     "Optimizer": "tenon.optim.optimizer:Optimizer",
     "Parameter": "tenon.nn.parameter:Parameter",
@@ -78,8 +84,10 @@ _TARGETS = {
     "errors": "tenon.errors:",
     "expressions": "tenon.graph.expressions:",
     "no_grad": "tenon.core.grad_mode:no_grad",
+    "observe": "tenon.observe:",
     "process_environment": "tenon.config:process_environment",
     "random_loops": "tenon.random.loops:",
+    "register_parametrization": "tenon.nn.utils.parametrize:register_parametrization",
 }
 
 __all__ = ["hookimpl", *_TARGETS]

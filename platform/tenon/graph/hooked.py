@@ -28,6 +28,8 @@ def _owner(owner: Any) -> str:
 
 
 def _named(hook: Any) -> str | None:
+    if getattr(hook, "hook_without_effect", False):
+        return None
     while isinstance(hook, functools.partial):
         hook = hook.func
     hook = getattr(hook, "__func__", hook)

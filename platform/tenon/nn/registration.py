@@ -3,6 +3,8 @@
 ``__setattr__`` decides by type: a Parameter, a Buffer and a Module register themselves under the
 attribute's name, a tensor assigned to a buffer's name stays a buffer, everything else is plain.
 ``register_*`` do the same by name. The errors' wording is torch's, because code matches on it.
+
+Names in ``_weights`` are no attributes: they are computed when read, by a pipeline of ``weights.py``.
 """
 
 from __future__ import annotations
@@ -133,6 +135,10 @@ class Registration:
     def __setattr__(self, name: str, value: Any) -> None:
         Generation.attributes += 1
         attributes = self.__dict__
+        computed = attributes.get("_weights")
+        if computed is not None and name in computed:
+            computed[name].write(self, value)
+            return
         if isinstance(value, Parameter):
             if "_parameters" not in attributes:
                 raise ModuleAttributeError("cannot assign parameters before Module.__init__() call")
@@ -223,6 +229,11 @@ class Registration:
                     del self.__dict__[name]
                 self._non_persistent_buffers_set.discard(name)
                 return
+        if name in self.__dict__.get("_weights", ()):
+            raise ModuleAttributeError(
+                f"'{name}' of {type(self).__name__} is computed by steps and cannot be deleted. Remove them"
+                " with parametrize.remove_parametrizations or prune.remove first."
+            )
         super().__delattr__(name)
         Generation.attributes += 1
 
@@ -232,12 +243,16 @@ class Registration:
             found = attributes.get(registry, {}).get(name, _ABSENT)
             if found is not _ABSENT:
                 return found
+        computed = attributes.get("_weights")
+        if computed is not None and name in computed:
+            return computed[name].read(self)
         raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'", name=name, obj=self)
 
     def __dir__(self) -> list[str]:
         names = {*dir(type(self)), *self.__dict__}
         for registry in NAMES:
             names.update(self.__dict__.get(registry, ()))
+        names.update(self.__dict__.get("_weights", ()))
         return sorted(name for name in names if not name[:1].isdigit())
 
     def __init_subclass__(cls, **kwargs: Any) -> None:

@@ -19,7 +19,8 @@ class Traversal(Registration):
     """The part of Module that visits it and everything below."""
 
     def _get_name(self) -> str:
-        return type(self).__name__
+        parametrized = "_weights" in self.__dict__ and "parametrizations" in self._modules
+        return f"Parametrized{type(self).__name__}" if parametrized else type(self).__name__
 
     def named_modules(
         self, memo: set[Any] | None = None, prefix: str = "", remove_duplicate: bool = True

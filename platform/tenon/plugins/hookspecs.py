@@ -50,6 +50,7 @@ KINDS: Mapping[str, str] = {
     "ops": "op",
     "recipes": "recipe",
     "commands": "command",
+    "profilers": "profiler",
 }
 """Kinds of components and their singular; the declaring hook of a kind is ``tenon_<kind>``."""
 
@@ -89,22 +90,22 @@ def tenon_schedulers() -> Mapping[str, str]:
 
 @hookspec
 def tenon_parametrizations() -> Mapping[str, str]:
-    """Name -> target of a weight stage that computes a weight from what is stored.
+    """Name -> target of what makes a module compute a weight: ``attach(module, name="weight", ...)``.
 
     Called: at the first use of the kind, by ``tenon.nn.utils.parametrizations``.
     Mode: collect.
-    Example: ``return {"weight_norm": "tenon_parametrize.weight_norm:WeightNorm"}``
+    Example: ``return {"weight_norm": "tenon_parametrizations.weight:weight_norm"}``
     """
     raise NotImplementedError
 
 
 @hookspec
 def tenon_pruners() -> Mapping[str, str]:
-    """Name -> target of a criterion that says which elements of a weight to keep.
+    """Name -> target of a ``tenon.extend.BasePruningMethod`` subclass, which says what of a weight to keep.
 
     Called: at the first use of the kind, by ``tenon.nn.utils.prune``.
     Mode: collect.
-    Example: ``return {"magnitude": "tenon_prune.magnitude:Magnitude"}``
+    Example: ``return {"LnStructured": "tenon_prune.structured:LnStructured"}`` (tenon_prune)
     """
     raise NotImplementedError
 
@@ -193,6 +194,17 @@ def tenon_commands() -> Mapping[str, str]:
     Called: at the first use of the kind, when the command line names no built-in command.
     Mode: collect.
     Example: ``return {"bench": "tenon_bench.command:bench"}``
+    """
+    raise NotImplementedError
+
+
+@hookspec
+def tenon_profilers() -> Mapping[str, str]:
+    """Name -> target of what ``tenon.profiler.<name>`` is.
+
+    Called: at the first use of the kind, when ``tenon.profiler`` is asked for a name.
+    Mode: collect.
+    Example: ``return {"profile": "tenon_profiler.profile:profile"}`` (tenon_profiler)
     """
     raise NotImplementedError
 

@@ -1,6 +1,15 @@
 """PyTorch's ``nn.utils``."""
 
-from tenon.nn.utils import clip_grad, convert_parameters, init, rnn, stateless
+from tenon.nn.utils import (
+    clip_grad,
+    convert_parameters,
+    init,
+    parametrizations,
+    parametrize,
+    prune,
+    rnn,
+    stateless,
+)
 from tenon.nn.utils.clip_grad import (
     clip_grad_norm,
     clip_grad_norm_,
@@ -21,6 +30,9 @@ __all__ = [
     "get_total_norm",
     "init",
     "parameters_to_vector",
+    "parametrizations",
+    "parametrize",
+    "prune",
     "rnn",
     "skip_init",
     "stateless",

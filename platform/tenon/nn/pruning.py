@@ -1,0 +1,311 @@
+"""Masks as steps of a weight's pipeline, and the base classes of what chooses them.
+
+``method.apply(module, "weight", ...)`` asks ``method.compute_mask`` which elements to keep, and puts a
+mask at the end of the pipeline of ``module.weight`` (``weights.py``): ``weight_mask`` becomes a buffer, and a
+parameter ``weight`` becomes ``weight_orig``. Pruning again joins the masks; after a parametrization a mask of
+its own follows, ``weight_mask_2``.
+
+The method also stands among the module's forward pre-hooks, where torch keeps it and code looks for it. There
+it does nothing: the weight is computed when it is read. Criteria are plugins, names of ``nn/utils/prune.py``.
+"""
+
+from __future__ import annotations
+
+import math
+import numbers
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from tenon.core.factories import ones_like
+from tenon.core.grad_mode import no_grad
+from tenon.core.op import table
+from tenon.errors import ModuleTypeError, ModuleValueError, ShapeError
+from tenon.nn.weights import (
+    Pipeline,
+    check_name_is_free,
+    forget,
+    open_pipeline,
+    pipeline_of,
+    put,
+    stored_tensor,
+    take,
+)
+
+
+@dataclass
+class Mask:
+    """The step that multiplies by a buffer of zeros and ones."""
+
+    buffer: str
+    is_mask: ClassVar[bool] = True
+
+    def forward(self, module: Any, *values: Any) -> Any:
+        """The value where the mask is one."""
+        (value,) = values
+        return module._buffers[self.buffer].to(value.dtype) * value
+
+    def right_inverse(self, module: Any, value: Any) -> Any:
+        """The value itself."""
+        return value
+
+    def discard(self, module: Any) -> None:
+        """Delete the mask and the hook that stands for it."""
+        delattr(module, self.buffer)
+        for key, hook in list(module._forward_pre_hooks.items()):
+            if isinstance(hook, BasePruningMethod) and hook._mask_name == self.buffer:
+                del module._forward_pre_hooks[key]
+
+
+class BasePruningMethod(ABC):
+    """What chooses the elements to keep; a subclass defines ``compute_mask`` and ``PRUNING_TYPE``.
+
+    ``PRUNING_TYPE`` says which part of a tensor pruned before is left to choose from: ``"unstructured"`` the
+    elements that are left, ``"structured"`` the slices along ``self.dim`` that are not all zero, ``"global"``
+    everything.
+    """
+
+    PRUNING_TYPE: ClassVar[str]
+    _tensor_name: str
+    _mask_name: str
+    #: A compiler need not warn that this hook's Python does not run in replays.
+    hook_without_effect: ClassVar[bool] = True
+
+    def __call__(self, module: Any, inputs: Any) -> None:
+        """Do nothing: the weight is computed when the module reads it."""
+        return None
+
+    @abstractmethod
+    def compute_mask(self, t: Any, default_mask: Any) -> Any:
+        """Zeros and ones of ``t``'s shape; zero also where ``default_mask`` is, which is left as it is."""
+
+    def apply_mask(self, module: Any) -> Any:
+        """The pruned tensor of ``module``: the original times the mask."""
+        return getattr(module, self._tensor_name)
+
+    @classmethod
+    def apply(cls, module: Any, name: str, *args: Any, importance_scores: Any = None, **kwargs: Any) -> Any:
+        """Make ``cls(*args, **kwargs)`` and prune ``module.<name>`` by it; the method that now stands for it.
+
+        ``importance_scores``, of the tensor's shape, are looked at instead of its values. Any error leaves
+        the module as it was.
+        """
+        tensor = getattr(module, name)
+        method: Any = cls(*args, **kwargs)
+        method._tensor_name = name
+        if tensor is None:
+            raise ModuleTypeError(f"prune: '{name}' of {module} is None, so there is nothing to prune.")
+        if importance_scores is not None and importance_scores.shape != tensor.shape:
+            raise ShapeError(
+                f"importance_scores should have the same shape as parameter {name} of {module}, got "
+                f"{importance_scores.shape} vs {tensor.shape}"
+            )
+        pipeline = pipeline_of(module, name)
+        if pipeline is None and stored_tensor(module, name) is None:
+            raise ModuleTypeError(
+                f"prune: '{name}' of {module} is neither a parameter nor a buffer nor computed by steps. "
+                "Register it with register_parameter first."
+            )
+        if pipeline is None:
+            check_name_is_free(module, name)
+        last: Any = pipeline.steps[-1] if pipeline is not None else None
+        again = last is not None and last.is_mask
+        with no_grad():
+            scores = (tensor if importance_scores is None else importance_scores).detach()
+            if again:
+                method = _joined(module, last.buffer, method)
+                default = module._buffers[last.buffer].detach().clone()
+            else:
+                default = ones_like(tensor)
+            mask = method.compute_mask(scores, default)
+            if tuple(mask.shape) != tuple(tensor.shape):
+                raise ShapeError(
+                    f"{cls.__name__}.compute_mask returned a mask of shape {tuple(mask.shape)} for '{name}'"
+                    f" of shape {tuple(tensor.shape)}"
+                )
+        if again:
+            module.register_buffer(last.buffer, mask)
+            _replace_hook(module, method)
+        else:
+            _attach(module, name, pipeline, method, mask)
+        forget()
+        return method
+
+    def prune(self, t: Any, default_mask: Any = None, importance_scores: Any = None) -> Any:
+        """``t`` with zeros where the mask computed for it, or for ``importance_scores``, has them."""
+        if importance_scores is not None and importance_scores.shape != t.shape:
+            raise ShapeError(
+                f"importance_scores should have the same shape as tensor t, got {importance_scores.shape} vs "
+                f"{t.shape}"
+            )
+        scores = t if importance_scores is None else importance_scores
+        default = ones_like(t) if default_mask is None else default_mask
+        return t * self.compute_mask(scores, default_mask=default).to(t.dtype)
+
+    def remove(self, module: Any) -> None:
+        """Make the zeros permanent: everything up to the last mask becomes part of what is stored."""
+        pipeline = pipeline_of(module, self._tensor_name)
+        masks = [] if pipeline is None else [i for i, step in enumerate(pipeline.steps) if step.is_mask]
+        if pipeline is None or not masks:
+            raise ModuleValueError(
+                f"Module {module} has to be pruned before pruning can be removed: '{self._tensor_name}' has"
+                " no mask."
+            )
+        pipeline.bake(module, masks[-1] + 1)
+
+
+class PruningContainer(BasePruningMethod):
+    """Several methods that pruned one tensor after each other."""
+
+    def __init__(self, *args: Any) -> None:
+        self._pruning_methods: tuple[Any, ...] = ()
+        for method in args:
+            if not self._pruning_methods:
+                self._tensor_name = method._tensor_name
+            self.add_pruning_method(method)
+
+    def add_pruning_method(self, method: Any) -> None:
+        """Let ``method`` prune what the others left; TypeError or ValueError if it cannot."""
+        if not isinstance(method, BasePruningMethod):
+            raise ModuleTypeError(f"{type(method)} is not a BasePruningMethod subclass")
+        if self._tensor_name != method._tensor_name:
+            raise ModuleValueError(
+                f"Can only add pruning methods acting on the parameter named '{self._tensor_name}' to "
+                f"PruningContainer {self}. Found '{method._tensor_name}'"
+            )
+        self._pruning_methods += (method,)
+
+    def __len__(self) -> int:
+        return len(self._pruning_methods)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._pruning_methods)
+
+    def __getitem__(self, idx: Any) -> Any:
+        return self._pruning_methods[idx]
+
+    def compute_mask(self, t: Any, default_mask: Any) -> Any:
+        """``default_mask`` with what the latest method removes from the part that is left to it."""
+        method = self._pruning_methods[-1]
+        mask = default_mask.to(t.dtype)
+        kept = _left_to(method, t, mask)
+        made = method.compute_mask(t[kept], default_mask=mask[kept])
+        mask = mask.clone()
+        mask[kept] = made.to(mask.dtype)
+        return mask
+
+
+def _left_to(method: Any, t: Any, mask: Any) -> Any:
+    """The index of the part of ``t`` from which ``method`` chooses."""
+    if method.PRUNING_TYPE == "unstructured":
+        return mask == 1
+    if method.PRUNING_TYPE == "structured":
+        dim = method.dim % t.dim()
+        others = [axis for axis in range(t.dim()) if axis != dim]
+        return (*(slice(None),) * dim, mask.sum(others) != 0)
+    if method.PRUNING_TYPE == "global":
+        return (slice(None),) * t.dim()
+    raise ModuleValueError(f"Unrecognized PRUNING_TYPE {method.PRUNING_TYPE}")
+
+
+def _joined(module: Any, buffer: str, method: Any) -> PruningContainer:
+    """A new container of the methods behind the mask ``buffer``, and ``method``."""
+    old = next(h for h in _methods(module) if h._mask_name == buffer)
+    container = PruningContainer(*(old if isinstance(old, PruningContainer) else (old,)), method)
+    container._mask_name = buffer
+    return container
+
+
+def _replace_hook(module: Any, method: Any) -> None:
+    for key, hook in module._forward_pre_hooks.items():
+        if isinstance(hook, BasePruningMethod) and hook._mask_name == method._mask_name:
+            module._forward_pre_hooks[key] = method
+            return
+
+
+def _attach(module: Any, name: str, pipeline: Pipeline | None, method: Any, mask: Any) -> None:
+    number = 1 + (0 if pipeline is None else sum(step.is_mask for step in pipeline.steps))
+    method._mask_name = f"{name}_mask" if number == 1 else f"{name}_mask_{number}"
+    module.register_buffer(method._mask_name, mask)
+    if pipeline is None:
+        tensor, persistent = take(module, name)
+        put(module, f"{name}_orig", tensor, persistent)
+        pipeline = open_pipeline(module, name, (f"{name}_orig",))
+    pipeline.steps.append(Mask(method._mask_name))
+    pipeline.alias(module)
+    module.register_forward_pre_hook(method)
+
+
+def _methods(module: Any) -> list[Any]:
+    hooks = module.__dict__.get("_forward_pre_hooks") or {}
+    return [hook for hook in hooks.values() if isinstance(hook, BasePruningMethod)]
+
+
+def method_of(module: Any, name: str) -> BasePruningMethod | None:
+    """The method that pruned ``name`` last, or None."""
+    return next((m for m in reversed(_methods(module)) if m._tensor_name == name), None)
+
+
+def is_pruned(module: Any) -> bool:
+    """Whether some tensor of ``module`` or of a module below is pruned."""
+    return any(_methods(each) for each in module.modules())
+
+
+# --- amounts ---
+
+
+def check_amount(amount: Any) -> None:
+    """TypeError or ValueError unless ``amount`` is a share in [0, 1] or a number of elements."""
+    if not isinstance(amount, numbers.Real):
+        raise ModuleTypeError(f"Invalid type for amount: {amount}. Must be int or float.")
+    largest = math.inf if isinstance(amount, numbers.Integral) else 1.0
+    if not 0 <= float(amount) <= largest:
+        raise ModuleValueError(
+            f"amount={amount} should either be a float in the range [0, 1] or a non-negative integer"
+        )
+
+
+def check_amount_of(amount: Any, tensor_size: int) -> None:
+    """ValueError if ``amount`` counts more than ``tensor_size`` elements."""
+    if isinstance(amount, numbers.Integral) and int(amount) > tensor_size:
+        raise ModuleValueError(
+            f"amount={amount} should be smaller than the number of parameters to prune={tensor_size}"
+        )
+
+
+def count(amount: Any, tensor_size: int) -> int:
+    """How many of ``tensor_size`` elements ``amount`` is: a share if it is a float, rounded as torch does."""
+    return int(amount) if isinstance(amount, numbers.Integral) else round(amount * tensor_size)
+
+
+def checked_count(amount: Any, tensor_size: int) -> int:
+    """``count`` of an amount that fits."""
+    check_amount_of(amount, tensor_size)
+    return count(amount, tensor_size)
+
+
+def check_structured(t: Any) -> None:
+    """ValueError unless ``t`` has at least two axes."""
+    if t.dim() <= 1:
+        raise ModuleValueError(
+            "Structured pruning can only be applied to multidimensional tensors. Found tensor of shape "
+            f"{t.shape} with {t.dim()} dims"
+        )
+
+
+def check_axis(t: Any, dim: int) -> None:
+    """IndexError unless ``t`` has the axis ``dim``."""
+    if dim >= t.dim():
+        raise IndexError(f"Invalid index {dim} for tensor of size {t.shape}")
+
+
+def slice_norms(t: Any, n: Any, dim: int) -> Any:
+    """The ``n``-norm of each slice of ``t`` along ``dim``."""
+    others = tuple(axis for axis in range(t.dim()) if axis != dim % t.dim())
+    return t.norm(p=n, dim=others)
+
+
+def flattened(tensors: list[Any]) -> Any:
+    """All elements of ``tensors`` in one vector."""
+    return table.cat(*(t.reshape(-1) for t in tensors), axis=0)

@@ -1,0 +1,159 @@
+"""PyTorch's ``nn.utils.prune``: zeroes elements or slices of a weight, and keeps them zero.
+
+The classes that choose what to zero (``L1Unstructured``, ``RandomStructured``, ...) come from plugins; what
+they share and how a mask joins the pipeline of a weight is in ``nn/pruning.py``.
+
+>>> import tenon
+>>> layer = l1_unstructured(tenon.nn.Linear(4, 2), "weight", amount=0.5)
+>>> sorted(layer.state_dict())
+['bias', 'weight_mask', 'weight_orig']
+>>> int((layer.weight == 0).sum())
+4
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from tenon.core.factories import ones_like
+from tenon.core.grad_mode import no_grad
+from tenon.errors import ModuleTypeError, ModuleValueError, ShapeError
+from tenon.nn.pruning import (
+    BasePruningMethod,
+    PruningContainer,
+    check_amount,
+    check_amount_of,
+    check_axis,
+    check_structured,
+    count,
+    flattened,
+    is_pruned,
+    method_of,
+    slice_norms,
+)
+from tenon.plugins.lazy import lazy_namespace
+from tenon.plugins.registry import resolve
+
+__all__ = [
+    "BasePruningMethod",
+    "PruningContainer",
+    "custom_from_mask",
+    "global_unstructured",
+    "identity",
+    "is_pruned",
+    "l1_unstructured",
+    "ln_structured",
+    "random_structured",
+    "random_unstructured",
+    "remove",
+]
+
+__getattr__, __dir__ = lazy_namespace(__name__, kind="pruners")
+
+# torch's names of the checks, which code that derives its own methods calls.
+_validate_pruning_amount_init = check_amount
+_validate_pruning_amount = check_amount_of
+_validate_structured_pruning = check_structured
+_validate_pruning_dim = check_axis
+_compute_nparams_toprune = count
+_compute_norm = slice_norms
+
+
+def identity(module: Any, name: str) -> Any:
+    """Give ``module.<name>`` a mask of ones; return ``module``."""
+    resolve("pruners", "Identity").apply(module, name)
+    return module
+
+
+def random_unstructured(module: Any, name: str, amount: Any) -> Any:
+    """Zero a share (float) or number (int) of elements of ``module.<name>`` at random; return ``module``."""
+    resolve("pruners", "RandomUnstructured").apply(module, name, amount)
+    return module
+
+
+def l1_unstructured(module: Any, name: str, amount: Any, importance_scores: Any = None) -> Any:
+    """Zero the ``amount`` of elements with the smallest magnitude, or score; return ``module``."""
+    method = resolve("pruners", "L1Unstructured")
+    method.apply(module, name, amount=amount, importance_scores=importance_scores)
+    return module
+
+
+def random_structured(module: Any, name: str, amount: Any, dim: int) -> Any:
+    """Zero the ``amount`` of slices along ``dim`` at random; return ``module``."""
+    resolve("pruners", "RandomStructured").apply(module, name, amount, dim)
+    return module
+
+
+def ln_structured(
+    module: Any, name: str, amount: Any, n: Any, dim: int, importance_scores: Any = None
+) -> Any:
+    """Zero the ``amount`` of slices along ``dim`` with the smallest ``n``-norm; return ``module``."""
+    method = resolve("pruners", "LnStructured")
+    method.apply(module, name, amount, n, dim, importance_scores=importance_scores)
+    return module
+
+
+def custom_from_mask(module: Any, name: str, mask: Any) -> Any:
+    """Zero ``module.<name>`` where ``mask``, of its shape, is zero; return ``module``."""
+    resolve("pruners", "CustomFromMask").apply(module, name, mask)
+    return module
+
+
+def global_unstructured(
+    parameters: Any, pruning_method: Any, importance_scores: Any = None, **kwargs: Any
+) -> None:
+    """Prune the ``(module, name)`` pairs of ``parameters`` together, as if they were one tensor.
+
+    ``importance_scores`` maps pairs to scores; elements of the others are judged by their values. Keyword
+    arguments make the ``pruning_method``, whose ``PRUNING_TYPE`` must be ``"unstructured"``.
+    """
+    if not isinstance(parameters, Iterable):
+        raise ModuleTypeError("global_unstructured(): parameters is not an Iterable")
+    if importance_scores is not None and not isinstance(importance_scores, dict):
+        raise ModuleTypeError("global_unstructured(): importance_scores must be of type dict")
+    pairs = [(module, name) for module, name in parameters]
+    if not pairs:
+        raise ModuleValueError("global_unstructured(): there are no parameters to prune.")
+    given = importance_scores or {}
+    tensors = [getattr(module, name) for module, name in pairs]
+    scores = [given.get(pair, tensor) for pair, tensor in zip(pairs, tensors, strict=True)]
+    for (module, name), score, tensor in zip(pairs, scores, tensors, strict=True):
+        if score.shape != tensor.shape:
+            raise ShapeError(
+                f"global_unstructured(): the importance scores of '{name}' of {module} have shape "
+                f"{tuple(score.shape)}, the tensor has {tuple(tensor.shape)}."
+            )
+    method: Any = pruning_method(**kwargs)
+    if method.PRUNING_TYPE != "unstructured":
+        raise ModuleTypeError(
+            'Only "unstructured" PRUNING_TYPE supported for the `pruning_method`. Found method '
+            f"{pruning_method} of type {method.PRUNING_TYPE}"
+        )
+    container = PruningContainer()
+    container._tensor_name = method._tensor_name = "all parameters"
+    container.add_pruning_method(method)
+    with no_grad():
+        defaults = [
+            getattr(module, f"{name}_mask", ones_like(tensor))
+            for (module, name), tensor in zip(pairs, tensors, strict=True)
+        ]
+        final = container.compute_mask(flattened(scores).detach(), flattened(defaults))
+    start = 0
+    for (module, name), tensor in zip(pairs, tensors, strict=True):
+        custom_from_mask(module, name, final[start : start + tensor.numel()].view_as(tensor))
+        start += tensor.numel()
+
+
+def remove(module: Any, name: str) -> Any:
+    """Make the zeros of ``module.<name>`` permanent and take the mask away; return ``module``.
+
+    Parametrizations before the mask become part of the value, those after it stay.
+    """
+    method = method_of(module, name)
+    if method is None:
+        raise ModuleValueError(
+            f"Parameter '{name}' of module {module} has to be pruned before pruning can be removed"
+        )
+    method.remove(module)
+    return module

@@ -1,0 +1,314 @@
+"""The weight pipeline: a weight that is computed from what is stored, by steps in order.
+
+Parametrizing a weight, pruning it, and the older ``weight_norm`` and ``spectral_norm`` all put steps into the
+one pipeline of that weight, whatever the order. A pipeline belongs to one name of one module. It holds no
+tensor: what is stored lies in the ordinary registries (``weight_orig`` and ``weight_mask`` of the module,
+``original`` of ``parametrizations.weight``), so it moves, saves, loads and is reduced over ranks as any
+parameter or buffer. The weight itself is no attribute at all: reading it ends in ``Module.__getattr__``,
+which asks the pipeline. So it is never stale, and a module with computed weights can be copied and pickled.
+
+Two ways to get rid of steps: baking freezes everything up to a step into what is stored, dropping takes a
+step away and leaves the others. Next: ``nn/utils/parametrize.py`` and ``nn/pruning.py`` register steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Protocol
+
+from tenon.core import watch
+from tenon.core.grad_mode import MODE, no_grad
+from tenon.core.tensor import Tensor
+from tenon.errors import ModuleError, ModuleTypeError, ModuleValueError
+from tenon.nn.parameter import Parameter
+from tenon.nn.registration import typename
+
+#: Weights computed since the outermost ``cached()`` was entered, by what they depend on.
+_cache: ContextVar[dict[tuple[Any, ...], Any] | None] = ContextVar("weights", default=None)
+
+
+class Step(Protocol):
+    """One step of a pipeline; it holds no module and no tensor, and finds both by name."""
+
+    #: Whether it only zeroes elements, so that any value is its own right inverse.
+    is_mask: ClassVar[bool]
+
+    def forward(self, module: Any, *values: Any) -> Any:
+        """The weight after this step; the first step gets every stored tensor."""
+
+    def right_inverse(self, module: Any, value: Any) -> Any:
+        """What this step makes ``value`` of; a sequence if it is the first of several stored tensors."""
+
+    def discard(self, module: Any) -> None:
+        """Take away what the step keeps in ``module``."""
+
+
+@dataclass
+class Parametrized:
+    """The step that a module of ``parametrizations.<name>`` computes, counted within that list."""
+
+    name: str
+    index: int
+    is_mask: ClassVar[bool] = False
+
+    def forward(self, module: Any, *values: Any) -> Any:
+        """Call the module, hooks included."""
+        return module.parametrizations[self.name][self.index](*values)
+
+    def right_inverse(self, module: Any, value: Any) -> Any:
+        """``right_inverse`` of the module; ModuleError without one."""
+        return inverse(module.parametrizations[self.name][self.index], value)
+
+    def discard(self, module: Any) -> None:
+        """Nothing: the list forgets its modules together."""
+
+
+def inverse(parametrization: Any, value: Any) -> Any:
+    """``parametrization.right_inverse(value)``, or a ModuleError that says what is missing."""
+    if not hasattr(parametrization, "right_inverse"):
+        raise ModuleError(
+            f"parametrization {type(parametrization).__name__} does not implement right_inverse. Give it a "
+            "method right_inverse(value), or assign to what it is computed from."
+        )
+    return parametrization.right_inverse(value)
+
+
+@dataclass
+class Pipeline:
+    """How ``name`` of a module is computed: ``steps`` in order, from the tensors ``stored``."""
+
+    name: str
+    #: Names of the stored tensors, in ``parametrizations.<name>`` if there is one and else in the module.
+    stored: tuple[str, ...]
+    steps: list[Any] = field(default_factory=list)
+
+    # --- reading and writing ---
+
+    def read(self, module: Any) -> Any:
+        """The weight now; inside ``cached()`` the one that was computed before."""
+        cache = _cache.get()
+        if cache is None:
+            return self.value(module)
+        key = (id(module), self.name, MODE.enabled, watch.recorder)
+        if key not in cache:
+            cache[key] = self.value(module), module
+        return cache[key][0]
+
+    def value(self, module: Any, count: int | None = None) -> Any:
+        """The weight after the first ``count`` steps; after all of them if None."""
+        steps = self.steps[:count]
+        if count is None and self.all_parametrized:
+            return module.parametrizations[self.name]()
+        values = self.originals(module)
+        for step in steps:
+            values = [step.forward(module, *values)]
+        return values[0]
+
+    def write(self, module: Any, value: Any) -> None:
+        """Change what is stored so that the weight becomes ``value``, as far as the steps can."""
+        if not isinstance(value, Tensor):
+            raise ModuleTypeError(
+                f"cannot assign '{typename(value)}' as '{self.name}', which is computed by "
+                f"{len(self.steps)} step(s). Assign a tensor, or remove the steps first."
+            )
+        if self.listed(module):
+            # A mask's right inverse is the value itself, so the list alone has work to do.
+            module.parametrizations[self.name].right_inverse(value)
+        else:
+            with no_grad():
+                for step in reversed(self.steps):
+                    value = step.right_inverse(module, value)
+                self._store(module, value)
+        forget()
+
+    def _store(self, module: Any, value: Any) -> None:
+        given = [value] if isinstance(value, Tensor) else list(value)
+        stored = self.originals(module)
+        for name, old, new in zip(self.stored, stored, given, strict=True):
+            if new.shape != old.shape or new.dtype != old.dtype:
+                raise ModuleValueError(
+                    f"cannot assign a tensor of shape {tuple(new.shape)} and dtype {new.dtype} to "
+                    f"'{self.name}': '{name}' has shape {tuple(old.shape)} and dtype {old.dtype}."
+                )
+        for old, new in zip(stored, given, strict=True):
+            old.data = new.detach()
+
+    # --- structure ---
+
+    @property
+    def all_parametrized(self) -> bool:
+        """Whether every step is a parametrization, none a mask."""
+        return all(type(step) is Parametrized for step in self.steps)
+
+    def listed(self, module: Any) -> bool:
+        """Whether what is stored lies in ``parametrizations.<name>``."""
+        return "parametrizations" in module._modules and self.name in module.parametrizations
+
+    def owner(self, module: Any) -> Any:
+        """The module that holds what is stored."""
+        return module.parametrizations[self.name] if self.listed(module) else module
+
+    def originals(self, module: Any) -> list[Any]:
+        """The stored tensors."""
+        owner = self.owner(module)
+        return [getattr(owner, name) for name in self.stored]
+
+    def bake(self, module: Any, count: int) -> None:
+        """Freeze the first ``count`` steps into what is stored; the others stay.
+
+        Where one tensor is stored it stays the same object, so that an optimizer still holds it.
+        """
+        with no_grad():
+            value = self.value(module, count)
+        originals = self.originals(module)
+        if self.stored in (("original",), (f"{self.name}_orig",)):
+            originals[0].data = value.detach()
+            tensor = originals[0]
+        else:
+            learned = any(isinstance(each, Parameter) for each in originals)
+            tensor = Parameter(value, any(e.requires_grad for e in originals)) if learned else value
+        self.settle(module, tensor, self.steps[count:])
+
+    def drop_parametrizations(self, module: Any) -> None:
+        """Take away all but the masks, which then act on what is stored."""
+        self.settle(module, self.originals(module)[0], [step for step in self.steps if step.is_mask])
+
+    def settle(self, module: Any, tensor: Any, steps: Sequence[Any]) -> None:
+        """Let ``steps``, some of those that there are, compute the weight from ``tensor`` alone."""
+        for step in self.steps:
+            if step not in steps:
+                step.discard(module)
+        kept = [step for step in steps if type(step) is Parametrized]
+        persistent = self._take_stored(module)
+        if self.listed(module):
+            kept_modules = [module.parametrizations[self.name][step.index] for step in kept]
+            if kept_modules:
+                module.parametrizations[self.name].restart(tensor, kept_modules, persistent)
+            else:
+                del module.parametrizations[self.name]
+                if not len(module.parametrizations):
+                    del module.parametrizations
+        for index, step in enumerate(kept):
+            step.index = index
+        self.steps, self.stored = list(steps), ("original",) if kept else (f"{self.name}_orig",)
+        computed(module).pop(f"{self.name}_orig", None)
+        if not steps:
+            close(module, self.name)
+        if not kept:
+            put(module, self.stored[0] if steps else self.name, tensor, persistent)
+        self.alias(module)
+        forget()
+
+    def alias(self, module: Any) -> None:
+        """Let ``weight_orig`` be readable where there is a mask and something else is stored."""
+        original = f"{self.name}_orig"
+        if any(step.is_mask for step in self.steps) and original not in self.stored:
+            computed(module)[original] = Before(self.name)
+
+    def _take_stored(self, module: Any) -> bool:
+        owner = self.owner(module)
+        return all([take(owner, name)[1] for name in self.stored])
+
+
+@dataclass
+class Before:
+    """``weight_orig`` of a weight whose masks are not all that there is: the value before the first mask."""
+
+    name: str
+
+    def read(self, module: Any) -> Any:
+        """Compute the steps before."""
+        pipeline = computed(module)[self.name]
+        first = next(i for i, step in enumerate(pipeline.steps) if step.is_mask)
+        return pipeline.value(module, first)
+
+    def write(self, module: Any, value: Any) -> None:
+        """Refuse: it is not stored."""
+        raise ModuleError(
+            f"'{self.name}_orig' is computed by the steps before the mask. Assign to '{self.name}' instead."
+        )
+
+
+def computed(module: Any) -> dict[str, Any]:
+    """The names of ``module`` that are computed when they are read, and by what."""
+    found: dict[str, Any] = module.__dict__.setdefault("_weights", {})
+    return found
+
+
+def pipeline_of(module: Any, name: str) -> Pipeline | None:
+    """The pipeline that computes ``name``, or None."""
+    found = module.__dict__.get("_weights", {}).get(name)
+    return found if isinstance(found, Pipeline) else None
+
+
+def stored_tensor(module: Any, name: str) -> Any:
+    """The parameter or buffer ``name`` that a pipeline may begin with; None if there is none."""
+    for registry in (module._parameters, module._buffers):
+        if registry.get(name) is not None:
+            return registry[name]
+    return None
+
+
+def open_pipeline(module: Any, name: str, stored: tuple[str, ...]) -> Pipeline:
+    """A pipeline without steps in place of ``name``, whose tensor has been taken; put the tensors first."""
+    pipeline = computed(module)[name] = Pipeline(name, stored)
+    return pipeline
+
+
+def check_name_is_free(module: Any, name: str) -> None:
+    """ModuleValueError if the class itself has ``name``, which would hide what the pipeline computes."""
+    if hasattr(type(module), name):
+        raise ModuleValueError(
+            f"'{name}' of {type(module).__name__} cannot be computed by steps: the class has an attribute of "
+            "that name, which would be read instead. Remove it from the class."
+        )
+
+
+def close(module: Any, name: str) -> None:
+    """Forget the pipeline of ``name``."""
+    names = computed(module)
+    del names[name]
+    if not names:
+        del module.__dict__["_weights"]
+
+
+def take(owner: Any, name: str) -> tuple[Any, bool]:
+    """Take the parameter or buffer ``name`` away; the tensor, and whether it is saved."""
+    tensor, persistent = stored_tensor(owner, name), name not in owner._non_persistent_buffers_set
+    delattr(owner, name)
+    return tensor, persistent
+
+
+def put(owner: Any, name: str, tensor: Any, persistent: bool = True) -> None:
+    """Register ``tensor`` as the parameter or buffer that it was."""
+    if isinstance(tensor, Parameter):
+        owner.register_parameter(name, tensor)
+    else:
+        owner.register_buffer(name, tensor, persistent)
+
+
+@contextmanager
+def cached() -> Iterator[None]:
+    """Inside, each computed weight is computed once, until it is assigned to or its steps change.
+
+    For models that read a weight several times in one forward, such as recurrent ones. Steps of an
+    optimizer are not seen: leave the block before them.
+    """
+    if _cache.get() is not None:
+        yield
+        return
+    token = _cache.set({})
+    try:
+        yield
+    finally:
+        _cache.reset(token)
+
+
+def forget() -> None:
+    """Compute weights anew from here on, also inside ``cached()``."""
+    cache = _cache.get()
+    if cache is not None:
+        cache.clear()

@@ -1,0 +1,1 @@
+"""First-party parametrizations of weights: orthogonal, weight and spectral normalization."""

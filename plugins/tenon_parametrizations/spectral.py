@@ -1,0 +1,78 @@
+"""Spectral normalization: the weight divided by its largest singular value, found by power iteration."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tenon
+from tenon.errors import ModuleValueError
+from tenon.nn import ConvTranspose1d, ConvTranspose2d, ConvTranspose3d, Module
+from tenon.nn.functional import normalize
+from tenon.nn.utils.parametrize import register_parametrization
+
+
+class SpectralNorm(Module):
+    """Divides by the spectral norm; ``_u`` and ``_v`` follow its vectors, a step per read in training."""
+
+    _u: Any
+    _v: Any
+
+    def __init__(self, weight: Any, n_power_iterations: int = 1, dim: int = 0, eps: float = 1e-12) -> None:
+        super().__init__()
+        if not -weight.ndim <= dim < weight.ndim:
+            raise IndexError(
+                f"Dimension out of range (expected to be in range of [-{weight.ndim}, {weight.ndim - 1}] but "
+                f"got {dim})"
+            )
+        if n_power_iterations <= 0:
+            raise ModuleValueError(
+                f"Expected n_power_iterations to be positive, but got n_power_iterations={n_power_iterations}"
+            )
+        self.dim, self.eps, self.n_power_iterations = dim % weight.ndim, eps, n_power_iterations
+        if weight.ndim > 1:
+            matrix = self._matrix(weight)
+            for name, size in zip(("_u", "_v"), matrix.shape, strict=True):
+                drawn = matrix.new_empty(size).normal_(0, 1)
+                self.register_buffer(name, normalize(drawn, dim=0, eps=eps))
+            self._iterate(matrix, 15)
+
+    def _matrix(self, weight: Any) -> Any:
+        return weight.movedim(self.dim, 0).flatten(1)
+
+    def _iterate(self, matrix: Any, times: int) -> None:
+        with tenon.no_grad():
+            for _ in range(times):
+                # In place: they are buffers of other ranks and of recorded programs too.
+                self._u.copy_(normalize(tenon.mv(matrix, self._v), dim=0, eps=self.eps))
+                self._v.copy_(normalize(tenon.mv(matrix.mH, self._u), dim=0, eps=self.eps))
+
+    def forward(self, weight: Any) -> Any:
+        """``weight`` over its norm; in training after one more iteration."""
+        if weight.ndim == 1:
+            return normalize(weight, dim=0, eps=self.eps)
+        matrix = self._matrix(weight)
+        if self.training:
+            self._iterate(matrix, self.n_power_iterations)
+        # Copies, so that backward finds the vectors of this call after the next one.
+        u, v = self._u.clone(), self._v.clone()
+        return weight / tenon.vdot(u, tenon.mv(matrix, v))
+
+    def right_inverse(self, value: Any) -> Any:
+        """``value`` itself: what has norm 1 is its own normalization."""
+        return value
+
+
+def spectral_norm(
+    module: Any, name: str = "weight", n_power_iterations: int = 1, eps: float = 1e-12, dim: int | None = None
+) -> Any:
+    """Keep the largest singular value of ``module.<name>`` at 1; return ``module``.
+
+    The tensor is a matrix of ``dim`` by everything else; ``dim`` is 1 for transposed convolutions and 0 for
+    all other modules. A vector is divided by its length.
+    """
+    weight = getattr(module, name, None)
+    if not isinstance(weight, tenon.Tensor):
+        raise ModuleValueError(f"Module '{module}' has no parameter or buffer with name '{name}'")
+    if dim is None:
+        dim = int(isinstance(module, ConvTranspose1d | ConvTranspose2d | ConvTranspose3d))
+    return register_parametrization(module, name, SpectralNorm(weight, n_power_iterations, dim, eps))

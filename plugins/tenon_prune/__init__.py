@@ -1,0 +1,1 @@
+"""First-party ways to choose which elements of a weight to keep."""

@@ -1,0 +1,16 @@
+"""Declares the first-party pruning methods, by PyTorch's names."""
+
+from collections.abc import Mapping
+
+from tenon.extend import hookimpl
+
+_METHODS = {
+    "unstructured": ("CustomFromMask", "Identity", "L1Unstructured", "RandomUnstructured"),
+    "structured": ("LnStructured", "RandomStructured"),
+}
+
+
+@hookimpl
+def tenon_pruners() -> Mapping[str, str]:
+    """All pruning methods; each is a name of ``tenon.nn.utils.prune``."""
+    return {name: f"tenon_prune.{module}:{name}" for module, names in _METHODS.items() for name in names}

@@ -1,0 +1,100 @@
+"""Methods that zero single elements: at random, by magnitude, by a mask given, none."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tenon
+from tenon.errors import ShapeError
+from tenon.nn.pruning import BasePruningMethod, check_amount, checked_count
+
+
+def _without(mask: Any, places: Any) -> Any:
+    """A copy of ``mask`` with zeros at flat ``places``."""
+    kept = mask.clone().contiguous()
+    kept.view(-1)[places] = 0
+    return kept
+
+
+class Identity(BasePruningMethod):
+    """Keep everything: a mask of ones, so that names are those of a pruned tensor."""
+
+    PRUNING_TYPE = "unstructured"
+
+    def compute_mask(self, t: Any, default_mask: Any) -> Any:
+        """The mask that there is."""
+        return default_mask
+
+    @classmethod
+    def apply(cls, module: Any, name: str) -> Any:  # type: ignore[override]
+        """Prune ``module.<name>`` by nothing."""
+        return super().apply(module, name)
+
+
+class RandomUnstructured(BasePruningMethod):
+    """Zero ``amount`` of the elements that are left, at random: a share if float, a number if int."""
+
+    PRUNING_TYPE = "unstructured"
+
+    def __init__(self, amount: Any) -> None:
+        check_amount(amount)
+        self.amount = amount
+
+    def compute_mask(self, t: Any, default_mask: Any) -> Any:
+        """Draw one number per element and zero those with the largest."""
+        number = checked_count(self.amount, t.numel())
+        if number == 0:
+            return default_mask.clone()
+        return _without(default_mask, tenon.rand_like(t).view(-1).topk(number).indices)
+
+    @classmethod
+    def apply(cls, module: Any, name: str, amount: Any) -> Any:  # type: ignore[override]
+        """Prune ``module.<name>`` by ``amount``."""
+        return super().apply(module, name, amount=amount)
+
+
+class L1Unstructured(BasePruningMethod):
+    """Zero ``amount`` of the elements that are left, those of the smallest magnitude or score first."""
+
+    PRUNING_TYPE = "unstructured"
+
+    def __init__(self, amount: Any) -> None:
+        check_amount(amount)
+        self.amount = amount
+
+    def compute_mask(self, t: Any, default_mask: Any) -> Any:
+        """Zero by rank, not by threshold: ties never remove more than ``amount``."""
+        number = checked_count(self.amount, t.numel())
+        if number == 0:
+            return default_mask.clone()
+        return _without(default_mask, t.abs().reshape(-1).topk(number, largest=False).indices)
+
+    @classmethod
+    def apply(  # type: ignore[override]
+        cls, module: Any, name: str, amount: Any, importance_scores: Any = None
+    ) -> Any:
+        """Prune ``module.<name>`` by ``amount``, looking at the scores if they are given."""
+        return super().apply(module, name, amount=amount, importance_scores=importance_scores)
+
+
+class CustomFromMask(BasePruningMethod):
+    """Zero where the ``mask`` given has zeros."""
+
+    PRUNING_TYPE = "global"
+
+    def __init__(self, mask: Any) -> None:
+        self.mask = mask
+
+    def compute_mask(self, t: Any, default_mask: Any) -> Any:
+        """Both masks at once; ShapeError if their shapes differ."""
+        if default_mask.shape != self.mask.shape:
+            raise ShapeError(
+                f"default_mask shape {default_mask.shape} must match self.mask shape {self.mask.shape}. "
+                "Give a mask of the tensor's shape."
+            )
+        return default_mask * self.mask.to(default_mask.dtype)
+
+    @classmethod
+    def apply(cls, module: Any, name: str, mask: Any) -> Any:  # type: ignore[override]
+        """Prune ``module.<name>`` by ``mask``."""
+        return super().apply(module, name, mask=mask)
