@@ -9,19 +9,21 @@ from __future__ import annotations
 
 import functools
 import inspect
+import warnings
 import weakref
 from collections.abc import Callable
 from typing import Any
 
-from tenon.autograd.saved import Saved
+from tenon.autograd.context import FunctionCtx
 from tenon.core.aval import Aval
 from tenon.core.grad_mode import MODE, no_grad
 from tenon.core.inplace import adopt, check_leaf
 from tenon.core.op import table
 from tenon.core.tape import CustomNode
 from tenon.core.tensor import Tensor
+from tenon.core.undefined import zeros
 from tenon.core.value import FixedView, Value
-from tenon.errors import DTypeError, FreedGraphError, GradError
+from tenon.errors import DTypeError, GradError
 
 _RETURNED_VIEW = (
     "Output {} of {} is a view and {{}} inplace. This view was created inside a custom Function (or because"
@@ -29,74 +31,6 @@ _RETURNED_VIEW = (
     " backward associated with the custom Function, leading to incorrect gradients. This behavior is"
     " forbidden. You can fix this by cloning the output of the custom Function."
 )
-
-
-class FunctionCtx:
-    """What ``forward`` leaves for ``backward``: saved tensors, flags, and any attribute of your own."""
-
-    needs_input_grad: tuple[bool, ...] = ()
-    #: Whether an output that got no gradient hands zeros (not None) to ``backward``.
-    materialize_grads: bool = True
-    to_save: tuple[Any, ...] = ()
-    dirty_tensors: tuple[Any, ...] = ()
-    non_differentiable: tuple[Any, ...] = ()
-    _saved: tuple[Saved | None, ...] | None = None
-    _freed: bool = False
-    _node: Any = None
-
-    def save_for_backward(self, *tensors: Any) -> None:
-        """Keep inputs, outputs (or None) for ``backward``; read them there as ``saved_tensors``."""
-        self.to_save = tensors
-
-    def save_for_forward(self, *tensors: Any) -> None:
-        """Accepted as in torch; forward-mode derivatives are not computed."""
-
-    def mark_dirty(self, *args: Any) -> None:
-        """Say which inputs ``forward`` changed in place; they must be returned."""
-        self.dirty_tensors = args
-
-    def mark_non_differentiable(self, *args: Any) -> None:
-        """Say which outputs have no gradient; ``backward`` gets zeros for them."""
-        self.non_differentiable = args
-
-    def set_materialize_grads(self, value: bool) -> None:
-        """Whether missing output gradients arrive as zeros (default) or as None."""
-        self.materialize_grads = value
-
-    @property
-    def saved_tensors(self) -> tuple[Any, ...]:
-        """What ``save_for_backward`` kept, unchanged since; FreedGraphError after a backward that freed
-        it."""
-        if self._freed:
-            raise FreedGraphError(
-                "Trying to backward through the graph a second time (or directly access saved tensors after"
-                " they have already been freed). Saved intermediate values of the graph are freed when you"
-                " call .backward() or autograd.grad(). Specify retain_graph=True if you need to backward"
-                " through the graph a second time or if you need to access saved tensors after calling"
-                f" backward. (function {self._name()})"
-            )
-        if self._saved is None:
-            return self.to_save
-        node = None if self._node is None else self._node()
-        return tuple(None if s is None else s.unpack(node) for s in self._saved)
-
-    saved_variables = saved_tensors
-
-    def _name(self) -> str:
-        return f"{type(self).__name__.removesuffix('Context')}Backward"
-
-    def _keep(self, outputs: dict[int, int]) -> None:
-        """Turn ``to_save`` into versioned values; ``outputs`` maps ids of tracked outputs to their index."""
-        for position, value in enumerate(self.to_save):
-            if value is not None and not isinstance(value, Value):
-                raise TypeError(
-                    f"save_for_backward can only save variables, but argument {position} is of type"
-                    f" {type(value).__name__}"
-                )
-        self._saved = tuple(
-            None if v is None else Saved(v, outputs.get(id(v)), self._name()) for v in self.to_save
-        )
-        self.to_save = ()
 
 
 class _Stand:
@@ -128,6 +62,7 @@ class FunctionNode(CustomNode):
         self.__dict__["inputs"] = tuple(
             Aval(tuple(a.raw.shape), a.raw.dtype) if isinstance(a, Value) else None for a in args
         )
+        self.__dict__["plain"] = frozenset[int]()  # which outputs are not differentiable
         ctx._node = weakref.ref(self)
 
     def __getattr__(self, name: str) -> Any:
@@ -139,18 +74,19 @@ class FunctionNode(CustomNode):
         """Call the class's ``backward``; check what it returns."""
         ctx, function = self.ctx, self.function
         grads = [grad] if self.op.outputs == 1 else list(grad)
-        if ctx.materialize_grads:
-            like = next(g for g in grads if g is not None)
+        if ctx.materialize_grads and any(g is None for g in grads):
+            plain = () if ctx._materialize_non_diff_grads else self.plain
             grads = [
-                (
-                    table.new_full(like.detach(), shape=a.shape, value=0, dtype=a.dtype)
-                    if g is None and a is not None
-                    else g
-                )
-                for g, a in zip(grads, self.output_avals, strict=True)
+                z if g is None and i not in plain else g
+                for i, (g, z) in enumerate(zip(grads, zeros(self), strict=True))
             ]
         returned = function.backward(ctx, *grads)
         return self._checked(returned if isinstance(returned, tuple) else (returned,))
+
+    def apply_nothing(self, create_graph: bool) -> list[Any]:
+        """``apply_tensors`` of zeros, or of None where the function wants that."""
+        grads = [None] * len(self.output_avals)
+        return self.apply_tensors(grads[0] if self.op.outputs == 1 else grads, create_graph)
 
     def _checked(self, grads: tuple[Any, ...]) -> list[Any]:
         name, inputs = self.op.name, self.inputs
@@ -207,6 +143,23 @@ class Function:
     With ``setup_context(ctx, inputs, output)`` defined, ``forward`` is called without ``ctx``.
     """
 
+    #: Accepted as in torch; ``func.vmap`` needs no rule, as it runs the function row by row.
+    generate_vmap_rule: bool = False
+    #: The class of the nodes of this function, which bears its name.
+    _backward_cls: Any = FunctionNode
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        cls._backward_cls = type(f"{cls.__name__}Backward", (FunctionNode,), {"__slots__": ()})
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        warnings.warn(
+            f"{type(self).__name__} should not be instantiated. Methods on autograd functions are all static,"
+            f" so you should invoke them on the class itself: {type(self).__name__}.apply(...).",
+            DeprecationWarning,
+            stacklevel=2,
+        )
+
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Refuse: a Function is applied, not called."""
         raise GradError(
@@ -234,6 +187,20 @@ class Function:
 
     vjp = backward
 
+    @staticmethod
+    def vmap(info: Any, in_dims: tuple[Any, ...], *args: Any) -> Any:
+        """A rule for ``func.vmap``, which is accepted and not needed: rows are run one by one."""
+        raise NotImplementedError(
+            "To use autograd.Function with vmap, you must define the vmap staticmethod."
+        )
+
+    @staticmethod
+    def jvp(ctx: Any, *grad_inputs: Any) -> Any:
+        """A rule for forward-mode derivatives, which is accepted and not used: see ``func.jvp``."""
+        raise NotImplementedError(
+            "You must implement the jvp function for custom autograd.Function to use it with forward mode AD."
+        )
+
     @classmethod
     def apply(cls, *args: Any, **kwargs: Any) -> Any:
         """Run ``forward`` and connect its outputs to the graph."""
@@ -254,7 +221,7 @@ class Function:
             else:
                 result = cls.forward(ctx, *args, **kwargs)
         backend = next((a._backend for a in args if isinstance(a, Value)), None)
-        node = FunctionNode(cls, ctx, args, backend) if tracked else None
+        node = cls._backward_cls(cls, ctx, args, backend) if tracked else None
         outputs = _connected(cls, ctx, node, args, result if isinstance(result, tuple) else (result,))
         return outputs if isinstance(result, tuple) else outputs[0]
 
@@ -280,6 +247,15 @@ def _connected(
         if node is not None:
             check_leaf(t)
         t._counter()[0] += 1
+    if dirty and len(outputs) > 1 and node is not None:
+        for t in ctx.dirty_tensors:
+            if t._view is not None:
+                raise GradError(
+                    f"Function {cls.__name__} changes a view in place and returns {len(outputs)} outputs. If"
+                    " you want to modify views in-place, return only that one, or clone the view first."
+                )
+    if node is not None:
+        node.__dict__["plain"] = frozenset(i for i, o in enumerate(outputs) if id(o) in plain)
     connected: list[Any] = []
     saved_as: dict[int, int] = {}
     avals: list[Any] = []
@@ -335,6 +311,14 @@ def once_differentiable(fn: Callable[..., Any]) -> Callable[..., Any]:
         return refused if isinstance(outputs, tuple) else refused[0]
 
     return wrapper
+
+
+class InplaceFunction(Function):
+    """A Function whose ``forward`` may be told to change its input (``inplace``)."""
+
+    def __init__(self, inplace: bool = False) -> None:
+        super().__init__()
+        self.inplace = inplace
 
 
 class _Refuse(Function):

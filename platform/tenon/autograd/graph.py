@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from tenon.core import saving
 from tenon.core.backward_end import queue_callback
+from tenon.core.edges import AccumulateGrad, GradientEdge, accumulator_of
 from tenon.core.handle import RemovableHandle
-from tenon.core.tape import AccumulateGrad, Node, accumulator_of
+from tenon.core.tape import Node
 from tenon.errors import GradError
 
 __all__ = [
@@ -21,13 +22,6 @@ __all__ = [
     "save_on_cpu",
     "saved_tensors_hooks",
 ]
-
-
-class GradientEdge(NamedTuple):
-    """Where a tensor's gradient goes: a node and which of its outputs."""
-
-    node: Any
-    output_nr: int
 
 
 def get_gradient_edge(tensor: Any) -> GradientEdge:

@@ -8,7 +8,7 @@ from typing import Any
 from tenon.core.grad_mode import UNCOUNTED
 from tenon.core.saving import Packed, innermost
 from tenon.core.value import Value, refuse_saving
-from tenon.errors import ModifiedValueError
+from tenon.errors import FreedGraphError, ModifiedValueError
 
 
 class Saved:
@@ -34,6 +34,11 @@ class Saved:
 
     def unpack(self, node: Any) -> Any:
         """The tensor; ModifiedValueError if its memory was changed since it was saved."""
+        if node is None and self.index is not None:
+            raise FreedGraphError(
+                f"The graph of {self.owner} is gone, and with it the output that it saved: read saved_tensors"
+                " while a tensor that the function returned is alive."
+            )
         if self.packed is not None:
             made = self.packed.unpack()
             if self.index is not None:

@@ -99,10 +99,6 @@ def grad(
     roots, targets = _sequence(outputs), _sequence(inputs)
     if not targets:
         raise ArgumentError("grad requires non-empty inputs.")
-    if materialize_grads and any(isinstance(t, EdgeEnd) for t in targets):
-        raise GradError(
-            "materialize_grads cannot be used when the given input is a GradientEdge: zeros of which tensor?"
-        )
     keep = create_graph if retain_graph is None else retain_graph
     sweep = Sweep(create_graph, keep)
     sweep.accumulates = False
@@ -117,6 +113,11 @@ def grad(
         value = sweep.wanted[_key(target)]  # type: ignore[index]
         if value is None:
             if materialize_grads:
+                if isinstance(target, EdgeEnd):
+                    raise GradError(
+                        "materialize_grads cannot be used when the given input is a GradientEdge that nothing"
+                        " reached: pass the tensor, or allow_unused=True alone."
+                    )
                 value = table.new_full(
                     target.detach(), shape=target.raw.shape, value=0, dtype=target.raw.dtype
                 ).requires_grad_(create_graph)
@@ -149,8 +150,8 @@ def _batched(
     for index, (end, g) in enumerate(zip(ends, given, strict=False)):
         if g is not None and (not g.raw.ndim or tuple(g.raw.shape[1:]) != tuple(end.raw.shape)):
             raise GradError(
-                "If `is_grads_batched=True`, we interpret the first dimension of each grad_output as the batch"
-                " dimension. The sizes of the remaining dimensions are expected to match the shape of"
+                "If `is_grads_batched=True`, we interpret the first dimension of each grad_output as the"
+                " batch dimension. The sizes of the remaining dimensions are expected to match the shape of"
                 f" corresponding output, but a mismatch was detected: grad_output[{index}] has a shape of"
                 f" {g.shape} and output[{index}] has a shape of {end.shape}. If you only want some tensors in"
                 " `grad_output` to be considered batched, consider using vmap."
@@ -309,8 +310,8 @@ def _initial(roots: list[Any], grads: list[Any], sweep: Sweep) -> list[Any]:
             if (value.raw.dtype.kind == "c") is not (raw.dtype.kind == "c"):
                 raise GradError(
                     "For complex Tensors, both grad_output and output are required to have the same dtype."
-                    f" Mismatch in dtype: grad_output[0] has a dtype of {grad.dtype} and output[0] has a dtype"
-                    f" of {root.dtype}."
+                    f" Mismatch in dtype: grad_output[0] has a dtype of {grad.dtype} and output[0] has a"
+                    f" dtype of {root.dtype}."
                 )
             if value.raw.dtype != raw.dtype:
                 value = table.cast(value, dtype=raw.dtype)

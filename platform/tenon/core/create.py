@@ -266,7 +266,10 @@ def deepcopy(x: Any, memo: dict[int, Any]) -> Any:
     return made
 
 
-_NOT_COPIED = ("_grad", "_hooks", "_post_accumulate_hooks", "_home", "_accumulator", "_retains")
+_NOT_COPIED = (
+    "_grad", "_hooks", "_post_accumulate_hooks", "_node_hooks", "_node_prehooks", "_node_metadata", "_home",
+    "_accumulator", "_retains",
+)  # fmt: skip
 
 
 def reduce(x: Any) -> Any:

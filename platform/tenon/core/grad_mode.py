@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import inspect
 import threading
+import warnings
 from collections.abc import Callable, Generator
 from typing import Any, TypeVar, cast
 
@@ -58,6 +59,12 @@ class GradContext:
         """``function`` with this mode around each call."""
         decorated: Any
         if inspect.isclass(function):
+            warnings.warn(
+                "Decorating classes is deprecated and will be disabled in future versions. Decorate functions"
+                " or methods: of a class, only its __init__ runs in the mode.",
+                FutureWarning,
+                stacklevel=2,
+            )
             decorated = function
             decorated.__init__ = self(decorated.__init__)
             return function

@@ -8,6 +8,7 @@ base passes through everywhere except in the region of the view, where it goes t
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,7 @@ from tenon.core.op import Op, table
 from tenon.core.quiet import IGNORE, enter, leave
 from tenon.core.tape import CustomNode
 from tenon.core.tensor import Tensor
-from tenon.core.value import FixedView, Value, refuse_writing
+from tenon.core.value import FixedView, Value, move_retained, refuse_writing
 from tenon.errors import DTypeError, GradError, ShapeError, ViewError
 
 _BOOL = np.dtype(np.bool_)
@@ -59,10 +60,18 @@ def inplace(op: Any, x: Any, *args: Any, **attrs: Any) -> Any:
 
 
 def check_view(x: Any) -> None:
-    """ViewError if ``x`` is a view whose base cannot get the history of a change."""
+    """ViewError if ``x`` is a view whose base cannot get the history of a change, GradError if that is a leaf
+    that requires grad."""
     view = x._view
-    if view is not None and view[2].__class__ is FixedView and view[0]._track:
+    if view is None or not view[0]._track:
+        return
+    if view[2].__class__ is FixedView:
         raise ViewError(view[2].message.format("is being modified"))
+    if view[0]._node is None:
+        raise GradError(
+            "a view of a leaf Variable that requires grad is being used in an in-place operation. (shape"
+            f" {list(x.raw.shape)}{scopes.suffix()}) Wrap the change in no_grad(), or work on a clone()."
+        )
 
 
 def check_leaf(x: Any) -> None:
@@ -72,12 +81,6 @@ def check_leaf(x: Any) -> None:
     if x._track and x._node is None:
         raise GradError(
             "a leaf Variable that requires grad is being used in an in-place operation. (shape"
-            f" {list(x.raw.shape)}{scopes.suffix()}) Wrap the change in no_grad(), or work on a clone()."
-        )
-    view = x._view
-    if view is not None and view[0]._track and view[0]._node is None:
-        raise GradError(
-            "a view of a leaf Variable that requires grad is being used in an in-place operation. (shape"
             f" {list(x.raw.shape)}{scopes.suffix()}) Wrap the change in no_grad(), or work on a clone()."
         )
 
@@ -191,8 +194,18 @@ def _alias(x: Any, copy: bool) -> Any:
     old = Tensor._of(x.raw.copy() if copy and not isinstance(x.raw, Aval) else x.raw, x._backend)
     if watch.recorder is not None and old.raw is not x.raw:
         watch.recorder.copied(old.raw, x)
-    old._node, old._index, old._track = x._node, x._index, x._track
+    node = x._node
+    if x._view is not None and node is not None and (node.hooks or node.retained):
+        node = copy_of(node)  # hooks on a view are about it as it was: nothing flows through its old node
+    old._node, old._index, old._track = node, x._index, x._track
     return old
+
+
+def copy_of(node: Any) -> Any:
+    """Another node that does as ``node``, without the hooks and retained gradients of its outputs."""
+    made = copy.copy(node)
+    made.hooks = made.retained = None
+    return made
 
 
 def adopt(x: Any, result: Any) -> None:
@@ -206,18 +219,14 @@ def adopt(x: Any, result: Any) -> None:
         if result._node is None and not base._track:
             return
         copied = CopySlices(base, x, result)
+        before, at = base._node, base._index
         base._node, base._index, base._track = copied, 0, True
-        x._refresh()
+        if before is not None and before.retained is not None:
+            move_retained(base, before, at)
+        x._refresh()  # moves what x retains
+        return
     if node is not None and node.retained is not None:
-        _move_retained(x, node, index)
-
-
-def _move_retained(x: Any, node: Any, index: int) -> None:
-    """``retain_grad`` before an in-place change is about the tensor, not about its value of then."""
-    reference = node.retained.get(index)
-    if reference is not None and reference() is x and x._node is not None:
-        del node.retained[index]
-        x.retain_grad()
+        move_retained(x, node, index)
 
 
 class _CopySlicesOp:

@@ -36,12 +36,19 @@ class SavedTensorsHooks:
         self.unpack_hook = unpack_hook
 
     def __enter__(self) -> None:
-        _STACK.hooks = (*_STACK.hooks, self)
-        watch.add(_pack)
+        _restack((*_STACK.hooks, self))
 
     def __exit__(self, *exc: object) -> None:
-        _STACK.hooks = _STACK.hooks[:-1]
+        _restack(_STACK.hooks[:-1])
+
+
+def _restack(hooks: tuple[SavedTensorsHooks, ...]) -> None:
+    """Put ``hooks`` in place of those of this thread; the tape tells of new nodes while there are any."""
+    if hooks and not _STACK.hooks:
+        watch.add(_pack)
+    elif _STACK.hooks and not hooks:
         watch.remove(_pack)
+    _STACK.hooks = hooks
 
 
 class Packed:
@@ -77,11 +84,15 @@ class Packed:
 
 
 def _in_mode(taped: bool, function: Callable[[Any], Any], value: Any) -> Any:
+    """``function(value)`` with grad mode ``taped``; hooks that it enters or leaves stay as they were."""
     previous, MODE.enabled = MODE.enabled, taped
+    hooks = _STACK.hooks
     try:
         return function(value)
     finally:
         MODE.enabled = previous
+        if _STACK.hooks is not hooks:
+            _restack(hooks)
 
 
 def _pack(node: Any) -> None:

@@ -12,6 +12,7 @@ from tenon.core.grad_mode import MODE
 from tenon.core.op import Composite, table
 from tenon.core.precision import PRECISION
 from tenon.core.saving import unpacked_residuals
+from tenon.core.tape import CustomNode
 from tenon.core.value import Value
 
 
@@ -27,6 +28,19 @@ def gradients(node: Any, edges: Any, grad: Any, create_graph: bool) -> list[Any]
         return _by_rules(node, edges, grad, create_graph)
     finally:
         PRECISION.call = call
+
+
+def apply(node: Any, grads: tuple[Any, ...]) -> Any:
+    """What a node gives for ``grads``, one for each output: a tensor (or None), or a tuple of them."""
+    expected = len(node.output_avals or (None,))
+    if len(grads) != expected:
+        raise TypeError(f"expected {expected} arguments, got {len(grads)} instead, in {node.name()}")
+    grad = grads[0] if node.op.outputs == 1 else list(grads)
+    if isinstance(node, CustomNode):
+        found = tuple(node.apply_tensors(grad, MODE.enabled))
+    else:
+        found = tuple(gradients(node, node.edges, grad, MODE.enabled))
+    return found[0] if len(found) == 1 else found
 
 
 def _by_rules(node: Any, edges: Any, grad: Any, create_graph: bool) -> list[Any]:

@@ -23,6 +23,7 @@ from tenon.core.hooks import run_tensor_hooks
 from tenon.core.interceptor import SLOT
 from tenon.core.saving import unpacked_residuals
 from tenon.core.tape import CustomNode, Node
+from tenon.core.undefined import send_nothing, visit_nothing
 from tenon.core.value import Value
 from tenon.errors import GradError
 
@@ -37,8 +38,8 @@ class Sweep:
     """One backward pass over the graph behind ``roots``."""
 
     __slots__ = (
-        "accumulates", "as_tensors", "create_graph", "heap", "hooked", "keep_graph", "needed", "owned", "pending", "stops",
-        "wanted",
+        "accumulates", "as_tensors", "create_graph", "heap", "hooked", "keep_graph", "needed", "owned",
+        "pending", "stops", "undefined", "wanted",
     )  # fmt: skip
 
     def __init__(self, create_graph: bool, keep_graph: bool) -> None:
@@ -48,6 +49,7 @@ class Sweep:
         self.heap: list[tuple[int, Any]] = []
         self.pending: dict[Any, Any] = {}  # node -> gradient, or list of them for several outputs
         self.owned: set[Any] = set()  # nodes whose pending gradient is a sum made here
+        self.undefined: set[Any] = set()  # nodes to which nothing came as yet, see undefined.py
         self.hooked: Arrivals | None = None  # leaves with hooks, which want the whole gradient at once
         self.wanted: dict[tuple[int, int], Any] | None = (
             None  # (id of target, output index) -> collected gradient
@@ -63,7 +65,7 @@ class Sweep:
                 self.send((root, _LEAF), grad, False)
             else:
                 self.send((root._node, root._index), grad, False)
-        heap, pending, owned = self.heap, self.pending, self.owned
+        heap, pending, owned, undefined = self.heap, self.pending, self.owned, self.undefined
         simple = not self.as_tensors and watch.differentiated is None and not self.stops
         pop = heapq.heappop
         visit_plain: Visit = self.visit_plain
@@ -74,7 +76,11 @@ class Sweep:
             node = pop(heap)[1]
             if owned:
                 owned.discard(node)
-            if simple and node.__class__ is Node and not node.watched:
+            if undefined and node in undefined:
+                undefined.discard(node)
+                del pending[node]
+                visit_nothing(self, node)
+            elif simple and node.__class__ is Node and not node.watched:
                 visit_plain(node, pending.pop(node))
             else:
                 visit(node, pending.pop(node))
@@ -92,10 +98,14 @@ class Sweep:
         if self.needed is not None and id(target) not in self.needed:
             return
         waiting = self.pending.get(target)
+        if self.undefined and target in self.undefined:
+            self.undefined.discard(target)
+            if target.op.outputs == 1:
+                self.pending[target] = grad
+                return
         if target.op.outputs == 1:
             if waiting is None:
-                self.pending[target] = grad
-                _push(self.heap, (-target.seq, target))
+                self.wait(target, grad)
             elif target in self.owned:
                 waiting += grad
             else:
@@ -104,9 +114,14 @@ class Sweep:
                     self.owned.add(target)
             return
         if waiting is None:
-            waiting = self.pending[target] = [None] * len(target.output_avals)
-            _push(self.heap, (-target.seq, target))
+            waiting = [None] * len(target.output_avals)
+            self.wait(target, waiting)
         waiting[index] = grad if waiting[index] is None else waiting[index] + grad
+
+    def wait(self, target: Any, grad: Any) -> None:
+        """Visit ``target`` in its turn, with ``grad`` or what is added to it until then."""
+        self.pending[target] = grad
+        _push(self.heap, (-target.seq, target))
 
     def visit_plain(self, node: Any, grad: Any) -> None:
         """``visit`` for an op's node that nobody watches, on arrays: the common case without its branches.
@@ -221,7 +236,9 @@ class Sweep:
             node.release()
         as_tensors = self.as_tensors
         for position, (edge, result) in enumerate(zip(edges, results, strict=True)):
-            if edge is not None and result is not None:
+            if edge is not None and result is None and isinstance(node, CustomNode):
+                send_nothing(self, edge)
+            elif edge is not None and result is not None:
                 fresh = not as_tensors and result is not grad and getattr(result, "base", None) is None
                 if fresh and op.joint is not None:
                     fresh = not any(result is other for other in results[:position])
@@ -279,7 +296,7 @@ class Sweep:
                 value = grad if single else grad[index]
                 if key in self.wanted and value is not None:
                     self.wanted[key] = value
-        # Last, so that they change what the node gets and not what is kept; nothing runs where ``grad`` stops.
+        # Last: they change what the node gets, not what is kept; nothing runs where ``grad`` stops.
         if node.node_prehooks is not None and (self.accumulates or id(node) not in self.stops):
             grad = self._prehooks(node, grad, single)
         return grad
@@ -308,7 +325,9 @@ class Sweep:
 
     @staticmethod
     def _tensor(grad: Any, backend: Any) -> Any:
-        return grad if grad is None or isinstance(grad, Value) else Value.make(backend.as_array(grad), backend)
+        return (
+            grad if grad is None or isinstance(grad, Value) else Value.make(backend.as_array(grad), backend)
+        )
 
     def reach_leaf(self, leaf: Any, grad: Any, fresh: bool) -> None:
         """A gradient arrived at a leaf: accumulate or collect it, at once or, if the leaf has hooks, when all
@@ -345,13 +364,14 @@ class Sweep:
         if before:
             grad = run_prehooks(leaf, self._tensor(grad, leaf._backend), before)
             grad = grad if self.as_tensors else grad.raw
+        first = leaf._grad is None
         accumulate(leaf, grad, fresh and not hooks and not before, self.create_graph)
         for hook in list(extra.get("_post_accumulate_hooks", _NONE).values()):
             if hook(leaf) is not None:
                 raise GradError("Tensor post accumulate grad hooks should return None.")
         if after:
             for hook in list(after.values()):
-                hook((), (self._tensor(grad, leaf._backend),))
+                hook((), (leaf._grad if first else self._tensor(grad, leaf._backend),))
 
 
 def _spread(op: Any, edges: Any) -> Any:

@@ -15,6 +15,7 @@ from typing import Any
 
 from tenon.core import scopes
 from tenon.core.aval import Aval
+from tenon.core.edges import accumulator_of, avals_of, metadata_of, shown
 from tenon.core.grad_mode import UNCOUNTED
 from tenon.core.value import Value, refuse_saving
 from tenon.errors import FreedGraphError, ModifiedValueError
@@ -74,7 +75,7 @@ class Node:
         """torch's view of the graph: ``(node, output index)`` per input, ``(None, 0)`` where nothing
         flows."""
         return tuple(
-            (None, 0) if e is None else (accumulator_of(e[0]), 0) if e[1] < 0 else (e[0], e[1])
+            (None, 0) if e is None else (accumulator_of(e[0]), 0) if e[1] < 0 else (shown(e[0]), e[1])
             for e in self.edges
         )
 
@@ -83,6 +84,16 @@ class Node:
         """A dictionary that the user may fill."""
         found: dict[str, Any] = self.__dict__.setdefault("_metadata", {})
         return found
+
+    @property
+    def _input_metadata(self) -> tuple[Any, ...]:
+        return metadata_of(avals_of(self), self.backend.device_of(self.out) if self.out is not None else None)
+
+    def __call__(self, *grads: Any) -> Any:
+        """The gradients of the inputs from those of the outputs, as the backward pass would compute them."""
+        from tenon.core.second_order import apply  # built on this module's nodes
+
+        return apply(self, grads)
 
     def register_hook(self, hook: Any) -> Any:
         """Call ``hook(grad_inputs, grad_outputs)`` after this node ran; it may return new ``grad_inputs``."""
@@ -194,6 +205,10 @@ class CustomNode(Node):
         them."""
         raise TypeError(f"{type(self).__name__} defines no apply_tensors.")
 
+    def apply_nothing(self, create_graph: bool) -> list[Any]:
+        """As ``apply_tensors`` where no gradient came."""
+        return [None] * len(self.edges)
+
     def release(self) -> None:
         """Nothing is saved."""
 
@@ -205,33 +220,6 @@ def edge_of(value: Any) -> tuple[Any, int] | None:
     if value._view is not None:
         value._refresh()
     return (value, -1) if value._node is None else (value._node, value._index)
-
-
-class AccumulateGrad:
-    """torch's face of a leaf in ``next_functions``; ``variable`` is the leaf."""
-
-    def __init__(self, variable: Any) -> None:
-        self.variable = variable
-        self.next_functions: tuple[Any, ...] = ()
-
-    def name(self) -> str:
-        """torch's name of the accumulating node."""
-        return "struct torch::autograd::AccumulateGrad"
-
-    def register_hook(self, hook: Any) -> Any:
-        """Call ``hook(*unused)`` after the leaf's gradient has been accumulated."""
-        return self.variable.register_post_accumulate_grad_hook(lambda leaf: hook((), (leaf.grad,)))
-
-    def __repr__(self) -> str:
-        return f"<AccumulateGrad object at {id(self):#x}>"
-
-
-def accumulator_of(leaf: Any) -> AccumulateGrad:
-    """The one ``AccumulateGrad`` of ``leaf``."""
-    found: AccumulateGrad | None = leaf.__dict__.get("_accumulator")
-    if found is None:
-        found = leaf.__dict__["_accumulator"] = AccumulateGrad(leaf)
-    return found
 
 
 _new_node = Node.__new__

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from tenon.core import create, watch
+from tenon.core.edges import shown
 from tenon.core.grad_mode import MODE, UNCOUNTED
 from tenon.core.methods import ALL_METHODS
 from tenon.core.size import Size
@@ -168,7 +169,7 @@ class Tensor(*ALL_METHODS, Value):  # type: ignore[misc]
         """The node that made this tensor, or None."""
         if self._view is not None:
             self._refresh()
-        return self._node
+        return None if self._node is None else shown(self._node, self)
 
     @property
     def output_nr(self) -> int:

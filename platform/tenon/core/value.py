@@ -60,6 +60,19 @@ def refuse_writing() -> NoReturn:
     )
 
 
+def move_retained(x: Any, node: Any, index: int) -> None:
+    """``retain_grad`` before an in-place change is about the tensor, not about its value of then: from the
+    old ``node`` to ``x``'s present one."""
+    reference = node.retained.get(index)
+    if reference is not None and reference() is x and x._node is not None:
+        del node.retained[index]
+        present = x._node
+        if present.retained is None:
+            present.retained = {}
+        present.retained[x._index] = reference
+        present.watched = True
+
+
 class Value:
     """Slots of a tensor, and the few methods that dispatch needs."""
 
@@ -118,7 +131,10 @@ class Value:
                 fresh = view[2](parent, **view[3])
             finally:
                 MODE.enabled = previous
+            node, index = self._node, self._index
             self._node, self._index, self._track = fresh._node, fresh._index, fresh._track
+            if node is not None and node.retained is not None:
+                move_retained(self, node, index)
         else:
             self._node, self._index, self._track = None, 0, False
         view[4] = counter[0]

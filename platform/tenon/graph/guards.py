@@ -19,7 +19,7 @@ HOOKS = (
     "_backward_hooks",
 )
 #: The same of a leaf, in backward passes.
-LEAF_HOOKS = ("_hooks", "_post_accumulate_hooks")
+LEAF_HOOKS = ("_hooks", "_post_accumulate_hooks", "_node_hooks", "_node_prehooks")
 #: An optimizer's, around its steps.
 STEP_HOOKS = ("_optimizer_step_pre_hooks", "_optimizer_step_post_hooks")
 

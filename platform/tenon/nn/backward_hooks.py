@@ -18,7 +18,7 @@ from typing import Any
 from tenon.core.aval import Aval
 from tenon.core.grad_mode import MODE
 from tenon.core.op import table
-from tenon.core.tape import Node, _sequence
+from tenon.core.tape import CustomNode
 from tenon.core.tensor import Tensor
 from tenon.errors import GradError
 
@@ -45,32 +45,19 @@ class _BoundaryOp:
         return "BackwardHookFunctionBackward"
 
 
-class _Boundary(Node):
+class _Boundary(CustomNode):
     """Identity over several tensors; ``change`` sees, and may replace, all their gradients together."""
 
     __slots__ = ()
 
     def __init__(self, tensors: Sequence[Any], change: Callable[[list[Any]], list[Any]]) -> None:
-        self.op = _BoundaryOp
-        self.backend = tensors[0]._backend
-        self.attrs = {}
-        self.saved = ()
-        self.versions = None
-        self.out = self.out_counter = None
-        self.watched = False
-        self.edges = tuple(_edge(tensor) for tensor in tensors)
+        super().__init__(_BoundaryOp, tensors[0]._backend, tensors)
         self.output_avals = tuple(Aval(tensor.raw.shape, tensor.raw.dtype) for tensor in tensors)
-        self.seq = _sequence()
         self.__dict__["change"] = change
 
     def apply_tensors(self, grads: Sequence[Any], create_graph: bool) -> list[Any]:
         """The gradients of the inputs: those of the outputs after ``change``."""
         return self.__dict__["change"](list(grads))  # type: ignore[no-any-return]
-
-
-def _edge(tensor: Any) -> tuple[Any, int]:
-    node = tensor.grad_fn
-    return (tensor, -1) if node is None else (node, tensor._index)
 
 
 def _cross(tensors: Sequence[Any], change: Callable[[list[Any]], list[Any]]) -> list[Any]:
@@ -181,7 +168,7 @@ class BackwardHook:
         if not isinstance(returned, (tuple, list)):
             raise GradError(
                 f"Backward {kind} of {type(self.module).__name__} returned {type(returned).__name__}; return "
-                f"None or a "
+                "None or a "
                 f"tuple of {len(before)} {what}."
             )
         if len(returned) != len(before):

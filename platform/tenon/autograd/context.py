@@ -1,0 +1,85 @@
+"""``ctx``: what a custom Function's ``forward`` leaves for its ``backward``."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+from tenon.autograd.saved import Saved
+from tenon.core.value import Value
+from tenon.errors import FreedGraphError
+
+
+class FunctionCtx:
+    """What ``forward`` leaves for ``backward``: saved tensors, flags, and any attribute of your own."""
+
+    needs_input_grad: tuple[bool, ...] = ()
+    #: Whether an output that got no gradient hands zeros (not None) to ``backward``.
+    materialize_grads: bool = True
+    _materialize_non_diff_grads: bool = True
+    to_save: tuple[Any, ...] = ()
+    dirty_tensors: tuple[Any, ...] = ()
+    non_differentiable: tuple[Any, ...] = ()
+    _saved: tuple[Saved | None, ...] | None = None
+    _freed: bool = False
+    _node: Any = None
+
+    def save_for_backward(self, *tensors: Any) -> None:
+        """Keep inputs, outputs (or None) for ``backward``; read them there as ``saved_tensors``."""
+        self.to_save = tensors
+
+    def save_for_forward(self, *tensors: Any) -> None:
+        """Accepted as in torch; forward-mode derivatives are not computed."""
+
+    def mark_dirty(self, *args: Any) -> None:
+        """Say which inputs ``forward`` changed in place; they must be returned."""
+        self.dirty_tensors = args
+
+    def mark_non_differentiable(self, *args: Any) -> None:
+        """Say which outputs have no gradient; ``backward`` gets zeros for them."""
+        self.non_differentiable = args
+
+    def set_materialize_grads(self, value: bool) -> None:
+        """Whether missing output gradients arrive as zeros (default) or as None."""
+        self.materialize_grads = value
+
+    @property
+    def saved_tensors(self) -> tuple[Any, ...]:
+        """What ``save_for_backward`` kept, unchanged since; FreedGraphError after a backward that freed
+        it."""
+        if self._freed:
+            raise FreedGraphError(
+                "Trying to backward through the graph a second time (or directly access saved tensors after"
+                " they have already been freed). Saved intermediate values of the graph are freed when you"
+                " call .backward() or autograd.grad(). Specify retain_graph=True if you need to backward"
+                " through the graph a second time or if you need to access saved tensors after calling"
+                f" backward. (function {self._name()})"
+            )
+        if self._saved is None:
+            return self.to_save
+        node = None if self._node is None else self._node()
+        return tuple(None if s is None else s.unpack(node) for s in self._saved)
+
+    @property
+    def saved_variables(self) -> tuple[Any, ...]:
+        """The old name of ``saved_tensors``."""
+        warnings.warn(
+            "'saved_variables' is deprecated; use 'saved_tensors'", DeprecationWarning, stacklevel=2
+        )
+        return self.saved_tensors
+
+    def _name(self) -> str:
+        return f"{type(self).__name__.removesuffix('Context')}Backward"
+
+    def _keep(self, outputs: dict[int, int]) -> None:
+        """Turn ``to_save`` into versioned values; ``outputs`` maps ids of tracked outputs to their index."""
+        for position, value in enumerate(self.to_save):
+            if value is not None and not isinstance(value, Value):
+                raise TypeError(
+                    f"save_for_backward can only save variables, but argument {position} is of type"
+                    f" {type(value).__name__}"
+                )
+        self._saved = tuple(
+            None if v is None else Saved(v, outputs.get(id(v)), self._name()) for v in self.to_save
+        )
+        self.to_save = ()
