@@ -177,6 +177,27 @@ def test_the_price_of_equal_bits_is_measured(tmp_path):
     assert all(min(seconds) > 0 for program in found["programs"].values() for seconds in program.values())
 
 
+@pytest.mark.oracle
+def test_operations_are_timed_forward_and_backward(tmp_path):
+    pytest.importorskip("torch")
+
+    found = run("ops.py", "nn.RNNCell", "rand_like", "optim.SGD", "--seconds", "0", tmp_path=tmp_path)
+
+    assert found["failed"] == []
+    assert all(r["ratio"] > 0 for r in found["results"])
+    parts = {(r["op"], r["tier"], r["part"]) for r in found["results"]}
+    assert {("nn.RNNCell", 2, "forward"), ("nn.RNNCell", 2, "backward"), ("rand_like", 2, "forward")} < parts
+    assert ("optim.SGD", 1, "forward") in parts
+
+
+def test_every_name_that_users_know_is_timed_or_needs_no_timing():
+    listed = "import ops; print(ops.unlisted())"
+
+    done = subprocess.run([sys.executable, "-c", listed], cwd=HERE, capture_output=True, text=True)
+
+    assert done.stdout.strip() == "[]", done.stdout + done.stderr
+
+
 def test_a_program_that_does_not_exist_is_refused_by_name():
     done = subprocess.run([sys.executable, HERE / "eager.py", "mpl"], capture_output=True, text=True)
 
