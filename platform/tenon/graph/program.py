@@ -49,8 +49,9 @@ class Program:
         #: The Python that runs, one line per step; empty before ``bind``.
         self.source = ""
         self._plan: MemoryPlan | None = None
-        self._filename = f"<tenon program {next(_COUNT)}>"
-        forget_with(self, self._filename)
+        #: What tracebacks and profiles call it.
+        self.name = f"<tenon program {next(_COUNT)}>"
+        forget_with(self, self.name)
         self._calls: dict[int, Node] = {}
         self._together: dict[int, list[Node]] = {}
         self._kept: dict[Ref, Any] = {}
@@ -73,8 +74,8 @@ class Program:
         with self.backend.binding():
             emitted = emitter.emit()
         source = emitted.source
-        remember(self._filename, source)
-        exec(compile(source, self._filename, "exec"), emitted.space)
+        remember(self.name, source)
+        exec(compile(source, self.name, "exec"), emitted.space)
         self._plan, self.source, self._calls, self._kept = plan, source, emitted.calls, emitter.kept
         self._together = emitted.together
         self._run = emitted.space["run"]
@@ -98,10 +99,10 @@ class Program:
         """Let each run call ``mark(line)`` after every line that computes, ``mark(0)`` before the first and
         ``mark(-1)`` at the end, for profilers; or with None nothing any more. Runs in progress stay as they
         are."""
-        code = compile(self.source, self._filename, "exec")
+        code = compile(self.source, self.name, "exec")
         if mark is not None:
             self._run.__globals__["_mark"] = mark
-            code = compile(marked(self.source, self._calls), self._filename, "exec")
+            code = compile(marked(self.source, self._calls), self.name, "exec")
         self._run.__code__ = next(c for c in code.co_consts if hasattr(c, "co_code"))
 
     def steps(self) -> dict[int, list[Node]]:
@@ -122,7 +123,7 @@ class Program:
 
     def _explain(self, error: Exception) -> None:
         """Raise ``error`` with the step it came from."""
-        line = _line_in(error.__traceback__, self._filename)
+        line = _line_in(error.__traceback__, self.name)
         node = self._calls.get(line)
         if node is None:
             raise error

@@ -1,0 +1,128 @@
+"""Records of what is no op: module calls, spans, optimizers' steps, collectives, runs of programs."""
+
+from __future__ import annotations
+
+import itertools
+import time
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from tenon.observe.records import ANNOTATION, COLLECTIVE, MODULE, OPERATOR, PROGRAM, SPAN, WAIT
+
+now = time.perf_counter_ns
+
+
+class Crossings:
+    """What a tap puts where module calls, spans, steps, collectives and programs pass."""
+
+    def __init__(self, tap: Any) -> None:
+        self._tap = tap
+        self._modules = tap.options.modules
+        self._number = itertools.count(1).__next__
+        self._labels: dict[tuple[str, str], str] = {}
+        self._calls: weakref.WeakKeyDictionary[Any, itertools.count[int]] = weakref.WeakKeyDictionary()
+
+    # Module calls: ``scopes.Listener``.
+
+    def enter(self, path: str, module: Any) -> None:
+        """A module begins."""
+        lane = self._tap.lane()
+        calls = lane.calls
+        if path and calls:
+            key = (calls[0][0], path)
+            label = self._labels.get(key)
+            if label is None:
+                label = self._labels[key] = f"{key[0]}.{path}"
+        else:
+            label = type(module).__name__
+        calls.append((label, now(), self._number(), lane.module))
+        lane.module = label
+
+    def leave(self, path: str, module: Any) -> None:
+        """A module has returned or raised."""
+        lane = self._tap.lane()
+        if not lane.calls:  # it began before the tap was open
+            return
+        label, begin, number, before = lane.calls.pop()
+        lane.module = before
+        if self._modules:
+            caller = lane.calls[-1][2] if lane.calls else None
+            kind = type(module).__name__
+            lane.append((MODULE, label, begin, now(), kind, id(module), lane.phase, number, caller))
+
+    # Spans: ``watch.span``.
+
+    @contextmanager
+    def span(self, name: str, phase: str) -> Iterator[None]:
+        """A stretch of ``phase``: "data" is an op in Kineto's eyes, "wait" is no phase."""
+        lane = self._tap.lane()
+        before, begin = lane.phase, now()
+        category = WAIT if phase == "wait" else OPERATOR if phase == "data" else ANNOTATION
+        if phase != "wait":
+            lane.phase = phase
+        try:
+            yield
+        finally:
+            lane.append((SPAN, name, begin, now(), category, lane.phase, None))
+            lane.phase = before
+
+    # Optimizers: global step hooks.
+
+    def stepping(self, optimizer: Any, args: Any, kwargs: Any) -> None:
+        """A step begins."""
+        lane = self._tap.lane()
+        lane.steps.append((optimizer, now(), lane.phase))
+        lane.phase = "optimizer"
+
+    def stepped(self, optimizer: Any, args: Any, kwargs: Any) -> None:
+        """It is over; those inside that raised are, too."""
+        lane = self._tap.lane()
+        while lane.steps:
+            found, begin, lane.phase = lane.steps.pop()
+            if found is optimizer:
+                name = f"Optimizer.step#{type(optimizer).__name__}.step"
+                lane.append((SPAN, name, begin, now(), ANNOTATION, "optimizer", None))
+                return
+
+    # Collectives: ``watch.collective``.
+
+    def collective(
+        self, communicator: Any, call: Any, perform: Callable[..., Any], args: tuple[Any, ...]
+    ) -> Any:
+        """Agree, which is waiting for the others, then do it."""
+        if communicator.size == 1:
+            communicator.agree(call)
+            return perform(*args)
+        lane = self._tap.lane()
+        begin = now()
+        communicator.agree(call)
+        agreed = now()
+        result = perform(*args)
+        end = now()
+        counts = self._calls.get(communicator)
+        if counts is None:
+            counts = self._calls[communicator] = itertools.count()
+        lane.append((COLLECTIVE, call, begin, agreed, end, next(counts), communicator.ranks))
+        return result
+
+    # Programs: ``watch.bound``.
+
+    def marker(self, program: Any) -> Callable[[int], None]:
+        """``mark(line)`` for ``program``: see ``Program.timed``."""
+        tap, name, steps = self._tap, program.name, program.steps()
+        times: list[int] = []
+
+        def mark(line: int) -> None:
+            nonlocal times
+            if line > 0:
+                times.append(line)
+                times.append(now())
+            elif line == 0:
+                times = [now()]
+            else:
+                lane = tap.lane()
+                lane.append((PROGRAM, name, steps, times, lane.phase, now()))
+
+        return mark

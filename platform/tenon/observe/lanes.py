@@ -1,0 +1,34 @@
+"""``Lane``: where one thread's records go, and where that thread is."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+Record = tuple[Any, ...]
+
+
+class Lane:
+    """Records of one thread in the order in which things ended; ``append`` is their list's."""
+
+    __slots__ = ("append", "calls", "due", "module", "phase", "records", "steps", "tid")
+
+    def __init__(self, due: int) -> None:
+        self.tid = threading.get_native_id()
+        self.records: list[Record] = []
+        self.append: Callable[[Record], None] = self.records.append
+        #: When the tap's owner wants to be called next.
+        self.due = due
+        self.module = ""
+        self.phase = "forward"
+        #: Module calls in progress: label, begin, number, and what they were called in.
+        self.calls: list[tuple[str, int, int, str]] = []
+        #: Optimizers' steps in progress: the optimizer, begin, and the phase before.
+        self.steps: list[tuple[Any, int, str]] = []
+
+    def take(self) -> list[Record]:
+        """All records so far, which are then gone from here; the thread may go on meanwhile."""
+        taken = self.records[:]
+        del self.records[: len(taken)]
+        return taken

@@ -1,0 +1,50 @@
+"""``record_function``: a name for a stretch of the program, as torch's; nothing while no profile is open."""
+
+from __future__ import annotations
+
+import functools
+import time
+from collections.abc import Callable
+from typing import Any
+
+from tenon.observe.records import ANNOTATION, SPAN
+
+
+class _Open:
+    """The tap of the profile in progress, for the whole process."""
+
+    tap: Any = None
+
+
+OPEN = _Open()
+
+
+class record_function:
+    """Show what happens inside under ``name`` in profiles; a context manager, or a decorator.
+
+    >>> with record_function("pre-processing"):
+    ...     pass
+    """
+
+    def __init__(self, name: str, args: str | None = None) -> None:
+        self.name, self.args = name, args
+        self._begun: list[int] = []
+
+    def __enter__(self) -> record_function:
+        self._begun.append(0 if OPEN.tap is None else time.perf_counter_ns())
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        begin, tap = self._begun.pop(), OPEN.tap
+        if begin and tap is not None:
+            lane = tap.lane()
+            end = time.perf_counter_ns()
+            lane.append((SPAN, self.name, begin, end, ANNOTATION, lane.phase, self.args))
+
+    def __call__(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(function)
+        def named(*args: Any, **kwargs: Any) -> Any:
+            with record_function(self.name, self.args):
+                return function(*args, **kwargs)
+
+        return named

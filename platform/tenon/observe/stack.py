@@ -1,0 +1,29 @@
+"""Where in the user's program we are: the frames outside of tenon, innermost first."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from types import CodeType
+from typing import Any
+
+_TENON = str(Path(__file__).resolve().parents[1])
+_OURS: dict[CodeType, bool] = {}
+
+Frame = tuple[Any, int]
+
+
+def stack_here() -> tuple[Frame, ...]:
+    """Code objects and lines, without tenon's own."""
+    found = []
+    frame = sys._getframe(1)
+    step: Any = frame
+    while step is not None:
+        code = step.f_code
+        ours = _OURS.get(code)
+        if ours is None:
+            ours = _OURS[code] = code.co_filename.startswith((_TENON, "<tenon"))
+        if not ours:
+            found.append((code, step.f_lineno))
+        step = step.f_back
+    return tuple(found)
