@@ -40,6 +40,14 @@ _LAZY = {
 class _Commands(click.Group):
     """Built-in commands, those imported at their first use, then those of plugins."""
 
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run a command; Ctrl-C leaves with the status that shells know it by."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            click.echo("\nInterrupted.", err=True)
+            ctx.exit(130)
+
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Names of all commands; asks plugins for names but imports no command."""
         return sorted({*super().list_commands(ctx), *_LAZY, *_quiet_host().registry.names("commands")})

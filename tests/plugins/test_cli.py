@@ -253,3 +253,15 @@ def _offering(**commands):
             return commands
 
     return Offers()
+
+
+def test_ctrl_c_in_a_command_leaves_with_the_status_of_an_interrupt(monkeypatch):
+    def interrupted(host):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(diagnose, "plugin_report", interrupted)
+
+    result = _run("plugins")
+
+    assert result.exit_code == 130
+    assert "Interrupted." in result.output
