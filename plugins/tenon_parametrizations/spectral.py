@@ -6,9 +6,10 @@ from typing import Any
 
 import tenon
 from tenon.errors import ModuleValueError
-from tenon.nn import ConvTranspose1d, ConvTranspose2d, ConvTranspose3d, Module
+from tenon.nn import Module
 from tenon.nn.functional import normalize
 from tenon.nn.utils.parametrize import register_parametrization
+from tenon.nn.utils.spectral_norm import as_matrix, iterate, over_norm, transposed
 
 
 class SpectralNorm(Module):
@@ -30,32 +31,20 @@ class SpectralNorm(Module):
             )
         self.dim, self.eps, self.n_power_iterations = dim % weight.ndim, eps, n_power_iterations
         if weight.ndim > 1:
-            matrix = self._matrix(weight)
+            matrix = as_matrix(weight, self.dim)
             for name, size in zip(("_u", "_v"), matrix.shape, strict=True):
                 drawn = matrix.new_empty(size).normal_(0, 1)
                 self.register_buffer(name, normalize(drawn, dim=0, eps=eps))
-            self._iterate(matrix, 15)
-
-    def _matrix(self, weight: Any) -> Any:
-        return weight.movedim(self.dim, 0).flatten(1)
-
-    def _iterate(self, matrix: Any, times: int) -> None:
-        with tenon.no_grad():
-            for _ in range(times):
-                # In place: they are buffers of other ranks and of recorded programs too.
-                self._u.copy_(normalize(tenon.mv(matrix, self._v), dim=0, eps=self.eps))
-                self._v.copy_(normalize(tenon.mv(matrix.mH, self._u), dim=0, eps=self.eps))
+            iterate(matrix.mH, self._v, self._u, 15, eps)
 
     def forward(self, weight: Any) -> Any:
         """``weight`` over its norm; in training after one more iteration."""
         if weight.ndim == 1:
             return normalize(weight, dim=0, eps=self.eps)
-        matrix = self._matrix(weight)
+        matrix = as_matrix(weight, self.dim)
         if self.training:
-            self._iterate(matrix, self.n_power_iterations)
-        # Copies, so that backward finds the vectors of this call after the next one.
-        u, v = self._u.clone(), self._v.clone()
-        return weight / tenon.vdot(u, tenon.mv(matrix, v))
+            iterate(matrix.mH, self._v, self._u, self.n_power_iterations, self.eps)
+        return over_norm(weight, matrix, self._u, self._v)
 
     def right_inverse(self, value: Any) -> Any:
         """``value`` itself: what has norm 1 is its own normalization."""
@@ -74,5 +63,5 @@ def spectral_norm(
     if not isinstance(weight, tenon.Tensor):
         raise ModuleValueError(f"Module '{module}' has no parameter or buffer with name '{name}'")
     if dim is None:
-        dim = int(isinstance(module, ConvTranspose1d | ConvTranspose2d | ConvTranspose3d))
+        dim = int(transposed(module))
     return register_parametrization(module, name, SpectralNorm(weight, n_power_iterations, dim, eps))

@@ -9,14 +9,7 @@ import tenon
 from tenon.errors import ModuleValueError
 from tenon.nn import Module
 from tenon.nn.utils.parametrize import register_parametrization
-
-
-def length(weight: Any, dim: int) -> Any:
-    """The norm of each slice of ``weight`` along ``dim``, of all of it for -1; axes are kept."""
-    if dim == -1:
-        return weight.norm()
-    others = tuple(axis for axis in range(weight.ndim) if axis != dim % weight.ndim)
-    return weight.norm(dim=others, keepdim=True) if others else weight.abs()
+from tenon.nn.utils.weight_norm import norm_except_dim
 
 
 class WeightNorm(Module):
@@ -28,11 +21,11 @@ class WeightNorm(Module):
 
     def forward(self, weight_g: Any, weight_v: Any) -> Any:
         """The weight of these lengths and directions."""
-        return weight_v * (weight_g / length(weight_v, self.dim))
+        return weight_v * (weight_g / norm_except_dim(weight_v, 2, self.dim))
 
     def right_inverse(self, weight: Any) -> Any:
         """Its lengths, and itself as the directions."""
-        return length(weight, self.dim), weight
+        return norm_except_dim(weight, 2, self.dim), weight
 
 
 def _rename_old_keys(name: str, state_dict: Any, prefix: str, *rest: Any) -> None:

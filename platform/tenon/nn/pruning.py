@@ -24,13 +24,11 @@ from tenon.core.op import table
 from tenon.errors import ModuleTypeError, ModuleValueError, ShapeError
 from tenon.nn.weights import (
     Pipeline,
-    check_name_is_free,
+    begin_pipeline,
     forget,
-    open_pipeline,
     pipeline_of,
-    put,
+    remove_hook,
     stored_tensor,
-    take,
 )
 
 
@@ -53,9 +51,7 @@ class Mask:
     def discard(self, module: Any) -> None:
         """Delete the mask and the hook that stands for it."""
         delattr(module, self.buffer)
-        for key, hook in list(module._forward_pre_hooks.items()):
-            if isinstance(hook, BasePruningMethod) and hook._mask_name == self.buffer:
-                del module._forward_pre_hooks[key]
+        remove_hook(module, _method_behind(module, self.buffer))
 
 
 class BasePruningMethod(ABC):
@@ -107,8 +103,6 @@ class BasePruningMethod(ABC):
                 f"prune: '{name}' of {module} is neither a parameter nor a buffer nor computed by steps. "
                 "Register it with register_parameter first."
             )
-        if pipeline is None:
-            check_name_is_free(module, name)
         last: Any = pipeline.steps[-1] if pipeline is not None else None
         again = last is not None and last.is_mask
         with no_grad():
@@ -211,7 +205,7 @@ def _left_to(method: Any, t: Any, mask: Any) -> Any:
 
 def _joined(module: Any, buffer: str, method: Any) -> PruningContainer:
     """A new container of the methods behind the mask ``buffer``, and ``method``."""
-    old = next(h for h in _methods(module) if h._mask_name == buffer)
+    old = _method_behind(module, buffer)
     container = PruningContainer(*(old if isinstance(old, PruningContainer) else (old,)), method)
     container._mask_name = buffer
     return container
@@ -228,18 +222,23 @@ def _attach(module: Any, name: str, pipeline: Pipeline | None, method: Any, mask
     number = 1 + (0 if pipeline is None else sum(step.is_mask for step in pipeline.steps))
     method._mask_name = f"{name}_mask" if number == 1 else f"{name}_mask_{number}"
     module.register_buffer(method._mask_name, mask)
+    step = Mask(method._mask_name)
     if pipeline is None:
-        tensor, persistent = take(module, name)
-        put(module, f"{name}_orig", tensor, persistent)
-        pipeline = open_pipeline(module, name, (f"{name}_orig",))
-    pipeline.steps.append(Mask(method._mask_name))
-    pipeline.alias(module)
+        begin_pipeline(module, name, step, {f"{name}_orig": stored_tensor(module, name)})
+    else:
+        pipeline.steps.append(step)
+        pipeline.alias(module)
     module.register_forward_pre_hook(method)
 
 
 def _methods(module: Any) -> list[Any]:
     hooks = module.__dict__.get("_forward_pre_hooks") or {}
     return [hook for hook in hooks.values() if isinstance(hook, BasePruningMethod)]
+
+
+def _method_behind(module: Any, buffer: str) -> Any:
+    """The method whose mask is ``buffer``."""
+    return next((method for method in _methods(module) if method._mask_name == buffer), None)
 
 
 def method_of(module: Any, name: str) -> BasePruningMethod | None:

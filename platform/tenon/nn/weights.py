@@ -258,6 +258,23 @@ def open_pipeline(module: Any, name: str, stored: tuple[str, ...]) -> Pipeline:
     return pipeline
 
 
+def begin_pipeline(module: Any, name: str, step: Any, stored: dict[str, Any]) -> None:
+    """Let ``step`` compute ``name`` from the tensors ``stored``, which are registered instead of it."""
+    check_name_is_free(module, name)
+    _, persistent = take(module, name)
+    for each, tensor in stored.items():
+        put(module, each, tensor, persistent)
+    open_pipeline(module, name, tuple(stored)).steps.append(step)
+    forget()
+
+
+def remove_hook(module: Any, hook: Any) -> None:
+    """Remove ``hook`` from the forward pre-hooks of ``module``."""
+    hooks = module._forward_pre_hooks
+    for key in [key for key, value in hooks.items() if value is hook]:
+        del hooks[key]
+
+
 def check_name_is_free(module: Any, name: str) -> None:
     """ModuleValueError if the class itself has ``name``, which would hide what the pipeline computes."""
     if hasattr(type(module), name):

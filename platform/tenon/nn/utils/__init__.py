@@ -19,6 +19,8 @@ from tenon.nn.utils.clip_grad import (
 )
 from tenon.nn.utils.convert_parameters import parameters_to_vector, vector_to_parameters
 from tenon.nn.utils.init import skip_init
+from tenon.nn.utils.spectral_norm import remove_spectral_norm, spectral_norm
+from tenon.nn.utils.weight_norm import remove_weight_norm, weight_norm
 
 __all__ = [
     "clip_grad",
@@ -33,8 +35,12 @@ __all__ = [
     "parametrizations",
     "parametrize",
     "prune",
+    "remove_spectral_norm",
+    "remove_weight_norm",
     "rnn",
     "skip_init",
+    "spectral_norm",
     "stateless",
     "vector_to_parameters",
+    "weight_norm",
 ]

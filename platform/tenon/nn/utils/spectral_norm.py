@@ -1,0 +1,126 @@
+"""PyTorch's older ``nn.utils.spectral_norm``: ``weight_orig`` divided by its largest singular value.
+
+Kept for code that uses it; ``nn.utils.parametrizations.spectral_norm`` is the newer one. Both compute the
+weight when it is read, by the pipeline of ``nn/weights.py``. The vectors ``weight_u`` and ``weight_v`` take a
+step in each call of the module in training.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from tenon.core.grad_mode import no_grad
+from tenon.errors import ModuleError, ModuleValueError
+from tenon.nn.functional import normalize
+from tenon.nn.layers.conv import ConvTranspose1d, ConvTranspose2d, ConvTranspose3d
+from tenon.nn.utils.weight_norm import remove_older
+from tenon.nn.weights import begin_pipeline, pipeline_of, remove_hook, stored_tensor
+
+__all__ = ["SpectralNorm", "remove_spectral_norm", "spectral_norm"]
+
+
+def as_matrix(weight: Any, dim: int) -> Any:
+    """``weight`` as a matrix of ``dim`` by everything else."""
+    return weight.movedim(dim, 0).flatten(1)
+
+
+def iterate(matrix: Any, u: Any, v: Any, times: int, eps: float) -> None:
+    """Move ``u`` and ``v`` in place towards the first singular vectors of ``matrix``.
+
+    In place, because they are buffers that other ranks and recorded programs know.
+    """
+    with no_grad():
+        for _ in range(times):
+            v.copy_(normalize(matrix.mH.mv(u), dim=0, eps=eps))
+            u.copy_(normalize(matrix.mv(v), dim=0, eps=eps))
+
+
+def over_norm(weight: Any, matrix: Any, u: Any, v: Any) -> Any:
+    """``weight`` over the singular value that ``u`` and ``v`` belong to; they are copied for backward."""
+    return weight / u.clone().vdot(matrix.mv(v.clone()))
+
+
+def transposed(module: Any) -> bool:
+    """Whether the second axis of ``module.weight`` is its output."""
+    return isinstance(module, ConvTranspose1d | ConvTranspose2d | ConvTranspose3d)
+
+
+class SpectralNorm:
+    """The step that divides by the norm, and the hook that follows the singular vectors."""
+
+    is_mask: ClassVar[bool] = False
+
+    def __init__(
+        self, name: str = "weight", n_power_iterations: int = 1, dim: int = 0, eps: float = 1e-12
+    ) -> None:
+        if n_power_iterations <= 0:
+            raise ModuleValueError(
+                f"Expected n_power_iterations to be positive, but got n_power_iterations={n_power_iterations}"
+            )
+        self.name, self.n_power_iterations, self.dim, self.eps = name, n_power_iterations, dim, eps
+
+    def _vectors(self, module: Any) -> tuple[Any, Any]:
+        return getattr(module, f"{self.name}_u"), getattr(module, f"{self.name}_v")
+
+    def __call__(self, module: Any, inputs: Any) -> None:
+        """In training, one more iteration before the module runs."""
+        if module.training:
+            matrix = as_matrix(getattr(module, f"{self.name}_orig").detach(), self.dim)
+            iterate(matrix, *self._vectors(module), self.n_power_iterations, self.eps)
+
+    def forward(self, module: Any, *values: Any) -> Any:
+        """``weight_orig`` over its norm."""
+        (weight,) = values
+        return over_norm(weight, as_matrix(weight, self.dim), *self._vectors(module))
+
+    def right_inverse(self, module: Any, value: Any) -> Any:
+        """``value`` itself."""
+        return value
+
+    def discard(self, module: Any) -> None:
+        """Remove the hook and the vectors."""
+        remove_hook(module, self)
+        for letter in "uv":
+            delattr(module, f"{self.name}_{letter}")
+
+    def remove(self, module: Any) -> None:
+        """Make the weight a parameter again."""
+        pipeline = pipeline_of(module, self.name)
+        if pipeline is not None:
+            pipeline.bake(module, 1)
+
+    @staticmethod
+    def apply(module: Any, name: str, n_power_iterations: int, dim: int, eps: float) -> SpectralNorm:
+        """Put the step before all others of ``module.<name>``; ModuleError if there are others."""
+        step = SpectralNorm(name, n_power_iterations, dim, eps)
+        weight = stored_tensor(module, name)
+        if pipeline_of(module, name) is not None or weight is None:
+            raise ModuleError(
+                f"Cannot register two spectral_norm hooks on the same parameter {name}, nor one where"
+                " something else computes it or where there is none. nn.utils.parametrizations.spectral_norm"
+                " composes."
+            )
+        matrix = as_matrix(weight.detach(), dim)
+        begin_pipeline(module, name, step, {f"{name}_orig": weight})
+        for letter, size in zip("uv", matrix.shape, strict=True):
+            drawn = matrix.new_empty(size).normal_(0, 1)
+            module.register_buffer(f"{name}_{letter}", normalize(drawn, dim=0, eps=eps))
+        module.register_forward_pre_hook(step)
+        return step
+
+
+def spectral_norm(
+    module: Any, name: str = "weight", n_power_iterations: int = 1, eps: float = 1e-12, dim: int | None = None
+) -> Any:
+    """Keep the largest singular value of ``module.<name>`` at 1; return ``module``.
+
+    ``dim`` is the axis of the outputs: 1 for transposed convolutions, 0 for all other modules.
+    """
+    axis = int(transposed(module)) if dim is None else dim
+    SpectralNorm.apply(module, name, n_power_iterations, axis, eps)
+    return module
+
+
+def remove_spectral_norm(module: Any, name: str = "weight") -> Any:
+    """Make ``module.<name>`` a parameter with the value that it has; return ``module``."""
+    return remove_older(module, name, SpectralNorm, "spectral_norm")

@@ -1,0 +1,105 @@
+"""PyTorch's older ``nn.utils.weight_norm``: lengths and directions as ``weight_g`` and ``weight_v``.
+
+Deprecated for ``nn.utils.parametrizations.weight_norm``, which loads what this one saves. Both compute the
+weight when it is read, by the pipeline of ``nn/weights.py``.
+"""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any, ClassVar
+
+from tenon.core.tensor import Tensor
+from tenon.errors import ModuleError, ModuleValueError
+from tenon.nn.parameter import Parameter
+from tenon.nn.weights import begin_pipeline, pipeline_of, remove_hook, stored_tensor
+
+__all__ = ["WeightNorm", "norm_except_dim", "remove_weight_norm", "weight_norm"]
+
+
+def norm_except_dim(v: Any, pow: float = 2, dim: int | None = 0) -> Any:
+    """The norm of each slice of ``v`` along ``dim``, axes kept; one number for all of it if -1 or None."""
+    if dim is None or dim == -1:
+        return v.norm(pow)
+    others = tuple(axis for axis in range(v.ndim) if axis != dim % v.ndim)
+    return v.norm(pow, dim=others, keepdim=True) if others else v.abs()
+
+
+class WeightNorm:
+    """The step ``g * v / |v|``, and what stands for it among the hooks of the module."""
+
+    is_mask: ClassVar[bool] = False
+    hook_without_effect: ClassVar[bool] = True
+
+    def __init__(self, name: str, dim: int | None) -> None:
+        self.name, self.dim = name, dim
+
+    def __call__(self, module: Any, inputs: Any) -> None:
+        """Do nothing: the weight is computed when the module reads it."""
+
+    def forward(self, module: Any, *values: Any) -> Any:
+        """The weight of these lengths and directions."""
+        g, v = values
+        return v * (g / norm_except_dim(v, 2, self.dim))
+
+    def right_inverse(self, module: Any, value: Any) -> Any:
+        """Its lengths, and itself as the directions."""
+        return norm_except_dim(value, 2, self.dim), value
+
+    def discard(self, module: Any) -> None:
+        """Remove the hook."""
+        remove_hook(module, self)
+
+    def compute_weight(self, module: Any) -> Any:
+        """The weight."""
+        return getattr(module, self.name)
+
+    def remove(self, module: Any) -> None:
+        """Make the weight a parameter again."""
+        pipeline = pipeline_of(module, self.name)
+        if pipeline is not None:
+            pipeline.bake(module, 1)
+
+    @staticmethod
+    def apply(module: Any, name: str, dim: int | None) -> WeightNorm:
+        """Put the step before all others of ``module.<name>``; ModuleError if there are others."""
+        step = WeightNorm(name, dim)
+        weight = stored_tensor(module, name)
+        if pipeline_of(module, name) is not None or weight is None:
+            raise ModuleError(
+                f"Cannot register two weight_norm hooks on the same parameter {name}, nor one where something"
+                " else computes it or where there is none. nn.utils.parametrizations.weight_norm composes."
+            )
+        g, v = step.right_inverse(module, weight.detach())
+        learned = weight.requires_grad
+        begin_pipeline(
+            module, name, step, {f"{name}_g": Parameter(g, learned), f"{name}_v": Parameter(v, learned)}
+        )
+        module.register_forward_pre_hook(step)
+        return step
+
+
+def weight_norm(module: Any, name: str = "weight", dim: int | None = 0) -> Any:
+    """Split ``module.<name>`` into ``<name>_g`` and ``<name>_v``; return ``module``. Deprecated."""
+    warnings.warn(
+        "`torch.nn.utils.weight_norm` is deprecated in favor of "
+        "`torch.nn.utils.parametrizations.weight_norm`.",
+        FutureWarning,
+        stacklevel=2,
+    )
+    WeightNorm.apply(module, name, dim)
+    return module
+
+
+def remove_weight_norm(module: Any, name: str = "weight") -> Any:
+    """Make ``module.<name>`` a parameter with the value that it has; return ``module``."""
+    return remove_older(module, name, WeightNorm, "weight_norm")
+
+
+def remove_older(module: Any, name: str, kind: Any, said: str) -> Any:
+    """Bake the older step of ``kind`` of ``module.<name>``; ModuleValueError if there is none."""
+    pipeline = pipeline_of(module, name) if isinstance(getattr(module, name, None), Tensor) else None
+    if pipeline is None or not isinstance(pipeline.steps[0], kind):
+        raise ModuleValueError(f"{said} of '{name}' not found in {module}")
+    pipeline.steps[0].remove(module)
+    return module
