@@ -213,7 +213,7 @@ class CheckpointWriteError(CheckpointError, OSError):
         return str(self.args[0]) if self.args else ""
 
 
-class UnsavableError(TenonError, TypeError):
+class UnsavableError(TenonError, TypeError, RuntimeError):
     """An object holds something that no checkpoint can carry."""
 
 
