@@ -83,8 +83,9 @@ from tenon.nn.functional.folding import (
     unfold,
 )
 from tenon.nn.functional.interpolation import interpolate, upsample, upsample_bilinear, upsample_nearest
-from tenon.nn.functional.likelihood import gaussian_nll_loss, linear_cross_entropy, poisson_nll_loss
+from tenon.nn.functional.likelihood import gaussian_nll_loss, poisson_nll_loss
 from tenon.nn.functional.linear import bilinear, linear
+from tenon.nn.functional.linear_classes import linear_cross_entropy
 from tenon.nn.functional.loss import (
     binary_cross_entropy,
     binary_cross_entropy_with_logits,

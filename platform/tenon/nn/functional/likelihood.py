@@ -1,5 +1,4 @@
-"""Negative log-likelihoods of distributions, and of a linear layer's classes: ``F.gaussian_nll_loss``,
-``F.poisson_nll_loss``, ``F.linear_cross_entropy``."""
+"""Negative log-likelihoods of distributions: ``F.gaussian_nll_loss``, ``F.poisson_nll_loss``."""
 
 from __future__ import annotations
 
@@ -10,10 +9,9 @@ import tenon.ops  # noqa: F401 - a table without ops finds nothing
 from tenon.core.factories import full_like
 from tenon.core.op import table as f
 from tenon.core.precision import runs_in
-from tenon.errors import ModuleValueError, ShapeError, UnsupportedError
+from tenon.errors import ModuleValueError
 from tenon.nn.functional.arguments import kept_above, reduction_of
-from tenon.nn.functional.linear import linear
-from tenon.nn.functional.loss import cross_entropy, extent
+from tenon.nn.functional.loss import extent
 from tenon.ops.composite.loss import reduced
 
 
@@ -60,31 +58,3 @@ def poisson_nll_loss(
         stirling = safe * safe.log() - safe + 0.5 * (2 * math.pi * safe).log()
         losses = losses + f.where(counted, stirling, 0.0)
     return reduced(f, losses, mode)
-
-
-def linear_cross_entropy(
-    input: Any, linear_weight: Any, target: Any, *, linear_bias: Any = None, weight: Any = None,
-    reduction: str = "mean", ignore_index: int | None = None, label_smoothing: float = 0.0,
-    options: None = None,
-) -> Any:  # fmt: skip
-    """``cross_entropy(linear(input, linear_weight, linear_bias), target)``.
-
-    ``input[N, in]`` or ``[in]``; ``linear_weight[C, ..., in]`` and ``linear_bias[C, ...]``. ``options``,
-    which ask torch to compute in pieces, must be None.
-    """
-    if options is not None:
-        raise UnsupportedError("linear_cross_entropy: only options=None is supported: all scores at once.")
-    if linear_weight.ndim < 2 or (linear_weight.ndim > 2 and input.ndim != 2):
-        raise ShapeError(
-            "linear_cross_entropy needs a weight [classes, ..., in] and, for more than two axes, an input"
-            f" [N, in]; got {list(linear_weight.shape)} and {list(input.shape)}."
-        )
-    sizes = linear_weight.shape[:-1]
-    bias = None if linear_bias is None else linear_bias.reshape(-1)
-    scores = linear(input, linear_weight.reshape(-1, linear_weight.shape[-1]), bias)
-    if len(sizes) > 1:
-        scores = scores.reshape(scores.shape[0], *sizes)
-    ignored = -100 if ignore_index is None else ignore_index
-    return cross_entropy(
-        scores, target, weight, ignore_index=ignored, reduction=reduction, label_smoothing=label_smoothing
-    )

@@ -73,6 +73,7 @@ from tenon.nn.layers.likelihood import (
     CTCLoss,
     GaussianNLLLoss,
     LinearCrossEntropyLoss,
+    LinearCrossEntropyOptions,
     PoissonNLLLoss,
 )
 from tenon.nn.layers.linear import Bilinear, Identity, Linear
@@ -246,6 +247,7 @@ __all__ = [
     "LeakyReLU",
     "Linear",
     "LinearCrossEntropyLoss",
+    "LinearCrossEntropyOptions",
     "LocalResponseNorm",
     "LogSigmoid",
     "LogSoftmax",

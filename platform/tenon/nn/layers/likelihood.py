@@ -5,11 +5,19 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from tenon.errors import ArgumentError, ShapeError
 from tenon.nn import functional as F
+from tenon.nn.functional.linear_classes import LinearCrossEntropyOptions
 from tenon.nn.layers.linear import Linear
 from tenon.nn.layers.loss import _Loss, _WeightedLoss
 
-__all__ = ["CTCLoss", "GaussianNLLLoss", "LinearCrossEntropyLoss", "PoissonNLLLoss"]
+__all__ = [
+    "CTCLoss",
+    "GaussianNLLLoss",
+    "LinearCrossEntropyLoss",
+    "LinearCrossEntropyOptions",
+    "PoissonNLLLoss",
+]
 
 
 class GaussianNLLLoss(_Loss):
@@ -93,8 +101,12 @@ class LinearCrossEntropyLoss(_WeightedLoss):
         weight: Any = None,
         ignore_index: int | None = None,
         label_smoothing: float = 0.0,
-        options: None = None,
+        options: LinearCrossEntropyOptions | None = None,
     ) -> None:
+        if weight is not None and tuple(weight.shape) != (num_classes,):
+            raise ShapeError(f"expected weight shape to be ({num_classes},), got {tuple(weight.shape)}")
+        if not 0.0 <= label_smoothing <= 1.0:
+            raise ArgumentError(f"expected label_smoothing to be in range [0, 1], got {label_smoothing}")
         super().__init__(weight, reduction=reduction)
         rows = num_classes * math.prod(out_features)
         self.linear = Linear(in_features, rows, bias=bias, device=device, dtype=dtype)

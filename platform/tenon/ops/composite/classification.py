@@ -24,12 +24,6 @@ def check_classes(x: Any, target: Any, weight: Any) -> None:
     """Shapes and dtypes, in torch's words."""
     if not x.shape:
         raise ShapeError("nll_loss: Expected an input of 1 or more axes (classes), got a 0-d tensor.")
-    if dtype_of(target).name not in ("int64", "uint8"):
-        raise DTypeError(
-            f"expected target dtype to be Long or Byte, but got {title_of(target)} (class indices, shape"
-            f" {list(target.shape)}). Convert with target.long(); probabilities need the input's shape"
-            f" {list(x.shape)}."
-        )
     axis = class_axis(x)
     wanted = tuple(x.shape[:axis]) + tuple(x.shape[axis + 1 :])
     if tuple(target.shape) != wanted:
@@ -41,10 +35,21 @@ def check_classes(x: Any, target: Any, weight: Any) -> None:
             f"Expected target size {list(wanted)}, got {list(target.shape)} (input {list(x.shape)}, classes"
             f" on axis {axis})."
         )
+    if dtype_of(target).name not in ("int64", "uint8"):
+        raise DTypeError(
+            f"expected target dtype to be Long or Byte, but got {title_of(target)} (class indices, shape"
+            f" {list(target.shape)}). Convert with target.long(); probabilities need the input's shape"
+            f" {list(x.shape)}."
+        )
     if weight is not None and tuple(weight.shape) != (x.shape[axis],):
         raise ShapeError(
             f"weight tensor should be defined either for all {x.shape[axis]} classes or no classes but got"
             f" weight tensor of shape: {list(weight.shape)}"
+        )
+    if weight is not None and weight.dtype != x.dtype:
+        raise DTypeError(
+            f"expected scalar type {title_of(x)} but found {title_of(weight)} as the classes' weight."
+            " Convert it with weight.to(input.dtype)."
         )
 
 

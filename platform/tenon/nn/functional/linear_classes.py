@@ -1,0 +1,171 @@
+"""``F.linear_cross_entropy``: the cross entropy of a linear layer's scores, all at once or in pieces.
+
+The scores of a large vocabulary are by far the largest tensor of a language model. With
+``LinearCrossEntropyOptions`` only those of some rows exist at a time: each piece is a checkpoint, so backward
+computes its scores again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import tenon.ops  # noqa: F401 - a table without ops finds nothing
+from tenon.core.op import table as f
+from tenon.dtypes import bfloat16, dtype, float16, float32, float64, int64
+from tenon.errors import DTypeError, ModuleValueError, ShapeError
+from tenon.nn.functional.arguments import reduction_of
+from tenon.nn.functional.linear import linear
+from tenon.nn.functional.loss import cross_entropy
+from tenon.utils.checkpoint import checkpoint
+
+_IGNORED = -100
+
+
+@dataclass(frozen=True, slots=True)
+class LinearCrossEntropyOptions:
+    """How ``F.linear_cross_entropy`` divides its rows into pieces.
+
+    ``batch_chunk_size`` rows a piece, or as ``chunking_method`` says: ``"aspect_ratio:2"`` takes as many rows
+    as make the scores half as large as the input, ``"auto"`` chooses, None takes all. Sums of pieces are kept
+    in ``acc_dtype``: float32 for 16-bit inputs, else the input's. ``allow_retain_graph`` and ``acc_policy``
+    are torch's: here backward may always run again, and no gradient is kept between forward and backward.
+    """
+
+    allow_retain_graph: bool = False
+    batch_chunk_size: int | None = None
+    chunking_method: str | None = "auto"
+    acc_policy: Literal["accurate", "balanced", "compact", "auto"] = "auto"
+    acc_dtype: dtype | None = None
+
+    def __post_init__(self) -> None:
+        if self.acc_policy not in ("auto", "accurate", "balanced", "compact"):
+            raise ModuleValueError(
+                f"invalid acc_policy: {self.acc_policy!r}. Give 'auto', 'accurate', 'balanced' or 'compact'."
+            )
+        if self.chunking_method not in (None, "auto"):
+            _parts(self.chunking_method)
+        size = self.batch_chunk_size
+        if size is not None and not (isinstance(size, int) and size > 0):
+            raise ModuleValueError(f"batch_chunk_size must be positive int or None, got {size!r}")
+        if self.acc_dtype not in (None, float16, bfloat16, float32, float64):
+            raise ModuleValueError(
+                "acc_dtype must be one of {None, torch.float16, torch.bfloat16, torch.float32,"
+                f" torch.float64}}, got {self.acc_dtype!r}."
+            )
+
+    def rows(self, batch: int, features: int, classes: int) -> int:
+        """How many of ``batch`` rows a piece has."""
+        method, given = self.chunking_method, self.batch_chunk_size
+        if method == "auto":
+            method = None if given is not None else "aspect_ratio:2"
+        if method is None:
+            return max(1, min(batch if given is None else given, batch))
+        wanted = -(-batch // -(-classes // max(features, 1)))
+        rows = min((1 << max(wanted - 1, 0).bit_length()) // _parts(method), batch)
+        if given not in (None, rows):
+            raise ModuleValueError(
+                f"batch_chunk_size (={given}) and chunking_method ({method!r}) give different chunk sizes"
+                f" ({given} vs {rows}); pass only one."
+            )
+        return max(1, rows)
+
+
+def _parts(method: str | None) -> int:
+    """2 of ``"aspect_ratio:2"``; 1 of ``"aspect_ratio"``."""
+    name, colon, factor = str(method).partition(":")
+    if name != "aspect_ratio" or (colon and not (factor.isdigit() and int(factor))):
+        raise ModuleValueError(
+            f"invalid chunking_method: {method!r}. Give 'auto', 'aspect_ratio' or 'aspect_ratio:2'."
+        )
+    return int(factor) if colon else 1
+
+
+def linear_cross_entropy(
+    input: Any, linear_weight: Any, target: Any, *, linear_bias: Any = None, weight: Any = None,
+    reduction: str = "mean", ignore_index: int | None = None, label_smoothing: float = 0.0,
+    options: LinearCrossEntropyOptions | None = None,
+) -> Any:  # fmt: skip
+    """``cross_entropy(linear(input, linear_weight, linear_bias), target)``.
+
+    ``input[N, in]`` or ``[in]``; ``linear_weight[C, ..., in]`` and ``linear_bias[C, ...]``. ``options``
+    divide ``N`` into pieces whose scores do not exist at the same time; they hold for class indices of a
+    weight ``[C, in]`` without ``label_smoothing``, other calls compute at once.
+    """
+    _check(input, linear_weight, linear_bias)
+    sizes = tuple(linear_weight.shape[:-1])
+    soft = tuple(target.shape) == (*input.shape[:-1], *sizes)
+    if soft and ignore_index is not None:
+        raise ShapeError("ignore_index cannot be specified when target contains probabilities")
+    settings = {"weight": weight, "ignore_index": _IGNORED if ignore_index is None else ignore_index}
+    hard = target.dtype == int64 and not soft and label_smoothing == 0.0 and len(sizes) == 1
+    if options is not None and hard and input.ndim == 2:
+        mode = reduction_of(None, None, reduction)
+        return _in_pieces(input, linear_weight, target, linear_bias, options, mode, settings)
+    bias = None if linear_bias is None else linear_bias.reshape(-1)
+    scores = linear(input, linear_weight.reshape(-1, linear_weight.shape[-1]), bias)
+    scores = scores.reshape(*input.shape[:-1], *sizes)
+    return cross_entropy(scores, target, reduction=reduction, label_smoothing=label_smoothing, **settings)
+
+
+def _check(input: Any, weight: Any, bias: Any) -> None:
+    """ShapeError unless ``input[N, in]`` or ``[in]``, ``weight[C, ..., in]`` and ``bias[C, ...]`` fit."""
+    if input.ndim not in (1, 2):
+        raise ShapeError(f"expected input with dimensionality 1 or 2, got {input.ndim}")
+    if weight.ndim < 2:
+        raise ShapeError(f"expected linear_weight with dimensionality at least 2, got {weight.ndim}")
+    if input.shape[-1] != weight.shape[-1]:
+        raise ShapeError(
+            "expected equal input and linear_weight last dimensions (in_features), got"
+            f" {input.shape[-1]} and {weight.shape[-1]}, respectively"
+        )
+    if bias is not None and tuple(bias.shape) != tuple(weight.shape[:-1]):
+        raise ShapeError(f"expected linear_bias shape {tuple(weight.shape[:-1])}, got {tuple(bias.shape)}")
+    if weight.ndim > 2 and input.ndim == 1:
+        raise ShapeError(
+            f"K-dimensional loss defined by linear_weight shape {tuple(weight.shape)} requires batched input"
+            f" [N, {input.shape[-1]}], got unbatched input with shape {tuple(input.shape)}"
+        )
+
+
+def _in_pieces(
+    x: Any, weight: Any, target: Any, bias: Any, options: LinearCrossEntropyOptions, mode: str, settings: Any
+) -> Any:
+    rows = options.rows(x.shape[0], x.shape[1], weight.shape[0])
+    short = x.dtype in (float16, bfloat16)
+    summing = options.acc_dtype or (float32 if short else x.dtype)
+    if summing != x.dtype and not (short and summing == float32):
+        raise DTypeError(
+            "linear_cross_entropy supports float32 acc_dtype with float16/bfloat16 inputs, but got"
+            f" {summing} acc_dtype and {x.dtype} inputs."
+        )
+    kept = "none" if mode == "none" else "sum"
+
+    def piece(part: Any, classes: Any, weight: Any, bias: Any) -> Any:
+        scores = linear(part, weight, bias)
+        return cross_entropy(scores, classes, reduction=kept, **settings).to(summing)
+
+    if tuple(target.shape) != (x.shape[0],):
+        raise ShapeError(
+            f"Expected input batch_size ({x.shape[0]}) to match target batch_size ({list(target.shape)})."
+        )
+    losses = [
+        checkpoint(piece, x[i : i + rows], target[i : i + rows], weight, bias, use_reentrant=False)
+        for i in range(0, max(x.shape[0], 1), rows)
+    ]
+    if mode == "none":
+        return f.cat(*losses, axis=0).to(x.dtype)
+    total = losses[0]
+    for loss in losses[1:]:
+        total = total + loss
+    if mode == "mean":
+        total = total / _counted(target, settings["weight"], settings["ignore_index"]).to(summing)
+    return total.to(x.dtype)
+
+
+def _counted(target: Any, weight: Any, ignore_index: int) -> Any:
+    """What a mean divides by: how many targets count, or their classes' weights in all."""
+    present = target != ignore_index
+    if weight is None:
+        return present.sum()
+    return (weight[f.where(present, target, 0)] * present).sum()
