@@ -68,8 +68,7 @@ def _cut(x: Any, sizes: Sequence[int], axes: Sequence[int]) -> Any:
 def _places(x: Any, s: Any, dim: Any) -> tuple[list[int], list[int]]:
     """The axes, and their sizes or -1 where they are ``x``'s own."""
     rank = x.raw.ndim
-    if isinstance(s, int) or isinstance(dim, int):
-        raise TypeError("fft: s and dim are tuples of ints in functions of several axes")
+    s, dim = ((v,) if isinstance(v, int) else v for v in (s, dim))
     if dim is None:
         if s is not None and len(s) > rank:
             raise ShapeError(f"Got shape with {len(s)} values but input tensor only has {rank} dimensions.")

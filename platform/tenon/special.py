@@ -16,29 +16,28 @@ import numpy as np
 from tenon import dtypes, functions, ops
 from tenon.core.create import as_tensor, from_backend_array
 from tenon.core.value import Value
-from tenon.errors import ArgumentError, DTypeError
+from tenon.errors import DTypeError
 from tenon.functions.derived import into
 
 __all__ = [
     "chebyshev_polynomial_t", "chebyshev_polynomial_u", "chebyshev_polynomial_v", "chebyshev_polynomial_w",
-    "digamma", "entr", "erf", "erfc", "erfcx", "erfinv", "exp2", "expit", "expm1", "gammaln",
+    "digamma", "entr", "erf", "erfc", "erfcx", "erfinv", "exp2", "expit", "expm1", "gammainc",
+    "gammaincc", "gammaln",
     "hermite_polynomial_h", "hermite_polynomial_he", "i0", "i0e", "i1", "i1e", "laguerre_polynomial_l",
     "legendre_polynomial_p", "log1p", "log_ndtr", "log_softmax", "logit", "logsumexp",
     "modified_bessel_i0", "modified_bessel_i1", "multigammaln", "ndtr", "ndtri", "polygamma", "psi", "round",
     "shifted_chebyshev_polynomial_t", "shifted_chebyshev_polynomial_u", "shifted_chebyshev_polynomial_v",
-    "shifted_chebyshev_polynomial_w", "sinc", "softmax", "spherical_bessel_j0", "xlog1py", "xlogy",
+    "shifted_chebyshev_polynomial_w", "sinc", "softmax", "spherical_bessel_j0", "xlog1py", "xlogy", "zeta",
 ]  # fmt: skip
 
 digamma = psi = functions.digamma
 erf, erfc, erfinv = functions.erf, functions.erfc, functions.erfinv
 exp2, expm1, log1p = functions.exp2, functions.expm1, functions.log1p
 expit, gammaln, logit, sinc = functions.sigmoid, functions.lgamma, functions.logit, functions.sinc
-logsumexp, polygamma, round, xlogy = (
-    functions.logsumexp,
-    functions.polygamma,
-    functions.round,
-    functions.xlogy,
-)
+polygamma = functions.polygamma
+logsumexp, round, xlogy = functions.logsumexp, functions.round, functions.xlogy
+i0, multigammaln = functions.i0, functions.mvlgamma
+gammainc, gammaincc = functions.igamma, functions.igammac
 
 
 def _given(out: Any, made: Any) -> Any:
@@ -64,11 +63,6 @@ def softmax(input: Any, dim: int, *, dtype: Any = None) -> Any:
 def log_softmax(input: Any, dim: int, *, dtype: Any = None) -> Any:
     """Logarithm of ``softmax``."""
     return input.log_softmax(dim, dtype)
-
-
-def i0(input: Any, *, out: Any = None) -> Any:
-    """Modified Bessel function of the first kind of order 0."""
-    return _given(out, ops.i0(_float("i0", input)))
 
 
 def i0e(input: Any, *, out: Any = None) -> Any:
@@ -134,15 +128,11 @@ def xlog1py(input: Any, other: Any, *, out: Any = None) -> Any:
     return _given(out, ops.where(still, ops.mul(ops.where(ops.isfinite(y), y, 0.0), 0.0), product))
 
 
-def multigammaln(input: Any, p: int, *, out: Any = None) -> Any:
-    """Logarithm of the ``p``-dimensional gamma function."""
-    x = _float("mvlgamma", input)
-    if p < 1:
-        raise ArgumentError(f"mvlgamma: p has to be greater than or equal to 1, got {p}")
-    made = ops.lgamma(x)
-    for j in range(1, p):
-        made = ops.add(made, ops.lgamma(ops.sub(x, j / 2)))
-    return _given(out, ops.add(made, p * (p - 1) / 4 * math.log(math.pi)))
+def zeta(input: Any, other: Any, *, out: Any = None) -> Any:
+    """Hurwitz zeta function: the sum of ``(other + k) ** -input`` over ``k >= 0``; one may be a number."""
+    if not isinstance(input, Value) and not isinstance(other, Value):
+        raise TypeError("special.zeta(): one of the arguments must be a Tensor")
+    return _given(out, ops.zeta(input, other))
 
 
 def spherical_bessel_j0(input: Any, *, out: Any = None) -> Any:

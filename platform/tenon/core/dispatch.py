@@ -167,6 +167,8 @@ def pair(op: Op, x: Any, y: Any) -> Any:
     try:
         out = plan[0](r, s)
     except _FAILURES as error:
+        if error.__class__ is OverflowError and s is y:
+            return run(op, unify(op, (x, y)), _NO_ATTRS)  # torch wraps a number that the dtype cannot hold
         explain(op, [r, s], _NO_ATTRS, error)
     finally:
         leave(token)

@@ -19,25 +19,30 @@ from tenon.core.value import Value
 
 #: Functions whose result is no tensor, so that they take no ``out``.
 _PLAIN = "allclose equal is_complex is_floating_point is_nonzero is_same_size is_signed numel"
-#: Functions that take a Python number in the place of their first tensor, as in torch.
+#: Functions that take a Python number in the place of their first tensor, as in torch, and which of them take
+#: one in the place of the second as well.
 _NUMBERS = """
     add bitwise_and bitwise_left_shift bitwise_or bitwise_right_shift bitwise_xor div divide float_power
     floor_divide mul multiply pow remainder sub subtract true_divide xlogy
 """
+_ONLY_NUMBERS = frozenset(
+    ["add", "div", "divide", "floor_divide", "mul", "multiply", "sub", "subtract", "true_divide"]
+)
 _ELEMENTWISE = """
-    abs absolute acos acosh addcdiv addcmul angle arccos arccosh arcsin arcsinh arctan arctan2 arctanh asin
-    asinh atan atan2 atanh bitwise_not ceil clamp clamp_max clamp_min clip clone conj copysign cos cosh
-    deg2rad digamma eq erf erfc erfinv exp exp2 expm1 fix floor fmax fmin fmod frac gcd ge greater
-    greater_equal gt heaviside hypot isclose isfinite isinf isnan isneginf isposinf isreal lcm ldexp le lerp
-    less less_equal lgamma log log10 log1p log2 logaddexp logaddexp2 logical_and logical_not logical_or
-    logical_xor logit lt masked_fill maximum minimum nan_to_num ne neg negative nextafter not_equal positive
-    rad2deg reciprocal relu round rsqrt sgn sigmoid sign signbit sin sinc sinh sqrt square tan tanh trunc
+    abs absolute acos acosh addcdiv addcmul angle arccos arccosh arcsin arcsinh arctan arctan2 arctanh
+    asin asinh atan atan2 atanh bitwise_not ceil clamp clamp_max clamp_min clip clone conj conj_physical
+    copysign cos cosh deg2rad digamma eq erf erfc erfinv exp exp2 expm1 fix floor fmax fmin fmod frac
+    frexp gcd ge greater greater_equal gt heaviside hypot i0 igamma igammac isclose isfinite isinf isnan
+    isneginf isposinf isreal lcm ldexp le lerp less less_equal lgamma log log10 log1p log2 logaddexp
+    logaddexp2 logical_and logical_not logical_or logical_xor logit lt masked_fill maximum minimum
+    mvlgamma nan_to_num ne neg negative nextafter not_equal positive rad2deg reciprocal relu round rsqrt
+    sgn sigmoid sign signbit sin sinc sinh sqrt square tan tanh trunc
 """
 _REDUCING = """
     all amax amin aminmax any argmax argmin argsort bincount corrcoef count_nonzero cov cummax cummin
-    cumprod cumsum diff dist histc kthvalue log_softmax logcumsumexp logsumexp max mean median min mode
-    msort nanmean nanmedian nanquantile nansum norm prod quantile renorm softmax sort std sum topk unique
-    unique_consecutive var
+    cumprod cumsum diff dist hash_tensor histc kthvalue log_softmax logcumsumexp logsumexp max mean median
+    min mode msort nanmean nanmedian nanquantile nansum norm prod quantile renorm softmax sort std sum
+    topk unique unique_consecutive var
 """
 _MOVING = """
     argwhere broadcast_to chunk detach diagonal diagonal_scatter dsplit flatten flip fliplr flipud gather
@@ -54,10 +59,10 @@ _MATRICES = """
 #: Functions that write into their first argument, and some that return no new tensor: without ``out``.
 _WRITING = """
     abs_ acos_ acosh_ addmv_ arccos_ arccosh_ arcsin_ arcsinh_ arctan_ arctanh_ asin_ asinh_ atan_ atanh_
-    ceil_ clamp_ clamp_max_ clamp_min_ clip_ cos_ cosh_ deg2rad_ detach_ erf_ erfc_ exp2_ exp_ expm1_ fill_
-    fix_ floor_ frac_ gcd_ index_put_ is_inference lcm_ ldexp_ log10_ log1p_ log2_ log_ logit_ nan_to_num_
-    neg_ negative_ rad2deg_ reciprocal_ relu_ round_ rsqrt_ sigmoid_ sin_ sinc_ sinh_ split_with_sizes sqrt_
-    square_ tan_ tanh_ trunc_ xlogy_ zero_
+    ceil_ clamp_ clamp_max_ clamp_min_ clip_ conj_physical_ cos_ cosh_ deg2rad_ detach_ erf_ erfc_ exp2_
+    exp_ expm1_ fill_ fix_ floor_ frac_ gcd_ i0_ index_put_ is_inference lcm_ ldexp_ log10_ log1p_ log2_
+    log_ logit_ nan_to_num_ neg_ negative_ rad2deg_ reciprocal_ relu_ round_ rsqrt_ sigmoid_ sin_ sinc_
+    sinh_ split_with_sizes sqrt_ square_ tan_ tanh_ trunc_ xlogy_ zero_
 """
 _RANDOM = "bernoulli multinomial"
 _NUMPY_NAMES = {"axis": "dim", "keepdims": "keepdim", "x": "input", "a": "input", "x2": "other"}
@@ -96,6 +101,8 @@ def derive(name: str, numbers: bool = False, plain: bool = False) -> Function:
             if not numbers or not isinstance(args[0], (int, float, complex)):
                 raise refuse(name, args[0])
             if not any(isinstance(a, Value) for a in (*args, *kwargs.values())):
+                if name not in _ONLY_NUMBERS:
+                    raise TypeError(f"{name}(): one of the first two arguments must be a Tensor, got {args}")
                 args = (as_tensor(args[0]), *args[1:])
         made = method(*args, **kwargs)
         return made if out is None else into(out, made)

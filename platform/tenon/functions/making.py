@@ -9,11 +9,14 @@ import numpy as np
 
 from tenon import dtypes, ops
 from tenon.core.create import as_tensor, from_numpy, wrap
+from tenon.core.methods.forms import need_tensor
+from tenon.core.value import Value
 from tenon.errors import DTypeError, ShapeError
-from tenon.functions.derived import into
+from tenon.functions.derived import into, refuse
 
 __all__ = [
-    "asarray", "bartlett_window", "blackman_window", "complex", "from_dlpack", "frombuffer", "hamming_window",
+    "asarray", "bartlett_window", "blackman_window", "complex", "fill", "from_dlpack", "frombuffer",
+    "hamming_window",
     "hann_window", "imag", "polar", "real", "view_as_complex", "view_as_real",
 ]  # fmt: skip
 
@@ -29,12 +32,20 @@ def complex(real: Any, imag: Any, *, out: Any = None) -> Any:
         raise DTypeError(
             f"Expected both inputs to be Float or Double tensors but got {real.dtype} and {imag.dtype}"
         )
-    made = ops.add(real, ops.mul(imag, 1j))
+    made = ops.rectangular(real, imag)
     return made if out is None else into(out, made)
+
+
+def fill(input: Any, value: Any) -> Any:
+    """A tensor like ``input``, full of ``value`` (a number or a tensor of one element)."""
+    return input.clone().fill_(value)
 
 
 def polar(abs: Any, angle: Any, *, out: Any = None) -> Any:
     """The complex numbers of magnitude ``abs`` and argument ``angle``."""
+    if not isinstance(abs, Value):
+        raise refuse("polar", abs)
+    need_tensor("polar", "angle", angle)
     return complex(ops.mul(abs, ops.cos(angle)), ops.mul(abs, ops.sin(angle)), out=out)
 
 

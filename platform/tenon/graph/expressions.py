@@ -39,7 +39,7 @@ EXPRESSIONS: dict[str, str] = {
     "atan2": "atan2(a, b)",
     "hypot": "hypot(a, b)",
     "copysign": "copysign(a, b)",
-    "heaviside": "b if a == 0 else (0 if a < 0 else 1)",
+    "heaviside": "b if a == 0 else (1 if a > 0 else 0)",
     "neg": "-a",
     "abs": "abs(a)",
     "sign": "1 if a > 0 else (-1 if a < 0 else 0)",

@@ -1,9 +1,14 @@
-"""Parts of complex numbers."""
+"""Parts of complex numbers, and their conjugates."""
 
 from __future__ import annotations
 
-from tenon.core.aval import Aval
+from typing import Any
+
+import numpy as np
+
+from tenon.core.aval import Aval, broadcast_shapes
 from tenon.core.op import Kind, Primitive
+from tenon.ops.elementwise import Unary
 from tenon.ops.kinds import is_complex
 
 
@@ -47,4 +52,49 @@ class Imag(Primitive):
         return f.mul(f.cast(g, dtype=x.dtype), 1j) if is_complex(x) else f.mul(g, 0)
 
 
-real, imag = Real(), Imag()
+class Rectangular(Primitive):
+    """Complex numbers of real parts ``x`` and imaginary parts ``y``."""
+
+    kind = Kind.ELEMENTWISE
+    inputs = ("x", "y")
+    grad_name = "ComplexBackward0"
+
+    def infer(self, x, y):
+        """Twice the item size, in the broadcast shape."""
+        kind = np.result_type(x.dtype, np.complex64)
+        return Aval(broadcast_shapes(tuple(x.shape), tuple(y.shape)), kind)
+
+    def forward(self, xp, x, y):
+        """Written part by part: ``x + 1j * y`` would make NaN of infinities."""
+        made = xp.empty(self.infer(x, y).shape, self.infer(x, y).dtype)
+        made.real, made.imag = x, y
+        return made
+
+    def vjp_x(self, f, g, out, x, y):
+        return f.sum_to(f.real(g), shape=tuple(x.shape))
+
+    def vjp_y(self, f, g, out, x, y):
+        return f.sum_to(f.imag(g), shape=tuple(y.shape))
+
+
+class Conj(Unary):
+    """Complex conjugate; a real input comes back as it is."""
+
+    view = True
+
+    def __call__(self, x: Any) -> Any:
+        return x.conjugate() if isinstance(x, (int, float, complex)) else super().__call__(x)
+
+    def infer(self, x):
+        """The input's own aval; a number is a number."""
+        return Aval(x.shape, x.dtype) if hasattr(x, "shape") else x
+
+    def forward(self, xp, x, *, out=None):
+        """No work for reals; of a number if a rule asks for that of one that was multiplied."""
+        return x.conjugate() if not hasattr(x, "dtype") else xp.conj(x) if x.dtype.kind == "c" else x
+
+    def vjp_x(self, f, g, out, x):
+        return f.conj(g)
+
+
+real, imag, conj, rectangular = Real(), Imag(), Conj(), Rectangular()

@@ -7,6 +7,7 @@ from typing import Any
 from tenon.core.aval import Aval, broadcast_shapes, shape_of
 from tenon.core.op import Kind, Primitive
 from tenon.errors import DivisionByZeroError
+from tenon.ops.kinds import is_complex
 
 
 class Unary(Primitive):
@@ -209,11 +210,19 @@ class Logaddexp(Binary):
     saves = ("x", "y", "out")
     promotion = "float"
 
+    def forward(self, xp, x, y, *, out=None):
+        """The namespace's own; of complex numbers that of the larger real part comes out of the logarithm."""
+        if xp.result_type(x, y).kind != "c":
+            return xp.logaddexp(x, y, out=out)
+        swap = xp.real(x) < xp.real(y)
+        high, low = xp.where(swap, y, x), xp.where(swap, x, y)
+        return high + xp.log1p(xp.exp(low - high))
+
     def vjp_x(self, f, g, out, x, y):
-        return f.sum_to(f.mul(g, f.exp(f.sub(x, out))), shape=x.shape)
+        return f.sum_to(f.mul(g, f.conj(f.exp(f.sub(x, out)))), shape=x.shape)
 
     def vjp_y(self, f, g, out, x, y):
-        return f.sum_to(f.mul(g, f.exp(f.sub(y, out))), shape=y.shape)
+        return f.sum_to(f.mul(g, f.conj(f.exp(f.sub(y, out)))), shape=y.shape)
 
 
 class Remainder(Binary):
@@ -292,14 +301,21 @@ class Abs(Unary):
 class Sign(Unary):
     """-1, 0 or 1 (0 for NaN, as in torch); ``x / |x|`` of a complex number."""
 
+    saves = ("x", "out")
+
     def forward(self, xp, x, *, out=None):
         """Booleans are their own sign."""
         if x.dtype.kind == "b":
             return x.copy()
         return xp.sign(x) if x.dtype.kind in "iuc" else xp.where(x != x, x.dtype.type(0), xp.sign(x))
 
+    # of a complex number: what of g is across the direction s = x / |x|, divided by |x|
     def vjp_x(self, f, g, out, x):
-        return f.mul(g, 0)
+        if not is_complex(x):
+            return f.mul(g, 0)
+        size, zero = f.abs(x), f.eq(x, 0)
+        along = f.mul(f.real(f.mul(g, f.conj(out))), out)
+        return f.where(zero, 0.0, f.div(f.sub(g, along), f.where(zero, 1.0, size)))
 
 
 class Floor(Unary):
@@ -344,26 +360,6 @@ class Round(Unary):
         return f.mul(g, 0)
 
 
-class Conj(Unary):
-    """Complex conjugate; a real input comes back as it is."""
-
-    view = True
-
-    def __call__(self, x: Any) -> Any:
-        return x.conjugate() if isinstance(x, (int, float, complex)) else super().__call__(x)
-
-    def infer(self, x):
-        """The input's own aval; a number is a number."""
-        return Aval(x.shape, x.dtype) if hasattr(x, "shape") else x
-
-    def forward(self, xp, x, *, out=None):
-        """No work for reals; of a number if a rule asks for that of one that was multiplied."""
-        return x.conjugate() if not hasattr(x, "dtype") else xp.conj(x) if x.dtype.kind == "c" else x
-
-    def vjp_x(self, f, g, out, x):
-        return f.conj(g)
-
-
 class Where(Primitive):
     """``x`` where ``condition``, else ``y``."""
 
@@ -394,6 +390,6 @@ add, sub, mul, div, pow = Add(), Sub(), Mul(), Div(), Pow()
 maximum, minimum, fmax, fmin = Maximum(), Minimum(), Fmax(), Fmin()
 atan2, hypot, logaddexp = Atan2(), Hypot(), Logaddexp()
 remainder, fmod, floor_divide = Remainder(), Fmod(), FloorDivide()
-neg, abs, sign, conj = Neg(), Abs(), Sign(), Conj()
+neg, abs, sign = Neg(), Abs(), Sign()
 floor, ceil, trunc, round = Floor(), Ceil(), Trunc(), Round()
 where = Where()

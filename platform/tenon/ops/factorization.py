@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from tenon.core.aval import Aval
-from tenon.errors import UnsupportedError
-from tenon.ops.kinds import is_complex
+from tenon.ops.kinds import dtype_of, is_complex
 from tenon.ops.linalg import Factorization, _t
 
 
@@ -31,7 +32,7 @@ class LuParts(Factorization):
         found = xp.zeros(pivots.shape, pivots.dtype)
         p = xp.zeros(unit.shape, unit.dtype) + xp.eye(rows, dtype=unit.dtype)
         for j in range(size):
-            best = xp.argmax(xp.abs(a[..., j:, j]), axis=-1) + j
+            best = xp.argmax(_size(xp, a[..., j:, j]), axis=-1) + j
             found[..., j] = best + 1
             order = xp.zeros((*best.shape, rows), np.int64) + xp.arange(rows)
             order[..., j] = best
@@ -43,20 +44,41 @@ class LuParts(Factorization):
             a[..., j + 1 :, j + 1 :] -= a[..., j + 1 :, j : j + 1] * a[..., j : j + 1, j + 1 :]
         return a, found, p
 
-    # P L^-H (tril(L^H gL, -1) + triu(gU U^H)) U^-H
+    # P L^-H (tril(L^H gL, -1) + triu(gU U^H)) U^-H for the leading square; what lies right of it in U (below it
+    # in L) adds to the gradient of L (of U), and has that of one triangular solution
     def vjp_x(self, f, g, out, x):
-        rows, columns = x.shape[-2:]
-        if rows != columns:
-            raise UnsupportedError(
-                f"linalg.lu: no gradient of matrices that are not square, {list(x.shape)}."
-            )
+        size, (rows, columns) = min(x.shape[-2:]), x.shape[-2:]
         packed, _, p = f.lu_parts(x)
-        unit = f.matmul(_t(f, p), p)
-        low, high = f.add(f.tril(packed, k=-1), unit), f.triu(packed, k=0)
-        below, above = f.tril(g[0], k=-1), f.triu(g[0], k=0)
-        inner = f.add(f.tril(f.matmul(_t(f, low), below), k=-1), f.triu(f.matmul(above, _t(f, high)), k=0))
-        left = f.solve(_t(f, low), inner)
-        return f.matmul(p, _t(f, f.solve(high, _t(f, left))))
+        lead, rest = _leading(f, packed, size)
+        own, beside = _leading(f, g[0], size)
+        ones = f.new_full(lead, shape=tuple(lead.shape), value=1, dtype=dtype_of(x))
+        low = f.add(f.tril(lead, k=-1), f.triu(f.tril(ones, k=0), k=0))
+        high = f.triu(lead, k=0)
+        for_low = f.matmul(_t(f, low), f.tril(own, k=-1))
+        for_high = f.matmul(f.triu(own, k=0), _t(f, high))
+        if columns > rows:
+            for_low = f.sub(for_low, f.matmul(beside, _t(f, rest)))
+        if rows > columns:
+            for_high = f.sub(for_high, f.matmul(_t(f, rest), beside))
+        inner = f.solve(_t(f, low), f.add(f.tril(for_low, k=-1), f.triu(for_high, k=0)))
+        made = _t(f, f.solve(high, _t(f, inner)))
+        if columns > rows:
+            made = f.cat(made, f.solve(_t(f, low), beside), axis=len(x.shape) - 1)
+        if rows > columns:
+            made = f.cat(made, _t(f, f.solve(high, _t(f, beside))), axis=len(x.shape) - 2)
+        return f.matmul(p, made)
+
+
+def _size(xp: Any, x: Any) -> Any:
+    """What LAPACK compares pivots by: the sum of the magnitudes of both parts of a complex number."""
+    return xp.abs(x.real) + xp.abs(x.imag) if x.dtype.kind == "c" else xp.abs(x)
+
+
+def _leading(f: Any, x: Any, size: int) -> tuple[Any, Any]:
+    """The leading square of ``x``, and what is right of it or below it."""
+    rank, (rows, columns) = len(x.shape), x.shape[-2:]
+    axis, end = (rank - 1, columns) if columns > rows else (rank - 2, rows)
+    return f.slice_axis(x, axis=axis, start=0, stop=size), f.slice_axis(x, axis=axis, start=size, stop=end)
 
 
 class Eig(Factorization):

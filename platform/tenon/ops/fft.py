@@ -86,7 +86,8 @@ class FftReal(Primitive):
         half = f.fft_half(g, axis=axis, scale=scale)
         behind = (size - 1) // 2
         parts = f.split(half, sizes=(1, behind, size // 2 - behind), axis=axis)
-        return f.cat(parts[0], f.mul(parts[1], 2.0), parts[2], axis=axis)
+        back = f.cat(parts[0], f.mul(parts[1], 2.0), parts[2], axis=axis)
+        return back if is_complex(x) else f.real(back)
 
 
 fft_complex, fft_half, fft_real = FftComplex(), FftHalf(), FftReal()

@@ -1,5 +1,8 @@
-"""Logarithm of the gamma function and its derivatives, by recurrence up to 8 and an asymptotic series from
-there."""
+"""The gamma function's logarithm, its derivatives, and the incomplete gamma functions.
+
+Logarithm and derivatives by recurrence up to 8 and an asymptotic series from there; derivatives from the
+second on are Hurwitz zeta functions.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from tenon.core.aval import Aval
-from tenon.ops.elementwise import FloatUnary
+from tenon.core.aval import Aval, shape_of
+from tenon.ops.elementwise import Binary, FloatUnary
 
 _SHIFT = 8
 #: Bernoulli numbers B_2, B_4, ... of the asymptotic series.
@@ -85,7 +88,7 @@ class Digamma(FloatUnary):
 
 
 class Polygamma(FloatUnary):
-    """Derivative number ``order`` of ``digamma``, for positive ``x``; number 1 for negative ``x`` too."""
+    """Derivative number ``order`` of ``digamma``."""
 
     saves = ("x",)
 
@@ -94,24 +97,131 @@ class Polygamma(FloatUnary):
         return Aval(x.shape, x.dtype)
 
     def forward(self, xp, x, *, order, out=None):
-        """The series differentiated ``order`` times; left of 0 reflected (order 1) or NaN."""
+        """A multiple of the zeta function; left of 1/2 number 1 is reflected, and infinite at its poles."""
         w = _wide(x)
-        z, steps = _shifted(xp, xp.where(w > 0, w, 1 - w if order == 1 else 1.0))
-        body = math.factorial(order - 1) / z**order + math.factorial(order) / (2 * z ** (order + 1))
-        body = body + _series(
-            z, lambda n: (math.factorial(2 * n + order - 1) / math.factorial(2 * n), 2 * n + order)
-        )
-        for step in steps:
-            body = body + math.factorial(order) / step ** (order + 1)
-        sign = 1 if order % 2 else -1
-        left: Any = xp.nan
-        if order == 1:
-            with np.errstate(divide="ignore"):
-                left = (math.pi / xp.sin(math.pi * (w - xp.floor(w)))) ** 2 - body
-        return xp.where(w > 0, sign * body, left).astype(x.dtype, copy=False)
+        if order > 1:
+            made = _zeta(xp, xp.full_like(w, order + 1), w) * (math.factorial(order) * (-1) ** (order + 1))
+            return made.astype(x.dtype, copy=False)
+        left = w < 0.5
+        body = _zeta(xp, xp.full_like(w, 2.0), xp.where(left, 1 - w, w))
+        with np.errstate(divide="ignore", invalid="ignore"):
+            mirrored = (math.pi / xp.sin(math.pi * (w - xp.floor(w)))) ** 2 - body
+        return xp.where(left, mirrored, body).astype(x.dtype, copy=False)
 
     def vjp_x(self, f, g, out, x, *, order):
         return f.mul(g, f.polygamma(x, order=order + 1))
 
 
+def _zeta(xp: Any, s: Any, q: Any) -> Any:
+    """Sum of ``(q + k) ** -s`` over ``k >= 0`` for float64 arrays: ten terms, then Euler's and Maclaurin's
+    formula. Left of 0, where ``s`` has to be whole, the terms are those of two sums that start right of it.
+    """
+    with np.errstate(all="ignore"):
+        whole, part = q == xp.floor(q), q - xp.floor(q)
+        sign = xp.where(xp.remainder(s, 2) == 0, 1.0, -1.0)
+        left = _tail_sum(xp, s, part) + sign * (_tail_sum(xp, s, 1 - part) - _tail_sum(xp, s, 1 - q))
+        made = xp.where(q > 0, _tail_sum(xp, s, q), xp.where(s == xp.floor(s), left, xp.nan))
+        made = xp.where((q <= 0) & whole, xp.inf, made)
+        made = xp.where(s == 1, xp.inf, xp.where(s < 1, xp.nan, made))
+        return xp.where(xp.isnan(s) | xp.isnan(q), xp.nan, made)
+
+
+def _tail_sum(xp: Any, s: Any, q: Any) -> Any:
+    total = sum((q + k) ** -s for k in range(10))
+    a = q + 10
+    total = total + a ** (1 - s) / (s - 1) + 0.5 * a**-s
+    factor = s * a ** (-s - 1)
+    for n, b in enumerate(_BERNOULLI, 1):
+        total = total + b * factor / math.factorial(2 * n)
+        factor = factor * (s + 2 * n - 1) * (s + 2 * n) / (a * a)
+    return total
+
+
+class Zeta(Binary):
+    """Hurwitz zeta function: the sum of ``(y + k) ** -x`` over ``k >= 0``."""
+
+    promotion = "float"
+    saves = ("x", "y")
+
+    def forward(self, xp, x, y, *, out=None):
+        """In float64, rounded once."""
+        kind = xp.result_type(x, y)
+        made = _zeta(xp, xp.asarray(x, np.float64), xp.asarray(y, np.float64))
+        return made.astype(kind, copy=False)
+
+    def vjp_y(self, f, g, out, x, y):
+        return f.sum_to(f.neg(f.mul(g, f.mul(x, f.zeta(f.add(x, 1.0), y)))), shape=shape_of(y))
+
+
+class Igamma(Binary):
+    """Regularised lower incomplete gamma function of order ``x``: the part of ``gamma(x)`` up to ``y``."""
+
+    promotion = "float"
+    saves = ("x", "y")
+    upper = False
+
+    def forward(self, xp, x, y, *, out=None):
+        """By its power series up to ``y = x + 1``, by a continued fraction from there."""
+        kind = xp.result_type(x, y)
+        a, b = xp.broadcast_arrays(xp.asarray(x, np.float64), xp.asarray(y, np.float64))
+        return _incomplete(xp, a, b, self.upper).astype(kind, copy=False)
+
+    # y ** (x - 1) exp(-y) / gamma(x)
+    def vjp_y(self, f, g, out, x, y):
+        slope = f.exp(f.sub(f.sub(f.mul(f.sub(x, 1.0), f.log(y)), y), f.lgamma(x)))
+        return f.sum_to(f.mul(g, f.neg(slope) if self.upper else slope), shape=shape_of(y))
+
+
+class Igammac(Igamma):
+    """Regularised upper incomplete gamma function: ``1 - igamma``."""
+
+    upper = True
+
+
+def _incomplete(xp: Any, a: Any, x: Any, upper: bool) -> Any:
+    fine = (a > 0) & (x > 0) & xp.isfinite(a) & xp.isfinite(x)
+    p, z = xp.where(fine, a, 1.0), xp.where(fine, x, 1.0)
+    with np.errstate(all="ignore"):
+        front = xp.exp(p * xp.log(z) - z - lgamma.forward(xp, p))
+        below = z < p + 1
+        lower = xp.where(below, front * _series_of_gamma(xp, p, xp.where(below, z, 0.0)), 0.0)
+        above = xp.where(below, 0.0, front * _fraction_of_gamma(xp, p, xp.where(below, p + 2, z)))
+        part = xp.where(below, 1 - lower, above) if upper else xp.where(below, lower, 1 - above)
+    # at the edges: all of it lies below y = inf and above y = 0; order 0 has its mass at 0
+    small, full = (1.0, 0.0) if upper else (0.0, 1.0)
+    edge = xp.where((x == 0) & (a > 0), small, xp.where((a == 0) & (x > 0), full, xp.nan))
+    edge = xp.where(xp.isinf(x) & (x > 0) & (a >= 0) & xp.isfinite(a), full, edge)
+    edge = xp.where(xp.isinf(a) & (a > 0) & (x >= 0) & xp.isfinite(x), small, edge)
+    return xp.where(fine, part, edge)
+
+
+def _series_of_gamma(xp: Any, a: Any, x: Any) -> Any:
+    """Sum of ``x ** k / (a (a + 1) ... (a + k))``."""
+    term = total = 1 / a
+    k = 0
+    while k < 10000 and bool(xp.any(term > total * 1e-17)):
+        k += 1
+        term = term * x / (a + k)
+        total = total + term
+    return total
+
+
+def _fraction_of_gamma(xp: Any, a: Any, x: Any) -> Any:
+    """Legendre's continued fraction ``1 / (x + 1 - a - 1 (1 - a) / (x + 3 - a - ...))``, from its front."""
+    b = x + 1 - a
+    c, d = xp.full_like(b, 1e300), 1 / b
+    made = d
+    for k in range(1, 10000):
+        step = -k * (k - a)
+        b = b + 2
+        d = 1 / (step * d + b)
+        c = b + step / c
+        change = c * d
+        made = made * change
+        if not bool(xp.any(xp.abs(change - 1) > 1e-16)):
+            break
+    return made
+
+
 lgamma, digamma, polygamma = Lgamma(), Digamma(), Polygamma()
+zeta, igamma, igammac = Zeta(), Igamma(), Igammac()

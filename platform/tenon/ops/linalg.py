@@ -13,6 +13,7 @@ import numpy as np
 from tenon.core.aval import Aval
 from tenon.core.op import Kind, Primitive
 from tenon.errors import DTypeError, ShapeError, TenonError, UnsupportedError
+from tenon.ops.kinds import is_complex
 
 
 class LinearAlgebraError(TenonError, RuntimeError):
@@ -156,7 +157,7 @@ class Det(Factorization):
 class Slogdet(Factorization):
     """Sign of the determinant, and the logarithm of its magnitude."""
 
-    saves = ("x",)
+    saves = ("x", "out")
     outputs = 2
 
     def infer(self, x):
@@ -168,9 +169,12 @@ class Slogdet(Factorization):
         """By LU."""
         return tuple(self.solved(xp, "slogdet", self.checked(x)))
 
+    # d log det(X) = tr(inv(X) dX) = z; the logarithm's magnitude takes Re(z), the sign turns by Im(z)
     def vjp_x(self, f, g, out, x):
-        scale = f.reshape(g[1], shape=(*x.shape[:-2], 1, 1))
-        return f.mul(scale, _t(f, f.inv(x)))
+        scale = g[1]
+        if is_complex(x):
+            scale = f.rectangular(scale, f.neg(f.imag(f.mul(f.conj(g[0]), out))))
+        return f.mul(f.reshape(scale, shape=(*x.shape[:-2], 1, 1)), _t(f, f.inv(x)))
 
 
 class Cholesky(Factorization):
@@ -216,7 +220,7 @@ class Qr(Factorization):
     def vjp_x(self, f, g, out, x, *, mode="reduced"):
         if mode != "reduced" or x.shape[-2] < x.shape[-1]:
             raise ShapeError(
-                f"linalg.qr: the gradient exists only for mode='reduced' and matrices not wider than high, "
+                "linalg.qr: the gradient exists only for mode='reduced' and matrices not wider than high, "
                 f"got mode={mode!r} "
                 f"and shape {list(x.shape)}."
             )

@@ -9,6 +9,7 @@ import numpy as np
 from tenon.core.aval import Aval, shape_of
 from tenon.core.op import Kind, Primitive
 from tenon.ops.elementwise import Binary, FloatUnary
+from tenon.ops.kinds import dtype_of
 from tenon.ops.special import erf
 
 _INT = np.dtype(np.int64)
@@ -35,7 +36,7 @@ class Heaviside(Binary):
 
     def forward(self, xp, x, y, *, out=None):
         """Also for integers, which NumPy's own lacks."""
-        made = xp.where(x == 0, y, xp.where(x < 0, x.dtype.type(0), x.dtype.type(1)))
+        made = xp.where(x == 0, y, xp.where(x > 0, x.dtype.type(1), x.dtype.type(0)))
         return made.astype(x.dtype, copy=False)
 
 
@@ -44,6 +45,25 @@ class Nextafter(Binary):
 
     ufunc = "nextafter"
     promotion = "float"
+
+
+class Frexp(Primitive):
+    """Mantissas in [0.5, 1) and exponents of 2."""
+
+    kind = Kind.ELEMENTWISE
+    saves = ("x",)
+    outputs = 2
+
+    def infer(self, x):
+        """The input's own aval, and 32-bit integers."""
+        return Aval(x.shape, x.dtype), Aval(x.shape, np.dtype(np.int32))
+
+    def forward(self, xp, x):
+        """The namespace's own."""
+        return xp.frexp(x)
+
+    def vjp_x(self, f, g, out, x):
+        return f.mul(g[0], f.pow(2.0, f.neg(f.cast(f.frexp(x)[1], dtype=dtype_of(x)))))
 
 
 class Gcd(Binary):
@@ -56,6 +76,17 @@ class Lcm(Binary):
     """Least common multiple of integers."""
 
     ufunc = "lcm"
+
+
+class WholePower(Binary):
+    """``x ** y`` of integers; to a negative power the integer part of the fraction: 0 unless ``|x|`` is 1."""
+
+    def forward(self, xp, x, y, *, out=None):
+        """NumPy refuses negative powers: ``x ** |y|`` is ``x ** (y & 1)`` where ``|x|`` is 1."""
+        below = xp.less(y, 0)
+        fraction = xp.where(xp.equal(xp.abs(x), 1), xp.power(x, xp.bitwise_and(y, 1)), 0)
+        made = xp.where(below, fraction, xp.power(x, xp.where(below, 0, y)))
+        return made.astype(xp.result_type(x, y), copy=False)
 
 
 class Xlogy(Binary):
@@ -83,8 +114,9 @@ class Sinc(FloatUnary):
     saves = ("x",)
 
     def forward(self, xp, x, *, out=None):
-        """The namespace's own."""
-        return xp.sinc(x).astype(x.dtype, copy=False)
+        """The namespace's own; narrow floats through float32."""
+        wide = x if x.dtype.itemsize >= 4 else x.astype(np.float32)
+        return xp.sinc(wide).astype(x.dtype, copy=False)
 
     # (cos(pi x) - sinc(x)) / x
     def vjp_x(self, f, g, out, x):
@@ -92,7 +124,7 @@ class Sinc(FloatUnary):
         safe = f.where(zero, 1.0, x)
         turned = f.mul(safe, 3.141592653589793)
         slope = f.div(f.sub(f.cos(turned), f.div(f.sin(turned), turned)), safe)
-        return f.mul(g, f.where(zero, 0.0, slope))
+        return f.mul(g, f.conj(f.where(zero, 0.0, slope)))
 
 
 class Erfinv(FloatUnary):
@@ -196,5 +228,6 @@ class ModeIndex(Primitive):
 
 
 copysign, heaviside, nextafter, gcd, lcm = Copysign(), Heaviside(), Nextafter(), Gcd(), Lcm()
-xlogy, sinc, erfinv, logcumsumexp = Xlogy(), Sinc(), Erfinv(), Logcumsumexp()
+whole_power, xlogy, sinc, erfinv = WholePower(), Xlogy(), Sinc(), Erfinv()
+logcumsumexp, frexp = Logcumsumexp(), Frexp()
 running_extreme, mode_index = RunningExtreme(), ModeIndex()

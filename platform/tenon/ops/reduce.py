@@ -80,7 +80,7 @@ class Prod(Reduction):
 
     def forward(self, xp, x, *, axes, keepdims=False, out=None):
         """``multiply.reduce``."""
-        return xp.multiply.reduce(x, axis=axes, keepdims=keepdims, out=out)
+        return xp.multiply.reduce(x, axis=axes, keepdims=keepdims, out=out, dtype=x.dtype)
 
     # Product of the others, by products from both sides: right with zeros, and to any order.
     def vjp_x(self, f, g, out, x, *, axes, keepdims=False):

@@ -6,6 +6,7 @@ from typing import Any
 
 from tenon.core.op import Primitive
 from tenon.ops.elementwise import FloatUnary, Unary
+from tenon.ops.kinds import is_complex
 
 
 class Exp(FloatUnary):
@@ -25,7 +26,7 @@ class Exp2(FloatUnary):
     saves = ("out",)
 
     def vjp_x(self, f, g, out, x):
-        return f.mul(g, f.mul(out, 0.6931471805599453))
+        return f.mul(g, f.conj(f.mul(out, 0.6931471805599453)))
 
 
 class Expm1(FloatUnary):
@@ -35,7 +36,7 @@ class Expm1(FloatUnary):
     saves = ("out",)
 
     def vjp_x(self, f, g, out, x):
-        return f.mul(g, f.add(out, 1.0))
+        return f.mul(g, f.conj(f.add(out, 1.0)))
 
 
 class Log(FloatUnary):
@@ -55,7 +56,7 @@ class Log2(FloatUnary):
     saves = ("x",)
 
     def vjp_x(self, f, g, out, x):
-        return f.div(g, f.mul(x, 0.6931471805599453))
+        return f.div(g, f.conj(f.mul(x, 0.6931471805599453)))
 
 
 class Log10(FloatUnary):
@@ -65,7 +66,7 @@ class Log10(FloatUnary):
     saves = ("x",)
 
     def vjp_x(self, f, g, out, x):
-        return f.div(g, f.mul(x, 2.302585092994046))
+        return f.div(g, f.conj(f.mul(x, 2.302585092994046)))
 
 
 class Log1p(FloatUnary):
@@ -76,7 +77,7 @@ class Log1p(FloatUnary):
     saves = ("x",)
 
     def vjp_x(self, f, g, out, x):
-        return f.div(g, f.add(x, 1.0))
+        return f.div(g, f.conj(f.add(x, 1.0)))
 
 
 class Sqrt(FloatUnary):
@@ -99,7 +100,7 @@ class Rsqrt(FloatUnary):
         return xp.reciprocal(xp.sqrt(x), out=out)
 
     def vjp_x(self, f, g, out, x):
-        return f.mul(g, f.mul(-0.5, f.mul(out, f.mul(out, out))))
+        return f.mul(g, f.conj(f.mul(-0.5, f.mul(out, f.mul(out, out)))))
 
 
 class Square(Unary):
@@ -131,7 +132,7 @@ class Sigmoid(FloatUnary):
 
     def forward(self, xp, x, *, out=None):
         """Through tanh, which neither overflows nor loses the tails' sign."""
-        if x.dtype.kind == "V":  # bfloat16, which NumPy would leave as float32 in the end
+        if x.dtype.itemsize == 2:  # narrow floats through float32: their tails would lose digits
             return self.forward(xp, x.astype("float32")).astype(x.dtype)
         half = xp.multiply(x, 0.5, out=out)
         half = xp.tanh(half, out=out)
@@ -140,6 +141,12 @@ class Sigmoid(FloatUnary):
 
     def vjp_x(self, f, g, out, x):
         return f.mul(g, f.conj(f.mul(out, f.sub(1.0, out))))
+
+
+def _acosh_slope(f: Any, x: Any) -> Any:
+    if is_complex(x):  # in two factors, whose branch cuts are those of acosh
+        return f.mul(f.rsqrt(f.add(x, 1.0)), f.rsqrt(f.sub(x, 1.0)))
+    return f.rsqrt(f.sub(f.mul(x, x), 1.0))
 
 
 def _smooth(name: str, ufunc: str, slope: Any, doc: str, saves: tuple[str, ...] = ("x",)) -> Primitive:
@@ -172,9 +179,7 @@ tanh = _smooth("tanh", "tanh", lambda f, x, out: f.sub(1.0, f.mul(out, out)), "H
 asinh = _smooth(
     "asinh", "arcsinh", lambda f, x, out: f.rsqrt(f.add(f.mul(x, x), 1.0)), "Inverse hyperbolic sine."
 )
-acosh = _smooth(
-    "acosh", "arccosh", lambda f, x, out: f.rsqrt(f.sub(f.mul(x, x), 1.0)), "Inverse hyperbolic cosine."
-)
+acosh = _smooth("acosh", "arccosh", lambda f, x, out: _acosh_slope(f, x), "Inverse hyperbolic cosine.")
 atanh = _smooth(
     "atanh", "arctanh", lambda f, x, out: f.reciprocal(f.sub(1.0, f.mul(x, x))), "Inverse hyperbolic tangent."
 )

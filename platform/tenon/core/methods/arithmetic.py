@@ -6,6 +6,7 @@ import numbers
 from collections.abc import Callable
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 from tenon.core.interceptor import SLOT
@@ -55,7 +56,7 @@ def _inplace_operator(name: str) -> Callable[[Any, Any], Any]:
         other = operand(other)
         if other is NotImplemented:
             return NotImplemented
-        return LATE.inplace(getattr(f, name), self, other)
+        return LATE.inplace(power if name == "pow" else getattr(f, name), self, other)
 
     return method
 
@@ -102,6 +103,10 @@ class Arithmetic:
         exponent = operand(exponent)
         return exponent if exponent is NotImplemented else power(self, exponent)
 
+    def __rpow__(self, base: Any) -> Any:
+        base = operand(base)
+        return base if base is NotImplemented else power(base, self)
+
     __radd__ = _operator("add", True)
     __rmul__ = _operator("mul", True)
     __truediv__ = _operator("div")
@@ -110,7 +115,6 @@ class Arithmetic:
     __rfloordiv__ = _operator("floor_divide", True)
     __mod__ = _operator("remainder")
     __rmod__ = _operator("remainder", True)
-    __rpow__ = _operator("pow", True)
     __and__ = _operator("bitwise_and")
     __rand__ = _operator("bitwise_and", True)
     __or__ = _operator("bitwise_or")
@@ -157,6 +161,12 @@ class Arithmetic:
                 " mask, use the `~` or `logical_not()` operator instead."
             )
         return f.neg(self)
+
+    def abs_(self) -> Any:
+        """In-place form of ``abs``; not for complex numbers, whose magnitude is real."""
+        if self.raw.dtype.kind == "c":  # type: ignore[attr-defined]
+            raise DTypeError("In-place abs is not supported for complex tensors.")
+        return LATE.inplace(f.abs, self)
 
     def add(self, other: Any, *, alpha: Any = 1) -> Any:
         """``self + alpha * other``."""
@@ -227,9 +237,14 @@ class Arithmetic:
 
     def nan_to_num(self, nan: float = 0.0, posinf: float | None = None, neginf: float | None = None) -> Any:
         """NaN and infinities replaced by numbers (by default 0 and the dtype's extremes)."""
-        info = np.finfo(self.raw.dtype) if self.raw.dtype.kind == "f" else None  # type: ignore[attr-defined]
-        if info is None:
+        if self.raw.dtype.kind == "c":  # type: ignore[attr-defined]
+            parts = [f.real(self), f.imag(self)]
+            real, imag = (p.nan_to_num(nan, posinf, neginf) for p in parts)
+            return f.rectangular(real, imag)
+        if self.raw.dtype.kind not in "fV":  # type: ignore[attr-defined]
             return self.clone()  # type: ignore[attr-defined]
+        limits: Any = ml_dtypes.finfo
+        info = limits(self.raw.dtype)  # type: ignore[attr-defined]
         high = float(info.max) if posinf is None else posinf
         low = float(info.min) if neginf is None else neginf
         kept = f.where(f.isnan(self), nan, self)
@@ -244,6 +259,11 @@ class Arithmetic:
 
     def isclose(self, other: Any, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False) -> Any:
         """``|self - other| <= atol + rtol * |other|`` elementwise."""
+        if not isinstance(other, Value):
+            raise TypeError(f"isclose(): argument 'other' must be Tensor, not {type(other).__name__}")
+        for name, value in (("rtol", rtol), ("atol", atol)):
+            if value < 0:
+                raise ArgumentError(f"{name} must be greater than or equal to zero, but got {value}")
         close = f.eq(self, other)
         if self.raw.dtype.kind in "fcV":  # type: ignore[attr-defined]
             gap = f.le(f.abs(f.sub(self, other)), f.add(f.mul(f.abs(other), rtol), atol))
@@ -306,4 +326,7 @@ def power(x: Any, exponent: Any) -> Any:
         raise UnsupportedError(
             "\"pow\" not implemented for 'Bool'. Convert one operand with .to(torch.int64) first."
         )
+    whole = x.raw.dtype.kind in "iub" if isinstance(x, Value) else isinstance(x, int)
+    if whole and isinstance(exponent, Value) and exponent.raw.dtype.kind == "i":
+        return f.whole_power(x, exponent)
     return f.pow(x, exponent)

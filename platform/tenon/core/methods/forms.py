@@ -14,6 +14,7 @@ from tenon.core.methods.arithmetic import Arithmetic
 from tenon.core.op import Primitive
 from tenon.core.op import table as f
 from tenon.core.transcendental import PREDICATES, TRANSCENDENTAL
+from tenon.core.value import Value
 
 _NONE: dict[str, Any] = {}
 
@@ -59,7 +60,8 @@ ALIASES = {
 }  # fmt: skip
 #: Methods that have an in-place form ``name_``.
 INPLACE = [
-    *(name for name in UNARY if name not in PREDICATES), *BINARY, "add", "sub", "mul", "div", "pow", "neg",
+    *(name for name in UNARY if name not in (*PREDICATES, "abs")), *BINARY, "add", "sub", "mul", "div", "pow",
+    "neg",
     "clamp", "round", "lerp", "addcmul", "addcdiv", "nan_to_num",
 ]  # fmt: skip
 
@@ -80,7 +82,19 @@ def _binary(name: str) -> Callable[[Any, Any], Any]:
     def method(self: Any, other: Any) -> Any:
         return getattr(f, name)(self, other)
 
-    return method
+    def of_tensors(self: Any, other: Any) -> Any:
+        return getattr(f, name)(self, need_tensor(name, "other", other))
+
+    return of_tensors if name in _OF_TENSORS else method
+
+
+def need_tensor(function: str, argument: str, value: Any) -> Any:
+    """``value`` if it is a tensor; torch takes no numbers in the second place of some functions."""
+    if not isinstance(value, Value):
+        raise TypeError(
+            f"{function}(): argument '{argument}' (position 2) must be Tensor, not {type(value).__name__}"
+        )
+    return value
 
 
 def inplace_form(name: str) -> Callable[..., Any]:
@@ -109,7 +123,25 @@ def through_method(name: str) -> Callable[..., Any]:
     return method
 
 
-_NOT_THE_OP = {"clamp", "pow", "neg", "put", "sub"}
+#: Binary functions whose second argument is a tensor and never a number.
+_OF_TENSORS = frozenset(
+    [
+        "atan2",
+        "fmax",
+        "fmin",
+        "hypot",
+        "logaddexp",
+        "logical_and",
+        "logical_or",
+        "logical_xor",
+        "maximum",
+        "minimum",
+    ]
+)
+_NOT_THE_OP = _OF_TENSORS | {
+    "clamp", "gcd", "heaviside", "lcm", "ldexp", "neg", "nextafter", "polygamma", "pow",
+    "put", "sub",
+}  # fmt: skip
 
 
 def _attach() -> None:

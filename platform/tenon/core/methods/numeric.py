@@ -7,11 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tenon.core.methods.forms import inplace_form
+from tenon.core.aval import normalize_axes
+from tenon.core.late import LATE
+from tenon.core.methods.forms import inplace_form, need_tensor
 from tenon.core.op import table as f
+from tenon.core.results import named_result
 from tenon.core.value import Value
 from tenon.dtypes import get_default_dtype
-from tenon.errors import ArgumentError, DTypeError
+from tenon.errors import ArgumentError, DTypeError, ShapeError, UnsupportedError
 
 
 class Numeric:
@@ -30,6 +33,16 @@ class Numeric:
         wide = np.complex128 if any(_is_complex(p) for p in parts) else np.float64
         base, power = (f.cast(p, dtype=np.dtype(wide)) if isinstance(p, Value) else p for p in parts)
         return f.pow(base, power)
+
+    def float_power_(self, exponent: Any) -> Any:
+        """In-place form of ``float_power``, which needs a tensor of float64 (complex128)."""
+        wide = np.complex128 if any(_is_complex(p) for p in (self, exponent)) else np.float64
+        if self.raw.dtype != wide:
+            raise DTypeError(
+                f"the base given to float_power_ has dtype {self.dtype} but the operation's result requires "
+                f"dtype {np.dtype(wide)}"
+            )
+        return LATE.inplace(f.pow, self, exponent)
 
     def hardshrink(self, lambd: float = 0.5) -> Any:
         """The elements, but 0 where their magnitude is up to ``lambd``."""
@@ -57,19 +70,19 @@ class Numeric:
 
     def heaviside(self, values: Any) -> Any:
         """0 below zero, 1 above, ``values`` at zero."""
-        return f.heaviside(self, values)
+        return f.heaviside(self, need_tensor("heaviside", "values", values))
 
     def nextafter(self, other: Any) -> Any:
         """The next number in the direction of ``other``."""
-        return f.nextafter(self, other)
+        return f.nextafter(self, need_tensor("nextafter", "other", other))
 
     def gcd(self, other: Any) -> Any:
         """Greatest common divisor."""
-        return f.gcd(self, other)
+        return f.gcd(self, need_tensor("gcd", "other", other))
 
     def lcm(self, other: Any) -> Any:
         """Least common multiple."""
-        return f.lcm(self, other)
+        return f.lcm(self, need_tensor("lcm", "other", other))
 
     def sinc(self) -> Any:
         """``sin(pi x) / (pi x)``."""
@@ -97,6 +110,51 @@ class Numeric:
             raise ArgumentError(f"polygamma(n, x) does not support negative n, got {n}")
         return f.digamma(self) if n == 0 else f.polygamma(self, order=n)
 
+    def mvlgamma(self, p: int) -> Any:
+        """Logarithm of the ``p``-dimensional gamma function."""
+        if p < 1:
+            raise ArgumentError(f"mvlgamma: p has to be greater than or equal to 1, got {p}")
+        made = f.lgamma(self)
+        for j in range(1, p):
+            made = f.add(made, f.lgamma(f.sub(self, j / 2)))
+        return f.add(made, p * (p - 1) / 4 * math.log(math.pi))
+
+    def igamma(self, other: Any) -> Any:
+        """Regularised lower incomplete gamma function of order ``self`` at ``other``."""
+        return f.igamma(self, need_tensor("igamma", "other", other))
+
+    def igammac(self, other: Any) -> Any:
+        """``1 - igamma(other)``: the regularised upper incomplete gamma function."""
+        return f.igammac(self, need_tensor("igammac", "other", other))
+
+    def i0(self) -> Any:
+        """Modified Bessel function of the first kind of order 0."""
+        if self.raw.dtype.kind == "c":
+            raise UnsupportedError(f"i0: complex numbers are not supported, got {self.dtype}")
+        return f.i0(self)
+
+    def frexp(self) -> Any:
+        """``mantissa`` in [0.5, 1) and ``exponent`` with ``self = mantissa * 2 ** exponent``."""
+        if self.raw.dtype.kind not in "fV":
+            raise DTypeError("torch.frexp() only supports floating-point dtypes")
+        mantissa, exponent = f.frexp(self)
+        return named_result("frexp", mantissa=mantissa, exponent=exponent)
+
+    def hash_tensor(self, dim: Any = (), *, keepdim: bool = False, mode: int = 0) -> Any:
+        """The bits of the elements, as numbers of 64 bits, exclusively or-ed over ``dim``; uint64."""
+        if mode != 0:
+            raise ArgumentError(f"hash_tensor: Unknown hash mode, got mode={mode}; 0 is the only one.")
+        from tenon.core.create import from_backend_array
+
+        host = self._backend.to_host(self.raw)
+        axes = normalize_axes(dim, host.ndim)
+        if any(host.shape[a] == 0 for a in axes):
+            raise ShapeError(f"hash_tensor: there is nothing to hash over {dim} of shape {list(host.shape)}")
+        kind = {"f": np.float64, "V": np.float64, "u": np.uint64}.get(host.dtype.kind, np.int64)
+        bits = np.ascontiguousarray(host.astype(kind)).view(np.uint64).reshape(host.shape)
+        exclusive: Any = np.bitwise_xor.reduce
+        return from_backend_array(self, exclusive(bits, axis=axes, keepdims=keepdim))
+
     def positive(self) -> Any:
         """The tensor itself; an error for booleans, as in torch."""
         if self.raw.dtype.kind == "b":
@@ -105,11 +163,12 @@ class Numeric:
 
     def ldexp(self, other: Any) -> Any:
         """``self * 2 ** other``."""
-        return f.mul(self, f.pow(2.0, other))
+        return f.mul(self, f.pow(2.0, need_tensor("ldexp", "other", other)))
 
     def logaddexp2(self, other: Any) -> Any:
         """``log2(2 ** self + 2 ** other)`` without overflow."""
         scale = math.log(2)
+        other = need_tensor("logaddexp2", "other", other)
         return f.div(f.logaddexp(f.mul(self, scale), f.mul(other, scale)), scale)
 
     def deg2rad(self) -> Any:
@@ -122,19 +181,24 @@ class Numeric:
 
     def logit(self, eps: float | None = None) -> Any:
         """``log(x / (1 - x))``, with ``x`` limited to ``[eps, 1 - eps]`` if given."""
-        x = self if eps is None else f.clamp(self, eps, 1 - eps)
+        x = self if self.raw.dtype.kind in "fcV" else self.to(get_default_dtype())
+        x = x if eps is None else f.clamp(x, eps, 1 - eps)
         return f.log(f.div(x, f.sub(1, x)))
 
     def conj(self) -> Any:
         """Complex conjugate; a real tensor is itself."""
         return f.conj(self) if self.raw.dtype.kind == "c" else self
 
+    def conj_physical(self) -> Any:
+        """Complex conjugate, in memory of its own; a real tensor is itself."""
+        return self.conj()
+
     def angle(self) -> Any:
         """Argument of complex numbers; 0 or pi of real ones."""
         if self.raw.dtype.kind == "c":
             return f.atan2(f.imag(self), f.real(self))
-        kind = self.dtype if self.raw.dtype.kind in "fV" else get_default_dtype()
-        return f.where(f.isnan(self), float("nan"), f.mul(f.cast(f.lt(self, 0), dtype=kind.numpy), math.pi))
+        x = self if self.raw.dtype.kind in "fV" else self.to(get_default_dtype())
+        return f.where(f.isnan(x), math.nan, f.mul(f.relu(f.neg(f.sign(x))), math.pi))
 
     def isposinf(self) -> Any:
         """Is positive infinity."""
@@ -146,7 +210,7 @@ class Numeric:
 
     def isreal(self) -> Any:
         """Has no imaginary part."""
-        return f.eq(f.imag(self), 0) if self.raw.dtype.kind == "c" else f.eq(self, self).logical_or(True)
+        return f.eq(f.imag(self), 0) if self.raw.dtype.kind == "c" else f.logical_or(f.eq(self, self), True)
 
 
 def _is_complex(value: Any) -> bool:
@@ -155,7 +219,8 @@ def _is_complex(value: Any) -> bool:
 
 def _attach() -> None:
     for name in (
-        "float_power", "clamp_min", "clamp_max", "frac", "xlogy", "copysign", "heaviside", "nextafter", "gcd",
+        "conj_physical", "i0", "igamma", "igammac", "mvlgamma", "polygamma", "clamp_min", "clamp_max", "frac",
+        "xlogy", "copysign", "heaviside", "nextafter", "gcd",
         "lcm", "sinc", "erfc", "erfinv", "deg2rad", "rad2deg", "logit", "lgamma", "digamma", "ldexp",
     ):  # fmt: skip
         setattr(Numeric, f"{name}_", inplace_form(name))

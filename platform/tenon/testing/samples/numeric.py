@@ -37,6 +37,21 @@ add(
     loose=20.0,
     order=1,
 )
+
+
+def _upper_gamma(x: Any, y: Any) -> Any:
+    """Of the orders 1/2, 1 and 3, where it is elementary."""
+    half, one, three = np.moveaxis(np.asarray(y, float), -1, 0)
+    third = np.exp(-three) * (1 + three + three**2 / 2)
+    return np.stack([np.vectorize(math.erfc)(np.sqrt(half)), np.exp(-one), third], -1).astype(y.dtype)
+
+
+def _hurwitz(x: Any, y: Any) -> Any:
+    s, q = np.asarray(x, float), np.asarray(y, float)
+    total = sum((q + k) ** -s for k in range(20000))
+    return (total + (q + 19999.5) ** (1 - s) / (s - 1)).astype(y.dtype)
+
+
 add("digamma", "positive", uniform(0.4, 6, 3, 4), order=1)
 add("polygamma", "first", uniform(0.4, 6, 3, 4), attrs={"order": 1}, order=1)
 
@@ -63,3 +78,55 @@ add(
 )
 for _op in ("real", "imag"):
     add(_op, "complex", values(1 + 2j, 3 - 1j, dtype="complex128"), reference=getattr(np, _op), order=0)
+add(
+    "rectangular",
+    "broadcast",
+    normal(3, 1),
+    normal(4),
+    reference=lambda x, y: x + 1j * y,
+    tags="broadcast",
+    narrow=False,
+    order=0,
+)
+add("frexp", "matrix", normal(3, 4), reference=np.frexp, order=1, graded=1)
+add(
+    "whole_power",
+    "negative",
+    integer(-3, 4, 3, 4),
+    integer(-3, 4, 4),
+    reference=lambda x, y: np.trunc(np.power(x.astype(float) + (x == 0), y) * ((x != 0) | (y == 0))).astype(
+        x.dtype
+    ),
+    tags="integer broadcast",
+)
+_ORDER = values(0.5, 1.0, 3.0)
+add(
+    "igamma",
+    "orders",
+    _ORDER,
+    uniform(0.2, 6, 4, 3),
+    reference=lambda x, y: 1 - _upper_gamma(x, y),
+    constant=(0,),
+    narrow=False,
+    loose=50.0,
+)
+add(
+    "igammac",
+    "orders",
+    _ORDER,
+    uniform(0.2, 6, 4, 3),
+    reference=_upper_gamma,
+    constant=(0,),
+    narrow=False,
+    loose=50.0,
+)
+add(
+    "zeta",
+    "same",
+    uniform(2, 6, 3, 4),
+    uniform(0.4, 6, 3, 4),
+    reference=_hurwitz,
+    constant=(0,),
+    narrow=False,
+    loose=50.0,
+)
