@@ -18,6 +18,8 @@ COMPUTE, COMMUNICATION, WAIT, DATA, OPTIMIZER, OTHER = range(6)
 #: Not a part: opens a step.
 STEP = 6
 DEEPEST = 100
+#: Nanoseconds by which a span may begin before its neighbour ends: both were rounded.
+_ROUNDING = 2
 COLLECTIVE_PREFIXES = ("gloo:", "nccl:", "mpi:")
 
 
@@ -86,9 +88,12 @@ def sweep(collected: Collected) -> Swept:
 
 
 def ordered(lane: Lane) -> Sequence[int]:
-    """Indices of a lane's spans by start; of those that start together, the longest first."""
+    """Indices of a lane's spans by start; of those that start together, the longest first.
+
+    Spans are written when they end, so of equal ones the later is the one around the other.
+    """
     keys = [begin * LONGEST_SPAN - length for begin, length in zip(lane.start, lane.duration, strict=True)]
-    return sorted(range(len(keys)), key=keys.__getitem__)
+    return sorted(reversed(range(len(keys))), key=keys.__getitem__)
 
 
 def _whole(lane: Lane, parts: list[int], labels: list[tuple[str, str]]) -> Step:
@@ -129,7 +134,7 @@ def _lane(lane: Lane, parts: list[int], labels: list[tuple[str, str]], swept: Sw
 
     for i in ordered(lane):
         begin, length, label = starts[i], durations[i], label_of[i]
-        while ends and ends[-1] <= begin:
+        while ends and (ends[-1] <= begin or ends[-1] - begin <= _ROUNDING and begin + length > ends[-1]):
             close()
         depth = len(ends)
         part = parts[label]

@@ -190,7 +190,8 @@ def arrivals(ranks: Ranks) -> list[dict[str, Any]]:
     last = dict.fromkeys(ranks, 0)
     for starts in common:
         first = min(starts.values())
-        last[max(starts, key=starts.__getitem__)] += 1
+        slowest = max(starts, key=starts.__getitem__)
+        last[slowest] += starts[slowest] > first
         for rank, start in starts.items():
             late[rank].append(start - first)
     rows = [

@@ -1,0 +1,113 @@
+"""A headless Chromium over WebDriver's HTTP protocol: a page, its elements, its console and its requests."""
+
+import base64
+import contextlib
+import json
+import shutil
+import socket
+import subprocess
+import time
+import urllib.error
+import urllib.request
+
+CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
+_ELEMENT = "element-6066-11e4-a52e-4f735466cecf"
+_ARGUMENTS = (
+    "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
+    "--disable-component-update --disable-sync --disable-default-apps --disable-extensions --disable-dev-shm-usage "
+    "--window-size=1360,900 --hide-scrollbars"
+).split()
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def wait_for(condition, what, seconds=30.0):
+    """The first true value of `condition()`; fails with `what` when there is none in time."""
+    deadline = time.monotonic() + seconds
+    while True:
+        with contextlib.suppress(urllib.error.URLError, ConnectionError, LookupError):
+            if value := condition():
+                return value
+        assert time.monotonic() < deadline, f"not within {seconds} s: {what}"
+        time.sleep(0.05)
+
+
+class Browser:
+    """One window. `run` executes JavaScript in the frame that is chosen."""
+
+    def __init__(self, folder):
+        port = free_port()
+        self._url = f"http://127.0.0.1:{port}"
+        self._driver = subprocess.Popen([DRIVER, f"--port={port}"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        wait_for(lambda: self._call("GET", "/status")["ready"], "chromedriver")
+        options = {"binary": CHROMIUM, "args": [*_ARGUMENTS, f"--user-data-dir={folder}"]}
+        wanted = {"goog:chromeOptions": options, "goog:loggingPrefs": {"browser": "ALL", "performance": "ALL"}}
+        answer = self._call("POST", "/session", {"capabilities": {"alwaysMatch": wanted}})
+        self._session = f"/session/{answer['sessionId']}"
+
+    def _call(self, method, path, body=None):
+        data = None if method == "GET" else json.dumps(body or {}).encode()
+        request = urllib.request.Request(self._url + path, data, {"Content-Type": "application/json"}, method=method)
+        try:
+            with urllib.request.urlopen(request, timeout=60) as answer:
+                return json.load(answer)["value"]
+        except urllib.error.HTTPError as error:
+            raise LookupError(json.load(error)["value"]["message"]) from None
+
+    def _do(self, path, **body):
+        return self._call("POST", self._session + path, body)
+
+    def open(self, url):
+        self._do("/url", url=url)
+
+    def run(self, script, *arguments):
+        return self._do("/execute/sync", script=script, args=list(arguments))
+
+    def enter_frame(self):
+        """Go on inside of the frame that TensorBoard shows."""
+        script = "return [...document.querySelectorAll('iframe')].find((frame) => frame.offsetWidth > 0) ?? null"
+        self._do("/frame", id=wait_for(lambda: self.run(script), "a frame"))
+
+    def leave_frame(self):
+        self._do("/frame", id=None)
+
+    def keys(self, text):
+        """Press keys where the focus is."""
+        presses = [{"type": kind, "value": key} for key in text for kind in ("keyDown", "keyUp")]
+        self._do("/actions", actions=[{"type": "key", "id": "keyboard", "actions": presses}])
+
+    def click(self, element):
+        self._do(f"/element/{element[_ELEMENT]}/click")
+
+    def prefer(self, scheme):
+        """What `prefers-color-scheme` says."""
+        features = [{"name": "prefers-color-scheme", "value": scheme}]
+        self._do("/goog/cdp/execute", cmd="Emulation.setEmulatedMedia", params={"features": features})
+
+    def size(self, width, height):
+        self._do("/window/rect", width=width, height=height)
+
+    def screenshot(self, path):
+        path.write_bytes(base64.b64decode(self._call("GET", self._session + "/screenshot")))
+
+    def severe(self):
+        """The console's severe lines since the last call."""
+        lines = self._do("/se/log", type="browser")
+        return [line["message"] for line in lines if line["level"] == "SEVERE"]
+
+    def requested(self):
+        """The addresses of all requests since the last call."""
+        entries = [json.loads(entry["message"])["message"] for entry in self._do("/se/log", type="performance")]
+        sent = [entry["params"] for entry in entries if entry["method"] == "Network.requestWillBeSent"]
+        return [params["request"]["url"] for params in sent]
+
+    def close(self):
+        try:
+            self._call("DELETE", self._session)
+        finally:
+            self._driver.terminate()
+            self._driver.wait(10)
