@@ -134,7 +134,7 @@ def _lane(lane: Lane, parts: list[int], labels: list[tuple[str, str]], swept: Sw
 
     for i in ordered(lane):
         begin, length, label = starts[i], durations[i], label_of[i]
-        while ends and (ends[-1] <= begin or ends[-1] - begin <= _ROUNDING and begin + length > ends[-1]):
+        while ends and (ends[-1] <= begin or (ends[-1] - begin <= _ROUNDING and begin + length > ends[-1])):
             close()
         depth = len(ends)
         part = parts[label]

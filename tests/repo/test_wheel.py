@@ -16,6 +16,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 PACKAGES = PROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]
 ENTRY_POINTS = PROJECT["project"]["entry-points"]["tenon"]
+TENSORBOARD = PROJECT["project"]["entry-points"]["tensorboard_plugins"]
 
 
 @pytest.fixture(scope="module")
@@ -41,6 +42,7 @@ def test_the_wheel_has_data_licence_and_type_marker(wheel):
 
     assert {"tenon_recipes/data/digits.csv.gz", "tenon_recipes/data/README.md", "tenon/py.typed"} <= inside
     assert any(name.endswith(".dist-info/licenses/LICENSE") for name in inside)
+    assert {"tenon_dashboard/static/index.js", "tenon_dashboard/static/style.css"} <= inside
     stubs = {str(p.relative_to(ROOT / "platform")) for p in (ROOT / "platform").rglob("*.pyi")}
     assert stubs and stubs <= inside
 
@@ -79,21 +81,23 @@ def test_every_package_with_a_plugin_is_in_the_wheel_and_has_an_entry_point():
         for path in (ROOT / top).glob("*/plugin.py")
     }
 
-    assert found == set(PACKAGES) - {"platform/tenon"}
+    assert found == set(PACKAGES) - {"platform/tenon", "plugins/tenon_dashboard"}
     assert {Path(p).name: f"{Path(p).name}.plugin" for p in found} == ENTRY_POINTS
 
 
 def test_entry_points_can_be_imported():
     for target in ENTRY_POINTS.values():
         importlib.import_module(target)
-    module, _, attribute = PROJECT["project"]["scripts"]["tenon"].partition(":")
-    assert callable(getattr(importlib.import_module(module), attribute))
+    for target in (PROJECT["project"]["scripts"]["tenon"], *TENSORBOARD.values()):
+        module, _, attribute = target.partition(":")
+        assert callable(getattr(importlib.import_module(module), attribute))
 
 
 def test_the_installed_entry_points_are_those_of_the_project():
     installed = importlib.metadata.distribution("tenon-platform").entry_points
 
     assert {e.name: e.value for e in installed if e.group == "tenon"} == ENTRY_POINTS
+    assert {e.name: e.value for e in installed if e.group == "tensorboard_plugins"} == TENSORBOARD
 
 
 def test_first_party_targets_are_all_there():
