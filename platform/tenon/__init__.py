@@ -52,8 +52,9 @@ _home("tenon.core.create", "tensor as_tensor from_numpy")
 _home(
     "tenon.core.factories",
     "zeros ones empty full zeros_like ones_like empty_like full_like arange linspace logspace eye "
-    "scalar_tensor tril_indices triu_indices",
+    "scalar_tensor tril_indices triu_indices empty_strided empty_permuted",
 )
+_home("tenon.core.storage", "UntypedStorage TypedStorage")
 _home("tenon.core.draws", "rand randn randint randperm rand_like randn_like randint_like normal")
 _home(
     "tenon.core.grad_mode",

@@ -70,6 +70,49 @@ def empty(
     return written(out, laid_out(made, rest.pop("memory_format", None)))
 
 
+def empty_strided(
+    size: Any,
+    stride: Any,
+    *,
+    dtype: Any = None,
+    device: Any = None,
+    requires_grad: bool = False,
+    **rest: Any,
+) -> Any:
+    """A tensor that is not initialised, whose neighbours along each axis lie ``stride`` elements apart."""
+    shape, steps = sizes((size,)), sizes((stride,))
+    if len(shape) != len(steps):
+        raise ShapeError(
+            f"dimensionality of sizes ({len(shape)}) must match dimensionality of strides ({len(steps)})"
+        )
+    room = 0 if 0 in shape else sum((s - 1) * step for s, step in zip(shape, steps, strict=True)) + 1
+    memory = _full((room,), None, kind_of(dtype), device)
+    made = memory.as_strided(shape, steps, 0).detach()
+    return made.requires_grad_() if requires_grad else made
+
+
+def empty_permuted(
+    size: Any,
+    physical_layout: Any,
+    *,
+    dtype: Any = None,
+    device: Any = None,
+    requires_grad: bool = False,
+    **rest: Any,
+) -> Any:
+    """A tensor that is not initialised, whose axes lie in memory in the order ``physical_layout``."""
+    shape, order = sizes((size,)), sizes((physical_layout,))
+    if sorted(order) != list(range(len(shape))):
+        raise ShapeError(
+            "Number of dimensions in size does not match the length of the physical_layout, or it repeats or"
+            f" exceeds dimensions: size {list(shape)}, physical_layout {list(order)}"
+        )
+    made = _full([shape[axis] for axis in order], None, kind_of(dtype), device).permute(
+        [order.index(axis) for axis in range(len(order))]
+    )
+    return made.detach().requires_grad_(requires_grad)
+
+
 def full(
     size: Any,
     fill_value: Any,
@@ -205,10 +248,13 @@ def logspace(
     dtype: Any = None,
     device: Any = None,
     requires_grad: bool = False,
+    out: Any = None,
 ) -> Any:
     """``base`` to the powers of ``linspace``."""
+    if steps < 0:
+        raise ArgumentError(f"number of steps must be non-negative, got {steps}")
     array = np.logspace(_number(start), _number(end), steps, base=base).astype(kind_of(dtype).numpy)
-    return wrap(array, device, requires_grad)
+    return written(out, wrap(array, device, requires_grad))
 
 
 def eye(
@@ -254,7 +300,7 @@ def written(out: Any, made: Any) -> Any:
 
 def write_out(out: Any, made: Any) -> Any:
     """torch's ``out=``: ``out`` takes the result's shape and values, in its own dtype."""
-    if made._track:
+    if made._track or (out._track and MODE.enabled):
         raise ArgumentError(
             "functions with out=... arguments don't support automatic differentiation; call without out=."
         )

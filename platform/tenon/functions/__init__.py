@@ -11,19 +11,22 @@ from tenon.functions import (
     choosing,
     contraction,
     control,
+    copies,
     factorizations,
     joining,
     limits,
     making,
     questions,
     settings,
+    slopes,
     typed,
 )
 from tenon.functions.derived import derive_all
 from tenon.functions.einsum import einsum
 
 _FAMILIES = (
-    choosing, contraction, control, factorizations, joining, limits, making, questions, settings, typed,
+    choosing, contraction, control, copies, factorizations, joining, limits, making, questions, settings,
+    slopes, typed,
 )  # fmt: skip
 _FUNCTIONS: dict[str, Any] = derive_all() | {name: getattr(m, name) for m in _FAMILIES for name in m.__all__}
 _FUNCTIONS["einsum"] = einsum

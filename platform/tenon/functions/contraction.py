@@ -7,16 +7,17 @@ import math
 from typing import Any
 
 from tenon import ops
+from tenon.core.methods.arithmetic import scaled
 from tenon.core.precision import runs_in
 from tenon.core.promotion import result_type
+from tenon.core.value import Value
 from tenon.errors import ArgumentError, ShapeError
-from tenon.functions.derived import into
+from tenon.functions.derived import into, refuse
 
 __all__ = [
     "cdist",
     "chain_matmul",
     "cumulative_trapezoid",
-    "gradient",
     "polygamma",
     "rsub",
     "std_mean",
@@ -48,7 +49,8 @@ def tensordot(a: Any, b: Any, dims: Any = 2, out: Any = None) -> Any:
                 f"{b.raw.shape[j]} in dim {j}"
             )
         if a.raw.shape[i] != b.raw.shape[j]:  # torch sums the side that does not broadcast
-            a, b = (a.sum(i, True), b) if b.raw.shape[j] == 1 else (a, b.sum(j, True))
+            a = a.sum(i, True, dtype=a.dtype) if b.raw.shape[j] == 1 else a
+            b = b.sum(j, True, dtype=b.dtype) if a.raw.shape[i] == 1 else b
     rows = [d for d in range(a.raw.ndim) if d not in left]
     columns = [d for d in range(b.raw.ndim) if d not in right]
     inner = math.prod(a.raw.shape[d] for d in left)
@@ -74,40 +76,7 @@ def polygamma(n: int, input: Any, *, out: Any = None) -> Any:
 
 def cumulative_trapezoid(y: Any, x: Any = None, *, dx: Any = 1, dim: int = -1) -> Any:
     """Running integral of ``y`` along ``dim`` by the trapezoidal rule."""
-    return _trapezoids(y, x, dx, dim).cumsum(dim)
-
-
-def gradient(input: Any, *, spacing: Any = 1, dim: Any = None, edge_order: int = 1) -> Any:
-    """Slopes along ``dim`` (None: all axes) by central differences; ``spacing``: a number or one per axis."""
-    axes = range(input.raw.ndim) if dim is None else (dim,) if isinstance(dim, int) else tuple(dim)
-    steps = list(spacing) if isinstance(spacing, (tuple, list)) else [spacing] * len(axes)
-    if edge_order not in (1, 2):
-        raise ArgumentError(f"gradient expected edge_order to be 1 or 2, got {edge_order}")
-    if len(steps) != len(axes) or not all(isinstance(s, (int, float)) for s in steps):
-        raise ArgumentError(
-            "gradient: spacing must be a number, or one for each of dim; coordinates are not taken."
-        )
-    pairs = zip(axes, steps, strict=True)
-    return tuple(_slopes(input, axis % input.raw.ndim, float(step), edge_order) for axis, step in pairs)
-
-
-def _slopes(x: Any, axis: int, step: float, edge_order: int) -> Any:
-    size = x.raw.shape[axis]
-    if size <= edge_order:
-        raise ShapeError(
-            f"gradient expected each dimension size to be at least {edge_order + 1}, got {size} (dim {axis})"
-        )
-
-    def at(i: int) -> Any:
-        return x.narrow(axis, i % size, 1)
-
-    middle = (x.narrow(axis, 2, size - 2) - x.narrow(axis, 0, size - 2)) / (2 * step)
-    if edge_order == 1:
-        first, last = (at(1) - at(0)) / step, (at(-1) - at(-2)) / step
-    else:
-        first = (-1.5 * at(0) + 2 * at(1) - 0.5 * at(2)) / step
-        last = (1.5 * at(-1) - 2 * at(-2) + 0.5 * at(-3)) / step
-    return ops.cat(first, middle, last, axis=axis)
+    return _trapezoids(y, x, dx, dim).cumsum(dim) / 2.0
 
 
 @runs_in("float32")
@@ -157,25 +126,28 @@ def _mean(input: Any, dim: Any, keepdim: bool) -> Any:
 
 def rsub(input: Any, other: Any, *, alpha: Any = 1) -> Any:
     """``other - alpha * input``."""
-    return other - alpha * input
+    if not isinstance(input, Value):
+        raise refuse("rsub", input)
+    return other - (input if alpha == 1 else scaled(input, alpha))
 
 
 def trapezoid(y: Any, x: Any = None, *, dx: Any = 1, dim: int = -1) -> Any:
     """Integral of ``y`` along ``dim`` by the trapezoidal rule."""
-    return _trapezoids(y, x, dx, dim).sum(dim)
+    return _trapezoids(y, x, dx, dim).sum(dim) / 2.0
 
 
 def _trapezoids(y: Any, x: Any, dx: Any, dim: int) -> Any:
+    """Twice the area between neighbours."""
     size = y.size(dim)
-    means = (y.narrow(dim, min(1, size), max(size - 1, 0)) + y.narrow(dim, 0, max(size - 1, 0))) * 0.5
+    sums = y.narrow(dim, min(1, size), max(size - 1, 0)) + y.narrow(dim, 0, max(size - 1, 0))
     if x is None:
-        return means * dx
+        return sums * dx
     steps = x.diff()
     if x.raw.ndim == 1:
         steps = steps.reshape([-1 if d == dim % y.raw.ndim else 1 for d in range(y.raw.ndim)])
     else:
         steps = x.diff(dim=dim)
-    return means * steps
+    return sums * steps
 
 
 trapz = trapezoid

@@ -8,6 +8,7 @@ are not become its inner axis. All steps are ops, so gradients of any order come
 from __future__ import annotations
 
 import math
+import string
 from collections import Counter
 from typing import Any, NamedTuple
 
@@ -16,6 +17,7 @@ from tenon.core.value import Value
 from tenon.errors import ArgumentError, ShapeError
 
 _ELLIPSIS = "..."
+_LETTERS = string.ascii_uppercase + string.ascii_lowercase  # in the order of a sublist's numbers
 
 
 class Term(NamedTuple):
@@ -29,16 +31,15 @@ class Term(NamedTuple):
         return int(self.tensor.raw.shape[self.labels.index(label)])
 
 
-def einsum(equation: str, *operands: Any) -> Any:
+def einsum(equation: Any, *operands: Any) -> Any:
     """Sum of products over the letters that the output lacks, e.g. ``einsum("bij,bjk->bik", x, y)``.
 
     Letters may repeat within an operand (a diagonal); ``...`` stands for axes that broadcast; without ``->``
-    the output has the letters that occur once, in alphabetical order.
+    the output has the letters that occur once, in alphabetical order. The letters may also be given as lists
+    of numbers: ``einsum(x, [0, 1], y, [1, 2], [0, 2])``.
     """
     if not isinstance(equation, str):
-        raise TypeError(
-            'einsum(): the first argument must be the equation, e.g. "ij,jk->ik"; sublists are not taken.'
-        )
+        equation, operands = _from_sublists((equation, *operands))
     if len(operands) == 1 and isinstance(operands[0], (list, tuple)):
         operands = tuple(operands[0])
     terms, output = _parse(equation, operands)
@@ -51,6 +52,25 @@ def einsum(equation: str, *operands: Any) -> Any:
     result = _summed(result, set(output))
     order = tuple(result.labels.index(label) for label in output)
     return result.tensor if order == tuple(range(len(order))) else ops.permute(result.tensor, axes=order)
+
+
+def _from_sublists(args: tuple[Any, ...]) -> tuple[str, tuple[Any, ...]]:
+    """The equation and the operands of ``x, [0, 1], y, [1, 2], [0, 2]``."""
+    operands, sublists = args[: len(args) // 2 * 2 : 2], args[1::2]
+    if not sublists or not all(isinstance(s, (list, tuple)) for s in sublists):
+        raise TypeError(
+            'einsum(): takes an equation such as "ij,jk->ik", or operands that are each followed by a list of'
+            " the numbers of their axes."
+        )
+    terms = ",".join(_subscripts(s) for s in sublists)
+    return terms + (f"->{_subscripts(args[-1])}" if len(args) % 2 else ""), operands
+
+
+def _subscripts(sublist: Any) -> str:
+    wrong = [n for n in sublist if n is not Ellipsis and not (isinstance(n, int) and 0 <= n < 52)]
+    if wrong:
+        raise ArgumentError(f"einsum(): expected subscripts to be within [0, 52), but got {wrong[0]}")
+    return "".join("..." if n is Ellipsis else _LETTERS[n] for n in sublist)
 
 
 def _parse(equation: str, operands: tuple[Any, ...]) -> tuple[list[Term], tuple[Any, ...]]:
@@ -157,7 +177,7 @@ def _summed(term: Term, needed: set[Any]) -> Term:
     if all(term.tensor.raw.shape[a] == 1 for a in axes):
         shape = tuple(s for a, s in enumerate(term.tensor.raw.shape) if a not in axes)
         return Term(ops.reshape(term.tensor, shape=shape), labels)
-    return Term(ops.sum(term.tensor, axes=axes), labels)
+    return Term(term.tensor.sum(axes), labels)
 
 
 def _contract(left: Term, right: Term, needed: set[Any]) -> Term:

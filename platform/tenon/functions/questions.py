@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from tenon.core.storage import TypedStorage, UntypedStorage
 from tenon.core.value import Value
 
 __all__ = ["is_storage", "is_tensor", "typename"]
@@ -15,8 +16,8 @@ def is_tensor(obj: Any) -> bool:
 
 
 def is_storage(obj: Any) -> bool:
-    """Always False: memory belongs to the backend's arrays, there is no storage object."""
-    return False
+    """Whether ``obj`` is the memory behind a tensor."""
+    return isinstance(obj, (TypedStorage, UntypedStorage))
 
 
 def typename(obj: Any) -> str:

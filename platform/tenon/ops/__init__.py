@@ -41,6 +41,7 @@ from tenon.ops import (  # noqa: F401
     segments,
     smooth,
     special,
+    strided,
     window,
     window_choice,
 )

@@ -209,7 +209,7 @@ class Scatter(Primitive):
     def forward(self, xp, x, index, y, *, axis, reduce=None):
         """Writes in index order; "add" and "multiply" count repeats."""
         self.infer(x, index, y, axis=axis, reduce=reduce)
-        made = x.copy()
+        made = xp.array(x)
         if index.size == 0:
             return made
         target, where = (made.reshape(1), index.reshape(-1)) if not x.ndim else (made, index)
@@ -232,6 +232,43 @@ class Scatter(Primitive):
 
     def vjp_y(self, f, g, out, x, index, y, *, axis, reduce=None):
         return f.window_of(f.gather(g, index, axis=axis), shape=tuple(y.shape))
+
+
+class ScatterProd(Primitive):
+    """A copy of ``x`` in which each element is multiplied by those of ``y`` whose ``index`` points at it."""
+
+    kind = Kind.INDEX
+    inputs = ("x", "index", "y")
+    saves = ("x", "index", "y")
+    grad_name = "ScatterReduceBackward0"
+
+    def infer(self, x, index, y, *, axis):
+        """``x``'s own aval."""
+        return scatter.infer(x, index, y, axis=axis)
+
+    def forward(self, xp, x, index, y, *, axis):
+        """As scatter's "multiply"."""
+        return scatter.forward(xp, x, index, y, axis=axis, reduce="multiply")
+
+    # Divided by the factor itself, unless it is 0: then the product is made without it.
+    def vjp_x(self, f, g, out, x, index, y, *, axis):
+        other = f.where(f.eq(x, 0), 1, x)
+        return f.div(f.mul(g, f.scatter_prod(other, index, y, axis=axis)), other)
+
+    def vjp_y(self, f, g, out, x, index, y, *, axis):
+        shape = tuple(y.shape)
+        y = f.index(y, key=tuple(slice(0, s) for s in index.shape))
+        zero = f.cast(f.eq(y, 0), dtype=x.dtype)
+        zeros = f.scatter(f.new_full(x, shape=tuple(x.shape), value=0), index, zero, axis=axis, reduce="add")
+        alone = f.logical_and(f.eq(y, 0), f.eq(f.gather(zeros, index, axis=axis), 1))
+        part = f.mul(g, f.scatter_prod(x, index, f.where(alone, 1, y), axis=axis))
+        whole = f.mul(g, f.scatter_prod(x, index, y, axis=axis))
+        slope = f.where(
+            alone,
+            f.gather(part, index, axis=axis),
+            f.div(f.gather(whole, index, axis=axis), f.where(f.eq(y, 0), 1, y)),
+        )
+        return f.window_of(slope, shape=shape)
 
 
 class WindowOf(Primitive):
@@ -339,5 +376,5 @@ class Searchsorted(Primitive):
 
 
 index, embed, take, put = Index(), Embed(), Take(), Put()
-gather, scatter, window_of = Gather(), Scatter(), WindowOf()
+gather, scatter, scatter_prod, window_of = Gather(), Scatter(), ScatterProd(), WindowOf()
 argsort, nonzero, searchsorted = Argsort(), Nonzero(), Searchsorted()

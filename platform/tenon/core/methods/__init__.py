@@ -9,6 +9,7 @@ from tenon.core.methods.fill import Fill
 from tenon.core.methods.forms import through_method
 from tenon.core.methods.indexing import Indexing
 from tenon.core.methods.matrix import Matrix
+from tenon.core.methods.memory import Memory
 from tenon.core.methods.movement import Movement
 from tenon.core.methods.numeric import Numeric
 from tenon.core.methods.numpy_names import take_both
@@ -16,10 +17,11 @@ from tenon.core.methods.placement import Placement
 from tenon.core.methods.products import Products
 from tenon.core.methods.reduction import Reduction
 from tenon.core.methods.scan import Scan
+from tenon.core.methods.splitting import Splitting
 
 ALL_METHODS = (
     Arithmetic, Reduction, Movement, Indexing, Convert, Autograd, Fill, Numeric, Products, Placement, Scan,
-    Matrix,
+    Matrix, Memory, Splitting,
 )  # fmt: skip
 
 for _family in ALL_METHODS:

@@ -11,6 +11,7 @@ from tenon import dtypes
 from tenon.core import formats
 from tenon.core.backend import backend_for
 from tenon.core.op import table as f
+from tenon.core.storage import address
 from tenon.core.value import Value
 from tenon.device import Device
 from tenon.errors import ArgumentError
@@ -143,6 +144,18 @@ class Convert:
         """Whether the dtype is complex."""
         return bool(self.raw.dtype.kind == "c")
 
+    def is_conj(self) -> bool:
+        """Always False: ``conj()`` computes, it marks nothing."""
+        return False
+
+    is_neg = is_conj
+
+    def resolve_conj(self) -> Any:
+        """Itself: no conjugation is ever pending."""
+        return self
+
+    resolve_neg = resolve_conj
+
     def is_signed(self) -> bool:
         """Whether the dtype has negative values."""
         return bool(dtypes.FROM_NUMPY[self.raw.dtype].is_signed)
@@ -213,22 +226,6 @@ class Convert:
         index = self.device.index  # type: ignore[attr-defined]
         return -1 if index is None else int(index)
 
-    def data_ptr(self) -> int:
-        """Address of the first element."""
-        if hasattr(self.raw, "__cuda_array_interface__"):
-            return int(self.raw.data.ptr)
-        return int(self.raw.__array_interface__["data"][0]) if hasattr(self.raw, "__array_interface__") else 0
-
-    def storage_offset(self) -> int:
-        """Elements between the start of the memory's owner and the first element."""
-        owner = self.raw
-        while getattr(owner, "base", None) is not None and hasattr(owner.base, "__array_interface__"):
-            owner = owner.base
-        if owner is self.raw or not hasattr(owner, "__array_interface__"):
-            return 0
-        offset = self.raw.__array_interface__["data"][0] - owner.__array_interface__["data"][0]
-        return int(offset // self.raw.dtype.itemsize)
-
     def is_same_size(self, other: Any) -> bool:
         """Whether both shapes are equal."""
         return tuple(self.raw.shape) == tuple(other.raw.shape)
@@ -237,7 +234,7 @@ class Convert:
         """Whether both show the same memory in the same way."""
         own, theirs = self.raw, other.raw
         return bool(
-            self.data_ptr() == other.data_ptr()
+            address(own) == address(theirs)
             and own.shape == theirs.shape
             and own.strides == theirs.strides
         )

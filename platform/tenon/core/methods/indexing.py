@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from tenon.core.aval import Aval, normalize_axis
+from tenon.core.aval import Aval, broadcast_shapes, normalize_axis
 from tenon.core.grad_mode import MODE, UNCOUNTED
 from tenon.core.interceptor import SLOT
 from tenon.core.keys import FULL, INDEX, split
@@ -85,6 +85,8 @@ class Indexing:
 
     def gather(self, dim: int, index: Any, *, sparse_grad: bool = False) -> Any:
         """Elements at ``index`` along ``dim`` (torch.gather)."""
+        if not index.raw.size and index.raw.ndim != self.raw.ndim:
+            return self.reshape(-1)[:0].reshape(index.raw.shape)  # type: ignore[attr-defined]
         return f.gather(self, index, axis=normalize_axis(dim, self.raw.ndim))
 
     def take_along_dim(self, indices: Any, dim: int | None = None) -> Any:
@@ -92,9 +94,15 @@ class Indexing:
         if dim is None:
             return self.reshape(-1).gather(0, indices.reshape(-1))  # type: ignore[attr-defined]
         axis = normalize_axis(dim, self.raw.ndim)
+        if indices.raw.ndim != self.raw.ndim:
+            raise ShapeError(
+                "torch.take_along_dim(): input and indices should have the same number of dimensions, but"
+                f" got {self.raw.ndim} dimensions for input, and {indices.raw.ndim} dimensions for indices"
+            )
         shape = [max(a, b) for a, b in zip(self.raw.shape, indices.raw.shape, strict=True)]
         own, other = list(shape), list(shape)
         own[axis], other[axis] = self.raw.shape[axis], indices.raw.shape[axis]
+        indices = f.where(f.lt(indices, 0), f.add(indices, self.raw.shape[axis]), indices)
         return f.gather(f.expand(self, shape=tuple(own)), f.expand(indices, shape=tuple(other)), axis=axis)
 
     def scatter(
@@ -108,22 +116,48 @@ class Indexing:
 
     def scatter_add(self, dim: int, index: Any, src: Any) -> Any:
         """A copy with ``src`` added at ``index`` along ``dim``."""
+        if src.raw.dtype != self.raw.dtype:
+            raise DTypeError("scatter(): Expected self.dtype to be equal to src.dtype")
         return f.scatter(self, index, src, axis=normalize_axis(dim, self.raw.ndim), reduce="add")
 
     def index_add(self, dim: int, index: Any, source: Any, *, alpha: Any = 1) -> Any:
         """A copy with slices of ``source`` added at ``index`` along ``dim``."""
-        return f.put(
-            self, source if alpha == 1 else source * alpha, index, layout=self._along(dim), accumulate=True
-        )
+        axis = normalize_axis(dim, self.raw.ndim)
+        if source.raw.ndim and (
+            source.raw.ndim != self.raw.ndim or _without(self, axis) != _without(source, axis)
+        ):
+            raise ShapeError(
+                "source tensor shape must match self tensor shape, excluding the specified dimension. Got "
+                f"self.shape = {list(self.raw.shape)} source.shape = {list(source.raw.shape)}"
+            )
+        return self._put_along(dim, index, source if alpha == 1 else f.mul(source, alpha), accumulate=True)
 
     @runs_in("widest")
     def index_copy(self, dim: int, index: Any, source: Any) -> Any:
         """A copy with slices of ``source`` written at ``index`` along ``dim``."""
-        return f.put(self, source, index, layout=self._along(dim))
+        return self._put_along(dim, index, source)
 
     def index_fill(self, dim: int, index: Any, value: Any) -> Any:
-        """A copy with ``value`` written at ``index`` along ``dim``."""
-        return f.put(self, _number(self, value), index, layout=self._along(dim))
+        """A copy with ``value`` (a number or 0-d tensor) written at ``index`` along ``dim``."""
+        if isinstance(value, Value) and value.raw.ndim:
+            raise ShapeError(
+                "index_fill_ only supports a 0-dimensional value tensor, but got tensor with "
+                f"{value.raw.ndim} dimension(s)."
+            )
+        if not (isinstance(value, Value) and value.requires_grad):  # type: ignore[attr-defined]
+            return self._put_along(dim, index, _number(self, value))
+        # An element that is written twice still gives the value its gradient once.
+        untouched = f.new_full(self.detach(), shape=tuple(self.raw.shape), value=False, dtype=np.dtype("?"))  # type: ignore[attr-defined]
+        return f.where(untouched.index_fill(dim, index, True), _number(self, value), self)
+
+    def _put_along(self, dim: int, index: Any, source: Any, accumulate: bool = False) -> Any:
+        """``source`` written (or added) at ``index`` along ``dim``; a 0-d tensor counts as a vector."""
+        axis = normalize_axis(dim, self.raw.ndim)
+        x: Any = self if self.raw.ndim else f.reshape(self, shape=(1,))
+        index = index if index.raw.ndim else f.reshape(index, shape=(1,))
+        layout = (FULL,) * axis + (INDEX,) + (FULL,) * (x.raw.ndim - axis - 1)
+        made = f.put(x, source, index, layout=layout, accumulate=accumulate)
+        return made if self.raw.ndim else f.reshape(made, shape=())
 
     @runs_in("usual", cuda="widest")
     def index_put(self, indices: Any, values: Any, accumulate: bool = False) -> Any:
@@ -133,18 +167,21 @@ class Indexing:
             raise IndexRangeError("index_put needs at least one index tensor.")
         return f.put(self, _number(self, values), *places, layout=layout, accumulate=accumulate)
 
-    def _along(self, dim: int) -> tuple[Any, ...]:
-        axis = normalize_axis(dim, self.raw.ndim)
-        rest: int = self.raw.ndim - axis - 1
-        return (FULL,) * axis + (INDEX,) + (FULL,) * rest
-
     def masked_fill(self, mask: Any, value: Any) -> Any:
         """``value`` where ``mask``, else ``self``."""
         if mask.raw.dtype.kind != "b":
             raise DTypeError(
                 f"masked_fill_ only supports boolean masks, but got mask with dtype {mask.dtype}"
             )
-        value = _number(self, value) if isinstance(value, Value) else value
+        if isinstance(value, Value):
+            if value.raw.ndim:
+                raise ShapeError(
+                    "masked_fill_ only supports a 0-dimensional value tensor, but got tensor with "
+                    f"{value.raw.ndim} dimension(s)."
+                )
+            value = _number(self, value)
+        elif isinstance(value, complex) and self.raw.dtype.kind != "c":
+            raise DTypeError(f"value cannot be converted to type {self.dtype} without overflow")  # type: ignore[attr-defined]
         kept = f.where(mask, value, self)
         return kept if kept.raw.dtype == self.raw.dtype else f.cast(kept, dtype=self.raw.dtype)
 
@@ -155,7 +192,10 @@ class Indexing:
 
     def masked_scatter(self, mask: Any, source: Any) -> Any:
         """A copy with consecutive elements of ``source`` written where ``mask``."""
-        where = f.expand(mask, shape=tuple(self.raw.shape))
+        shape = broadcast_shapes(tuple(self.raw.shape), tuple(mask.raw.shape))
+        if shape != tuple(self.raw.shape):
+            return f.expand(self, shape=shape).masked_scatter(mask, source)
+        where = f.expand(mask, shape=shape)
         count = int(where.sum().item())
         if count > source.raw.size:
             raise ShapeError(
@@ -172,12 +212,25 @@ class Indexing:
 
     def nonzero(self, *, as_tuple: bool = False) -> Any:
         """Indices of the non-zero elements: one row each, or a tuple of index vectors."""
-        rows = f.nonzero(self)
-        return rows.unbind(1) if as_tuple else rows
+        if not as_tuple:
+            return f.nonzero(self)
+        return f.nonzero(self if self.raw.ndim else self.reshape(1)).unbind(1)  # type: ignore[attr-defined]
+
+    def nonzero_static(self, *, size: int, fill_value: int = -1) -> Any:
+        """The first ``size`` rows of ``nonzero()``, filled up with ``fill_value``."""
+        if size < 0:
+            raise ShapeError(f"nonzero_static: 'size' must be an non-negative integer, got {size}")
+        rows = f.nonzero(self)[:size]
+        return f.pad(rows, widths=((0, size - rows.raw.shape[0]), (0, 0)), value=fill_value)
 
     def argwhere(self) -> Any:
         """Indices of the non-zero elements, one row each."""
         return f.nonzero(self)
+
+
+def _without(x: Any, axis: int) -> list[int]:
+    """The sizes of ``x`` but that of ``axis``."""
+    return [s for a, s in enumerate(x.raw.shape) if a != axis]
 
 
 def _tracks(value: Any) -> bool:

@@ -5,10 +5,15 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
+from tenon.core import watch
 from tenon.core.op import table as f
 from tenon.core.precision import runs_in
 from tenon.core.results import named_result
 from tenon.errors import ShapeError
+
+
+def _whole(number: float) -> int:
+    return int(number) if math.isfinite(number) else 0
 
 
 class Matrix:
@@ -46,15 +51,22 @@ class Matrix:
             raise ShapeError(
                 f"linalg.matrix_exp: A must be batches of square matrices, got {list(self.raw.shape)}."
             )
-        size = float(self.detach().abs().sum(-2).max().item()) if self.raw.size else 0.0
-        halvings = max(0, math.ceil(math.log2(size)) + 1) if size > 0.5 and math.isfinite(size) else 0
-        x = f.div(self, float(2**halvings))
+        if not self.raw.size:
+            return self
+        size = self.detach().abs().sum(-2).max()
+        # A recorded program decides nothing on values: it squares as often as can be of use, and keeps it
+        # where that was wanted.
+        wanted = f.clamp(f.add(f.ceil(f.log2(size)), 1.0), min=0.0)
+        recorded = watch.recorder is not None
+        halvings = 20 if recorded else _whole(wanted.item())
+        x = f.div(self, f.exp2(wanted) if recorded else float(2**halvings))
         eye = self.detach().matrix_power(0)
         total = eye
         for degree in range(18, 0, -1):  # Horner's rule: 1 + x (1 + x/2 (1 + x/3 (...)))
             total = f.add(eye, f.div(f.matmul(x, total), float(degree)))
-        for _ in range(halvings):
-            total = f.matmul(total, total)
+        for i in range(halvings):
+            squared = f.matmul(total, total)
+            total = f.where(f.gt(wanted, float(i)), squared, total) if recorded else squared
         return total
 
     @runs_in("float32")
@@ -103,6 +115,8 @@ class Matrix:
 
     def logdet(self) -> Any:
         """Logarithm of the determinants; NaN where one is negative."""
+        if self.raw.dtype.kind == "c":
+            return f.log(f.det(self))
         sign, logabsdet = f.slogdet(self)
         return f.where(f.lt(sign, 0), float("nan"), logabsdet)
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import itertools
 from typing import Any
 
 from tenon.core.aval import AxisError, infer_reshape, normalize_axes, normalize_axis
 from tenon.core.op import table as f
 from tenon.core.size import Size
+from tenon.core.value import Value
 from tenon.errors import ShapeError
 
 
@@ -145,10 +145,18 @@ class Movement:
     def movedim(self, source: Any, destination: Any) -> Any:
         """Axes moved to new places."""
         rank = self.raw.ndim
-        source = [normalize_axis(s, rank) for s in ((source,) if isinstance(source, int) else source)]
-        destination = [
-            normalize_axis(d, rank) for d in ((destination,) if isinstance(destination, int) else destination)
-        ]
+        source, destination = (
+            [normalize_axis(d, rank) for d in ((dims,) if isinstance(dims, int) else dims)]
+            for dims in (source, destination)
+        )
+        if len(source) != len(destination):
+            raise ShapeError(
+                f"movedim: Invalid source or destination dims: source ({source} dims) should contain the same"
+                f" number of dims as destination ({destination} dims)"
+            )
+        for name, dims in (("source", source), ("destination", destination)):
+            if rank and len(set(dims)) != len(dims):
+                raise ShapeError(f"movedim: repeated dim in `{name}` ({dims})")
         if not rank:
             return f.alias(self)
         order = [a for a in range(rank) if a not in source]
@@ -167,7 +175,8 @@ class Movement:
     def squeeze(self, dim: Any = None) -> Any:
         """Axes of size 1 removed: all, or those named (others are left)."""
         shape = self.raw.shape
-        axes = normalize_axes(dim if dim is None or isinstance(dim, int) else tuple(dim), len(shape))
+        none = dim is not None and not isinstance(dim, int) and not len(dim)
+        axes = () if none else normalize_axes(dim, len(shape))
         kept = tuple(s for i, s in enumerate(shape) if s != 1 or i not in axes)
         return f.squeeze(self, shape=kept, given=dim is not None)
 
@@ -233,6 +242,8 @@ class Movement:
             raise AxisError("narrow() cannot be applied to a 0-dim tensor.")
         axis = normalize_axis(dim, self.raw.ndim)
         size = self.raw.shape[axis]
+        if isinstance(start, Value) and (start.raw.ndim or start.raw.dtype.kind not in "iu"):
+            raise ShapeError("start must be an 0-dim integral Tensor.")
         start = int(start)
         if not -size <= start <= size:
             raise AxisError(
@@ -243,59 +254,9 @@ class Movement:
             raise ShapeError(f"start ({start}) + length ({length}) exceeds dimension size ({size}).")
         return f.slice_axis(self, axis=axis, start=start, stop=start + length)
 
-    def _cut(self, name: str, dim: int) -> int:
-        """The axis that ``dim`` says, of a tensor that can be cut."""
-        if not self.raw.ndim:
-            raise ShapeError(f"{name} expects at least a 1-dimensional tensor, got one of 0 dimensions")
-        return normalize_axis(dim, self.raw.ndim)
-
-    def split(self, split_size: Any, dim: int = 0) -> Any:
-        """Pieces of ``split_size`` (the last may be smaller), or of the given sizes: views."""
-        axis = self._cut("split", dim)
-        total = self.raw.shape[axis]
-        if isinstance(split_size, (list, tuple)):
-            parts = tuple(int(s) for s in split_size)
-            if sum(parts) != total or min(parts, default=0) < 0:
-                raise ShapeError(
-                    f"split_with_sizes expects split_sizes to sum exactly to {total} (input tensor's size at"
-                    f" dimension {dim}), but got split_sizes={list(parts)}"
-                )
-        else:
-            step = int(split_size)
-            if step < 0 or (step == 0 and total):
-                raise ShapeError(f"split expects split_size be non-negative, but got split_size={step}")
-            parts = tuple(min(step, total - i) for i in range(0, total, step)) if total else (0,)
-        return f.split(self, sizes=parts, axis=axis)
-
-    def split_with_sizes(self, split_sizes: Any, dim: int = 0) -> Any:
-        """Pieces of the given sizes: views."""
-        return self.split(list(split_sizes), dim)
-
-    def chunk(self, chunks: int, dim: int = 0) -> Any:
-        """At most ``chunks`` equal pieces: views."""
-        if chunks <= 0:
-            raise ShapeError(f"chunk expects `chunks` to be greater than 0, got: {chunks}")
-        axis = self._cut("chunk", dim)
-        total = self.raw.shape[axis]
-        if total == 0:
-            return f.split(self, sizes=(0,) * chunks, axis=axis)
-        return self.split(-(-total // chunks), axis)
-
-    def tensor_split(self, indices_or_sections: Any, dim: int = 0) -> Any:
-        """Pieces as even as possible, or cut at the given indices: views."""
-        axis = self._cut("tensor_split", dim)
-        total = self.raw.shape[axis]
-        if isinstance(indices_or_sections, int):
-            base, extra = divmod(total, indices_or_sections)
-            return self.split([base + 1] * extra + [base] * (indices_or_sections - extra), axis)
-        cuts = [0, *(min(max(i + total if i < 0 else i, 0), total) for i in indices_or_sections), total]
-        return tuple(self.narrow(axis, a, max(b - a, 0)) for a, b in itertools.pairwise(cuts))
-
-    def unbind(self, dim: int = 0) -> Any:
-        """The slices along ``dim``: views."""
-        if not self.raw.ndim:
-            raise AxisError("Dimension specified as 0 but tensor has no dimensions")
-        return f.unbind(self, axis=normalize_axis(dim, self.raw.ndim))
+    def narrow_copy(self, dim: int, start: Any, length: int) -> Any:
+        """As ``narrow``, but a copy."""
+        return self.narrow(dim, start, length).clone()
 
     def flip(self, *args: Any, dims: Any = None) -> Any:
         """Order reversed along ``dims``: a copy."""
@@ -313,9 +274,13 @@ class Movement:
     def roll(self, shifts: Any, dims: Any = None) -> Any:
         """Shifted cyclically along ``dims`` (over the flattened tensor if None)."""
         shifts = (shifts,) if isinstance(shifts, int) else tuple(shifts)
+        if not shifts:
+            raise ShapeError("`shifts` required")
         if dims is None:
             return f.roll(self.reshape(-1), shifts=shifts, axes=(0,)).reshape(self.raw.shape)
         dims = (dims,) if isinstance(dims, int) else tuple(dims)
+        if len(dims) != len(shifts):
+            raise ShapeError(f"shifts and dimensions must align. shifts: {len(shifts)}, dims:{len(dims)}")
         return f.roll(self, shifts=shifts, axes=tuple(normalize_axis(d, self.raw.ndim) for d in dims))
 
     def tril(self, diagonal: int = 0) -> Any:

@@ -1,21 +1,24 @@
-"""Writing parts and cutting into parts: ``scatter_reduce``, ``slice_scatter``, ``rot90``, ``hsplit``."""
+"""Writing parts: ``scatter_reduce``, ``index_reduce``, ``slice_scatter``, ``rot90``."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from tenon.core.aval import normalize_axis
 from tenon.core.grad_mode import MODE
 from tenon.core.methods.forms import inplace_form
+from tenon.core.methods.movement import sizes
 from tenon.core.op import table as f
 from tenon.core.precision import runs_in
-from tenon.errors import ArgumentError, GradError, ShapeError
+from tenon.errors import ArgumentError, DTypeError, ShapeError
 
 _IDENTITIES = {"sum": 0, "mean": 0, "prod": 1}
 
 
 class Placement:
-    """Copies with a part replaced, and views of parts."""
+    """Copies with a part replaced."""
 
     __slots__ = ()
     raw: Any
@@ -63,17 +66,14 @@ class Placement:
         """A copy with ``src`` combined in at ``index``; ``reduce`` is sum, prod, mean, amax or amin."""
         if reduce not in ("sum", "prod", "mean", "amax", "amin"):
             raise ArgumentError(f"reduce argument must be either sum, prod, mean, amax or amin, got {reduce}")
+        if src.raw.dtype != self.raw.dtype:
+            raise DTypeError("scatter(): Expected self.dtype to be equal to src.dtype")
         axis = normalize_axis(dim, self.raw.ndim)
         if reduce in ("amax", "amin"):
             return _extreme(self, src, index, axis, reduce, include_self)
         start = self if include_self else f.scatter(self, index, _IDENTITIES[reduce], axis=axis)
         if reduce == "prod":
-            if MODE.enabled and (self.requires_grad or src.requires_grad):
-                raise GradError(
-                    "scatter_reduce(reduce='prod') has no gradient; use sum, mean, amax or amin, or detach() "
-                    "its inputs."
-                )
-            return f.scatter(start, index, src, axis=axis, reduce="multiply")
+            return f.scatter_prod(start, index, src, axis=axis)
         total = f.scatter(start, index, src, axis=axis, reduce="add")
         if reduce == "sum":
             return total
@@ -82,13 +82,42 @@ class Placement:
         count = f.scatter(first, index, ones, axis=axis, reduce="add").clamp(min=1)
         return f.div(total, count) if self.raw.dtype.kind not in "iu" else f.floor_divide(total, count)
 
+    def index_reduce(
+        self, dim: int, index: Any, source: Any, reduce: str, *, include_self: bool = True
+    ) -> Any:
+        """A copy with slices of ``source`` combined in at ``index`` along ``dim``: ``reduce`` is prod, mean,
+        amax or amin."""
+        if reduce not in ("prod", "mean", "amax", "amin"):
+            raise ArgumentError(
+                f"index_reduce(): Expected reduce to be one of prod, mean, amax or amin but got {reduce}."
+            )
+        axis = normalize_axis(dim, self.raw.ndim)
+        index = index.reshape([-1 if a == axis else 1 for a in range(source.raw.ndim)])
+        return self.scatter_reduce(
+            dim, index.expand(source.raw.shape), source, reduce, include_self=include_self
+        )
+
     def put(self, index: Any, source: Any, accumulate: bool = False) -> Any:
         """A copy with ``source`` written (or added) at positions of the flattened tensor."""
         flat = self.reshape(-1)
         return flat.index_put((index.reshape(-1),), source.reshape(-1), accumulate).reshape(self.raw.shape)
 
+    def sum_to_size(self, *size: Any) -> Any:
+        """Summed over the axes that ``size``, from which this shape broadcasts, lacks or has with 1."""
+        wanted = sizes(size)
+        rank, shape = len(wanted), tuple(self.raw.shape)
+        if rank > len(shape) or any(w not in (1, s) for w, s in zip(wanted[::-1], shape[::-1], strict=False)):
+            raise ShapeError(f"size {{{list(wanted)}}} is not expandable to size {{{list(shape)}}}.")
+        if wanted == shape != ():
+            return self
+        lead = len(shape) - rank
+        axes = [a for a, s in enumerate(shape) if a < lead or (wanted[a - lead] == 1 and s != 1)]
+        return self.sum(axes, True).reshape(wanted)
+
     def rot90(self, k: int = 1, dims: Any = (0, 1)) -> Any:
         """Turned by ``k`` right angles from the first to the second of ``dims``."""
+        if len(dims) != 2:
+            raise ShapeError(f"expected total rotation dims == 2, but got dims = {len(dims)}")
         first, second = (normalize_axis(d, self.raw.ndim) for d in dims)
         if first == second:
             raise ShapeError(
@@ -102,33 +131,6 @@ class Placement:
         turned = self.transpose(first, second)
         return turned.flip(first) if turns == 1 else turned.flip(second)
 
-    def hsplit(self, indices_or_sections: Any) -> Any:
-        """Pieces along axis 1 (axis 0 of a vector): views."""
-        if not self.raw.ndim:
-            raise ShapeError(
-                "torch.hsplit requires a tensor with at least 1 dimension, but got a tensor with 0 "
-                "dimensions!"
-            )
-        return _even(self, "hsplit", indices_or_sections, 0 if self.raw.ndim == 1 else 1)
-
-    def vsplit(self, indices_or_sections: Any) -> Any:
-        """Pieces along axis 0: views."""
-        if self.raw.ndim < 2:
-            raise ShapeError(
-                "torch.vsplit requires a tensor with at least 2 dimension, but got a tensor with "
-                f"{self.raw.ndim} dimensions!"
-            )
-        return _even(self, "vsplit", indices_or_sections, 0)
-
-    def dsplit(self, indices_or_sections: Any) -> Any:
-        """Pieces along axis 2: views."""
-        if self.raw.ndim < 3:
-            raise ShapeError(
-                "torch.dsplit requires a tensor with at least 3 dimension, but got a tensor with "
-                f"{self.raw.ndim} dimensions!"
-            )
-        return _even(self, "dsplit", indices_or_sections, 2)
-
     @runs_in("usual", cuda="float32")
     def renorm(self, p: float, dim: int, maxnorm: float) -> Any:
         """Slices along ``dim`` scaled down to a ``p``-norm of at most ``maxnorm``."""
@@ -138,17 +140,6 @@ class Placement:
         axes = tuple(a for a in range(self.raw.ndim) if a != axis)
         norm = f.vector_norm(self, order=float(p), axes=axes, keepdims=True)
         return f.mul(self, f.where(f.gt(norm, maxnorm), f.div(maxnorm, f.add(norm, 1e-7)), 1.0))
-
-
-def _even(x: Any, name: str, indices_or_sections: Any, axis: int) -> Any:
-    size = x.raw.shape[axis]
-    if isinstance(indices_or_sections, int) and (indices_or_sections <= 0 or size % indices_or_sections):
-        raise ShapeError(
-            f"torch.{name} attempted to split along dimension {axis}, but the size of the dimension {size} "
-            "is not divisible by "
-            f"the split_size {indices_or_sections}!"
-        )
-    return x.tensor_split(indices_or_sections, axis)
 
 
 def _fits(name: str, place: Any, src: Any) -> Any:
@@ -161,11 +152,21 @@ def _fits(name: str, place: Any, src: Any) -> Any:
     return src
 
 
+def _worst(kind: Any, reduce: str) -> Any:
+    """What every number of a dtype replaces as a maximum (or minimum)."""
+    if kind.kind == "b":
+        return reduce == "amin"
+    if kind.kind in "iu":
+        limits = np.iinfo(kind)
+        return int(limits.min if reduce == "amax" else limits.max)
+    return float("-inf") if reduce == "amax" else float("inf")
+
+
 def _extreme(x: Any, src: Any, index: Any, axis: int, reduce: str, include_self: bool) -> Any:
     """Scattered maximum or minimum; those that reach it share the gradient evenly."""
     start = x.detach()
     if not include_self:
-        start = f.scatter(start, index, float("-inf") if reduce == "amax" else float("inf"), axis=axis)
+        start = f.scatter(start, index, _worst(x.raw.dtype, reduce), axis=axis)
     best = f.scatter(start, index, src.detach(), axis=axis, reduce=reduce)
     if not (MODE.enabled and (x.requires_grad or src.requires_grad)):
         return best
@@ -178,7 +179,7 @@ def _extreme(x: Any, src: Any, index: Any, axis: int, reduce: str, include_self:
 
 
 def _attach() -> None:
-    for name in ("scatter_reduce", "put", "renorm"):
+    for name in ("scatter_reduce", "index_reduce", "put", "renorm"):
         setattr(Placement, f"{name}_", inplace_form(name))
 
 

@@ -24,6 +24,11 @@ def _ranks(name: str, *wanted: tuple[str, Any, int]) -> None:
 
 def _plus(scaled_input: Any, product: Any, beta: Any, alpha: Any) -> Any:
     """``beta * input + alpha * product``; with ``beta == 0`` the input (and its NaN) is not read."""
+    kind = product.raw.dtype.kind
+    if kind == "b" and scaled_input.raw.dtype.kind == "b":
+        return f.logical_or(f.logical_and(scaled_input, bool(beta)), f.logical_and(product, bool(alpha)))
+    if kind in "iu":  # torch cuts the factors of integers
+        beta, alpha = (int(v) if v.__class__ is float else v for v in (beta, alpha))
     product = scaled(product, alpha)
     if beta.__class__ in (int, float) and beta == 0:
         return product
@@ -119,7 +124,8 @@ class Products:
     @runs_in("lower")
     def addbmm(self, batch1: Any, batch2: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:
         """``beta * self + alpha * bmm(batch1, batch2).sum(0)``."""
-        return _plus(self, batch1.bmm(batch2).sum(0), beta, alpha)
+        product = batch1.bmm(batch2)
+        return _plus(self, product.sum(0, dtype=product.dtype), beta, alpha)
 
     def kron(self, other: Any) -> Any:
         """Kronecker product."""

@@ -175,7 +175,11 @@ class Reduction:
         return f.cumprod(_accumulating(self, dtype), axis=normalize_axis(dim, self.raw.ndim))
 
     def norm(self, p: Any = "fro", dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Any:
-        """Vector norm of order ``p`` over ``dim`` or all elements."""
+        """Vector norm of order ``p`` over ``dim`` or all elements; ``"nuc"``: the sum of singular values."""
+        if p == "nuc":
+            from tenon.linalg import matrix_norm
+
+            return matrix_norm(self, "nuc", (-2, -1) if dim is None else dim, keepdim, dtype=dtype)
         x: Any = self if dtype is None else f.cast(self, dtype=dtype.numpy)
         _need_float(x, "linalg.vector_norm")
         return f.vector_norm(

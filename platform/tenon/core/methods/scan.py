@@ -28,6 +28,10 @@ class Scan:
         """Differences of neighbours along ``dim``, ``n`` times."""
         if not self.raw.ndim:
             raise ShapeError("diff expects input to be at least one-dimensional, got a 0-d tensor")
+        if n < 0:
+            raise ArgumentError(f"order must be non-negative but got {n}")
+        if n == 0:
+            return f.alias(self)
         axis = normalize_axis(dim, self.raw.ndim)
         parts = [p for p in (prepend, self, append) if p is not None]
         x: Any = f.cat(*parts, axis=axis) if len(parts) > 1 else self
@@ -191,10 +195,12 @@ class Scan:
                 f"{self.raw.ndim} dimensions"
             )
         x: Any = self if self.raw.ndim == 2 else self.reshape(1, -1)
+        for name, given, kinds in (("fweights", fweights, "iu"), ("aweights", aweights, "f")):
+            _check_weights(name, given, kinds, x.raw.shape[1])
         if fweights is None and aweights is None:
             weights: Any = None
             total: Any = x.raw.shape[1]
-            centred = f.sub(x, x.mean(1, True))
+            centred = f.sub(x, f.div(x.sum(1, True), total))
             norm: Any = float(max(total - correction, 0))
         else:
             weights = aweights if fweights is None else fweights if aweights is None else fweights * aweights
@@ -207,7 +213,7 @@ class Scan:
         left = centred if weights is None else f.mul(centred, weights)
         product = f.matmul(left, f.conj(centred.transpose(0, 1)))
         made = f.div(product, norm)
-        return made if self.raw.ndim == 2 else made.reshape(())
+        return made if x.raw.shape[0] != 1 else made.reshape(())
 
     def corrcoef(self) -> Any:
         """Correlation matrix of the rows."""
@@ -216,6 +222,28 @@ class Scan:
             return f.div(c, c)
         deviation = f.sqrt(f.real(c.diagonal()))
         return f.div(f.div(c, deviation.unsqueeze(1)), deviation).clamp(-1, 1)
+
+
+def _check_weights(name: str, weights: Any, kinds: str, observations: int) -> None:
+    if weights is None:
+        return
+    if weights.raw.ndim > 1:
+        raise ShapeError(
+            f"cov(): expected {name} to have one or fewer dimensions but got {name} with {weights.raw.ndim}"
+            " dimensions"
+        )
+    if weights.raw.dtype.kind not in kinds:
+        wanted = "integral" if kinds == "iu" else "floating point"
+        raise DTypeError(
+            f"cov(): expected {name} to have {wanted} dtype but got {name} with {weights.dtype} dtype"
+        )
+    if weights.raw.size != observations:
+        raise ShapeError(
+            f"cov(): expected {name} to have the same numel as there are observations in the input but got"
+            f" {weights.raw.size} != {observations}"
+        )
+    if weights.device.type != "meta" and weights.raw.size and weights.min().item() < 0:
+        raise ArgumentError(f"cov(): {name} cannot be negative")
 
 
 def _check_quantile(x: Any, q: Any, interpolation: str) -> None:

@@ -285,3 +285,22 @@ _STARTS = values(0, 2, 2, 5, dtype="int64")
 add("segment_sum", "bags", normal(7, 3), _STARTS, reference=_segment_sum, attrs={"end": 7}, loose=4.0)
 add("segment_sum", "rest", normal(7, 3), _STARTS, reference=_segment_sum, attrs={"end": 6}, loose=4.0)
 add("segment_spread", "bags", normal(4, 3), _STARTS, reference=_segment_spread, attrs={"end": 6, "rows": 7})
+add(
+    "scatter_prod",
+    "columns",
+    normal(4, 3),
+    integer(0, 3, 4, 6),
+    normal(4, 6),
+    reference=lambda x, index, y, axis: _scatter(x, index, y, axis, "multiply"),
+    attrs={"axis": 1},
+    loose=8.0,
+)
+add(
+    "scatter_prod",
+    "larger_source",
+    normal(4, 3),
+    values(0, 1, 2, shape=(1, 3), dtype="int64"),
+    normal(2, 3),
+    reference=lambda x, index, y, axis: _scatter(x, index, y, axis, "multiply"),
+    attrs={"axis": 0},
+)

@@ -222,3 +222,44 @@ for _op in ("unsqueeze", "squeeze"):
         reference=lambda x, shape: x.reshape(shape),
         attrs={"shape": _shape},
     )
+
+
+def _strided(x: Any, window: Any, base: Any) -> Any:
+    shape, steps, offset = window
+    made = np.empty(shape, x.dtype)
+    flat = x.reshape(-1)
+    for place in np.ndindex(*shape):
+        made[place] = flat[offset + sum(i * step for i, step in zip(place, steps, strict=True))]
+    return made
+
+
+_window = {"window": ((2, 3), (1, 2), 3), "base": ((3, 4), (4, 1))}
+for _op in ("as_strided", "strided_read"):
+    add(_op, "overlapping", normal(3, 4), reference=_strided, attrs=_window)
+    add(
+        _op,
+        "scalar",
+        normal(3, 4),
+        reference=_strided,
+        attrs=_window | {"window": ((), (), 5)},
+        tags="scalar",
+    )
+    add(
+        _op,
+        "empty",
+        normal(3, 4),
+        reference=_strided,
+        attrs=_window | {"window": ((0, 2), (1, 1), 2)},
+        tags="empty",
+    )
+
+
+def _strided_sum(x: Any, window: Any, base: Any) -> Any:
+    shape, steps, offset = window
+    flat = np.zeros(base[0], x.dtype).reshape(-1)
+    for place in np.ndindex(*shape):
+        flat[offset + sum(i * step for i, step in zip(place, steps, strict=True))] += x[place]
+    return flat.reshape(base[0])
+
+
+add("strided_sum", "overlapping", normal(2, 3), reference=_strided_sum, attrs=_window)

@@ -1,0 +1,206 @@
+"""The memory behind a tensor: ``as_strided``, ``resize_``, ``set_``, ``untyped_storage``."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+from tenon.core import watch
+from tenon.core.methods.movement import sizes
+from tenon.core.op import table as f
+from tenon.core.storage import TypedStorage, UntypedStorage, address, memory_of
+from tenon.core.value import Value
+from tenon.errors import ArgumentError, CaptureError, GradError, ShapeError
+
+
+class Memory:
+    """Other windows into the same memory.
+
+    Memory is that of the array that owns it, which never grows: a tensor resized beyond it gets new memory,
+    and the tensors that shared the old keep it.
+    """
+
+    __slots__ = ()
+    raw: Any
+
+    if TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any: ...  # what the other mixins bring
+
+    def data_ptr(self) -> int:
+        """Address of the first element."""
+        return address(self.raw)
+
+    def storage_offset(self) -> int:
+        """Elements between the start of the memory and the first element."""
+        return int(memory_of(self.raw)[1]) if hasattr(self.raw, "strides") else 0
+
+    def untyped_storage(self) -> UntypedStorage:
+        """The whole memory that this tensor (and whoever shares it) shows, as bytes."""
+        self._expose()
+        return UntypedStorage.of(self.raw)
+
+    def storage(self) -> TypedStorage:
+        """The whole memory that this tensor shows, as numbers of its dtype."""
+        self._expose()
+        return TypedStorage.of(self.raw)
+
+    def as_strided(self, size: Any, stride: Any, storage_offset: int | None = None) -> Any:
+        """A view of the memory behind this tensor: element ``i, j, ...`` lies at ``storage_offset + i *
+        stride[0] + j * stride[1] + ...``.
+
+        Offsets count from the start of the memory (None: where this tensor starts). A compiled function
+        refuses it, since where values lie in memory is up to the compiler.
+        """
+        own = tuple(self.stride())
+        start = self.storage_offset()
+        window = _window(
+            self, sizes((size,)), sizes((stride,)), start if storage_offset is None else storage_offset
+        )
+        shape, steps, offset = window
+        return f.as_strided(self, window=(shape, steps, offset - start), base=(tuple(self.raw.shape), own))
+
+    def as_strided_(self, size: Any, stride: Any, storage_offset: int | None = None) -> Any:
+        """This tensor becomes that view."""
+        from tenon.core.create import become
+
+        return become(self, self.as_strided(size, stride, storage_offset))
+
+    def as_strided_scatter(self, src: Any, size: Any, stride: Any, storage_offset: int | None = None) -> Any:
+        """A copy of this tensor in which ``src`` stands where ``as_strided`` would look."""
+        made = self.clone() if 0 not in self.stride() else self.contiguous().clone()
+        place = made.as_strided(size, stride, storage_offset)
+        if tuple(place.raw.shape) != tuple(src.raw.shape):
+            raise ShapeError(
+                "expected src to have a size equal to the slice of self. src size = "
+                f"{list(src.raw.shape)}, slice size = {list(place.raw.shape)}"
+            )
+        place.copy_(src)
+        return made
+
+    def resize_(self, *size: Any, memory_format: Any = None) -> Any:
+        """This tensor in another size, in C order (or ``memory_format``), with what its memory holds.
+
+        Beyond its memory it takes new memory, of which the part beyond the old numbers is not initialised;
+        tensors that shared the old memory keep it.
+        """
+        shape = sizes(size)
+        if any(s < 0 for s in shape):
+            raise ShapeError(f"Trying to resize tensor to negative dimension {min(shape)}: {list(shape)}")
+        if self.requires_grad:
+            raise GradError("cannot resize variables that require grad")
+        if tuple(self.raw.shape) == shape and memory_format is None:
+            return self
+        _refuse_recording("resize_")
+        count = math.prod(shape)
+        memory, start = memory_of(self.raw)
+        if start + count > memory.size:
+            larger = self._backend.empty((count,), self.raw.dtype, self.device)
+            kept = memory[start:]
+            larger[: kept.size] = kept
+            memory, start = larger, 0
+        made = Value.make(memory[start : start + count].reshape(shape), self._backend)
+        if memory_format is not None:
+            made = _in_format(made, memory_format)
+        return _show(self, made.raw)
+
+    def resize_as_(self, the_template: Any, *, memory_format: Any = None) -> Any:
+        """Resized to ``the_template``'s size."""
+        return self.resize_(the_template.raw.shape, memory_format=memory_format)
+
+    def set_(self, source: Any = None, storage_offset: int = 0, size: Any = None, stride: Any = None) -> Any:
+        """This tensor shows the memory of ``source``, a tensor or a storage; nothing if None."""
+        if self.requires_grad:
+            raise GradError(
+                "set_() of a tensor that requires grad would lose its history; detach() it first."
+            )
+        _refuse_recording("set_")
+        if source is None:
+            return _show(self, self._backend.empty((0,), self.raw.dtype, self.device))
+        if isinstance(source, Value) and source.raw.dtype != self.raw.dtype:
+            raise ArgumentError(
+                f"Could not set tensor of type {source.dtype} to a tensor of type {self.dtype}"  # type: ignore[attr-defined]
+            )
+        if isinstance(source, Value):
+            shown: Any = source.detach()  # type: ignore[attr-defined]
+            x: Any = self
+            x._version_counter = shown._version_counter
+        else:
+            untyped = source.untyped() if isinstance(source, TypedStorage) else source
+            shown = Value.make(untyped.array(self.dtype), self._backend)
+        if size is not None or storage_offset:
+            if size is None:
+                size = (shown.raw.size - storage_offset,)
+            steps = stride if stride is not None else _dense(sizes((size,)))
+            shown = shown.as_strided(size, steps, storage_offset)
+        return _show(self, shown.raw)
+
+    def new_empty_strided(
+        self,
+        size: Any,
+        stride: Any,
+        *,
+        dtype: Any = None,
+        device: Any = None,
+        requires_grad: bool = False,
+        **rest: Any,
+    ) -> Any:
+        """A new tensor of ``size`` and ``stride``, not initialised."""
+        from tenon.core.factories import empty_strided
+
+        return empty_strided(
+            size, stride, dtype=dtype or self.dtype, device=device or self.device, requires_grad=requires_grad
+        )
+
+
+def _window(x: Any, shape: Any, steps: Any, offset: int) -> Any:
+    """Refuses what does not lie in the memory behind ``x``."""
+    if len(shape) != len(steps):
+        raise ShapeError(f"mismatch in length of strides and shape: {list(steps)} and {list(shape)}")
+    if any(s < 0 for s in shape):
+        raise ShapeError(f"as_strided: sizes must not be negative, got {list(shape)}")
+    if any(s < 0 for s in steps):
+        raise ShapeError(
+            f"as_strided: Negative strides are not supported at the moment, got strides: {list(steps)}"
+        )
+    if offset < 0:
+        raise ShapeError(f"Tensor: invalid storage offset {offset}")
+    _refuse_recording("as_strided")
+    size = memory_of(x.raw)[0].size
+    last = offset + sum((s - 1) * step for s, step in zip(shape, steps, strict=True)) + 1
+    if 0 not in shape and last > size:
+        raise ShapeError(
+            f"setStorage: sizes {list(shape)}, strides {list(steps)}, storage offset {offset}, requiring a "
+            f"storage size of {last} elements are out of bounds for storage of {size}"
+        )
+    return shape, steps, offset
+
+
+def _refuse_recording(name: str) -> None:
+    if watch.recorder is not None:
+        watch.recorder.refuse(
+            CaptureError(
+                f"{name} looks at where values lie in memory, which is up to the compiler. Call it outside"
+                " the compiled function, or use views, gather or index tensors inside."
+            )
+        )
+
+
+def _dense(shape: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
+
+
+def _in_format(x: Any, wanted: Any) -> Any:
+    """The memory of ``x`` read in another order."""
+    from tenon.core.formats import contiguous
+
+    order = contiguous(Value.make(x.raw.reshape(x.raw.shape), x._backend).clone(), wanted).stride()
+    return x.as_strided(tuple(x.raw.shape), order)
+
+
+def _show(x: Any, raw: Any) -> Any:
+    """``x`` with other memory, or another window."""
+    x.raw = raw
+    x._view = None
+    x._expose()
+    return x

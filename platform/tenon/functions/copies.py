@@ -1,0 +1,59 @@
+"""Methods about memory as functions, and the copying forms of views: ``permute_copy(x, dims)`` is
+``x.permute(dims)`` in memory of its own."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+from tenon.core.aval import normalize_axis
+from tenon.core.tensor import Tensor
+from tenon.functions.derived import derive, into
+from tenon.functions.making import view_as_complex, view_as_real
+
+_METHODS = """
+    as_strided as_strided_scatter index_reduce narrow_copy nonzero_static resolve_conj resolve_neg
+    unsafe_chunk unsafe_split unsafe_split_with_sizes
+"""
+_PLAIN = "as_strided_ is_conj is_neg resize_as_"
+_VIEWS = """
+    as_strided detach diagonal expand permute select split split_with_sizes squeeze t transpose unbind unfold
+    unsqueeze view
+"""
+
+
+def _alias(input: Any) -> Any:
+    return input.view_as(input)
+
+
+def _slice(input: Any, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1) -> Any:
+    return input[(slice(None),) * normalize_axis(dim, input.ndim) + (slice(start, end, step),)]
+
+
+def _copying(name: str, view: Callable[..., Any]) -> Callable[..., Any]:
+    def function(input: Any, *args: Any, out: Any = None, **kwargs: Any) -> Any:
+        shown = view(input, *args, **kwargs)
+        if out is not None:
+            return into(out, shown)
+        if isinstance(shown, tuple):
+            return tuple(part.contiguous().clone() for part in shown)
+        return shown.contiguous().clone() if 0 in shown.stride() else shown.clone()
+
+    function.__name__ = function.__qualname__ = f"{name}_copy"
+    function.__module__ = "tenon"
+    function.__doc__ = f"As ``{name}``, but a copy: {inspect.getdoc(view) or ''}"
+    return function
+
+
+_FORMS: dict[str, Any] = {name: getattr(Tensor, name) for name in _VIEWS.split()}
+_FORMS |= {"alias": _alias, "slice": _slice}
+_FORMS |= {"view_as_complex": view_as_complex, "view_as_real": view_as_real}
+
+__all__ = []
+for _name in [*_METHODS.split(), *_PLAIN.split()]:
+    globals()[_name] = derive(_name, plain=_name in _PLAIN)
+    __all__.append(_name)
+for _name, _view in _FORMS.items():
+    globals()[f"{_name}_copy"] = _copying(_name, _view)
+    __all__.append(f"{_name}_copy")

@@ -1,0 +1,88 @@
+"""``gradient``: slopes of sampled functions by second-order differences."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tenon import ops
+from tenon.core.aval import normalize_axes
+from tenon.core.value import Value
+from tenon.errors import ArgumentError, ShapeError
+
+__all__ = ["gradient"]
+
+
+def gradient(input: Any, *, spacing: Any = None, dim: Any = None, edge_order: int = 1) -> Any:
+    """Slopes along each of ``dim`` (None: all axes), as a tuple of tensors of ``input``'s shape.
+
+    ``spacing``: the distance of neighbours, one distance for each of ``dim``, or for each a tensor of
+    coordinates. ``edge_order``: of the differences at both ends, 1 or 2.
+    """
+    if edge_order not in (1, 2):
+        raise ArgumentError(f"torch.gradient only supports edge_order=1 and edge_order=2, got {edge_order}.")
+    axes = (dim,) if isinstance(dim, int) else range(input.raw.ndim) if dim is None else tuple(dim)
+    normalize_axes(axes, input.raw.ndim)
+    steps = (
+        list(spacing)
+        if isinstance(spacing, (tuple, list))
+        else [1 if spacing is None else spacing] * len(axes)
+    )
+    if len(steps) != len(axes):
+        raise ArgumentError(
+            f"torch.gradient expected spacing to be unspecified, a scalar, or a list of length {len(axes)},"
+            f" but got a list of length {len(steps)}"
+        )
+    return tuple(_slopes(input, d % input.raw.ndim, s, edge_order) for d, s in zip(axes, steps, strict=True))
+
+
+def _slopes(x: Any, axis: int, spacing: Any, edge_order: int) -> Any:
+    size = x.raw.shape[axis]
+    if size <= edge_order:
+        raise ShapeError(
+            "torch.gradient expected each dimension size to be at least edge_order+1 = "
+            f"{edge_order + 1}, got {size} (dim {axis})"
+        )
+    first, middle, last = (x.narrow(axis, start, size - 2) for start in range(3))
+    ends = [[x.narrow(axis, i % size, 1) for i in order] for order in ((0, 1, 2), (-1, -2, -3))]
+    if not isinstance(spacing, Value):
+        inner = (last - first) / (2 * spacing)
+        outer = [
+            _edge(end, (sign * spacing,) * 2, edge_order) for end, sign in zip(ends, (1, -1), strict=True)
+        ]
+        return ops.cat(outer[0], inner, outer[1], axis=axis)
+    steps = _gaps(x, axis, spacing)
+    before, after = steps.narrow(axis, 0, size - 2), steps.narrow(axis, 1, size - 2)
+    inner = (
+        -after / (before * (before + after)) * first
+        + (after - before) / (before * after) * middle
+        + before / (after * (before + after)) * last
+    )
+    pairs = [
+        [sign * steps.narrow(axis, i % (size - 1), 1) for i in order]
+        for sign, order in ((1, (0, 1)), (-1, (-1, -2)))
+    ]
+    outer = [_edge(end, pair, edge_order) for end, pair in zip(ends, pairs, strict=True)]
+    return ops.cat(outer[0], inner, outer[1], axis=axis)
+
+
+def _gaps(x: Any, axis: int, coordinates: Any) -> Any:
+    """Distances between neighbours along ``axis``, of ``x``'s rank."""
+    if coordinates.raw.ndim != 1 or coordinates.raw.shape[0] != x.raw.shape[axis]:
+        raise ShapeError(
+            f"torch.gradient expected the coordinates of dim {axis} to be a vector of {x.raw.shape[axis]} "
+            f"numbers, got shape {list(coordinates.raw.shape)}"
+        )
+    return coordinates.diff().reshape([-1 if a == axis else 1 for a in range(x.raw.ndim)])
+
+
+def _edge(values: Any, gaps: Any, edge_order: int) -> Any:
+    """The slope at an end, of the values beside it and the signed distances between them."""
+    near, far = gaps[0], gaps[-1]
+    if edge_order == 1:
+        return (values[1] - values[0]) / near
+    total = near + far
+    return (
+        -(near + total) / (near * total) * values[0]
+        + total / (near * far) * values[1]
+        - near / (far * total) * values[2]
+    )

@@ -1,0 +1,100 @@
+"""Windows into memory: ``as_strided``, ``resize_``, ``set_``, storages."""
+
+from __future__ import annotations
+
+import pytest
+
+import tenon
+from tenon.errors import CaptureError, GradError, ShapeError
+
+
+def test_a_strided_view_shows_its_base_and_changes_with_it():
+    x = tenon.arange(24.0).reshape(2, 3, 4).clone()
+
+    view = x[1].as_strided((2, 2), (1, 2), 3)
+    view[0, 0] = -1
+
+    assert view.tolist() == [[-1, 5], [4, 6]]
+    assert x[0, 0, 3] == -1
+    assert (x[1].storage_offset(), view.storage_offset(), view.stride()) == (12, 3, (1, 2))
+
+
+def test_changing_a_strided_view_in_place_reaches_the_gradient_of_its_base():
+    x = tenon.ones(2, 3, requires_grad=True)
+    base = (x * 2).T
+
+    base.as_strided((3,), (2,), 1).mul_(5)
+    base.sum().backward()
+
+    assert x.grad.tolist() == [[2, 10, 2], [10, 2, 10]]
+
+
+def test_elements_that_several_windows_show_sum_their_gradients():
+    x = tenon.arange(5.0).requires_grad_()
+
+    x.as_strided((3, 3), (1, 1)).sum().backward()
+
+    assert x.grad.tolist() == [1, 2, 3, 2, 1]
+
+
+def test_a_compiled_function_refuses_to_look_at_memory():
+    def diagonal(x):
+        return (x * 2).as_strided((3,), (4,))
+
+    compiled = tenon.compile(diagonal, fullgraph=True)
+
+    with pytest.raises(CaptureError, match="where values lie in memory"):
+        for _ in range(5):
+            compiled(tenon.ones(3, 3))
+
+
+def test_resizing_keeps_what_memory_holds_and_takes_more_only_when_it_must():
+    x = tenon.arange(6.0)
+    place = x.data_ptr()
+
+    assert x.resize_(2, 2).tolist() == [[0, 1], [2, 3]]
+    assert x.resize_(3, 2).tolist() == [[0, 1], [2, 3], [4, 5]]
+    assert x.data_ptr() == place
+    assert x.resize_(4, 2)[:3].tolist() == [[0, 1], [2, 3], [4, 5]]
+    assert x.resize_as_(tenon.ones(1, 3)).tolist() == [[0, 1, 2]]
+
+
+def test_what_requires_grad_is_not_resized():
+    x = tenon.ones(3, requires_grad=True)
+
+    with pytest.raises(GradError, match="cannot resize variables that require grad"):
+        x.resize_(2)
+
+
+def test_a_tensor_set_to_another_or_to_a_storage_shares_its_memory():
+    x, y, z = tenon.arange(6.0), tenon.empty(0), tenon.empty(0)
+
+    y.set_(x)
+    z.set_(x.untyped_storage(), 1, (2, 2), (2, 1))
+    y[2] = 9
+
+    assert z.tolist() == [[1, 9], [3, 4]]
+    assert y.is_set_to(x)
+    assert x.untyped_storage().data_ptr() == z.untyped_storage().data_ptr()
+    assert x.clone().untyped_storage().data_ptr() != x.untyped_storage().data_ptr()
+    with pytest.raises(ShapeError, match="out of bounds for storage of 6"):
+        z.set_(x.storage(), 4, (3,), (1,))
+
+
+def test_storages_are_the_bytes_and_the_numbers_behind_a_view():
+    x = tenon.tensor([[1, 2], [3, 4]], dtype=tenon.int16)
+
+    column = x[:, 1]
+
+    assert column.untyped_storage().nbytes() == len(column.untyped_storage()) == 8
+    assert column.storage().tolist() == [1, 2, 3, 4]
+    assert column.untyped_storage()[2:4].tolist() == [2, 0]
+    column.storage()[0] = 7
+    assert x[0, 0] == 7
+    assert tenon.is_storage(x.storage()) and not tenon.is_storage(x)
+
+
+def test_empty_strided_tensors_have_the_strides_asked_for():
+    assert tenon.empty_strided((2, 3), (1, 2)).stride() == (1, 2)
+    assert tenon.ones(1).new_empty_strided((2, 3), (1, 2), dtype=tenon.int8).dtype == tenon.int8
+    assert tenon.empty_permuted((2, 3, 4), (0, 2, 1)).stride() == (12, 1, 3)
