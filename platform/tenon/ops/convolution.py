@@ -17,7 +17,7 @@ from tenon.core.aval import Aval
 from tenon.core.op import Composite, Kind, Primitive
 from tenon.dtypes import FROM_NUMPY
 from tenon.errors import DTypeError, ShapeError
-from tenon.ops.kinds import dtype_of
+from tenon.ops.kinds import dtype_of, is_complex
 
 _CTYPES = {"float32": "float", "float64": "double", "float16": "c10::Half", "bfloat16": "c10::BFloat16"}
 _CTYPES |= {"int64": "long long", "int32": "int", "uint8": "unsigned char", "bool": "bool"}
@@ -132,6 +132,11 @@ def columns(xp: Any, x: Any, kernel: Any, stride: Any, padding: Any, dilation: A
     )
 
 
+def _conj(f: Any, x: Any) -> Any:
+    """The conjugate of ``x``; a real one costs no op."""
+    return f.conj(x) if is_complex(x) else x
+
+
 class Conv(Primitive):
     """Cross-correlation of ``x`` with ``weight``."""
 
@@ -159,7 +164,7 @@ class Conv(Primitive):
     def vjp_x(self, f, g, out, x, weight, *, stride, padding, dilation, groups):
         return f.conv_input_grad(
             g,
-            weight,
+            _conj(f, weight),
             sizes=tuple(x.shape[2:]),
             stride=stride,
             padding=padding,
@@ -169,7 +174,7 @@ class Conv(Primitive):
 
     def vjp_weight(self, f, g, out, x, weight, *, stride, padding, dilation, groups):
         return f.conv_weight_grad(
-            x,
+            _conj(f, x),
             g,
             kernel=tuple(weight.shape[2:]),
             stride=stride,
@@ -227,12 +232,12 @@ class ConvInputGrad(Primitive):
         return xp.ascontiguousarray(whole[(..., *inner)], dtype=g.dtype)
 
     def vjp_g(self, f, g, out, gradient, weight, *, sizes, stride, padding, dilation, groups):
-        return f.conv(g, weight, stride=stride, padding=padding, dilation=dilation, groups=groups)
+        return f.conv(g, _conj(f, weight), stride=stride, padding=padding, dilation=dilation, groups=groups)
 
     def vjp_weight(self, f, g, out, gradient, weight, *, sizes, stride, padding, dilation, groups):
         return f.conv_weight_grad(
             g,
-            gradient,
+            _conj(f, gradient),
             kernel=tuple(weight.shape[2:]),
             stride=stride,
             padding=padding,
@@ -274,7 +279,7 @@ class ConvWeightGrad(Primitive):
 
     def vjp_x(self, f, g, out, x, gradient, *, kernel, stride, padding, dilation, groups):
         return f.conv_input_grad(
-            gradient,
+            _conj(f, gradient),
             g,
             sizes=tuple(x.shape[2:]),
             stride=stride,
@@ -284,7 +289,7 @@ class ConvWeightGrad(Primitive):
         )
 
     def vjp_g(self, f, g, out, x, gradient, *, kernel, stride, padding, dilation, groups):
-        return f.conv(x, g, stride=stride, padding=padding, dilation=dilation, groups=groups)
+        return f.conv(_conj(f, x), g, stride=stride, padding=padding, dilation=dilation, groups=groups)
 
 
 class Convolution(Composite):
@@ -302,10 +307,10 @@ class Convolution(Composite):
         return f.add(made, f.reshape(bias, shape=(-1, *(1,) * len(stride))))
 
     def vjp_x(self, f, g, out, x, weight, bias, **attrs):
-        return f.conv_input_grad(g, weight, sizes=tuple(x.shape[2:]), **attrs)
+        return f.conv_input_grad(g, _conj(f, weight), sizes=tuple(x.shape[2:]), **attrs)
 
     def vjp_weight(self, f, g, out, x, weight, bias, **attrs):
-        return f.conv_weight_grad(x, g, kernel=tuple(weight.shape[2:]), **attrs)
+        return f.conv_weight_grad(_conj(f, x), g, kernel=tuple(weight.shape[2:]), **attrs)
 
     def vjp_bias(self, f, g, out, x, weight, bias, **attrs):
         return f.sum(g, axes=(0, *range(2, len(g.shape))))

@@ -40,6 +40,12 @@ def _named_padding(
         raise ModuleValueError(f"Invalid padding string: {padding!r} ({name}); use 'same' or 'valid'.")
     if any(s != 1 for s in stride):
         raise ModuleValueError("padding='same' is not supported for strided convolutions")
+    if x.raw.ndim != weight.raw.ndim:
+        raise ShapeError(
+            f"Expected {weight.raw.ndim}-dimensional input for {weight.raw.ndim}-dimensional weight"
+            f" {list(weight.raw.shape)}, but got {x.raw.ndim}-dimensional input of size {list(x.raw.shape)}"
+            f" instead ({name})"
+        )
     totals = [extent(k, d) - 1 for k, d in zip(weight.raw.shape[2:], dilation, strict=True)]
     if any(t % 2 for t in totals):
         widths = ((0, 0), (0, 0), *((0, t % 2) for t in totals))
@@ -113,13 +119,25 @@ def _transposed(
             x.raw.shape[2:], stride, padding, weight.raw.shape[2:], dilation, extra, strict=True
         )
     )
-    made = f.conv_input_grad(
-        x, weight, sizes=sizes, stride=stride, padding=padding, dilation=dilation, groups=int(groups)
-    )
+    attrs = {"stride": stride, "dilation": dilation, "groups": int(groups)}
+    if all(e < s for e, s in zip(extra, stride, strict=True)):
+        made = f.conv_input_grad(x, weight, sizes=sizes, padding=padding, **attrs)
+    else:
+        made = _far_padded(x, weight, sizes, padding, extra, attrs)
     if bias is not None:
         check_bias(weight.raw, bias.raw, made.raw.shape[1])
         made = made + bias.reshape((-1, *(1,) * rank))
     return made.squeeze(0) if added else made
+
+
+def _far_padded(x: Any, weight: Any, sizes: Any, padding: Any, extra: Any, attrs: dict[str, Any]) -> Any:
+    """Transposed convolution whose output reaches as far as another window would: no plain convolution has
+    this input's gradient, so all that windows reach is made, then cut and padded with zeros."""
+    whole = tuple(n + 2 * p - e for n, p, e in zip(sizes, padding, extra, strict=True))
+    made = f.conv_input_grad(x, weight, sizes=whole, padding=(0,) * len(whole), **attrs)
+    made = made[(..., *(slice(p, p + n) for p, n in zip(padding, sizes, strict=True)))]
+    missing = [(0, max(e - p, 0)) for p, e in zip(padding, extra, strict=True)]
+    return f.pad(made, widths=((0, 0), (0, 0), *missing), value=0) if any(b for _, b in missing) else made
 
 
 def conv_transpose1d(
