@@ -28,6 +28,10 @@ class TestMpi(PluginSuite):
     needs: ClassVar = {"mpi": "mpi4py"}
 
 
+class TestProfiler(PluginSuite):
+    plugin = "tenon_profiler.plugin"
+
+
 class TestRecipes(PluginSuite):
     plugin = "tenon_recipes.plugin"
 

@@ -14,6 +14,9 @@ FIRST_PARTY = {
     "tenon_cuda",
     "tenon_mpi",
     "tenon_optimizers",
+    "tenon_parametrizations",
+    "tenon_profiler",
+    "tenon_prune",
     "tenon_recipes",
     "tenon_tensorboard",
 }

@@ -4,18 +4,35 @@ Protocol only; who collects and writes is a plugin (``tenon_profiler``). ``tap.p
 things can be seen, ``records.py`` says what comes out, ``observer.py`` is for plugins that want events.
 """
 
+from tenon.observe.clock import Clock, Place, align, own_clock, place
 from tenon.observe.events import OpEvent, ScopeEvent, StepEvent
 from tenon.observe.observer import Observer, open_observers
+from tenon.observe.records import ANNOTATION, COLLECTIVE, MEMORY, MODULE, NODE, OP, PROFILER, PROGRAM, SPAN
 from tenon.observe.scopes import record_function
-from tenon.observe.tap import Options, Tap
+from tenon.observe.tap import Options, Tap, now
 
 __all__ = [
+    "ANNOTATION",
+    "COLLECTIVE",
+    "MEMORY",
+    "MODULE",
+    "NODE",
+    "OP",
+    "PROFILER",
+    "PROGRAM",
+    "SPAN",
+    "Clock",
     "Observer",
     "OpEvent",
     "Options",
+    "Place",
     "ScopeEvent",
     "StepEvent",
     "Tap",
+    "align",
+    "now",
     "open_observers",
+    "own_clock",
+    "place",
     "record_function",
 ]

@@ -36,11 +36,11 @@ class Blocks:
         self._living: dict[int, _Block] = {}
         self._count = 0
 
-    def made(self, out: Any, op: Any, given: Any, lane: Any) -> None:
-        """``op`` gave ``out``, an array or a tuple of them, for the arrays ``given``."""
+    def made(self, out: Any, op: Any, given: Any, lane: Any, when: int) -> None:
+        """At its end, ``when``, ``op`` gave ``out``, an array or several, for the arrays ``given``."""
         if out.__class__ is tuple:
             for each in out:
-                self.made(each, op, given, lane)
+                self.made(each, op, given, lane, when)
             return
         if out.__class__ is not np.ndarray:
             return
@@ -53,7 +53,7 @@ class Blocks:
         block.op, block.module, block.phase = op, lane.module, lane.phase
         block.key, block.address, block.size = key, self._count, owner.nbytes
         self._living[key] = block
-        lane.append((MEMORY, time.perf_counter_ns(), block.size, block.address, op, lane.module, lane.phase))
+        lane.append((MEMORY, when, block.size, block.address, op, lane.module, lane.phase))
 
     def _freed(self, block: Any) -> None:
         self._living.pop(block.key, None)

@@ -5,7 +5,7 @@ The first item is the kind; times are ``perf_counter_ns``. A signature has one e
 
 ======== ==========================================================================================
 OP       op, begin, end, module, phase, signature, bytes of the output, attrs, stack
-NODE     op of a gradient node, begin, end, module, sequence number
+NODE     name of a gradient node, begin, end, module, sequence number
 SPAN     name, begin, end, category, phase, argument
 MODULE   label, begin, end, class name, id of the module, phase, number of the call, of the caller's
 COLLECTIVE call, begin, agreed, end, number, ranks

@@ -42,6 +42,8 @@ class record_function:
             lane.append((SPAN, self.name, begin, end, ANNOTATION, lane.phase, self.args))
 
     def __call__(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """``function``, each call of which is shown."""
+
         @functools.wraps(function)
         def named(*args: Any, **kwargs: Any) -> Any:
             with record_function(self.name, self.args):

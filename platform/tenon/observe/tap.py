@@ -172,7 +172,7 @@ class Tap:
             lane.append((OP, op, begin, end, lane.module, lane.phase, signature, size, attrs, stack))
             if blocks is not None:
                 outs = made if made is not None else tuple([o.raw for o in out if isinstance(o, Value)])
-                blocks.made(outs, op, [a.raw for a in args if isinstance(a, Value)], lane)
+                blocks.made(outs, op, [a.raw for a in args if isinstance(a, Value)], lane, end)
             if end > lane.due:
                 overdue(lane)
             return out
@@ -202,7 +202,7 @@ class Tap:
             stack = stack_here() if stacks else None
             lane.append((OP, op, begin, end, lane.module, lane.phase, signature, size, attrs, stack))
             if blocks is not None:
-                blocks.made(out, op, [a for a in args if a.__class__ is np.ndarray], lane)
+                blocks.made(out, op, [a for a in args if a.__class__ is np.ndarray], lane, end)
             if end > lane.due:
                 overdue(lane)
             return out
@@ -215,12 +215,13 @@ class Tap:
         def watched(node: Any, grad: Any) -> None:
             before = lane.module
             lane.module = label = self._label(node.module)
+            name = node.name()
             begin = now()
             try:
                 visit(node, grad)
             finally:
                 lane.module = before
-                lane.append((NODE, node.op, begin, now(), label, node.seq))
+                lane.append((NODE, name, begin, now(), label, node.seq))
 
         return watched
 

@@ -53,6 +53,7 @@ REFUSED = 2
 @click.option(
     "--elastic", "outliving", is_flag=True, help="Go on with fewer ranks if one is killed. Experimental."
 )
+@click.option("--profile", is_flag=True, help="Write traces of some steps to the run folder; see [profile].")
 @click.option("--show-config", is_flag=True, help="Print the resolved configuration and stop.")
 def train(
     what: str | None,
@@ -60,6 +61,7 @@ def train(
     resume: Path | None,
     folder: Path | None,
     outliving: bool,
+    profile: bool,
     show_config: bool,
 ) -> None:
     """Train a recipe (see `tenon plugins`) or the model of a TOML file.
@@ -68,7 +70,7 @@ def train(
     """
     try:
         resumed = _resumed(what, resume, folder)
-        resolved, recipe = resolve(what, overrides, resumed)
+        resolved, recipe = resolve(what, overrides, resumed, profile)
         if show_config:
             click.echo(json.dumps(resolved.model_dump(mode="json"), indent=2))
             return
@@ -116,7 +118,10 @@ def _resumed(
 
 
 def resolve(
-    what: str | None, overrides: tuple[str, ...], resumed: tuple[Path, dict[str, Any]] | None
+    what: str | None,
+    overrides: tuple[str, ...],
+    resumed: tuple[Path, dict[str, Any]] | None,
+    profile: bool = False,
 ) -> tuple[config.RunConfig, Recipe | None]:
     """The configuration, and its recipe if it names one."""
     layers: list[dict[str, Any]] = []
@@ -139,6 +144,8 @@ def resolve(
     if name is not None:
         recipe = recipe_named(name)
         layers.insert(0, dict(recipe.defaults))
+    if profile:
+        layers.append({"profile": {}})
     layers += [config.read_override(text) for text in overrides]
     return config.resolve(layers), recipe
 

@@ -82,6 +82,19 @@ class LogConfig(_Section):
     tensorboard: bool = True
 
 
+class ProfileConfig(_Section):
+    """Which steps are profiled, and what is recorded; times of the first steps of a run."""
+
+    skip_first: int = Field(2, ge=0, description="steps before anything else")
+    wait: int = Field(0, ge=0, description="steps of a cycle that are not recorded")
+    warmup: int = Field(2, ge=0, description="steps that are recorded and dropped")
+    active: int = Field(10, ge=1, description="steps that are recorded and kept")
+    repeat: int = Field(1, ge=0, description="cycles; 0 goes on to the end")
+    record_shapes: bool = Field(True, description="shapes, FLOPs and bytes of ops")
+    memory: bool = Field(True, description="arrays that ops make, and their end")
+    stack: bool = Field(False, description="where each op was called")
+
+
 class RunConfig(_Section):
     """Everything that decides a run."""
 
@@ -111,6 +124,7 @@ class RunConfig(_Section):
     scheduler: SchedulerConfig | None = None
     checkpoint: CheckpointConfig = CheckpointConfig(every=1, steps=None, keep=2)
     log: LogConfig = LogConfig(every=10)
+    profile: ProfileConfig | None = Field(None, description="`--profile` is this section with its defaults")
     output: str = Field("runs", description="folder in which each run gets its own")
 
     @field_validator("model", "data")

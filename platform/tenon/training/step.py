@@ -17,6 +17,7 @@ import numpy as np
 
 from tenon import dtypes, random
 from tenon.amp import GradScaler, autocast
+from tenon.core import watch
 from tenon.core.factories import zeros
 from tenon.core.grad_mode import no_grad
 from tenon.core.tensor import Tensor
@@ -138,7 +139,8 @@ def _accumulate_shards(
 
 def _loss(session: Session, piece: Sequence[int]) -> tuple[Any, float]:
     """The sum of losses of the samples ``piece``, and how many it sums."""
-    inputs, targets = unpack(to_device(fetch(session.data.train, piece), session))
+    with watch.spanning("enumerate(DataLoader)#fetch.__next__", "data"):
+        inputs, targets = unpack(to_device(fetch(session.data.train, piece), session))
     with autocasting(session):
         loss_sum, counted = sum_and_count(session.loss, session.model(inputs), targets)
     if loss_sum.numel() != 1:

@@ -1,0 +1,13 @@
+"""torch.profiler: what a program spends its time and memory on. Names come from the plugin that profiles.
+
+>>> from tenon.profiler import profile, record_function
+>>> with profile() as prof, record_function("nothing"):
+...     pass
+>>> [event.name for event in prof.events()]
+['nothing']
+"""
+
+from tenon.observe.scopes import record_function as record_function
+from tenon.plugins.lazy import lazy_namespace
+
+__getattr__, __dir__ = lazy_namespace(__name__, kind="profilers")

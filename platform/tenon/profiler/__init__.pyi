@@ -1,0 +1,14 @@
+# Written by `tenon stubs`; do not edit.
+# ruff: noqa: I001, RUF100
+# fmt: off
+
+from tenon.observe.scopes import record_function as record_function
+from tenon_profiler.handler import tensorboard_trace_handler as tensorboard_trace_handler
+from tenon_profiler.merge import merge as merge
+from tenon_profiler.profile import autograd_profile as autograd_profile
+from tenon_profiler.profile import profile as profile
+from tenon_profiler.schedule import ProfilerAction as ProfilerAction
+from tenon_profiler.schedule import ProfilerActivity as ProfilerActivity
+from tenon_profiler.schedule import schedule as schedule
+from tenon_profiler.schedule import supported_activities as supported_activities
+from tenon_profiler.trace import read_trace as read_trace

@@ -1,0 +1,79 @@
+"""``tenon profile``: what a profiled run spent its time on, in the terminal; all ranks in one trace."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from tenon.extend import errors
+from tenon_profiler import overview
+from tenon_profiler.averages import SORTABLE, EventList, function_events
+from tenon_profiler.events import INSTANT, Event
+from tenon_profiler.merge import find_traces, merge
+from tenon_profiler.text import percent, size_text, time_text
+from tenon_profiler.trace import event_of, read_trace
+
+_FOLDER = click.argument("run", type=click.Path(path_type=Path, exists=True, file_okay=False))
+
+
+@click.group()
+def profile() -> None:
+    """Look at the traces of a run."""
+
+
+@profile.command("merge")
+@_FOLDER
+@click.option("--out", type=click.Path(path_type=Path), help="Instead of RUN/merged.trace.json.gz.")
+def merge_command(run: Path, out: Path | None) -> None:
+    """Write one trace of all ranks of RUN, on one clock."""
+    try:
+        click.echo(f"wrote {merge(run, out)}")
+    except errors.TraceError as error:
+        raise click.ClickException(str(error)) from None
+
+
+@profile.command()
+@_FOLDER
+@click.option("--sort-by", default="self_cpu_time_total", type=click.Choice(SORTABLE), show_default=True)
+@click.option("--limit", default=20, show_default=True, help="Rows of the table of ops.")
+@click.option("--rank", default=0, show_default=True, help="Whose ops.")
+def show(run: Path, sort_by: str, limit: int, rank: int) -> None:
+    """Print where the steps of RUN spent their time, for each rank, and the ops of one."""
+    from rich.console import Console
+    from rich.table import Table
+
+    try:
+        found = [load(path) for path in find_traces(run)]
+    except errors.TraceError as error:
+        raise click.ClickException(str(error)) from None
+    console = Console()
+    table = Table("rank", "steps", "step", *overview.PARTS, title="Where a step's time goes")
+    for header, events in found:
+        means = overview.summary(overview.steps(events))
+        shares = [f"{100 * share:.1f} %" for _, share in means["parts"].values()]
+        own = header["tenon"]
+        table.add_row(str(own["rank"]), str(means["steps"]), time_text(means["step_us"]), *shares)
+    console.print(table)
+    listed = [e for header, events in found if header["tenon"]["rank"] == rank for e in events]
+    if not listed:
+        raise click.ClickException(f"there is no trace of rank {rank} in {run}.")
+    ops = Table("op", "self", "%", "total", "calls", "MFLOP", "memory", title=f"Ops of rank {rank}")
+    sums = EventList(function_events(e for e in listed if e.category in ("cpu_op", INSTANT)))
+    rows = sorted(sums.key_averages(), key=lambda row: float(getattr(row, sort_by)), reverse=True)
+    whole = sums.self_cpu_time_total
+    for row in rows[:limit]:
+        ops.add_row(
+            row.key, time_text(row.self_cpu_time_total), percent(row.self_cpu_time_total, whole),
+            time_text(row.cpu_time_total), str(row.count), f"{row.flops / 1e6:.2f}" if row.flops else "",
+            size_text(row.self_cpu_memory_usage) if row.self_cpu_memory_usage else "",
+        )  # fmt: skip
+    console.print(ops)
+
+
+def load(path: Path) -> tuple[dict[str, Any], list[Event]]:
+    """The header and the events of a trace."""
+    header, found = read_trace(path)
+    base = int(header["baseTimeNanoseconds"])
+    return header, [event for each in found if (event := event_of(each, base)) is not None]

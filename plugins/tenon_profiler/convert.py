@@ -1,0 +1,253 @@
+"""Records of a tap, as ``Event``s. ``tenon/observe/records.py`` says what each record holds."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterable
+from typing import Any
+
+from tenon.extend import Aval, errors
+from tenon.extend import observe as o
+from tenon_profiler.events import INSTANT, Event
+
+_DTYPES = {
+    "float32": "float", "float64": "double", "int64": "long int", "int32": "int", "bool": "bool",
+    "float16": "c10::Half", "bfloat16": "c10::BFloat16", "uint8": "unsigned char", "int16": "short int",
+    "int8": "signed char",
+}  # fmt: skip
+#: Numbers that stand for those that an op was given: costs depend on shapes.
+_NUMBERS: dict[Any, Any] = {float: 1.0, int: 1, bool: True}
+#: What ``Op.cost`` raises where shapes alone do not tell.
+_UNKNOWN = (errors.TenonError, TypeError, ValueError, AttributeError, LookupError, ArithmeticError)
+
+
+class Converter:
+    """Makes events of records; keeps what many events share, and the running total of memory."""
+
+    def __init__(self, clock: Any) -> None:
+        self._wall = clock.wall
+        self._args: dict[Any, dict[str, Any]] = {}
+        self._stacks: dict[Any, str] = {}
+        self._modules: dict[int, int] = {}
+        self._of_class: dict[str, int] = {}
+        self._names: dict[int, str] = {}
+        self._external = itertools.count(1).__next__
+        self.allocated = 0
+        self.peak = 0
+
+    def convert(self, taken: Iterable[tuple[int, list[Any]]]) -> list[Event]:
+        """Events of all threads; memory's in order of time, others as they ended in their thread."""
+        events: list[Event] = []
+        memory: list[tuple[int, Any]] = []
+        makers: dict[int, Any] = {
+            o.OP: self._op, o.NODE: self._node, o.SPAN: self._span, o.MODULE: self._module,
+        }  # fmt: skip
+        for tid, records in taken:
+            for record in records:
+                kind = record[0]
+                maker = makers.get(kind)
+                if maker is not None:
+                    events.append(maker(tid, record))
+                elif kind == o.MEMORY:
+                    memory.append((tid, record))
+                elif kind == o.COLLECTIVE:
+                    events += self._collective(tid, record)
+                else:
+                    events += self._program(tid, record)
+        memory.sort(key=lambda each: each[1][1])
+        events += [self._memory(tid, record) for tid, record in memory]
+        return events
+
+    def _event(
+        self, category: str, name: str, tid: int, begin: int, end: int, args: Any, own: Any = None
+    ) -> Event:
+        wall = self._wall
+        return Event(category, name, tid, begin + wall, end + wall, args, own)
+
+    def _op(self, tid: int, record: Any) -> Event:
+        _, op, begin, end, module, phase, signature, size, attrs, stack = record
+        key = (op, module, phase, signature, size, _hashable(attrs) if signature is not None else None)
+        args = self._args.get(key)
+        if args is None:
+            args = self._args[key] = self._described(op, module, phase, signature, size, attrs)
+        own = None if stack is None else {"Call stack": self._stack(stack)}
+        return self._event("cpu_op", f"tenon::{op.name}", tid, begin, end, args, own)
+
+    def _described(
+        self, op: Any, module: str, phase: str, signature: Any, size: int, attrs: Any
+    ) -> dict[str, Any]:
+        args: dict[str, Any] = {"Phase": phase}
+        if module:
+            args["Module"] = module
+        if signature is not None:
+            args |= _shapes(signature)
+            flops = _flops(op, signature, attrs)
+            if flops:
+                args["FLOPs"] = flops
+            args["Bytes"] = size + sum(
+                math.prod(s[0]) * s[1].itemsize for s in signature if s.__class__ is tuple
+            )
+        return args
+
+    def _stack(self, frames: Any) -> str:
+        found = self._stacks.get(frames)
+        if found is None:
+            found = self._stacks[frames] = ";".join(
+                f"{code.co_filename}({line}): {code.co_name}" for code, line in frames
+            )
+        return found
+
+    def _node(self, tid: int, record: Any) -> Event:
+        _, name, begin, end, module, sequence = record
+        key = ("node", module)
+        args = self._args.get(key)
+        if args is None:
+            args = self._args[key] = {"Phase": "backward", "Node": 1}
+            if module:
+                args["Module"] = module
+        return self._event("cpu_op", name, tid, begin, end, args, {"Sequence number": sequence})
+
+    def _span(self, tid: int, record: Any) -> Event:
+        _, name, begin, end, category, phase, argument = record
+        args = self._args.setdefault(("span", phase), {"Phase": phase})
+        own = None if argument is None else {"Args": argument}
+        return self._event(category, name, tid, begin, end, args, own)
+
+    def _module(self, tid: int, record: Any) -> Event:
+        _, label, begin, end, kind, identity, phase, number, caller = record
+        module = self._modules.get(identity)
+        if module is None:
+            module = self._modules[identity] = len(self._modules)
+            count = self._of_class[kind] = self._of_class.get(kind, -1) + 1
+            self._names[module] = f"nn.Module: {kind}_{count}"
+        args = self._args.setdefault(
+            ("module", module, label, phase), {"Python module id": module, "Module": label, "Phase": phase}
+        )
+        own = {"Python id": number, "Python parent id": caller}
+        return self._event("python_function", self._names[module], tid, begin, end, args, own)
+
+    def _collective(self, tid: int, record: Any) -> list[Event]:
+        _, call, begin, agreed, end, number, ranks = record
+        key = ("collective", call, len(ranks))
+        args = self._args.get(key)
+        if args is None:
+            size = math.prod(call.shape) * _itemsize(call.dtype)
+            args = self._args[key] = {
+                "Input Dims": [list(call.shape)], "Input type": [_DTYPES.get(call.dtype, call.dtype)],
+                "Bytes": size, "Detail": call.detail, "Ranks": list(ranks),
+            }  # fmt: skip
+            if call.name is not None:
+                args["Label"] = str(call.name)
+        own = {"Wait us": (agreed - begin) / 1000, "Transfer us": (end - agreed) / 1000, "Number": number}
+        numbered = {"Number": number}
+        return [
+            self._event("tenon_wait", f"wait: {call.kind}", tid, begin, agreed, {}, numbered),
+            self._event(
+                "tenon_transfer", f"transfer: {call.kind}", tid, agreed, end, {},
+                {"Number": number, "Bytes": args["Bytes"]},
+            ),
+            self._event("user_annotation", f"gloo:{call.kind}", tid, begin, end, args, own),
+        ]  # fmt: skip
+
+    def _program(self, tid: int, record: Any) -> list[Event]:
+        _, name, steps, times, phase, ended = record
+        events: list[Event] = []
+        before: Any = None
+        for line, begin, end in zip(times[1::2], times[::2], times[2::2], strict=False):
+            nodes = steps[line]
+            if nodes[0] is before:  # a kernel's copies go with it
+                events[-1].end = end + self._wall
+                continue
+            before = nodes[0]
+            key = (name, line, phase)
+            args = self._args.get(key)
+            if args is None:
+                args = self._args[key] = _kernel(nodes, phase)
+            title = "tenon::" + "_".join(args["Source ops"][:8]) if nodes[0].op.name != "fused" else ""
+            title = title or "tenon::fused_" + "_".join(dict.fromkeys(args["Source ops"]))
+            events.append(self._event("cpu_op", title, tid, begin, end, args))
+        args = self._args.setdefault(("program", name, phase), {"Phase": phase, "Program": name})
+        return [*events, self._event("cpu_op", "tenon::program", tid, times[0], ended, args)]
+
+    def _memory(self, tid: int, record: Any) -> Event:
+        _, when, size, address, op, module, phase = record
+        self.allocated += size
+        self.peak = max(self.peak, self.allocated)
+        key = ("memory", op, module, phase)
+        args = self._args.get(key)
+        if args is None:
+            args = self._args[key] = {
+                "Device Type": 0, "Device Id": -1,
+                "Op": f"tenon::{op.name}", "Module": module, "Phase": phase,
+            }  # fmt: skip
+        own = {
+            "Bytes": size, "Addr": address,
+            "Total Allocated": self.allocated, "Total Reserved": self.allocated,
+        }  # fmt: skip
+        return self._event(INSTANT, "[memory]", tid, when, when, args, own)
+
+
+def _shapes(signature: Any) -> dict[str, Any]:
+    dims = [list(s[0]) if s.__class__ is tuple else [] for s in signature]
+    types = [
+        _DTYPES.get(s[1].name, s[1].name) if s.__class__ is tuple else "Scalar" if s in _NUMBERS else ""
+        for s in signature
+    ]
+    return {"Input Dims": dims, "Input type": types}
+
+
+def _flops(op: Any, signature: Any, attrs: Any) -> float:
+    given = [Aval(*s) if s.__class__ is tuple else _NUMBERS.get(s) for s in signature]
+    try:
+        return float(op.cost(*given, **attrs))
+    except _UNKNOWN:
+        return 0.0
+
+
+def _kernel(nodes: Any, phase: str) -> dict[str, Any]:
+    """What is said of a line of a program that makes these calls."""
+    sources: list[str] = []
+    for node in nodes:
+        sources += node.label.split("+") if node.op.name == "fused" and node.label else [node.op.name]
+    avals = [a.aval for node in nodes for a in node.args if getattr(a, "aval", None) is not None]
+    made = [a for node in nodes for a in node.avals]
+    args: dict[str, Any] = {
+        "Phase": phase, "Kernel": 1, "Source ops": sources,
+        "Input Dims": [list(a.shape) for a in avals],
+        "Input type": [_DTYPES.get(a.dtype.name, a.dtype.name) for a in avals],
+        "Bytes": sum(math.prod(a.shape) * a.dtype.itemsize for a in [*avals, *made]),
+    }  # fmt: skip
+    flops = sum(_cost(node) for node in nodes)
+    if flops:
+        args["FLOPs"] = flops
+    for key, values in (("Module", [n.module for n in nodes]), ("Source", [n.where for n in nodes])):
+        if any(values):
+            args[key] = next(v for v in values if v)
+    return args
+
+
+def _cost(node: Any) -> float:
+    if node.op.name == "fused":  # one number of the largest operand, for each op
+        largest = max((math.prod(a.shape) for a in node.avals), default=0)
+        return float(largest * (node.label.count("+") + 1))
+    given = [getattr(a, "aval", a) for a in node.args]
+    try:
+        return float(node.op.cost(*given, **node.attrs))
+    except _UNKNOWN:
+        return 0.0
+
+
+def _itemsize(dtype: str) -> int:
+    return {"bfloat16": 2, "bool": 1, "bytes": 0, "": 0}.get(dtype) or (
+        int("".join(c for c in dtype if c.isdigit()) or 0) // 8
+    )
+
+
+def _hashable(attrs: Any) -> Any:
+    try:
+        key = tuple(attrs.items())
+        hash(key)
+    except TypeError:
+        return repr(attrs)
+    return key

@@ -1,0 +1,41 @@
+"""Declares the profiler: the names of ``tenon.profiler``, ``tenon profile``, ``tenon train --profile``."""
+
+from collections.abc import Mapping
+
+from tenon.extend import hookimpl
+from tenon_profiler.hooks import tenon_session_finish, tenon_session_start, tenon_step_begin, tenon_step_end
+
+_PROFILE = "tenon_profiler.profile:profile"
+_SCHEDULE = "tenon_profiler.schedule"
+
+
+@hookimpl
+def tenon_profilers() -> Mapping[str, str]:
+    """torch.profiler's names."""
+    return {
+        "profile": _PROFILE,
+        "autograd_profile": "tenon_profiler.profile:autograd_profile",
+        "schedule": f"{_SCHEDULE}:schedule",
+        "ProfilerAction": f"{_SCHEDULE}:ProfilerAction",
+        "ProfilerActivity": f"{_SCHEDULE}:ProfilerActivity",
+        "supported_activities": f"{_SCHEDULE}:supported_activities",
+        "tensorboard_trace_handler": "tenon_profiler.handler:tensorboard_trace_handler",
+        "read_trace": "tenon_profiler.trace:read_trace",
+        "merge": "tenon_profiler.merge:merge",
+    }
+
+
+@hookimpl
+def tenon_commands() -> Mapping[str, str]:
+    """``tenon profile show`` and ``tenon profile merge``."""
+    return {"profile": "tenon_profiler.command:profile"}
+
+
+__all__ = [
+    "tenon_commands",
+    "tenon_profilers",
+    "tenon_session_finish",
+    "tenon_session_start",
+    "tenon_step_begin",
+    "tenon_step_end",
+]

@@ -1,0 +1,256 @@
+"""``profile``: torch.profiler's class. Steps and cycles are here; the work is ``recording.py``'s."""
+
+from __future__ import annotations
+
+import json
+import os
+import warnings
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from tenon.extend import errors, observe
+from tenon_profiler import averages, memory, stacks
+from tenon_profiler.events import Event
+from tenon_profiler.handler import tensorboard_trace_handler
+from tenon_profiler.header import header_of
+from tenon_profiler.observers import Told
+from tenon_profiler.recording import Recording
+from tenon_profiler.schedule import ProfilerAction, ProfilerActivity, supported_activities
+
+_RECORDING = (ProfilerAction.RECORD, ProfilerAction.RECORD_AND_SAVE)
+
+
+class profile:
+    """Record what happens between ``start`` and ``stop``, or inside of a ``with`` block.
+
+    ``schedule`` says in which steps, ``step()`` is the end of one; ``on_trace_ready(prof)`` is called at the
+    end of each active part. Without a schedule everything is recorded. ``record_shapes`` notes shapes, from
+    which come FLOPs and bytes; ``profile_memory`` the arrays that ops make and their end; ``with_stack``
+    where in the program each op was called; ``with_modules`` spans of module calls (ops name theirs anyway).
+
+    ``clock`` is rank 0's, as ``tenon.extend.observe.align`` gives it; ``session`` is handed to observers.
+    """
+
+    def __init__(
+        self,
+        *,
+        activities: Iterable[ProfilerActivity] | None = None,
+        schedule: Callable[[int], ProfilerAction] | None = None,
+        on_trace_ready: Callable[[Any], Any] | None = None,
+        record_shapes: bool = False,
+        profile_memory: bool = False,
+        with_stack: bool = False,
+        with_flops: bool = False,
+        with_modules: bool = False,
+        acc_events: bool = False,
+        clock: observe.Clock | None = None,
+        session: Any = None,
+    ) -> None:
+        self.activities = set(activities) if activities is not None else supported_activities()
+        if not self.activities:
+            raise errors.ArgumentError(
+                "activities is empty: nothing would be recorded. Leave it out for all."
+            )
+        self.schedule = schedule
+        self.on_trace_ready = on_trace_ready
+        self.record_shapes, self.profile_memory = record_shapes, profile_memory
+        self.with_stack, self.with_flops, self.with_modules = with_stack, with_flops, with_modules
+        self.acc_events = acc_events
+        self.step_num = 0
+        self.current_action = ProfilerAction.NONE
+        self._clock, self._session = clock, session
+        self._recording: Recording | None = None
+        self._earlier: list[Event] = []
+        self._metadata: dict[str, Any] = {}
+        self._cycle = 0
+        self._begun = 0
+        self._told = Told(())
+
+    def __enter__(self) -> profile:
+        self.start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.stop()
+
+    # Steps.
+
+    def start(self) -> None:
+        """Begin with step 0."""
+        self._told = Told(observe.open_observers(self._session))
+        self.current_action = self._action()
+        if self.current_action is not ProfilerAction.NONE:
+            self._begin()
+
+    def step(self) -> None:
+        """A step is over, and the next begins."""
+        recording, before = self._recording, self.current_action
+        if recording is not None and before in _RECORDING:
+            lane = recording.tap.lane()
+            name, end = f"ProfilerStep#{self.step_num}", observe.now()
+            lane.append((observe.SPAN, name, self._begun, end, observe.ANNOTATION, "forward", None))
+        self.step_num += 1
+        self.current_action = action = self._action()
+        if before is ProfilerAction.RECORD_AND_SAVE:
+            self._finish()
+        elif before is ProfilerAction.WARMUP and action in _RECORDING:
+            self._drop()
+        if action is not ProfilerAction.NONE and (self._recording is None or not self._recording.active):
+            self._begin()
+        elif self._recording is not None and self._recording.active:
+            self._recording.step_over()
+        self._begun = observe.now()
+
+    def stop(self) -> None:
+        """Record no more; a cycle that was not over is handed to ``on_trace_ready`` as it is."""
+        if self._recording is not None and self._recording.active:
+            if self.current_action is ProfilerAction.WARMUP:
+                self._drop()
+            else:
+                self._finish()
+        self.current_action = ProfilerAction.NONE
+        self._told.close()
+
+    def _action(self) -> ProfilerAction:
+        return ProfilerAction.RECORD if self.schedule is None else self.schedule(self.step_num)
+
+    def _begin(self) -> None:
+        options = observe.Options(
+            self.record_shapes or self.with_flops, self.profile_memory, self.with_stack, self.with_modules
+        )
+        clock = self._clock or observe.own_clock()
+        warming = self.current_action is ProfilerAction.WARMUP
+        handler = self.on_trace_ready
+        streams = isinstance(handler, tensorboard_trace_handler) and not warming
+        header = header_of(clock, observe.place(), self._flags(), self._cycle, self._metadata)
+        writer = handler.open(header) if streams and isinstance(handler, tensorboard_trace_handler) else None
+        told = Told(()) if warming else self._told
+        if self.acc_events and self._recording is not None:
+            self._earlier += self._recording.all_events()
+        self._recording = Recording(options, clock, header, writer, told)
+        self._begun = observe.now()
+
+    def _drop(self) -> None:
+        """Leave the records of warm-up steps out."""
+        if self._recording is not None:
+            self._recording.tap.close()
+            self._recording = None
+
+    def _finish(self) -> None:
+        recording = self._recording
+        if recording is None:
+            return
+        recording.stop()
+        self._cycle += 1
+        if self.on_trace_ready is not None:
+            self.on_trace_ready(self)
+
+    def _flags(self) -> dict[str, bool]:
+        return {
+            "record_shapes": self.record_shapes,
+            "profile_memory": self.profile_memory,
+            "with_stack": self.with_stack,
+            "with_flops": self.with_flops,
+            "with_modules": self.with_modules,
+        }
+
+    # What was recorded.
+
+    def events(self) -> averages.EventList:
+        """Every event of the latest cycle (of all, with ``acc_events``), nested by time."""
+        return averages.EventList(averages.function_events(self._all()))
+
+    def key_averages(
+        self, group_by_input_shape: bool = False, group_by_stack_n: int = 0, group_by_module: bool = False
+    ) -> averages.EventList:
+        """Sums over events of one name (and shape, stack or module, where asked for); has ``table()``."""
+        return self.events().key_averages(group_by_input_shape, group_by_stack_n, group_by_module)
+
+    def _all(self) -> list[Event]:
+        if self._recording is None:
+            raise errors.TraceError(
+                "Profiler must be initialized before accessing events: nothing was recorded yet. Call"
+                " start(), or step() until the schedule's active steps."
+            )
+        if self._recording.active:
+            self._recording.flush()
+        return [*self._earlier, *self._recording.all_events()]
+
+    def export_chrome_trace(self, path: str | os.PathLike[str]) -> None:
+        """Write a trace file (``.gz`` is compressed) for Perfetto, chrome://tracing or TensorBoard."""
+        self._all()
+        assert self._recording is not None
+        self._recording.export(path)
+
+    def save(self, handler: tensorboard_trace_handler) -> None:
+        """Complete the file that ``handler`` opened, or write one."""
+        recording = self._recording
+        if recording is None:
+            raise errors.TraceError("there is no trace to save yet. Call start() first.")
+        if recording.writer is None:
+            recording.export(handler.path(recording.header))
+        elif recording.writer.part.exists():
+            recording.writer.close()
+
+    def export_stacks(self, path: str | os.PathLike[str], metric: str = "self_cpu_time_total") -> None:
+        """Stacks and microseconds, a line each, as flame graph tools read them; needs ``with_stack``."""
+        stacks.export(self._all(), path, metric)
+
+    def export_memory_timeline(self, path: str | os.PathLike[str], device: str | None = None) -> None:
+        """Memory over time by who owns it: ``.json``, ``.json.gz``, ``.raw.json.gz`` or ``.html``."""
+        memory.export(self._all(), path, device or "cpu")
+
+    def add_metadata(self, key: str, value: str) -> None:
+        """Put a text into the traces that begin from now on, and into exports."""
+        self._metadata[key] = value
+
+    def add_metadata_json(self, key: str, value: str) -> None:
+        """The same for JSON."""
+        self._metadata[key] = json.loads(value)
+
+    def toggle_collection_dynamic(self, enable: bool, activities: Iterable[ProfilerActivity]) -> None:
+        """Record no more, or again, in the midst of a step; all activities together."""
+        if not set(activities):
+            return
+        if self._recording is None:
+            raise errors.TraceError(
+                "toggle_collection_dynamic: nothing is being recorded. Call start() first."
+            )
+        (self._recording.tap.open if enable else self._recording.tap.close)()
+
+
+class autograd_profile(profile):
+    """torch.autograd.profiler.profile: no schedule, and nothing at all with ``enabled=False``."""
+
+    def __init__(
+        self,
+        enabled: bool = True,
+        *,
+        record_shapes: bool = False,
+        with_flops: bool = False,
+        profile_memory: bool = False,
+        with_stack: bool = False,
+        with_modules: bool = False,
+        use_cpu: bool = True,
+    ) -> None:
+        if not use_cpu:
+            warnings.warn("use_cpu=False: what the host does is recorded all the same.", stacklevel=3)
+        super().__init__(
+            record_shapes=record_shapes, with_flops=with_flops, profile_memory=profile_memory,
+            with_stack=with_stack, with_modules=with_modules,
+        )  # fmt: skip
+        self.enabled = enabled
+
+    def start(self) -> None:
+        """Begin, if enabled."""
+        if self.enabled:
+            super().start()
+
+    def table(self, **options: Any) -> str:
+        """``key_averages().table``."""
+        return self.key_averages().table(**options)
+
+    @property
+    def function_events(self) -> averages.EventList:
+        """All events."""
+        return self.events()

@@ -1,0 +1,122 @@
+"""``Recording``: one active stretch of a profile, from a tap to events in memory or in a file.
+
+Memory is bounded: past ``LIMIT`` events go to the trace file if there is one, else to a temporary file, from
+which tables and exports read them again.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+import weakref
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from tenon.extend import observe
+from tenon_profiler.convert import Converter
+from tenon_profiler.events import Event
+from tenon_profiler.observers import Told
+from tenon_profiler.trace import PART, TraceWriter, event_of, read_trace
+
+#: Events that are kept in memory, about 0.3 kB each.
+LIMIT = 150_000
+#: Records that wait to become events; and how long, where a file is written, in nanoseconds.
+WAITING, PATIENCE = 100_000, 1_000_000_000
+
+
+class Recording:
+    """Begins at once. ``writer`` is where events go as they come; with None they are kept."""
+
+    def __init__(
+        self, options: Any, clock: Any, header: dict[str, Any], writer: TraceWriter | None, told: Told
+    ) -> None:
+        self.header = header
+        self.writer = writer
+        self.events: list[Event] = []
+        self.converter = Converter(clock)
+        self._clock, self._told = clock, told
+        self._spool: TraceWriter | None = None
+        self._flushed = time.perf_counter_ns()
+        self._kept = True
+        self.active = True
+        self.tap = observe.Tap(options, self._due)
+        self.tap.open()
+
+    def _due(self, tap: Any) -> None:
+        waiting = sum(len(lane.records) for lane in tap.lanes)
+        late = self.writer is not None and time.perf_counter_ns() - self._flushed > PATIENCE
+        if waiting > WAITING or late:
+            self.flush()
+
+    def flush(self) -> None:
+        """Make events of records; the time that takes is shown in the trace."""
+        begin = time.perf_counter_ns()
+        events = self.converter.convert(self.tap.take())
+        if events:
+            self._told.tell(events)
+            self._store(events)
+        self._flushed = end = time.perf_counter_ns()
+        if events:
+            lane = self.tap.lane()
+            lane.append((observe.SPAN, "profiler: flush", begin, end, observe.PROFILER, lane.phase, None))
+
+    def _store(self, events: list[Event]) -> None:
+        target = self.writer or self._spool
+        if target is None and len(self.events) + len(events) > LIMIT:
+            handle, name = tempfile.mkstemp(suffix=".pt.trace.json.gz")
+            os.close(handle)
+            target = self._spool = TraceWriter(name, self.header)
+            weakref.finalize(self, _remove, name)
+            target.write(self.events)
+        if target is not None:
+            target.write(events)
+            target.flush()
+        if self._kept and len(self.events) + len(events) > LIMIT:
+            self._kept = False
+            self.events.clear()
+        if self._kept:
+            self.events += events
+
+    def step_over(self) -> None:
+        """A step has ended: a good moment to flush, if it is time."""
+        self._due(self.tap)
+
+    def stop(self) -> None:
+        """Record no more."""
+        self.tap.close()
+        self.active = False
+        events = self.converter.convert(self.tap.take())
+        self._told.tell(events)
+        self._store(events)
+
+    def all_events(self) -> Iterator[Event]:
+        """Every event, from memory or from the file."""
+        if self._kept:
+            yield from self.events
+            return
+        target = self._spool or self.writer
+        assert target is not None
+        target_path = target.part if target.part.exists() else target.path
+        header, found = read_trace(target_path)
+        base = int(header["baseTimeNanoseconds"])
+        for each in found:
+            event = event_of(each, base)
+            if event is not None:
+                yield event
+
+    def export(self, path: str | os.PathLike[str]) -> Path:
+        """A complete trace file."""
+        writer = TraceWriter(path, self.header)
+        try:
+            writer.write(self.all_events())
+        except BaseException:
+            writer.abandon()
+            raise
+        return writer.close()
+
+
+def _remove(name: str) -> None:
+    for path in (Path(name), Path(name + PART)):
+        path.unlink(missing_ok=True)

@@ -1,0 +1,181 @@
+"""Trace files: Kineto's JSON, an event a line, so that they can be read while they are written.
+
+A file is opened as ``NAME.part`` and renamed when it is complete; what was flushed before a process was
+killed is there. The format is stated in ``docs/guide/profiler.md``.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import zlib
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from tenon.extend import errors
+from tenon_profiler.events import INSTANT, Event
+
+PART = ".part"
+#: One block of a gzip file that is being read.
+_BLOCK = 1 << 16
+
+
+class TraceWriter:
+    """Writes ``header``, then events as they come, to ``path``; ``close`` makes the file complete."""
+
+    def __init__(self, path: str | os.PathLike[str], header: dict[str, Any]) -> None:
+        self.path = Path(path)
+        self.part = self.path.with_name(self.path.name + PART)
+        self.base = int(header["baseTimeNanoseconds"])
+        self.pid = int(header["tenon"]["pid"])
+        self.count = 0
+        self._external = 0
+        self._texts: dict[int, tuple[Any, str]] = {}
+        self._threads: set[int] = set()
+        self._last = 0
+        self._file = open(self.part, "wb")  # noqa: SIM115 - closed by close() or abandon()
+        self._zip = zlib.compressobj(3, zlib.DEFLATED, 31) if self.path.suffix == ".gz" else None
+        text = json.dumps(header)
+        self._put(f'{text[:-1]}, "traceEvents": [\n{json.dumps(self._process(header))}'.encode())
+        self.flush()
+
+    def _process(self, header: dict[str, Any]) -> dict[str, Any]:
+        own = header["tenon"]
+        name = {"name": f"rank {own['rank']} on {own['host']}"}
+        return {"ph": "M", "name": "process_name", "pid": self.pid, "tid": 0, "ts": 0, "args": name}
+
+    def write(self, events: Iterable[Event]) -> None:
+        """Append events."""
+        lines = []
+        for event in events:
+            if event.tid not in self._threads:
+                self._threads.add(event.tid)
+                name = {"name": "main" if event.tid == self.pid else f"thread {event.tid}"}
+                lines.append(
+                    json.dumps(
+                        {
+                            "ph": "M",
+                            "name": "thread_name",
+                            "pid": self.pid,
+                            "tid": event.tid,
+                            "ts": 0,
+                            "args": name,
+                        }
+                    )
+                )
+            lines.append(self._line(event))
+            self._last = max(self._last, event.end)
+        if lines:
+            self.count += len(lines)
+            self._put((",\n" + ",\n".join(lines)).encode())
+
+    def _line(self, event: Event) -> str:
+        kept = self._texts.get(id(event.args))
+        if kept is None:
+            # The dictionary is kept beside, so that no other one gets its id.
+            kept = self._texts[id(event.args)] = (event.args, json.dumps(event.args)[1:-1])
+        own = "" if event.own is None else json.dumps(event.own)[1:-1]
+        category = event.category
+        start = (event.begin - self.base) / 1000
+        head = f'"cat":"{category}","name":{json.dumps(event.name)},"pid":{self.pid},"tid":{event.tid}'
+        if category == INSTANT:
+            args = f"{own},{kept[1]}"
+            return f'{{"ph":"i","s":"t",{head},"ts":{start:.3f},"args":{{{args}}}}}'
+        if category != "python_function":
+            self._external += 1
+            own = f'"External id":{self._external}' + (f",{own}" if own else "")
+        args = f"{own},{kept[1]}" if kept[1] else own
+        length = (event.end - event.begin) / 1000
+        return f'{{"ph":"X",{head},"ts":{start:.3f},"dur":{length:.3f},"args":{{{args}}}}}'
+
+    def flush(self) -> None:
+        """What was written so far can be read now."""
+        if self._zip is not None:
+            self._file.write(self._zip.flush(zlib.Z_SYNC_FLUSH))
+        self._file.flush()
+
+    def close(self) -> Path:
+        """End the file, and give it its name."""
+        end = {"ph": "i", "s": "g", "name": "Record Window End", "pid": self.pid, "tid": self.pid}
+        end["ts"] = round((self._last - self.base) / 1000, 3) if self._last else 0
+        foot = json.dumps({"events": self.count, "dropped": 0})
+        self._put(f',\n{json.dumps(end)}\n], "tenonEnd": {foot}}}\n'.encode())
+        if self._zip is not None:
+            self._file.write(self._zip.flush(zlib.Z_FINISH))
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        self._file.close()
+        os.replace(self.part, self.path)
+        return self.path
+
+    def abandon(self) -> None:
+        """Leave no file."""
+        self._file.close()
+        self.part.unlink(missing_ok=True)
+
+    def _put(self, data: bytes) -> None:
+        self._file.write(data if self._zip is None else self._zip.compress(data))
+
+
+def read_trace(path: str | os.PathLike[str]) -> tuple[dict[str, Any], Iterator[dict[str, Any]]]:
+    """The header of a trace, and its events one after the other, as far as the file goes.
+
+    TraceError where there is no header. A file that is being written, or whose writer was killed, gives what
+    was flushed.
+    """
+    lines = _lines(Path(path))
+    first = next(lines, "").rstrip()
+    marker = ', "traceEvents": ['
+    try:
+        if not first.endswith(marker):
+            raise ValueError("its first line is no header")
+        header = json.loads(first[: -len(marker)] + "}")
+        if not isinstance(header, dict) or not isinstance(header.get("tenon"), dict):
+            raise ValueError('its header has no "tenon"')
+    except ValueError as error:
+        raise errors.TraceError(
+            f"{path} is no trace of tenon's: {error}. Read files that tenon.profiler wrote."
+        ) from error
+    return header, _events(lines)
+
+
+def _events(lines: Iterator[str]) -> Iterator[dict[str, Any]]:
+    for line in lines:
+        if line.startswith("]"):
+            return
+        text = line.rstrip().removesuffix(",")
+        try:
+            event = json.loads(text)
+        except ValueError:  # the last line of a file that goes on, or was cut
+            return
+        if isinstance(event, dict):
+            yield event
+
+
+def _lines(path: Path) -> Iterator[str]:
+    rest = b""
+    with open(path, "rb") as file:
+        unzip = zlib.decompressobj(31) if file.read(2) == b"\x1f\x8b" else None
+        file.seek(0)
+        while block := file.read(_BLOCK):
+            try:
+                data = block if unzip is None else unzip.decompress(block)
+            except zlib.error:
+                break
+            parts = (rest + data).split(b"\n")
+            rest = parts.pop()
+            for part in parts:
+                yield part.decode("utf-8", "replace")
+    if rest:
+        yield rest.decode("utf-8", "replace")
+
+
+def event_of(found: dict[str, Any], base: int) -> Event | None:
+    """The ``Event`` that a trace's object was; None for what describes processes and threads."""
+    args = found.get("args", {})
+    if found.get("ph") not in ("X", "i") or "cat" not in found:
+        return None
+    begin = base + round(found["ts"] * 1000)
+    end = begin + round(found.get("dur", 0) * 1000)
+    return Event(found["cat"], found["name"], found["tid"], begin, end, args)
