@@ -217,6 +217,10 @@ class UnsavableError(TenonError, TypeError, RuntimeError):
     """An object holds something that no checkpoint can carry."""
 
 
+class TraceError(TenonError, ValueError):
+    """A file is no trace of a profile, or a profile has nothing to show."""
+
+
 class CheckpointWarning(TenonWarning):
     """A damaged checkpoint was passed over."""
 
