@@ -89,6 +89,10 @@ class GradcheckError(GradError):
     """A numerical and an analytical gradient differ."""
 
 
+class UnstableOutputError(GradError, AssertionError):
+    """A checked function returns other shapes or dtypes when its inputs move a little."""
+
+
 class AnomalyError(GradError):
     """Anomaly detection met a NaN in a gradient."""
 

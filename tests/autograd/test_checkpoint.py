@@ -12,6 +12,7 @@ from tenon.utils.checkpoint import (
     CheckpointError,
     checkpoint,
     checkpoint_sequential,
+    set_checkpoint_debug_enabled,
     set_checkpoint_early_stop,
 )
 
@@ -263,3 +264,17 @@ def test_what_a_custom_function_saves_is_left_out_too():
 def test_a_segment_count_that_does_not_fit_is_refused():
     with pytest.raises(ValueError, match="segments=4 must be from 1 to the number of functions, 3"):
         checkpoint_sequential([tenon.exp] * 3, 4, tenon.ones(2), use_reentrant=False)
+
+
+def test_debugging_lists_where_both_runs_saved_what():
+    runs = []
+
+    def other_shape_next_time(x):
+        runs.append(x)
+        return (x * tenon.ones(len(runs))).sin()
+
+    x = tenon.ones(1, requires_grad=True)
+    with set_checkpoint_debug_enabled(True):
+        out = checkpoint(other_shape_next_time, x, use_reentrant=False)
+    with pytest.raises(CheckpointError, match=r"passed `debug=True`[\s\S]*test_checkpoint.py:\d+: return"):
+        out.sum().backward()

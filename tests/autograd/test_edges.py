@@ -6,9 +6,9 @@ import weakref
 import pytest
 
 import tenon
-from tenon.autograd import Function
-from tenon.autograd.graph import GradientEdge, get_gradient_edge
-from tenon.errors import ArgumentError, GradError
+from tenon.autograd import Function, Variable
+from tenon.autograd.graph import GradientEdge, Node, get_gradient_edge, increment_version
+from tenon.errors import ArgumentError, GradError, ModifiedValueError, ViewError
 
 
 def leaf(*values):
@@ -251,3 +251,93 @@ def test_classes_are_not_to_be_decorated():
 def test_functions_are_not_to_be_instantiated():
     with pytest.warns(DeprecationWarning, match="should not be instantiated"):
         Nothing()
+
+
+def test_node_is_what_grad_fn_and_ctx_are():
+    class Asking(Function):
+        @staticmethod
+        def forward(ctx, x):
+            assert isinstance(ctx, Node)
+            return x.clone()
+
+        @staticmethod
+        def backward(ctx, g):
+            return g
+
+    x = leaf(1.0)
+
+    assert isinstance(Asking.apply(x).grad_fn, Node) and isinstance(x.exp().grad_fn, Node)
+    assert issubclass(type(x.exp().grad_fn), Node) and not isinstance(x, Node)
+
+
+def test_increment_version_counts_a_change():
+    x = leaf(2.0)
+    y = x * x
+    increment_version(x)
+
+    with pytest.raises(ModifiedValueError):
+        y.backward()
+
+
+def test_a_function_may_define_vjp_instead_of_backward():
+    class Twice(Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x * 2
+
+        @staticmethod
+        def vjp(ctx, g):
+            return g * 2
+
+    x = leaf(1.0)
+    Twice.apply(x).backward()
+
+    assert x.grad.item() == 2.0
+
+
+def test_mark_dirty_is_for_inputs():
+    class Wrong(Function):
+        @staticmethod
+        def forward(ctx, x):
+            made = x * 3
+            ctx.mark_dirty(made)
+            return made
+
+        @staticmethod
+        def backward(ctx, g):
+            return g * 3
+
+    with pytest.warns(UserWarning, match="Only input Tensors should be given"):
+        Wrong.apply(leaf(1.0).clone())
+
+
+def test_views_that_a_function_returns_of_untracked_tensors_cannot_take_a_history():
+    class Viewing(Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x.view_as(x)
+
+        @staticmethod
+        def backward(ctx, g):
+            return g
+
+    view = Viewing.apply(tenon.ones(2, dtype=tenon.float64))
+
+    with pytest.raises(ViewError, match="created inside a custom Function"):
+        view += leaf(1.0)
+
+
+def test_callbacks_may_queue_callbacks():
+    seen = []
+    x = leaf(1.0)
+    queue = Variable._execution_engine.queue_callback
+
+    def first():
+        seen.append("first")
+        queue(lambda: seen.append("second"))
+
+    x.register_post_accumulate_grad_hook(lambda leaf: (queue(first), None)[1])
+
+    x.sum().backward()
+
+    assert seen == ["first", "second"]

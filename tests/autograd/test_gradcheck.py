@@ -163,3 +163,57 @@ def test_second_order_through_saved_tensors_hooks():
     (h,) = tenon.autograd.grad(g.sum(), x)
 
     assert h.allclose(6 * x.detach() + x.detach().exp())
+
+
+def hooked(change):
+    def function(x):
+        y = x.clone()
+        y.register_hook(change)
+        return y
+
+    return function
+
+
+@pytest.mark.parametrize("fast_mode", [False, True])
+def test_a_gradient_of_zero_must_be_zero(fast_mode):
+    x = tenon.ones(1, dtype=tenon.float64, requires_grad=True)
+
+    with pytest.raises(GradcheckError, match="backward not multiplied by grad_output"):
+        gradcheck(hooked(lambda g: g + 0.01), x, atol=0.1, fast_mode=fast_mode)
+
+
+def test_hooks_that_need_a_gradient_are_found():
+    x = tenon.ones(1, dtype=tenon.float64, requires_grad=True)
+
+    with (
+        pytest.warns(UserWarning, match="New undefined gradient support"),
+        pytest.raises(GradcheckError, match="handle undefined output grads"),
+    ):
+        gradcheck(hooked(lambda g: g.abs() and None), x)
+    assert gradcheck(hooked(lambda g: g.abs() and None), x, check_undefined_grad=False)
+
+
+def test_outputs_may_not_change_in_kind():
+    x = tenon.ones(1, dtype=tenon.float64, requires_grad=True)
+
+    with pytest.raises(AssertionError, match="the same shape when inputs are perturbed"):
+        gradcheck(lambda x: tenon.cat([x, x]) if x.item() >= 1 else x, x)
+    with pytest.raises(AssertionError, match="the same dtype when inputs are perturbed"):
+        gradcheck(lambda x: x.float() if x.item() >= 1 else x, x)
+
+
+def test_the_wrong_part_of_a_complex_output_is_named():
+    x = tenon.ones(2, dtype=tenon.complex128, requires_grad=True)
+
+    with pytest.raises(GradcheckError, match="imaginary part of complex outputs only, Jacobian mismatch"):
+        gradcheck(hooked(lambda g: g + 0.01), x)
+
+
+def test_batched_gradients_are_checked_on_request():
+    x = tenon.ones(3, dtype=tenon.float64, requires_grad=True)
+
+    assert gradcheck(lambda x: x.sin() * x, x, check_batched_grad=True)
+    with pytest.raises(AssertionError, match="Expected at least one of"):
+        gradcheck(lambda x: x, x, check_backward_ad=False)
+    with pytest.raises(NotImplementedError, match="no forward-mode"):
+        gradcheck(lambda x: x, x, check_forward_ad=True)

@@ -12,14 +12,17 @@ from tenon.autograd.grad_mode import (
     inference_mode,
     no_grad,
     set_grad_enabled,
+    set_multithreading_enabled,
 )
 from tenon.autograd.gradcheck import gradcheck, gradgradcheck
 from tenon.autograd.variable import Variable
 from tenon.core.backward import backward, grad
 from tenon.core.grad_mode import is_grad_enabled
+from tenon.core.saved_names import SavedTensor
 
 __all__ = [
     "Function",
+    "SavedTensor",
     "Variable",
     "backward",
     "detect_anomaly",
@@ -34,4 +37,5 @@ __all__ = [
     "no_grad",
     "set_detect_anomaly",
     "set_grad_enabled",
+    "set_multithreading_enabled",
 ]

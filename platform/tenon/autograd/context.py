@@ -5,9 +5,9 @@ from __future__ import annotations
 import warnings
 from typing import Any
 
-from tenon.autograd.saved import Saved
+from tenon.autograd.saved import Saved, SavedNone
 from tenon.core.value import Value
-from tenon.errors import FreedGraphError
+from tenon.errors import FreedGraphError, GradError
 
 
 class FunctionCtx:
@@ -22,6 +22,8 @@ class FunctionCtx:
     non_differentiable: tuple[Any, ...] = ()
     _saved: tuple[Saved | None, ...] | None = None
     _freed: bool = False
+    _read: bool = False
+    _forward_cls: Any = None
     _node: Any = None
 
     def save_for_backward(self, *tensors: Any) -> None:
@@ -47,6 +49,21 @@ class FunctionCtx:
     def saved_tensors(self) -> tuple[Any, ...]:
         """What ``save_for_backward`` kept, unchanged since; FreedGraphError after a backward that freed
         it."""
+        self._check_freed()
+        if self._read:
+            raise GradError(
+                f"The saved tensors of {self._name()} can only be accessed once, as it sets"
+                " clear_saved_tensors_on_access: keep what you read."
+            )
+        if self._saved is None:
+            return self.to_save
+        node = None if self._node is None else self._node()
+        found = tuple(None if s is None else s.unpack(node) for s in self._saved)
+        if self._forward_cls is not None and self._forward_cls.clear_saved_tensors_on_access:
+            self._saved, self._read = None, True
+        return found
+
+    def _check_freed(self) -> None:
         if self._freed:
             raise FreedGraphError(
                 "Trying to backward through the graph a second time (or directly access saved tensors after"
@@ -55,10 +72,11 @@ class FunctionCtx:
                 " through the graph a second time or if you need to access saved tensors after calling"
                 f" backward. (function {self._name()})"
             )
-        if self._saved is None:
-            return self.to_save
-        node = None if self._node is None else self._node()
-        return tuple(None if s is None else s.unpack(node) for s in self._saved)
+
+    @property
+    def _raw_saved_tensors(self) -> tuple[Any, ...]:
+        self._check_freed()
+        return tuple(SavedNone() if s is None else s for s in self._saved or ())
 
     @property
     def saved_variables(self) -> tuple[Any, ...]:

@@ -23,7 +23,7 @@ from tenon.core.tape import CustomNode
 from tenon.core.tensor import Tensor
 from tenon.core.undefined import zeros
 from tenon.core.value import FixedView, Value
-from tenon.errors import DTypeError, GradError
+from tenon.errors import DTypeError, GradError, TenonWarning
 
 _RETURNED_VIEW = (
     "Output {} of {} is a view and {{}} inplace. This view was created inside a custom Function (or because"
@@ -80,7 +80,8 @@ class FunctionNode(CustomNode):
                 z if g is None and i not in plain else g
                 for i, (g, z) in enumerate(zip(grads, zeros(self), strict=True))
             ]
-        returned = function.backward(ctx, *grads)
+        rule = function.vjp if function.backward is Function.backward else function.backward
+        returned = rule(ctx, *grads)
         return self._checked(returned if isinstance(returned, tuple) else (returned,))
 
     def apply_nothing(self, create_graph: bool) -> list[Any]:
@@ -145,6 +146,8 @@ class Function:
 
     #: Accepted as in torch; ``func.vmap`` needs no rule, as it runs the function row by row.
     generate_vmap_rule: bool = False
+    #: ``saved_tensors`` may be read once and is dropped then, which frees memory within ``backward``.
+    clear_saved_tensors_on_access: bool = False
     #: The class of the nodes of this function, which bears its name.
     _backward_cls: Any = FunctionNode
 
@@ -238,6 +241,18 @@ def _connected(
     inputs = {id(a) for a in args if isinstance(a, Value)}
     dirty = {id(t) for t in ctx.dirty_tensors}
     plain = {id(t) for t in ctx.non_differentiable}
+    for t in ctx.dirty_tensors:
+        if id(t) not in inputs and t._view is not None and node is not None:
+            raise GradError(
+                f"ctx.mark_dirty of {cls.__name__} received a tensor that was not an input. Mark inputs only."
+            )
+        if id(t) not in inputs:
+            warnings.warn(
+                "Only input Tensors should be given to ctx.mark_dirty(). If a Tensor is not an input, there"
+                " is no need to pass it to mark_dirty().",
+                TenonWarning,
+                stacklevel=4,
+            )
     if dirty - {id(o) for o in outputs}:
         raise GradError(
             "Some elements marked as dirty during the forward method were not returned as output. The inputs"
@@ -267,6 +282,14 @@ def _connected(
         avals.append(Aval(tuple(o.raw.shape), o.raw.dtype))
         if node is None or id(o) in plain or o.raw.dtype.kind in "iub":
             o = o.detach() if id(o) in inputs and id(o) not in dirty else o  # type: ignore[attr-defined]
+            if (
+                o._view is not None
+                and id(o) not in inputs
+                and MODE.enabled
+                and o._view[2].__class__ is not FixedView
+            ):
+                fixed = FixedView(o._view[0], _RETURNED_VIEW.format(index, f"{cls.__name__}Backward"))
+                o._view = [o._view[0], o._view[1], fixed, {}, o._view[4]]
         else:
             saved_as[id(o)] = index
             o = _tracked_output(cls, node, index, o, id(o) in inputs, id(o) in dirty)
@@ -289,7 +312,7 @@ def _tracked_output(cls: Any, node: Any, index: int, o: Any, is_input: bool, is_
         base = o if o._view is None else o._view[0]
         shown = Tensor._of(o.raw, o._backend)
         counter = shown._version_counter = o._counter()
-        fixed = FixedView(base, _RETURNED_VIEW.format(index, cls.__name__))
+        fixed = FixedView(base, _RETURNED_VIEW.format(index, f"{cls.__name__}Backward"))
         shown._view = [base, o, fixed, {}, counter[0]]
         o = shown
     o._node, o._index, o._track = node, index, True

@@ -11,15 +11,22 @@ from typing import Any
 
 import numpy as np
 
+from tenon.autograd.function import Function
 from tenon.core.backward import grad
 from tenon.core.create import wrap
 from tenon.core.grad_mode import no_grad
+from tenon.core.op import table
 from tenon.core.tensor import Tensor
-from tenon.errors import GradcheckError, TenonWarning
+from tenon.errors import ArgumentError, GradcheckError, TenonWarning, UnstableOutputError
 
 __all__ = ["GradcheckError", "gradcheck", "gradgradcheck"]
 
 _Array = np.ndarray[Any, Any]
+_NEW_FEATURE = (
+    "Backwards compatibility: New undefined gradient support checking feature is enabled by default, but it"
+    " may break existing callers of this function. If this is true for you, you can call this function with"
+    ' "check_undefined_grad=False" to disable the feature'
+)
 
 
 def gradcheck(
@@ -45,13 +52,18 @@ def gradcheck(
     ``fast_mode`` compares one random projection of each Jacobian. True if all agree; else GradcheckError, or
     False without ``raise_exception``.
     """
-    if check_forward_ad or check_batched_grad or check_batched_forward_grad:
+    if not check_forward_ad and not check_backward_ad:
+        raise UnstableOutputError("Expected at least one of check_forward_ad or check_backward_ad to be True")
+    if check_forward_ad or check_batched_forward_grad:
         raise NotImplementedError(
-            "gradcheck: forward-mode and batched gradients are not computed by tenon; leave those checks off."
+            "gradcheck: tenon computes no forward-mode derivatives; leave those checks off."
         )
     given = tuple(inputs) if isinstance(inputs, (tuple, list)) else (inputs,)
     try:
-        _check(func, given, eps, atol, rtol, nondet_tol, check_undefined_grad, check_grad_dtypes, fast_mode)
+        _check(
+            func, given, eps, atol, rtol, nondet_tol, check_undefined_grad, check_grad_dtypes,
+            check_batched_grad, fast_mode,
+        )  # fmt: skip
     except GradcheckError:
         if raise_exception:
             raise
@@ -129,7 +141,7 @@ def _differentiable(result: Any) -> tuple[Any, ...]:
 
 def _check(
     func: Any, inputs: tuple[Any, ...], eps: float, atol: float, rtol: float, nondet_tol: float,
-    undefined: bool, dtypes: bool, fast: bool,
+    undefined: bool, dtypes: bool, batched: bool, fast: bool,
 ) -> None:  # fmt: skip
     active = _active(inputs)
     result = func(*inputs)
@@ -153,7 +165,8 @@ def _check(
                 analytical, numerical, rtol, atol * (_scale(seeds[position]) if fast else 1.0)
             ):
                 raise GradcheckError(
-                    f"Jacobian mismatch for output {position} with respect to input {i},\n"
+                    f"{_part_of(output, analytical, numerical, fast)}Jacobian mismatch for output"
+                    f" {position} with respect to input {i},\n"
                     f"numerical:{_shown(numerical.T)}\nanalytical:{_shown(analytical.T)}\n"
                 )
             if np.abs(rows[place] - again[place]).max(initial=0.0) > nondet_tol:
@@ -162,8 +175,39 @@ def _check(
                     " multiple times gives different values, although analytical gradient matches numerical"
                     f" gradient. The tolerance for nondeterminism was {nondet_tol}."
                 )
+        if batched:
+            _check_batched(output, [inputs[i] for i in active], seeds[position], rows)
+    _check_linear(outputs, [inputs[i] for i in active])
     if undefined:
         _check_undefined(func, inputs, [inputs[i] for i in active])
+
+
+def _part_of(output: Any, analytical: _Array, numerical: _Array, fast: bool) -> str:
+    """Which part of a complex output is wrong, as torch says it."""
+    if fast or not output.is_complex():
+        return ""
+    wrong = np.logical_not(np.isclose(analytical, numerical).all(axis=1))
+    part = "imaginary" if wrong[1::2].any() else "real"
+    return f"While considering the {part} part of complex outputs only, "
+
+
+def _check_batched(output: Any, wanted: Sequence[Any], seeds: _Array, rows: list[_Array]) -> None:
+    """Several passes at once (``is_grads_batched``) must give what they give one by one."""
+    stacked = table.stack(*[_joined(seed.copy(), output) for seed in seeds], axis=0)
+    found = grad(output, list(wanted), stacked, retain_graph=True, allow_unused=True, is_grads_batched=True)
+    for g, expected in zip(found, rows, strict=True):
+        if g is not None and not np.allclose(_parts(g).reshape(expected.shape), expected):
+            raise GradcheckError(
+                "gradcheck or gradgradcheck failed while testing batched gradient computation."
+            )
+
+
+def _check_linear(outputs: tuple[Any, ...], wanted: Sequence[Any]) -> None:
+    """Gradients of zero must be zero."""
+    zero = [_joined(np.zeros(_parts(o).size), o) for o in outputs]
+    for g in grad(outputs, list(wanted), zero, retain_graph=True, allow_unused=True):
+        if g is not None and _parts(g).any():
+            raise GradcheckError("backward not multiplied by grad_output")
 
 
 def _active(inputs: tuple[Any, ...]) -> list[int]:
@@ -185,7 +229,7 @@ def _active(inputs: tuple[Any, ...]) -> list[int]:
                 stacklevel=4,
             )
         if any(step == 0 and size > 1 for step, size in zip(x.raw.strides, x.raw.shape, strict=True)):
-            raise ValueError(
+            raise ArgumentError(
                 f"The {i}th input has a dimension with stride 0. gradcheck only supports inputs that are"
                 " non-overlapping to be able to compute the numerical gradients correctly. You should call"
                 " .contiguous on the input before passing it to gradcheck."
@@ -223,10 +267,19 @@ def _scale(seed: _Array) -> float:
     return float(np.abs(seed).sum())
 
 
-def _evaluate(func: Any, inputs: tuple[Any, ...], position: int) -> _Array:
-    """Differentiable output ``position``. Taped, since a function may return other outputs without a
-    graph."""
-    return _parts(_differentiable(func(*inputs))[position])
+def _step(func: Any, inputs: tuple[Any, ...], position: int, like: Any) -> _Array:
+    """Differentiable output ``position`` of inputs that moved a little: only values may differ from ``like``.
+
+    Taped, since a function may return other outputs without a graph.
+    """
+    found = _differentiable(func(*inputs))[position]
+    for what, now, before in (("shape", found.shape, like.shape), ("dtype", found.dtype, like.dtype)):
+        if now != before:
+            raise UnstableOutputError(
+                f"Expected `func` to return outputs with the same {what} when inputs are perturbed up to eps,"
+                f" but got {before} and {now}."
+            )
+    return _parts(found)
 
 
 def _numerical(
@@ -236,6 +289,7 @@ def _numerical(
     found = []
     for i in active:
         x = inputs[i]
+        like = _differentiable(func(*inputs))[position]
         start = _parts(x).copy()
         steps = [_direction(x, i)] if fast else list(np.eye(start.size))
         columns = []
@@ -244,11 +298,11 @@ def _numerical(
             for sign in (1.0, -1.0):
                 _set(x, start + sign * eps * step)
                 try:
-                    ends.append(_evaluate(func, inputs, position))
+                    ends.append(_step(func, inputs, position, like))
                 finally:
                     _set(x, start)
             columns.append((ends[0] - ends[1]) / (2 * eps))
-        size = _evaluate(func, inputs, position).size
+        size = _parts(like).size
         found.append(np.stack(columns, axis=1) if columns else np.zeros((size, 0)))
     return found
 
@@ -293,32 +347,45 @@ def _check_constant(func: Any, inputs: Any, active: list[int], outputs: tuple[An
                     raise GradcheckError("Numerical gradient for function expected to be zero")
 
 
+class _Undefined(Function):
+    """Identity whose gradient is undefined."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Any) -> Any:
+        """``x``."""
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> Any:
+        """Nothing."""
+        return None
+
+
 def _check_undefined(func: Any, inputs: tuple[Any, ...], wanted: Sequence[Any]) -> None:
-    """Leave out one output's gradient at a time: the rest must still come out right."""
+    """Leave out the gradient of each output at a time, and of all: as if those were zeros."""
     outputs = _differentiable(func(*inputs))
-    if len(outputs) < 2:
-        return
-    for left_out in range(len(outputs)):
-        rest = [o for p, o in enumerate(outputs) if p != left_out]
-        vectors = [_joined(np.ones(_parts(o).size), o) for o in rest]
+    every = set(range(len(outputs)))
+    for left_out in [every] + [{p} for p in every if len(every) > 1]:
+        ends = [_Undefined.apply(o) if p in left_out else o for p, o in enumerate(outputs)]
+        vectors = [_joined(np.ones(_parts(o).size), o) for o in outputs]
         try:
-            partial = grad(rest, list(wanted), vectors, retain_graph=True, allow_unused=True)
+            partial = grad(ends, list(wanted), vectors, retain_graph=True, allow_unused=True)
         except (RuntimeError, TypeError, AttributeError) as error:
+            warnings.warn(_NEW_FEATURE, TenonWarning, stacklevel=5)
             raise GradcheckError(
                 "Expected backward function to handle undefined output grads. Please look at 'Notes about"
-                f" undefined output gradients' in 'tools/autograd/derivatives.yaml' (output {left_out}"
-                f" undefined: {error})"
+                " undefined output gradients' in 'tools/autograd/derivatives.yaml' (outputs"
+                f" {sorted(left_out)} undefined: {error})"
             ) from error
-        zero = _joined(np.zeros(_parts(outputs[left_out]).size), outputs[left_out])
-        whole = grad(
-            [*rest, outputs[left_out]], list(wanted), [*vectors, zero], retain_graph=True, allow_unused=True
-        )
+        for p in left_out:
+            vectors[p] = _joined(np.zeros(_parts(outputs[p]).size), outputs[p])
+        whole = grad(outputs, list(wanted), vectors, retain_graph=True, allow_unused=True)
         for a, b in zip(partial, whole, strict=True):
             x, y = (0.0 if g is None else _parts(g) for g in (a, b))
             if not np.allclose(x, y):
                 raise GradcheckError(
                     "Expected all undefined output grads to be treated as zeros, but the gradients differ"
-                    f" when output {left_out} has none."
+                    f" when outputs {sorted(left_out)} have none."
                 )
 
 

@@ -6,22 +6,46 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tenon.core import saving
+from tenon.autograd.context import FunctionCtx
+from tenon.core import saving, tape
 from tenon.core.backward_end import queue_callback
 from tenon.core.edges import AccumulateGrad, GradientEdge, accumulator_of
+from tenon.core.grad_mode import UNCOUNTED
 from tenon.core.handle import RemovableHandle
-from tenon.core.tape import Node
+from tenon.core.saving import disable_saved_tensors_hooks
+from tenon.core.value import Value
 from tenon.errors import GradError
 
 __all__ = [
     "AccumulateGrad",
     "GradientEdge",
     "Node",
+    "disable_saved_tensors_hooks",
     "get_gradient_edge",
+    "increment_version",
     "register_multi_grad_hook",
     "save_on_cpu",
     "saved_tensors_hooks",
 ]
+
+
+class _NodeMeta(type):
+    def __instancecheck__(cls, instance: Any) -> bool:
+        return isinstance(instance, (tape.Node, AccumulateGrad, FunctionCtx))
+
+    def __subclasscheck__(cls, subclass: Any) -> bool:
+        return subclass is cls or issubclass(subclass, (tape.Node, AccumulateGrad, FunctionCtx))
+
+
+class Node(metaclass=_NodeMeta):
+    """What ``grad_fn`` is, and a custom Function's ``ctx``: for ``isinstance``, as in torch."""
+
+
+def increment_version(tensor: Any) -> None:
+    """Count a change of the memory of ``tensor`` (or of several) that nobody else counted."""
+    for each in (tensor,) if isinstance(tensor, Value) else tensor:
+        if each._version_counter is not UNCOUNTED:
+            each._counter()[0] += 1
 
 
 def get_gradient_edge(tensor: Any) -> GradientEdge:

@@ -6,15 +6,15 @@ from __future__ import annotations
 from typing import Any
 
 from tenon.core.grad_mode import UNCOUNTED
-from tenon.core.saving import Packed, innermost
+from tenon.core.saving import Packed, SavedTensorsHooks, check_hooks, innermost
 from tenon.core.value import Value, refuse_saving
-from tenon.errors import FreedGraphError, ModifiedValueError
+from tenon.errors import FreedGraphError, GradError, ModifiedValueError
 
 
 class Saved:
     """A tensor, its version when it was saved, and, if it is an output of the function, which one."""
 
-    __slots__ = ("counter", "index", "owner", "packed", "raw", "tensor", "then")
+    __slots__ = ("backend", "counter", "index", "owner", "packed", "raw", "tensor", "then")
 
     def __init__(self, value: Any, index: int | None, owner: str) -> None:
         self.counter = value._counter()
@@ -22,6 +22,7 @@ class Saved:
             refuse_saving()
         self.then: int = self.counter[0]
         self.index = index
+        self.backend = value._backend
         self.owner = owner
         # An output kept whole would keep the node that keeps it: a cycle that only the garbage collector
         # ends.
@@ -31,6 +32,13 @@ class Saved:
             self.packed.edge = None
         self.tensor = value if index is None and hooks is None else None
         self.raw: Any = value.raw if index is not None and hooks is None else None
+
+    def register_hooks(self, pack_hook: Any, unpack_hook: Any) -> None:
+        """Keep ``pack_hook`` of the tensor, and use ``unpack_hook`` of that; only once."""
+        check_hooks(pack_hook, unpack_hook, self.packed is not None)
+        value = Value.make(self.raw, self.backend) if self.tensor is None else self.tensor
+        self.packed = Packed(SavedTensorsHooks(pack_hook, unpack_hook), value)
+        self.tensor = self.raw = None
 
     def unpack(self, node: Any) -> Any:
         """The tensor; ModifiedValueError if its memory was changed since it was saved."""
@@ -57,3 +65,11 @@ class Saved:
         made._version_counter = self.counter
         made._node, made._index, made._track = node, self.index, True
         return made
+
+
+class SavedNone:
+    """Stands for a None that a custom Function saved."""
+
+    def register_hooks(self, pack_hook: Any, unpack_hook: Any) -> None:
+        """Refuse: there is nothing to pack."""
+        raise GradError("Calling register_hooks on a saved tensor with value None is forbidden")

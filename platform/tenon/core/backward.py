@@ -40,7 +40,7 @@ def backward(
         raise
     finally:
         PASS.depth = outer
-    if not outer and PASS.queued:
+    while not outer and PASS.queued:  # a callback may queue another
         queued, PASS.queued = PASS.queued, ()
         for callback in queued:
             callback()

@@ -190,6 +190,19 @@ class inference_mode(GradContext):
         return inference_mode(self.mode)
 
 
+class set_multithreading_enabled:
+    """Accepted as in torch, as a call or a context manager: a backward pass runs in its caller's thread."""
+
+    def __init__(self, mode: bool) -> None:
+        self.mode = mode
+
+    def __enter__(self) -> None:
+        """Nothing to switch."""
+
+    def __exit__(self, *exc: object) -> None:
+        """Nothing to restore."""
+
+
 def is_grad_enabled() -> bool:
     """Whether ops are taped in this thread."""
     return MODE.enabled

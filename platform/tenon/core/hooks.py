@@ -53,18 +53,16 @@ def tensor_hooks(tensor: Any) -> Any:
 
 
 def run_tensor_hooks(hooks: Any, grad: Any, backend: Any) -> Any:
-    """``grad`` after each hook had its say; array in, array out, or tensor in, tensor out."""
+    """``grad`` after each hook had its say; array in, array out, or tensor in, tensor out. Where no gradient
+    came, hooks get None."""
     for hook in list(hooks.values()):
-        given = grad if isinstance(grad, Value) else Value.make(grad, backend)
+        given = grad if grad is None or isinstance(grad, Value) else Value.make(grad, backend)
         result = hook(given)
         if result is None:
             continue
         if not isinstance(result, Value):
-            raise GradError(
-                f"a tensor hook returned {type(result).__name__}; expected None or a Tensor of shape"
-                f" {list(given.raw.shape)}."
-            )
-        if tuple(result.raw.shape) != tuple(given.raw.shape):
+            raise GradError(f"a tensor hook returned {type(result).__name__}; expected None or a Tensor.")
+        if given is not None and tuple(result.raw.shape) != tuple(given.raw.shape):
             raise GradError(
                 f"hook '{getattr(hook, '__name__', hook)}' has changed the size of value: "
                 f"{list(given.raw.shape)} became {list(result.raw.shape)}."

@@ -78,6 +78,8 @@ def check_leaf(x: Any) -> None:
     """GradError if ``x`` is a leaf that requires grad or a view of one, ViewError if it is a view that cannot
     change."""
     check_view(x)
+    if x._view is not None and x._view[2].__class__ is FixedView:
+        raise ViewError(x._view[2].message.format("is being modified"))
     if x._track and x._node is None:
         raise GradError(
             "a leaf Variable that requires grad is being used in an in-place operation. (shape"

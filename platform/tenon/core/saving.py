@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from tenon.core import watch
@@ -11,13 +12,16 @@ from tenon.core.aval import Aval
 from tenon.core.grad_mode import MODE
 from tenon.core.op import table
 from tenon.core.value import Value
+from tenon.errors import GradError
 
 #: Key of the saved output among a node's packed values; inputs have their position.
-_OUT = -1
+OUT = -1
 
 
 class _Stack(threading.local):
     hooks: tuple[SavedTensorsHooks, ...] = ()
+    #: Why hooks are refused; None where they are not.
+    refused: str | None = None
 
 
 _STACK = _Stack()
@@ -28,6 +32,18 @@ def innermost() -> SavedTensorsHooks | None:
     return _STACK.hooks[-1] if _STACK.hooks else None
 
 
+@contextlib.contextmanager
+def disable_saved_tensors_hooks(error_message: str) -> Iterator[None]:
+    """Refuse hooks on saved values inside, with ``error_message``."""
+    before, _STACK.refused = _STACK.refused, error_message
+    try:
+        if _STACK.hooks:
+            raise GradError(error_message)
+        yield
+    finally:
+        _STACK.refused = before
+
+
 class SavedTensorsHooks:
     """While active in a thread, every value that the tape saves goes through both hooks."""
 
@@ -36,6 +52,8 @@ class SavedTensorsHooks:
         self.unpack_hook = unpack_hook
 
     def __enter__(self) -> None:
+        if _STACK.refused is not None:
+            raise GradError(_STACK.refused)
         _restack((*_STACK.hooks, self))
 
     def __exit__(self, *exc: object) -> None:
@@ -51,6 +69,14 @@ def _restack(hooks: tuple[SavedTensorsHooks, ...]) -> None:
     _STACK.hooks = hooks
 
 
+def check_hooks(pack_hook: Any, unpack_hook: Any, taken: bool) -> None:
+    """TypeError unless both are functions; GradError if the value is ``taken`` by other hooks."""
+    if not callable(pack_hook) or not callable(unpack_hook):
+        raise TypeError("register_hooks: incompatible function arguments; it takes two functions.")
+    if taken:
+        raise GradError("Calling register_hooks on a saved tensor whose hooks have already been set.")
+
+
 class Packed:
     """One saved value as ``pack_hook`` made it, and where its history goes."""
 
@@ -61,21 +87,37 @@ class Packed:
         self.edge = (
             None
             if not tensor._track
-            else (tensor, _OUT)
+            else (tensor, OUT)
             if tensor._node is None
             else (tensor._node, tensor._index)
         )
-        given = Value.make(tensor.raw, tensor._backend)
+        given = tensor  # a leaf as it is, so that hooks may tell it by its identity
+        if tensor._node is not None:
+            given = Value.make(tensor.raw, tensor._backend)
+            given._version_counter = tensor._counter()
+        before = given._counter()[0]
         self.packed = _in_mode(False, hooks.pack_hook, given)
+        if given._version_counter[0] != before:
+            raise GradError(
+                "A saved tensor pack hook is modifying its input in place. Tensors provided as input to pack"
+                " hook can not be modified by in-place operations as this can lead to unexpected"
+                " side-effects."
+            )
 
     def unpack(self) -> Any:
         """The tensor again, with its history."""
         found = _in_mode(False, self.unpack_hook, self.packed)
+        if not isinstance(found, Value):
+            raise TypeError(
+                f"Output of saved tensor unpack_hook expected to be a Tensor but got {type(found).__name__}"
+            )
+        if not found._track if self.edge is None else found is self.edge[0]:
+            return found
         made = Value.make(found.raw, found._backend)
         if self.edge is None:
             return made
         target, index = self.edge
-        if index == _OUT:  # a leaf: its gradient goes through an alias, as the value may lie elsewhere now
+        if index == OUT:  # a leaf: its gradient goes through an alias, as the value may lie elsewhere now
             alias = _in_mode(True, table.alias, target)
             made._node, made._track = alias._node, alias._track
         else:
@@ -105,8 +147,8 @@ def _pack(node: Any) -> None:
             packed[i] = Packed(hooks, value)
             node.args[i] = Aval(tuple(value.raw.shape), value.raw.dtype)
     if node.out is not None:
-        packed[_OUT] = Packed(hooks, Value.make(node.out, node.backend))
-        packed[_OUT].edge = None
+        packed[OUT] = Packed(hooks, Value.make(node.out, node.backend))
+        packed[OUT].edge = None
     node.residuals = tuple(
         Packed(hooks, Value.make(r, node.backend)) if isinstance(r, node.backend.array_type) else r
         for r in node.residuals
@@ -119,9 +161,12 @@ def _pack(node: Any) -> None:
 def unpacked(node: Any) -> tuple[list[Any], Any]:
     """Arguments and output of a node with packed values, as tensors."""
     arguments = list(node.args)
-    out = None
+    for i, value in enumerate(node.saved or ()):
+        if value is not None:
+            arguments[i] = value
+    out = None if node.out is None else node.output_tensor(node.out)
     for position, packed in node.packed.items():
-        if position == _OUT:
+        if position == OUT:
             out = packed.unpack()
             out._node, out._track = node, True
         else:

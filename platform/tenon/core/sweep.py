@@ -282,7 +282,7 @@ class Sweep:
             for index, hooks in node.hooks.items():
                 if single:
                     grad = run_tensor_hooks(hooks, grad, node.backend)
-                elif grad[index] is not None:
+                else:
                     grad[index] = run_tensor_hooks(hooks, grad[index], node.backend)
         if node.retained is not None:
             for index, reference in node.retained.items():

@@ -89,6 +89,13 @@ class Node:
     def _input_metadata(self) -> tuple[Any, ...]:
         return metadata_of(avals_of(self), self.backend.device_of(self.out) if self.out is not None else None)
 
+    def __getattr__(self, name: str) -> Any:
+        if not name.startswith(("_saved_", "_raw_saved_")):
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        from tenon.core.saved_names import find  # rare, and built on what packs this module's nodes
+
+        return find(self, name)
+
     def __call__(self, *grads: Any) -> Any:
         """The gradients of the inputs from those of the outputs, as the backward pass would compute them."""
         from tenon.core.second_order import apply  # built on this module's nodes

@@ -245,7 +245,8 @@ class Tensor(*ALL_METHODS, Value):  # type: ignore[misc]
         return object.__format__(self, spec)
 
     def __dir__(self) -> list[str]:
-        return sorted(n for n in set(super().__dir__()) if not n.startswith("vjp"))
+        hidden = () if self.device.type == "cuda" else ("__cuda_array_interface__",)
+        return sorted(n for n in set(super().__dir__()) if not n.startswith("vjp") and n not in hidden)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
         return create.deepcopy(self, memo)
@@ -260,7 +261,7 @@ class Tensor(*ALL_METHODS, Value):  # type: ignore[misc]
         needed)."""
         if force:
             return self.detach().cpu()._backend.to_host(self.raw)  # type: ignore[no-any-return]
-        if self._track:
+        if self._track and MODE.enabled:
             raise GradError(
                 "Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() instead."
             )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from tenon.core.hooks import run_tensor_hooks
 from tenon.core.tape import CustomNode
 from tenon.core.value import Value
 
@@ -23,6 +24,8 @@ def send_nothing(sweep: Any, edge: Any) -> None:
 
 def visit_nothing(sweep: Any, node: Any) -> None:
     """Visit a node to which no gradient came."""
+    for hooks in (node.hooks or {}).values():
+        run_tensor_hooks(hooks, None, node.backend)
     edges = node.edges if sweep.needed is None else sweep.open_edges(node.edges)
     results: list[Any] = [None] * len(edges)
     if isinstance(node, CustomNode) and id(node) not in sweep.stops:

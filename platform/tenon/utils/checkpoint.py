@@ -12,6 +12,8 @@ pass of its own.
 from __future__ import annotations
 
 import contextlib
+import os
+import traceback
 import warnings
 import weakref
 from collections.abc import Callable, Iterator, Sequence
@@ -35,6 +37,7 @@ __all__ = [
     "checkpoint",
     "checkpoint_sequential",
     "noop_context_fn",
+    "set_checkpoint_debug_enabled",
     "set_checkpoint_early_stop",
 ]
 
@@ -53,6 +56,22 @@ class _EarlyStop:
     """Whether the second run ends as soon as all places are filled; None: as each call says."""
 
     forced: bool | None = None
+
+
+class _Debug:
+    """Whether errors say more; None: as each call says."""
+
+    forced: bool | None = None
+
+
+@contextlib.contextmanager
+def set_checkpoint_debug_enabled(enabled: bool | None) -> Iterator[None]:
+    """Whether the parts called inside are debugged, whatever their ``debug`` says; None: as it says."""
+    before, _Debug.forced = _Debug.forced, enabled
+    try:
+        yield
+    finally:
+        _Debug.forced = before
 
 
 @contextlib.contextmanager
@@ -101,8 +120,8 @@ def checkpoint(
     ``preserve_rng_state`` (default True) gives the second run the random numbers of the first. ``context_fn``
     makes two context managers, for the first and the second run. The second run must save what the first did,
     in number, shape and dtype, or ``CheckpointError`` says what differs (``determinism_check="none"``: only
-    the number); ``debug`` is accepted, as the message always says it. Where ``tenon.compile`` records, this
-    is a plain call: its memory plan decides.
+    the number); with ``debug`` the error also lists where both runs saved what. Where ``tenon.compile``
+    records, this is a plain call: its memory plan decides.
 
     >>> import tenon
     >>> from tenon.utils.checkpoint import checkpoint
@@ -141,6 +160,7 @@ def checkpoint(
     first, second = context_fn()
     early = early_stop if _EarlyStop.forced is None else _EarlyStop.forced
     part = _Part(function, args, kwargs, _Surroundings(preserve), second, determinism_check, early)
+    part.debug = debug if _Debug.forced is None else _Debug.forced
     with SavedTensorsHooks(part.leave, part.fetch), first:
         return function(*args, **kwargs)
 
@@ -167,6 +187,9 @@ def _told(tensor: Any) -> tuple[Any, ...]:
 class _Part:
     """One call: what it takes to run it again, and the tensors that the second run left."""
 
+    #: ``debug``: an error lists where both runs saved what.
+    debug = False
+
     def __init__(
         self,
         function: Callable[..., Any],
@@ -181,6 +204,7 @@ class _Part:
         self._surroundings, self._context, self._check, self._early = surroundings, context, check, early
         self._places: list[weakref.ref[_Place]] = []
         self._found: dict[int, Any] = {}
+        self._calls: list[str] = []
         # Inside of another part, its arguments are that part's activations: they are left to it.
         outer = innermost()
         self._args, self._kwargs = args, kwargs
@@ -192,6 +216,8 @@ class _Part:
         """First run: a place instead of ``tensor``."""
         place = _Place(len(self._places), _told(tensor))
         self._places.append(weakref.ref(place))
+        if self.debug:
+            self._calls.append(_caller())
         return place
 
     def fetch(self, place: _Place) -> Any:
@@ -201,12 +227,30 @@ class _Part:
         return self._found.pop(place.number)
 
     def _again(self) -> None:
+        calls: list[str] = []
+        try:
+            self._second_run(calls)
+        except CheckpointError as error:
+            if not self.debug:
+                raise
+            raise CheckpointError(
+                f"{error}\nYou are seeing this error because you passed `debug=True` to checkpoint (or"
+                " set_checkpoint_debug_enabled(True)). Tensors were saved, in this order,\nin the original"
+                " run at:\n  "
+                + "\n  ".join(self._calls)
+                + "\nand in the second run at:\n  "
+                + "\n  ".join(calls)
+            ) from error
+
+    def _second_run(self, calls: list[str]) -> None:
         self._found.clear()
         run = 0
 
         def take(tensor: Any) -> Any:
             nonlocal run
             number, run = run, run + 1
+            if self.debug:
+                calls.append(_caller())
             if number >= len(self._places):
                 raise CheckpointError(
                     "torch.utils.checkpoint: trying to save more tensors during recomputation than during"
@@ -237,6 +281,12 @@ class _Part:
                 f" and recomputation.\nNumber of tensors saved during forward: {len(self._places)}\nNumber of"
                 f" tensors saved during recomputation: {run}. The function must do the same in both runs."
             )
+
+
+def _caller() -> str:
+    """The innermost line of the user's that runs now."""
+    frames = [f for f in traceback.extract_stack() if f"{os.sep}tenon{os.sep}" not in f.filename]
+    return f"{frames[-1].filename}:{frames[-1].lineno}: {frames[-1].line}" if frames else "?"
 
 
 def _kept(outer: SavedTensorsHooks, value: Any) -> Any:
