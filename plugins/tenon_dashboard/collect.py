@@ -86,8 +86,8 @@ class Collected:
         if not 0 <= duration < LONGEST_SPAN:
             raise Unusable("`dur` is negative or longer than hours")
         lane = self._lane(event)
-        self.first, self.last = min(self.first, start), max(self.last, start + duration)
         args = event.get("args")
+        detail = self._detail(args) if args else 0
         key = (category, name)
         label = self._label_of.get(key)
         if label is None:
@@ -95,7 +95,8 @@ class Collected:
         lane.start.append(start)
         lane.duration.append(duration)
         lane.label.append(label)
-        lane.detail.append(self._detail(args) if args else 0)
+        lane.detail.append(detail)
+        self.first, self.last = min(self.first, start), max(self.last, start + duration)
         self.spans += 1
 
     def _time(self, value: Any) -> int:

@@ -51,7 +51,6 @@ class Dashboard(base_plugin.TBPlugin):  # type: ignore[misc]
     def __init__(self, context: base_plugin.TBContext) -> None:
         self._runs = Runs(context.logdir)
         self._readers = Readers()
-        self._made: dict[tuple[Any, ...], Response] = {}
 
     def get_plugin_apps(self) -> dict[str, Any]:
         """The routes, below ``/data/plugin/tenon``."""
@@ -67,6 +66,10 @@ class Dashboard(base_plugin.TBPlugin):  # type: ignore[misc]
     def frontend_metadata(self) -> base_plugin.FrontendMetadata:
         """One JavaScript module draws everything."""
         return base_plugin.FrontendMetadata(es_module_path="/static/index.js", tab_name="tenon")
+
+    def close(self) -> None:
+        """End the processes that read files; they end with TensorBoard too."""
+        self._readers.close()
 
     def _list(self, request: Request) -> Response:
         runs = [{"name": run.name, "ranks": [f.rank for f in run.files]} for run in self._runs.all().values()]

@@ -43,6 +43,7 @@ class EventStream:
         handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
         self._file = os.fdopen(handle, "rb", buffering=0)
         if not stat.S_ISREG(os.fstat(handle).st_mode):
+            self._file.close()
             raise BadTrace("not a regular file")
         self._inflate: Any = None
         self._packed: bool | None = None

@@ -12,11 +12,21 @@ import urllib.request
 
 CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
 _ELEMENT = "element-6066-11e4-a52e-4f735466cecf"
-_ARGUMENTS = (
-    "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
-    "--disable-component-update --disable-sync --disable-default-apps --disable-extensions --disable-dev-shm-usage "
-    "--window-size=1360,900 --hide-scrollbars"
-).split()
+_ARGUMENTS = [
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--disable-default-apps",
+    "--disable-extensions",
+    "--disable-dev-shm-usage",
+    "--window-size=1360,900",
+    "--hide-scrollbars",
+]
 
 
 def free_port():
@@ -42,16 +52,23 @@ class Browser:
     def __init__(self, folder):
         port = free_port()
         self._url = f"http://127.0.0.1:{port}"
-        self._driver = subprocess.Popen([DRIVER, f"--port={port}"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        self._driver = subprocess.Popen(
+            [DRIVER, f"--port={port}"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
         wait_for(lambda: self._call("GET", "/status")["ready"], "chromedriver")
         options = {"binary": CHROMIUM, "args": [*_ARGUMENTS, f"--user-data-dir={folder}"]}
-        wanted = {"goog:chromeOptions": options, "goog:loggingPrefs": {"browser": "ALL", "performance": "ALL"}}
+        wanted = {
+            "goog:chromeOptions": options,
+            "goog:loggingPrefs": {"browser": "ALL", "performance": "ALL"},
+        }
         answer = self._call("POST", "/session", {"capabilities": {"alwaysMatch": wanted}})
         self._session = f"/session/{answer['sessionId']}"
 
     def _call(self, method, path, body=None):
         data = None if method == "GET" else json.dumps(body or {}).encode()
-        request = urllib.request.Request(self._url + path, data, {"Content-Type": "application/json"}, method=method)
+        request = urllib.request.Request(
+            self._url + path, data, {"Content-Type": "application/json"}, method=method
+        )
         try:
             with urllib.request.urlopen(request, timeout=60) as answer:
                 return json.load(answer)["value"]
@@ -69,7 +86,9 @@ class Browser:
 
     def enter_frame(self):
         """Go on inside of the frame that TensorBoard shows."""
-        script = "return [...document.querySelectorAll('iframe')].find((frame) => frame.offsetWidth > 0) ?? null"
+        script = (
+            "return [...document.querySelectorAll('iframe')].find((frame) => frame.offsetWidth > 0) ?? null"
+        )
         self._do("/frame", id=wait_for(lambda: self.run(script), "a frame"))
 
     def leave_frame(self):
@@ -101,7 +120,9 @@ class Browser:
 
     def requested(self):
         """The addresses of all requests since the last call."""
-        entries = [json.loads(entry["message"])["message"] for entry in self._do("/se/log", type="performance")]
+        entries = [
+            json.loads(entry["message"])["message"] for entry in self._do("/se/log", type="performance")
+        ]
         sent = [entry["params"] for entry in entries if entry["method"] == "Network.requestWillBeSent"]
         return [params["request"]["url"] for params in sent]
 

@@ -1,0 +1,69 @@
+"""Runs of known numbers, and the dashboard's routes without a server."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+import traces
+
+
+class Routes:
+    """The dashboard of a log directory, asked as TensorBoard asks it."""
+
+    def __init__(self, logdir):
+        from tensorboard.plugins import base_plugin
+
+        from tenon_dashboard.dashboard import Dashboard
+
+        self.dashboard = Dashboard(base_plugin.TBContext(logdir=str(logdir)))
+        self.apps = self.dashboard.get_plugin_apps()
+
+    def answer(self, route, **query):
+        from werkzeug.test import Client
+
+        return Client(self.apps[route]).get(route, query_string=query)
+
+    def json(self, route, **query):
+        """The answer when every file has been read."""
+        while True:
+            value = json.loads(self.answer(route, **query).get_data())
+            if not any(file["reading"] for file in value.get("files", [])):
+                return value
+
+    def view(self, name, run="run", **query):
+        return self.json("/view", run=run, view=name, **query)
+
+
+@pytest.fixture
+def routes():
+    opened = []
+
+    def start(logdir):
+        opened.append(Routes(logdir))
+        return opened[-1]
+
+    pytest.importorskip("tensorboard")
+    yield start
+    for one in opened:
+        one.dashboard.close()
+
+
+@pytest.fixture(scope="session")
+def asked(straggling):
+    """The routes of that log directory, read once."""
+    pytest.importorskip("tensorboard")
+    opened = Routes(straggling)
+    yield opened
+    opened.dashboard.close()
+
+
+@pytest.fixture(scope="session")
+def straggling(tmp_path_factory):
+    """A log directory with `run`: four ranks, five steps, rank 2 computes half as long again."""
+    logdir = tmp_path_factory.mktemp("logs")
+    traces.training_run(logdir / "run", ranks=4, steps=5, ops=10, slow=2)
+    return logdir
