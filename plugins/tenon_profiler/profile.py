@@ -59,7 +59,9 @@ class profile:
         self.step_num = 0
         self.current_action = ProfilerAction.NONE
         self._clock, self._session = clock, session
+        #: In progress, and the latest that is over.
         self._recording: Recording | None = None
+        self._done: Recording | None = None
         self._earlier: list[Event] = []
         self._metadata: dict[str, Any] = {}
         self._cycle = 0
@@ -95,19 +97,18 @@ class profile:
             self._finish()
         elif before is ProfilerAction.WARMUP and action in _RECORDING:
             self._drop()
-        if action is not ProfilerAction.NONE and (self._recording is None or not self._recording.active):
-            self._begin()
-        elif self._recording is not None and self._recording.active:
+        if self._recording is not None:
             self._recording.step_over()
+        elif action is not ProfilerAction.NONE:
+            self._begin()
         self._begun = observe.now()
 
     def stop(self) -> None:
         """Record no more; a cycle that was not over is handed to ``on_trace_ready`` as it is."""
-        if self._recording is not None and self._recording.active:
-            if self.current_action is ProfilerAction.WARMUP:
-                self._drop()
-            else:
-                self._finish()
+        if self.current_action is ProfilerAction.WARMUP:
+            self._drop()
+        else:
+            self._finish()
         self.current_action = ProfilerAction.NONE
         self._told.close()
 
@@ -125,8 +126,6 @@ class profile:
         header = header_of(clock, observe.place(), self._flags(), self._cycle, self._metadata)
         writer = handler.open(header) if streams and isinstance(handler, tensorboard_trace_handler) else None
         told = Told(()) if warming else self._told
-        if self.acc_events and self._recording is not None:
-            self._earlier += self._recording.all_events()
         self._recording = Recording(options, clock, header, writer, told)
         self._begun = observe.now()
 
@@ -137,10 +136,12 @@ class profile:
             self._recording = None
 
     def _finish(self) -> None:
-        recording = self._recording
-        if recording is None:
+        if self._recording is None:
             return
-        recording.stop()
+        if self.acc_events and self._done is not None:
+            self._earlier += self._done.all_events()
+        self._done, self._recording = self._recording, None
+        self._done.stop()
         self._cycle += 1
         if self.on_trace_ready is not None:
             self.on_trace_ready(self)
@@ -166,27 +167,28 @@ class profile:
         """Sums over events of one name (and shape, stack or module, where asked for); has ``table()``."""
         return self.events().key_averages(group_by_input_shape, group_by_stack_n, group_by_module)
 
-    def _all(self) -> list[Event]:
-        if self._recording is None:
+    def _latest(self) -> Recording:
+        warming = self.current_action is ProfilerAction.WARMUP
+        found = self._done if self._recording is None or warming else self._recording
+        if found is None:
             raise errors.TraceError(
                 "Profiler must be initialized before accessing events: nothing was recorded yet. Call"
                 " start(), or step() until the schedule's active steps."
             )
-        if self._recording.active:
-            self._recording.flush()
-        return [*self._earlier, *self._recording.all_events()]
+        if found is self._recording:
+            found.flush()
+        return found
+
+    def _all(self) -> list[Event]:
+        return [*self._earlier, *self._latest().all_events()]
 
     def export_chrome_trace(self, path: str | os.PathLike[str]) -> None:
         """Write a trace file (``.gz`` is compressed) for Perfetto, chrome://tracing or TensorBoard."""
-        self._all()
-        assert self._recording is not None
-        self._recording.export(path)
+        self._latest().export(path)
 
     def save(self, handler: tensorboard_trace_handler) -> None:
         """Complete the file that ``handler`` opened, or write one."""
-        recording = self._recording
-        if recording is None:
-            raise errors.TraceError("there is no trace to save yet. Call start() first.")
+        recording = self._latest()
         if recording.writer is None:
             recording.export(handler.path(recording.header))
         elif recording.writer.part.exists():

@@ -40,7 +40,6 @@ class Recording:
         self._spool: TraceWriter | None = None
         self._flushed = time.perf_counter_ns()
         self._kept = True
-        self.active = True
         self.tap = observe.Tap(options, self._due)
         self.tap.open()
 
@@ -86,7 +85,6 @@ class Recording:
     def stop(self) -> None:
         """Record no more."""
         self.tap.close()
-        self.active = False
         events = self.converter.convert(self.tap.take())
         self._told.tell(events)
         self._store(events)

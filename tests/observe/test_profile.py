@@ -1,0 +1,314 @@
+"""``tenon.profiler.profile``: what is recorded, how it adds up, and that nothing is left of it."""
+
+import json
+
+import numpy as np
+import pytest
+
+import tenon
+from tenon import nn
+from tenon.core import scopes, watch
+from tenon.core.interceptor import SLOT
+from tenon.errors import ArgumentError, TraceError, UnsupportedError
+from tenon.observe.scopes import OPEN
+from tenon.profiler import ProfilerAction, merge, profile, record_function, schedule
+
+FULL = {"record_shapes": True, "profile_memory": True, "with_modules": True, "with_flops": True}
+
+
+def named(prof, name, **wanted):
+    """The only event of that name, or the first with these attributes."""
+    found = [e for e in prof.events() if e.key == name and all(getattr(e, k) == v for k, v in wanted.items())]
+    assert found, f"no {name} {wanted} among {sorted({e.key for e in prof.events()})}"
+    return found[0]
+
+
+def test_ops_know_their_module_phase_shapes_and_flops(training):
+    with profile(**FULL) as prof:
+        training.step()
+
+    linear = named(prof, "tenon::linear", module="Net.head")
+    assert linear.input_shapes == [[32, 16], [4, 16], [4]]
+    assert linear.flops >= 2 * 32 * 16 * 4
+    assert linear.phase == "forward"
+    node = named(prof, "AddmmBackward0", module="Net.head")
+    assert node.phase == "backward" and node.event.get("Node") == 1
+    inner = [child for child in node.cpu_children if child.key == "tenon::matmul"]
+    assert inner and all(child.phase == "backward" and child.module == "Net.head" for child in inner)
+    assert named(prof, "Optimizer.step#SGD.step").phase == "optimizer"
+    assert named(prof, "nn.Module: Linear_0").module == "Net.body.0"
+    assert named(prof, "backward").cpu_time_total >= node.cpu_time_total
+
+
+def test_without_shapes_and_modules_there_are_none(training):
+    with profile() as prof:
+        training.step()
+
+    assert all(not e.input_shapes and not e.flops for e in prof.events())
+    assert not any(e.key.startswith("nn.Module") for e in prof.events())
+    assert named(prof, "tenon::linear").module == "Net.body.0"
+
+
+def test_gradients_are_those_of_a_run_without_a_profile(training):
+    training.step()
+    before = [p.grad.numpy().copy() for p in training.model.parameters()]
+    for p in training.model.parameters():
+        p.grad = None
+    state = [p.detach().clone() for p in training.model.parameters()]
+
+    with tenon.no_grad():
+        for p in training.model.parameters():
+            p.copy_(p)
+    with profile(**FULL):
+        nn.functional.cross_entropy(training.model(training.x), training.y).backward()
+    profiled = [p.grad.numpy().copy() for p in training.model.parameters()]
+    for p in training.model.parameters():
+        p.grad = None
+    nn.functional.cross_entropy(training.model(training.x), training.y).backward()
+
+    assert len(before) == len(state) == len(profiled)
+    for p, theirs in zip(training.model.parameters(), profiled, strict=True):
+        np.testing.assert_array_equal(p.grad.numpy(), theirs)
+
+
+def test_self_times_add_up_to_the_outermost_events(training):
+    with profile(**FULL) as prof:
+        training.step()
+
+    events = prof.events()
+    outermost = sum(e.cpu_time_total for e in events if e.cpu_parent is None)
+    assert events.self_cpu_time_total == pytest.approx(outermost, rel=1e-9)
+    assert all(e.self_cpu_time_total >= 0 for e in events)
+    sums = prof.key_averages()
+    assert sums.self_cpu_time_total == pytest.approx(outermost, rel=1e-9)
+    assert sum(row.count for row in sums) == len(events)
+
+
+def test_memory_returns_to_its_baseline(training):
+    with profile(profile_memory=True) as prof:
+        x = training.x * 2.0
+        y = (x + 1.0).relu()
+        held = y.numel() * 4
+        del x, y
+
+    changes = [e.event for e in prof.events() if e.key == "[memory]"]
+    totals = [
+        e.get("Total Allocated") for e in sorted(prof._all(), key=lambda e: e.begin) if e.name == "[memory]"
+    ]
+    assert max(totals) >= 2 * held
+    assert totals[-1] == 0
+    assert all(size >= 0 for size in totals)
+    assert named(prof, "tenon::mul").self_cpu_memory_usage == held
+    assert sum(e.get("Bytes") for e in changes) <= 0
+
+
+def test_views_and_parameters_are_no_allocations(training):
+    weight = training.model.head.weight.detach()
+
+    with profile(profile_memory=True) as prof:
+        views = [weight.t(), weight.reshape(-1), weight[1:]]
+
+    assert len(views) == 3
+    assert [e.name for e in prof._all() if e.name == "[memory]"] == []
+
+
+def test_record_function_is_a_context_and_a_decorator():
+    @record_function("decorated")
+    def work():
+        return tenon.ones(3) + 1
+
+    with profile() as prof:
+        with record_function("outer"):
+            work()
+        work()
+
+    outer = named(prof, "outer")
+    assert [child.key for child in outer.cpu_children] == ["decorated"]
+    assert sum(e.key == "decorated" for e in prof.events()) == 2
+    assert work().tolist() == [2, 2, 2]  # also while nobody profiles
+
+
+def test_averages_are_grouped_by_shape_stack_and_module(training):
+    with profile(record_shapes=True, with_stack=True) as prof:
+        for _ in range(3):
+            training.step()
+
+    whole = {row.key: row for row in prof.key_averages()}
+    assert whole["tenon::linear"].count == 6
+    shapes = [r for r in prof.key_averages(group_by_input_shape=True) if r.key == "tenon::linear"]
+    assert sorted((str(r.input_shapes), r.count) for r in shapes) == [
+        ("[[32, 16], [4, 16], [4]]", 3),
+        ("[[32, 8], [16, 8], [16]]", 3),
+    ]
+    modules = [r for r in prof.key_averages(group_by_module=True) if r.key == "tenon::linear"]
+    assert sorted(r.module for r in modules) == ["Net.body.0", "Net.head"]
+    stacks = [r for r in prof.key_averages(group_by_stack_n=1) if r.key == "tenon::linear"]
+    assert all("conftest.py" in r.stack[0] and r.stack[0].endswith(": forward") for r in stacks)
+
+
+def test_tables_are_sorted_cut_and_say_what_they_cannot_sort_by(training):
+    with profile(**FULL) as prof:
+        training.step()
+
+    text = prof.key_averages().table(sort_by="flops", row_limit=3)
+    lines = text.splitlines()
+    assert lines[1].split()[:1] == ["Name"] and "Total MFLOPs" in lines[1] and "CPU Mem" in lines[1]
+    assert len(lines) == 3 + 3 + 2
+    assert lines[-1].startswith("Self CPU time total: ")
+    with pytest.raises(ArgumentError, match="sort_by='speed' is none of cpu_time"):
+        prof.key_averages().table(sort_by="speed")
+
+
+def test_schedule_records_the_steps_that_it_says(training):
+    saved = []
+    plan = schedule(skip_first=1, wait=1, warmup=1, active=2, repeat=2)
+
+    with profile(schedule=plan, on_trace_ready=lambda p: saved.append(p.step_num)) as prof:
+        for _ in range(12):
+            training.step()
+            prof.step()
+
+    assert saved == [5, 9]
+    assert [e.key for e in prof.events() if e.key.startswith("ProfilerStep")] == [
+        "ProfilerStep#7",
+        "ProfilerStep#8",
+    ]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"wait": 1, "warmup": 1, "active": 2, "repeat": 1, "skip_first": 1},
+        {"wait": 1, "warmup": 1, "active": 2, "skip_first": 2, "skip_first_wait": 1},
+        {"wait": 0, "warmup": 0, "active": 3},
+        {"wait": 2, "warmup": 1, "active": 1, "repeat": 2},
+        {"wait": -1, "warmup": 0, "active": 1},
+        {"wait": 1, "warmup": 0, "active": 0},
+    ],
+)
+@pytest.mark.oracle
+@pytest.mark.filterwarnings("ignore:Profiler won't be using warmup")
+def test_schedules_are_torchs(options):
+    torch_profiler = pytest.importorskip("torch.profiler")
+    try:
+        theirs = torch_profiler.schedule(**options)
+    except AssertionError:
+        with pytest.raises(AssertionError):
+            schedule(**options)
+        return
+
+    ours = schedule(**options)
+
+    assert [ours(i).name for i in range(15)] == [theirs(i).name for i in range(15)]
+    assert ours(0) in ProfilerAction
+
+
+def test_the_parts_of_a_step_add_up_to_its_time(training):
+    from tenon_profiler import overview
+
+    with profile(schedule=schedule(wait=0, warmup=1, active=4), **FULL) as prof:
+        for _ in range(5):
+            with watch.spanning("enumerate(DataLoader)#x.__next__", "data"):
+                tenon.randn(64, 8) + 1
+            training.step()
+            prof.step()
+
+    found = overview.steps(prof._all())
+    assert [name for name, _, _ in found] == [f"ProfilerStep#{i}" for i in range(1, 5)]
+    for _, duration, parts in found:
+        assert sum(parts.values()) == pytest.approx(duration, rel=0.05)
+        assert parts["compute"] > 0 and parts["data"] > 0 and parts["optimizer"] > 0 and parts["other"] > 0
+        assert parts["wait"] == parts["communication"] == 0
+
+
+def test_compiled_programs_show_their_kernels_with_source_ops():
+    @tenon.compile
+    def work(x):
+        return ((x * 2.0 + 1.0).tanh() @ x.t()).sum()
+
+    x = tenon.randn(200, 100)
+    for _ in range(4):
+        expected = work(x)
+    assert work.programs
+
+    with profile(record_shapes=True) as prof:
+        result = work(x)
+    after = work(x)
+
+    assert result.tolist() == expected.tolist() == after.tolist()
+    program = named(prof, "tenon::program")
+    kernels = [child for child in program.cpu_children if child.event.get("Kernel")]
+    sources = [op for kernel in kernels for op in kernel.event.get("Source ops")]
+    assert {"matmul", "tanh"} <= set(sources)
+    fused = next(k for k in kernels if "tanh" in k.event.get("Source ops"))
+    assert fused.key.startswith("tenon::fused_") and "mul" in fused.key
+    assert "test_profile.py:" in fused.event.get("Source")
+    assert sum(k.cpu_time_total for k in kernels) <= program.cpu_time_total
+    assert "_mark" not in work.programs[0]._run.__code__.co_names
+
+
+def test_nothing_is_left_when_the_block_raises(training):
+    with pytest.raises(ZeroDivisionError), profile(**FULL):
+        training.step()
+        1 / 0  # noqa: B018
+
+    assert SLOT.top is None and OPEN.tap is None and scopes.active is None
+    assert watch.visiting is watch.span is watch.collective is watch.bound is None
+    assert "linear" not in vars(training.x._backend.raw)
+    training.step()
+    with profile() as prof:  # and another one can be opened
+        training.step()
+    assert named(prof, "tenon::linear")
+
+
+def test_a_second_profile_is_refused_and_the_first_goes_on(training):
+    with profile() as prof:
+        with pytest.raises(UnsupportedError, match="already enabled"), profile():
+            pass
+        training.step()
+
+    assert named(prof, "tenon::linear")
+
+
+def test_questions_that_cannot_be_answered_say_so(tmp_path, training):
+    prof = profile()
+    with pytest.raises(TraceError, match="Profiler must be initialized before accessing events"):
+        prof.events()
+    with prof:
+        training.step()
+    with pytest.raises(TraceError, match="with_stack=True"):
+        prof.export_stacks(tmp_path / "stacks")
+    with pytest.raises(TraceError, match="profile_memory=True"):
+        prof.export_memory_timeline(tmp_path / "memory.html")
+    with pytest.raises(TraceError, match="no traces in"):
+        merge(tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_stacks_and_memory_timelines_are_written(tmp_path, training):
+    with profile(profile_memory=True, with_stack=True) as prof:
+        training.step()
+
+    prof.export_stacks(tmp_path / "stacks")
+    lines = (tmp_path / "stacks").read_text().splitlines()
+    assert all(line.rpartition(" ")[2].isdigit() for line in lines)
+    assert any("forward;tenon::linear " in line for line in lines)
+    for name in ("m.html", "m.json", "m.json.gz", "m.raw.json.gz"):
+        prof.export_memory_timeline(tmp_path / name)
+    times, sizes = json.loads((tmp_path / "m.json").read_text())
+    assert len(times) == len(sizes) and max(map(sum, sizes)) > 0
+    assert "<polygon" in (tmp_path / "m.html").read_text()
+    with pytest.raises(ArgumentError, match="expected a name that ends with"):
+        prof.export_memory_timeline(tmp_path / "m.csv")
+
+
+def test_the_older_face_profiles_unless_it_is_disabled(training):
+    from tenon.autograd import profiler
+
+    with profiler.profile(record_shapes=True) as prof, profiler.record_function("mine"):
+        training.step()
+    with profiler.profile(enabled=False) as nothing:
+        training.step()
+
+    assert "mine" in prof.table() and prof.function_events
+    assert nothing.current_action is ProfilerAction.NONE and SLOT.top is None
