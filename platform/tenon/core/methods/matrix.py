@@ -56,7 +56,7 @@ class Matrix:
         size = self.detach().abs().sum(-2).max()
         # A recorded program decides nothing on values: it squares as often as can be of use, and keeps it
         # where that was wanted.
-        wanted = f.clamp(f.add(f.ceil(f.log2(size)), 1.0), min=0.0)
+        wanted = f.relu(f.add(f.ceil(f.log2(size)), 1.0))
         recorded = watch.recorder is not None
         halvings = 20 if recorded else _whole(wanted.item())
         x = f.div(self, f.exp2(wanted) if recorded else float(2**halvings))
@@ -140,7 +140,7 @@ class Matrix:
     @runs_in("float32")
     def pinverse(self, rcond: float = 1e-15) -> Any:
         """Pseudo-inverse; singular values up to ``rcond`` times the largest count as 0."""
-        return f.pinv(self, rtol=float(rcond))
+        return f.pinv(self, float(rcond), 0.0)
 
     def matrix_power(self, n: int) -> Any:
         """The matrix multiplied by itself ``n`` times; the inverse's power if negative."""
