@@ -15,11 +15,12 @@ from typing import Any
 import numpy as np
 
 from tenon import ops
+from tenon.core.aval import normalize_axis
 from tenon.core.create import from_backend_array
 from tenon.core.grad_mode import MODE
 from tenon.core.precision import runs_in
 from tenon.core.results import named_result
-from tenon.errors import ArgumentError, GradError, ShapeError
+from tenon.errors import ArgumentError, DTypeError, GradError, ShapeError
 from tenon.functions.derived import into
 from tenon.functions.factorizations import (
     eig,
@@ -36,14 +37,15 @@ from tenon.functions.factorizations import (
     vander,
 )
 from tenon.functions.factorizations import solve_factored as lu_solve
+from tenon.functions.least_squares import lstsq, matrix_rank, pinv
 from tenon.ops.linalg import LinearAlgebraError
 
 __all__ = [
-    "LinAlgError", "cholesky", "cond", "cross", "det", "diagonal", "eig", "eigh", "eigvals", "eigvalsh",
-    "householder_product", "inv", "inv_ex", "lstsq", "lu", "lu_factor", "lu_factor_ex", "lu_solve", "matmul",
-    "matrix_exp", "matrix_norm", "matrix_power", "matrix_rank", "multi_dot", "norm", "pinv", "qr", "slogdet",
-    "solve", "solve_ex", "solve_triangular", "svd", "svdvals", "tensorinv", "tensorsolve", "vander", "vecdot",
-    "vector_norm",
+    "LinAlgError", "cholesky", "cholesky_ex", "cond", "cross", "det", "diagonal", "eig", "eigh",
+    "eigvals", "eigvalsh", "householder_product", "inv", "inv_ex", "lstsq", "lu", "lu_factor",
+    "lu_factor_ex", "lu_solve", "matmul", "matrix_exp", "matrix_norm", "matrix_power", "matrix_rank",
+    "multi_dot", "norm", "pinv", "qr", "slogdet", "solve", "solve_ex", "solve_triangular", "svd",
+    "svdvals", "tensorinv", "tensorsolve", "vander", "vecdot", "vector_norm",
 ]  # fmt: skip
 
 LinAlgError = LinearAlgebraError
@@ -75,6 +77,11 @@ def vector_norm(
     return _given(out, _cast(x, dtype).norm(float(ord), dim, keepdim))
 
 
+def _largest(x: Any, dim: int, keepdim: bool = False) -> Any:
+    """The largest of magnitudes along ``dim``, 0 of none."""
+    return x.amax(dim, keepdim) if x.raw.shape[dim] else x.sum(dim, keepdim)
+
+
 def matrix_norm(
     A: Any,
     ord: Any = "fro",
@@ -95,11 +102,11 @@ def matrix_norm(
         return _given(out, x.norm(2, (rows, columns), keepdim))
     if ord in ("nuc", 2, -2):
         values = ops.svdvals(x.movedim((rows, columns), (-2, -1)))
-        made = values.sum(-1) if ord == "nuc" else values.amax(-1) if ord == 2 else values.amin(-1)
+        made = values.sum(-1) if ord == "nuc" else _largest(values, -1) if ord == 2 else values.amin(-1)
     elif ord in (1, -1, math.inf, -math.inf):
         summed, left = (rows, columns) if abs(ord) == 1 else (columns, rows)
         lines = x.abs().sum(summed, True)
-        lines = lines.amax(left, True) if ord > 0 else lines.amin(left, True)
+        lines = _largest(lines, left, True) if ord > 0 else lines.amin(left, True)
         return _given(out, lines if keepdim else lines.squeeze((rows, columns)))
     else:
         raise ArgumentError(
@@ -160,8 +167,6 @@ def qr(A: Any, mode: str = "reduced", *, out: Any = None) -> Any:
 
 def svd(A: Any, full_matrices: bool = True, *, out: Any = None) -> Any:
     """``U, S, Vh`` with ``A = U @ diag(S) @ Vh``."""
-    if A.raw.dtype.kind == "c":
-        _refuse_gradient("svd", A, instead="Use linalg.svdvals where only the values matter.")
     u, s, vh = ops.svd_parts(A, full=full_matrices)
     return _given(out, named_result("linalg_svd", U=u, S=s, Vh=vh))
 
@@ -231,73 +236,71 @@ def matrix_exp(A: Any) -> Any:
 
 
 def multi_dot(tensors: Sequence[Any], *, out: Any = None) -> Any:
-    """The product of all matrices; the first and the last may be vectors."""
-    return _given(out, functools.reduce(ops.matmul, tensors))
+    """The product of all matrices in the cheapest order; the first and the last may be vectors."""
+    if len(tensors) < 2:
+        raise ArgumentError(f"multi_dot(): expected at least 2 tensors but got {len(tensors)}")
+    for place, t in enumerate(tensors):
+        if t.raw.ndim != 2 and not (t.raw.ndim == 1 and place in (0, len(tensors) - 1)):
+            raise ShapeError(f"multi_dot(): tensor {place} must be 2D but got {t.raw.ndim}D")
+        if t.raw.dtype != tensors[0].raw.dtype:
+            raise DTypeError(f"multi_dot(): expected all tensors of {tensors[0].dtype}, got {t.dtype}")
+    sizes = [
+        t.raw.shape[0] if t.raw.ndim == 2 else (1, t.raw.shape[0])[place > 0]
+        for place, t in enumerate(tensors)
+    ]
+    sizes.append(tensors[-1].raw.shape[1] if tensors[-1].raw.ndim == 2 else 1)
+
+    @functools.cache
+    def cheapest(first: int, last: int) -> tuple[int, int]:
+        """The cost of the product of ``first`` to ``last``, and after which factor it is split."""
+        if first == last:
+            return 0, first
+        return min(
+            (
+                cheapest(first, k)[0]
+                + cheapest(k + 1, last)[0]
+                + sizes[first] * sizes[k + 1] * sizes[last + 1],
+                k,
+            )
+            for k in range(first, last)
+        )
+
+    def product(first: int, last: int) -> Any:
+        if first == last:
+            return tensors[first]
+        split = cheapest(first, last)[1]
+        return ops.matmul(product(first, split), product(split + 1, last))
+
+    return _given(out, product(0, len(tensors) - 1))
 
 
-def pinv(A: Any, *, atol: Any = None, rtol: Any = None, hermitian: bool = False, out: Any = None) -> Any:
-    """Pseudo-inverse by singular values; those up to ``max(atol, rtol * largest)`` count as 0."""
-    if A.raw.ndim < 2:
-        raise ShapeError(f"linalg.pinv: expected a tensor with 2 or more dimensions, got {A.raw.ndim}.")
-    if rtol is None:
-        rtol = 0.0 if atol else max(A.raw.shape[-2:]) * float(np.finfo(A.raw.dtype).eps)
-    return _given(out, ops.pinv(A, rtol=float(rtol), atol=float(atol or 0.0)))
+def cholesky_ex(A: Any, *, upper: bool = False, check_errors: bool = False, out: Any = None) -> Any:
+    """``cholesky``, and 0 or the order of the first leading minor that is not positive definite.
 
-
-def matrix_rank(
-    A: Any, *, atol: Any = None, rtol: Any = None, hermitian: bool = False, out: Any = None
-) -> Any:
-    """How many singular values exceed ``max(atol, rtol * largest)``."""
-    values = ops.svdvals(A.detach())
-    return _given(out, (values > _threshold(A, values, atol, rtol)).sum(-1))
-
-
-def _threshold(A: Any, values: Any, atol: Any, rtol: Any) -> Any:
-    if rtol is None:
-        rtol = max(A.raw.shape[-2:]) * float(np.finfo(values.raw.dtype).eps) if not atol else 0.0
-    return ops.maximum(values.amax(-1, True) * rtol, atol if atol is not None else 0.0)
-
-
-@runs_in("float32")
-def lstsq(A: Any, B: Any, rcond: float | None = None, *, driver: str | None = None) -> Any:
-    """The ``X`` that minimises ``|A X - B|``, with residuals, rank and singular values (LAPACK's gelsd).
-
-    As in torch some are empty: residuals with the driver gelsy (the default), the rank with gels, singular
-    values with both.
+    The factor of such a matrix is NaN.
     """
-    if driver not in (None, "gels", "gelsy", "gelsd", "gelss"):
-        raise ArgumentError(
-            f"linalg.lstsq: parameter `driver` should be one of (gels, gelsy, gelsd, gelss), got {driver}"
-        )
-    host_a, host_b = (x._backend.to_host(x.raw) for x in (A, B))
-    if host_a.ndim < 2 or host_b.shape[: host_a.ndim - 1] != host_a.shape[:-1]:
-        raise ShapeError(
-            f"linalg.lstsq: Incompatible shapes of A {list(host_a.shape)} and B {list(host_b.shape)}."
-        )
-    batch = host_a.shape[:-2]
-    flat_a, flat_b = (h.reshape(-1, *h.shape[len(batch) :]) for h in (host_a, host_b))
-    found = [np.linalg.lstsq(a, b, rcond) for a, b in zip(flat_a, flat_b, strict=True)]
-    solution, residuals, rank, values = (_stacked(A, batch, [f[i] for f in found]) for i in range(4))
-    if MODE.enabled and (A.requires_grad or B.requires_grad):
-        solution = ops.matmul(pinv(A), B)
-        if residuals.raw.size:
-            residuals = (ops.matmul(A, solution) - B).square().sum(-2)
-    if driver in (None, "gelsy"):
-        residuals = residuals[:0].reshape(-1)[:0]
-    if driver == "gels":
-        rank = rank.new_empty(0)
-    if driver not in ("gelsd", "gelss"):
-        values = values.new_empty(0)
-    return named_result(
-        "linalg_lstsq", solution=solution, residuals=residuals, rank=rank, singular_values=values
-    )
+    try:
+        made, info = A.cholesky(upper), np.zeros(A.raw.shape[:-2], np.int32)
+    except LinearAlgebraError:
+        if check_errors:
+            raise
+        info = _first_indefinite(A)
+        broken = from_backend_array(A, info[..., None, None] > 0)
+        unit = from_backend_array(A, np.eye(A.raw.shape[-1], dtype=A.raw.dtype))
+        made = ops.where(broken, math.nan, ops.where(broken, unit, A).cholesky(upper))
+    return _given(out, named_result("linalg_cholesky_ex", L=made, info=from_backend_array(A, info)))
 
 
-def _stacked(like: Any, batch: tuple[int, ...], parts: list[Any]) -> Any:
-    stacked = np.stack([np.asarray(p) for p in parts])
-    if stacked.dtype == np.int32:
-        stacked = stacked.astype(np.int64)
-    return from_backend_array(like, stacked.reshape((*batch, *stacked.shape[1:])))
+def _first_indefinite(A: Any) -> Any:
+    """The order of the first leading minor of each matrix that is not positive definite, else 0."""
+    host = A._backend.to_host(A.raw)
+    size = host.shape[-1]
+    found = np.zeros(host.shape[:-2], np.int32)
+    for order in range(size, 0, -1):
+        lead = np.tril(host[..., :order, :order], -1)
+        lead = lead + np.swapaxes(lead, -1, -2).conj() + host[..., :order, :order] * np.eye(order)
+        found[np.linalg.eigvalsh(lead)[..., 0] <= 0] = order
+    return found
 
 
 # --- products ---
@@ -316,6 +319,14 @@ def vecdot(x: Any, y: Any, *, dim: int = -1, out: Any = None) -> Any:
 
 def cross(input: Any, other: Any, *, dim: int = -1, out: Any = None) -> Any:
     """Vector product along ``dim``."""
+    if input.raw.ndim != other.raw.ndim:
+        raise ShapeError("linalg.cross: inputs must have the same number of dimensions.")
+    for x in (input, other):
+        if x.raw.ndim and x.raw.shape[normalize_axis(dim, x.raw.ndim)] != 3:
+            raise ShapeError(
+                f"linalg.cross: inputs dimension {dim} must have length 3. Got {list(input.raw.shape)} and "
+                f"{list(other.raw.shape)}"
+            )
     return _given(out, input.cross(other, dim))
 
 

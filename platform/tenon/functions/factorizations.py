@@ -74,7 +74,8 @@ def lu_factor_ex(A: Any, *, pivot: bool = True, check_errors: bool = False, out:
 def _permutation(packed: Any, pivots: Any) -> Any:
     """The ``P`` that LAPACK's pivots stand for."""
     rows = packed.raw.shape[-2]
-    host = pivots._backend.to_host(pivots.raw).reshape(-1, pivots.raw.shape[-1])
+    batch, size = pivots.raw.shape[:-1], pivots.raw.shape[-1]
+    host = pivots._backend.to_host(pivots.raw).reshape(math.prod(batch), size)
     made = np.zeros((len(host), rows, rows), packed.raw.dtype)
     for matrix, exchanged in zip(made, host, strict=True):
         order = np.arange(rows)
@@ -211,7 +212,9 @@ def vander(x: Any, *, N: int | None = None) -> Any:
     count = N if N is not None else x.raw.shape[-1] if x.raw.ndim else 1
     if count <= 1:
         raise ArgumentError(f"N must be greater than 1, got {count}.")
-    return ops.stack(*(x**i for i in range(count)), axis=x.raw.ndim)
+    base = x if x.raw.dtype.kind in "fcV" else x.long()
+    base = base.reshape(1) if not base.raw.ndim else base
+    return ops.stack(*(base**i for i in range(count)), axis=base.raw.ndim)
 
 
 def tensorinv(A: Any, ind: int = 2, *, out: Any = None) -> Any:

@@ -44,8 +44,8 @@ class LuParts(Factorization):
             a[..., j + 1 :, j + 1 :] -= a[..., j + 1 :, j : j + 1] * a[..., j : j + 1, j + 1 :]
         return a, found, p
 
-    # P L^-H (tril(L^H gL, -1) + triu(gU U^H)) U^-H for the leading square; what lies right of it in U (below it
-    # in L) adds to the gradient of L (of U), and has that of one triangular solution
+    # P L^-H (tril(L^H gL, -1) + triu(gU U^H)) U^-H for the leading square; what lies right of it in U (below
+    # it in L) adds to the gradient of L (of U), and has that of one triangular solution
     def vjp_x(self, f, g, out, x):
         size, (rows, columns) = min(x.shape[-2:]), x.shape[-2:]
         packed, _, p = f.lu_parts(x)

@@ -12,7 +12,7 @@ import numpy as np
 
 from tenon.core.aval import Aval
 from tenon.core.op import Kind, Primitive
-from tenon.errors import DTypeError, ShapeError, TenonError, UnsupportedError
+from tenon.errors import DTypeError, ShapeError, TenonError
 from tenon.ops.kinds import is_complex
 
 
@@ -106,28 +106,42 @@ class Solve(Factorization):
         return f.sum_to(f.solve(_t(f, a), g), shape=tuple(b.shape))
 
 
-class Pinv(Factorization):
-    """Pseudo-inverses; singular values up to ``max(atol, rtol * largest)`` count as 0."""
+def _column(bound: Any) -> Any:
+    """A bound beside the values of each matrix."""
+    return bound[..., None] if hasattr(bound, "shape") else bound
 
+
+class Pinv(Factorization):
+    """Pseudo-inverses; singular values up to ``max(atol, rtol * largest)`` count as 0.
+
+    Both bounds are numbers, or arrays of one number a matrix.
+    """
+
+    inputs = ("x", "rtol", "atol")
     saves = ("x", "out")
     square = False
 
-    def infer(self, x, *, rtol, atol=0.0):
+    def infer(self, x, rtol, atol, *, hermitian=False):
         """Rows and columns exchanged."""
         *batch, rows, columns = self.checked(x).shape
         return Aval((*batch, columns, rows), x.dtype)
 
-    def forward(self, xp, x, *, rtol, atol=0.0):
-        """By LAPACK's singular values."""
+    def forward(self, xp, x, rtol, atol, *, hermitian=False):
+        """By LAPACK's singular values, or the eigenvalues of a Hermitian matrix."""
         if 0 in self.checked(x).shape:
-            return xp.zeros(self.infer(x, rtol=rtol).shape, x.dtype)
-        u, s, vh = self.solved(xp, "svd", x, full_matrices=False)
-        kept = s > xp.maximum(s[..., :1] * rtol, atol)
+            return xp.zeros(self.infer(x, rtol, atol).shape, x.dtype)
+        if hermitian:
+            s, u = self.solved(xp, "eigh", x)
+            vh, size = xp.swapaxes(u, -1, -2).conj(), xp.abs(s)
+        else:
+            u, s, vh = self.solved(xp, "svd", x, full_matrices=False)
+            size = s
+        kept = size > xp.maximum(xp.max(size, axis=-1, keepdims=True) * _column(rtol), _column(atol))
         scale = xp.where(kept, 1 / xp.where(kept, s, 1), 0).astype(s.dtype)
         return xp.swapaxes((u * scale[..., None, :]) @ vh, -1, -2).conj()
 
     # dP = -P dA P + (1 - P A) dA^H P^H P + P P^H dA^H (1 - A P), at constant rank
-    def vjp_x(self, f, g, out, x, *, rtol, atol=0.0):
+    def vjp_x(self, f, g, out, x, rtol, atol, *, hermitian=False):
         back, rows = _t(f, out), _t(f, g)
         right, left = f.matmul(f.matmul(back, out), rows), f.matmul(rows, f.matmul(out, back))
         total = f.add(f.sub(right, f.matmul(f.matmul(right, out), x)), left)
@@ -190,13 +204,12 @@ class Cholesky(Factorization):
         """LAPACK's; reads the lower triangle."""
         return self.solved(xp, "cholesky", self.checked(x))
 
-    # dX -> inv(L)^H phi(L^H g) inv(L), made symmetric; phi keeps the lower triangle and half the diagonal
+    # inv(L)^H phi inv(L); phi is half of L^H g below the diagonal, mirrored above it
     def vjp_x(self, f, g, out, x):
         product = f.matmul(_t(f, out), g)
-        phi = f.mul(f.add(f.tril(product, k=0), f.tril(product, k=-1)), 0.5)
+        phi = f.mul(f.add(f.tril(product, k=0), _t(f, f.tril(product, k=-1))), 0.5)
         inverse = f.inv(out)
-        full = f.matmul(f.matmul(_t(f, inverse), phi), inverse)
-        return f.mul(f.add(full, _t(f, full)), 0.5)
+        return f.matmul(f.matmul(_t(f, inverse), phi), inverse)
 
 
 class Qr(Factorization):
@@ -216,20 +229,27 @@ class Qr(Factorization):
         """LAPACK's Householder factorization."""
         return tuple(self.solved(xp, "qr", self.checked(x), mode=mode))
 
-    # M = R gR^H - gQ^H Q, mirrored below its diagonal; gX = (gQ + Q M) R^-H
+    # M = R gR^H - gQ^H Q, mirrored below its diagonal; gX = (gQ + Q M) R^-H. Of a wide X the columns behind
+    # the leading square X1 are Q R2: gX2 = Q gR2, and gQ gains X2 gR2^H
     def vjp_x(self, f, g, out, x, *, mode="reduced"):
-        if mode != "reduced" or x.shape[-2] < x.shape[-1]:
+        rows, columns = x.shape[-2:]
+        if mode == "complete" and rows > columns:
             raise ShapeError(
-                "linalg.qr: the gradient exists only for mode='reduced' and matrices not wider than high, "
-                f"got mode={mode!r} "
-                f"and shape {list(x.shape)}."
+                "linalg.qr: there is no gradient for mode='complete' of matrices higher than wide, got shape "
+                f"{list(x.shape)}."
             )
-        q, r = f.qr(x, mode=mode)
-        inner = f.sub(f.matmul(r, _t(f, g[1])), f.matmul(_t(f, g[0]), q))
-        below = f.tril(inner, k=-1)
-        mirrored = f.add(f.tril(inner, k=0), _t(f, below))
-        total = f.add(g[0], f.matmul(q, mirrored))
-        return _t(f, f.solve(r, _t(f, total)))
+        (q, r), (for_q, for_r), last = f.qr(x, mode=mode), g, len(x.shape) - 1
+        if columns > rows:
+            behind = f.slice_axis(for_r, axis=last, start=rows, stop=columns)
+            for_r = f.slice_axis(for_r, axis=last, start=0, stop=rows)
+            rest = f.slice_axis(x, axis=last, start=rows, stop=columns)
+            for_q = f.add(for_q, f.matmul(rest, _t(f, behind)))
+            r = f.slice_axis(r, axis=last, start=0, stop=rows)
+        inner = f.sub(f.matmul(r, _t(f, for_r)), f.matmul(_t(f, for_q), q))
+        half = f.add(f.tril(inner, k=-1), f.mul(f.tril(f.triu(inner, k=0), k=0), 0.5))
+        total = f.add(for_q, f.matmul(q, f.add(half, _t(f, half))))
+        made = _t(f, f.solve(r, _t(f, total)))
+        return f.cat(made, f.matmul(q, behind), axis=last) if columns > rows else made
 
 
 class Svdvals(Factorization):
@@ -275,14 +295,15 @@ class SvdParts(Factorization):
         """LAPACK's."""
         return tuple(self.solved(xp, "svd", self.checked(x), full_matrices=full))
 
-    # U ((skew(U^T gU) S + S skew(V^T gV)) / (s_j^2 - s_i^2) + diag(gS)) V^T, and what leaves both spans
+    # U ((skew(U^H gU) S + S skew(V^H gV)) / (s_j^2 - s_i^2) + diag(gS)) V^H, and what leaves both spans. Of
+    # complex vectors only functions that do not see their phases have a gradient, half of it through each
+    # diagonal. The vectors of full factors that belong to no singular value have none.
     def vjp_x(self, f, g, out, x, *, full=False):
         *batch, rows, columns = x.shape
-        size = min(rows, columns)
-        if full and rows != columns:
-            raise UnsupportedError(
-                f"linalg.svd: no gradient of the full factors of {list(x.shape)}; use full_matrices=False."
-            )
+        size, rank = min(rows, columns), len(x.shape)
+        if full:
+            lead = f.slice_axis(g[0], axis=rank - 1, start=0, stop=size)
+            g = (lead, g[1], f.slice_axis(g[2], axis=rank - 2, start=0, stop=size))
         u, s, vh = f.svd_parts(x)
         row = f.reshape(s, shape=(*batch, 1, size))
         column = f.reshape(s, shape=(*batch, size, 1))
@@ -291,8 +312,11 @@ class SvdParts(Factorization):
         scale = f.where(same, 0.0, f.div(1.0, f.where(same, 1.0, gap)))
         left, right = f.matmul(_t(f, u), g[0]), f.matmul(vh, _t(f, g[2]))
         inner = f.add(f.mul(f.sub(left, _t(f, left)), row), f.mul(f.sub(right, _t(f, right)), column))
-        rank = len(x.shape)
-        onto = f.diagonal_embed(g[1], shape=(*batch, size, size), axis0=rank - 2, axis1=rank - 1)
+        values = g[1]
+        if is_complex(x):
+            turns = (f.imag(f.diagonal(d, offset=0, axis0=rank - 2, axis1=rank - 1)) for d in (left, right))
+            values = f.rectangular(values, f.div(f.sub(*turns), f.mul(s, 2.0)))
+        onto = f.diagonal_embed(values, shape=(*batch, size, size), axis0=rank - 2, axis1=rank - 1)
         total = f.matmul(f.matmul(u, f.add(f.mul(inner, scale), onto)), vh)
         if rows > size:
             beside = f.sub(g[0], f.matmul(u, left))

@@ -15,8 +15,9 @@ add(
     "pinv",
     "tall",
     _TALL,
-    attrs={"rtol": 1e-6},
-    reference=lambda x, rtol: np.linalg.pinv(x),
+    1e-6,
+    0.0,
+    reference=lambda x, rtol, atol: np.linalg.pinv(x),
     narrow=False,
     loose=20.0,
 )

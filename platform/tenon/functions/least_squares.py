@@ -1,0 +1,122 @@
+"""What singular values and eigenvalues decide: pseudo-inverses, ranks, least squares.
+
+``tenon.linalg`` offers them. A value counts as 0 up to ``max(atol, rtol * largest)``; both bounds may be
+tensors, one number a matrix.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from tenon import ops
+from tenon.core.create import from_backend_array
+from tenon.core.grad_mode import MODE
+from tenon.core.precision import runs_in
+from tenon.core.results import named_result
+from tenon.core.value import Value
+from tenon.errors import ArgumentError, ShapeError
+from tenon.functions.derived import into
+
+
+def _given(out: Any, made: Any) -> Any:
+    return made if out is None else into(out, made)
+
+
+def _need_matrices(name: str, A: Any) -> None:
+    if A.raw.ndim < 2:
+        raise ShapeError(f"linalg.{name}: expected a tensor with 2 or more dimensions, got {A.raw.ndim}.")
+
+
+def _column(bound: Any) -> Any:
+    """A bound beside the values of each matrix."""
+    return bound.unsqueeze(-1) if isinstance(bound, Value) else bound  # type: ignore[attr-defined]
+
+
+def _bounds(A: Any, atol: Any, rtol: Any) -> tuple[Any, Any]:
+    """torch's defaults: ``rtol`` is the larger size times the dtype's epsilon, or 0 beside an ``atol``."""
+    if rtol is None:
+        rtol = max(A.raw.shape[-2:]) * float(np.finfo(A.raw.dtype).eps)
+        if isinstance(atol, Value):
+            rtol = ops.where(ops.gt(atol, 0), 0.0, rtol)
+        elif atol:
+            rtol = 0.0
+    return (0.0 if atol is None else atol), rtol
+
+
+def matrix_rank(
+    A: Any, tol: Any = None, hermitian: bool = False, *, atol: Any = None, rtol: Any = None, out: Any = None
+) -> Any:
+    """How many singular values exceed ``max(atol, rtol * largest)``; ``tol`` is ``atol`` without ``rtol``."""
+    _need_matrices("matrix_rank", A)
+    x = A.detach()
+    sizes = ops.abs(ops.eigh(x, lower=True)[0]) if hermitian else ops.svdvals(x)
+    if tol is not None:
+        atol, rtol = tol, 0.0
+    atol, rtol = _bounds(A, atol, rtol)
+    if sizes.raw.shape[-1]:
+        sizes = ops.gt(sizes, ops.maximum(ops.mul(sizes.amax(-1, True), _column(rtol)), _column(atol)))
+    return _given(out, sizes.long().sum(-1))
+
+
+def pinv(
+    A: Any, rcond: Any = None, hermitian: bool = False, *, atol: Any = None, rtol: Any = None, out: Any = None
+) -> Any:
+    """Pseudo-inverse by singular values (by eigenvalues with ``hermitian``); ``rcond`` is ``rtol``."""
+    _need_matrices("pinv", A)
+    rtol = rcond if rcond is not None else rtol
+    atol, rtol = _bounds(A, atol, rtol)
+    return _given(out, ops.pinv(A, rtol, atol, hermitian=bool(hermitian)))
+
+
+@runs_in("float32")
+def lstsq(A: Any, B: Any, rcond: float | None = None, *, driver: str | None = None, out: Any = None) -> Any:
+    """The ``X`` that minimises ``|A X - B|``, with residuals, rank and singular values (LAPACK's gelsd).
+
+    As in torch some are empty: residuals where the system is not overdetermined and of full rank, and with
+    the driver gelsy (the default); the rank with gels; singular values with both.
+    """
+    if driver not in (None, "gels", "gelsy", "gelsd", "gelss"):
+        raise ArgumentError(
+            f"linalg.lstsq: parameter `driver` should be one of (gels, gelsy, gelsd, gelss), got {driver}"
+        )
+    host_a, host_b = (x._backend.to_host(x.raw) for x in (A, B))
+    if host_a.ndim < 2 or host_b.shape[: host_a.ndim - 1] != host_a.shape[:-1]:
+        raise ShapeError(
+            f"linalg.lstsq: Incompatible shapes of A {list(host_a.shape)} and B {list(host_b.shape)}."
+        )
+    batch = host_a.shape[:-2]
+    flat_a, flat_b = (h.reshape(math.prod(batch), *h.shape[len(batch) :]) for h in (host_a, host_b))
+    found = [np.linalg.lstsq(a, b, rcond) for a, b in zip(flat_a, flat_b, strict=True)]
+    if not found:  # an empty batch: the shapes of one
+        found = [np.linalg.lstsq(np.ones_like(host_a, shape=host_a.shape[-2:]), flat_b.sum(0), rcond)]
+        batch = (0, *batch[1:]) if 0 not in batch[:1] else batch
+        parts = [np.stack([np.asarray(p)])[:0].reshape((*batch, *np.shape(p))) for p in found[0]]
+    else:
+        parts = [np.stack([np.asarray(f[i]) for f in found]) for i in range(4)]
+        parts = [p.reshape((*batch, *p.shape[1:])) for p in parts]
+    solution, values = from_backend_array(A, parts[0]), from_backend_array(A, parts[3])
+    rank = from_backend_array(A, parts[2].astype(np.int64))
+    if MODE.enabled and (A.requires_grad or B.requires_grad):
+        solution = ops.matmul(pinv(A), B)
+    residuals = _residuals(A, B, solution, parts, driver)
+    made = named_result(
+        "linalg_lstsq",
+        solution=solution,
+        residuals=residuals,
+        rank=rank.new_empty(0) if driver == "gels" else rank,
+        singular_values=values if driver in ("gelsd", "gelss") else values.new_empty(0),
+    )
+    return _given(out, made)
+
+
+def _residuals(A: Any, B: Any, solution: Any, parts: list[Any], driver: str | None) -> Any:
+    """Sums of squares of what is left over, where torch states them."""
+    rows, columns = A.raw.shape[-2:]
+    full = rows > columns and bool((parts[2] == columns).all())
+    if driver in (None, "gelsy") or not full:
+        return ops.real(solution).reshape(-1)[:0]
+    left = ops.sub(ops.matmul(A, solution), B).abs().square()
+    return left.sum(-2) if B.raw.ndim == A.raw.ndim else left.sum(-1)
