@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Iterable
 from typing import Any
@@ -32,9 +31,9 @@ class Converter:
         self._modules: dict[int, int] = {}
         self._of_class: dict[str, int] = {}
         self._names: dict[int, str] = {}
-        self._external = itertools.count(1).__next__
+        #: Whether there was anything yet.
+        self.converted = False
         self.allocated = 0
-        self.peak = 0
 
     def convert(self, taken: Iterable[tuple[int, list[Any]]]) -> list[Event]:
         """Events of all threads; memory's in order of time, others as they ended in their thread."""
@@ -55,6 +54,7 @@ class Converter:
                     events += self._collective(tid, record)
                 else:
                     events += self._program(tid, record)
+        self.converted = self.converted or bool(events or memory)
         memory.sort(key=lambda each: each[1][1])
         events += [self._memory(tid, record) for tid, record in memory]
         return events
@@ -173,7 +173,6 @@ class Converter:
     def _memory(self, tid: int, record: Any) -> Event:
         _, when, size, address, op, module, phase = record
         self.allocated += size
-        self.peak = max(self.peak, self.allocated)
         key = ("memory", op, module, phase)
         args = self._args.get(key)
         if args is None:

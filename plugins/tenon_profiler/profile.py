@@ -132,11 +132,14 @@ class profile:
     def _drop(self) -> None:
         """Leave the records of warm-up steps out."""
         if self._recording is not None:
-            self._recording.tap.close()
+            self._recording.discard()
             self._recording = None
 
     def _finish(self) -> None:
         if self._recording is None:
+            return
+        if self._recording.empty:  # the program ended with the step before
+            self._drop()
             return
         if self.acc_events and self._done is not None:
             self._earlier += self._done.all_events()

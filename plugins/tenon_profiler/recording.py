@@ -18,7 +18,7 @@ from tenon.extend import observe
 from tenon_profiler.convert import Converter
 from tenon_profiler.events import Event
 from tenon_profiler.observers import Told
-from tenon_profiler.trace import PART, TraceWriter, event_of, read_trace
+from tenon_profiler.trace import TraceWriter, event_of, read_trace
 
 #: Events that are kept in memory, about 0.3 kB each.
 LIMIT = 150_000
@@ -67,7 +67,7 @@ class Recording:
             handle, name = tempfile.mkstemp(suffix=".pt.trace.json.gz")
             os.close(handle)
             target = self._spool = TraceWriter(name, self.header)
-            weakref.finalize(self, _remove, name)
+            weakref.finalize(self, _remove, target)
             target.write(self.events)
         if target is not None:
             target.write(events)
@@ -77,6 +77,17 @@ class Recording:
             self.events.clear()
         if self._kept:
             self.events += events
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing happened yet."""
+        return not self.converter.converted and not any(lane.records for lane in self.tap.lanes)
+
+    def discard(self) -> None:
+        """Record no more, and forget what was recorded."""
+        self.tap.close()
+        if self.writer is not None:
+            self.writer.abandon()
 
     def step_over(self) -> None:
         """A step has ended: a good moment to flush, if it is time."""
@@ -115,6 +126,6 @@ class Recording:
         return writer.close()
 
 
-def _remove(name: str) -> None:
-    for path in (Path(name), Path(name + PART)):
-        path.unlink(missing_ok=True)
+def _remove(spool: TraceWriter) -> None:
+    spool.abandon()
+    spool.path.unlink(missing_ok=True)

@@ -20,12 +20,19 @@ class Lane:
         self.append: Callable[[Record], None] = self.records.append
         #: When the tap's owner wants to be called next.
         self.due = due
-        self.module = ""
-        self.phase = "forward"
         #: Module calls in progress: label, begin, number, and what they were called in.
         self.calls: list[tuple[str, int, int, str]] = []
         #: Optimizers' steps in progress: the optimizer, begin, and the phase before.
         self.steps: list[tuple[Any, int, str]] = []
+
+        self.begin()
+
+    def begin(self) -> None:
+        """This thread is nowhere yet."""
+        self.module = ""
+        self.phase = "forward"
+        self.calls.clear()
+        self.steps.clear()
 
     def take(self) -> list[Record]:
         """All records so far, which are then gone from here; the thread may go on meanwhile."""

@@ -75,6 +75,8 @@ class Tap:
             raise UnsupportedError(
                 "Profiler is already enabled in this process. Leave the other profile first."
             )
+        for lane in self.lanes:
+            lane.begin()
         OPEN.tap = self
         SLOT.push(self)
         self._mine = SLOT._stack
