@@ -11,8 +11,11 @@ function kindOf(category, name) {
   if (/^(gloo|nccl|mpi):/.test(name)) return "communication";
   if (name.startsWith("enumerate(DataLoader)#")) return "data";
   if (name.startsWith("Optimizer.step#")) return "optimizer";
-  return CATEGORIES[category] ?? "note";
+  return CATEGORIES[category] ?? "annotation";
 }
+
+/** Without what all names of a kind begin with: bars are narrow. */
+const shortened = (name) => name.replace(/^(tenon::|aten::|nn\.Module: )/, "");
 
 /** Where each lane begins, and how high all of them are. */
 export function layout(lanes) {
@@ -86,13 +89,13 @@ function bar(pen, [start, duration, name, category, detail], names, y, view, sca
     pen.strokeRect(left + 1, y + 1, Math.max(wide - 2, 1), ROW - 4);
   }
   if (wide < 26) return;
-  const dark = name >= 0 && ["module", "note", "other"].includes(kindOf(names[category], names[name]));
+  const dark = name >= 0 && ["module", "annotation", "other"].includes(kindOf(names[category], names[name]));
   pen.fillStyle = colour(dark ? "text" : "on-bar");
   pen.save();
   pen.beginPath();
   pen.rect(left, y, wide - 3, ROW);
   pen.clip();
-  pen.fillText(name < 0 ? `${detail} short ones` : names[name], left + 4, y + ROW / 2 - 0.5);
+  pen.fillText(name < 0 ? `${detail} short ones` : shortened(names[name]), left + 4, y + ROW / 2 - 0.5);
   pen.restore();
 }
 

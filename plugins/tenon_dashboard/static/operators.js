@@ -51,11 +51,13 @@ function list(data, run) {
     { label: "total", value: (row) => row[TOTAL], show: time, title: "with the operators inside" },
     { label: "calls", value: (row) => row[CALLS], show: count },
     { label: "self per call", value: (row) => row[SELF] / row[CALLS], show: time },
-    { label: "FLOP/s", value: (row) => (row[SELF] ? row[FLOPS] / (row[SELF] / 1e9) : 0), show: flopRate },
-    { label: "bytes/s", value: (row) => (row[SELF] ? row[BYTES] / (row[SELF] / 1e9) : 0), show: byteRate },
-    { label: "of peak", value: (row) => ofPeak(row, data), show: percent },
+    { label: "FLOP/s", value: (row) => (row[SELF] ? row[FLOPS] / (row[SELF] / 1e9) : 0), show: flopRate, spare: true },
+    { label: "bytes/s", value: (row) => (row[SELF] ? row[BYTES] / (row[SELF] / 1e9) : 0), show: byteRate, spare: true },
+    { label: "of peak", value: (row) => ofPeak(row, data), show: percent, spare: true },
     { label: "bytes", value: (row) => row[BYTES], show: (value) => (value ? bytes(value) : "") },
   ];
+  const silent = (column) => column.spare && !rows.some(column.value);
+  columns.splice(0, columns.length, ...columns.filter((column) => !silent(column)));
   const sort = columns.findIndex((column) => column.label === "self");
   return table({ name: `${run} operators ${group}`, caption: "Operators over all steps and chosen ranks", columns, rows, sort, filter: true });
 }

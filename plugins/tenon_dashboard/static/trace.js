@@ -1,11 +1,14 @@
 // The timeline of all ranks on one clock: zoom, move, search. The server sends what a window can show.
 
 import { ask } from "./ask.js";
+import { legend } from "./charts.js";
 import { h } from "./dom.js";
 import { GUTTER, draw, spanAt } from "./lanes.js";
 import { table } from "./table.js";
 import { count, time } from "./units.js";
 
+// What colours mean; GPU kernels have the optimizer's on lanes of their own.
+const KINDS = ["compute", "communication", "wait", "data", "optimizer", "module", "annotation", "joined"];
 const SHORTEST = 200, ZOOM = 1.6, LISTED = 100;
 
 /** The view of one run; `showFiles` is told how far its files are read. */
@@ -26,7 +29,7 @@ export function trace(run, rank, showFiles) {
     button("+", "Zoom in", () => zoom(1 / ZOOM)), button("−", "Zoom out", () => zoom(ZOOM)), button("←", "Earlier", () => shift(-0.3)),
     button("→", "Later", () => shift(0.3)), button("All", "Show the whole run", fit), h("span", { class: "gap" }), text,
     button("Next", "Next match", () => find(false)), button("Previous", "Previous match", () => find(true)), matches, h("span", { class: "gap" }), where);
-  const root = h("div", {}, tools, h("div", { class: "timeline" }, canvas, tip), about, list);
+  const root = h("div", {}, tools, legend(KINDS), h("div", { class: "timeline" }, canvas, tip), about, list);
 
   async function load() {
     if (!root.isConnected && asked) return;

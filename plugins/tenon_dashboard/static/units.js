@@ -1,7 +1,7 @@
 // Numbers with units, three digits that matter.
 
 function digits(value, whole) {
-  const size = Math.abs(value);
+  const size = Math.abs(Number(value.toPrecision(3)));
   return value.toFixed(whole && Number.isInteger(value) ? 0 : size >= 100 ? 0 : size >= 10 ? 1 : 2);
 }
 

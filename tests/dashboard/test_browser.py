@@ -1,0 +1,308 @@
+"""The dashboard in a real Chromium: what each view shows, that nothing runs and that no request leaves."""
+
+import contextlib
+import subprocess
+import sys
+import urllib.request
+from urllib.parse import urlsplit
+
+import pytest
+import traces
+from traces import memory, span
+
+pytest.importorskip("tensorboard")
+
+import browser
+
+if not (browser.CHROMIUM and browser.DRIVER):
+    pytest.skip("needs chromium and chromedriver (Debian: chromium chromium-driver)", allow_module_level=True)
+
+#: TensorBoard with its own plugins and this one: those of other packages start slowly and write to its console.
+TENSORBOARD = """
+import sys
+from tensorboard import default, program
+from tenon_dashboard.dashboard import Dashboard
+board = program.TensorBoard(plugins=[*default.get_static_plugins(), Dashboard])
+board.configure(["", "--logdir", sys.argv[1], "--port", sys.argv[2], "--host", "127.0.0.1", "--load_fast", "false"])
+board.main()
+"""
+MARKUP = "<img src=x onerror=\"document.title='owned'\"><script>document.title='owned'</script>"
+
+
+def write_runs(logdir):
+    traces.training_run(logdir / "slow", ranks=4, steps=5, ops=10, slow=2)
+    traces.training_run(logdir / "even", ranks=2, steps=5, ops=10)
+    fused = {"Kernel": 1, "Source ops": ["mul", "add"], "Source": "model.py:12", "FLOPs": 1000, "Bytes": 2000}
+    gpu = {"device": 0, "stream": 7, "grid": [4, 1, 1], "block": [256, 1, 1], "est. achieved occupancy %": 50}
+    events = [
+        span("cpu_op", MARKUP, 0, 10, Module=f"Net.{MARKUP}", **{"Input Dims": [[MARKUP]]}),
+        span("cpu_op", "tenon::fused_mul_add", 20, 10, **fused),
+        span("cpu_op", "tenon::program", 15, 20, Program="<tenon program 3>"),
+        span("kernel", "volta_sgemm", 20, 5, pid=0, tid=7, **gpu),
+        memory(5, 2048, 1, 2048, MARKUP, MARKUP),
+        {"ph": "X", "name": "no time"},
+        span("user_annotation", "ProfilerStep#3", 0, 100),
+    ]
+    traces.write(logdir / "hostile", events)
+    (logdir / "hostile" / f"{MARKUP[:9]}_1.1.pt.trace.json.gz").write_bytes(b"no trace")
+
+
+class Page:
+    """The dashboard's frame."""
+
+    def __init__(self, window):
+        self.window = window
+
+    def settle(self):
+        ready = """
+            const canvas = document.querySelector("canvas"), panels = document.querySelector(".panels");
+            if (document.querySelector("progress")) return false;
+            return canvas ? canvas.dataset.lanes > 0 : panels?.getAttribute("aria-busy") === "false";
+        """
+        browser.wait_for(lambda: self.window.run(ready), "the view")
+
+    def choose(self, label, value):
+        self.window.run(
+            """const label = [...document.querySelectorAll("label")].find((l) => l.textContent.startsWith(arguments[0]));
+            const box = label.querySelector("select"); box.value = arguments[1]; box.dispatchEvent(new Event("change"));""",
+            label,
+            value,
+        )
+        self.settle()
+
+    def show(self, view, run="slow", compare="", ranks="all"):
+        self.choose("Run", run)
+        self.choose("Compare", compare)
+        self.choose("Ranks", ranks)
+        self.window.click(self.window.run("return document.getElementById(arguments[0])", f"tab-{view}"))
+        self.settle()
+
+    def rows(self, caption):
+        """The cells of the table whose caption begins so."""
+        return self.window.run(
+            """const table = [...document.querySelectorAll("table")].find((t) => t.caption.textContent.startsWith(arguments[0]));
+            return [...table.tBodies[0].rows].map((row) => [...row.cells].map((cell) => cell.textContent));""",
+            caption,
+        )
+
+    def text(self, selector):
+        return self.window.run(
+            "return [...document.querySelectorAll(arguments[0])].map((e) => e.textContent)", selector
+        )
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory):
+    logdir = tmp_path_factory.mktemp("logs")
+    write_runs(logdir)
+    port = browser.free_port()
+    command = [sys.executable, "-c", TENSORBOARD, str(logdir), str(port)]
+    board = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    window = None
+    try:
+        window = browser.Browser(tmp_path_factory.mktemp("profile"))
+        address = f"http://127.0.0.1:{port}/"
+        browser.wait_for(
+            lambda: urllib.request.urlopen(f"{address}data/plugins_listing").read(), "TensorBoard", 60
+        )
+        window.requested()
+        window.open(f"{address}#tenon")
+        window.enter_frame()
+        found = Page(window)
+        browser.wait_for(lambda: len(found.text("[role=tab]")) == 7, "the tabs")
+        found.settle()
+        yield found
+        assert window.severe() == []
+        sent = [urlsplit(url) for url in window.requested()]
+        assert {u.hostname for u in sent if u.scheme not in ("data", "blob", "chrome")} == {"127.0.0.1"}
+    finally:
+        if window is not None:
+            window.close()
+        board.terminate()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            board.wait(10)
+
+
+def test_overview_shows_the_split_of_each_rank_and_says_who_is_late(page):
+    page.show("overview")
+
+    rows = page.rows("Mean step of each rank")
+    assert [row[0] for row in rows] == ["0", "1", "2", "3"]
+    assert rows[0][1:8] == [
+        "4.55 ms", "2.50 ms · 54.9 %", "200 µs · 4.4 %", "1.35 ms · 29.7 %", "150 µs · 3.3 %", "300 µs · 6.6 %", "50.0 µs · 1.1 %",
+    ]  # fmt: skip
+    assert rows[2][2] == "3.75 ms · 82.4 %" and rows[2][4] == "100 µs · 2.2 %"
+    (first,) = page.text(".advice li")
+    assert first.startswith("Rank 0 waits 30 % of each step in all_reduce: rank 2 comes last to 100 %")
+    assert len(page.rows("Each step")) == 5
+    bars = page.window.run(
+        "return [...document.querySelectorAll('.chart')].map((c) => c.querySelectorAll('rect').length)"
+    )
+    assert bars == [4 * 6, 5 * 6]
+    assert page.text(".legend li") == ["compute", "communication", "wait", "data", "optimizer", "other"]
+
+
+def test_operators_sort_by_any_column_and_filter_by_text(page):
+    page.show("operators")
+
+    rows = page.rows("Operators")
+    assert rows[0][:7] == ["AddmmBackward0", "", "16.9 ms", "27.1 %", "33.8 ms", "200", "84.4 µs"]
+    linear = next(row for row in rows if row[0] == "tenon::linear")
+    assert linear[1:6] == ["64x32, 64x32", "11.3 ms", "18.1 %", "11.3 ms", "100"]
+    assert linear[7:10] == ["2.33 GFLOP/s", "139 MiB/s", "4.7 %"]
+    page.window.run(
+        "[...document.querySelectorAll('thead button')].find((b) => b.textContent === 'operator').click()"
+    )
+    assert [row[0] for row in page.rows("Operators")] == sorted((row[0] for row in rows), key=str.lower)
+    assert page.window.run("return document.querySelector('th[aria-sort]').textContent") == "operator"
+    page.window.run(
+        "const i = document.querySelector('input[type=search]'); i.value = 'lin'; i.dispatchEvent(new Event('input'))"
+    )
+    assert [row[0] for row in page.rows("Operators")] == ["tenon::linear"]
+    page.window.run(
+        "const i = document.querySelector('input[type=search]'); i.value = ''; i.dispatchEvent(new Event('input'))"
+    )
+    page.choose("Group by", "name")
+    assert page.text("thead th")[:2] == ["operator", "self"]
+    page.choose("Ranks", "2")
+    assert next(row for row in page.rows("Operators") if row[0] == "tenon::linear")[1] == "3.75 ms"
+
+
+def test_two_runs_are_compared_side_by_side(page):
+    page.show("operators", compare="even")
+    linear = next(row for row in page.rows("Self time") if row[0] == "tenon::linear")
+    assert linear == ["tenon::linear", "11.3 ms", "5.00 ms", "−6.25 ms", "0.44", "100", "50"]
+
+    page.show("overview", compare="even")
+    assert page.text(".panel h2.run") == ["slow", "even"]
+    assert page.text(".advice")[1] == "Nothing stands out."
+
+
+def test_modules_show_a_tree_that_folds_and_a_flame_graph_that_zooms(page):
+    page.show("modules")
+
+    rows = page.rows("Modules")
+    assert [row[0].lstrip("▾▸") for row in rows] == ["NetNet", "layers", "0Linear", "1Linear"]
+    assert rows[0][1:7] == ["20", "22.5 ms", "0", "33.8 ms", "27.2 MFLOP", "80.0 KiB"]
+    page.window.run("document.querySelector('[aria-expanded]').click()")
+    assert len(page.rows("Modules")) == 1
+    page.window.run("document.querySelector('[aria-expanded]').click()")
+    assert page.text(".flame button") == ["Net", "layers", "0", "1"]
+    page.window.run("document.querySelectorAll('.flame button')[2].click()")
+    assert page.text(".flame button") == ["0"]
+    page.window.run(
+        "[...document.querySelectorAll('button')].find((b) => b.textContent === 'Show the whole model').click()"
+    )
+    assert len(page.text(".flame button")) == 4
+
+
+def test_memory_shows_the_curve_the_peak_and_its_owners(page):
+    page.show("memory", ranks="1")
+
+    assert page.rows("Memory of each") == [["1", "cpu", "9.00 KiB", "4.55 ms", "1.00 KiB", "1.00 KiB", "10"]]
+    assert page.rows("Rank 1, cpu")[0] == [
+        "Net.layers.0",
+        "tenon::linear",
+        "forward",
+        "4.00 KiB",
+        "44.4 %",
+        "1",
+    ]
+    assert page.text(".chart .strong") == ["peak 9.00 KiB"]
+    assert page.text(".chart .axis") == ["since the run's first event (ms)", "allocated (KiB)"]
+
+
+def test_distributed_shows_waits_bytes_and_bandwidth(page):
+    page.show("distributed")
+
+    assert page.rows("Arrival")[0] == ["2", "5 of 5", "1.25 ms"]
+    assert page.rows("Collectives") == [
+        ["all_reduce", "24.8 ms", "20", "20.8 ms", "83.8 %", "4.00 ms", "19.1 MiB", "4.66 GiB/s"]
+    ]
+
+
+def test_the_trace_zooms_by_keys_searches_and_lists_what_it_shows(page):
+    page.show("trace", run="even")
+
+    assert page.text(".tools .note")[1] == "16.5 ms from 0"
+    page.window.run("document.querySelector('canvas').focus()")
+    page.window.keys("++")
+    browser.wait_for(lambda: page.text(".tools .note")[1].startswith("6.45 ms"), "the zoom")
+    page.window.keys("0")
+    page.window.run("document.querySelector('.tools input').focus()")
+    page.window.keys("adamw_step\ue007")
+    browser.wait_for(lambda: page.text(".chosen strong") == ["tenon::adamw_step"], "the match")
+    assert page.text(".tools .note")[0] == "10 found"
+    assert dict(zip(page.text(".chosen dt"), page.text(".chosen dd"), strict=True)) == {
+        "rank": "0", "start": "2.95 ms", "time": "300 µs", "Phase": "optimizer", "Bytes": "4000000",
+    }  # fmt: skip
+    page.window.run("document.querySelector('summary').click()")
+    shown = ["tenon::adamw_step", "0", "300 µs", "2.95 ms", "2", "100 / 1"]
+    browser.wait_for(lambda: shown in page.rows("The longest spans"), "the table")
+
+
+def test_hostile_names_are_shown_as_text_and_bad_files_are_named(page):
+    page.show("operators", run="hostile")
+
+    assert MARKUP in [row[0] for row in page.rows("Operators")]
+    problems = page.text(".problem p")
+    assert (
+        "Rank 1 is left out. <img src=_1.1.pt.trace.json.gz: begins with 'no trace', not with a JSON object."
+        in problems
+    )
+    assert any(
+        "1 events of node_0.1.pt.trace.json.gz are left out: `name` or `cat` is no text." in p
+        for p in problems
+    )
+    for view in ("overview", "modules", "memory", "distributed", "trace"):
+        page.show(view, run="hostile")
+    page.show("kernels", run="hostile")
+    assert page.rows("Each kernel") == [
+        [
+            "tenon::fused_mul_add",
+            "mul, add",
+            "10.0 µs",
+            "1",
+            "10.0 µs",
+            "100 MFLOP/s",
+            "191 MiB/s",
+            "model.py:12",
+        ]
+    ]
+    assert page.rows("Runs of each compiled") == [["<tenon program 3>", "20.0 µs", "1", "20.0 µs"]]
+    assert page.rows("Kernels on GPUs") == [
+        ["volta_sgemm", "cuda:0", "5.00 µs", "1", "5.00 µs", "4x1x1", "256x1x1", "50 %"]
+    ]
+    assert page.window.run("return document.title") == "tenon"
+    assert page.window.run("return document.querySelectorAll('img, .panels script').length") == 0
+
+
+def test_tabs_work_by_keyboard_and_every_control_has_a_name(page):
+    page.show("overview")
+
+    page.window.run("document.getElementById('tab-overview').focus()")
+    page.window.keys("\ue014")
+    page.settle()
+
+    assert page.window.run("return document.activeElement.id") == "tab-operators"
+    assert page.text("[role=tab][aria-selected=true]") == ["Operators"]
+    nameless = """return [...document.querySelectorAll("button, select, input, canvas, svg")].filter((e) =>
+        !(e.getAttribute("aria-label") || e.textContent.trim() || e.labels?.length)).length"""
+    for view in ("overview", "operators", "modules", "memory", "kernels", "distributed", "trace"):
+        page.show(view)
+        assert page.window.run(nameless) == 0
+
+
+def test_colours_follow_the_dark_mode_of_tensorboard(page):
+    look = "return [document.documentElement.dataset.theme, getComputedStyle(document.body).backgroundColor]"
+    before = page.window.run(look)
+    flip = "window.parent.document.body.classList.toggle('dark-mode')"
+
+    page.window.run(flip)
+    browser.wait_for(lambda: page.window.run(look) != before, "the other theme")
+    after = page.window.run(look)
+    page.window.run(flip)
+
+    assert {before[0], after[0]} == {"light", "dark"}
+    assert {before[1], after[1]} == {"rgb(255, 255, 255)", "rgb(32, 33, 36)"}
+    browser.wait_for(lambda: page.window.run(look) == before, "the first theme")
