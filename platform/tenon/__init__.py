@@ -124,6 +124,7 @@ _SUBMODULES = frozenset(
         "random",
         "serialization",
         "serialize",
+        "signal",
         "special",
         "testing",
         "training",

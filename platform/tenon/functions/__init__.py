@@ -12,21 +12,24 @@ from tenon.functions import (
     contraction,
     control,
     copies,
+    counting,
     factorizations,
     joining,
     limits,
     making,
+    older_factorizations,
     questions,
     settings,
     slopes,
+    spectra,
     typed,
 )
 from tenon.functions.derived import derive_all
 from tenon.functions.einsum import einsum
 
 _FAMILIES = (
-    choosing, contraction, control, copies, factorizations, joining, limits, making, questions, settings,
-    slopes, typed,
+    choosing, contraction, control, copies, counting, factorizations, joining, limits, making,
+    older_factorizations, questions, settings, slopes, spectra, typed,
 )  # fmt: skip
 _FUNCTIONS: dict[str, Any] = derive_all() | {name: getattr(m, name) for m in _FAMILIES for name in m.__all__}
 _FUNCTIONS["einsum"] = einsum

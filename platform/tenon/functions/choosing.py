@@ -86,7 +86,9 @@ def bucketize(
     return searchsorted(boundaries, input, out_int32=out_int32, right=right, out=out)
 
 
-def isin(elements: Any, test_elements: Any, *, assume_unique: bool = False, invert: bool = False) -> Any:
+def isin(
+    elements: Any, test_elements: Any, *, assume_unique: bool = False, invert: bool = False, out: Any = None
+) -> Any:
     """Whether each of ``elements`` occurs in ``test_elements`` (either may be a number)."""
     like: Any = elements if isinstance(elements, Value) else test_elements
     x: Any = elements if isinstance(elements, Value) else as_tensor(elements, device=like.device)
@@ -100,4 +102,5 @@ def isin(elements: Any, test_elements: Any, *, assume_unique: bool = False, inve
     else:
         place = ops.searchsorted(ordered, x.reshape(-1)).clamp(max=size - 1)
         found = ops.eq(ordered[place].reshape(x.raw.shape), x)
-    return ops.logical_not(found) if invert else found
+    made = ops.logical_not(found) if invert else found
+    return made if out is None else into(out, made)

@@ -13,11 +13,12 @@ from tenon.core.methods.forms import need_tensor
 from tenon.core.value import Value
 from tenon.errors import DTypeError, ShapeError
 from tenon.functions.derived import into, refuse
+from tenon.signal.windows import kaiser
 
 __all__ = [
     "asarray", "bartlett_window", "blackman_window", "complex", "fill", "from_dlpack", "frombuffer",
     "hamming_window",
-    "hann_window", "imag", "polar", "real", "view_as_complex", "view_as_real",
+    "hann_window", "imag", "kaiser_window", "polar", "real", "view_as_complex", "view_as_real",
 ]  # fmt: skip
 
 
@@ -138,6 +139,21 @@ def bartlett_window(
     span = window_length if periodic else window_length - 1
     array = 1 - np.abs(2 * np.arange(window_length) / max(span, 1) - 1) if window_length != 1 else np.ones(1)
     return wrap(array.astype(kind.numpy), device, requires_grad)
+
+
+def kaiser_window(
+    window_length: int,
+    periodic: bool = True,
+    beta: float = 12.0,
+    *,
+    dtype: Any = None,
+    device: Any = None,
+    requires_grad: bool = False,
+) -> Any:
+    """Kaiser's window: ``signal.windows.kaiser`` by its older name."""
+    return kaiser(
+        window_length, beta=beta, sym=not periodic, dtype=dtype, device=device, requires_grad=requires_grad
+    )
 
 
 def asarray(

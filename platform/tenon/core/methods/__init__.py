@@ -5,6 +5,7 @@ from __future__ import annotations
 from tenon.core.methods.arithmetic import Arithmetic
 from tenon.core.methods.autograd import Autograd
 from tenon.core.methods.convert import Convert
+from tenon.core.methods.elsewhere import Elsewhere
 from tenon.core.methods.fill import Fill
 from tenon.core.methods.forms import through_method
 from tenon.core.methods.indexing import Indexing
@@ -21,7 +22,7 @@ from tenon.core.methods.splitting import Splitting
 
 ALL_METHODS = (
     Arithmetic, Reduction, Movement, Indexing, Convert, Autograd, Fill, Numeric, Products, Placement, Scan,
-    Matrix, Memory, Splitting,
+    Matrix, Memory, Splitting, Elsewhere,
 )  # fmt: skip
 
 for _family in ALL_METHODS:

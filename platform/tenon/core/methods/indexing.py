@@ -173,15 +173,16 @@ class Indexing:
             raise DTypeError(
                 f"masked_fill_ only supports boolean masks, but got mask with dtype {mask.dtype}"
             )
-        if isinstance(value, Value):
-            if value.raw.ndim:
-                raise ShapeError(
-                    "masked_fill_ only supports a 0-dimensional value tensor, but got tensor with "
-                    f"{value.raw.ndim} dimension(s)."
-                )
-            value = _number(self, value)
-        elif isinstance(value, complex) and self.raw.dtype.kind != "c":
+        given = isinstance(value, Value)
+        if given and value.raw.ndim:
+            raise ShapeError(
+                "masked_fill_ only supports a 0-dimensional value tensor, but got tensor with "
+                f"{value.raw.ndim} dimension(s)."
+            )
+        whole = value.raw.dtype.kind == "c" if given else isinstance(value, complex)
+        if whole and self.raw.dtype.kind != "c":
             raise DTypeError(f"value cannot be converted to type {self.dtype} without overflow")  # type: ignore[attr-defined]
+        value = _number(self, value) if given else value
         kept = f.where(mask, value, self)
         return kept if kept.raw.dtype == self.raw.dtype else f.cast(kept, dtype=self.raw.dtype)
 

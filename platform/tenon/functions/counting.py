@@ -1,0 +1,123 @@
+"""Counting elements in bins (``histogram``), and places in a shape (``unravel_index``)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tenon import ops
+from tenon.core.create import from_backend_array
+from tenon.core.methods.movement import sizes
+from tenon.core.results import named_result
+from tenon.core.value import Value
+from tenon.errors import ArgumentError, DTypeError, ShapeError
+from tenon.functions.derived import into
+
+__all__ = ["histogram", "histogramdd", "unravel_index"]
+
+
+def _host(x: Any) -> Any:
+    return x.detach()._backend.to_host(x.raw)
+
+
+def _checked(name: str, input: Any, weight: Any, shape: tuple[int, ...]) -> None:
+    if input.raw.dtype.kind != "f":
+        raise DTypeError(f"{name}(): expected a tensor of floating point values, got {input.dtype}")
+    if weight is not None and tuple(weight.raw.shape) != shape:
+        raise ShapeError(
+            f"{name}(): if weight tensor is provided it should have the same shape as the input tensor"
+            f" excluding its innermost dimension, got {list(weight.raw.shape)} for {list(input.raw.shape)}"
+        )
+    if weight is not None and weight.raw.dtype != input.raw.dtype:
+        raise DTypeError(
+            f"{name}(): if weight tensor is provided, it should have {input.dtype}, got {weight.dtype}"
+        )
+
+
+def _edges(name: str, values: Any, bins: Any, limits: Any) -> Any:
+    """The borders of the bins along one axis."""
+    if isinstance(bins, Value):
+        return _host(bins)
+    if bins <= 0:
+        raise ArgumentError(f"{name}(): bins must be > 0, but got {bins}")
+    low, high = limits if limits is not None else (values.min(), values.max()) if values.size else (0.0, 1.0)
+    if not (np.isfinite(low) and np.isfinite(high)):
+        raise ArgumentError(f"{name}(): range of [{low}, {high}] is not finite")
+    if low > high:
+        raise ArgumentError(f"{name}(): min should not exceed max, but got [{low}, {high}]")
+    if low == high:
+        low, high = low - 0.5, high + 0.5
+    return np.linspace(low, high, bins + 1).astype(values.dtype)
+
+
+def histogram(
+    input: Any, bins: Any, *, range: Any = None, weight: Any = None, density: bool = False, out: Any = None
+) -> Any:
+    """``(hist, bin_edges)``: how many elements (or how much ``weight``) fall between neighbouring edges.
+
+    ``bins``: their number, of equal width over ``range`` (by default of the elements), or a tensor of edges.
+    ``density``: scaled so that the integral is 1.
+    """
+    _checked("histogram", input, weight, tuple(input.raw.shape))
+    values = _host(input).reshape(-1)
+    edges = _edges("histogram", values, bins, range)
+    weights = None if weight is None else _host(weight).reshape(-1)
+    hist, _ = np.histogram(values, edges, weights=weights, density=density)
+    made = named_result(
+        "histogram",
+        hist=from_backend_array(input, hist.astype(values.dtype)),
+        bin_edges=from_backend_array(input, edges),
+    )
+    return made if out is None else into(out, made)
+
+
+def histogramdd(
+    input: Any, bins: Any, *, range: Any = None, weight: Any = None, density: bool = False, out: Any = None
+) -> Any:
+    """``(hist, bin_edges)`` of the rows of ``input``: bins along every column, given as one number for
+    all, or as one number or one tensor of edges each; ``range``: low and high of every column, in one list.
+    """
+    if input.raw.ndim < 2:
+        raise ShapeError(
+            f"histogramdd(): input tensor should have at least 2 dimensions, got {input.raw.ndim}"
+        )
+    count = input.raw.shape[-1]
+    _checked("histogramdd", input, weight, tuple(input.raw.shape[:-1]))
+    values = _host(input).reshape(-1, count)
+    each = [bins] * count if isinstance(bins, int) else list(bins)
+    if len(each) != count:
+        raise ShapeError(
+            f"histogramdd(): expected {count} sequences of bin edges or counts, but got {len(each)}"
+        )
+    if range is not None and len(range) != 2 * count:
+        raise ShapeError(
+            f"histogramdd(): for a {count}-dimensional histogram range should have {2 * count} elements"
+        )
+    limits = [None if range is None else (range[2 * i], range[2 * i + 1]) for i, _ in enumerate(each)]
+    edges = [_edges("histogramdd", values[:, i], b, limits[i]) for i, b in enumerate(each)]
+    weights = None if weight is None else _host(weight).reshape(-1)
+    hist, _ = np.histogramdd(values, edges, weights=weights, density=density)
+    return named_result(
+        "histogramdd",
+        hist=from_backend_array(input, hist.astype(values.dtype)),
+        bin_edges=tuple(from_backend_array(input, e) for e in edges),
+    )
+
+
+def unravel_index(indices: Any, shape: Any) -> Any:
+    """The place of each flat index in an array of ``shape``: one tensor an axis."""
+    if not isinstance(indices, Value) or indices.raw.dtype.kind not in "iu":
+        kind = getattr(indices, "dtype", type(indices).__name__)
+        raise TypeError(f"expected 'indices' to be an integer tensor, but got {kind}")
+    if isinstance(shape, Value):
+        shape = _host(shape).tolist()
+    lengths = (shape,) if isinstance(shape, int) else sizes((shape,))
+    if any(s < 0 for s in lengths):
+        raise ValueError(f"'shape' cannot have negative values, but got {tuple(lengths)}")
+    found = []
+    rest: Any = ops.cast(indices, dtype=np.dtype(np.int64))
+    for size in lengths[::-1]:
+        found.append(rest % size)
+        rest = rest // size
+    return tuple(found[::-1])

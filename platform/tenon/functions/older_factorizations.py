@@ -1,0 +1,97 @@
+"""Factorizations that torch keeps at its top: ``lu``, ``geqrf``, ``ormqr`` and the ones of low rank."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tenon import linalg, ops
+from tenon.core.create import from_backend_array
+from tenon.core.draws import randn
+from tenon.core.results import named_result
+from tenon.errors import ArgumentError, GradError, ShapeError
+from tenon.functions.derived import into
+
+__all__ = ["geqrf", "lu", "ormqr", "pca_lowrank", "svd_lowrank"]
+
+
+def lu(A: Any, pivot: bool = True, get_infos: bool = False, out: Any = None) -> Any:
+    """``L`` and ``U`` in one matrix and the rows that were exchanged; ``get_infos``: also where ``U`` is
+    singular. Newer code calls ``linalg.lu_factor``."""
+    factored = linalg.lu_factor_ex(A, pivot=pivot)
+    made = tuple(factored) if get_infos else tuple(factored)[:2]
+    return made if out is None else into(out, made)
+
+
+def geqrf(input: Any, *, out: Any = None) -> Any:
+    """The reflections whose product is the Q of a QR factorization, below the diagonal of R, and their
+    factors. Without a gradient, as in torch."""
+    if input.raw.ndim < 2:
+        raise ShapeError("torch.geqrf: input must have at least 2 dimensions.")
+    if input.requires_grad:
+        raise GradError("the derivative for geqrf is not implemented; linalg.qr has one.")
+    host = input._backend.to_host(input.raw)
+    packed, tau = np.linalg.qr(host, mode="raw")
+    made = named_result(
+        "geqrf",
+        a=from_backend_array(input, np.swapaxes(packed, -1, -2).astype(host.dtype, copy=False)),
+        tau=from_backend_array(input, tau.astype(host.dtype, copy=False)),
+    )
+    return made if out is None else into(out, made)
+
+
+def ormqr(
+    input: Any, tau: Any, other: Any, left: bool = True, transpose: bool = False, *, out: Any = None
+) -> Any:
+    """``Q @ other`` (``other @ Q`` with ``left=False``) for the square Q of ``geqrf``'s reflections, or with
+    its conjugate transpose."""
+    if input.raw.ndim < 2 or other.raw.ndim != input.raw.ndim or tau.raw.ndim != input.raw.ndim - 1:
+        raise ShapeError(
+            "torch.ormqr: input and other must be matrices or batches of them, and tau have one dimension"
+            f" less, got {list(input.raw.shape)}, {list(tau.raw.shape)} and {list(other.raw.shape)}"
+        )
+    rows, columns = input.raw.shape[-2:]
+    count = tau.raw.shape[-1]
+    if count > columns or other.raw.shape[-2 if left else -1] != rows:
+        raise ShapeError(
+            f"torch.ormqr: other.shape[{-2 if left else -1}] must be equal to input.shape[-2] and tau hold at"
+            f" most input.shape[-1] factors, got {list(input.raw.shape)}, {list(tau.raw.shape)} and"
+            f" {list(other.raw.shape)}"
+        )
+    reflections = input.narrow(-1, 0, count)
+    widths = ((0, 0),) * (input.raw.ndim - 1) + ((0, rows - count),)
+    q = linalg.householder_product(ops.pad(reflections, widths=widths), ops.pad(tau, widths=widths[1:]))
+    q = q.mH if transpose else q
+    made = q @ other if left else other @ q
+    return made if out is None else into(out, made)
+
+
+def svd_lowrank(A: Any, q: int | None = 6, niter: int | None = 2, M: Any = None) -> Any:
+    """``U, S, V`` of rank ``q`` near ``A`` (less ``M``): the factors of its part in a random subspace that
+    ``niter`` powers of ``A`` turn to the largest singular values (Halko, Martinsson and Tropp, 2009)."""
+    q, niter = 6 if q is None else q, 2 if niter is None else niter
+    matrix = A if M is None else A - M.broadcast_to(A.raw.shape)
+    wide = matrix.raw.shape[-2] < matrix.raw.shape[-1]
+    tall = matrix.mH if wide else matrix
+    start = randn(tall.raw.shape[-1], q, dtype=tall.dtype, device=tall.device)
+    basis = linalg.qr(tall @ start).Q
+    for _ in range(niter):
+        basis = linalg.qr(tall.mH @ basis).Q
+        basis = linalg.qr(tall @ basis).Q
+    u, s, vh = linalg.svd(basis.mH @ tall, full_matrices=False)
+    u, v = basis @ u, vh.mH
+    return (v, s, u) if wide else (u, s, v)
+
+
+def pca_lowrank(A: Any, q: int | None = None, center: bool = True, niter: int = 2) -> Any:
+    """``U, S, V``: ``V``'s columns are the ``q`` (at most 6) principal directions of the rows of ``A``."""
+    rows, columns = A.raw.shape[-2:]
+    q = min(6, rows, columns) if q is None else q
+    if not 0 <= q <= min(rows, columns):
+        raise ArgumentError(
+            f"q(={q}) must be non-negative integer and not greater than min(m, n)={min(rows, columns)}"
+        )
+    if niter < 0:
+        raise ArgumentError(f"niter(={niter}) must be non-negative integer")
+    return svd_lowrank(A - A.mean(-2, True) if center else A, q, niter)
