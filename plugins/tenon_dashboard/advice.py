@@ -32,13 +32,15 @@ def advice(
     busy = [rank for rank in ranks if rank["duration"] > 0]
     if not busy:
         return ["No step has been recorded yet."]
-    share = [mean(rank["parts"][i] / rank["duration"] for rank in busy) for i in range(len(PARTS))]
+    middle = median(step["longest"] for step in steps)
+    usual = [step for step in steps if step["longest"] < _SLOW_STEP * middle]
+    share = [mean(step["parts"][i] / step["duration"] for step in usual) for i in range(len(PARTS))]
     found = [
         (weight * share[part], text.format(_percent(share[part])))
         for part, least, weight, text in _SHARES
         if share[part] >= least
     ]
-    found += _waiting(busy, met) + _uneven(steps) + _one_op(operators)
+    found += _waiting(busy, met) + _uneven(steps, middle) + _one_op(operators)
     found.sort(key=lambda pair: -pair[0])
     return [text for _, text in found] or ["Nothing stands out."]
 
@@ -58,15 +60,15 @@ def _waiting(ranks: Sequence[dict[str, Any]], met: Mapping[str, Any]) -> _Found:
     return [(share, f"{text}: {reason} Give it less work, or a free core.")]
 
 
-def _uneven(steps: Sequence[dict[str, Any]]) -> _Found:
-    worst = max(steps[1:], key=lambda step: step["longest"], default=None)  # the first one warms up
-    middle = median(step["longest"] for step in steps)
-    if worst is None or len(steps) < 4 or worst["longest"] < _SLOW_STEP * middle:
+def _uneven(steps: Sequence[dict[str, Any]], middle: float) -> _Found:
+    worst = max(steps, key=lambda step: step["longest"])
+    if len(steps) < 4 or worst["longest"] < _SLOW_STEP * middle:
         return []
-    times, rank = f"{worst['longest'] / middle:.2g}", worst["slowest"]
-    return [
-        (0.15, f"Step {worst['step']} took {times} times the median, on rank {rank}: look at it in Trace.")
-    ]
+    times = f"{worst['longest'] / middle:.2g}"
+    text = f"Step {worst['step']} took {times} times the median, on rank {worst['slowest']}"
+    if worst is steps[0]:
+        return [(1.0, f"{text}: the first one warms up or compiles. Leave it out with `warmup`.")]
+    return [(0.15, f"{text}: look at it in Trace.")]
 
 
 def _one_op(operators: Sequence[Sequence[Any]]) -> _Found:

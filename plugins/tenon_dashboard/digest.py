@@ -106,12 +106,12 @@ def operators(cells: Cells) -> list[list[Any]]:
 
 
 def modules(cells: Cells, collected: Collected) -> list[list[Any]]:
-    """[path, class, calls, forward, own backward, own FLOPs, own bytes allocated], in order of paths.
+    """[path, class, calls, inside of calls, own forward, own backward, own FLOPs, own bytes], by path.
 
-    Forward is the time inside the module's calls; backward is the self time of the ops of its gradients,
-    without those of its children.
+    "Inside of calls" is the time of the module's forward and all that it calls. Own times are the self times
+    of its ops without those of its children: all that is known of a module in a compiled program.
     """
-    rows: dict[str, list[Any]] = defaultdict(lambda: ["", 0, 0, 0, 0, 0])
+    rows: dict[str, list[Any]] = defaultdict(lambda: ["", 0, 0, 0, 0, 0, 0])
     for (category, name), detail, (calls, total, own) in cells:
         path = _text(detail.get("Module"))
         if not path:
@@ -121,14 +121,14 @@ def modules(cells: Cells, collected: Collected) -> list[list[Any]]:
             rows[path][1] += calls
             rows[path][2] += total
         elif category == "cpu_op":
-            rows[path][4] += calls * _count(detail.get("FLOPs"))
-            if detail.get("Phase") == "backward":
-                rows[path][3] += own
+            rows[path][5] += calls * _count(detail.get("FLOPs"))
+            if detail.get("Phase") in ("forward", "backward"):
+                rows[path][3 if detail["Phase"] == "forward" else 4] += own
     for _, change, _, _, _, _, detail_index in collected.memory:
         path = _text(collected.details[detail_index].get("Module"))
         if path and change > 0:
-            rows[path][5] += change
-    kept = sorted(rows.items(), key=lambda row: row[1][2] + row[1][3], reverse=True)[:MOST_ROWS]
+            rows[path][6] += change
+    kept = sorted(rows.items(), key=lambda row: sum(row[1][2:5]), reverse=True)[:MOST_ROWS]
     return [[path, *row] for path, row in sorted(kept)]
 
 

@@ -72,17 +72,19 @@ def operators(ranks: Ranks) -> dict[str, Any]:
 def modules(ranks: Ranks) -> dict[str, Any]:
     """The module tree, parents before children: inclusive times, FLOPs and bytes allocated, over all ranks.
 
-    A container that is never called (a ``ModuleList``) has the forward time of what it contains.
+    What is never called by itself, a ``ModuleList`` or a module in a compiled program, has the forward time
+    of its ops and of what it contains.
     """
     found: dict[str, dict[str, Any]] = {}
     for digest in ranks.values():
-        for path, kind, calls, forward, backward, flops, size in digest["modules"]:
+        for path, kind, calls, called, forward, backward, flops, size in digest["modules"]:
             for parent in _parents(path):
                 found.setdefault(parent, _node(parent))
             node = found[path]
             node["class"] = node["class"] or kind
             node["calls"] += calls
-            node["forward"] += forward
+            node["forward"] += called
+            node["own_forward"] += forward
             node["own_backward"] += backward
             node["own_flops"] += flops
             node["own_bytes"] += size
@@ -90,9 +92,10 @@ def modules(ranks: Ranks) -> dict[str, Any]:
         node = found[path]
         for name in ("backward", "flops", "bytes"):
             node[name] += node[f"own_{name}"]
+        inside = node.pop("inside")
         if node["calls"] == 0:
-            node["forward"] = node["inside"]
-        node["own_forward"] = max(0, node["forward"] - node.pop("inside"))
+            node["forward"] = inside + node["own_forward"]
+        node["own_forward"] = max(0, node["forward"] - inside)
         above = found.get(path.rpartition(".")[0])
         if above is not None:
             above["inside"] += node["forward"]
@@ -115,7 +118,7 @@ def _natural(path: str) -> list[tuple[int, int, str]]:
 
 def _node(path: str) -> dict[str, Any]:
     sums = dict.fromkeys(("calls", "forward", "inside", "backward", "flops", "bytes"), 0)
-    own = dict.fromkeys(("own_backward", "own_flops", "own_bytes"), 0)
+    own = dict.fromkeys(("own_forward", "own_backward", "own_flops", "own_bytes"), 0)
     return {"path": path, "class": "", "depth": path.count("."), **sums, **own}
 
 

@@ -116,9 +116,9 @@ def test_modules_have_forward_backward_flops_and_allocated_bytes(tmp_path):
     rows = summed(tmp_path, [*events, memory(5, 4096, 1, 4096, "Net.layers.1")])["modules"]
 
     assert rows == [
-        ["Net", "Net", 1, 1_000_000, 0, 0, 0],
-        ["Net.layers.0", "Linear", 1, 500_000, 750_000, 3 * 262_144 + 2 * 2048 + 5 * 4096, 0],
-        ["Net.layers.1", "Linear", 1, 500_000, 750_000, 2 * 262_144 + 3 * 2048 + 5 * 4096, 4096],
+        ["Net", "Net", 1, 1_000_000, 0, 0, 0, 0],
+        ["Net.layers.0", "Linear", 1, 500_000, 500_000, 750_000, 3 * 262_144 + 2 * 2048 + 5 * 4096, 0],
+        ["Net.layers.1", "Linear", 1, 500_000, 500_000, 750_000, 2 * 262_144 + 3 * 2048 + 5 * 4096, 4096],
     ]
 
 

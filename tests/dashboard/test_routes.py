@@ -247,3 +247,38 @@ def test_the_server_side_loads_neither_tenon_nor_numpy_in_its_workers():
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
 
     assert done.stdout.strip() == "[]"
+
+
+def test_modules_of_a_compiled_program_have_the_time_of_their_kernels(routes, tmp_path):
+    kernel = {"Kernel": 1, "Source ops": ["linear"]}
+    events = [
+        span("cpu_op", "tenon::linear", 10, 20, Module="Net.a.0", Phase="forward", **kernel),
+        span("cpu_op", "tenon::linear", 30, 30, Module="Net.a.1", Phase="forward", **kernel),
+        span("cpu_op", "tenon::program", 5, 60, Program="<tenon program 1>", Module="Net", Phase="forward"),
+        span("python_function", "nn.Module: Net_0", 0, 70, Module="Net", Phase="forward"),
+    ]
+    traces.write(tmp_path / "run", events)
+
+    nodes = routes(tmp_path).view("modules")["nodes"]
+
+    assert [(n["path"], n["forward"], n["own_forward"]) for n in nodes] == [
+        ("Net", 70_000, 20_000),
+        ("Net.a", 50_000, 0),
+        ("Net.a.0", 20_000, 20_000),
+        ("Net.a.1", 30_000, 30_000),
+    ]
+
+
+def test_a_slow_first_step_is_told_and_does_not_hide_what_is_usual(routes, tmp_path):
+    events, at = [], 0.0
+    for number in range(5):
+        step, end = traces.training_step(number, at)
+        if number == 0:  # 40 ms of Python at its end
+            step[-1]["dur"] += 40_000
+            end += 40_000
+        events, at = events + step, end
+    traces.write(tmp_path / "run", events)
+
+    (told,) = routes(tmp_path).view("overview")["advice"]
+
+    assert told.startswith("Step 0 took 13 times the median, on rank 0: the first one warms up or compiles.")

@@ -149,7 +149,7 @@ function showFiles(files) {
   const open = files.filter((file) => file.reading), growing = files.filter((file) => !file.finished && !file.error && !file.reading);
   const share = files.reduce((sum, file) => sum + file.share, 0) / Math.max(files.length, 1);
   const text = open.length ? `Read ${files.length - open.length} of ${files.length} traces` : growing.length
-    ? `${growing.length} of ${files.length} traces unfinished: still being written, or cut off` : `${files.length} traces`;
+    ? `${growing.length} of ${files.length} traces unfinished: still being written, or cut off` : `${files.length} ${files.length === 1 ? "trace" : "traces"}`;
   if (parts.status.firstChild?.textContent !== text || open.length) {
     parts.status.replaceChildren(h("span", {}, text), ...(open.length ? [h("progress", { value: share, max: 1, "aria-label": "Reading" })] : []));
   }

@@ -70,6 +70,7 @@ function ruler(pen, view, width, height, scale, colour) {
   pen.textBaseline = "middle";
   for (const value of ticks(view.begin / factor, view.end / factor, Math.max(2, width / 130))) {
     const x = GUTTER + (value * factor - view.begin) * scale;
+    if (x > width - 40) break;
     pen.fillStyle = colour("grid");
     pen.fillRect(x, RULER - 4, 1, height);
     pen.fillStyle = colour("faint");

@@ -68,7 +68,7 @@ export function compared(answers, names) {
   const none = [0, 0, 0, 0, 0, 0, 0, 0];
   const rows = [...new Set([...first.keys(), ...second.keys()])].map((name) => [name, first.get(name) ?? none, second.get(name) ?? none]);
   const change = signed(time);
-  return h("div", {}, section("Operators of two runs",
+  return h("div", { class: "whole" }, section("Operators of two runs",
     h("p", { class: "note" }, "A is ", h("strong", {}, names[0]), ", B is ", h("strong", {}, names[1]), ". Positive changes: B takes longer."),
     table({
       name: `${names} compared`, caption: "Self time and calls of each operator in both runs",

@@ -21,7 +21,7 @@ export function overview(data, run) {
   const step = mean((rank) => rank.duration);
   const bars = ranks.map((rank) => ({ label: `rank ${rank.rank}`, parts: rank.parts }));
   return h("div", {},
-    h("ul", { class: "advice", "aria-label": "What stands out" }, data.advice.map((text) => h("li", {}, text))),
+    h("ul", { class: "advice", "aria-label": "What stands out" }, data.advice.map((text) => h("li", {}, text.split("`").map((part, i) => (i % 2 ? h("code", {}, part) : part))))),
     h("dl", { class: "figures" },
       figure("mean step", time(step)), figure("steps", count(data.steps.length)), figure("ranks", count(data.ranks.length)),
       data.parts.map((part, i) => i < 4 && figure(part, percent(mean((rank) => rank.parts[i]) / step))), figure("events", count(data.spans))),
