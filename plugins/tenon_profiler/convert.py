@@ -43,7 +43,7 @@ class Converter:
             o.OP: self._op, o.NODE: self._node, o.SPAN: self._span, o.MODULE: self._module,
         }  # fmt: skip
         for tid, records in taken:
-            for record in records:
+            for record in o.split(records):
                 kind = record[0]
                 maker = makers.get(kind)
                 if maker is not None:
@@ -67,6 +67,7 @@ class Converter:
 
     def _op(self, tid: int, record: Any) -> Event:
         _, op, begin, end, module, phase, signature, size, attrs, stack = record
+        attrs = attrs or {}
         key = (op, module, phase, signature, size, _hashable(attrs) if signature is not None else None)
         args = self._args.get(key)
         if args is None:

@@ -90,7 +90,7 @@ class profile:
         if recording is not None and before in _RECORDING:
             lane = recording.tap.lane()
             name, end = f"ProfilerStep#{self.step_num}", observe.now()
-            lane.append((observe.SPAN, name, self._begun, end, observe.ANNOTATION, "forward", None))
+            lane.extend((observe.SPAN, name, self._begun, end, observe.ANNOTATION, "forward", None))
         self.step_num += 1
         self.current_action = action = self._action()
         if before is ProfilerAction.RECORD_AND_SAVE:

@@ -22,8 +22,8 @@ from tenon_profiler.trace import TraceWriter, event_of, read_trace
 
 #: Events that are kept in memory, about 0.3 kB each.
 LIMIT = 150_000
-#: Records that wait to become events; and how long, where a file is written, in nanoseconds.
-WAITING, PATIENCE = 100_000, 1_000_000_000
+#: Items of records that wait to become events, ten an op; and how long they do where a file is written.
+WAITING, PATIENCE = 1_000_000, 1_000_000_000
 
 
 class Recording:
@@ -59,7 +59,7 @@ class Recording:
         self._flushed = end = time.perf_counter_ns()
         if events:
             lane = self.tap.lane()
-            lane.append((observe.SPAN, "profiler: flush", begin, end, observe.PROFILER, lane.phase, None))
+            lane.extend((observe.SPAN, "profiler: flush", begin, end, observe.PROFILER, lane.phase, None))
 
     def _store(self, events: list[Event]) -> None:
         target = self.writer or self._spool

@@ -115,7 +115,7 @@ def test_an_exported_trace_says_what_the_streamed_one_says(tmp_path, training):
 @pytest.mark.parametrize("streams", [True, False])
 def test_events_beyond_the_limit_are_read_back_from_the_file(tmp_path, training, monkeypatch, streams):
     monkeypatch.setattr(recording, "LIMIT", 60)
-    monkeypatch.setattr(recording, "WAITING", 10)
+    monkeypatch.setattr(recording, "WAITING", 100)
     handler = tensorboard_trace_handler(tmp_path) if streams else None
 
     with profile(schedule=schedule(wait=0, warmup=0, active=20, repeat=1), on_trace_ready=handler) as prof:

@@ -7,7 +7,18 @@ things can be seen, ``records.py`` says what comes out, ``observer.py`` is for p
 from tenon.observe.clock import Clock, Place, align, own_clock, place
 from tenon.observe.events import OpEvent, ScopeEvent, StepEvent
 from tenon.observe.observer import Observer, open_observers
-from tenon.observe.records import ANNOTATION, COLLECTIVE, MEMORY, MODULE, NODE, OP, PROFILER, PROGRAM, SPAN
+from tenon.observe.records import (
+    ANNOTATION,
+    COLLECTIVE,
+    MEMORY,
+    MODULE,
+    NODE,
+    OP,
+    PROFILER,
+    PROGRAM,
+    SPAN,
+    split,
+)
 from tenon.observe.scopes import record_function
 from tenon.observe.tap import Options, Tap, now
 
@@ -35,4 +46,5 @@ __all__ = [
     "own_clock",
     "place",
     "record_function",
+    "split",
 ]

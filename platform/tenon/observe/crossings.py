@@ -50,7 +50,7 @@ class Crossings:
         if self._modules:
             caller = lane.calls[-1][2] if lane.calls else None
             kind = type(module).__name__
-            lane.append((MODULE, label, begin, now(), kind, id(module), lane.phase, number, caller))
+            lane.extend((MODULE, label, begin, now(), kind, id(module), lane.phase, number, caller))
 
     # Spans: ``watch.span``.
 
@@ -65,7 +65,7 @@ class Crossings:
         try:
             yield
         finally:
-            lane.append((SPAN, name, begin, now(), category, lane.phase, None))
+            lane.extend((SPAN, name, begin, now(), category, lane.phase, None))
             lane.phase = before
 
     # Optimizers: global step hooks.
@@ -83,7 +83,7 @@ class Crossings:
             found, begin, lane.phase = lane.steps.pop()
             if found is optimizer:
                 name = f"Optimizer.step#{type(optimizer).__name__}.step"
-                lane.append((SPAN, name, begin, now(), ANNOTATION, "optimizer", None))
+                lane.extend((SPAN, name, begin, now(), ANNOTATION, "optimizer", None))
                 return
 
     # Collectives: ``watch.collective``.
@@ -104,7 +104,7 @@ class Crossings:
         counts = self._calls.get(communicator)
         if counts is None:
             counts = self._calls[communicator] = itertools.count()
-        lane.append((COLLECTIVE, call, begin, agreed, end, next(counts), communicator.ranks))
+        lane.extend((COLLECTIVE, call, begin, agreed, end, next(counts), communicator.ranks))
         return result
 
     # Programs: ``watch.bound``.
@@ -123,6 +123,6 @@ class Crossings:
                 times = [now()]
             else:
                 lane = tap.lane()
-                lane.append((PROGRAM, name, steps, times, lane.phase, now()))
+                lane.extend((PROGRAM, name, steps, times, lane.phase, now()))
 
         return mark

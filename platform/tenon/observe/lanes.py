@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
-
-Record = tuple[Any, ...]
 
 
 class Lane:
-    """Records of one thread in the order in which things ended; ``append`` is their list's."""
+    """Records of one thread in the order in which things ended: ``extend`` adds one, all items at once."""
 
-    __slots__ = ("append", "calls", "due", "module", "phase", "records", "steps", "tid")
+    __slots__ = ("calls", "due", "extend", "module", "phase", "records", "steps", "tid")
 
     def __init__(self, due: int) -> None:
         self.tid = threading.get_native_id()
-        self.records: list[Record] = []
-        self.append: Callable[[Record], None] = self.records.append
+        self.records: list[Any] = []
+        self.extend: Callable[[Iterable[Any]], None] = self.records.extend
         #: When the tap's owner wants to be called next.
         self.due = due
         #: Module calls in progress: label, begin, number, and what they were called in.
@@ -34,7 +32,7 @@ class Lane:
         self.calls.clear()
         self.steps.clear()
 
-    def take(self) -> list[Record]:
+    def take(self) -> list[Any]:
         """All records so far, which are then gone from here; the thread may go on meanwhile."""
         taken = self.records[:]
         del self.records[: len(taken)]

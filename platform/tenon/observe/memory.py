@@ -12,20 +12,15 @@ from typing import Any
 
 import numpy as np
 
+from tenon.core.value import Value
 from tenon.observe.records import MEMORY
 
 
 class _Block(weakref.ref[Any]):
-    """An array that lives, and who made it."""
+    """An array that lives."""
 
-    __slots__ = ("address", "key", "module", "op", "phase", "size")
-
-    op: Any
-    module: str
-    phase: str
-    address: int
+    __slots__ = ("key",)
     key: int
-    size: int
 
 
 class Blocks:
@@ -33,40 +28,43 @@ class Blocks:
 
     def __init__(self, tap: Any) -> None:
         self._tap = tap
-        self._living: dict[int, _Block] = {}
+        #: By id of the array: the reference, and the end of its record.
+        self._living: dict[int, tuple[Any, ...]] = {}
         self._count = 0
 
-    def made(self, out: Any, op: Any, given: Any, lane: Any, when: int) -> None:
-        """At its end, ``when``, ``op`` gave ``out``, an array or several, for the arrays ``given``."""
-        if out.__class__ is tuple:
-            for each in out:
-                self.made(each, op, given, lane, when)
-            return
+    def made(self, out: Any, op: Any, args: Any, lane: Any, when: int) -> None:
+        """At its end, ``when``, ``op`` gave ``out``, an array or several, for ``args``, arrays or tensors."""
         if out.__class__ is not np.ndarray:
+            if out.__class__ is tuple:
+                for each in out:
+                    self.made(each, op, args, lane, when)
             return
-        owner = _owner(out)
-        key = id(owner)
-        if key in self._living or not owner.flags.owndata or any(_owner(g) is owner for g in given):
+        while out.base is not None:
+            if out.base.__class__ is not np.ndarray:
+                return
+            out = out.base
+        key = id(out)
+        if key in self._living:
             return
-        block = _Block(owner, self._freed)
+        for given in args:
+            array = given.raw if isinstance(given, Value) else given
+            while array is not None and array is not out:
+                array = getattr(array, "base", None)
+            if array is out:
+                return
+        block = _Block(out, self._freed)
+        block.key = key
         self._count += 1
-        block.op, block.module, block.phase = op, lane.module, lane.phase
-        block.key, block.address, block.size = key, self._count, owner.nbytes
-        self._living[key] = block
-        lane.append((MEMORY, when, block.size, block.address, op, lane.module, lane.phase))
+        size, count, module, phase = out.nbytes, self._count, lane.module, lane.phase
+        self._living[key] = (block, size, count, op, module, phase)
+        lane.extend((MEMORY, when, size, count, op, module, phase))
 
     def _freed(self, block: Any) -> None:
-        self._living.pop(block.key, None)
-        lane = self._tap.lane()
-        now = time.perf_counter_ns()
-        lane.append((MEMORY, now, -block.size, block.address, block.op, block.module, block.phase))
+        found = self._living.pop(block.key, None)
+        if found is not None:
+            _, size, count, op, module, phase = found
+            self._tap.lane().extend((MEMORY, time.perf_counter_ns(), -size, count, op, module, phase))
 
     def close(self) -> None:
         """Hear of no end any more."""
         self._living.clear()
-
-
-def _owner(array: Any) -> Any:
-    while array.base.__class__ is np.ndarray:
-        array = array.base
-    return array

@@ -1,6 +1,7 @@
-"""What a tap leaves per event: a plain tuple, as making anything better would take longer than many ops.
+"""What a tap leaves per event: some items of one flat list, the first of which is the kind.
 
-The first item is the kind; times are ``perf_counter_ns``. A signature has one entry per argument:
+Anything better would take longer than many ops. A tuple that stays is one more object for the collector of
+garbage to walk through. Times are ``perf_counter_ns``. A signature has one entry per argument:
 ``(shape, dtype)`` of an array, the class of anything else; it is None where shapes are not recorded.
 
 ======== ==========================================================================================
@@ -16,7 +17,21 @@ MEMORY   time, bytes (negative: released), address, op, module, phase
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Any
+
 OP, NODE, SPAN, MODULE, COLLECTIVE, PROGRAM, MEMORY = range(7)
+#: How many items each kind has, itself included.
+SIZES = (10, 6, 7, 9, 7, 6, 7)
 
 #: Categories of spans.
 ANNOTATION, OPERATOR, WAIT, PROFILER = "user_annotation", "cpu_op", "tenon_wait", "tenon_profiler"
+
+
+def split(items: list[Any]) -> Iterator[list[Any]]:
+    """The records in a lane's list."""
+    place = 0
+    while place < len(items):
+        size = SIZES[items[place]]
+        yield items[place : place + size]
+        place += size

@@ -39,7 +39,7 @@ class record_function:
         if begin and tap is not None:
             lane = tap.lane()
             end = time.perf_counter_ns()
-            lane.append((SPAN, self.name, begin, end, ANNOTATION, lane.phase, self.args))
+            lane.extend((SPAN, self.name, begin, end, ANNOTATION, lane.phase, self.args))
 
     def __call__(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """``function``, each call of which is shown."""

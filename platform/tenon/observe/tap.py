@@ -16,8 +16,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from tenon.core import scopes, watch
 from tenon.core.backend import backends_in_use
 from tenon.core.interceptor import SLOT
@@ -26,7 +24,7 @@ from tenon.core.value import Value
 from tenon.errors import UnsupportedError
 from tenon.graph import program
 from tenon.observe.crossings import Crossings
-from tenon.observe.lanes import Lane, Record
+from tenon.observe.lanes import Lane
 from tenon.observe.memory import Blocks
 from tenon.observe.records import NODE, OP
 from tenon.observe.scopes import OPEN
@@ -66,6 +64,8 @@ class Tap:
         self._blocks = Blocks(self) if options.memory else None
         self._handles: list[Any] = []
         self._labels: dict[Any, str] = {}
+        #: Every signature once: see ``records.py`` for what objects that stay cost.
+        self._signatures: dict[Any, Any] = {}
         self._mine: Any = None
         self.run: Callable[..., Any] = self._op()
 
@@ -120,7 +120,7 @@ class Tap:
             self.lanes.append(found)
         return found
 
-    def take(self) -> list[tuple[int, list[Record]]]:
+    def take(self) -> list[tuple[int, list[Any]]]:
         """Thread and records of every lane, which are then gone from here."""
         return [(lane.tid, lane.take()) for lane in self.lanes]
 
@@ -137,6 +137,7 @@ class Tap:
         blocks = self._blocks
         single, pair, execute = SLOT.single, SLOT.pair, SLOT.execute
         parted: dict[Any, bool] = {}
+        known = self._signatures
 
         def run(op: Any, args: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
             try:
@@ -164,17 +165,18 @@ class Tap:
                 out = pair(op, args[0], args[1])
             end = now()
             made = out.raw if isinstance(out, Value) else None
-            signature = (
-                tuple([(a.raw.shape, a.raw.dtype) if isinstance(a, Value) else a.__class__ for a in args])
-                if shapes
-                else None
-            )
+            signature = None
+            if shapes:
+                signature = tuple(
+                    [(a.raw.shape, a.raw.dtype) if isinstance(a, Value) else a.__class__ for a in args]
+                )
+                signature = known.setdefault(signature, signature)
             size = 0 if made is None else made.nbytes
             stack = stack_here() if stacks else None
-            lane.append((OP, op, begin, end, lane.module, lane.phase, signature, size, attrs, stack))
+            lane.extend((OP, op, begin, end, lane.module, lane.phase, signature, size, attrs or None, stack))
             if blocks is not None:
                 outs = made if made is not None else tuple([o.raw for o in out if isinstance(o, Value)])
-                blocks.made(outs, op, [a.raw for a in args if isinstance(a, Value)], lane, end)
+                blocks.made(outs, op, args, lane, end)
             if end > lane.due:
                 overdue(lane)
             return out
@@ -184,7 +186,7 @@ class Tap:
     def _kernel(self, op: Any, kernel: Any) -> Any:
         """``kernel``, on arrays, with a record of each call."""
         find, overdue, blocks = self.lane, self.overdue, self._blocks
-        local = self._local
+        local, known = self._local, self._signatures
         shapes, stacks = self.options.shapes, self.options.stack
 
         def call(*args: Any, **attrs: Any) -> Any:
@@ -195,16 +197,15 @@ class Tap:
             begin = now()
             out = kernel(*args, **attrs)
             end = now()
-            signature = (
-                tuple([(a.shape, a.dtype) if hasattr(a, "shape") else a.__class__ for a in args])
-                if shapes
-                else None
-            )
+            signature = None
+            if shapes:
+                signature = tuple([(a.shape, a.dtype) if hasattr(a, "shape") else a.__class__ for a in args])
+                signature = known.setdefault(signature, signature)
             size = getattr(out, "nbytes", 0)
             stack = stack_here() if stacks else None
-            lane.append((OP, op, begin, end, lane.module, lane.phase, signature, size, attrs, stack))
+            lane.extend((OP, op, begin, end, lane.module, lane.phase, signature, size, attrs or None, stack))
             if blocks is not None:
-                blocks.made(out, op, [a for a in args if a.__class__ is np.ndarray], lane, end)
+                blocks.made(out, op, args, lane, end)
             if end > lane.due:
                 overdue(lane)
             return out
@@ -223,7 +224,7 @@ class Tap:
                 visit(node, grad)
             finally:
                 lane.module = before
-                lane.append((NODE, name, begin, now(), label, node.seq))
+                lane.extend((NODE, name, begin, now(), label, node.seq))
 
         return watched
 
