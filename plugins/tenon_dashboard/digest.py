@@ -79,7 +79,7 @@ def _number(value: Any) -> bool:
 
 
 def _count(value: Any) -> int:
-    return value if type(value) is int and 0 <= value < 1 << 62 else 0
+    return round(value) if type(value) in (int, float) and 0 <= value < 1 << 62 else 0
 
 
 def shapes(detail: dict[str, Any]) -> str:

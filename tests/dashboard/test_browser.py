@@ -187,9 +187,9 @@ def test_modules_show_a_tree_that_folds_and_a_flame_graph_that_zooms(page):
     page.window.run("document.querySelector('[aria-expanded]').click()")
     assert len(page.rows("Modules")) == 1
     page.window.run("document.querySelector('[aria-expanded]').click()")
-    assert page.text(".flame button") == ["Net", "layers", "0", "1"]
+    assert page.text(".flame button") == ["Net", "layers", "0 Linear", "1 Linear"]
     page.window.run("document.querySelectorAll('.flame button')[2].click()")
-    assert page.text(".flame button") == ["0"]
+    assert page.text(".flame button") == ["0 Linear"]
     page.window.run(
         "[...document.querySelectorAll('button')].find((b) => b.textContent === 'Show the whole model').click()"
     )

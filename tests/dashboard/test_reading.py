@@ -87,7 +87,7 @@ def test_what_is_inside_of_loading_counts_as_data_and_waits_inside_of_an_optimiz
 
 
 def test_operators_have_self_time_total_calls_flops_and_bytes(tmp_path):
-    about = {"Phase": "forward", "Input Dims": [[2, 3], [3], []], "FLOPs": 12, "Bytes": 40}
+    about = {"Phase": "forward", "Input Dims": [[2, 3], [3], []], "FLOPs": 12.0, "Bytes": 40}
     events = [
         span("cpu_op", "tenon::matmul", 10, 30, **about),
         span("cpu_op", "tenon::linear", 0, 50, Phase="forward"),

@@ -17,7 +17,7 @@ export function kernels(data, run) {
   const compiled = [
     { label: "kernel", value: (row) => row[NAME], text: true }, { label: "made of", value: (row) => row[SOURCES] || row[NAME], text: true },
     ...timing, { label: "FLOP/s", value: rate(FLOPS), show: flopRate }, { label: "bytes/s", value: rate(BYTES), show: byteRate },
-    { label: "written at", value: (row) => row[WHERE], show: (value) => value.split("/").pop(), text: true },
+    { label: "written at", value: (row) => row[WHERE], show: (value) => value.split("/").pop(), text: true, tight: true },
   ];
   const gpu = [
     { label: "kernel", value: (row) => row[NAME], text: true }, { label: "device", value: (row) => row[WHERE], text: true }, ...timing,

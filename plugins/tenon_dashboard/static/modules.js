@@ -51,7 +51,7 @@ function flame(roots, zoom) {
         boxes.push(h("button", {
           type: "button", tabindex: boxes.length ? -1 : 0, title: text, "aria-label": text, class: kind === "backward" ? "backward" : "",
           style: { left: `${left}%`, width: `${width}%`, top: `${depth * ROW}px`, opacity: depth % 2 ? 0.86 : 1 }, onclick: () => zoom(node.path),
-        }, name(node)));
+        }, name(node), /^\d+$/.test(name(node)) ? ` ${node.class}` : ""));
         place(node.children, left, depth + 1);
       }
       left += width;

@@ -8,7 +8,7 @@ const PART = 50;
 const remembered = new Map();
 
 /**
- * columns: {label, value(row), show(value), text: is text, bar: draw its share of the largest, title: explanation}.
+ * columns: {label, value(row), show(value), text: is text, bar: draw its share of the largest, tight: keep on one line, title: explanation}.
  * The first column heads the rows. `sort` is the index of the column that sorts at first, largest first.
  */
 export function table({ name, caption, columns, rows, sort = 0, filter = false, empty = "Nothing was recorded." }) {
@@ -58,7 +58,7 @@ export function table({ name, caption, columns, rows, sort = 0, filter = false, 
 function cell(column, row, most, first) {
   const value = column.value(row);
   const text = column.show ? column.show(value, row) : String(value ?? "");
-  const attributes = { class: column.text ? "text" : "number" };
+  const attributes = { class: `${column.text ? "text" : "number"}${column.tight ? " tight" : ""}` };
   if (column.bar && most > 0) {
     attributes.class += " bar";
     attributes.style = { backgroundSize: `${(100 * Math.abs(value ?? 0)) / most}% 100%` };
