@@ -30,6 +30,10 @@ class ArgumentError(TenonError, RuntimeError, ValueError):
     """An argument has a value for which the function is not defined."""
 
 
+class OptionError(ArgumentError, AssertionError):
+    """An option has a value, or a combination with others, that torch asserts against."""
+
+
 class ShapeError(TenonError, RuntimeError, ValueError):
     """Shapes, axes or sizes do not fit the operation."""
 

@@ -341,3 +341,21 @@ def test_callbacks_may_queue_callbacks():
     x.sum().backward()
 
     assert seen == ["first", "second"]
+
+
+def test_a_function_has_one_backward_rule():
+    class Both(Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x.clone()
+
+        @staticmethod
+        def backward(ctx, g):
+            return g
+
+        @staticmethod
+        def vjp(ctx, g):
+            return g
+
+    with pytest.raises(GradError, match="Implementing both 'backward' and 'vjp'"):
+        Both.apply(leaf(1.0)).backward()

@@ -69,6 +69,19 @@ REFUSED = {
     "hessian of a vector": lambda t, f, x, y: f.hessian(lambda a: a, x),
     "vjp independent": lambda t, f, x, y: f.vjp(lambda a, b: a.sum(), (x, y), strict=True),
     "no vector": lambda t, f, x, y: f.vjp(two, (x, y)),
+    "vjp of a line with a graph": lambda t, f, x, y: f.vjp(
+        lambda a: a.clone(), x, x, create_graph=True, strict=True
+    ),
+    "jvp of a line with a graph": lambda t, f, x, y: f.jvp(
+        lambda a: a.clone(), x, x, create_graph=True, strict=True
+    ),
+    "vjp of what is detached": lambda t, f, x, y: f.vjp(lambda a: a.detach(), x, x, strict=True),
+    "jvp of what is detached": lambda t, f, x, y: f.jvp(lambda a: a.detach(), x, x, strict=True),
+    "hvp of what is detached": lambda t, f, x, y: f.hvp(lambda a: a.detach().sum(), x, x, strict=True),
+    "hessian of a line": lambda t, f, x, y: f.hessian(lambda a: (3 * a).sum(), x, strict=True),
+    "two vectors": lambda t, f, x, y: f.vjp(lambda a: a, x, (x, x)),
+    "a short vector": lambda t, f, x, y: f.jvp(lambda a: a, x, x[:1]),
+    "forward mode in a loop": lambda t, f, x, y: f.jacobian(lambda a: a, x, strategy="forward-mode"),
     "jvp independent": lambda t, f, x, y: f.jvp(double, (x, y), (x, y), strict=True),
 }
 
@@ -82,3 +95,14 @@ def test_what_torch_refuses_is_refused_in_its_words(name):
         errors.append(str(caught.value))
 
     assert errors[0][:45] == errors[1][:45]
+
+
+@pytest.mark.parametrize("name", ["vjp", "jvp", "hvp", "vhp", "jacobian", "hessian"])
+def test_what_is_no_tensor_is_refused_in_torchs_words(name):
+    for given in (lambda x, f: f(lambda a: a.sum(), (x, 2)), lambda x, f: f(lambda a: (a.sum(), "b"), x)):
+        errors = []
+        for lib in (tenon, torch):
+            with pytest.raises(TypeError) as caught:
+                given(lib.ones(1), getattr(lib.autograd.functional, name))
+            errors.append(str(caught.value).split(" but ")[0])
+        assert errors[0] == errors[1]

@@ -33,6 +33,11 @@ def test_inputs_results_numbers_and_attrs_have_torchs_names():
 
     assert product.grad_fn._saved_self is a and product.grad_fn._saved_other is b
     assert a.exp().grad_fn._saved_result.tolist() == a.exp().tolist()
+    result = a.exp()
+    seen = result.grad_fn._saved_result
+    with tenon.no_grad():
+        result += 1
+    assert seen._version == result._version == 1
     assert tenon.stack([a, b], dim=0).grad_fn._saved_dim == 0
     assert tuple(a.mean().grad_fn._saved_self_sym_sizes) == (2,)
     with pytest.raises(AttributeError, match="_saved_weather"):

@@ -80,7 +80,14 @@ class FunctionNode(CustomNode):
                 z if g is None and i not in plain else g
                 for i, (g, z) in enumerate(zip(grads, zeros(self), strict=True))
             ]
-        rule = function.vjp if function.backward is Function.backward else function.backward
+        rule = function.backward
+        if function.vjp is not Function.vjp:
+            if rule is not Function.backward:
+                raise GradError(
+                    "Implementing both 'backward' and 'vjp' for a custom Function is not allowed:"
+                    f" {self.op.name}."
+                )
+            rule = function.vjp
         returned = rule(ctx, *grads)
         return self._checked(returned if isinstance(returned, tuple) else (returned,))
 

@@ -10,24 +10,34 @@ from tenon.core.factories import ones_like, zeros_like
 from tenon.core.grad_mode import enable_grad
 from tenon.core.op import table
 from tenon.core.tensor import Tensor
-from tenon.errors import ArgumentError, GradError
+from tenon.errors import GradError, OptionError
 
 __all__ = ["hessian", "hvp", "jacobian", "jvp", "vhp", "vjp"]
 
 
-def _tuple(values: Any, name: str) -> tuple[bool, tuple[Any, ...]]:
-    if not isinstance(values, (Tensor, tuple)):
-        raise TypeError(
-            f"The {name} must be either a Tensor or a tuple of Tensors but the given {name} has type"
-            f" {type(values)}."
-        )
+def _tuple(values: Any, name: str, to: str) -> tuple[bool, tuple[Any, ...]]:
+    """Whether ``values`` is a tuple, and its tensors; TypeError if there is anything else."""
     several = isinstance(values, tuple)
     found = values if isinstance(values, tuple) else (values,)
     for position, value in enumerate(found):
         if not isinstance(value, Tensor):
-            where = f"at position {position} in {name}" if several else f"in {name}"
-            raise TypeError(f"The value {where} has type {type(value)} but expected a Tensor.")
+            which = f"value at index {position}" if several else f"given {name}"
+            raise TypeError(
+                f"The {name} given to {to} must be either a Tensor or a tuple of Tensors but the {which} has"
+                f" type {type(value)}."
+            )
     return several, found
+
+
+def _outputs(values: Any, to: str, strict: bool) -> tuple[bool, tuple[Any, ...]]:
+    many, found = _tuple(values, "outputs of the user-provided function", to)
+    for number, output in enumerate(found):
+        if strict and not output.requires_grad:
+            raise GradError(
+                f"Output {number} of the user-provided function does not require gradients. The outputs must"
+                " be computed in a differentiable manner from the input when running in strict mode."
+            )
+    return many, found
 
 
 def _fresh(inputs: tuple[Any, ...], create_graph: bool) -> tuple[Any, ...]:
@@ -42,21 +52,20 @@ def _restored(values: tuple[Any, ...], several: bool, create_graph: bool) -> Any
     return values if several else values[0]
 
 
-def _vector(v: Any, like: tuple[Any, ...], several: bool, what: str) -> tuple[Any, ...]:
+def _vector(v: Any, like: tuple[Any, ...], several: bool, what: str, to: str) -> tuple[Any, ...]:
     if v is None:
         if len(like) != 1 or like[0].numel() != 1:
-            raise GradError(
-                f"The vector v can only be None if the {what} is a single Tensor with a single element."
-            )
+            raise GradError(f"The vector v can only be None if {what} a single Tensor with a single element.")
         return (ones_like(like[0]),)
-    found = _tuple(v, "v")[1]
+    found = _tuple(v, "v", to)[1]
     if len(found) != len(like):
+        if not several:
+            raise GradError("The given v should contain a single Tensor.")
         raise GradError(f"v is a tuple of invalid length: should be {len(like)} but got {len(found)}.")
     for position, (a, b) in enumerate(zip(found, like, strict=True)):
-        if tuple(a.shape) != tuple(b.shape):
-            raise GradError(
-                f"v has invalid size at {position}: should be {tuple(b.shape)} but got {tuple(a.shape)}."
-            )
+        if a.shape != b.shape:
+            entry = f"Entry {position} of v" if several else "v"
+            raise GradError(f"{entry} has invalid size: should be {b.shape} but got {a.shape}.")
     return found
 
 
@@ -66,8 +75,10 @@ _INDEPENDENT = (
 _LINEAR = (
     "While computing the hessian, found that the jacobian of the user-provided function with respect to input"
     " {} is independent of the input. This is not allowed in strict mode. You should ensure that your"
-    " function is thrice differentiable and that the hessian depends on the inputs."
+    " function is twice differentiable and that the jacobian depends on the inputs, as that of a linear"
+    " function does not."
 )
+_IN, _OUT = "the input to the user-provided function is", "the user-provided function returns"
 
 
 def _grads(
@@ -102,11 +113,13 @@ def vjp(
 ) -> Any:
     """``(func(inputs), v @ J)``: the outputs, and the product of ``v`` with the Jacobian."""
     with enable_grad():
-        several, given = _tuple(inputs, "inputs")
+        several, given = _tuple(inputs, "inputs", "vjp")
         fresh = _fresh(given, create_graph)
-        many, outputs = _tuple(func(*fresh), "the outputs of the user-provided function")
-        vectors = _vector(v, outputs, many, "user-provided function's output")
+        many, outputs = _outputs(func(*fresh), "vjp", strict)
+        vectors = _vector(v, outputs, many, _OUT, "vjp")
         found = _grads(outputs, fresh, vectors, create_graph, strict)
+        if strict and create_graph:
+            _need_graph([found])
     return _restored(outputs, many, create_graph), _restored(found, several, create_graph)
 
 
@@ -115,13 +128,15 @@ def jvp(
 ) -> Any:
     """``(func(inputs), J @ v)``, by differentiating the gradient with respect to its own seed."""
     with enable_grad():
-        several, given = _tuple(inputs, "inputs")
-        vectors = _vector(v, given, several, "input to the user-provided function")
+        several, given = _tuple(inputs, "inputs", "jvp")
+        vectors = _vector(v, given, several, _IN, "jvp")
         fresh = _fresh(given, create_graph)
-        many, outputs = _tuple(func(*fresh), "the outputs of the user-provided function")
+        many, outputs = _outputs(func(*fresh), "jvp", strict)
         seeds = tuple(zeros_like(o).requires_grad_() for o in outputs)
         pulled = _grads(outputs, fresh, seeds, True, strict)
         found = _grads(pulled, seeds, vectors, create_graph)
+        if strict and create_graph:
+            _need_graph([found])
     return _restored(outputs, many, create_graph), _restored(found, many, create_graph)
 
 
@@ -138,15 +153,29 @@ def jacobian(
     One backward pass a number of the output, also with ``vectorize`` and with ``strategy="forward-mode"``.
     """
     if strategy not in ("forward-mode", "reverse-mode"):
-        raise ArgumentError(
+        raise OptionError(
             f'Expected strategy to be either "forward-mode" or "reverse-mode", got {strategy!r}.'
         )
+    if strategy == "forward-mode" and create_graph:
+        raise NotImplementedError(
+            'torch.autograd.functional.jacobian: `create_graph=True` and `strategy="forward-mode"` are not'
+            " supported together, as in torch. Leave one of them out."
+        )
+    _check_forward(strategy, vectorize)
     if strict and vectorize:
         raise GradError(
             "torch.autograd.functional.jacobian: `strict=True` and `vectorized=True` are not supported"
             " together. Please either set `strict=False` or `vectorize=False`."
         )
-    return _jacobian(func, inputs, create_graph, strict, _OUTPUT)
+    return _jacobian(func, inputs, create_graph, strict, _OUTPUT, "jacobian")
+
+
+def _check_forward(strategy: str, vectorize: bool) -> None:
+    if strategy == "forward-mode" and not vectorize:
+        raise NotImplementedError(
+            "Computing Jacobian using forward-AD or forward-over-reverse Hessian is only supported when"
+            " `vectorize=True`, as in torch."
+        )
 
 
 _OUTPUT = (
@@ -155,19 +184,15 @@ _OUTPUT = (
 )
 
 
-def _jacobian(func: Callable[..., Any], inputs: Any, create_graph: bool, strict: bool, words: str) -> Any:
+def _jacobian(
+    func: Callable[..., Any], inputs: Any, create_graph: bool, strict: bool, words: str, to: str
+) -> Any:
     with enable_grad():
-        several, given = _tuple(inputs, "inputs")
+        several, given = _tuple(inputs, "inputs", to)
         fresh = _fresh(given, create_graph)
-        many, outputs = _tuple(func(*fresh), "the outputs of the user-provided function")
+        many, outputs = _outputs(func(*fresh), to, strict)
         rows = []
         for number, output in enumerate(outputs):
-            if strict and not output.requires_grad:
-                raise GradError(
-                    f"Output {number} of the user-provided function does not require gradients. The outputs"
-                    " must be computed in a differentiable manner from the input when running in strict"
-                    " mode."
-                )
             flat, told = output.reshape(-1), words.replace("{output}", str(number))
             columns = [
                 _grads((flat[i],), fresh, (ones_like(flat[i]),), create_graph, strict, told)
@@ -205,18 +230,30 @@ def hessian(
     outer_jacobian_strategy: str = "reverse-mode",
 ) -> Any:
     """Second derivatives of a scalar function: shape ``input + input``, or tuples of tuples of them."""
-    several, _ = _tuple(inputs, "inputs")
+    _check_forward(outer_jacobian_strategy, vectorize)
+    if strict and vectorize:
+        raise GradError(
+            "torch.autograd.functional.hessian: `strict=True` and `vectorize=True` are not supported"
+            " together."
+        )
+    several, _ = _tuple(inputs, "inputs", "hessian")
 
     def gradient(*values: Any) -> Any:
-        output = _single(func(*values), "hessian")
-        found = _grads((output.reshape(()),), values, (ones_like(output.reshape(())),), True, strict)
+        output = _single(func(*values), "hessian", strict)
+        flat = output.reshape(())
+        found = _grads((flat,), values, (ones_like(flat),), True, strict, _LINEAR)
+        if strict:
+            for position, g in enumerate(found):
+                if not g.requires_grad:
+                    raise GradError(_LINEAR.format(position))
         return found if several else found[0]
 
-    return _jacobian(gradient, inputs, create_graph, strict, _LINEAR)
+    return _jacobian(gradient, inputs, create_graph, strict, _LINEAR, "hessian")
 
 
-def _single(output: Any, name: str) -> Any:
+def _single(output: Any, name: str, strict: bool) -> Any:
     """``output``, if it is a tensor of one element."""
+    _outputs(output, name, strict)
     if not isinstance(output, Tensor):
         raise GradError(f"The function given to {name} should return a single Tensor")
     if output.numel() != 1:
@@ -237,10 +274,10 @@ def _second(
     func: Callable[..., Any], inputs: Any, v: Any, create_graph: bool, strict: bool, name: str
 ) -> Any:
     with enable_grad():
-        several, given = _tuple(inputs, "inputs")
-        vectors = _vector(v, given, several, "input to the user-provided function")
+        several, given = _tuple(inputs, "inputs", name)
+        vectors = _vector(v, given, several, _IN, name)
         fresh = _fresh(given, create_graph)
-        output = _single(func(*fresh), name)
+        output = _single(func(*fresh), name, strict)
         first = _grads((output,), fresh, (ones_like(output),), True, strict)
         found = _grads(first, fresh, vectors, create_graph, strict, _LINEAR)
     return _restored((output,), False, create_graph), _restored(found, several, create_graph)

@@ -14,10 +14,9 @@ import numpy as np
 from tenon.autograd.function import Function
 from tenon.core.backward import grad
 from tenon.core.create import wrap
-from tenon.core.grad_mode import no_grad
 from tenon.core.op import table
 from tenon.core.tensor import Tensor
-from tenon.errors import ArgumentError, GradcheckError, TenonWarning, UnstableOutputError
+from tenon.errors import ArgumentError, GradcheckError, OptionError, TenonWarning, UnstableOutputError
 
 __all__ = ["GradcheckError", "gradcheck", "gradgradcheck"]
 
@@ -53,7 +52,7 @@ def gradcheck(
     False without ``raise_exception``.
     """
     if not check_forward_ad and not check_backward_ad:
-        raise UnstableOutputError("Expected at least one of check_forward_ad or check_backward_ad to be True")
+        raise OptionError("Expected at least one of check_forward_ad or check_backward_ad to be True")
     if check_forward_ad or check_batched_forward_grad:
         raise NotImplementedError(
             "gradcheck: tenon computes no forward-mode derivatives; leave those checks off."
@@ -338,9 +337,10 @@ def _check_constant(func: Any, inputs: Any, active: list[int], outputs: tuple[An
         for i in active:
             start = _parts(inputs[i]).copy()
             for step in np.eye(start.size):
-                with no_grad():
-                    _set(inputs[i], start + eps * step)
+                _set(inputs[i], start + eps * step)
+                try:
                     high = func(*inputs)
+                finally:
                     _set(inputs[i], start)
                 high = high[position] if isinstance(high, (tuple, list)) else high
                 if not np.array_equal(_parts(high), _parts(output)):

@@ -159,6 +159,7 @@ class Node:
     def output_tensor(self, raw: Any) -> Any:
         """``raw``, this node's saved output, as a tensor whose history is this node."""
         tensor = Value.make(raw, self.backend)
+        tensor._version_counter = self.out_counter
         tensor._node, tensor._track = self, True
         return tensor
 
