@@ -209,7 +209,10 @@ class AvgPool(Primitive):
         made = whole[next(regions)].copy()
         for region in regions:
             made += whole[region]
-        made /= _divisors(xp, x.shape[2:], sizes, kernel, stride, padding, include_pad, divisor, x.dtype)
+        parts = _divisors(xp, x.shape[2:], sizes, kernel, stride, padding, include_pad, divisor, x.dtype)
+        if x.dtype.kind in "iu":  # rounded towards zero, as C divides
+            return xp.sign(made) * xp.sign(parts) * (xp.abs(made) // xp.abs(parts))
+        made /= parts
         return made
 
     def vjp_x(self, f, g, out, x, **attrs):

@@ -8,8 +8,9 @@ import tenon.ops  # noqa: F401 - a table without ops finds nothing
 from tenon.core.inplace import inplace as write_inplace
 from tenon.core.op import table as f
 from tenon.core.precision import runs_in
-from tenon.errors import DTypeError, ModuleValueError, ShapeError
+from tenon.errors import ArgumentError, DTypeError, ModuleValueError, ShapeError
 from tenon.nn.functional.arguments import axis_of, in_dtype
+from tenon.ops.kinds import is_complex
 
 
 def _apply(op: Any, x: Any, inplace: bool, **attrs: Any) -> Any:
@@ -79,6 +80,8 @@ def gelu(input: Any, approximate: str = "none") -> Any:
 
 def silu(input: Any, inplace: bool = False) -> Any:
     """``input * sigmoid(input)``."""
+    if is_complex(input) and not inplace:
+        return input * f.sigmoid(input)
     return _apply(f.silu, input, inplace)
 
 
@@ -111,7 +114,23 @@ def hardtanh(input: Any, min_val: float = -1.0, max_val: float = 1.0, inplace: b
     """``input`` limited to ``[min_val, max_val]``."""
     if min_val > max_val:
         raise ModuleValueError(f"min_val cannot be greater than max_val: {min_val} > {max_val}")
-    return _apply(f.hardtanh, input, inplace, low=float(min_val), high=float(max_val))
+    low, high = float(min_val), float(max_val)
+    if input.raw.dtype.kind in "iub":
+        low, high = _whole_limits(input.raw, low, high)
+    return _apply(f.hardtanh, input, inplace, low=low, high=high)
+
+
+def _whole_limits(x: Any, low: float, high: float) -> tuple[int, int]:
+    """The limits rounded towards zero; an error where the dtype of ``x`` cannot hold them."""
+    if x.dtype.kind == "b":
+        raise DTypeError("Bool inputs not supported for hardtanh. Convert with input.int().")
+    if x.dtype.kind == "u" and low < 0:
+        raise ArgumentError(f"cannot do hardtanh on an unsigned type with negative limits: {low} to {high}")
+    bits = 8 * x.dtype.itemsize
+    least, most = (0, 2**bits - 1) if x.dtype.kind == "u" else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
+    if not least <= low <= high <= most:
+        raise ArgumentError(f"hardtanh: {x.dtype} cannot hold the limits {low} and {high}.")
+    return int(low), int(high)
 
 
 def hardtanh_(input: Any, min_val: float = -1.0, max_val: float = 1.0) -> Any:
@@ -182,6 +201,10 @@ def glu(input: Any, dim: int = -1) -> Any:
 def prelu(input: Any, weight: Any) -> Any:
     """``input`` where positive, else ``weight * input``, with one weight or one per channel (axis 1)."""
     count = weight.raw.size
+    if weight.raw.ndim > 1:
+        raise ShapeError(
+            f"prelu: Expected `weight` to be a scalar or 1D tensor, but got: ndim = {weight.raw.ndim}"
+        )
     if count != 1:
         channels = input.raw.shape[1] if input.raw.ndim > 1 else 1
         if channels != count:
@@ -190,6 +213,8 @@ def prelu(input: Any, weight: Any) -> Any:
                 f" channel size = {channels}."
             )
         weight = weight.reshape((count, *(1,) * (input.raw.ndim - 2)))
+    elif not input.raw.ndim:
+        weight = weight.reshape(())
     return f.where(f.gt(input, 0), input, f.mul(weight, input))
 
 
@@ -201,8 +226,7 @@ def softmax(input: Any, dim: int | None = None, _stacklevel: int = 3, dtype: Any
 
 def softmin(input: Any, dim: int | None = None, _stacklevel: int = 3, dtype: Any = None) -> Any:
     """``softmax(-input)``."""
-    x = in_dtype(input, dtype)
-    return f.softmax(-x, axis=axis_of(x, dim, "softmin"))
+    return f.softmax(in_dtype(-input, dtype), axis=axis_of(input, dim, "softmin"))
 
 
 def log_softmax(input: Any, dim: int | None = None, _stacklevel: int = 3, dtype: Any = None) -> Any:

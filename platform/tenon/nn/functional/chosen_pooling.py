@@ -95,6 +95,8 @@ def _fractional(
     sizes = per_axis(output_size, rank, "output_size")
     if samples is None:
         samples = rand(*x.raw.shape[:2], rank, dtype=x.dtype, device=x.device)
+    elif samples.raw.shape[:1] > x.raw.shape[:1]:
+        samples = samples[: x.raw.shape[0]]  # as torch: more than one row a sample may be given
     places = f.fractional_max_pool_indices(x.detach(), samples.detach(), kernel=kernel, sizes=sizes)
     return _result(x, places, added, indices)
 

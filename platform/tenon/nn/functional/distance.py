@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import tenon.ops  # noqa: F401 - a table without ops finds nothing
+from tenon.core.aval import broadcast_shapes
 from tenon.core.factories import triu_indices
 from tenon.core.op import table as f
 from tenon.core.precision import runs_in
@@ -27,6 +28,8 @@ def cosine_similarity(x1: Any, x2: Any, dim: int = 1, eps: float = 1e-8) -> Any:
             "expected common dtype to be floating point, yet common dtype is"
             f" {title_of(x1.raw)} (cosine_similarity)"
         )
+    shape = broadcast_shapes(x1.raw.shape, x2.raw.shape)
+    x1, x2 = x1.expand(shape), x2.expand(shape)
     norms = [kept_above(x.norm(2, dim, keepdim=True), eps) for x in (x1, x2)]
     return (x1 / norms[0] * (x2 / norms[1])).sum(dim)
 

@@ -118,7 +118,7 @@ def alpha_dropout(input: Any, p: float = 0.5, training: bool = False, inplace: b
 def feature_alpha_dropout(input: Any, p: float = 0.5, training: bool = False, inplace: bool = False) -> Any:
     """Alpha dropout of whole channels: of everything behind the first two axes."""
     rank = input.raw.ndim
-    if rank < 2:
+    if rank < 2 and training and p and input.raw.size:
         raise ShapeError(
             f"feature_alpha_dropout: Feature dropout requires at least 2 dimensions in the input, got {rank}."
         )

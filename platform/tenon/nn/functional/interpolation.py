@@ -66,12 +66,15 @@ def interpolate(
             f" {list(input.raw.shape)} and output of {list(sizes)}"
         )
     kind = f"antialias-{_MODES[mode][0]}" if antialias else _MODES[mode][0]
-    if kind not in ("nearest", "nearest-exact") and dtype_of(input.raw).kind not in "fV":
+    plan = tuple((kind, n, align, s) for n, s in zip(sizes, scales, strict=True))
+    run = _resampled_wide if mode != "lanczos" else f.resample
+    dtype = dtype_of(input.raw)
+    if dtype.name == "uint8" and mode in ("bilinear", "bicubic"):
+        return run(input.float(), plan=plan).round().clamp(0, 255).to(input.dtype)
+    if kind not in ("nearest", "nearest-exact") and dtype.kind not in "fV":
         raise UnsupportedError(
             f"interpolate: mode {mode!r} is not implemented for {input.dtype}; convert with .float() first."
         )
-    plan = tuple((kind, n, align, s) for n, s in zip(sizes, scales, strict=True))
-    run = _resampled_wide if mode != "lanczos" else f.resample
     return run(input, plan=plan)
 
 

@@ -20,15 +20,15 @@ def gaussian_nll_loss(
 ) -> Any:
     """``(log(var) + (input - target)^2 / var) / 2``, with ``log(2 pi) / 2`` more if ``full``.
 
-    ``var``: a number, of ``input``'s shape, or without its last axis (or with 1 there). It is kept above
-    ``eps``, through which its gradient passes unchanged.
+    ``var``: a number, of ``input``'s shape, without its last axis, or with 1 in place of one size. It is kept
+    above ``eps``, through which its gradient passes unchanged.
     """
     if isinstance(var, float):
         var = full_like(input, var)
     elif tuple(var.shape) != tuple(input.shape):
         if tuple(var.shape) == tuple(input.shape[:-1]):
             var = var.unsqueeze(-1)
-        elif tuple(var.shape) != (*input.shape[:-1], 1):
+        elif not _nearly(tuple(input.shape), tuple(var.shape)):
             raise ModuleValueError(
                 f"var is of incorrect size: {list(var.shape)} for an input of {list(input.shape)}"
             )
@@ -39,6 +39,13 @@ def gaussian_nll_loss(
     var = kept_above(var, eps)
     losses = 0.5 * (var.log() + (input - target) ** 2 / var)
     return reduced(f, losses + 0.5 * math.log(2 * math.pi) if full else losses, mode)
+
+
+def _nearly(shape: tuple[int, ...], other: tuple[int, ...]) -> bool:
+    """Whether ``other`` is ``shape`` but for one size, which is 1."""
+    if len(shape) != len(other):
+        return False
+    return [b for a, b in zip(shape, other, strict=True) if a != b] == [1]
 
 
 @runs_in("float32")

@@ -255,8 +255,7 @@ def kl_div(
     if log_target:
         losses = f.mul(f.exp(target), f.sub(target, input))
     else:
-        positive = f.gt(target, 0)
-        entropy = f.mul(target, f.log(f.where(positive, target, 1.0)))
-        losses = f.sub(f.where(f.eq(target, 0), 0.0, entropy), f.mul(target, input))
+        entropy = f.mul(target, f.log(f.where(f.eq(target, 0), 1.0, target)))
+        losses = f.sub(entropy, f.mul(target, input))
     made = reduced(f, losses, mode)
     return made / input.raw.shape[0] if reduction == "batchmean" and input.raw.ndim else made

@@ -55,7 +55,7 @@ def margin_ranking_loss(
             "margin_ranking_loss : All input tensors should have same dimension but got sizes: input1:"
             f" {input1.shape}, input2: {input2.shape}, target: {target.shape} "
         )
-    return reduced(f, (margin - target * (input1 - input2)).clamp(min=0), mode)
+    return reduced(f, (-target * (input1 - input2) + float(margin)).clamp(min=0), mode)
 
 
 @runs_in("float32")

@@ -42,12 +42,14 @@ def batch_norm(
     for name, value in zip(_VECTORS, (running_mean, running_var, weight, bias), strict=True):
         if value is not None and value.raw.shape != (channels,):
             raise ShapeError(f"{name} should contain {channels} elements not {value.raw.size}")
+    if len(shape) < 2 and not math.prod(shape):
+        return input.clone()
     if not training:
         if running_mean is None or running_var is None:
             raise ModuleValueError("Expected running_mean and running_var to be defined when training=False")
         return f.batch_norm_inference(input, weight, bias, running_mean, running_var, eps=float(eps))
     out, mean, variance = f.batch_norm(input, weight, bias, eps=float(eps))
-    if running_mean is not None or running_var is not None:
+    if math.prod(shape) and (running_mean is not None or running_var is not None):
         count = math.prod(shape) // max(channels, 1)
         with no_grad():
             if running_mean is not None:
@@ -129,6 +131,11 @@ def rms_norm(input: Any, normalized_shape: Any, weight: Any = None, eps: float |
 
     wanted = tuple(normalized_shape) if isinstance(normalized_shape, (list, tuple)) else (normalized_shape,)
     shape = tuple(input.raw.shape)
+    if not wanted:
+        raise ShapeError(
+            "Expected normalized_shape to be at least 1-dimensional, i.e., containing at least one element,"
+            " but got normalized_shape = []"
+        )
     if shape[len(shape) - len(wanted) :] != wanted:
         raise ShapeError(
             f"Given normalized_shape={list(wanted)}, expected input with shape [*,"

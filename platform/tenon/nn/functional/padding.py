@@ -50,11 +50,16 @@ def _pad_axes(x: Any, pairs: list[tuple[int, int]], mode: str) -> Any:
     lead = x.raw.ndim - len(pairs)
     for axis, (before, after) in enumerate(pairs, lead):
         size = x.raw.shape[axis]
-        if size + before + after < 0:
+        total = size + before + after
+        if total < 0:
             raise ShapeError(
                 f"Negative padding ({before}, {after}) takes away more than there is at dimension {axis} of "
                 f"input {list(x.raw.shape)}."
             )
+        if mode == "replicate" and size and total and min(before, after) <= -size:
+            edge = size - 1 if before < 0 else 0  # all is taken away: what is added is still the edge
+            x = f.slice_axis(x, axis=axis, start=edge, stop=edge + 1)
+            before, after = 0, total - 1
         if before < 0 or after < 0:
             x = f.slice_axis(x, axis=axis, start=max(-before, 0), stop=size - max(-after, 0))
             before, after = max(before, 0), max(after, 0)

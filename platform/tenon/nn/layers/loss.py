@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from typing import Any
 
+from tenon.errors import ModuleTypeError
 from tenon.nn import functional as F
 from tenon.nn.functional.arguments import reduction_of
 from tenon.nn.module import Module
@@ -79,6 +80,8 @@ class HuberLoss(_Loss):
     __constants__ = ("reduction", "delta")
 
     def __init__(self, reduction: str = "mean", delta: float = 1.0) -> None:
+        if not isinstance(delta, (int, float)):
+            raise ModuleTypeError(f"delta must be a float or int, got: {type(delta)}")
         super().__init__(reduction=reduction)
         self.delta = delta
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
+from tenon.errors import ModuleValueError
 from tenon.nn import functional as F
 from tenon.nn.functional.arguments import per_axis
 from tenon.nn.module import Module
@@ -155,6 +156,14 @@ class ReplicationPad3d(_ReplicationPadNd):
 
 class _CircularPadNd(_PadNd):
     mode = "circular"
+
+    def forward(self, input: Any) -> Any:
+        """``input`` padded."""
+        if input.ndim not in (self.rank + 1, self.rank + 2):
+            raise ModuleValueError(
+                f"expected {self.rank + 1}D or {self.rank + 2}D input (got {input.ndim}D input)"
+            )
+        return super().forward(input)
 
 
 class CircularPad1d(_CircularPadNd):
