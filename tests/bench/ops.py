@@ -145,7 +145,8 @@ def tiers():
         if title not in ELSEWHERE:
             for tier in (2, 1):
                 full = [f"{holder}.{name}" if holder else name for name in names.get(tier, ())]
-                found |= {short(name): tier for name in full if has(name)}
+                for name in filter(has, full):
+                    found[short(name)] = min(tier, found.get(short(name), tier))
     return found
 
 

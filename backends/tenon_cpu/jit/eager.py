@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 from tenon.extend import Kernel
-from tenon_cpu.jit import eager_parts, eager_rows, eager_space
+from tenon_cpu.jit import eager_lines, eager_parts, eager_points, eager_rows, eager_space
 
-KERNELS: dict[str, Kernel] = {**eager_parts.KERNELS, **eager_space.KERNELS}
+KERNELS: dict[str, Kernel] = {
+    **eager_parts.KERNELS,
+    **eager_lines.KERNELS,
+    **eager_points.KERNELS,
+    **eager_space.KERNELS,
+}
 COMPOSITES: dict[str, Kernel] = {
     **eager_parts.COMPOSITES,
+    **eager_lines.COMPOSITES,
     **eager_rows.COMPOSITES,
     **eager_space.COMPOSITES,
 }

@@ -24,7 +24,7 @@ from tenon.ops.axis_tables import Table
 from tenon.ops.grid import OFFSETS, products
 from tenon.ops.resampling import along, few_edges, tables, walked
 from tenon.ops.window_choice import adaptive_bounds, fractional_starts
-from tenon_cpu.jit import grids, resampling
+from tenon_cpu.jit import grids, lines, resampling
 from tenon_cpu.jit.calls import FLOAT, INDEX, WORTH, fits, indices_fit, plain, share
 
 _PADDINGS = {"zeros": 0, "border": 1, "reflection": 2}
@@ -157,44 +157,43 @@ def grid_places(grid: Any, **attrs: Any) -> Any:
     return out
 
 
+def _whole(x: Any, index: Any, axis: int) -> bool:
+    """The index covers all of ``x`` but along ``axis``, and kernels serve."""
+    around = x.shape[:axis] == index.shape[:axis] and x.shape[axis + 1 :] == index.shape[axis + 1 :]
+    return max(x.size, index.size) >= WORTH and around and indices_fit(index) and fits(x)
+
+
+def _cut(x: Any, axis: int) -> Any:
+    """``x`` as rows where ``axis`` is the last, else as ``[outer, size, inner]``."""
+    outer, inner = math.prod(x.shape[:axis]), math.prod(x.shape[axis + 1 :])
+    return x.reshape(outer, x.shape[axis], *((inner,) if axis != x.ndim - 1 else ()))
+
+
 def gather(x: Any, index: Any, *, axis: int) -> Any:
-    """Along the last axis of whole rows; the reference says which index is outside."""
-    if (
-        max(x.size, index.size) < WORTH
-        or axis != x.ndim - 1
-        or x.shape[:-1] != index.shape[:-1]
-        or not indices_fit(index)
-        or not fits(x)
-    ):
+    """Of whole lines; the reference says which index is outside."""
+    if not x.ndim or not _whole(x, index, axis):
         return _gather.forward(np, x, index, axis=axis)
-    x, out, outside = plain(x), np.empty(index.shape, FLOAT), np.zeros(1, np.uint8)
-    count = math.prod(index.shape[:-1])
-    arrays = (x.reshape(count, x.shape[-1]), index.reshape(count, index.shape[-1]))
-    share(resampling.pick, (*arrays, out.reshape(count, index.shape[-1]), outside), count, 10 * index.size)
+    out, outside = np.empty(index.shape, FLOAT), np.zeros(1, np.uint8)
+    arrays = (_cut(plain(x), axis), _cut(index, axis), _cut(out, axis), outside)
+    kernel = resampling.pick if axis == x.ndim - 1 else lines.pick
+    share(kernel, arrays, arrays[0].shape[0], 10 * index.size)
     return _gather.forward(np, x, index, axis=axis) if outside[0] else out
 
 
 def scatter(x: Any, index: Any, y: Any, *, axis: int, reduce: str | None = None) -> Any:
-    """Written or added along the last axis of whole rows; the reference says which index is outside."""
+    """Written or added, to whole lines; the reference says which index is outside."""
     if (
-        max(x.size, index.size) < WORTH
-        or axis != x.ndim - 1
+        not x.ndim
         or reduce not in (None, "add")
         or getattr(y, "shape", None) != index.shape
-        or x.shape[:-1] != index.shape[:-1]
-        or not indices_fit(index)
-        or not fits(x, y)
+        or not _whole(x, index, axis)
+        or not fits(y)
     ):
         return _scatter.forward(np, x, index, y, axis=axis, reduce=reduce)
     out, outside = np.array(x, order="C"), np.zeros(1, np.uint8)
-    count = math.prod(index.shape[:-1])
-    arrays = (plain(y).reshape(count, index.shape[-1]), index.reshape(count, index.shape[-1]))
-    share(
-        resampling.place,
-        (*arrays, out.reshape(count, out.shape[-1]), outside, int(reduce is not None)),
-        count,
-        10 * index.size,
-    )
+    arrays = (_cut(plain(y), axis), _cut(index, axis), _cut(out, axis), outside)
+    kernel = resampling.place if axis == x.ndim - 1 else lines.place
+    share(kernel, (*arrays, int(reduce is not None)), arrays[2].shape[0], 10 * index.size)
     return _scatter.forward(np, x, index, y, axis=axis, reduce=reduce) if outside[0] else out
 
 

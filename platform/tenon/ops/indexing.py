@@ -322,15 +322,18 @@ def _check_range(xp: Any, name: str, index: Any, size: int, axis: int) -> None:
 
 
 class Argsort(Primitive):
-    """Indices that put ``x`` in order along ``axis``; NaN counts as largest; always stable."""
+    """Indices that put ``x`` in order along ``axis``, or those from ``start`` to ``stop``; NaN counts as
+    largest; always stable."""
 
     kind = Kind.INDEX
 
-    def infer(self, x, *, axis, descending=False):
-        """int64 of ``x``'s shape."""
-        return Aval(x.shape, _INT)
+    def infer(self, x, *, axis, descending=False, start=0, stop=None):
+        """int64 of ``x``'s shape, or of the part."""
+        if stop is None or not x.shape:
+            return Aval(x.shape, _INT)
+        return Aval((*x.shape[:axis], stop - start, *x.shape[axis + 1 :]), _INT)
 
-    def forward(self, xp, x, *, axis, descending=False):
+    def forward(self, xp, x, *, axis, descending=False, start=0, stop=None):
         """Descending order is stable too: the mirrored order of the mirrored input."""
         if not x.ndim:
             return xp.zeros((), _INT)
@@ -339,6 +342,8 @@ class Argsort(Primitive):
             order = x.shape[axis] - 1 - order
         else:
             order = xp.argsort(x, axis=axis, kind="stable")
+        if stop is not None:
+            order = order[(slice(None),) * axis + (slice(start, stop),)].copy()
         return order.astype(_INT, copy=False)
 
 

@@ -218,9 +218,8 @@ class Reduction:
         size = self.raw.shape[axis] if self.raw.ndim else 1
         if not 0 <= k <= size:
             raise ShapeError(f"selected index k out of range: k={k}, dimension {dim} has size {size}")
-        order = f.argsort(self, axis=axis, descending=bool(largest))
+        order = f.argsort(self, axis=axis, descending=bool(largest), start=0, stop=k)
         if self.raw.ndim:
-            order = f.slice_axis(order, axis=axis, start=0, stop=k).contiguous()
             return named_result("topk", values=f.gather(self, order, axis=axis), indices=order)
         return named_result("topk", values=self.clone(), indices=order)  # type: ignore[attr-defined]
 
@@ -230,17 +229,15 @@ class Reduction:
             flat = self.reshape(-1)  # type: ignore[attr-defined]
             return flat.median(0).values if flat.raw.size else flat.sum() * float("nan")
         axis = normalize_axis(dim, self.raw.ndim)
-        ordered = self.sort(axis)
-        values, indices = ordered.values, ordered.indices
-        if self.raw.ndim:
-            size = self.raw.shape[axis]
-            place = f.logical_not(f.isnan(values)).sum(
-                axis, True
-            )  # of the first NaN, which is the median if there is one
-            place = f.where(f.lt(place, size), place, (size - 1) // 2)
-            values, indices = f.gather(values, place, axis=axis), f.gather(indices, place, axis=axis)
-            if not keepdim:
-                values, indices = values.squeeze(axis), indices.squeeze(axis)
+        if not self.raw.ndim:
+            return named_result("median", values=self.clone(), indices=f.argsort(self, axis=0))  # type: ignore[attr-defined]
+        middle = (self.raw.shape[axis] - 1) // 2
+        indices = f.argsort(self, axis=axis, start=middle, stop=middle + 1)
+        unordered = f.isnan(self)  # the first NaN is the median if there is one
+        indices = f.where(unordered.any(axis, True), f.argmax(unordered, axis=axis, keepdims=True), indices)
+        values = f.gather(self, indices, axis=axis)
+        if not keepdim:
+            values, indices = values.squeeze(axis), indices.squeeze(axis)
         return named_result("median", values=values, indices=indices)
 
     def kthvalue(self, k: int, dim: int = -1, keepdim: bool = False) -> Any:
@@ -249,10 +246,9 @@ class Reduction:
         size = self.raw.shape[axis] if self.raw.ndim else 1
         if not 1 <= k <= size:
             raise ShapeError(f"selected number k out of range for dimension {dim}: k={k}, size {size}")
-        ordered = self.sort(axis)
-        if not self.raw.ndim:
-            return named_result("kthvalue", values=ordered.values, indices=ordered.indices)
-        values, indices = ordered.values.narrow(axis, k - 1, 1), ordered.indices.narrow(axis, k - 1, 1)
+        indices = f.argsort(self, axis=axis, start=k - 1, stop=k)
+        values = f.gather(self, indices, axis=axis) if self.raw.ndim else self.clone()  # type: ignore[attr-defined]
+        keepdim = keepdim or not self.raw.ndim
         if not keepdim:
             values, indices = values.squeeze(axis), indices.squeeze(axis)
         return named_result("kthvalue", values=values, indices=indices)
@@ -268,12 +264,10 @@ class Reduction:
         from tenon.core.create import from_backend_array
 
         host = self._backend.to_host(self.raw)  # type: ignore[attr-defined]
-        found = np.unique(host, return_inverse=True, return_counts=True, axis=dim, equal_nan=False)
-        parts = [found[0]]
+        found: Any = np.unique(host, False, return_inverse, return_counts, dim, equal_nan=False)  # type: ignore[call-overload]
+        parts = list(found) if return_inverse or return_counts else [found]
         if return_inverse:
-            parts.append(found[1].reshape(host.shape if dim is None else (host.shape[dim],)))
-        if return_counts:
-            parts.append(found[2])
+            parts[1] = parts[1].reshape(host.shape if dim is None else (host.shape[dim],))
         made = [from_backend_array(self, p) for p in parts]
         return made[0] if len(made) == 1 else tuple(made)
 

@@ -236,11 +236,13 @@ def _window_of(x: Any, shape: tuple[int, ...]) -> Any:
 add("window_of", "corner", normal(2, 3), reference=_window_of, attrs={"shape": (4, 5)})
 
 
-def _argsort(x: Any, axis: int, descending: bool = False) -> Any:
-    if not descending:
-        return np.argsort(x, axis=axis, kind="stable")
-    size = x.shape[axis]
-    return size - 1 - np.flip(np.argsort(np.flip(x, axis), axis=axis, kind="stable"), axis)
+def _argsort(x: Any, axis: int, descending: bool = False, start: int = 0, stop: int | None = None) -> Any:
+    if descending:
+        order = np.flip(np.argsort(np.flip(x, axis), axis=axis, kind="stable"), axis)
+        order = x.shape[axis] - 1 - order
+    else:
+        order = np.argsort(x, axis=axis, kind="stable")
+    return np.moveaxis(np.moveaxis(order, axis, 0)[start:stop], 0, axis)
 
 
 add("argsort", "last", normal(3, 5), reference=_argsort, attrs={"axis": 1})
@@ -254,6 +256,16 @@ add(
     attrs={"axis": 0, "descending": True},
     tags="integer",
 )
+add("argsort", "part", normal(9, 5), reference=_argsort, attrs={"axis": 0, "start": 2, "stop": 4})
+add(
+    "argsort",
+    "largest",
+    integer(0, 9, 40, 30),
+    reference=_argsort,
+    attrs={"axis": 1, "descending": True, "start": 0, "stop": 3},
+    tags="integer",
+)
+add("argsort", "middle", normal(40, 31), reference=_argsort, attrs={"axis": 1, "start": 15, "stop": 16})
 add("argsort", "empty", normal(0, 3), reference=_argsort, attrs={"axis": 0}, tags="empty")
 add("nonzero", "matrix", integer(0, 2, 3, 4), reference=lambda x: np.stack(np.nonzero(x), 1), tags="integer")
 add(

@@ -1,0 +1,218 @@
+"""Walks along one axis of float32 arrays ``[outer, size, inner]``: running sums, extremes, products, places.
+
+Threads share the outer axis. Where ``inner`` is 1, a line is a row.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tenon_cpu.jit.compile import inlined, kernel
+from tenon_cpu.jit.vectors import order, plus, unorder
+
+_ZERO, _ONE = np.float32(0), np.float32(1)
+_LARGEST = np.int32(2**31 - 1)
+_NAN, _INFINITY = np.float32(np.nan), np.float32(np.inf)
+
+
+@inlined(fastmath={"reassoc", "contract", "nsz"})
+def times(a, b):  # type: ignore[no-untyped-def]
+    """``a * b``, in any order with other products."""
+    return a * b
+
+
+@inlined
+def product(row):  # type: ignore[no-untyped-def]
+    """Of all elements."""
+    p = _ONE
+    for i in range(row.size):
+        p = times(p, row[i])
+    return p
+
+
+@kernel("void(float32[:,:,::1], float32[:,:,::1], int64, int64)")
+def cumsum(x, out, start, stop):  # type: ignore[no-untyped-def]
+    """Running sums; of rows in float64."""
+    size, inner = x.shape[1], x.shape[2]
+    for r in range(start, stop):
+        if inner == 1:
+            s = np.float64(0)
+            for i in range(size):
+                s += x[r, i, 0]
+                out[r, i, 0] = s
+        else:
+            for j in range(inner):
+                out[r, 0, j] = x[r, 0, j]
+            for i in range(1, size):
+                before, row, made = out[r, i - 1], x[r, i], out[r, i]
+                for j in range(inner):
+                    made[j] = before[j] + row[j]
+
+
+@kernel("void(float32[:,::1], int64, float32[::1], int64, int64)")
+def extreme(x, largest, out, start, stop):  # type: ignore[no-untyped-def]
+    """The largest of each row, or the smallest; NaN, which sorts beyond an infinity, wins."""
+    top, bottom = order(_INFINITY), order(-_INFINITY)
+    for r in range(start, stop):
+        row, best, least = x[r], bottom, top
+        for i in range(row.size):
+            k = order(row[i])
+            best = max(best, k)
+            least = min(least, k)
+        if best > top or least < bottom:
+            out[r] = _NAN
+        else:
+            out[r] = unorder(best) if largest else unorder(least)
+
+
+@kernel("void(float32[:,::1], float32[::1], int64, int64)")
+def prod(x, out, start, stop):  # type: ignore[no-untyped-def]
+    """The product of each row."""
+    for r in range(start, stop):
+        out[r] = product(x[r])
+
+
+@kernel("void(float32[:,::1], float32[:,::1], int64, int64)")
+def prod_of_others(x, out, start, stop):  # type: ignore[no-untyped-def]
+    """The row's product by each element; products from both sides where that is no number to divide."""
+    for r in range(start, stop):
+        row, made = x[r], out[r]
+        whole = product(row)
+        if whole != _ZERO and abs(whole) < _INFINITY:
+            for i in range(row.size):
+                made[i] = whole / row[i]
+        else:
+            p = _ONE
+            for i in range(row.size):
+                made[i] = p
+                p *= row[i]
+            p = _ONE
+            for i in range(row.size - 1, -1, -1):
+                made[i] *= p
+                p *= row[i]
+
+
+@kernel("void(float32[:,::1], float32[::1], int64, int64)")
+def squares(x, out, start, stop):  # type: ignore[no-untyped-def]
+    """The sum of the squares of each row."""
+    for r in range(start, stop):
+        row, s = x[r], np.float64(0)
+        for first in range(0, row.size, 1024):
+            part, t = row[first : first + 1024], _ZERO
+            for i in range(part.size):
+                t = plus(t, part[i] * part[i])
+            s += t
+        out[r] = s
+
+
+@kernel("void(float32[:,:,::1], int64[::1], float32[:,:,::1], int64, int64)")
+def take(x, places, out, start, stop):  # type: ignore[no-untyped-def]
+    """Lines at the same places of every outer element."""
+    inner = x.shape[2]
+    for r in range(start, stop):
+        for i in range(places.size):
+            if inner == 1:
+                out[r, i, 0] = x[r, places[i], 0]
+            else:
+                row, made = x[r, places[i]], out[r, i]
+                for j in range(inner):
+                    made[j] = row[j]
+
+
+@kernel("void(float32[:,:,::1], int64[::1], float32[:,:,::1], int64, int64)")
+def add_at(y, places, out, start, stop):  # type: ignore[no-untyped-def]
+    """Lines added at the same places of every outer element, in their order."""
+    inner = y.shape[2]
+    for r in range(start, stop):
+        for i in range(places.size):
+            if inner == 1:
+                out[r, places[i], 0] += y[r, i, 0]
+            else:
+                row, made = y[r, i], out[r, places[i]]
+                for j in range(inner):
+                    made[j] += row[j]
+
+
+@kernel("void(float32[:,:,::1], int64[:,:,::1], float32[:,:,::1], uint8[::1], int64, int64)")
+def pick(x, places, out, outside, start, stop):  # type: ignore[no-untyped-def]
+    """``out[r, i, j] = x[r, places[r, i, j], j]``; ``outside`` says that a place is none."""
+    size, inner = x.shape[1], x.shape[2]
+    for r in range(start, stop):
+        for i in range(places.shape[1]):
+            at, made = places[r, i], out[r, i]
+            for j in range(inner):
+                k = at[j]
+                if 0 <= k < size:
+                    made[j] = x[r, k, j]
+                else:
+                    outside[0] = 1
+
+
+@kernel("void(float32[:,:,::1], int64[:,:,::1], float32[:,:,::1], uint8[::1], int64, int64, int64)")
+def place(y, places, out, outside, adding, start, stop):  # type: ignore[no-untyped-def]
+    """``out[r, places[r, i, j], j] = y[r, i, j]``, or added to it."""
+    size, inner = out.shape[1], out.shape[2]
+    for r in range(start, stop):
+        for i in range(places.shape[1]):
+            at, given = places[r, i], y[r, i]
+            for j in range(inner):
+                k = at[j]
+                if not 0 <= k < size:
+                    outside[0] = 1
+                elif adding:
+                    out[r, k, j] += given[j]
+                else:
+                    out[r, k, j] = given[j]
+
+
+@kernel("void(float32[::1], float32[::1], float32[::1], uint8[::1], int64, int64)")
+def remainder(x, y, out, unusual, start, stop):  # type: ignore[no-untyped-def]
+    """Python's modulo where the quotient's whole part is exact; ``unusual`` says that one was not."""
+    x, y, out = x[start:stop], y[start:stop], out[start:stop]
+    far = np.int32(0)
+    for i in range(out.size):
+        v, w = x[i], y[i]
+        whole = np.floor(v / w)
+        far |= np.int32(not abs(whole) < np.float32(4194304)) | np.int32(abs(w) == _INFINITY)
+        left = np.float32(np.float64(v) - np.float64(whole) * np.float64(w))
+        flipped = left < _ZERO if w > _ZERO else left > _ZERO
+        out[i] = left + w if flipped else left  # the quotient was rounded up to a whole number
+    if far:
+        unusual[0] = 1
+
+
+@kernel("void(float32[:,:,::1], float32[::1], float32[::1], float32[:,:,::1], int64, int64)")
+def scale_and_shift(x, scale, shift, out, start, stop):  # type: ignore[no-untyped-def]
+    """``x[:, c] * scale[c] + shift[c]``."""
+    for r in range(start, stop):
+        for c in range(x.shape[1]):
+            row, made, a, b = x[r, c], out[r, c], scale[c], shift[c]
+            for i in range(row.size):
+                made[i] = row[i] * a + b
+
+
+@kernel("void(float32[:,::1], int64, int64[:,::1], int64, int64)")
+def first(x, flipped, out, start, stop):  # type: ignore[no-untyped-def]
+    """Where the smallest elements of each row are (the largest with -1 for ``flipped``), in order, as many as
+    ``out`` is wide: ties keep order, NaN counts as largest."""
+    count = out.shape[1]
+    held = np.empty(count, np.int32)
+    for r in range(start, stop):
+        row, made = x[r], out[r]
+        for k in range(count):
+            held[k] = _LARGEST
+            made[k] = -1
+        worst, filled = _LARGEST, 0
+        for i in range(row.size):
+            v = row[i] + _ZERO
+            key = (order(v) if v == v else _LARGEST) ^ np.int32(flipped)
+            if key < worst or filled < count:
+                k = min(filled, count - 1)
+                while k > 0 and held[k - 1] > key:
+                    held[k] = held[k - 1]
+                    made[k] = made[k - 1]
+                    k -= 1
+                held[k] = key
+                made[k] = i
+                filled = min(filled + 1, count)
+                worst = held[count - 1]

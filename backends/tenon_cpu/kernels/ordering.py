@@ -1,0 +1,61 @@
+"""Sorting with indices, by one sort of whole numbers: the value's bits above, its index below.
+
+NumPy sorts 64-bit integers with vector instructions, but indices, stably, one comparison at a time (262,144
+float32: 29 ms; 2.6 so). All keys differ, so that no order among equals is lost.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tenon.extend import Kernel
+from tenon.ops import argsort as _argsort
+
+_SMALL = 1 << 10
+_INT = np.dtype(np.int64)
+_SIGN = np.int64(0x7FFFFFFF)
+
+
+def argsort(x: Any, *, axis: int, descending: bool = False, start: int = 0, stop: int | None = None) -> Any:
+    """Of float32, and of integers and booleans of up to 32 bits; NaN counts as largest, ties keep order."""
+    last = x if axis == x.ndim - 1 or not x.ndim else np.moveaxis(x, axis, -1)
+    keys = _keys(last) if _SMALL <= x.size and last.shape[-1] < 1 << 31 else None
+    if keys is None:
+        return _argsort.forward(np, x, axis=axis, descending=descending, start=start, stop=stop)
+    if descending:
+        np.invert(keys, out=keys)
+    np.left_shift(keys, 32, out=keys)
+    np.bitwise_or(keys, np.arange(last.shape[-1]), out=keys)
+    if stop:
+        keys.partition(stop - 1, axis=-1)
+        keys = keys[..., :stop]
+    if stop is None or stop > start + 1:
+        keys.sort(axis=-1)
+    if stop is not None:
+        keys = keys[..., start:stop]
+    keys = np.bitwise_and(keys, 0xFFFFFFFF)
+    return keys if last is x else np.ascontiguousarray(np.moveaxis(keys, -1, axis))
+
+
+def _keys(x: Any) -> Any:
+    """int64 that sort as ``x`` does and lie within 33 bits; None for dtypes with more."""
+    if x.dtype.char == "f":
+        bits = np.add(x, np.float32(0), order="C").view(np.int32)  # -0 equals 0
+        keys = bits.astype(_INT)
+        np.bitwise_xor(keys, np.bitwise_and(keys >> 63, _SIGN), out=keys)
+        unordered = np.isnan(x)
+        if unordered.any():
+            keys[unordered] = _SIGN
+        return keys
+    if x.dtype.kind in "biu" and (x.dtype.itemsize < 4 or x.dtype == np.int32):
+        return x.astype(_INT, order="C")
+    if x.dtype == _INT and int(x.min()) >= -(1 << 31) and int(x.max()) < 1 << 31:
+        return np.array(x, order="C")
+    return None
+
+
+KERNELS: dict[str, Kernel] = {"argsort": argsort}
+
+__all__ = ["KERNELS"]
