@@ -206,8 +206,10 @@ class Code:
 
     def function(self, name: str, parameters: str) -> str:
         """The text of the whole function, which returns nothing."""
+        # An output may lie where an input does, at the same element. A loop made into a call of memset would
+        # run ahead of the loop that reads that input, so LLVM makes none.
         lines = [
-            f"define void @{name}({parameters}) {{",
+            f'define void @{name}({parameters}) "no-builtins" {{',
             "entry:",
             *self.entry,
             *self.lines,
