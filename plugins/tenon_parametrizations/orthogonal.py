@@ -13,7 +13,7 @@ from typing import Any
 import tenon
 from tenon.errors import ModuleValueError
 from tenon.nn import Module
-from tenon.nn.utils.parametrize import register_parametrization
+from tenon.nn.utils.parametrize import is_parametrized, register_parametrization
 
 MAPS = ("matrix_exp", "cayley", "householder")
 
@@ -155,4 +155,6 @@ def orthogonal(
             f'orthogonal_map has to be one of "matrix_exp", "cayley", "householder". Got: {orthogonal_map}'
         )
     made = Orthogonal(weight, orthogonal_map, use_trivialization=use_trivialization)
+    if use_trivialization and is_parametrized(module, name):
+        made.right_inverse(weight)  # after others nobody asks for it, but there has to be a base
     return register_parametrization(module, name, made, unsafe=True)

@@ -64,7 +64,7 @@ class Registration:
         if buffers is None:
             raise ModuleAttributeError("cannot assign buffer before Module.__init__() call")
         _check_name("buffer", name, self, buffers)
-        if tensor is not None and not isinstance(tensor, Tensor):
+        if not (tensor is None or isinstance(tensor, Tensor) or hasattr(tensor, "__torch_function__")):
             raise ModuleTypeError(
                 f"cannot assign '{typename(tensor)}' object to buffer '{name}' (torch Tensor or None "
                 "required)"

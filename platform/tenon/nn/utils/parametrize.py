@@ -10,6 +10,7 @@ Unlike in torch the class of the layer stays what it is, so the layer can be pic
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
@@ -224,6 +225,21 @@ def _check_next(parametrization: Any, value: Any, name: str) -> None:
             )
 
 
+def _check_takes_one(parametrization: Any, name: str) -> None:
+    """ModuleValueError if ``parametrization`` needs more than the one tensor that comes from those before."""
+    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    needed = [
+        each
+        for each in inspect.signature(parametrization.forward).parameters.values()
+        if each.kind in kinds and each.default is inspect.Parameter.empty
+    ]
+    if len(needed) > 1:
+        raise ModuleValueError(
+            f"{type(parametrization).__name__} takes {len(needed)} tensors, so it must be the first "
+            f"parametrization of '{name}', which has others. Remove them, or register it before them."
+        )
+
+
 def register_parametrization(
     module: Module, tensor_name: str, parametrization: Module | str, *, unsafe: bool = False
 ) -> Module:
@@ -251,7 +267,9 @@ def register_parametrization(
     made.train(module.training)
     pipeline = pipeline_of(module, tensor_name)
     if pipeline is not None and pipeline.listed(module):
-        if not unsafe:
+        if unsafe:
+            _check_takes_one(made, tensor_name)
+        else:
             _check_next(made, getattr(module, tensor_name), tensor_name)
         parametrizations: Any = module.parametrizations[tensor_name]
         parametrizations.append(made)
@@ -295,7 +313,10 @@ def _follow_masks(module: Any, pipeline: Pipeline, made: Any, unsafe: bool) -> N
         )
     with no_grad():
         value = pipeline.value(module)
-    listed = ParametrizationList._around([made], stored_tensor(module, f"{name}_orig"), value, unsafe)
+    original = stored_tensor(module, f"{name}_orig")
+    listed = ParametrizationList._around([made], original, value, unsafe)
+    if not listed.is_tensor:
+        listed = ParametrizationList([made], original, unsafe)  # the masks come after it
     _, persistent = take(module, f"{name}_orig")
     _list(module, name, listed, persistent)
     step = Parametrized(name, 0)
