@@ -218,3 +218,17 @@ def test_the_functions_of_an_eager_row_are_sampled(tmp_path):
 
     assert sum(found["b"]["parts"].values()) == pytest.approx(1.0)
     assert "dispatch, tape, sweep" in found["b"]["parts"]
+
+
+@pytest.mark.oracle
+@pytest.mark.slow
+def test_the_cost_of_profiles_is_measured_beside_torchs(tmp_path):
+    pytest.importorskip("torch")
+
+    found = run("profiler.py", "--count", "100", "--rounds", "1", tmp_path=tmp_path)
+
+    assert set(found) == {"tenon", "torch"}
+    assert all(
+        set(each["added_us"]) == {"nothing", "shapes", "shapes and memory", "stacks"}
+        for each in found.values()
+    )

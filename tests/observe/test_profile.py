@@ -40,6 +40,18 @@ def test_ops_know_their_module_phase_shapes_and_flops(training):
     assert named(prof, "backward").cpu_time_total >= node.cpu_time_total
 
 
+def test_each_gradient_of_a_convolution_costs_what_it_costs_itself():
+    layer = nn.Conv2d(4, 6, 3, groups=2)
+    x = tenon.randn(2, 4, 9, 9).requires_grad_()
+
+    with profile(with_flops=True) as prof:
+        layer(x).sum().backward()
+
+    products = 2 * 6 * 7 * 7 * 2 * 3 * 3
+    for name in ("tenon::convolution", "tenon::conv_input_grad", "tenon::conv_weight_grad"):
+        assert named(prof, name).flops == pytest.approx(2 * products, rel=0.05), name
+
+
 def test_without_shapes_and_modules_there_are_none(training):
     with profile() as prof:
         training.step()

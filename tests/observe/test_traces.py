@@ -60,6 +60,16 @@ def test_a_trace_is_one_json_object_with_an_event_a_line(tmp_path, training, zip
     assert list(events) == whole["traceEvents"]
 
 
+def test_traces_of_the_first_format_are_read():
+    for rank, path in enumerate(sorted((PROGRAMS.parent / "data" / "digits").iterdir())):
+        header, events = read_trace(path)
+
+        assert (header["tenon"]["rank"], header["distributedInfo"]["world_size"]) == (rank, 2)
+        names = [event["name"] for event in events]
+        assert names.count("gloo:all_reduce") == 8 and names[-1] == "Record Window End"
+        assert {"ProfilerStep#2", "ProfilerStep#3", "tenon::convolution"} <= set(names)
+
+
 def test_events_have_the_fields_that_the_format_states(tmp_path, training):
     _, found = read_trace(written(training, tmp_path))
     events = list(found)

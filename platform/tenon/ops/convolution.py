@@ -209,6 +209,10 @@ class ConvInputGrad(Primitive):
         check(made, weight, stride, padding, dilation, groups)
         return made
 
+    def cost(self, g, weight, **attrs):
+        """A multiplication and an addition for every weight that a number of ``g`` meets."""
+        return 2.0 * g.size * math.prod(weight.shape[1:])
+
     def forward(self, xp, g, weight, *, sizes, stride, padding, dilation, groups):
         """Weight matrices times ``g``, then windows summed back into place."""
         aval = self.infer(
@@ -266,6 +270,10 @@ class ConvWeightGrad(Primitive):
     def infer(self, x, g, *, kernel, stride, padding, dilation, groups):
         """The weight's shape."""
         return Aval((g.shape[1], x.shape[1] // groups, *kernel), x.dtype)
+
+    def cost(self, x, g, *, kernel, groups, **attrs):
+        """A multiplication and an addition for every weight that a number of ``g`` met."""
+        return 2.0 * g.size * (x.shape[1] // groups) * math.prod(kernel)
 
     def forward(self, xp, x, g, *, kernel, stride, padding, dilation, groups):
         """``g`` times windows, summed over batch and places."""
