@@ -278,3 +278,26 @@ def test_debugging_lists_where_both_runs_saved_what():
         out = checkpoint(other_shape_next_time, x, use_reentrant=False)
     with pytest.raises(CheckpointError, match=r"passed `debug=True`[\s\S]*test_checkpoint.py:\d+: return"):
         out.sum().backward()
+
+
+def test_what_a_function_saved_is_gone_with_the_second_run():
+    saved = []
+
+    class Keeping(tenon.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            y = x.clone()
+            ctx.save_for_backward(y)
+            saved.append(weakref.ref(y))
+            return y
+
+        @staticmethod
+        def backward(ctx, grad):
+            return grad + 0 * ctx.saved_tensors[0]
+
+    gc.disable()
+    try:
+        checkpoint(Keeping.apply, tenon.ones(2, requires_grad=True), use_reentrant=False).sum().backward()
+        assert [reference() for reference in saved] == [None, None]
+    finally:
+        gc.enable()

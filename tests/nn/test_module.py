@@ -370,3 +370,18 @@ def test_import_paths_of_torch_exist():
     assert nn.modules.linear.Linear is nn.modules.Linear is nn.Linear
     with pytest.raises(AttributeError, match=r"nothing_like_it"):
         nn.modules.nothing_like_it  # noqa: B018
+
+
+def test_what_acts_as_a_tensor_may_be_a_buffer():
+    class Acting:
+        @classmethod
+        def __torch_function__(cls, func, types, args=(), kwargs=None):
+            raise NotImplementedError
+
+    first, second = Acting(), Acting()
+    module = tenon.nn.Module()
+    module.register_buffer("state", first)
+    assert module.get_buffer("state") is first
+
+    module.state = second
+    assert module.get_buffer("state") is second

@@ -91,13 +91,11 @@ class FunctionCtx:
 
     def _keep(self, outputs: dict[int, int]) -> None:
         """Turn ``to_save`` into versioned values; ``outputs`` maps ids of tracked outputs to their index."""
-        for position, value in enumerate(self.to_save):
+        values, self.to_save = self.to_save, ()  # also if a hook stops here: outputs would keep themselves
+        for position, value in enumerate(values):
             if value is not None and not isinstance(value, Value):
                 raise TypeError(
                     f"save_for_backward can only save variables, but argument {position} is of type"
                     f" {type(value).__name__}"
                 )
-        self._saved = tuple(
-            None if v is None else Saved(v, outputs.get(id(v)), self._name()) for v in self.to_save
-        )
-        self.to_save = ()
+        self._saved = tuple(None if v is None else Saved(v, outputs.get(id(v)), self._name()) for v in values)

@@ -193,7 +193,7 @@ class Registration:
     def _assign_buffer(self, name: str, value: Any) -> None:
         if "_buffers" not in self.__dict__:
             raise ModuleAttributeError("cannot assign buffer before Module.__init__() call")
-        if value is not None and not isinstance(value, Tensor):
+        if not (value is None or isinstance(value, Tensor) or hasattr(value, "__torch_function__")):
             raise ModuleTypeError(
                 f"cannot assign '{typename(value)}' as buffer '{name}' "
                 "(torch.nn.Buffer, torch.Tensor or None expected)"
