@@ -96,6 +96,8 @@ def run(op: Op, args: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
             kernel = plan[13 if short else 0]
         out = kernel(*raw, **attrs) if attrs else kernel(*raw)
     except _FAILURES as error:
+        if error.__class__ is OverflowError and promotion is not None and number == 1:
+            return run(op, unify(op, args), attrs)  # torch wraps a number that the dtype cannot hold
         explain(op, raw, attrs, error)
     finally:
         if token is not None:

@@ -45,6 +45,7 @@ class Node:
     output_avals: Any = None
     stack: Any = None  # where the op was called, recorded by anomaly detection
     packed: dict[int, Any] | None = None  # what hooks on saved values made of them
+    title: str = ""  # torch's name of what several ops made, of which this was the last
 
     op: Any
     #: The op's entry in ``backend.plans``.
@@ -68,7 +69,7 @@ class Node:
 
     def name(self) -> str:
         """torch's name of this node, as printed in ``grad_fn=<...>``."""
-        return str(self.op.torch_name(self.args or (), self.attrs))
+        return self.title or str(self.op.torch_name(self.args or (), self.attrs))
 
     @property
     def next_functions(self) -> tuple[tuple[Any, int], ...]:

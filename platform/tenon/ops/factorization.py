@@ -14,6 +14,7 @@ from tenon.ops.linalg import Factorization, _t
 class LuParts(Factorization):
     """``L`` (below) and ``U`` in one matrix, LAPACK's pivots counted from 1, and ``P`` with ``A = P L U``."""
 
+    grad_name = "LinalgLuFactorExBackward0"
     saves = ("x",)
     square = False
     outputs = 3
@@ -84,6 +85,7 @@ def _leading(f: Any, x: Any, size: int) -> tuple[Any, Any]:
 class Eig(Factorization):
     """Eigenvalues, and eigenvectors of length 1, as complex numbers."""
 
+    grad_name = "LinalgEigBackward0"
     saves = ("x",)
     outputs = 2
 

@@ -38,6 +38,10 @@ class FftComplex(Primitive):
         made = xp.fft.ifftn(x, axes=axes, norm="forward") if inverse else xp.fft.fftn(x, axes=axes)
         return made.astype(self.infer(x, axes=axes).dtype, copy=False) * made.dtype.type(scale)
 
+    def torch_name(self, args, attrs):
+        """``FftC2CBackward0``, or ``FftR2CBackward0`` of a real input."""
+        return "FftC2CBackward0" if args and is_complex(args[0]) else "FftR2CBackward0"
+
     def vjp_x(self, f, g, out, x, *, axes, inverse=False, scale=1.0):
         back = f.fft_complex(g, axes=axes, inverse=not inverse, scale=scale)
         return back if is_complex(x) else f.real(back)
@@ -47,6 +51,7 @@ class FftHalf(Primitive):
     """The first ``n // 2 + 1`` frequencies of a real ``x`` along ``axis``, times ``scale``."""
 
     kind = Kind.CONTRACT
+    grad_name = "FftR2CBackward0"
     inputs = ("x",)
 
     def infer(self, x, *, axis, scale=1.0):
@@ -70,6 +75,7 @@ class FftReal(Primitive):
     """The real signal of ``size`` whose half spectrum is ``x`` along ``axis``, times ``scale``."""
 
     kind = Kind.CONTRACT
+    grad_name = "FftC2RBackward0"
     inputs = ("x",)
 
     def infer(self, x, *, axis, size, scale=1.0):

@@ -64,6 +64,7 @@ class Factorization(Primitive):
 class Inv(Factorization):
     """Inverse matrices."""
 
+    grad_name = "LinalgInvExBackward0"
     saves = ("out",)
 
     def infer(self, x):
@@ -83,6 +84,7 @@ class Inv(Factorization):
 class Solve(Factorization):
     """``X`` of ``A X = B``, for matrices ``B``."""
 
+    grad_name = "LinalgSolveExBackward0"
     inputs = ("a", "b")
     saves = ("a", "out")
 
@@ -117,6 +119,7 @@ class Pinv(Factorization):
     Both bounds are numbers, or arrays of one number a matrix.
     """
 
+    grad_name = "LinalgPinvBackward0"
     inputs = ("x", "rtol", "atol")
     saves = ("x", "out")
     square = False
@@ -152,6 +155,7 @@ class Pinv(Factorization):
 class Det(Factorization):
     """Determinants."""
 
+    grad_name = "LinalgDetBackward0"
     saves = ("x", "out")
 
     def infer(self, x):
@@ -171,6 +175,7 @@ class Det(Factorization):
 class Slogdet(Factorization):
     """Sign of the determinant, and the logarithm of its magnitude."""
 
+    grad_name = "LinalgSlogdetBackward0"
     saves = ("x", "out")
     outputs = 2
 
@@ -194,6 +199,7 @@ class Slogdet(Factorization):
 class Cholesky(Factorization):
     """Lower triangular ``L`` with ``L L^H = X``."""
 
+    grad_name = "LinalgCholeskyExBackward0"
     saves = ("out",)
 
     def infer(self, x):
@@ -215,6 +221,7 @@ class Cholesky(Factorization):
 class Qr(Factorization):
     """``Q R = X``: orthonormal columns times an upper triangle (``mode`` reduced or complete)."""
 
+    grad_name = "LinalgQrBackward0"
     saves = ("x",)
     square = False
     outputs = 2
@@ -255,6 +262,7 @@ class Qr(Factorization):
 class Svdvals(Factorization):
     """Singular values, largest first."""
 
+    grad_name = "LinalgSvdBackward0"
     saves = ("x",)
     square = False
 
@@ -276,6 +284,7 @@ class Svdvals(Factorization):
 class SvdParts(Factorization):
     """``U, S, Vh`` of the singular value decomposition; with ``full``, square ``U`` and ``Vh``."""
 
+    grad_name = "LinalgSvdBackward0"
     saves = ("x",)
     square = False
     outputs = 3
@@ -330,6 +339,7 @@ class SvdParts(Factorization):
 class Eigh(Factorization):
     """Eigenvalues in ascending order and eigenvectors of a symmetric or Hermitian matrix."""
 
+    grad_name = "LinalgEighBackward0"
     saves = ("x",)
     outputs = 2
 

@@ -73,14 +73,15 @@ class Mean(Total):
         return _spread(f, f.mul(g, 1.0 / count), x.shape, axes, keepdims)
 
 
-class Prod(Reduction):
+class Prod(Total):
     """Product over ``axes``."""
 
     saves = ("x", "out")
 
     def forward(self, xp, x, *, axes, keepdims=False, out=None):
-        """``multiply.reduce``."""
-        return xp.multiply.reduce(x, axis=axes, keepdims=keepdims, out=out, dtype=x.dtype)
+        """``multiply.reduce``, which NumPy makes 64 bits wide for integers."""
+        made = xp.multiply.reduce(x, axis=axes, keepdims=keepdims, out=out)
+        return made if made.dtype == x.dtype else made.astype(x.dtype)
 
     # Product of the others, by products from both sides: right with zeros, and to any order.
     def vjp_x(self, f, g, out, x, *, axes, keepdims=False):

@@ -18,6 +18,7 @@ from tenon.core.methods.placement import Placement
 from tenon.core.methods.products import Products
 from tenon.core.methods.reduction import Reduction
 from tenon.core.methods.scan import Scan
+from tenon.core.methods.titles import title_all
 from tenon.core.methods.splitting import Splitting
 
 ALL_METHODS = (
@@ -29,3 +30,4 @@ for _family in ALL_METHODS:
     take_both(_family)
 for _name in ("cumsum", "cumprod", "tril", "triu"):
     setattr(Arithmetic, f"{_name}_", through_method(_name))
+title_all(ALL_METHODS)

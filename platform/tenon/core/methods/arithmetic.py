@@ -51,6 +51,27 @@ def _operator(name: str, reflected: bool = False) -> Callable[[Any, Any], Any]:
     return method
 
 
+def _ordering(name: str) -> Callable[[Any, Any], Any]:
+    compare = _operator(name)
+
+    def method(self: Any, other: Any) -> Any:
+        if self.raw.dtype.kind == "c" or other.__class__ is complex:
+            need_order(name, self, other)
+        return compare(self, other)
+
+    return method
+
+
+def need_order(name: str, *values: Any) -> None:
+    """An error if one of ``values`` is complex: NumPy would compare such numbers part by part."""
+    for v in values:
+        if isinstance(v, complex) or (isinstance(v, Value) and v.raw.dtype.kind == "c"):
+            kind = v.dtype if isinstance(v, Value) else complex  # type: ignore[attr-defined]
+            raise UnsupportedError(
+                f"{name}: not supported for complex numbers, which have no order; got {kind}"
+            )
+
+
 def _inplace_operator(name: str) -> Callable[[Any, Any], Any]:
     def method(self: Any, other: Any) -> Any:
         other = operand(other)
@@ -125,10 +146,10 @@ class Arithmetic:
     __rshift__ = _operator("bitwise_right_shift")
     __eq__ = _operator("eq")
     __ne__ = _operator("ne")
-    __lt__ = _operator("lt")
-    __le__ = _operator("le")
-    __gt__ = _operator("gt")
-    __ge__ = _operator("ge")
+    __lt__ = _ordering("lt")
+    __le__ = _ordering("le")
+    __gt__ = _ordering("gt")
+    __ge__ = _ordering("ge")
     __hash__ = Value.__hash__
     __iadd__ = _inplace_operator("add")
     __isub__ = _inplace_operator("sub")
@@ -206,6 +227,7 @@ class Arithmetic:
         """Elements limited to ``[min, max]``; either may be None or a tensor."""
         if min is None and max is None:
             raise ArgumentError("torch.clamp: At least one of 'min' or 'max' must not be None")
+        need_order("clamp", self, min, max)
         return f.clamp(self, min, max)
 
     def round(self, *, decimals: int = 0) -> Any:
@@ -223,7 +245,10 @@ class Arithmetic:
 
     def lerp(self, end: Any, weight: Any) -> Any:
         """``self + weight * (end - self)``."""
-        return f.add(self, f.mul(weight, f.sub(end, self)))
+        made = f.add(self, f.mul(weight, f.sub(end, self)))
+        if made._node is not None:
+            made._node.title = f"LerpBackward{int(isinstance(weight, Value))}"
+        return made
 
     @runs_in("usual", cuda="widest")
     def addcmul(self, tensor1: Any, tensor2: Any, *, value: Any = 1) -> Any:
@@ -264,6 +289,8 @@ class Arithmetic:
         for name, value in (("rtol", rtol), ("atol", atol)):
             if value < 0:
                 raise ArgumentError(f"{name} must be greater than or equal to zero, but got {value}")
+        if other.raw.dtype != self.raw.dtype:  # type: ignore[attr-defined]
+            raise DTypeError(f"isclose: {self.dtype} did not match {other.dtype}")  # type: ignore[attr-defined]
         close = f.eq(self, other)
         if self.raw.dtype.kind in "fcV":  # type: ignore[attr-defined]
             gap = f.le(f.abs(f.sub(self, other)), f.add(f.mul(f.abs(other), rtol), atol))
@@ -294,7 +321,7 @@ _NO_SUBTRACTION = (
 
 def _sub(x: Any, y: Any) -> Any:
     for v in (x, y):
-        if isinstance(v, Value) and v.raw.dtype.kind == "b":
+        if v.raw.dtype.kind == "b" if isinstance(v, Value) else v.__class__ is bool:
             raise DTypeError(_NO_SUBTRACTION)
     return f.sub(x, y)
 

@@ -31,11 +31,19 @@ class Fill:
             )
         if isinstance(value, complex) and self.raw.dtype.kind != "c":
             raise DTypeError(f"value cannot be converted to type {self.dtype} without overflow")  # type: ignore[attr-defined]
-        return LATE.inplace(f.copy, self, value)
+        return self._filled(value, "FillBackward3" if isinstance(value, Value) else "FillBackward2")
+
+    def _filled(self, value: Any, title: str) -> Any:
+        before = self._node  # type: ignore[attr-defined]
+        LATE.inplace(f.copy, self, value)
+        node = self._node  # type: ignore[attr-defined]
+        if node is not None and node is not before and self._view is None:  # type: ignore[attr-defined]
+            node.title = title
+        return self
 
     def zero_(self) -> Any:
         """Every element set to 0."""
-        return self.fill_(0)
+        return self._filled(0, "ZeroBackward0")
 
     def fill_diagonal_(self, fill_value: Any, wrap: bool = False) -> Any:
         """The main diagonal set to ``fill_value``."""
@@ -98,7 +106,7 @@ class Fill:
 
     def bernoulli(self, p: float | None = None, *, generator: Any = None) -> Any:
         """0 or 1, each with the probability that this tensor (or ``p``) holds."""
-        made = f.new_full(self.detach(), shape=tuple(self.raw.shape), value=0, dtype=self.raw.dtype)  # type: ignore[attr-defined]
+        made = self.clone() if self.requires_grad else f.clone(self.detach())  # type: ignore[attr-defined]
         return made.bernoulli_(self.detach() if p is None else p, generator=generator)  # type: ignore[attr-defined]
 
     def multinomial(self, num_samples: int, replacement: bool = False, *, generator: Any = None) -> Any:

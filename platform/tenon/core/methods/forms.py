@@ -10,7 +10,7 @@ from typing import Any
 
 from tenon.core.interceptor import SLOT
 from tenon.core.late import LATE
-from tenon.core.methods.arithmetic import Arithmetic
+from tenon.core.methods.arithmetic import Arithmetic, need_order
 from tenon.core.op import Primitive
 from tenon.core.op import table as f
 from tenon.core.transcendental import PREDICATES, TRANSCENDENTAL
@@ -83,9 +83,16 @@ def _binary(name: str) -> Callable[[Any, Any], Any]:
         return getattr(f, name)(self, other)
 
     def of_tensors(self: Any, other: Any) -> Any:
-        return getattr(f, name)(self, need_tensor(name, "other", other))
+        need_tensor(name, "other", other)
+        if name in _ORDERED:
+            need_order(name, self, other)
+        return getattr(f, name)(self, other)
 
-    return of_tensors if name in _OF_TENSORS else method
+    def ordering(self: Any, other: Any) -> Any:
+        need_order(name, self, other)
+        return getattr(f, name)(self, other)
+
+    return of_tensors if name in _OF_TENSORS else ordering if name in _ORDERED else method
 
 
 def need_tensor(function: str, argument: str, value: Any) -> Any:
@@ -138,7 +145,9 @@ _OF_TENSORS = frozenset(
         "minimum",
     ]
 )
-_NOT_THE_OP = _OF_TENSORS | {
+#: Binary functions that compare numbers.
+_ORDERED = frozenset(("fmax", "fmin", "ge", "gt", "le", "lt", "maximum", "minimum"))
+_NOT_THE_OP = _OF_TENSORS | _ORDERED | {
     "clamp", "gcd", "heaviside", "lcm", "ldexp", "neg", "nextafter", "polygamma", "pow",
     "put", "sub",
 }  # fmt: skip

@@ -9,6 +9,7 @@ import numpy as np
 
 from tenon.core.aval import normalize_axes
 from tenon.core.late import LATE
+from tenon.core.methods.arithmetic import need_order
 from tenon.core.methods.forms import inplace_form, need_tensor
 from tenon.core.op import table as f
 from tenon.core.results import named_result
@@ -50,10 +51,12 @@ class Numeric:
 
     def clamp_min(self, min: Any) -> Any:
         """Elements not below ``min``."""
+        need_order("clamp_min", self, min)
         return f.clamp(self, min, None)
 
     def clamp_max(self, max: Any) -> Any:
         """Elements not above ``max``."""
+        need_order("clamp_max", self, max)
         return f.clamp(self, None, max)
 
     def frac(self) -> Any:
@@ -62,6 +65,7 @@ class Numeric:
 
     def xlogy(self, other: Any) -> Any:
         """``self * log(other)``, and 0 where ``self`` is 0."""
+        need_order("xlogy", self, other)
         return f.xlogy(self, other)
 
     def copysign(self, other: Any) -> Any:
@@ -70,7 +74,12 @@ class Numeric:
 
     def heaviside(self, values: Any) -> Any:
         """0 below zero, 1 above, ``values`` at zero."""
-        return f.heaviside(self, need_tensor("heaviside", "values", values))
+        if need_tensor("heaviside", "values", values).raw.dtype != self.raw.dtype:
+            raise DTypeError(
+                f"heaviside is not implemented for tensors with different dtypes, {self.dtype} and"
+                f" {values.dtype}"
+            )
+        return f.heaviside(self, values)
 
     def nextafter(self, other: Any) -> Any:
         """The next number in the direction of ``other``."""
@@ -163,7 +172,9 @@ class Numeric:
 
     def ldexp(self, other: Any) -> Any:
         """``self * 2 ** other``."""
-        return f.mul(self, f.pow(2.0, need_tensor("ldexp", "other", other)))
+        if need_tensor("ldexp", "other", other).raw.dtype.kind in "iu" and self.raw.dtype.kind in "fcV":
+            other = f.cast(other, dtype=self.raw.dtype)
+        return f.mul(self, f.pow(2.0, other))
 
     def logaddexp2(self, other: Any) -> Any:
         """``log2(2 ** self + 2 ** other)`` without overflow."""

@@ -8,6 +8,7 @@ import numpy as np
 
 from tenon import dtypes
 from tenon.core.aval import normalize_axes, normalize_axis
+from tenon.core.methods.arithmetic import need_order
 from tenon.core.op import table as f
 from tenon.core.precision import runs_in
 from tenon.core.results import named_result
@@ -38,6 +39,12 @@ def _need_float(x: Any, name: str) -> None:
         )
 
 
+def _need_numbers(name: str, x: Any) -> None:
+    if x.raw.dtype.kind == "b":
+        raise DTypeError(f"{name}(): does not support bool input; use .int() first.")
+    need_order(name, x)
+
+
 class Reduction:
     """What takes many elements to few."""
 
@@ -55,9 +62,10 @@ class Reduction:
     ) -> Any:
         """Sum over ``dim`` (an int, several, or all)."""
         x = self if dtype is None and self.raw.dtype.kind in "fc" else _accumulating(self, dtype)
-        if dim is None and axis is None:
-            return f.sum(x, axes=_EVERY[self.raw.ndim], keepdims=keepdim or bool(keepdims))
-        return f.sum(x, axes=_axes(x, dim if axis is None else axis), keepdims=keepdim or bool(keepdims))
+        every = dim is None and axis is None
+        axes = _EVERY[self.raw.ndim] if every else _axes(x, dim if axis is None else axis)
+        made = f.sum(x, axes=axes, keepdims=keepdim or bool(keepdims))
+        return made if dtype is None or made.raw.dtype == dtype.numpy else f.cast(made, dtype=dtype.numpy)
 
     def mean(self, dim: Any = None, keepdim: bool = False, *, dtype: Any = None, axis: Any = None) -> Any:
         """Mean over ``dim``; floating dtypes only."""
@@ -72,10 +80,12 @@ class Reduction:
 
     def nansum(self, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Any:
         """Sum that counts NaN as 0."""
+        need_order("nansum", self)
         return f.where(f.isnan(self), 0, self).sum(dim, keepdim, dtype=dtype)
 
     def nanmean(self, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Any:
         """Mean over what is not NaN."""
+        _need_float(self, "nanmean")
         count = f.logical_not(f.isnan(self)).sum(dim, keepdim)
         return self.nansum(dim, keepdim, dtype=dtype) / count
 
@@ -102,10 +112,12 @@ class Reduction:
 
     def amax(self, dim: Any = (), keepdim: bool = False) -> Any:
         """Largest over ``dim``; ties share the gradient."""
+        need_order("amax", self)
         return f.amax(self, axes=_axes(self, dim), keepdims=keepdim)
 
     def amin(self, dim: Any = (), keepdim: bool = False) -> Any:
         """Smallest over ``dim``; ties share the gradient."""
+        need_order("amin", self)
         return f.amin(self, axes=_axes(self, dim), keepdims=keepdim)
 
     def max(self, dim: Any = None, keepdim: bool = False, *, other: Any = None) -> Any:
@@ -121,6 +133,7 @@ class Reduction:
         return self._extreme("min", dim, keepdim)
 
     def _extreme(self, name: str, dim: int | None, keepdim: bool) -> Any:
+        need_order(name, self)
         if dim is None:
             if self.raw.size == 0:
                 raise ShapeError(
@@ -142,24 +155,28 @@ class Reduction:
 
     def argmax(self, dim: int | None = None, keepdim: bool = False) -> Any:
         """Index of the first largest element."""
+        _need_numbers("argmax", self)
         return f.argmax(
             self, axis=None if dim is None else normalize_axis(dim, self.raw.ndim), keepdims=keepdim
         )
 
     def argmin(self, dim: int | None = None, keepdim: bool = False) -> Any:
         """Index of the first smallest element."""
+        _need_numbers("argmin", self)
         return f.argmin(
             self, axis=None if dim is None else normalize_axis(dim, self.raw.ndim), keepdims=keepdim
         )
 
     def any(self, dim: Any = None, keepdim: bool = False) -> Any:
         """Whether any element is non-zero; uint8 stays uint8, as in torch."""
-        found = f.any(self, axes=_axes(self, dim), keepdims=keepdim)
+        axes = () if isinstance(dim, (tuple, list)) and not dim else _axes(self, dim)
+        found = f.any(self, axes=axes, keepdims=keepdim)
         return found if self.raw.dtype != np.uint8 else f.cast(found, dtype=self.raw.dtype)
 
     def all(self, dim: Any = None, keepdim: bool = False) -> Any:
         """Whether all elements are non-zero; uint8 stays uint8, as in torch."""
-        found = f.all(self, axes=_axes(self, dim), keepdims=keepdim)
+        axes = () if isinstance(dim, (tuple, list)) and not dim else _axes(self, dim)
+        found = f.all(self, axes=axes, keepdims=keepdim)
         return found if self.raw.dtype != np.uint8 else f.cast(found, dtype=self.raw.dtype)
 
     def count_nonzero(self, dim: Any = None) -> Any:
@@ -182,9 +199,12 @@ class Reduction:
             return matrix_norm(self, "nuc", (-2, -1) if dim is None else dim, keepdim, dtype=dtype)
         x: Any = self if dtype is None else f.cast(self, dtype=dtype.numpy)
         _need_float(x, "linalg.vector_norm")
-        return f.vector_norm(
-            x, order=2.0 if p in ("fro", None, 2) else float(p), axes=_axes(x, dim), keepdims=keepdim
-        )
+        order, axes = 2.0 if p in ("fro", None, 2) else float(p), _axes(x, dim)
+        own = x.raw.dtype
+        if own.itemsize == 2 and order not in (0.0, 1.0, 2.0, np.inf, -np.inf):  # powers would overflow
+            wide = f.cast(x, dtype=np.dtype(np.float32))
+            return f.cast(f.vector_norm(wide, order=order, axes=axes, keepdims=keepdim), dtype=own)
+        return f.vector_norm(x, order=order, axes=axes, keepdims=keepdim)
 
     @runs_in("usual", cuda="float32")
     def dist(self, other: Any, p: float = 2) -> Any:

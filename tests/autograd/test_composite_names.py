@@ -1,0 +1,60 @@
+"""The gradients of methods that are several ops here have torch's names."""
+
+import pytest
+
+import tenon
+
+torch = pytest.importorskip("torch")
+
+CALLS = {
+    "max": [(), (1,)], "min": [(), (1,)], "median": [(), (1,)], "sort": [()], "topk": [(2,)], "std": [(), (1,)],
+    "repeat": [(2, 1)], "kthvalue": [(1,)], "mode": [()], "cummax": [(0,)], "trace": [()], "frac": [()],
+    "logit": [()], "nan_to_num": [()], "nansum": [()], "rot90": [()], "renorm": [(2, 0, 1.0)], "deg2rad": [()],
+    "angle": [()], "mvlgamma": [(1,)], "prod": [(), (1,)], "aminmax": [()],
+}  # fmt: skip
+
+
+def name_of(made):
+    first = made[0] if isinstance(made, tuple) else made
+    return first.grad_fn.name()
+
+
+@pytest.mark.oracle
+@pytest.mark.parametrize(("name", "args"), [(n, a) for n, calls in CALLS.items() for a in calls], ids=str)
+def test_the_last_node_of_a_method_has_torchs_name(name, args):
+    ours, theirs = (library.full((3, 3), 0.5, requires_grad=True) for library in (tenon, torch))
+
+    assert name_of(getattr(ours, name)(*args)) == name_of(getattr(theirs, name)(*args))
+
+
+@pytest.mark.oracle
+@pytest.mark.parametrize("write", [lambda x: x.zero_(), lambda x: x.fill_(2)])
+def test_filling_in_place_has_torchs_name(write):
+    ours, theirs = (write(library.ones(3, requires_grad=True) * 1) for library in (tenon, torch))
+
+    assert name_of(ours) == name_of(theirs)
+
+
+@pytest.mark.oracle
+def test_methods_of_several_tensors_have_torchs_names():
+    for library in (tenon, torch):
+        x = library.full((3, 3), 0.5, requires_grad=True)
+        made = [
+            x.lerp(x, 0.5), x.lerp(x, x), x.addcmul(x, x), x.addcdiv(x, x), x.addmm(x, x),
+            x.masked_fill(x > 1, 0.0), x.max(x),
+        ]  # fmt: skip
+        names = [name_of(m) for m in made]
+
+        assert names == [
+            "LerpBackward0", "LerpBackward1", "AddcmulBackward0", "AddcdivBackward0", "AddmmBackward0",
+            "MaskedFillBackward0", "MaximumBackward0",
+        ]  # fmt: skip
+
+
+def test_naming_a_result_leaves_the_nodes_before_it_alone():
+    x = tenon.ones(2, 2, requires_grad=True) * 2
+
+    x.rot90(0)
+    x.max(1)
+
+    assert x.grad_fn.name() == "MulBackward0"
