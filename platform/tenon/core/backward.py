@@ -12,7 +12,7 @@ from tenon.core import watch
 from tenon.core.accumulate import accumulate
 from tenon.core.backward_end import PASS
 from tenon.core.edges import EdgeEnd, GradientEdge, end_of
-from tenon.core.grad_mode import MODE
+from tenon.core.grad_mode import MODE, set_grad_enabled
 from tenon.core.late import LATE
 from tenon.core.op import table
 from tenon.core.quiet import IGNORE, enter, leave
@@ -131,6 +131,9 @@ def grad(
             value = Value.make(target._backend.as_array(value), target._backend)
         elif not create_graph:
             value = Value.make(value.raw, value._backend)
+        if value is not None and not isinstance(target, EdgeEnd) and value.raw.dtype != target.raw.dtype:
+            with set_grad_enabled(create_graph):  # rules may compute wider than the input is
+                value = table.cast(value, dtype=target.raw.dtype)
         collected.append(value)
     return tuple(collected)
 

@@ -94,6 +94,13 @@ class Div(Binary):
         return f.sum_to(f.neg(f.mul(g, f.conj(f.div(f.div(x, y), y)))), shape=y.shape)
 
 
+def _one_less(f: Any, y: Any) -> Any:
+    """``y - 1``, but 0 where ``y`` is 0; of a number a number, which does not widen what it meets."""
+    if isinstance(y, (int, float, complex)):
+        return y - 1 if y else 0
+    return f.where(f.eq(y, 0), 0, f.sub(y, 1))
+
+
 class Pow(Binary):
     """``x ** y``."""
 
@@ -104,7 +111,7 @@ class Pow(Binary):
 
     # y * x^(y-1), and 0 where y == 0 (also at x == 0)
     def vjp_x(self, f, g, out, x, y):
-        slope = f.mul(y, f.pow(x, f.where(f.eq(y, 0), 1, f.sub(y, 1))))
+        slope = f.mul(y, f.pow(x, _one_less(f, y)))
         return f.sum_to(f.mul(g, f.conj(slope)), shape=x.shape)
 
     # x^y log x, and 0 where x == 0 and y >= 0
