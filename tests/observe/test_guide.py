@@ -1,0 +1,51 @@
+"""The code of the guide runs, and its sink is told of ops, scopes and steps."""
+
+import csv
+import re
+from pathlib import Path
+from types import SimpleNamespace
+
+from tenon.plugins.manager import register, unregister
+from tenon.profiler import profile, schedule
+
+GUIDE = Path(__file__).resolve().parents[2] / "docs" / "guide" / "profiler.md"
+BLOCKS = re.findall(r"^```python\n(.*?)^```", GUIDE.read_text(), re.M | re.S)
+
+
+def test_the_guides_program_prints_tables_and_writes_a_trace(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+
+    exec(compile(BLOCKS[0], GUIDE.name, "exec"), {})
+
+    out = capsys.readouterr().out
+    assert "tenon::linear" in out and "Sequential.2" in out
+    assert len(list(tmp_path.glob("runs/mine/*_0.*.pt.trace.json"))) == 1
+
+
+def test_the_guides_sink_writes_a_line_per_op(tmp_path, monkeypatch, training):
+    monkeypatch.chdir(tmp_path)
+    space = {}
+    exec(compile(BLOCKS[1], GUIDE.name, "exec"), space)
+    heard = []
+    space["Lines"].on_scope = lambda self, event: heard.append((event.name, event.module))
+    space["Lines"].on_step = lambda self, event: heard.append(event.number)
+    plugin = SimpleNamespace(tenon_open_observers=space["tenon_open_observers"])
+
+    register(plugin, "lines")
+    try:
+        with profile(
+            schedule=schedule(wait=0, warmup=1, active=1), record_shapes=True, with_modules=True
+        ) as prof:
+            for _ in range(2):
+                training.step()
+                prof.step()
+    finally:
+        unregister("lines")
+
+    with open("ops_0.csv") as file:
+        lines = list(csv.DictReader(file))
+    linear = [line for line in lines if line["name"] == "tenon::linear"]
+    assert [line["module"] for line in linear] == ["Net.body.0", "Net.head"]
+    assert all(float(line["flops"]) > 0 and float(line["microseconds"]) > 0 for line in linear)
+    assert {line["phase"] for line in lines} >= {"forward", "backward"}
+    assert ("nn.Module: Net_0", "Net") in heard and 1 in heard and 0 not in heard
