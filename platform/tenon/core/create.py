@@ -161,11 +161,18 @@ def full(shape: Any, value: Any, kind: dtype, device: Any, requires_grad: bool =
     if value is None and watch.recorder is not None:
         value = 0  # so that two recordings agree on what "uninitialised" is
     if value is not None and not isinstance(raw, Aval):
-        raw[...] = value
+        raw[...] = _wrapped(value, kind.numpy)
     t = Value.make(raw, backend)
     if watch.recorder is not None:
         watch.recorder.made(raw)
     return t.requires_grad_() if requires_grad else t
+
+
+def _wrapped(value: Any, kind: np.dtype[Any]) -> Any:
+    """``value``; a negative integer as an unsigned dtype counts it, from its end."""
+    if kind.kind == "u" and isinstance(value, int) and value < 0:
+        return value % (1 << 8 * kind.itemsize)
+    return value
 
 
 def legacy_tensor(cls: type, args: tuple[Any, ...], kwargs: dict[str, Any], dtype: Any = None) -> Any:

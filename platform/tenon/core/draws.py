@@ -11,6 +11,7 @@ from tenon.core import watch
 from tenon.core.create import full as _full
 from tenon.core.create import wrap
 from tenon.core.factories import kind_of, shape_of, written
+from tenon.core.grad_mode import MODE
 from tenon.core.methods.movement import sizes
 from tenon.core.value import Value
 from tenon.device import as_device
@@ -169,12 +170,17 @@ def normal(
     dtype: Any = None,
     device: Any = None,
     out: Any = None,
+    **rest: Any,
 ) -> Any:
     """Normal numbers with the given means and deviations (numbers or tensors)."""
     if isinstance(mean, Value) or isinstance(std, Value):
         place = mean.device if isinstance(mean, Value) else std.device  # type: ignore[attr-defined]
         parts = [v._backend.to_host(v.raw) if isinstance(v, Value) else v for v in (mean, std)]
-        return written(out, wrap(random.normal(generator, mean=parts[0], std=parts[1]), place))
+        made = wrap(random.normal(generator, mean=parts[0], std=parts[1]), place)
+        tracked: Any = [v for v in (mean, std) if isinstance(v, Value) and v.requires_grad]  # type: ignore[attr-defined]
+        if tracked and MODE.enabled:  # a gradient of zeros, as torch has it
+            made = tracked[0].expand(made.raw.shape).clone().copy_(made)
+        return written(out, made)
     shape, kind = sizes((size,)), kind_of(dtype)
     return written(
         out,

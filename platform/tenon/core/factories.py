@@ -206,19 +206,22 @@ def arange(
     """Numbers from ``start`` (default 0) up to but without ``end``."""
     start, end = (0, start) if end is None else (start, end)
     start, end, step = _number(start), _number(end), _number(step)
+    kind = out.dtype if dtype is None and out is not None else _range_dtype(dtype, start, end, step)
+    if not (math.isfinite(start) and math.isfinite(end)):
+        raise ArgumentError(f"unsupported range: {start} -> {end}")
+    if kind == dtypes.int64:  # torch counts in integers here, in floats for all others
+        start, end, step = int(start), int(end), int(step)
     if step == 0:
         raise ArgumentError("step must be nonzero")
     if (end - start) * step < 0:
         raise ArgumentError(
             f"upper bound and lower bound inconsistent with step sign: arange({start}, {end}, {step})"
         )
-    kind = _range_dtype(dtype, start, end, step)
     count = math.ceil((end - start) / step)
     if kind.is_floating_point:
         array = (start + np.arange(count) * step).astype(kind.numpy)
     else:
-        array = np.arange(count, dtype=np.int64) * int(step) + int(start)
-        array = array.astype(kind.numpy)
+        array = (np.arange(count, dtype=np.int64) * int(step) + int(start)).astype(kind.numpy)
     return written(out, wrap(array, device, requires_grad))
 
 
@@ -235,7 +238,11 @@ def linspace(
     """``steps`` numbers from ``start`` to ``end``, both included."""
     if steps < 0:
         raise ArgumentError(f"number of steps must be non-negative, got {steps}")
-    array = np.linspace(_number(start), _number(end), steps).astype(kind_of(dtype).numpy)
+    kind = kind_of(dtype)
+    start, end = _number(start), _number(end)
+    if kind.numpy.kind in "iu":
+        start, end = int(start), int(end)
+    array = np.linspace(start, end, steps).astype(kind.numpy)
     return written(out, wrap(array, device, requires_grad))
 
 
@@ -302,7 +309,8 @@ def write_out(out: Any, made: Any) -> Any:
     """torch's ``out=``: ``out`` takes the result's shape and values, in its own dtype."""
     if made._track or (out._track and MODE.enabled):
         raise ArgumentError(
-            "functions with out=... arguments don't support automatic differentiation; call without out=."
+            "functions with out=... arguments don't support automatic differentiation, but one of the"
+            " arguments requires grad: call without out=, or within no_grad()."
         )
     if out.is_inference() and not MODE.inference:
         refuse_writing()

@@ -16,6 +16,7 @@ from tenon.core.factories import write_out
 from tenon.core.results import NamedResult
 from tenon.core.tensor import Tensor
 from tenon.core.value import Value
+from tenon.errors import DTypeError
 
 #: Functions whose result is no tensor, so that they take no ``out``.
 _PLAIN = "allclose equal is_complex is_floating_point is_nonzero is_same_size is_signed numel"
@@ -65,6 +66,8 @@ _WRITING = """
     sinh_ split_with_sizes sqrt_ square_ tan_ tanh_ trunc_ xlogy_ zero_
 """
 _RANDOM = "bernoulli multinomial"
+#: Functions whose ``out`` has to be of the result's own dtype.
+_EXACT = frozenset(["aminmax", "gather", "multinomial"])
 _NUMPY_NAMES = {"axis": "dim", "keepdims": "keepdim", "x": "input", "a": "input", "x2": "other"}
 
 Function = Callable[..., Any]
@@ -81,6 +84,14 @@ def into(out: Any, made: Any) -> Any:
         written = [write_out(o, m) for o, m in zip(out, made, strict=True)]
         return type(made)(written) if isinstance(made, NamedResult) else tuple(written)
     return write_out(out, made)
+
+
+def _check_exact(name: str, out: Any, made: Any) -> None:
+    for given, found in zip(*(v if isinstance(v, tuple) else (v,) for v in (out, made)), strict=True):
+        if given.raw.dtype != found.raw.dtype:
+            raise DTypeError(
+                f"{name}(): Expected out tensor to have dtype {found.dtype}, but got {given.dtype} instead"
+            )
 
 
 def derive(name: str, numbers: bool = False, plain: bool = False) -> Function:
@@ -105,6 +116,8 @@ def derive(name: str, numbers: bool = False, plain: bool = False) -> Function:
                     raise TypeError(f"{name}(): one of the first two arguments must be a Tensor, got {args}")
                 args = (as_tensor(args[0]), *args[1:])
         made = method(*args, **kwargs)
+        if out is not None and name in _EXACT:
+            _check_exact(name, out, made)
         return made if out is None else into(out, made)
 
     function.__name__ = function.__qualname__ = name

@@ -17,8 +17,8 @@ from tenon.functions.derived import into
 
 __all__ = [
     "atleast_1d", "atleast_2d", "atleast_3d", "block_diag", "broadcast_shapes", "broadcast_tensors",
-    "cartesian_prod", "cat", "column_stack", "combinations", "concat", "concatenate", "dstack", "hstack",
-    "meshgrid", "row_stack", "split", "stack", "vstack",
+    "cartesian_prod", "cat", "column_stack", "combinations", "concat", "concatenate", "constant_pad_nd",
+    "dstack", "hstack", "meshgrid", "row_stack", "split", "stack", "vstack",
 ]  # fmt: skip
 
 
@@ -197,6 +197,19 @@ def combinations(input: Any, r: int = 2, with_replacement: bool = False) -> Any:
     if not r:
         return input.new_empty(0)
     return input[([list(row) for row in rows],)] if rows else input[:0].reshape(0, 1).expand(0, r)
+
+
+def constant_pad_nd(input: Any, pad: Any, value: Any = 0) -> Any:
+    """``input`` with ``value`` around its last axes; ``pad`` has two widths an axis, the last axis first."""
+    pad = tuple(pad)
+    rank = input.raw.ndim
+    if len(pad) % 2 or len(pad) > 2 * rank:
+        raise ShapeError(
+            f"constant_pad_nd: pad must hold two widths for each of at most {rank} dimensions, got"
+            f" {list(pad)}"
+        )
+    widths = ((0, 0),) * (rank - len(pad) // 2) + tuple(zip(pad[-2::-2], pad[::-2], strict=True))
+    return ops.pad(input, widths=widths, value=value)
 
 
 def block_diag(*tensors: Any) -> Any:

@@ -9,7 +9,7 @@ import numpy as np
 from tenon.core.aval import Aval, shape_of
 from tenon.core.op import Kind, Primitive
 from tenon.ops.elementwise import Binary, FloatUnary
-from tenon.ops.kinds import dtype_of
+from tenon.ops.kinds import dtype_of, is_complex
 from tenon.ops.special import erf
 
 _INT = np.dtype(np.int64)
@@ -190,16 +190,26 @@ class Logcumsumexp(FloatUnary):
         return Aval(x.shape, x.dtype)
 
     def forward(self, xp, x, *, axis):
-        """Pairwise from the left, so that nothing overflows."""
+        """Pairwise from the left, so that nothing overflows; complex numbers relative to the largest."""
+        if x.size and x.ndim and x.dtype.kind == "c":
+            peak = x.real.max(axis, keepdims=True)
+            return xp.log(xp.cumsum(xp.exp(x - peak), axis)) + peak
         return xp.logaddexp.accumulate(x, axis=axis) if x.ndim else x.copy()
 
     # exp(x_i) sum_(j >= i) g_j exp(-out_j), in logarithms: the positive and the negative g apart
     def vjp_x(self, f, g, out, x, *, axis):
         if not x.shape:
             return g
+        if is_complex(x):
+            peak = f.amax(f.real(x), axes=(axis,), keepdims=True)
+            shares = f.mul(g, f.conj(f.exp(f.sub(peak, out))))
+            total = f.flip(f.cumsum(f.flip(shares, axes=(axis,)), axis=axis), axes=(axis,))
+            return f.mul(total, f.conj(f.exp(f.sub(x, peak))))
         parts = []
         for sign in (1.0, -1.0):
-            size = f.log(f.clamp(f.mul(g, sign), 0.0, None))
+            part = f.mul(g, sign)
+            some = f.gt(part, 0.0)  # elsewhere e^-60000, which is 0, but has derivatives
+            size = f.where(some, f.log(f.where(some, part, 1.0)), -6e4)
             tail = f.flip(f.logcumsumexp(f.flip(f.sub(size, out), axes=(axis,)), axis=axis), axes=(axis,))
             parts.append(f.exp(f.add(tail, x)))
         return f.sub(parts[0], parts[1])

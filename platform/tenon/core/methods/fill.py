@@ -106,7 +106,7 @@ class Fill:
 
     def bernoulli(self, p: float | None = None, *, generator: Any = None) -> Any:
         """0 or 1, each with the probability that this tensor (or ``p``) holds."""
-        made = self.clone() if self.requires_grad else f.clone(self.detach())  # type: ignore[attr-defined]
+        made = f.clone(f.contiguous(self))  # whose history gives a gradient of zeros, as in torch
         return made.bernoulli_(self.detach() if p is None else p, generator=generator)  # type: ignore[attr-defined]
 
     def multinomial(self, num_samples: int, replacement: bool = False, *, generator: Any = None) -> Any:

@@ -52,7 +52,7 @@ class Logsumexp(Composite):
     def decompose(self, f, x, *, axes, keepdims=False):
         if any(x.shape[a] == 0 for a in axes):
             return f.log(f.sum(f.exp(x), axes=axes, keepdims=keepdims))
-        peak = f.amax(x, axes=axes, keepdims=True)
+        peak = f.amax(f.real(x) if is_complex(x) else x, axes=axes, keepdims=True)
         peak = f.where(f.isfinite(peak), peak, 0.0)
         total = f.log(f.sum(f.exp(f.sub(x, peak)), axes=axes, keepdims=keepdims))
         return f.add(total, f.reshape(peak, shape=tuple(total.shape)))
@@ -60,7 +60,7 @@ class Logsumexp(Composite):
     def vjp_x(self, f, g, out, x, *, axes, keepdims=False):
         shape = x.shape
         share = f.exp(f.sub(x, _spread(f, out, shape, axes, keepdims)))
-        return f.mul(_spread(f, g, shape, axes, keepdims), share)
+        return f.mul(_spread(f, g, shape, axes, keepdims), f.conj(share))
 
 
 class VectorNorm(Composite):
