@@ -3,11 +3,18 @@
 import { h, s } from "./dom.js";
 import { bytes, tickText, ticks, time, unit } from "./units.js";
 
-const LEFT = 62, RIGHT = 14, TOP = 8, BOTTOM = 36;
+const LEFT = 62,
+  RIGHT = 14,
+  TOP = 8,
+  BOTTOM = 36;
 
 /** The names of the parts beside their colours; the marks tell them apart without colour too. */
 export function legend(parts) {
-  return h("ul", { class: "legend" }, parts.map((part) => h("li", {}, h("span", { class: `swatch part-${part}` }), part)));
+  return h(
+    "ul",
+    { class: "legend" },
+    parts.map((part) => h("li", {}, h("span", { class: `swatch part-${part}` }), part)),
+  );
 }
 
 function axisX(low, high, width, y, kind, label) {
@@ -15,11 +22,20 @@ function axisX(low, high, width, y, kind, label) {
   const scale = (width - LEFT - RIGHT) / (high - low || 1);
   const marks = ticks(low / factor, high / factor, Math.max(2, width / 110)).map((value) => {
     const x = LEFT + (value * factor - low) * scale;
-    return s("g", {}, s("line", { class: "grid", x1: x, x2: x, y1: TOP, y2: y }),
-      s("text", { class: "tick", x, y: y + 15, "text-anchor": "middle" }, tickText(value)));
+    return s(
+      "g",
+      {},
+      s("line", { class: "grid", x1: x, x2: x, y1: TOP, y2: y }),
+      s("text", { class: "tick", x, y: y + 15, "text-anchor": "middle" }, tickText(value)),
+    );
   });
   const title = name ? `${label} (${name})` : label;
-  return s("g", { "aria-hidden": "true" }, marks, s("text", { class: "axis", x: (LEFT + width - RIGHT) / 2, y: y + 31, "text-anchor": "middle" }, title));
+  return s(
+    "g",
+    { "aria-hidden": "true" },
+    marks,
+    s("text", { class: "axis", x: (LEFT + width - RIGHT) / 2, y: y + 31, "text-anchor": "middle" }, title),
+  );
 }
 
 function axisY(high, width, height, kind, label) {
@@ -27,21 +43,38 @@ function axisY(high, width, height, kind, label) {
   const scale = (height - TOP - BOTTOM) / (high || 1);
   const marks = ticks(0, high / factor, 4).map((value) => {
     const y = height - BOTTOM - value * factor * scale;
-    return s("g", {}, s("line", { class: "grid", x1: LEFT, x2: width - RIGHT, y1: y, y2: y }),
-      s("text", { class: "tick", x: LEFT - 6, y: y + 4, "text-anchor": "end" }, tickText(value)));
+    return s(
+      "g",
+      {},
+      s("line", { class: "grid", x1: LEFT, x2: width - RIGHT, y1: y, y2: y }),
+      s("text", { class: "tick", x: LEFT - 6, y: y + 4, "text-anchor": "end" }, tickText(value)),
+    );
   });
   const middle = (TOP + height - BOTTOM) / 2;
-  return s("g", { "aria-hidden": "true" }, marks,
-    s("text", { class: "axis", transform: `translate(14 ${middle}) rotate(-90)`, "text-anchor": "middle" }, `${label} (${name})`));
+  return s(
+    "g",
+    { "aria-hidden": "true" },
+    marks,
+    s(
+      "text",
+      { class: "axis", transform: `translate(14 ${middle}) rotate(-90)`, "text-anchor": "middle" },
+      `${label} (${name})`,
+    ),
+  );
 }
 
 function frame(width, height, label, ...children) {
-  return s("svg", { class: "chart", viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": label }, ...children);
+  return s(
+    "svg",
+    { class: "chart", viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": label },
+    ...children,
+  );
 }
 
 /** One bar a row, its parts side by side; rows: {label, parts: nanoseconds}. */
 export function stackedBars(rows, parts, label, width = 760) {
-  const bar = Math.min(26, Math.max(8, 320 / rows.length)), gap = bar > 12 ? 6 : 2;
+  const bar = Math.min(26, Math.max(8, 320 / rows.length)),
+    gap = bar > 12 ? 6 : 2;
   const height = TOP + rows.length * (bar + gap) + BOTTOM;
   const most = Math.max(...rows.map((row) => row.parts.reduce((a, b) => a + b, 0)), 1);
   const scale = (width - LEFT - RIGHT) / most;
@@ -49,40 +82,80 @@ export function stackedBars(rows, parts, label, width = 760) {
     let x = LEFT;
     const y = TOP + i * (bar + gap);
     const pieces = row.parts.map((value, part) => {
-      const piece = s("rect", { class: `part-${parts[part]}`, x, y, width: value * scale, height: bar },
-        s("title", {}, `${row.label}: ${parts[part]} ${time(value)}`));
+      const piece = s(
+        "rect",
+        { class: `part-${parts[part]}`, x, y, width: value * scale, height: bar },
+        s("title", {}, `${row.label}: ${parts[part]} ${time(value)}`),
+      );
       x += value * scale;
       return piece;
     });
-    return s("g", {}, s("text", { class: "tick", x: LEFT - 6, y: y + bar / 2 + 4, "text-anchor": "end" }, row.label), pieces);
+    return s(
+      "g",
+      {},
+      s("text", { class: "tick", x: LEFT - 6, y: y + bar / 2 + 4, "text-anchor": "end" }, row.label),
+      pieces,
+    );
   });
   return frame(width, height, label, axisX(0, most, width, height - BOTTOM, "time", "time"), drawn);
 }
 
 /** One column a step, its parts stacked; many steps are joined, so that a column stays two pixels wide. */
 export function stackedColumns(steps, parts, label, width = 760, height = 230) {
-  const join = Math.ceil(steps.length / 300), columns = [];
+  const join = Math.ceil(steps.length / 300),
+    columns = [];
   for (let i = 0; i < steps.length; i += join) {
     const group = steps.slice(i, i + join);
-    columns.push({ step: group[0].step, parts: parts.map((_, p) => group.reduce((sum, g) => sum + g.parts[p], 0) / group.length) });
+    columns.push({
+      step: group[0].step,
+      parts: parts.map((_, p) => group.reduce((sum, g) => sum + g.parts[p], 0) / group.length),
+    });
   }
   const most = 1.05 * Math.max(...columns.map((column) => column.parts.reduce((a, b) => a + b, 0)), 1);
-  const scale = (height - TOP - BOTTOM) / most, wide = (width - LEFT - RIGHT) / columns.length;
+  const scale = (height - TOP - BOTTOM) / most,
+    wide = (width - LEFT - RIGHT) / columns.length;
   const gap = wide > 6 ? Math.min(4, wide / 5) : 0.5;
   const drawn = columns.map((column, i) => {
     let y = height - BOTTOM;
     return column.parts.map((value, part) => {
       y -= value * scale;
-      return s("rect", { class: `part-${parts[part]}`, x: LEFT + i * wide, y, width: Math.max(wide - gap, 0.5), height: value * scale },
-        s("title", {}, `step ${column.step}: ${parts[part]} ${time(value)}`));
+      return s(
+        "rect",
+        {
+          class: `part-${parts[part]}`,
+          x: LEFT + i * wide,
+          y,
+          width: Math.max(wide - gap, 0.5),
+          height: value * scale,
+        },
+        s("title", {}, `step ${column.step}: ${parts[part]} ${time(value)}`),
+      );
     });
   });
   const every = Math.ceil(columns.length / 12);
-  const marks = columns.map((column, i) => i % every === 0 &&
-    s("text", { class: "tick", x: LEFT + (i + 0.5) * wide, y: height - BOTTOM + 15, "text-anchor": "middle" }, String(column.step)));
+  const marks = columns.map(
+    (column, i) =>
+      i % every === 0 &&
+      s(
+        "text",
+        { class: "tick", x: LEFT + (i + 0.5) * wide, y: height - BOTTOM + 15, "text-anchor": "middle" },
+        String(column.step),
+      ),
+  );
   const title = join > 1 ? `step (mean of ${join})` : "step";
-  return frame(width, height, label, axisY(most, width, height, "time", "time"), drawn, marks.filter(Boolean),
-    s("text", { class: "axis", x: (LEFT + width - RIGHT) / 2, y: height - 5, "text-anchor": "middle" }, title));
+  return frame(
+    width,
+    height,
+    label,
+    axisY(most, width, height, "time", "time"),
+    drawn,
+    marks.filter(Boolean),
+    s(
+      "text",
+      { class: "axis", x: (LEFT + width - RIGHT) / 2, y: height - 5, "text-anchor": "middle" },
+      title,
+    ),
+  );
 }
 
 /** A staircase over time: points [nanoseconds, bytes]; `mark` is one of them, named. */
@@ -95,8 +168,24 @@ export function staircase(points, mark, label, width = 760, height = 240) {
   for (const [at, size] of points.slice(1)) line += `H${x(at).toFixed(1)}V${y(size).toFixed(1)}`;
   const area = `${line}V${y(0)}H${x(first)}Z`;
   const side = x(mark[0]) > width / 2 ? "end" : "start";
-  return frame(width, height, label, axisX(first, last, width, height - BOTTOM, "time", "since the run's first event"),
-    axisY(most, width, height, "bytes", "allocated"), s("path", { class: "area", d: area }), s("path", { class: "line", d: line }),
+  return frame(
+    width,
+    height,
+    label,
+    axisX(first, last, width, height - BOTTOM, "time", "since the run's first event"),
+    axisY(most, width, height, "bytes", "allocated"),
+    s("path", { class: "area", d: area }),
+    s("path", { class: "line", d: line }),
     s("circle", { class: "mark", cx: x(mark[0]), cy: y(mark[1]), r: 4 }),
-    s("text", { class: "tick strong", x: x(mark[0]) + (side === "end" ? -8 : 8), y: y(mark[1]) + 4, "text-anchor": side }, `peak ${bytes(mark[1])}`));
+    s(
+      "text",
+      {
+        class: "tick strong",
+        x: x(mark[0]) + (side === "end" ? -8 : 8),
+        y: y(mark[1]) + 4,
+        "text-anchor": side,
+      },
+      `peak ${bytes(mark[1])}`,
+    ),
+  );
 }

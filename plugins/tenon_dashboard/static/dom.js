@@ -30,7 +30,10 @@ export function section(title, ...children) {
 
 /** A labelled choice; `options` are [value, text] pairs. */
 export function select(label, options, value, onchange) {
-  const box = h("select", { onchange: () => onchange(box.value) },
-    options.map(([key, text]) => h("option", { value: key, selected: key === value }, text)));
+  const box = h(
+    "select",
+    { onchange: () => onchange(box.value) },
+    options.map(([key, text]) => h("option", { value: key, selected: key === value }, text)),
+  );
   return h("label", {}, h("span", {}, label), box);
 }

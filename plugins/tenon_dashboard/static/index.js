@@ -13,14 +13,22 @@ import { trace } from "./trace.js";
 
 // name: [title, draw(data, run, rank)]; the trace asks for its windows itself.
 const VIEWS = {
-  overview: ["Overview", overview], operators: ["Operators", operators], modules: ["Modules", modules],
-  memory: ["Memory", memory], kernels: ["Kernels", kernels], distributed: ["Distributed", distributed], trace: ["Trace", null],
+  overview: ["Overview", overview],
+  operators: ["Operators", operators],
+  modules: ["Modules", modules],
+  memory: ["Memory", memory],
+  kernels: ["Kernels", kernels],
+  distributed: ["Distributed", distributed],
+  trace: ["Trace", null],
 };
-const WHILE_READING = 700, WHILE_GROWING = 5000;
+const WHILE_READING = 700,
+  WHILE_GROWING = 5000;
 
 const state = { runs: [], run: "", other: "", rank: "all", view: "overview" };
 const parts = {};
-let drawn = "", timer = 0, turn = 0;
+let drawn = "",
+  timer = 0,
+  turn = 0;
 
 export async function render() {
   const style = h("link", { rel: "stylesheet", href: "static/style.css" });
@@ -32,10 +40,23 @@ export async function render() {
   document.title = "tenon";
   parts.choices = h("div", { class: "choices" });
   parts.status = h("div", { class: "status", role: "status" });
-  parts.tabs = h("div", { role: "tablist", "aria-label": "Views", onkeydown: move },
-    Object.entries(VIEWS).map(([name, [title]]) => h("button", {
-      type: "button", role: "tab", id: `tab-${name}`, "aria-controls": "view", onclick: () => change({ view: name }),
-    }, title)));
+  parts.tabs = h(
+    "div",
+    { role: "tablist", "aria-label": "Views", onkeydown: move },
+    Object.entries(VIEWS).map(([name, [title]]) =>
+      h(
+        "button",
+        {
+          type: "button",
+          role: "tab",
+          id: `tab-${name}`,
+          "aria-controls": "view",
+          onclick: () => change({ view: name }),
+        },
+        title,
+      ),
+    ),
+  );
   parts.panels = h("div", { class: "panels" });
   parts.problems = h("div", {});
   parts.main = h("main", { id: "view", role: "tabpanel", tabindex: -1 }, parts.problems, parts.panels);
@@ -48,8 +69,15 @@ export async function render() {
 async function findRuns() {
   state.runs = (await ask("runs", {})).runs;
   if (!state.runs.length) {
-    parts.panels.replaceChildren(h("p", { class: "note" }, "No run in this log directory has a trace yet. Record one with ",
-      h("code", {}, "tenon train digits --profile"), "; this page looks again every few seconds."));
+    parts.panels.replaceChildren(
+      h(
+        "p",
+        { class: "note" },
+        "No run in this log directory has a trace yet. Record one with ",
+        h("code", {}, "tenon train digits --profile"),
+        "; this page looks again every few seconds.",
+      ),
+    );
     timer = setTimeout(findRuns, WHILE_GROWING);
     return;
   }
@@ -60,9 +88,13 @@ function change(choice) {
   Object.assign(state, choice);
   drawn = "";
   const names = state.runs.map((run) => [run.name, run.name]);
-  const ranks = state.runs.find((run) => run.name === state.run).ranks.map((rank) => [String(rank), `rank ${rank}`]);
+  const ranks = state.runs
+    .find((run) => run.name === state.run)
+    .ranks.map((rank) => [String(rank), `rank ${rank}`]);
   if (!ranks.some(([rank]) => rank === state.rank)) state.rank = "all";
-  const focused = parts.choices.contains(document.activeElement) ? document.activeElement.closest("label").id : null;
+  const focused = parts.choices.contains(document.activeElement)
+    ? document.activeElement.closest("label").id
+    : null;
   const boxes = [
     select("Run", names, state.run, (run) => change({ run })),
     select("Compare with", [["", "nothing"], ...names], state.other, (other) => change({ other })),
@@ -84,7 +116,8 @@ function change(choice) {
 
 /** Arrow keys go through the tabs, as the pattern for tabs wants it. */
 function move(event) {
-  const names = Object.keys(VIEWS), at = names.indexOf(state.view);
+  const names = Object.keys(VIEWS),
+    at = names.indexOf(state.view);
   const to = { ArrowRight: at + 1, ArrowLeft: at - 1, Home: 0, End: names.length - 1 }[event.key];
   if (to === undefined) return;
   event.preventDefault();
@@ -92,12 +125,14 @@ function move(event) {
   document.getElementById(`tab-${state.view}`).focus();
 }
 
-/** Ask for the view of each chosen run; draw where it differs from what is drawn; come back while files grow. */
+/** Ask for the view of each chosen run, draw it if it differs, and come back while files grow. */
 async function update() {
   clearTimeout(timer);
-  const mine = ++turn, names = [state.run, ...(state.other ? [state.other] : [])];
+  const mine = ++turn,
+    names = [state.run, ...(state.other ? [state.other] : [])];
   if (state.view === "trace") {
-    if (drawn !== "trace") parts.panels.replaceChildren(...names.map((run) => panel(run, trace(run, state.rank, showFiles))));
+    if (drawn !== "trace")
+      parts.panels.replaceChildren(...names.map((run) => panel(run, trace(run, state.rank, showFiles))));
     drawn = "trace";
     return;
   }
@@ -126,7 +161,9 @@ async function update() {
 
 function panelsOf(answers, names) {
   const draw = VIEWS[state.view][1];
-  const found = answers.map((answer, i) => panel(names[i], answer.known.length ? draw(answer, names[i]) : waiting(answer)));
+  const found = answers.map((answer, i) =>
+    panel(names[i], answer.known.length ? draw(answer, names[i]) : waiting(answer)),
+  );
   if (state.view === "operators" && answers.length === 2) return [compared(answers, names)];
   return found;
 }
@@ -141,21 +178,40 @@ function panel(run, content) {
 }
 
 function problem(place, texts) {
-  place.replaceChildren(...(texts.length ? [h("div", { class: "problem", role: "alert" }, texts.map((text) => h("p", {}, text)))] : []));
+  place.replaceChildren(
+    ...(texts.length
+      ? [
+          h(
+            "div",
+            { class: "problem", role: "alert" },
+            texts.map((text) => h("p", {}, text)),
+          ),
+        ]
+      : []),
+  );
 }
 
 /** How far the files are read, and what is wrong with them. */
 function showFiles(files) {
-  const open = files.filter((file) => file.reading), growing = files.filter((file) => !file.finished && !file.error && !file.reading);
+  const open = files.filter((file) => file.reading),
+    growing = files.filter((file) => !file.finished && !file.error && !file.reading);
   const share = files.reduce((sum, file) => sum + file.share, 0) / Math.max(files.length, 1);
-  const text = open.length ? `Read ${files.length - open.length} of ${files.length} traces` : growing.length
-    ? `${growing.length} of ${files.length} traces unfinished: still being written, or cut off` : `${files.length} ${files.length === 1 ? "trace" : "traces"}`;
+  const text = open.length
+    ? `Read ${files.length - open.length} of ${files.length} traces`
+    : growing.length
+      ? `${growing.length} of ${files.length} traces unfinished: still being written, or cut off`
+      : `${files.length} ${files.length === 1 ? "trace" : "traces"}`;
   if (parts.status.firstChild?.textContent !== text || open.length) {
-    parts.status.replaceChildren(h("span", {}, text), ...(open.length ? [h("progress", { value: share, max: 1, "aria-label": "Reading" })] : []));
+    parts.status.replaceChildren(
+      h("span", {}, text),
+      ...(open.length ? [h("progress", { value: share, max: 1, "aria-label": "Reading" })] : []),
+    );
   }
   const wrong = files.flatMap((file) => [
     ...(file.error ? [`Rank ${file.rank} is left out. ${file.name}: ${file.error}.`] : []),
-    ...Object.entries(file.skipped).map(([reason, times]) => `Rank ${file.rank}: ${times} events of ${file.name} are left out: ${reason}.`),
+    ...Object.entries(file.skipped).map(
+      ([reason, times]) => `Rank ${file.rank}: ${times} events of ${file.name} are left out: ${reason}.`,
+    ),
   ]);
   if (parts.problems.textContent !== wrong.join("")) problem(parts.problems, wrong);
 }

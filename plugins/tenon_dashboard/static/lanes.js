@@ -3,9 +3,18 @@
 import { tickText, ticks, unit } from "./units.js";
 
 export const GUTTER = 128;
-const RULER = 24, ROW = 17, GAP = 8;
+const RULER = 24,
+  ROW = 17,
+  GAP = 8;
 
-const CATEGORIES = { cpu_op: "compute", tenon_wait: "wait", tenon_transfer: "communication", python_function: "module", kernel: "optimizer", runtime: "other" };
+const CATEGORIES = {
+  cpu_op: "compute",
+  tenon_wait: "wait",
+  tenon_transfer: "communication",
+  python_function: "module",
+  kernel: "optimizer",
+  runtime: "other",
+};
 
 function kindOf(category, name) {
   if (/^(gloo|nccl|mpi):/.test(name)) return "communication";
@@ -35,13 +44,17 @@ function colours() {
 
 /** Draw the answer `data` for the window of `view`; `chosen` is framed. */
 export function draw(canvas, data, view, chosen) {
-  const ratio = window.devicePixelRatio || 1, width = canvas.clientWidth, { tops, height } = layout(data.lanes);
+  const ratio = window.devicePixelRatio || 1,
+    width = canvas.clientWidth,
+    { tops, height } = layout(data.lanes);
   canvas.style.height = `${height}px`;
   if (canvas.width !== Math.round(width * ratio) || canvas.height !== Math.round(height * ratio)) {
     canvas.width = Math.round(width * ratio);
     canvas.height = Math.round(height * ratio);
   }
-  const pen = canvas.getContext("2d"), colour = colours(), scale = (width - GUTTER) / (view.end - view.begin);
+  const pen = canvas.getContext("2d"),
+    colour = colours(),
+    scale = (width - GUTTER) / (view.end - view.begin);
   pen.setTransform(ratio, 0, 0, ratio, 0, 0);
   pen.fillStyle = colour("back");
   pen.fillRect(0, 0, width, height);
@@ -59,7 +72,21 @@ export function draw(canvas, data, view, chosen) {
     pen.beginPath();
     pen.rect(GUTTER, RULER, width - GUTTER, height);
     pen.clip();
-    lane.levels.forEach((level, depth) => level.forEach((span) => bar(pen, span, data.names, tops[i] + depth * ROW, view, scale, width, colour, chosen && chosen.lane === i && chosen.depth === depth && chosen.span[0] === span[0])));
+    lane.levels.forEach((level, depth) =>
+      level.forEach((span) =>
+        bar(
+          pen,
+          span,
+          data.names,
+          tops[i] + depth * ROW,
+          view,
+          scale,
+          width,
+          colour,
+          chosen && chosen.lane === i && chosen.depth === depth && chosen.span[0] === span[0],
+        ),
+      ),
+    );
     pen.restore();
   });
 }
@@ -102,13 +129,16 @@ function bar(pen, [start, duration, name, category, detail], names, y, view, sca
 
 /** The span under a point of the canvas, as {lane, depth, span}. */
 export function spanAt(data, view, width, x, y) {
-  const { tops } = layout(data.lanes), at = view.begin + ((x - GUTTER) / (width - GUTTER)) * (view.end - view.begin);
+  const { tops } = layout(data.lanes),
+    at = view.begin + ((x - GUTTER) / (width - GUTTER)) * (view.end - view.begin);
   const near = ((view.end - view.begin) / width) * 2;
   for (let lane = tops.length - 1; lane >= 0; lane--) {
     const depth = Math.floor((y - tops[lane]) / ROW);
     if (depth < 0) continue;
     const level = data.lanes[lane].levels[depth] ?? [];
-    const span = level.find(([start, duration]) => start <= at && at < start + duration) ?? level.find(([start, duration]) => start - near <= at && at < start + duration + near);
+    const span =
+      level.find(([start, duration]) => start <= at && at < start + duration) ??
+      level.find(([start, duration]) => start - near <= at && at < start + duration + near);
     return span && x >= GUTTER ? { lane, depth, span } : null;
   }
   return null;

@@ -9,34 +9,77 @@ import { count, time } from "./units.js";
 
 // What colours mean; GPU kernels have the optimizer's on lanes of their own.
 const KINDS = ["compute", "communication", "wait", "data", "optimizer", "module", "annotation", "joined"];
-const SHORTEST = 200, ZOOM = 1.6, LISTED = 100;
+const SHORTEST = 200,
+  ZOOM = 1.6,
+  LISTED = 100;
 
 /** The view of one run; `showFiles` is told how far its files are read. */
 export function trace(run, rank, showFiles) {
   const view = { begin: 0, end: 0 };
-  let data = null, chosen = null, waiting = 0, asked = 0, press = null;
+  let data = null,
+    chosen = null,
+    waiting = 0,
+    asked = 0,
+    press = null;
   const canvas = h("canvas", {
-    tabindex: 0, role: "application", "aria-roledescription": "timeline",
-    "aria-label": "Timeline of all ranks. Plus and minus zoom, arrow keys move, 0 shows all; the table below lists the spans in view.",
-    onkeydown: key, onwheel: wheel, onpointerdown: down, onpointermove: moved, onpointerup: up, onpointerleave: () => { tip.hidden = true; },
+    tabindex: 0,
+    role: "application",
+    "aria-roledescription": "timeline",
+    "aria-label":
+      "Timeline of all ranks. Plus and minus zoom, arrow keys move, 0 shows all; a table follows.",
+    onkeydown: key,
+    onwheel: wheel,
+    onpointerdown: down,
+    onpointermove: moved,
+    onpointerup: up,
+    onpointerleave: () => {
+      tip.hidden = true;
+    },
   });
-  const tip = h("div", { class: "tip", hidden: true }), about = h("div", { class: "chosen", role: "status" }, "Choose a span to see what is known of it.");
-  const where = h("span", { class: "note", role: "status" }), matches = h("span", { class: "note", role: "status" });
-  const text = h("input", { type: "search", placeholder: "operator, module, …", "aria-label": "Search for spans by name", onkeydown: (event) => event.key === "Enter" && find(event.shiftKey) });
-  const listing = h("div"), list = h("details", { ontoggle: fill }, h("summary", {}, "Spans in view as a table"), listing);
-  const button = (label, title, act) => h("button", { type: "button", title, "aria-label": title, onclick: act }, label);
-  const tools = h("div", { class: "tools" },
-    button("+", "Zoom in", () => zoom(1 / ZOOM)), button("−", "Zoom out", () => zoom(ZOOM)), button("←", "Earlier", () => shift(-0.3)),
-    button("→", "Later", () => shift(0.3)), button("All", "Show the whole run", fit), h("span", { class: "gap" }), text,
-    button("Next", "Next match", () => find(false)), button("Previous", "Previous match", () => find(true)), matches, h("span", { class: "gap" }), where);
+  const tip = h("div", { class: "tip", hidden: true }),
+    about = h("div", { class: "chosen", role: "status" }, "Choose a span to see what is known of it.");
+  const where = h("span", { class: "note", role: "status" }),
+    matches = h("span", { class: "note", role: "status" });
+  const text = h("input", {
+    type: "search",
+    placeholder: "operator, module, …",
+    "aria-label": "Search for spans by name",
+    onkeydown: (event) => event.key === "Enter" && find(event.shiftKey),
+  });
+  const listing = h("div"),
+    list = h("details", { ontoggle: fill }, h("summary", {}, "Spans in view as a table"), listing);
+  const button = (label, title, act) =>
+    h("button", { type: "button", title, "aria-label": title, onclick: act }, label);
+  const tools = h(
+    "div",
+    { class: "tools" },
+    button("+", "Zoom in", () => zoom(1 / ZOOM)),
+    button("−", "Zoom out", () => zoom(ZOOM)),
+    button("←", "Earlier", () => shift(-0.3)),
+    button("→", "Later", () => shift(0.3)),
+    button("All", "Show the whole run", fit),
+    h("span", { class: "gap" }),
+    text,
+    button("Next", "Next match", () => find(false)),
+    button("Previous", "Previous match", () => find(true)),
+    matches,
+    h("span", { class: "gap" }),
+    where,
+  );
   const root = h("div", {}, tools, legend(KINDS), h("div", { class: "timeline" }, canvas, tip), about, list);
 
   async function load() {
     if (!root.isConnected && asked) return;
-    const mine = ++asked, width = Math.max(canvas.clientWidth - GUTTER, 300);
+    const mine = ++asked,
+      width = Math.max(canvas.clientWidth - GUTTER, 300);
     let answer;
     try {
-      answer = await ask("trace", { run, begin: Math.round(view.begin), end: Math.round(view.end), pixels: Math.round(width) });
+      answer = await ask("trace", {
+        run,
+        begin: Math.round(view.begin),
+        end: Math.round(view.end),
+        pixels: Math.round(width),
+      });
     } catch (error) {
       about.textContent = error.message;
       return;
@@ -50,12 +93,16 @@ export function trace(run, rank, showFiles) {
     canvas.dataset.lanes = data.lanes.length;
     paint();
     fill();
-    if (answer.files.some((file) => file.reading || (!file.finished && !file.error))) later(answer.files.some((file) => file.reading) ? 700 : 5000, whole || !data.lanes.length);
+    if (answer.files.some((file) => file.reading || (!file.finished && !file.error)))
+      later(answer.files.some((file) => file.reading) ? 700 : 5000, whole || !data.lanes.length);
   }
 
   function later(milliseconds, all = false) {
     clearTimeout(waiting);
-    waiting = setTimeout(() => { if (all) view.end = view.begin = 0; load(); }, milliseconds);
+    waiting = setTimeout(() => {
+      if (all) view.end = view.begin = 0;
+      load();
+    }, milliseconds);
   }
 
   function paint() {
@@ -65,7 +112,8 @@ export function trace(run, rank, showFiles) {
   }
 
   function show(begin, end) {
-    const last = data?.last ?? end, length = Math.min(Math.max(end - begin, SHORTEST), last * 1.02);
+    const last = data?.last ?? end,
+      length = Math.min(Math.max(end - begin, SHORTEST), last * 1.02);
     view.begin = Math.min(Math.max(begin, 0), Math.max(last * 1.02 - length, 0));
     view.end = view.begin + length;
     paint();
@@ -76,7 +124,8 @@ export function trace(run, rank, showFiles) {
     show(0, data.last);
   }
 
-  const shift = (share) => show(view.begin + share * (view.end - view.begin), view.end + share * (view.end - view.begin));
+  const shift = (share) =>
+    show(view.begin + share * (view.end - view.begin), view.end + share * (view.end - view.begin));
 
   function zoom(factor, at = (view.begin + view.end) / 2) {
     const length = Math.max((view.end - view.begin) * factor, SHORTEST);
@@ -85,8 +134,19 @@ export function trace(run, rank, showFiles) {
   }
 
   function key(event) {
-    const act = { "+": () => zoom(1 / ZOOM), "=": () => zoom(1 / ZOOM), "-": () => zoom(ZOOM), w: () => zoom(1 / ZOOM), s: () => zoom(ZOOM),
-      ArrowLeft: () => shift(-0.2), a: () => shift(-0.2), ArrowRight: () => shift(0.2), d: () => shift(0.2), 0: fit, Home: fit }[event.key];
+    const act = {
+      "+": () => zoom(1 / ZOOM),
+      "=": () => zoom(1 / ZOOM),
+      "-": () => zoom(ZOOM),
+      w: () => zoom(1 / ZOOM),
+      s: () => zoom(ZOOM),
+      ArrowLeft: () => shift(-0.2),
+      a: () => shift(-0.2),
+      ArrowRight: () => shift(0.2),
+      d: () => shift(0.2),
+      0: fit,
+      Home: fit,
+    }[event.key];
     if (!act || event.ctrlKey || event.metaKey || event.altKey || !data) return;
     event.preventDefault();
     act();
@@ -100,7 +160,8 @@ export function trace(run, rank, showFiles) {
     else shift(event.deltaX / canvas.clientWidth);
   }
 
-  const moment = (event) => view.begin + ((event.offsetX - GUTTER) / (canvas.clientWidth - GUTTER)) * (view.end - view.begin);
+  const moment = (event) =>
+    view.begin + ((event.offsetX - GUTTER) / (canvas.clientWidth - GUTTER)) * (view.end - view.begin);
 
   function down(event) {
     press = { x: event.offsetX, begin: view.begin, length: view.end - view.begin, moved: false };
@@ -118,7 +179,10 @@ export function trace(run, rank, showFiles) {
     tip.hidden = !found;
     if (found) {
       const [, duration, name, , detail] = found.span;
-      tip.textContent = name < 0 ? `${count(detail)} spans, each narrower than a pixel: zoom in` : `${data.names[name]} · ${time(duration)}`;
+      tip.textContent =
+        name < 0
+          ? `${count(detail)} spans, each narrower than a pixel: zoom in`
+          : `${data.names[name]} · ${time(duration)}`;
       tip.style.left = `${Math.min(event.offsetX + 12, canvas.clientWidth - 240)}px`;
       tip.style.top = `${event.offsetY + 16}px`;
     }
@@ -134,7 +198,8 @@ export function trace(run, rank, showFiles) {
     chosen = found;
     paint();
     if (!found) return;
-    const [start, duration, name, , detail] = found.span, lane = data.lanes[found.lane];
+    const [start, duration, name, , detail] = found.span,
+      lane = data.lanes[found.lane];
     if (name < 0) {
       show(start - duration * 0.1, start + duration * 1.1);
       return;
@@ -144,18 +209,37 @@ export function trace(run, rank, showFiles) {
 
   async function tell(name, start, duration, of, detail) {
     const known = (await ask("span", { run, rank: of, detail })).detail;
-    const facts = [["rank", String(of)], ["start", time(start)], ["time", time(duration)], ...Object.entries(known)];
-    about.replaceChildren(h("strong", {}, name), h("dl", {}, facts.map(([term, value]) => [h("dt", {}, term), h("dd", {}, value)])));
+    const facts = [
+      ["rank", String(of)],
+      ["start", time(start)],
+      ["time", time(duration)],
+      ...Object.entries(known),
+    ];
+    about.replaceChildren(
+      h("strong", {}, name),
+      h(
+        "dl",
+        {},
+        facts.map(([term, value]) => [h("dt", {}, term), h("dd", {}, value)]),
+      ),
+    );
   }
 
   async function find(back) {
     if (!text.value || !data) return;
     const from = chosen?.span[0] ?? (back ? view.end : view.begin - 1);
-    const answer = await ask("search", { run, text: text.value, after: Math.round(from), ...(back ? { back: 1 } : {}) });
-    matches.textContent = `${count(answer.count)} found${answer.count && !answer.found ? ", none further on" : ""}`;
+    const answer = await ask("search", {
+      run,
+      text: text.value,
+      after: Math.round(from),
+      ...(back ? { back: 1 } : {}),
+    });
+    const end = answer.count && !answer.found ? ", none further on" : "";
+    matches.textContent = `${count(answer.count)} found${end}`;
     const hit = answer.found;
     if (!hit) return;
-    const length = Math.max(hit.duration * 6, 2000), middle = hit.start + hit.duration / 2;
+    const length = Math.max(hit.duration * 6, 2000),
+      middle = hit.start + hit.duration / 2;
     chosen = { lane: -1, depth: hit.level, span: [hit.start, hit.duration] };
     show(middle - length / 2, middle + length / 2);
     const lanes = data.lanes.map((lane, i) => [lane, i]).filter(([lane]) => lane.rank === hit.rank);
@@ -165,16 +249,28 @@ export function trace(run, rank, showFiles) {
 
   function fill() {
     if (!list.open || !data) return;
-    const rows = data.lanes.flatMap((lane) => lane.levels.flatMap((level, depth) => level.filter((span) => span[2] >= 0).map((span) => ({ lane, depth, span }))));
+    const rows = data.lanes.flatMap((lane) =>
+      lane.levels.flatMap((level, depth) =>
+        level.filter((span) => span[2] >= 0).map((span) => ({ lane, depth, span })),
+      ),
+    );
     rows.sort((a, b) => b.span[1] - a.span[1]);
-    listing.replaceChildren(table({
-      name: `${run} spans`, caption: `The longest spans in view, at most ${LISTED}`, rows: rows.slice(0, LISTED), sort: 2,
-      columns: [
-        { label: "name", value: (row) => data.names[row.span[2]], text: true }, { label: "rank", value: (row) => row.lane.rank },
-        { label: "time", value: (row) => row.span[1], show: time }, { label: "start", value: (row) => row.span[0], show: time },
-        { label: "depth", value: (row) => row.depth }, { label: "thread", value: (row) => row.lane.name, text: true },
-      ],
-    }));
+    listing.replaceChildren(
+      table({
+        name: `${run} spans`,
+        caption: `The longest spans in view, at most ${LISTED}`,
+        rows: rows.slice(0, LISTED),
+        sort: 2,
+        columns: [
+          { label: "name", value: (row) => data.names[row.span[2]], text: true },
+          { label: "rank", value: (row) => row.lane.rank },
+          { label: "time", value: (row) => row.span[1], show: time },
+          { label: "start", value: (row) => row.span[0], show: time },
+          { label: "depth", value: (row) => row.depth },
+          { label: "thread", value: (row) => row.lane.name, text: true },
+        ],
+      }),
+    );
   }
 
   new ResizeObserver(paint).observe(canvas);

@@ -11,9 +11,27 @@ function scaled(value, steps) {
   return [factor, name];
 }
 
-const TIMES = [[1, "ns"], [1e3, "µs"], [1e6, "ms"], [1e9, "s"]];
-const SIZES = [[1, "B"], [2 ** 10, "KiB"], [2 ** 20, "MiB"], [2 ** 30, "GiB"], [2 ** 40, "TiB"]];
-const THOUSANDS = [[1, ""], [1e3, "k"], [1e6, "M"], [1e9, "G"], [1e12, "T"], [1e15, "P"]];
+const TIMES = [
+  [1, "ns"],
+  [1e3, "µs"],
+  [1e6, "ms"],
+  [1e9, "s"],
+];
+const SIZES = [
+  [1, "B"],
+  [2 ** 10, "KiB"],
+  [2 ** 20, "MiB"],
+  [2 ** 30, "GiB"],
+  [2 ** 40, "TiB"],
+];
+const THOUSANDS = [
+  [1, ""],
+  [1e3, "k"],
+  [1e6, "M"],
+  [1e9, "G"],
+  [1e12, "T"],
+  [1e15, "P"],
+];
 
 function written(value, steps) {
   const [factor, name] = scaled(value, steps);
@@ -28,14 +46,15 @@ export const flopRate = (value) => (value ? `${written(value, THOUSANDS)}FLOP/s`
 export const byteRate = (value) => (value ? `${written(value, SIZES)}/s` : "");
 export const count = (value) => value.toLocaleString("en");
 export const percent = (value) => (value == null ? "" : `${(100 * value).toFixed(1)} %`);
-export const signed = (format) => (value) => (value > 0 ? `+${format(value)}` : value < 0 ? `−${format(-value)}` : "0");
+export const signed = (format) => (value) =>
+  value > 0 ? `+${format(value)}` : value < 0 ? `−${format(-value)}` : "0";
 
 /** The unit that suits an axis up to `most`, as [factor, name]; kind is "time" or "bytes". */
 export function unit(most, kind) {
   return scaled(most, kind === "time" ? TIMES : SIZES);
 }
 
-/** Round numbers from `low` to `high`, about `wanted` of them, that are 1, 2, 2.5 or 5 times a power of ten. */
+/** Round numbers from `low` to `high`, about `wanted` of them, 1, 2, 2.5 or 5 times a power of ten. */
 export function ticks(low, high, wanted) {
   const rough = (high - low) / Math.max(wanted, 1);
   if (!(rough > 0)) return [low];
@@ -46,4 +65,5 @@ export function ticks(low, high, wanted) {
   return found;
 }
 
-export const tickText = (value) => (Number.isInteger(value) ? String(value) : String(Number(value.toPrecision(6))));
+export const tickText = (value) =>
+  Number.isInteger(value) ? String(value) : String(Number(value.toPrecision(6)));
