@@ -1,8 +1,7 @@
 """torch.special: functions of mathematical physics, element by element, with gradients.
 
-Orthogonal polynomials follow their recurrences in tenon's own operations, so they have gradients too, which
-torch's have not. Not offered: the Bessel functions of the first and second kind, Airy's, and those of the
-third kind.
+Orthogonal polynomials and Bessel functions have gradients too, which torch's have not: polynomials follow
+their recurrences in tenon's own operations.
 """
 
 from __future__ import annotations
@@ -20,14 +19,16 @@ from tenon.errors import DTypeError
 from tenon.functions.derived import into
 
 __all__ = [
-    "chebyshev_polynomial_t", "chebyshev_polynomial_u", "chebyshev_polynomial_v", "chebyshev_polynomial_w",
-    "digamma", "entr", "erf", "erfc", "erfcx", "erfinv", "exp2", "expit", "expm1", "gammainc",
-    "gammaincc", "gammaln",
+    "airy_ai", "bessel_j0", "bessel_j1", "bessel_y0", "bessel_y1", "chebyshev_polynomial_t",
+    "chebyshev_polynomial_u", "chebyshev_polynomial_v", "chebyshev_polynomial_w", "digamma", "entr",
+    "erf", "erfc", "erfcx", "erfinv", "exp2", "expit", "expm1", "gammainc", "gammaincc", "gammaln",
     "hermite_polynomial_h", "hermite_polynomial_he", "i0", "i0e", "i1", "i1e", "laguerre_polynomial_l",
     "legendre_polynomial_p", "log1p", "log_ndtr", "log_softmax", "logit", "logsumexp",
-    "modified_bessel_i0", "modified_bessel_i1", "multigammaln", "ndtr", "ndtri", "polygamma", "psi", "round",
-    "shifted_chebyshev_polynomial_t", "shifted_chebyshev_polynomial_u", "shifted_chebyshev_polynomial_v",
-    "shifted_chebyshev_polynomial_w", "sinc", "softmax", "spherical_bessel_j0", "xlog1py", "xlogy", "zeta",
+    "modified_bessel_i0", "modified_bessel_i1", "modified_bessel_k0", "modified_bessel_k1",
+    "multigammaln", "ndtr", "ndtri", "polygamma", "psi", "round", "scaled_modified_bessel_k0",
+    "scaled_modified_bessel_k1", "shifted_chebyshev_polynomial_t", "shifted_chebyshev_polynomial_u",
+    "shifted_chebyshev_polynomial_v", "shifted_chebyshev_polynomial_w", "sinc", "softmax",
+    "spherical_bessel_j0", "xlog1py", "xlogy", "zeta",
 ]  # fmt: skip
 
 digamma = psi = functions.digamma
@@ -81,6 +82,23 @@ def i1e(input: Any, *, out: Any = None) -> Any:
 
 
 modified_bessel_i0, modified_bessel_i1 = i0, i1
+
+
+def _of_one(op: Any) -> Callable[..., Any]:
+    def function(input: Any, *, out: Any = None) -> Any:
+        return _given(out, op(_float(op.name, input)))
+
+    function.__name__ = function.__qualname__ = op.name
+    function.__doc__ = op.__doc__
+    return function
+
+
+airy_ai = _of_one(ops.airy_ai)
+bessel_j0, bessel_j1 = _of_one(ops.bessel_j0), _of_one(ops.bessel_j1)
+bessel_y0, bessel_y1 = _of_one(ops.bessel_y0), _of_one(ops.bessel_y1)
+modified_bessel_k0, modified_bessel_k1 = _of_one(ops.modified_bessel_k0), _of_one(ops.modified_bessel_k1)
+scaled_modified_bessel_k0 = _of_one(ops.scaled_modified_bessel_k0)
+scaled_modified_bessel_k1 = _of_one(ops.scaled_modified_bessel_k1)
 
 
 def entr(input: Any, *, out: Any = None) -> Any:

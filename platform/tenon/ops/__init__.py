@@ -18,6 +18,7 @@ from tenon.ops import (  # noqa: F401
     contraction,
     convolution,
     ctc,
+    cylinder,
     elementwise,
     factorization,
     fft,

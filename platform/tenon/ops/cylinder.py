@@ -1,0 +1,215 @@
+"""Bessel functions of the first, second and third kind of orders 0 and 1, and Airy's function.
+
+First and second kind: power series up to 5, Miller's backward recurrence with Neumann's series up to 25,
+Hankel's expansion from there. Third kind: the series up to 2, from there the integral of
+``exp(-x (cosh t - 1)) cosh(nu t)`` as a sum over equal steps of ``s = sqrt(2 x) sinh(t / 2)``, in which the
+integrand is a Gaussian bell. Airy's is the one of order 1/3 right of 2, and its expansion left of -7.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tenon.core.op import Primitive
+from tenon.ops.bessel import i0, i1
+from tenon.ops.elementwise import FloatUnary
+
+_GAMMA = 0.57721566490153286
+_ORDERS = 70
+_STEP, _STEPS = 0.25, 26
+
+
+def _series(xp: Any, x: Any, order: int) -> tuple[Any, Any]:
+    """``J`` and ``Y`` of ``0 < x <= 5``."""
+    quarter = -x * x / 4
+    term = (x / 2) ** order
+    first, second = term, term * (1.0 if order else 0.0)
+    harmonic = 0.0
+    for k in range(1, 30):
+        term = term * quarter / (k * (k + order))
+        harmonic += 1 / k
+        first = first + term
+        second = second + term * (2 * harmonic + (1 / (k + 1) if order else 0.0))
+    log = xp.log(x / 2) + _GAMMA
+    return first, (2 * log * first - second - (2 / x if order else 0.0)) / math.pi
+
+
+def _recurrence(xp: Any, x: Any, order: int) -> tuple[Any, Any]:
+    """``J`` and ``Y`` of ``5 <= x <= 25``."""
+    above, here = xp.zeros_like(x), xp.full_like(x, 1e-250)
+    values = [here]
+    for k in range(_ORDERS, 0, -1):
+        above, here = here, 2 * k / x * here - above
+        values.append(here)
+    values.reverse()
+    norm = values[0] + 2 * functools.reduce(xp.add, values[2::2])
+    j = [v / norm for v in values]
+    log = xp.log(x / 2) + _GAMMA
+    if not order:
+        rest = sum((-1) ** k * j[2 * k] / k for k in range(1, _ORDERS // 2))
+        return j[0], (2 * log * j[0] - 4 * rest) / math.pi
+    rest = sum((-1) ** k * (2 * k + 1) * j[2 * k + 1] / (k * (k + 1)) for k in range(1, _ORDERS // 2 - 1))
+    return j[1], (2 * (log - 1) * j[1] - 2 / x * j[0] - 2 * rest) / math.pi
+
+
+def _hankel(xp: Any, x: Any, order: int) -> tuple[Any, Any]:
+    """``J`` and ``Y`` of ``x >= 25``."""
+    p, q, factor = xp.ones_like(x), xp.zeros_like(x), xp.ones_like(x)
+    for k in range(1, 26):
+        factor = factor * (4 * order**2 - (2 * k - 1) ** 2) / (8 * k * x)
+        if k % 2:
+            q = q + (-1) ** (k // 2) * factor
+        else:
+            p = p + (-1) ** (k // 2) * factor
+    sine, cosine = xp.sin(x), xp.cos(x)
+    along, across = (sine - cosine, -sine - cosine) if order else (sine + cosine, sine - cosine)
+    size = 1 / xp.sqrt(math.pi * x)
+    return (p * along - q * across) * size, (p * across + q * along) * size
+
+
+def _cylinder(xp: Any, x: Any, order: int, second: bool) -> Any:
+    size = xp.abs(x)
+    near = _series(xp, xp.clip(size, 1e-300, 5.0), order)[second]
+    middle = _recurrence(xp, xp.clip(size, 5.0, 25.0), order)[second]
+    far = _hankel(xp, xp.maximum(size, 25.0), order)[second]
+    made = xp.where(size <= 5, near, xp.where(size <= 25, middle, far))
+    made = xp.where(xp.isinf(size), 0.0, made)
+    if second:
+        return xp.where(x > 0, made, xp.where(x == 0, -xp.inf, xp.nan))
+    made = xp.where(x < 0, -made, made) if order else made
+    made = xp.where(x == 0, x if order else 1.0, made)
+    return xp.where(xp.isnan(x), xp.nan, made)
+
+
+def _bell(xp: Any, x: Any, order: float) -> Any:
+    """``exp(x) K_order(x)`` of ``x`` above about 2."""
+    root = xp.sqrt(2 * x)
+    total = 0.5
+    for k in range(1, _STEPS):
+        s = k * _STEP
+        total = total + math.exp(-s * s) * xp.cosh(2 * order * xp.arcsinh(s / root)) / xp.sqrt(
+            1 + s * s / (2 * x)
+        )
+    return total * _STEP * 2 / root
+
+
+def _third(xp: Any, x: Any, order: int, scaled: bool) -> Any:
+    near, far = xp.clip(x, 1e-300, 2.0), xp.maximum(x, 2.0)
+    low, quarter = i0.forward(xp, near), near * near / 4
+    term, rest, harmonic = xp.ones_like(near), xp.zeros_like(near), 0.0
+    for k in range(1, 20):
+        term, harmonic = term * quarter / (k * k), harmonic + 1 / k
+        rest = rest + term * harmonic
+    made = rest - (xp.log(near / 2) + _GAMMA) * low
+    if order:  # I0 K1 + I1 K0 = 1 / x
+        made = (1 / near - i1.forward(xp, near) * made) / low
+    high = xp.where(xp.isinf(far), 0.0, _bell(xp, far, order))
+    made = xp.where(x <= 2, made * xp.exp(near) if scaled else made, high if scaled else high * xp.exp(-far))
+    return xp.where(x > 0, made, xp.where(x == 0, xp.inf, xp.nan))
+
+
+def _airy(xp: Any, x: Any) -> Any:
+    near = xp.clip(x, -7.0, 2.0)
+    cube = near**3
+    f, g = first, second = xp.ones_like(near), near
+    for k in range(1, 60):
+        first, second = first * cube / (3 * k * (3 * k - 1)), second * cube / (3 * k * (3 * k + 1))
+        f, g = f + first, g + second
+    middle = 0.355028053887817239 * f - 0.258819403792806798 * g
+    high = xp.clip(x, 2.0, 200.0)
+    zeta = 2 / 3 * high * xp.sqrt(high)
+    right = xp.sqrt(high / 3) / math.pi * _bell(xp, zeta, 1 / 3) * xp.exp(-zeta)
+    low = -xp.minimum(x, -7.0)
+    zeta = 2 / 3 * low * xp.sqrt(low)
+    even, odd, factor = xp.ones_like(low), xp.zeros_like(low), xp.ones_like(low)
+    for k in range(1, 20):
+        factor = factor * (6 * k - 5) * (6 * k - 1) / (72 * k * zeta)
+        if k % 2:
+            odd = odd + (-1) ** (k // 2) * factor
+        else:
+            even = even + (-1) ** (k // 2) * factor
+    turn = zeta - math.pi / 4
+    left = (xp.cos(turn) * even + xp.sin(turn) * odd) / xp.sqrt(math.pi * xp.sqrt(low))
+    made = xp.where(x > 2, right, xp.where(x < -7, left, middle))
+    return xp.where(xp.isnan(x), xp.nan, xp.where(xp.isinf(x), 0.0, made))
+
+
+def _made(name: str, compute: Callable[..., Any], doc: str, slope: Any = None) -> Primitive:
+    """One function, computed in float64 and rounded once; its derivative is ``slope(f, x, out)``."""
+
+    def forward(self, xp, x, *, out=None):
+        with np.errstate(all="ignore"):
+            return compute(xp, x.astype(np.float64)).astype(x.dtype, copy=False)
+
+    def vjp_x(self, f, g, out, x):
+        return f.mul(g, slope(f, x, out))
+
+    body = {"__doc__": doc, "saves": ("x", "out"), "forward": forward, "name": name, "__module__": __name__}
+    if slope is not None:
+        body["vjp_x"] = vjp_x
+    made: type[Primitive] = type(name.title().replace("_", ""), (FloatUnary,), body)
+    return made()
+
+
+def _kind(order: int, second: bool) -> Callable[..., Any]:
+    return lambda xp, x: _cylinder(xp, x, order, second)
+
+
+def _modified(order: int, scaled: bool) -> Callable[..., Any]:
+    return lambda xp, x: _third(xp, x, order, scaled)
+
+
+def _j1_slope(f: Any, x: Any, out: Any) -> Any:
+    zero = f.eq(x, 0)
+    return f.where(zero, 0.5, f.sub(f.bessel_j0(x), f.div(out, f.where(zero, 1.0, x))))
+
+
+bessel_j0 = _made(
+    "bessel_j0",
+    _kind(0, False),
+    "Bessel function of the first kind, order 0.",
+    lambda f, x, out: f.neg(f.bessel_j1(x)),
+)
+bessel_j1 = _made("bessel_j1", _kind(1, False), "Bessel function of the first kind, order 1.", _j1_slope)
+bessel_y0 = _made(
+    "bessel_y0",
+    _kind(0, True),
+    "Bessel function of the second kind, order 0.",
+    lambda f, x, out: f.neg(f.bessel_y1(x)),
+)
+bessel_y1 = _made(
+    "bessel_y1",
+    _kind(1, True),
+    "Bessel function of the second kind, order 1.",
+    lambda f, x, out: f.sub(f.bessel_y0(x), f.div(out, x)),
+)
+modified_bessel_k0 = _made(
+    "modified_bessel_k0",
+    _modified(0, False),
+    "Bessel function of the third kind, order 0.",
+    lambda f, x, out: f.neg(f.modified_bessel_k1(x)),
+)
+modified_bessel_k1 = _made(
+    "modified_bessel_k1",
+    _modified(1, False),
+    "Bessel function of the third kind, order 1.",
+    lambda f, x, out: f.neg(f.add(f.modified_bessel_k0(x), f.div(out, x))),
+)
+scaled_modified_bessel_k0 = _made(
+    "scaled_modified_bessel_k0",
+    _modified(0, True),
+    "``exp(x) modified_bessel_k0(x)``.",
+    lambda f, x, out: f.sub(out, f.scaled_modified_bessel_k1(x)),
+)
+scaled_modified_bessel_k1 = _made(
+    "scaled_modified_bessel_k1",
+    _modified(1, True),
+    "``exp(x) modified_bessel_k1(x)``.",
+    lambda f, x, out: f.sub(f.sub(out, f.scaled_modified_bessel_k0(x)), f.div(out, x)),
+)
+airy_ai = _made("airy_ai", _airy, "Airy's function Ai, without a gradient.")
