@@ -15,6 +15,8 @@ from typing import Any
 MOST_SPANS = 4_000_000
 MOST_NAMES = 200_000
 LONGEST_NAME = 300
+#: Characters of all different arguments together; later ones are not kept.
+MOST_DETAIL = 64 << 20
 #: Of a span in nanoseconds: five hours. Longer ones would not sort behind those that start later.
 LONGEST_SPAN = 1 << 44
 _ORIGIN_LIMIT = 1 << 62
@@ -58,6 +60,7 @@ class Collected:
     last: int = 0
     _label_of: dict[tuple[str, str], int] = field(default_factory=dict)
     _detail_of: dict[str, int] = field(default_factory=dict)
+    _detail_size: int = 0
 
     def add(self, event: Any) -> None:
         """Take one event, or count why it cannot be used."""
@@ -134,7 +137,8 @@ class Collected:
             raise Unusable("`args` is longer than 20,000 characters")
         found = self._detail_of.get(key)
         if found is None:
-            if len(self.details) >= MOST_NAMES:
+            self._detail_size += len(key)
+            if len(self.details) >= MOST_NAMES or self._detail_size > MOST_DETAIL:
                 return 0
             self.details.append(kept)
             found = self._detail_of[key] = len(self.details) - 1

@@ -132,7 +132,8 @@ def _status(rank: int, reading: Reading) -> dict[str, Any]:
     skipped = reading.digest["skipped"] if reading.digest else {}
     share = 1.0 if not reading.busy else min(reading.progress / max(reading.size, 1), 1.0)
     head = {"rank": rank, "name": reading.name, "reading": reading.busy, "share": share}
-    return head | {"finished": reading.finished, "error": reading.error, "skipped": skipped}
+    state = {"finished": reading.finished, "error": reading.error, "cropped": reading.cropped}
+    return head | state | {"skipped": skipped}
 
 
 def _whole(request: Request, name: str, otherwise: int) -> int:

@@ -11,6 +11,8 @@ from tenon_dashboard.sweep import COLLECTIVE_PREFIXES, Swept
 
 MOST_ROWS = 5000
 MOST_COLLECTIVES = 50_000
+MOST_STEPS = 20_000
+MOST_DEVICES = 64
 CURVE_POINTS = 600
 
 
@@ -27,7 +29,7 @@ def digest(collected: Collected, swept: Swept, header: dict[str, Any]) -> dict[s
         "spans": collected.spans,
         "skipped": dict(collected.skipped.most_common(20)),
         "header": known_header(header),
-        "steps": [[s.number, s.start, s.duration, *s.parts] for s in swept.steps],
+        "steps": [[s.number, s.start, s.duration, *s.parts] for s in swept.steps[:MOST_STEPS]],
         "operators": operators(cells),
         "modules": modules(cells, collected),
         "memory": memory(collected),
@@ -134,9 +136,10 @@ def modules(cells: Cells, collected: Collected) -> list[list[Any]]:
 
 def memory(collected: Collected) -> dict[str, Any]:
     """Per device: the curve, its peak, and what was alive at the peak, by owner."""
-    by_device = defaultdict(list)
+    by_device: dict[str, list[tuple[int, int, int, str, int, int, int]]] = defaultdict(list)
     for entry in sorted(collected.memory, key=lambda entry: entry[0]):
-        by_device[entry[3]].append(entry)
+        if entry[3] in by_device or len(by_device) < MOST_DEVICES:
+            by_device[entry[3]].append(entry)
     return {device: _device_memory(entries, collected) for device, entries in by_device.items()}
 
 

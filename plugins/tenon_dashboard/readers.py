@@ -1,6 +1,7 @@
 """Keep what worker processes read of trace files: once per file, again only where a file has changed.
 
-Memory is bounded: the files that were asked for last are kept, up to ``MOST_FILES`` and ``MOST_BYTES``.
+Memory is bounded: the files that were asked for last are kept, up to ``MOST_FILES`` and ``MOST_BYTES``; where
+one run alone has more, its last ranks do without a timeline.
 """
 
 from __future__ import annotations
@@ -37,8 +38,8 @@ class Reading:
         self.progress = 0
         self.size = 0
         self.bytes = 0
-        #: Counts the digests; a view made of equal versions is the same.
-        self.version = 0
+        #: Its timeline is not kept: there is no room for it beside the others.
+        self.cropped = False
         self._stamp: tuple[int, int] | None = None
         self._worker: subprocess.Popen[bytes] | None = None
 
@@ -106,9 +107,8 @@ class Reading:
 
     def _take(self, message: dict[str, Any], timeline: bytes) -> None:
         self.digest, self.error = message["digest"], None
-        if timeline:
+        if timeline and not self.cropped:
             self.timeline, self.bytes = Timeline(timeline), len(timeline)
-        self.version += 1
 
 
 class Readers:
@@ -158,6 +158,11 @@ class Readers:
                 size -= reading.bytes
                 reading.close()
                 del self._readings[path]
+        for reading in reversed(self._readings.values()):
+            if size <= MOST_BYTES:
+                return
+            size -= reading.bytes
+            reading.timeline, reading.bytes, reading.cropped = None, 0, True
 
     def close(self) -> None:
         """End every worker."""

@@ -66,7 +66,7 @@ def serve(path: str, ask: io.RawIOBase, out: BinaryIO) -> None:
     except BadTrace as error:
         _say(out, {"error": str(error)})
     except MemoryError:
-        _say(out, {"error": f"needs more than {MEMORY_LIMIT >> 30} GiB of memory"})
+        _say(out, {"error": f"needs more than {MEMORY_LIMIT >> 20} MiB of memory"})
     except OSError as error:
         _say(out, {"error": f"cannot be read: {error.strerror}"})
 
@@ -74,8 +74,10 @@ def serve(path: str, ask: io.RawIOBase, out: BinaryIO) -> None:
 def main() -> None:
     """Serve the file named on the command line, within limits."""
     gc.disable()  # parsed events hold no cycles; looking for some takes a third of the time
-    resource.setrlimit(resource.RLIMIT_AS, (MEMORY_LIMIT, MEMORY_LIMIT))
-    resource.setrlimit(resource.RLIMIT_CPU, (SECONDS_LIMIT, SECONDS_LIMIT))
+    for kind, limit in ((resource.RLIMIT_AS, MEMORY_LIMIT), (resource.RLIMIT_CPU, SECONDS_LIMIT)):
+        already = resource.getrlimit(kind)[1]
+        limit = limit if already == resource.RLIM_INFINITY else min(limit, already)
+        resource.setrlimit(kind, (limit, limit))
     serve(sys.argv[1], open(0, "rb", buffering=0), sys.stdout.buffer)  # noqa: SIM115 - as long as the process
 
 

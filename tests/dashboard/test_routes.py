@@ -1,5 +1,6 @@
 """What the dashboard answers: numbers of each view, and nothing from outside of the log directory."""
 
+import gzip
 import json
 import os
 import subprocess
@@ -222,23 +223,30 @@ def test_a_run_that_goes_on_is_read_on_and_its_worker_ends_with_the_file(routes,
     assert third["files"][0]["finished"] and reading._worker is None
 
 
-def test_a_compressed_bomb_is_refused_within_its_memory(routes, tmp_path, monkeypatch):
-    from tenon_dashboard import worker
-
-    monkeypatch.setattr(worker, "MEMORY_LIMIT", 300 << 20)
+def test_a_compressed_bomb_is_refused_within_its_memory(tmp_path):
     bomb = '{"traceEvents": [{"ph": "X", "name": "' + "A" * 60_000_000
     path = tmp_path / "node_0.1.pt.trace.json.gz"
-    import gzip
-
     path.write_bytes(gzip.compress(bomb.encode(), 1))
 
-    program = "import sys; from tenon_dashboard import worker; worker.MEMORY_LIMIT = 200 << 20; worker.main()"
+    program = "from tenon_dashboard import worker; worker.MEMORY_LIMIT = 200 << 20; worker.main()"
     done = subprocess.run(
         [sys.executable, "-c", program, str(path)], input=b"", capture_output=True, timeout=60
     )
 
     last = json.loads(done.stdout.splitlines()[-1])
     assert "longer than" in last["error"] and done.returncode == 0
+
+
+def test_a_reader_that_needs_too_much_memory_says_so(tmp_path):
+    events = [span("cpu_op", f"op{i}", i, 1, Number=i, Text="x" * 1000) for i in range(20_000)]
+    path = traces.write(tmp_path, events)
+
+    program = "from tenon_dashboard import worker; worker.MEMORY_LIMIT = 60 << 20; worker.main()"
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(path)], input=b"", capture_output=True, timeout=60
+    )
+
+    assert json.loads(done.stdout.splitlines()[-1]) == {"error": "needs more than 60 MiB of memory"}
 
 
 def test_the_server_side_loads_neither_tenon_nor_numpy_in_its_workers():
@@ -282,3 +290,20 @@ def test_a_slow_first_step_is_told_and_does_not_hide_what_is_usual(routes, tmp_p
     (told,) = routes(tmp_path).view("overview")["advice"]
 
     assert told.startswith("Step 0 took 13 times the median, on rank 0: the first one warms up or compiles.")
+
+
+def test_a_run_of_more_spans_than_fit_does_without_some_timelines(routes, tmp_path, monkeypatch):
+    from tenon_dashboard import readers
+
+    traces.training_run(tmp_path / "run", ranks=3, steps=2, ops=10)
+    asked = routes(tmp_path)
+    whole = asked.json("/trace", run="run")
+    size = sum(reading.bytes for reading in asked.dashboard._readers._readings.values())
+    monkeypatch.setattr(readers, "MOST_BYTES", size - 1)
+
+    cropped = asked.json("/trace", run="run")
+
+    assert [lane["rank"] for lane in whole["lanes"]] == [0, 1, 2]
+    assert [lane["rank"] for lane in cropped["lanes"]] == [0, 1]
+    assert [file["cropped"] for file in cropped["files"]] == [False, False, True]
+    assert asked.view("overview")["known"] == [0, 1, 2]

@@ -22,7 +22,8 @@ const VIEWS = {
   trace: ["Trace", null],
 };
 const WHILE_READING = 700,
-  WHILE_GROWING = 5000;
+  WHILE_GROWING = 5000,
+  LOOK_AGAIN = 10_000;
 
 const state = { runs: [], run: "", other: "", rank: "all", view: "overview" };
 const parts = {};
@@ -63,46 +64,43 @@ export async function render() {
   document.body.replaceChildren(h("header", {}, parts.choices, parts.tabs), parts.main);
   followTheme(() => document.dispatchEvent(new Event("themechange")));
   await findRuns();
-  document.addEventListener("visibilitychange", () => !document.hidden && update());
+  document.addEventListener("visibilitychange", () => !document.hidden && state.run && update());
 }
 
+/** Look which runs there are, now and again; draw the first time, and when the chosen one is gone. */
 async function findRuns() {
-  state.runs = (await ask("runs", {})).runs;
-  if (!state.runs.length) {
-    parts.panels.replaceChildren(
-      h(
-        "p",
-        { class: "note" },
-        "No run in this log directory has a trace yet. Record one with ",
-        h("code", {}, "tenon train digits --profile"),
-        "; this page looks again every few seconds.",
-      ),
-    );
-    timer = setTimeout(findRuns, WHILE_GROWING);
-    return;
+  try {
+    const runs = (await ask("runs", {})).runs,
+      changed = JSON.stringify(runs) !== JSON.stringify(state.runs);
+    state.runs = runs;
+    if (!runs.length) nothingYet();
+    else if (!runs.some((run) => run.name === state.run)) change({ run: runs.at(-1).name, other: "" });
+    else if (changed) showChoices();
+  } catch (error) {
+    problem(parts.problems, [`TensorBoard does not answer: ${error.message}`]);
   }
-  change({ run: state.runs.at(-1).name });
+  setTimeout(findRuns, state.runs.length ? LOOK_AGAIN : WHILE_GROWING);
+}
+
+function nothingYet() {
+  state.run = "";
+  const command = h("code", {}, "tenon train digits --profile");
+  parts.panels.replaceChildren(
+    h(
+      "p",
+      { class: "note" },
+      "No run has a trace yet. Record one with ",
+      command,
+      "; this page looks again.",
+    ),
+  );
 }
 
 function change(choice) {
   Object.assign(state, choice);
+  if (!state.run) return;
   drawn = "";
-  const names = state.runs.map((run) => [run.name, run.name]);
-  const ranks = state.runs
-    .find((run) => run.name === state.run)
-    .ranks.map((rank) => [String(rank), `rank ${rank}`]);
-  if (!ranks.some(([rank]) => rank === state.rank)) state.rank = "all";
-  const focused = parts.choices.contains(document.activeElement)
-    ? document.activeElement.closest("label").id
-    : null;
-  const boxes = [
-    select("Run", names, state.run, (run) => change({ run })),
-    select("Compare with", [["", "nothing"], ...names], state.other, (other) => change({ other })),
-    select("Ranks", [["all", "all ranks"], ...ranks], state.rank, (rank) => change({ rank })),
-  ];
-  boxes.forEach((box, i) => box.setAttribute("id", `choice-${i}`));
-  parts.choices.replaceChildren(...boxes, parts.status);
-  if (focused) document.querySelector(`#${focused} select`).focus();
+  showChoices();
   for (const tab of parts.tabs.children) {
     const chosen = tab.id === `tab-${state.view}`;
     tab.setAttribute("aria-selected", chosen);
@@ -112,6 +110,24 @@ function change(choice) {
   parts.main.className = `${state.other ? "two" : ""} ${state.view === "trace" || state.other ? "wide" : ""}`;
   if (state.view !== "trace") parts.panels.setAttribute("aria-busy", "true");
   update();
+}
+
+/** The choices of runs and ranks; the focus stays where it was. */
+function showChoices() {
+  const names = state.runs.map((run) => [run.name, run.name]);
+  const run = state.runs.find((run) => run.name === state.run);
+  const ranks = run.ranks.map((rank) => [String(rank), `rank ${rank}`]);
+  if (!ranks.some(([rank]) => rank === state.rank)) state.rank = "all";
+  const focused =
+    parts.choices.contains(document.activeElement) && document.activeElement.closest("label").id;
+  const boxes = [
+    select("Run", names, state.run, (run) => change({ run })),
+    select("Compare with", [["", "nothing"], ...names], state.other, (other) => change({ other })),
+    select("Ranks", [["all", "all ranks"], ...ranks], state.rank, (rank) => change({ rank })),
+  ];
+  boxes.forEach((box, i) => box.setAttribute("id", `choice-${i}`));
+  parts.choices.replaceChildren(...boxes, parts.status);
+  if (focused) document.querySelector(`#${focused} select`).focus();
 }
 
 /** Arrow keys go through the tabs, as the pattern for tabs wants it. */
@@ -209,6 +225,7 @@ function showFiles(files) {
   }
   const wrong = files.flatMap((file) => [
     ...(file.error ? [`Rank ${file.rank} is left out. ${file.name}: ${file.error}.`] : []),
+    ...(file.cropped ? [`Rank ${file.rank} has no timeline: this run has more spans than fit.`] : []),
     ...Object.entries(file.skipped).map(
       ([reason, times]) => `Rank ${file.rank}: ${times} events of ${file.name} are left out: ${reason}.`,
     ),

@@ -274,7 +274,10 @@ export function trace(run, rank, showFiles) {
   }
 
   new ResizeObserver(paint).observe(canvas);
-  document.addEventListener("themechange", paint);
+  document.addEventListener("themechange", function repaint() {
+    if (root.isConnected) paint();
+    else document.removeEventListener("themechange", repaint);
+  });
   setTimeout(load, 0);
   return root;
 }
