@@ -4,7 +4,7 @@ A thin face: the tape and the sweep live in ``tenon.core``.
 """
 
 from tenon import ops as _ops  # noqa: F401 - puts the ops behind tensors
-from tenon.autograd import functional, graph
+from tenon.autograd import forward_ad, functional, graph
 from tenon.autograd.anomaly_mode import detect_anomaly, set_detect_anomaly
 from tenon.autograd.function import Function
 from tenon.autograd.grad_mode import (
@@ -27,6 +27,7 @@ __all__ = [
     "backward",
     "detect_anomaly",
     "enable_grad",
+    "forward_ad",
     "functional",
     "grad",
     "gradcheck",

@@ -1,0 +1,204 @@
+"""torch.autograd.forward_ad: dual tensors, which carry a tangent through a computation.
+
+No op has a forward-mode rule here. A dual tensor has a node of its own on the tape, and ``unpack_dual`` finds
+the tangent of a result by differentiating its backward pass with respect to what that starts from: the
+transpose of the transpose. The numbers are those of forward mode; the price is a tape, and two backward
+passes for each tangent that is asked for. What runs under ``no_grad`` carries no tangent, and a custom
+Function's ``backward`` is used, not its ``jvp``.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from tenon.core.aval import Aval
+from tenon.core.backward import grad as differentiate
+from tenon.core.edges import GradientEdge
+from tenon.core.factories import zeros_like
+from tenon.core.grad_mode import enable_grad
+from tenon.core.tape import CustomNode
+from tenon.core.tensor import Tensor
+from tenon.errors import ArgumentError, GradError
+
+__all__ = [
+    "UnpackedDualTensor",
+    "dual_level",
+    "enter_dual_level",
+    "exit_dual_level",
+    "make_dual",
+    "unpack_dual",
+]
+
+
+class UnpackedDualTensor(NamedTuple):
+    """What ``unpack_dual`` gives: the value, and its tangent or None."""
+
+    primal: Any
+    tangent: Any
+
+
+class _Level:
+    """What the duals of one level have in common; none is alive when it is over."""
+
+
+class _State:
+    """The level at work in this process; torch has one at most too."""
+
+    level: _Level | None = None
+
+
+class _DualOp:
+    """Stands where an op stands on an ordinary node."""
+
+    name = "make_dual"
+    outputs = 1
+    residuals = 0
+    simple = True
+    saves = ()
+    joint = None
+
+    @staticmethod
+    def torch_name(args: Any, attrs: Any) -> str:
+        return "MakeDualBackward0"
+
+
+class _Dual(CustomNode):
+    """Where a dual tensor begins: gradients go on to the primal, tangents start here."""
+
+    __slots__ = ()
+
+    primal: Any
+    tangent: Any
+    level: _Level
+
+    def __init__(self, primal: Any, tangent: Any, level: _Level) -> None:
+        super().__init__(_DualOp, primal._backend, (primal,))
+        self.primal, self.tangent, self.level = primal, tangent, level
+        self.output_avals = (Aval(tuple(primal.raw.shape), primal.raw.dtype),)
+
+    def apply_tensors(self, grad: Any, create_graph: bool) -> list[Any]:
+        """The gradient as it is."""
+        return [grad]
+
+
+def enter_dual_level() -> int:
+    """Begin the level in which duals can be made: 0, the only one."""
+    if _State.level is not None:
+        raise GradError(
+            "Nested forward mode AD is not supported at the moment: leave the level with exit_dual_level(),"
+            " or nest func.jvp instead."
+        )
+    _State.level = _Level()
+    return 0
+
+
+def exit_dual_level(*, level: int | None = None) -> None:
+    """End the level: its duals are plain tensors from here on."""
+    if _State.level is None or level not in (None, 0):
+        raise GradError("Trying to exit a forward AD level that was not the last one that was created.")
+    _State.level = None
+
+
+class dual_level:
+    """A level as a context manager, which gives its number.
+
+    >>> import tenon
+    >>> from tenon.autograd import forward_ad
+    >>> with forward_ad.dual_level():
+    ...     x = forward_ad.make_dual(tenon.tensor(3.0), tenon.tensor(1.0))
+    ...     forward_ad.unpack_dual(x * x).tangent.item()
+    6.0
+    """
+
+    def __enter__(self) -> int:
+        return enter_dual_level()
+
+    def __exit__(self, *exc: object) -> None:
+        exit_dual_level()
+
+
+def make_dual(tensor: Any, tangent: Any, *, level: int | None = None) -> Any:
+    """A tensor that shares ``tensor``'s memory and history and carries ``tangent``, of the same shape."""
+    if _State.level is None:
+        raise GradError(
+            "Trying to create a dual Tensor for forward AD but no level exists, make sure to"
+            " enter_dual_level() first."
+        )
+    for name, value in (("primal", tensor), ("tangent", tangent)):
+        if value.raw.dtype.kind in "iub":
+            raise ArgumentError(f"Expected {name} to be floating point or complex, but got: {value.dtype}")
+    if tangent.shape != tensor.shape:
+        raise GradError(
+            "Trying to set a forward gradient that has a different size than that of the original Tensor,"
+            f" this is not supported. Tensor is of size {tensor.shape} while the given forward gradient is of"
+            f" size {tangent.shape}."
+        )
+    if _duals(tangent) or _duals(tensor):
+        raise GradError(
+            "Trying to make a dual of a tensor, or with a tangent, that has a forward gradient at the same"
+            " level, which is not supported."
+        )
+    dual = _alias(tensor)
+    dual._node, dual._track = _Dual(tensor, tangent, _State.level), True
+    return dual
+
+
+def unpack_dual(tensor: Any, *, level: int | None = None) -> UnpackedDualTensor:
+    """``tensor``'s value and, if it comes of duals of this level, its tangent; else None for that.
+
+    The value keeps its history only if somebody can ask for its gradient.
+    """
+    node = tensor.grad_fn
+    if isinstance(node, _Dual) and node.level is _State.level:
+        return UnpackedDualTensor(node.primal if node.primal._track else _alias(node.primal), node.tangent)
+    duals = _duals(tensor)
+    if not duals:
+        return UnpackedDualTensor(tensor, None)
+    asked = _asked(tensor) or any(d.tangent.requires_grad for d in duals)
+    return UnpackedDualTensor(tensor if asked else _alias(tensor), _pushed(tensor, duals, asked))
+
+
+def _alias(tensor: Any) -> Any:
+    """The same memory, counted together, without history."""
+    made = Tensor._of(tensor.raw, tensor._backend)
+    made._version_counter = tensor._counter()
+    return made
+
+
+def _pushed(tensor: Any, duals: list[_Dual], asked: bool) -> Any:
+    """The tangent of ``tensor``: its pull-back is linear in the seed, and the transpose of that pushes."""
+    with enable_grad():
+        seed = zeros_like(tensor.detach()).requires_grad_()
+        ends = [GradientEdge(d, 0) for d in duals]
+        pulled = differentiate([tensor], ends, [seed], create_graph=True, allow_unused=True)
+        pairs = [
+            (p, d.tangent) for p, d in zip(pulled, duals, strict=True) if p is not None and p.requires_grad
+        ]
+        if not pairs:
+            return zeros_like(tensor.detach())
+        (found,) = differentiate(
+            [p for p, _ in pairs], [seed], [t for _, t in pairs], create_graph=asked, materialize_grads=True
+        )
+    return found if asked else found.detach()
+
+
+def _duals(tensor: Any) -> list[_Dual]:
+    """The duals of the present level that ``tensor`` comes of."""
+    return [n for n in _nodes(tensor) if isinstance(n, _Dual) and n.level is _State.level]
+
+
+def _asked(tensor: Any) -> bool:
+    """Whether a gradient would reach a leaf."""
+    return any(e is not None and e[1] < 0 for n in _nodes(tensor) for e in n.edges)
+
+
+def _nodes(tensor: Any) -> list[Any]:
+    """All nodes that ``tensor`` comes of."""
+    found: dict[int, Any] = {}
+    stack = [tensor.grad_fn]
+    while stack:
+        node = stack.pop()
+        if node is not None and id(node) not in found:
+            found[id(node)] = node
+            stack.extend(e[0] for e in node.edges if e is not None and e[1] >= 0)
+    return list(found.values())

@@ -1,0 +1,106 @@
+"""Dual tensors carry tangents, keep gradients of both parts possible, and say what they cannot."""
+
+import numpy as np
+import pytest
+
+import tenon
+from tenon.autograd import forward_ad
+from tenon.errors import ArgumentError, GradError
+
+
+def values(*numbers):
+    return tenon.tensor(numbers, dtype=tenon.float64)
+
+
+def elementwise(x, y):
+    return (x * y).sin().exp() / (1 + x * x)
+
+
+def reduced(x, y):
+    return (x.cumsum(0) * y).logsumexp(0)
+
+
+def product(x, y):
+    return tenon.outer(x, y) @ x
+
+
+def changed_in_place(x, y):
+    z = x * 1
+    z[:2].mul_(y[:2])
+    z += x
+    return z
+
+
+def only_one(x, y):
+    return y * 2 + 0 * x.detach()
+
+
+@pytest.mark.parametrize("function", [elementwise, reduced, product, changed_in_place, only_one])
+@pytest.mark.parametrize("both", [False, True])
+def test_tangents_are_slopes(function, both):
+    rng = np.random.default_rng(1)
+    x, y, dx, dy = (tenon.from_numpy(rng.standard_normal(3)) for _ in range(4))
+    dy = dy if both else 0 * dy
+    with forward_ad.dual_level():
+        out = function(forward_ad.make_dual(x, dx), forward_ad.make_dual(y, dy) if both else y)
+        primal, tangent = forward_ad.unpack_dual(out)
+
+    ends = [function(x + s * dx, y + s * dy) for s in (1e-6, -1e-6)]
+    np.testing.assert_allclose(primal, function(x, y))
+    if function is only_one and not both:
+        assert tangent is None
+    else:
+        np.testing.assert_allclose(tangent, (ends[0] - ends[1]) / 2e-6, rtol=1e-6, atol=1e-8)
+
+
+def test_tangents_of_complex_numbers():
+    z, dz = tenon.tensor([1 + 2j]), tenon.tensor([0.5 - 1j])
+    with forward_ad.dual_level():
+        tangent = forward_ad.unpack_dual(forward_ad.make_dual(z, dz) ** 2).tangent
+
+    assert tangent.item() == pytest.approx((2 * z * dz).item())
+
+
+def test_gradients_of_tangents_and_of_values():
+    x, dx = values(1.0, 2.0).requires_grad_(), values(1.0, 3.0).requires_grad_()
+    with forward_ad.dual_level():
+        out = (forward_ad.make_dual(x, dx) ** 3).sum()
+        primal, tangent = forward_ad.unpack_dual(out)
+
+        assert tangent.item() == pytest.approx(3.0 + 36.0)
+        by_x, by_dx = tenon.autograd.grad(tangent, (x, dx), retain_graph=True)
+        assert by_x.tolist() == pytest.approx([6.0, 36.0]) and by_dx.tolist() == pytest.approx([3.0, 12.0])
+        assert tenon.autograd.grad(primal, x)[0].tolist() == pytest.approx([3.0, 12.0])
+
+
+def test_what_is_unpacked_is_what_was_packed():
+    x, dx = values(1.0), values(2.0)
+    with forward_ad.dual_level() as level:
+        dual = forward_ad.make_dual(x, dx)
+        primal, tangent = forward_ad.unpack_dual(dual)
+
+        assert level == 0 and tangent is dx and primal.data_ptr() == x.data_ptr()
+        assert not primal.requires_grad and forward_ad.unpack_dual(x).tangent is None
+        x.add_(1)
+        assert dual._version == x._version == primal._version
+        assert forward_ad.unpack_dual(dual * 2).primal.requires_grad is False
+    assert forward_ad.unpack_dual(dual).tangent is None
+    with forward_ad.dual_level():
+        assert forward_ad.unpack_dual(dual * 2).tangent is None
+
+
+def test_what_duals_refuse():
+    x = values(1.0, 2.0)
+    with pytest.raises(GradError, match="no level exists"):
+        forward_ad.make_dual(x, x)
+    with forward_ad.dual_level():
+        with pytest.raises(GradError, match="Nested forward mode AD is not supported"):
+            forward_ad.enter_dual_level()
+        with pytest.raises(GradError, match="has a different size"):
+            forward_ad.make_dual(x, x[:1])
+        with pytest.raises(ArgumentError, match="Expected tangent to be floating point or complex"):
+            forward_ad.make_dual(x, tenon.ones(2, dtype=tenon.int64))
+        with pytest.raises(GradError, match="has a forward gradient at the same level"):
+            forward_ad.make_dual(x, forward_ad.make_dual(x, x) * 2)
+    with pytest.raises(GradError, match="not the last one"):
+        forward_ad.exit_dual_level()
