@@ -10,6 +10,7 @@ and everything below a post-hook. Those are remembered first and put back if the
 from __future__ import annotations
 
 import functools
+import re
 import warnings
 import weakref
 from collections import OrderedDict, namedtuple
@@ -25,6 +26,8 @@ from tenon.nn.parameter import is_lazy
 from tenon.nn.transaction import Transaction
 
 EXTRA_STATE_KEY_SUFFIX = "_extra_state"
+#: Keys of what a computed weight is stored as; the first group is part of the weight's own name.
+_STEPS = re.compile(r"(?:parametrizations\.)?(\w+?)(?:\.original\d*|_orig|_g)$")
 T_destination = TypeVar("T_destination", bound=dict[str, Any])
 
 
@@ -80,7 +83,7 @@ class State(Conversion):
         """State besides tensors to keep in ``state_dict``; override together with ``set_extra_state``."""
         raise ModuleError(
             f"{type(self).__name__} defines no get_extra_state, so there is no extra state to ask for. "
-            f"Override it, "
+            "Override it, "
             "and set_extra_state, to keep more than tensors in state_dict()."
         )
 
@@ -88,7 +91,7 @@ class State(Conversion):
         """Take back what ``get_extra_state`` returned."""
         raise ModuleError(
             f"{type(self).__name__} defines no set_extra_state, so it cannot take {type(state).__name__!r} "
-            f"back. "
+            "back. "
             "Override it together with get_extra_state."
         )
 
@@ -214,7 +217,7 @@ class State(Conversion):
             if errors:
                 joined = "\n\t".join(errors)
                 raise StateDictError(
-                    f"Error(s) in loading state_dict for "
+                    "Error(s) in loading state_dict for "
                     f"{type(self).__name__}:\n\t{joined}{_advice(keys, strict)}"
                 )
         return keys
@@ -336,7 +339,7 @@ def _take(module: Any, name: str, member: Any, key: str, given: Any, assign: boo
         if member.device.type == "meta" and given.device.type != "meta" and not assign:
             warnings.warn(
                 f"for {key}: copying from a non-meta parameter in the checkpoint to a meta parameter in the "
-                f"current "
+                "current "
                 "model, which is a no-op. (Did you mean to pass `assign=True` to assign items in the state "
                 "dictionary "
                 "to their corresponding key in the module instead of copying them in place?)",
@@ -352,5 +355,23 @@ def _advice(keys: IncompatibleKeys, strict: bool) -> str:
     if strict and keys.unexpected_keys and all(key.startswith("module.") for key in keys.unexpected_keys):
         return f'{said} All keys start with "module.": a data-parallel wrapper saved them; strip that prefix.'
     if strict and (keys.missing_keys or keys.unexpected_keys):
-        return f"{said} Pass strict=False to load the keys that do match."
+        return f"{said}{_about_steps(keys)} Pass strict=False to load the keys that do match."
     return said
+
+
+def _about_steps(keys: IncompatibleKeys) -> str:
+    """What to say where one side's weight is computed by steps and the other's is stored as it is."""
+    ours, theirs = (
+        {_STEPS.sub(r"\1", key) for key in side} & set(other) for side, other in (keys, keys[::-1])
+    )
+    if ours:
+        return (
+            f" {sorted(ours)[0]!r} is parametrized or pruned in this model and not in the checkpoint: load it"
+            " before registering that, or assign the tensor to the attribute."
+        )
+    if theirs:
+        return (
+            f" {sorted(theirs)[0]!r} is parametrized or pruned in the checkpoint and not in this model: "
+            "register the same steps first, or remove them before saving."
+        )
+    return ""
