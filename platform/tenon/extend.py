@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from tenon.core.backend import Backend as Backend
     from tenon.core.backend import Kernel as Kernel
     from tenon.core.backend import MemoryStats as MemoryStats
+    from tenon.core.backend import backend_for as backend_for
     from tenon.core.grad_mode import enable_grad as enable_grad
     from tenon.core.grad_mode import no_grad as no_grad
     from tenon.core.op import Composite as Composite
@@ -76,6 +77,7 @@ _TARGETS = {
     "Recipe": "tenon.training.recipe:Recipe",
     "Session": "tenon.training.session:Session",
     "Tensor": "tenon.core.tensor:Tensor",
+    "backend_for": "tenon.core.backend:backend_for",
     "cluster": "tenon.graph.cluster:",
     "doctor_section": "tenon.plugins.diagnose:doctor_section",
     "enable_grad": "tenon.core.grad_mode:enable_grad",

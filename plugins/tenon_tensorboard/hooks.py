@@ -1,28 +1,80 @@
-"""Open a writer when a run starts on rank 0, write its metrics, close it. tensorboardX loads only then."""
+"""Open a writer per rank when a run starts, write what it measures, close it. tensorboardX loads only then.
+
+What is about the run as a whole (loss, accuracy, gradients, configuration) is rank 0's, in the run's folder;
+the others write their own speed and memory to ``rank_N`` below.
+"""
 
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Mapping
 from typing import Any
 
 from tenon.extend import hookimpl
 
 _SKIPPED = frozenset({"epoch", "final", "world_size", "interrupted"})
+_LAYOUT = {
+    "Training": {
+        "loss": ["Multiline", ["train/loss", "test/loss"]],
+        "accuracy": ["Multiline", ["test/accuracy"]],
+        "learning rate": ["Multiline", ["lr"]],
+    },
+    "Machine": {
+        "speed": ["Multiline", ["samples_per_second", "steps_per_second"]],
+        "memory": ["Multiline", ["memory_mb"]],
+        "gradients": ["Multiline", ["gradient_norm"]],
+    },
+}
 
 
 class _State:
     writer: Any = None
+    #: When the latest step was measured, and its number.
+    measured: tuple[float, int] = (0.0, 0)
+    #: The latest of each metric.
+    metrics: dict[str, float]
 
 
 @hookimpl
 def tenon_session_start(session: Any) -> None:
-    """One writer, on rank 0: what it writes is about the whole run."""
-    if session.is_main and session.config.log.tensorboard:
-        from tenon_tensorboard.writer import RunWriter
+    """A writer for this rank; rank 0's begins with what the run is."""
+    if not session.config.log.tensorboard:
+        return
+    from tenon_tensorboard.writer import RunWriter
 
-        _State.writer = RunWriter(session.folder)
-        _State.writer.text("config", json.dumps(session.config.model_dump(mode="json"), indent=2))
+    folder = session.folder if session.is_main else session.folder / f"rank_{session.rank}"
+    _State.writer = writer = RunWriter(folder)
+    _State.measured = (time.perf_counter(), session.step)
+    _State.metrics = {}
+    if session.is_main:
+        writer.text("config", json.dumps(session.config.model_dump(mode="json"), indent=2))
+        count = sum(p.numel() for p in session.model.parameters())
+        writer.text("model", f"{session.model}\n\n{count:,} parameters")
+        writer.layout(_LAYOUT)
+
+
+@hookimpl
+def tenon_step_end(session: Any, step: int, metrics: Mapping[str, Any]) -> None:
+    """Every ``log.every`` steps: speed, memory, the norm of all gradients; histograms where asked for."""
+    writer, done = _State.writer, step + 1
+    if writer is None:
+        return
+    log = session.config.log
+    if done % log.every == 0:
+        from tenon_tensorboard.measure import gradient_norm, megabytes
+
+        before, first = _State.measured
+        _State.measured = (time.perf_counter(), done)
+        writer.scalar("steps_per_second", (done - first) / (_State.measured[0] - before), done)
+        writer.scalar("memory_mb", megabytes(session.device), done)
+        if session.is_main:
+            writer.scalar("gradient_norm", gradient_norm(session.model), done)
+    if session.is_main and log.histograms is not None and done % log.histograms == 0:
+        for name, parameter in session.model.named_parameters():
+            writer.histogram(f"weights/{name}", parameter.detach().cpu().numpy(), done)
+            if parameter.grad is not None:
+                writer.histogram(f"gradients/{name}", parameter.grad.cpu().numpy(), done)
 
 
 @hookimpl
@@ -32,14 +84,18 @@ def tenon_report(metrics: Mapping[str, Any], step: int) -> None:
         return
     for name, value in metrics.items():
         if isinstance(value, (int, float)) and name not in _SKIPPED:
-            _State.writer.scalar(
-                name.replace("_", "/", 1) if name.startswith(("train_", "test_")) else name, value, step
-            )
+            tag = name.replace("_", "/", 1) if name.startswith(("train_", "test_")) else name
+            _State.writer.scalar(tag, value, step)
+            _State.metrics[tag] = float(value)
 
 
 @hookimpl
 def tenon_session_finish(session: Any, error: BaseException | None) -> None:
     """Whatever happened, what was written is on disk."""
-    if _State.writer is not None:
-        _State.writer.close()
-        _State.writer = None
+    writer, _State.writer = _State.writer, None
+    if writer is None:
+        return
+    judged = {tag: value for tag, value in _State.metrics.items() if tag.startswith(("train/", "test/"))}
+    if session.is_main and judged:
+        writer.hyperparameters(session.config.model_dump(mode="json"), judged)
+    writer.close()

@@ -80,6 +80,7 @@ class LogConfig(_Section):
 
     every: int = Field(10, ge=1, description="steps between training metrics")
     tensorboard: bool = True
+    histograms: int | None = Field(None, ge=1, description="steps between histograms of weights, gradients")
 
 
 class ProfileConfig(_Section):
@@ -123,7 +124,7 @@ class RunConfig(_Section):
     optimizer: OptimizerConfig = OptimizerConfig()
     scheduler: SchedulerConfig | None = None
     checkpoint: CheckpointConfig = CheckpointConfig(every=1, steps=None, keep=2)
-    log: LogConfig = LogConfig(every=10)
+    log: LogConfig = LogConfig(every=10, histograms=None)
     profile: ProfileConfig | None = Field(None, description="`--profile` is this section with its defaults")
     output: str = Field("runs", description="folder in which each run gets its own")
 
