@@ -41,11 +41,12 @@ def test_small_integers_keep_their_dtype_and_wrap(name, args, options):
 
 @pytest.mark.parametrize("mode", ["bilinear", "bicubic"])
 @pytest.mark.parametrize("align", [False, True])
-def test_images_of_bytes_are_resized_to_bytes(mode, align):
+@pytest.mark.parametrize("size", [(9, 4), (3, 20)])
+def test_images_of_bytes_are_resized_to_bytes(mode, align, size):
     pixels = [[[[(37 * i * j + 11 * j) % 256 for j in range(7)] for i in range(6)]]]
     ours, theirs = (
         lib.nn.functional.interpolate(
-            lib.tensor(pixels, dtype=lib.uint8), size=(9, 4), mode=mode, align_corners=align
+            lib.tensor(pixels, dtype=lib.uint8), size=size, mode=mode, align_corners=align
         )
         for lib in (tenon, torch)
     )

@@ -70,7 +70,7 @@ def interpolate(
     run = _resampled_wide if mode != "lanczos" else f.resample
     dtype = dtype_of(input.raw)
     if dtype.name == "uint8" and mode in ("bilinear", "bicubic"):
-        return run(input.float(), plan=plan).round().clamp(0, 255).to(input.dtype)
+        return _resized_bytes(run, input, plan)
     if kind not in ("nearest", "nearest-exact") and dtype.kind not in "fV":
         raise UnsupportedError(
             f"interpolate: mode {mode!r} is not implemented for {input.dtype}; convert with .float() first."
@@ -107,6 +107,14 @@ def _sizes(
     factors = tuple(float(s) for s in given) if many else (float(given),) * rank
     sizes = tuple(math.floor(n * s) for n, s in zip(x.raw.shape[2:], factors, strict=True))
     return sizes, (None,) * rank if recompute else factors
+
+
+def _resized_bytes(run: Any, x: Any, plan: Any) -> Any:
+    """Rows, then columns, each rounded to bytes, as imaging libraries and torch's byte kernels do."""
+    made = x.float()
+    for steps in ((None, plan[1]), (plan[0], None)):
+        made = run(made, plan=steps).round().clamp(0, 255)
+    return made.to(x.dtype)
 
 
 def _unfit(x: Any, mode: str, rank: int) -> Exception:
