@@ -1,0 +1,149 @@
+"""Factors ``L D L^H`` of symmetric and Hermitian matrices that are not definite, by Bunch and Kaufman.
+
+``D`` has blocks of one or two rows. The factors and pivots are stored as LAPACK's ``sytrf`` stores the lower
+triangle: a positive pivot counts the row that was exchanged from 1, two equal negative ones stand for a block
+of two rows. ``tenon.linalg`` offers these functions; none has a gradient, as in torch.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from tenon.core.create import from_backend_array
+from tenon.core.results import named_result
+from tenon.errors import DTypeError, ShapeError
+from tenon.functions.derived import into
+from tenon.ops.linalg import LinearAlgebraError
+
+_ALPHA = (1 + math.sqrt(17)) / 8
+
+
+def _given(out: Any, made: Any) -> Any:
+    return made if out is None else into(out, made)
+
+
+def _flat(x: Any, rank: int = 2) -> Any:
+    """``x`` on the host, with one batch axis."""
+    host = x._backend.to_host(x.raw)
+    return host.reshape(math.prod(host.shape[: host.ndim - rank]), *host.shape[host.ndim - rank :])
+
+
+def _size(x: Any) -> Any:
+    return np.abs(x.real) + np.abs(x.imag)
+
+
+def _pivot(a: Any, k: int) -> tuple[int, int]:
+    """The row to exchange at ``k``, and the size of the block."""
+    own, below = _size(a[k, k]), _size(a[k + 1 :, k])
+    largest = below.max(initial=0)
+    if own >= _ALPHA * largest:
+        return k, 1
+    row = k + 1 + int(below.argmax())
+    beside = max(_size(a[row, k:row]).max(), _size(a[row + 1 :, row]).max(initial=0))
+    if own >= _ALPHA * largest * (largest / beside):
+        return k, 1
+    return row, (1 if _size(a[row, row]) >= _ALPHA * beside else 2)
+
+
+def _exchange(a: Any, k: int, first: int, second: int, conj: Any) -> None:
+    """Exchange two rows and columns of the lower triangle from ``k`` on."""
+    between = slice(first + 1, second)
+    a[second + 1 :, [first, second]] = a[second + 1 :, [second, first]]
+    a[between, first], a[second, between] = conj(a[second, between].copy()), conj(a[between, first].copy())
+    a[second, first] = conj(a[second, first])
+    a[[first, second], [first, second]] = a[[second, first], [second, first]]
+    a[[first, second], k:first] = a[[second, first], k:first]
+
+
+def _factor(a: Any, conj: Any) -> tuple[Any, int]:
+    """Factor the lower triangle of ``a`` in place: the pivots, and 1 + the place of the first zero block."""
+    size, k, info = len(a), 0, 0
+    pivots = np.zeros(size, np.int32)
+    while k < size:
+        row, width = _pivot(a, k)
+        singular = not _size(a[k:, k]).any()
+        if singular:
+            info = info or k + 1
+        if row != k + width - 1:
+            _exchange(a, k, k + width - 1, row, conj)
+        end = k + width
+        if not singular:
+            columns = a[end:, k:end].copy()
+            factor = columns @ np.linalg.inv(_block(a, k, width, conj))
+            a[end:, end:] -= np.tril(factor @ conj(columns).T)
+            a[end:, k:end] = factor
+        pivots[k:end] = row + 1 if width == 1 else -(row + 1)
+        k = end
+    return pivots, info
+
+
+def _block(a: Any, k: int, width: int, conj: Any) -> Any:
+    """A block of ``D``, with the triangle above its diagonal."""
+    block = a[k : k + width, k : k + width].copy()
+    if width == 2:
+        block[0, 1] = conj(block[1, 0])
+    return block
+
+
+def ldl_factor_ex(A: Any, *, hermitian: bool = False, check_errors: bool = False, out: Any = None) -> Any:
+    """``LD`` and ``pivots`` of ``A = L D L^T`` (``L^H`` with ``hermitian``), and where ``D`` is singular."""
+    if A.raw.ndim < 2 or A.raw.shape[-1] != A.raw.shape[-2]:
+        raise ShapeError(
+            f"linalg.ldl_factor_ex: A must be batches of square matrices, got {list(A.raw.shape)}"
+        )
+    conj = np.conj if hermitian else np.asarray
+    packed = np.tril(_flat(A))
+    found = [_factor(a, conj) for a in packed]
+    batch, size = A.raw.shape[:-2], A.raw.shape[-1]
+    pivots = np.array([p for p, _ in found], np.int32).reshape(*batch, size)
+    info = np.array([i for _, i in found], np.int32).reshape(batch)
+    if check_errors and info.any():
+        raise LinearAlgebraError(f"linalg.ldl_factor: D[{info.max()}] is zero, the matrix is singular")
+    parts = {"LD": packed.reshape(A.raw.shape), "pivots": pivots, "info": info}
+    made = {name: from_backend_array(A, part) for name, part in parts.items()}
+    return _given(out, named_result("linalg_ldl_factor_ex", **made))
+
+
+def ldl_factor(A: Any, *, hermitian: bool = False, out: Any = None) -> Any:
+    """``LD`` and ``pivots`` of ``A = L D L^T`` (``L^H`` with ``hermitian``)."""
+    packed, pivots, _ = ldl_factor_ex(A, hermitian=hermitian, check_errors=True)
+    return _given(out, named_result("linalg_ldl_factor", LD=packed, pivots=pivots))
+
+
+def ldl_solve(LD: Any, pivots: Any, B: Any, *, hermitian: bool = False, out: Any = None) -> Any:
+    """``X`` of ``A X = B`` for ``A`` as ``ldl_factor`` returns it."""
+    if B.raw.dtype != LD.raw.dtype:
+        raise DTypeError(f"linalg.ldl_solve: expected B of {LD.dtype}, as LD, but found {B.dtype}")
+    if B.raw.ndim < 2 or B.raw.shape[-2] != LD.raw.shape[-1]:
+        raise ShapeError(
+            f"linalg.ldl_solve: Incompatible shapes of LD {list(LD.raw.shape)} and B {list(B.raw.shape)}"
+        )
+    batch = np.broadcast_shapes(LD.raw.shape[:-2], B.raw.shape[:-2])
+    hosts = [x._backend.to_host(x.raw) for x in (LD, pivots, B)]
+    factors = np.broadcast_to(hosts[0], (*batch, *hosts[0].shape[-2:])).reshape(-1, *hosts[0].shape[-2:])
+    places = np.broadcast_to(hosts[1], (*batch, hosts[1].shape[-1])).reshape(-1, hosts[1].shape[-1])
+    shape = (*batch, *hosts[2].shape[-2:])
+    made = np.array(np.broadcast_to(hosts[2], shape)).reshape(len(factors), *hosts[2].shape[-2:])
+    conj = np.conj if hermitian else np.asarray
+    for a, p, b in zip(factors, places, made, strict=True):
+        _solve(a, p, b, conj)
+    return _given(out, from_backend_array(B, made.reshape(shape)))
+
+
+def _solve(a: Any, pivots: Any, b: Any, conj: Any) -> None:
+    """``b`` becomes the solution: down through ``L`` and ``D``, up through ``L^H``."""
+    blocks, k = [], 0
+    while k < len(a):
+        width = 1 if pivots[k] > 0 else 2
+        blocks.append((k, k + width, abs(int(pivots[k])) - 1))
+        k += width
+    for k, end, row in blocks:
+        b[[end - 1, row]] = b[[row, end - 1]]
+        b[end:] -= a[end:, k:end] @ b[k:end]
+        b[k:end] = np.linalg.solve(_block(a, k, end - k, conj), b[k:end])
+    for k, end, row in reversed(blocks):
+        b[k:end] -= conj(a[end:, k:end]).T @ b[end:]
+        b[[end - 1, row]] = b[[row, end - 1]]
