@@ -155,7 +155,8 @@ def zeta(input: Any, other: Any, *, out: Any = None) -> Any:
 
 def spherical_bessel_j0(input: Any, *, out: Any = None) -> Any:
     """``sin(x) / x``, 1 at 0."""
-    return _given(out, ops.mul(_float("spherical_bessel_j0", input), 1 / math.pi).sinc())
+    x = _float("spherical_bessel_j0", input)
+    return _given(out, ops.where(ops.isinf(x), 0.0, ops.mul(x, 1 / math.pi).sinc()))
 
 
 # --- orthogonal polynomials ---
@@ -170,6 +171,8 @@ def _polynomial(
     out: Any,
 ) -> Any:
     """The polynomial of degree ``n`` (0 below 0): 1, then ``first``, then what ``step`` makes of two."""
+    if not isinstance(x, Value) and not isinstance(n, Value):
+        raise TypeError(f"special.{name}(): one of the arguments must be a Tensor, got {x} and {n}")
     x = _float(name, x if isinstance(x, Value) else as_tensor(x))
     degrees = np.asarray(n._backend.to_host(n.raw) if isinstance(n, Value) else n).astype(np.int64)
     order = from_backend_array(x, degrees)
@@ -206,8 +209,7 @@ def chebyshev_polynomial_w(input: Any, n: Any, *, out: Any = None) -> Any:
 
 
 def _shifted(x: Any) -> Any:
-    x = x if isinstance(x, Value) else as_tensor(x)
-    return ops.sub(ops.mul(x, 2.0), 1.0)
+    return ops.sub(ops.mul(x, 2.0), 1.0) if isinstance(x, Value) else 2.0 * x - 1.0
 
 
 def shifted_chebyshev_polynomial_t(input: Any, n: Any, *, out: Any = None) -> Any:

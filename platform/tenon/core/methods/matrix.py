@@ -149,8 +149,8 @@ class Matrix:
                 f"linalg.matrix_power: A must be batches of square matrices, got {list(self.raw.shape)}."
             )
         if n == 0:
-            eye = f.new_full(self.detach(), shape=tuple(self.raw.shape[:-1]), value=1)
-            return eye.diag_embed()
+            eye = f.new_full(self.detach(), shape=tuple(self.raw.shape[:-1]), value=1).diag_embed()
+            return f.where(f.eq(eye, eye), eye, self)  # whose gradient is zero
         base: Any = f.inv(self) if n < 0 else self
         result = None
         bits = abs(n)
