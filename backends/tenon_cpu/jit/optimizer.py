@@ -16,6 +16,7 @@ from tenon.extend import errors
 from tenon_cpu.jit import codegen_llvm
 from tenon_cpu.jit.clusters_domain import Cluster
 from tenon_cpu.jit.codegen_pointwise import each, types_of
+from tenon_cpu.kernels import updates
 from tenon_cpu.onednn.primitives import address_of
 
 #: Elements of one piece: large enough for the loop's start not to show, small enough to share fairly.
@@ -81,10 +82,10 @@ class EachTable:
         self.kernel.entry(self._address, codegen_llvm.ALL if self._large else 1)
 
 
-def fuse_each(cluster: Cluster, targets: tuple[int, ...]) -> EachKernel | None:
-    """The kernel of a rule; None where there is no code for it."""
+def fuse_each(cluster: Cluster, targets: tuple[int, ...]) -> EachKernel | updates.EachUpdate | None:
+    """The kernel of a rule, by NumPy where no code can be generated; None where there is none for it."""
     if not codegen_llvm.available():
-        return None
+        return updates.fuse_each(cluster, targets)
     try:
         return EachKernel(cluster, targets)
     except errors.NotFusableError:
