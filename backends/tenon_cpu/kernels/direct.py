@@ -122,6 +122,8 @@ def relu(x: Any) -> Any:
     if char == "f" and _FEW_ZEROS < x.size <= _ZEROS.size and x.flags.c_contiguous:
         return np.maximum(x, _ZEROS[: x.size].reshape(x.shape))
     zero = _ZERO.get(char)
+    if zero is not None and x.size > _ZEROS.size:
+        return np.clip(x, zero, np.inf)  # which is (32 against 98 us on 262,144)
     return np.maximum(x, x.dtype.type(0) if zero is None else zero)
 
 

@@ -20,7 +20,7 @@ def relu(x: Any) -> Any:
         return direct.relu(x)
     out = np.empty_like(x)
     flat, made, zero = x.reshape(-1), out.reshape(-1), x.dtype.type(0)
-    split(lambda a, b: np.maximum(flat[a:b], zero, out=made[a:b]), flat.size)
+    split(lambda a, b: np.clip(flat[a:b], zero, np.inf, out=made[a:b]), flat.size)
     return out
 
 
