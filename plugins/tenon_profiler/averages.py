@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from tenon.extend import errors
-from tenon_profiler.events import INSTANT, Event, nest
+from tenon_profiler.events import DEVICE, INSTANT, Event, nest
 from tenon_profiler.text import draw, percent, size_text, time_text
 
 #: What a table may be sorted by.
@@ -17,7 +17,7 @@ SORTABLE = (
     "cpu_time", "cpu_time_total", "self_cpu_time_total", "cpu_memory_usage", "self_cpu_memory_usage", "count",
     "flops",
 )  # fmt: skip
-_HIDDEN = frozenset(("tenon_profiler", INSTANT))
+_HIDDEN = DEVICE | {"tenon_profiler", INSTANT}
 
 
 class FunctionEvent:

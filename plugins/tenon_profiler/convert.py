@@ -17,6 +17,8 @@ _DTYPES = {
 }  # fmt: skip
 #: Numbers that stand for those that an op was given: costs depend on shapes.
 _NUMBERS: dict[Any, Any] = {float: 1.0, int: 1, bool: True}
+#: External ids of launches begin here, above those that a writer gives.
+_LAUNCHES = 1_000_000_000
 #: What ``Op.cost`` raises where shapes alone do not tell.
 _UNKNOWN = (errors.TenonError, TypeError, ValueError, AttributeError, LookupError, ArithmeticError)
 
@@ -34,6 +36,7 @@ class Converter:
         #: Whether there was anything yet.
         self.converted = False
         self.allocated = 0
+        self._launches = 0
 
     def convert(self, taken: Iterable[tuple[int, list[Any]]]) -> list[Event]:
         """Events of all threads; memory's in order of time, others as they ended in their thread."""
@@ -50,6 +53,8 @@ class Converter:
                     events.append(maker(tid, record))
                 elif kind == o.MEMORY:
                     memory.append((tid, record))
+                elif kind == o.DEVICE:
+                    events += self._device(tid, record, events[-1] if events else None)
                 elif kind == o.COLLECTIVE:
                     events += self._collective(tid, record)
                 else:
@@ -170,6 +175,18 @@ class Converter:
             events.append(self._event("cpu_op", title, tid, begin, end, args))
         args = self._args.setdefault(("program", name, phase), {"Phase": phase, "Program": name})
         return [*events, self._event("cpu_op", "tenon::program", tid, times[0], ended, args)]
+
+    def _device(self, tid: int, record: Any, launched: Event | None) -> list[Event]:
+        """A launch and its kernel; the kernel alone where the op's own record went with an earlier flush."""
+        _, op, begin, end, index = record
+        self._launches += 1
+        tie = {"External id": _LAUNCHES + self._launches, "correlation": self._launches}
+        own = {**tie, "device": index, "stream": 0}
+        kernel = self._event("kernel", f"tenon::{op.name}", 0, int(begin), int(end), {}, own)
+        if launched is None:
+            return [kernel]
+        launched.own = {**(launched.own or {}), "External id": tie["External id"]}
+        return [Event("runtime", "cudaLaunchKernel", tid, launched.begin, launched.end, {}, tie), kernel]
 
     def _memory(self, tid: int, record: Any) -> Event:
         _, when, size, address, op, module, phase = record

@@ -9,6 +9,8 @@ from __future__ import annotations
 from typing import Any
 
 INSTANT = "cpu_instant_event"
+#: What belongs to a device, and to an op by its number, not by time.
+DEVICE = frozenset(("runtime", "kernel"))
 
 
 class Event:
@@ -64,7 +66,8 @@ def nest(events: list[Event]) -> list[Event]:
     for event in events:
         event.parent, event.children = None, []
     open_ones: dict[int, list[Event]] = {}
-    for event in sorted(events, key=lambda e: (e.begin, -e.end)):
+    hosts = (event for event in events if event.category not in DEVICE)
+    for event in sorted(hosts, key=lambda e: (e.begin, -e.end)):
         stack = open_ones.setdefault(event.tid, [])
         while stack and stack[-1].end < event.end:
             stack.pop()

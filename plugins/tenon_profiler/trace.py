@@ -49,7 +49,7 @@ class TraceWriter:
         """Append events."""
         lines = []
         for event in events:
-            if event.tid not in self._threads:
+            if event.tid not in self._threads and event.category != "kernel":
                 self._threads.add(event.tid)
                 name = {"name": "main" if event.tid == self.pid else f"thread {event.tid}"}
                 lines.append(
@@ -78,11 +78,12 @@ class TraceWriter:
         own = "" if event.own is None else json.dumps(event.own)[1:-1]
         category = event.category
         start = (event.begin - self.base) / 1000
-        head = f'"cat":"{category}","name":{json.dumps(event.name)},"pid":{self.pid},"tid":{event.tid}'
+        pid = event.get("device") if category == "kernel" else self.pid
+        head = f'"cat":"{category}","name":{json.dumps(event.name)},"pid":{pid},"tid":{event.tid}'
         if category == INSTANT:
             args = f"{own},{kept[1]}"
             return f'{{"ph":"i","s":"t",{head},"ts":{start:.3f},"args":{{{args}}}}}'
-        if category != "python_function":
+        if category != "python_function" and (event.own is None or "External id" not in event.own):
             self._external += 1
             own = f'"External id":{self._external}' + (f",{own}" if own else "")
         args = f"{own},{kept[1]}" if kept[1] else own

@@ -10,6 +10,7 @@ from tenon.observe.observer import Observer, open_observers
 from tenon.observe.records import (
     ANNOTATION,
     COLLECTIVE,
+    DEVICE,
     MEMORY,
     MODULE,
     NODE,
@@ -25,6 +26,7 @@ from tenon.observe.tap import Options, Tap, now
 __all__ = [
     "ANNOTATION",
     "COLLECTIVE",
+    "DEVICE",
     "MEMORY",
     "MODULE",
     "NODE",

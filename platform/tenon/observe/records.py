@@ -11,6 +11,7 @@ SPAN     name, begin, end, category, phase, argument
 MODULE   label, begin, end, class name, id of the module, phase, number of the call, of the caller's
 COLLECTIVE call, begin, agreed, end, number, ranks
 PROGRAM  name, its steps by line, [begin, line, end, line, end, ...], phase, end
+DEVICE   op, mark before, mark after, index of the device; follows the op's own record
 MEMORY   time, bytes (negative: released), address, op, module, phase
 ======== ==========================================================================================
 """
@@ -20,9 +21,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-OP, NODE, SPAN, MODULE, COLLECTIVE, PROGRAM, MEMORY = range(7)
+OP, NODE, SPAN, MODULE, COLLECTIVE, PROGRAM, MEMORY, DEVICE = range(8)
 #: How many items each kind has, itself included.
-SIZES = (10, 6, 7, 9, 7, 6, 7)
+SIZES = (10, 6, 7, 9, 7, 6, 7, 5)
 
 #: Categories of spans.
 ANNOTATION, OPERATOR, WAIT, PROFILER = "user_annotation", "cpu_op", "tenon_wait", "tenon_profiler"

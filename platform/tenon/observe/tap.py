@@ -24,6 +24,7 @@ from tenon.core.value import Value
 from tenon.errors import UnsupportedError
 from tenon.graph import program
 from tenon.observe.crossings import Crossings
+from tenon.observe.devices import marked_kernel, marked_op
 from tenon.observe.lanes import Lane
 from tenon.observe.memory import Blocks
 from tenon.observe.records import NODE, OP
@@ -32,6 +33,8 @@ from tenon.observe.stack import stack_here
 from tenon.optim import step_hooks
 
 now = time.perf_counter_ns
+#: Backends whose ops are over when they return.
+_HOST = frozenset(("cpu", "meta"))
 #: How often the owner may be called, in nanoseconds: it flushes, so that memory is bounded.
 PATIENCE = 250_000_000
 
@@ -78,12 +81,15 @@ class Tap:
         for lane in self.lanes:
             lane.begin()
         OPEN.tap = self
+        devices = {backend for backend in backends_in_use() if backend.name not in _HOST}
+        self.run = marked_op(self, self._op(), devices) if devices else self._op()
+        for backend in backends_in_use():
+            around = marked_kernel(self, backend) if backend in devices else self.kernel
+            for raw in (backend.raw, backend.short_raw):
+                raw.watch(around)
         SLOT.push(self)
         self._mine = SLOT._stack
         scopes.listen(self._crossings)
-        for backend in backends_in_use():
-            for raw in (backend.raw, backend.short_raw):
-                raw.watch(self._kernel)
         watch.visiting, watch.span = self._visiting, self._crossings.span
         watch.collective, watch.bound = self._crossings.collective, self._bound
         for each in list(program.LIVING):
@@ -183,7 +189,7 @@ class Tap:
 
         return run
 
-    def _kernel(self, op: Any, kernel: Any) -> Any:
+    def kernel(self, op: Any, kernel: Any) -> Any:
         """``kernel``, on arrays, with a record of each call."""
         find, overdue, blocks = self.lane, self.overdue, self._blocks
         local, known = self._local, self._signatures
