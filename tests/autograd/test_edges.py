@@ -35,6 +35,10 @@ def test_nodes_have_classes_of_torchs_names():
     assert type(node.next_functions[0][0]).__name__ == "MulBackward0"
     assert type(node.next_functions[0][0].next_functions[0][0]).__name__ == "AccumulateGrad"
     assert type(Nothing.apply(x).grad_fn).__name__ == "NothingBackward"
+    changed = x.clone()
+    changed[0] = 0
+    assert type(changed.grad_fn) is type(changed.grad_fn)
+    assert type(changed.grad_fn).__name__ == changed.grad_fn.name()
 
 
 def test_a_node_can_be_called():

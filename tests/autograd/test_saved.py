@@ -1,5 +1,6 @@
 """What nodes save, under torch's names, and hooks on single saved values."""
 
+import gc
 import weakref
 
 import pytest
@@ -176,3 +177,29 @@ def test_saved_tensors_may_be_dropped_as_they_are_read():
     Once.apply(leaf(1.0) * 2, 1).backward()
     with pytest.raises(GradError, match="can only be accessed once"):
         Once.apply(leaf(1.0) * 2, 2).backward()
+
+
+def test_hooks_that_keep_outputs_leave_no_cycle():
+    class Squaring(Function):
+        @staticmethod
+        def forward(ctx, x):
+            out = x * x
+            ctx.save_for_backward(out)
+            return out
+
+        @staticmethod
+        def backward(ctx, g):
+            return g * ctx.saved_tensors[0]
+
+    def run():
+        with saved_tensors_hooks(lambda x: x, lambda x: x):
+            outs = [Squaring.apply(leaf(2.0)), leaf(2.0).exp()]
+        for out in outs:
+            out.backward(retain_graph=True)
+        return [weakref.ref(out.grad_fn) for out in outs]
+
+    gc.disable()
+    try:
+        assert [node() for node in run()] == [None, None]
+    finally:
+        gc.enable()

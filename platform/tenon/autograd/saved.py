@@ -50,6 +50,7 @@ class Saved:
         if self.packed is not None:
             made = self.packed.unpack()
             if self.index is not None:
+                made = Value.make(made.raw, made._backend)  # the hook's own tensor must not keep the node
                 made._node, made._index, made._track = node, self.index, True
             return made
         if self.counter[0] != self.then:

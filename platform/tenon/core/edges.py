@@ -94,13 +94,13 @@ def run_prehooks(leaf: Any, grad: Any, hooks: Any) -> Any:
 
 @functools.cache
 def _class_of(base: type, name: str) -> type:
-    return type(name, (base,), {"__slots__": ()})
+    return type(name, (base,), {"__slots__": (), "_shown": True})
 
 
 def shown(node: Any, tensor: Any = None) -> Any:
     """``node`` with torch's name as its class's; it remembers the shape of ``tensor``, its only output."""
     cls = node.__class__
-    if cls.__name__ in ("Node", "CopySlices"):
+    if "_shown" not in cls.__dict__ and cls.__name__ != node.name():
         node.__class__ = _class_of(cls, node.name())
     if tensor is not None and node.output_avals is None:
         node.output_avals = (Aval(tuple(tensor.raw.shape), tensor.raw.dtype),)

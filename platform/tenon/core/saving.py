@@ -167,7 +167,8 @@ def unpacked(node: Any) -> tuple[list[Any], Any]:
     out = None if node.out is None else node.output_tensor(node.out)
     for position, packed in node.packed.items():
         if position == OUT:
-            out = packed.unpack()
+            found = packed.unpack()
+            out = Value.make(found.raw, found._backend)  # the hook's own tensor must not keep the node
             out._node, out._track = node, True
         else:
             arguments[position] = packed.unpack()
