@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from statistics import mean, median
+from statistics import fmean, median
 from typing import Any
 
 from tenon_dashboard.sweep import COMMUNICATION, DATA, OPTIMIZER, OTHER, PARTS, WAIT
@@ -34,7 +34,7 @@ def advice(
         return ["No step has been recorded yet."]
     middle = median(step["longest"] for step in steps)
     usual = [step for step in steps if step["longest"] < _SLOW_STEP * middle]
-    share = [mean(step["parts"][i] / step["duration"] for step in usual) for i in range(len(PARTS))]
+    share = [fmean(step["parts"][i] / step["duration"] for step in usual) for i in range(len(PARTS))]
     found = [
         (weight * share[part], text.format(_percent(share[part])))
         for part, least, weight, text in _SHARES

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -82,53 +82,45 @@ class Dashboard(base_plugin.TBPlugin):  # type: ignore[misc]
             raise Refused(f"No run of this name has a trace: {name[:200]!r}")
         return run
 
-    def _readings(self, run: Run, patience: float = PATIENCE) -> list[Reading]:
-        return self._readers.get([file.path for file in run.files], patience)
+    def _files(self, run: Run) -> list[tuple[int, Reading]]:
+        """The reading of each rank, as far as it is after a short wait."""
+        readings = self._readers.get([file.path for file in run.files], PATIENCE)
+        return [(file.rank, reading) for file, reading in zip(run.files, readings, strict=True)]
 
     def _view(self, request: Request) -> Response:
         name = request.args.get("view", "")
         make = _VIEWS.get(name)
         if make is None:
             raise Refused(f"No such view: {name[:50]!r}")
-        run = self._run(request)
-        readings = self._readings(run)
-        ranks = {
-            file.rank: reading.digest
-            for file, reading in zip(run.files, readings, strict=True)
-            if reading.digest is not None
-        }
+        files = self._files(self._run(request))
+        ranks = {rank: reading.digest for rank, reading in files if reading.digest is not None}
         only = request.args.get("rank", "all")
-        known = sorted(ranks)
-        if only != "all":
-            ranks = {rank: ranks[rank] for rank in ranks if str(rank) == only}
-        status = [_status(file.rank, reading) for file, reading in zip(run.files, readings, strict=True)]
-        return _json(request, {**make(ranks), "files": status, "known": known})
+        shown = make({rank: ranks[rank] for rank in ranks if only in ("all", str(rank))})
+        return _json(request, {**shown, "files": _states(files), "known": sorted(ranks)})
 
     def _trace(self, request: Request) -> Response:
-        run = self._run(request)
-        readings = self._readings(run)
+        files = self._files(self._run(request))
         begin, end = _whole(request, "begin", 0), _whole(request, "end", 0)
         pixels = min(max(_whole(request, "pixels", 1000), 100), 4000)
-        files = zip(run.files, readings, strict=True)
-        drawn = window([(f.rank, r) for f, r in files], begin, end, pixels)
-        status = [_status(file.rank, reading) for file, reading in zip(run.files, readings, strict=True)]
-        return _json(request, {**drawn, "files": status})
+        return _json(request, {**window(files, begin, end, pixels), "files": _states(files)})
 
     def _search(self, request: Request) -> Response:
-        run = self._run(request)
+        files = self._files(self._run(request))
         text = request.args.get("text", "")[:200]
-        files = [(f.rank, r) for f, r in zip(run.files, self._readings(run), strict=True)]
         return _json(request, search(files, text, _whole(request, "after", -1), "back" in request.args))
 
     def _span(self, request: Request) -> Response:
-        run = self._run(request)
-        files = [(f.rank, r) for f, r in zip(run.files, self._readings(run), strict=True)]
+        files = self._files(self._run(request))
         detail = span_detail(files, _whole(request, "rank", 0), _whole(request, "detail", 0))
         return _json(request, {"detail": detail})
 
 
-def _status(rank: int, reading: Reading) -> dict[str, Any]:
-    """How far one file has been read, and what is wrong with it."""
+def _states(files: Sequence[tuple[int, Reading]]) -> list[dict[str, Any]]:
+    """How far each file has been read, and what is wrong with it."""
+    return [_state(rank, reading) for rank, reading in files]
+
+
+def _state(rank: int, reading: Reading) -> dict[str, Any]:
     skipped = reading.digest["skipped"] if reading.digest else {}
     share = 1.0 if not reading.busy else min(reading.progress / max(reading.size, 1), 1.0)
     head = {"rank": rank, "name": reading.name, "reading": reading.busy, "share": share}

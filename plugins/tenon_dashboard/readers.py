@@ -92,8 +92,7 @@ class Reading:
                 if "progress" in message:
                     self.progress = message["progress"]
                 elif "error" in message:
-                    self.error = message["error"]
-                    self.close()
+                    self._fail(message["error"])
                     return
                 else:
                     self._take(message, out.read(message["timeline"]))
@@ -102,8 +101,11 @@ class Reading:
                         if self.finished:
                             self.close()
                         return
+        self._fail("reading it took more memory or time than a trace may take")
+
+    def _fail(self, error: str) -> None:
         self.close()
-        self.error = "reading it took more memory or time than a trace may take"
+        self.digest, self.timeline, self.bytes, self.error = None, None, 0, error
 
     def _take(self, message: dict[str, Any], timeline: bytes) -> None:
         self.digest, self.error = message["digest"], None

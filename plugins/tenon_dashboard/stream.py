@@ -52,6 +52,7 @@ class EventStream:
         self._text = ""
         self._at = 0
         self._read = 0
+        self._fault: tuple[int, str] | None = None
         self._part = "start"
         #: One event is one line, as far as the file was read: many can be taken at once.
         self._lines = True
@@ -157,7 +158,7 @@ class EventStream:
 
     def _value(self, at: int) -> tuple[Any] | None:
         """The value at ``at`` in a tuple, or None where its text is not all there."""
-        self._fault: tuple[int, str] | None = None
+        self._fault = None
         try:
             value, self._at = _SCAN(self._text, at)
         except StopIteration as stop:
@@ -182,7 +183,7 @@ class EventStream:
 
     def _check_tail(self) -> None:
         """What is left of the text is the beginning of something, or it is wrong."""
-        fault = getattr(self, "_fault", None)
+        fault = self._fault
         if fault is not None and self._at < len(self._text) and len(self._text) - fault[0] > 16:
             where = self._read - len(self._text) + fault[0]
             raise BadTrace(f"{fault[1]} at character {where}: {self._text[fault[0] : fault[0] + 30]!r}")

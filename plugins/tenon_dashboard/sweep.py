@@ -68,7 +68,6 @@ class Swept:
     sums: dict[tuple[int, int], list[int]] = field(default_factory=dict)
     steps: list[Step] = field(default_factory=list)
     levels: dict[tuple[object, object], list[Level]] = field(default_factory=dict)
-    main: tuple[object, object] | None = None
 
 
 def sweep(collected: Collected) -> Swept:
@@ -76,13 +75,7 @@ def sweep(collected: Collected) -> Swept:
     parts = [part_of(*label) for label in collected.labels]
     swept = Swept()
     for key, lane in collected.lanes.items():
-        before = len(swept.steps)
         swept.levels[key] = _lane(lane, parts, collected.labels, swept)
-        if swept.main is None and len(swept.steps) > before:
-            swept.main = key
-    if not swept.steps and collected.lanes:
-        swept.main = max(collected.lanes, key=lambda k: len(collected.lanes[k].start))
-        swept.steps = [_whole(collected.lanes[swept.main], parts, collected.labels)]
     swept.steps.sort(key=lambda step: step.start)
     return swept
 
@@ -96,19 +89,24 @@ def ordered(lane: Lane) -> Sequence[int]:
     return sorted(reversed(range(len(keys))), key=keys.__getitem__)
 
 
-def _whole(lane: Lane, parts: list[int], labels: list[tuple[str, str]]) -> Step:
-    """A file without steps is one: the busiest lane from its first span to its last."""
+def one_step(collected: Collected) -> list[Step]:
+    """What to take for the steps of a file that has none: its busiest lane, from end to end."""
+    lanes = sorted(collected.lanes.values(), key=lambda lane: len(lane.start))
+    if not lanes or not lanes[-1].start:
+        return []
+    lane = lanes[-1]
     first, end = min(lane.start), max(map(int.__add__, lane.start, lane.duration))
     around = Lane(lane.name)
     around.start.append(first)
     around.duration.append(min(end - first, LONGEST_SPAN - 1))
-    around.label.append(len(labels))
+    around.label.append(len(collected.labels))
     around.detail.append(0)
     for name in ("start", "duration", "label", "detail"):
         getattr(around, name).extend(getattr(lane, name))
+    labels = [*collected.labels, ("user_annotation", "ProfilerStep#0")]
     inside = Swept()
-    _lane(around, [*parts, STEP], [*labels, ("user_annotation", "ProfilerStep#0")], inside)
-    return inside.steps[0]
+    _lane(around, [part_of(*label) for label in labels], labels, inside)
+    return inside.steps[:1]
 
 
 def _lane(lane: Lane, parts: list[int], labels: list[tuple[str, str]], swept: Swept) -> list[Level]:
@@ -116,7 +114,7 @@ def _lane(lane: Lane, parts: list[int], labels: list[tuple[str, str]], swept: Sw
     starts, durations, label_of, detail_of = lane.start, lane.duration, lane.label, lane.detail
     step: Step | None = None
     step_depth = 0
-    # One entry per open span: its end, nanoseconds of what nests directly inside, index, part, its sums.
+    # One entry per open span: its end, nanoseconds of what nests directly inside, and the rest.
     ends: list[int] = []
     inner: list[int] = []
     open_: list[tuple[int, int, list[int], int]] = []  # (length, part, sums, label)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
-from statistics import mean
+from statistics import fmean
 from typing import Any
 
 from tenon_dashboard.advice import advice
@@ -20,7 +20,7 @@ def overview(ranks: Ranks) -> dict[str, Any]:
     for rank, digest in ranks.items():
         steps = digest["steps"]
         columns = list(zip(*steps, strict=True))[2:] if steps else [[0]] * (1 + len(PARTS))
-        duration, *parts = map(mean, columns)
+        duration, *parts = map(fmean, columns)
         head = digest["header"]
         about = {"host": head["host"], "device": head["device"], "threads": head["threads"]}
         per_rank.append({"rank": rank, "steps": len(steps), "duration": duration, "parts": parts, **about})
@@ -31,8 +31,8 @@ def overview(ranks: Ranks) -> dict[str, Any]:
         found = {rank: steps[number] for rank, steps in steps_of.items() if number in steps}
         durations = {rank: step[2] for rank, step in found.items()}
         slowest = max(durations, key=durations.__getitem__)
-        parts = [mean(step[3 + i] for step in found.values()) for i in range(len(PARTS))]
-        row = {"step": number, "duration": mean(durations.values()), "parts": parts}
+        parts = [fmean(step[3 + i] for step in found.values()) for i in range(len(PARTS))]
+        row = {"step": number, "duration": fmean(durations.values()), "parts": parts}
         over_steps.append(row | {"slowest": slowest, "longest": durations[slowest]})
     return {
         "parts": PARTS,
@@ -63,7 +63,7 @@ def operators(ranks: Ranks) -> dict[str, Any]:
     )
     heads = [digest["header"] for digest in ranks.values()]
     peaks = {
-        name: mean(known) if (known := [head[name] for head in heads if name in head]) else None
+        name: fmean(known) if (known := [head[name] for head in heads if name in head]) else None
         for name in ("flops_per_second", "bytes_per_second")
     }
     return {"rows": sorted(rows, key=lambda row: -row[5]), **peaks}
@@ -163,7 +163,7 @@ def distributed(ranks: Ranks) -> dict[str, Any]:
     heads = [digest["header"] for digest in ranks.values()]
     return {
         "parts": PARTS,
-        "ranks": overview_parts(ranks),
+        "ranks": whole_parts(ranks),
         "collectives": sorted(by_name.values(), key=lambda row: -row["duration"]),
         "arrivals": arrivals(ranks),
         "world_size": max((head["world_size"] for head in heads), default=1),
@@ -172,7 +172,7 @@ def distributed(ranks: Ranks) -> dict[str, Any]:
     }
 
 
-def overview_parts(ranks: Ranks) -> list[dict[str, Any]]:
+def whole_parts(ranks: Ranks) -> list[dict[str, Any]]:
     """Per rank: nanoseconds of each part over all steps."""
     return [
         {"rank": rank, "parts": [sum(step[3 + i] for step in digest["steps"]) for i in range(len(PARTS))]}
@@ -198,7 +198,7 @@ def arrivals(ranks: Ranks) -> list[dict[str, Any]]:
         for rank, start in starts.items():
             late[rank].append(start - first)
     rows = [
-        {"rank": r, "last": last[r], "late": mean(late[r]), "calls": len(common)} for r in ranks if late[r]
+        {"rank": r, "last": last[r], "late": fmean(late[r]), "calls": len(common)} for r in ranks if late[r]
     ]
     return rows if common else []
 

@@ -22,7 +22,7 @@ from typing import Any, BinaryIO
 from tenon_dashboard.collect import Collected
 from tenon_dashboard.digest import digest
 from tenon_dashboard.stream import BadTrace, EventStream
-from tenon_dashboard.sweep import sweep
+from tenon_dashboard.sweep import one_step, sweep
 from tenon_dashboard.timeline import pack
 
 MEMORY_LIMIT = 3 << 30
@@ -57,6 +57,8 @@ def serve(path: str, ask: io.RawIOBase, out: BinaryIO) -> None:
         while True:
             _take(stream, collected, out)
             swept = sweep(collected)
+            if stream.finished and not swept.steps:
+                swept.steps = one_step(collected)
             blob = pack(collected, swept)
             summary = digest(collected, swept, stream.header)
             _say(out, {"digest": summary, "timeline": len(blob), "finished": stream.finished}, blob)

@@ -55,9 +55,10 @@ class Page:
 
     def settle(self):
         ready = """
-            const canvas = document.querySelector("canvas"), panels = document.querySelector(".panels");
             if (document.querySelector("progress")) return false;
-            return canvas ? canvas.dataset.lanes > 0 : panels?.getAttribute("aria-busy") === "false";
+            if (document.querySelector("[aria-selected=true]")?.id === "tab-trace")
+                return document.querySelector("canvas")?.dataset.lanes > 0;
+            return document.querySelector(".panels")?.getAttribute("aria-busy") === "false";
         """
         browser.wait_for(lambda: self.window.run(ready), "the view")
 

@@ -13,7 +13,7 @@ from traces import memory, span
 from tenon_dashboard.collect import Collected
 from tenon_dashboard.digest import curve, digest
 from tenon_dashboard.stream import BadTrace, EventStream
-from tenon_dashboard.sweep import PARTS, sweep
+from tenon_dashboard.sweep import PARTS, one_step, sweep
 from tenon_dashboard.timeline import JOINED, Timeline, pack
 
 
@@ -27,7 +27,9 @@ def read(path):
 
 def summed(folder, events, **options):
     stream, collected = read(traces.write(folder, events, **options))
-    return digest(collected, sweep(collected), stream.header)
+    swept = sweep(collected)
+    swept.steps = swept.steps or one_step(collected)
+    return digest(collected, swept, stream.header)
 
 
 def parts(step):
