@@ -160,6 +160,11 @@ class profile:
 
     # What was recorded.
 
+    @property
+    def recorded(self) -> bool:
+        """Whether a cycle is over, and has events."""
+        return self._done is not None
+
     def events(self) -> averages.EventList:
         """Every event of the latest cycle (of all, with ``acc_events``), nested by time."""
         return averages.EventList(averages.function_events(self._all()))

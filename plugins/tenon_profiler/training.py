@@ -34,9 +34,9 @@ def open_profile(session: Any, asked: Any) -> profile:
 
 
 def close_profile(session: Any, found: profile, error: BaseException | None) -> None:
-    """End it; rank 0 merges the ranks' files, if all came to the end."""
+    """End it; rank 0 merges the ranks' files, if all came to the end and to a step that was recorded."""
     found.stop()
-    if error is not None or session.size == 1:
+    if error is not None or session.size == 1 or not found.recorded:
         return
     session.communicator.barrier()
     if session.is_main:

@@ -1,6 +1,7 @@
 """``tenon.profiler.profile``: what is recorded, how it adds up, and that nothing is left of it."""
 
 import json
+import os
 
 import numpy as np
 import pytest
@@ -271,6 +272,20 @@ def test_nothing_is_left_when_the_block_raises(training):
     with profile() as prof:  # and another one can be opened
         training.step()
     assert named(prof, "tenon::linear")
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
+def test_a_forked_process_records_nothing(training):
+    with profile() as prof:
+        child = os.fork()
+        if child == 0:
+            training.step()
+            os._exit(0 if SLOT.top is None and OPEN.tap is None else 1)
+        _, status = os.waitpid(child, 0)
+        training.step()
+
+    assert status == 0
+    assert sum(e.key == "tenon::linear" for e in prof.events()) == 2
 
 
 def test_a_second_profile_is_refused_and_the_first_goes_on(training):

@@ -303,6 +303,15 @@ def test_the_overview_in_the_terminal_is_of_all_ranks(two_ranks):
     assert missing.exit_code == 1 and "no trace of rank 7" in missing.output
 
 
+def test_a_run_too_short_for_its_profile_ends_well(tmp_path):
+    options = ["--profile", "--set", "profile.skip_first=100", "--set", "epochs=1", "--set", "batch_size=512"]
+
+    done = CliRunner().invoke(main, ["train", "digits", "--run", str(tmp_path / "run"), *options])
+
+    assert done.exit_code == 0, done.output
+    assert not list((tmp_path / "run").glob("*trace*"))
+
+
 def test_a_single_run_is_profiled_too(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "small.toml").write_text(

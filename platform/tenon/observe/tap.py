@@ -10,6 +10,7 @@ This file is hot while a profile is open: one op costs one tuple, see ``tests/be
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Callable
@@ -248,3 +249,13 @@ class Tap:
 
     def _bound(self, bound: Any) -> None:
         bound.timed(self._crossings.marker(bound))
+
+
+def _leave_to_the_parent() -> None:
+    """A process that was forked has the tap, and the file that it writes, of its parent."""
+    if OPEN.tap is not None:
+        OPEN.tap.close()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_leave_to_the_parent)
