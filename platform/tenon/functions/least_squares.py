@@ -89,19 +89,14 @@ def lstsq(A: Any, B: Any, rcond: float | None = None, *, driver: str | None = No
         )
     batch = host_a.shape[:-2]
     flat_a, flat_b = (h.reshape(math.prod(batch), *h.shape[len(batch) :]) for h in (host_a, host_b))
-    found = [np.linalg.lstsq(a, b, rcond) for a, b in zip(flat_a, flat_b, strict=True)]
-    if not found:  # an empty batch: the shapes of one
-        found = [np.linalg.lstsq(np.ones_like(host_a, shape=host_a.shape[-2:]), flat_b.sum(0), rcond)]
-        batch = (0, *batch[1:]) if 0 not in batch[:1] else batch
-        parts = [np.stack([np.asarray(p)])[:0].reshape((*batch, *np.shape(p))) for p in found[0]]
-    else:
-        parts = [np.stack([np.asarray(f[i]) for f in found]) for i in range(4)]
-        parts = [p.reshape((*batch, *p.shape[1:])) for p in parts]
-    solution, values = from_backend_array(A, parts[0]), from_backend_array(A, parts[3])
-    rank = from_backend_array(A, parts[2].astype(np.int64))
+    systems = list(zip(flat_a, flat_b, strict=True)) or [(np.ones_like(flat_a.sum(0)), flat_b.sum(0))]
+    found = [np.linalg.lstsq(a, b, rcond) for a, b in systems]
+    stacked = (np.stack([np.asarray(f[i]) for f in found])[: len(flat_a)] for i in (0, 2, 3))
+    parts = [from_backend_array(A, p.reshape((*batch, *p.shape[1:]))) for p in stacked]
+    solution, rank, values = parts[0], parts[1].long(), parts[2]
     if MODE.enabled and (A.requires_grad or B.requires_grad):
         solution = ops.matmul(pinv(A), B)
-    residuals = _residuals(A, B, solution, parts, driver)
+    residuals = _residuals(A, B, solution, rank, driver)
     made = named_result(
         "linalg_lstsq",
         solution=solution,
@@ -112,10 +107,10 @@ def lstsq(A: Any, B: Any, rcond: float | None = None, *, driver: str | None = No
     return _given(out, made)
 
 
-def _residuals(A: Any, B: Any, solution: Any, parts: list[Any], driver: str | None) -> Any:
+def _residuals(A: Any, B: Any, solution: Any, rank: Any, driver: str | None) -> Any:
     """Sums of squares of what is left over, where torch states them."""
     rows, columns = A.raw.shape[-2:]
-    full = rows > columns and bool((parts[2] == columns).all())
+    full = rows > columns and bool((rank == columns).all())
     if driver in (None, "gelsy") or not full:
         return ops.real(solution).reshape(-1)[:0]
     left = ops.sub(ops.matmul(A, solution), B).abs().square()

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from tenon.core.aval import Aval, shape_of
+from tenon.errors import UnsupportedError
 from tenon.ops.elementwise import Binary, FloatUnary
 
 _SHIFT = 8
@@ -149,6 +150,9 @@ class Zeta(Binary):
         made = _zeta(xp, xp.asarray(x, np.float64), xp.asarray(y, np.float64))
         return made.astype(kind, copy=False)
 
+    def vjp_x(self, f, g, out, x, y):
+        raise UnsupportedError("zeta: the derivative by the exponent is not known here; detach it.")
+
     def vjp_y(self, f, g, out, x, y):
         return f.sum_to(f.neg(f.mul(g, f.mul(x, f.zeta(f.add(x, 1.0), y)))), shape=shape_of(y))
 
@@ -165,6 +169,9 @@ class Igamma(Binary):
         kind = xp.result_type(x, y)
         a, b = xp.broadcast_arrays(xp.asarray(x, np.float64), xp.asarray(y, np.float64))
         return _incomplete(xp, a, b, self.upper).astype(kind, copy=False)
+
+    def vjp_x(self, f, g, out, x, y):
+        raise UnsupportedError(f"{self.name}: the derivative by the order is not known here; detach it.")
 
     # y ** (x - 1) exp(-y) / gamma(x)
     def vjp_y(self, f, g, out, x, y):

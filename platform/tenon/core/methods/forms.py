@@ -61,8 +61,7 @@ ALIASES = {
 #: Methods that have an in-place form ``name_``.
 INPLACE = [
     *(name for name in UNARY if name not in (*PREDICATES, "abs")), *BINARY, "add", "sub", "mul", "div", "pow",
-    "neg",
-    "clamp", "round", "lerp", "addcmul", "addcdiv", "nan_to_num",
+    "neg", "clamp", "round", "lerp", "addcmul", "addcdiv", "nan_to_num",
 ]  # fmt: skip
 
 
@@ -131,25 +130,14 @@ def through_method(name: str) -> Callable[..., Any]:
 
 
 #: Binary functions whose second argument is a tensor and never a number.
-_OF_TENSORS = frozenset(
-    [
-        "atan2",
-        "fmax",
-        "fmin",
-        "hypot",
-        "logaddexp",
-        "logical_and",
-        "logical_or",
-        "logical_xor",
-        "maximum",
-        "minimum",
-    ]
-)
+_OF_TENSORS = frozenset((
+    "atan2", "fmax", "fmin", "hypot", "logaddexp", "logical_and", "logical_or", "logical_xor", "maximum",
+    "minimum",
+))  # fmt: skip
 #: Binary functions that compare numbers.
 _ORDERED = frozenset(("fmax", "fmin", "ge", "gt", "le", "lt", "maximum", "minimum"))
 _NOT_THE_OP = _OF_TENSORS | _ORDERED | {
-    "clamp", "gcd", "heaviside", "lcm", "ldexp", "neg", "nextafter", "polygamma", "pow",
-    "put", "sub",
+    "clamp", "gcd", "heaviside", "lcm", "ldexp", "neg", "nextafter", "polygamma", "pow", "put", "sub",
 }  # fmt: skip
 
 

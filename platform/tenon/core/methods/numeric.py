@@ -114,7 +114,7 @@ class Numeric:
         return f.digamma(self)
 
     def polygamma(self, n: int) -> Any:
-        """Derivative number ``n`` of ``digamma``; positive elements only for ``n > 0``."""
+        """Derivative number ``n`` of ``digamma``."""
         if n < 0:
             raise ArgumentError(f"polygamma(n, x) does not support negative n, got {n}")
         return f.digamma(self) if n == 0 else f.polygamma(self, order=n)
