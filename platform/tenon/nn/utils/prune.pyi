@@ -1,0 +1,46 @@
+# Written by `tenon stubs`; do not edit.
+# ruff: noqa: I001, RUF100
+# fmt: off
+
+from collections.abc import Iterable as Iterable
+from tenon.core.factories import ones_like as ones_like
+from tenon.core.grad_mode import no_grad as no_grad
+from tenon.errors import ModuleTypeError as ModuleTypeError
+from tenon.errors import ModuleValueError as ModuleValueError
+from tenon.errors import ShapeError as ShapeError
+from tenon.nn.pruning import BasePruningMethod as BasePruningMethod
+from tenon.nn.pruning import PruningContainer as PruningContainer
+from tenon.nn.pruning import check_amount as check_amount
+from tenon.nn.pruning import check_amount_of as check_amount_of
+from tenon.nn.pruning import check_axis as check_axis
+from tenon.nn.pruning import check_structured as check_structured
+from tenon.nn.pruning import count as count
+from tenon.nn.pruning import flattened as flattened
+from tenon.nn.pruning import is_pruned as is_pruned
+from tenon.nn.pruning import method_of as method_of
+from tenon.nn.pruning import slice_norms as slice_norms
+from tenon.plugins.registry import resolve as resolve
+from tenon_prune.structured import LnStructured as LnStructured
+from tenon_prune.structured import RandomStructured as RandomStructured
+from tenon_prune.unstructured import CustomFromMask as CustomFromMask
+from tenon_prune.unstructured import Identity as Identity
+from tenon_prune.unstructured import L1Unstructured as L1Unstructured
+from tenon_prune.unstructured import RandomUnstructured as RandomUnstructured
+from typing import Any as Any
+__all__ = ['BasePruningMethod', 'PruningContainer', 'custom_from_mask', 'global_unstructured', 'identity', 'is_pruned', 'l1_unstructured', 'ln_structured', 'random_structured', 'random_unstructured', 'remove']
+def identity(module: Any, name: str) -> Any:
+    ...
+def random_unstructured(module: Any, name: str, amount: Any) -> Any:
+    ...
+def l1_unstructured(module: Any, name: str, amount: Any, importance_scores: Any=None) -> Any:
+    ...
+def random_structured(module: Any, name: str, amount: Any, dim: int) -> Any:
+    ...
+def ln_structured(module: Any, name: str, amount: Any, n: Any, dim: int, importance_scores: Any=None) -> Any:
+    ...
+def custom_from_mask(module: Any, name: str, mask: Any) -> Any:
+    ...
+def global_unstructured(parameters: Any, pruning_method: Any, importance_scores: Any=None, **kwargs: Any) -> None:
+    ...
+def remove(module: Any, name: str) -> Any:
+    ...
