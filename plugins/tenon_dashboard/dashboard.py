@@ -93,7 +93,8 @@ class Dashboard(base_plugin.TBPlugin):  # type: ignore[misc]
         if make is None:
             raise Refused(f"No such view: {name[:50]!r}")
         files = self._files(self._run(request))
-        ranks = {rank: reading.digest for rank, reading in files if reading.digest is not None}
+        found = {rank: reading.digest for rank, reading in files if reading.digest is not None}
+        ranks = views.on_one_clock(found)
         only = request.args.get("rank", "all")
         shown = make({rank: ranks[rank] for rank in ranks if only in ("all", str(rank))})
         return _json(request, {**shown, "files": _states(files), "known": sorted(ranks)})
@@ -106,8 +107,9 @@ class Dashboard(base_plugin.TBPlugin):  # type: ignore[misc]
 
     def _search(self, request: Request) -> Response:
         files = self._files(self._run(request))
-        text = request.args.get("text", "")[:200]
-        return _json(request, search(files, text, _whole(request, "after", -1), "back" in request.args))
+        only, text = request.args.get("rank", "all"), request.args.get("text", "")[:200]
+        after, back = _whole(request, "after", -1), "back" in request.args
+        return _json(request, search(files, only, text, after, back))
 
     def _span(self, request: Request) -> Response:
         files = self._files(self._run(request))

@@ -29,8 +29,7 @@ def pack(collected: Collected, swept: Swept) -> bytes:
     columns: list[bytes] = []
     for key, levels in swept.levels.items():
         name = collected.thread_names.get(key, collected.lanes[key].name)
-        gpu = any(collected.labels[i][0] == "kernel" for i in levels[0].label[:1])
-        lanes.append({"name": name, "gpu": gpu, "levels": [len(level.start) for level in levels]})
+        lanes.append({"name": name, "levels": [len(level.start) for level in levels]})
         columns += [getattr(level, column).tobytes() for level in levels for column, _ in _COLUMNS]
     head = json.dumps({"lanes": lanes, "labels": collected.labels, "details": collected.details}).encode()
     head += b" " * (-len(head) % 8)

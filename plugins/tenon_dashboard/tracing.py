@@ -35,7 +35,7 @@ def window(files: Files, begin: int, end: int, pixels: int) -> dict[str, Any]:
     names: dict[str, int] = {}
     lanes: list[dict[str, Any]] = []
     for rank, shift, _, timeline in ready:
-        for i, lane in enumerate(timeline.lanes):
+        for i, lane in enumerate(timeline.lanes[: MOST_LANES - len(lanes)]):
             levels = []
             for level in timeline.window(i, begin - shift, end - shift, pixel):
                 drawn = []
@@ -45,16 +45,16 @@ def window(files: Files, begin: int, end: int, pixels: int) -> dict[str, Any]:
                     kind = names.setdefault(category, len(names))
                     drawn.append([start + shift, duration, name_index, kind, detail])
                 levels.append(drawn)
-            if len(lanes) < MOST_LANES:
-                lanes.append({"rank": rank, "name": lane["name"], "gpu": lane["gpu"], "levels": levels})
+            lanes.append({"rank": rank, "name": lane["name"], "levels": levels})
     return {"begin": begin, "end": end, "last": last, "names": list(names), "lanes": lanes}
 
 
-def search(files: Files, text: str, after: int, back: bool) -> dict[str, Any]:
-    """The next span whose name contains ``text`` after a moment, or before; how many there are."""
+def search(files: Files, only: str, text: str, after: int, back: bool) -> dict[str, Any]:
+    """The next span of a rank, or of ``"all"``, whose name contains ``text``, or the one before; how many."""
     wanted = text.casefold()
     count, best = 0, None
-    for rank, shift, _, timeline in _ready(files) if wanted else ():
+    ready = [entry for entry in _ready(files) if only in ("all", str(entry[0]))]
+    for rank, shift, _, timeline in ready if wanted else ():
         labels = frozenset(i for i, (_, name) in enumerate(timeline.labels) if wanted in name.casefold())
         count += timeline.count(labels)
         found = timeline.following(labels, after - shift, back)

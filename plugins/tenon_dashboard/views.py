@@ -10,8 +10,14 @@ from typing import Any
 from tenon_dashboard.advice import advice
 from tenon_dashboard.sweep import PARTS
 
-#: The digest of each rank.
+#: The digest of each rank, on one clock.
 Ranks = Mapping[int, Mapping[str, Any]]
+
+
+def on_one_clock(ranks: Ranks) -> Ranks:
+    """Each digest with its ``shift``, from the run's first event, where every view's clock begins."""
+    begin = min((digest["origin"] + digest["first"] for digest in ranks.values()), default=0)
+    return {rank: {**digest, "shift": digest["origin"] - begin} for rank, digest in ranks.items()}
 
 
 def overview(ranks: Ranks) -> dict[str, Any]:
@@ -124,10 +130,9 @@ def _node(path: str) -> dict[str, Any]:
 
 def memory(ranks: Ranks) -> dict[str, Any]:
     """Per rank and device: curve, peak and the owners of what was alive then, on the run's clock."""
-    begin = first_moment(ranks)
     devices = []
     for rank, digest in ranks.items():
-        shift = digest["origin"] - begin
+        shift = digest["shift"]
         for device, found in digest["memory"].items():
             curve = [[at + shift, allocated, reserved] for at, allocated, reserved in found["curve"]]
             row = {**found, "rank": rank, "device": device, "curve": curve}
@@ -201,9 +206,3 @@ def arrivals(ranks: Ranks) -> list[dict[str, Any]]:
         {"rank": r, "last": last[r], "late": fmean(late[r]), "calls": len(common)} for r in ranks if late[r]
     ]
     return rows if common else []
-
-
-def first_moment(ranks: Ranks) -> int:
-    """Nanoseconds since 1970 of the run's first event: zero of every view's clock."""
-    starts = [digest["origin"] + digest["first"] for digest in ranks.values()]
-    return min(starts, default=0)

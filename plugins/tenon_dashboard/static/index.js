@@ -11,7 +11,7 @@ import { overview } from "./overview.js";
 import { followTheme } from "./theme.js";
 import { trace } from "./trace.js";
 
-// name: [title, draw(data, run, rank)]; the trace asks for its windows itself.
+// name: [title, draw(data, run)]; the trace asks for its windows itself.
 const VIEWS = {
   overview: ["Overview", overview],
   operators: ["Operators", operators],
@@ -150,6 +150,7 @@ async function update() {
     if (drawn !== "trace")
       parts.panels.replaceChildren(...names.map((run) => panel(run, trace(run, state.rank, showFiles))));
     drawn = "trace";
+    parts.panels.setAttribute("aria-busy", "false");
     return;
   }
   let answers;
@@ -227,7 +228,8 @@ function showFiles(files) {
     ...(file.error ? [`Rank ${file.rank} is left out. ${file.name}: ${file.error}.`] : []),
     ...(file.cropped ? [`Rank ${file.rank} has no timeline: this run has more spans than fit.`] : []),
     ...Object.entries(file.skipped).map(
-      ([reason, times]) => `Rank ${file.rank}: ${times} events of ${file.name} are left out: ${reason}.`,
+      ([reason, times]) =>
+        `Rank ${file.rank}: ${times === 1 ? "an event" : `${times} events`} of ${file.name} left out: ${reason}.`,
     ),
   ]);
   if (parts.problems.textContent !== wrong.join("")) problem(parts.problems, wrong);

@@ -38,8 +38,12 @@ export function layout(lanes) {
 }
 
 function colours() {
-  const style = getComputedStyle(document.documentElement);
-  return (name) => style.getPropertyValue(`--${name}`).trim();
+  const style = getComputedStyle(document.documentElement),
+    known = new Map();
+  return (name) => {
+    if (!known.has(name)) known.set(name, style.getPropertyValue(`--${name}`).trim());
+    return known.get(name);
+  };
 }
 
 /** Draw the answer `data` for the window of `view`; `chosen` is framed. */
@@ -65,7 +69,8 @@ export function draw(canvas, data, view, chosen) {
     pen.fillStyle = colour("raised");
     pen.fillRect(0, tops[i] - GAP / 2, GUTTER, 1);
     pen.fillStyle = colour("text");
-    pen.fillText(`rank ${lane.rank}`, 8, tops[i] + ROW / 2, GUTTER - 12);
+    const title = `rank ${lane.rank}${lane.levels.length > 1 ? "" : ` ${lane.name}`}`;
+    pen.fillText(title, 8, tops[i] + ROW / 2, GUTTER - 12);
     pen.fillStyle = colour("faint");
     if (lane.levels.length > 1) pen.fillText(lane.name, 8, tops[i] + ROW * 1.5, GUTTER - 12);
     pen.save();

@@ -3,15 +3,16 @@
 import { ask } from "./ask.js";
 import { legend } from "./charts.js";
 import { h } from "./dom.js";
-import { GUTTER, draw, spanAt } from "./lanes.js";
+import { GUTTER, draw, layout, spanAt } from "./lanes.js";
 import { table } from "./table.js";
 import { count, time } from "./units.js";
 
-// What colours mean; GPU kernels have the optimizer's on lanes of their own.
+// What colours mean.
 const KINDS = ["compute", "communication", "wait", "data", "optimizer", "module", "annotation", "joined"];
 const SHORTEST = 200,
   ZOOM = 1.6,
-  LISTED = 100;
+  LISTED = 100,
+  HIGHEST = 12_000;
 
 /** The view of one run; `showFiles` is told how far its files are read. */
 export function trace(run, rank, showFiles) {
@@ -44,7 +45,7 @@ export function trace(run, rank, showFiles) {
     type: "search",
     placeholder: "operator, module, …",
     "aria-label": "Search for spans by name",
-    onkeydown: (event) => event.key === "Enter" && find(event.shiftKey),
+    onkeydown: (event) => event.key === "Enter" && told(find(event.shiftKey)),
   });
   const listing = h("div"),
     list = h("details", { ontoggle: fill }, h("summary", {}, "Spans in view as a table"), listing);
@@ -60,13 +61,16 @@ export function trace(run, rank, showFiles) {
     button("All", "Show the whole run", fit),
     h("span", { class: "gap" }),
     text,
-    button("Next", "Next match", () => find(false)),
-    button("Previous", "Previous match", () => find(true)),
+    button("Next", "Next match", () => told(find(false))),
+    button("Previous", "Previous match", () => told(find(true))),
     matches,
     h("span", { class: "gap" }),
     where,
   );
   const root = h("div", {}, tools, legend(KINDS), h("div", { class: "timeline" }, canvas, tip), about, list);
+
+  /** Say what went wrong with a question, where its answer would stand. */
+  const told = (question) => question.catch((error) => (about.textContent = error.message));
 
   async function load() {
     if (!root.isConnected && asked) return;
@@ -87,7 +91,10 @@ export function trace(run, rank, showFiles) {
     if (mine !== asked) return;
     if (view.end <= view.begin) Object.assign(view, { begin: answer.begin, end: answer.end });
     const whole = data && view.begin === 0 && view.end === data.last;
-    data = { ...answer, lanes: answer.lanes.filter((lane) => rank === "all" || String(lane.rank) === rank) };
+    const lanes = answer.lanes.filter((lane) => rank === "all" || String(lane.rank) === rank);
+    const wanted = lanes.length;
+    while (layout(lanes).height > HIGHEST) lanes.pop(); // browsers draw no higher canvas
+    data = { ...answer, lanes, hidden: wanted - lanes.length };
     if (whole) view.end = data.last;
     showFiles(answer.files);
     canvas.dataset.lanes = data.lanes.length;
@@ -108,7 +115,8 @@ export function trace(run, rank, showFiles) {
   function paint() {
     if (!data) return;
     draw(canvas, data, view, chosen);
-    where.textContent = `${time(view.end - view.begin)} from ${time(view.begin)}`;
+    const hidden = data.hidden ? `; ${data.hidden} threads are not shown, choose a rank` : "";
+    where.textContent = `${time(view.end - view.begin)} from ${time(view.begin)}${hidden}`;
   }
 
   function show(begin, end) {
@@ -191,7 +199,7 @@ export function trace(run, rank, showFiles) {
   function up(event) {
     const click = press && !press.moved;
     press = null;
-    if (click && data) choose(spanAt(data, view, canvas.clientWidth, event.offsetX, event.offsetY));
+    if (click && data) told(choose(spanAt(data, view, canvas.clientWidth, event.offsetX, event.offsetY)));
   }
 
   async function choose(found) {
@@ -230,6 +238,7 @@ export function trace(run, rank, showFiles) {
     const from = chosen?.span[0] ?? (back ? view.end : view.begin - 1);
     const answer = await ask("search", {
       run,
+      rank,
       text: text.value,
       after: Math.round(from),
       ...(back ? { back: 1 } : {}),
