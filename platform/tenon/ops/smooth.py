@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tenon.core.op import Primitive
-from tenon.ops.elementwise import FloatUnary, Unary
+from tenon.ops.elementwise import Binary, FloatUnary, Unary
 from tenon.ops.kinds import is_complex
 
 
@@ -125,6 +125,28 @@ class Reciprocal(FloatUnary):
         return f.neg(f.mul(g, f.conj(f.mul(out, out))))
 
 
+class Logaddexp(Binary):
+    """``log(exp(x) + exp(y))`` without overflow."""
+
+    ufunc = "logaddexp"
+    saves = ("x", "y", "out")
+    promotion = "float"
+
+    def forward(self, xp, x, y, *, out=None):
+        """The namespace's own; of complex numbers that of the larger real part comes out of the logarithm."""
+        if xp.result_type(x, y).kind != "c":
+            return xp.logaddexp(x, y, out=out)
+        swap = xp.real(x) < xp.real(y)
+        high, low = xp.where(swap, y, x), xp.where(swap, x, y)
+        return high + xp.log1p(xp.exp(low - high))
+
+    def vjp_x(self, f, g, out, x, y):
+        return f.sum_to(f.mul(g, f.conj(f.exp(f.sub(x, out)))), shape=x.shape)
+
+    def vjp_y(self, f, g, out, x, y):
+        return f.sum_to(f.mul(g, f.conj(f.exp(f.sub(y, out)))), shape=y.shape)
+
+
 class Sigmoid(FloatUnary):
     """``1 / (1 + exp(-x))``."""
 
@@ -185,3 +207,4 @@ atanh = _smooth(
 )
 exp, exp2, expm1, log, log2, log10, log1p = Exp(), Exp2(), Expm1(), Log(), Log2(), Log10(), Log1p()
 sqrt, rsqrt, square, reciprocal, sigmoid = Sqrt(), Rsqrt(), Square(), Reciprocal(), Sigmoid()
+logaddexp = Logaddexp()
