@@ -242,6 +242,30 @@ def test_copies_are_pruned_for_themselves(layer, copied):
     assert len(next(iter(other._forward_pre_hooks.values()))) == 2
 
 
+def test_pruning_again_works_after_somebody_removed_all_hooks(layer):
+    prune.l1_unstructured(layer, "weight", 2)
+    layer._forward_pre_hooks.clear()
+
+    prune.l1_unstructured(layer, "weight", 2)
+
+    assert int((layer.weight == 0).sum()) == 4 and prune.is_pruned(layer)
+    prune.remove(layer, "weight")
+    assert int((layer.weight == 0).sum()) == 4
+
+
+def test_what_is_assigned_has_the_shape_of_the_mask(layer):
+    prune.l1_unstructured(layer, "weight", 2)
+    with pytest.raises(ValueError, match="cannot be stored under the mask 'weight_mask'"):
+        layer.weight = tenon.ones(3, 3)
+    nn.utils.parametrizations.spectral_norm(layer)
+    with pytest.raises(ValueError, match="cannot be stored under the mask 'weight_mask'"):
+        layer.weight = tenon.ones(3, 3)
+
+    layer.weight = tenon.ones(2, 4)
+
+    assert tenon.equal(layer.weight_orig, tenon.ones(2, 4))
+
+
 def test_buffers_can_be_pruned():
     module = nn.Module()
     module.register_buffer("table", tenon.tensor([1.0, -3.0]))

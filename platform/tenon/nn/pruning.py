@@ -45,7 +45,13 @@ class Mask:
         return module._buffers[self.buffer].to(value.dtype) * value
 
     def right_inverse(self, module: Any, value: Any) -> Any:
-        """The value itself."""
+        """The value itself; ShapeError if it is not of the mask's shape."""
+        shape = module._buffers[self.buffer].shape
+        if value.shape != shape:
+            raise ShapeError(
+                f"a tensor of shape {tuple(value.shape)} cannot be stored under the mask '{self.buffer}' of"
+                f" shape {tuple(shape)}. Assign one of that shape, or remove the pruning first."
+            )
         return value
 
     def discard(self, module: Any) -> None:
@@ -206,7 +212,8 @@ def _left_to(method: Any, t: Any, mask: Any) -> Any:
 def _joined(module: Any, buffer: str, method: Any) -> PruningContainer:
     """A new container of the methods behind the mask ``buffer``, and ``method``."""
     old = _method_behind(module, buffer)
-    container = PruningContainer(*(old if isinstance(old, PruningContainer) else (old,)), method)
+    before = () if old is None else old if isinstance(old, PruningContainer) else (old,)
+    container = PruningContainer(*before, method)
     container._mask_name = buffer
     return container
 
@@ -216,6 +223,7 @@ def _replace_hook(module: Any, method: Any) -> None:
         if isinstance(hook, BasePruningMethod) and hook._mask_name == method._mask_name:
             module._forward_pre_hooks[key] = method
             return
+    module.register_forward_pre_hook(method)  # somebody removed the one that was there
 
 
 def _attach(module: Any, name: str, pipeline: Pipeline | None, method: Any, mask: Any) -> None:

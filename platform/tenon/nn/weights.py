@@ -115,7 +115,10 @@ class Pipeline:
                 f"{len(self.steps)} step(s). Assign a tensor, or remove the steps first."
             )
         if self.listed(module):
-            # A mask's right inverse is the value itself, so the list alone has work to do.
+            # A mask's right inverse is the value itself, so they only check it; the list does the work.
+            for step in self.steps:
+                if step.is_mask:
+                    step.right_inverse(module, value)
             module.parametrizations[self.name].right_inverse(value)
         else:
             with no_grad():
