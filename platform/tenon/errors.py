@@ -81,6 +81,10 @@ class GradError(TenonError, RuntimeError):
     """A gradient cannot be computed, or a hook returned something that is no gradient."""
 
 
+class ExportError(GradError, BufferError):
+    """A tensor with history asked to lend its memory to another library."""
+
+
 class FreedGraphError(GradError):
     """A second backward pass met values that the first one freed."""
 

@@ -1,4 +1,4 @@
-"""Windows into memory: ``as_strided``, ``resize_``, ``set_``, storages."""
+"""Windows into memory: ``as_strided``, ``resize_``, ``set_``, storages, complex pairs, DLPack."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import pytest
 
 import tenon
 from tenon.errors import CaptureError, GradError, ShapeError
+from tenon.utils.dlpack import from_dlpack, to_dlpack
 
 
 def test_a_strided_view_shows_its_base_and_changes_with_it():
@@ -98,3 +99,47 @@ def test_empty_strided_tensors_have_the_strides_asked_for():
     assert tenon.empty_strided((2, 3), (1, 2)).stride() == (1, 2)
     assert tenon.ones(1).new_empty_strided((2, 3), (1, 2), dtype=tenon.int8).dtype == tenon.int8
     assert tenon.empty_permuted((2, 3, 4), (0, 2, 1)).stride() == (12, 1, 3)
+
+
+def test_complex_numbers_and_their_pairs_share_memory():
+    z, pairs = tenon.zeros(3, 2, dtype=tenon.complex64), tenon.zeros(3, 2)
+
+    tenon.view_as_real(z)[0, 1, 1] = 5
+    tenon.view_as_complex(pairs)[1] = 2 + 3j
+    z.real = tenon.ones(3, 2)
+
+    assert z[0].tolist() == [1, 1 + 5j]
+    assert pairs.tolist() == [[0, 0], [2, 3], [0, 0]]
+    with pytest.raises(ShapeError, match="stride 1"):
+        tenon.view_as_complex(tenon.ones(2, 2).T)
+
+
+def test_new_axes_have_the_strides_that_torch_gives_them():
+    x = tenon.ones(2, 3, 4)
+
+    assert x[None].stride() == (24, 12, 4, 1)
+    assert x[:, None].stride() == (12, 12, 4, 1)
+    assert x[..., None].stride() == (12, 4, 1, 1)
+
+
+def test_what_is_made_like_a_permuted_tensor_lies_in_memory_as_it_does():
+    x = tenon.ones(2, 3).T
+
+    assert tenon.zeros_like(x).stride() == tenon.empty_like(x).stride() == (1, 3)
+    assert tenon.ones_like(tenon.ones(4, 4)[:, ::2]).stride() == (2, 1)
+    assert tenon.zeros_like(x, memory_format=tenon.contiguous_format).stride() == (2, 1)
+
+
+def test_dlpack_lends_the_memory_of_tensors_of_any_dtype():
+    x = tenon.arange(3.0)
+
+    from_dlpack(x)[0] = 9
+    from_dlpack(to_dlpack(x))[1] = 8
+
+    assert x.tolist() == [9, 8, 2]
+    assert from_dlpack(tenon.tensor([True])).dtype == tenon.bool
+    assert from_dlpack(tenon.ones(1, dtype=tenon.bfloat16)).dtype == tenon.bfloat16
+    with pytest.raises(BufferError, match="detach"):
+        from_dlpack(tenon.ones(1, requires_grad=True))
+    with pytest.raises(RuntimeError, match="no DLPack capsule"):
+        from_dlpack(3)

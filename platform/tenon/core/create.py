@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from tenon.core.backend import backend_for, backend_named
 from tenon.core.value import Value
 from tenon.device import Device, as_device
 from tenon.dtypes import FROM_NUMPY, dtype
-from tenon.errors import DTypeError, GradError, ShapeError, TenonError
+from tenon.errors import ArgumentError, DTypeError, GradError, ShapeError, TenonError
 
 
 def wrap(array: np.ndarray[Any, Any], device: Any = None, requires_grad: bool = False) -> Any:
@@ -35,6 +36,11 @@ def from_numpy(ndarray: Any) -> Any:
     """A CPU tensor that shares ``ndarray``'s memory."""
     if not isinstance(ndarray, np.ndarray):
         raise TypeError(f"expected np.ndarray (got {type(ndarray).__name__})")
+    if not ndarray.dtype.isnative:
+        raise ArgumentError(
+            f"given numpy array has byte order different from the native byte order ({ndarray.dtype})."
+            " Convert it with array.astype(array.dtype.newbyteorder('='))."
+        )
     dtypes.from_numpy_dtype(ndarray.dtype)
     if any(s < 0 for s in ndarray.strides):
         raise ShapeError(
@@ -79,15 +85,11 @@ def to_array(data: Any, kind: Any = None) -> np.ndarray[Any, Any]:
         dtypes.from_numpy_dtype(data.dtype)
         return np.array(data, target or data.dtype, order="C")
     if isinstance(data, (list, tuple)) and _holds_tensors(data):
+        target = target or _common(data).numpy
         data = _unwrapped(data)
     _check_ragged(data)
-    if target is not None and target.kind in "iu" and not isinstance(data, (int, bool)):
-        found = np.array(data)
-        return (
-            np.array(found, target, order="C")
-            if found.dtype.kind in "fc"
-            else np.array(data, target, order="C")
-        )
+    if target is not None and target.kind in "iu":
+        return _whole(data, target)
     if target is not None:
         try:
             return np.array(data, target, order="C")
@@ -105,12 +107,28 @@ def to_array(data: Any, kind: Any = None) -> np.ndarray[Any, Any]:
         return array.astype(dtypes.get_default_dtype().numpy)
     if array.dtype not in FROM_NUMPY:
         raise _not_data(data, None)
+    if array.dtype == np.uint64 and not _numpy_inside(data):
+        raise ArgumentError(f"Overflow when unpacking long long: {array.max()} is no 64-bit integer.")
     return array
+
+
+def _whole(data: Any, target: np.dtype[Any]) -> np.ndarray[Any, Any]:
+    """``data`` as integers: floats cut, negative numbers counted from the end of an unsigned dtype."""
+    found = np.array(data)
+    if found.dtype.kind in "fcb":
+        return np.array(found, target, order="C")
+    if found.dtype.kind == "i" and found.size:
+        limits = np.iinfo(target)
+        low = -int(limits.max) if target.kind == "u" else int(limits.min)
+        if int(found.min()) < low or int(found.max()) > limits.max:
+            raise ArgumentError(f"value cannot be converted to type {target} without overflow: {data!r:.80}")
+        return found.astype(target, order="C")
+    return np.array(data, target, order="C")
 
 
 def _not_data(data: Any, error: Exception | None) -> Exception:
     detail = f": {error}" if error is not None else ""
-    return TypeError(
+    return DTypeError(
         f"could not infer dtype of {type(data).__name__}{detail}. Pass numbers, nested lists of them, or an"
         " array."
     )
@@ -126,6 +144,15 @@ def _numpy_inside(data: Any) -> bool:
     while isinstance(data, (list, tuple)) and len(data):
         data = data[0]
     return isinstance(data, (np.ndarray, np.generic))
+
+
+def _common(data: Any) -> dtype:
+    """The dtype that holds all tensors and numbers in nested sequences."""
+    if isinstance(data, Value):
+        return FROM_NUMPY[data.raw.dtype]
+    if isinstance(data, (list, tuple)):
+        return functools.reduce(dtypes.promote_types, map(_common, data)) if data else dtypes.bool
+    return dtypes.as_dtype(type(data))
 
 
 def _unwrapped(data: Any) -> Any:

@@ -131,7 +131,22 @@ def full(
 
 def _like(x: Any, value: Any, dtype: Any, device: Any, requires_grad: bool) -> Any:
     kind = x.dtype if dtype is None else dtypes.as_dtype(dtype)
-    return _full(x.raw.shape, value, kind, x.device if device is None else device, requires_grad)
+    place = x.device if device is None else device
+    order = None if watch.recorder is not None else _order(x.raw)
+    if order is None:
+        return _full(x.raw.shape, value, kind, place, requires_grad)
+    made = _full([x.raw.shape[axis] for axis in order], value, kind, place)
+    return (
+        made.permute([order.index(axis) for axis in range(len(order))]).detach().requires_grad_(requires_grad)
+    )
+
+
+def _order(raw: Any) -> list[int] | None:
+    """The axes of a dense array as they lie in memory, if that is not their own order."""
+    if not hasattr(raw, "flags") or raw.flags.c_contiguous or not raw.size:
+        return None
+    order = sorted(range(raw.ndim), key=lambda axis: -raw.strides[axis])
+    return order if raw.transpose(order).flags.c_contiguous else None
 
 
 def zeros_like(

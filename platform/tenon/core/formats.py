@@ -84,7 +84,7 @@ def clone(x: Any, wanted: Any = None) -> Any:
 
 def laid_out(x: Any, wanted: Any) -> Any:
     """A new tensor ``x``, without history, as ``wanted`` (None: as it is)."""
-    if wanted is None or wanted is preserve_format or wanted is contiguous_format:
+    if wanted is None or wanted is preserve_format or is_contiguous(x.raw, wanted):
         return x
     made = contiguous(x.detach(), wanted).detach()
     return made.requires_grad_(x.requires_grad)

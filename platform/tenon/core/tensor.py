@@ -20,7 +20,7 @@ from tenon.core.size import Size
 from tenon.core.value import Value
 from tenon.device import Device
 from tenon.dtypes import FROM_NUMPY, dtype
-from tenon.errors import ArgumentError, GradError, TenonWarning
+from tenon.errors import ArgumentError, ExportError, GradError, TenonWarning
 
 _new = object.__new__
 _NO_LEAF = (
@@ -220,7 +220,7 @@ class Tensor(*ALL_METHODS, Value):  # type: ignore[misc]
         return complex(self.item())
 
     def __index__(self) -> int:
-        value = self.item()
+        value = self.item() if self.raw.size == 1 else None
         if not isinstance(value, int):
             raise TypeError("only integer tensors of a single element can be converted to an index")
         return int(value)
@@ -284,7 +284,7 @@ class Tensor(*ALL_METHODS, Value):  # type: ignore[misc]
 
     def __dlpack__(self, **kwargs: Any) -> Any:
         if self._track:
-            raise GradError("Can't export tensors that require gradient, use tensor.detach()")
+            raise ExportError("Can't export tensors that require gradient, use tensor.detach()")
         self._expose()
         return self.raw.__dlpack__(**kwargs)
 

@@ -18,7 +18,7 @@ from tenon.functions.derived import into
 __all__ = [
     "atleast_1d", "atleast_2d", "atleast_3d", "block_diag", "broadcast_shapes", "broadcast_tensors",
     "cartesian_prod", "cat", "column_stack", "combinations", "concat", "concatenate", "constant_pad_nd",
-    "dstack", "hstack", "meshgrid", "row_stack", "split", "stack", "vstack",
+    "dstack", "hstack", "meshgrid", "repeat_interleave", "row_stack", "split", "stack", "vstack",
 ]  # fmt: skip
 
 
@@ -176,6 +176,17 @@ def meshgrid(*tensors: Any, indexing: str = "ij") -> Any:
     if swap:
         grids[:2] = grids[1::-1]
     return tuple(grids)
+
+
+def repeat_interleave(
+    input: Any, repeats: Any = None, dim: int | None = None, *, output_size: int | None = None
+) -> Any:
+    """Each element ``repeats`` times along ``dim`` (flattened if None). Alone: each place as often as
+    ``input`` says."""
+    if repeats is None:
+        places = ops.cast(ops.cumsum(input.new_ones(input.raw.shape), axis=0), dtype=input.raw.dtype) - 1
+        return places.repeat_interleave(input, 0)
+    return input.repeat_interleave(repeats, dim, output_size=output_size)
 
 
 def cartesian_prod(*tensors: Any) -> Any:

@@ -11,14 +11,14 @@ from tenon import dtypes, ops
 from tenon.core.create import as_tensor, from_numpy, wrap
 from tenon.core.methods.forms import need_tensor
 from tenon.core.value import Value
-from tenon.errors import DTypeError, ShapeError
+from tenon.errors import ArgumentError, DTypeError, ExportError, ShapeError
 from tenon.functions.derived import into, refuse
 from tenon.signal.windows import kaiser
 
 __all__ = [
     "asarray", "bartlett_window", "blackman_window", "complex", "fill", "from_dlpack", "frombuffer",
     "hamming_window",
-    "hann_window", "imag", "kaiser_window", "polar", "real", "view_as_complex", "view_as_real",
+    "hann_window", "imag", "kaiser_window", "polar", "real", "to_dlpack", "view_as_complex", "view_as_real",
 ]  # fmt: skip
 
 
@@ -64,7 +64,7 @@ def view_as_real(input: Any) -> Any:
     """Complex numbers as pairs of reals along a new last axis."""
     if input.raw.dtype.kind != "c":
         raise DTypeError(f"view_as_real is only supported for complex tensors, got {input.dtype}")
-    return ops.stack(ops.real(input), ops.imag(input), axis=input.raw.ndim)
+    return ops.view_as_real(input)
 
 
 def view_as_complex(input: Any) -> Any:
@@ -74,7 +74,13 @@ def view_as_complex(input: Any) -> Any:
             f"view_as_complex needs a float tensor whose last axis has size 2, got {input.dtype} "
             f"{list(input.raw.shape)}"
         )
-    return complex(input.select(-1, 0), input.select(-1, 1))
+    steps = input.stride()
+    if steps[-1] != 1 or any(step % 2 for step in steps[:-1]):
+        raise ShapeError(
+            "Tensor must have a last dimension with stride 1, and strides divisible by 2 for all others, got "
+            f"{list(steps)}. Use .contiguous() first."
+        )
+    return ops.view_as_complex(input)
 
 
 def _window(
@@ -187,6 +193,45 @@ def frombuffer(
     return made.requires_grad_() if requires_grad else made
 
 
+class _Capsule:
+    """A bare DLPack capsule as the object that gives it, once; it holds memory of the CPU."""
+
+    def __init__(self, capsule: Any) -> None:
+        self._capsule = capsule
+
+    def __dlpack__(self, **kwargs: Any) -> Any:
+        return self._capsule
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return 1, 0
+
+
+class _Writable:
+    """An array's memory, declared writable: capsules of the older kind cannot say that theirs is, and NumPy
+    then takes it for read-only."""
+
+    def __init__(self, array: np.ndarray[Any, Any]) -> None:
+        self._array = array
+        place = array.__array_interface__
+        self.__array_interface__ = place | {"data": (place["data"][0], False)}
+
+
+def to_dlpack(tensor: Any) -> Any:
+    """The DLPack capsule of a tensor, which one consumer may take."""
+    return tensor.__dlpack__()
+
+
 def from_dlpack(ext_tensor: Any) -> Any:
-    """A tensor over the memory of any object that speaks DLPack."""
+    """A tensor over the memory of any object that speaks DLPack, or of a capsule of it."""
+    if isinstance(ext_tensor, Value):
+        if ext_tensor.requires_grad:  # type: ignore[attr-defined]
+            raise ExportError("Can't export tensors that require gradient, use tensor.detach()")
+        return ext_tensor.detach()  # type: ignore[attr-defined]
+    if type(ext_tensor).__name__ == "PyCapsule":
+        return from_numpy(np.asarray(_Writable(np.from_dlpack(_Capsule(ext_tensor)))))
+    if not hasattr(ext_tensor, "__dlpack__"):
+        raise ArgumentError(
+            f"from_dlpack received {type(ext_tensor).__name__}, which is no DLPack capsule and has no"
+            " __dlpack__."
+        )
     return from_numpy(np.from_dlpack(ext_tensor))

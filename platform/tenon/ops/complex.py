@@ -8,6 +8,7 @@ import numpy as np
 
 from tenon.core.aval import Aval, broadcast_shapes
 from tenon.core.op import Kind, Primitive
+from tenon.errors import DTypeError
 from tenon.ops.elementwise import Unary
 from tenon.ops.kinds import is_complex
 
@@ -77,6 +78,47 @@ class Rectangular(Primitive):
         return f.sum_to(f.imag(g), shape=tuple(y.shape))
 
 
+class ViewAsReal(Primitive):
+    """Complex numbers as pairs of reals along a new last axis: a view."""
+
+    kind = Kind.MOVE
+    view = True
+
+    def infer(self, x):
+        """A last axis of size 2 more."""
+        if x.dtype.kind != "c":
+            raise DTypeError(f"view_as_real is only supported for complex tensors, got {x.dtype}")
+        return Aval((*x.shape, 2), _real(x).dtype)
+
+    def forward(self, xp, x):
+        """Strides alone."""
+        kind = self.infer(x).dtype
+        return xp.lib.stride_tricks.as_strided(x.real, (*x.shape, 2), (*x.strides, kind.itemsize))
+
+    def vjp_x(self, f, g, out, x):
+        return f.view_as_complex(g)
+
+
+class ViewAsComplex(Primitive):
+    """Pairs of reals along the last axis as complex numbers: a view where the pairs lie together."""
+
+    kind = Kind.MOVE
+    view = True
+
+    def infer(self, x):
+        """Without the last axis."""
+        return Aval(tuple(x.shape[:-1]), np.result_type(x.dtype, np.complex64))
+
+    def forward(self, xp, x):
+        """A view; of a copy if the pairs are apart."""
+        size = x.dtype.itemsize
+        together = x.strides[-1] == size and all(s % (2 * size) == 0 for s in x.strides[:-1])
+        return (x if together else xp.ascontiguousarray(x)).view(self.infer(x).dtype)[..., 0]
+
+    def vjp_x(self, f, g, out, x):
+        return f.view_as_real(g)
+
+
 class Conj(Unary):
     """Complex conjugate; a real input comes back as it is."""
 
@@ -98,3 +140,4 @@ class Conj(Unary):
 
 
 real, imag, conj, rectangular = Real(), Imag(), Conj(), Rectangular()
+view_as_real, view_as_complex = ViewAsReal(), ViewAsComplex()

@@ -214,12 +214,20 @@ class Convert:
         """The real part; itself if real."""
         return f.real(self) if self.raw.dtype.kind == "c" else self
 
+    @real.setter
+    def real(self, value: Any) -> None:
+        self.real.copy_(value)
+
     @property
     def imag(self) -> Any:
         """The imaginary part of a complex tensor."""
         if self.raw.dtype.kind != "c":
             raise ArgumentError("imag is not implemented for tensors with non-complex dtypes.")
         return f.imag(self)
+
+    @imag.setter
+    def imag(self, value: Any) -> None:
+        self.imag.copy_(value)
 
     def get_device(self) -> int:
         """Index of the CUDA device, -1 on the CPU."""
@@ -234,9 +242,7 @@ class Convert:
         """Whether both show the same memory in the same way."""
         own, theirs = self.raw, other.raw
         return bool(
-            address(own) == address(theirs)
-            and own.shape == theirs.shape
-            and own.strides == theirs.strides
+            address(own) == address(theirs) and own.shape == theirs.shape and own.strides == theirs.strides
         )
 
     def share_memory_(self) -> Any:

@@ -7,7 +7,7 @@ from typing import Any
 from tenon.core.late import LATE
 from tenon.core.op import table as f
 from tenon.core.value import Value
-from tenon.errors import ArgumentError, DTypeError, ShapeError
+from tenon.errors import ArgumentError, DTypeError, GradError, ShapeError
 
 
 class Fill:
@@ -44,6 +44,39 @@ class Fill:
     def zero_(self) -> Any:
         """Every element set to 0."""
         return self._filled(0, "ZeroBackward0")
+
+    def apply_(self, callable: Any) -> Any:
+        """Every number of this CPU tensor replaced by what ``callable`` makes of it: slow."""
+        return self._each(callable)
+
+    def map_(self, tensor: Any, callable: Any) -> Any:
+        """As ``apply_``, of this tensor's number and the one of ``tensor`` at its place."""
+        return self._each(callable, tensor)
+
+    def map2_(self, tensor1: Any, tensor2: Any, callable: Any) -> Any:
+        """As ``map_``, with two tensors."""
+        return self._each(callable, tensor1, tensor2)
+
+    def new(self, *args: Any, **kwargs: Any) -> Any:
+        """A new tensor of this dtype, as the constructor of its type makes it: of sizes, or of data."""
+        from tenon.core.create import legacy_tensor
+
+        return legacy_tensor(type(self), args, kwargs, self.dtype)  # type: ignore[attr-defined]
+
+    def dense_dim(self) -> int:
+        """Number of axes: none is sparse."""
+        return int(self.raw.ndim)
+
+    def _each(self, function: Any, *others: Any) -> Any:
+        if self.requires_grad or any(o.requires_grad for o in others):  # type: ignore[attr-defined]
+            raise GradError(
+                "Can't call apply_(), map_() or map2_() on tensors that require grad. Use detach() first."
+            )
+        if self.device.type != "cpu":  # type: ignore[attr-defined]
+            raise TypeError("apply_, map_ and map2_ are only implemented on CPU tensors")
+        lists = [t.expand(self.raw.shape).reshape(-1).tolist() for t in (self, *others)]
+        made = [function(*values) for values in zip(*lists, strict=True)]
+        return self.copy_(self.new_tensor(made).reshape(self.raw.shape))  # type: ignore[attr-defined]
 
     def fill_diagonal_(self, fill_value: Any, wrap: bool = False) -> Any:
         """The main diagonal set to ``fill_value``."""

@@ -73,7 +73,7 @@ class Indexing:
         """Slices along ``dim`` at the given indices."""
         axis = normalize_axis(dim, self.raw.ndim)
         if index.raw.ndim > 1:
-            raise ShapeError(
+            raise IndexRangeError(
                 f"index_select(): Index is supposed to be a vector, but got {list(index.raw.shape)}"
             )
         index = index.reshape(-1)
@@ -188,6 +188,8 @@ class Indexing:
 
     def masked_select(self, mask: Any) -> Any:
         """The elements where ``mask``, as a vector."""
+        if mask.raw.dtype.kind != "b":
+            raise DTypeError(f"masked_select: expected BoolTensor for mask, got {mask.dtype}")
         shape = np.broadcast_shapes(tuple(self.raw.shape), tuple(mask.raw.shape))
         return f.expand(self, shape=shape)[f.expand(mask, shape=shape)]
 

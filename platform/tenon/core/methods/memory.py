@@ -31,6 +31,8 @@ class Memory:
         """Address of the first element."""
         return address(self.raw)
 
+    const_data_ptr = data_ptr
+
     def storage_offset(self) -> int:
         """Elements between the start of the memory and the first element."""
         return int(memory_of(self.raw)[1]) if hasattr(self.raw, "strides") else 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from typing import Any
 
 from tenon.core.aval import AxisError, infer_reshape, normalize_axes, normalize_axis
@@ -17,7 +18,7 @@ def sizes(args: tuple[Any, ...]) -> tuple[int, ...]:
         args = tuple(args[0])
     for a in args:
         if a.__class__ is not int:
-            return tuple(a.__index__() for a in args)
+            return tuple(operator.index(a) for a in args)
     return args
 
 
@@ -51,8 +52,11 @@ class Movement:
     def stride(self, dim: int | None = None) -> Any:
         """Steps between neighbours along each axis (or one), in elements."""
         itemsize = self.raw.dtype.itemsize
-        steps = tuple(s // itemsize for s in self.raw.strides)
-        return steps if dim is None else steps[normalize_axis(dim, self.raw.ndim)]
+        steps = [s // itemsize for s in self.raw.strides]
+        for axis in reversed(range(len(steps))):  # NumPy gives a new axis the step 0
+            if not steps[axis] and self.raw.shape[axis] == 1:
+                steps[axis] = self.raw.shape[axis + 1] * steps[axis + 1] if axis + 1 < len(steps) else 1
+        return tuple(steps) if dim is None else steps[normalize_axis(dim, self.raw.ndim)]
 
     def reshape(self, *args: Any, shape: Any = None) -> Any:
         """The elements under another shape; a view where possible."""

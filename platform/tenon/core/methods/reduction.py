@@ -298,5 +298,11 @@ class Reduction:
         host = self._backend.to_host(self.raw)  # type: ignore[attr-defined]
         if host.ndim != 1 or host.dtype.kind not in "iu" or (host.size and host.min() < 0):
             raise ArgumentError("bincount only supports 1-d non-negative integral inputs.")
+        if weights is not None and tuple(weights.raw.shape) != host.shape:
+            raise ShapeError(
+                "weights should be 1-d and have the same length as input, got shape "
+                f"{list(weights.raw.shape)} for {list(host.shape)}"
+            )
         counts = np.bincount(host, None if weights is None else weights.raw, minlength)
-        return from_backend_array(self, counts)
+        own = weights is not None and weights.raw.dtype == np.float32
+        return from_backend_array(self, counts.astype(np.float32) if own else counts)

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from tenon.testing.samples.draw import expanded, integer, normal
+from tenon.testing.samples.draw import expanded, integer, normal, values
 from tenon.testing.samples.table import add
 
 for _op in ("reshape", "view"):
@@ -222,6 +222,18 @@ for _op in ("unsqueeze", "squeeze"):
         reference=lambda x, shape: x.reshape(shape),
         attrs={"shape": _shape},
     )
+
+
+add(
+    "view_as_real",
+    "vector",
+    values(1 + 2j, 3 - 1j, dtype="complex128"),
+    reference=lambda x: np.stack((x.real, x.imag), -1),
+    order=0,
+)
+_pairs = lambda x: x[..., 0] + 1j * x[..., 1]  # noqa: E731
+add("view_as_complex", "matrix", normal(3, 2), reference=_pairs, order=0, narrow=False)
+add("view_as_complex", "apart", normal(3, 2).in_layout("transposed"), reference=_pairs, order=0, narrow=False)
 
 
 def _strided(x: Any, window: Any, base: Any) -> Any:
