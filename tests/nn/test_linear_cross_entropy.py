@@ -4,7 +4,7 @@ import pytest
 
 import tenon
 import tenon.nn.functional as F
-from tenon.errors import DTypeError, ModuleValueError
+from tenon.errors import DTypeError, ModuleValueError, TenonWarning
 from tenon.nn import LinearCrossEntropyOptions
 
 
@@ -85,3 +85,15 @@ def test_sums_wider_than_the_input_are_for_short_floats_only():
 
     with pytest.raises(DTypeError, match="acc_dtype"):
         F.linear_cross_entropy(x, weight, target, options=LinearCrossEntropyOptions(acc_dtype=tenon.float64))
+
+
+def test_a_loss_that_cannot_be_cut_says_so_and_is_computed_at_once():
+    x, weight, target = _setting()
+    wanted = F.linear_cross_entropy(x, weight, target, label_smoothing=0.1)
+
+    with pytest.warns(TenonWarning, match="options are ignored"):
+        found = F.linear_cross_entropy(
+            x, weight, target, label_smoothing=0.1, options=LinearCrossEntropyOptions()
+        )
+
+    assert found.item() == wanted.item()

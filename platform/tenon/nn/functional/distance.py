@@ -28,8 +28,9 @@ def cosine_similarity(x1: Any, x2: Any, dim: int = 1, eps: float = 1e-8) -> Any:
             "expected common dtype to be floating point, yet common dtype is"
             f" {title_of(x1.raw)} (cosine_similarity)"
         )
-    shape = broadcast_shapes(x1.raw.shape, x2.raw.shape)
-    x1, x2 = x1.expand(shape), x2.expand(shape)
+    if x1.raw.shape != x2.raw.shape:  # ``dim`` counts the axes that both have in the end
+        shape = broadcast_shapes(x1.raw.shape, x2.raw.shape)
+        x1, x2 = x1.expand(shape), x2.expand(shape)
     norms = [kept_above(x.norm(2, dim, keepdim=True), eps) for x in (x1, x2)]
     return (x1 / norms[0] * (x2 / norms[1])).sum(dim)
 

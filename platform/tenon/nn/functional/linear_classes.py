@@ -7,13 +7,15 @@ computes its scores again.
 
 from __future__ import annotations
 
+import functools
+import warnings
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import tenon.ops  # noqa: F401 - a table without ops finds nothing
 from tenon.core.op import table as f
 from tenon.dtypes import bfloat16, dtype, float16, float32, float64, int64
-from tenon.errors import DTypeError, ModuleValueError, ShapeError
+from tenon.errors import DTypeError, ModuleValueError, ShapeError, TenonWarning
 from tenon.nn.functional.arguments import reduction_of
 from tenon.nn.functional.linear import linear
 from tenon.nn.functional.loss import cross_entropy
@@ -90,7 +92,7 @@ def linear_cross_entropy(
 
     ``input[N, in]`` or ``[in]``; ``linear_weight[C, ..., in]`` and ``linear_bias[C, ...]``. ``options``
     divide ``N`` into pieces whose scores do not exist at the same time; they hold for class indices of a
-    weight ``[C, in]`` without ``label_smoothing``, other calls compute at once.
+    weight ``[C, in]`` without ``label_smoothing``; other calls warn and compute at once.
     """
     _check(input, linear_weight, linear_bias)
     sizes = tuple(linear_weight.shape[:-1])
@@ -99,7 +101,15 @@ def linear_cross_entropy(
         raise ShapeError("ignore_index cannot be specified when target contains probabilities")
     settings = {"weight": weight, "ignore_index": _IGNORED if ignore_index is None else ignore_index}
     hard = target.dtype == int64 and not soft and label_smoothing == 0.0 and len(sizes) == 1
-    if options is not None and hard and input.ndim == 2:
+    if options is not None and not hard:
+        warnings.warn(
+            "linear_cross_entropy: options are ignored; pieces need int64 class indices, a weight [C, in] and"
+            f" label_smoothing=0, got {target.dtype} targets {list(target.shape)}, a weight"
+            f" {list(linear_weight.shape)} and label_smoothing={label_smoothing}.",
+            TenonWarning,
+            stacklevel=2,
+        )
+    elif options is not None and input.ndim == 2:
         mode = reduction_of(None, None, reduction)
         return _in_pieces(input, linear_weight, target, linear_bias, options, mode, settings)
     bias = None if linear_bias is None else linear_bias.reshape(-1)
@@ -149,9 +159,9 @@ def _in_pieces(
         raise ShapeError(
             f"Expected input batch_size ({x.shape[0]}) to match target batch_size ({list(target.shape)})."
         )
+    run = functools.partial(checkpoint, piece, use_reentrant=False, preserve_rng_state=False)
     losses = [
-        checkpoint(piece, x[i : i + rows], target[i : i + rows], weight, bias, use_reentrant=False)
-        for i in range(0, max(x.shape[0], 1), rows)
+        run(x[i : i + rows], target[i : i + rows], weight, bias) for i in range(0, max(x.shape[0], 1), rows)
     ]
     if mode == "none":
         return f.cat(*losses, axis=0).to(x.dtype)
