@@ -49,3 +49,7 @@ class CompiledLoops:
     def unit32(self, words: Any, out: Any) -> None:
         """Normals."""
         self._kernels.unit32(words, out)
+
+    def swaps(self, values: Any, jumps: Any) -> None:
+        """Permutations."""
+        self._kernels.swaps(values, jumps)

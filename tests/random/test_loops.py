@@ -88,6 +88,15 @@ def test_coins(both, p, dtype):
     np.testing.assert_array_equal(plain, compiled)
 
 
+def test_permutations(both):
+    def draw():
+        return random.randperm(random.Generator().manual_seed(3), 40_000)
+
+    plain, compiled = both(draw)
+    assert plain.dtype == compiled.dtype == np.int64
+    np.testing.assert_array_equal(plain, compiled)
+
+
 def test_short_draws_do_without(monkeypatch):
     monkeypatch.setattr("sys.modules", {})
 

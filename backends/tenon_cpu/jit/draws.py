@@ -163,3 +163,13 @@ def unit32(given, out):  # type: ignore[no-untyped-def]
             for i in range(8):
                 out[first + 16 * k + i] = cosines[8 * k + i]
                 out[first + 16 * k + 8 + i] = sines[8 * k + i]
+
+
+@kernel("void(int64[::1], int64[::1])", fastmath=())
+def swaps(values, jumps):  # type: ignore[no-untyped-def]
+    """The steps of Fisher and Yates."""
+    for i in range(jumps.size):
+        j = jumps[i]
+        kept = values[i]
+        values[i] = values[j]
+        values[j] = kept

@@ -10,6 +10,7 @@ from tenon.errors import RandomArgumentError, UnsupportedError
 from tenon.random.discrete import DIGITS, NUMBERS, words64
 from tenon.random.generator import Generator, stream_of
 from tenon.random.layout import CHUNK, FLOATING, name_of, require
+from tenon.random.loops import loops_for
 from tenon.random.mt19937 import MersenneTwister
 
 #: From this length on PyTorch shuffles with 64-bit words, inside out.
@@ -56,6 +57,11 @@ def _shuffled(stream: MersenneTwister, n: int) -> Any:
         for i, j in enumerate(jumps.tolist()):
             listed[i], listed[j] = listed[j], listed[i]
         return listed
+    loops = loops_for(n)
+    if loops is not None:
+        values = np.arange(n)
+        loops.swaps(values, jumps.astype(np.int64))
+        return values
     values = np.arange(n, dtype=np.int32)
     steps = _swap_in_rounds(values, jumps)
     for i, j in zip(steps.tolist(), jumps[steps].tolist(), strict=True):
