@@ -8,6 +8,7 @@ import os
 import re
 import warnings
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,12 @@ _FAMILIES = (IndexError, TypeError, NotImplementedError, ValueError, RuntimeErro
 # Unbuffered, print() writes a text and its newline apart, and the lines of several ranks mix.
 os.environ.pop("PYTHONUNBUFFERED", None)
 os.environ.update(OPEN_MPI)
+
+
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """Two workers for folders; none for single files, and for what is chosen by marker: that may be timed."""
+    folders = all(Path(argument).is_dir() for argument in config.args)
+    return 2 if folders and not config.option.markexpr and (os.cpu_count() or 1) > 1 else 0
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
