@@ -1,0 +1,71 @@
+"""Files that the profiler wrote, in the views."""
+
+import pytest
+
+import tenon as torch
+from tenon import nn
+from tenon.profiler import profile, record_function, schedule, tensorboard_trace_handler
+
+pytest.importorskip("tensorboard")
+
+STEPS = 3
+
+
+@pytest.fixture(scope="module")
+def logdir(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("logs")
+    model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 2))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+    options = {"record_shapes": True, "profile_memory": True, "with_flops": True, "with_modules": True}
+    ready = tensorboard_trace_handler(str(folder / "run"))
+    with profile(
+        schedule=schedule(wait=1, warmup=1, active=STEPS, repeat=1), on_trace_ready=ready, **options
+    ) as p:
+        for _ in range(2 + STEPS):
+            with record_function("whole"):
+                optimizer.zero_grad()
+                model(torch.ones(4, 8)).sum().backward()
+                optimizer.step()
+            p.step()
+    return folder
+
+
+def test_every_step_is_the_sum_of_its_parts(routes, logdir):
+    view = routes(logdir).view("overview")
+
+    (file,) = view["files"]
+    assert file["finished"] and not file["error"] and file["skipped"] == {}
+    assert len(view["steps"]) == STEPS
+    for step in view["steps"]:
+        assert sum(step["parts"]) == pytest.approx(step["duration"], rel=1e-3)
+        assert step["parts"][view["parts"].index("compute")] > 0
+        assert step["parts"][view["parts"].index("optimizer")] > 0
+
+
+def test_operators_and_modules_are_those_of_the_model(routes, logdir):
+    asked = routes(logdir)
+
+    linear = [row for row in asked.view("operators")["rows"] if row[0] == "tenon::linear"]
+    nodes = {node["path"]: node for node in asked.view("modules")["nodes"]}
+
+    assert {row[1] for row in linear} == {"4x8, 16x8, 16", "4x16, 2x16, 2"}
+    assert sum(row[3] for row in linear) == 2 * STEPS and all(row[5] > 0 and row[6] > 0 for row in linear)
+    assert list(nodes) == ["Sequential", "Sequential.0", "Sequential.1", "Sequential.2"]
+    assert {node["calls"] for node in nodes.values()} == {STEPS}
+    assert nodes["Sequential"]["forward"] >= nodes["Sequential.0"]["forward"] > 0
+    assert nodes["Sequential.2"]["class"] == "Linear" and nodes["Sequential.2"]["backward"] > 0
+
+
+def test_memory_and_timeline_are_there(routes, logdir):
+    asked = routes(logdir)
+
+    (device,) = asked.view("memory")["devices"]
+    trace = asked.json("/trace", run="run")
+
+    assert device["device"] == "cpu" and device["peak"] >= 4 * 16 * 4 and device["owners"]
+    assert max(size for _, size, _ in device["curve"]) == device["peak"]
+    names = {trace["names"][span[2]] for span in trace["lanes"][0]["levels"][0]}
+    assert {name for name in names if name.startswith("ProfilerStep#")} == {
+        f"ProfilerStep#{i}" for i in (2, 3, 4)
+    }
+    assert asked.json("/search", run="run", text="whole")["count"] == STEPS
