@@ -213,6 +213,17 @@ def test_what_cannot_be_pruned_is_refused_and_changes_nothing(layer, case):
     assert not layer._forward_pre_hooks
 
 
+@pytest.mark.parametrize("taken", ["weight_mask", "weight_orig"])
+def test_a_name_that_is_taken_is_refused_and_nothing_changes(layer, taken):
+    layer.register_buffer(taken, tenon.ones(1))
+
+    with pytest.raises(ValueError, match=f"attribute '{taken}' already exists"):
+        prune.l1_unstructured(layer, "weight", 2)
+
+    assert list(layer.state_dict()) == ["weight", "bias", taken] and not layer._forward_pre_hooks
+    layer(tenon.ones(1, 4))
+
+
 def test_what_is_none_cannot_be_pruned():
     with pytest.raises(TypeError, match=r"'bias' of Linear.* is None"):
         prune.identity(nn.Linear(2, 2, bias=False), "bias")

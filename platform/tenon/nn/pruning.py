@@ -25,6 +25,7 @@ from tenon.errors import ModuleTypeError, ModuleValueError, ShapeError
 from tenon.nn.weights import (
     Pipeline,
     begin_pipeline,
+    check_names_are_new,
     forget,
     pipeline_of,
     remove_hook,
@@ -229,13 +230,14 @@ def _replace_hook(module: Any, method: Any) -> None:
 def _attach(module: Any, name: str, pipeline: Pipeline | None, method: Any, mask: Any) -> None:
     number = 1 + (0 if pipeline is None else sum(step.is_mask for step in pipeline.steps))
     method._mask_name = f"{name}_mask" if number == 1 else f"{name}_mask_{number}"
-    module.register_buffer(method._mask_name, mask)
+    check_names_are_new(module, method._mask_name)
     step = Mask(method._mask_name)
     if pipeline is None:
         begin_pipeline(module, name, step, {f"{name}_orig": stored_tensor(module, name)})
     else:
         pipeline.steps.append(step)
         pipeline.alias(module)
+    module.register_buffer(method._mask_name, mask)
     module.register_forward_pre_hook(method)
 
 

@@ -264,6 +264,7 @@ def open_pipeline(module: Any, name: str, stored: tuple[str, ...]) -> Pipeline:
 def begin_pipeline(module: Any, name: str, step: Any, stored: dict[str, Any]) -> None:
     """Let ``step`` compute ``name`` from the tensors ``stored``, which are registered instead of it."""
     check_name_is_free(module, name)
+    check_names_are_new(module, *stored)
     _, persistent = take(module, name)
     for each, tensor in stored.items():
         put(module, each, tensor, persistent)
@@ -285,6 +286,16 @@ def check_name_is_free(module: Any, name: str) -> None:
             f"'{name}' of {type(module).__name__} cannot be computed by steps: the class has an attribute of "
             "that name, which would be read instead. Remove it from the class."
         )
+
+
+def check_names_are_new(module: Any, *names: str) -> None:
+    """ModuleValueError if ``module`` has one of ``names`` already."""
+    for name in names:
+        if hasattr(module, name):
+            raise ModuleValueError(
+                f"attribute '{name}' already exists in {type(module).__name__}; a step would store its own"
+                " under that name. Rename yours."
+            )
 
 
 def close(module: Any, name: str) -> None:
