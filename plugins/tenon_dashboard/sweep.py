@@ -134,8 +134,10 @@ def _lane(lane: Lane, parts: list[int], labels: list[tuple[str, str]], swept: Sw
         begin, length, label = starts[i], durations[i], label_of[i]
         while ends and (ends[-1] <= begin or (ends[-1] - begin <= _ROUNDING and begin + length > ends[-1])):
             close()
-        depth = len(ends)
         part = parts[label]
+        while ends and part == STEP and ends[-1] < begin + length:
+            close()  # torch.profiler's steps begin inside of the call that ends before them
+        depth = len(ends)
         if ends:
             length = min(length, ends[-1] - begin)  # what overlaps the end of its parent is cut there
             inner[-1] += length

@@ -203,6 +203,18 @@ def test_a_trace_without_steps_is_one_step(tmp_path):
     assert dict(zip(PARTS, split, strict=True))["compute"] == 15_000 and sum(split) == 20_000
 
 
+def test_a_step_may_begin_inside_of_the_call_that_makes_it(tmp_path):
+    events = [
+        span("python_function", "torch/profiler/profiler.py(900): step", 0, 20),
+        span("user_annotation", "ProfilerStep#4", 10, 100),
+        span("cpu_op", "aten::mm", 30, 50),
+    ]
+
+    (step,) = summed(tmp_path, events)["steps"]
+
+    assert step[:3] == [4, 10_000, 100_000] and parts(step)["compute"] == 50_000
+
+
 @pytest.mark.parametrize("indent", [None, 1])
 @pytest.mark.parametrize("packed", [True, False])
 def test_any_layout_of_the_json_is_read(tmp_path, indent, packed):
