@@ -17,6 +17,8 @@ _DTYPES = {
 }  # fmt: skip
 #: Numbers that stand for those that an op was given: costs depend on shapes.
 _NUMBERS: dict[Any, Any] = {float: 1.0, int: 1, bool: True}
+#: Kinds of events that are remembered: some ops have attributes of their own at every call.
+_MANY = 20_000
 #: External ids of launches begin here, above those that a writer gives.
 _LAUNCHES = 1_000_000_000
 #: What ``Op.cost`` raises where shapes alone do not tell.
@@ -40,6 +42,8 @@ class Converter:
 
     def convert(self, taken: Iterable[tuple[int, list[Any]]]) -> list[Event]:
         """Events of all threads; memory's in order of time, others as they ended in their thread."""
+        if len(self._args) > _MANY:
+            self._args.clear()
         events: list[Event] = []
         memory: list[tuple[int, Any]] = []
         makers: dict[int, Any] = {

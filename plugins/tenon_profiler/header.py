@@ -16,9 +16,15 @@ _SIDE, _BYTES = 512, 1 << 25
 
 
 def header_of(
-    clock: observe.Clock, place: observe.Place, flags: dict[str, bool], cycle: int, metadata: dict[str, Any]
+    clock: observe.Clock,
+    place: observe.Place,
+    flags: dict[str, bool],
+    cycle: int,
+    metadata: dict[str, Any],
+    *,
+    measured: bool,
 ) -> dict[str, Any]:
-    """As ``docs/guide/profiler.md`` states it."""
+    """As ``docs/guide/profiler.md`` states it; with the machine's peaks if they are to be ``measured``."""
     found: dict[str, Any] = {
         "schemaVersion": 1,
         "baseTimeNanoseconds": clock.base,
@@ -46,7 +52,7 @@ def header_of(
         "clock": {
             "id": clock.id, "offset_ns": clock.offset, "error_ns": clock.error, "aligned": clock.aligned,
         },
-        "machine": machine(),
+        "machine": machine() if measured else None,
         "metadata": metadata,
     }  # fmt: skip
     return found

@@ -123,7 +123,9 @@ class profile:
         warming = self.current_action is ProfilerAction.WARMUP
         handler = self.on_trace_ready
         streams = isinstance(handler, tensorboard_trace_handler) and not warming
-        header = header_of(clock, observe.place(), self._flags(), self._cycle, self._metadata)
+        header = header_of(
+            clock, observe.place(), self._flags(), self._cycle, self._metadata, measured=streams
+        )
         writer = handler.open(header) if streams and isinstance(handler, tensorboard_trace_handler) else None
         told = Told(()) if warming else self._told
         self._recording = Recording(options, clock, header, writer, told)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+import threading
 import time
 import weakref
 from collections.abc import Iterator
@@ -17,6 +18,7 @@ from typing import Any
 from tenon.extend import observe
 from tenon_profiler.convert import Converter
 from tenon_profiler.events import Event
+from tenon_profiler.header import machine
 from tenon_profiler.observers import Told
 from tenon_profiler.trace import TraceWriter, event_of, read_trace
 
@@ -36,14 +38,21 @@ class Recording:
         self.writer = writer
         self.events: list[Event] = []
         self.converter = Converter(clock)
-        self._clock, self._told = clock, told
+        self._told = told
         self._spool: TraceWriter | None = None
         self._flushed = time.perf_counter_ns()
         self._kept = True
+        self._lock = threading.Lock()
         self.tap = observe.Tap(options, self._due)
-        self.tap.open()
+        try:
+            self.tap.open()
+        except BaseException:
+            self.discard()
+            raise
 
     def _due(self, tap: Any) -> None:
+        if self._lock.locked():  # another thread is at it
+            return
         waiting = sum(len(lane.records) for lane in tap.lanes)
         late = self.writer is not None and time.perf_counter_ns() - self._flushed > PATIENCE
         if waiting > WAITING or late:
@@ -52,14 +61,19 @@ class Recording:
     def flush(self) -> None:
         """Make events of records; the time that takes is shown in the trace."""
         begin = time.perf_counter_ns()
-        events = self.converter.convert(self.tap.take())
-        if events:
-            self._told.tell(events)
-            self._store(events)
+        with self._lock:
+            events = self._take()
         self._flushed = end = time.perf_counter_ns()
         if events:
             lane = self.tap.lane()
             lane.extend((observe.SPAN, "profiler: flush", begin, end, observe.PROFILER, lane.phase, None))
+
+    def _take(self) -> list[Event]:
+        events = self.converter.convert(self.tap.take())
+        if events:
+            self._told.tell(events)
+            self._store(events)
+        return events
 
     def _store(self, events: list[Event]) -> None:
         target = self.writer or self._spool
@@ -96,9 +110,8 @@ class Recording:
     def stop(self) -> None:
         """Record no more."""
         self.tap.close()
-        events = self.converter.convert(self.tap.take())
-        self._told.tell(events)
-        self._store(events)
+        with self._lock:
+            self._take()
 
     def all_events(self) -> Iterator[Event]:
         """Every event, from memory or from the file."""
@@ -117,6 +130,9 @@ class Recording:
 
     def export(self, path: str | os.PathLike[str]) -> Path:
         """A complete trace file."""
+        own = self.header["tenon"]
+        if own["machine"] is None and not self.tap.is_open:
+            own["machine"] = machine()
         writer = TraceWriter(path, self.header)
         try:
             writer.write(self.all_events())

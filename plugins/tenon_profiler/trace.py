@@ -17,6 +17,8 @@ from tenon.extend import errors
 from tenon_profiler.events import INSTANT, Event
 
 PART = ".part"
+#: Texts of arguments that are remembered.
+_MANY = 20_000
 #: One block of a gzip file that is being read.
 _BLOCK = 1 << 16
 
@@ -48,6 +50,8 @@ class TraceWriter:
     def write(self, events: Iterable[Event]) -> None:
         """Append events."""
         lines = []
+        if len(self._texts) > _MANY:
+            self._texts.clear()
         for event in events:
             if event.tid not in self._threads and event.category != "kernel":
                 self._threads.add(event.tid)

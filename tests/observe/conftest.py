@@ -40,6 +40,11 @@ class Training:
 
 
 @pytest.fixture
+def make_training():
+    return Training
+
+
+@pytest.fixture
 def training():
     made = Training()
     made.step()

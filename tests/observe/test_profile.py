@@ -1,5 +1,6 @@
 """``tenon.profiler.profile``: what is recorded, how it adds up, and that nothing is left of it."""
 
+import contextlib
 import json
 import os
 
@@ -12,7 +13,14 @@ from tenon.core import scopes, watch
 from tenon.core.interceptor import SLOT
 from tenon.errors import ArgumentError, TraceError, UnsupportedError
 from tenon.observe.scopes import OPEN
-from tenon.profiler import ProfilerAction, merge, profile, record_function, schedule
+from tenon.profiler import (
+    ProfilerAction,
+    merge,
+    profile,
+    record_function,
+    schedule,
+    tensorboard_trace_handler,
+)
 
 FULL = {"record_shapes": True, "profile_memory": True, "with_modules": True, "with_flops": True}
 
@@ -62,26 +70,19 @@ def test_without_shapes_and_modules_there_are_none(training):
     assert named(prof, "tenon::linear").module == "Net.body.0"
 
 
-def test_gradients_are_those_of_a_run_without_a_profile(training):
-    training.step()
-    before = [p.grad.numpy().copy() for p in training.model.parameters()]
-    for p in training.model.parameters():
-        p.grad = None
-    state = [p.detach().clone() for p in training.model.parameters()]
+def test_gradients_and_steps_have_the_bits_of_a_run_without_a_profile(make_training):
+    results = []
+    for options in ({}, FULL, None):
+        tenon.manual_seed(3)
+        training = make_training()
+        with contextlib.nullcontext() if options is None else profile(**options):
+            for _ in range(3):
+                training.step()
+        results.append([a.numpy() for p in training.model.parameters() for a in (p.grad, p.detach())])
 
-    with tenon.no_grad():
-        for p in training.model.parameters():
-            p.copy_(p)
-    with profile(**FULL):
-        nn.functional.cross_entropy(training.model(training.x), training.y).backward()
-    profiled = [p.grad.numpy().copy() for p in training.model.parameters()]
-    for p in training.model.parameters():
-        p.grad = None
-    nn.functional.cross_entropy(training.model(training.x), training.y).backward()
-
-    assert len(before) == len(state) == len(profiled)
-    for p, theirs in zip(training.model.parameters(), profiled, strict=True):
-        np.testing.assert_array_equal(p.grad.numpy(), theirs)
+    for plain, full, unwatched in zip(*results, strict=True):
+        np.testing.assert_array_equal(plain, unwatched)
+        np.testing.assert_array_equal(full, unwatched)
 
 
 def test_self_times_add_up_to_the_outermost_events(training):
@@ -288,13 +289,16 @@ def test_a_forked_process_records_nothing(training):
     assert sum(e.key == "tenon::linear" for e in prof.events()) == 2
 
 
-def test_a_second_profile_is_refused_and_the_first_goes_on(training):
+def test_a_second_profile_is_refused_and_the_first_goes_on(tmp_path, training):
+    handler = tensorboard_trace_handler(tmp_path)
+
     with profile() as prof:
-        with pytest.raises(UnsupportedError, match="already enabled"), profile():
+        with pytest.raises(UnsupportedError, match="already enabled"), profile(on_trace_ready=handler):
             pass
         training.step()
 
     assert named(prof, "tenon::linear")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_questions_that_cannot_be_answered_say_so(tmp_path, training):

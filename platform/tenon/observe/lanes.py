@@ -22,7 +22,6 @@ class Lane:
         self.calls: list[tuple[str, int, int, str]] = []
         #: Optimizers' steps in progress: the optimizer, begin, and the phase before.
         self.steps: list[tuple[Any, int, str]] = []
-
         self.begin()
 
     def begin(self) -> None:

@@ -5,7 +5,7 @@ namespaces; gradient nodes, programs, collectives and waits by ``core/watch.py``
 runs is what would run without a tap: ``only_casts`` keeps backward passes and optimizers on bare arrays, and
 compiled functions compiled.
 
-This file is hot while a profile is open: one op costs one tuple, see ``tests/bench/profiler.py``.
+This file is hot while a profile is open: one op costs ten items of a list, see ``tests/bench/profiler.py``.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ class Tap:
 
     def close(self) -> None:
         """End; nothing is paid any more."""
-        if OPEN.tap is not self:
+        if not self.is_open:
             return
         OPEN.tap = None
         SLOT.pop(self)
@@ -117,6 +117,11 @@ class Tap:
             handle.remove()
         if self._blocks is not None:
             self._blocks.close()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it records."""
+        return OPEN.tap is self
 
     def lane(self) -> Lane:
         """This thread's."""
