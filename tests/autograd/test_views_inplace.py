@@ -2,6 +2,9 @@
 
 import pytest
 
+import tenon
+from tenon.errors import GradError, ViewError
+
 pytestmark = pytest.mark.oracle
 
 
@@ -466,3 +469,31 @@ PROGRAMS = [
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda p: p.__name__)
 def test_views_and_inplace_changes_are_torchs(program, parity):
     parity(program)
+
+
+def test_a_view_that_turned_into_another_follows_its_base():
+    leaf = tenon.arange(6.0, dtype=tenon.float64, requires_grad=True)
+    base = leaf.clone()
+    view = base.view(2, 3)
+    view.t_()
+    base.mul_(2)
+
+    (view * tenon.arange(6.0, dtype=tenon.float64).reshape(3, 2)).sum().backward()
+
+    assert view.shape == (3, 2)
+    assert leaf.grad.tolist() == [0.0, 4.0, 8.0, 2.0, 6.0, 10.0]
+
+
+def test_views_that_cannot_take_a_history_do_not_turn_into_others():
+    base = tenon.ones(2, 3, requires_grad=True).clone()
+    with tenon.no_grad():
+        view = base.view_as(base)
+    with tenon.inference_mode():
+        made = tenon.ones(2, 3, requires_grad=True)
+        made.t_()
+
+    assert made.shape == (3, 2) and made.requires_grad
+    with pytest.raises(ViewError, match="A view was created in no_grad mode and is being modified"):
+        view.t_()
+    with pytest.raises(GradError, match="Inplace update to inference tensor"):
+        made.t_()

@@ -16,10 +16,11 @@ from tenon import dtypes, random
 from tenon.core import watch
 from tenon.core.aval import Aval, normalize_axis
 from tenon.core.backend import backend_for, backend_named
-from tenon.core.value import Value
+from tenon.core.grad_mode import MODE, UNCOUNTED
+from tenon.core.value import FixedView, Value, refuse_writing
 from tenon.device import Device, as_device
 from tenon.dtypes import FROM_NUMPY, dtype
-from tenon.errors import ArgumentError, DTypeError, GradError, ShapeError, TenonError
+from tenon.errors import ArgumentError, DTypeError, GradError, ShapeError, TenonError, ViewError
 
 
 def wrap(array: np.ndarray[Any, Any], device: Any = None, requires_grad: bool = False) -> Any:
@@ -266,16 +267,25 @@ def exchange_data(x: Any, value: Any) -> None:
 
 
 def become(x: Any, other: Any) -> Any:
-    """In-place view ops: ``x`` turns into ``other``, a view of it."""
-    previous = Value.make(x.raw, x._backend)
-    previous._node, previous._index, previous._track = x._node, x._index, x._track
-    previous._view, previous._version_counter = x._view, x._version_counter
-    if x._track and x._node is None:
-        raise GradError("a leaf Variable that requires grad is being used in an in-place operation.")
+    """In-place view ops: ``x`` turns into ``other``, a view of it. Untaped, it keeps its history."""
+    if x._version_counter is UNCOUNTED and not MODE.inference:
+        refuse_writing()
+    view = x._view
+    if MODE.enabled:
+        if x._track and x._node is None:
+            raise GradError("a leaf Variable that requires grad is being used in an in-place operation.")
+        if view is not None and view[0]._track and view[2].__class__ is FixedView:
+            raise ViewError(view[2].message.format("is being modified"))
     if watch.recorder is not None:
         watch.recorder.exchanged(x)
+    if view is not None and other._view is not None and view[2].__class__ is not FixedView:
+        before = Value.make(x.raw, x._backend)  # stands in the chain of views for what x was
+        before._node, before._index, before._track = x._node, x._index, x._track
+        before._view, before._version_counter = view, x._version_counter
+        x._view = [view[0], before, *other._view[2:]]
     x.raw = other.raw
-    x._node, x._index, x._track = other._node, other._index, other._track
+    if MODE.enabled:
+        x._node, x._index, x._track = other._node, other._index, other._track
     return x
 
 
