@@ -1,6 +1,5 @@
 """A headless Chromium over WebDriver's HTTP protocol: a page, its elements, its console and its requests."""
 
-import base64
 import contextlib
 import json
 import shutil
@@ -91,9 +90,6 @@ class Browser:
         )
         self._do("/frame", id=wait_for(lambda: self.run(script), "a frame"))
 
-    def leave_frame(self):
-        self._do("/frame", id=None)
-
     def keys(self, text):
         """Press keys where the focus is."""
         presses = [{"type": kind, "value": key} for key in text for kind in ("keyDown", "keyUp")]
@@ -101,17 +97,6 @@ class Browser:
 
     def click(self, element):
         self._do(f"/element/{element[_ELEMENT]}/click")
-
-    def prefer(self, scheme):
-        """What `prefers-color-scheme` says."""
-        features = [{"name": "prefers-color-scheme", "value": scheme}]
-        self._do("/goog/cdp/execute", cmd="Emulation.setEmulatedMedia", params={"features": features})
-
-    def size(self, width, height):
-        self._do("/window/rect", width=width, height=height)
-
-    def screenshot(self, path):
-        path.write_bytes(base64.b64decode(self._call("GET", self._session + "/screenshot")))
 
     def severe(self):
         """The console's severe lines since the last call."""
