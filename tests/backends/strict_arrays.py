@@ -86,9 +86,17 @@ class Array:
     def real(self):
         return Array(self.hidden.real, self.owner) if self.dtype.kind == "c" else self
 
+    @real.setter
+    def real(self, value):
+        self.hidden.real = bare(value)
+
     @property
     def imag(self):
         return wrapped(self.hidden.imag, self)
+
+    @imag.setter
+    def imag(self, value):
+        self.hidden.imag = bare(value)
 
     @property
     def data(self):
@@ -242,6 +250,8 @@ class Ufunc:
         plain = [np.asarray(bare(a)).astype(t) for a, t in zip(inputs, takes, strict=True)]
         function = self.function or getattr(np, ALIASES[self.name])
         result = function(*plain)
+        if len(gives) > 1:
+            return tuple(Array(each.astype(dtype)) for each, dtype in zip(result, gives, strict=True))
         result = np.asarray(result).astype(gives[0])
         if out is None:
             return Array(result)
