@@ -114,6 +114,7 @@ class Indexing:
             raise DTypeError("scatter(): Expected self.dtype to be equal to src.dtype")
         return f.scatter(self, index, source, axis=normalize_axis(dim, self.raw.ndim), reduce=reduce)
 
+    @runs_in("widest")
     def scatter_add(self, dim: int, index: Any, src: Any) -> Any:
         """A copy with ``src`` added at ``index`` along ``dim``."""
         if src.raw.dtype != self.raw.dtype:
