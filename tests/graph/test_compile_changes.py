@@ -290,7 +290,11 @@ def test_hooks_on_parameters_that_come_and_go_are_seen():
         assert gradient() == 2
     handle.remove()
     assert gradient(1) == 1
-    weight.register_post_accumulate_grad_hook(lambda leaf: leaf.grad.mul_(3))
+
+    def three_times(leaf):
+        leaf.grad.mul_(3)
+
+    weight.register_post_accumulate_grad_hook(three_times)
     assert gradient(1) == 3
     assert gradient() == 3
 
