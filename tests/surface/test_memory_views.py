@@ -20,6 +20,14 @@ def test_a_strided_view_shows_its_base_and_changes_with_it():
     assert (x[1].storage_offset(), view.storage_offset(), view.stride()) == (12, 3, (1, 2))
 
 
+def test_a_strided_view_of_a_new_axis_is_a_view_too():
+    x = tenon.zeros(3)
+
+    x[None].as_strided((2,), (2,))[1] = 4
+
+    assert x.tolist() == [0, 0, 4]
+
+
 def test_changing_a_strided_view_in_place_reaches_the_gradient_of_its_base():
     x = tenon.ones(2, 3, requires_grad=True)
     base = (x * 2).T

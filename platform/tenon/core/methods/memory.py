@@ -54,7 +54,7 @@ class Memory:
         Offsets count from the start of the memory (None: where this tensor starts). A compiled function
         refuses it, since where values lie in memory is up to the compiler.
         """
-        own = tuple(self.stride())
+        own = tuple(step // self.raw.dtype.itemsize for step in self.raw.strides)
         start = self.storage_offset()
         window = _window(
             self, sizes((size,)), sizes((stride,)), start if storage_offset is None else storage_offset
