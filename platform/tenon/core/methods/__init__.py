@@ -18,8 +18,8 @@ from tenon.core.methods.placement import Placement
 from tenon.core.methods.products import Products
 from tenon.core.methods.reduction import Reduction
 from tenon.core.methods.scan import Scan
-from tenon.core.methods.titles import title_all
 from tenon.core.methods.splitting import Splitting
+from tenon.core.methods.titles import title_all
 
 ALL_METHODS = (
     Arithmetic, Reduction, Movement, Indexing, Convert, Autograd, Fill, Numeric, Products, Placement, Scan,
