@@ -7,7 +7,7 @@ import pytest
 
 import tenon
 from tenon import ops
-from tenon_cpu.kernels import direct, pointwise
+from tenon_cpu.kernels import direct, pointwise, products
 
 RAW = tenon.zeros(1)._backend.raw
 NAN, INF = np.float32("nan"), np.float32("inf")
@@ -54,3 +54,13 @@ def test_a_leaky_relu_of_any_slope(slope):
     made = pointwise.leaky_relu(RAW, x, slope=slope)
 
     np.testing.assert_array_equal(made, np.where(x > 0, x, x * np.float32(slope)))
+
+
+@pytest.mark.parametrize("axes", [(0,), (1,), (2,), (0, 2), (2, 1), (0, 1, 2)])
+def test_products_of_others_over_any_axes(axes):
+    x = np.random.default_rng(5).standard_normal((3, 4, 1 if axes == (2,) else 5))
+    x[1, 2, 0] = 0
+
+    made = products.prod_of_others(RAW, x, axes=axes)
+
+    np.testing.assert_allclose(made, ops.prod_of_others.decompose(RAW, x, axes=axes), rtol=1e-12)

@@ -12,14 +12,13 @@ from tenon.ops import amax as _amax
 from tenon.ops import amin as _amin
 from tenon.ops import cumsum as _cumsum
 from tenon.ops import prod as _prod
-from tenon.ops import prod_of_others as _prod_of_others
 from tenon.ops import put as _put
 from tenon.ops import remainder as _remainder
 from tenon.ops import take as _take
 from tenon.ops import vector_norm as _vector_norm
 from tenon_cpu.jit import lines
 from tenon_cpu.jit.calls import FLOAT, INDEX, WORTH, fits, indices_fit, plain, share
-from tenon_cpu.kernels import ordering
+from tenon_cpu.kernels import ordering, products
 
 #: Elements of a run from which a compiled walk is faster than NumPy's.
 _RUN = 32
@@ -91,7 +90,7 @@ def prod_of_others(f: Any, x: Any, *, axes: Any) -> Any:
     """Over the last axes."""
     rows = _runs(x, axes)
     if rows is None:
-        return _prod_of_others.decompose(f, x, axes=axes)
+        return products.prod_of_others(f, x, axes=axes)
     out = np.empty(x.shape, FLOAT)
     share(lines.prod_of_others, (rows, out.reshape(rows.shape)), rows.shape[0], 10 * x.size)
     return out

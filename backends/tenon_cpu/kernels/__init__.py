@@ -17,6 +17,7 @@ from tenon_cpu.kernels import (
     piecewise,
     pointwise,
     pooling,
+    products,
     rowwise,
     selection,
 )
@@ -35,5 +36,6 @@ COMPOSITES: dict[str, Kernel] = {
     **activation.COMPOSITES,
     **contraction.COMPOSITES,
     **pointwise.COMPOSITES,
+    **products.COMPOSITES,
     **rowwise.COMPOSITES,
 }

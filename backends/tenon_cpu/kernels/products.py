@@ -1,0 +1,30 @@
+"""The product of all other elements by NumPy's running products, from both sides."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tenon.extend import Kernel
+from tenon.ops import prod_of_others as _prod_of_others
+
+
+def prod_of_others(f: Any, x: Any, *, axes: tuple[int, ...]) -> Any:
+    """At each element, the product of all others over ``axes``."""
+    if not axes or not x.size:
+        return _prod_of_others.decompose(f, x, axes=axes)
+    order = (*(a for a in range(x.ndim) if a not in axes), *axes)
+    moved = x.transpose(order)
+    lines = moved.reshape(*moved.shape[: x.ndim - len(axes)], -1)
+    before, after = np.ones_like(lines), np.ones_like(lines)
+    if lines.shape[-1] > 1:
+        np.multiply.accumulate(lines[..., :-1], -1, out=before[..., 1:])
+        np.multiply.accumulate(lines[..., :0:-1], -1, out=after[..., -2::-1])
+    made = np.multiply(before, after, out=before).reshape(moved.shape)
+    return np.ascontiguousarray(made.transpose(np.argsort(order)))
+
+
+COMPOSITES: dict[str, Kernel] = {"prod_of_others": prod_of_others}
+
+__all__ = ["COMPOSITES"]
