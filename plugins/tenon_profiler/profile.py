@@ -12,7 +12,7 @@ from tenon.extend import errors, observe
 from tenon_profiler import averages, memory, stacks
 from tenon_profiler.events import Event
 from tenon_profiler.handler import tensorboard_trace_handler
-from tenon_profiler.header import header_of
+from tenon_profiler.header import header_of, machine
 from tenon_profiler.observers import Told
 from tenon_profiler.recording import Recording
 from tenon_profiler.schedule import ProfilerAction, ProfilerActivity, supported_activities
@@ -79,6 +79,8 @@ class profile:
 
     def start(self) -> None:
         """Begin with step 0."""
+        if isinstance(self.on_trace_ready, tensorboard_trace_handler):
+            machine()  # now, and not between two steps, where other ranks would wait
         self._told = Told(observe.open_observers(self._session))
         self.current_action = self._action()
         if self.current_action is not ProfilerAction.NONE:
