@@ -238,8 +238,10 @@ def log_softmax(input: Any, dim: int | None = None, _stacklevel: int = 3, dtype:
 def gumbel_softmax(logits: Any, tau: float = 1, hard: bool = False, eps: float = 1e-10, dim: int = -1) -> Any:
     """A sample of the Gumbel-softmax distribution; ``hard``: one-hot forwards, soft in the gradient."""
     from tenon.core.factories import empty_like, zeros_like
+    from tenon.core.formats import contiguous_format
 
-    gumbels = -empty_like(logits).exponential_().log()
+    # Drawn row by row, however the logits lie in memory: the same numbers for the same seed.
+    gumbels = -empty_like(logits, memory_format=contiguous_format).exponential_().log()
     soft = softmax((logits + gumbels) / tau, dim)
     if not hard:
         return soft
