@@ -69,7 +69,7 @@ def view_as_real(input: Any) -> Any:
 
 def view_as_complex(input: Any) -> Any:
     """Pairs of reals along the last axis as complex numbers."""
-    if input.raw.dtype.kind != "f" or not input.raw.ndim or input.raw.shape[-1] != 2:
+    if input.raw.dtype not in (np.float32, np.float64) or not input.raw.ndim or input.raw.shape[-1] != 2:
         raise ShapeError(
             f"view_as_complex needs a float tensor whose last axis has size 2, got {input.dtype} "
             f"{list(input.raw.shape)}"

@@ -221,7 +221,10 @@ class Scan:
         if not c.raw.ndim:
             return f.div(c, c)
         deviation = f.sqrt(f.real(c.diagonal()))
-        return f.div(f.div(c, deviation.unsqueeze(1)), deviation).clamp(-1, 1)
+        made = f.div(f.div(c, deviation.unsqueeze(1)), deviation)
+        if made.raw.dtype.kind == "c":
+            return f.rectangular(f.real(made).clamp(-1, 1), f.imag(made).clamp(-1, 1))
+        return made.clamp(-1, 1)
 
 
 def _check_weights(name: str, weights: Any, kinds: str, observations: int) -> None:
