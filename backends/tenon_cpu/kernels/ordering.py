@@ -21,7 +21,7 @@ _SIGN = np.int64(0x7FFFFFFF)
 def argsort(x: Any, *, axis: int, descending: bool = False, start: int = 0, stop: int | None = None) -> Any:
     """Of float32, and of integers and booleans of up to 32 bits; NaN counts as largest, ties keep order."""
     last = x if axis == x.ndim - 1 or not x.ndim else np.moveaxis(x, axis, -1)
-    keys = _keys(last) if _SMALL <= x.size and last.shape[-1] < 1 << 31 else None
+    keys = _keys(last) if x.size >= _SMALL and last.shape[-1] < 1 << 31 else None
     if keys is None:
         return _argsort.forward(np, x, axis=axis, descending=descending, start=start, stop=stop)
     if descending:
