@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import click
+
 from tenon.extend import observe
 from tenon_profiler.handler import tensorboard_trace_handler
 from tenon_profiler.merge import NAME, merge
@@ -36,8 +38,20 @@ def open_profile(session: Any, asked: Any) -> profile:
 def close_profile(session: Any, found: profile, error: BaseException | None) -> None:
     """End it; rank 0 merges the ranks' files, if all came to the end and to a step that was recorded."""
     found.stop()
-    if error is not None or session.size == 1 or not found.recorded:
+    if error is not None:
         return
-    session.communicator.barrier()
+    if found.recorded and session.size > 1:
+        session.communicator.barrier()
+        if session.is_main:
+            merge(session.folder, session.folder / NAME)
     if session.is_main:
-        merge(session.folder, session.folder / NAME)
+        click.echo(f"profile: {_where(session, found)}")
+
+
+def _where(session: Any, found: profile) -> str:
+    """How to look at it, or why there is nothing to see."""
+    if found.recorded:
+        return f"tensorboard --logdir {session.folder.parent}, tab tenon"
+    asked = session.config.profile
+    first = asked.skip_first + asked.wait + asked.warmup + 1
+    return f"no step was recorded, because the run ended before its step {first}; lower profile.skip_first."

@@ -310,6 +310,7 @@ def test_a_run_too_short_for_its_profile_ends_well(tmp_path):
 
     assert done.exit_code == 0, done.output
     assert not list((tmp_path / "run").glob("*trace*"))
+    assert "profile: no step was recorded, because the run ended before its step" in done.output
 
 
 def test_a_single_run_is_profiled_too(tmp_path, monkeypatch):
@@ -321,6 +322,7 @@ def test_a_single_run_is_profiled_too(tmp_path, monkeypatch):
     done = CliRunner().invoke(main, ["train", "small.toml"])
 
     assert done.exit_code == 0, done.output
+    assert f"profile: tensorboard --logdir {tmp_path / 'runs'}, tab tenon" in done.output
     (path,) = tmp_path.glob("runs/*/*.pt.trace.json.gz")
     assert not list(tmp_path.glob("runs/*/merged*"))
     assert "tenon::convolution" in {e["name"] for e in read_trace(path)[1]}
