@@ -3,6 +3,7 @@
 from tenon.nn.utils import (
     clip_grad,
     convert_parameters,
+    fusion,
     init,
     parametrizations,
     parametrize,
@@ -18,6 +19,12 @@ from tenon.nn.utils.clip_grad import (
     get_total_norm,
 )
 from tenon.nn.utils.convert_parameters import parameters_to_vector, vector_to_parameters
+from tenon.nn.utils.fusion import (
+    fuse_conv_bn_eval,
+    fuse_conv_bn_weights,
+    fuse_linear_bn_eval,
+    fuse_linear_bn_weights,
+)
 from tenon.nn.utils.init import skip_init
 from tenon.nn.utils.spectral_norm import remove_spectral_norm, spectral_norm
 from tenon.nn.utils.weight_norm import remove_weight_norm, weight_norm
@@ -29,6 +36,11 @@ __all__ = [
     "clip_grad_value_",
     "clip_grads_with_norm_",
     "convert_parameters",
+    "fuse_conv_bn_eval",
+    "fuse_conv_bn_weights",
+    "fuse_linear_bn_eval",
+    "fuse_linear_bn_weights",
+    "fusion",
     "get_total_norm",
     "init",
     "parameters_to_vector",
