@@ -16,6 +16,7 @@ from tenon.core.backward import grad as differentiate
 from tenon.core.edges import GradientEdge
 from tenon.core.factories import zeros_like
 from tenon.core.grad_mode import enable_grad
+from tenon.core.late import LATE
 from tenon.core.tape import CustomNode
 from tenon.core.tensor import Tensor
 from tenon.errors import ArgumentError, GradError
@@ -158,6 +159,11 @@ def unpack_dual(tensor: Any, *, level: int | None = None) -> UnpackedDualTensor:
     return UnpackedDualTensor(tensor if asked else _alias(tensor), _pushed(tensor, duals, asked))
 
 
+def _tangent_of(tensor: Any) -> Any:
+    """For printing: the tangent of ``tensor``, or None."""
+    return None if _State.level is None else unpack_dual(tensor).tangent
+
+
 def _alias(tensor: Any) -> Any:
     """The same memory, counted together, without history."""
     made = Tensor._of(tensor.raw, tensor._backend)
@@ -202,3 +208,6 @@ def _nodes(tensor: Any) -> list[Any]:
             found[id(node)] = node
             stack.extend(e[0] for e in node.edges if e is not None and e[1] >= 0)
     return list(found.values())
+
+
+LATE.tangent_of = _tangent_of

@@ -20,6 +20,7 @@ __all__ = [
     "AccumulateGrad",
     "GradientEdge",
     "Node",
+    "allow_mutation_on_saved_tensors",
     "disable_saved_tensors_hooks",
     "get_gradient_edge",
     "increment_version",
@@ -68,6 +69,16 @@ class save_on_cpu(saving.SavedTensorsHooks):
 
     def __init__(self, pin_memory: bool = False, device_type: str = "cuda") -> None:
         super().__init__(lambda t: (t.device, t.cpu()), lambda packed: packed[1].to(packed[0]))
+
+
+class allow_mutation_on_saved_tensors(saving.SavedTensorsHooks):
+    """While active, values that the tape saves may be modified in place: it keeps a copy of each at once.
+
+    torch copies when a value is modified; so here this costs the memory of all that is saved.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(lambda t: t.clone(), lambda packed: packed)
 
 
 class _Multi:

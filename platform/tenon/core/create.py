@@ -17,6 +17,7 @@ from tenon.core import watch
 from tenon.core.aval import Aval, normalize_axis
 from tenon.core.backend import backend_for, backend_named
 from tenon.core.grad_mode import MODE, UNCOUNTED
+from tenon.core.size import Size
 from tenon.core.value import FixedView, Value, refuse_writing
 from tenon.device import Device, as_device
 from tenon.dtypes import FROM_NUMPY, dtype
@@ -213,6 +214,8 @@ def legacy_tensor(cls: type, args: tuple[Any, ...], kwargs: dict[str, Any], dtyp
         )
     if not args:
         made = full((0,), None, kind, device)
+    elif len(args) == 1 and isinstance(args[0], Size):
+        made = full(tuple(args[0]), None, kind, device)
     elif all(isinstance(a, (int, np.integer)) and not isinstance(a, bool) for a in args):
         made = full(args, None, kind, device)
     elif len(args) == 1 and isinstance(args[0], Value):
@@ -272,10 +275,10 @@ def become(x: Any, other: Any) -> Any:
         refuse_writing()
     view = x._view
     if MODE.enabled:
-        if x._track and x._node is None:
-            raise GradError("a leaf Variable that requires grad is being used in an in-place operation.")
         if view is not None and view[0]._track and view[2].__class__ is FixedView:
             raise ViewError(view[2].message.format("is being modified"))
+        if x._track and x._node is None:
+            raise GradError("a leaf Variable that requires grad is being used in an in-place operation.")
     if watch.recorder is not None:
         watch.recorder.exchanged(x)
     if view is not None and other._view is not None and view[2].__class__ is not FixedView:

@@ -14,7 +14,7 @@ from tenon import dtypes
 from tenon.core import scopes, watch
 from tenon.core.aval import Aval, aval_of
 from tenon.core.backend import backend_for
-from tenon.core.grad_mode import MODE
+from tenon.core.grad_mode import MODE, UNCOUNTED
 from tenon.core.interceptor import SLOT
 from tenon.core.op import Op
 from tenon.core.promotion import unify
@@ -308,6 +308,7 @@ def _link_view(op: Op, attrs: dict[str, Any], parent: Any, view: Any) -> None:
     made_by: Any = op
     if base._track and not view._track and not MODE.enabled:
         made_by = FixedView(base, INFERENCE_VIEW if MODE.inference else NO_GRAD_VIEW)
+        view._track = MODE.inference and parent._track and counter is not UNCOUNTED
     view._view = [base, parent, made_by, attrs, counter[0]]
 
 
@@ -341,6 +342,8 @@ def _wrap_several(
         if is_view:
             single_op, single_attrs = op.view_of(index, **attrs)
             _link_view(single_op, single_attrs, args[0], t)
+            if t._view is not None and MODE.enabled:
+                t._view.append((op, index))
         tensors.append(t)
     if watch.created is not None and node is not None:
         watch.created(node)

@@ -23,7 +23,7 @@ from tenon.core.op import Op, table
 from tenon.core.quiet import IGNORE, enter, leave
 from tenon.core.tape import CustomNode
 from tenon.core.tensor import Tensor
-from tenon.core.value import FixedView, Value, move_retained, refuse_writing
+from tenon.core.value import FixedView, Value, move_retained, refuse_part, refuse_writing
 from tenon.errors import DTypeError, GradError, ShapeError, ViewError
 
 _BOOL = np.dtype(np.bool_)
@@ -78,8 +78,10 @@ def check_leaf(x: Any) -> None:
     """GradError if ``x`` is a leaf that requires grad or a view of one, ViewError if it is a view that cannot
     change."""
     check_view(x)
-    if x._view is not None and x._view[2].__class__ is FixedView:
-        raise ViewError(x._view[2].message.format("is being modified"))
+    if x._view is not None:
+        if x._view[2].__class__ is FixedView:
+            raise ViewError(x._view[2].message.format("is being modified"))
+        refuse_part(x._view)
     if x._track and x._node is None:
         raise GradError(
             "a leaf Variable that requires grad is being used in an in-place operation. (shape"

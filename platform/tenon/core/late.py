@@ -13,10 +13,12 @@ from typing import Any
 class Late:
     """One slot a function."""
 
-    __slots__ = ("backward", "inplace")
+    __slots__ = ("backward", "inplace", "tangent_of")
 
     backward: Callable[..., None]
     inplace: Callable[..., Any]
+    #: A dual tensor's tangent, else None.
+    tangent_of: Callable[[Any], Any]
 
 
 LATE = Late()

@@ -16,7 +16,8 @@ from typing import Any
 import numpy as np
 
 from tenon import dtypes
-from tenon.errors import ArgumentError
+from tenon.core.late import LATE
+from tenon.errors import ArgumentError, ViewError
 
 
 @dataclasses.dataclass
@@ -225,11 +226,18 @@ def tensor_repr(tensor: Any, tensor_contents: str | None = None) -> str:
     prefix = "tensor(" if cls.__module__.startswith("tenon.") else f"{cls.__name__}("
     kind = tensor.dtype
     suffixes = _suffixes(tensor, kind)
-    node = tensor.grad_fn
-    if node is not None:
-        suffixes.append(f"grad_fn=<{node.name().rsplit('::', 1)[-1]}>")
-    elif tensor.requires_grad:
-        suffixes.append("requires_grad=True")
+    try:
+        node = tensor.grad_fn
+    except ViewError:  # a view that must not be used any more still prints
+        suffixes.append("grad_fn=<Invalid>")
+    else:
+        if node is not None:
+            suffixes.append(f"grad_fn=<{node.name().rsplit('::', 1)[-1]}>")
+        elif tensor.requires_grad:
+            suffixes.append("requires_grad=True")
+        tangent = LATE.tangent_of(tensor)
+        if tangent is not None:
+            suffixes.append(f"tangent={tangent}")
     if tensor_contents is None:
         tensor_contents = "..." if tensor.device.type == "meta" else tensor_body(tensor, len(prefix))
     return _joined(prefix + tensor_contents, suffixes, len(prefix))

@@ -119,6 +119,10 @@ class Tensor(*ALL_METHODS, Value):  # type: ignore[misc]
     def data(self, value: Any) -> None:
         create.exchange_data(self, value)
 
+    @data.deleter
+    def data(self) -> None:
+        raise GradError("Deleting tensor data is not allowed. Delete tensor instead!")
+
     # --- place in the graph ---
 
     @property

@@ -43,6 +43,20 @@ NO_GRAD_VIEW = _FORBIDDEN.format(mode="no_grad mode", where="with grad mode enab
 INFERENCE_VIEW = _FORBIDDEN.format(mode="inference mode", where="in normal mode", block="inference_mode")
 
 
+def refuse_part(view: Any) -> None:
+    """ViewError if ``view``, a tensor's ``_view``, is, or comes of, one of several that an op gave together."""
+    while view is not None:
+        if len(view) > 5:
+            op, index = view[5]
+            raise ViewError(
+                f"Output {index} of {op.torch_name((), view[3])} is a view and is being modified inplace."
+                " This view is the output of a function that returns multiple views. Such functions do not"
+                " allow the output views to be modified inplace. You should replace the inplace operation by"
+                " an out-of-place one."
+            )
+        view = view[1]._view
+
+
 def refuse_saving() -> NoReturn:
     """GradError: a tensor made in inference mode would be needed by a backward pass."""
     raise GradError(
@@ -93,7 +107,8 @@ class Value:
     #: A list shared by all views of the same memory, of one number; None until the first view or in-place op.
     #: A second element says that the memory may be written by somebody who does not count (``_expose``).
     _version_counter: list[int] | None
-    #: ``[base, parent, op or FixedView, attrs, version]`` of a view.
+    #: ``[base, parent, op or FixedView, attrs, version]`` of a view; of one of several that a taped op gave
+    #: together, ``(op, index)`` beyond.
     _view: list[Any] | None
 
     def _counter(self) -> list[int]:

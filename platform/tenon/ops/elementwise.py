@@ -114,10 +114,11 @@ class Pow(Binary):
         slope = f.mul(y, f.pow(x, _one_less(f, y)))
         return f.sum_to(f.mul(g, f.conj(slope)), shape=x.shape)
 
-    # x^y log x, and 0 where x == 0 and y >= 0
+    # x^y log x, and 0 where x == 0 and y >= 0; the log in out's dtype, as a negative x may meet a complex y
     def vjp_y(self, f, g, out, x, y):
-        safe = f.where(f.eq(x, 0), 1, x)
-        slope = f.where(f.logical_and(f.eq(x, 0), f.ge(y, 0)), 0.0, f.mul(out, f.log(safe)))
+        flat = f.logical_and(f.eq(x, 0), f.ge(y, 0))
+        safe = f.cast(f.where(flat, 1, x), dtype=out.dtype)
+        slope = f.where(flat, 0.0, f.mul(out, f.log(safe)))
         return f.sum_to(f.mul(g, f.conj(slope)), shape=y.shape)
 
 

@@ -1,0 +1,111 @@
+"""What autograd refuses or shows specially, the same as in torch."""
+
+import pytest
+
+import tenon
+from tenon.autograd import forward_ad
+from tenon.errors import GradError, ViewError
+
+pytestmark = pytest.mark.oracle
+both = pytest.mark.parametrize("module", ["tenon", "torch"])
+
+
+@both
+@pytest.mark.parametrize("cut", [lambda t: t.unbind(), lambda t: t.split(1), lambda t: t.chunk(3)])
+def test_one_of_several_views_must_not_change_while_taped(module, cut):
+    t = pytest.importorskip(module)
+    x = t.ones(3, requires_grad=True).clone()
+    view = cut(x)[1]
+    for changed in (view, view[...]):
+        with pytest.raises(RuntimeError, match="is the output of a function that returns multiple views"):
+            changed.mul_(2)
+    plain = cut(t.ones(3))[1]
+    plain.add_(1)  # nothing is taped: allowed
+    with pytest.raises(RuntimeError, match="is the output of a function that returns multiple views"):
+        plain.copy_(x[0])
+    with t.no_grad():
+        view.mul_(2)
+    assert x.tolist() == [1, 2, 1]
+
+
+def test_the_refusal_of_one_of_several_views_names_its_place():
+    with pytest.raises(ViewError, match="Output 2 of UnbindBackward0|Output 2 of Select"):
+        tenon.ones(3, requires_grad=True).clone().unbind()[2].add_(1)
+
+
+@both
+def test_views_made_in_inference_mode_need_gradients_as_what_they_show(module):
+    t = pytest.importorskip(module)
+    for needs in (True, False):
+        x = t.ones(2, 3, requires_grad=needs).clone()
+        with t.inference_mode():
+            view = x.view(-1)
+            further = view.view(3, 2)
+            own = t.ones(2, 3, requires_grad=needs).view(-1)
+        for v in (view, further):
+            assert (v.requires_grad, v.is_inference(), v.is_leaf) == (needs, False, True)
+        assert own.is_inference() and not own.requires_grad
+        assert (view * view).requires_grad is needs
+        if needs:
+            for change in (lambda v: v.add_(1), lambda v: v.t_()):
+                with pytest.raises(RuntimeError, match="A view was created in inference mode"):
+                    change(view)
+
+
+@both
+def test_powers_of_zero_have_the_slope_of_their_limit(module):
+    t = pytest.importorskip(module)
+    for base in (0.0, t.zeros(3)):
+        exponent = t.tensor([-1.0, 0.0, 1.0], requires_grad=True)
+        t.pow(base, exponent).sum().backward()
+        assert exponent.grad.tolist() == [float("-inf"), 0, 0]
+
+
+def test_a_negative_number_has_a_gradient_by_its_complex_exponent():
+    torch = pytest.importorskip("torch")
+    found = []
+    for t in (tenon, torch):
+        exponent = t.tensor([0.5 + 0.25j], requires_grad=True)
+        t.pow(-1, exponent).abs().sum().backward()
+        found.append(exponent.grad.tolist())
+    assert found[0] == pytest.approx(found[1], abs=1e-6)
+
+
+@both
+def test_sizes_are_no_data_for_new(module):
+    t = pytest.importorskip(module)
+    assert t.ones(2).new(t.ones(5).size()).shape == (5,)
+    assert t.Tensor(t.ones(2, 3).size()).shape == (2, 3)
+
+
+def test_data_cannot_be_deleted():
+    with pytest.raises(GradError, match="Deleting tensor data is not allowed"):
+        del tenon.ones(2).data
+
+
+@both
+def test_a_view_that_must_not_be_used_still_prints(module):
+    t = pytest.importorskip(module)
+    x = t.ones(2, requires_grad=True).clone()
+    with t.no_grad():
+        view = x[:]
+    x.mul_(2)
+    assert repr(view) == "tensor([2., 2.], grad_fn=<Invalid>)"
+
+
+def test_dual_tensors_print_their_tangent():
+    with forward_ad.dual_level():
+        dual = forward_ad.make_dual(tenon.ones(2), tenon.ones(2))
+        assert repr(dual * 2).endswith("tangent=tensor([2., 2.]))")
+        assert "tangent" not in repr(tenon.ones(2))
+
+
+def test_saved_values_may_change_where_that_is_allowed():
+    x = tenon.tensor([1.0, 2.0], requires_grad=True)
+    with tenon.autograd.graph.allow_mutation_on_saved_tensors():
+        y = x.clone()
+        out, powers = (y**2).sum(), y.exp()
+        y.sin_()
+        powers.mul_(0)
+    out.backward()
+    assert x.grad.tolist() == [2, 4]
