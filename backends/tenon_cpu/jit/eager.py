@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tenon.extend import Kernel
-from tenon_cpu.jit import eager_lines, eager_parts, eager_points, eager_rows, eager_space
+from tenon_cpu.jit import eager_lines, eager_norms, eager_parts, eager_points, eager_rows, eager_space
 
 KERNELS: dict[str, Kernel] = {
     **eager_parts.KERNELS,
@@ -15,6 +15,7 @@ COMPOSITES: dict[str, Kernel] = {
     **eager_parts.COMPOSITES,
     **eager_lines.COMPOSITES,
     **eager_rows.COMPOSITES,
+    **eager_norms.COMPOSITES,
     **eager_space.COMPOSITES,
 }
 

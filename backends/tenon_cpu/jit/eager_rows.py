@@ -71,12 +71,15 @@ def layer_norm(f: Any, x: Any, weight: Any, bias: Any, *, rank: int, eps: float 
     x = plain(x)
     matrix = rows_of(x, rank)
     count, width = matrix.shape
-    scale = np.ones(width, FLOAT) if weight is None else plain(weight).reshape(-1)
-    shift = np.zeros(width, FLOAT) if bias is None else plain(bias).reshape(-1)
     out = np.empty_like(x)
     made, means, deviations = rows_of(out, rank), np.empty(count, FLOAT), np.empty(count, FLOAT)
-    arrays = (matrix, scale, shift, np.float32(eps), made, means, deviations)
-    share(rows.layer_norm, arrays, count, 3 * x.size)
+    if weight is bias is None:
+        share(rows.standardise, (matrix, np.float32(eps), made, means, deviations), count, 3 * x.size)
+    else:
+        scale = np.ones(width, FLOAT) if weight is None else plain(weight).reshape(-1)
+        shift = np.zeros(width, FLOAT) if bias is None else plain(bias).reshape(-1)
+        arrays = (matrix, scale, shift, np.float32(eps), made, means, deviations)
+        share(rows.layer_norm, arrays, count, 3 * x.size)
     kept = (*x.shape[: x.ndim - rank], *(1,) * rank)
     return out, means.reshape(kept), deviations.reshape(kept)
 
@@ -97,9 +100,12 @@ def layer_norm_grad(
     x, g = plain(x), plain(g)
     matrix, slopes = rows_of(x, rank), rows_of(g, rank)
     count, width = matrix.shape
-    scale = np.ones(width, FLOAT) if weight is None else plain(weight).reshape(-1)
     dx, blocks = np.empty_like(x), -(-count // rows.BLOCK)
     made, means, deviations = rows_of(dx, rank), plain(mean).reshape(-1), plain(deviation).reshape(-1)
+    if weight is None and not any(needs[1:]):
+        share(rows.standardise_grad, (slopes, matrix, means, deviations, made), count, 4 * x.size)
+        return dx, g, g
+    scale = np.ones(width, FLOAT) if weight is None else plain(weight).reshape(-1)
     sums = np.empty((2 * blocks, width), FLOAT)
     arrays = (slopes, matrix, scale, means, deviations, made, sums)
     share(rows.layer_norm_grad, arrays, blocks, 4 * x.size)

@@ -13,10 +13,8 @@ from typing import Any
 import numpy as np
 
 from tenon.extend import Kernel
-from tenon.ops import batch_norm as _batch_norm
-from tenon.ops import batch_norm_grad as _batch_norm_grad
 from tenon.ops import batch_norm_inference as _batch_norm_inference
-from tenon_cpu.jit import lines
+from tenon_cpu.jit import eager_norms, lines
 from tenon_cpu.jit.calls import WORTH, fits, share
 from tenon_cpu.onednn import signatures as c
 from tenon_cpu.onednn.cache import Cache
@@ -156,7 +154,7 @@ def batch_norm(f: Any, x: Any, weight: Any, bias: Any, *, eps: float = 1e-5) -> 
         key = ("forward", x.shape, x.strides, weight is None, bias is None, eps)
         chain = _cache.get(key, _forward_chain, x, weight is not None, bias is not None, eps)
     if chain is None:
-        return _batch_norm.raw_forward(f, x, weight, bias, eps=eps)
+        return eager_norms.batch_norm(f, x, weight, bias, eps=eps)
     channels = x.shape[1]
     out, mean, variance = np.empty(x.shape, _FLOAT), np.empty(channels, _FLOAT), np.empty(channels, _FLOAT)
     chain(x, *(v for v in (weight, bias) if v is not None), out, mean, variance)
@@ -185,7 +183,7 @@ def batch_norm_grad(f: Any, g: Any, x: Any, weight: Any, mean: Any, deviation: A
     if usual and _blocks(x, g) and _vectors(channels, weight, mean, deviation):
         chain = _cache.get(("backward", x.shape, x.strides, g.strides), _backward_chain, x, g)
     if chain is None:
-        return _batch_norm_grad.decompose(f, g, x, weight, mean, deviation, needs=needs)
+        return eager_norms.batch_norm_grad(f, g, x, weight, mean, deviation, needs=needs)
     flat = deviation.reshape(-1)
     variance = np.reciprocal(np.multiply(flat, flat))
     dx, dweight, dbias = np.empty(x.shape, _FLOAT), np.empty(channels, _FLOAT), np.empty(channels, _FLOAT)

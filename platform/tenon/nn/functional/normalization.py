@@ -83,10 +83,11 @@ def instance_norm(
         raise ModuleValueError(
             f"Expected more than 1 spatial element when training, got input size torch.Size({list(shape)})"
         )
-    if weight is bias is running_mean is running_var is None:
+    if running_mean is running_var is None:
         # The rows of a matrix are quicker than the channels of one sample (0.4 instead of 0.8 ms).
         planes = input.reshape(batch * channels, math.prod(shape[2:]))
-        return f.layer_norm(planes, None, None, rank=1, eps=float(eps)).reshape(shape)
+        made = f.layer_norm(planes, None, None, rank=1, eps=float(eps)).reshape(shape)
+        return made if weight is bias is None else f.channel_affine(made, weight, bias)
     weight, bias = (v if v is None else v.repeat(batch) for v in (weight, bias))
     rows = input.reshape(1, batch * channels, *shape[2:])
     mean, var = (v if v is None else v.detach().repeat(batch) for v in (running_mean, running_var))
@@ -165,8 +166,4 @@ def group_norm(input: Any, num_groups: int, weight: Any = None, bias: Any = None
         )
     grouped = input.reshape(shape[0], num_groups, math.prod(shape[1:]) // num_groups)
     made = f.layer_norm(grouped, None, None, rank=1, eps=float(eps)).reshape(shape)
-    spread = (shape[1], *(1,) * (len(shape) - 2))
-    if weight is not None:
-        made = made * weight.reshape(spread)
-    made = made if bias is None else made + bias.reshape(spread)
-    return f.cast(made, dtype=input.raw.dtype) if made.raw.dtype != input.raw.dtype else made
+    return made if weight is bias is None else f.channel_affine(made, weight, bias)

@@ -220,10 +220,46 @@ class BatchNormInference(Composite):
         return f.sum(g, axes=channel_axes(x)[0])
 
 
+class ChannelAffine(Composite):
+    """``x[:, c] * weight[c] + bias[c]``; each of the two may be None."""
+
+    kind = Kind.ELEMENTWISE
+    widens = True
+    inputs = ("x", "weight", "bias")
+    saves = ("x", "weight")
+
+    def decompose(self, f, x, weight, bias):
+        wide, weight, bias = _widened(f, x, weight, bias)
+        return _like(f, _affine(f, wide, weight, bias, channel_axes(x)[1]), x)
+
+    def vjp_joint(self, f, g, out, x, weight, bias, *, needs):
+        """One op for all three."""
+        made = f.channel_affine_grad(g, x, weight, needs=needs)
+        return [m if n else None for m, n in zip(made, needs, strict=True)]
+
+
+class ChannelAffineGrad(Composite):
+    """Gradients of ``channel_affine`` for input, weight and bias; ``needs`` says which are wanted."""
+
+    widens = True
+    inputs = ("g", "x", "weight")
+    outputs = 3
+
+    def decompose(self, f, g, x, weight, *, needs):
+        axes, shape = channel_axes(x)
+        given, affine = x, g if weight is None else weight
+        g, x, weight = _widened(f, g, x, weight)
+        dx = _affine(f, g, weight, None, shape) if needs[0] else g
+        dweight = f.sum(f.mul(g, x), axes=axes) if needs[1] else g
+        dbias = f.sum(g, axes=axes) if needs[2] else g
+        return _like(f, dx, given), _like(f, dweight, affine), _like(f, dbias, affine)
+
+
 def _scale(f: Any, weight: Any, variance: Any, eps: float) -> Any:
     scale = f.rsqrt(f.add(variance, eps))
     return scale if weight is None else f.mul(scale, weight)
 
 
 layer_norm, layer_norm_grad = LayerNorm(), LayerNormGrad()
+channel_affine, channel_affine_grad = ChannelAffine(), ChannelAffineGrad()
 batch_norm, batch_norm_grad, batch_norm_inference = BatchNorm(), BatchNormGrad(), BatchNormInference()

@@ -60,7 +60,28 @@ def _inference(x: Any, weight: Any, bias: Any, mean: Any, variance: Any, eps: fl
 
 add("batch_norm_inference", "channels", normal(4, 3, 5), normal(3), normal(3), normal(3), uniform(0.5, 2, 3), reference=_inference,
     attrs={"eps": 1e-5}, constant=(3, 4), loose=20.0, narrow=False)  # fmt: skip
+
+
+def _channels(x: Any, weight: Any, bias: Any) -> Any:
+    shape = (1, -1) + (1,) * (x.ndim - 2)
+    made = x if weight is None else x * weight.reshape(shape)
+    return made if bias is None else made + bias.reshape(shape)
+
+
+for _name, _x in {"images": (4, 3, 5), "matrix": (4, 3), "empty": (0, 3, 2)}.items():
+    add("channel_affine", _name, normal(*_x), normal(3), normal(3), reference=_channels)
+add("channel_affine", "no_weight", normal(2, 3, 2), None, normal(3), reference=_channels)
+add("channel_affine", "no_bias", normal(2, 3, 2), normal(3), None, reference=_channels)
 _NEEDS = (True, True, True)
+add(
+    "channel_affine_grad",
+    "images",
+    normal(4, 3, 5),
+    normal(4, 3, 5),
+    normal(3),
+    attrs={"needs": _NEEDS},
+    order=0,
+)
 add(
     "layer_norm_grad",
     "rows",
