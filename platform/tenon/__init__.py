@@ -121,6 +121,7 @@ _SUBMODULES = frozenset(
         "ops",
         "optim",
         "plugins",
+        "profiler",
         "random",
         "serialization",
         "serialize",

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from tenon.distributed.communicator import Communicator as Communicator
     from tenon.graph import cluster as cluster
     from tenon.graph import expressions as expressions
+    from tenon.graph.recording import record as record
     from tenon.nn.module import Module as Module
     from tenon.nn.parameter import Parameter as Parameter
     from tenon.nn.pruning import BasePruningMethod as BasePruningMethod
@@ -89,6 +90,7 @@ _TARGETS = {
     "observe": "tenon.observe:",
     "process_environment": "tenon.config:process_environment",
     "random_loops": "tenon.random.loops:",
+    "record": "tenon.graph.recording:record",
     "register_parametrization": "tenon.nn.utils.parametrize:register_parametrization",
 }
 

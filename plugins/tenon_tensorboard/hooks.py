@@ -89,12 +89,17 @@ def tenon_report(metrics: Mapping[str, Any], step: int) -> None:
             _State.metrics[tag] = float(value)
 
 
-@hookimpl
+@hookimpl(trylast=True)  # the profile whose times the graph shows is complete
 def tenon_session_finish(session: Any, error: BaseException | None) -> None:
     """Whatever happened, what was written is on disk."""
     writer, _State.writer = _State.writer, None
     if writer is None:
         return
+    log = session.config.log
+    if error is None and (session.config.profile is not None if log.graph is None else log.graph):
+        from tenon_tensorboard.of_session import write_graph
+
+        write_graph(session, writer)
     judged = {tag: value for tag, value in _State.metrics.items() if tag.startswith(("train/", "test/"))}
     if session.is_main and judged:
         writer.hyperparameters(session.config.model_dump(mode="json"), judged)

@@ -48,7 +48,7 @@ def _flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 class RunWriter:
-    """Scalars and text of one run, in ``folder``."""
+    """Scalars, text and the graph of one run, in ``folder``."""
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         self._writer = _summary_writer()(logdir=str(Path(folder)), max_queue=1000, flush_secs=5)
@@ -77,6 +77,22 @@ class RunWriter:
             from tensorboardX.summary import hparams  # type: ignore[import-untyped]
         for summary in hparams(_flat(config), dict(metrics)):
             self._writer.file_writer.add_summary(summary)
+
+    def graph(self, shown: Any, times: Mapping[str, Any] | None = None) -> None:
+        """A ``ModelGraph`` in the tab Graphs, with what ``times_of`` a trace gave.
+
+        The times of each phase are an entry of the tab's list Tag.
+        """
+        with _without_torch():
+            from tensorboardX.proto import event_pb2  # type: ignore[import-untyped]
+        events = [event_pb2.Event(graph_def=shown.definition().SerializeToString())]
+        for phase, found in (times or {}).items():
+            timed = event_pb2.TaggedRunMetadata(
+                tag=phase, run_metadata=shown.timed(found).SerializeToString()
+            )
+            events.append(event_pb2.Event(tagged_run_metadata=timed))
+        for event in events:
+            self._writer.file_writer.add_event(event)
 
     def flush(self, timeout: float = 5.0) -> None:
         """Everything written so far is in the file. tensorboardX's own flush leaves its queue as it is."""

@@ -81,6 +81,7 @@ class LogConfig(_Section):
     every: int = Field(10, ge=1, description="steps between training metrics")
     tensorboard: bool = True
     histograms: int | None = Field(None, ge=1, description="steps between histograms of weights, gradients")
+    graph: bool | None = Field(None, description="the model's graph at the end; if unset, where profiled")
 
 
 class ProfileConfig(_Section):

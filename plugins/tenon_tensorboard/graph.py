@@ -1,0 +1,156 @@
+"""The model as the tab Graphs shows it: a GraphDef of a recorded call, RunMetadata with times of a profile.
+
+tensorboardX would trace a torch model for this; here the ops are those that ``tenon.extend.record`` saw.
+Namespaces are module paths under the model's class name, edges carry shapes. TensorBoard takes a group's time
+to be the span from its first start to its last end, so nodes are laid end to end.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from tenon.extend import errors, no_grad, record
+
+_DEVICE = "/device:CPU:0"
+
+
+class ModelGraph:
+    """One call of ``model`` on ``inputs`` in evaluation mode, op by op; nothing of the model changes.
+
+    CaptureError where the call cannot be recorded, as ``tenon.compile(fullgraph=True)`` raises it.
+    """
+
+    def __init__(self, model: Any, *inputs: Any) -> None:
+        self._top = type(model).__name__
+        self._parameters = {name for name, _ in model.named_parameters()}
+        training = [module for module in model.modules() if module.training]
+        model.eval()
+        try:
+            with no_grad():
+                _, found = record(model, inputs, {})
+        finally:
+            for module in training:
+                module.training = True
+        if isinstance(found, errors.CaptureError):
+            raise found
+        self._graph = found.graph
+        self._names = self._named()
+
+    def definition(self) -> Any:
+        """The GraphDef."""
+        from tensorboardX.proto.graph_pb2 import GraphDef  # type: ignore[import-untyped]
+        from tensorboardX.proto.versions_pb2 import VersionDef  # type: ignore[import-untyped]
+
+        made = GraphDef(versions=VersionDef(producer=22))
+        for node in self._graph.nodes:
+            kind = self._op(node)
+            shown = made.node.add(name=self._names[node], op=kind, device=_DEVICE)
+            shown.input.extend(self._edge(ref) for ref in node.refs)
+            _set_shapes(shown, node.avals)
+            for key, value in (*node.attrs.items(), ("source", node.where)):
+                if value != "":
+                    shown.attr[key].s = str(value).encode()
+        for index, ref in enumerate(self._graph.outputs):
+            shown = made.node.add(name=f"output/{index}", op="Output", device=_DEVICE)
+            shown.input.append(self._edge(ref))
+            _set_shapes(shown, [ref.aval])
+        return made
+
+    def timed(self, times: Mapping[tuple[str, str], float]) -> Any:
+        """RunMetadata that spreads ``times``, microseconds by module path and op, over the nodes.
+
+        What a module spent in ops that this graph does not have (those of a gradient; the statistics of a
+        batch norm) goes to its nodes that have no time of their own.
+        """
+        from tensorboard.compat.proto.config_pb2 import RunMetadata  # type: ignore[import-untyped]
+
+        made, start = RunMetadata(), 1.0  # TensorBoard takes a start at 0 for none
+        stats = made.step_stats.dev_stats.add(device=_DEVICE)
+        spread = self._spread(times)
+        for node in self._graph.calls:
+            length = spread.get(node, 0.0)
+            first, last = round(start), round(start + length)
+            shown = stats.node_stats.add(node_name=self._names[node], all_start_micros=first)
+            shown.op_end_rel_micros = shown.all_end_rel_micros = max(last - first, 1 if length else 0)
+            start = max(start + length, first + shown.all_end_rel_micros)
+            for slot, aval in enumerate(node.avals):
+                output = shown.output.add(slot=slot).tensor_description
+                output.allocation_description.requested_bytes = _nbytes(aval)
+                _set_shape(output.shape, aval)
+        return made
+
+    def _spread(self, times: Mapping[tuple[str, str], float]) -> dict[Any, float]:
+        nodes: dict[str, list[Any]] = {}
+        for node in self._graph.calls:
+            nodes.setdefault(self.path(node.module), []).append(node)
+        found: dict[Any, float] = {}
+        left: dict[str, float] = {}
+        for (module, op), time in times.items():
+            path = self.path(module)
+            same = [node for node in nodes.get(path, ()) if node.name == op]
+            for node in same:
+                found[node] = time / len(same)
+            if not same:
+                left[path] = left.get(path, 0.0) + time
+        for path, time in left.items():
+            all_here = nodes.get(path, [])
+            here = [node for node in all_here if node not in found] or all_here
+            for node in here:
+                found[node] = found.get(node, 0.0) + time / len(here)
+        return found
+
+    def path(self, module: str) -> str:
+        """A module's path below the model, however it was written down; "" for the model itself."""
+        return "" if module == self._top else module.removeprefix(f"{self._top}.")
+
+    def _op(self, node: Any) -> str:
+        if node.kind != "input":
+            return str(node.op if node.kind == "scalar" else node.name)
+        if node.value is None:
+            return "Input"
+        return "Parameter" if node.label in self._parameters else "Buffer"
+
+    def _edge(self, ref: Any) -> str:
+        return self._names[ref.node] + (f":{ref.index}" if ref.index else "")
+
+    def _named(self) -> dict[Any, str]:
+        wanted = {node: self._wanted(node) for node in self._graph.nodes}
+        taken: set[str] = set()
+        for name in wanted.values():  # a node is not named like a group of nodes
+            parts = name.split("/")
+            taken.update("/".join(parts[:end]) for end in range(1, len(parts)))
+        names: dict[Any, str] = {}
+        for node, name in wanted.items():
+            unique, count = name, 0
+            while unique in taken:
+                count += 1
+                unique = f"{name}_{count}"
+            taken.add(unique)
+            names[node] = unique
+        return names
+
+    def _wanted(self, node: Any) -> str:
+        if node.kind == "input" and node.value is None:
+            return f"input/{node.label}"
+        path, own = self.path(node.module), node.name
+        if node.kind == "input" and node.label:
+            path, _, own = node.label.rpartition(".")
+        return "/".join([self._top, *path.split("."), own] if path else [self._top, own])
+
+
+def _set_shapes(shown: Any, avals: Any) -> None:
+    if avals:
+        shown.attr["T"].s = str(avals[0].dtype).encode()
+    for aval in avals:
+        _set_shape(shown.attr["_output_shapes"].list.shape.add(), aval)
+
+
+def _set_shape(shape: Any, aval: Any) -> None:
+    for size in aval.shape:
+        shape.dim.add(size=size)
+
+
+def _nbytes(aval: Any) -> int:
+    return int(math.prod(aval.shape) * aval.dtype.itemsize)

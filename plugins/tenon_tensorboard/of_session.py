@@ -1,0 +1,36 @@
+"""The graph of a training run's model, with the times of its profile if there is one."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from typing import Any
+
+import click
+
+from tenon.data import fetch
+from tenon.extend import errors
+from tenon_tensorboard.graph import ModelGraph
+from tenon_tensorboard.times import times_of
+
+
+def write_graph(session: Any, writer: Any) -> None:
+    """Rank 0 writes it. All ranks compute the batch, as parts of the model may lie on others.
+
+    Where the model cannot be recorded, a line says why.
+    """
+    config = session.config
+    count = max(1, config.batch_size // session.size // config.accumulate)
+    inputs = fetch(session.data.train, range(min(count, len(session.data.train))))[0]
+    traces: list[Path] = []
+    # What times are written with is of TensorBoard's own package, which is an extra.
+    if config.profile is not None and importlib.util.find_spec("tensorboard") is not None:
+        traces = sorted(session.folder.glob(f"*_{session.rank}.*.pt.trace.json.gz"))
+    try:
+        shown = ModelGraph(session.model, inputs)
+    except errors.CaptureError as error:
+        if session.is_main:
+            click.echo(f"graph: not written, the model cannot be recorded: {error}")
+        return
+    if session.is_main:
+        writer.graph(shown, times_of(traces[-1]) if traces else {})
