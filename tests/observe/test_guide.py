@@ -5,6 +5,8 @@ import re
 from pathlib import Path
 from types import SimpleNamespace
 
+import pytest
+
 from tenon.plugins.manager import register, unregister
 from tenon.profiler import profile, schedule
 
@@ -12,20 +14,25 @@ GUIDE = Path(__file__).resolve().parents[2] / "docs" / "guide" / "profiler.md"
 BLOCKS = re.findall(r"^```python\n(.*?)^```", GUIDE.read_text(), re.M | re.S)
 
 
-def test_the_guides_program_prints_tables_and_writes_a_trace(tmp_path, monkeypatch, capsys):
+def test_the_guides_program_prints_tables_and_writes_a_trace_and_the_graph(tmp_path, monkeypatch, capsys):
+    pytest.importorskip("tensorboard")
     monkeypatch.chdir(tmp_path)
+    space = {}
 
-    exec(compile(BLOCKS[0], GUIDE.name, "exec"), {})
+    exec(compile(BLOCKS[0], GUIDE.name, "exec"), space)
+    exec(compile(BLOCKS[1], GUIDE.name, "exec"), space)
 
     out = capsys.readouterr().out
     assert "tenon::linear" in out and "Sequential.2" in out
     assert len(list(tmp_path.glob("runs/mine/*_0.*.pt.trace.json"))) == 1
+    (events,) = tmp_path.glob("runs/mine/events.out.tfevents.*")
+    assert b"Sequential/2/linear" in events.read_bytes()
 
 
 def test_the_guides_sink_writes_a_line_per_op(tmp_path, monkeypatch, training):
     monkeypatch.chdir(tmp_path)
     space = {}
-    exec(compile(BLOCKS[1], GUIDE.name, "exec"), space)
+    exec(compile(BLOCKS[2], GUIDE.name, "exec"), space)
     heard = []
     space["Lines"].on_scope = lambda self, event: heard.append((event.name, event.module))
     space["Lines"].on_step = lambda self, event: heard.append(event.number)
