@@ -15,6 +15,7 @@ from tenon.autograd.grad_mode import (
     set_multithreading_enabled,
 )
 from tenon.autograd.gradcheck import gradcheck, gradgradcheck
+from tenon.autograd.graph import _unsafe_preserve_version_counter as _unsafe_preserve_version_counter
 from tenon.autograd.variable import Variable
 from tenon.core.backward import backward, grad
 from tenon.core.grad_mode import is_grad_enabled

@@ -133,6 +133,9 @@ class FunctionNode(CustomNode):
                     f" {list(shape)} but expected shape compatible with {list(own.shape)}{self._where()}"
                 )
             g = table.sum_to(g, shape=tuple(own.shape))
+        edge = self.edges[position]
+        if edge is not None and edge[1] < 0 and "_grad_dtype" in edge[0].__dict__:
+            return g
         return g if g.raw.dtype == own.dtype else table.cast(g, dtype=own.dtype)
 
     def release(self) -> None:
@@ -273,8 +276,9 @@ def _connected(
         for t in ctx.dirty_tensors:
             if t._view is not None:
                 raise GradError(
-                    f"Function {cls.__name__} changes a view in place and returns {len(outputs)} outputs. If"
-                    " you want to modify views in-place, return only that one, or clone the view first."
+                    "If your Function modifies inplace an input that is a view of another Tensor, your"
+                    f" Function cannot return more than one Tensor: {cls.__name__} returns {len(outputs)}."
+                    " Return only that one, or clone the view first."
                 )
     if node is not None:
         node.__dict__["plain"] = frozenset(i for i, o in enumerate(outputs) if id(o) in plain)

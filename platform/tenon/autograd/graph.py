@@ -49,6 +49,21 @@ def increment_version(tensor: Any) -> None:
             each._counter()[0] += 1
 
 
+class _unsafe_preserve_version_counter:
+    """Inside, changes of ``tensors`` in place are not counted: at the end the versions are as they were."""
+
+    def __init__(self, tensors: Any) -> None:
+        self.tensors = (tensors,) if isinstance(tensors, Value) else tuple(tensors)
+        self.versions = [t._version for t in self.tensors]
+
+    def __enter__(self) -> None:
+        """The versions are known since the constructor ran."""
+
+    def __exit__(self, *exc: object) -> None:
+        for tensor, version in zip(self.tensors, self.versions, strict=True):
+            tensor._counter()[0] = version
+
+
 def get_gradient_edge(tensor: Any) -> GradientEdge:
     """The edge of ``tensor``'s gradient; a leaf's node is its ``AccumulateGrad``."""
     if not tensor.requires_grad:

@@ -27,7 +27,8 @@ class Home(Protocol):
 def accumulate(leaf: Any, grad: Any, fresh: bool, create_graph: bool) -> None:
     """Add ``grad`` to ``leaf.grad`` (in place unless the graph of the gradient is wanted)."""
     held, backend = leaf._grad, leaf._backend
-    home: Home | None = leaf.__dict__.get("_home")
+    extra = leaf.__dict__
+    home: Home | None = extra.get("_home")
     if grad.__class__ is not backend.array_type:
         if isinstance(grad, Value):
             _accumulate_tensor(leaf, held, grad, create_graph)
@@ -41,8 +42,9 @@ def accumulate(leaf: Any, grad: Any, fresh: bool, create_graph: bool) -> None:
             f"a gradient of shape {list(grad.shape)} reached a tensor of shape {list(raw.shape)}: "
             "the rule of an op is wrong; please report it with the op's name."
         )
-    if grad.dtype is not raw.dtype:
-        grad = grad.astype(raw.dtype)
+    kind = raw.dtype if "_grad_dtype" not in extra else _kind_of_grad(leaf, grad)
+    if grad.dtype is not kind:
+        grad = grad.astype(kind)
         fresh = True
     if held is None:
         taken = None if home is None else home.take(grad)
@@ -63,12 +65,19 @@ def accumulate(leaf: Any, grad: Any, fresh: bool, create_graph: bool) -> None:
         home.arrived()
 
 
+def _kind_of_grad(leaf: Any, grad: Any) -> Any:
+    """The array dtype of ``leaf``'s gradient: its own, or what its ``grad_dtype`` says."""
+    found = leaf.__dict__.get("_grad_dtype", leaf.dtype)
+    return grad.dtype if found is None else found.numpy
+
+
 def _accumulate_tensor(leaf: Any, held: Any, grad: Any, create_graph: bool) -> None:
     if watch.recorder is not None:
         watch.recorder.gradient_read(leaf)
-    if grad.raw.dtype != leaf.raw.dtype:
+    kind = _kind_of_grad(leaf, grad.raw)
+    if grad.raw.dtype != kind:
         with set_grad_enabled(create_graph):
-            grad = table.cast(grad, dtype=leaf.raw.dtype)
+            grad = table.cast(grad, dtype=kind)
     if held is None:
         # A copy: two leaves may receive the same tensor, or views of one.
         own: Any = grad if create_graph else Value.make(grad.raw, grad._backend)

@@ -239,10 +239,11 @@ def check_grad(owner: Any, value: Any) -> None:
         )
     if value is owner:
         raise GradError("can't assign Variable as its own grad")
-    if value.raw.dtype != owner.raw.dtype:
+    wanted = owner.__dict__.get("_grad_dtype", FROM_NUMPY[owner.raw.dtype])
+    if wanted is not None and FROM_NUMPY[value.raw.dtype] != wanted:
         raise DTypeError(
-            f"assigned grad has data of a different type: expected {FROM_NUMPY[owner.raw.dtype]}, got"
-            f" {FROM_NUMPY[value.raw.dtype]}"
+            f"attempting to assign a gradient with dtype '{FROM_NUMPY[value.raw.dtype]}' to a tensor with"
+            f" grad_dtype '{wanted}'. Convert it, or set the tensor's grad_dtype (None allows any dtype)."
         )
     place = value._backend.device_of(value.raw)
     if place != owner.device:

@@ -7,6 +7,7 @@ and tensors that shared the old keep it. (torch's storages grow for all who shar
 
 from __future__ import annotations
 
+import mmap
 from collections.abc import Iterator
 from typing import Any
 
@@ -43,6 +44,14 @@ def memory_of(raw: Any) -> tuple[Any, int]:
     return flat, (address(raw) - address(flat)) // raw.dtype.itemsize
 
 
+def is_shared(raw: Any) -> bool:
+    """Whether forked processes share the memory of ``raw``: a mapping's, and always a GPU's."""
+    owner = raw
+    while isinstance(owner, np.ndarray):
+        owner = owner.base
+    return isinstance(owner, mmap.mmap) or hasattr(raw, "__cuda_array_interface__")
+
+
 class UntypedStorage:
     """Bytes of memory that tensors share; ``UntypedStorage(n)`` are ``n`` new ones."""
 
@@ -75,6 +84,10 @@ class UntypedStorage:
         return int(self._bytes.nbytes)
 
     size = __len__ = nbytes
+
+    def is_shared(self) -> bool:
+        """Whether forked processes share the bytes."""
+        return is_shared(self._bytes)
 
     def element_size(self) -> int:
         """1: a byte."""
@@ -166,6 +179,10 @@ class TypedStorage:
     def nbytes(self) -> int:
         """Number of bytes."""
         return self._untyped.nbytes()
+
+    def is_shared(self) -> bool:
+        """Whether forked processes share the numbers."""
+        return self._untyped.is_shared()
 
     def element_size(self) -> int:
         """Bytes of one number."""

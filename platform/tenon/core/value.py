@@ -44,7 +44,7 @@ INFERENCE_VIEW = _FORBIDDEN.format(mode="inference mode", where="in normal mode"
 
 
 def refuse_part(view: Any) -> None:
-    """ViewError if ``view``, a tensor's ``_view``, is, or comes of, one of several that an op gave together."""
+    """ViewError if ``view``, a tensor's ``_view``, is or comes of one of several that an op gave together."""
     while view is not None:
         if len(view) > 5:
             op, index = view[5]

@@ -7,7 +7,8 @@ from typing import Any
 
 from tenon.core.hooks import LeafHooks, register_in, tensor_hooks
 from tenon.core.late import LATE
-from tenon.errors import GradError
+from tenon.dtypes import dtype
+from tenon.errors import DTypeError, GradError
 
 
 class Autograd:
@@ -54,6 +55,31 @@ class Autograd:
             node.retained = {}
         node.retained[self._index] = weakref.ref(self)  # type: ignore[attr-defined]
         node.watched = True
+
+    @property
+    def grad_dtype(self) -> Any:
+        """The dtype of this leaf's gradient: its own unless another is set; None takes gradients as they
+        come."""
+        self._need_leaf("accessed")
+        return self.__dict__.get("_grad_dtype", self.dtype)  # type: ignore[attr-defined]
+
+    @grad_dtype.setter
+    def grad_dtype(self, value: Any) -> None:
+        self._need_leaf("set")
+        if value is not None and not isinstance(value, dtype):
+            raise TypeError(f"grad_dtype must be a torch.dtype or None, but got {type(value).__name__}")
+        held = self._grad  # type: ignore[attr-defined]
+        if value is not None and held is not None and held.dtype != value:
+            raise DTypeError(
+                f"Cannot set grad_dtype to '{value}' because there is already a gradient with dtype"
+                f" '{held.dtype}'. Please clear the gradient (.grad = None) before changing grad_dtype, or"
+                " ensure the new grad_dtype matches the existing gradient's dtype."
+            )
+        self.__dict__["_grad_dtype"] = value
+
+    def _need_leaf(self, how: str) -> None:
+        if self.grad_fn is not None:  # type: ignore[attr-defined]
+            raise GradError(f"grad_dtype can only be {how} on leaf tensors.")
 
     @property
     def retains_grad(self) -> bool:

@@ -11,7 +11,7 @@ from tenon import dtypes
 from tenon.core import formats
 from tenon.core.backend import backend_for
 from tenon.core.op import table as f
-from tenon.core.storage import address
+from tenon.core.storage import address, is_shared
 from tenon.core.value import Value
 from tenon.device import Device
 from tenon.errors import ArgumentError
@@ -262,10 +262,7 @@ class Convert:
 
     def is_shared(self) -> bool:
         """Whether forked processes share the data: after ``share_memory_``, and always on a GPU."""
-        owner = self.raw
-        while isinstance(owner, np.ndarray):
-            owner = owner.base
-        return isinstance(owner, mmap.mmap) or self.device.type == "cuda"  # type: ignore[attr-defined]
+        return is_shared(self.raw)
 
     def pin_memory(self, device: Any = None) -> Any:
         """Itself: pinned memory belongs to the CUDA backend's own staging buffers."""

@@ -6,6 +6,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from tenon.core import watch
+from tenon.core.grad_mode import MODE
 from tenon.core.methods.movement import sizes
 from tenon.core.op import table as f
 from tenon.core.storage import TypedStorage, UntypedStorage, address, memory_of
@@ -89,7 +90,7 @@ class Memory:
         shape = sizes(size)
         if any(s < 0 for s in shape):
             raise ShapeError(f"Trying to resize tensor to negative dimension {min(shape)}: {list(shape)}")
-        if self.requires_grad:
+        if self.requires_grad and not (MODE.inference and self.is_inference()):
             raise GradError("cannot resize variables that require grad")
         if tuple(self.raw.shape) == shape and memory_format is None:
             return self

@@ -11,6 +11,7 @@ from tenon.core.aval import normalize_axes, normalize_axis
 from tenon.core.methods.arithmetic import need_order
 from tenon.core.op import table as f
 from tenon.core.precision import runs_in
+from tenon.core.refusal import refuse_gradient
 from tenon.core.results import named_result
 from tenon.core.value import Value
 from tenon.errors import ArgumentError, DTypeError, ShapeError
@@ -289,6 +290,7 @@ class Reduction:
         if return_inverse:
             parts[1] = parts[1].reshape(host.shape if dim is None else (host.shape[dim],))
         made = [from_backend_array(self, p) for p in parts]
+        refuse_gradient("unique2" if dim is None else "unique_dim", made[0], self)
         return made[0] if len(made) == 1 else tuple(made)
 
     def bincount(self, weights: Any = None, minlength: int = 0) -> Any:

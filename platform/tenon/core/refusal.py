@@ -1,0 +1,50 @@
+"""History for results through which no gradient is known: they need one, and ``backward`` says why not."""
+
+from __future__ import annotations
+
+from typing import Any, NoReturn
+
+from tenon.core import watch
+from tenon.core.grad_mode import MODE
+from tenon.core.tape import CustomNode
+from tenon.core.value import Value
+from tenon.errors import UnsupportedError
+
+
+class _RefusalOp:
+    """Stands where an op stands on an ordinary node."""
+
+    outputs = 1
+    residuals = 0
+    simple = True
+    saves = ()
+    joint = None
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def torch_name(self, args: Any, attrs: Any) -> str:
+        """As torch calls the node."""
+        return f"{self.name.title().replace('_', '')}Backward0"
+
+
+class Refusal(CustomNode):
+    """Gives no gradient, but an error."""
+
+    __slots__ = ()
+
+    def apply_tensors(self, grad: Any, create_graph: bool) -> NoReturn:
+        """Always an error."""
+        raise UnsupportedError(
+            f"the derivative for '{self.op.name}' is not implemented. detach() its result where no gradient"
+            " has to flow."
+        )
+
+
+def refuse_gradient(name: str, result: Any, *inputs: Any) -> Any:
+    """``result`` of function ``name``, a new tensor, with a ``Refusal`` where ``inputs`` need gradients."""
+    if MODE.enabled and any(isinstance(i, Value) and (i._track or i._stale()) for i in inputs):
+        result._node, result._track = Refusal(_RefusalOp(name), result._backend, inputs), True
+        if watch.created is not None:
+            watch.created(result._node)
+    return result
