@@ -93,3 +93,36 @@ def test_the_mode_leaves_nothing_behind(net):
     assert SLOT.top is None
     assert watch.created is None
     assert watch.differentiated is None
+
+
+def test_a_gradient_that_fails_is_told_with_the_forward_call():
+    x = tenon.ones(3, requires_grad=True)
+
+    with (
+        tenon.autograd.detect_anomaly(),
+        pytest.warns(UserWarning, match=r"Error detected in PowBackward0[\s\S]*changed\*\*2"),
+        pytest.raises(RuntimeError, match="modified by an inplace operation"),
+    ):
+        changed = x + 1
+        out = changed**2
+        changed += 1
+        out.sum().backward()
+
+
+def test_the_forward_call_of_a_custom_function_is_told():
+    class Poison(tenon.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x * 2
+
+        @staticmethod
+        def backward(ctx, g):
+            return g * float("nan")
+
+    x = tenon.ones(3, requires_grad=True)
+    with (
+        tenon.autograd.detect_anomaly(),
+        pytest.warns(UserWarning, match=r"Error detected in PoisonBackward[\s\S]*Poison\.apply"),
+        pytest.raises(AnomalyError, match="'PoisonBackward' returned nan values in its 0th output"),
+    ):
+        Poison.apply(x).sum().backward()

@@ -551,6 +551,7 @@ PROGRAMS = [
 
 
 @oracle
+@pytest.mark.filterwarnings("ignore:Using backward")
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda p: p.__name__)
 def test_backward_is_torchs(program, parity):
     parity(program)

@@ -193,3 +193,19 @@ def test_storages_know_whether_they_are_shared(module):
     assert not x.untyped_storage().is_shared()
     x.share_memory_()
     assert x.untyped_storage().is_shared()
+
+
+@both
+def test_backward_warns_of_the_cycle_that_a_gradient_with_a_graph_makes(module):
+    t = pytest.importorskip(module)
+    always = getattr(t, "set_warn_always", None)
+    if always is not None:
+        always(True)  # torch warns once a process
+    try:
+        x = t.ones(2, requires_grad=True)
+        with pytest.warns(UserWarning, match=r"Using backward\(\) with create_graph=True"):
+            (x * x).sum().backward(create_graph=True)
+    finally:
+        if always is not None:
+            always(False)
+        x.grad = None

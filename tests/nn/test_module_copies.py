@@ -211,6 +211,7 @@ def test_requires_grad_and_zero_grad_reach_every_parameter():
     assert not module.weight.requires_grad
 
 
+@pytest.mark.filterwarnings("ignore:Using backward")
 def test_zero_grad_detaches_a_gradient_with_history():
     module = Affine()
     module(tenon.ones(1, 2)).pow(2).sum().backward(create_graph=True)

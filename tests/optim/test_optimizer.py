@@ -498,6 +498,7 @@ def test_zero_grad_drops_gradients_or_sets_them_to_zero_in_place():
     assert p.grad is None
 
 
+@pytest.mark.filterwarnings("ignore:Using backward")
 def test_zero_grad_in_place_cuts_the_gradients_own_history():
     p = parameter(2.0)
     (p**3).sum().backward(create_graph=True)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import traceback
 import warnings
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 from tenon.core import scopes, watch
@@ -19,6 +20,8 @@ from tenon.core.interceptor import SLOT
 from tenon.core.op import Kind
 from tenon.core.value import Value
 from tenon.errors import AnomalyError, TenonWarning
+
+_UNKNOWN = "no call was recorded: it ran before anomaly detection was switched on"
 
 
 class _State:
@@ -81,6 +84,36 @@ def _switch(enabled: bool, check_nan: bool) -> None:
             warnings.warn(f"Anomaly detected in forward: {_State.first['nan']}.", TenonWarning, stacklevel=3)
     _State.enabled, _State.check_nan = enabled, check_nan
     watch.differentiated = _look if enabled else None
+    if enabled and watch.visiting is None:
+        watch.visiting = _telling
+    elif not enabled and watch.visiting is _telling:
+        watch.visiting = None
+
+
+def _telling(visit: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
+    """``visit``, which warns of the forward call whose gradient failed."""
+
+    def telling(node: Any, grad: Any) -> None:
+        try:
+            visit(node, grad)
+        except AnomalyError:  # told already
+            raise
+        except Exception:
+            _warn(node)
+            raise
+
+    return telling
+
+
+def _warn(node: Any) -> str:
+    """Warn of the forward call that made ``node``; return its stack."""
+    where = "".join(traceback.format_list(node.stack)) if node.stack else _UNKNOWN
+    warnings.warn(
+        f"Error detected in {node.name()}. Traceback of forward call that caused the error:\n{where}",
+        TenonWarning,
+        stacklevel=3,
+    )
+    return where
 
 
 def _remember(node: Any) -> None:
@@ -167,14 +200,7 @@ def _named(node: Any) -> str:
 
 
 def _raise(node: Any, position: int, raw: Any) -> None:
-    where = "no call was recorded: it ran before anomaly detection was switched on"
-    if node.stack:
-        where = "".join(traceback.format_list(node.stack))
-        warnings.warn(
-            f"Error detected in {node.name()}. Traceback of forward call that caused the error:\n{where}",
-            TenonWarning,
-            stacklevel=2,
-        )
+    where = _warn(node) if node.stack else _UNKNOWN
     first = _State.first
     before = [f"In forward, {first[kind]}." for kind in ("nan", "inf") if kind in first]
     if "inf gradient" in first:

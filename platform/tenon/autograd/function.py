@@ -15,6 +15,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tenon.autograd.context import FunctionCtx
+from tenon.core import watch
 from tenon.core.aval import Aval
 from tenon.core.grad_mode import MODE, no_grad
 from tenon.core.inplace import adopt, check_leaf
@@ -309,6 +310,8 @@ def _connected(
         node.op.outputs = 1 if len(outputs) == 1 else 0
         node.output_avals = tuple(avals)
         ctx._keep(saved_as)
+        if watch.created is not None:
+            watch.created(node)
     ctx.dirty_tensors = ctx.non_differentiable = ()
     return tuple(connected)
 

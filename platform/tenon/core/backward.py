@@ -6,6 +6,7 @@ callbacks queued by hooks are run.
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 from tenon.core import watch
@@ -18,9 +19,14 @@ from tenon.core.op import table
 from tenon.core.quiet import IGNORE, enter, leave
 from tenon.core.sweep import Sweep
 from tenon.core.value import Value
-from tenon.errors import ArgumentError, GradError
+from tenon.errors import ArgumentError, GradError, TenonWarning
 
 _LEAF = -1
+_CYCLE = (
+    "Using backward() with create_graph=True will create a reference cycle between the parameter and its"
+    " gradient which can cause a memory leak. Use autograd.grad for gradients with a graph, or set the .grad"
+    " of your parameters to None after use."
+)
 
 
 def backward(
@@ -31,6 +37,8 @@ def backward(
     inputs: Any = None,
 ) -> None:
     """Accumulate the gradients of ``tensors`` into the leaves (or into ``inputs`` only)."""
+    if create_graph:
+        warnings.warn(_CYCLE, TenonWarning, stacklevel=3)
     outer = PASS.depth
     PASS.depth = outer + 1
     try:
