@@ -12,7 +12,7 @@ from tenon_profiler import overview
 from tenon_profiler.averages import SORTABLE, EventList, function_events
 from tenon_profiler.events import INSTANT, Event
 from tenon_profiler.merge import find_traces, merge
-from tenon_profiler.text import percent, size_text, time_text
+from tenon_profiler.text import percent, size_text
 from tenon_profiler.trace import event_of, read_trace
 
 _FOLDER = click.argument("run", type=click.Path(path_type=Path, exists=True, file_okay=False))
@@ -42,34 +42,58 @@ def merge_command(run: Path, out: Path | None) -> None:
 def show(run: Path, sort_by: str, limit: int, rank: int) -> None:
     """Print where the steps of RUN spent their time, for each rank, and the ops of one."""
     from rich.console import Console
-    from rich.table import Table
 
     try:
         found = [load(path) for path in find_traces(run)]
     except errors.TraceError as error:
         raise click.ClickException(str(error)) from None
     console = Console()
-    table = Table("rank", "steps", "step", *overview.PARTS, title="Where a step's time goes")
+    table = _table("Where a step's time goes", "rank", "steps", "step", *overview.PARTS)
     for header, events in found:
         means = overview.summary(overview.steps(events))
-        shares = [f"{100 * share:.1f} %" for _, share in means["parts"].values()]
+        shares = [f"{100 * share:.1f}%" for _, share in means["parts"].values()]
         own = header["tenon"]
-        table.add_row(str(own["rank"]), str(means["steps"]), time_text(means["step_us"]), *shares)
+        table.add_row(str(own["rank"]), str(means["steps"]), _brief(means["step_us"]), *shares)
     console.print(table)
     listed = [e for header, events in found if header["tenon"]["rank"] == rank for e in events]
     if not listed:
         raise click.ClickException(f"there is no trace of rank {rank} in {run}.")
-    ops = Table("op", "self", "%", "total", "calls", "MFLOP", "memory", title=f"Ops of rank {rank}")
+    ops = _table(f"Ops of rank {rank}", "op", "self", "%", "total", "calls", "MFLOP", "memory")
     sums = EventList(function_events(e for e in listed if e.category in ("cpu_op", INSTANT)))
     rows = sorted(sums.key_averages(), key=lambda row: float(getattr(row, sort_by)), reverse=True)
     whole = sums.self_cpu_time_total
     for row in rows[:limit]:
         ops.add_row(
-            row.key, time_text(row.self_cpu_time_total), percent(row.self_cpu_time_total, whole),
-            time_text(row.cpu_time_total), str(row.count), f"{row.flops / 1e6:.2f}" if row.flops else "",
+            row.key.removeprefix("tenon::"), _brief(row.self_cpu_time_total),
+            percent(row.self_cpu_time_total, whole), _brief(row.cpu_time_total), str(row.count),
+            f"{row.flops / 1e6:.2f}" if row.flops else "",
             size_text(row.self_cpu_memory_usage) if row.self_cpu_memory_usage else "",
         )  # fmt: skip
     console.print(ops)
+
+
+def _table(title: str, first: str, *others: str) -> Any:
+    """A table that a terminal of 80 columns shows whole."""
+    from rich import box
+    from rich.table import Table
+
+    made = Table(title=title, title_justify="left", box=box.SIMPLE, padding=(0, 1, 0, 0), pad_edge=False)
+    made.add_column(first, overflow="fold")
+    for name in others:
+        made.add_column(name, justify="right", no_wrap=True)
+    return made
+
+
+def _brief(microseconds: float) -> str:
+    """Three digits and the unit.
+
+    >>> _brief(30_446.2), _brief(0.5)
+    ('30.4 ms', '0.5 us')
+    """
+    for unit, size in (("s", 1e6), ("ms", 1e3)):
+        if microseconds >= size:
+            return f"{microseconds / size:.3g} {unit}"
+    return f"{microseconds:.3g} us"
 
 
 def load(path: Path) -> tuple[dict[str, Any], list[Event]]:
