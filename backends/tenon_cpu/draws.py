@@ -50,6 +50,10 @@ class CompiledLoops:
         """Normals."""
         self._kernels.unit32(words, out)
 
+    def log1p(self, values: Any) -> None:
+        """Logarithms."""
+        self._kernels.log1p(values)
+
     def swaps(self, values: Any, jumps: Any) -> None:
         """Permutations."""
         self._kernels.swaps(values, jumps)

@@ -171,6 +171,20 @@ def test_multinomial_never_draws_weight_zero_and_never_repeats_without_replaceme
     np.testing.assert_allclose(np.bincount(many, minlength=5) / 9000, weights[0] / 6, atol=0.02)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16"])
+@pytest.mark.parametrize("count", [1, 2, 5, 60])
+def test_multinomial_without_replacement_takes_the_largest_quotients_in_order(dtype, count):
+    weights = np.random.default_rng(2).random((7, 240)).astype(dtype)
+    weights[3, 30:] = 0  # as many zeros as make ties at the edge of what is taken
+    quotients = np.empty_like(weights)
+    random.exponential(seeded(), out=quotients)
+    order = np.argsort(-(weights / quotients).astype(np.float64), axis=-1, kind="stable")
+
+    made = random.multinomial(seeded(), weights, count)
+
+    np.testing.assert_array_equal(made, order[:, :count])
+
+
 def test_multinomial_writes_into_out_and_accepts_no_rows():
     out = np.empty((2, 3), np.int64)
     assert random.multinomial(seeded(), np.ones((2, 4)), 3, True, out=out) is out

@@ -97,6 +97,15 @@ def test_permutations(both):
     np.testing.assert_array_equal(plain, compiled)
 
 
+def test_exponential_numbers_to_the_last_bit(both):
+    def draw():
+        generator = random.Generator().manual_seed(3)
+        return random.exponential(generator, (40_001,), np.float64, 0.7)
+
+    plain, compiled = both(draw)
+    np.testing.assert_array_equal(plain.view(np.int64), compiled.view(np.int64))
+
+
 def test_short_draws_do_without(monkeypatch):
     monkeypatch.setattr("sys.modules", {})
 

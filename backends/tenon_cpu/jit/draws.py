@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from tenon_cpu.jit.compile import fused, inlined, kernel
@@ -163,6 +165,13 @@ def unit32(given, out):  # type: ignore[no-untyped-def]
             for i in range(8):
                 out[first + 16 * k + i] = cosines[8 * k + i]
                 out[first + 16 * k + 8 + i] = sines[8 * k + i]
+
+
+@kernel("void(float64[::1])", fastmath=())
+def log1p(values):  # type: ignore[no-untyped-def]
+    """By the C library, in place."""
+    for i in range(values.size):
+        values[i] = math.log1p(values[i])
 
 
 @kernel("void(int64[::1], int64[::1])", fastmath=())

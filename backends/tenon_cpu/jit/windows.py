@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from tenon_cpu.jit.compile import kernel
+from tenon_cpu.jit.compile import inlined, kernel
 from tenon_cpu.jit.vectors import bits, number
 
 _TRUE = np.int32(1)
+_NOWHERE = np.int32(-(2**31))
 _LOWEST = np.float32(-np.inf)
 
 
@@ -60,21 +61,38 @@ def max_pool_lines(x, size, step, before, dilation, out, start, stop):  # type: 
                 made[i] = v if v > made[i] or v != v else made[i]
 
 
+@inlined
+def _largest(seen, tops, shift, step, places):  # type: ignore[no-untyped-def]
+    """``shift`` is the place of a maximum where the line has it so far from the window's begin."""
+    for i in range(places.size):
+        v = seen[i * step]
+        places[i] = shift if v == tops[i] or v != v else places[i]
+
+
 @kernel(
     "void(float32[:,::1], float32[:,::1], float32[:,::1], int64, int64, int64, int64, float32[:,::1], int64,"
     " int64)"
 )
 def max_pool_lines_grad(g, x, y, size, step, before, dilation, out, start, stop):  # type: ignore[no-untyped-def]
-    """Into zeros: the first of a window that is its maximum takes its gradient; NaN counts as the maximum."""
-    length = x.shape[1]
+    """Into zeros: the first of a window that is its maximum takes its gradient, or the first NaN."""
+    length, count = x.shape[1], y.shape[1]
+    found = np.empty(count, np.int32)
     for r in range(start, stop):
         line, made, top, given = x[r], out[r], y[r], g[r]
-        for i in range(top.size):
-            at, end = i * step - before, min(i * step - before + (size - 1) * dilation + 1, length)
-            if at < 0:
-                at %= dilation
-            while at < end:
-                if not line[at] < top[i]:
-                    made[at] += given[i]
-                    break
-                at += dilation
+        for i in range(count):
+            found[i] = _NOWHERE  # dilated windows may see nothing but padding
+        for j in range(size - 1, -1, -1):  # the first place is the last to write
+            shift = j * dilation - before
+            first = 0 if shift >= 0 else (step - 1 - shift) // step
+            last = min(count, (length - 1 - shift) // step + 1) if shift < length else 0
+            if first < last:
+                places, tops, seen = found[first:last], top[first:last], line[first * step + shift :]
+                if step == 1:
+                    _largest(seen, tops, np.int32(shift), 1, places)
+                elif step == 2:
+                    _largest(seen, tops, np.int32(shift), 2, places)
+                else:
+                    _largest(seen, tops, np.int32(shift), step, places)
+        for i in range(count):
+            if found[i] != _NOWHERE:
+                made[i * step + found[i]] += given[i]

@@ -276,6 +276,11 @@ def libm_log_of_complement(u: Any) -> Any:
 
 def libm_log1p(x: Any) -> Any:
     """The C library's log1p, element by element, for a flat float64 array with x > -1."""
+    loops = loops_for(16 * x.size)  # one logarithm saves what so many words do
+    if loops is not None:
+        made = np.array(x)
+        loops.log1p(made)
+        return made
     return np.fromiter(map(math.log1p, x.tolist()), np.float64, x.size)
 
 

@@ -24,6 +24,9 @@ class Loops(Protocol):
     def unit32(self, words: Any, out: Any) -> None:
         """``box_muller.unit32``."""
 
+    def log1p(self, values: Any) -> None:
+        """The C library's log1p of flat float64 ``values``, in place."""
+
     def swaps(self, values: Any, jumps: Any) -> None:
         """For each ``i`` in turn, int64 ``values[i]`` and ``values[jumps[i]]`` change places."""
 

@@ -81,8 +81,19 @@ def _without_replacement(generator: Generator | None, probs: Any, num_samples: i
     np.divide(probs, quotients, out=quotients)
     if num_samples == 1:
         return quotients.argmax(axis=-1, keepdims=True)
-    order = np.argsort(-as_double(quotients), axis=-1, kind="stable")
-    return np.ascontiguousarray(order[..., :num_samples])
+    return _largest(quotients if quotients.dtype == np.float32 else as_double(quotients), num_samples)
+
+
+def _largest(values: Any, count: int) -> Any:
+    """Where the ``count`` largest of each row are, in falling order; equal ones keep theirs."""
+    falling = -values
+    if 4 * count <= values.shape[-1]:  # else sorting all is as quick
+        first = np.sort(np.argpartition(falling, count - 1, axis=-1)[..., :count], axis=-1)
+        found = np.take_along_axis(falling, first, axis=-1)
+        if (np.count_nonzero(falling <= found.max(axis=-1, keepdims=True), axis=-1) == count).all():
+            order = np.argsort(found, axis=-1, kind="stable")
+            return np.take_along_axis(first, order, axis=-1)
+    return np.ascontiguousarray(np.argsort(falling, axis=-1, kind="stable")[..., :count])
 
 
 def _with_replacement(generator: Generator | None, probs: Any, num_samples: int) -> Any:

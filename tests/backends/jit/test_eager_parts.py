@@ -156,3 +156,35 @@ def test_sums_of_other_dtypes_and_askew_arrays_are_numpys(rng, used):
     assert kernel("sum")(np.ones((100, 100), np.int64), axes=(1,)).dtype == np.int64
     np.testing.assert_allclose(kernel("sum")(x.T, axes=(1,)), x.T.sum(1), rtol=1e-6)
     assert not used
+
+
+@pytest.mark.parametrize(
+    "kernel, stride, padding, dilation, ceil",
+    [(2, 2, 0, 1, False), (3, 2, 1, 1, True), (3, 1, 1, 2, False), (5, 3, 2, 1, True), (2, 4, 0, 1, False)],
+)
+@pytest.mark.parametrize("length", [301, 64])
+def test_maxima_of_lines_and_their_gradient(rng, used, kernel, stride, padding, dilation, ceil, length):
+    layout = {"kernel": kernel, "stride": stride, "padding": padding, "dilation": dilation}
+    attrs = {name: (value,) for name, value in layout.items()} | {"ceil_mode": ceil}
+    x = rng.integers(-9, 9, (6, 30, 2 * length)).astype(np.float32)[..., ::2]  # steps in memory, and ties
+    x[0, 0, 5], x[1, 2, 20:29] = NAN, -INF
+    out = BACKEND.kernels[ops.max_pool](x, **attrs)
+    g = rng.integers(-50, 50, out.shape).astype(np.float32)
+
+    made = BACKEND.kernels[ops.max_pool_grad](g, x, out, **attrs)
+
+    np.testing.assert_array_equal(out, ops.max_pool.forward(np, x, **attrs))
+    np.testing.assert_array_equal(made, ops.max_pool_grad.forward(np, g, x, out, **attrs))
+    assert used == ["max_pool_lines", "max_pool_lines_grad"]
+    wide = (a.astype(np.float64) for a in (g, x, out))
+    np.testing.assert_array_equal(made, BACKEND.kernels[ops.max_pool_grad](*wide, **attrs))
+
+
+def test_a_window_of_nothing_but_padding_gives_no_gradient(rng):
+    attrs = {"kernel": (2,), "stride": (1,), "padding": (1,), "dilation": (2,), "ceil_mode": False}
+    x = rng.standard_normal((100, 100, 1)).astype(np.float32)
+    out = BACKEND.kernels[ops.max_pool](x, **attrs)
+
+    made = BACKEND.kernels[ops.max_pool_grad](np.ones_like(out), x, out, **attrs)
+
+    assert np.isneginf(out).all() and not made.any()
