@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
+from operator import index
 from typing import Any
 
 from tenon.core.aval import normalize_axis
 from tenon.core.grad_mode import is_grad_enabled, no_grad
 from tenon.dtypes import as_dtype
-from tenon.errors import GradError, ModuleValueError, ShapeError, TenonWarning
+from tenon.errors import GradError, ModuleTypeError, ModuleValueError, ShapeError, TenonWarning
 
 
 def per_axis(value: Any, rank: int, name: str) -> tuple[int, ...]:
@@ -20,7 +22,7 @@ def per_axis(value: Any, rank: int, name: str) -> tuple[int, ...]:
         else:
             return value
     if isinstance(value, (list, tuple)):
-        values = tuple(int(v) for v in value)
+        values = integers(value, name)
         if len(values) == rank:
             return values
         if len(values) == 1:
@@ -29,7 +31,25 @@ def per_axis(value: Any, rank: int, name: str) -> tuple[int, ...]:
             f"expected {name} to be a single integer value or a list of {rank} values to match the"
             f" convolution dimensions, but got {name}={list(values)}"
         )
-    return (int(value),) * rank
+    return integers((value,), name) * rank
+
+
+def integers(values: Sequence[Any], name: str) -> tuple[int, ...]:
+    """``values`` as Python integers; a fraction is refused, not cut."""
+    try:
+        return tuple(index(v) for v in values)
+    except TypeError as error:
+        kinds = ", ".join(type(v).__name__ for v in values)
+        raise ModuleTypeError(
+            f"expected {name} to be an int or a tuple of ints, but got {list(values)} of types {kinds}. "
+            "Round with int() first."
+        ) from error
+
+
+def check_kernel(sizes: Sequence[int]) -> None:
+    """Refuse windows without a place."""
+    if sizes and min(sizes) <= 0:
+        raise ShapeError(f"kernel size should be greater than zero, but got {' x '.join(map(str, sizes))}")
 
 
 def batched(x: Any, rank: int, name: str) -> tuple[Any, bool]:

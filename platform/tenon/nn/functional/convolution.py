@@ -8,7 +8,7 @@ import tenon.ops  # noqa: F401 - a table without ops finds nothing
 from tenon.core.op import table as f
 from tenon.core.precision import runs_in
 from tenon.errors import ModuleValueError, ShapeError
-from tenon.nn.functional.arguments import batched, per_axis
+from tenon.nn.functional.arguments import batched, check_kernel, per_axis
 from tenon.ops.convolution import check_bias, extent
 
 
@@ -17,6 +17,7 @@ def _conv(
 ) -> Any:
     name = f"conv{rank}d"
     x, added = batched(x, rank, name)
+    check_kernel(weight.raw.shape[2:])
     stride, dilation = per_axis(stride, rank, "stride"), per_axis(dilation, rank, "dilation")
     if isinstance(padding, str):
         x, padding = _named_padding(x, weight, stride, dilation, padding, name)
@@ -105,6 +106,7 @@ def _transposed(
     rank: int,
 ) -> Any:
     x, added = batched(x, rank, f"conv_transpose{rank}d")
+    check_kernel(weight.raw.shape[2:])
     stride, dilation = per_axis(stride, rank, "stride"), per_axis(dilation, rank, "dilation")
     padding, extra = per_axis(padding, rank, "padding"), per_axis(extra, rank, "output_padding")
     for e, s, d in zip(extra, stride, dilation, strict=True):

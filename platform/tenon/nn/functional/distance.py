@@ -9,6 +9,7 @@ from tenon.core.aval import broadcast_shapes
 from tenon.core.factories import triu_indices
 from tenon.core.op import table as f
 from tenon.core.precision import runs_in
+from tenon.core.promotion import result_type
 from tenon.errors import ArgumentError, DTypeError, ShapeError
 from tenon.nn.functional.arguments import kept_above
 from tenon.ops.kinds import title_of
@@ -31,6 +32,9 @@ def cosine_similarity(x1: Any, x2: Any, dim: int = 1, eps: float = 1e-8) -> Any:
     if x1.raw.shape != x2.raw.shape:  # ``dim`` counts the axes that both have in the end
         shape = broadcast_shapes(x1.raw.shape, x2.raw.shape)
         x1, x2 = x1.expand(shape), x2.expand(shape)
+    if x1.dtype != x2.dtype:
+        common = result_type(x1, x2)
+        x1, x2 = x1.to(common), x2.to(common)
     norms = [kept_above(x.norm(2, dim, keepdim=True), eps) for x in (x1, x2)]
     return (x1 / norms[0] * (x2 / norms[1])).sum(dim)
 

@@ -8,12 +8,14 @@ from typing import Any
 import tenon.ops  # noqa: F401 - a table without ops finds nothing
 from tenon.core.op import table as f
 from tenon.errors import ModuleValueError, ShapeError
-from tenon.nn.functional.arguments import batched, per_axis
+from tenon.nn.functional.arguments import batched, check_kernel, per_axis
 
 
 def _layout(kernel_size: Any, dilation: Any, padding: Any, stride: Any) -> dict[str, Any]:
+    kernel = per_axis(kernel_size, 2, "kernel_size")
+    check_kernel(kernel)
     return {
-        "kernel": per_axis(kernel_size, 2, "kernel_size"),
+        "kernel": kernel,
         "dilation": per_axis(dilation, 2, "dilation"),
         "padding": per_axis(padding, 2, "padding"),
         "stride": per_axis(stride, 2, "stride"),
@@ -23,6 +25,11 @@ def _layout(kernel_size: Any, dilation: Any, padding: Any, stride: Any) -> dict[
 def unfold(input: Any, kernel_size: Any, dilation: Any = 1, padding: Any = 0, stride: Any = 1) -> Any:
     """Patches of ``input[N, C, H, W]`` as columns ``[N, C * KH * KW, places]``."""
     x, added = batched(input, 2, "unfold")
+    if 0 in x.raw.shape[1:]:
+        raise ShapeError(
+            "Expected 3D or 4D (batch mode) tensor with possibly 0 batch size and other non-zero dimensions"
+            f" for input, but got: {list(input.raw.shape)}"
+        )
     made = f.unfold(x, **_layout(kernel_size, dilation, padding, stride))
     return made.squeeze(0) if added else made
 

@@ -10,6 +10,7 @@ import tenon.ops  # noqa: F401 - a table without ops finds nothing
 from tenon.core.op import table as f
 from tenon.core.precision import runs_in
 from tenon.errors import ModuleValueError, ShapeError, TenonWarning, UnsupportedError
+from tenon.nn.functional.arguments import per_axis
 from tenon.nn.functional.pooling import adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d
 from tenon.ops.kinds import dtype_of
 
@@ -103,7 +104,7 @@ def _sizes(
     if size is not None:
         if recompute:
             raise ModuleValueError("recompute_scale_factor is not meaningful with an explicit size.")
-        return tuple(int(s) for s in given) if many else (int(given),) * rank, (None,) * rank
+        return per_axis(given, rank, "size"), (None,) * rank
     factors = tuple(float(s) for s in given) if many else (float(given),) * rank
     sizes = tuple(math.floor(n * s) for n, s in zip(x.raw.shape[2:], factors, strict=True))
     return sizes, (None,) * rank if recompute else factors

@@ -8,6 +8,7 @@ import tenon.ops  # noqa: F401 - a table without ops finds nothing
 from tenon.core.op import table as f
 from tenon.core.precision import runs_in
 from tenon.errors import ModuleValueError, ShapeError, UnsupportedError
+from tenon.nn.functional.arguments import integers
 from tenon.ops.axis_tables import reflected_limit
 
 
@@ -16,7 +17,7 @@ def pad(input: Any, pad: Any, mode: str = "constant", value: float | None = None
 
     ``mode`` is "constant" (filled with ``value``), "reflect", "replicate" or "circular".
     """
-    widths = [int(p) for p in pad]
+    widths = list(integers(tuple(pad), "pad"))
     rank = input.raw.ndim
     if len(widths) % 2:
         raise ShapeError(f"Padding length must be divisible by 2, but got {len(widths)} widths: {widths}")
@@ -39,6 +40,11 @@ def pad(input: Any, pad: Any, mode: str = "constant", value: float | None = None
             " for non-constant padding:\n  - 2D or 3D input: padding size = 2 (pads last dimension)\n  - 3D"
             " or 4D input: padding size = 4 (pads last 2 dimensions)\n  - 4D or 5D input: padding size = 6"
             " (pads last 3 dimensions)"
+        )
+    if mode != "circular" and 0 in input.raw.shape[rank - len(pairs) - 1 :]:
+        raise ShapeError(
+            f"Expected {len(pairs) + 1}D or {len(pairs) + 2}D (batch mode) tensor with possibly 0 batch size"
+            f" and other non-zero dimensions for input, but got: {list(input.raw.shape)}"
         )
     exact = mode == "replicate" or (mode == "reflect" and len(pairs) < 3)
     return (_pad_in_float32 if exact else _pad_axes)(input, pairs[::-1], mode)

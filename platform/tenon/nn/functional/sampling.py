@@ -115,6 +115,13 @@ def affine_grid(theta: Any, size: Any, align_corners: bool | None = None) -> Any
         )
     if min(wanted) <= 0:
         raise ModuleValueError(f"Expected non-zero, positive output size. Got {list(wanted)}")
+    if align_corners and 1 in wanted[2:]:
+        warnings.warn(
+            "affine_grid of a unit-size axis with align_corners=True gives 0 there, the middle, since torch"
+            " 1.3 (before it was -1). See the documentation of affine_grid for details.",
+            TenonWarning,
+            stacklevel=2,
+        )
     points = wrap(_base(wanted[2:], bool(align_corners), dtype_of(theta.raw)), theta.device)
     made = f.matmul(points, f.transpose(theta, axis0=1, axis1=2))
     return f.reshape(made, shape=(wanted[0], *wanted[2:], rank))

@@ -6,7 +6,7 @@ import warnings
 from typing import Any
 
 from tenon.core.factories import empty
-from tenon.errors import ModuleValueError, TenonWarning
+from tenon.errors import OptionError, TenonWarning
 from tenon.nn import functional as F
 from tenon.nn import init
 from tenon.nn.module import Module
@@ -177,7 +177,7 @@ class Hardtanh(_Inplace):
         self.min_val = min_val if min_value is None else min_value
         self.max_val = max_val if max_value is None else max_value
         if not self.max_val > self.min_val:
-            raise ModuleValueError(f"max_val must be larger than min_val: {self.max_val} and {self.min_val}")
+            raise OptionError(f"max_val must be larger than min_val: {self.max_val} and {self.min_val}")
 
     def forward(self, input: Any) -> Any:
         """``F.hardtanh``."""

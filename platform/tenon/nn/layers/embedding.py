@@ -6,7 +6,7 @@ from typing import Any
 
 from tenon.core.factories import empty
 from tenon.core.grad_mode import no_grad
-from tenon.errors import ModuleValueError
+from tenon.errors import OptionError
 from tenon.nn import functional as F
 from tenon.nn import init
 from tenon.nn.module import Module
@@ -20,14 +20,14 @@ def _padding(padding_idx: int | None, rows: int) -> int | None:
     if padding_idx is None:
         return None
     if not -rows <= padding_idx < rows:
-        raise ModuleValueError(f"Padding_idx must be within num_embeddings: {padding_idx} of {rows}")
+        raise OptionError(f"Padding_idx must be within num_embeddings: {padding_idx} of {rows}")
     return padding_idx % rows
 
 
 def _fitting(weight: Any, rows: int, columns: int) -> Any:
     """``weight``, if it is of this size."""
     if list(weight.shape) != [rows, columns]:
-        raise ModuleValueError(
+        raise OptionError(
             f"Shape of weight does not match num_embeddings and embedding_dim: {list(weight.shape)} and"
             f" [{rows}, {columns}]"
         )
@@ -37,9 +37,7 @@ def _fitting(weight: Any, rows: int, columns: int) -> Any:
 def _sizes(embeddings: Any) -> tuple[int, int]:
     """Rows and columns of a table that exists."""
     if embeddings.dim() != 2:
-        raise ModuleValueError(
-            f"Embeddings parameter is expected to be 2-dimensional, got {embeddings.dim()}"
-        )
+        raise OptionError(f"Embeddings parameter is expected to be 2-dimensional, got {embeddings.dim()}")
     return tuple(embeddings.shape)
 
 

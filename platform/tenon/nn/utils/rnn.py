@@ -15,7 +15,7 @@ from tenon.core.factories import arange
 from tenon.core.op import table
 from tenon.core.tensor import Tensor
 from tenon.dtypes import int64
-from tenon.errors import ArgumentError, ShapeError
+from tenon.errors import ArgumentError, OptionError, ShapeError
 
 __all__ = [
     "PackedSequence",
@@ -53,7 +53,7 @@ class PackedSequence(PackedSequence_):
             unsorted_indices = invert_permutation(sorted_indices)
         if batch_sizes is None:
             if not (isinstance(data, list | tuple) and len(data) == 2):
-                raise ArgumentError(
+                raise OptionError(
                     "PackedSequence: expected data to be a list or tuple of length 2 where no batch_sizes are"
                     f" given, got a {type(data).__name__}. Make one with pack_sequence."
                 )

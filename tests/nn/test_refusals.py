@@ -1,0 +1,113 @@
+"""What layers and functionals refuse, and with which exception: programs written for torch catch these."""
+
+from __future__ import annotations
+
+import pytest
+
+import tenon
+from tenon import nn
+from tenon.nn import functional as F
+
+ONES = tenon.ones
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: nn.Embedding(3, 2, padding_idx=3),
+        lambda: nn.Embedding(3, 2, padding_idx=-4),
+        lambda: nn.Embedding(3, 2, _weight=ONES(2, 2)),
+        lambda: nn.Embedding.from_pretrained(ONES(3)),
+        lambda: nn.EmbeddingBag(3, 2, _weight=ONES(2, 2)),
+        lambda: nn.Hardtanh(2, 1),
+        lambda: nn.utils.rnn.PackedSequence(ONES(3)),
+    ],
+)
+def test_what_torch_asserts_is_an_assertion_error_and_a_value_error(make):
+    with pytest.raises(AssertionError) as raised:
+        make()
+    assert isinstance(raised.value, ValueError)
+
+
+@pytest.mark.parametrize(
+    ("call", "name"),
+    [
+        (lambda: F.pad(ONES(1, 1, 4), (1.5, 1)), "pad"),
+        (lambda: F.interpolate(ONES(1, 1, 4, 4), size=(2.0, 2.0)), "size"),
+        (lambda: F.interpolate(ONES(1, 1, 4, 4), size=tenon.tensor(2.0)), "size"),
+        (lambda: F.conv2d(ONES(1, 2, 4, 4), ONES(2, 2, 2, 2), stride=(1.5, 1)), "stride"),
+        (lambda: F.max_pool2d(ONES(1, 2, 4, 4), 2.5), "kernel_size"),
+        (lambda: F.unfold(ONES(1, 2, 4, 4), 2, dilation=1.5), "dilation"),
+    ],
+)
+def test_a_fraction_as_a_size_is_refused_and_not_cut(call, name):
+    with pytest.raises(TypeError, match=f"expected {name} to be an int or a tuple of ints"):
+        call()
+
+
+def test_sizes_may_be_any_kind_of_integer(rng):
+    x = tenon.from_numpy(rng.standard_normal((1, 1, 4, 4)))
+    two = tenon.tensor(2)
+
+    assert tenon.equal(F.interpolate(x, size=two), F.interpolate(x, size=2))
+    assert tenon.equal(F.max_pool2d(x, (two, True)), F.max_pool2d(x, (2, 1)))
+    assert tenon.equal(F.pad(x, (two, 1)), F.pad(x, (2, 1)))
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: F.fold(ONES(1, 4, 12), (4, 5), (0, 2)),
+        lambda: F.unfold(ONES(1, 4, 5, 5), (2, -1)),
+        lambda: F.conv1d(ONES(1, 2, 4), ONES(2, 2, 0)),
+        lambda: F.conv3d(ONES(1, 2, 4, 4, 4), ONES(2, 2, 1, 0, 1)),
+        lambda: F.conv_transpose2d(ONES(1, 2, 4, 4), ONES(2, 2, 0, 1)),
+    ],
+)
+def test_a_window_without_a_place_is_refused(call):
+    with pytest.raises(RuntimeError, match="kernel size should be greater than zero"):
+        call()
+
+
+@pytest.mark.parametrize("mode", ["reflect", "replicate"])
+@pytest.mark.parametrize("axes", [1, 2, 3])
+def test_padding_from_inside_needs_channels_but_no_samples(mode, axes):
+    empty = [4] * axes
+
+    with pytest.raises(RuntimeError, match=f"Expected {axes + 1}D or {axes + 2}D"):
+        F.pad(ONES(3, 0, *empty), (1, 1) * axes, mode=mode)
+    with pytest.raises(RuntimeError, match=f"Expected {axes + 1}D or {axes + 2}D"):
+        F.pad(ONES(0, *empty), (1, 1) * axes, mode=mode)
+    assert F.pad(ONES(0, 3, *empty), (1, 1) * axes, mode=mode).shape == (0, 3, *[6] * axes)
+
+
+def test_patches_need_channels_but_no_samples():
+    with pytest.raises(RuntimeError, match="other non-zero dimensions for input"):
+        F.unfold(ONES(1, 0, 3, 3), 2)
+    assert F.unfold(ONES(0, 2, 3, 3), 2).shape == (0, 8, 4)
+
+
+def test_a_grid_along_one_place_with_corners_aligned_warns():
+    theta = ONES(1, 2, 3)
+
+    with pytest.warns(UserWarning, match="unit-size axis"):
+        F.affine_grid(theta, (1, 1, 2, 1), align_corners=True)
+    F.affine_grid(theta, (1, 1, 2, 1), align_corners=False)
+    F.affine_grid(theta, (1, 1, 2, 2), align_corners=True)
+
+
+@pytest.mark.oracle
+@pytest.mark.parametrize(
+    ("first", "second"), [("int8", "float32"), ("float64", "int64"), ("float16", "float32")]
+)
+def test_cosine_similarity_of_two_dtypes_is_computed_in_their_common_one(first, second):
+    torch = pytest.importorskip("torch")
+
+    def found(t):
+        x, y = t.tensor([[3.0, 4.0]]).to(getattr(t, first)), t.tensor([[1.0, 2.0]]).to(getattr(t, second))
+        return t.nn.functional.cosine_similarity(x, y)
+
+    ours, theirs = found(tenon), found(torch)
+
+    assert str(ours.dtype) == str(theirs.dtype)
+    assert float(ours) == pytest.approx(float(theirs), rel=1e-3)
