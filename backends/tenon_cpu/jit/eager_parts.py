@@ -11,6 +11,7 @@ from tenon.extend import Kernel
 from tenon.ops import embedding as _embedding
 from tenon.ops import embedding_grad as _embedding_grad
 from tenon.ops import max_pool as _max_pool
+from tenon.ops import segment_sum as _segment_sum
 from tenon_cpu.jit import choices, smooth, sums, tables, windows
 from tenon_cpu.jit.calls import FLOAT, INDEX, WORTH, fits, indices_fit, plain, share
 from tenon_cpu.jit.compile import Kernel as Compiled
@@ -98,6 +99,23 @@ def embedding_grad(
     out = np.empty((rows, g.shape[-1]), FLOAT)
     arrays = (plain(g).reshape(-1, g.shape[-1]), indices.reshape(-1), padding_idx, out)
     share(tables.scatter_add, arrays, rows, g.size + out.size)
+    return out
+
+
+def segment_sum(x: Any, offsets: Any, *, end: int) -> Any:
+    """Row by row; the reference says which offsets are none."""
+    bounds = np.append(offsets, end)
+    if (
+        x.size < WORTH
+        or not indices_fit(bounds)
+        or not fits(x)
+        or not 0 == bounds[0] <= end <= x.shape[0]
+        or (bounds[1:] < bounds[:-1]).any()
+    ):
+        return _segment_sum.forward(np, x, offsets, end=end)
+    out = np.empty((offsets.size, *x.shape[1:]), FLOAT)
+    rows = plain(x).reshape(x.shape[0], -1)
+    share(tables.segment_sum, (rows, bounds, out.reshape(offsets.size, rows.shape[1])), offsets.size, x.size)
     return out
 
 
@@ -259,6 +277,7 @@ KERNELS: dict[str, Kernel] = {
     "relu_grad": relu_grad,
     "embedding": embedding,
     "embedding_grad": embedding_grad,
+    "segment_sum": segment_sum,
     "max_pool": max_pool,
     "max_pool_grad": max_pool_grad,
     "where": where,

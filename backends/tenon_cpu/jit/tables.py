@@ -30,3 +30,17 @@ def scatter_add(g, indices, ignored, out, start, stop):  # type: ignore[no-untyp
         if start <= k < stop and k != ignored:
             for i in range(width):
                 out[k, i] += g[r, i]
+
+
+@kernel("void(float32[:,::1], int64[::1], float32[:,::1], int64, int64)")
+def segment_sum(x, bounds, out, start, stop):  # type: ignore[no-untyped-def]
+    """Sums of the rows of ``x`` from each of ``bounds`` to the next."""
+    width = x.shape[1]
+    for k in range(start, stop):
+        made = out[k]
+        for i in range(width):
+            made[i] = 0
+        for r in range(bounds[k], bounds[k + 1]):
+            row = x[r]
+            for i in range(width):
+                made[i] += row[i]

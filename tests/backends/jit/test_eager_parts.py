@@ -7,6 +7,7 @@ import pytest
 
 import tenon
 from tenon import ops
+from tenon.errors import IndexRangeError, ShapeError
 from tenon_cpu.jit import compile as jit
 from tenon_cpu.jit.compile import Kernel
 
@@ -188,3 +189,36 @@ def test_a_window_of_nothing_but_padding_gives_no_gradient(rng):
     made = BACKEND.kernels[ops.max_pool_grad](np.ones_like(out), x, out, **attrs)
 
     assert np.isneginf(out).all() and not made.any()
+
+
+@pytest.mark.parametrize("shape", [(700, 13), (9001,), (500, 3, 7)])
+def test_segments_of_any_length_are_summed(rng, used, shape):
+    x = rng.standard_normal((*shape[:-1], 2 * shape[-1])).astype(np.float32)[..., ::2]
+    offsets = np.array([0, 3, 3, 200, 411])
+
+    for end in (shape[0], shape[0] - 9, 411):
+        made = BACKEND.kernels[ops.segment_sum](x, offsets, end=end)
+
+        wide = ops.segment_sum.forward(np, x.astype(np.float64), offsets, end=end)
+        assert made.dtype == np.float32
+        np.testing.assert_allclose(made, wide, rtol=1e-5, atol=3e-4)
+        np.testing.assert_array_equal(
+            BACKEND.kernels[ops.segment_sum](x.astype(np.float64), offsets, end=end), wide
+        )
+    assert used == ["segment_sum"] * 3
+
+
+@pytest.mark.parametrize("offsets", [[1, 5], [0, 9, 5], [0, 9999]])
+def test_offsets_that_are_none_are_refused(rng, offsets):
+    x = rng.standard_normal((700, 13)).astype(np.float32)
+
+    with pytest.raises((ShapeError, IndexRangeError), match="offsets"):
+        BACKEND.kernels[ops.segment_sum](x, np.array(offsets), end=700)
+
+
+def test_no_segments_give_no_rows(rng):
+    x = rng.standard_normal((700, 13)).astype(np.float32)
+
+    made = BACKEND.kernels[ops.segment_sum](x, np.empty(0, np.int64), end=700)
+
+    assert made.shape == (0, 13) and made.dtype == np.float32
