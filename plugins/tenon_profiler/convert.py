@@ -233,8 +233,9 @@ def _kernel(nodes: Any, phase: str) -> dict[str, Any]:
         sources += node.label.split("+") if node.op.name == "fused" and node.label else [node.op.name]
     avals = [a.aval for node in nodes for a in node.args if getattr(a, "aval", None) is not None]
     made = [a for node in nodes for a in node.avals]
+    phases = [node.phase or phase for node in nodes]
     args: dict[str, Any] = {
-        "Phase": phase, "Kernel": 1, "Source ops": sources,
+        "Phase": max(dict.fromkeys(phases), key=phases.count), "Kernel": 1, "Source ops": sources,
         "Input Dims": [list(a.shape) for a in avals],
         "Input type": [_DTYPES.get(a.dtype.name, a.dtype.name) for a in avals],
         "Bytes": sum(math.prod(a.shape) * a.dtype.itemsize for a in [*avals, *made]),

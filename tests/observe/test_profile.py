@@ -261,6 +261,25 @@ def test_compiled_programs_show_their_kernels_with_source_ops():
     assert "_mark" not in work.programs[0]._run.__code__.co_names
 
 
+def test_kernels_of_a_compiled_training_step_have_the_phase_of_their_source(make_training):
+    training = make_training()
+    step = tenon.compile(training.step)
+    for _ in range(4):
+        step()
+    assert step.programs
+
+    with profile() as prof:
+        step()
+
+    kernels = [e for e in prof.events() if e.event.get("Kernel")]
+    sources = {phase: set() for phase in ("forward", "backward", "optimizer")}
+    for kernel in kernels:
+        sources[kernel.event.get("Phase")].update(kernel.event.get("Source ops"))
+    assert "linear" in sources["forward"] and not {"matmul", "sub"} & sources["forward"]
+    assert "matmul" in sources["backward"] and "sub" in sources["optimizer"]
+    assert "linear" not in sources["backward"] | sources["optimizer"]
+
+
 def test_nothing_is_left_when_the_block_raises(training):
     with pytest.raises(ZeroDivisionError), profile(**FULL):
         training.step()

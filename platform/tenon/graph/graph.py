@@ -25,7 +25,19 @@ from tenon.graph.functions import FUNCTIONS
 class Node:
     """One input, constant, scalar or call. Compared by identity."""
 
-    __slots__ = ("args", "attrs", "avals", "kind", "label", "module", "op", "part_of", "value", "where")
+    __slots__ = (
+        "args",
+        "attrs",
+        "avals",
+        "kind",
+        "label",
+        "module",
+        "op",
+        "part_of",
+        "phase",
+        "value",
+        "where",
+    )
 
     #: "input", "constant", "scalar" or "call".
     kind: str
@@ -44,6 +56,8 @@ class Node:
     module: str
     #: "file:line" of the user's code that ran it, "" if unknown.
     where: str
+    #: "backward" or "optimizer" where it ran in one, else "".
+    phase: str
     #: The call that this one is a part of: see ``passes/decompose.py``.
     part_of: Node | None
 
@@ -54,7 +68,7 @@ class Node:
         self.attrs = {}
         self.avals = ()
         self.value = None
-        self.label = self.module = self.where = ""
+        self.label = self.module = self.where = self.phase = ""
         self.part_of = None
 
     @property

@@ -65,6 +65,9 @@ class Recorder(Host, Options, Gradients):
         #: Optimizers whose schedule has stepped.
         self._rescheduled: set[int] = set()
         self._paused = False
+        self._backward = False
+        #: Who hears of spans besides.
+        self._span: Any = None
         self._thread = threading.get_ident()
         self._read = backend.to_host
 
@@ -78,6 +81,7 @@ class Recorder(Host, Options, Gradients):
                 "one after the other: call each once from one thread first."
             )
         watch.recorder = self
+        self._span, watch.span = watch.span, self._spanning
         SLOT.push(self)
         Watch.changed = self.reseeded
         self.backend.to_host = self._host_read
@@ -88,7 +92,22 @@ class Recorder(Host, Options, Gradients):
         if watch.recorder is self:
             vars(self.backend).pop("to_host", None)
             Watch.changed = None
-            watch.recorder = None
+            watch.recorder, watch.span = None, self._span
+
+    @contextlib.contextmanager
+    def _spanning(self, name: str, phase: str) -> Iterator[None]:
+        """Notes which ops are those of a backward pass."""
+        before, self._backward = self._backward, self._backward or phase == "backward"
+        try:
+            with contextlib.nullcontext() if self._span is None else self._span(name, phase):
+                yield
+        finally:
+            self._backward = before
+
+    def _phase(self) -> str:
+        if any(vars(optimizer).get("_stepping") for optimizer in self.optimizers.values()):
+            return "optimizer"
+        return "backward" if self._backward else ""
 
     # --- ops ---
 
@@ -170,6 +189,7 @@ class Recorder(Host, Options, Gradients):
         node = self.graph.call(op, refs, dict(attrs), avals)
         node.module = scopes.path_of(scopes.here.place)
         node.where = user_line()
+        node.phase = self._phase()
         for index, raw in enumerate(arrays):
             if op.view and parent is not None and index < len(raws) and _shares(raw, parent.array()):
                 single, single_attrs = (op, attrs) if op.outputs == 1 else op.view_of(index, **attrs)

@@ -152,5 +152,6 @@ class _Calls(Builder):
             return found  # of numbers only
         made = Node("call", op, tuple(self.ref(a) if isinstance(a, Value) else a for a in args))
         made.attrs, made.avals, made.module, made.where = attrs, (found,), self.node.module, self.node.where
+        made.phase = self.node.phase
         self.nodes.append(made)
         return self._valued(made.out())

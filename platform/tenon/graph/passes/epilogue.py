@@ -68,6 +68,7 @@ class _Epilogues:
             "attrs": node.attrs,
         }  # fmt: skip
         whole.avals, whole.module, whole.where = node.avals, node.module, node.where
+        whole.phase = node.phase
         whole.label = "+".join([node.op.name, *(name for name, _ in steps)])
         self.instead[last] = [*made, whole]
         self.changes[last.out()] = whole.out()

@@ -182,7 +182,7 @@ class _Fuser:
             node.avals = tuple(r.aval for r in made.outs)
             node.label = "+".join(dict.fromkeys((n.part_of or n).op.name for n in members))
             node.module = _common([n.module for n in members])
-            node.where = members[-1].where
+            node.where, node.phase = members[-1].where, members[-1].phase
             for index, ref in enumerate(made.outs):
                 changes[ref] = node.out(index)
             inside = set(members)

@@ -82,7 +82,7 @@ class _Layouts:
             node = Node("call", reorder, (ref,))
             node.attrs = {"source": source, "target": target}
             node.avals = (ref.aval,)
-            node.module = ref.node.module
+            node.module, node.phase = ref.node.module, ref.node.phase
             self.nodes.append(node)
             self.moved[key] = node.out()
             self.moved[node.out(), source] = ref
