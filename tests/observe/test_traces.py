@@ -161,7 +161,7 @@ def test_what_was_flushed_outlives_the_program(tmp_path, number):
     assert len(steps) > 20
     assert steps == [f"ProfilerStep#{i}" for i in range(len(steps))]
     shown = CliRunner().invoke(main, ["profile", "show", str(tmp_path)])
-    assert shown.exit_code == 0 and "tenon::linear" in shown.output
+    assert shown.exit_code == 0 and re.search(r"^ *linear ", shown.output, re.M)
 
 
 @pytest.mark.slow
@@ -292,7 +292,7 @@ def test_the_merged_trace_holds_all_ranks(two_ranks):
 
 def test_the_overview_in_the_terminal_is_of_all_ranks(two_ranks):
     done = CliRunner().invoke(
-        main, ["profile", "show", str(two_ranks), "--limit", "9"], env={"COLUMNS": "80"}
+        main, ["profile", "show", str(two_ranks), "--limit", "30"], env={"COLUMNS": "80"}
     )
 
     assert done.exit_code == 0, done.output
