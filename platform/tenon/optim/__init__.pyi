@@ -1,5 +1,5 @@
 # Written by `tenon stubs`; do not edit.
-# ruff: noqa: I001, RUF100
+# ruff: noqa: E501, I001, RUF100
 # fmt: off
 
 from tenon.optim import lr_scheduler as lr_scheduler

@@ -13,7 +13,7 @@ from pathlib import Path
 from tenon.errors import PluginError
 from tenon.plugins.components import Component, Registry
 
-HEADER = ("# Written by `tenon stubs`; do not edit.", "# ruff: noqa: I001, RUF100", "# fmt: off")
+HEADER = ("# Written by `tenon stubs`; do not edit.", "# ruff: noqa: E501, I001, RUF100", "# fmt: off")
 PACKAGE = Path(__file__).resolve().parent.parent
 
 

@@ -125,7 +125,7 @@ class RunConfig(_Section):
     optimizer: OptimizerConfig = OptimizerConfig()
     scheduler: SchedulerConfig | None = None
     checkpoint: CheckpointConfig = CheckpointConfig(every=1, steps=None, keep=2)
-    log: LogConfig = LogConfig(every=10, histograms=None)
+    log: LogConfig = LogConfig(every=10, histograms=None, graph=None)
     profile: ProfileConfig | None = Field(None, description="`--profile` is this section with its defaults")
     output: str = Field("runs", description="folder in which each run gets its own")
 
