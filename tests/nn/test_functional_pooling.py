@@ -133,3 +133,20 @@ REFUSED = {
 @pytest.mark.parametrize("name", REFUSED)
 def test_bad_windows_are_refused_in_torchs_words(refuse, name):
     refuse(REFUSED[name], np.ones((1, 1, 4, 4), np.float32))
+
+
+@pytest.mark.parametrize(("size", "dilation"), [(3, 1), (3, 2), (40, 1)])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_windows_of_padding_and_minus_infinity_choose_their_first_element(size, dilation, dtype):
+    torch = pytest.importorskip("torch")
+    found = []
+    for lib in (tenon, torch):
+        x = lib.full((2, 3, size, size), -np.inf, dtype=getattr(lib, dtype), requires_grad=True)
+        options = {"kernel_size": 2, "stride": 1, "padding": 1, "dilation": dilation}
+        out, places = lib.nn.functional.max_pool2d(x, **options, return_indices=True)
+        (through_places,) = lib.autograd.grad(out.sum(), x)
+        (plain,) = lib.autograd.grad(lib.nn.functional.max_pool2d(x, **options).sum(), x)
+        found.append([each.detach().numpy() for each in (out, places, through_places, plain)])
+
+    for mine, theirs in zip(*found, strict=True):
+        np.testing.assert_array_equal(mine, theirs)

@@ -146,9 +146,15 @@ class MaxPoolGrad(Primitive):
         made = xp.zeros(whole.shape, g.dtype)
         left = g.copy()
         zero = g.dtype.type(0)
+        inside = None
+        if whole is not x:  # padding is as small as the smallest element, but takes nothing
+            inside = xp.zeros(whole.shape[2:], np.bool_)
+            inside[_inner(x.shape[2:], padding)] = True
         for region in _regions(sizes, kernel, stride, dilation):
             seen = whole[region]
             chosen = xp.logical_or(xp.equal(seen, out), xp.not_equal(seen, seen))
+            if inside is not None:
+                chosen = xp.logical_and(chosen, inside[region])
             made[region] += xp.where(chosen, left, zero)
             left[chosen] = 0
         return xp.ascontiguousarray(made[(..., *_inner(x.shape[2:], padding))])
@@ -185,8 +191,9 @@ class MaxPoolIndices(Primitive):
         flat = xp.zeros(chosen.shape, _INT)
         for axis, place in enumerate(xp.unravel_index(chosen, tuple(kernel))):
             first = xp.arange(sizes[axis]) * stride[axis] - padding[axis]
-            first = first.reshape(-1, *(1,) * (len(sizes) - axis - 1))
-            flat = flat * x.shape[2 + axis] + (first + place * dilation[axis])
+            first = first.reshape(-1, *(1,) * (len(sizes) - axis - 1)) + place * dilation[axis]
+            # Padding is chosen where the window holds nothing larger: then its first element is.
+            flat = flat * x.shape[2 + axis] + xp.where(first < 0, first % dilation[axis], first)
         return flat
 
 
