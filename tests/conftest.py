@@ -33,13 +33,11 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave what is marked ``slow`` to runs that choose by marker, such as ``pytest -m slow``; order the rest."""
+    """Leave what is marked ``slow`` to runs that choose by marker, such as ``pytest -m slow``."""
     slow = [] if config.option.markexpr else [item for item in items if item.get_closest_marker("slow")]
     if slow:
         config.hook.pytest_deselected(items=slow)
         items[:] = [item for item in items if item not in slow]
-    # What starts ranks takes seconds a test: first, so that both workers end at one time.
-    items.sort(key=lambda item: item.path.parent.name not in ("training", "distributed"))
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
