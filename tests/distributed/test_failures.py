@@ -52,6 +52,18 @@ def test_a_failing_rank_ends_the_job_with_one_report(tmp_path, kind, status, wor
     assert in_time(took, LIMIT)
 
 
+def test_a_report_is_read_before_the_job_is_ended():
+    program = (
+        "from tenon.distributed.failure import Guard; from tenon.distributed.launcher import RankFacts\n"
+        "Guard(RankFacts('none', 1, 2, 1, 2), {}).fail('the report', 3)"
+    )
+    with subprocess.Popen([sys.executable, "-c", program], stderr=subprocess.PIPE) as process:
+        with pytest.raises(subprocess.TimeoutExpired):
+            process.wait(1.2)
+        assert process.stderr.read(10) == b"the report"
+        assert process.wait(20) == 3
+
+
 @pytest.mark.parametrize("kind", ["raised_normal_exit", "kept_exit"])
 def test_an_exit_that_is_no_failure_ends_nothing(tmp_path, kind):
     done, _ = run(tmp_path, kind)

@@ -17,6 +17,7 @@ from __future__ import annotations
 import atexit
 import builtins
 import os
+import stat
 import sys
 import threading
 import time
@@ -31,7 +32,9 @@ from tenon.errors import CommunicatorError
 
 INTERRUPTED = 130
 FORWARDING_TIME = 0.1
-"""Seconds for the launcher to read the report from its pipe; told to kill at once, it may drop it."""
+"""Seconds for the launcher to forward the report; told to kill at once, it may drop it."""
+READING_TIME = 2.0
+"""Seconds for a launcher on busy cores to have read it from its pipe."""
 FINISH_TIME = 0.3
 """Seconds that a rank which left leaves to ranks still inside a call, whose report can show where."""
 
@@ -104,6 +107,7 @@ class Guard:
         job = communicator.job if communicator is not None else f"parent-{os.getppid()}"
         if Claim(job).take(node=communicator.node if communicator is not None else 0):
             _write(text)
+            _wait_until_read()
             time.sleep(FORWARDING_TIME)
         self._kill(code or 1)
 
@@ -253,6 +257,26 @@ def _write(text: str) -> None:
             data = data[os.write(2, data) :]
     except OSError:
         return  # Standard error is closed: there is nowhere to report to, but the job must still end.
+
+
+def _wait_until_read() -> None:
+    """Return once the pipe behind standard error is empty; it may be a file or a terminal as well."""
+    if sys.platform == "win32":
+        return
+    import array
+    import fcntl
+    import termios
+
+    deadline = time.monotonic() + READING_TIME
+    unread = array.array("i", [0])
+    try:
+        while stat.S_ISFIFO(os.fstat(2).st_mode) and time.monotonic() < deadline:
+            fcntl.ioctl(2, termios.FIONREAD, unread)
+            if not unread[0]:
+                return
+            time.sleep(0.005)
+    except OSError:
+        return  # Nobody can be asked how much is read: the forwarding time has to do.
 
 
 _guard: Guard | None = None
