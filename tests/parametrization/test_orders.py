@@ -175,8 +175,10 @@ def test_two_ranks_train_what_one_trains():
     order = ("prune", "spectral", "rows")
     x = np.random.default_rng(1).standard_normal((8, 4)).astype(np.float32)
 
+    start = built(order)
+
     def work(communicator):
-        model = DistributedDataParallel(built(order))
+        model = DistributedDataParallel(copy.deepcopy(start))
         optimizer = tenon.optim.SGD(model.parameters(), lr=0.1)
         for _ in range(3):
             optimizer.zero_grad()
