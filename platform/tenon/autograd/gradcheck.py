@@ -55,7 +55,8 @@ def gradcheck(
         raise OptionError("Expected at least one of check_forward_ad or check_backward_ad to be True")
     if check_forward_ad or check_batched_forward_grad:
         raise NotImplementedError(
-            "gradcheck: tenon computes no forward-mode derivatives; leave those checks off."
+            "gradcheck: tangents come of differentiating backward passes (autograd.forward_ad), so there is"
+            " no forward mode of its own to check; leave those checks off."
         )
     given = tuple(inputs) if isinstance(inputs, (tuple, list)) else (inputs,)
     try:
