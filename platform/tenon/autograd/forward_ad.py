@@ -17,7 +17,7 @@ from tenon.core.edges import GradientEdge
 from tenon.core.factories import zeros_like
 from tenon.core.grad_mode import enable_grad
 from tenon.core.late import LATE
-from tenon.core.tape import CustomNode
+from tenon.core.tape import CustomNode, StandIn
 from tenon.core.tensor import Tensor
 from tenon.errors import ArgumentError, GradError
 
@@ -48,19 +48,7 @@ class _State:
     level: _Level | None = None
 
 
-class _DualOp:
-    """Stands where an op stands on an ordinary node."""
-
-    name = "make_dual"
-    outputs = 1
-    residuals = 0
-    simple = True
-    saves = ()
-    joint = None
-
-    @staticmethod
-    def torch_name(args: Any, attrs: Any) -> str:
-        return "MakeDualBackward0"
+_DUAL = StandIn("make_dual", "MakeDualBackward0")
 
 
 class _Dual(CustomNode):
@@ -73,7 +61,7 @@ class _Dual(CustomNode):
     level: _Level
 
     def __init__(self, primal: Any, tangent: Any, level: _Level) -> None:
-        super().__init__(_DualOp, primal._backend, (primal,))
+        super().__init__(_DUAL, primal._backend, (primal,))
         self.primal, self.tangent, self.level = primal, tangent, level
         self.output_avals = (Aval(tuple(primal.raw.shape), primal.raw.dtype),)
 

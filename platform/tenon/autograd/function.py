@@ -20,7 +20,7 @@ from tenon.core.aval import Aval
 from tenon.core.grad_mode import MODE, no_grad
 from tenon.core.inplace import adopt, check_leaf
 from tenon.core.op import table
-from tenon.core.tape import CustomNode
+from tenon.core.tape import CustomNode, StandIn
 from tenon.core.tensor import Tensor
 from tenon.core.undefined import zeros
 from tenon.core.value import FixedView, Value
@@ -34,30 +34,14 @@ _RETURNED_VIEW = (
 )
 
 
-class _Stand:
-    """Stands where an op stands on an ordinary node."""
-
-    residuals = 0
-    simple = False
-    saves = ("ctx",)
-    joint = None
-
-    def __init__(self, name: str, outputs: int) -> None:
-        self.name = name
-        self.outputs = outputs
-
-    def torch_name(self, args: Any, attrs: Any) -> str:
-        """``<class>Backward``."""
-        return self.name
-
-
 class FunctionNode(CustomNode):
     """The node behind the outputs of one ``Function.apply``; shows its context's attributes as its own."""
 
     __slots__ = ()
 
     def __init__(self, function: Any, ctx: Any, args: tuple[Any, ...], backend: Any) -> None:
-        super().__init__(_Stand(f"{function.__name__}Backward", 0), backend, args)
+        title = f"{function.__name__}Backward"
+        super().__init__(StandIn(title, title, 0, simple=False, saves=("ctx",)), backend, args)
         self.__dict__["ctx"] = ctx
         self.__dict__["function"] = function
         self.__dict__["inputs"] = tuple(

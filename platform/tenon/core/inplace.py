@@ -21,7 +21,7 @@ from tenon.core.interceptor import SLOT
 from tenon.core.late import LATE
 from tenon.core.op import Op, table
 from tenon.core.quiet import IGNORE, enter, leave
-from tenon.core.tape import CustomNode
+from tenon.core.tape import CustomNode, StandIn
 from tenon.core.tensor import Tensor
 from tenon.core.value import FixedView, Value, move_retained, refuse_part, refuse_writing
 from tenon.errors import DTypeError, GradError, ShapeError, ViewError
@@ -236,19 +236,7 @@ def adopt(x: Any, result: Any) -> None:
         move_retained(x, node, index)
 
 
-class _CopySlicesOp:
-    """Stands where an op stands on an ordinary node."""
-
-    name = "copy_slices"
-    outputs = 1
-    residuals = 0
-    simple = True
-    saves = ()
-    joint = None
-
-    @staticmethod
-    def torch_name(args: Any, attrs: Any) -> str:
-        return "CopySlices"
+_COPY_SLICES = StandIn("copy_slices", "CopySlices")
 
 
 class CopySlices(CustomNode):
@@ -261,7 +249,7 @@ class CopySlices(CustomNode):
     order: list[int]
 
     def __init__(self, base: Any, view: Any, result: Any) -> None:
-        super().__init__(_CopySlicesOp, base._backend, (base, result))
+        super().__init__(_COPY_SLICES, base._backend, (base, result))
         raw = base.raw
         # The region is found by replaying the views on an array laid out like the base: only there are they
         # views.

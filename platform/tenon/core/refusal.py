@@ -6,26 +6,9 @@ from typing import Any, NoReturn
 
 from tenon.core import watch
 from tenon.core.grad_mode import MODE
-from tenon.core.tape import CustomNode
+from tenon.core.tape import CustomNode, StandIn
 from tenon.core.value import Value
 from tenon.errors import UnsupportedError
-
-
-class _RefusalOp:
-    """Stands where an op stands on an ordinary node."""
-
-    outputs = 1
-    residuals = 0
-    simple = True
-    saves = ()
-    joint = None
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-
-    def torch_name(self, args: Any, attrs: Any) -> str:
-        """As torch calls the node."""
-        return f"{self.name.title().replace('_', '')}Backward0"
 
 
 class Refusal(CustomNode):
@@ -44,7 +27,8 @@ class Refusal(CustomNode):
 def refuse_gradient(name: str, result: Any, *inputs: Any) -> Any:
     """``result`` of function ``name``, a new tensor, with a ``Refusal`` where ``inputs`` need gradients."""
     if MODE.enabled and any(isinstance(i, Value) and (i._track or i._stale()) for i in inputs):
-        result._node, result._track = Refusal(_RefusalOp(name), result._backend, inputs), True
+        op = StandIn(name, f"{name.title().replace('_', '')}Backward0")
+        result._node, result._track = Refusal(op, result._backend, inputs), True
         if watch.created is not None:
             watch.created(result._node)
     return result

@@ -189,16 +189,26 @@ class Node:
         return f"<{self.name()} object at {id(self):#x}>"
 
 
-class CustomNode(Node):
-    """Base of nodes that are no op's: derive and define ``apply_tensors(grad, create_graph)``.
+class StandIn:
+    """Stands where an op stands on an ordinary node; ``title`` is torch's name of such a node."""
 
-    ``op`` stands in with ``name``, ``outputs``, ``residuals``, ``saves``, ``simple``, ``joint`` and
-    ``torch_name``.
-    """
+    residuals = 0
+    joint = None
+
+    def __init__(self, name: str, title: str, outputs: int = 1, simple: bool = True, saves: Any = ()) -> None:
+        self.name, self.title, self.outputs, self.simple, self.saves = name, title, outputs, simple, saves
+
+    def torch_name(self, args: Any, attrs: Any) -> str:
+        """The title."""
+        return self.title
+
+
+class CustomNode(Node):
+    """Base of nodes that are no op's: derive and define ``apply_tensors(grad, create_graph)``."""
 
     __slots__ = ()
 
-    def __init__(self, op: Any, backend: Any, inputs: Any) -> None:
+    def __init__(self, op: StandIn, backend: Any, inputs: Any) -> None:
         self.op = op
         self.backend = backend
         self.attrs = {}

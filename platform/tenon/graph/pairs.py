@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tenon.core.tape import CustomNode
+from tenon.core.tape import CustomNode, StandIn
 from tenon.core.tensor import Tensor
 from tenon.errors import FreedGraphError, GradError, ModifiedValueError
 from tenon.graph import entry
@@ -17,23 +17,6 @@ from tenon.graph.halves import Backward
 from tenon.graph.program import Program
 from tenon.graph.recording import Output, Recording
 from tenon.graph.replay import Replay
-
-
-class _Stand:
-    """Stands where an op stands on an ordinary node."""
-
-    name = "compiled_function"
-    residuals = 0
-    simple = True
-    saves = ()
-    joint = None
-
-    def __init__(self, outputs: int) -> None:
-        self.outputs = outputs
-
-    @staticmethod
-    def torch_name(args: Any, attrs: Any) -> str:
-        return "CompiledFunctionBackward"
 
 
 class Pair:
@@ -80,7 +63,9 @@ class PairNode(CustomNode):
     held: list[int]
 
     def __init__(self, pair: Pair, inputs: list[Any], avals: list[Any]) -> None:
-        super().__init__(_Stand(len(avals)), pair.backend, inputs)
+        super().__init__(
+            StandIn("compiled_function", "CompiledFunctionBackward", len(avals)), pair.backend, inputs
+        )
         self.output_avals = avals
         self.pair = pair
         self.held = [t._version for t in pair.watched]

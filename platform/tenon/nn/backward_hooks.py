@@ -18,7 +18,7 @@ from typing import Any
 from tenon.core.aval import Aval
 from tenon.core.grad_mode import MODE
 from tenon.core.op import table
-from tenon.core.tape import CustomNode
+from tenon.core.tape import CustomNode, StandIn
 from tenon.core.tensor import Tensor
 from tenon.errors import GradError
 
@@ -30,19 +30,7 @@ _NO_INPUT = (
 )
 
 
-class _BoundaryOp:
-    """Stands where an op stands on an ordinary node."""
-
-    name = "module_boundary"
-    outputs = 0
-    residuals = 0
-    simple = False
-    saves = ()
-    joint = None
-
-    @staticmethod
-    def torch_name(args: Any, attrs: Any) -> str:
-        return "BackwardHookFunctionBackward"
+_BOUNDARY = StandIn("module_boundary", "BackwardHookFunctionBackward", outputs=0, simple=False)
 
 
 class _Boundary(CustomNode):
@@ -51,7 +39,7 @@ class _Boundary(CustomNode):
     __slots__ = ()
 
     def __init__(self, tensors: Sequence[Any], change: Callable[[list[Any]], list[Any]]) -> None:
-        super().__init__(_BoundaryOp, tensors[0]._backend, tensors)
+        super().__init__(_BOUNDARY, tensors[0]._backend, tensors)
         self.output_avals = tuple(Aval(tensor.raw.shape, tensor.raw.dtype) for tensor in tensors)
         self.__dict__["change"] = change
 
