@@ -13,12 +13,16 @@ from typing import Any
 
 import numpy as np
 import pytest
+from xdist.scheduler import LoadFileScheduling
 
 import tenon
 from tenon.testing.suites.communicator import OPEN_MPI
 
 #: Exceptions that torch and tenon may tell apart by different subclasses.
 _FAMILIES = (IndexError, TypeError, NotImplementedError, ValueError, RuntimeError)
+
+#: Folders whose tests mostly start ranks.
+RANKS = ("tests/distributed/", "tests/training/")
 
 
 # Unbuffered, print() writes a text and its newline apart, and the lines of several ranks mix.
@@ -30,6 +34,18 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     """Two workers for folders; none for single files, and for what is chosen by marker: that may be timed."""
     folders = all(Path(argument).is_dir() for argument in config.args)
     return 2 if folders and not config.option.markexpr and (os.cpu_count() or 1) > 1 else 0
+
+
+class RanksInOneWorker(LoadFileScheduling):
+    """Whole files to either worker; all that start ranks to one: side by side they take 4 times as long."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return "ranks" if nodeid.startswith(RANKS) else super()._split_scope(nodeid)
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> RanksInOneWorker:
+    """The only one here."""
+    return RanksInOneWorker(config, log)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
