@@ -1,6 +1,8 @@
 """The paths from which PyTorch code imports lead to the same objects here."""
 
 import importlib
+import subprocess
+import sys
 
 import pytest
 
@@ -31,3 +33,12 @@ def test_torchs_path_leads_home(path, name, home):
         assert callable(getattr(face, name))
     else:
         assert getattr(face, name) is found
+
+
+def test_a_submodule_of_utils_is_an_attribute_without_an_import_of_its_own():
+    code = "import tenon as torch; torch.utils.data.DataLoader; torch.utils.checkpoint.checkpoint"
+
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+    with pytest.raises(AttributeError, match="no attribute 'loader'"):
+        importlib.import_module("tenon.utils").loader

@@ -1,1 +1,11 @@
 """torch.utils: tools around training. Submodules load at their first use (``tenon.utils.data``)."""
+
+import importlib
+import pkgutil
+from types import ModuleType
+
+
+def __getattr__(name: str) -> ModuleType:
+    if name in {module.name for module in pkgutil.iter_modules(__path__)}:
+        return importlib.import_module(f"{__name__}.{name}")
+    raise AttributeError(f"module 'tenon.utils' has no attribute {name!r}")
