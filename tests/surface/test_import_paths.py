@@ -39,6 +39,4 @@ def test_a_submodule_of_utils_is_an_attribute_without_an_import_of_its_own():
     code = "import tenon as torch; torch.utils.data.DataLoader; torch.utils.checkpoint.checkpoint"
 
     subprocess.run([sys.executable, "-c", code], check=True)
-
-    with pytest.raises(AttributeError, match="no attribute 'loader'"):
-        importlib.import_module("tenon.utils").loader
+    assert not hasattr(importlib.import_module("tenon.utils"), "loader")
