@@ -19,7 +19,7 @@ LAYERS = [
     {"ops"},
     {"graph", "functions", "fft", "linalg", "special", "cuda", "amp", "cpu"},
     {"nn", "optim", "distributed", "observe", "serialize", "data", "autograd", "func", "utils"},
-    {"training", "testing"},
+    {"training", "testing", "compress", "prune", "quantization"},
     {"cli", "extend"},
 ]
 LEVEL = {part: level for level, parts in enumerate(LAYERS) for part in parts}

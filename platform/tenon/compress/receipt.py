@@ -1,0 +1,340 @@
+"""``receipt_of``: what a model was and what it is after it has been made smaller, measured side by side.
+
+Nothing here is an estimate. Bytes are those of a file that is written, times are of runs of the two models in
+turn in evaluation mode, and the outputs are compared on the example. What got slower is said in words.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from statistics import median
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+import tenon.serialize as serialize
+from tenon.core.grad_mode import no_grad
+from tenon.core.pytree import tree_leaves, tree_map_only
+from tenon.core.tensor import Tensor
+from tenon.errors import ArgumentError
+from tenon.nn.module import Module
+
+#: Times that differ by less than this share are called equal.
+NOISE = 0.1
+#: Columns where no terminal says how many it has: as many as the table needs.
+_WIDTH, _WIDTH_OF_A_TIME = 92, 28
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One number before and after."""
+
+    before: float
+    after: float
+
+    @property
+    def ratio(self) -> float:
+        """After by before; 1 where both are 0."""
+        return self.after / self.before if self.before else 1.0 if self.after == 0 else float("inf")
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One layer, a module without children of its own, or the whole model (with the path "")."""
+
+    path: str
+    #: Class names; "Linear -> QuantizedLinear" where they differ.
+    kind: str
+    parameters: Change
+    #: Of its parameters and buffers; of the whole model the bytes of the file.
+    bytes: Change
+    #: Seconds per run, by batch size; empty for a layer that the example did not call in both models.
+    seconds: Mapping[int, Change]
+
+
+@dataclass(frozen=True)
+class Receipt:
+    """What changed, layer by layer and in total; ``str`` is the table."""
+
+    rows: tuple[Row, ...]
+    total: Row
+    #: The largest absolute difference of any output on the example.
+    output_change: float
+    #: On the data given, or None.
+    accuracy: Change | None = None
+    #: What else there is to say: what stayed as it was, and why.
+    notes: tuple[str, ...] = field(default=())
+
+    def __getitem__(self, path: str) -> Row:
+        """The row of the layer at ``path``; "" is the whole model."""
+        for row in (self.total, *self.rows):
+            if row.path == path:
+                return row
+        raise KeyError(f"no layer {path!r} in this receipt")
+
+    @property
+    def slower(self) -> tuple[str, ...]:
+        """One sentence for everything that takes longer than before, the whole model first."""
+        return tuple(
+            f"{row.path or 'the model'} is {change.ratio:.2f}x as slow as before at batch {batch}:"
+            f" {_time(change.before)} before, {_time(change.after)} now."
+            for row in (self.total, *self.rows)
+            for batch, change in row.seconds.items()
+            if change.ratio > 1 + NOISE
+        )
+
+    def show(self) -> None:
+        """Print the table, with as many columns as the terminal has."""
+        screen = Console(highlight=False)
+        self._print(screen if screen.is_terminal else Console(highlight=False, width=self._width))
+
+    @property
+    def _width(self) -> int:
+        return _WIDTH + _WIDTH_OF_A_TIME * len(self.total.seconds)
+
+    def __str__(self) -> str:
+        text = io.StringIO()
+        self._print(Console(file=text, width=self._width, highlight=False))
+        return text.getvalue().rstrip("\n")
+
+    def _print(self, console: Console) -> None:
+        table = Table()
+        table.add_column("Layer", overflow="fold", min_width=16)
+        for heading in ("Parameters", "Bytes", *(f"Time, batch {b}" for b in self.total.seconds)):
+            table.add_column(heading, justify="right")
+        for row in (*self.rows, self.total):
+            if row is self.total:
+                table.add_section()
+            times = (row.seconds.get(batch) for batch in self.total.seconds)
+            table.add_row(
+                f"{row.path}: {row.kind}" if row.path else "total (bytes: the file)",
+                _shown(row.parameters, lambda n: f"{n:,.0f}"),
+                _shown(row.bytes, _size),
+                *("-" if change is None else _shown(change, _time) for change in times),
+            )
+        console.print(table)
+        console.print(f"Largest change of an output on the example: {self.output_change:.3g}")
+        if self.accuracy is not None:
+            before, after = self.accuracy.before, self.accuracy.after
+            console.print(f"Accuracy: {before:.4f} before, {after:.4f} now ({after - before:+.4f})")
+        for note in self.notes:
+            console.print(f"Note: {note}", markup=False)
+        for sentence in self.slower:
+            console.print(f"Slower: {sentence}", markup=False)
+
+
+def receipt_of(
+    before: Module,
+    after: Module,
+    example: Any,
+    *,
+    batch_sizes: Sequence[int] = (),
+    data: Any = None,
+    notes: Sequence[str] = (),
+    seconds: float = 0.2,
+) -> Receipt:
+    """Run ``before`` and ``after`` in turn and compare what they cost and say.
+
+    ``example`` is what both are called with: one argument, a tuple or list of them, or a mapping of keyword
+    arguments. ``batch_sizes`` are measured by repeating or cutting its tensors along the first axis; without
+    them the example is run as it is. ``data`` is an iterable of ``(inputs, labels)``, for the share of labels
+    that the largest output names, or a function ``model -> float``. ``seconds`` is spent per model and batch
+    size. Modes and gradients of the models stay as they are.
+    """
+    if any(isinstance(b, bool) or not isinstance(b, int) or b < 1 for b in batch_sizes):
+        raise ArgumentError(f"batch sizes are whole numbers from 1 on, got {list(batch_sizes)}.")
+    args, kwargs = call_of(example)
+    own = next((t.shape[0] for t in tree_leaves((args, kwargs)) if isinstance(t, Tensor) and t.dim()), 1)
+    totals: dict[int, Change] = {}
+    layers: dict[int, dict[str, Change]] = {}
+    with evaluating(before), evaluating(after), no_grad():
+        change = difference(before(*args, **kwargs), after(*args, **kwargs))
+        for size in batch_sizes or (own,):
+            given = (args, kwargs) if size == own else _resized(args, kwargs, own, size)
+            totals[size] = _in_turn(before, after, given, seconds)
+            layers[size] = _layer_times(before, after, given)
+        accuracy = None if data is None else Change(_accuracy(before, data), _accuracy(after, data))
+    old, new = _leaves(before), _leaves(after)
+    rows = tuple(
+        _row(
+            path, old.get(path), new.get(path), {size: by[path] for size, by in layers.items() if path in by}
+        )
+        for path in {**old, **new}
+    )
+    count = Change(_parameters(before), _parameters(after))
+    total = Row("", type(after).__name__, count, Change(_file_bytes(before), _file_bytes(after)), totals)
+    return Receipt(rows, total, change, accuracy, tuple(notes))
+
+
+def call_of(example: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Positional and keyword arguments of a call with ``example``."""
+    if isinstance(example, Mapping):
+        return (), dict(example)
+    return (tuple(example) if isinstance(example, (tuple, list)) else (example,)), {}
+
+
+@contextmanager
+def evaluating(model: Module) -> Iterator[None]:
+    """Inside, every module of ``model`` is in evaluation mode."""
+    modes = [(module, module.training) for module in model.modules()]
+    model.eval()
+    try:
+        yield
+    finally:
+        for module, mode in modes:
+            module.training = mode
+
+
+def difference(one: Any, other: Any) -> float:
+    """The largest absolute difference of any tensor in two nests; infinite where they differ in shape."""
+    pairs = [[t for t in tree_leaves(nest) if isinstance(t, Tensor)] for nest in (one, other)]
+    if [t.shape for t in pairs[0]] != [t.shape for t in pairs[1]]:
+        return float("inf")
+    found = [float((a.double() - b.double()).abs().max()) for a, b in zip(*pairs, strict=True) if a.numel()]
+    return float("inf") if any(f != f for f in found) else max(found, default=0.0)
+
+
+def _resized(args: Any, kwargs: Any, own: int, size: int) -> Any:
+    def resize(tensor: Any) -> Any:
+        if not tensor.dim() or tensor.shape[0] != own:
+            return tensor
+        return tensor[[i % own for i in range(size)]]
+
+    return tree_map_only(Tensor, resize, (args, kwargs))
+
+
+def _in_turn(before: Module, after: Module, given: Any, seconds: float) -> Change:
+    """Median times of the two, run one after the other until the time is over, five times at least."""
+    args, kwargs = given
+    times: tuple[list[float], list[float]] = ([], [])
+    for model in (before, after):
+        model(*args, **kwargs)
+    while len(times[0]) < 5 or sum(times[0]) + sum(times[1]) < 2 * seconds:
+        for model, spent in zip((before, after), times, strict=True):
+            start = time.perf_counter()
+            model(*args, **kwargs)
+            spent.append(time.perf_counter() - start)
+    return Change(median(times[0]), median(times[1]))
+
+
+def _layer_times(before: Module, after: Module, given: Any) -> dict[str, Change]:
+    """Median seconds of each layer that both models call; all its calls of one run together."""
+    args, kwargs = given
+    clocks = _Clock(before), _Clock(after)
+    try:
+        for _ in range(5):
+            for model, clock in zip((before, after), clocks, strict=True):
+                model(*args, **kwargs)
+                clock.end()
+    finally:
+        for clock in clocks:
+            clock.remove()
+    old, new = (clock.medians() for clock in clocks)
+    return {path: Change(old[path], new[path]) for path in old if path in new}
+
+
+class _Clock:
+    """Hooks that sum up how long each layer of a model takes in a run."""
+
+    def __init__(self, model: Module) -> None:
+        self.runs: list[dict[str, float]] = []
+        self.run: dict[str, float] = {}
+        self.starts: dict[str, float] = {}
+        self.handles = [h for path, module in _leaves(model).items() for h in self._watch(path, module)]
+
+    def _watch(self, path: str, module: Module) -> tuple[Any, Any]:
+        def enter(module: Any, args: Any) -> None:
+            self.starts[path] = time.perf_counter()
+
+        def leave(module: Any, args: Any, output: Any) -> None:
+            self.run[path] = self.run.get(path, 0.0) + time.perf_counter() - self.starts[path]
+
+        return module.register_forward_pre_hook(enter), module.register_forward_hook(leave)
+
+    def end(self) -> None:
+        """A run is over."""
+        self.runs.append(self.run)
+        self.run = {}
+
+    def medians(self) -> dict[str, float]:
+        """Of the layers that every run called."""
+        return {p: median(r[p] for r in self.runs) for p in self.runs[0] if all(p in r for r in self.runs)}
+
+    def remove(self) -> None:
+        """Take the hooks away."""
+        for handle in self.handles:
+            handle.remove()
+
+
+def _leaves(model: Module) -> dict[str, Module]:
+    """Layers by path: modules whose parameters and buffers are their own, and that have some.
+
+    Attention and other layers that read the parameters of their children are one row with them.
+    """
+    found: dict[str, Module] = {}
+    for path, module in model.named_modules():
+        inside = any(path.startswith(f"{above}.") for above in found if above)
+        if not inside and (module._parameters or module._buffers) and path:
+            found[path] = module
+    return found or {type(model).__name__: model}
+
+
+def _row(path: str, old: Module | None, new: Module | None, seconds: Mapping[int, Change]) -> Row:
+    kinds = [type(module).__name__ for module in (old, new) if module is not None]
+    parameters, held = (
+        Change(*(0 if module is None else count(module) for module in (old, new)))
+        for count in (_parameters, _held_bytes)
+    )
+    return Row(path, " -> ".join(dict.fromkeys(kinds)), parameters, held, seconds)
+
+
+def _parameters(module: Module) -> int:
+    return sum(p.numel() for p in module.parameters())
+
+
+def _held_bytes(module: Module) -> int:
+    return sum(t.nbytes for t in (*module.parameters(), *module.buffers()))
+
+
+def _file_bytes(model: Module) -> int:
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "model.safetensors")
+        serialize.save(model.state_dict(), path)
+        return os.path.getsize(path)
+
+
+def _accuracy(model: Module, data: Callable[[Module], float] | Iterable[tuple[Any, Any]]) -> float:
+    if callable(data) and not isinstance(data, Iterable):
+        return float(data(model))
+    right = seen = 0
+    for inputs, labels in data:
+        right += int((model(inputs).argmax(-1) == labels).sum())
+        seen += labels.numel()
+    if not seen:
+        raise ArgumentError("the data for the accuracy has no labels in it. Give at least one batch.")
+    return right / seen
+
+
+def _shown(change: Change, text: Callable[[float], str]) -> str:
+    if change.before == change.after:
+        return text(change.after)
+    return f"{text(change.before)} -> {text(change.after)} ({change.ratio:.2f}x)"
+
+
+def _size(number: float) -> str:
+    for unit in ("B", "kB"):
+        if number < 1000:
+            return f"{number:.3g} {unit}"
+        number /= 1000
+    return f"{number:.2f} MB"
+
+
+def _time(seconds: float) -> str:
+    return f"{seconds * 1e3:.2f} ms" if seconds >= 1e-3 else f"{seconds * 1e6:.0f} us"
