@@ -104,6 +104,7 @@ _SUBMODULES = frozenset(
         "autograd",
         "cli",
         "compiler",
+        "compress",
         "config",
         "core",
         "cpu",
