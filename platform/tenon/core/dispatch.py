@@ -6,6 +6,7 @@ library checks anyway; when a kernel fails, ``explain`` runs the op's shape rule
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, NoReturn
 
 import numpy as np
@@ -39,8 +40,8 @@ _NO_ATTRS: dict[str, Any] = {}
 _FAILURES = (ValueError, TypeError, IndexError, AttributeError, RuntimeError, OverflowError)
 
 
-def run(op: Op, args: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
-    """Execute ``op``; returns a tensor, or a tuple of them for ops with several outputs."""
+def run(op: Op, args: tuple[Any, ...], attrs: dict[str, Any], compute: Any = None) -> Any:
+    """Execute ``op``: one tensor or a tuple. ``compute(kernel, *arrays, **attrs)`` replaces its kernel."""
     raw: list[Any] = []
     backend: Any = None
     kind: Any = None
@@ -56,7 +57,7 @@ def run(op: Op, args: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
                 backend = a._backend
                 kind = r.dtype
             elif a._backend is not backend:
-                return run(op, _one_device(op, args), attrs)
+                return run(op, _one_device(op, args), attrs, compute)
             elif r.dtype is not kind:
                 mixed = True
         else:
@@ -68,9 +69,9 @@ def run(op: Op, args: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
             elif a is not None:
                 plain = tuple(_plain(v) for v in args)
                 if any(p is not v for p, v in zip(plain, args, strict=True)):
-                    return run(op, plain, attrs)
+                    return run(op, plain, attrs, compute)
     if backend is None:
-        backend = _default_backend()
+        backend = backend_for(get_default_device())
         mixed = True
     plan = backend.plans[op]
     if (promotion := plan[1]) is not None and (
@@ -94,10 +95,11 @@ def run(op: Op, args: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
             kernel = plan[15 if short else 14]
         else:
             kernel = plan[13 if short else 0]
+        kernel = kernel if compute is None else partial(compute, kernel)
         out = kernel(*raw, **attrs) if attrs else kernel(*raw)
     except _FAILURES as error:
         if error.__class__ is OverflowError and promotion is not None and number == 1:
-            return run(op, unify(op, args), attrs)  # torch wraps a number that the dtype cannot hold
+            return run(op, unify(op, args), attrs, compute)  # torch wraps a number that the dtype cannot hold
         explain(op, raw, attrs, error)
     finally:
         if token is not None:
@@ -348,11 +350,6 @@ def _wrap_several(
     if watch.created is not None and node is not None:
         watch.created(node)
     return tensors[0] if op.outputs == 1 else tuple(tensors)
-
-
-def _default_backend() -> Any:
-    """For calls without any tensor: the backend of the default device."""
-    return backend_for(get_default_device())
 
 
 def _one_device(op: Op, args: tuple[Any, ...]) -> tuple[Any, ...]:

@@ -24,7 +24,7 @@ class Interceptor(Protocol):
 class Slot:
     """The stack of interceptors; ``top`` is the only attribute read per op."""
 
-    __slots__ = ("_lock", "_stack", "execute", "pair", "single", "top")
+    __slots__ = ("_lock", "_stack", "execute", "pair", "parts", "single", "top")
 
     def __init__(self) -> None:
         self.top: Interceptor | None = None
@@ -32,8 +32,10 @@ class Slot:
         self._stack: tuple[Interceptor, ...] = ()
         self._lock = threading.Lock()
         #: Plain dispatch, set by ``dispatch.py``: ``execute(op, args, attrs)``, and quicker with one argument
-        #: ``single(op, x, attrs)``, with two and no attrs ``pair(op, x, y)``.
+        #: ``single(op, x, attrs)``, with two and no attrs ``pair(op, x, y)``; of a composite without gradient
+        #: rules ``parts(op, args, attrs)``. A profile in progress puts its own around each.
         self.execute: Callable[..., Any]
+        self.parts: Callable[..., Any]
         self.single: Callable[..., Any]
         self.pair: Callable[..., Any]
 
@@ -42,6 +44,13 @@ class Slot:
         with self._lock:
             self._stack = (*self._stack, interceptor)
             self.top = interceptor
+
+    def sink(self, interceptor: Interceptor) -> None:
+        """Put ``interceptor`` at the bottom: it sees what all others made of an op. What comes under it later
+        must be sunk too, so that ``below`` takes what dispatch takes."""
+        with self._lock:
+            self._stack = (interceptor, *self._stack)
+            self.top = self._stack[-1]
 
     def pop(self, interceptor: Interceptor) -> None:
         """Remove ``interceptor``, wherever it stands; nothing if an interrupted call has done so already."""

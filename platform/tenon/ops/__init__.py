@@ -11,6 +11,7 @@ from typing import Any
 from tenon.core import backward, dispatch, inplace  # noqa: F401 - what ops need beneath them
 from tenon.core.op import table
 from tenon.ops import (  # noqa: F401
+    aten,
     bessel,
     compare,
     complex,

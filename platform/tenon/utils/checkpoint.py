@@ -30,12 +30,20 @@ from tenon.core.saving import Packed, SavedTensorsHooks, innermost
 from tenon.core.tensor import Tensor
 from tenon.errors import ArgumentError, CheckpointMismatchError, GradError, TenonWarning
 from tenon.random import default_generator, fork_rng
+from tenon.utils.selective_checkpoint import (
+    CheckpointPolicy,
+    SelectiveCheckpointContext,
+    create_selective_checkpoint_contexts,
+)
 
 __all__ = [
     "CheckpointError",
     "CheckpointFunction",
+    "CheckpointPolicy",
+    "SelectiveCheckpointContext",
     "checkpoint",
     "checkpoint_sequential",
+    "create_selective_checkpoint_contexts",
     "noop_context_fn",
     "set_checkpoint_debug_enabled",
     "set_checkpoint_early_stop",

@@ -1,0 +1,55 @@
+"""torch's names of operators, for a policy that tells one from another: ``ops.aten.mm.default``.
+
+``called`` names the operator that torch would run for one call of an op here: a ``linear`` with a bias is its
+``addmm``. Overloads of one name are the same to us, as is a leading underscore: ``aten._softmax.default ==
+aten.softmax.int``.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+#: Ranks of the operands, two standing for more -> the product that torch runs.
+_PRODUCTS = {(1, 1): "dot", (2, 1): "mv", (1, 2): "mv", (2, 2): "mm"}
+
+
+class Operator:
+    """An operator under torch's name; ``.default``, ``.Tensor``, any overload is the operator itself."""
+
+    __slots__ = ("key", "name")
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.key = name.replace("_", "").lower()
+
+    def __getattr__(self, overload: str) -> Operator:
+        if overload.startswith("_"):
+            raise AttributeError(f"{self!r} has no overload {overload!r}")
+        return self
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Operator) and self.key == other.key
+
+    def __hash__(self) -> int:
+        return hash(self.key)
+
+    def __repr__(self) -> str:
+        return f"aten.{self.name}"
+
+
+def called(op: Any, args: tuple[Any, ...], attrs: dict[str, Any]) -> Operator:
+    """The operator that torch would run for ``op(*args, **attrs)``."""
+    if op.name == "linear":
+        return Operator("mm" if len(args) < 3 or args[2] is None else "addmm")
+    if op.name == "matmul":
+        x, y = (a.raw.ndim for a in args)
+        return Operator("bmm" if y > 2 else _PRODUCTS[min(x, 2), y])
+    title = re.sub(r"Backwards?\d*$", "", op.torch_name(args, attrs))
+    return Operator(re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", title).lower())
+
+
+def __getattr__(name: str) -> Operator:
+    if name.startswith("__"):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return Operator(name)
