@@ -148,6 +148,10 @@ class ModuleAttributeError(ModuleError, AttributeError):
     """A module has no such attribute, or is not initialised yet."""
 
 
+class PruningError(ModuleValueError):
+    """A model cannot be pruned as asked, or what is zero in it cannot be removed."""
+
+
 class AttentionError(ModuleError, AssertionError, ValueError):
     """Tensors, masks or sizes do not fit an attention layer; torch raises one of these three."""
 
