@@ -57,10 +57,11 @@ class CpuBackend(Backend):
         return short_ops.for_short(op, kernel)
 
     def for_values(self, op: Op, kernel: Kernel) -> Kernel:
-        """Loops that leave out the slopes of activations."""
+        """Loops that leave out the slopes of activations, and singular values alone."""
         from tenon_cpu.jit import values
+        from tenon_cpu.kernels import factoring
 
-        found = values.VISIBLE.get(op.name)
+        found = values.VISIBLE.get(op.name) or factoring.VISIBLE.get(op.name)
         return kernel if found is None else functools.partial(found, kernel)
 
     def prepare(

@@ -14,11 +14,12 @@ from tenon.ops import cumsum as _cumsum
 from tenon.ops import prod as _prod
 from tenon.ops import put as _put
 from tenon.ops import remainder as _remainder
+from tenon.ops import solve_triangle as _solve_triangle
 from tenon.ops import take as _take
 from tenon.ops import vector_norm as _vector_norm
 from tenon_cpu.jit import lines
 from tenon_cpu.jit.calls import FLOAT, INDEX, WORTH, fits, indices_fit, plain, share
-from tenon_cpu.kernels import ordering, products
+from tenon_cpu.kernels import factoring, ordering, products
 
 #: Elements of a run from which a compiled walk is faster than NumPy's.
 _RUN = 32
@@ -176,6 +177,28 @@ def remainder(x: Any, y: Any, *, out: Any = None) -> Any:
     return _remainder.forward(np, x, y) if unusual[0] else made
 
 
+def solve_triangle(a: Any, b: Any, *, upper: bool) -> Any:
+    """Batches of small triangles; large ones by LAPACK."""
+    if (
+        not 0 < b.shape[-2] < factoring.WORTH
+        or b.size < WORTH
+        or a.shape[:-2] != b.shape[:-2]
+        or not fits(a, b)
+    ):
+        return factoring.solve_triangle(a, b, upper=upper)
+    _solve_triangle.infer(a, b, upper=upper)
+    size, count = b.shape[-2:]
+    out = np.array(b, order="C")
+    made = out.reshape(-1, size, count)
+    share(
+        lines.solve_triangle,
+        (plain(a).reshape(-1, size, size), int(upper), made),
+        len(made),
+        2 * size * b.size,
+    )
+    return out
+
+
 KERNELS: dict[str, Kernel] = {
     "argsort": argsort,
     "cumsum": cumsum,
@@ -185,6 +208,7 @@ KERNELS: dict[str, Kernel] = {
     "take": take,
     "put": put,
     "remainder": remainder,
+    "solve_triangle": solve_triangle,
 }
 COMPOSITES: dict[str, Kernel] = {"prod_of_others": prod_of_others, "vector_norm": vector_norm}
 

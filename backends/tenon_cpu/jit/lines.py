@@ -191,6 +191,23 @@ def scale_and_shift(x, scale, shift, out, start, stop):  # type: ignore[no-untyp
                 made[i] = row[i] * a + b
 
 
+@kernel("void(float32[:,:,::1], int64, float32[:,:,::1], int64, int64)")
+def solve_triangle(a, upper, x, start, stop):  # type: ignore[no-untyped-def]
+    """Each ``x`` becomes ``X`` of ``A X = x`` for a small triangle, row after row."""
+    size = a.shape[1]
+    for m in range(start, stop):
+        for n in range(size):
+            i = size - 1 - n if upper else n
+            row = x[m, i]
+            for k in range(i + 1 if upper else 0, size if upper else i):
+                factor, other = a[m, i, k], x[m, k]
+                for j in range(row.size):
+                    row[j] -= factor * other[j]
+            whole = a[m, i, i]
+            for j in range(row.size):
+                row[j] /= whole
+
+
 @kernel("void(float32[:,::1], int64, int64[:,::1], int64, int64)")
 def first(x, flipped, out, start, stop):  # type: ignore[no-untyped-def]
     """Where the smallest elements of each row are (the largest with -1 for ``flipped``), in order, as many as

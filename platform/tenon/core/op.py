@@ -94,6 +94,8 @@ class Op:
     outputs: ClassVar[int] = 1
     #: Hidden outputs after the visible ones, kept for the gradient as ``residuals``.
     residuals: ClassVar[int] = 0
+    #: ``vjp_joint`` makes them anew from ``saves`` where it gets none: its own graph is wanted.
+    remakes: ClassVar[bool] = False
     #: None, "same" (arguments take their common dtype) or "float" (and integers become floats).
     promotion: ClassVar[str | None] = None
     #: Inputs before this one keep their dtype: a condition stays boolean.

@@ -57,10 +57,7 @@ def _by_rules(node: Any, edges: Any, grad: Any, create_graph: bool) -> list[Any]
         needs = tuple(e is not None for e in edges)
         extra = {}
         if op.residuals:
-            extra["residuals"] = tuple(
-                r if r is None or not isinstance(r, node.backend.array_type) else Value.make(r, node.backend)
-                for r in unpacked_residuals(node)
-            )
+            extra["residuals"] = () if create_graph and op.remakes else _residuals(node)
         return list(op.joint(table, grad, out, *saved, needs=needs, **extra, **node.attrs))
     rules = (
         op.rules if len(op.rules) == len(edges) else op.rules + (op.rules[-1],) * (len(edges) - len(op.rules))
@@ -69,6 +66,12 @@ def _by_rules(node: Any, edges: Any, grad: Any, create_graph: bool) -> list[Any]
         None if edge is None or rule is None else rule(table, grad, out, *saved, **node.attrs)
         for edge, rule in zip(edges, rules, strict=True)
     ]
+
+
+def _residuals(node: Any) -> tuple[Any, ...]:
+    """As tensors, where they are arrays."""
+    kind = node.backend.array_type
+    return tuple(Value.make(r, node.backend) if isinstance(r, kind) else r for r in unpacked_residuals(node))
 
 
 def _materialize(node: Any, grads: Any) -> Any:

@@ -103,9 +103,11 @@ def solve_factored(
     turned = adjoint == left  # which of both orders the factors are undone in
     b = B if left else B.mH
     if turned:
-        made = p @ ops.solve(lower.mH, ops.solve(upper.mH, b))
+        inner = ops.solve_triangle(upper.mH, b, upper=False)
+        made = p @ ops.solve_triangle(lower.mH, inner, upper=True)
     else:
-        made = ops.solve(upper, ops.solve(lower, p.mT @ b))
+        inner = ops.solve_triangle(lower, p.mT @ b, upper=False)
+        made = ops.solve_triangle(upper, inner, upper=True)
     return _given(out, made if left else made.mH)
 
 
@@ -126,7 +128,9 @@ def solve_triangular(
     triangle = A.triu(inner) if upper else A.tril(-inner)
     if unitriangular:
         triangle = triangle + from_backend_array(A, np.eye(A.raw.shape[-1], dtype=A.raw.dtype))
-    return _given(out, ops.solve(triangle, B) if left else ops.solve(triangle.mT, B.mT).mT)
+    if left:
+        return _given(out, ops.solve_triangle(triangle, B, upper=upper))
+    return _given(out, ops.solve_triangle(triangle.mT, B.mT, upper=not upper).mT)
 
 
 def triangular_solve(

@@ -8,7 +8,7 @@ import numpy as np
 
 from tenon.core.aval import Aval
 from tenon.ops.kinds import dtype_of, is_complex
-from tenon.ops.linalg import Factorization, _t
+from tenon.ops.linalg import Factorization, _t, kept
 
 
 class LuParts(Factorization):
@@ -17,7 +17,7 @@ class LuParts(Factorization):
     grad_name = "LinalgLuFactorExBackward0"
     saves = ("x",)
     square = False
-    outputs = 3
+    outputs = residuals = 3
 
     def infer(self, x):
         """The packed factors, ``min(rows, columns)`` pivots, a square of ``rows``."""
@@ -43,13 +43,13 @@ class LuParts(Factorization):
             top = a[..., j : j + 1, j : j + 1]
             a[..., j + 1 :, j : j + 1] /= xp.where(top == 0, 1, top)
             a[..., j + 1 :, j + 1 :] -= a[..., j + 1 :, j : j + 1] * a[..., j : j + 1, j + 1 :]
-        return a, found, p
+        return kept(xp, (a, found, p))
 
     # P L^-H (tril(L^H gL, -1) + triu(gU U^H)) U^-H for the leading square; what lies right of it in U (below
     # it in L) adds to the gradient of L (of U), and has that of one triangular solution
-    def vjp_x(self, f, g, out, x):
+    def vjp_joint(self, f, g, out, x, *, needs, residuals):
         size, (rows, columns) = min(x.shape[-2:]), x.shape[-2:]
-        packed, _, p = f.lu_parts(x)
+        packed, _, p = residuals or f.lu_parts(x)
         lead, rest = _leading(f, packed, size)
         own, beside = _leading(f, g[0], size)
         ones = f.new_full(lead, shape=tuple(lead.shape), value=1, dtype=dtype_of(x))
@@ -61,13 +61,15 @@ class LuParts(Factorization):
             for_low = f.sub(for_low, f.matmul(beside, _t(f, rest)))
         if rows > columns:
             for_high = f.sub(for_high, f.matmul(_t(f, rest), beside))
-        inner = f.solve(_t(f, low), f.add(f.tril(for_low, k=-1), f.triu(for_high, k=0)))
-        made = _t(f, f.solve(high, _t(f, inner)))
+        inner = f.solve_triangle(_t(f, low), f.add(f.tril(for_low, k=-1), f.triu(for_high, k=0)), upper=True)
+        made = _t(f, f.solve_triangle(high, _t(f, inner), upper=True))
         if columns > rows:
-            made = f.cat(made, f.solve(_t(f, low), beside), axis=len(x.shape) - 1)
+            made = f.cat(made, f.solve_triangle(_t(f, low), beside, upper=True), axis=len(x.shape) - 1)
         if rows > columns:
-            made = f.cat(made, _t(f, f.solve(high, _t(f, beside))), axis=len(x.shape) - 2)
-        return f.matmul(p, made)
+            made = f.cat(
+                made, _t(f, f.solve_triangle(high, _t(f, beside), upper=True)), axis=len(x.shape) - 2
+            )
+        return [f.matmul(p, made)]
 
 
 def _size(xp: Any, x: Any) -> Any:
@@ -87,7 +89,7 @@ class Eig(Factorization):
 
     grad_name = "LinalgEigBackward0"
     saves = ("x",)
-    outputs = 2
+    outputs = residuals = 2
 
     def infer(self, x):
         """Values and vectors."""
@@ -99,11 +101,11 @@ class Eig(Factorization):
         """LAPACK's geev."""
         values, vectors = self.solved(xp, "eig", self.checked(x))
         kind = self.infer(x)[0].dtype
-        return values.astype(kind, copy=False), vectors.astype(kind, copy=False)
+        return kept(xp, (values.astype(kind, copy=False), vectors.astype(kind, copy=False)))
 
     # V^-H (diag(g_values) + (V^H gV - V^H V Re diag(V^H gV)) / conj(l_j - l_i)) V^H
-    def vjp_x(self, f, g, out, x):
-        values, v = f.eig(x)
+    def vjp_joint(self, f, g, out, x, *, needs, residuals):
+        values, v = residuals or f.eig(x)
         size, rank = x.shape[-1], len(x.shape)
         row = f.reshape(values, shape=(*values.shape[:-1], 1, size))
         column = f.reshape(values, shape=(*values.shape[:-1], size, 1))
@@ -116,7 +118,7 @@ class Eig(Factorization):
         mixed = f.where(same, 0.0, f.div(mixed, f.where(same, 1.0, gap)))
         onto = f.diagonal_embed(g[0], shape=tuple(x.shape), axis0=rank - 2, axis1=rank - 1)
         made = f.solve(_t(f, v), f.matmul(f.add(mixed, onto), _t(f, v)))
-        return made if is_complex(x) else f.real(made)
+        return [made if is_complex(x) else f.real(made)]
 
 
 lu_parts, eig = LuParts(), Eig()

@@ -31,6 +31,7 @@ class Factorization(Primitive):
 
     kind = Kind.CONTRACT
     square = True
+    remakes = True
 
     def checked(self, x: Any) -> Any:
         """``x`` if it is a (batch of square) matrices of a dtype that LAPACK knows."""
@@ -61,6 +62,11 @@ class Factorization(Primitive):
             ) from None
 
 
+def kept(xp: Any, made: tuple[Any, ...]) -> tuple[Any, ...]:
+    """``made``, and copies of it as residuals: outputs may be written to before the gradient reads them."""
+    return (*made, *(xp.array(m, copy=True) for m in made))
+
+
 class Inv(Factorization):
     """Inverse matrices."""
 
@@ -87,25 +93,76 @@ class Solve(Factorization):
     grad_name = "LinalgSolveExBackward0"
     inputs = ("a", "b")
     saves = ("a", "out")
+    residuals = 2
 
     def infer(self, a, b):
         """``B``'s shape, its batch broadcast with ``A``'s."""
         self.checked(a)
-        if len(b.shape) < 2 or b.shape[-2] != a.shape[-1]:
-            raise ShapeError(f"linalg.solve: Incompatible shapes of A {list(a.shape)} and B {list(b.shape)}.")
-        batch = np.broadcast_shapes(tuple(a.shape[:-2]), tuple(b.shape[:-2]))
-        return Aval((*batch, *b.shape[-2:]), b.dtype)
+        return Aval(_solution(self.name, a, b), b.dtype)
 
     def forward(self, xp, a, b):
-        """LAPACK's LU solver."""
+        """LAPACK's LU solver; and the factors and pivots of ``A``, which NumPy does not hand out."""
         self.infer(a, b)
-        return self.solved(xp, "solve", a, b)
+        return self.solved(xp, "solve", a, b), xp.zeros((0,), a.dtype), xp.zeros((0,), np.int32)
 
-    def vjp_a(self, f, g, out, a, b):
-        return f.sum_to(f.neg(f.matmul(f.solve(_t(f, a), g), _t(f, out))), shape=tuple(a.shape))
+    # B = A^-H g, A = -A^-H g X^H
+    def vjp_joint(self, f, g, out, a, b, *, needs, residuals):
+        back = f.solve_adjoint(a, g, *residuals) if residuals else f.solve(_t(f, a), g)
+        for_a = f.neg(f.matmul(back, _t(f, out))) if needs[0] else None
+        return [
+            None if for_a is None else f.sum_to(for_a, shape=tuple(a.shape)),
+            f.sum_to(back, shape=tuple(b.shape)) if needs[1] else None,
+        ]
 
-    def vjp_b(self, f, g, out, a, b):
-        return f.sum_to(f.solve(_t(f, a), g), shape=tuple(b.shape))
+
+def _solution(name: str, a: Any, b: Any) -> tuple[int, ...]:
+    if len(b.shape) < 2 or b.shape[-2] != a.shape[-1]:
+        raise ShapeError(f"linalg.{name}: Incompatible shapes of A {list(a.shape)} and B {list(b.shape)}.")
+    return (*np.broadcast_shapes(tuple(a.shape[:-2]), tuple(b.shape[:-2])), *b.shape[-2:])
+
+
+class SolveAdjoint(Factorization):
+    """``X`` of ``A^H X = B``, given what ``solve`` kept of ``A``: LU factors with pivots, or nothing.
+
+    Gradients take it only where nobody differentiates them in turn.
+    """
+
+    inputs = ("a", "b", "factors", "pivots")
+
+    def infer(self, a, b, factors, pivots):
+        """``B``'s shape, its batch broadcast with ``A``'s."""
+        return Aval(_solution(self.name, a, b), b.dtype)
+
+    def forward(self, xp, a, b, factors, pivots):
+        """LAPACK's LU solver, from the beginning."""
+        return self.solved(xp, "solve", xp.conj(xp.swapaxes(a, -1, -2)), b)
+
+
+class SolveTriangle(Factorization):
+    """``X`` of ``A X = B`` for an upper or a lower triangle ``A``, whose other half is not read."""
+
+    grad_name = "LinalgSolveTriangularBackward0"
+    inputs = ("a", "b")
+    saves = ("a", "out")
+
+    def infer(self, a, b, *, upper):
+        """``B``'s shape, its batch broadcast with ``A``'s."""
+        self.checked(a)
+        return Aval(_solution(self.name, a, b), b.dtype)
+
+    def forward(self, xp, a, b, *, upper):
+        """LAPACK's LU solver."""
+        self.infer(a, b, upper=upper)
+        return self.solved(xp, "solve", xp.triu(a) if upper else xp.tril(a), b)
+
+    # as solve's; what is not read has no gradient
+    def vjp_joint(self, f, g, out, a, b, *, needs, upper):
+        back = f.solve_triangle(_t(f, a), g, upper=not upper)
+        for_a = None
+        if needs[0]:
+            whole = f.sum_to(f.neg(f.matmul(back, _t(f, out))), shape=tuple(a.shape))
+            for_a = f.triu(whole, k=0) if upper else f.tril(whole, k=0)
+        return [for_a, f.sum_to(back, shape=tuple(b.shape)) if needs[1] else None]
 
 
 def _column(bound: Any) -> Any:
@@ -214,8 +271,8 @@ class Cholesky(Factorization):
     def vjp_x(self, f, g, out, x):
         product = f.matmul(_t(f, out), g)
         phi = f.mul(f.add(f.tril(product, k=0), _t(f, f.tril(product, k=-1))), 0.5)
-        inverse = f.inv(out)
-        return f.matmul(f.matmul(_t(f, inverse), phi), inverse)
+        back = _t(f, out)
+        return _t(f, f.solve_triangle(back, _t(f, f.solve_triangle(back, phi, upper=True)), upper=True))
 
 
 class Qr(Factorization):
@@ -224,7 +281,7 @@ class Qr(Factorization):
     grad_name = "LinalgQrBackward0"
     saves = ("x",)
     square = False
-    outputs = 2
+    outputs = residuals = 2
 
     def infer(self, x, *, mode="reduced"):
         """Shapes of ``Q`` and ``R``."""
@@ -234,18 +291,18 @@ class Qr(Factorization):
 
     def forward(self, xp, x, *, mode="reduced"):
         """LAPACK's Householder factorization."""
-        return tuple(self.solved(xp, "qr", self.checked(x), mode=mode))
+        return kept(xp, tuple(self.solved(xp, "qr", self.checked(x), mode=mode)))
 
     # M = R gR^H - gQ^H Q, mirrored below its diagonal; gX = (gQ + Q M) R^-H. Of a wide X the columns behind
     # the leading square X1 are Q R2: gX2 = Q gR2, and gQ gains X2 gR2^H
-    def vjp_x(self, f, g, out, x, *, mode="reduced"):
+    def vjp_joint(self, f, g, out, x, *, needs, residuals, mode="reduced"):
         rows, columns = x.shape[-2:]
         if mode == "complete" and rows > columns:
             raise ShapeError(
                 "linalg.qr: there is no gradient for mode='complete' of matrices higher than wide, got shape "
                 f"{list(x.shape)}."
             )
-        (q, r), (for_q, for_r), last = f.qr(x, mode=mode), g, len(x.shape) - 1
+        (q, r), (for_q, for_r), last = residuals or f.qr(x, mode=mode), g, len(x.shape) - 1
         if columns > rows:
             behind = f.slice_axis(for_r, axis=last, start=rows, stop=columns)
             for_r = f.slice_axis(for_r, axis=last, start=0, stop=rows)
@@ -255,8 +312,8 @@ class Qr(Factorization):
         inner = f.sub(f.matmul(r, _t(f, for_r)), f.matmul(_t(f, for_q), q))
         half = f.add(f.tril(inner, k=-1), f.mul(f.tril(f.triu(inner, k=0), k=0), 0.5))
         total = f.add(for_q, f.matmul(q, f.add(half, _t(f, half))))
-        made = _t(f, f.solve(r, _t(f, total)))
-        return f.cat(made, f.matmul(q, behind), axis=last) if columns > rows else made
+        made = _t(f, f.solve_triangle(r, _t(f, total), upper=True))
+        return [f.cat(made, f.matmul(q, behind), axis=last) if columns > rows else made]
 
 
 class Svdvals(Factorization):
@@ -265,6 +322,7 @@ class Svdvals(Factorization):
     grad_name = "LinalgSvdBackward0"
     saves = ("x",)
     square = False
+    residuals = 2
 
     def infer(self, x):
         """``min(rows, columns)`` values a matrix."""
@@ -272,13 +330,18 @@ class Svdvals(Factorization):
         return Aval((*batch, min(rows, columns)), np.dtype(x.dtype.type(0).real.dtype))
 
     def forward(self, xp, x):
-        """LAPACK's, without vectors."""
-        return self.solved(xp, "svd", self.checked(x), compute_uv=False)
+        """LAPACK's, and the vectors for the gradient."""
+        u, s, vh = self.solved(xp, "svd", self.checked(x), full_matrices=False)
+        return s, u, vh
+
+    def without_vectors(self, xp: Any, x: Any) -> tuple[Any]:
+        """``forward`` where no gradient will be asked for, in half the time."""
+        return (self.solved(xp, "svd", self.checked(x), compute_uv=False),)
 
     # d s_i = u_i^H dX v_i
-    def vjp_x(self, f, g, out, x):
-        u, _, vh = f.svd_parts(x)
-        return f.matmul(f.mul(u, f.reshape(g, shape=(*g.shape[:-1], 1, g.shape[-1]))), vh)
+    def vjp_joint(self, f, g, out, x, *, needs, residuals):
+        u, vh = residuals or f.svd_parts(x)[::2]
+        return [f.matmul(f.mul(u, f.reshape(g, shape=(*g.shape[:-1], 1, g.shape[-1]))), vh)]
 
 
 class SvdParts(Factorization):
@@ -287,7 +350,7 @@ class SvdParts(Factorization):
     grad_name = "LinalgSvdBackward0"
     saves = ("x",)
     square = False
-    outputs = 3
+    outputs = residuals = 3
 
     def infer(self, x, *, full=False):
         """Shapes of the three factors."""
@@ -302,18 +365,20 @@ class SvdParts(Factorization):
 
     def forward(self, xp, x, *, full=False):
         """LAPACK's."""
-        return tuple(self.solved(xp, "svd", self.checked(x), full_matrices=full))
+        return kept(xp, tuple(self.solved(xp, "svd", self.checked(x), full_matrices=full)))
 
     # U ((skew(U^H gU) S + S skew(V^H gV)) / (s_j^2 - s_i^2) + diag(gS)) V^H, and what leaves both spans. Of
     # complex vectors only functions that do not see their phases have a gradient, half of it through each
     # diagonal. The vectors of full factors that belong to no singular value have none.
-    def vjp_x(self, f, g, out, x, *, full=False):
+    def vjp_joint(self, f, g, out, x, *, needs, residuals, full=False):
         *batch, rows, columns = x.shape
         size, rank = min(rows, columns), len(x.shape)
+        u, s, vh = residuals or f.svd_parts(x)
         if full:
             lead = f.slice_axis(g[0], axis=rank - 1, start=0, stop=size)
             g = (lead, g[1], f.slice_axis(g[2], axis=rank - 2, start=0, stop=size))
-        u, s, vh = f.svd_parts(x)
+            u = f.slice_axis(u, axis=rank - 1, start=0, stop=size) if residuals else u
+            vh = f.slice_axis(vh, axis=rank - 2, start=0, stop=size) if residuals else vh
         row = f.reshape(s, shape=(*batch, 1, size))
         column = f.reshape(s, shape=(*batch, size, 1))
         gap = f.sub(f.mul(row, row), f.mul(column, column))
@@ -333,7 +398,7 @@ class SvdParts(Factorization):
         if columns > size:
             beside = f.sub(g[2], f.matmul(_t(f, right), vh))
             total = f.add(total, f.matmul(u, f.div(beside, column)))
-        return total
+        return [total]
 
 
 class Eigh(Factorization):
@@ -341,7 +406,7 @@ class Eigh(Factorization):
 
     grad_name = "LinalgEighBackward0"
     saves = ("x",)
-    outputs = 2
+    outputs = residuals = 2
 
     def infer(self, x, *, lower=True):
         """Values and vectors."""
@@ -350,11 +415,11 @@ class Eigh(Factorization):
 
     def forward(self, xp, x, *, lower=True):
         """LAPACK's."""
-        return tuple(self.solved(xp, "eigh", self.checked(x), UPLO="L" if lower else "U"))
+        return kept(xp, tuple(self.solved(xp, "eigh", self.checked(x), UPLO="L" if lower else "U")))
 
     # gX = V (diag(g_values) + (V^H g_vectors) / (l_j - l_i)) V^H, made symmetric as in torch
-    def vjp_x(self, f, g, out, x, *, lower=True):
-        values, v = f.eigh(x, lower=lower)
+    def vjp_joint(self, f, g, out, x, *, needs, residuals, lower=True):
+        values, v = residuals or f.eigh(x, lower=lower)
         size = x.shape[-1]
         row = f.reshape(values, shape=(*values.shape[:-1], 1, size))
         column = f.reshape(values, shape=(*values.shape[:-1], size, 1))
@@ -363,8 +428,9 @@ class Eigh(Factorization):
         mixed = f.where(same, 0.0, f.div(f.matmul(_t(f, v), g[1]), f.where(same, 1.0, gap)))
         onto = f.diagonal_embed(g[0], shape=tuple(x.shape), axis0=len(x.shape) - 2, axis1=len(x.shape) - 1)
         full = f.matmul(f.matmul(v, f.add(mixed, onto)), _t(f, v))
-        return f.mul(f.add(full, _t(f, full)), 0.5)
+        return [f.mul(f.add(full, _t(f, full)), 0.5)]
 
 
 inv, pinv, solve, det, slogdet, cholesky = Inv(), Pinv(), Solve(), Det(), Slogdet(), Cholesky()
+solve_adjoint, solve_triangle = SolveAdjoint(), SolveTriangle()
 qr, svdvals, svd_parts, eigh = Qr(), Svdvals(), SvdParts(), Eigh()

@@ -73,7 +73,8 @@ class Matrix:
     def cholesky_solve(self, input2: Any, upper: bool = False) -> Any:
         """The ``X`` with ``A X = self``, where ``A`` has the triangular factor ``input2``."""
         lower = f.conj(f.triu(input2, k=0).mT) if upper else f.tril(input2, k=0)
-        return f.solve(f.conj(lower.mT), f.solve(lower, self))
+        inner = f.solve_triangle(lower, self, upper=False)
+        return f.solve_triangle(f.conj(lower.mT), inner, upper=True)
 
     def cholesky_inverse(self, upper: bool = False) -> Any:
         """The inverse of the matrix of which ``self`` is a triangular factor."""

@@ -22,6 +22,28 @@ add(
     loose=20.0,
 )
 add("solve", "matrix", _SQUARE, normal(3, 2), reference=np.linalg.solve, narrow=False, loose=20.0)
+add(
+    "solve_adjoint",
+    "from the beginning",
+    _SQUARE,
+    normal(3, 2),
+    np.zeros(0),
+    np.zeros(0, np.int32),
+    reference=lambda a, b, factors, pivots: np.linalg.solve(a.T, b),
+    narrow=False,
+    loose=20.0,
+)
+for _upper in (False, True):
+    add(
+        "solve_triangle",
+        "upper" if _upper else "lower",
+        _SQUARE,
+        normal(3, 2),
+        reference=lambda a, b, upper: np.linalg.solve(np.triu(a) if upper else np.tril(a), b),
+        attrs={"upper": _upper},
+        narrow=False,
+        loose=20.0,
+    )
 add("det", "matrix", _SQUARE, reference=lambda x: np.linalg.det(x).astype(x.dtype), narrow=False, loose=20.0)
 add("slogdet", "matrix", _SQUARE, reference=lambda x: tuple(np.linalg.slogdet(x)), narrow=False, loose=20.0)
 add(

@@ -1,0 +1,107 @@
+"""Factorizations and solutions by routines of LAPACK that NumPy has no function for (``lapack.py``).
+
+Matrix by matrix, so batches of many small ones stay with NumPy; so does all where there is no OpenBLAS.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from tenon.extend import Kernel
+from tenon.ops import lu_parts as _lu_parts
+from tenon.ops import solve as _solve
+from tenon.ops import solve_adjoint as _solve_adjoint
+from tenon.ops import solve_triangle as _solve_triangle
+from tenon.ops import svdvals as _svdvals
+from tenon_cpu import lapack
+
+#: Rows from which a matrix is worth some 20 us of calls.
+WORTH = 24
+
+
+def _known(*arrays: Any) -> lapack.Routines | None:
+    """The routines, where matrices are large enough for them."""
+    worth = all(a.ndim > 1 and a.size and a.__class__ is np.ndarray for a in arrays)
+    return lapack.routines(*arrays) if worth and arrays[0].shape[-1] >= WORTH else None
+
+
+def lu_parts(x: Any) -> Any:
+    """One matrix after the other, by LAPACK."""
+    known = _known(x)
+    if known is None:
+        return _lu_parts.forward(np, x)
+    _lu_parts.infer(x)
+    batch, (rows, columns) = x.shape[:-2], x.shape[-2:]
+    count, size = math.prod(batch), min(rows, columns)
+    packed = np.array(np.swapaxes(x, -1, -2), order="C").reshape(count, columns, rows)
+    pivots = np.empty((count, size), np.int32)
+    permutation = np.zeros((count, rows, rows), x.dtype)
+    for k in range(count):
+        pivots[k] = lapack.factor(known, packed[k])[0]
+        order = list(range(rows))
+        for j, other in enumerate(pivots[k].tolist()):
+            order[j], order[other - 1] = order[other - 1], order[j]
+        permutation[k, order, np.arange(rows)] = 1
+    made = (
+        np.ascontiguousarray(np.swapaxes(packed, -1, -2)).reshape(x.shape),
+        pivots.reshape((*batch, size)),
+        permutation.reshape((*batch, rows, rows)),
+    )
+    return (*made, *(m.copy() for m in made))
+
+
+def solve(a: Any, b: Any) -> Any:
+    """Of one matrix, with its factors; batches by NumPy."""
+    known = _known(a, b) if a.ndim == 2 == b.ndim else None
+    if known is None:
+        return _solve.forward(np, a, b)
+    _solve.infer(a, b)
+    factors = np.array(a.T, order="C")
+    pivots, singular = lapack.factor(known, factors)
+    if singular:
+        return _solve.forward(np, a, b)  # says so
+    made = np.ascontiguousarray(lapack.solve_factored(known, factors, pivots, b, turned=False).T)
+    return made, factors, pivots
+
+
+def solve_adjoint(a: Any, b: Any, factors: Any, pivots: Any) -> Any:
+    """From the factors, if there are any."""
+    known = lapack.routines(a, b, factors) if factors.size and b.size and b.ndim == 2 else None
+    if known is None:
+        return _solve_adjoint.forward(np, a, b, factors, pivots)
+    return np.ascontiguousarray(lapack.solve_factored(known, factors, pivots, b, turned=True).T)
+
+
+def solve_triangle(a: Any, b: Any, *, upper: bool) -> Any:
+    """By substitution, block by block; where the diagonal holds 0 the result is not finite, as in torch."""
+    known = _known(a, b) if a.shape[:-2] == b.shape[:-2] else None
+    if known is None:
+        return _solve_triangle.forward(np, a, b, upper=upper)
+    _solve_triangle.infer(a, b, upper=upper)
+    out = np.array(b, order="C")
+    size, count = b.shape[-2:]
+    matrices = a.reshape(-1, size, size)
+    for matrix, x in zip(matrices, out.reshape(-1, size, count), strict=True):
+        by_lines = matrix.itemsize in matrix.strides and max(matrix.strides) >= size * matrix.itemsize
+        lapack.solve_triangle(known, matrix if by_lines else matrix.copy(), x, upper=upper)
+    return out
+
+
+def svdvals(kernel: Kernel, x: Any) -> Any:
+    """Without vectors, which only a gradient reads."""
+    return _svdvals.without_vectors(np, x)
+
+
+KERNELS: dict[str, Kernel] = {
+    "lu_parts": lu_parts,
+    "solve": solve,
+    "solve_adjoint": solve_adjoint,
+    "solve_triangle": solve_triangle,
+}
+#: Where nobody will need the residuals.
+VISIBLE: dict[str, Kernel] = {"svdvals": svdvals}
+
+__all__ = ["KERNELS", "VISIBLE"]
