@@ -58,7 +58,7 @@ def multi_head_attention_forward(
     if not batched:
         query, key, value = (x.unsqueeze(1) for x in (query, key, value))
         key_padding_mask = None if key_padding_mask is None else key_padding_mask.unsqueeze(0)
-    length, batch, width = query.raw.shape
+    length, batch, _ = query.raw.shape
     padding = additive_mask(key_padding_mask, "key_padding_mask", query, attn_mask, "attn_mask")
     if is_causal and attn_mask is None:
         raise ModuleError(
@@ -67,12 +67,15 @@ def multi_head_attention_forward(
         )
     is_causal = is_causal and padding is None and not need_weights
     mask = None if is_causal else additive_mask(attn_mask, "attn_mask", query)
-    _check_sizes(query, key, value, embed_dim_to_check, num_heads, use_separate_proj_weight)
+    _check_sizes(query, key, value, embed_dim_to_check, use_separate_proj_weight)
     if use_separate_proj_weight:
         weights = [q_proj_weight, k_proj_weight, v_proj_weight]
         q, k, v = _project(query, key, value, weights, in_proj_bias)
     else:
         q, k, v = _project_packed(query, key, value, same, in_proj_weight, in_proj_bias)
+    width = q.raw.shape[-1]  # E, or less where heads have been removed
+    if width % num_heads:
+        raise AttentionError(f"embed_dim {width} not divisible by num_heads {num_heads}")
     if mask is not None:
         mask = _as_3d(mask, batch * num_heads, length, key.raw.shape[0])
     q = _heads(q, num_heads)
@@ -137,12 +140,10 @@ def _check_ranks(query: Any, key: Any, value: Any, padding: Any, mask: Any, head
     return bool(rank == 3)
 
 
-def _check_sizes(query: Any, key: Any, value: Any, width: int, heads: int, separate: bool) -> None:
+def _check_sizes(query: Any, key: Any, value: Any, width: int, separate: bool) -> None:
     found = query.raw.shape[-1]
     if found != width:
         raise AttentionError(f"was expecting embedding dimension of {width}, but got {found}")
-    if width % heads:
-        raise AttentionError(f"embed_dim {width} not divisible by num_heads {heads}")
     if separate and key.shape[:2] != value.shape[:2]:
         raise AttentionError(
             f"key's sequence and batch dims {key.shape[:2]} do not match value's {value.shape[:2]}"
@@ -157,7 +158,7 @@ def _project_packed(
     """Queries, keys and values by one weight ``[3 * E, E]``, with one product for those of one tensor."""
     if weight is None:
         raise AttentionError("use_separate_proj_weight is False but in_proj_weight is None")
-    width = query.raw.shape[-1]
+    width = weight.raw.shape[0] // 3
     if same == (True, True):
         return tuple(linear(query, weight, bias).split(width, -1))
     if not same[1]:
@@ -171,8 +172,8 @@ def _project_packed(
 
 def _project(query: Any, key: Any, value: Any, weights: list[Any], bias: Any) -> tuple[Any, ...]:
     """Queries, keys and values by a weight each."""
-    width = query.raw.shape[-1]
     biases = (None,) * 3 if bias is None else bias.chunk(3)
+    width = query.raw.shape[-1] if weights[0] is None else weights[0].raw.shape[0]
     made = []
     for name, x, weight, own in zip("qkv", (query, key, value), weights, biases, strict=True):
         if weight is None:
