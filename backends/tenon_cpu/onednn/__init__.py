@@ -70,9 +70,9 @@ def kernels() -> tuple[dict[str, Callable[..., Any]], dict[str, Callable[..., An
     """
     if not available():
         return {}, {}
-    from tenon_cpu.onednn import convolution, eager, norm, pooling, rnn
+    from tenon_cpu.onednn import convolution, eager, int8_dynamic, norm, pooling, rnn
 
-    arrays = {**eager.KERNELS, **convolution.KERNELS, **pooling.KERNELS}
+    arrays = {**eager.KERNELS, **convolution.KERNELS, **pooling.KERNELS, **int8_dynamic.KERNELS}
     return arrays, {**eager.COMPOSITES, **norm.COMPOSITES, **rnn.COMPOSITES}
 
 

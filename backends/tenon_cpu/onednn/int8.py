@@ -7,6 +7,7 @@ integers; without oneDNN, or where it has no kernel, float64 gives the same inte
 from __future__ import annotations
 
 import math
+import re
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,8 @@ from tenon_cpu.onednn.runtime import Buffer, available
 
 _cache = Cache("int8 matmul")
 _PER_COLUMN = 1 << 1
+#: Kernels by their names.
+_EXACT = re.compile("vnni|amx")
 #: The largest count of products whose sum certainly fits 32 bits: 255 * 128 each.
 LONGEST = (2**31 - 1) // (255 * 128)
 
@@ -109,6 +112,20 @@ def int8_matmul(
     return out.reshape(shape)
 
 
+def exact(kind: str, *parameters: Any, attributes: Attributes) -> Primitive | None:
+    """The primitive, or None where oneDNN has no fast one whose sums are exact.
+
+    Without VNNI or AMX it adds two products in 16 bits, and takes what does not fit for the largest number.
+    """
+    try:
+        made = Primitive(kind, *parameters, attributes=attributes)
+    except OneDnnError as error:
+        if error.unimplemented:
+            return None
+        raise
+    return made if not made.reference and _EXACT.search(made.implementation) else None
+
+
 def _prepare(
     rows: np.ndarray[Any, Any], weight: Int8Weight, bias: Any, zero_point: int
 ) -> tuple[Execution, Descriptor] | None:
@@ -116,20 +133,15 @@ def _prepare(
         scales={c.SRC: 0, c.WEIGHTS: _PER_COLUMN}, zero_points={c.SRC: 0} if zero_point else None
     )
     columns = weight.shape[1]
-    try:
-        made = Primitive(
-            "matmul",
-            Descriptor.of(rows),
-            Descriptor.any(weight.shape, np.int8),
-            None if bias is None else Descriptor.rows((1, columns), np.float32),
-            Descriptor.rows((rows.shape[0], columns), np.float32),
-            attributes=attributes,
-        )
-    except OneDnnError as error:
-        if error.unimplemented:
-            return None
-        raise
-    if made.reference:
+    made = exact(
+        "matmul",
+        Descriptor.of(rows),
+        Descriptor.any(weight.shape, np.int8),
+        None if bias is None else Descriptor.rows((1, columns), np.float32),
+        Descriptor.rows((rows.shape[0], columns), np.float32),
+        attributes=attributes,
+    )
+    if made is None:
         return None
     one = np.ones(1, np.float32)
     places: dict[int, Any] = {c.SRC: None, c.WEIGHTS: None, c.DST: None}

@@ -35,6 +35,7 @@ from tenon.ops import (  # noqa: F401
     piecewise,
     pooling,
     prod_parts,
+    quantized,
     random,
     random_slopes,
     reduce,

@@ -1,0 +1,123 @@
+"""``int8_dynamic_linear`` on oneDNN's int8 products: the activations are rounded at each call.
+
+One step for all rows: oneDNN has a scale of the whole source only, and what would scale row by row instead, a
+factor of shape ``[rows, 1]`` after the product, has no kernel that works (oneDNN 3.2 crashes in it).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tenon.extend import Kernel
+from tenon.ops import int8_dynamic_linear as _op
+from tenon_cpu.jit import rounding
+from tenon_cpu.jit.calls import FLOAT, fits, plain, share
+from tenon_cpu.onednn import signatures as c
+from tenon_cpu.onednn.attributes import Attributes
+from tenon_cpu.onednn.cache import Cache
+from tenon_cpu.onednn.descriptors import Descriptor
+from tenon_cpu.onednn.int8 import LONGEST, Int8Weight, exact
+from tenon_cpu.onednn.int8_packed import PackedWeights
+from tenon_cpu.onednn.primitives import Primitive, address_of
+
+Array = np.ndarray[Any, Any]
+_cache = Cache("linear int8")
+_weights = PackedWeights(lambda values, scale: Int8Weight(values.T, scale))
+_LARGEST, _SMALLEST = np.float32(127), np.float32(1e-36)
+_empty = np.empty
+
+
+class _Ready:
+    """A product of ``rows`` activations; the weight, the bias and the result are given at each call."""
+
+    def __init__(self, made: Primitive, rows: int, inner: int, columns: int, biased: bool) -> None:
+        self.whole, self.step = np.empty((rows, inner), np.uint8), np.empty(1, np.float32)
+        self.sizes, self.shape = np.empty(rows, np.float32), (rows, columns)
+        self.layout = made.layout(c.WEIGHTS)
+        places: dict[int, Any] = {c.SRC: self.whole, c.WEIGHTS: None, c.DST: None}
+        places |= {c.SCALES | c.SRC: self.step, c.SCALES | c.WEIGHTS: np.ones(columns, np.float32)}
+        if biased:
+            places[c.BIAS] = None
+        self.execution = execution = made.execution(places)
+        self._out, self._weight = execution.memory(c.DST), execution.memory(c.WEIGHTS)
+        self._scale = execution.memory(c.SCALES | c.WEIGHTS)
+        self._bias = execution.memory(c.BIAS) if biased else None
+        self._last: Int8Weight | None = None
+        self._packed: Any = None
+
+    @classmethod
+    def of(cls, rows: int, inner: int, columns: int, biased: bool) -> _Ready | None:
+        """None where oneDNN has no exact kernel."""
+        made = exact(
+            "matmul",
+            Descriptor.rows((rows, inner), np.int8),
+            Descriptor.any((inner, columns), np.int8),
+            Descriptor.rows((1, columns), np.float32) if biased else None,
+            Descriptor.rows((rows, columns), np.float32),
+            attributes=Attributes(scales={c.SRC: 0, c.WEIGHTS: 1 << 1}),
+        )
+        return None if made is None else cls(made, rows, inner, columns, biased)
+
+    def __call__(self, x: Array, weight: Int8Weight, bias: Array | None) -> Any:
+        """The product of float32 rows."""
+        self._round(x)
+        execution = self.execution
+        point, out = execution.set_handle, _empty(self.shape, FLOAT)
+        if weight is not self._last:
+            self._packed, self._last = weight.packed(self.layout), weight
+            point(self._weight, self._packed.address)
+            point(self._scale, address_of(weight.scale))
+        point(self._out, address_of(out))
+        if bias is not None:
+            point(self._bias, address_of(bias))
+        execution()
+        return out
+
+    def _round(self, x: Array) -> None:
+        if not fits(x):
+            from tenon.ops.quantized import rounded
+
+            self.step[0], self.whole.view(np.int8)[...] = rounded(np, x)
+            return
+        sizes, whole, count = self.sizes, self.whole, x.shape[0]
+        share(rounding.sizes, (x, sizes), count, x.size)
+        size = sizes[0] if count == 1 else sizes.max()
+        if size < _SMALLEST or not size < np.inf:
+            whole.fill(0)
+            self.step[0] = 0 if size < _SMALLEST else np.nan
+            return
+        self.step[0] = size / _LARGEST
+        share(rounding.whole, (x, _LARGEST / size, whole), count, x.size)
+
+
+def int8_dynamic_linear(x: Array, weight: Array, scale: Array, bias: Array | None) -> Any:
+    """oneDNN where the arrays are plain float32, the reference for others."""
+    columns, inner = weight.shape if weight.ndim == 2 else (0, 0)
+    if (
+        x.dtype is not FLOAT
+        or not x.size
+        or not columns
+        or x.shape[-1] != inner
+        or inner > LONGEST
+        or weight.dtype != np.int8
+        or scale.dtype is not FLOAT
+        or scale.shape != (columns,)
+        or (bias is not None and (bias.dtype is not FLOAT or bias.shape != (columns,)))
+    ):
+        return _op.forward(np, x, weight, scale, bias)
+    rows = x.size // inner
+    ready = _cache.get(
+        (rows, inner, columns, bias is None), _Ready.of, rows, inner, columns, bias is not None
+    )
+    if ready is None:
+        return _op.forward(np, x, weight, scale, bias)
+    matrix = plain(x) if x.ndim == 2 else plain(x).reshape(rows, inner)
+    out = ready(matrix, _weights.get(weight, scale), None if bias is None else plain(bias))
+    return out if x.ndim == 2 else out.reshape(*x.shape[:-1], columns)
+
+
+KERNELS: dict[str, Kernel] = {"int8_dynamic_linear": int8_dynamic_linear}
+
+__all__ = ["KERNELS"]
