@@ -104,3 +104,58 @@ def test_what_duals_refuse():
             forward_ad.make_dual(x, forward_ad.make_dual(x, x) * 2)
     with pytest.raises(GradError, match="not the last one"):
         forward_ad.exit_dual_level()
+
+
+class Affine(tenon.autograd.Function):
+    """``x * factor + y``, with a tangent rule that counts its calls."""
+
+    calls: list = []
+
+    @staticmethod
+    def forward(ctx, x, factor, y):
+        ctx.save_for_forward(x, y)
+        ctx.factor = factor
+        return x * factor + y, x.clone()
+
+    @staticmethod
+    def jvp(ctx, dx, no_tensor, dy):
+        x, y = ctx.saved_tensors
+        assert no_tensor is None and x.shape == y.shape
+        Affine.calls.append((dx, dy))
+        return dx * ctx.factor + dy, dx
+
+    @staticmethod
+    def backward(ctx, g, h):
+        return g * ctx.factor + h, None, g
+
+
+def test_a_custom_functions_jvp_makes_its_tangents():
+    Affine.calls = []
+    x, y, dx = values(1.0, 2.0), values(3.0, 4.0), values(0.5, 1.0)
+    with forward_ad.dual_level():
+        dual = forward_ad.make_dual(x, dx)
+        first, second = Affine.apply(dual * 2, 3.0, y)
+        tangent = forward_ad.unpack_dual(first * second + dual).tangent
+
+    # d((6x + y) * 2x + x) = (24x + 2y + 1) dx
+    assert tangent.tolist() == pytest.approx(((24 * x + 2 * y + 1) * dx).tolist())
+    assert [(a.tolist(), b.tolist()) for a, b in Affine.calls] == [([1.0, 2.0], [0.0, 0.0])]
+
+
+def test_a_custom_functions_jvp_leaves_its_backward_alone():
+    x = values(1.0, 2.0).requires_grad_()
+    y = values(3.0, 4.0)
+    with forward_ad.dual_level():
+        first, second = Affine.apply(forward_ad.make_dual(x, values(1.0, 1.0)), 3.0, y)
+        primal = forward_ad.unpack_dual((first * second).sum()).primal
+        by_primal = tenon.autograd.grad(primal, x)[0]
+
+    assert by_primal.tolist() == pytest.approx((6 * x + y).tolist())
+    assert Affine.apply(x, 3.0, y)[0].grad_fn.name() == "AffineBackward"
+
+
+def test_the_level_at_work_has_a_number():
+    assert forward_ad._current_level == -1
+    with forward_ad.dual_level():
+        assert forward_ad._current_level == 0
+    assert forward_ad._current_level == -1

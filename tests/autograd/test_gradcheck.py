@@ -1,12 +1,16 @@
 """The numerical checks: what passes, what fails, what they say; and the kit's own, which they are compared with."""
 
+import sys
+
 import numpy as np
 import pytest
 
 import tenon
-from tenon.autograd import Function, gradcheck, gradgradcheck
+from tenon.autograd import Function, forward_ad, gradcheck, gradgradcheck
 from tenon.autograd.gradcheck import GradcheckError
 from tenon.testing.gradcheck import check_gradients
+
+gradcheck_module = sys.modules["tenon.autograd.gradcheck"]
 
 
 def leaf(*shape, dtype=tenon.float64):
@@ -215,5 +219,70 @@ def test_batched_gradients_are_checked_on_request():
     assert gradcheck(lambda x: x.sin() * x, x, check_batched_grad=True)
     with pytest.raises(AssertionError, match="Expected at least one of"):
         gradcheck(lambda x: x, x, check_backward_ad=False)
-    with pytest.raises(NotImplementedError, match="no forward mode of its own"):
-        gradcheck(lambda x: x, x, check_forward_ad=True)
+    with pytest.raises(ValueError, match="requires check_forward_ad to be True"):
+        gradcheck(lambda x: x, x, check_batched_forward_grad=True)
+    with pytest.raises(ValueError, match="requires check_backward_ad to be True"):
+        gradcheck(lambda x: x, x, check_forward_ad=True, check_backward_ad=False, check_grad_dtypes=True)
+
+
+def stretched(x, y):
+    """``x + y``, whose tangent by ``y`` is wrong."""
+    if forward_ad._current_level >= 0:
+        primal, tangent = forward_ad.unpack_dual(y)
+        y = forward_ad.make_dual(primal, 1.1 * tangent)
+    return x + y, y
+
+
+@pytest.mark.parametrize("fast_mode", [False, True])
+@pytest.mark.parametrize("backward", [False, True])
+@pytest.mark.parametrize("dtype", [tenon.float64, tenon.complex128])
+def test_tangents_are_checked_on_request(fast_mode, backward, dtype):
+    x, y = leaf(2, 2, dtype=dtype), leaf(2, 2, dtype=dtype)
+    options = {"check_forward_ad": True, "check_backward_ad": backward, "fast_mode": fast_mode}
+
+    assert gradcheck(lambda x, y: ((x @ y).sin(), x.sum(0)), (x, y), **options)
+    assert gradgradcheck(lambda x, y: (x * y).exp(), (x, y), check_fwd_over_rev=True, fast_mode=fast_mode)
+    message = "computed with forward mode mismatch for output 0 with respect to input 1"
+    with pytest.raises(GradcheckError, match=message):
+        gradcheck(stretched, (x, y), **options)
+
+
+def test_a_functions_own_jvp_is_checked():
+    def using(factor):
+        class Cube(Function):
+            @staticmethod
+            def forward(ctx, x):
+                ctx.save_for_forward(x)
+                return x**3
+
+            @staticmethod
+            def jvp(ctx, tangent):
+                (x,) = ctx.saved_tensors
+                return factor * x**2 * tangent
+
+        return Cube.apply
+
+    options = {"check_forward_ad": True, "check_backward_ad": False}
+    assert gradcheck(lambda x: using(3)(x.sin()) * x, leaf(3), **options)
+    with pytest.raises(GradcheckError, match="computed with forward mode mismatch"):
+        gradcheck(lambda x: using(2)(x.sin()) * x, leaf(3), **options)
+
+
+@pytest.mark.oracle
+def test_the_older_jacobians_are_torchs():
+    torch = pytest.importorskip("torch")
+    found = []
+    for t, module in ((tenon, gradcheck_module), (torch, sys.modules["torch.autograd.gradcheck"])):
+        x, y = (t.tensor([[0.5, 1.0], [2.0, 3.0]], dtype=t.float64, requires_grad=True) for _ in range(2))
+        with pytest.warns(FutureWarning, match="was part of PyTorch's private API"):
+            numerical = module.get_numerical_jacobian(lambda i: (i[0] * i[0] + 3 * i[1]).sum(0), (x, y))
+            one = module.get_numerical_jacobian(lambda i: i[0] * i[1], (x, y), target=y, eps=1e-6)
+            rows, *agreed = module.get_analytical_jacobian((x, y), (x * x + 3 * y).sum(0))
+        with pytest.raises(ValueError, match="complex"), pytest.warns(FutureWarning):
+            module.get_analytical_jacobian((x,), x * 1j)
+        found.append(([m.tolist() for m in (*numerical, *one, *rows)], agreed))
+
+    (mine, flags), (theirs, expected) = found
+    assert flags == expected
+    for a, b in zip(mine, theirs, strict=True):
+        np.testing.assert_allclose(a, b, atol=1e-6)

@@ -18,6 +18,7 @@ class FunctionCtx:
     materialize_grads: bool = True
     _materialize_non_diff_grads: bool = True
     to_save: tuple[Any, ...] = ()
+    to_push: tuple[Any, ...] = ()
     dirty_tensors: tuple[Any, ...] = ()
     non_differentiable: tuple[Any, ...] = ()
     _saved: tuple[Saved | None, ...] | None = None
@@ -31,7 +32,8 @@ class FunctionCtx:
         self.to_save = tensors
 
     def save_for_forward(self, *tensors: Any) -> None:
-        """Accepted as in torch; forward-mode derivatives are not computed."""
+        """Keep tensors (or None) for ``jvp``; read them there as ``saved_tensors``."""
+        self.to_push = tensors
 
     def mark_dirty(self, *args: Any) -> None:
         """Say which inputs ``forward`` changed in place; they must be returned."""
@@ -49,6 +51,8 @@ class FunctionCtx:
     def saved_tensors(self) -> tuple[Any, ...]:
         """What ``save_for_backward`` kept, unchanged since; FreedGraphError after a backward that freed
         it."""
+        if self.to_push:
+            return self.to_push
         self._check_freed()
         if self._read:
             raise GradError(

@@ -3,12 +3,14 @@
 No op has a forward-mode rule here. A dual tensor has a node of its own on the tape, and ``unpack_dual`` finds
 the tangent of a result by differentiating its backward pass with respect to what that starts from: the
 transpose of the transpose. The numbers are those of forward mode; the price is a tape, and two backward
-passes for each tangent that is asked for. What runs under ``no_grad`` carries no tangent, and a custom
-Function's ``backward`` is used, not its ``jvp``.
+passes for each tangent that is asked for. What runs under ``no_grad`` carries no tangent. A custom Function
+with a ``jvp`` is asked for its tangents at once, and its outputs are duals of their own; one without has its
+``backward`` transposed.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from tenon.core.aval import Aval
@@ -48,6 +50,10 @@ class _State:
     level: _Level | None = None
 
 
+#: The number of the level at work; -1 outside.
+_current_level = -1
+
+
 _DUAL = StandIn("make_dual", "MakeDualBackward0")
 
 
@@ -77,7 +83,8 @@ def enter_dual_level() -> int:
             "Nested forward mode AD is not supported at the moment: leave the level with exit_dual_level(),"
             " or nest func.jvp instead."
         )
-    _State.level = _Level()
+    global _current_level
+    _State.level, _current_level = _Level(), 0
     return 0
 
 
@@ -85,7 +92,8 @@ def exit_dual_level(*, level: int | None = None) -> None:
     """End the level: its duals are plain tensors from here on."""
     if _State.level is None or level not in (None, 0):
         raise GradError("Trying to exit a forward AD level that was not the last one that was created.")
-    _State.level = None
+    global _current_level
+    _State.level, _current_level = None, -1
 
 
 class dual_level:
@@ -147,6 +155,31 @@ def unpack_dual(tensor: Any, *, level: int | None = None) -> UnpackedDualTensor:
     return UnpackedDualTensor(tensor if asked else _alias(tensor), _pushed(tensor, duals, asked))
 
 
+def at_work() -> bool:
+    """Whether there is a level, so that tensors may carry tangents."""
+    return _State.level is not None
+
+
+def carry(jvp: Any, ctx: Any, args: tuple[Any, ...], outputs: tuple[Any, ...]) -> None:
+    """Make duals of a custom Function's ``outputs``, with the tangents that its ``jvp`` makes of those of
+    ``args``; nothing if no argument has one."""
+    assert _State.level is not None
+    given = [unpack_dual(a).tangent if isinstance(a, Tensor) else None for a in args]
+    if all(t is None for t in given):
+        return
+    if ctx.materialize_grads:
+        given = [
+            zeros_like(a.detach()) if t is None and isinstance(a, Tensor) and a.raw.dtype.kind in "fcV" else t
+            for t, a in zip(given, args, strict=True)
+        ]
+    made = jvp(ctx, *given)
+    for output, tangent in zip(outputs, made if isinstance(made, tuple) else (made,), strict=True):
+        if tangent is not None and isinstance(output, Tensor):
+            before = _alias(output)
+            before._node, before._index, before._track = output._node, output._index, output._track
+            output._node, output._index, output._track = _Dual(before, tangent, _State.level), 0, True
+
+
 def _tangent_of(tensor: Any) -> Any:
     """For printing: the tangent of ``tensor``, or None."""
     return None if _State.level is None else unpack_dual(tensor).tangent
@@ -160,7 +193,21 @@ def _alias(tensor: Any) -> Any:
 
 
 def _pushed(tensor: Any, duals: list[_Dual], asked: bool) -> Any:
-    """The tangent of ``tensor``: its pull-back is linear in the seed, and the transpose of that pushes."""
+    """The tangent of ``tensor``: its pull-back is linear in the seed, and the transpose of that pushes.
+
+    Meanwhile nothing lies behind the duals: what led to one is in its own tangent.
+    """
+    behind = [d.edges for d in duals]
+    for d in duals:
+        d.edges = (None,)
+    try:
+        return _transposed(tensor, duals, asked)
+    finally:
+        for d, edges in zip(duals, behind, strict=True):
+            d.edges = edges
+
+
+def _transposed(tensor: Any, duals: list[_Dual], asked: bool) -> Any:
     with enable_grad():
         seed = zeros_like(tensor.detach()).requires_grad_()
         ends = [GradientEdge(d, 0) for d in duals]
@@ -177,8 +224,12 @@ def _pushed(tensor: Any, duals: list[_Dual], asked: bool) -> Any:
 
 
 def _duals(tensor: Any) -> list[_Dual]:
-    """The duals of the present level that ``tensor`` comes of."""
-    return [n for n in _nodes(tensor) if isinstance(n, _Dual) and n.level is _State.level]
+    """The duals of the present level that ``tensor`` comes of, without those behind them."""
+    return [n for n in _nodes(tensor, _is_dual) if _is_dual(n)]
+
+
+def _is_dual(node: Any) -> bool:
+    return isinstance(node, _Dual) and node.level is _State.level
 
 
 def _asked(tensor: Any) -> bool:
@@ -186,15 +237,16 @@ def _asked(tensor: Any) -> bool:
     return any(e is not None and e[1] < 0 for n in _nodes(tensor) for e in n.edges)
 
 
-def _nodes(tensor: Any) -> list[Any]:
-    """All nodes that ``tensor`` comes of."""
+def _nodes(tensor: Any, ends: Callable[[Any], bool] = lambda node: False) -> list[Any]:
+    """All nodes that ``tensor`` comes of, without those behind ``ends``."""
     found: dict[int, Any] = {}
     stack = [tensor.grad_fn]
     while stack:
         node = stack.pop()
         if node is not None and id(node) not in found:
             found[id(node)] = node
-            stack.extend(e[0] for e in node.edges if e is not None and e[1] >= 0)
+            if not ends(node):
+                stack.extend(e[0] for e in node.edges if e is not None and e[1] >= 0)
     return list(found.values())
 
 

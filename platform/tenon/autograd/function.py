@@ -14,6 +14,7 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
+from tenon.autograd import forward_ad
 from tenon.autograd.context import FunctionCtx
 from tenon.core import watch
 from tenon.core.aval import Aval
@@ -194,7 +195,10 @@ class Function:
 
     @staticmethod
     def jvp(ctx: Any, *grad_inputs: Any) -> Any:
-        """A rule for forward-mode derivatives, which is accepted and not used: see ``func.jvp``."""
+        """Tangents of the outputs from those of the inputs, for ``autograd.forward_ad``.
+
+        None for what is no tensor. Without it, forward mode transposes ``backward``.
+        """
         raise NotImplementedError(
             "You must implement the jvp function for custom autograd.Function to use it with forward mode AD."
         )
@@ -221,6 +225,9 @@ class Function:
         backend = next((a._backend for a in args if isinstance(a, Value)), None)
         node = cls._backward_cls(cls, ctx, args, backend) if tracked else None
         outputs = _connected(cls, ctx, node, args, result if isinstance(result, tuple) else (result,))
+        if forward_ad.at_work() and cls.jvp is not Function.jvp:
+            forward_ad.carry(cls.jvp, ctx, args, outputs)
+        ctx.to_push = ()
         return outputs if isinstance(result, tuple) else outputs[0]
 
 

@@ -12,15 +12,34 @@ from typing import Any
 import numpy as np
 
 from tenon.autograd.function import Function
+from tenon.autograd.jacobians import (
+    Array,
+    analytical,
+    differentiable,
+    direction,
+    get_analytical_jacobian,
+    get_numerical_jacobian,
+    joined,
+    numerical,
+    parts,
+    put,
+    seeds_of,
+    tangents,
+)
 from tenon.core.backward import grad
 from tenon.core.create import wrap
 from tenon.core.op import table
 from tenon.core.tensor import Tensor
-from tenon.errors import ArgumentError, GradcheckError, OptionError, TenonWarning, UnstableOutputError
+from tenon.errors import ArgumentError, GradcheckError, OptionError, TenonWarning
 
-__all__ = ["GradcheckError", "gradcheck", "gradgradcheck"]
+__all__ = [
+    "GradcheckError",
+    "get_analytical_jacobian",
+    "get_numerical_jacobian",
+    "gradcheck",
+    "gradgradcheck",
+]
 
-_Array = np.ndarray[Any, Any]
 _NEW_FEATURE = (
     "Backwards compatibility: New undefined gradient support checking feature is enabled by default, but it"
     " may break existing callers of this function. If this is true for you, you can call this function with"
@@ -53,16 +72,17 @@ def gradcheck(
     """
     if not check_forward_ad and not check_backward_ad:
         raise OptionError("Expected at least one of check_forward_ad or check_backward_ad to be True")
-    if check_forward_ad or check_batched_forward_grad:
-        raise NotImplementedError(
-            "gradcheck: tangents come of differentiating backward passes (autograd.forward_ad), so there is"
-            " no forward mode of its own to check; leave those checks off."
+    if check_batched_forward_grad and not check_forward_ad:
+        raise ArgumentError("Setting check_batched_forward_grad=True requires check_forward_ad to be True")
+    if not check_backward_ad and (check_batched_grad or check_grad_dtypes):
+        raise ArgumentError(
+            "Setting check_batched_grad=True or check_grad_dtypes=True requires check_backward_ad to be True"
         )
     given = tuple(inputs) if isinstance(inputs, (tuple, list)) else (inputs,)
     try:
         _check(
             func, given, eps, atol, rtol, nondet_tol, check_undefined_grad, check_grad_dtypes,
-            check_batched_grad, fast_mode,
+            check_batched_grad, fast_mode, check_forward_ad, check_backward_ad,
         )  # fmt: skip
     except GradcheckError:
         if raise_exception:
@@ -96,7 +116,7 @@ def gradgradcheck(
     if grad_outputs is None:
         rng = np.random.default_rng(0)
         made = []
-        for out in _differentiable(func(*given)):
+        for out in differentiable(func(*given)):
             noise = rng.standard_normal(tuple(out.shape))
             if out.is_complex():
                 noise = noise + 1j * rng.standard_normal(tuple(out.shape))
@@ -111,7 +131,7 @@ def gradgradcheck(
 
     def first_order(*args: Any) -> tuple[Any, ...]:
         own, vectors = args[: len(given)], args[len(given) :]
-        outputs = _differentiable(func(*own))
+        outputs = differentiable(func(*own))
         wanted = [a for a in own if isinstance(a, Tensor) and a.requires_grad]
         found = grad(outputs, wanted, vectors, create_graph=True, allow_unused=True)
         return tuple(g for g in found if g is not None)
@@ -134,41 +154,45 @@ def gradgradcheck(
     )
 
 
-def _differentiable(result: Any) -> tuple[Any, ...]:
-    outputs = tuple(result) if isinstance(result, (tuple, list)) else (result,)
-    return tuple(o for o in outputs if isinstance(o, Tensor) and o.requires_grad)
-
-
 def _check(
     func: Any, inputs: tuple[Any, ...], eps: float, atol: float, rtol: float, nondet_tol: float,
-    undefined: bool, dtypes: bool, batched: bool, fast: bool,
+    undefined: bool, dtypes: bool, batched: bool, fast: bool, forward: bool, backward: bool,
 ) -> None:  # fmt: skip
     active = _active(inputs)
     result = func(*inputs)
     everything = tuple(result) if isinstance(result, (tuple, list)) else (result,)
-    outputs = _differentiable(result)
+    outputs = differentiable(result)
     if not outputs:
         _check_constant(func, inputs, active, everything, eps)
         return
-    seeds = [_seeds(o, fast, position) for position, o in enumerate(outputs)]
+    seeds = [seeds_of(o, fast, position) for position, o in enumerate(outputs)]
+    wanted = [inputs[i] for i in active]
+    pushed = tangents(func, inputs, active, len(outputs), fast) if forward else []
+
+    def compare(kind: str, found: Array, expected: Array, position: int, i: int) -> None:
+        scale = seeds[position].sum() * direction(inputs[i], i).sum() if fast else 1.0
+        if not np.allclose(found, expected, rtol, atol * scale):
+            raise GradcheckError(
+                f"{_part_of(outputs[position], found, expected, fast)}Jacobian {kind}mismatch for output"
+                f" {position} with respect to input {i},\n"
+                f"numerical:{_shown(expected.T)}\nanalytical:{_shown(found.T)}\n"
+            )
+
     for position, output in enumerate(outputs):
-        columns = _numerical(func, inputs, active, position, eps, fast)
-        rows = _analytical(output, [inputs[i] for i in active], seeds[position], dtypes)
-        again = _analytical(output, [inputs[i] for i in active], seeds[position], dtypes)
+        columns = numerical(func, inputs, active, position, eps, fast)
+        if fast:
+            columns = [seeds[position] @ c.reshape(-1, 1) for c in columns]
+        for place, i in enumerate(active if forward else []):
+            found = pushed[place][position]
+            found = seeds[position] @ found if fast else found
+            compare("computed with forward mode ", found, columns[place], position, i)
+        if not backward:
+            continue
+        rows = analytical(output, wanted, seeds[position], dtypes)
+        again = analytical(output, wanted, seeds[position], dtypes)
         for place, i in enumerate(active):
-            numerical, analytical = columns[place], rows[place]
-            if fast:
-                u = _direction(inputs[i], i)
-                numerical = seeds[position] @ numerical.reshape(-1, 1)
-                analytical = analytical @ u.reshape(-1, 1)
-            if not np.allclose(
-                analytical, numerical, rtol, atol * (_scale(seeds[position]) if fast else 1.0)
-            ):
-                raise GradcheckError(
-                    f"{_part_of(output, analytical, numerical, fast)}Jacobian mismatch for output"
-                    f" {position} with respect to input {i},\n"
-                    f"numerical:{_shown(numerical.T)}\nanalytical:{_shown(analytical.T)}\n"
-                )
+            found = rows[place] @ direction(inputs[i], i).reshape(-1, 1) if fast else rows[place]
+            compare("", found, columns[place], position, i)
             if np.abs(rows[place] - again[place]).max(initial=0.0) > nondet_tol:
                 raise GradcheckError(
                     "Backward is not reentrant, i.e., running backward with same input and grad_output"
@@ -176,27 +200,28 @@ def _check(
                     f" gradient. The tolerance for nondeterminism was {nondet_tol}."
                 )
         if batched:
-            _check_batched(output, [inputs[i] for i in active], seeds[position], rows)
-    _check_linear(outputs, [inputs[i] for i in active])
-    if undefined:
-        _check_undefined(func, inputs, [inputs[i] for i in active])
+            _check_batched(output, wanted, seeds[position], rows)
+    if backward:
+        _check_linear(outputs, wanted)
+        if undefined:
+            _check_undefined(func, inputs, wanted)
 
 
-def _part_of(output: Any, analytical: _Array, numerical: _Array, fast: bool) -> str:
+def _part_of(output: Any, found: Array, expected: Array, fast: bool) -> str:
     """Which part of a complex output is wrong, as torch says it."""
     if fast or not output.is_complex():
         return ""
-    wrong = np.logical_not(np.isclose(analytical, numerical).all(axis=1))
+    wrong = np.logical_not(np.isclose(found, expected).all(axis=1))
     part = "imaginary" if wrong[1::2].any() else "real"
     return f"While considering the {part} part of complex outputs only, "
 
 
-def _check_batched(output: Any, wanted: Sequence[Any], seeds: _Array, rows: list[_Array]) -> None:
+def _check_batched(output: Any, wanted: Sequence[Any], seeds: Array, rows: list[Array]) -> None:
     """Several passes at once (``is_grads_batched``) must give what they give one by one."""
-    stacked = table.stack(*[_joined(seed.copy(), output) for seed in seeds], axis=0)
+    stacked = table.stack(*[joined(seed.copy(), output) for seed in seeds], axis=0)
     found = grad(output, list(wanted), stacked, retain_graph=True, allow_unused=True, is_grads_batched=True)
     for g, expected in zip(found, rows, strict=True):
-        if g is not None and not np.allclose(_parts(g).reshape(expected.shape), expected):
+        if g is not None and not np.allclose(parts(g).reshape(expected.shape), expected):
             raise GradcheckError(
                 "gradcheck or gradgradcheck failed while testing batched gradient computation."
             )
@@ -204,9 +229,9 @@ def _check_batched(output: Any, wanted: Sequence[Any], seeds: _Array, rows: list
 
 def _check_linear(outputs: tuple[Any, ...], wanted: Sequence[Any]) -> None:
     """Gradients of zero must be zero."""
-    zero = [_joined(np.zeros(_parts(o).size), o) for o in outputs]
+    zero = [joined(np.zeros(parts(o).size), o) for o in outputs]
     for g in grad(outputs, list(wanted), zero, retain_graph=True, allow_unused=True):
-        if g is not None and _parts(g).any():
+        if g is not None and parts(g).any():
             raise GradcheckError("backward not multiplied by grad_output")
 
 
@@ -237,114 +262,20 @@ def _active(inputs: tuple[Any, ...]) -> list[int]:
     return active
 
 
-def _parts(t: Any) -> _Array:
-    """``t``'s values as a flat float64 vector; complex numbers as two neighbours."""
-    host = np.ascontiguousarray(t._backend.to_host(t.raw))
-    if host.dtype.kind == "c":
-        return host.astype(np.complex128).reshape(-1).view(np.float64)
-    return host.astype(np.float64).reshape(-1)
-
-
-def _joined(parts: _Array, like: Any) -> Any:
-    """The reverse of ``_parts``: a tensor of ``like``'s shape and dtype."""
-    values = parts.view(np.complex128) if like.raw.dtype.kind == "c" else parts
-    return wrap(values.reshape(like.raw.shape).astype(like.raw.dtype), like.device)
-
-
-def _seeds(output: Any, fast: bool, position: int) -> _Array:
-    """Rows to pull back: the identity, or one random row."""
-    size = _parts(output).size
-    if not fast:
-        return np.eye(size)
-    return np.random.default_rng(100 + position).random((1, size)) + 0.1
-
-
-def _direction(x: Any, position: int) -> _Array:
-    return np.random.default_rng(position).random(_parts(x).size) + 0.1
-
-
-def _scale(seed: _Array) -> float:
-    return float(np.abs(seed).sum())
-
-
-def _step(func: Any, inputs: tuple[Any, ...], position: int, like: Any) -> _Array:
-    """Differentiable output ``position`` of inputs that moved a little: only values may differ from ``like``.
-
-    Taped, since a function may return other outputs without a graph.
-    """
-    found = _differentiable(func(*inputs))[position]
-    for what, now, before in (("shape", found.shape, like.shape), ("dtype", found.dtype, like.dtype)):
-        if now != before:
-            raise UnstableOutputError(
-                f"Expected `func` to return outputs with the same {what} when inputs are perturbed up to eps,"
-                f" but got {before} and {now}."
-            )
-    return _parts(found)
-
-
-def _numerical(
-    func: Any, inputs: Any, active: list[int], position: int, eps: float, fast: bool
-) -> list[_Array]:
-    """Per active input the Jacobian of one output, or its product with a random direction."""
-    found = []
-    for i in active:
-        x = inputs[i]
-        like = _differentiable(func(*inputs))[position]
-        start = _parts(x).copy()
-        steps = [_direction(x, i)] if fast else list(np.eye(start.size))
-        columns = []
-        for step in steps:
-            ends = []
-            for sign in (1.0, -1.0):
-                _set(x, start + sign * eps * step)
-                try:
-                    ends.append(_step(func, inputs, position, like))
-                finally:
-                    _set(x, start)
-            columns.append((ends[0] - ends[1]) / (2 * eps))
-        size = _parts(like).size
-        found.append(np.stack(columns, axis=1) if columns else np.zeros((size, 0)))
-    return found
-
-
-def _set(x: Any, parts: _Array) -> None:
-    """Write values under the tape's nose: no version, no history."""
-    x.raw[...] = _joined(parts, x).raw
-
-
-def _analytical(output: Any, wanted: Sequence[Any], seeds: _Array, dtypes: bool) -> list[_Array]:
-    """Per input the rows ``seed @ J``."""
-    rows: list[list[_Array]] = [[] for _ in wanted]
-    for seed in seeds:
-        found = grad(output, list(wanted), _joined(seed.copy(), output), retain_graph=True, allow_unused=True)
-        for place, (g, x) in enumerate(zip(found, wanted, strict=True)):
-            if g is None:
-                rows[place].append(np.zeros(_parts(x).size))
-                continue
-            if tuple(g.shape) != tuple(x.shape):
-                raise GradcheckError(
-                    f"Analytical gradient has incorrect size: {list(g.shape)} for an input of {list(x.shape)}"
-                )
-            if dtypes and g.dtype != x.dtype:
-                raise GradcheckError("Gradient has dtype mismatch")
-            rows[place].append(_parts(g).copy())
-    return [np.stack(r) if r else np.zeros((0, _parts(x).size)) for r, x in zip(rows, wanted, strict=True)]
-
-
 def _check_constant(func: Any, inputs: Any, active: list[int], outputs: tuple[Any, ...], eps: float) -> None:
     for position, output in enumerate(outputs):
         if not isinstance(output, Tensor) or output.raw.dtype.kind in "iub":
             continue
         for i in active:
-            start = _parts(inputs[i]).copy()
+            start = parts(inputs[i]).copy()
             for step in np.eye(start.size):
-                _set(inputs[i], start + eps * step)
+                put(inputs[i], start + eps * step)
                 try:
                     high = func(*inputs)
                 finally:
-                    _set(inputs[i], start)
+                    put(inputs[i], start)
                 high = high[position] if isinstance(high, (tuple, list)) else high
-                if not np.array_equal(_parts(high), _parts(output)):
+                if not np.array_equal(parts(high), parts(output)):
                     raise GradcheckError("Numerical gradient for function expected to be zero")
 
 
@@ -364,11 +295,11 @@ class _Undefined(Function):
 
 def _check_undefined(func: Any, inputs: tuple[Any, ...], wanted: Sequence[Any]) -> None:
     """Leave out the gradient of each output at a time, and of all: as if those were zeros."""
-    outputs = _differentiable(func(*inputs))
+    outputs = differentiable(func(*inputs))
     every = set(range(len(outputs)))
     for left_out in [every] + [{p} for p in every if len(every) > 1]:
         ends = [_Undefined.apply(o) if p in left_out else o for p, o in enumerate(outputs)]
-        vectors = [_joined(np.ones(_parts(o).size), o) for o in outputs]
+        vectors = [joined(np.ones(parts(o).size), o) for o in outputs]
         try:
             partial = grad(ends, list(wanted), vectors, retain_graph=True, allow_unused=True)
         except (RuntimeError, TypeError, AttributeError) as error:
@@ -379,10 +310,10 @@ def _check_undefined(func: Any, inputs: tuple[Any, ...], wanted: Sequence[Any]) 
                 f" {sorted(left_out)} undefined: {error})"
             ) from error
         for p in left_out:
-            vectors[p] = _joined(np.zeros(_parts(outputs[p]).size), outputs[p])
+            vectors[p] = joined(np.zeros(parts(outputs[p]).size), outputs[p])
         whole = grad(outputs, list(wanted), vectors, retain_graph=True, allow_unused=True)
         for a, b in zip(partial, whole, strict=True):
-            x, y = (0.0 if g is None else _parts(g) for g in (a, b))
+            x, y = (0.0 if g is None else parts(g) for g in (a, b))
             if not np.allclose(x, y):
                 raise GradcheckError(
                     "Expected all undefined output grads to be treated as zeros, but the gradients differ"
@@ -390,6 +321,6 @@ def _check_undefined(func: Any, inputs: tuple[Any, ...], wanted: Sequence[Any]) 
                 )
 
 
-def _shown(matrix: _Array) -> str:
+def _shown(matrix: Array) -> str:
     """As torch prints a tensor."""
     return repr(wrap(np.ascontiguousarray(matrix), "cpu"))
