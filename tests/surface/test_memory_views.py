@@ -151,3 +151,11 @@ def test_dlpack_lends_the_memory_of_tensors_of_any_dtype():
         from_dlpack(tenon.ones(1, requires_grad=True))
     with pytest.raises(RuntimeError, match="no DLPack capsule"):
         from_dlpack(3)
+
+
+@pytest.mark.parametrize(
+    ("size", "steps"),
+    [((0, 3, 4), (12, 4, 1)), ((3, 0, 4), (4, 4, 1)), ((2, 1, 0), (1, 1, 1)), ((0,), (1,))],
+)
+def test_an_empty_tensor_has_the_steps_of_a_contiguous_one(size, steps):
+    assert tenon.zeros(size).stride() == steps == tuple(tenon.zeros(size).stride(i) for i in range(len(size)))

@@ -53,9 +53,12 @@ class Movement:
         """Steps between neighbours along each axis (or one), in elements."""
         itemsize = self.raw.dtype.itemsize
         steps = [s // itemsize for s in self.raw.strides]
-        for axis in reversed(range(len(steps))):  # NumPy gives a new axis the step 0
-            if not steps[axis] and self.raw.shape[axis] == 1:
-                steps[axis] = self.raw.shape[axis + 1] * steps[axis + 1] if axis + 1 < len(steps) else 1
+        shape, empty = self.raw.shape, 0 in self.raw.shape
+        for axis in reversed(
+            range(len(steps))
+        ):  # NumPy gives a new axis, and each of an empty array, the step 0
+            if not steps[axis] and (empty or shape[axis] == 1):
+                steps[axis] = max(shape[axis + 1], 1) * steps[axis + 1] if axis + 1 < len(steps) else 1
         return tuple(steps) if dim is None else steps[normalize_axis(dim, self.raw.ndim)]
 
     def reshape(self, *args: Any, shape: Any = None) -> Any:
