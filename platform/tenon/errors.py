@@ -152,6 +152,10 @@ class PruningError(ModuleValueError):
     """A model cannot be pruned as asked, or what is zero in it cannot be removed."""
 
 
+class QuantizationError(ModuleValueError):
+    """A model, a weight or data for calibration cannot be quantized as asked."""
+
+
 class AttentionError(ModuleError, AssertionError, ValueError):
     """Tensors, masks or sizes do not fit an attention layer; torch raises one of these three."""
 
