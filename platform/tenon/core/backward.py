@@ -12,6 +12,7 @@ from typing import Any
 from tenon.core import watch
 from tenon.core.accumulate import accumulate
 from tenon.core.backward_end import PASS
+from tenon.core.depth import EVERY, ROOM
 from tenon.core.edges import EdgeEnd, GradientEdge, end_of
 from tenon.core.grad_mode import MODE, set_grad_enabled
 from tenon.core.late import LATE
@@ -194,6 +195,9 @@ def _batched(
 
 def _run(sweep: Sweep, roots: Any, grads: Any) -> None:
     previous, outer = MODE.enabled, PASS.partial
+    inside = PASS.inside = PASS.inside + 1
+    if not inside % EVERY:
+        ROOM.take()
     token = enter(IGNORE)
     try:
         MODE.enabled, PASS.partial = sweep.create_graph, sweep.wanted is not None
@@ -205,6 +209,9 @@ def _run(sweep: Sweep, roots: Any, grads: Any) -> None:
     finally:
         MODE.enabled, PASS.partial = previous, outer
         leave(token)
+        PASS.inside = inside - 1
+        if not inside % EVERY:
+            ROOM.leave()
 
 
 def _sequence(value: Any) -> list[Any]:

@@ -12,6 +12,8 @@ class _Pass(threading.local):
     at its end."""
 
     depth: int = 0
+    #: How many passes, ``grad`` too, are inside of each other.
+    inside: int = 0
     #: The innermost pass collects the gradients of some tensors only: ``grad``, ``backward(inputs=...)``.
     partial: bool = False
     queued: tuple[Callable[[], None], ...] = ()
