@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 from tenon.extend import Kernel
-from tenon_cpu.jit import eager_lines, eager_norms, eager_parts, eager_points, eager_rows, eager_space
+from tenon_cpu.jit import (
+    eager_fourier,
+    eager_lines,
+    eager_norms,
+    eager_parts,
+    eager_points,
+    eager_rows,
+    eager_space,
+)
 
 KERNELS: dict[str, Kernel] = {
     **eager_parts.KERNELS,
     **eager_lines.KERNELS,
     **eager_points.KERNELS,
+    **eager_fourier.KERNELS,
     **eager_space.KERNELS,
 }
 COMPOSITES: dict[str, Kernel] = {

@@ -64,11 +64,18 @@ class FftHalf(Primitive):
         made = xp.fft.rfft(x, axis=axis)
         return made.astype(self.infer(x, axis=axis).dtype, copy=False) * made.dtype.type(scale)
 
-    # the frequencies that are left out have no gradient
+    # the frequencies that are left out have no gradient: of the sum only the real part counts, of which
+    # ``fft_real`` takes twice what lies between the first frequency and the last of an even size
     def vjp_x(self, f, g, out, x, *, axis, scale=1.0):
-        behind = x.shape[axis] - g.shape[axis]
-        widths = tuple((0, behind if a == axis else 0) for a in range(len(x.shape)))
-        return f.real(f.fft_complex(f.pad(g, widths=widths), axes=(axis,), inverse=True, scale=scale))
+        size = x.shape[axis]
+        return f.fft_real(_weighed(f, g, axis, size, 0.5), axis=axis, size=size, scale=scale)
+
+
+def _weighed(f: Any, x: Any, axis: int, size: int, weight: float) -> Any:
+    """Half a spectrum of ``size`` numbers with ``weight`` on the frequencies that stand for two."""
+    behind = (size - 1) // 2
+    parts = f.split(x, sizes=(1, behind, size // 2 - behind), axis=axis)
+    return f.cat(parts[0], f.mul(parts[1], weight), parts[2], axis=axis)
 
 
 class FftReal(Primitive):
@@ -89,10 +96,7 @@ class FftReal(Primitive):
 
     # every frequency but the first (and the last of an even size) stands for two
     def vjp_x(self, f, g, out, x, *, axis, size, scale=1.0):
-        half = f.fft_half(g, axis=axis, scale=scale)
-        behind = (size - 1) // 2
-        parts = f.split(half, sizes=(1, behind, size // 2 - behind), axis=axis)
-        back = f.cat(parts[0], f.mul(parts[1], 2.0), parts[2], axis=axis)
+        back = _weighed(f, f.fft_half(g, axis=axis, scale=scale), axis, size, 2.0)
         return back if is_complex(x) else f.real(back)
 
 
