@@ -1,7 +1,7 @@
 """What CuPy offers: names, signatures and ufunc loops, as text that tests read where CuPy is not installed.
 
 ``cupy_names.txt`` is what ``python tests/backends/cupy_surface.py`` printed with the version in its first
-line; only the four lines of ``cupy.fft`` were written by hand, after CuPy's source. One line a name: ``ufunc cupy.add 2 1 add ??->? bb->b ...`` (inputs, outputs, what ``.at`` does, loops;
+line. One line a name: ``ufunc cupy.add 2 1 add ??->? bb->b ...`` (inputs, outputs, what ``.at`` does, loops;
 bfloat16 is ``E``), ``function cupy.argmax (a, axis=None, ...)`` (``?``: signature unknown), ``value
 cupy.inf``, ``method reshape``.
 """
