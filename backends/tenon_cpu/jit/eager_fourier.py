@@ -32,7 +32,7 @@ def _is_power(size: int) -> bool:
 
 
 def _run(kind: str, x: Any, out: Any, size: int, inverse: bool, scale: float, inner: int) -> Any:
-    """``out`` from the rows of ``x``, or with ``inner`` from the columns of its matrices ``[size, inner]``."""
+    """``out`` from the rows of ``x``, or from the columns of its matrices ``[size, inner]``."""
     lines = 0 if inner else x.size // x.shape[-1]
     blocks = -(-(inner or lines) // fourier.LANES)
     count = x.size // (size * inner) * blocks if inner else blocks

@@ -1,9 +1,9 @@
 """Machine code for Fourier transforms of float32 whose size is a power of two, sixteen lines at a time.
 
-The elements of sixteen lines lie side by side, so that every step is one of whole vectors with one factor for
-all. Lines that are rows are turned on their way in and out, 16 x 16 numbers at a time; columns lie so already.
-The steps are Stockham's: sixteen lines go from one buffer to another and back, eight elements of each at
-once, and are in order at the end. Half spectra of real lines are transforms of half the size over pairs of numbers.
+The elements of sixteen lines lie side by side, so that every step is one of whole vectors with one factor
+for all. Lines that are rows are turned on their way in and out, 16 x 16 numbers at a time; columns lie so
+already. The steps are Stockham's: lines go from one buffer to another and back, eight elements at once, and
+are in order at the end. Half spectra of real lines are transforms of half the size over pairs of numbers.
 
 ``eager_fourier.py`` says which calls come here.
 """
@@ -274,6 +274,10 @@ def kernel(kind: str, size: int, inverse: bool, columns: bool) -> Any:
     code = _Lines()
     n = size if kind == COMPLEX else size // 2
     code.entry += [f"  %{name} = alloca [{(n + 1) * _ELEMENT} x float], align 64" for name in ("a", "b")]
+    code.entry += [
+        f"  %one = insertelement {_V} poison, float %scale, i32 0",
+        f"  %scales = shufflevector {_V} %one, {_V} poison, {_MASK} zeroinitializer",
+    ]
     with code.loop("%first", "%last") as block:
         begin = code.let(f"mul i64 {block}, {LANES}")
         if columns:  # blocks of columns of one matrix after the other
@@ -287,14 +291,9 @@ def kernel(kind: str, size: int, inverse: bool, columns: bool) -> Any:
         else:
             begin = code.least(begin, code.let(f"sub i64 %lines, {LANES}"))
             starts = [code.let(f"mul i64 {begin}, %{side}_step") for side in ("source", "target")]
-        own_from, own_to = (
-            code._at(f"%{side}", at) for side, at in zip(("source", "target"), starts, strict=True)
-        )
-        text = len(code.lines)
+        for name, side, at in zip(("from", "to"), ("source", "target"), starts, strict=True):
+            code.do(f"%{name} = getelementptr float, ptr %{side}, i64 {at}")
         _body(code, kind, n, inverse, columns)
-        code.lines[text:] = [
-            line.replace("%from", own_from).replace("%to,", f"{own_to},") for line in code.lines[text:]
-        ]
     return codegen_llvm.load(_module(code))
 
 
@@ -325,10 +324,6 @@ def _module(code: _Lines) -> str:
         f"{kind}{' noalias' if kind == 'ptr' else ''} %{name}"
         for kind, name in zip(kinds, _WORDS, strict=True)
     )
-    head = Code()
-    one = head.let(f"insertelement {_V} poison, float %scale, i32 0")
-    head.do(f"%scales = shufflevector {_V} {one}, {_V} poison, {_MASK} zeroinitializer")
-    code.lines = [line.replace("%t1 ", "%h1 ").replace("%t1,", "%h1,") for line in head.lines] + code.lines
     body = code.function("body", f"{names}, i64 %first, i64 %last")
     caller = Code()
     words = []
