@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean, median
 from typing import Any
 
-from tenon_dashboard.sweep import COMMUNICATION, DATA, OPTIMIZER, OTHER, PARTS, WAIT
+from tenon_dashboard.parts import COMMUNICATION, DATA, OPTIMIZER, OTHER, PARTS, WAIT
 
 #: (part, share of a step from which on it is worth a sentence, weight beside the others, the sentence)
 _SHARES = (

@@ -1,19 +1,22 @@
 """Check the events of a trace strictly and keep them as columns: 28 bytes a span, names and arguments once.
 
 What is not of the type that it must have is counted with its reason and left out; nothing is converted.
-Times become whole nanoseconds from the first event on.
+Times become whole nanoseconds from the first event on. ``lines.py`` does the same for many lines at a time.
 """
 
 from __future__ import annotations
 
+import json
 import math
 from array import array
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 MOST_SPANS = 4_000_000
 MOST_NAMES = 200_000
+MOST_DEVICES = 64
 LONGEST_NAME = 300
 #: Characters of all different arguments together; later ones are not kept.
 MOST_DETAIL = 64 << 20
@@ -30,6 +33,17 @@ class Unusable(ValueError):
     """An event that cannot be used; the message is the reason, in few words."""
 
 
+def _no_constant(name: str) -> Any:
+    raise ValueError(f"{name} is no JSON number")
+
+
+_STRICT = json.JSONDecoder(parse_constant=_no_constant)
+#: (text, at) -> (value, end); a ``StopIteration`` or ``ValueError`` says where it is no JSON.
+scan = _STRICT.scan_once  # type: ignore[attr-defined]
+#: The one value that a text is; neither NaN nor infinities.
+parse = _STRICT.decode
+
+
 @dataclass(slots=True)
 class Lane:
     """The spans of one thread or stream, in the order of the file."""
@@ -42,6 +56,30 @@ class Lane:
 
 
 @dataclass(slots=True)
+class Changes:
+    """The changes of memory of one file, in its order; ``device`` is an index into ``devices``."""
+
+    devices: list[str] = field(default_factory=list)
+    at: array[int] = field(default_factory=lambda: array("q"))
+    size: array[int] = field(default_factory=lambda: array("q"))
+    address: array[int] = field(default_factory=lambda: array("q"))
+    device: array[int] = field(default_factory=lambda: array("q"))
+    allocated: array[int] = field(default_factory=lambda: array("q"))
+    reserved: array[int] = field(default_factory=lambda: array("q"))
+    detail: array[int] = field(default_factory=lambda: array("q"))
+
+    def columns(self) -> list[array[int]]:
+        """All columns but the names of devices."""
+        known = (self.at, self.size, self.address, self.device, self.allocated, self.reserved, self.detail)
+        return list(known)
+
+    def extend(self, columns: Sequence[Any]) -> None:
+        """Many changes at a time: seven columns of 64 bits."""
+        for own, more in zip(self.columns(), columns, strict=True):
+            own.frombytes(more.tobytes())
+
+
+@dataclass(slots=True)
 class Collected:
     """Everything of one file that the views are made of."""
 
@@ -50,8 +88,7 @@ class Collected:
     details: list[dict[str, Any]] = field(default_factory=lambda: [{}])
     lanes: dict[tuple[Any, Any], Lane] = field(default_factory=dict)
     thread_names: dict[tuple[Any, Any], str] = field(default_factory=dict)
-    #: (time, bytes, address, device, allocated, reserved, detail) of each change of memory.
-    memory: list[tuple[int, int, int, str, int, int, int]] = field(default_factory=list)
+    memory: Changes = field(default_factory=Changes)
     skipped: Counter[str] = field(default_factory=Counter)
     spans: int = 0
     #: What the first event of the file begins at; all times count from here, so the first may lie below zero.
@@ -82,25 +119,38 @@ class Collected:
     def _span(self, event: dict[str, Any]) -> None:
         if self.spans >= MOST_SPANS:
             raise Unusable(f"more than {MOST_SPANS:,} spans in one file")
-        name, category = event.get("name"), event.get("cat")
-        if type(name) is not str or type(category) is not str:
-            raise Unusable("`name` or `cat` is no text")
         start, duration = self._time(event.get("ts")), _nanoseconds(event.get("dur"), "dur")
         if not 0 <= duration < LONGEST_SPAN:
             raise Unusable("`dur` is negative or longer than hours")
-        lane = self._lane(event)
         args = event.get("args")
-        detail = self._detail(args) if args else 0
-        key = (category, name)
-        label = self._label_of.get(key)
-        if label is None:
-            label = self._new_label(key)
+        detail = self.detail(args) if args else 0
+        where, label = self.place(event)
+        lane = self.lanes[where]
         lane.start.append(start)
         lane.duration.append(duration)
         lane.label.append(label)
         lane.detail.append(detail)
-        self.first, self.last = min(self.first, start), max(self.last, start + duration)
+        self.seen(start, start + duration)
         self.spans += 1
+
+    def seen(self, first: int, last: int) -> None:
+        """The file reaches from one moment to another at least."""
+        self.first, self.last = min(self.first, first), max(self.last, last)
+
+    def place(self, event: dict[str, Any]) -> tuple[tuple[Any, Any], int]:
+        """The key of a span's lane and its label."""
+        name, category = event.get("name"), event.get("cat")
+        if type(name) is not str or type(category) is not str:
+            raise Unusable("`name` or `cat` is no text")
+        where = (event.get("pid"), event.get("tid"))
+        if type(where[0]) not in (int, str) or type(where[1]) not in (int, str):
+            raise Unusable("`pid` or `tid` is neither a number nor a text")
+        if where not in self.lanes:
+            if len(self.lanes) >= 1000:
+                raise Unusable("more than 1,000 threads in one file")
+            self.lanes[where] = Lane(_clip(f"{where[0]} / {where[1]}"))
+        label = self._label_of.get((category, name))
+        return where, self._new_label((category, name)) if label is None else label
 
     def _time(self, value: Any) -> int:
         moment = _nanoseconds(value, "ts")
@@ -111,24 +161,14 @@ class Collected:
             raise Unusable("`ts` is years away from the first one")
         return moment
 
-    def _lane(self, event: dict[str, Any]) -> Lane:
-        key = (event.get("pid"), event.get("tid"))
-        if type(key[0]) not in (int, str) or type(key[1]) not in (int, str):
-            raise Unusable("`pid` or `tid` is neither a number nor a text")
-        lane = self.lanes.get(key)
-        if lane is None:
-            if len(self.lanes) >= 1000:
-                raise Unusable("more than 1,000 threads in one file")
-            lane = self.lanes[key] = Lane(_clip(f"{key[0]} / {key[1]}"))
-        return lane
-
     def _new_label(self, key: tuple[str, str]) -> int:
         if len(self.labels) >= MOST_NAMES:
             raise Unusable(f"more than {MOST_NAMES:,} different names in one file")
         self.labels.append((_clip(key[0]), _clip(key[1])))
         return self._label_of.setdefault(key, len(self.labels) - 1)
 
-    def _detail(self, args: Any) -> int:
+    def detail(self, args: Any) -> int:
+        """The index of these arguments; 0, of none, once there are too many different ones."""
         if type(args) is not dict:
             raise Unusable("`args` is no object")
         kept = {key: value for key, value in args.items() if key not in _UNIQUE}
@@ -148,20 +188,28 @@ class Collected:
         args = event.get("args")
         if type(args) is not dict:
             raise Unusable("`args` of [memory] is no object")
-        if len(self.memory) >= MOST_SPANS:
+        if len(self.memory.at) >= MOST_SPANS:
             raise Unusable(f"more than {MOST_SPANS:,} changes of memory in one file")
         change = _whole(args, "Bytes")
-        address = args.get("Addr", 0)
-        if type(address) is not int:
-            raise Unusable("`Addr` is no whole number")
-        kind = _whole(args, "Device Type") if "Device Type" in args else 0
-        index = _whole(args, "Device Id") if "Device Id" in args else -1
-        device = "cpu" if kind == 0 else f"cuda:{index}"
+        address = _whole(args, "Addr") if "Addr" in args else 0
         allocated = _whole(args, "Total Allocated")
         reserved = _whole(args, "Total Reserved") if "Total Reserved" in args else 0
-        moment = self._time(event.get("ts"))
+        device, detail = self.owner(args)
+        row = (self._time(event.get("ts")), change, address, device, allocated, reserved, detail)
+        for column, value in zip(self.memory.columns(), row, strict=True):
+            column.append(value)
+
+    def owner(self, args: dict[str, Any]) -> tuple[int, int]:
+        """The device that a change of memory is of, and the detail with its owner."""
+        kind = _whole(args, "Device Type") if "Device Type" in args else 0
+        index = _whole(args, "Device Id") if "Device Id" in args else -1
+        device, known = "cpu" if kind == 0 else f"cuda:{index}", self.memory.devices
+        if device not in known:
+            if len(known) >= MOST_DEVICES:
+                raise Unusable(f"memory of more than {MOST_DEVICES} devices")
+            known.append(device)
         owner = {key: args[key] for key in ("Module", "Op", "Phase") if key in args}
-        self.memory.append((moment, change, address, device, allocated, reserved, self._detail(owner)))
+        return known.index(device), self.detail(owner)
 
     def _name(self, event: dict[str, Any]) -> None:
         args = event.get("args")

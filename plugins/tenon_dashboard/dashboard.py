@@ -61,7 +61,10 @@ class Dashboard(base_plugin.TBPlugin):  # type: ignore[misc]
 
     def is_active(self) -> bool:
         """There is a trace to show."""
-        return bool(self._runs.all())
+        found = bool(self._runs.all())
+        if found:
+            self._readers.warm()
+        return found
 
     def frontend_metadata(self) -> base_plugin.FrontendMetadata:
         """One JavaScript module draws everything."""

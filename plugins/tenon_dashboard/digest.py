@@ -6,13 +6,14 @@ from collections import defaultdict
 from collections.abc import Iterable
 from typing import Any
 
+import numpy as np
+
 from tenon_dashboard.collect import Collected
-from tenon_dashboard.sweep import COLLECTIVE_PREFIXES, Swept
+from tenon_dashboard.parts import COLLECTIVE_PREFIXES, Swept
 
 MOST_ROWS = 5000
 MOST_COLLECTIVES = 50_000
 MOST_STEPS = 20_000
-MOST_DEVICES = 64
 CURVE_POINTS = 600
 
 
@@ -126,62 +127,64 @@ def modules(cells: Cells, collected: Collected) -> list[list[Any]]:
             rows[path][5] += calls * _count(detail.get("FLOPs"))
             if detail.get("Phase") in ("forward", "backward"):
                 rows[path][3 if detail["Phase"] == "forward" else 4] += own
-    for _, change, _, _, _, _, detail_index in collected.memory:
-        path = _text(collected.details[detail_index].get("Module"))
-        if path and change > 0:
-            rows[path][6] += change
+    size, owner = _column(collected.memory.size), _column(collected.memory.detail)
+    allocated = np.bincount(owner[size > 0], size[size > 0])
+    for kind in np.flatnonzero(allocated).tolist():
+        if path := _text(collected.details[kind].get("Module")):
+            rows[path][6] += int(allocated[kind])
     kept = sorted(rows.items(), key=lambda row: sum(row[1][2:5]), reverse=True)[:MOST_ROWS]
     return [[path, *row] for path, row in sorted(kept)]
 
 
+def _column(values: Any) -> np.ndarray[Any, np.dtype[np.int64]]:
+    return np.frombuffer(values, np.int64) if len(values) else np.zeros(0, np.int64)
+
+
 def memory(collected: Collected) -> dict[str, Any]:
     """Per device: the curve, its peak, and what was alive at the peak, by owner."""
-    by_device: dict[str, list[tuple[int, int, int, str, int, int, int]]] = defaultdict(list)
-    for entry in sorted(collected.memory, key=lambda entry: entry[0]):
-        if entry[3] in by_device or len(by_device) < MOST_DEVICES:
-            by_device[entry[3]].append(entry)
-    return {device: _device_memory(entries, collected) for device, entries in by_device.items()}
+    known = np.array([_column(column) for column in collected.memory.columns()])
+    columns = known[:, np.argsort(known[0], kind="stable")]
+    found: dict[str, Any] = {}
+    for index, device in enumerate(collected.memory.devices):
+        found[device] = _device_memory(columns[:, columns[3] == index], collected)
+    return found
 
 
-def _device_memory(entries: list[tuple[int, int, int, str, int, int, int]], collected: Collected) -> Any:
-    peak = max(range(len(entries)), key=lambda i: entries[i][4])
-    alive: dict[int, tuple[int, int]] = {}
-    for _, change, address, _, _, _, detail in entries[: peak + 1]:
-        if change > 0:
-            alive[address] = (change, detail)
-        else:
-            alive.pop(address, None)
+def _device_memory(columns: Any, collected: Collected) -> Any:
+    at, change, address, _, allocated, reserved, detail = columns
+    peak = int(np.argmax(allocated))
+    # What an address did last before the peak was passed: where it was allocated, it is alive.
+    _, last = np.unique(address[: peak + 1][::-1], return_index=True)
+    last = peak - last
+    alive = last[change[last] > 0]
     owners: dict[tuple[str, str, str], list[int]] = defaultdict(lambda: [0, 0])
-    for size, detail in alive.values():
-        said = collected.details[detail]
+    for size, index in zip(change[alive].tolist(), detail[alive].tolist(), strict=True):
+        said = collected.details[index]
         row = owners[_text(said.get("Module")), _text(said.get("Op")), _text(said.get("Phase"))]
         row[0] += size
         row[1] += 1
-    first, last = entries[0], entries[-1]
+    found = collected.details[detail[0]].get("Op") == "[found]"
     return {
-        "curve": curve([(e[0], e[4], e[5]) for e in entries]),
-        "peak": entries[peak][4],
-        "peak_at": entries[peak][0],
-        "start": first[4]
-        - (first[1] if first[1] > 0 and collected.details[first[6]].get("Op") != "[found]" else 0),
-        "end": last[4],
-        "changes": len(entries),
+        "curve": curve(at, allocated, reserved),
+        "peak": int(allocated[peak]),
+        "peak_at": int(at[peak]),
+        "start": int(allocated[0] - (change[0] if change[0] > 0 and not found else 0)),
+        "end": int(allocated[-1]),
+        "changes": len(at),
         "owners": top(([*key, *row] for key, row in owners.items()), 3)[:100],
     }
 
 
-def curve(points: list[tuple[int, int, int]]) -> list[tuple[int, int, int]]:
-    """At most ``CURVE_POINTS`` points: of each stretch of time its highest and its last."""
-    if len(points) <= CURVE_POINTS:
-        return points
-    begin, end = points[0][0], points[-1][0]
-    width = max(1, (end - begin) // (CURVE_POINTS // 2) + 1)
-    stretches: dict[int, list[tuple[int, int, int]]] = {}
-    for point in points:
-        pair = stretches.setdefault((point[0] - begin) // width, [point, point])
-        pair[0] = max(pair[0], point, key=lambda p: p[1])
-        pair[1] = point
-    return [point for pair in stretches.values() for point in dict.fromkeys(pair)]
+def curve(at: Any, allocated: Any, reserved: Any) -> list[tuple[int, int, int]]:
+    """Points [moment, allocated, reserved], not many: the highest and the last of each stretch."""
+    kept = np.arange(len(at))
+    if len(at) > CURVE_POINTS:
+        width = max(1, int(at[-1] - at[0]) // (CURVE_POINTS // 2) + 1)
+        first = np.flatnonzero(np.diff((at - at[0]) // width, prepend=-1))
+        ends = np.append(first[1:], len(at))
+        pairs = [(b + int(np.argmax(allocated[b:e])), e - 1) for b, e in zip(first, ends, strict=True)]
+        kept = np.unique(pairs)
+    return list(zip(*(column[kept].tolist() for column in (at, allocated, reserved)), strict=True))
 
 
 def kernels(cells: Cells) -> list[list[Any]]:
@@ -215,25 +218,22 @@ def _sizes(value: Any) -> str:
 
 def collectives(collected: Collected, swept: Swept) -> list[list[Any]]:
     """[name, number, start, duration, wait, transfer, bytes] of each call, in order of time."""
-    wanted = {
-        i
-        for i, (category, name) in enumerate(collected.labels)
-        if category == "user_annotation" and name.startswith(COLLECTIVE_PREFIXES)
-    }
+    wanted = np.array(
+        [
+            kind == "user_annotation" and name.startswith(COLLECTIVE_PREFIXES)
+            for kind, name in collected.labels
+        ]
+    )
     rows: list[list[Any]] = []
-    for levels in swept.levels.values() if wanted else ():
+    for levels in swept.levels.values() if wanted.any() else ():
         for level in levels:
-            for i, label in enumerate(level.label):
-                if label in wanted:
-                    said = collected.details[level.detail[i]]
-                    wait, transfer = (
-                        _microseconds(said.get("Wait us")),
-                        _microseconds(said.get("Transfer us")),
-                    )
-                    name = collected.labels[label][1].partition(":")[2]
-                    number = _whole(said.get("Number"), len(rows))
-                    size = _count(said.get("Bytes"))
-                    rows.append([name, number, level.start[i], level.duration[i], wait, transfer, size])
+            for i in np.flatnonzero(wanted[np.asarray(level.label)]).tolist():
+                said = collected.details[level.detail[i]]
+                wait, transfer = _microseconds(said.get("Wait us")), _microseconds(said.get("Transfer us"))
+                name = collected.labels[level.label[i]][1].partition(":")[2]
+                number, size = _whole(said.get("Number"), len(rows)), _count(said.get("Bytes"))
+                when = (int(level.start[i]), int(level.duration[i]))
+                rows.append([name, number, *when, wait, transfer, size])
     rows.sort(key=lambda row: row[2])
     return rows[:MOST_COLLECTIVES]
 

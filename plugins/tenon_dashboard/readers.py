@@ -7,16 +7,18 @@ one run alone has more, its last ranks do without a timeline.
 from __future__ import annotations
 
 import atexit
+import contextlib
 import json
 import os
-import subprocess
-import sys
+import select
+import socket
 import threading
 import time
 from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Any
 
+from tenon_dashboard.nursery import Nursery
 from tenon_dashboard.timeline import Timeline
 
 MOST_FILES = 256
@@ -27,7 +29,7 @@ _LONGEST_LINE = 64 << 20
 class Reading:
     """One file: its last digest and timeline, or why there is none."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, nursery: Nursery) -> None:
         self.path = path
         self.name = os.path.basename(path)
         self.digest: dict[str, Any] | None = None
@@ -41,7 +43,8 @@ class Reading:
         #: Its timeline is not kept: there is no room for it beside the others.
         self.cropped = False
         self._stamp: tuple[int, int] | None = None
-        self._worker: subprocess.Popen[bytes] | None = None
+        self._nursery = nursery
+        self._worker: socket.socket | None = None
 
     def changed(self) -> bool:
         """Note the file's size and time; whether they differ from those of the last reading."""
@@ -61,47 +64,50 @@ class Reading:
         """End the worker, if one waits for the file to grow."""
         worker, self._worker = self._worker, None
         if worker is not None:
-            worker.kill()
-            worker.wait()
-            for pipe in (worker.stdin, worker.stdout):
-                if pipe is not None:
-                    pipe.close()
+            with contextlib.suppress(OSError):
+                worker.shutdown(socket.SHUT_RDWR)  # whoever listens hears it too
+            worker.close()
+
+    def look(self) -> bool:
+        """Let a worker look at the first part of a file that has none yet; whether there is more to read."""
+        if self._worker is not None and select.select([self._worker], [], [], 0)[0]:
+            self.close()  # it has left, unasked for long
+        if self._worker is not None:
+            return True
+        self.progress = 0
+        try:
+            self._worker = self._nursery.start(self.path)
+        except OSError as error:
+            self._fail(f"no process could be started to read it: {error.strerror}")
+            return False
+        return self._ask(b"look\n")
 
     def read(self) -> None:
-        """Let a worker read what there is, and take what it says."""
-        if self._worker is not None and self._worker.poll() is None:
-            try:
-                self._worker.stdin.write(b"\n")  # type: ignore[union-attr]
-            except BrokenPipeError:
-                self.close()
-        else:
-            self.close()
-        if self._worker is None:
-            self.progress = 0
-            command = [sys.executable, "-P", "-m", "tenon_dashboard.worker", self.path]
-            pipe = subprocess.PIPE
-            self._worker = subprocess.Popen(
-                command, bufsize=0, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL
-            )
-        self._listen(self._worker)
+        """Let the worker read what there is."""
+        self._ask(b"read\n")
 
-    def _listen(self, worker: subprocess.Popen[bytes]) -> None:
-        with os.fdopen(os.dup(worker.stdout.fileno()), "rb") as out:  # type: ignore[union-attr]
-            while line := out.readline(_LONGEST_LINE):
-                message = json.loads(line)
-                if "progress" in message:
-                    self.progress = message["progress"]
-                elif "error" in message:
-                    self._fail(message["error"])
-                    return
-                else:
-                    self._take(message, out.read(message["timeline"]))
-                    if "finished" in message:
-                        self.finished = message["finished"]
-                        if self.finished:
-                            self.close()
-                        return
+    def _ask(self, question: bytes) -> bool:
+        """Ask the worker and take what it says; whether there was more to read than it was asked for."""
+        worker = self._worker
+        if worker is not None:
+            with (
+                contextlib.suppress(OSError, ValueError),
+                worker.makefile("rb") as out,
+            ):  # it may end amid its answer
+                worker.sendall(question)
+                while line := out.readline(_LONGEST_LINE):
+                    message = json.loads(line)
+                    if "progress" in message:
+                        self.progress = message["progress"]
+                    elif "error" in message:
+                        self._fail(message["error"])
+                        return False
+                    else:
+                        self._take(message, out.read(message["timeline"]))
+                        if "finished" in message:
+                            return not message["ended"]
         self._fail("reading it took more memory or time than a trace may take")
+        return False
 
     def _fail(self, error: str) -> None:
         self.close()
@@ -109,8 +115,11 @@ class Reading:
 
     def _take(self, message: dict[str, Any], timeline: bytes) -> None:
         self.digest, self.error = message["digest"], None
+        self.finished = message.get("finished", False)
         if timeline and not self.cropped:
             self.timeline, self.bytes = Timeline(timeline), len(timeline)
+        if self.finished:
+            self.close()
 
 
 class Readers:
@@ -121,34 +130,60 @@ class Readers:
         self._lock = threading.Lock()
         self._done = threading.Condition(self._lock)
         self._slots = threading.BoundedSemaphore(max(2, os.cpu_count() or 2))
+        self._looking = 0
+        self._nursery = Nursery()
         atexit.register(self.close)
 
     def get(self, paths: Sequence[str], seconds: float) -> list[Reading]:
-        """The readings of some files, brought up to date; waits so long for those that are being read."""
+        """The readings of some files, brought up to date.
+
+        Waits so long for those that are being read, and three times as long for something of each to show.
+        """
         with self._lock:
             readings = [self._get(path) for path in paths]
             self._forget(set(paths))
-            deadline = time.monotonic() + seconds
-            while any(r.busy for r in readings) and (left := deadline - time.monotonic()) > 0:
+            begun = time.monotonic()
+            while any(r.busy for r in readings):
+                shown = all(r.digest is not None or not r.busy for r in readings)
+                left = begun + seconds * (1 if shown else 3) - time.monotonic()
+                if left <= 0:
+                    break
                 self._done.wait(left)
         return readings
 
+    def warm(self) -> None:
+        """Start what reads files, as they will be asked for soon."""
+        self._nursery.warm()
+
     def _get(self, path: str) -> Reading:
-        reading = self._readings.setdefault(path, Reading(path))
+        reading = self._readings.setdefault(path, Reading(path, self._nursery))
         self._readings.move_to_end(path)
         if not reading.busy and reading.changed():
             reading.busy = True
+            self._looking += 1
             threading.Thread(target=self._read, args=(reading,), daemon=True).start()
         return reading
 
     def _read(self, reading: Reading) -> None:
+        """Look at a file; once every file has been looked at, read as many at a time as there are cores."""
+        more = False
         try:
-            with self._slots:
-                reading.read()
+            more = reading.look()
         finally:
             with self._lock:
-                reading.busy = False
+                self._looking -= 1
+                reading.busy = more
                 self._done.notify_all()
+                while more and self._looking:
+                    self._done.wait()
+        if more:
+            try:
+                with self._slots:
+                    reading.read()
+            finally:
+                with self._lock:
+                    reading.busy = False
+                    self._done.notify_all()
 
     def _forget(self, wanted: set[str]) -> None:
         size = sum(reading.bytes for reading in self._readings.values())
@@ -171,3 +206,4 @@ class Readers:
         with self._lock:
             for reading in self._readings.values():
                 reading.close()
+        self._nursery.close()

@@ -14,7 +14,9 @@ import re
 import stat
 import zlib
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Protocol
+
+from tenon_dashboard.collect import scan
 
 CHUNK = 1 << 20
 #: Characters of one event, or of one value before and after the events.
@@ -28,15 +30,18 @@ class BadTrace(ValueError):
     """A file that is no trace; the message says where and why."""
 
 
-def _no_constant(name: str) -> Any:
-    raise BadTrace(f"{name} is no JSON number")
+class Sink(Protocol):
+    """What takes events."""
 
+    def add(self, event: Any) -> None:
+        """One event."""
 
-_SCAN = json.JSONDecoder(parse_constant=_no_constant).scan_once  # type: ignore[attr-defined]
+    def take(self, block: str) -> bool:
+        """Lines of one event each, after a newline each; False, and nothing done, where it cannot."""
 
 
 class EventStream:
-    """The events of one file. ``events()`` yields what has been written since the last call."""
+    """The events of one file. ``read`` hands on what has been written since the last call."""
 
     def __init__(self, path: str) -> None:
         #: Not a link, and never one that blocks (a pipe): both are no trace files.
@@ -73,19 +78,20 @@ class EventStream:
         """Close the file."""
         self._file.close()
 
-    def events(self) -> Iterator[Any]:
-        """Every event that is complete; ends where the file ends for now."""
+    def read(self, sink: Sink) -> Iterator[int]:
+        """Give ``sink`` every event that is complete; yields now and then the characters that were read."""
         while self._part != "end":
             try:
-                yield from self._parsed()
+                self._hand(sink)
             except RecursionError:
                 raise BadTrace("values nested too deep") from None
             if self._part == "end" or not self._more():
                 break
+            yield self._read
         if self._part != "end":
             self._check_tail()
 
-    def _parsed(self) -> Iterator[Any]:
+    def _hand(self, sink: Sink) -> None:
         while True:
             at = _BLANK.match(self._text, self._at).end()  # type: ignore[union-attr]
             self._at = at
@@ -96,13 +102,12 @@ class EventStream:
                 if mark == "]":
                     self._part, self._at = "keys", at + 1
                     continue
-                if self._lines and (lines := self._whole_lines()):
-                    yield from lines
+                if self._lines and self._whole_lines(sink):
                     continue
                 value = self._value(at)
                 if value is None:
                     return
-                yield value[0]
+                sink.add(value[0])
             elif self._part == "keys":
                 if mark == "}":
                     self._part = "end"
@@ -114,21 +119,24 @@ class EventStream:
             else:
                 raise BadTrace(f"begins with {self._text[at : at + 20]!r}, not with a JSON object")
 
-    def _whole_lines(self) -> list[Any]:
-        """The events up to the last line that ends with a comma: in one call of the scanner, or none."""
+    def _whole_lines(self, sink: Sink) -> bool:
+        """Hand on the events up to the last line that ends with a comma; False where there is none."""
         end = self._text.rfind(",\n", self._at)
         if end < 0:
-            return []
-        try:
-            events, stop = _SCAN(f"[{self._text[self._at : end]}]", 0)
-        except (StopIteration, ValueError):
-            stop = -1
-        if stop != end - self._at + 2:
-            self._lines = False  # not one event a line, or something is wrong: one by one will tell
-            return []
+            return False
+        lines = self._text[self._at : end]
+        if not sink.take(f"\n{lines}\n"):
+            try:
+                events, stop = scan(f"[{lines}]", 0)
+            except (StopIteration, ValueError):
+                stop = -1
+            if stop != len(lines) + 2:
+                self._lines = False  # not one event a line, or something is wrong: one by one will tell
+                return False
+            for event in events:
+                sink.add(event)
         self._at = end + 1
-        found: list[Any] = events
-        return found
+        return True
 
     def _key(self, at: int) -> bool:
         key = self._value(at)
@@ -160,15 +168,13 @@ class EventStream:
         """The value at ``at`` in a tuple, or None where its text is not all there."""
         self._fault = None
         try:
-            value, self._at = _SCAN(self._text, at)
+            value, self._at = scan(self._text, at)
         except StopIteration as stop:
             self._fault = (stop.value, "no JSON value")
         except json.JSONDecodeError as error:
             begins = error.msg.startswith("Unterminated string")
             self._fault = (len(self._text) if begins else error.pos, error.msg)
-        except BadTrace:
-            raise
-        except ValueError as error:  # an integer of thousands of digits
+        except ValueError as error:  # NaN, or an integer of thousands of digits
             raise BadTrace(str(error)) from None
         else:
             # A number that ends where the text ends may go on.

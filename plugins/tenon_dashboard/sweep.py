@@ -7,67 +7,27 @@ cuts windows from.
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 
 from tenon_dashboard.collect import LONGEST_SPAN, Collected, Lane
+from tenon_dashboard.nesting import nested, take
+from tenon_dashboard.parts import (
+    COMMUNICATION,
+    DATA,
+    DEEPEST,
+    OPTIMIZER,
+    OTHER,
+    STEP,
+    WAIT,
+    Level,
+    Step,
+    Swept,
+    part_of,
+    step_number,
+)
 
-PARTS = ("compute", "communication", "wait", "data", "optimizer", "other")
-COMPUTE, COMMUNICATION, WAIT, DATA, OPTIMIZER, OTHER = range(6)
-#: Not a part: opens a step.
-STEP = 6
-DEEPEST = 100
 #: Nanoseconds by which a span may begin before its neighbour ends: both were rounded.
 _ROUNDING = 2
-COLLECTIVE_PREFIXES = ("gloo:", "nccl:", "mpi:")
-
-
-def part_of(category: str, name: str) -> int:
-    """The part that a span's own instants belong to where nothing around it decides."""
-    if category == "tenon_wait":
-        return WAIT
-    if category == "tenon_transfer" or (
-        category == "user_annotation" and name.startswith(COLLECTIVE_PREFIXES)
-    ):
-        return COMMUNICATION
-    if name.startswith("enumerate(DataLoader)#"):
-        return DATA
-    if name.startswith("ProfilerStep#"):
-        return STEP
-    if category == "user_annotation" and name.startswith("Optimizer.step#"):
-        return OPTIMIZER
-    return COMPUTE if category == "cpu_op" else OTHER
-
-
-@dataclass(slots=True)
-class Level:
-    """Spans of one depth of a lane: sorted, none over another."""
-
-    start: array[int] = field(default_factory=lambda: array("q"))
-    duration: array[int] = field(default_factory=lambda: array("q"))
-    label: array[int] = field(default_factory=lambda: array("i"))
-    detail: array[int] = field(default_factory=lambda: array("i"))
-
-
-@dataclass(slots=True)
-class Step:
-    """One step: its number, when it was, and nanoseconds per part."""
-
-    number: int
-    start: int
-    duration: int
-    parts: list[int] = field(default_factory=lambda: [0] * len(PARTS))
-
-
-@dataclass(slots=True)
-class Swept:
-    """What a file comes to: sums per (label, detail), steps, and the levels of each lane."""
-
-    #: (label, detail) -> [calls, total, self]; the total leaves out spans inside of others of their name.
-    sums: dict[tuple[int, int], list[int]] = field(default_factory=dict)
-    steps: list[Step] = field(default_factory=list)
-    levels: dict[tuple[object, object], list[Level]] = field(default_factory=dict)
 
 
 def sweep(collected: Collected) -> Swept:
@@ -75,7 +35,9 @@ def sweep(collected: Collected) -> Swept:
     parts = [part_of(*label) for label in collected.labels]
     swept = Swept()
     for key, lane in collected.lanes.items():
-        swept.levels[key] = _lane(lane, parts, collected.labels, swept)
+        nest = nested(lane)
+        made = take(nest, parts, collected.labels, swept) if nest else None
+        swept.levels[key] = made or walk(lane, parts, collected.labels, swept)
     swept.steps.sort(key=lambda step: step.start)
     return swept
 
@@ -105,11 +67,12 @@ def one_step(collected: Collected) -> list[Step]:
         getattr(around, name).extend(getattr(lane, name))
     labels = [*collected.labels, ("user_annotation", "ProfilerStep#0")]
     inside = Swept()
-    _lane(around, [part_of(*label) for label in labels], labels, inside)
+    walk(around, [part_of(*label) for label in labels], labels, inside)
     return inside.steps[:1]
 
 
-def _lane(lane: Lane, parts: list[int], labels: list[tuple[str, str]], swept: Swept) -> list[Level]:
+def walk(lane: Lane, parts: list[int], labels: list[tuple[str, str]], swept: Swept) -> list[Level]:
+    """Add a lane's sums and steps to ``swept``, whatever its spans; its levels."""
     sums, levels = swept.sums, [Level()]
     starts, durations, label_of, detail_of = lane.start, lane.duration, lane.label, lane.detail
     step: Step | None = None
@@ -147,7 +110,7 @@ def _lane(lane: Lane, parts: list[int], labels: list[tuple[str, str]], swept: Sw
         if part == STEP:
             part = OTHER
             if step is None:
-                step = Step(_number(labels[label][1]), begin, length)
+                step = Step(step_number(labels[label][1]), begin, length)
                 swept.steps.append(step)
                 step_depth = depth
         key = (label, detail_of[i])
@@ -171,8 +134,3 @@ def _lane(lane: Lane, parts: list[int], labels: list[tuple[str, str]], swept: Sw
     while ends:
         close()
     return levels
-
-
-def _number(name: str) -> int:
-    digits = name.partition("#")[2]
-    return int(digits) if digits.isascii() and digits.isdigit() and len(digits) < 16 else 0

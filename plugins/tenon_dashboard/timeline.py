@@ -14,8 +14,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from tenon_dashboard.collect import Collected
-from tenon_dashboard.sweep import Swept
+from tenon_dashboard.parts import Swept
 
 _LENGTH = struct.Struct("<q")
 _COLUMNS = (("start", "q"), ("duration", "q"), ("label", "i"), ("detail", "i"))
@@ -75,21 +77,25 @@ class Timeline:
 
     def count(self, wanted: frozenset[int]) -> int:
         """How many spans have one of these labels."""
-        if not wanted:
-            return 0
-        return sum(label in wanted for levels in self.levels for spans in levels for label in spans.label)
+        chosen = self._chosen(wanted)
+        return sum(int(chosen[spans.label].sum()) for levels in self.levels for spans in levels)
+
+    def _chosen(self, wanted: frozenset[int]) -> Any:
+        chosen = np.zeros(len(self.labels), np.bool_)
+        chosen[list(wanted)] = True
+        return chosen
 
     def following(self, wanted: frozenset[int], after: int, back: bool) -> tuple[int, int, int, int] | None:
         """(start, lane, level, index) of the next such span after a moment, or the one before."""
-        found = None
+        found, chosen = None, self._chosen(wanted)
         for lane, levels in enumerate(self.levels) if wanted else ():
             for depth, spans in enumerate(levels):
                 if back:
-                    places: Any = range(bisect_left(spans.start, after) - 1, -1, -1)
+                    places = np.flatnonzero(chosen[spans.label[: bisect_left(spans.start, after)]])[-1:]
                 else:
-                    places = range(bisect_right(spans.start, after), len(spans.start))
-                i = next((i for i in places if spans.label[i] in wanted), None)
-                if i is not None:
+                    first = bisect_right(spans.start, after)
+                    places = first + np.flatnonzero(chosen[spans.label[first:]])[:1]
+                for i in places.tolist():
                     here = (spans.start[i], lane, depth, i)
                     if found is None or (here > found if back else here < found):
                         found = here

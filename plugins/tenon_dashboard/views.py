@@ -8,7 +8,7 @@ from statistics import fmean
 from typing import Any
 
 from tenon_dashboard.advice import advice
-from tenon_dashboard.sweep import PARTS
+from tenon_dashboard.parts import PARTS
 
 #: The digest of each rank, on one clock.
 Ranks = Mapping[int, Mapping[str, Any]]
@@ -72,7 +72,7 @@ def operators(ranks: Ranks) -> dict[str, Any]:
         name: fmean(known) if (known := [head[name] for head in heads if name in head]) else None
         for name in ("flops_per_second", "bytes_per_second")
     }
-    return {"rows": sorted(rows, key=lambda row: -row[5]), **peaks}
+    return {"rows": sorted(rows, key=lambda row: (-row[5], -row[4])), **peaks}
 
 
 def modules(ranks: Ranks) -> dict[str, Any]:

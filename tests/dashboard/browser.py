@@ -5,6 +5,7 @@ import json
 import shutil
 import socket
 import subprocess
+import sys
 import time
 import urllib.error
 import urllib.request
@@ -26,6 +27,34 @@ _ARGUMENTS = [
     "--window-size=1360,900",
     "--hide-scrollbars",
 ]
+
+
+#: TensorBoard with its own plugins and this one: those of other packages start slowly and write to its console.
+_TENSORBOARD = """
+import sys
+from tensorboard import default, program
+from tenon_dashboard.dashboard import Dashboard
+board = program.TensorBoard(plugins=[*default.get_static_plugins(), Dashboard])
+board.configure(["", "--logdir", sys.argv[1], "--port", sys.argv[2], "--host", "127.0.0.1", "--load_fast", "false"])
+board.main()
+"""
+
+
+@contextlib.contextmanager
+def tensorboard(logdir):
+    """TensorBoard's address, while it serves a log directory."""
+    port = free_port()
+    command = [sys.executable, "-c", _TENSORBOARD, str(logdir), str(port)]
+    board = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    address = f"http://127.0.0.1:{port}/"
+    try:
+        listing = f"{address}data/plugins_listing"
+        wait_for(lambda: urllib.request.urlopen(listing).read(), "TensorBoard", 60)
+        yield address
+    finally:
+        board.terminate()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            board.wait(10)
 
 
 def free_port():

@@ -1,9 +1,6 @@
 """The dashboard in a real Chromium: what each view shows, that nothing runs and that no request leaves."""
 
 import contextlib
-import subprocess
-import sys
-import urllib.request
 from urllib.parse import urlsplit
 
 import pytest
@@ -17,15 +14,6 @@ import browser
 if not (browser.CHROMIUM and browser.DRIVER):
     pytest.skip("needs chromium and chromedriver (Debian: chromium chromium-driver)", allow_module_level=True)
 
-#: TensorBoard with its own plugins and this one: those of other packages start slowly and write to its console.
-TENSORBOARD = """
-import sys
-from tensorboard import default, program
-from tenon_dashboard.dashboard import Dashboard
-board = program.TensorBoard(plugins=[*default.get_static_plugins(), Dashboard])
-board.configure(["", "--logdir", sys.argv[1], "--port", sys.argv[2], "--host", "127.0.0.1", "--load_fast", "false"])
-board.main()
-"""
 MARKUP = "<img src=x onerror=\"document.title='owned'\"><script>document.title='owned'</script>"
 
 
@@ -96,16 +84,8 @@ class Page:
 def page(tmp_path_factory):
     logdir = tmp_path_factory.mktemp("logs")
     write_runs(logdir)
-    port = browser.free_port()
-    command = [sys.executable, "-c", TENSORBOARD, str(logdir), str(port)]
-    board = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    window = None
-    try:
-        window = browser.Browser(tmp_path_factory.mktemp("profile"))
-        address = f"http://127.0.0.1:{port}/"
-        browser.wait_for(
-            lambda: urllib.request.urlopen(f"{address}data/plugins_listing").read(), "TensorBoard", 60
-        )
+    folder = tmp_path_factory.mktemp("profile")
+    with browser.tensorboard(logdir) as address, contextlib.closing(browser.Browser(folder)) as window:
         window.requested()
         window.open(f"{address}#tenon")
         window.enter_frame()
@@ -116,12 +96,6 @@ def page(tmp_path_factory):
         assert window.severe() == []
         sent = [urlsplit(url) for url in window.requested()]
         assert {u.hostname for u in sent if u.scheme not in ("data", "blob", "chrome")} == {"127.0.0.1"}
-    finally:
-        if window is not None:
-            window.close()
-        board.terminate()
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            board.wait(10)
 
 
 def test_overview_shows_the_split_of_each_rank_and_says_who_is_late(page):
@@ -157,11 +131,13 @@ def test_operators_sort_by_any_column_and_filter_by_text(page):
     assert [row[0] for row in page.rows("Operators")] == sorted((row[0] for row in rows), key=str.lower)
     assert page.window.run("return document.querySelector('th[aria-sort]').textContent") == "operator"
     page.window.run(
-        "const i = document.querySelector('input[type=search]'); i.value = 'lin'; i.dispatchEvent(new Event('input'))"
+        "const i = document.querySelector('input[type=search]'); i.value = 'lin'; i.dispatchEvent(new"
+        " Event('input'))"
     )
     assert [row[0] for row in page.rows("Operators")] == ["tenon::linear"]
     page.window.run(
-        "const i = document.querySelector('input[type=search]'); i.value = ''; i.dispatchEvent(new Event('input'))"
+        "const i = document.querySelector('input[type=search]'); i.value = ''; i.dispatchEvent(new"
+        " Event('input'))"
     )
     page.choose("Group by", "name")
     assert page.text("thead th")[:2] == ["operator", "self"]
@@ -192,7 +168,8 @@ def test_modules_show_a_tree_that_folds_and_a_flame_graph_that_zooms(page):
     page.window.run("document.querySelectorAll('.flame button')[2].click()")
     assert page.text(".flame button") == ["0 Linear"]
     page.window.run(
-        "[...document.querySelectorAll('button')].find((b) => b.textContent === 'Show the whole model').click()"
+        "[...document.querySelectorAll('button')].find((b) => b.textContent === 'Show the whole"
+        " model').click()"
     )
     assert len(page.text(".flame button")) == 4
 
@@ -252,7 +229,7 @@ def test_hostile_names_are_shown_as_text_and_bad_files_are_named(page):
         in problems
     )
     assert any(
-        "an event of node_0.1.pt.trace.json.gz left out: `name` or `cat` is no text." in p for p in problems
+        "an event of node_0.1.pt.trace.json.gz left out: `ts` is no number." in p for p in problems
     )
     for view in ("overview", "modules", "memory", "distributed", "trace"):
         page.show(view, run="hostile")

@@ -5,6 +5,9 @@ import pytest
 import tenon as torch
 from tenon import nn
 from tenon.profiler import profile, record_function, schedule, tensorboard_trace_handler
+from tenon_dashboard.collect import Collected
+from tenon_dashboard.lines import Lines
+from tenon_dashboard.stream import EventStream
 
 pytest.importorskip("tensorboard")
 
@@ -28,6 +31,18 @@ def logdir(tmp_path_factory):
                 optimizer.step()
             p.step()
     return folder
+
+
+def test_lines_of_the_profiler_are_read_many_at_a_time(logdir):
+    (path,) = logdir.glob("run/*.json*")
+    stream, lines, single = EventStream(str(path)), Lines(Collected()), []
+    lines.add = single.append
+
+    list(stream.read(lines))
+
+    stream.close()
+    assert {event["ph"] for event in single} <= {"M", "i"} and len(single) < 10
+    assert lines.collected.spans > 50 and len(lines.collected.memory.at) > 20
 
 
 def test_every_step_is_the_sum_of_its_parts(routes, logdir):

@@ -6,6 +6,7 @@ import zlib
 
 BASE = 1_790_000_000_000_000_000
 #: Microseconds of a step's parts, as `training_step` lays them out (plus what is asked for as wait).
+MEMORY_FIRST = ("Bytes", "Addr", "Total Allocated", "Total Reserved", "Device Type")
 FORWARD, BACKWARD, UPDATE, TRANSFER, LOADING = 1000.0, 1500.0, 300.0, 200.0, 150.0
 
 
@@ -44,6 +45,18 @@ def text(events, head=None, ended=True):
     body = ",\n".join(json.dumps(event) for event in events)
     end = json.dumps({"events": len(events), "dropped": 0})
     return begin + body + (f'\n], "tenonEnd": {end}}}\n' if ended else "")
+
+
+def worded(events):
+    """The text of a trace in the profiler's own words: three decimals, memory's numbers first."""
+    lines = []
+    for event in events:
+        event = {key: f"@{event[key]:.3f}@" if key in ("ts", "dur") else event[key] for key in event}
+        if event["name"] == "[memory]":
+            first = {key: event["args"][key] for key in MEMORY_FIRST if key in event["args"]}
+            event["args"] = first | event["args"]
+        lines.append(json.dumps(event).replace('"@', "").replace('@"', ""))
+    return '{"traceEvents": [\n' + ",\n".join(lines) + ",\n" + json.dumps({"ph": "i", "name": "end"}) + "\n]}"
 
 
 def write(folder, events, rank=0, size=1, ended=True, ns=1, head=None):

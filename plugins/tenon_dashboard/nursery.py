@@ -1,0 +1,57 @@
+"""Workers from one process that has loaded what they need, and forks (``worker.py``)."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import threading
+
+
+class Nursery:
+    """Starts workers; the process that forks them starts with the first, or with ``warm``."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._ask: socket.socket | None = None
+
+    def warm(self) -> None:
+        """Start the process that forks workers, if it does not run."""
+        with self._lock:
+            self._asking()
+
+    def _asking(self) -> socket.socket:
+        if self._ask is None or self._process is None or self._process.poll() is not None:
+            self._end()
+            self._ask, theirs = socket.socketpair()
+            # One thread: a process with several cannot fork safely.
+            command = ["env", "OPENBLAS_NUM_THREADS=1", sys.executable, "-P", "-m", "tenon_dashboard.worker"]
+            with theirs:
+                self._process = subprocess.Popen(
+                    command, stdin=theirs.fileno(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+                )
+        return self._ask
+
+    def start(self, path: str) -> socket.socket:
+        """The line to a new worker for a file."""
+        ours, theirs = socket.socketpair()
+        with self._lock, theirs:
+            ask = self._asking()
+            socket.send_fds(ask, [os.fsencode(path)], [theirs.fileno()])
+            ask.recv(1)
+        return ours
+
+    def _end(self) -> None:
+        if self._ask is not None:
+            self._ask.close()
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+        self._ask = self._process = None
+
+    def close(self) -> None:
+        """End the process; workers end with their lines."""
+        with self._lock:
+            self._end()

@@ -1,0 +1,67 @@
+"""The parts of a step's time, which span belongs to which, and what the spans of a file come to."""
+
+from __future__ import annotations
+
+from array import array
+from dataclasses import dataclass, field
+from typing import Any
+
+PARTS = ("compute", "communication", "wait", "data", "optimizer", "other")
+COMPUTE, COMMUNICATION, WAIT, DATA, OPTIMIZER, OTHER = range(6)
+#: Not a part: opens a step.
+STEP = 6
+DEEPEST = 100
+COLLECTIVE_PREFIXES = ("gloo:", "nccl:", "mpi:")
+
+
+def part_of(category: str, name: str) -> int:
+    """The part that a span's own instants belong to where nothing around it decides."""
+    if category == "tenon_wait":
+        return WAIT
+    if category == "tenon_transfer" or (
+        category == "user_annotation" and name.startswith(COLLECTIVE_PREFIXES)
+    ):
+        return COMMUNICATION
+    if name.startswith("enumerate(DataLoader)#"):
+        return DATA
+    if name.startswith("ProfilerStep#"):
+        return STEP
+    if category == "user_annotation" and name.startswith("Optimizer.step#"):
+        return OPTIMIZER
+    return COMPUTE if category == "cpu_op" else OTHER
+
+
+@dataclass(slots=True)
+class Level:
+    """Spans of one depth of a lane: sorted, none over another. Columns of 64, 64, 32 and 32 bits."""
+
+    start: Any = field(default_factory=lambda: array("q"))
+    duration: Any = field(default_factory=lambda: array("q"))
+    label: Any = field(default_factory=lambda: array("i"))
+    detail: Any = field(default_factory=lambda: array("i"))
+
+
+@dataclass(slots=True)
+class Step:
+    """One step: its number, when it was, and nanoseconds per part."""
+
+    number: int
+    start: int
+    duration: int
+    parts: list[int] = field(default_factory=lambda: [0] * len(PARTS))
+
+
+@dataclass(slots=True)
+class Swept:
+    """What a file comes to: sums per (label, detail), steps, and the levels of each lane."""
+
+    #: (label, detail) -> [calls, total, self]; the total leaves out spans inside of others of their name.
+    sums: dict[tuple[int, int], list[int]] = field(default_factory=dict)
+    steps: list[Step] = field(default_factory=list)
+    levels: dict[tuple[object, object], list[Level]] = field(default_factory=dict)
+
+
+def step_number(name: str) -> int:
+    """The number in the name of a step, or 0."""
+    digits = name.partition("#")[2]
+    return int(digits) if digits.isascii() and digits.isdigit() and len(digits) < 16 else 0
