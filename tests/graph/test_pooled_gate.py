@@ -1,9 +1,11 @@
-"""The gate of a relu before a maximum: on the pooled gradient, with the same result."""
+"""A relu and its gate, and sums of gradients, on fewer elements around a maximum, with the same result."""
 
 import numpy as np
 import pytest
 
 from tenon.graph.passes.pooled_gate import pooled_gate
+from tenon.graph.passes.pooled_relu import pooled_relu
+from tenon.graph.passes.spread_sum import spread_sum
 from tenon.graph.program import Program
 
 SIDE_BY_SIDE = {"kernel": (2, 2), "stride": (2, 2), "padding": (0, 0), "dilation": (1, 1)}
@@ -20,7 +22,7 @@ def graph_of(make, attrs):
     pooled = m.max_pool(positive, **attrs)
     g = m.input(*pooled.aval.shape)
     m.arrays[g.node][0, 0, 2, 2] = np.inf
-    m.returns(m.relu_grad(m.max_pool_grad(g, positive, pooled, **attrs), positive))
+    m.returns(m.relu_grad(m.max_pool_grad(g, positive, pooled, **attrs), positive), pooled)
     return m
 
 
@@ -28,19 +30,23 @@ def result_of(m, backend):
     program = Program(m.graph, backend)
     program.bind(m.copies())
     program.run()
-    return program.value(m.graph.outputs[0]).copy(), program.plan
+    return [program.value(ref).copy() for ref in m.graph.outputs], program.plan
+
+
+def ops_of(m):
+    return [n.op.name for n in m.graph.calls]
 
 
 @pytest.mark.parametrize("attrs", [SIDE_BY_SIDE, OVERLAPPING], ids=["side by side", "overlapping"])
 def test_the_gate_moves_before_the_spread_and_the_gradient_stays_the_same(make, backend, attrs):
-    want, before = result_of(graph_of(make, attrs), backend)
+    (want, _), before = result_of(graph_of(make, attrs), backend)
     m = graph_of(make, attrs)
 
     pooled_gate(m.graph)
     m.graph.verify()
-    got, after = result_of(m, backend)
+    (got, _), after = result_of(m, backend)
 
-    assert [n.op.name for n in m.graph.calls] == ["relu", "max_pool", "relu_grad", "max_pool_grad"]
+    assert ops_of(m) == ["relu", "max_pool", "relu_grad", "max_pool_grad"]
     np.testing.assert_array_equal(got, want)
     assert np.isinf(want).sum() == 0 and np.count_nonzero(want) > 50
     assert after.peak_bytes < before.peak_bytes, "the gradient takes the place of what was pooled"
@@ -52,7 +58,7 @@ def test_a_gradient_that_somebody_else_reads_is_left_alone(make):
 
     pooled_gate(m.graph)
 
-    assert [n.op.name for n in m.graph.calls][2:] == ["max_pool_grad", "relu_grad"]
+    assert ops_of(m)[2:] == ["max_pool_grad", "relu_grad"]
 
 
 def test_the_gate_of_another_relu_stays_behind(make):
@@ -62,4 +68,64 @@ def test_the_gate_of_another_relu_stays_behind(make):
 
     pooled_gate(m.graph)
 
-    assert [n.op.name for n in m.graph.calls][2:] == ["max_pool_grad", "relu_grad"]
+    assert ops_of(m)[2:] == ["max_pool_grad", "relu_grad"]
+
+
+@pytest.mark.parametrize("attrs", [SIDE_BY_SIDE, OVERLAPPING], ids=["side by side", "overlapping"])
+def test_the_relu_moves_behind_the_maximum_and_all_results_stay_the_same(make, backend, attrs):
+    want, _ = result_of(graph_of(make, attrs), backend)
+    m = graph_of(make, attrs)
+
+    for transform in (pooled_gate, pooled_relu):
+        transform(m.graph)
+        m.graph.verify()
+    got, _ = result_of(m, backend)
+
+    assert ops_of(m) == ["max_pool", "relu", "relu_grad", "max_pool_grad"]
+    for mine, theirs in zip(got, want, strict=True):
+        np.testing.assert_array_equal(mine, theirs)
+
+
+@pytest.mark.parametrize(
+    "transforms", [[pooled_relu], [pooled_gate, pooled_relu]], ids=["open", "read outside"]
+)
+def test_a_relu_whose_gradient_is_open_or_that_is_read_outside_stays(make, transforms):
+    m = graph_of(make, SIDE_BY_SIDE)
+    if pooled_gate in transforms:
+        m.returns(*m.graph.outputs, m.graph.calls[0].out())
+
+    for transform in transforms:
+        transform(m.graph)
+
+    assert ops_of(m)[:2] == ["relu", "max_pool"]
+
+
+def test_a_relu_that_is_one_kernel_with_what_comes_before_stays(make):
+    m = make()
+    m.returns(m.max_pool(m.relu(m.exp(m.input(2, 16, 8, 8))), **SIDE_BY_SIDE))
+
+    pooled_relu(m.graph)
+
+    assert ops_of(m) == ["exp", "relu", "max_pool"]
+
+
+@pytest.mark.parametrize("attrs", [SIDE_BY_SIDE, OVERLAPPING], ids=["side by side", "overlapping"])
+@pytest.mark.parametrize("axes", [(0, 2, 3), (2, 3), (0, 3)], ids=str)
+def test_a_sum_over_all_that_is_pooled_is_one_of_the_pooled_gradient(make, backend, axes, attrs):
+    def graph():
+        m = make()
+        x = m.input(2, 16, 8, 8)
+        pooled = m.max_pool(x, **attrs)
+        spread = m.max_pool_grad(m.input(*pooled.aval.shape), x, pooled, **attrs)
+        m.returns(m.sum(spread, axes=axes, keepdims=True))
+        return m
+
+    want, _ = result_of(graph(), backend)
+    m = graph()
+
+    spread_sum(m.graph)
+    m.graph.verify()
+    got, _ = result_of(m, backend)
+
+    assert (m.graph.calls[-1].args[0] == m.graph.inputs[1].out()) == (2 in axes)
+    np.testing.assert_allclose(got[0], want[0], rtol=1e-5, atol=1e-5)

@@ -16,6 +16,7 @@ from tenon.ops import max_pool as _max_pool
 from tenon.ops import max_pool_grad as _max_pool_grad
 from tenon_cpu.jit import eager as loops
 from tenon_cpu.kernels import pooling as numpy_kernels
+from tenon_cpu.onednn import blocked_pooling
 from tenon_cpu.onednn import signatures as c
 from tenon_cpu.onednn.cache import Cache
 from tenon_cpu.onednn.chain import Chain, shared
@@ -146,7 +147,10 @@ def prepare_max_pool(
     (x,), (out,) = ins, outs
     if not _takes(x, out) or (layouts.all_plain and _quarters(attrs)):
         return None
-    windows = Windows(x.shape, out.shape, attrs, (layouts.inputs[0], layouts.outputs[0]))
+    given = (layouts.inputs[0], layouts.outputs[0])
+    if blocked_pooling.takes(x, out, attrs, *given):
+        return blocked_pooling.max_pool(x, out, given[0].block)
+    windows = Windows(x.shape, out.shape, attrs, given)
     made = windows.forward("pooling_max", training=False)
     if made is None:
         return None
@@ -170,6 +174,8 @@ def prepare_max_pool_grad(
         return None
     if layouts.all_plain and _quarters(attrs):
         return None
+    if blocked_pooling.takes(x, out, attrs, *layouts.inputs, *layouts.outputs):
+        return blocked_pooling.max_pool_grad(g, x, out, dx, layouts.inputs[0].block)
     windows = Windows(x.shape, out.shape, attrs, (layouts.inputs[1], layouts.inputs[0]))
     hint = windows.forward("pooling_max", training=True)
     made = None if hint is None else windows.backward("pooling_max", hint)

@@ -21,7 +21,9 @@ from tenon.graph.passes.epilogue import epilogue
 from tenon.graph.passes.fuse import fuse
 from tenon.graph.passes.layout import layout
 from tenon.graph.passes.pooled_gate import pooled_gate
+from tenon.graph.passes.pooled_relu import pooled_relu
 from tenon.graph.passes.schedule import schedule
+from tenon.graph.passes.spread_sum import spread_sum
 from tenon.plugins.manager import host
 
 Pass = Callable[[Graph], None]
@@ -33,6 +35,8 @@ SIMPLIFY: tuple[Callable[..., None], ...] = (
     constant_fold,
     common_subexpr,
     pooled_gate,
+    pooled_relu,
+    spread_sum,
 )
 #: After them.
 LOWER: tuple[Callable[..., None], ...] = (

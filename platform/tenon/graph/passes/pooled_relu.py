@@ -1,0 +1,54 @@
+"""Take a ``relu`` of maxima, not the maxima of a ``relu``: of fewer elements, with the same result."""
+
+from __future__ import annotations
+
+import math
+
+from tenon.core.op import Kind, table
+from tenon.graph.graph import Graph, Node, Ref
+
+
+def pooled_relu(graph: Graph) -> None:
+    """``max_pool(relu(x))`` becomes ``relu(max_pool(x))`` where only that reads the ``relu``.
+
+    So may ``max_pool_grad`` of a gradient that ``pooled_gate`` has closed: where all of a window is negative,
+    the place of the maximum is another, and what goes there is zero. Behind an elementwise op the ``relu``
+    stays, as one kernel does both.
+    """
+    users = graph.users()
+    roots = set(graph.roots())
+    for relu in graph.calls:
+        pool = _pool(relu, users.get(relu.out(), ()))
+        if pool is None or relu.out() in roots:
+            continue
+        x, out = relu.args[0], pool.out()
+        spreads = [n for n in users[relu.out()] if n is not pool]
+        if not all(_closed(n, relu.out(), out) for n in spreads):
+            continue
+        relu.op, relu.attrs, relu.avals, pool.op, pool.attrs = pool.op, pool.attrs, pool.avals, relu.op, {}
+        relu.module, relu.where, pool.module, pool.where = pool.module, pool.where, relu.module, relu.where
+        for spread in spreads:
+            spread.args = (spread.args[0], x, relu.out())
+
+
+def _pool(relu: Node, users: list[Node] | tuple[()]) -> Node | None:
+    """The one ``max_pool`` that reads ``relu``, if it is worth going first."""
+    x = relu.args[0] if relu.op.name == "relu" else None
+    if x.__class__ is not Ref or (x.node.kind == "call" and x.node.op.kind is Kind.ELEMENTWISE):
+        return None
+    pools = [n for n in users if n.op is table["max_pool"]]
+    if len(pools) != 1 or math.prod(pools[0].avals[0].shape) >= math.prod(x.aval.shape):
+        return None
+    return pools[0]
+
+
+def _closed(spread: Node, x: Ref, out: Ref) -> bool:
+    """Whether ``spread`` sends back a gradient that is zero wherever ``out`` is."""
+    if (
+        spread.op.name != "max_pool_grad"
+        or spread.args[1:] != (x, out)
+        or spread.args[0].__class__ is not Ref
+    ):
+        return False
+    gate = spread.args[0].node
+    return gate.kind == "call" and gate.op.name == "relu_grad" and gate.args[1] == out
