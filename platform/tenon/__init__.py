@@ -73,6 +73,7 @@ _home("tenon.device", "get_default_device set_default_device")
 _home("tenon.random", "Generator default_generator manual_seed seed initial_seed get_rng_state set_rng_state")
 _home("tenon.serialize", "save load")
 _home("tenon.nn.summary", "summary")
+_home("tenon.quantization", "quantize")
 _home(
     "tenon.nn.functional",
     "adaptive_avg_pool1d avg_pool1d bilinear celu conv1d conv2d conv3d conv_transpose1d conv_transpose2d "
@@ -123,6 +124,8 @@ _SUBMODULES = frozenset(
         "optim",
         "plugins",
         "profiler",
+        "prune",
+        "quantization",
         "random",
         "serialization",
         "serialize",

@@ -13,7 +13,6 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from statistics import median
 from typing import Any
 
 from rich.console import Console
@@ -55,8 +54,14 @@ class Row:
     parameters: Change
     #: Of its parameters and buffers; of the whole model the bytes of the file.
     bytes: Change
-    #: Seconds per run, by batch size; empty for a layer that the example did not call in both models.
+    #: Seconds of the fastest run, by batch size; empty for a layer that is not called in both models.
     seconds: Mapping[int, Change]
+
+    @property
+    def changed(self) -> bool:
+        """Whether it is another layer than before, by its kind, its parameters or its bytes."""
+        sizes = (self.parameters, self.bytes)
+        return not self.path or " -> " in self.kind or any(c.before != c.after for c in sizes)
 
 
 @dataclass(frozen=True)
@@ -81,13 +86,13 @@ class Receipt:
 
     @property
     def slower(self) -> tuple[str, ...]:
-        """One sentence for everything that takes longer than before, the whole model first."""
+        """One sentence for every change that takes longer than before, the whole model first."""
         return tuple(
             f"{row.path or 'the model'} is {change.ratio:.2f}x as slow as before at batch {batch}:"
             f" {_time(change.before)} before, {_time(change.after)} now."
             for row in (self.total, *self.rows)
             for batch, change in row.seconds.items()
-            if change.ratio > 1 + NOISE
+            if change.ratio > 1 + NOISE and row.changed
         )
 
     def show(self) -> None:
@@ -159,7 +164,7 @@ def receipt_of(
         for size in batch_sizes or (own,):
             given = (args, kwargs) if size == own else _resized(args, kwargs, own, size)
             totals[size] = _in_turn(before, after, given, seconds)
-            layers[size] = _layer_times(before, after, given)
+            layers[size] = _layer_times(before, after, given, seconds)
         accuracy = None if data is None else Change(_accuracy(before, data), _accuracy(after, data))
     old, new = _leaves(before), _leaves(after)
     rows = tuple(
@@ -211,7 +216,7 @@ def _resized(args: Any, kwargs: Any, own: int, size: int) -> Any:
 
 
 def _in_turn(before: Module, after: Module, given: Any, seconds: float) -> Change:
-    """Median times of the two, run one after the other until the time is over, five times at least."""
+    """The fastest runs of the two, run in turn until the time is over, five times at least."""
     args, kwargs = given
     times: tuple[list[float], list[float]] = ([], [])
     for model in (before, after):
@@ -221,22 +226,23 @@ def _in_turn(before: Module, after: Module, given: Any, seconds: float) -> Chang
             start = time.perf_counter()
             model(*args, **kwargs)
             spent.append(time.perf_counter() - start)
-    return Change(median(times[0]), median(times[1]))
+    return Change(min(times[0]), min(times[1]))
 
 
-def _layer_times(before: Module, after: Module, given: Any) -> dict[str, Change]:
-    """Median seconds of each layer that both models call; all its calls of one run together."""
+def _layer_times(before: Module, after: Module, given: Any, seconds: float) -> dict[str, Change]:
+    """The fastest runs of each layer that both models call; all its calls of one run together."""
     args, kwargs = given
+    end = time.perf_counter() + seconds
     clocks = _Clock(before), _Clock(after)
     try:
-        for _ in range(5):
+        while len(clocks[0].runs) < 5 or time.perf_counter() < end:
             for model, clock in zip((before, after), clocks, strict=True):
                 model(*args, **kwargs)
                 clock.end()
     finally:
         for clock in clocks:
             clock.remove()
-    old, new = (clock.medians() for clock in clocks)
+    old, new = (clock.fastest() for clock in clocks)
     return {path: Change(old[path], new[path]) for path in old if path in new}
 
 
@@ -263,9 +269,9 @@ class _Clock:
         self.runs.append(self.run)
         self.run = {}
 
-    def medians(self) -> dict[str, float]:
+    def fastest(self) -> dict[str, float]:
         """Of the layers that every run called."""
-        return {p: median(r[p] for r in self.runs) for p in self.runs[0] if all(p in r for r in self.runs)}
+        return {p: min(r[p] for r in self.runs) for p in self.runs[0] if all(p in r for r in self.runs)}
 
     def remove(self) -> None:
         """Take the hooks away."""

@@ -1,0 +1,180 @@
+"""``compact``: take out of a model what its masks have made zero.
+
+The model runs once on an example and its ops are recorded (``trace.py``). Channels that have to go together
+are found in the recording (``flow.py``, ``rules.py``), those go that add nothing (``removal.py``), and the
+smaller model is run and compared with the masked one before anything is changed.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+import tenon.prune.products
+import tenon.prune.recurrent  # noqa: F401 - an analysis without rules knows no op
+from tenon.compress.receipt import Receipt, call_of, difference, evaluating, receipt_of
+from tenon.core.create import from_numpy, tensor
+from tenon.core.grad_mode import no_grad
+from tenon.core.pytree import tree_leaves
+from tenon.core.tensor import Tensor
+from tenon.errors import ModuleTypeError, PruningError, TenonError
+from tenon.graph.graph import Node
+from tenon.nn.module import Module
+from tenon.nn.parameter import is_lazy
+from tenon.nn.weights import computed, pipeline_of
+from tenon.prune.flow import Analysis
+from tenon.prune.removal import Removal, removable, removal, stays
+from tenon.prune.structure import apply_numbers, note_structure, numbers_of, structure_of
+from tenon.prune.trace import trace
+
+#: How far the outputs may move, by the largest of them: float32 sums in another order do.
+_TOLERANCE = 1e-4
+
+
+def compact(
+    model: Module, example: Any, *, batch_sizes: Sequence[int] = (), data: Any = None, seconds: float = 0.2
+) -> Receipt:
+    """Remove the channels, heads and units of ``model`` that masks have made zero; prints and returns the
+    receipt.
+
+    ``example`` is what the model is called with: one argument, a tuple or list of them, or a mapping of
+    keyword arguments. What depends on what is read off a run with it, through sums, norms, groups,
+    concatenation, attention and recurrent layers. Outputs in evaluation mode stay those of the masked model;
+    constants that zero channels leave go into the bias that follows. Masks become part of the weights.
+    Parameters stay the same objects with new data: make a new optimizer. The structure becomes a part of
+    ``state_dict()``, and ``tenon.prune.load`` reads it back into a model as its class makes it.
+
+    ``batch_sizes``, ``data`` and ``seconds`` are those of ``tenon.compress.receipt_of``.
+
+    PruningError if there is nothing to remove, a weight is not finite, zero channels reach an op for which it
+    is not known what depends on them, or the model cannot run with fewer of them. Any error leaves the model
+    as it was.
+    """
+    _check(model)
+    args, kwargs = call_of(example)
+    masked = copy.deepcopy(model)
+    _bake_masks(masked)
+    smaller = copy.deepcopy(masked)
+    with evaluating(smaller), evaluating(masked), no_grad():
+        analysis = Analysis(trace(smaller, args, kwargs))
+        names = _names(smaller, analysis)
+        gone = removable(analysis)
+        found = removal(analysis, gone)
+        notes = stays(analysis, gone, names)
+        if not found.count:
+            raise PruningError(
+                "compact: no channel can be removed. Mask whole outputs or inputs of weights first, as"
+                f" nn.utils.prune.ln_structured does.{''.join(f' {note}.' for note in notes)}"
+            )
+        structure = _shrink(smaller, analysis, found)
+        _compare(masked, smaller, args, kwargs, found)
+    note_structure(smaller, structure)
+    receipt = receipt_of(
+        masked, smaller, example, batch_sizes=batch_sizes, data=data, notes=notes, seconds=seconds
+    )
+    _bake_masks(model)
+    apply_numbers(model, structure)
+    note_structure(model, structure)
+    for own, new in zip(_tensors(model), _tensors(smaller), strict=True):
+        own.data = new.data
+        own.grad = None
+    receipt.show()
+    return receipt
+
+
+def _check(model: Any) -> None:
+    if not isinstance(model, Module):
+        raise ModuleTypeError(f"compact takes a module, got {type(model).__name__}.")
+    for name, held in (*model.named_parameters(), *model.named_buffers()):
+        if is_lazy(held):
+            raise PruningError(f"compact: '{name}' has no shape yet. Call the model once before.")
+        if held.dtype.is_floating_point and not bool(held.isfinite().all()):
+            raise PruningError(
+                f"compact: '{name}' has numbers that are not finite, so zero times it is not zero. Find out"
+                " where they come from, or load an older checkpoint."
+            )
+
+
+def _bake_masks(model: Module) -> None:
+    """Make masks permanent, and what is computed before them."""
+    for module in model.modules():
+        for name in list(computed(module)) if "_weights" in vars(module) else ():
+            pipeline = pipeline_of(module, name)
+            masks = [i for i, step in enumerate(pipeline.steps) if step.is_mask] if pipeline else []
+            if pipeline is not None and masks:
+                pipeline.bake(module, masks[-1] + 1)
+
+
+def _tensors(model: Module) -> list[Any]:
+    return [*model.parameters(), *model.buffers()]
+
+
+def _names(model: Module, analysis: Analysis) -> dict[Node, str]:
+    names = {id(t): name for name, t in (*model.named_parameters(), *model.named_buffers())}
+    return {node: names[id(held)] for node, held in analysis.trace.stored.items()}
+
+
+def _shrink(model: Module, analysis: Analysis, found: Removal) -> dict[str, dict[str, int]]:
+    """Cut the parameters and set the numbers of the layers; all numbers that are not those of the class."""
+    changed = set()
+    for node, held in analysis.trace.stored.items():
+        data = held.detach()
+        if node in found.gains:
+            data = data + from_numpy(np.asarray(found.gains[node])).to(device=data.device, dtype=data.dtype)
+        for axis, kept in enumerate(found.kept[node]):
+            if not kept.all():
+                changed.add(id(held))
+                data = data.index_select(axis, tensor(np.flatnonzero(kept).tolist(), device=data.device))
+        held.data = data
+    structure = structure_of(model)
+    modules = dict(model.named_modules())
+    for path, module in modules.items():
+        if any(id(t) in changed for t in _tensors(module)):
+            numbers = numbers_of(module)
+            if numbers is not None:
+                structure[path] = numbers
+    for path, numbers in _numbers_in_code(modules, found).items():
+        structure.setdefault(path, {}).update(numbers)
+    apply_numbers(model, structure)
+    return structure
+
+
+def _numbers_in_code(modules: dict[str, Module], found: Removal) -> dict[str, dict[str, int]]:
+    """Numbers of modules of unknown classes by which they shape what has shrunk, such as their heads."""
+    numbers: dict[str, dict[str, int]] = {}
+    for node, old, new in found.shapes:
+        path = node.module if node.module in modules else ""
+        if "shape" not in node.attrs or numbers_of(modules[path]) is not None:
+            continue
+        for before, after in zip(old, new, strict=True):
+            for name, value in vars(modules[path]).items():
+                if before != after and type(value) is int and value == before:
+                    numbers.setdefault(path, {})[name] = after
+    return numbers
+
+
+def _compare(masked: Module, smaller: Module, args: Any, kwargs: Any, found: Removal) -> None:
+    """PruningError unless the smaller model runs and says the same."""
+    wanted = masked(*args, **kwargs)
+    paths = ", ".join(dict.fromkeys(f"'{n.module}'" for n, _, _ in found.shapes if "shape" in n.attrs))
+    advice = (
+        f" Sizes are written into {paths or 'its code'}: take them from the tensors or from the layers there,"
+        " or remove the masks before it."
+    )
+    try:
+        made = smaller(*args, **kwargs)
+    except (TenonError, ValueError, TypeError, RuntimeError) as error:
+        raise PruningError(
+            f"compact: the model does not run without its zero channels: {error}.{advice}"
+        ) from error
+    scale = max(
+        [1.0, *(float(t.abs().max()) for t in tree_leaves(wanted) if isinstance(t, Tensor) and t.numel())]
+    )
+    off = difference(wanted, made)
+    if off > _TOLERANCE * scale:
+        raise PruningError(
+            f"compact: without its zero channels the model gives outputs that differ by {off:.3g}.{advice}"
+        )

@@ -1,0 +1,135 @@
+"""How atoms and constants go through products: matrix products, linear layers, convolutions.
+
+What is summed over ends there (``Analysis.consume``); the rows of the weight are the atoms of the result.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tenon.graph.graph import Node, Ref
+from tenon.prune.flow import Analysis, Flow, Fold, place, unknown, varying
+from tenon.prune.rules import rule, zeros
+
+
+@rule("matmul")
+def multiplied(analysis: Analysis, node: Node, x: Flow, y: Flow) -> tuple[Flow, ...]:
+    """Rows and columns stay; what is summed over goes where one of the two is zero."""
+    if min(len(x.shape), len(y.shape)) < 2:
+        return unknown(analysis, node, x, y)
+    rank = len(node.avals[0].shape)
+    x, y = x.wide(rank), y.wide(rank)
+    reason = f"the product in {place(node)} sums over what cannot shrink"
+    atoms = analysis.meet(analysis.vector(x, rank - 1), analysis.vector(y, rank - 2), reason)
+    depth = x.shape[-1]
+    filled: Any = np.broadcast_to(~x.zero, (*x.zero.shape[:-1], depth))
+    other: Any = np.broadcast_to(~y.zero, (*y.zero.shape[:-2], depth, y.zero.shape[-1]))
+    free = ~filled.reshape(-1, depth).any(0) | ~np.moveaxis(other, -2, -1).reshape(-1, depth).any(0)
+    analysis.consume(atoms, free, f"{place(node)} reads them")
+    rows = [a for a in x.layers if rank - 1 not in varying(a)]
+    columns = [a for a in y.layers if rank - 2 not in varying(a)]
+    left = Flow((*x.shape[:-1], 1), rows)
+    right = Flow((*y.shape[:-2], 1, y.shape[-1]), columns)
+    zero = (filled.astype(np.float32) @ other.astype(np.float32)) == 0
+    return (zeros(node, analysis.join([left, right], reason), zero),)
+
+
+@rule("linear")
+def linear(analysis: Analysis, node: Node, x: Flow, weight: Flow, bias: Any = None) -> tuple[Flow, ...]:
+    """``x @ weight.T + bias``; constants go into the bias."""
+    return (_weighed(analysis, node, x, weight, bias, len(x.shape) - 1, 1, True),)
+
+
+@rule("conv", "convolution", "conv_input_grad")
+def convolved(analysis: Analysis, node: Node, x: Flow, weight: Flow, bias: Any = None) -> tuple[Flow, ...]:
+    """A product over channels at every place; groups that are not of one channel go as a whole."""
+    back = node.name == "conv_input_grad"
+    spatial = range(2, len(x.shape))
+    reason = f"the kernel of {place(node)} spans them"
+    x = Flow(x.shape, analysis.keep(x, reason, (0, *spatial)), x.known, x.value)
+    weight = Flow(weight.shape, analysis.keep(weight, reason, spatial), weight.known, weight.value)
+    groups = node.attrs["groups"]
+    if groups > 1:
+        return (_grouped(analysis, node, x, weight, bias, groups, back),)
+    inside = not any(node.attrs["padding"]) and not back
+    return (_weighed(analysis, node, x, weight, bias, 1, 0 if back else 1, inside),)
+
+
+def _weighed(
+    analysis: Analysis, node: Node, x: Flow, weight: Flow, bias: Any, axis: int, inner: int, inside: bool
+) -> Flow:
+    """A product of axis ``axis`` of ``x`` and axis ``inner`` of the weight, 0 or 1; the other is the output.
+
+    ``inside``: every output sees every input, so constants can be folded into the bias.
+    """
+    reason = f"{place(node)} reads what cannot shrink"
+    atoms = analysis.meet(analysis.vector(x, axis), analysis.vector(weight, inner), reason)
+    outputs = analysis.vector(weight, 1 - inner)
+    filled: Any = np.broadcast_to(~weight.zero, weight.shape)
+    matrix = np.moveaxis(filled, inner, 1).reshape(weight.shape[1 - inner], weight.shape[inner], -1).any(2)
+    present = np.moveaxis(np.broadcast_to(~x.zero, x.shape), axis, -1).reshape(-1, x.shape[axis]).any(0)
+    free = ~present | ~matrix.any(0)
+    fold = _fold(analysis, node, x, weight, axis, atoms) if inside and inner == 1 else None
+    analysis.consume(atoms, free, f"{place(node)} reads them as numbers other than zero", fold)
+    zero = ~(matrix & present).any(1)
+    return _biased(analysis, node, x, outputs, bias, axis, zero)
+
+
+def _fold(analysis: Analysis, node: Node, x: Flow, weight: Flow, axis: int, atoms: Any) -> Fold | None:
+    """What the constants among the inputs add to the bias, if it is a parameter that nobody else reads."""
+    ref = node.args[2] if len(node.args) > 2 else None
+    if atoms is None or not isinstance(ref, Ref) or ref.node not in analysis.stored or x.known is None:
+        return None
+    if analysis.readers[ref] > 1 or weight.known is None or not weight.known.all():
+        return None
+    if (varying(x.known) | varying(x.value)) - {axis}:
+        return None
+    size = x.shape[axis]
+    known = np.broadcast_to(x.known.reshape(-1), (size,))
+    value = np.broadcast_to(x.value.reshape(-1), (size,)).astype(np.float64)
+    totals = (
+        np.broadcast_to(weight.value, weight.shape).reshape(*weight.shape[:2], -1).sum(2, dtype=np.float64)
+    )
+    return Fold(ref.node, atoms, np.where(known, totals * value, np.nan))
+
+
+def _biased(analysis: Analysis, node: Node, x: Flow, outputs: Any, bias: Any, axis: int, zero: Any) -> Flow:
+    """The output of a product: its atoms, and the bias where nothing else comes."""
+    aval, rank = node.avals[0], len(x.shape)
+    across = tuple(-1 if i == axis else 1 for i in range(rank))
+    rest = [layer for layer in x.layers if axis not in varying(layer)]
+    value = np.zeros((1,) * rank, aval.dtype)
+    if isinstance(bias, Flow):
+        other = analysis.vector(bias, 0)
+        outputs = analysis.meet(outputs, other, f"the bias of {place(node)} cannot shrink")
+        value = value if bias.value is None else bias.value.reshape(across)
+        zero = zero & (False if bias.known is None else bias.known.reshape(-1))
+    layers = rest if outputs is None else [*rest, outputs.reshape(across)]
+    return Flow(aval.shape, layers, zero.reshape(across), np.broadcast_to(value, zero.reshape(across).shape))
+
+
+def _grouped(
+    analysis: Analysis, node: Node, x: Flow, weight: Flow, bias: Any, groups: int, back: bool
+) -> Flow:
+    """Each group of inputs goes with its group of outputs."""
+    reason = f"the groups of {place(node)} read what cannot shrink"
+    analysis.keep(weight, reason, {1})
+    rows = analysis.vector(weight, 0)
+    inputs = analysis.vector(x, 1)
+    if inputs is None or rows is None:
+        analysis.meet(inputs, rows, reason)
+        return Flow(node.avals[0].shape, [a for a in x.layers if 1 not in varying(a)])
+    inner, outer = inputs.reshape(groups, -1), rows.reshape(groups, -1)
+    analysis.atoms.unite(inner[:, :1], inner)
+    analysis.atoms.unite(inner[:, :1], outer)
+    count = node.avals[0].shape[1]
+    outputs = np.repeat(inner[:, 0], count // groups)
+    filled: Any = np.broadcast_to(~weight.zero, weight.shape).reshape(*weight.shape[:2], -1).any(2)
+    present = np.broadcast_to(~x.zero, x.shape).swapaxes(0, 1).reshape(x.shape[1], -1).any(1)
+    if back:  # weight[I, O / G]: rows are inputs
+        by_group = (filled & present[:, None]).reshape(groups, -1, filled.shape[1]).any(1)
+    else:  # weight[O, I / G]: rows are outputs
+        by_group = (filled.reshape(groups, -1, filled.shape[1]) & present.reshape(groups, 1, -1)).any(2)
+    return _biased(analysis, node, x, outputs, bias, 1, ~by_group.reshape(-1))

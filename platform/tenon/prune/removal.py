@@ -1,0 +1,113 @@
+"""Which atoms go, and what that makes of the parameters of a model.
+
+An atom goes if nothing keeps it and every sum that ends it loses nothing. Where one axis of a value is seen
+as several (heads and their widths), only whole rows of them go: the value stays a rectangle.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tenon.graph.graph import Node, Ref
+from tenon.prune.atoms import FIXED
+from tenon.prune.flow import Analysis, varying
+
+
+@dataclass(frozen=True, slots=True)
+class Removal:
+    """For every parameter and buffer the positions that stay along each axis, and what is added to biases."""
+
+    kept: dict[Node, list[Any]]
+    gains: dict[Node, Any]
+    #: Values whose shape changes: the node, its shape and the new one.
+    shapes: list[tuple[Node, tuple[int, ...], tuple[int, ...]]]
+
+    @property
+    def count(self) -> int:
+        """How many positions of all axes go."""
+        return sum(int((~kept).sum()) for axes in self.kept.values() for kept in axes)
+
+
+def removable(analysis: Analysis) -> Any:
+    """One boolean for each root atom: whether it goes."""
+    atoms = analysis.atoms
+    roots = np.array([atoms.find(i) for i in range(len(atoms.parents))])
+    gone = np.zeros(len(roots), bool)
+    for consumed in analysis.consumed:
+        gone[roots[consumed]] = True
+    gone[roots[[FIXED, *atoms.reasons]]] = False
+    changed = True
+    while changed:
+        changed = _leave_something(analysis, roots, gone) | _make_rectangles(analysis, roots, gone)
+    return gone[roots]
+
+
+def removal(analysis: Analysis, gone: Any) -> Removal:
+    """What ``gone``, one boolean for each atom, makes of the parameters."""
+    kept = {node: [~gone[axis] for axis in axes] for node, axes in analysis.stored.items()}
+    gains: dict[Node, Any] = {}
+    for fold in analysis.folds:
+        added = fold.gains[:, gone[fold.atoms]].sum(1)
+        gains[fold.bias] = gains.get(fold.bias, 0) + added
+    shapes = []
+    for ref, flow in analysis.flows.items():
+        sizes = list(flow.shape)
+        for layer in flow.layers:
+            for axis in varying(layer):
+                others = tuple(i for i in range(len(sizes)) if i != axis)
+                sizes[axis] = int((~gone[layer].all(others)).sum())
+        if tuple(sizes) != flow.shape:
+            shapes.append((ref.node, flow.shape, tuple(sizes)))
+    return Removal(kept, gains, shapes)
+
+
+def _leave_something(analysis: Analysis, roots: Any, gone: Any) -> bool:
+    """Where every position of an axis would go, the first stays."""
+    changed = False
+    for axes in analysis.stored.values():
+        for axis in axes:
+            if axis.size and gone[roots[axis]].all():
+                gone[roots[axis[0]]] = False
+                changed = True
+    return changed
+
+
+def _make_rectangles(analysis: Analysis, roots: Any, gone: Any) -> bool:
+    """Let nothing go that would leave a hole in a value."""
+    changed = False
+    for flow in analysis.flows.values():
+        for layer in flow.layers:
+            if len(varying(layer)) < 2:
+                continue
+            atoms = roots[layer]
+            going = gone[atoms]
+            if not going.any():
+                continue
+            inside = np.ones(layer.shape, bool)
+            for axis in varying(layer):
+                others = tuple(i for i in range(layer.ndim) if i != axis)
+                inside &= ~going.all(others, keepdims=True)
+            holes = going & inside
+            if holes.any():
+                gone[atoms[holes]] = False
+                changed = True
+    return changed
+
+
+def stays(analysis: Analysis, gone: Any, names: dict[Node, str]) -> list[str]:
+    """Sentences about rows of weights that are zero and stay all the same, and why."""
+    said: list[str] = []
+    for node, axes in analysis.stored.items():
+        value = analysis.flows[Ref(node, 0)].value
+        if len(axes) < 2 or value is None or node not in names:
+            continue
+        value = np.broadcast_to(value, node.avals[0].shape)
+        zero = ~(value != 0).reshape(len(axes[0]), -1).any(1) & ~gone[axes[0]]
+        reasons = dict.fromkeys(analysis.atoms.reason(int(a)) for a in axes[0][zero])
+        if any(reasons):
+            why = ", and ".join(filter(None, reasons))
+            said.append(f"{int(zero.sum())} zero rows of {names[node]} stay: {why}")
+    return said

@@ -1,0 +1,164 @@
+"""The structure of a model that has been made smaller: numbers of its layers, and how they are saved.
+
+Structure is one buffer of the model, ``pruned_structure``: a JSON text as bytes, ``{"layer1.0.conv1":
+{"out_channels": 32}, ...}``. It lies in the state dict like any other buffer, so every way of saving a model
+saves it, and ``load`` gives a freshly made model the same structure before it loads. Nothing is pickled and
+no class is edited (ADR 0030).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from tenon.core.create import tensor
+from tenon.core.factories import empty
+from tenon.dtypes import uint8
+from tenon.errors import ArgumentError, CheckpointError
+from tenon.nn.layers.activation import PReLU
+from tenon.nn.layers.attention import MultiheadAttention
+from tenon.nn.layers.conv import _ConvNd
+from tenon.nn.layers.embedding import Embedding
+from tenon.nn.layers.linear import Linear
+from tenon.nn.layers.norm import _NormBase
+from tenon.nn.layers.recurrent import RNNBase
+from tenon.nn.layers.recurrent_cells import RNNCellBase
+from tenon.nn.module import Module
+
+#: The buffer that holds the structure.
+KEY = "pruned_structure"
+_VERSION = 1
+
+
+def _conv(layer: Any) -> dict[str, int]:
+    rows, columns = layer.weight.shape[:2]
+    old = (layer.in_channels, layer.out_channels)[:: 1 if layer.transposed else -1]
+    groups = rows * layer.groups // old[0] if layer.groups > 1 else 1
+    inputs, outputs = (rows, columns * groups) if layer.transposed else (columns * groups, rows)
+    return {"in_channels": inputs, "out_channels": outputs, "groups": groups}
+
+
+def _attention(layer: Any) -> dict[str, int]:
+    weight = layer.q_proj_weight if layer.in_proj_weight is None else layer.in_proj_weight
+    width = weight.shape[0] // (1 if layer.in_proj_weight is None else 3)
+    return {"num_heads": width // layer.head_dim}
+
+
+def _norm(layer: Any) -> dict[str, int]:
+    own = layer.weight if layer.weight is not None else layer.running_mean
+    return {} if own is None else {"num_features": own.shape[0]}
+
+
+#: What the numbers of a layer have to be for the weights it has.
+_NUMBERS: tuple[tuple[type, Callable[[Any], dict[str, int]]], ...] = (
+    (Linear, lambda m: {"in_features": m.weight.shape[1], "out_features": m.weight.shape[0]}),
+    (_ConvNd, _conv),
+    (_NormBase, _norm),
+    (Embedding, lambda m: {"embedding_dim": m.weight.shape[1]}),
+    (MultiheadAttention, _attention),
+    (RNNBase, lambda m: {"input_size": m.weight_ih_l0.shape[1], "hidden_size": m.weight_hh_l0.shape[1]}),
+    (RNNCellBase, lambda m: {"input_size": m.weight_ih.shape[1], "hidden_size": m.weight_hh.shape[1]}),
+    (PReLU, lambda m: {"num_parameters": m.weight.shape[0]}),
+)
+
+
+def numbers_of(module: Module) -> dict[str, int] | None:
+    """What the numbers of a layer have to be for its weights; None for a class that is not known."""
+    for kind, numbers in _NUMBERS:
+        if isinstance(module, kind):
+            return numbers(module)
+    return None
+
+
+def apply_numbers(model: Module, structure: Mapping[str, Mapping[str, int]]) -> None:
+    """Set the numbers of the modules by their paths; a CheckpointError changes nothing."""
+    found = []
+    modules = dict(model.named_modules())
+    for path, numbers in structure.items():
+        missing = path not in modules or [
+            n for n in numbers if not isinstance(vars(modules[path]).get(n), int)
+        ]
+        if missing:
+            raise CheckpointError(
+                f"the structure saved is not one of this {type(model).__name__}: it sets {', '.join(numbers)}"
+                f" of '{path}', which has no such number. Make the model that was pruned."
+            )
+        found.append((modules[path], numbers))
+    for module, numbers in found:
+        for name, value in numbers.items():
+            setattr(module, name, value)
+
+
+def structure_of(model: Module) -> dict[str, dict[str, int]]:
+    """The numbers by which ``model`` differs from what its class makes, by module path; empty if by none."""
+    held = model._buffers.get(KEY)
+    return {} if held is None else _decoded(held)
+
+
+def note_structure(model: Module, structure: Mapping[str, Mapping[str, int]]) -> None:
+    """Let the state dict of ``model`` hold ``structure``."""
+    text = json.dumps({"version": _VERSION, "modules": structure}, separators=(",", ":"), sort_keys=True)
+    held = tensor(list(text.encode()), dtype=uint8)
+    if KEY in model._buffers:
+        delattr(model, KEY)
+    model.register_buffer(KEY, held)
+
+
+def _decoded(held: Any) -> dict[str, dict[str, int]]:
+    try:
+        read = json.loads(bytes(held.cpu().tolist()))
+        if read["version"] != _VERSION:
+            raise CheckpointError(
+                f"the structure of the pruned model has version {read['version']}, and this tenon reads"
+                f" {_VERSION}. Load it with a newer one."
+            )
+        modules: dict[str, dict[str, int]] = read["modules"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise CheckpointError(
+            f"'{KEY}' in the state dict is no structure of a pruned model: {error}"
+        ) from error
+    return modules
+
+
+def load(model: Module, state: Mapping[str, Any]) -> Module:
+    """Give ``model``, as its class makes it, the structure and the values of a pruned one; returns it.
+
+    ``state`` is the pruned model's ``state_dict()``, or what ``tenon.load`` made of the file. A state dict
+    without structure is loaded as it is. Any error leaves the model as it was.
+
+    >>> import tenon
+    >>> from tenon import nn
+    >>> def make():
+    ...     return nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
+    >>> model = make()
+    >>> _ = nn.utils.prune.ln_structured(model[0], "weight", 6, 2, 0)
+    >>> _ = tenon.prune.compact(model, tenon.ones(1, 4))  # doctest: +SKIP
+    >>> tenon.prune.load(make(), model.state_dict())[0]  # doctest: +SKIP
+    Linear(in_features=4, out_features=2, bias=True)
+    """
+    if not isinstance(state, Mapping):
+        raise ArgumentError(
+            f"load takes a state dict, got {type(state).__name__}. Read it by tenon.load first."
+        )
+    if KEY not in state:
+        model.load_state_dict(state)
+        return model
+    structure = _decoded(state[KEY])
+    own = {name: t for name, t in (*model.named_parameters(), *model.named_buffers())}
+    missing = [name for name in own if name not in state and name != KEY]
+    extra = [name for name in state if name not in own and name != KEY]
+    odd = [name for name in own if name in state and own[name].dim() != state[name].dim()]
+    if missing or extra or odd:
+        raise CheckpointError(
+            f"the state dict is not one of this {type(model).__name__}: missing {missing[:5]}, unexpected"
+            f" {extra[:5]}, of another rank {odd[:5]}. Make the model that was pruned."
+        )
+    apply_numbers(model, structure)
+    for name, held in own.items():
+        if held.shape != state[name].shape:
+            held.data = empty(state[name].shape, dtype=held.dtype, device=held.device)
+            held.grad = None
+    note_structure(model, structure)
+    model.load_state_dict(state)
+    return model
