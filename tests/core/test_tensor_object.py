@@ -3,6 +3,8 @@
 import copy
 import gc
 import pickle
+import subprocess
+import sys
 import weakref
 
 import numpy as np
@@ -76,7 +78,15 @@ def numpy_by_force(t):
 
 def equality_and_hash(t):
     x = t.ones(2)
-    return (x == None, x != None, len({x, x}), (x == x).all(), x.equal(t.ones(2)), x.equal(t.ones(3)), x is x)  # noqa: E711
+    return (
+        x == None,
+        x != None,
+        len({x, x}),
+        (x == x).all(),
+        x.equal(t.ones(2)),
+        x.equal(t.ones(3)),
+        x is x,
+    )
 
 
 def constructors(t):
@@ -301,3 +311,10 @@ def test_meta_tensors_take_gradients():
 
     assert x.grad.shape == x.shape
     assert x.grad.device.type == "meta"
+
+
+def test_the_first_thing_a_program_does_may_be_to_print_a_tensor():
+    program = "import tenon; print(tenon.ones(2, requires_grad=True) * 2)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+
+    assert (done.stdout, done.stderr) == ("tensor([2., 2.], grad_fn=<MulBackward0>)\n", "")

@@ -17,8 +17,11 @@ class Late:
 
     backward: Callable[..., None]
     inplace: Callable[..., Any]
-    #: A dual tensor's tangent, else None.
+    #: A dual tensor's tangent, else None: there is none before ``autograd.forward_ad`` is loaded.
     tangent_of: Callable[[Any], Any]
+
+    def __init__(self) -> None:
+        self.tangent_of = lambda tensor: None
 
 
 LATE = Late()
