@@ -58,3 +58,35 @@ def test_naming_a_result_leaves_the_nodes_before_it_alone():
     x.max(1)
 
     assert x.grad_fn.name() == "MulBackward0"
+
+
+@pytest.mark.oracle
+@pytest.mark.parametrize("name", ["var_mean", "std_mean"])
+@pytest.mark.parametrize("dim", [None, 1])
+def test_variance_and_mean_are_one_node_as_in_torch(name, dim):
+    gradients = []
+    for library in (tenon, torch):
+        x = library.tensor([[1.0, 2.0, 4.0], [3.0, 3.0, 3.0]], requires_grad=True)
+        first, mean = getattr(library, name)(x, dim)
+        assert first.grad_fn is mean.grad_fn
+        node = first.grad_fn
+        shapes = [tuple(m.shape) for m in node._input_metadata]
+        node.register_prehook(lambda grads: tuple(2 * g for g in grads))
+        (first.square() + 3 * mean).sum().backward()
+        alone = library.autograd.grad(getattr(library, name)(x, dim)[1].sum(), x)[0]
+        gradients.append((node.name(), shapes, x.grad.tolist(), alone.tolist()))
+
+    (mine, *found), (theirs, *expected) = gradients
+    assert mine == theirs and found[0] == expected[0]
+    for ours, other in zip(found[1:], expected[1:], strict=True):
+        torch.testing.assert_close(torch.tensor(ours), torch.tensor(other))
+
+
+@pytest.mark.parametrize("dim", [None, 1])
+def test_numbers_that_are_all_equal_have_no_slope_of_their_deviation(dim):
+    x = tenon.full((2, 3), 4.0, requires_grad=True)
+
+    tenon.std(x, dim).sum().backward()
+    tenon.std_mean(x, dim)[0].sum().backward()
+
+    assert not x.grad.any()

@@ -30,9 +30,9 @@ _WIDENED = frozenset(
     ["sum", "mean", "prod", "amax", "amin", "argmax", "argmin", "cumsum", "cumprod", "log_softmax",
     "log_softmax_grad", "batch_norm_inference", "cross_entropy", "cross_entropy_grad", "nll_loss",
     "nll_loss_grad", "mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "binary_cross_entropy",
-    "binary_cross_entropy_with_logits", "var", "logsumexp", "vector_norm", "mish",
-    "elu", "softplus", "logsigmoid", "hardsigmoid", "hardswish", "threshold", "softshrink",
-    "hardshrink", "max_pool", "max_pool_grad", "avg_pool", "avg_pool_grad", "adaptive_avg_pool",
+    "binary_cross_entropy_with_logits", "var", "std", "var_mean", "std_mean", "logsumexp",
+    "vector_norm", "mish", "elu", "softplus", "logsigmoid", "hardsigmoid", "hardswish", "threshold",
+    "softshrink", "hardshrink", "max_pool", "max_pool_grad", "avg_pool", "avg_pool_grad", "adaptive_avg_pool",
     "adaptive_avg_pool_grad", "embedding_grad", "fold_axis", "erfinv", "logaddexp"]
 )  # fmt: skip
 #: Ops with kernels for bfloat16 itself, where the arrays lie as those take them.

@@ -8,6 +8,7 @@ from typing import Any
 
 from tenon import ops
 from tenon.core.methods.arithmetic import scaled
+from tenon.core.methods.reduction import moments
 from tenon.core.precision import runs_in
 from tenon.core.promotion import result_type
 from tenon.core.value import Value
@@ -110,18 +111,14 @@ def var_mean(
     input: Any, dim: Any = None, unbiased: Any = None, keepdim: bool = False, *, correction: Any = None
 ) -> Any:
     """``(var, mean)`` over ``dim``."""
-    return input.var(dim, unbiased, keepdim, correction=correction), _mean(input, dim, keepdim)
+    return ops.var_mean(input, **moments("var_mean", input, dim, unbiased, keepdim, correction))
 
 
 def std_mean(
     input: Any, dim: Any = None, unbiased: Any = None, keepdim: bool = False, *, correction: Any = None
 ) -> Any:
     """``(std, mean)`` over ``dim``."""
-    return input.std(dim, unbiased, keepdim, correction=correction), _mean(input, dim, keepdim)
-
-
-def _mean(input: Any, dim: Any, keepdim: bool) -> Any:
-    return input.mean(None if isinstance(dim, bool) else dim, keepdim)
+    return ops.std_mean(input, **moments("std_mean", input, dim, unbiased, keepdim, correction))
 
 
 def rsub(input: Any, other: Any, *, alpha: Any = 1) -> Any:

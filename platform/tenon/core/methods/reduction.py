@@ -46,6 +46,16 @@ def _need_numbers(name: str, x: Any) -> None:
     need_order(name, x)
 
 
+def moments(name: str, x: Any, dim: Any, unbiased: Any, keepdim: bool, correction: Any) -> dict[str, Any]:
+    """Attributes of the op ``name``, one of the variances, from torch's arguments."""
+    if isinstance(dim, bool):
+        dim, unbiased = None, dim
+    if correction is None:
+        correction = 1 if unbiased is None else int(unbiased)
+    _need_float(x, name)
+    return {"axes": _axes(x, dim), "correction": correction, "keepdims": keepdim}
+
+
 class Reduction:
     """What takes many elements to few."""
 
@@ -94,18 +104,13 @@ class Reduction:
         self, dim: Any = None, unbiased: Any = None, keepdim: bool = False, *, correction: Any = None
     ) -> Any:
         """Variance over ``dim``, divided by ``n - correction`` (default 1)."""
-        if isinstance(dim, bool):
-            dim, unbiased = None, dim
-        if correction is None:
-            correction = 1 if unbiased is None else int(unbiased)
-        _need_float(self, "var")
-        return f.var(self, axes=_axes(self, dim), correction=correction, keepdims=keepdim)
+        return f.var(self, **moments("var", self, dim, unbiased, keepdim, correction))
 
     def std(
         self, dim: Any = None, unbiased: Any = None, keepdim: bool = False, *, correction: Any = None
     ) -> Any:
         """Standard deviation: the root of ``var``."""
-        return f.sqrt(self.var(dim, unbiased, keepdim, correction=correction))
+        return f.std(self, **moments("std", self, dim, unbiased, keepdim, correction))
 
     def logsumexp(self, dim: Any, keepdim: bool = False) -> Any:
         """``log(sum(exp(self)))`` over ``dim``, without overflow."""

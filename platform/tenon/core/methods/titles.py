@@ -23,7 +23,7 @@ TITLES: dict[str, str] = {
     "median": "Median1 Median0", "min": "Min0 Min1", "mode": "Mode0", "mvlgamma": "Mvlgamma0",
     "nan_to_num": "NanToNum0", "nanmedian": "Nanmedian1 Nanmedian0", "nansum": "Nansum0",
     "rad2deg": "Rad2Deg0", "renorm": "Renorm0", "repeat": "Repeat0", "rot90": "Rot900", "sgn": "Sgn0",
-    "sort": "Sort0", "std": "Std0", "take": "Take0", "tile": "Repeat0", "topk": "Topk0", "trace": "Trace0",
+    "sort": "Sort0", "take": "Take0", "tile": "Repeat0", "topk": "Topk0", "trace": "Trace0",
 }  # fmt: skip
 
 

@@ -27,10 +27,71 @@ class Var(Composite):
         return f.mul(f.sum(squares, axes=axes, keepdims=keepdims), _reciprocal(_freedom(x, axes, correction)))
 
     def vjp_x(self, f, g, out, x, *, axes, correction=1, keepdims=False):
-        slope = f.mul(
-            f.sub(x, f.mean(x, axes=axes, keepdims=True)), 2.0 * _reciprocal(_freedom(x, axes, correction))
-        )
-        return f.mul(_spread(f, g, x.shape, axes, keepdims), slope)
+        return _of_variance(f, g, x, axes, correction, keepdims)
+
+
+class Std(Composite):
+    """Standard deviation over ``axes``: the root of ``var``."""
+
+    kind = Kind.REDUCE
+    saves = ("x", "out")
+
+    def decompose(self, f, x, *, axes, correction=1, keepdims=False):
+        return f.sqrt(f.var(x, axes=axes, correction=correction, keepdims=keepdims))
+
+    def vjp_x(self, f, g, out, x, *, axes, correction=1, keepdims=False):
+        return _of_variance(f, _of_root(f, g, out), x, axes, correction, keepdims)
+
+
+class VarMean(Composite):
+    """Variance and mean over ``axes``."""
+
+    kind = Kind.REDUCE
+    saves = ("x",)
+    outputs = 2
+
+    def decompose(self, f, x, *, axes, correction=1, keepdims=False):
+        variance = f.var(x, axes=axes, correction=correction, keepdims=keepdims)
+        return variance, f.mean(x, axes=axes, keepdims=keepdims)
+
+    def vjp_x(self, f, g, out, x, *, axes, correction=1, keepdims=False):
+        slope = _of_variance(f, g[0], x, axes, correction, keepdims)
+        return f.add(slope, _of_mean(f, g[1], x, axes, keepdims))
+
+
+class StdMean(Composite):
+    """Standard deviation and mean over ``axes``."""
+
+    kind = Kind.REDUCE
+    saves = ("x", "out")
+    outputs = 2
+
+    def decompose(self, f, x, *, axes, correction=1, keepdims=False):
+        deviation = f.std(x, axes=axes, correction=correction, keepdims=keepdims)
+        return deviation, f.mean(x, axes=axes, keepdims=keepdims)
+
+    def vjp_x(self, f, g, out, x, *, axes, correction=1, keepdims=False):
+        slope = _of_variance(f, _of_root(f, g[0], out), x, axes, correction, keepdims)
+        return f.add(slope, _of_mean(f, g[1], x, axes, keepdims))
+
+
+def _of_variance(f: Any, g: Any, x: Any, axes: Any, correction: float, keepdims: bool) -> Any:
+    slope = f.mul(
+        f.sub(x, f.mean(x, axes=axes, keepdims=True)), 2.0 * _reciprocal(_freedom(x, axes, correction))
+    )
+    return f.mul(_spread(f, g, x.shape, axes, keepdims), slope)
+
+
+def _of_root(f: Any, g: Any, root: Any) -> Any:
+    """The gradient of the variance; 0 where all numbers are equal, at the root's corner, as in torch."""
+    flat = f.eq(root, 0)
+    return f.where(flat, 0.0, f.div(g, f.mul(f.where(flat, 1.0, root), 2.0)))
+
+
+def _of_mean(f: Any, g: Any, x: Any, axes: Any, keepdims: bool) -> Any:
+    return f.expand(
+        f.mul(_spread(f, g, x.shape, axes, keepdims), _reciprocal(_freedom(x, axes, 0))), shape=tuple(x.shape)
+    )
 
 
 def _freedom(x: Any, axes: Any, correction: float) -> float:
@@ -101,4 +162,5 @@ class VectorNorm(Composite):
         return f.mul(f.mul(f.sign(x), inner), f.mul(g, outer))
 
 
-var, logsumexp, vector_norm = Var(), Logsumexp(), VectorNorm()
+var, std, var_mean, std_mean = Var(), Std(), VarMean(), StdMean()
+logsumexp, vector_norm = Logsumexp(), VectorNorm()

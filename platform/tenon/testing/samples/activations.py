@@ -37,7 +37,13 @@ def _family(
 
 def _wide(function: Callable[..., Any]) -> Callable[..., Any]:
     """``function`` in float64, in its argument's dtype."""
-    return lambda x, **attrs: np.asarray(function(x.astype(np.float64), **attrs)).astype(x.dtype)
+
+    def run(x: Any, **attrs: Any) -> Any:
+        found = function(x.astype(np.float64), **attrs)
+        several = isinstance(found, tuple)
+        return tuple(v.astype(x.dtype) for v in found) if several else np.asarray(found).astype(x.dtype)
+
+    return run
 
 
 _erf = np.vectorize(math.erf, otypes=[float])
@@ -174,6 +180,9 @@ def _reduced(function: Callable[..., Any]) -> Callable[..., Any]:
 
 for _op, _function, _attrs in (
     ("var", lambda x, a, k, correction: np.var(x, axis=a, keepdims=k, ddof=correction), {"correction": 1}),
+    ("std", lambda x, a, k, correction: np.std(x, axis=a, keepdims=k, ddof=correction), {"correction": 1}),
+    ("var_mean", lambda x, a, k, correction: (np.var(x, axis=a, keepdims=k, ddof=correction), x.mean(a, keepdims=k)), {"correction": 0}),
+    ("std_mean", lambda x, a, k, correction: (np.std(x, axis=a, keepdims=k, ddof=correction), x.mean(a, keepdims=k)), {"correction": 1}),
     ("logsumexp", lambda x, a, k: np.log(np.exp(x).sum(axis=a, keepdims=k)), {}),
     ("vector_norm", lambda x, a, k, order: (np.abs(x) ** order).sum(axis=a, keepdims=k) ** (1 / order), {"order": 2.0}),
     ):  # fmt: skip
