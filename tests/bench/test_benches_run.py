@@ -232,3 +232,12 @@ def test_the_cost_of_profiles_is_measured_beside_torchs(tmp_path):
         set(each["added_us"]) == {"nothing", "shapes", "shapes and memory", "stacks"}
         for each in found.values()
     )
+
+
+def test_the_dashboard_shows_a_large_run_and_says_how_soon(tmp_path):
+    pytest.importorskip("tensorboard")
+
+    found = run("dashboard.py", "--ranks", "2", "--steps", "3", "--ops", "40", "--memory", tmp_path=tmp_path)
+
+    assert found["results"]["ranks in it"] == 2 and found["results"]["steps in it"] == 3
+    assert found["results"]["spans"] == 2 * 3 * (40 + 4) and found["results"]["trace"] > 0
