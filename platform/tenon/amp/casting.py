@@ -50,7 +50,7 @@ class Casting:
                 if chosen is not None:
                     return below(op, self.arguments(chosen, args, device), attrs)
         if isinstance(op, Composite) and not op.differentiable and MODE.enabled and _tracked(args):
-            return op.decompose(table, *args, **attrs)
+            return SLOT.parts(op, args, attrs)
         return below(op, args, attrs)
 
     def device(self, args: Iterable[Any]) -> str | None:

@@ -23,7 +23,7 @@ from tenon.core.op import Op, table
 from tenon.core.quiet import IGNORE, enter, leave
 from tenon.core.tape import CustomNode, StandIn
 from tenon.core.tensor import Tensor
-from tenon.core.value import FixedView, Value, move_retained, refuse_part, refuse_writing
+from tenon.core.value import FixedView, Value, fill, move_retained, refuse_part, refuse_writing
 from tenon.errors import DTypeError, GradError, ShapeError, ViewError
 
 _BOOL = np.dtype(np.bool_)
@@ -110,10 +110,13 @@ def _untracked(op: Any, x: Any, args: tuple[Any, ...], attrs: dict[str, Any]) ->
         ):
             token = enter(IGNORE)
             try:
+                kernel = x._backend.kernels[op] if op.is_ufunc else fill
+                if watch.kernel is not None:
+                    kernel = watch.kernel(x._backend, op, kernel)
                 if op.is_ufunc:
-                    x._backend.kernels[op](raw, *plain, out=raw, **attrs)
+                    kernel(raw, *plain, out=raw, **attrs)
                 else:  # half the time of a copy of the copy
-                    raw[...] = plain[0]
+                    kernel(raw, plain[0])
             finally:
                 leave(token)
             return

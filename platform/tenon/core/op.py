@@ -261,7 +261,7 @@ class Composite(Op):
             return top.run(self, args, attrs)
         if self.differentiable:
             return SLOT.single(self, args[0], attrs) if len(args) == 1 else SLOT.execute(self, args, attrs)
-        return self.decompose(table, *args, **attrs)
+        return SLOT.parts(self, args, attrs)
 
     def decompose(self, f: Any, *args: Any, **attrs: Any) -> Any:
         """The op written with ``f``'s ops."""
@@ -282,6 +282,13 @@ class Composite(Op):
         counting = _Counting()
         self.decompose(counting, *args, **attrs)
         return counting.total
+
+
+def _in_parts(op: Any, args: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
+    return op.decompose(table, *args, **attrs)
+
+
+SLOT.parts = _in_parts
 
 
 class _Counting:

@@ -33,6 +33,11 @@ class FixedView:
         return base._node is not (None if self.node is None else self.node())
 
 
+def fill(array: Any, value: Any) -> None:
+    """Write ``value`` over all of ``array``."""
+    array[...] = value
+
+
 _FORBIDDEN = (
     "A view was created in {mode} and {{}} inplace {where}. Given that this use case is ambiguous and"
     " error-prone, it is forbidden. You can clarify your code by moving both the view and the inplace"

@@ -24,6 +24,8 @@ visiting: Callable[[Callable[[Any, Any], None]], Callable[[Any, Any], None]] | N
 span: Callable[[str, str], AbstractContextManager[Any]] | None = None
 #: ``collective(communicator, call, perform, args)``: agrees on ``call``, then performs it.
 collective: Callable[[Any, Any, Callable[..., Any], tuple[Any, ...]], Any] | None = None
+#: ``kernel(backend, op, kernel)``: what is called instead of a kernel where an op changes an array in place.
+kernel: Callable[[Any, Any, Callable[..., Any]], Callable[..., Any]] | None = None
 #: Called with every program when it is bound to memory.
 bound: Callable[[Any], None] | None = None
 

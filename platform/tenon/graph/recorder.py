@@ -119,7 +119,7 @@ class Recorder(Host, Options, Gradients):
         if self.failure is not None or self._paused:
             return below(op, tuple(plain(a) for a in args), attrs)
         if isinstance(op, Composite) and not op.differentiable and MODE.enabled and _any_tracked(args):
-            return op.decompose(table, *args, **attrs)
+            return SLOT.parts(op, args, attrs)
         numbers = tuple(plain(a) for a in args)
         given = unify(op, numbers) if op.promotion is not None else numbers
         try:

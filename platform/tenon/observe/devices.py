@@ -9,22 +9,22 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from typing import Any
 
-from tenon.core.op import Composite
 from tenon.core.value import Value
 from tenon.observe.records import DEVICE
 
 
 def marked_op(tap: Any, run: Callable[..., Any], devices: Collection[Any]) -> Callable[..., Any]:
-    """An interceptor's ``run`` that marks ops of ``devices``; of those that run in parts, the parts are."""
+    """``SLOT``'s ``single``, ``pair`` or ``execute`` that marks ops of ``devices``."""
 
-    def marked(op: Any, args: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
+    def marked(op: Any, *given: Any) -> Any:
+        args = given[0] if given[0].__class__ is tuple else given
         first = next((a for a in args if isinstance(a, Value) and a._backend in devices), None)
-        if first is None or (isinstance(op, Composite) and not op.differentiable):
-            return run(op, args, attrs)
+        if first is None:
+            return run(op, *given)
         backend = first._backend
         device = backend.device_of(first.raw)
         begin = backend.mark(device)
-        out = run(op, args, attrs)
+        out = run(op, *given)
         tap.lane().extend((DEVICE, op, begin, backend.mark(device), device.index or 0))
         return out
 

@@ -6,12 +6,15 @@ is its own, found by a weak reference; a callback costs about 0.5 us.
 
 from __future__ import annotations
 
+import itertools
 import time
 import weakref
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
+from tenon.core.op import Primitive
 from tenon.core.value import Value
 from tenon.observe.records import MEMORY
 
@@ -26,45 +29,61 @@ class _Block(weakref.ref[Any]):
 class Blocks:
     """The living arrays that were made while the tap was open."""
 
-    def __init__(self, tap: Any) -> None:
-        self._tap = tap
+    def __init__(self, local: Any, find: Callable[[], Any]) -> None:
         #: By id of the array: the reference, and the end of its record.
         self._living: dict[int, tuple[Any, ...]] = {}
-        self._count = 0
+        #: ``made(out, op, args, lane, when)``: at its end, ``when``, ``op`` gave ``out``, an array or several
+        #: arrays or tensors, for ``args``, arrays or tensors.
+        self.made = self._making(local, find)
 
-    def made(self, out: Any, op: Any, args: Any, lane: Any, when: int) -> None:
-        """At its end, ``when``, ``op`` gave ``out``, an array or several, for ``args``, arrays or tensors."""
-        if out.__class__ is not np.ndarray:
-            if out.__class__ is tuple:
-                for each in out:
-                    self.made(each, op, args, lane, when)
-            return
-        while out.base is not None:
-            if out.base.__class__ is not np.ndarray:
-                return
-            out = out.base
-        key = id(out)
-        if key in self._living:
-            return
-        for given in args:
-            array = given.raw if isinstance(given, Value) else given
-            while array is not None and array is not out:
-                array = getattr(array, "base", None)
-            if array is out:
-                return
-        block = _Block(out, self._freed)
-        block.key = key
-        self._count += 1
-        size, count, module, phase = out.nbytes, self._count, lane.module, lane.phase
-        self._living[key] = (block, size, count, op, module, phase)
-        lane.extend((MEMORY, when, size, count, op, module, phase))
+    def _making(self, local: Any, find: Callable[[], Any]) -> Callable[..., None]:
+        """``made`` as a closure, 0.3 us less than a method; ``find()`` makes this thread's ``local.lane``."""
+        living, count, now = self._living, itertools.count(1).__next__, time.perf_counter_ns
+        ndarray = np.ndarray
 
-    def _freed(self, block: Any) -> None:
-        found = self._living.pop(block.key, None)
-        if found is not None:
-            _, size, count, op, module, phase = found
-            self._tap.lane().extend((MEMORY, time.perf_counter_ns(), -size, count, op, module, phase))
+        def freed(block: Any) -> None:
+            found = living.pop(block.key, None)
+            if found is not None:
+                _, size, address, op, module, phase = found
+                try:
+                    lane = local.lane
+                except AttributeError:
+                    lane = find()
+                lane.extend((MEMORY, now(), -size, address, op, module, phase))
+
+        def made(out: Any, op: Any, args: Any, lane: Any, when: int) -> None:
+            if out.__class__ is not ndarray:
+                if out.__class__ is tuple:
+                    for each in out:
+                        made(each.raw if isinstance(each, Value) else each, op, args, lane, when)
+                return
+            while out.base is not None:
+                if out.base.__class__ is not ndarray:
+                    return
+                out = out.base
+            key = id(out)
+            if key in living:
+                return
+            for given in args:
+                if given is out:  # a kernel that works in place
+                    return
+            if (op.view or not isinstance(op, Primitive)) and any(_base(a) is out for a in args):
+                return
+            block = _Block(out, freed)
+            block.key = key
+            size, address, module, phase = out.nbytes, count(), lane.module, lane.phase
+            living[key] = block, size, address, op, module, phase
+            lane.extend((MEMORY, when, size, address, op, module, phase))
+
+        return made
 
     def close(self) -> None:
         """Hear of no end any more."""
         self._living.clear()
+
+
+def _base(given: Any) -> Any:
+    array = given.raw if isinstance(given, Value) else given
+    while getattr(array, "base", None) is not None:
+        array = array.base
+    return array

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from tenon.core import watch
 from tenon.core.aval import Aval, broadcast_shapes, normalize_axis
 from tenon.core.grad_mode import MODE, UNCOUNTED
 from tenon.core.interceptor import SLOT
@@ -13,7 +14,7 @@ from tenon.core.keys import FULL, INDEX, split
 from tenon.core.late import LATE
 from tenon.core.op import table as f
 from tenon.core.precision import runs_in
-from tenon.core.value import Value, refuse_writing
+from tenon.core.value import Value, fill, refuse_writing
 from tenon.errors import DTypeError, IndexRangeError, ShapeError
 
 
@@ -278,7 +279,10 @@ def _assign(x: Any, basic: tuple[Any, ...], value: Any) -> None:
         refuse_writing()
     region = x.raw[basic]
     try:
-        region[...] = array
+        if watch.kernel is None:
+            region[...] = array
+        else:
+            watch.kernel(x._backend, f.copy, fill)(region, array)
     except ValueError:
         raise ShapeError(
             f"shape mismatch: value tensor of shape {list(np.shape(array))} cannot be broadcast to indexing"

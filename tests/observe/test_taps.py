@@ -1,0 +1,50 @@
+"""Where ops are seen: below what casts, in place, in parts, in memory of programs."""
+
+import pytest
+
+import tenon
+from tenon import nn
+from tenon.core.interceptor import SLOT
+from tenon.profiler import profile
+
+
+def spans(prof):
+    """Names of the ops, with those of their children."""
+    return {e.key: [c.key for c in e.cpu_children] for e in prof.events() if e.key != "[memory]"}
+
+
+def test_a_change_in_place_is_one_op_that_allocates_nothing():
+    x, y = tenon.ones(4, 4), tenon.ones(4, 4)
+
+    with profile(record_shapes=True, profile_memory=True) as prof:
+        x.add_(y)
+        x[1:3] = 5.0
+        x.mul_(2.0)
+
+    assert x.sum().item() == (8 * 2 + 8 * 5) * 2
+    assert [(e.key, e.input_shapes) for e in prof.events()] == [
+        ("tenon::add", [[4, 4], [4, 4]]),
+        ("tenon::copy", [[2, 4], []]),
+        ("tenon::mul", [[4, 4], []]),
+    ]
+
+
+@pytest.mark.parametrize("casting", [False, True])
+def test_an_op_that_is_made_of_others_shows_them_inside(casting):
+    layer, x, y = nn.Linear(4, 3), tenon.randn(5, 4), tenon.randint(0, 3, (5,))
+
+    with profile() as prof, tenon.autocast("cpu", dtype=tenon.bfloat16, enabled=casting):
+        nn.functional.cross_entropy(layer(x), y)
+
+    assert ("tenon::cast" in spans(prof)) == casting
+    assert spans(prof)["tenon::cross_entropy"]
+    assert SLOT.top is None
+
+
+def test_ops_are_dispatched_as_before_when_a_profile_is_over():
+    before = SLOT.single, SLOT.pair, SLOT.execute, SLOT.parts
+
+    with profile():
+        assert SLOT.pair is not before[1] and SLOT.top is None
+
+    assert (SLOT.single, SLOT.pair, SLOT.execute, SLOT.parts) == before
