@@ -22,6 +22,7 @@ KERNELS: dict[str, Kernel] = {
 }
 COMPOSITES: dict[str, Kernel] = {
     **eager_parts.COMPOSITES,
+    **eager_points.COMPOSITES,
     **eager_lines.COMPOSITES,
     **eager_rows.COMPOSITES,
     **eager_norms.COMPOSITES,

@@ -13,7 +13,6 @@ from tenon.ops import amin as _amin
 from tenon.ops import cumsum as _cumsum
 from tenon.ops import prod as _prod
 from tenon.ops import put as _put
-from tenon.ops import remainder as _remainder
 from tenon.ops import solve_triangle as _solve_triangle
 from tenon.ops import take as _take
 from tenon.ops import vector_norm as _vector_norm
@@ -159,24 +158,6 @@ def argsort(x: Any, *, axis: int, descending: bool = False, start: int = 0, stop
     return out.reshape(*x.shape[:-1], stop)[..., start:].copy() if start else out.reshape(*x.shape[:-1], stop)
 
 
-def remainder(x: Any, y: Any, *, out: Any = None) -> Any:
-    """Where the quotients are below 2**22; the reference does all others."""
-    array = x if hasattr(x, "dtype") else y
-    if (
-        out is not None
-        or array.size < WORTH
-        or not fits(array)
-        or any(v.dtype is not FLOAT for v in (x, y) if hasattr(v, "dtype"))
-    ):
-        return _remainder.forward(np, x, y, out=out)
-    shape = np.broadcast_shapes(np.shape(x), np.shape(y))
-    given = [plain(np.broadcast_to(np.asarray(v, FLOAT), shape)).reshape(-1) for v in (x, y)]
-    made, unusual = np.empty(shape, FLOAT), np.zeros(1, np.uint8)
-    arrays = (*given, made.reshape(-1), unusual)
-    share(lines.remainder, arrays, made.size, 10 * made.size)
-    return _remainder.forward(np, x, y) if unusual[0] else made
-
-
 def solve_triangle(a: Any, b: Any, *, upper: bool) -> Any:
     """Batches of small triangles; large ones by LAPACK."""
     if (
@@ -207,7 +188,6 @@ KERNELS: dict[str, Kernel] = {
     "prod": prod,
     "take": take,
     "put": put,
-    "remainder": remainder,
     "solve_triangle": solve_triangle,
 }
 COMPOSITES: dict[str, Kernel] = {"prod_of_others": prod_of_others, "vector_norm": vector_norm}

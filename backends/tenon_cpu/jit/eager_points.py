@@ -1,4 +1,5 @@
-"""Elementwise ops on large float32 arrays by generated code, where NumPy has no loop of its own for them."""
+"""Elementwise ops on large float32 arrays by generated code, where NumPy has no loop of its own for them, or
+takes several."""
 
 from __future__ import annotations
 
@@ -11,23 +12,70 @@ from tenon.extend import Kernel
 from tenon.ops import copysign as _copysign
 from tenon.ops import erf as _erf
 from tenon.ops import erfc as _erfc
-from tenon_cpu.jit import codegen_llvm, short
-from tenon_cpu.jit.calls import FLOAT, WORTH
+from tenon.ops import floor_divide as _floor_divide
+from tenon.ops import leaky_relu_grad as _leaky_relu_grad
+from tenon.ops import nan_to_num as _nan_to_num
+from tenon.ops import remainder as _remainder
+from tenon.ops import rsqrt as _rsqrt
+from tenon.ops import softplus_grad as _softplus_grad
+from tenon_cpu.jit import codegen_llvm, points, short
+from tenon_cpu.jit.calls import FLOAT, WORTH, fits, plain, share
+from tenon_cpu.kernels import direct
 
 
-def _made(op: Any, *args: Any, **attrs: Any) -> Any:
-    """``op`` of arrays; its own forward where they are small, or there is no compiler."""
+def _made(name: str, kernel: Kernel, *args: Any, **attrs: Any) -> Any:
+    """The op of arrays; by ``kernel`` where they are small, or there is no compiler."""
     large = all(
         a.__class__ is np.ndarray and a.dtype is FLOAT and a.size >= WORTH and a.flags.aligned for a in args
     )
     found = None
-    if large and not attrs and codegen_llvm.available():
-        found = short.elementwise(op.name, args, attrs, FLOAT, FLOAT)
-    if found is not None:
-        return found
-    return op.forward(np, *args, **attrs)
+    if large and "out" not in attrs and codegen_llvm.available():
+        found = short.elementwise(name, args, attrs, FLOAT, FLOAT)
+    return kernel(*args, **attrs) if found is None else found
 
 
-KERNELS: dict[str, Kernel] = {op.name: functools.partial(_made, op) for op in (_erf, _erfc, _copysign)}
+def _in_parts(op: Any, f: Any, *args: Any, **attrs: Any) -> Any:
+    return _made(op.name, functools.partial(op.decompose, f), *args, **attrs)
 
-__all__ = ["KERNELS"]
+
+def _quotients(op: Any, kernel: Any, x: Any, y: Any, out: Any) -> Any:
+    """By a loop for quotients below 2**22; the reference does all others."""
+    array = x if hasattr(x, "dtype") else y
+    if (
+        out is not None
+        or array.size < WORTH
+        or not fits(array)
+        or any(v.dtype is not FLOAT for v in (x, y) if hasattr(v, "dtype"))
+    ):
+        return op.forward(np, x, y, out=out)
+    shape = np.broadcast_shapes(np.shape(x), np.shape(y))
+    given = [plain(np.broadcast_to(np.asarray(v, FLOAT), shape)).reshape(-1) for v in (x, y)]
+    made, unusual = np.empty(shape, FLOAT), np.zeros(1, np.uint8)
+    share(kernel, (*given, made.reshape(-1), unusual), made.size, 10 * made.size)
+    return op.forward(np, x, y) if unusual[0] else made
+
+
+def remainder(x: Any, y: Any, *, out: Any = None) -> Any:
+    """Python's modulo."""
+    return _quotients(_remainder, points.remainder, x, y, out)
+
+
+def floor_divide(x: Any, y: Any, *, out: Any = None) -> Any:
+    """The whole quotient below."""
+    return _quotients(_floor_divide, points.floor_divide, x, y, out)
+
+
+KERNELS: dict[str, Kernel] = {
+    **{
+        op.name: functools.partial(_made, op.name, functools.partial(op.forward, np))
+        for op in (_erf, _erfc, _copysign, _rsqrt, _nan_to_num)
+    },
+    "sign": functools.partial(_made, "sign", direct.sign),
+    "remainder": remainder,
+    "floor_divide": floor_divide,
+}
+COMPOSITES: dict[str, Kernel] = {
+    op.name: functools.partial(_in_parts, op) for op in (_leaky_relu_grad, _softplus_grad)
+}
+
+__all__ = ["COMPOSITES", "KERNELS"]

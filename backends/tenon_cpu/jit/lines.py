@@ -165,22 +165,6 @@ def place(y, places, out, outside, adding, start, stop):  # type: ignore[no-unty
                     out[r, k, j] = given[j]
 
 
-@kernel("void(float32[::1], float32[::1], float32[::1], uint8[::1], int64, int64)")
-def remainder(x, y, out, unusual, start, stop):  # type: ignore[no-untyped-def]
-    """Python's modulo where the quotient's whole part is exact; ``unusual`` says that one was not."""
-    x, y, out = x[start:stop], y[start:stop], out[start:stop]
-    far = np.int32(0)
-    for i in range(out.size):
-        v, w = x[i], y[i]
-        whole = np.floor(v / w)
-        far |= np.int32(not abs(whole) < np.float32(4194304)) | np.int32(abs(w) == _INFINITY)
-        left = np.float32(np.float64(v) - np.float64(whole) * np.float64(w))
-        flipped = left < _ZERO if w > _ZERO else left > _ZERO
-        out[i] = left + w if flipped else left  # the quotient was rounded up to a whole number
-    if far:
-        unusual[0] = 1
-
-
 @kernel("void(float32[:,:,::1], float32[::1], float32[::1], float32[:,:,::1], int64, int64)")
 def scale_and_shift(x, scale, shift, out, start, stop):  # type: ignore[no-untyped-def]
     """``x[:, c] * scale[c] + shift[c]``."""

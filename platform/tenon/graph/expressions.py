@@ -53,6 +53,9 @@ EXPRESSIONS: dict[str, str] = {
     "relu": "maximum(a, 0)",
     "relu_grad": "0 if b <= 0 else a",
     "leaky_relu": "a if a > 0 else a * slope",
+    "leaky_relu_grad": "a if b > 0 else a * slope",
+    "softplus_grad": "a if b * beta > threshold else a * sigmoid(b * beta)",
+    "nan_to_num": "nan if isnan(a) else (high if a == inf else (low if a == (-inf) else a))",
     "silu": "a * sigmoid(a)",
     "hardtanh": "minimum(maximum(a, low), high)",
     "eq": "a == b",
@@ -86,6 +89,7 @@ BOOLEAN = frozenset({
 #: Ops whose operands must be floats: integers would become some float first.
 FLOAT_ONLY = frozenset({
     *TRANSCENDENTAL, "div", "pow", "atan2", "hypot", "copysign", "rsqrt", "reciprocal", "leaky_relu", "silu",
+    "leaky_relu_grad", "softplus_grad",
 })  # fmt: skip
 #: Operands before this one do not take part in the common dtype.
 CONDITIONS = {"where": 1}

@@ -88,4 +88,25 @@ class Clamp(Primitive):
         return f.sum_to(f.where(cut, g, 0), shape=max.shape)
 
 
-relu, relu_grad, clamp = Relu(), ReluGrad(), Clamp()
+class NanToNum(Primitive):
+    """``x`` with ``nan`` for NaN, ``high`` for infinity and ``low`` for minus infinity."""
+
+    kind = Kind.ELEMENTWISE
+    saves = ("x",)
+
+    def infer(self, x, *, nan, high, low):
+        """The input's own aval."""
+        return Aval(x.shape, x.dtype)
+
+    def forward(self, xp, x, *, nan, high, low):
+        """Three selections."""
+        number = x.dtype.type
+        made = xp.where(xp.isnan(x), number(nan), x)
+        made = xp.where(xp.equal(x, float("inf")), number(high), made)
+        return xp.where(xp.equal(x, -float("inf")), number(low), made)
+
+    def vjp_x(self, f, g, out, x, *, nan, high, low):
+        return f.where(f.isfinite(x), g, 0)
+
+
+relu, relu_grad, clamp, nan_to_num = Relu(), ReluGrad(), Clamp(), NanToNum()

@@ -272,9 +272,7 @@ class Arithmetic:
         info = limits(self.raw.dtype)  # type: ignore[attr-defined]
         high = float(info.max) if posinf is None else posinf
         low = float(info.min) if neginf is None else neginf
-        kept = f.where(f.isnan(self), nan, self)
-        kept = f.where(f.eq(kept, float("inf")), high, kept)
-        return f.where(f.eq(kept, float("-inf")), low, kept)
+        return f.nan_to_num(self, nan=nan, high=high, low=low)
 
     def equal(self, other: Any) -> bool:
         """Same shape and same values; NaN differs from itself."""

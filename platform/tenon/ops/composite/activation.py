@@ -122,6 +122,15 @@ class LeakyRelu(Activation):
         return f.where(f.gt(x, 0), x, f.mul(x, slope))
 
     def vjp_x(self, f, g, out, x, *, slope=0.01):
+        return f.leaky_relu_grad(g, x, slope=slope)
+
+
+class LeakyReluGrad(Activation):
+    """``g`` where ``x`` is positive, else ``slope * g``."""
+
+    inputs = ("g", "x")
+
+    def decompose(self, f, g, x, *, slope=0.01):
         return f.where(f.gt(x, 0), g, f.mul(g, slope))
 
 
@@ -156,6 +165,15 @@ class Softplus(Activation):
         return f.where(f.gt(scaled, threshold), x, smooth)
 
     def vjp_x(self, f, g, out, x, *, beta=1.0, threshold=20.0):
+        return f.softplus_grad(g, x, beta=beta, threshold=threshold)
+
+
+class SoftplusGrad(Activation):
+    """``g`` times the sigmoid of ``beta * x``; ``g`` itself where ``beta * x > threshold``."""
+
+    inputs = ("g", "x")
+
+    def decompose(self, f, g, x, *, beta=1.0, threshold=20.0):
         scaled = f.mul(x, beta)
         return f.where(f.gt(scaled, threshold), g, f.mul(g, f.sigmoid(scaled)))
 
@@ -248,5 +266,6 @@ class Hardshrink(Softshrink):
 
 gelu, silu, mish = Gelu(), Silu(), Mish()
 leaky_relu, elu, softplus, logsigmoid = LeakyRelu(), Elu(), Softplus(), Logsigmoid()
+leaky_relu_grad, softplus_grad = LeakyReluGrad(), SoftplusGrad()
 hardtanh, hardsigmoid, hardswish = Hardtanh(), Hardsigmoid(), Hardswish()
 threshold, softshrink, hardshrink = Threshold(), Softshrink(), Hardshrink()

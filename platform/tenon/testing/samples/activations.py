@@ -100,6 +100,37 @@ add(
     constant=(1,),
 )
 
+add(
+    "leaky_relu_grad",
+    "both sides",
+    normal(3, 4),
+    normal(3, 4),
+    attrs={"slope": 0.2},
+    reference=lambda g, x, slope: np.where(x > 0, g, g * g.dtype.type(slope)),
+    order=0,
+)
+add(
+    "softplus_grad",
+    "both sides",
+    normal(3, 4),
+    normal(3, 4),
+    attrs={"beta": 2.0, "threshold": 1.0},
+    reference=lambda g, x, beta, threshold: np.where(
+        x * beta > threshold, g, g * _sigmoid(beta * x.astype(np.float64))
+    ).astype(g.dtype),
+    order=0,
+)
+_LIMITS = {"nan": 0.5, "high": 7.0, "low": -3.0}
+add(
+    "nan_to_num",
+    "nan and infinities",
+    values(np.nan, 1.5, np.inf, -np.inf, -2.0),
+    attrs=_LIMITS,
+    reference=lambda x, nan, high, low: np.nan_to_num(x, nan=nan, posinf=high, neginf=low),
+    tags="extreme",
+)
+add("nan_to_num", "plain", normal(3, 4), attrs=_LIMITS, reference=lambda x, **_: x)
+
 _lower, _upper = uniform(-1.0, -0.2, 3, 4), uniform(0.2, 1.0, 4)
 add("clamp", "numbers", normal(3, 4), -0.5, 0.5, reference=np.clip)
 add(

@@ -1,0 +1,70 @@
+"""Elementwise ops by generated code equal the reference, however arrays lie and whatever is in them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import tenon
+from tenon import ops
+from tenon_cpu.jit import compile as jit
+
+BACKEND = tenon.zeros(1)._backend
+pytestmark = pytest.mark.skipif(not jit.available(), reason=f"kernels cannot be compiled: {jit.reason()}")
+ODD = np.array([np.nan, -np.nan, np.inf, -np.inf, 0.0, -0.0, 1e-40, -1e-40, 3e38, 25.0], np.float32)
+CALLS = {
+    "sign": (1, {}),
+    "rsqrt": (1, {}),
+    "nan_to_num": (1, {"nan": 0.25, "high": 9.0, "low": -8.0}),
+    "leaky_relu_grad": (2, {"slope": 0.2}),
+    "softplus_grad": (2, {"beta": 1.5, "threshold": 20.0}),
+}
+
+
+def drawn(*shape):
+    x = np.random.default_rng(3).standard_normal(shape).astype(np.float32)
+    x.reshape(-1)[: ODD.size] = ODD
+    return x
+
+
+@pytest.mark.parametrize("name", CALLS)
+@pytest.mark.parametrize("lies", ["whole", "turned", "strided", "empty"])
+def test_generated_code_gives_what_the_parts_give(name, lies):
+    count, attrs = CALLS[name]
+    x = {"whole": drawn(200, 99), "turned": drawn(99, 200).T, "strided": drawn(200, 198)[:, ::2]}
+    x = x.get(lies, np.zeros((0, 3), np.float32))
+    args = (np.ascontiguousarray(x[::-1]), x)[2 - count :]
+    op = getattr(ops, name)
+
+    with np.errstate(all="ignore"):
+        found = BACKEND.kernels[op](*args, **attrs)
+        wide = [a.astype(np.float64) for a in args]
+        wanted = (
+            op.forward(np, *wide, **attrs)
+            if hasattr(op, "forward")
+            else op.decompose(BACKEND.raw, *wide, **attrs)
+        )
+
+    assert found.dtype == np.float32
+    np.testing.assert_allclose(found, wanted.astype(np.float32), rtol=2e-6, atol=1e-44)
+
+
+def test_columns_and_rows_are_repeated():
+    x, y = drawn(300, 1), drawn(1, 200)
+
+    made = BACKEND.kernels[ops.leaky_relu_grad](x, y, slope=0.5)
+
+    np.testing.assert_array_equal(made, np.where(y > 0, x, x * np.float32(0.5)))
+
+
+def test_whole_quotients_are_exactly_those_of_numpy():
+    rng = np.random.default_rng(2)
+    x = np.round(rng.standard_normal(20000) * 50, 1).astype(np.float32)
+    y = np.where(rng.random(20000) < 0.5, -0.1, 0.3).astype(np.float32)
+    kernel = BACKEND.kernels[ops.floor_divide]
+
+    np.testing.assert_array_equal(kernel(x, y), np.floor_divide(x, y))
+    np.testing.assert_array_equal(kernel(x, 0.7), np.floor_divide(x, np.float32(0.7)))
+    x[:4], y[:4] = (1e30, np.inf, np.nan, 5.0), (1e-3, 2.0, 1.0, np.inf)
+    with np.errstate(all="ignore"):
+        np.testing.assert_array_equal(kernel(x, y), np.floor_divide(x, y))
