@@ -6,7 +6,8 @@ from tenon.extend import hookimpl
 
 _METHODS = {
     "unstructured": ("CustomFromMask", "Identity", "L1Unstructured", "RandomUnstructured"),
-    "structured": ("LnStructured", "RandomStructured"),
+    "structured": ("LnStructured", "NOfM", "RandomStructured"),
+    "criteria": ("Gradient", "Magnitude", "Random", "Taylor"),
 }
 
 

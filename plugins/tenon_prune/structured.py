@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import tenon
+from tenon.errors import ModuleValueError, ShapeError
 from tenon.nn.pruning import (
     BasePruningMethod,
     check_amount,
@@ -74,3 +75,35 @@ class LnStructured(BasePruningMethod):
     ) -> Any:
         """Prune ``module.<name>`` by ``amount`` of its slices along ``dim``."""
         return super().apply(module, name, amount=amount, n=n, dim=dim, importance_scores=importance_scores)
+
+
+class NOfM(BasePruningMethod):
+    """Keep the ``kept`` largest of every ``of`` elements in a row of a weight: 2 of 4, as sparse tensor cores
+    read them.
+
+    A row is everything that one output sums over; its length must be a multiple of ``of``.
+    """
+
+    PRUNING_TYPE = "global"
+
+    def __init__(self, kept: int = 2, of: int = 4) -> None:
+        if not 0 < kept < of:
+            raise ModuleValueError(f"NOfM keeps at least 1 and fewer than all, got {kept} of {of}.")
+        self.kept, self.of = kept, of
+
+    def compute_mask(self, t: Any, default_mask: Any) -> Any:
+        """Ones at the largest magnitudes of each run."""
+        check_structured(t)
+        if (t.numel() // t.shape[0]) % self.of:
+            raise ShapeError(
+                f"the rows of a weight of shape {tuple(t.shape)} have {t.numel() // t.shape[0]} elements, no"
+                f" multiple of {self.of}. Leave it dense, or pad its layer."
+            )
+        runs = (t * default_mask.to(t.dtype)).abs().reshape(-1, self.of)
+        mask = tenon.zeros_like(runs).scatter(1, runs.topk(self.kept, dim=1).indices, 1.0)
+        return default_mask * mask.reshape(t.shape).to(default_mask.dtype)
+
+    @classmethod
+    def apply(cls, module: Any, name: str, kept: int = 2, of: int = 4) -> Any:  # type: ignore[override]
+        """Prune ``module.<name>`` to ``kept`` of every ``of`` elements."""
+        return super().apply(module, name, kept=kept, of=of)

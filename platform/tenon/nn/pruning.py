@@ -21,7 +21,8 @@ from typing import Any, ClassVar
 from tenon.core.factories import ones_like
 from tenon.core.grad_mode import no_grad
 from tenon.core.op import table
-from tenon.errors import ModuleTypeError, ModuleValueError, ShapeError
+from tenon.errors import ModuleTypeError, ModuleValueError, PruningError, ShapeError
+from tenon.nn.registration import typename
 from tenon.nn.weights import (
     Pipeline,
     begin_pipeline,
@@ -154,6 +155,59 @@ class BasePruningMethod(ABC):
                 " no mask."
             )
         pipeline.bake(module, masks[-1] + 1)
+
+
+class Criterion(BasePruningMethod):
+    """A method that zeroes the elements of the smallest scores; a subclass defines ``score``.
+
+    ``tenon.prune.mask_channels`` and ``mask_weights`` take one by its name, and add up its scores.
+    """
+
+    PRUNING_TYPE = "unstructured"
+    #: Whether ``score`` looks at the gradient that ``backward()`` left.
+    needs_gradient: ClassVar[bool] = False
+
+    def __init__(self, amount: Any) -> None:
+        check_amount(amount)
+        self.amount = amount
+
+    @abstractmethod
+    def score(self, weight: Any, gradient: Any) -> Any:
+        """How much each element of ``weight`` matters, from 0 on; ``gradient`` is None if not needed."""
+
+    def compute_mask(self, t: Any, default_mask: Any) -> Any:
+        """Zeros at the smallest of ``t``, which are scores."""
+        number = checked_count(self.amount, t.numel())
+        mask = default_mask.clone().contiguous()
+        if number:
+            mask.view(-1)[t.reshape(-1).topk(number, largest=False).indices] = 0
+        return mask
+
+    @classmethod
+    def apply(  # type: ignore[override]
+        cls, module: Any, name: str, amount: Any, importance_scores: Any = None
+    ) -> Any:
+        """Prune ``module.<name>`` by ``amount``, by its scores or those given."""
+        if importance_scores is None:
+            importance_scores = scores_by(cls, module, name)
+        return super().apply(module, name, amount=amount, importance_scores=importance_scores)
+
+
+def scores_by(criterion: type[Criterion], module: Any, name: str) -> Any:
+    """The scores of ``module.<name>``; PruningError without a gradient where one is needed."""
+    weight, gradient = getattr(module, name), None
+    if criterion.needs_gradient:
+        pipeline = pipeline_of(module, name)
+        stored = [weight] if pipeline is None else pipeline.originals(module)
+        gradient = stored[0].grad if len(stored) == 1 and stored[0].shape == weight.shape else None
+        if gradient is None:
+            raise PruningError(
+                f"{criterion.__name__} looks at gradients, and '{name}' of {typename(module)} has none of its"
+                " shape. Call backward() of a loss first, or take a criterion that needs none."
+            )
+        gradient = gradient.detach()
+    with no_grad():
+        return criterion(0).score(weight.detach(), gradient)
 
 
 class PruningContainer(BasePruningMethod):

@@ -24,7 +24,7 @@ from tenon.errors import ModuleTypeError, PruningError, TenonError
 from tenon.graph.graph import Node
 from tenon.nn.module import Module
 from tenon.nn.parameter import is_lazy
-from tenon.nn.weights import computed, pipeline_of
+from tenon.nn.weights import Pipeline, pipeline_of
 from tenon.prune.flow import Analysis
 from tenon.prune.removal import Removal, removable, removal, stays
 from tenon.prune.structure import apply_numbers, note_structure, numbers_of, structure_of
@@ -53,14 +53,13 @@ def compact(
     is not known what depends on them, or the model cannot run with fewer of them. Any error leaves the model
     as it was.
     """
-    _check(model)
+    check_model(model, "compact")
     args, kwargs = call_of(example)
     masked = copy.deepcopy(model)
     _bake_masks(masked)
     smaller = copy.deepcopy(masked)
     with evaluating(smaller), evaluating(masked), no_grad():
-        analysis = Analysis(trace(smaller, args, kwargs))
-        names = _names(smaller, analysis)
+        analysis, names = analyse(smaller, args, kwargs)
         gone = removable(analysis)
         found = removal(analysis, gone)
         notes = stays(analysis, gone, names)
@@ -85,36 +84,48 @@ def compact(
     return receipt
 
 
-def _check(model: Any) -> None:
+def check_model(model: Any, what: str) -> None:
+    """Errors that name ``what`` unless ``model`` is a module of finite numbers."""
     if not isinstance(model, Module):
-        raise ModuleTypeError(f"compact takes a module, got {type(model).__name__}.")
+        raise ModuleTypeError(f"{what} takes a module, got {type(model).__name__}.")
     for name, held in (*model.named_parameters(), *model.named_buffers()):
         if is_lazy(held):
-            raise PruningError(f"compact: '{name}' has no shape yet. Call the model once before.")
+            raise PruningError(f"{what}: '{name}' has no shape yet. Call the model once before.")
         if held.dtype.is_floating_point and not bool(held.isfinite().all()):
             raise PruningError(
-                f"compact: '{name}' has numbers that are not finite, so zero times it is not zero. Find out"
+                f"{what}: '{name}' has numbers that are not finite, so zero times it is not zero. Find out"
                 " where they come from, or load an older checkpoint."
             )
 
 
+def analyse(model: Module, args: Any, kwargs: Any) -> tuple[Analysis, dict[Node, str]]:
+    """What depends on what in a run of ``model``, and the names of its tensors."""
+    analysis = Analysis(trace(model, args, kwargs))
+    names = {id(t): name for name, t in (*model.named_parameters(), *model.named_buffers())}
+    return analysis, {node: names[id(held)] for node, held in analysis.trace.stored.items()}
+
+
+def _pipelines(model: Module) -> list[tuple[Module, Pipeline]]:
+    found = [(m, pipeline_of(m, name)) for m in model.modules() for name in vars(m).get("_weights", ())]
+    return [(module, pipeline) for module, pipeline in found if pipeline is not None]
+
+
 def _bake_masks(model: Module) -> None:
     """Make masks permanent, and what is computed before them."""
-    for module in model.modules():
-        for name in list(computed(module)) if "_weights" in vars(module) else ():
-            pipeline = pipeline_of(module, name)
-            masks = [i for i, step in enumerate(pipeline.steps) if step.is_mask] if pipeline else []
-            if pipeline is not None and masks:
-                pipeline.bake(module, masks[-1] + 1)
+    for module, pipeline in _pipelines(model):
+        masks = [i for i, step in enumerate(pipeline.steps) if step.is_mask]
+        if masks:
+            pipeline.bake(module, masks[-1] + 1)
+
+
+def bake_all(model: Module) -> None:
+    """Make every computed weight a plain one."""
+    for module, pipeline in _pipelines(model):
+        pipeline.bake(module, len(pipeline.steps))
 
 
 def _tensors(model: Module) -> list[Any]:
     return [*model.parameters(), *model.buffers()]
-
-
-def _names(model: Module, analysis: Analysis) -> dict[Node, str]:
-    names = {id(t): name for name, t in (*model.named_parameters(), *model.named_buffers())}
-    return {node: names[id(held)] for node, held in analysis.trace.stored.items()}
 
 
 def _shrink(model: Module, analysis: Analysis, found: Removal) -> dict[str, dict[str, int]]:

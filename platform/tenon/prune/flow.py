@@ -54,6 +54,15 @@ class Flow:
 
 
 @dataclass(frozen=True, slots=True)
+class Sum:
+    """A sum over ``atoms``: those that are ``free`` add nothing to it."""
+
+    atoms: Any
+    free: Any
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class Fold:
     """What constants give to an op: where atom number ``k`` goes, ``gains[:, k]`` is added to ``bias``."""
 
@@ -86,7 +95,7 @@ class Analysis:
         self.flows: dict[Ref, Flow] = {}
         #: Of every parameter and buffer the atoms of each of its axes.
         self.stored: dict[Node, list[Any]] = {}
-        self.consumed: list[Any] = []
+        self.sums: list[Sum] = []
         self.folds: list[Fold] = []
         self.readers: dict[Ref, int] = {}
         for node in trace.graph.nodes:
@@ -212,8 +221,7 @@ class Analysis:
             if can.any():
                 self.folds.append(Fold(fold.bias, atoms[can], fold.gains[:, can]))
             free = free | can
-        self.consumed.append(atoms)
-        self.atoms.keep(atoms[~free], reason)
+        self.sums.append(Sum(atoms, free, reason))
 
     def compute(self, node: Node, flows: Sequence[Flow]) -> tuple[Any, Any]:
         """Known and value of an element-wise op, by running it where all operands are known."""

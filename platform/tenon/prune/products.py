@@ -126,8 +126,9 @@ def _grouped(
     analysis.atoms.unite(inner[:, :1], outer)
     count = node.avals[0].shape[1]
     outputs = np.repeat(inner[:, 0], count // groups)
-    filled: Any = np.broadcast_to(~weight.zero, weight.shape).reshape(*weight.shape[:2], -1).any(2)
-    present = np.broadcast_to(~x.zero, x.shape).swapaxes(0, 1).reshape(x.shape[1], -1).any(1)
+    whole: Any = np.broadcast_to(~weight.zero, weight.shape)
+    filled: Any = whole.reshape(*weight.shape[:2], -1).any(2)
+    present: Any = np.broadcast_to(~x.zero, x.shape).swapaxes(0, 1).reshape(x.shape[1], -1).any(1)
     if back:  # weight[I, O / G]: rows are inputs
         by_group = (filled & present[:, None]).reshape(groups, -1, filled.shape[1]).any(1)
     else:  # weight[O, I / G]: rows are outputs

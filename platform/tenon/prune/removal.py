@@ -31,14 +31,23 @@ class Removal:
         return sum(int((~kept).sum()) for axes in self.kept.values() for kept in axes)
 
 
-def removable(analysis: Analysis) -> Any:
-    """One boolean for each root atom: whether it goes."""
+def prunable(analysis: Analysis) -> tuple[Any, Any]:
+    """The root of every atom, and whether it could go if it were zero: something sums over it, and nothing
+    keeps it."""
     atoms = analysis.atoms
     roots = np.array([atoms.find(i) for i in range(len(atoms.parents))])
-    gone = np.zeros(len(roots), bool)
-    for consumed in analysis.consumed:
-        gone[roots[consumed]] = True
-    gone[roots[[FIXED, *atoms.reasons]]] = False
+    can = np.zeros(len(roots), bool)
+    for each in analysis.sums:
+        can[roots[each.atoms]] = True
+    can[roots[[FIXED, *atoms.reasons]]] = False
+    return roots, can[roots]
+
+
+def removable(analysis: Analysis) -> Any:
+    """One boolean for each atom: whether it goes."""
+    for each in analysis.sums:
+        analysis.atoms.keep(each.atoms[~each.free], each.reason)
+    roots, gone = prunable(analysis)
     changed = True
     while changed:
         changed = _leave_something(analysis, roots, gone) | _make_rectangles(analysis, roots, gone)

@@ -133,12 +133,9 @@ def elementwise(analysis: Analysis, node: Node, *args: Any) -> tuple[Flow, ...]:
         known, value = analysis.compute(node, flows)
         if known is not None:
             return (Flow(aval.shape, layers, *_ranked(len(aval.shape), known, value)),)
-    zeros = [flow.zero for flow in flows]
-    if node.name == "mul" and any(zero.any() for zero in zeros):
-        return (zeros(node, layers, np.logical_or.reduce(np.broadcast_arrays(*zeros))),)
-    if node.name == "div" and zeros[0].any():
-        return (zeros(node, layers, zeros[0]),)
-    return (Flow(aval.shape, layers),)
+    if node.name == "mul":
+        return (zeros(node, layers, np.logical_or.reduce(np.broadcast_arrays(*(f.zero for f in flows)))),)
+    return (zeros(node, layers, flows[0].zero) if node.name == "div" else Flow(aval.shape, layers),)
 
 
 def _ranked(rank: int, *arrays: Any) -> tuple[Any, ...]:

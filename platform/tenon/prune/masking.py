@@ -1,0 +1,184 @@
+"""``mask_channels`` and ``mask_weights``: choose over a whole model what is worth least, and mask it.
+
+Channels are chosen as what depends on each other: a channel is a row of a weight, its bias, its numbers in
+norms, and a column of everything that reads it (``flow.py``). Its score is the sum of the scores of all of
+that. Scores come from criteria, plugins of the kind ``pruners`` that derive from ``nn.pruning.Criterion``.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from fnmatch import fnmatchcase
+from typing import Any, Literal
+
+import numpy as np
+
+from tenon.compress.receipt import call_of, evaluating
+from tenon.core.create import from_numpy
+from tenon.core.grad_mode import no_grad
+from tenon.errors import ModuleTypeError, PruningError
+from tenon.graph.graph import Node
+from tenon.nn.module import Module
+from tenon.nn.pruning import Criterion, check_amount, scores_by
+from tenon.nn.utils.prune import custom_from_mask
+from tenon.nn.weights import forget, pipeline_of
+from tenon.plugins.registry import resolve
+from tenon.prune.compaction import analyse, bake_all, check_model
+from tenon.prune.removal import prunable
+
+Scope = Literal["global", "layer"]
+
+
+def mask_channels(
+    model: Module,
+    example: Any,
+    amount: float,
+    criterion: str | type[Criterion] = "Magnitude",
+    *,
+    scope: Scope = "global",
+    keep: Sequence[str] = (),
+) -> int:
+    """Mask the share ``amount`` of the channels, heads and units of ``model``, those of the smallest scores;
+    returns how many are masked now.
+
+    ``example`` is what the model is called with, as for ``compact``, which removes what is masked here. With
+    the scope ``"global"`` all compete, by scores relative to the mean of those that lie in the same weights;
+    with ``"layer"`` each of these loses the same share. One of each always stays. ``keep`` names modules, by
+    paths or patterns such as ``"blocks.*.attn"``, of which no channel goes. What is masked already counts as
+    part of ``amount``, so that a growing amount prunes in steps. An error leaves the model as it was.
+    """
+    chosen = _criterion(criterion)
+    _check(amount, scope)
+    check_model(model, "mask_channels")
+    baked = copy.deepcopy(model)
+    bake_all(baked)
+    with evaluating(baked), no_grad():
+        analysis, names = analyse(baked, *call_of(example))
+    for node, axes in analysis.stored.items():
+        if any(fnmatchcase(f"{names[node]}.", f"{pattern}.*") for pattern in keep):
+            for atoms in axes:
+                analysis.atoms.keep(atoms, "they are to be kept")
+    roots, can = prunable(analysis)
+    learned = {name for name, _ in baked.named_parameters()}
+    stored = {n: axes for n, axes in analysis.stored.items() if names[n] in learned}
+    scores = {node: _scores(chosen, model, names[node]) for node in stored}
+    totals = np.zeros(len(roots))
+    homes: dict[int, list[tuple[Node, int]]] = {}
+    for node, axes in stored.items():
+        for axis, atoms in enumerate(axes):
+            others = tuple(i for i in range(len(axes)) if i != axis)
+            np.add.at(totals, roots[atoms], scores[node].sum(others))
+            for root in np.unique(roots[atoms[can[atoms]]]).tolist():
+                homes.setdefault(root, []).append((node, axis))
+    peers: dict[Any, list[int]] = {}
+    for root, home in homes.items():
+        peers.setdefault(tuple(home), []).append(root)
+    if not peers:
+        raise PruningError("mask_channels: the model has no channels, heads or units that could be removed.")
+    gone = np.zeros(len(roots), bool)
+    gone[_chosen([np.array(group) for group in peers.values()], totals, amount, scope)] = True
+    gone = gone[roots]
+    for node, axes in stored.items():
+        if any(gone[atoms].any() for atoms in axes):
+            mask = np.ones([len(atoms) for atoms in axes], np.float32)
+            for axis, atoms in enumerate(axes):
+                mask[(slice(None),) * axis + (gone[atoms],)] = 0
+            _mask(model, names[node], mask)
+    return int(gone[[root for group in peers.values() for root in group]].sum())
+
+
+def mask_weights(
+    model: Module, amount: float, criterion: str | type[Criterion] = "Magnitude", *, scope: Scope = "global"
+) -> int:
+    """Mask the share ``amount`` of the elements of all weights, those of the smallest scores; returns how
+    many are masked now.
+
+    Weights are parameters of two axes and more. With the scope ``"global"`` all elements compete, with
+    ``"layer"`` each weight loses the same share. What is masked already counts as part of ``amount``. An
+    error leaves the model as it was.
+    """
+    chosen = _criterion(criterion)
+    _check(amount, scope)
+    check_model(model, "mask_weights")
+    baked = copy.deepcopy(model)
+    bake_all(baked)
+    weights = {name: p for name, p in baked.named_parameters() if p.dim() > 1}
+    if not weights:
+        raise PruningError("mask_weights: the model has no parameter of two axes or more.")
+    scores = {name: _scores(chosen, model, name) for name in weights}
+    for name, weight in weights.items():
+        scores[name][weight.detach().cpu().numpy() == 0] = -1  # masked already
+    if scope == "global":
+        flat = np.concatenate([s.reshape(-1) for s in scores.values()])
+        gone = _smallest(flat, round(amount * flat.size))
+        parts = np.split(gone, np.cumsum([s.size for s in scores.values()])[:-1])
+    else:
+        parts = [_smallest(s.reshape(-1), round(amount * s.size)) for s in scores.values()]
+    for (name, score), part in zip(scores.items(), parts, strict=True):
+        if part.any():
+            _mask(model, name, (~part).astype(np.float32).reshape(score.shape))
+    return int(sum(part.sum() for part in parts))
+
+
+def _criterion(given: str | type[Criterion]) -> type[Criterion]:
+    found = resolve("pruners", given) if isinstance(given, str) else given
+    if not (isinstance(found, type) and issubclass(found, Criterion)):
+        raise ModuleTypeError(
+            f"{given!r} is no criterion: it has no score of every element. Name a subclass of"
+            " tenon.extend.Criterion, such as Magnitude or Taylor."
+        )
+    return found
+
+
+def _check(amount: float, scope: str) -> None:
+    check_amount(amount)
+    if not isinstance(amount, float) or amount >= 1:
+        raise PruningError(f"amount={amount} of a model should be a share below 1, such as 0.5.")
+    if scope not in ("global", "layer"):
+        raise PruningError(f"scope is 'global' or 'layer', got {scope!r}.")
+
+
+def _home(model: Module, name: str) -> tuple[Module, str]:
+    path, _, own = name.rpartition(".")
+    return model.get_submodule(path), own
+
+
+def _scores(criterion: type[Criterion], model: Module, name: str) -> Any:
+    scores = scores_by(criterion, *_home(model, name)).cpu().double().numpy()
+    if not np.isfinite(scores).all():
+        raise PruningError(f"{criterion.__name__} gives '{name}' scores that are not finite.")
+    return scores.copy()
+
+
+def _smallest(scores: Any, number: int) -> Any:
+    gone = np.zeros(scores.size, bool)
+    gone[np.argsort(scores, kind="stable")[:number]] = True
+    return gone
+
+
+def _chosen(groups: list[Any], totals: Any, amount: float, scope: str) -> Any:
+    """The roots to mask: of each group, or of all by scores relative to the mean of their group."""
+    ordered = [group[np.argsort(totals[group], kind="stable")] for group in groups]
+    if scope == "layer":
+        chosen = [group[: min(round(amount * len(group)), len(group) - 1)] for group in ordered]
+        return np.concatenate(chosen)
+    candidates = np.concatenate([group[:-1] for group in ordered])
+    relative = np.concatenate([totals[g[:-1]] / max(totals[g].mean(), 1e-30) for g in ordered])
+    number = round(amount * sum(map(len, groups)))
+    return candidates[np.argsort(relative, kind="stable")[:number]]
+
+
+def _mask(model: Module, name: str, mask: Any) -> None:
+    """Zero the parameter where ``mask`` is zero: within its mask if it has one, else by a new one."""
+    module, own = _home(model, name)
+    pipeline = pipeline_of(module, own)
+    last: Any = pipeline.steps[-1] if pipeline is not None else None
+    if last is None or not last.is_mask:
+        weight = getattr(module, own)
+        custom_from_mask(module, own, from_numpy(mask).to(device=weight.device, dtype=weight.dtype))
+        return
+    with no_grad():
+        held: Any = module._buffers[last.buffer]
+        held.mul_(from_numpy(mask).to(device=held.device, dtype=held.dtype))
+    forget()
