@@ -22,6 +22,7 @@ from tenon.plugins.hookspecs import hookimpl as hookimpl
 if TYPE_CHECKING:
     from tenon import errors as errors
     from tenon import observe as observe
+    from tenon import quantization as quantization
     from tenon.config import Config as Config
     from tenon.config import environment as environment
     from tenon.config import process_environment as process_environment
@@ -89,6 +90,7 @@ _TARGETS = {
     "no_grad": "tenon.core.grad_mode:no_grad",
     "observe": "tenon.observe:",
     "process_environment": "tenon.config:process_environment",
+    "quantization": "tenon.quantization:",
     "random_loops": "tenon.random.loops:",
     "record": "tenon.graph.recording:record",
     "register_parametrization": "tenon.nn.utils.parametrize:register_parametrization",

@@ -241,3 +241,25 @@ def test_the_dashboard_shows_a_large_run_and_says_how_soon(tmp_path):
 
     assert found["results"]["ranks in it"] == 2 and found["results"]["steps in it"] == 3
     assert found["results"]["spans"] == 2 * 3 * (40 + 4) and found["results"]["trace"] > 0
+
+
+@pytest.mark.oracle
+def test_int8_layers_are_timed_beside_float32_and_torch(tmp_path):
+    pytest.importorskip("torch")
+
+    found = run(
+        "quantize.py",
+        "--size",
+        "64",
+        "--batches",
+        "2",
+        "--rounds",
+        "1",
+        "--block",
+        "0.001",
+        tmp_path=tmp_path,
+    )
+
+    assert [(r["of"], r["to"]) for r in found["results"]] == [
+        ("float32", "int8"), ("torch int8", "int8"), ("int8", "compiled"),
+    ]  # fmt: skip

@@ -17,6 +17,7 @@ FIRST_PARTY = {
     "tenon_parametrizations",
     "tenon_profiler",
     "tenon_prune",
+    "tenon_quantize",
     "tenon_recipes",
     "tenon_tensorboard",
 }

@@ -18,13 +18,13 @@ from tenon_cpu.onednn import signatures as c
 from tenon_cpu.onednn.attributes import Attributes
 from tenon_cpu.onednn.cache import Cache
 from tenon_cpu.onednn.descriptors import Descriptor
-from tenon_cpu.onednn.int8 import LONGEST, Int8Weight, exact
-from tenon_cpu.onednn.int8_packed import PackedWeights
+from tenon_cpu.onednn.int8 import LONGEST, exact
+from tenon_cpu.onednn.int8_packed import PackedWeight, PackedWeights
 from tenon_cpu.onednn.primitives import Primitive, address_of
 
 Array = np.ndarray[Any, Any]
 _cache = Cache("linear int8")
-_weights = PackedWeights(lambda values, scale: Int8Weight(values.T, scale))
+_weights = PackedWeights()
 _LARGEST, _SMALLEST = np.float32(127), np.float32(1e-36)
 _empty = np.empty
 
@@ -44,31 +44,33 @@ class _Ready:
         self._out, self._weight = execution.memory(c.DST), execution.memory(c.WEIGHTS)
         self._scale = execution.memory(c.SCALES | c.WEIGHTS)
         self._bias = execution.memory(c.BIAS) if biased else None
-        self._last: Int8Weight | None = None
+        self._last: PackedWeight | None = None
         self._packed: Any = None
 
     @classmethod
     def of(cls, rows: int, inner: int, columns: int, biased: bool) -> _Ready | None:
         """None where oneDNN has no exact kernel."""
         made = exact(
-            "matmul",
+            "inner_product_forward",
+            c.FORWARD_INFERENCE,
             Descriptor.rows((rows, inner), np.int8),
-            Descriptor.any((inner, columns), np.int8),
-            Descriptor.rows((1, columns), np.float32) if biased else None,
+            Descriptor.any((columns, inner), np.int8),
+            Descriptor.rows((columns,), np.float32) if biased else None,
             Descriptor.rows((rows, columns), np.float32),
-            attributes=Attributes(scales={c.SRC: 0, c.WEIGHTS: 1 << 1}),
+            attributes=Attributes(scales={c.SRC: 0, c.WEIGHTS: 1}),
         )
         return None if made is None else cls(made, rows, inner, columns, biased)
 
-    def __call__(self, x: Array, weight: Int8Weight, bias: Array | None) -> Any:
+    def __call__(self, x: Array, values: Array, scale: Array, bias: Array | None) -> Any:
         """The product of float32 rows."""
         self._round(x)
         execution = self.execution
         point, out = execution.set_handle, _empty(self.shape, FLOAT)
+        weight = _weights.get(values, scale)
         if weight is not self._last:
-            self._packed, self._last = weight.packed(self.layout), weight
+            self._packed, self._last = weight.packed(values, self.layout), weight
             point(self._weight, self._packed.address)
-            point(self._scale, address_of(weight.scale))
+        point(self._scale, address_of(scale))
         point(self._out, address_of(out))
         if bias is not None:
             point(self._bias, address_of(bias))
@@ -114,7 +116,9 @@ def int8_dynamic_linear(x: Array, weight: Array, scale: Array, bias: Array | Non
     if ready is None:
         return _op.forward(np, x, weight, scale, bias)
     matrix = plain(x) if x.ndim == 2 else plain(x).reshape(rows, inner)
-    out = ready(matrix, _weights.get(weight, scale), None if bias is None else plain(bias))
+    out = ready(
+        matrix, weight, np.ascontiguousarray(scale), None if bias is None else np.ascontiguousarray(bias)
+    )
     return out if x.ndim == 2 else out.reshape(*x.shape[:-1], columns)
 
 

@@ -8,30 +8,49 @@ weight is packed at every call.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
+from tenon_cpu.onednn.descriptors import Descriptor
+from tenon_cpu.onednn.primitives import packed
+from tenon_cpu.onednn.runtime import Buffer
+
 Array = np.ndarray[Any, Any]
 
 
-class PackedWeights:
-    """What ``make(values, scale)`` gives, by the identity of both arrays."""
+class PackedWeight:
+    """The packed copies of a weight, by layout."""
 
-    def __init__(self, make: Callable[[Array, Array], Any]) -> None:
-        self._make = make
+    def __init__(self) -> None:
+        self._packed: list[tuple[Descriptor, Buffer]] = []
+
+    def packed(self, values: Array, layout: Descriptor, window: Descriptor | None = None) -> Buffer:
+        """The ``values`` in ``layout``; ``window`` describes them where the groups are an axis."""
+        for known, buffer in self._packed:
+            if known == layout:
+                return buffer
+        buffer = packed(np.ascontiguousarray(values), layout, window)
+        self._packed.append((layout, buffer))
+        return buffer
+
+
+class PackedWeights:
+    """The packed weight of two arrays, by their identity."""
+
+    def __init__(self) -> None:
         self._kept: dict[tuple[int, int], Any] = {}
 
-    def get(self, values: Array, scale: Array) -> Any:
+    def get(self, values: Array, scale: Array) -> PackedWeight:
         """The packed weight; the kept one if it is of these very arrays."""
         key = id(values), id(scale)
         found = self._kept.get(key)
         # An array that died and another at its place have the same id: the references tell.
         same = found is not None and found[0]() is values and found[1]() is scale
         if same and not (values.flags.writeable or scale.flags.writeable):
-            return found[2]
-        made = self._make(values, scale)
+            kept_weight: PackedWeight = found[2]
+            return kept_weight
+        made = PackedWeight()
         if _lasting(values) and _lasting(scale):
             kept, forget = self._kept, lambda _: self._kept.pop(key, None)
             kept[key] = weakref.ref(values, forget), weakref.ref(scale, forget), made

@@ -1,0 +1,101 @@
+"""``tenon.quantize``: one call from a model to a smaller one, and what that costs and gains."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Collection, Sequence
+from typing import Any, NamedTuple
+
+from tenon.compress import Receipt, receipt_of
+from tenon.errors import QuantizationError
+from tenon.nn.module import Module
+from tenon.quantization.scheme import Scheme, bake, check_weights, scheme_of
+from tenon.quantization.structure import KEY, note_structure, replace
+
+
+class Quantized(NamedTuple):
+    """What ``quantize`` returns."""
+
+    model: Module
+    #: What it costs and gains; None where there was no example to run.
+    receipt: Receipt | None
+
+
+def quantize(
+    model: Module,
+    spec: str | Scheme,
+    calibration: Any = None,
+    *,
+    example: Any = None,
+    data: Any = None,
+    batch_sizes: Sequence[int] = (),
+    skip: Collection[str] = (),
+) -> Quantized:
+    """A quantized copy of ``model`` and its receipt; ``model`` stays as it is.
+
+    ``spec`` names a scheme ("int8-dynamic", "int8", "int8-weights", "int4-weights", "bfloat16-weights" come
+    with tenon) or is one. ``calibration`` is a sequence of what the model is called with, as static int8
+    needs it. ``example`` is one such call, for the receipt; without it the first of ``calibration``.
+    ``data`` and ``batch_sizes`` are the receipt's: see ``tenon.compress.receipt_of``. Layers whose path is
+    in ``skip`` stay.
+
+    QuantizationError where a weight has no floats or numbers that are not finite, where calibration is missing
+    or does not fit, where there is nothing to quantize.
+    """
+    scheme = scheme_of(spec)
+    check_skip(model, skip)
+    calls = calibration_calls(model, scheme, calibration)
+    made = converted(model, scheme, calls, skip)
+    if example is None and calls:
+        example = calls[0]
+    receipt = None
+    if example is not None:
+        receipt = receipt_of(model, made, example, data=data, batch_sizes=batch_sizes)
+    return Quantized(made, receipt)
+
+
+def converted(model: Module, scheme: Scheme, calls: Sequence[Any], skip: Collection[str] = ()) -> Module:
+    """A quantized copy of ``model``."""
+    made, found = copy.deepcopy(model), 0
+    places: dict[int, list[str]] = {}
+    for path, module in made.named_modules(remove_duplicate=False):
+        places.setdefault(id(module), []).append(path)
+    for path, module in list(made.named_modules()):
+        if path in skip or (not module._parameters and not module.__dict__.get("_weights")):
+            continue
+        check_weights(path, module)
+        bake(module)
+        new = scheme.layer(module)
+        if new is None:
+            continue
+        found += 1
+        if new is not module:
+            for place in places[id(module)]:
+                made = replace(made, place, new)
+    if not found:
+        raise QuantizationError(
+            f"there is nothing in this {type(model).__name__} that {scheme.name} quantizes"
+            f"{' beside what is skipped' if skip else ''}."
+        )
+    note_structure(made)
+    return made
+
+
+def check_skip(model: Module, skip: Collection[str]) -> None:
+    """QuantizationError for a path that no module of ``model`` has."""
+    if KEY in model._buffers:
+        raise QuantizationError(f"this {type(model).__name__} is quantized already. Quantize the original.")
+    unknown = sorted(set(skip) - {path for path, _ in model.named_modules()})
+    if unknown:
+        raise QuantizationError(f"skip names {unknown}, which this {type(model).__name__} does not have.")
+
+
+def calibration_calls(model: Module, scheme: Scheme, calibration: Any) -> list[Any]:
+    """``calibration`` as a list; QuantizationError where a scheme wants some and there is none."""
+    calls = [] if calibration is None else list(calibration)
+    if scheme.calibrates and not calls:
+        raise QuantizationError(
+            f"{scheme.name} needs calibration data, and there is none: give a sequence of inputs that this"
+            f" {type(model).__name__} is called with, some hundred examples in all."
+        )
+    return calls

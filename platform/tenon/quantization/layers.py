@@ -1,0 +1,131 @@
+"""Layers that hold int8 weights. They infer; nothing of them is learned.
+
+The memory of their weights is read-only, so that a backend packs it once. Loading, moving and copying
+therefore put new tensors in the place of the old ones instead of writing into them.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+from tenon import ops
+from tenon.core.factories import ones, zeros
+from tenon.core.tensor import Tensor
+from tenon.dtypes import float32, int8
+from tenon.nn.module import Module
+from tenon.quantization.numbers import from_int8, to_int8
+
+
+def freeze(tensor: Tensor) -> None:
+    """Let the memory of ``tensor`` be read only, where the array library knows such memory."""
+    array = tensor.raw
+    if getattr(array, "base", None) is None and hasattr(array, "setflags"):
+        array.setflags(write=False)
+
+
+class QuantizedLayer(Module):
+    """A layer whose tensors are buffers in read-only memory; ``numbers()`` are the arguments that make it."""
+
+    def hold(self, **tensors: Any) -> None:
+        """Register buffers; None is a buffer that is absent."""
+        for name, tensor in tensors.items():
+            self.register_buffer(name, None if tensor is None else tensor.detach().clone())
+        self._freeze()
+
+    def numbers(self) -> dict[str, Any]:
+        """Plain values by name of the argument."""
+        raise NotImplementedError
+
+    def extra_repr(self) -> str:
+        """The numbers."""
+        return ", ".join(f"{name}={value}" for name, value in self.numbers().items())
+
+    def _freeze(self) -> None:
+        for buffer in self._buffers.values():
+            if buffer is not None:
+                freeze(buffer)
+
+    def _apply(self, fn: Any, recurse: bool = True) -> Self:
+        super()._apply(fn, recurse)
+        self._freeze()
+        return self
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        self._freeze()
+
+    def _load_from_state_dict(
+        self, state_dict: dict[str, Any], prefix: str, local_metadata: dict[str, Any], *rest: Any
+    ) -> None:
+        """Assign copies."""
+        names = [prefix + name for name in self._buffers]
+        own = {**state_dict, **{n: state_dict[n].detach().clone() for n in names if n in state_dict}}
+        assigning = {**local_metadata, "assign_to_params_buffers": True}
+        super()._load_from_state_dict(own, prefix, assigning, *rest)
+        self._freeze()
+
+
+class DynamicLinear(QuantizedLayer):
+    """``Linear`` with int8 weights; the input is rounded to int8 by the largest size in it at each call."""
+
+    weight: Any
+    scale: Any
+    bias: Any
+
+    def __init__(self, in_features: int, out_features: int, bias: bool = True) -> None:
+        super().__init__()
+        self.in_features, self.out_features = in_features, out_features
+        self.hold(
+            weight=zeros(out_features, in_features, dtype=int8),
+            scale=ones(out_features, dtype=float32),
+            bias=zeros(out_features, dtype=float32) if bias else None,
+        )
+
+    @classmethod
+    def of(cls, linear: Any) -> Self:
+        """The layer of an ``nn.Linear``."""
+        made = cls(linear.in_features, linear.out_features, linear.bias is not None)
+        weight, scale = to_int8(linear.weight)
+        made.hold(weight=weight, scale=scale, bias=None if linear.bias is None else linear.bias.to(float32))
+        return made.train(linear.training)
+
+    def numbers(self) -> dict[str, Any]:
+        """Sizes and bias."""
+        return {
+            "in_features": self.in_features, "out_features": self.out_features, "bias": self.bias is not None,
+        }  # fmt: skip
+
+    def forward(self, input: Any) -> Any:
+        """``[..., in_features]`` to ``[..., out_features]``."""
+        return ops.int8_dynamic_linear(input, self.weight, self.scale, self.bias)
+
+
+class QuantizedEmbedding(QuantizedLayer):
+    """``Embedding`` with rows of int8, each with its scale."""
+
+    weight: Any
+    scale: Any
+
+    def __init__(self, num_embeddings: int, embedding_dim: int) -> None:
+        super().__init__()
+        self.num_embeddings, self.embedding_dim = num_embeddings, embedding_dim
+        self.hold(
+            weight=zeros(num_embeddings, embedding_dim, dtype=int8), scale=ones(num_embeddings, dtype=float32)
+        )
+
+    @classmethod
+    def of(cls, embedding: Any) -> Self:
+        """The layer of an ``nn.Embedding`` without ``max_norm``, which would change its rows."""
+        made = cls(embedding.num_embeddings, embedding.embedding_dim)
+        weight, scale = to_int8(embedding.weight)
+        made.hold(weight=weight, scale=scale)
+        return made.train(embedding.training)
+
+    def numbers(self) -> dict[str, Any]:
+        """Sizes."""
+        return {"num_embeddings": self.num_embeddings, "embedding_dim": self.embedding_dim}
+
+    def forward(self, input: Any) -> Any:
+        """The rows at the indices ``input``."""
+        rows = from_int8(self.weight[input].reshape(-1, self.embedding_dim), self.scale[input].reshape(-1))
+        return rows.reshape(*input.shape, self.embedding_dim)

@@ -1,0 +1,124 @@
+"""What a quantization scheme is: for each layer, what takes its place.
+
+A scheme is a plugin of the kind ``quantizers``; ``tenon.quantize(model, "name")`` makes one without
+arguments, and an instance can be given instead of a name. Its attributes are plain values, with which it is
+made again where a model is loaded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from tenon.errors import QuantizationError
+from tenon.nn.weights import begin_pipeline, pipeline_of, stored_tensor
+from tenon.plugins.registry import resolve
+
+
+class Scheme:
+    """Says what takes the place of a layer."""
+
+    #: Whether it wants to see what flows through the model before it decides.
+    calibrates: ClassVar[bool] = False
+    #: The name under which a plugin declares it.
+    name: ClassVar[str]
+
+    def layer(self, module: Any) -> Any:
+        """What takes the place of ``module``, itself changed in place, or None to leave it."""
+        raise NotImplementedError
+
+
+class WeightScheme(Scheme):
+    """Stores weights as few bits, and computes them anew where a layer reads them.
+
+    The classes of the layers stay: a step in the pipeline of each weight decodes it.
+    """
+
+    def encode(self, weight: Any) -> Mapping[str, Any]:
+        """Tensors by name that ``decode`` makes the weight of."""
+        raise NotImplementedError
+
+    def decode(self, shape: tuple[int, ...], **parts: Any) -> Any:
+        """The float32 weight of ``shape``."""
+        raise NotImplementedError
+
+    def layer(self, module: Any) -> Any:
+        """Every parameter of two axes or more is stored by ``encode``."""
+        wide = [name for name, p in module._parameters.items() if p is not None and p.dim() > 1]
+        for name in wide:
+            self.store(module, name, self.encode(module._parameters[name].detach()))
+        return module if wide else None
+
+    def store(self, module: Any, name: str, parts: Mapping[str, Any]) -> None:
+        """Let ``module.<name>`` be decoded from ``parts``."""
+        step = Decoded(name, self.name, dict(vars(self)), tuple(parts), tuple(module._parameters[name].shape))
+        begin_pipeline(module, name, step, {f"{name}_{part}": tensor for part, tensor in parts.items()})
+
+
+@dataclass
+class Decoded:
+    """The step that decodes a weight of ``shape`` from the tensors called ``<name>_<part>``."""
+
+    name: str
+    scheme: str
+    options: dict[str, Any]
+    parts: tuple[str, ...]
+    shape: tuple[int, ...]
+    is_mask: ClassVar[bool] = False
+
+    def forward(self, module: Any, *values: Any) -> Any:
+        """The weight."""
+        return self._scheme().decode(self.shape, **dict(zip(self.parts, values, strict=True)))
+
+    def right_inverse(self, module: Any, value: Any) -> Any:
+        """What a weight that is assigned is stored as."""
+        parts = self._scheme().encode(value)
+        return [parts[part] for part in self.parts]
+
+    def discard(self, module: Any) -> None:
+        """Nothing is kept besides what is stored."""
+
+    def _scheme(self) -> WeightScheme:
+        made: WeightScheme = resolve("quantizers", self.scheme)(**self.options)
+        return made
+
+
+def scheme_of(spec: Any) -> Scheme:
+    """The scheme that ``spec`` names or is."""
+    if isinstance(spec, Scheme):
+        return spec
+    if isinstance(spec, str):
+        made = resolve("quantizers", spec)
+        if isinstance(made, type) and issubclass(made, Scheme):
+            return made()
+    raise QuantizationError(
+        f"quantize: {spec!r} is no scheme. Give the name of one, such as 'int8-dynamic', or an instance."
+    )
+
+
+def check_weights(path: str, module: Any) -> None:
+    """QuantizationError if a floating weight of ``module`` is complex, an integer, or not finite."""
+    for name in list(module._parameters):
+        tensor = stored_tensor(module, name)
+        if tensor is None:
+            continue
+        where = f"{path}.{name}" if path else name
+        if not tensor.is_floating_point():
+            raise QuantizationError(
+                f"'{where}' has dtype {tensor.dtype}, which cannot be quantized: only floats can."
+            )
+        if not bool(tensor.detach().isfinite().all()):
+            count = int((~tensor.detach().isfinite()).sum())
+            raise QuantizationError(
+                f"'{where}' holds {count} number(s) that are not finite, so no scale fits it. Look at the"
+                " training run: an earlier checkpoint may be sound."
+            )
+
+
+def bake(module: Any) -> None:
+    """Let weights that are computed by steps (parametrized, pruned) be plain parameters of what they are."""
+    for name in [n for n in module.__dict__.get("_weights", {}) if pipeline_of(module, n)]:
+        pipeline = pipeline_of(module, name)
+        if pipeline is not None:
+            pipeline.bake(module, len(pipeline.steps))

@@ -1,0 +1,1 @@
+"""Quantization schemes and observers for tenon."""

@@ -1,0 +1,29 @@
+"""int8 without calibration: products of int8 weights and activations that are rounded at each call."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tenon import nn
+from tenon.extend import quantization
+from tenon_quantize.weights import Int8Weights
+
+
+class Int8Dynamic(quantization.Scheme):
+    """``Linear`` computes in int8, ``Embedding`` stores int8 rows; recurrent layers store int8 weights.
+
+    Only these very classes: a subclass may use its weight in its own way.
+    """
+
+    name = "int8-dynamic"
+
+    def layer(self, module: Any) -> Any:
+        """By the class of ``module``."""
+        kind = type(module)
+        if kind is nn.Linear:
+            return quantization.DynamicLinear.of(module)
+        if kind is nn.Embedding and module.max_norm is None:
+            return quantization.QuantizedEmbedding.of(module)
+        if kind in (nn.LSTM, nn.GRU, nn.RNN):
+            return Int8Weights().layer(module)
+        return None

@@ -1,0 +1,55 @@
+"""Weights stored as int8, int4 or bfloat16, and computed as float32 where they are read: for small files."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from tenon.extend import quantization
+
+
+class Int8Weights(quantization.WeightScheme):
+    """int8 with one scale for each output."""
+
+    name = "int8-weights"
+
+    def encode(self, weight: Any) -> Mapping[str, Any]:
+        """``values`` and ``scale``."""
+        values, scale = quantization.to_int8(weight)
+        return {"values": values, "scale": scale}
+
+    def decode(self, shape: tuple[int, ...], **parts: Any) -> Any:
+        """Their product."""
+        return quantization.from_int8(**parts)
+
+
+class Int4Weights(quantization.WeightScheme):
+    """Two weights in a byte, with one float16 scale for each ``group`` of a row."""
+
+    name = "int4-weights"
+
+    def __init__(self, group: int = 32) -> None:
+        self.group = group
+
+    def encode(self, weight: Any) -> Mapping[str, Any]:
+        """``packed`` and ``scale``."""
+        packed, scale = quantization.to_int4(weight, self.group)
+        return {"packed": packed, "scale": scale}
+
+    def decode(self, shape: tuple[int, ...], **parts: Any) -> Any:
+        """Halves of bytes by scales."""
+        return quantization.from_int4(**parts, shape=shape)
+
+
+class BFloat16Weights(quantization.WeightScheme):
+    """The first 16 bits of float32."""
+
+    name = "bfloat16-weights"
+
+    def encode(self, weight: Any) -> Mapping[str, Any]:
+        """``half``."""
+        return {"half": weight.bfloat16()}
+
+    def decode(self, shape: tuple[int, ...], **parts: Any) -> Any:
+        """In float32."""
+        return parts["half"].float()

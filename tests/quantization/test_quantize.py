@@ -1,0 +1,215 @@
+"""One call from a model to a smaller one: what is in it, how it is saved, what is refused."""
+
+import copy
+import pickle
+
+import numpy as np
+import pytest
+
+import tenon
+from tenon import nn
+from tenon.errors import ArgumentError, CheckpointError, QuantizationError
+from tenon.quantization import DynamicLinear, QuantizedEmbedding, from_int4, from_int8, to_int4, to_int8
+
+SPECS = ("int8-dynamic", "int8-weights", "int4-weights", "bfloat16-weights")
+
+
+class Reader(nn.Module):
+    """Words to a state to a number: an embedding, an LSTM, products."""
+
+    def __init__(self):
+        super().__init__()
+        self.words = nn.Embedding(50, 24)
+        self.memory = nn.LSTM(24, 32, batch_first=True)
+        self.head = nn.Sequential(nn.Linear(32, 16), nn.ReLU(), nn.Linear(16, 3, bias=False))
+
+    def forward(self, x):
+        return self.head(self.memory(self.words(x))[0][:, -1])
+
+
+@pytest.fixture
+def reader():
+    tenon.manual_seed(0)
+    return Reader().eval()
+
+
+WORDS = tenon.tensor(np.random.default_rng(0).integers(0, 50, (4, 7)))
+
+
+def result(model, x=WORDS):
+    with tenon.no_grad():
+        return model(x).numpy()
+
+
+@pytest.mark.parametrize(("spec", "most"), [*zip(SPECS, (0.02, 0.02, 0.2, 0.01), strict=True)])
+def test_outputs_stay_near_and_the_model_as_it_was(reader, spec, most):
+    before = copy.deepcopy(reader.state_dict())
+    expected = result(reader)
+
+    small, receipt = tenon.quantize(reader, spec, example=WORDS, batch_sizes=(2,))
+
+    assert 0 < np.abs(result(small) - expected).max() < most
+    assert receipt.total.bytes.ratio < 0.7 and list(receipt.total.seconds) == [2]
+    assert receipt.output_change == pytest.approx(np.abs(result(small) - expected).max(), rel=1e-5)
+    assert all(tenon.equal(before[k], v) for k, v in reader.state_dict().items())
+
+
+def test_dynamic_int8_takes_the_place_of_products_and_tables(reader):
+    small = tenon.quantize(reader, "int8-dynamic").model
+
+    assert [type(small.words), type(small.head[0]), type(small.head[2])] == [
+        QuantizedEmbedding, DynamicLinear, DynamicLinear,
+    ]  # fmt: skip
+    assert type(small.memory) is nn.LSTM and "weight_hh_l0_values" in small.memory.state_dict()
+    assert not small.training
+
+
+@pytest.mark.parametrize(
+    ("spec", "share"), [("int8-dynamic", 0.27), ("int8-weights", 0.27), ("int4-weights", 0.16)]
+)
+def test_files_are_as_small_as_they_should(spec, share, tmp_path):
+    model = nn.Sequential(nn.Linear(256, 256), nn.ReLU(), nn.Linear(256, 256))
+    small = tenon.quantize(model, spec).model
+    for name, saved in (("small", small), ("large", model)):
+        tenon.save(saved.state_dict(), tmp_path / f"{name}.safetensors")
+
+    small, large = ((tmp_path / f"{name}.safetensors").stat().st_size for name in ("small", "large"))
+
+    assert small <= share * large
+
+
+@pytest.mark.parametrize("spec", SPECS)
+@pytest.mark.parametrize("suffix", ["pt", "safetensors"])
+def test_a_file_gives_the_same_model_back(reader, spec, suffix, tmp_path):
+    small = tenon.quantize(reader, spec).model
+    tenon.save(small.state_dict(), tmp_path / f"model.{suffix}")
+
+    loaded = tenon.quantization.load(Reader().eval(), tenon.load(tmp_path / f"model.{suffix}"))
+
+    np.testing.assert_array_equal(result(loaded), result(small))
+    assert loaded.state_dict().keys() == small.state_dict().keys()
+
+
+@pytest.mark.parametrize("spec", SPECS)
+def test_copies_pickles_and_compiled_functions_give_the_same(reader, spec):
+    small = tenon.quantize(reader, spec).model
+    expected = result(small)
+
+    np.testing.assert_array_equal(result(copy.deepcopy(small)), expected)
+    np.testing.assert_allclose(result(pickle.loads(pickle.dumps(small))), expected, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(result(tenon.compile(small)), expected, rtol=1e-5, atol=1e-6)
+    small.load_state_dict(copy.deepcopy(small.state_dict()))
+    np.testing.assert_array_equal(result(small), expected)
+
+
+def test_weights_stay_read_only_through_copies_loads_and_casts():
+    layer = tenon.quantize(nn.Linear(8, 4), "int8-dynamic").model
+    state = copy.deepcopy(layer.state_dict())
+    layer.load_state_dict(state)
+
+    for made in (layer, copy.deepcopy(layer), pickle.loads(pickle.dumps(layer)), layer.double().float()):
+        assert not made.weight.raw.flags.writeable and not made.scale.raw.flags.writeable
+    assert state["weight"].raw.flags.writeable
+
+
+def test_a_layer_that_is_shared_stays_shared():
+    layer = nn.Linear(6, 6)
+    model = tenon.quantize(nn.Sequential(layer, nn.ReLU(), layer), "int8-dynamic").model
+
+    assert model[0] is model[2] and type(model[0]) is DynamicLinear
+
+
+def test_masks_and_parametrizations_are_baked_in():
+    tenon.manual_seed(0)
+    layer = nn.Linear(16, 8)
+    nn.utils.prune.l1_unstructured(layer, "weight", 0.5)
+    nn.utils.parametrizations.weight_norm(layer)
+    x = tenon.randn(3, 16)
+
+    small = tenon.quantize(layer, "int8-dynamic", example=x).model
+
+    assert (small.weight == 0).sum() >= 64
+    np.testing.assert_allclose(result(small, x), result(layer, x), atol=0.05)
+
+
+@pytest.mark.parametrize("shape", [(5, 64), (3, 7), (4, 3, 3, 3), (2, 65)], ids=str)
+def test_int4_is_within_half_a_step_of_each_weight(shape):
+    weight = tenon.randn(*shape)
+
+    packed, scale = to_int4(weight, 32)
+    back = from_int4(packed, scale, shape)
+
+    width = int(np.prod(shape[1:]))
+    steps = np.repeat(scale.float().numpy(), 32, 1)[:, :width].reshape(shape)
+    assert packed.dtype is tenon.uint8 and packed.shape == (shape[0], -(-width // 32) * 16)
+    assert (np.abs(back.numpy() - weight.numpy()) <= steps * 0.51).all()
+
+
+def test_int8_is_the_nearest_step_of_each_row_and_zeros_stay_zeros():
+    weight = tenon.randn(6, 20)
+    weight[2] = 0
+
+    values, scale = to_int8(weight)
+
+    error = (from_int8(values, scale) - weight).abs().amax(1)
+    assert (error <= scale * 0.501).all() and (values[2] == 0).all() and values.abs().amax() == 127
+
+
+def test_layers_that_are_skipped_stay():
+    model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
+
+    small = tenon.quantize(model, "int8-dynamic", skip=["1"]).model
+
+    assert type(small[0]) is DynamicLinear and type(small[1]) is nn.Linear
+
+
+def _with(change):
+    model = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 2))
+    change(model)
+    return model
+
+
+def _infinite(model):
+    with tenon.no_grad():
+        model[2].weight[1, 1] = float("inf")
+
+
+@pytest.mark.parametrize(
+    ("model", "spec", "options", "words"),
+    [
+        (_with(_infinite), "int8-dynamic", {}, r"'2\.weight' holds 1 number\(s\) that are not finite"),
+        (
+            nn.Sequential(nn.Linear(4, 4, dtype=tenon.complex64)),
+            "int8-dynamic",
+            {},
+            r"'0\.weight' has dtype .*complex64",
+        ),
+        (nn.Sequential(nn.ReLU()), "int8-dynamic", {}, "nothing in this Sequential"),
+        (_with(lambda m: None), "int8-dynamic", {"skip": ["7"]}, r"skip names \['7'\]"),
+        (_with(lambda m: None), 8, {}, "8 is no scheme"),
+        (tenon.quantize(nn.Linear(2, 2), "int8-dynamic").model, "int8-dynamic", {}, "quantized already"),
+    ],
+    ids=["infinite", "complex", "nothing", "skip", "spec", "twice"],
+)
+def test_what_cannot_be_quantized_is_named(model, spec, options, words):
+    before = copy.deepcopy(model.state_dict())
+
+    with pytest.raises(QuantizationError, match=words):
+        tenon.quantize(model, spec, **options)
+
+    after = model.state_dict()
+    assert all(np.array_equal(before[k].numpy(), after[k].numpy(), equal_nan=True) for k in before)
+
+
+def test_an_unknown_scheme_names_those_that_there_are():
+    with pytest.raises(tenon.errors.PluginNotFoundError, match="int8-dynamic"):
+        tenon.quantize(nn.Linear(2, 2), "int8-dynamc")
+
+
+def test_a_state_dict_of_another_model_is_refused():
+    state = tenon.quantize(nn.Sequential(nn.Linear(4, 4)), "int8-dynamic").model.state_dict()
+
+    with pytest.raises(CheckpointError, match="it has no '0'"):
+        tenon.quantization.load(nn.Linear(4, 4), state)
+    with pytest.raises(ArgumentError, match="holds no structure"):
+        tenon.quantization.load(nn.Linear(4, 4), nn.Linear(4, 4).state_dict())
