@@ -76,3 +76,19 @@ def test_what_was_flushed_outlives_a_killed_writer(tmp_path):
     subprocess.run([sys.executable, "-c", program], check=False, timeout=60)
 
     assert [event.step for event in read(tmp_path).Scalars("x")] == list(range(1000))
+
+
+def test_a_disk_that_is_full_is_said_where_it_is_written_to(tmp_path):
+    program = (
+        "import resource, signal\nfrom tenon_tensorboard.writer import RunWriter\n"
+        f"writer = RunWriter({str(tmp_path)!r})\n"
+        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (20000, 20000))\n"
+        "for step in range(2000):\n    writer.scalar('x', step, step)\n"
+    )
+
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=60
+    )
+
+    assert done.returncode == 1 and "OSError: [Errno 27] File too large" in done.stderr
