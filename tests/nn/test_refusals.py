@@ -111,3 +111,20 @@ def test_cosine_similarity_of_two_dtypes_is_computed_in_their_common_one(first, 
 
     assert str(ours.dtype) == str(theirs.dtype)
     assert float(ours) == pytest.approx(float(theirs), rel=1e-3)
+
+
+@pytest.mark.parametrize("size", [(1, 0, 5, 5), (1, 2, 0, 5), (2, 0, 5)])
+def test_random_windows_need_an_image(size):
+    with pytest.raises(RuntimeError, match="non-zero size for non-batch dimensions"):
+        F.fractional_max_pool2d(ONES(size), 2, output_size=2)
+
+    assert F.fractional_max_pool2d(ONES(0, 2, 5, 5), 2, output_size=2).shape == (0, 2, 2, 2)
+
+
+def test_an_instance_norm_that_keeps_statistics_takes_an_epsilon_of_zero_where_a_batch_norm_refuses_it(rng):
+    x = tenon.from_numpy(rng.standard_normal((2, 3, 7)).astype("float32"))
+    tracking = nn.InstanceNorm1d(3, eps=0, track_running_stats=True)
+
+    assert tenon.allclose(tracking(x), nn.InstanceNorm1d(3, eps=0)(x), atol=1e-6)
+    with pytest.raises(ValueError, match="eps must be positive"):
+        nn.BatchNorm1d(3, eps=0)(x)

@@ -84,6 +84,11 @@ def _fractional(
     if output_size is None and output_ratio is None:
         raise ModuleValueError(f"{name} requires specifying either an output_size or an output_ratio")
     x, added = _batch(input, rank, name)
+    if 0 in x.raw.shape[1:]:
+        raise ShapeError(
+            f"{name}(): Expected input to have non-zero size for non-batch dimensions, but got "
+            f"{list(input.raw.shape)}"
+        )
     kernel = per_axis(kernel_size, rank, "kernel_size")
     if output_size is None:
         ratios = tuple(output_ratio) if isinstance(output_ratio, (list, tuple)) else (output_ratio,) * rank

@@ -38,6 +38,15 @@ def batch_norm(
     if eps < 0 or (training and eps == 0):
         wanted = "positive during training" if training else "non-negative"
         raise ModuleValueError(f"batch_norm eps must be {wanted}, but got {eps}")
+    return _channel_norm(input, running_mean, running_var, weight, bias, training, momentum, eps)
+
+
+def _channel_norm(
+    input: Any, running_mean: Any, running_var: Any, weight: Any, bias: Any, training: bool,
+    momentum: float, eps: float,
+) -> Any:  # fmt: skip
+    """Batch norm for any ``eps``: that of an instance norm may be zero."""
+    shape = input.raw.shape
     channels = shape[1] if len(shape) > 1 else 0
     for name, value in zip(_VECTORS, (running_mean, running_var, weight, bias), strict=True):
         if value is not None and value.raw.shape != (channels,):
@@ -78,7 +87,7 @@ def instance_norm(
     shape = tuple(input.raw.shape)
     batch, channels = shape[:2]
     if not use_input_stats:
-        return batch_norm(input, running_mean, running_var, weight, bias, False, momentum, eps)
+        return _channel_norm(input, running_mean, running_var, weight, bias, False, momentum, eps)
     if math.prod(shape[2:]) == 1:
         raise ModuleValueError(
             f"Expected more than 1 spatial element when training, got input size torch.Size({list(shape)})"
@@ -91,7 +100,7 @@ def instance_norm(
     weight, bias = (v if v is None else v.repeat(batch) for v in (weight, bias))
     rows = input.reshape(1, batch * channels, *shape[2:])
     mean, var = (v if v is None else v.detach().repeat(batch) for v in (running_mean, running_var))
-    made = batch_norm(rows, mean, var, weight, bias, True, momentum, eps)
+    made = _channel_norm(rows, mean, var, weight, bias, True, momentum, eps)
     with no_grad():
         for own, moved in ((running_mean, mean), (running_var, var)):
             if moved is not None:
