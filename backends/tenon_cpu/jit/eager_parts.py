@@ -15,7 +15,7 @@ from tenon.ops import segment_sum as _segment_sum
 from tenon_cpu.jit import choices, smooth, sums, tables, windows
 from tenon_cpu.jit.calls import FLOAT, INDEX, WORTH, fits, indices_fit, plain, share
 from tenon_cpu.jit.compile import Kernel as Compiled
-from tenon_cpu.kernels import activation, direct, piecewise, pooling, selection
+from tenon_cpu.kernels import activation, direct, piecewise, pointwise, pooling, selection
 
 #: Elements of a run along the last axes from which a compiled sum is faster than NumPy's.
 _RUN = 32
@@ -45,14 +45,33 @@ def silu(f: Any, x: Any) -> Any:
     return _with_slope(smooth.silu, x, 5)
 
 
-def relu(x: Any) -> Any:
+def relu(x: Any, *, out: Any = None) -> Any:
     """The larger of ``x`` and 0 (6.7 against 25 us on 65,536 elements: NumPy's loop with a number is no
     vector's)."""
-    if x.size < WORTH or not fits(x):
-        return direct.relu(x)
+    if x.size < WORTH or not fits(x) or (out is not None and not (out is x and x.flags.carray)):
+        return direct.relu(x, out=out)
+    if out is not None:
+        share(smooth.relu_over, (x.reshape(-1),), x.size, x.size)
+        return out
     x = plain(x)
     out = np.empty_like(x)
     share(smooth.relu, (x.reshape(-1), out.reshape(-1)), x.size, x.size)
+    return out
+
+
+def clamp(x: Any, min: Any, max: Any, *, out: Any = None) -> Any:
+    """Over itself, between numbers; all else by NumPy."""
+    bounds = (-math.inf if min is None else min, math.inf if max is None else max)
+    if (
+        out is None
+        or out is not x
+        or x.size < WORTH
+        or not all(b.__class__ in _NUMBERS and b == b for b in bounds)
+        or not fits(x)
+        or not x.flags.carray
+    ):
+        return pointwise.clamp(x, min, max, out=out)
+    share(smooth.clamp_over, (x.reshape(-1), *(np.float32(b) for b in bounds)), x.size, x.size)
     return out
 
 
@@ -274,6 +293,7 @@ def sum_to(x: Any, *, shape: Any) -> Any:
 
 KERNELS: dict[str, Kernel] = {
     "relu": relu,
+    "clamp": clamp,
     "relu_grad": relu_grad,
     "embedding": embedding,
     "embedding_grad": embedding_grad,

@@ -14,10 +14,10 @@ from tenon_cpu.threads import scratch, split
 _SMALL = 1 << 12
 
 
-def relu(x: Any) -> Any:
+def relu(x: Any, *, out: Any = None) -> Any:
     """Shared among threads where it is long."""
-    if x.size < SHARED or not plain(x):
-        return direct.relu(x)
+    if x.size < SHARED or not plain(x) or out is not None:
+        return direct.relu(x, out=out)
     out = np.empty_like(x)
     flat, made, zero = x.reshape(-1), out.reshape(-1), x.dtype.type(0)
     split(lambda a, b: np.clip(flat[a:b], zero, np.inf, out=made[a:b]), flat.size)

@@ -35,7 +35,7 @@ def pow(x: Any, y: Any, *, out: Any = None) -> Any:
     return _pow.forward(np, x, y) if out is None else _pow.forward(np, x, y, out=out)
 
 
-def clamp(x: Any, min: Any, max: Any) -> Any:
+def clamp(x: Any, min: Any, max: Any, *, out: Any = None) -> Any:
     """By numbers: one walk (32 against 100 us for each bound); a missing bound is infinite."""
     low, high = -np.inf if min is None else min, np.inf if max is None else max
     if (
@@ -47,8 +47,8 @@ def clamp(x: Any, min: Any, max: Any) -> Any:
         and low == low
         and high == high
     ):
-        return np.clip(x, x.dtype.type(low), x.dtype.type(high))
-    return _clamp.forward(np, x, min, max)
+        return np.clip(x, x.dtype.type(low), x.dtype.type(high), out=out)
+    return _clamp.forward(np, x, min, max, out=out)
 
 
 def logical_not(x: Any, *, out: Any = None) -> Any:

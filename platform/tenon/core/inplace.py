@@ -27,6 +27,8 @@ from tenon.core.value import FixedView, Value, fill, move_retained, refuse_part,
 from tenon.errors import DTypeError, GradError, ShapeError, ViewError
 
 _BOOL = np.dtype(np.bool_)
+#: What an op that writes over its first input takes besides arrays; None is a bound that is missing.
+_NUMBERS = (float, int, type(None))
 
 
 def inplace(op: Any, x: Any, *args: Any, **attrs: Any) -> Any:
@@ -94,7 +96,7 @@ def _untracked(op: Any, x: Any, args: tuple[Any, ...], attrs: dict[str, Any]) ->
     if (
         SLOT.top is None
         and isinstance(op, Op)
-        and (op.is_ufunc or op.name == "copy")
+        and (op.is_ufunc or op.overwrites or op.name == "copy")
         and raw.dtype.kind == "f"
         and raw.ndim
         and raw.__class__ is not Aval
@@ -102,18 +104,18 @@ def _untracked(op: Any, x: Any, args: tuple[Any, ...], attrs: dict[str, Any]) ->
         plain = [a.raw if isinstance(a, Value) else a for a in args]
         if all(
             (
-                (p.dtype is raw.dtype and (p.shape == raw.shape or p.ndim == 0))
+                (p.dtype is raw.dtype and (p.shape == raw.shape or p.ndim == 0) and not op.overwrites)
                 if hasattr(p, "shape")
-                else p.__class__ in (float, int)
+                else p.__class__ in _NUMBERS
             )
             for p in plain
         ):
             token = enter(IGNORE)
             try:
-                kernel = x._backend.kernels[op] if op.is_ufunc else fill
+                kernel: Any = fill if op.name == "copy" else x._backend.kernels[op]
                 if watch.kernel is not None:
                     kernel = watch.kernel(x._backend, op, kernel)
-                if op.is_ufunc:
+                if op.name != "copy":
                     kernel(raw, *plain, out=raw, **attrs)
                 else:  # half the time of a copy of the copy
                     kernel(raw, plain[0])

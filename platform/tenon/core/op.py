@@ -100,6 +100,8 @@ class Op:
     promotion: ClassVar[str | None] = None
     #: Inputs before this one keep their dtype: a condition stays boolean.
     promoted_from: ClassVar[int] = 0
+    #: Kernels take ``out``, which may be the first input where the others are numbers.
+    overwrites: ClassVar[bool] = False
     #: The output shares memory with the first input.
     view: ClassVar[bool] = False
     #: The output lies on ``attrs["device"]``; ``transfer(x, **attrs)`` is the kernel whatever the backend.

@@ -11,6 +11,7 @@ class Relu(Primitive):
 
     kind = Kind.ELEMENTWISE
     saves = ("out",)
+    overwrites = True
 
     def infer(self, x):
         """The input's own aval."""
@@ -52,6 +53,7 @@ class Clamp(Primitive):
     inputs = ("x", "min", "max")
     saves = ("x", "min", "max")
     promotion = "same"
+    overwrites = True
     grad_overloads = {(False, True, True): "ClampBackward1"}
 
     def infer(self, x, min, max):
@@ -59,11 +61,13 @@ class Clamp(Primitive):
         like = next(v for v in (x, min, max) if hasattr(v, "dtype"))
         return Aval(broadcast_shapes(shape_of(x), shape_of(min), shape_of(max)), like.dtype)
 
-    def forward(self, xp, x, min, max):
+    def forward(self, xp, x, min, max, *, out=None):
         """At most two comparisons, the second in place."""
-        made = x if min is None else xp.maximum(x, min)
+        made = x if min is None else xp.maximum(x, min, out=out)
         if max is None:
             return made
+        if out is not None:
+            return xp.minimum(made, max, out=out)
         reusable = (
             made is not x
             and bool(getattr(made, "ndim", False))

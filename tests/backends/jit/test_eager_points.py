@@ -68,3 +68,39 @@ def test_whole_quotients_are_exactly_those_of_numpy():
     x[:4], y[:4] = (1e30, np.inf, np.nan, 5.0), (1e-3, 2.0, 1.0, np.inf)
     with np.errstate(all="ignore"):
         np.testing.assert_array_equal(kernel(x, y), np.floor_divide(x, y))
+
+
+@pytest.mark.parametrize("lies", ["whole", "strided"])
+@pytest.mark.parametrize(
+    ("name", "args", "wanted"),
+    [
+        ("relu_", (), lambda x: np.maximum(x, 0)),
+        ("clamp_", (-0.5, 0.5), lambda x: np.clip(x, -0.5, 0.5)),
+        ("clamp_", (0.25,), lambda x: np.maximum(x, np.float32(0.25))),
+        ("clamp_", (None, 1), lambda x: np.minimum(x, 1)),
+        ("clamp_", (2.0, -1.0), lambda x: np.where(np.isnan(x), x, np.float32(-1))),
+        ("neg_", (), np.negative),
+        ("sub_", (1.5,), lambda x: x - np.float32(1.5)),
+    ],
+)
+def test_what_is_written_over_itself_keeps_its_memory(name, args, wanted, lies):
+    given = {"whole": drawn(200, 99), "strided": drawn(200, 198)[:, ::2]}[lies]
+    x = tenon.from_numpy(given.copy() if lies == "whole" else given)
+    view, version = x[1], x._version
+    with np.errstate(all="ignore"):
+        expected = wanted(given.copy())
+
+    assert getattr(x, name)(*args) is x
+
+    np.testing.assert_array_equal(x.numpy(), expected)
+    np.testing.assert_array_equal(view.numpy(), expected[1])
+    assert x._version == version + 1
+
+
+def test_bounds_that_lie_in_the_clamped_memory_are_read_before_it_is_written():
+    x = tenon.from_numpy(drawn(150, 150))
+    expected = np.minimum(np.maximum(x.numpy().copy(), np.float32(0.5)), x.numpy().T.copy())
+
+    x.clamp_(tenon.full((150, 150), 0.5), x.T)
+
+    np.testing.assert_array_equal(x.numpy(), expected)

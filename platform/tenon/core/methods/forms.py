@@ -107,13 +107,24 @@ def inplace_form(name: str) -> Callable[..., Any]:
     """``name_``: the method ``name`` written into ``self``."""
 
     def method(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if not kwargs and (op := f.by_name.get(name)) is not None and name not in _NOT_THE_OP:
-            return LATE.inplace(op, self, *args)
+        if not kwargs and (op := f.by_name.get(name)) is not None:
+            if name not in _NOT_THE_OP:
+                return LATE.inplace(op, self, *args)
+            missing = len(op.inputs) - 1 - len(args)
+            if name in _OF_REALS and (args or not missing) and missing >= 0 and _all_real(self, *args):
+                return LATE.inplace(op, self, *args, *(None,) * missing)
         return LATE.inplace(getattr(type(self), name), self, *args, **kwargs)
 
     method.__name__ = method.__qualname__ = f"{name}_"
     method.__doc__ = f"In-place form of ``{name}``."
     return method
+
+
+def _all_real(*values: Any) -> bool:
+    """Tensors of floats, and numbers that are no booleans."""
+    return all(
+        v.raw.dtype.kind == "f" if isinstance(v, Value) else v.__class__ in (int, float) for v in values
+    )
 
 
 def through_method(name: str) -> Callable[..., Any]:
@@ -137,8 +148,11 @@ _OF_TENSORS = frozenset((
 #: Binary functions that compare numbers.
 _ORDERED = frozenset(("fmax", "fmin", "ge", "gt", "le", "lt", "maximum", "minimum"))
 _NOT_THE_OP = _OF_TENSORS | _ORDERED | {
-    "clamp", "gcd", "heaviside", "lcm", "ldexp", "neg", "nextafter", "polygamma", "pow", "put", "sub",
+    "clamp", "gcd", "heaviside", "lcm", "ldexp", "nan_to_num", "neg", "nextafter", "polygamma", "pow", "put",
+    "sub",
 }  # fmt: skip
+#: Those that are the op after all where everything is a real number.
+_OF_REALS = frozenset(("clamp", "neg", "sub"))
 
 
 def _attach() -> None:
