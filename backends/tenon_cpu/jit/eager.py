@@ -11,6 +11,7 @@ from tenon_cpu.jit import (
     eager_points,
     eager_rows,
     eager_space,
+    eager_sparse,
 )
 
 KERNELS: dict[str, Kernel] = {
@@ -27,6 +28,7 @@ COMPOSITES: dict[str, Kernel] = {
     **eager_rows.COMPOSITES,
     **eager_norms.COMPOSITES,
     **eager_space.COMPOSITES,
+    **eager_sparse.COMPOSITES,
 }
 
 __all__ = ["COMPOSITES", "KERNELS"]

@@ -10,6 +10,7 @@ from tenon.ops.composite import (
     recurrent,
     recurrent_grad,
     softmax,
+    sparse,
     statistics,
 )
 
@@ -23,5 +24,6 @@ __all__ = [
     "recurrent",
     "recurrent_grad",
     "softmax",
+    "sparse",
     "statistics",
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,39 @@ for _name, _x in {"matrix": (3, 4), "vector": (4,), "batch": (2, 3, 4)}.items():
     add("linear", _name, normal(*_x), normal(5, 4), normal(5), reference=_linear, loose=8.0)
 add("linear", "no_bias", normal(3, 4), normal(5, 4), None, reference=_linear, loose=8.0)
 add("linear", "empty", normal(0, 4), normal(5, 4), normal(5), reference=_linear, tags="empty")
+
+
+def _sparse_linear(x: Any, held: Any, columns: Any, starts: Any, bias: Any) -> Any:
+    weight = np.zeros((len(starts) - 1, x.shape[-1]), x.dtype)
+    for row, (a, b) in enumerate(itertools.pairwise(starts)):
+        weight[row, columns[a:b]] = held[a:b]
+    return x @ weight.T if bias is None else x @ weight.T + bias
+
+
+_COLUMNS, _ROWS = values(0, 3, 1, 2, 3, 0, dtype="int64"), values(0, 2, 2, 5, 6, dtype="int64")
+for _name, _x in (("matrix", (3, 4)), ("row", (4,)), ("batches", (2, 3, 4)), ("many", (40, 4))):
+    add(
+        "sparse_linear",
+        _name,
+        normal(*_x),
+        normal(6),
+        _COLUMNS,
+        _ROWS,
+        normal(4),
+        reference=_sparse_linear,
+        loose=8.0,
+    )
+add(
+    "sparse_linear",
+    "no_bias",
+    normal(3, 4),
+    normal(6),
+    _COLUMNS,
+    _ROWS,
+    None,
+    reference=_sparse_linear,
+    loose=8.0,
+)
 add(
     "addmm", "plain", normal(3, 5), normal(3, 4), normal(4, 5), reference=lambda x, a, b: x + a @ b, loose=8.0
 )

@@ -1,0 +1,86 @@
+"""``sparse_linear``: an affine map by a weight of which only the elements other than zero are there."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, ClassVar
+
+from tenon.core.aval import Aval
+from tenon.core.keys import INDEX
+from tenon.core.op import Composite, Kind
+from tenon.errors import ShapeError
+
+
+def _turned(f: Any, x: Any) -> Any:
+    """``x[..., K]`` as ``[K, N]``."""
+    flat = f.reshape(x, shape=(math.prod(x.shape[:-1]), x.shape[-1]))
+    return f.transpose(flat, axis0=0, axis1=1)
+
+
+def _at(f: Any, x: Any, columns: Any) -> Any:
+    """What each value is multiplied with: ``[values, N]``."""
+    return f.embedding(_turned(f, x), f.cast(columns, dtype="int64"))
+
+
+def _offsets(f: Any, starts: Any) -> Any:
+    return f.slice_axis(starts, axis=0, start=0, stop=starts.shape[0] - 1)
+
+
+def _spread(f: Any, g: Any, starts: Any, count: int) -> Any:
+    """The row of the gradient that each value has a part in: ``[values, N]``."""
+    return f.segment_spread(_turned(f, g), _offsets(f, starts), end=count, rows=count)
+
+
+class SparseLinear(Composite):
+    """``x @ W.T + bias`` over the last axis of ``x``, for ``W`` in compressed rows.
+
+    Row ``r`` of ``W`` has ``values[starts[r]:starts[r + 1]]`` at ``columns`` of the same places. ``bias`` may
+    be None.
+    """
+
+    kind = Kind.CONTRACT
+    inputs = ("x", "values", "columns", "starts", "bias")
+    saves = ("x", "values", "columns", "starts")
+    reads: ClassVar[dict[str, tuple[str, ...]]] = {
+        "x": ("values", "columns", "starts"),
+        "values": ("x", "columns", "starts"),
+        "bias": (),
+    }
+
+    def decompose(self, f, x, values, columns, starts, bias):
+        count, rows = values.shape[0], starts.shape[0] - 1
+        if columns.shape != values.shape or rows < 0:
+            raise ShapeError(
+                f"sparse_linear: {count} values have {columns.shape[0]} columns and {rows} rows. Give one"
+                " column to each value, and starts of one element more than there are rows."
+            )
+        scaled = f.mul(_at(f, x, columns), f.reshape(values, shape=(count, 1)))
+        summed = f.segment_sum(scaled, _offsets(f, starts), end=count)
+        made = f.reshape(f.transpose(summed, axis0=0, axis1=1), shape=(*x.shape[:-1], rows))
+        return made if bias is None else f.add(made, bias)
+
+    # d(x @ W.T) = dx @ W.T + x @ dW.T, with dW where W has values
+    def vjp_x(self, f, g, out, x, values, columns, starts, bias):
+        count = values.shape[0]
+        scaled = f.mul(_spread(f, g, starts, count), f.reshape(values, shape=(count, 1)))
+        blank = f.new_full(scaled, shape=(x.shape[-1], scaled.shape[1]), value=0)
+        made = f.put(blank, scaled, f.cast(columns, dtype="int64"), layout=(INDEX,), accumulate=True)
+        return f.reshape(f.transpose(made, axis0=0, axis1=1), shape=tuple(x.shape))
+
+    def vjp_values(self, f, g, out, x, values, columns, starts, bias):
+        return f.sum(f.mul(_spread(f, g, starts, columns.shape[0]), _at(f, x, columns)), axes=(1,))
+
+    def vjp_bias(self, f, g, out, x, values, columns, starts, bias):
+        return f.sum_to(g, shape=tuple(bias.shape))
+
+    def infer(self, x, values, columns, starts, bias):
+        """One number a row."""
+        made = super().infer(x, values, columns, starts, bias)
+        return Aval((*x.shape[:-1], starts.shape[0] - 1), made.dtype)
+
+    def cost(self, x, values, columns, starts, bias):
+        """A multiplication and an addition for every value and row of ``x``."""
+        return 2.0 * math.prod(x.shape[:-1]) * values.size
+
+
+sparse_linear: Any = SparseLinear()
