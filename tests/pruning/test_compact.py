@@ -412,8 +412,12 @@ def test_load_refuses_the_state_of_another_model_and_changes_nothing():
     state = model.state_dict()
     other = nn.Sequential(nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, 2))
 
-    with pytest.raises(CheckpointError, match="missing"):
+    with pytest.raises(CheckpointError, match="of '1', which has no such number"):
         tenon.prune.load(other, state)
+    longer = nn.Sequential(nn.Linear(4, 6), nn.Linear(6, 2), nn.Linear(2, 2))
+    with pytest.raises(CheckpointError, match=r"missing \['2.weight', '2.bias'\]"):
+        tenon.prune.load(longer, state)
+    assert longer[0].out_features == 6
     odd = nn.Sequential(nn.Embedding(4, 6), nn.Linear(6, 2))
     with pytest.raises(CheckpointError):
         tenon.prune.load(odd, state)

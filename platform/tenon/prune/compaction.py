@@ -56,7 +56,7 @@ def compact(
     check_model(model, "compact")
     args, kwargs = call_of(example)
     masked = copy.deepcopy(model)
-    _bake_masks(masked)
+    bake_masks(masked)
     smaller = copy.deepcopy(masked)
     with evaluating(smaller), evaluating(masked), no_grad():
         analysis, names = analyse(smaller, args, kwargs)
@@ -74,7 +74,7 @@ def compact(
     receipt = receipt_of(
         masked, smaller, example, batch_sizes=batch_sizes, data=data, notes=notes, seconds=seconds
     )
-    _bake_masks(model)
+    bake_masks(model)
     apply_numbers(model, structure)
     note_structure(model, structure)
     for own, new in zip(_tensors(model), _tensors(smaller), strict=True):
@@ -110,7 +110,7 @@ def _pipelines(model: Module) -> list[tuple[Module, Pipeline]]:
     return [(module, pipeline) for module, pipeline in found if pipeline is not None]
 
 
-def _bake_masks(model: Module) -> None:
+def bake_masks(model: Module) -> None:
     """Make masks permanent, and what is computed before them."""
     for module, pipeline in _pipelines(model):
         masks = [i for i, step in enumerate(pipeline.steps) if step.is_mask]

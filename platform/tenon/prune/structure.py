@@ -8,6 +8,7 @@ no class is edited (ADR 0030).
 
 from __future__ import annotations
 
+import copy
 import json
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -25,6 +26,7 @@ from tenon.nn.layers.norm import _NormBase
 from tenon.nn.layers.recurrent import RNNBase
 from tenon.nn.layers.recurrent_cells import RNNCellBase
 from tenon.nn.module import Module
+from tenon.prune.layers import PackedLinear
 
 #: The buffer that holds the structure.
 KEY = "pruned_structure"
@@ -72,22 +74,26 @@ def numbers_of(module: Module) -> dict[str, int] | None:
 
 
 def apply_numbers(model: Module, structure: Mapping[str, Mapping[str, int]]) -> None:
-    """Set the numbers of the modules by their paths; a CheckpointError changes nothing."""
-    found = []
+    """Set the numbers of the modules by their paths, and pack layers; a CheckpointError changes nothing."""
     modules = dict(model.named_modules())
     for path, numbers in structure.items():
-        missing = path not in modules or [
-            n for n in numbers if not isinstance(vars(modules[path]).get(n), int)
-        ]
-        if missing:
+        module: Any = modules.get(path)
+        if "packed" in numbers and isinstance(module, (Linear, PackedLinear)):
+            continue
+        if module is None or any(not isinstance(vars(module).get(n), int) for n in numbers):
             raise CheckpointError(
                 f"the structure saved is not one of this {type(model).__name__}: it sets {', '.join(numbers)}"
                 f" of '{path}', which has no such number. Make the model that was pruned."
             )
-        found.append((modules[path], numbers))
-    for module, numbers in found:
-        for name, value in numbers.items():
-            setattr(module, name, value)
+    for path, numbers in structure.items():
+        module = modules[path]
+        if "packed" not in numbers:
+            for name, value in numbers.items():
+                setattr(module, name, value)
+        elif isinstance(module, Linear):
+            inputs, outputs, count = (numbers[n] for n in ("in_features", "out_features", "packed"))
+            packed = PackedLinear(inputs, outputs, count, module.bias is not None)
+            model.set_submodule(path, packed.to(module.weight.device))
 
 
 def structure_of(model: Module) -> dict[str, dict[str, int]]:
@@ -145,20 +151,25 @@ def load(model: Module, state: Mapping[str, Any]) -> Module:
         model.load_state_dict(state)
         return model
     structure = _decoded(state[KEY])
+    _load(copy.deepcopy(model), structure, state)  # where it fails if it does
+    _load(model, structure, state)
+    return model
+
+
+def _load(model: Module, structure: Mapping[str, Mapping[str, int]], state: Mapping[str, Any]) -> None:
+    apply_numbers(model, structure)
     own = {name: t for name, t in (*model.named_parameters(), *model.named_buffers())}
     missing = [name for name in own if name not in state and name != KEY]
-    extra = [name for name in state if name not in own and name != KEY]
+    extra = [name for name in state if name not in model.state_dict() and name != KEY]
     odd = [name for name in own if name in state and own[name].dim() != state[name].dim()]
     if missing or extra or odd:
         raise CheckpointError(
             f"the state dict is not one of this {type(model).__name__}: missing {missing[:5]}, unexpected"
             f" {extra[:5]}, of another rank {odd[:5]}. Make the model that was pruned."
         )
-    apply_numbers(model, structure)
     for name, held in own.items():
         if held.shape != state[name].shape:
             held.data = empty(state[name].shape, dtype=held.dtype, device=held.device)
             held.grad = None
     note_structure(model, structure)
     model.load_state_dict(state)
-    return model
