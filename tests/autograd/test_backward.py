@@ -715,3 +715,26 @@ def test_nested_backward_in_a_hook():
 
     assert w.grad.tolist() == [1.0] * 3
     assert x.grad.tolist() == [2.0] * 3
+
+
+SHAPES = [
+    ((2, 3, 4, 5), "channels_last"),
+    ((2, 3, 4, 5, 2), "channels_last_3d"),
+    ((2, 3, 4, 5), "contiguous_format"),
+]
+
+
+@pytest.mark.oracle
+@pytest.mark.parametrize(("shape", "layout"), SHAPES, ids=str)
+def test_a_gradient_lies_in_memory_as_its_leaf(parity, shape, layout):
+    def program(t):
+        leaf = t.ones(*shape).to(memory_format=getattr(t, layout)).requires_grad_()
+        reverse = tuple(range(len(shape)))[::-1]
+        strides = []
+        for out in (leaf * 2, leaf.permute(reverse).contiguous().square(), leaf * leaf.contiguous()):
+            leaf.grad = None
+            out.sum().backward()
+            strides.append(leaf.grad.stride())
+        return strides
+
+    parity(program)

@@ -1,5 +1,6 @@
 """Checkpointing gives the gradients of a plain call, in less memory, however the graph is used."""
 
+import contextlib
 import gc
 import tracemalloc
 import weakref
@@ -10,6 +11,7 @@ import tenon
 from tenon import nn
 from tenon.utils.checkpoint import (
     CheckpointError,
+    GraphExecGroup,
     checkpoint,
     checkpoint_sequential,
     set_checkpoint_debug_enabled,
@@ -301,3 +303,48 @@ def test_what_a_function_saved_is_gone_with_the_second_run():
         assert [reference() for reference in saved] == [None, None]
     finally:
         gc.enable()
+
+
+@pytest.mark.parametrize("grouped", [True, False])
+def test_a_part_runs_again_once_for_each_pass_or_once_for_a_group_of_them(grouped):
+    runs = []
+
+    def function(x):
+        runs.append(1)
+        y = x.sin().cos()
+        return y, y.sin().cos()
+
+    x = tenon.full((16, 16), 0.5, requires_grad=True)
+    y, z = checkpoint(function, x, use_reentrant=False)
+    with GraphExecGroup() if grouped else contextlib.nullcontext():
+        (by_y,) = tenon.autograd.grad(z.sum(), y)
+        (by_x,) = tenon.autograd.grad(y, x, by_y)
+
+    assert len(runs) == (2 if grouped else 3)
+    assert tenon.equal(by_x, tenon.autograd.grad(function(x)[1].sum(), x)[0])
+
+
+def test_what_a_pass_computed_again_and_did_not_use_goes_with_it():
+    made = []
+
+    def function(x):
+        first = x.sin()
+        made.append(weakref.ref(first.raw))
+        second = first.cos()
+        return second, second.sin()
+
+    second, third = checkpoint(function, tenon.ones(16, 16, requires_grad=True), use_reentrant=False)
+    with GraphExecGroup() as group:
+        tenon.autograd.grad(third.sum(), second, retain_graph=True)
+        gc.collect()
+        assert [r() is not None for r in made] == [False, True]
+    del group
+    tenon.autograd.grad(third.sum(), second)
+    gc.collect()
+
+    assert [r() for r in made] == [None, None, None]
+
+
+def test_groups_do_not_nest():
+    with GraphExecGroup(), pytest.raises(RuntimeError, match="cannot be nested"), GraphExecGroup():
+        pass

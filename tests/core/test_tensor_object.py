@@ -313,6 +313,19 @@ def test_meta_tensors_take_gradients():
     assert x.grad.device.type == "meta"
 
 
+@oracle
+@pytest.mark.parametrize("name", ["requires_grad", "_grad_fn", "data", "grad_fn", "shape"])
+def test_what_cannot_be_deleted(parity, name):
+    def program(t):
+        x = t.ones(2, requires_grad=True)
+        try:
+            delattr(x, name)
+        except (RuntimeError, AttributeError) as error:
+            return isinstance(error, RuntimeError), x.requires_grad
+
+    parity(program)
+
+
 def test_the_first_thing_a_program_does_may_be_to_print_a_tensor():
     program = "import tenon; print(tenon.ones(2, requires_grad=True) * 2)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)

@@ -50,6 +50,8 @@ def accumulate(leaf: Any, grad: Any, fresh: bool, create_graph: bool) -> None:
         taken = None if home is None else home.take(grad)
         if taken is not None:
             grad = taken
+        elif raw.ndim > 3 and grad.strides != raw.strides and not raw.flags.c_contiguous:
+            grad = _laid_as(raw, grad)
         elif not fresh:
             grad = grad.copy()
         # Not through the property: its checks (0.7 us a leaf) hold by the lines above.
@@ -63,6 +65,13 @@ def accumulate(leaf: Any, grad: Any, fresh: bool, create_graph: bool) -> None:
             counter[0] += 1
     if home is not None:
         home.arrived()
+
+
+def _laid_as(raw: Any, grad: Any) -> Any:
+    """A copy of ``grad`` whose axes lie in memory as those of ``raw`` do: channels last, for instance."""
+    order = sorted(range(raw.ndim), key=lambda axis: -raw.strides[axis])
+    back = sorted(range(raw.ndim), key=order.__getitem__)
+    return grad.transpose(order).copy().transpose(back)
 
 
 def _kind_of_grad(leaf: Any, grad: Any) -> Any:

@@ -194,20 +194,20 @@ def _batched(
 
 
 def _run(sweep: Sweep, roots: Any, grads: Any) -> None:
-    previous, outer = MODE.enabled, PASS.partial
+    previous, outer, around = MODE.enabled, PASS.partial, PASS.sweep
     inside = PASS.inside = PASS.inside + 1
     if not inside % EVERY:
         ROOM.take()
     token = enter(IGNORE)
     try:
-        MODE.enabled, PASS.partial = sweep.create_graph, sweep.wanted is not None
+        MODE.enabled, PASS.partial, PASS.sweep = sweep.create_graph, sweep.wanted is not None, sweep
         if watch.span is None:
             sweep.run(roots, grads)
         else:
             with watch.span("backward", "backward"):
                 sweep.run(roots, grads)
     finally:
-        MODE.enabled, PASS.partial = previous, outer
+        MODE.enabled, PASS.partial, PASS.sweep = previous, outer, around
         leave(token)
         PASS.inside = inside - 1
         if not inside % EVERY:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from typing import Any
 
 
 class _Pass(threading.local):
@@ -14,6 +15,8 @@ class _Pass(threading.local):
     depth: int = 0
     #: How many passes, ``grad`` too, are inside of each other.
     inside: int = 0
+    #: The innermost one.
+    sweep: Any = None
     #: The innermost pass collects the gradients of some tensors only: ``grad``, ``backward(inputs=...)``.
     partial: bool = False
     queued: tuple[Callable[[], None], ...] = ()

@@ -38,6 +38,7 @@ class Sweep:
     """One backward pass over the graph behind ``roots``."""
 
     __slots__ = (
+        "__weakref__",
         "accumulates", "as_tensors", "create_graph", "heap", "hooked", "keep_graph", "needed", "owned",
         "pending", "stops", "undefined", "wanted",
     )  # fmt: skip

@@ -136,6 +136,10 @@ class Tensor(*ALL_METHODS, Value):  # type: ignore[misc]
     def requires_grad(self, flag: bool) -> None:
         self.requires_grad_(flag)
 
+    @requires_grad.deleter
+    def requires_grad(self) -> None:
+        raise GradError("requires_grad must be a bool: set it to False instead of deleting it.")
+
     def requires_grad_(self, requires_grad: bool = True) -> Any:
         """Set ``requires_grad`` of a leaf in place."""
         if requires_grad and self._version_counter is UNCOUNTED and not MODE.inference:

@@ -1,7 +1,7 @@
 """torch.utils.checkpoint: keep no activations of a part of a model; compute them again in backward.
 
 Without ``use_reentrant`` the graph stays as it is, and what its nodes would save are empty places
-(``autograd.graph.saved_tensors_hooks``). The first place that backward asks for runs the function once more
+(``autograd.graph.saved_tensors_hooks``). The first place that a pass asks for runs the function once more
 and fills them all; each is emptied as it is read. So every use of the graph works: ``autograd.grad``,
 ``create_graph``, hooks, several backward passes, parts inside parts.
 
@@ -30,6 +30,7 @@ from tenon.core.saving import Packed, SavedTensorsHooks, innermost
 from tenon.core.tensor import Tensor
 from tenon.errors import ArgumentError, CheckpointMismatchError, GradError, TenonWarning
 from tenon.random import default_generator, fork_rng
+from tenon.utils.graph_exec_group import GraphExecGroup, group_of_pass
 from tenon.utils.selective_checkpoint import (
     CheckpointPolicy,
     SelectiveCheckpointContext,
@@ -40,6 +41,7 @@ __all__ = [
     "CheckpointError",
     "CheckpointFunction",
     "CheckpointPolicy",
+    "GraphExecGroup",
     "SelectiveCheckpointContext",
     "checkpoint",
     "checkpoint_sequential",
@@ -211,7 +213,8 @@ class _Part:
         self._function = function
         self._surroundings, self._context, self._check, self._early = surroundings, context, check, early
         self._places: list[weakref.ref[_Place]] = []
-        self._found: dict[int, Any] = {}
+        #: By pass (or group of them), which takes along what it did not use.
+        self._found: weakref.WeakKeyDictionary[Any, dict[int, Any]] = weakref.WeakKeyDictionary()
         self._calls: list[str] = []
         # Inside of another part, its arguments are that part's activations: they are left to it.
         outer = innermost()
@@ -229,15 +232,16 @@ class _Part:
         return place
 
     def fetch(self, place: _Place) -> Any:
-        """Backward: the tensor of ``place``; the first one asked for runs the function again."""
-        if place.number not in self._found:
-            self._again()
-        return self._found.pop(place.number)
+        """Backward: the tensor of ``place``; the first one a pass asks for runs the function again."""
+        found = self._found.setdefault(group_of_pass() or self, {})
+        if place.number not in found:
+            self._again(found)
+        return found.pop(place.number)
 
-    def _again(self) -> None:
+    def _again(self, found: dict[int, Any]) -> None:
         calls: list[str] = []
         try:
-            self._second_run(calls)
+            self._second_run(found, calls)
         except CheckpointError as error:
             if not self.debug:
                 raise
@@ -250,8 +254,8 @@ class _Part:
                 + "\n  ".join(calls)
             ) from error
 
-    def _second_run(self, calls: list[str]) -> None:
-        self._found.clear()
+    def _second_run(self, found: dict[int, Any], calls: list[str]) -> None:
+        found.clear()
         run = 0
 
         def take(tensor: Any) -> Any:
@@ -273,7 +277,7 @@ class _Part:
                         f" metadata than during the forward pass.\ntensor at position {number}:\nsaved"
                         f" metadata: {place.told}\nrecomputed metadata: {_told(tensor)}"
                     )
-                self._found[number] = tensor
+                found[number] = tensor
             if self._early and run == len(self._places):
                 raise _Filled
             return tensor

@@ -82,6 +82,14 @@ class Autograd:
             raise GradError(f"grad_dtype can only be {how} on leaf tensors.")
 
     @property
+    def _grad_fn(self) -> Any:
+        return self.grad_fn  # type: ignore[attr-defined]
+
+    @_grad_fn.deleter
+    def _grad_fn(self) -> None:
+        raise GradError("Deletion of _grad_fn not allowed. Detach tensor instead!")
+
+    @property
     def retains_grad(self) -> bool:
         """Whether this is a non-leaf whose gradient is kept."""
         node = self._node  # type: ignore[attr-defined]
