@@ -6,23 +6,15 @@ import math
 from collections.abc import Iterable
 from typing import Any
 
-from tenon.extend import Aval, errors
 from tenon.extend import observe as o
 from tenon_profiler.events import INSTANT, Event
+from tenon_profiler.programs import Programs
+from tenon_profiler.shapes import TYPES, dims, flops, itemsize
 
-_DTYPES = {
-    "float32": "float", "float64": "double", "int64": "long int", "int32": "int", "bool": "bool",
-    "float16": "c10::Half", "bfloat16": "c10::BFloat16", "uint8": "unsigned char", "int16": "short int",
-    "int8": "signed char",
-}  # fmt: skip
-#: Numbers that stand for those that an op was given: costs depend on shapes.
-_NUMBERS: dict[Any, Any] = {float: 1.0, int: 1, bool: True}
 #: Kinds of events that are remembered: some ops have attributes of their own at every call.
 _MANY = 20_000
 #: External ids of launches begin here, above those that a writer gives.
 _LAUNCHES = 1_000_000_000
-#: What ``Op.cost`` raises where shapes alone do not tell.
-_UNKNOWN = (errors.TenonError, TypeError, ValueError, AttributeError, LookupError, ArithmeticError)
 
 
 class Converter:
@@ -39,6 +31,7 @@ class Converter:
         self.converted = False
         self.allocated = 0
         self._launches = 0
+        self._programs = Programs(clock.wall)
 
     def convert(self, taken: Iterable[tuple[int, list[Any]]]) -> list[Event]:
         """Events of all threads; memory's in order of time, others as they ended in their thread."""
@@ -62,7 +55,7 @@ class Converter:
                 elif kind == o.COLLECTIVE:
                     events += self._collective(tid, record)
                 else:
-                    events += self._program(tid, record)
+                    events += self._programs.events(tid, record)
         self.converted = self.converted or bool(events or memory)
         memory.sort(key=lambda each: each[1][1])
         events += [self._memory(tid, record) for tid, record in memory]
@@ -91,10 +84,10 @@ class Converter:
         if module:
             args["Module"] = module
         if signature is not None:
-            args |= _shapes(signature)
-            flops = _flops(op, signature, attrs)
-            if flops:
-                args["FLOPs"] = flops
+            args |= dims(signature)
+            found = flops(op, signature, attrs)
+            if found:
+                args["FLOPs"] = found
             args["Bytes"] = size + sum(
                 math.prod(s[0]) * s[1].itemsize for s in signature if s.__class__ is tuple
             )
@@ -142,9 +135,9 @@ class Converter:
         key = ("collective", call, len(ranks))
         args = self._args.get(key)
         if args is None:
-            size = math.prod(call.shape) * _itemsize(call.dtype)
+            size = math.prod(call.shape) * itemsize(call.dtype)
             args = self._args[key] = {
-                "Input Dims": [list(call.shape)], "Input type": [_DTYPES.get(call.dtype, call.dtype)],
+                "Input Dims": [list(call.shape)], "Input type": [TYPES.get(call.dtype, call.dtype)],
                 "Bytes": size, "Detail": call.detail, "Ranks": list(ranks),
             }  # fmt: skip
             if call.name is not None:
@@ -159,26 +152,6 @@ class Converter:
             ),
             self._event("user_annotation", f"gloo:{call.kind}", tid, begin, end, args, own),
         ]  # fmt: skip
-
-    def _program(self, tid: int, record: Any) -> list[Event]:
-        _, name, steps, times, phase, ended = record
-        events: list[Event] = []
-        before: Any = None
-        for line, begin, end in zip(times[1::2], times[::2], times[2::2], strict=False):
-            nodes = steps[line]
-            if nodes[0] is before:  # a kernel's copies go with it
-                events[-1].end = end + self._wall
-                continue
-            before = nodes[0]
-            key = (name, line, phase)
-            args = self._args.get(key)
-            if args is None:
-                args = self._args[key] = _kernel(nodes, phase)
-            title = "tenon::" + "_".join(args["Source ops"][:8]) if nodes[0].op.name != "fused" else ""
-            title = title or "tenon::fused_" + "_".join(dict.fromkeys(args["Source ops"]))
-            events.append(self._event("cpu_op", title, tid, begin, end, args))
-        args = self._args.setdefault(("program", name, phase), {"Phase": phase, "Program": name})
-        return [*events, self._event("cpu_op", "tenon::program", tid, times[0], ended, args)]
 
     def _device(self, tid: int, record: Any, launched: Event | None) -> list[Event]:
         """A launch and its kernel; the kernel alone where the op's own record went with an earlier flush."""
@@ -200,70 +173,15 @@ class Converter:
         if args is None:
             args = self._args[key] = {
                 "Device Type": 0, "Device Id": -1,
-                "Op": f"tenon::{op.name}", "Module": module, "Phase": phase,
+                "Op": f"tenon::{getattr(op, 'name', 'program')}", "Module": module, "Phase": phase,
             }  # fmt: skip
+            if op.__class__ is str:
+                args["Program"] = op
         own = {
             "Bytes": size, "Addr": address,
             "Total Allocated": self.allocated, "Total Reserved": self.allocated,
         }  # fmt: skip
         return self._event(INSTANT, "[memory]", tid, when, when, args, own)
-
-
-def _shapes(signature: Any) -> dict[str, Any]:
-    dims = [list(s[0]) if s.__class__ is tuple else [] for s in signature]
-    types = [
-        _DTYPES.get(s[1].name, s[1].name) if s.__class__ is tuple else "Scalar" if s in _NUMBERS else ""
-        for s in signature
-    ]
-    return {"Input Dims": dims, "Input type": types}
-
-
-def _flops(op: Any, signature: Any, attrs: Any) -> float:
-    given = [Aval(*s) if s.__class__ is tuple else _NUMBERS.get(s) for s in signature]
-    try:
-        return float(op.cost(*given, **attrs))
-    except _UNKNOWN:
-        return 0.0
-
-
-def _kernel(nodes: Any, phase: str) -> dict[str, Any]:
-    """What is said of a line of a program that makes these calls."""
-    sources: list[str] = []
-    for node in nodes:
-        sources += node.label.split("+") if node.op.name == "fused" and node.label else [node.op.name]
-    avals = [a.aval for node in nodes for a in node.args if getattr(a, "aval", None) is not None]
-    made = [a for node in nodes for a in node.avals]
-    phases = [node.phase or phase for node in nodes]
-    args: dict[str, Any] = {
-        "Phase": max(dict.fromkeys(phases), key=phases.count), "Kernel": 1, "Source ops": sources,
-        "Input Dims": [list(a.shape) for a in avals],
-        "Input type": [_DTYPES.get(a.dtype.name, a.dtype.name) for a in avals],
-        "Bytes": sum(math.prod(a.shape) * a.dtype.itemsize for a in [*avals, *made]),
-    }  # fmt: skip
-    flops = sum(_cost(node) for node in nodes)
-    if flops:
-        args["FLOPs"] = flops
-    for key, values in (("Module", [n.module for n in nodes]), ("Source", [n.where for n in nodes])):
-        if any(values):
-            args[key] = next(v for v in values if v)
-    return args
-
-
-def _cost(node: Any) -> float:
-    if node.op.name == "fused":  # one number of the largest operand, for each op
-        largest = max((math.prod(a.shape) for a in node.avals), default=0)
-        return float(largest * (node.label.count("+") + 1))
-    given = [getattr(a, "aval", a) for a in node.args]
-    try:
-        return float(node.op.cost(*given, **node.attrs))
-    except _UNKNOWN:
-        return 0.0
-
-
-def _itemsize(dtype: str) -> int:
-    return {"bfloat16": 2, "bool": 1, "bytes": 0, "": 0}.get(dtype) or (
-        int("".join(c for c in dtype if c.isdigit()) or 0) // 8
-    )
 
 
 def _hashable(attrs: Any) -> Any:

@@ -1,5 +1,7 @@
 """Where ops are seen: below what casts, in place, in parts, in memory of programs."""
 
+import gc
+
 import pytest
 
 import tenon
@@ -22,7 +24,8 @@ def test_a_change_in_place_is_one_op_that_allocates_nothing():
         x.mul_(2.0)
 
     assert x.sum().item() == (8 * 2 + 8 * 5) * 2
-    assert [(e.key, e.input_shapes) for e in prof.events()] == [
+    changed = [e for e in prof.events() if not e.event.get("Program")]  # other tests' programs live on
+    assert [(e.key, e.input_shapes) for e in changed] == [
         ("tenon::add", [[4, 4], [4, 4]]),
         ("tenon::copy", [[2, 4], []]),
         ("tenon::mul", [[4, 4], []]),
@@ -48,3 +51,45 @@ def test_ops_are_dispatched_as_before_when_a_profile_is_over():
         assert SLOT.pair is not before[1] and SLOT.top is None
 
     assert (SLOT.single, SLOT.pair, SLOT.execute, SLOT.parts) == before
+
+
+def memory(prof):
+    """Bytes, owner and program of each change, and the total after the last."""
+    found = sorted((e for e in prof._all() if e.name == "[memory]"), key=lambda e: e.begin)
+    return [(e.get("Bytes"), e.get("Op"), e.get("Program")) for e in found], found[-1].get("Total Allocated")
+
+
+def test_the_memory_of_a_compiled_step_is_its_plan_and_ends_with_it(make_training):
+    training = make_training()
+    step = tenon.compile(training.step)
+    for _ in range(4):
+        step()
+    (program,) = step.programs
+    planned, name = program.plan.peak_bytes, program.name
+    gc.collect()
+
+    with profile(profile_memory=True) as prof:
+        step()
+        during = memory(prof)[1]
+        del program, step
+        gc.collect()
+
+    changes, after = memory(prof)
+    assert planned > 0
+    owned = [c for c in changes if c[2] == name]
+    assert owned == [(size, "tenon::program", name) for size in (planned, -planned)]
+    assert during - after == planned
+
+
+def test_a_program_that_is_made_in_a_profile_is_counted_from_then_on():
+    work = tenon.compile(lambda x: ((x * 2.0).tanh() @ x).sum())
+    x = tenon.randn(40, 40)
+
+    with profile(profile_memory=True) as prof:
+        for _ in range(4):
+            work(x)
+
+    (program,) = work.programs
+    owned = [c for c in memory(prof)[0] if c[2] == program.name]
+    assert owned == [(program.plan.peak_bytes, "tenon::program", program.name)]
+    assert memory(prof)[1] >= program.plan.peak_bytes

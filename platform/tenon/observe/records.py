@@ -12,7 +12,7 @@ MODULE   label, begin, end, class name, id of the module, phase, number of the c
 COLLECTIVE call, begin, agreed, end, number, ranks
 PROGRAM  name, its steps by line, [begin, line, end, line, end, ...], phase, end
 DEVICE   op, mark before, mark after, index of the device; follows the op's own record
-MEMORY   time, bytes (negative: released), address, op, module, phase
+MEMORY   time, bytes (negative: released), address, op or a program's name, module, phase
 ======== ==========================================================================================
 """
 

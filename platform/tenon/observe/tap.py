@@ -250,6 +250,8 @@ class Tap:
 
     def _bound(self, bound: Any) -> None:
         bound.timed(self._crossings.marker(bound))
+        if self._blocks is not None:
+            self._blocks.laid_out(bound, self.lane())
 
 
 def _leave_to_the_parent() -> None:

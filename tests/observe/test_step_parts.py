@@ -1,0 +1,54 @@
+"""Where the time of a step goes, on two real ranks, eager and compiled."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tenon.testing.suites.communicator import find_mpirun
+
+PROGRAM = Path(__file__).parent / "programs" / "parts.py"
+
+
+@pytest.fixture(scope="module")
+def told():
+    """What each rank says of each kind of step."""
+    done = subprocess.run(
+        [find_mpirun(), "-n", "2", sys.executable, PROGRAM],
+        capture_output=True,
+        text=True,
+        timeout=240,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    lines = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    return {(line["kind"], line["rank"]): line for line in lines}
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+@pytest.mark.parametrize("kind", ["eager", "compiled"])
+def test_parts_of_a_step_are_told_apart_and_add_up(told, kind, rank):
+    steps = told[kind, rank]["steps"]
+
+    assert len(steps) == 3
+    for duration, parts in steps:
+        assert sum(parts.values()) == pytest.approx(duration, rel=0.05)
+        assert all(parts[part] > 0 for part in ("compute", "communication", "wait", "optimizer", "other"))
+        assert parts["communication"] + parts["optimizer"] < duration
+    if rank == 0:  # the other sleeps 30 ms before each step
+        assert all(parts["wait"] > 15e6 and parts["compute"] < duration / 2 for duration, parts in steps[1:])
+    else:
+        assert all(parts["other"] > 25e6 for _, parts in steps)
+
+
+def test_kernels_of_the_compiled_step_know_their_phase(told):
+    kernels = told["compiled", 0]["kernels"]
+
+    assert "linear" in kernels["forward"] and "linear" not in kernels["backward"]
+    assert "matmul" in kernels["backward"] and "host_map" in kernels["backward"]
+    assert "sqrt" in kernels["optimizer"] and "sqrt" not in kernels["backward"]
+    assert told["eager", 0]["kernels"] == {}
