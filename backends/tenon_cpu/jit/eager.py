@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tenon.extend import Kernel
 from tenon_cpu.jit import (
+    eager_classes,
     eager_fourier,
     eager_lines,
     eager_norms,
@@ -19,6 +20,7 @@ KERNELS: dict[str, Kernel] = {
     **eager_lines.KERNELS,
     **eager_points.KERNELS,
     **eager_fourier.KERNELS,
+    **eager_classes.KERNELS,
     **eager_space.KERNELS,
 }
 COMPOSITES: dict[str, Kernel] = {
@@ -26,6 +28,7 @@ COMPOSITES: dict[str, Kernel] = {
     **eager_points.COMPOSITES,
     **eager_lines.COMPOSITES,
     **eager_rows.COMPOSITES,
+    **eager_classes.COMPOSITES,
     **eager_norms.COMPOSITES,
     **eager_space.COMPOSITES,
     **eager_sparse.COMPOSITES,

@@ -291,7 +291,15 @@ def sum_to(x: Any, *, shape: Any) -> Any:
     return direct.sum_to(x, shape=shape) if made is None else made.reshape(shape)
 
 
+def adaptive_avg_pool(x: Any, *, sizes: Any) -> Any:
+    """One mean of each plane by a compiled sum; others by NumPy."""
+    if x.ndim != len(sizes) + 2 or set(sizes) != {1} or x.size < WORTH or 0 in x.shape or not x.flags.carray:
+        return pooling.adaptive_avg_pool(x, sizes=sizes)
+    return mean(x, axes=tuple(range(2, x.ndim)), keepdims=True)
+
+
 KERNELS: dict[str, Kernel] = {
+    "adaptive_avg_pool": adaptive_avg_pool,
     "relu": relu,
     "clamp": clamp,
     "relu_grad": relu_grad,

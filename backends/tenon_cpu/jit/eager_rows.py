@@ -143,6 +143,21 @@ def cross_entropy(
     return each.sum() / present if present else np.float32("nan"), totals
 
 
+def slopes_of(g: Any, target: Any, weight: Any, reduction: str, ignore_index: int) -> Any:
+    """Each target's share of the loss, times ``-g``."""
+    present = target != ignore_index
+    if weight is None:
+        weights = present.astype(FLOAT)
+    else:
+        weights = np.where(present, weight[np.where(present, target, 0)], np.float32(0))
+    if reduction == "mean":
+        count = weights.sum()
+        weights *= -g / count if count else np.float32(0)
+    else:
+        weights = weights * -g
+    return weights
+
+
 def cross_entropy_grad(
     f: Any,
     g: Any,
@@ -170,16 +185,7 @@ def cross_entropy_grad(
             f, g, x, total, target, weight, reduction=reduction, ignore_index=ignore_index
         )
     x, total = plain(x), plain(total)
-    present = target != ignore_index
-    if weight is None:
-        weights = present.astype(FLOAT)
-    else:
-        weights = np.where(present, weight[np.where(present, target, 0)], np.float32(0))
-    if reduction == "mean":
-        count = weights.sum()
-        weights *= -g / count if count else np.float32(0)
-    else:
-        weights = weights * -g
+    weights = slopes_of(g, target, weight, reduction, ignore_index)
     out = np.empty_like(x) if out is None else out
     arrays = (x, total, target, weights, ignore_index, out)
     share(losses.cross_entropy_grad, arrays, x.shape[0], 4 * x.size)

@@ -56,3 +56,65 @@ def cross_entropy_grad(x, totals, target, slopes, ignored, out, start, stop):  #
         chosen = target[r]
         if chosen != ignored and 0 <= chosen < row.size:
             made[chosen] += slope
+
+
+@kernel(
+    "void(float32[:,:,::1], float32[:,::1], int64[:,::1], float32[::1], int64, float32[:,::1],"
+    " float32[:,::1], int64[::1], int64, int64)"
+)
+def picked(  # type: ignore[no-untyped-def]
+    x, totals, target, weight, ignored, losses, weights, outside, start, stop
+):
+    """``weight * (total - x)`` at targets of images ``[N, C, P]``, and the weights; totals may be none."""
+    classes, given = x.shape[1], totals.shape[0] > 0
+    for r in range(start, stop):
+        for p in range(x.shape[2]):
+            chosen = target[r, p]
+            losses[r, p] = _ZERO
+            weights[r, p] = _ZERO
+            if chosen != ignored:
+                if chosen < 0 or chosen >= classes:
+                    outside[0] = 1
+                else:
+                    w = weight[chosen] if weight.size else _ONE
+                    weights[r, p] = w
+                    losses[r, p] = w * ((totals[r, p] if given else _ZERO) - x[r, chosen, p])
+
+
+@kernel("void(float32[:,:,::1], float32[:,::1], float32[:,::1], int64, int64)")
+def powers(x, peaks, sums, start, stop):  # type: ignore[no-untyped-def]
+    """Of each place of images ``[N, C, P]`` the largest score, and the sum of ``exp(x - peak)`` over classes:
+    1 beside an infinite peak or NaN, which is the logarithm of the sum itself."""
+    for r in range(start, stop):
+        peak, s = peaks[r], sums[r]
+        for p in range(peak.size):
+            peak[p] = -_INFINITY
+            s[p] = _ZERO
+        for c in range(x.shape[1]):
+            row = x[r, c]
+            for p in range(peak.size):
+                peak[p] = row[p] if row[p] > peak[p] or row[p] != row[p] else peak[p]
+        for c in range(x.shape[1]):
+            row = x[r, c]
+            for p in range(peak.size):
+                s[p] += exp_below(row[p] - peak[p])
+        for p in range(peak.size):
+            s[p] = s[p] if abs(peak[p]) < _INFINITY else _ONE
+
+
+@kernel(
+    "void(float32[:,:,::1], float32[:,::1], int64[:,::1], float32[:,::1], int64, float32[:,:,::1], int64,"
+    " int64)"
+)
+def images_grad(x, totals, target, slopes, ignored, out, start, stop):  # type: ignore[no-untyped-def]
+    """``(1 at the target - exp(x - total)) * slope`` of images ``[N, C, P]``."""
+    for r in range(start, stop):
+        t, slope = totals[r], slopes[r]
+        for c in range(x.shape[1]):
+            row, made = x[r, c], out[r, c]
+            for p in range(row.size):
+                made[p] = exp_below(row[p] - t[p]) * -slope[p]
+        for p in range(x.shape[2]):
+            chosen = target[r, p]
+            if chosen != ignored and 0 <= chosen < x.shape[1]:
+                out[r, chosen, p] += slope[p]

@@ -12,6 +12,7 @@ import numpy as np
 
 from tenon.extend import Kernel
 from tenon.ops import adaptive_avg_pool as _adaptive_avg_pool
+from tenon.ops import adaptive_avg_pool_grad as _adaptive_avg_pool_grad
 from tenon.ops import max_pool as _max_pool
 from tenon.ops import max_pool_grad as _max_pool_grad
 from tenon.ops.convolution import places_in
@@ -121,10 +122,20 @@ def adaptive_avg_pool(x: Any, *, sizes: Any) -> Any:
     return made.reshape(*x.shape[:2], *sizes)
 
 
+def adaptive_avg_pool_grad(g: Any, *, shape: Any) -> Any:
+    """A number all over each plane, where that is all."""
+    if g.ndim != len(shape) or set(g.shape[2:]) != {1} or g.dtype.char not in "fd" or not math.prod(shape):
+        return _adaptive_avg_pool_grad.forward(np, g, shape=shape)
+    made = np.empty(shape, g.dtype)
+    np.copyto(made, g * g.dtype.type(1.0 / math.prod(shape[2:])))
+    return made
+
+
 KERNELS: dict[str, Kernel] = {
     "max_pool": max_pool,
     "max_pool_grad": max_pool_grad,
     "adaptive_avg_pool": adaptive_avg_pool,
+    "adaptive_avg_pool_grad": adaptive_avg_pool_grad,
 }
 
 __all__ = ["KERNELS"]

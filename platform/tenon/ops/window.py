@@ -53,11 +53,14 @@ class FoldAxis(Primitive):
         return Aval(tuple(shape), x.dtype)
 
     def forward(self, xp, x, *, shape, axis, step):
-        """One strided addition per place in the window."""
+        """One copy of windows that do not overlap, else one strided addition per place in the window."""
         made = xp.zeros(shape or (1,), x.dtype)
         if not shape:
             made[: x.shape[0]] += x
             return made.reshape(())
+        if step >= x.shape[-1]:
+            unfold_axis.forward(xp, made, axis=axis, size=x.shape[-1], step=step)[...] = x
+            return made
         lead = (slice(None),) * axis
         count = x.shape[axis]
         for i in range(x.shape[-1]):
