@@ -314,7 +314,7 @@ def test_meta_tensors_take_gradients():
 
 
 @oracle
-@pytest.mark.parametrize("name", ["requires_grad", "_grad_fn", "data", "grad_fn", "shape"])
+@pytest.mark.parametrize("name", ["requires_grad", "_grad_fn", "_backward_hooks", "data", "grad_fn", "shape"])
 def test_what_cannot_be_deleted(parity, name):
     def program(t):
         x = t.ones(2, requires_grad=True)
@@ -322,6 +322,21 @@ def test_what_cannot_be_deleted(parity, name):
             delattr(x, name)
         except (RuntimeError, AttributeError) as error:
             return isinstance(error, RuntimeError), x.requires_grad
+
+    parity(program)
+
+
+@oracle
+def test_hooks_of_a_tensor_can_be_counted(parity):
+    def program(t):
+        leaf = t.ones(2, requires_grad=True)
+        made = leaf * 2
+        before = leaf._backward_hooks, made._backward_hooks
+        handles = [x.register_hook(lambda g: g) for x in (leaf, made, made)]
+        held = len(leaf._backward_hooks), len(made._backward_hooks)
+        for handle in handles:
+            handle.remove()
+        return before, held, len(made._backward_hooks)
 
     parity(program)
 

@@ -90,6 +90,17 @@ class Autograd:
         raise GradError("Deletion of _grad_fn not allowed. Detach tensor instead!")
 
     @property
+    def _backward_hooks(self) -> Any:
+        node = self.grad_fn  # type: ignore[attr-defined]
+        if node is None:
+            return self.__dict__.get("_hooks")
+        return None if node.hooks is None else node.hooks.get(self._index)  # type: ignore[attr-defined]
+
+    @_backward_hooks.deleter
+    def _backward_hooks(self) -> None:
+        raise GradError("Deletion of _backwards_hooks not allowed! Remove each by its handle.")
+
+    @property
     def retains_grad(self) -> bool:
         """Whether this is a non-leaf whose gradient is kept."""
         node = self._node  # type: ignore[attr-defined]
