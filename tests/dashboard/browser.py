@@ -128,6 +128,10 @@ class Browser:
     def click(self, element):
         self._do(f"/element/{element[_ELEMENT]}/click")
 
+    def protocol(self, command, **parameters):
+        """A command of Chromium's own protocol."""
+        return self._do("/goog/cdp/execute", cmd=command, params=parameters)
+
     def severe(self):
         """The console's severe lines since the last call."""
         lines = self._do("/se/log", type="browser")

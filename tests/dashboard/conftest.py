@@ -1,5 +1,6 @@
 """Runs of known numbers, and the dashboard's routes without a server."""
 
+import contextlib
 import json
 import sys
 from pathlib import Path
@@ -67,3 +68,34 @@ def straggling(tmp_path_factory):
     logdir = tmp_path_factory.mktemp("logs")
     traces.training_run(logdir / "run", ranks=4, steps=5, ops=10, slow=2)
     return logdir
+
+
+@pytest.fixture(scope="session")
+def chromium():
+    """What tests in a browser ask for: a skip that says what is missing."""
+    import browser
+
+    pytest.importorskip("tensorboard")
+    if not (browser.CHROMIUM and browser.DRIVER):
+        pytest.skip("needs chromium and chromedriver (Debian: chromium chromium-driver)")
+
+
+@pytest.fixture(scope="session")
+def page(chromium, tmp_path_factory):
+    """The tab "tenon" of a TensorBoard; in the end no line of its console is severe, no request has left."""
+    import browser
+    from page import Page, write_runs
+
+    logdir = tmp_path_factory.mktemp("logs")
+    write_runs(logdir)
+    folder = tmp_path_factory.mktemp("profile")
+    with browser.tensorboard(logdir) as address, contextlib.closing(browser.Browser(folder)) as window:
+        window.hosts()
+        window.open(f"{address}#tenon")
+        window.enter_frame()
+        found = Page(window, logdir)
+        browser.wait_for(lambda: len(found.text("[role=tab]")) == 7, "the tabs")
+        found.settle()
+        yield found
+        assert window.severe() == []
+        assert window.hosts() == {"127.0.0.1"}

@@ -13,9 +13,6 @@ pytest.importorskip("tensorboard")
 
 import browser
 
-if not (browser.CHROMIUM and browser.DRIVER):
-    pytest.skip("needs chromium and chromedriver (Debian: chromium chromium-driver)", allow_module_level=True)
-
 #: Every element that matches, inside of shadow trees too.
 DEEP = """
 window.deep = (selector, root = document) => {
@@ -32,7 +29,7 @@ window.deep = (selector, root = document) => {
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory):
+def run(chromium, tmp_path_factory):
     folder = tmp_path_factory.mktemp("stock") / "digits"
     settings = ["epochs=2", "batch_size=512", "log.every=2", "log.histograms=3"]
     settings += ["profile.skip_first=1", "profile.warmup=1", "profile.active=2"]

@@ -72,7 +72,7 @@ function frame(width, height, label, ...children) {
 }
 
 /** One bar a row, its parts side by side; rows: {label, parts: nanoseconds}. */
-export function stackedBars(rows, parts, label, width = 760) {
+export function stackedBars(rows, parts, label, width = 620) {
   const bar = Math.min(26, Math.max(8, 320 / rows.length)),
     gap = bar > 12 ? 6 : 2;
   const height = TOP + rows.length * (bar + gap) + BOTTOM;
@@ -101,7 +101,7 @@ export function stackedBars(rows, parts, label, width = 760) {
 }
 
 /** One column a step, its parts stacked; many steps are joined, so that a column stays two pixels wide. */
-export function stackedColumns(steps, parts, label, width = 760, height = 230) {
+export function stackedColumns(steps, parts, label, width = 620, height = 230) {
   const join = Math.ceil(steps.length / 300),
     columns = [];
   for (let i = 0; i < steps.length; i += join) {
@@ -159,7 +159,7 @@ export function stackedColumns(steps, parts, label, width = 760, height = 230) {
 }
 
 /** A staircase over time: points [nanoseconds, bytes]; `mark` is one of them, named. */
-export function staircase(points, mark, label, width = 760, height = 240) {
+export function staircase(points, mark, label, width = 620, height = 240) {
   const [first, last] = [points[0][0], Math.max(points.at(-1)[0], points[0][0] + 1)];
   const most = 1.1 * Math.max(...points.map((p) => p[1]), 1);
   const x = (at) => LEFT + ((at - first) / (last - first)) * (width - LEFT - RIGHT);

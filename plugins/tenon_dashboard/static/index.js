@@ -61,7 +61,8 @@ export async function render() {
   parts.panels = h("div", { class: "panels" });
   parts.problems = h("div", {});
   parts.main = h("main", { id: "view", role: "tabpanel", tabindex: -1 }, parts.problems, parts.panels);
-  document.body.replaceChildren(h("header", {}, parts.choices, parts.tabs), parts.main);
+  const title = h("h1", { class: "unseen" }, "Profiles of tenon");
+  document.body.replaceChildren(h("header", {}, title, parts.choices, parts.tabs), parts.main);
   followTheme(() => document.dispatchEvent(new Event("themechange")));
   await findRuns();
   document.addEventListener("visibilitychange", () => !document.hidden && state.run && update());

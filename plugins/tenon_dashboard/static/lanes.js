@@ -23,6 +23,15 @@ function kindOf(category, name) {
   return CATEGORIES[category] ?? "annotation";
 }
 
+/** Black or white, whichever can be read on a colour like "#0072b2": always 4.5 to 1 at least. */
+export function inkOn(back) {
+  const [red, green, blue] = [1, 3, 5].map((at) => {
+    const share = parseInt(back.slice(at, at + 2), 16) / 255;
+    return share <= 0.04045 ? share / 12.92 : ((share + 0.055) / 1.055) ** 2.4;
+  });
+  return 0.2126 * red + 0.7152 * green + 0.0722 * blue > 0.179 ? "#000000" : "#ffffff";
+}
+
 /** Without what all names of a kind begin with: bars are narrow. */
 const shortened = (name) => name.replace(/^(tenon::|aten::|nn\.Module: )/, "");
 
@@ -122,8 +131,7 @@ function bar(pen, [start, duration, name, category, detail], names, y, view, sca
     pen.strokeRect(left + 1, y + 1, Math.max(wide - 2, 1), ROW - 4);
   }
   if (wide < 26) return;
-  const dark = name >= 0 && ["module", "annotation", "other"].includes(kindOf(names[category], names[name]));
-  pen.fillStyle = colour(dark ? "text" : "on-bar");
+  pen.fillStyle = inkOn(pen.fillStyle);
   pen.save();
   pen.beginPath();
   pen.rect(left, y, wide - 3, ROW);

@@ -96,12 +96,11 @@ function flame(roots, zoom) {
               tabindex: boxes.length ? -1 : 0,
               title: text,
               "aria-label": text,
-              class: kind === "backward" ? "backward" : "",
+              class: `${kind === "backward" ? "backward" : ""} ${depth % 2 ? "odd" : ""}`,
               style: {
                 left: `${left}%`,
                 width: `${width}%`,
                 top: `${depth * ROW}px`,
-                opacity: depth % 2 ? 0.86 : 1,
               },
               onclick: () => zoom(node.path),
             },

@@ -44,7 +44,7 @@ export function overview(data, run) {
       figure("mean step", time(step)),
       figure("steps", count(data.steps.length)),
       figure("ranks", count(data.ranks.length)),
-      data.parts.map((part, i) => i < 4 && figure(part, percent(mean((rank) => rank.parts[i]) / step))),
+      data.parts.map((part, i) => figure(part, percent(mean((rank) => rank.parts[i]) / step))),
       figure("events", count(data.spans)),
     ),
     legend(data.parts),

@@ -1,0 +1,70 @@
+"""The dashboard's page in a Chromium, and the runs that it shows in tests."""
+
+import browser
+import traces
+from traces import memory, span
+
+MARKUP = "<img src=x onerror=\"document.title='owned'\"><script>document.title='owned'</script>"
+
+
+def write_runs(logdir):
+    traces.training_run(logdir / "slow", ranks=4, steps=5, ops=10, slow=2)
+    traces.training_run(logdir / "even", ranks=2, steps=5, ops=10)
+    fused = {"Kernel": 1, "Source ops": ["mul", "add"], "Source": "model.py:12", "FLOPs": 1000, "Bytes": 2000}
+    gpu = {"device": 0, "stream": 7, "grid": [4, 1, 1], "block": [256, 1, 1], "est. achieved occupancy %": 50}
+    events = [
+        span("cpu_op", MARKUP, 0, 10, Module=f"Net.{MARKUP}", **{"Input Dims": [[MARKUP]]}),
+        span("cpu_op", "tenon::fused_mul_add", 20, 10, **fused),
+        span("cpu_op", "tenon::program", 15, 20, Program="<tenon program 3>"),
+        span("kernel", "volta_sgemm", 20, 5, pid=0, tid=7, **gpu),
+        memory(5, 2048, 1, 2048, MARKUP, MARKUP),
+        {"ph": "X", "name": "no time"},
+        span("user_annotation", "ProfilerStep#3", 0, 100),
+    ]
+    traces.write(logdir / "hostile", events)
+    (logdir / "hostile" / f"{MARKUP[:9]}_1.1.pt.trace.json.gz").write_bytes(b"no trace")
+
+
+class Page:
+    """The dashboard's frame."""
+
+    def __init__(self, window, logdir):
+        self.window, self.logdir = window, logdir
+
+    def settle(self):
+        ready = """
+            if (document.querySelector("progress")) return false;
+            if (document.querySelector("[aria-selected=true]")?.id === "tab-trace")
+                return document.querySelector("canvas")?.dataset.lanes > 0;
+            return document.querySelector(".panels")?.getAttribute("aria-busy") === "false";
+        """
+        browser.wait_for(lambda: self.window.run(ready), "the view")
+
+    def choose(self, label, value):
+        self.window.run(
+            """const label = [...document.querySelectorAll("label")].find((l) => l.textContent.startsWith(arguments[0]));
+            const box = label.querySelector("select"); box.value = arguments[1]; box.dispatchEvent(new Event("change"));""",
+            label,
+            value,
+        )
+        self.settle()
+
+    def show(self, view, run="slow", compare="", ranks="all"):
+        self.choose("Run", run)
+        self.choose("Compare", compare)
+        self.choose("Ranks", ranks)
+        self.window.click(self.window.run("return document.getElementById(arguments[0])", f"tab-{view}"))
+        self.settle()
+
+    def rows(self, caption):
+        """The cells of the table whose caption begins so."""
+        return self.window.run(
+            """const table = [...document.querySelectorAll("table")].find((t) => t.caption.textContent.startsWith(arguments[0]));
+            return [...table.tBodies[0].rows].map((row) => [...row.cells].map((cell) => cell.textContent));""",
+            caption,
+        )
+
+    def text(self, selector):
+        return self.window.run(
+            "return [...document.querySelectorAll(arguments[0])].map((e) => e.textContent)", selector
+        )
