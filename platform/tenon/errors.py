@@ -202,6 +202,10 @@ class DataError(TenonError, ValueError):
     """A data set, sampler or batch is malformed."""
 
 
+class SizeMismatchError(DataError, AssertionError):
+    """The parts of a data set have different numbers of samples."""
+
+
 class CollateError(DataError, TypeError):
     """Samples of this kind cannot be stacked to a batch."""
 

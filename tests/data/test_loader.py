@@ -19,6 +19,7 @@ import tenon
 from tenon import data
 from tenon.errors import WorkerError
 
+pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create")  # on machines of one core
 KINDS = [None, "thread"]
 
 

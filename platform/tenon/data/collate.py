@@ -41,6 +41,8 @@ def default_collate(batch: Sequence[Any]) -> Any:
     first = batch[0]
     if isinstance(first, Tensor):
         return _stacked(list(batch))
+    if isinstance(first, str | bytes):  # also NumPy's
+        return batch
     if isinstance(first, np.ndarray | np.generic):
         if first.dtype.kind in "SUO":
             raise CollateError(_UNKNOWN.format(first.dtype))
@@ -49,8 +51,6 @@ def default_collate(batch: Sequence[Any]) -> Any:
         return create.tensor(list(batch), dtype=float64)
     if isinstance(first, int):
         return create.tensor(list(batch))
-    if isinstance(first, str | bytes):
-        return batch
     if isinstance(first, Mapping):
         return _like(first, {key: default_collate([sample[key] for sample in batch]) for key in first})
     if isinstance(first, tuple) and hasattr(first, "_fields"):

@@ -9,11 +9,11 @@ import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from tenon.data.dataset import Batch, Dataset, IterableDataset
+from tenon.data.dataset import Batch, Dataset, IterableDataset, T_co
 from tenon.random import Generator, randperm
 
 
-class ConcatDataset(Dataset):
+class ConcatDataset(Dataset[T_co]):
     """The samples of several data sets, one after the other.
 
     >>> ConcatDataset([range(3), range(10, 12)])[-1]
@@ -41,7 +41,7 @@ class ConcatDataset(Dataset):
         return self.datasets[which][index - (self.cumulative_sizes[which - 1] if which else 0)]
 
 
-class ChainDataset(IterableDataset):
+class ChainDataset(IterableDataset[T_co]):
     """Several streams, one after the other."""
 
     def __init__(self, datasets: Iterable[Any]) -> None:
@@ -57,7 +57,7 @@ class ChainDataset(IterableDataset):
         return sum(len(dataset) for dataset in self.datasets)
 
 
-class StackDataset(Dataset):
+class StackDataset(Dataset[T_co]):
     """Data sets of one length side by side: a sample is a tuple of theirs, or a dict if given by name.
 
     >>> StackDataset(image=range(3), label="abc")[1]
@@ -98,7 +98,7 @@ class StackDataset(Dataset):
         return self._length
 
 
-class Subset(Dataset):
+class Subset(Dataset[T_co]):
     """The samples of ``dataset`` at ``indices``."""
 
     def __init__(self, dataset: Any, indices: Sequence[int]) -> None:
@@ -134,7 +134,7 @@ def samples_of(dataset: Any, indices: Sequence[int]) -> list[Any]:
 
 def random_split(
     dataset: Any, lengths: Sequence[int | float], generator: Generator | None = None
-) -> list[Subset]:
+) -> list[Subset[Any]]:
     """``dataset`` in random parts of ``lengths``: numbers of samples, or fractions that add up to 1.
 
     What fractions leave over goes to the first parts, one sample each. The order is torch's for the same

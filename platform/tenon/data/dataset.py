@@ -11,19 +11,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 
 from tenon.core import create
 from tenon.core.tensor import Tensor
-from tenon.errors import DataError
+from tenon.errors import DataError, SizeMismatchError
+
+T_co = TypeVar("T_co", covariant=True)
 
 
-class Dataset:
-    """Base of data sets by index."""
+class Dataset(Generic[T_co]):
+    """Base of data sets by index; ``Dataset[Sample]`` says what a sample is."""
 
-    def __getitem__(self, index: Any) -> Any:
+    def __getitem__(self, index: Any) -> T_co:
         raise NotImplementedError(f"{type(self).__name__} defines no __getitem__(index).")
 
     def __add__(self, other: Any) -> Any:
@@ -32,7 +34,7 @@ class Dataset:
         return ConcatDataset([self, other])
 
 
-class IterableDataset(Dataset):
+class IterableDataset(Dataset[T_co]):
     """Base of data sets that are streams: a subclass defines ``__iter__``, one sample after the other.
 
     With workers, each has a copy of the stream: split it by ``get_worker_info()``, or every sample comes
@@ -40,10 +42,10 @@ class IterableDataset(Dataset):
     without, a resumed loader reads and drops what was read before.
     """
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[T_co]:
         raise NotImplementedError(f"{type(self).__name__} defines no __iter__().")
 
-    def __getitem__(self, index: Any) -> Any:
+    def __getitem__(self, index: Any) -> T_co:
         raise NotImplementedError(f"{type(self).__name__} is a stream and has no index {index!r}.")
 
     def __add__(self, other: Any) -> Any:
@@ -52,7 +54,7 @@ class IterableDataset(Dataset):
         return ChainDataset([self, other])
 
 
-class TensorDataset(Dataset):
+class TensorDataset(Dataset[tuple[Any, ...]]):
     """Samples along the first axis of one or more tensors.
 
     >>> import tenon
@@ -66,7 +68,7 @@ class TensorDataset(Dataset):
         self.tensors = tuple(t if isinstance(t, Tensor) else create.as_tensor(t) for t in tensors)
         sizes = [tuple(t.shape) for t in self.tensors]
         if any(not s for s in sizes) or len({s[0] for s in sizes}) != 1:
-            raise DataError(
+            raise SizeMismatchError(
                 f"Size mismatch between tensors: first axes must agree, got {[list(s) for s in sizes]}."
             )
 

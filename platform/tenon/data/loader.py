@@ -5,22 +5,26 @@ Next: ``iteration.py`` walks through one epoch.
 
 from __future__ import annotations
 
+import os
 import warnings
 import weakref
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, Generic
 
 from tenon.core import backend
-from tenon.data.dataset import IterableDataset
+from tenon.data.dataset import IterableDataset, T_co
 from tenon.data.iteration import Iteration, Progress
-from tenon.data.pool import pool_of
+from tenon.data.pool import check_context, pool_of
 from tenon.data.sampler import BatchSampler, RandomSampler, SequentialSampler
 from tenon.data.serving import Job
 from tenon.errors import DataError
 from tenon.random import Generator
 
+#: What a loader is built around, and cannot be given afterwards.
+_FIXED = frozenset(["batch_size", "batch_sampler", "sampler", "drop_last", "dataset", "persistent_workers"])
 
-class DataLoader:
+
+class DataLoader(Generic[T_co]):
     """Batches of ``dataset``, as torch.utils.data.DataLoader, and a ``state_dict``.
 
     For the same seed the order is torch's. ``num_workers`` processes make batches ahead,
@@ -65,8 +69,10 @@ class DataLoader:
         in_order: bool = True,
     ) -> None:
         self.stream = isinstance(dataset, IterableDataset)
-        _check_workers(num_workers, timeout, prefetch_factor, persistent_workers, multiprocessing_context)
+        _check_workers(num_workers, timeout, prefetch_factor, persistent_workers)
         _check_order(self.stream, batch_size, shuffle, sampler, batch_sampler, drop_last)
+        if multiprocessing_context != "thread":
+            _warn_of_many(num_workers)
         self.dataset = dataset
         self.num_workers = num_workers
         self.collate_fn = collate_fn
@@ -100,6 +106,13 @@ class DataLoader:
         self._progress: Progress | None = None
         self._resume: dict[str, Any] | None = None
         self._iteration: Any = None
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in _FIXED and "_iteration" in self.__dict__:
+            raise ValueError(f"{name} attribute should not be set after {type(self).__name__} is initialized")
+        if name == "multiprocessing_context" and value is not None:
+            check_context(value, self.num_workers)
+        super().__setattr__(name, value)
 
     def __iter__(self) -> Iterator[Any]:
         before = self._iteration() if self._iteration is not None else None
@@ -185,9 +198,7 @@ def _pins() -> bool:
     return bool(backend.backend_named("cuda").is_available()[0])
 
 
-def _check_workers(
-    num_workers: int, timeout: float, prefetch_factor: int | None, persistent: bool, context: Any
-) -> None:
+def _check_workers(num_workers: int, timeout: float, prefetch_factor: int | None, persistent: bool) -> None:
     if num_workers < 0:
         raise ValueError(
             f"num_workers option should be non-negative, but is {num_workers}; use num_workers=0 to disable"
@@ -204,10 +215,17 @@ def _check_workers(
         raise ValueError(f"prefetch_factor option should be at least 1, but is {prefetch_factor}")
     if persistent and num_workers == 0:
         raise ValueError("persistent_workers option needs num_workers > 0")
-    if context is not None and num_workers == 0:
-        raise ValueError(
-            "multiprocessing_context can only be used with multi-process loading (num_workers > 0), but got"
-            f" num_workers={num_workers}"
+
+
+def _warn_of_many(num_workers: int) -> None:
+    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    if num_workers > usable:
+        warnings.warn(
+            f"This DataLoader will create {num_workers} worker processes in total. Our suggested max number"
+            f" of worker in current system is {usable}, which is smaller than what this DataLoader is going"
+            " to create. Please be aware that excessive worker creation might get DataLoader running slow or"
+            " even freeze, lower the worker number to avoid potential slowness/freeze if necessary.",
+            stacklevel=3,
         )
 
 

@@ -159,6 +159,26 @@ def _dismiss(tasks: list[queue.SimpleQueue[Any]]) -> None:
         worker.put(None)
 
 
+def check_context(context: Any, workers: int) -> None:
+    """ValueError or TypeError for what cannot be a ``multiprocessing_context``."""
+    if workers == 0:
+        raise ValueError(
+            "multiprocessing_context can only be used with multi-process loading (num_workers > 0), but got"
+            f" num_workers={workers}"
+        )
+    known = [*multiprocessing.get_all_start_methods(), "thread"]
+    if isinstance(context, str) and context not in known:
+        raise ValueError(
+            f"multiprocessing_context option should specify a valid start method in {known}, but got"
+            f" multiprocessing_context={context!r}"
+        )
+    if not isinstance(context, str | multiprocessing.context.BaseContext):
+        raise TypeError(
+            "multiprocessing_context option should be a valid context object or a string specifying the start"
+            f" method, but got multiprocessing_context={context}"
+        )
+
+
 def pool_of(job: Job, context: Any) -> Any:
     """The pool that ``multiprocessing_context`` asks for."""
     if context == "thread":

@@ -8,24 +8,25 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Iterator, Sequence, Sized
-from typing import Any
+from typing import Any, Generic
 
 import numpy as np
 
 from tenon.core import create
 from tenon.core.tensor import Tensor
+from tenon.data.dataset import T_co
 from tenon.dtypes import float64
 from tenon.random import Generator, default_generator, multinomial, randint, random_, randperm
 
 
-class Sampler:
+class Sampler(Generic[T_co]):
     """Base of samplers: ``__iter__`` yields indices, or lists of them for a ``batch_sampler``."""
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[T_co]:
         raise NotImplementedError(f"{type(self).__name__} defines no __iter__().")
 
 
-class _Resumable(Sampler):
+class _Resumable(Sampler[int]):
     """A sampler whose iteration can be taken up in the middle."""
 
     #: Samples that the latest iteration, and that the next one, passes over.
@@ -185,7 +186,7 @@ class WeightedRandomSampler(_Drawing):
         return self.num_samples
 
 
-class BatchSampler(Sampler):
+class BatchSampler(Sampler[list[Any]]):
     """Lists of ``batch_size`` indices of ``sampler``; the last may be shorter, or is dropped.
 
     >>> list(BatchSampler(SequentialSampler(range(5)), batch_size=2, drop_last=False))

@@ -2,7 +2,8 @@
 
 A task is ``(epoch, seed, number, indices)``; ``indices`` is None for streams. The answer is ``(epoch, number,
 kind, content)``. Before each batch a process seeds its random numbers from the loader's seed and the batch's
-number, so that augmentations are the same however many workers there are, and after a resumed epoch.
+number, so that augmentations are the same however many workers there are, and after a resumed epoch; unless
+its ``worker_init_fn`` called ``manual_seed``, which then holds.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from tenon.data.collate import default_convert, fetch
-from tenon.random import manual_seed
+from tenon.random import initial_seed, manual_seed
 
 BATCH, FAILED, ENDED = "batch", "failed", "ended"
 
@@ -90,19 +91,22 @@ def serve(job: Job, identity: int, receive: Callable[[], Any], answer: Callable[
     stream: Iterator[Any] | None = None
     epoch = -1
     started = False
+    seeds = job.own_process
     while (task := receive()) is not None:
         current, seed, number, indices = task
         try:
             if current != epoch:
                 epoch = current
                 _LOCAL.info = WorkerInfo(identity, job.workers, seed + identity, job.dataset)
-                if job.own_process:
+                if seeds:
                     _seed(seed + identity)
                 if not started and job.init is not None:
+                    before = initial_seed()
                     job.init(identity)
+                    seeds = seeds and initial_seed() == before
                 started = True
                 stream = iter(job.dataset) if job.stream else None
-            if job.own_process and not job.stream:
+            if seeds and not job.stream:
                 _seed(seed + 0x9E3779B97F4A7C15 * (number + 1))
             if stream is None:
                 content = batch_of(job.dataset, indices, job.collate, job.batch_size is not None)

@@ -15,7 +15,7 @@ from tenon.errors import DataError
 EXTENSIONS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
 
 
-class ImageFolder(Dataset):
+class ImageFolder(Dataset[Any]):
     """``root/dog/1.png`` and so on: images and the index of their folder, as torchvision's ImageFolder.
 
     A sample is ``(image, label)``; the image is ``float32[3, H, W]`` in [0, 1], or what ``transform`` makes

@@ -11,7 +11,7 @@ from tenon.data.dataset import Dataset
 from tenon.errors import DataError
 
 
-class TextLines(Dataset):
+class TextLines(Dataset[Any]):
     """The lines of UTF-8 files, one after the other, without their ends.
 
     Only where each line begins is kept in memory; a line is read when it is asked for.
