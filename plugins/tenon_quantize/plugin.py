@@ -1,4 +1,4 @@
-"""Declares the first-party quantization schemes."""
+"""Declares the first-party quantization schemes and observers."""
 
 from collections.abc import Mapping
 
@@ -7,8 +7,11 @@ from tenon.extend import hookimpl
 
 @hookimpl
 def tenon_quantizers() -> Mapping[str, str]:
-    """Schemes by the names that ``tenon.quantize`` takes."""
+    """Schemes by the names that ``tenon.quantize`` takes, observers by their classes'."""
+    observers = ("MinMax", "MovingAverage", "Histogram", "Entropy")
     return {
+        **{name: f"tenon_quantize.observers:{name}" for name in observers},
+        "int8": "tenon_quantize.static:Int8",
         "int8-dynamic": "tenon_quantize.dynamic:Int8Dynamic",
         "int8-weights": "tenon_quantize.weights:Int8Weights",
         "int4-weights": "tenon_quantize.weights:Int4Weights",

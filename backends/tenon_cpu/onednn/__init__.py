@@ -70,9 +70,11 @@ def kernels() -> tuple[dict[str, Callable[..., Any]], dict[str, Callable[..., An
     """
     if not available():
         return {}, {}
-    from tenon_cpu.onednn import convolution, eager, int8_dynamic, norm, pooling, rnn
+    from tenon_cpu.onednn import convolution, eager, norm, pooling, rnn
+    from tenon_cpu.onednn import int8_dynamic, int8_pooling, int8_static
 
-    arrays = {**eager.KERNELS, **convolution.KERNELS, **pooling.KERNELS, **int8_dynamic.KERNELS}
+    arrays = {**eager.KERNELS, **convolution.KERNELS, **pooling.KERNELS}
+    arrays |= {**int8_dynamic.KERNELS, **int8_pooling.KERNELS, **int8_static.KERNELS}
     return arrays, {**eager.COMPOSITES, **norm.COMPOSITES, **rnn.COMPOSITES}
 
 

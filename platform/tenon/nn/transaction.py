@@ -136,7 +136,7 @@ class Memory:
         tensors = [t for kind in NAMES[:2] for t in self.members[kind].values() if t is not None]
         self.lazy = [(t, type(t), t.data) for t in tensors if is_lazy(t)]
         self.values = [
-            (t, t.detach(), t.detach().clone() if values else None, t.requires_grad)
+            (t, t.detach(), t.detach().clone() if values and _writable(t) else None, t.requires_grad)
             for t in tensors
             if not is_lazy(t)
         ]
@@ -168,6 +168,11 @@ class Memory:
         attributes.update(self.attributes)
         self.module._non_persistent_buffers_set.clear()
         self.module._non_persistent_buffers_set.update(self.non_persistent)
+
+
+def _writable(tensor: Any) -> bool:
+    """Whether its values can change at all: those of quantized layers cannot."""
+    return bool(getattr(getattr(tensor.raw, "flags", None), "writeable", True))
 
 
 def _has_extra_state(module: Any) -> bool:

@@ -18,6 +18,7 @@ import numpy as np
 from tenon.core.aval import Aval
 from tenon.core.op import Kind, Primitive
 from tenon.errors import DTypeError, ShapeError
+from tenon.ops.convolution import conv, output_sizes
 
 #: Numbers from -127 to 127 stand for the weight or dynamic activation from its negative to its largest size.
 LARGEST = 127
@@ -27,7 +28,7 @@ _FLOATS = "fV"
 
 
 def check_weight(name: str, inner: int, weight: Any, scale: Any, bias: Any) -> None:
-    """ShapeError or DTypeError unless the int8 weight fits ``inner`` numbers of an input, its scales, bias."""
+    """ShapeError or DTypeError unless the int8 weight fits ``inner`` numbers of an input and the rest."""
     if str(weight.dtype) != "int8" or len(weight.shape) < 2:
         raise DTypeError(
             f"{name}: the weight is {weight.dtype}{list(weight.shape)}. Give int8 with the outputs first:"
@@ -99,3 +100,114 @@ def rounded(xp: Any, x: Any) -> tuple[Any, Any]:
 
 
 int8_dynamic_linear = Int8DynamicLinear()
+
+
+def to_steps(xp: Any, x: Any, step: float, zero: int) -> Any:
+    """``x`` as uint8: ``rint(x / step + zero)``, within 0 to 255."""
+    whole = xp.rint(x.astype(np.float32) / np.float32(step) + np.float32(zero))
+    return xp.clip(whole, 0, 255).astype(np.uint8)
+
+
+def _finish(xp: Any, sums: Any, scale: Any, bias: Any, attrs: Any) -> Any:
+    """What follows exact sums: scales and bias, the rectifier, and steps where uint8 is to come out."""
+    made = scaled_sums(xp, sums, scale * np.float32(attrs["x_step"]), bias, 1)
+    made = xp.maximum(made, np.float32(0)) if attrs["relu"] else made
+    return made if attrs["out_step"] is None else to_steps(xp, made, attrs["out_step"], attrs["out_zero"])
+
+
+def _check_static(name: str, x: Any) -> None:
+    if str(x.dtype) not in ("uint8", "float32") or len(x.shape) < 2:
+        raise DTypeError(f"{name}: x is {x.dtype}{list(x.shape)}; give uint8 or float32 of two axes or more.")
+
+
+class Int8Linear(Primitive):
+    """``relu(x @ weight.T + bias)`` of uint8 steps: ``x`` stands for ``(x - x_zero) * x_step``.
+
+    A float32 ``x[..., K]`` is rounded to such steps first. The result is uint8 of ``out_step`` and
+    ``out_zero``, or float32 where ``out_step`` is None. Without ``relu`` nothing is rectified.
+    """
+
+    kind = Kind.CONTRACT
+    inputs = ("x", "weight", "scale", "bias")
+
+    def infer(self, x, weight, scale, bias, *, x_step, x_zero, out_step, out_zero, relu):
+        """The last axis becomes the weight's first."""
+        _check_static(self.name, x)
+        check_weight(self.name, x.shape[-1], weight, scale, bias)
+        return Aval((*x.shape[:-1], weight.shape[0]), np.dtype(np.float32 if out_step is None else np.uint8))
+
+    def forward(self, xp, x, weight, scale, bias, **attrs):
+        """Whole numbers in float64."""
+        made = self.infer(x, weight, scale, bias, **attrs)
+        x = x if x.dtype == np.uint8 else to_steps(xp, x, attrs["x_step"], attrs["x_zero"])
+        rows = x.reshape(math.prod(x.shape[:-1]), x.shape[-1]).astype(np.float64) - attrs["x_zero"]
+        return _finish(xp, integer_product(xp, rows, weight), scale, bias, attrs).reshape(made.shape)
+
+    def cost(self, x, weight, scale, bias, **attrs):
+        """2 m n k."""
+        return 2.0 * math.prod(x.shape[:-1]) * math.prod(weight.shape)
+
+
+class Int8Conv(Primitive):
+    """A convolution of uint8 steps, as ``int8_linear``; ``x[N, C, *S]`` and ``weight[O, C / groups, *K]``.
+
+    What lies beyond the edge stands for 0.
+    """
+
+    kind = Kind.CONVOLVE
+    inputs = ("x", "weight", "scale", "bias")
+
+    def infer(
+        self, x, weight, scale, bias, *, x_step, x_zero, out_step, out_zero, relu,
+        stride, padding, dilation, groups,
+    ):  # fmt: skip
+        """As the convolution."""
+        _check_static(self.name, x)
+        check_weight(self.name, x.shape[1] // groups, weight, scale, bias)
+        geometry = {"stride": stride, "padding": padding, "dilation": dilation, "groups": groups}
+        made = conv.infer(Aval(tuple(x.shape), weight.dtype), weight, **geometry)
+        return Aval(made.shape, np.dtype(np.float32 if out_step is None else np.uint8))
+
+    def forward(self, xp, x, weight, scale, bias, *, stride, padding, dilation, groups, **attrs):
+        """Whole numbers in float64."""
+        geometry = {"stride": stride, "padding": padding, "dilation": dilation, "groups": groups}
+        self.infer(x, weight, scale, bias, **attrs, **geometry)
+        x = x if x.dtype == np.uint8 else to_steps(xp, x, attrs["x_step"], attrs["x_zero"])
+        wide = x.astype(np.float64) - attrs["x_zero"]
+        return _finish(xp, conv.forward(xp, wide, weight.astype(np.float64), **geometry), scale, bias, attrs)
+
+    def cost(self, x, weight, scale, bias, **attrs):
+        """Two for each weight that a number of the result is made of."""
+        return 2.0 * self.infer(x, weight, scale, bias, **attrs).size * math.prod(weight.shape[1:])
+
+
+int8_linear, int8_conv = Int8Linear(), Int8Conv()
+
+
+class Int8MaxPool(Primitive):
+    """The largest of each window of uint8 ``x[N, C, *S]``; beyond the edge nothing is larger."""
+
+    kind = Kind.WINDOW
+    inputs = ("x",)
+
+    def infer(self, x, *, kernel, stride, padding):
+        """As a convolution."""
+        if str(x.dtype) != "uint8" or len(x.shape) != len(kernel) + 2:
+            raise DTypeError(
+                f"{self.name}: x is {x.dtype}{list(x.shape)}; give uint8 of {len(kernel) + 2} axes."
+            )
+        sizes = output_sizes(x.shape[2:], kernel, stride, padding, (1,) * len(kernel))
+        return Aval((*x.shape[:2], *sizes), x.dtype)
+
+    def forward(self, xp, x, *, kernel, stride, padding):
+        """Place after place of the window."""
+        sizes = self.infer(x, kernel=kernel, stride=stride, padding=padding).shape[2:]
+        wide = xp.pad(x, [(0, 0), (0, 0), *((p, p) for p in padding)])
+        made = xp.zeros((*x.shape[:2], *sizes), np.uint8)
+        for place in np.ndindex(*kernel):
+            cut = [slice(a, a + t * (n - 1) + 1, t) for a, t, n in zip(place, stride, sizes, strict=True)]
+            made = xp.maximum(made, wide[(slice(None), slice(None), *cut)])
+        return made
+
+
+int8_max_pool = Int8MaxPool()

@@ -9,8 +9,9 @@ from typing import Any, NamedTuple
 from tenon.compress import Receipt, receipt_of
 from tenon.errors import QuantizationError
 from tenon.nn.module import Module
-from tenon.quantization.scheme import Scheme, bake, check_weights, scheme_of
-from tenon.quantization.structure import KEY, note_structure, replace
+from tenon.quantization.scheme import Scheme, bake, check_weights, replace, scheme_of
+from tenon.quantization.static import StaticScheme, convert
+from tenon.quantization.structure import KEY, note_structure
 
 
 class Quantized(NamedTuple):
@@ -39,8 +40,8 @@ def quantize(
     ``data`` and ``batch_sizes`` are the receipt's: see ``tenon.compress.receipt_of``. Layers whose path is
     in ``skip`` stay.
 
-    QuantizationError where a weight has no floats or numbers that are not finite, where calibration is missing
-    or does not fit, where there is nothing to quantize.
+    QuantizationError where a weight has no floats or numbers that are not finite, where calibration is
+    missing or does not fit, where there is nothing to quantize.
     """
     scheme = scheme_of(spec)
     check_skip(model, skip)
@@ -56,22 +57,15 @@ def quantize(
 
 def converted(model: Module, scheme: Scheme, calls: Sequence[Any], skip: Collection[str] = ()) -> Module:
     """A quantized copy of ``model``."""
-    made, found = copy.deepcopy(model), 0
-    places: dict[int, list[str]] = {}
-    for path, module in made.named_modules(remove_duplicate=False):
-        places.setdefault(id(module), []).append(path)
-    for path, module in list(made.named_modules()):
-        if path in skip or (not module._parameters and not module.__dict__.get("_weights")):
-            continue
-        check_weights(path, module)
-        bake(module)
-        new = scheme.layer(module)
-        if new is None:
-            continue
-        found += 1
-        if new is not module:
-            for place in places[id(module)]:
-                made = replace(made, place, new)
+    made = copy.deepcopy(model)
+    for path, module in made.named_modules():
+        if path not in skip:
+            check_weights(path, module)
+            bake(module)
+    if isinstance(scheme, StaticScheme):
+        found = convert(made, scheme, calls, skip)
+    else:
+        made, found = _by_layer(made, scheme, skip)
     if not found:
         raise QuantizationError(
             f"there is nothing in this {type(model).__name__} that {scheme.name} quantizes"
@@ -79,6 +73,16 @@ def converted(model: Module, scheme: Scheme, calls: Sequence[Any], skip: Collect
         )
     note_structure(made)
     return made
+
+
+def _by_layer(model: Module, scheme: Scheme, skip: Collection[str]) -> tuple[Module, int]:
+    found = 0
+    for path, module in list(model.named_modules()):
+        new = None if path in skip else scheme.layer(module)
+        found += new is not None
+        if new is not None and new is not module:
+            model = replace(model, path, new)
+    return model, found
 
 
 def check_skip(model: Module, skip: Collection[str]) -> None:

@@ -122,3 +122,15 @@ def bake(module: Any) -> None:
         pipeline = pipeline_of(module, name)
         if pipeline is not None:
             pipeline.bake(module, len(pipeline.steps))
+
+
+def replace(model: Any, path: str, layer: Any) -> Any:
+    """``model`` with ``layer`` wherever the module at ``path`` is; the layer itself if that is the model."""
+    if not path:
+        return layer
+    old = model.get_submodule(path)
+    for place, module in list(model.named_modules(remove_duplicate=False)):
+        if module is old:
+            above, _, name = place.rpartition(".")
+            setattr(model.get_submodule(above), name, layer)
+    return model

@@ -21,12 +21,16 @@ from tenon.errors import ArgumentError, CheckpointError
 from tenon.nn.module import Module
 from tenon.nn.weights import begin_pipeline
 from tenon.quantization.layers import DynamicLinear, QuantizedEmbedding, QuantizedLayer
-from tenon.quantization.scheme import Decoded, bake
+from tenon.quantization.scheme import Decoded, bake, replace
+from tenon.quantization.static_layers import Folded, StaticConv, StaticLinear, StaticMaxPool
 
 #: The buffer that holds the structure.
 KEY = "quantized_structure"
 _VERSION = 1
-_LAYERS: dict[str, type[Any]] = {c.__name__: c for c in (DynamicLinear, QuantizedEmbedding)}
+_LAYERS: dict[str, type[Any]] = {
+    c.__name__: c
+    for c in (DynamicLinear, QuantizedEmbedding, Folded, StaticConv, StaticLinear, StaticMaxPool)
+}
 
 
 def note_structure(model: Module) -> None:
@@ -45,15 +49,6 @@ def note_structure(model: Module) -> None:
 
 def _is_decoded(pipeline: Any) -> bool:
     return bool(getattr(pipeline, "steps", None)) and isinstance(pipeline.steps[0], Decoded)
-
-
-def replace(model: Module, path: str, layer: Module) -> Module:
-    """``model`` with ``layer`` at ``path``; the layer itself if the path is empty."""
-    if not path:
-        return layer
-    above, _, name = path.rpartition(".")
-    setattr(model.get_submodule(above), name, layer)
-    return model
 
 
 def _decoded(held: Any) -> dict[str, Any]:

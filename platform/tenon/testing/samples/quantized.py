@@ -51,3 +51,62 @@ add(
     "int8_dynamic_linear", "large", normal(40, 96), _int8(64, 96), _steps(64), None,
     reference=_dynamic, tags="large", loose=64.0, narrow=False,
 )  # fmt: skip
+
+
+def _finished(sums: Array, scale: Array, bias: Array | None, attrs: Any) -> Array:
+    shape = (1, -1, *(1,) * (sums.ndim - 2))
+    made = sums.astype(np.float32) * (scale * np.float32(attrs["x_step"])).reshape(shape)
+    made = made if bias is None else made + bias.reshape(shape)
+    made = np.maximum(made, 0) if attrs["relu"] else made
+    if attrs["out_step"] is None:
+        return made
+    return np.clip(np.rint(made / np.float32(attrs["out_step"]) + attrs["out_zero"]), 0, 255).astype(np.uint8)
+
+
+def _static(x: Array, weight: Array, scale: Array, bias: Array | None, **attrs: Any) -> Array:
+    sums = (x.astype(np.int64) - attrs["x_zero"]) @ weight.astype(np.int64).T
+    return _finished(sums.reshape(-1, weight.shape[0]), scale, bias, attrs).reshape(
+        *x.shape[:-1], weight.shape[0]
+    )
+
+
+def _pointwise(x: Array, weight: Array, scale: Array, bias: Array | None, **attrs: Any) -> Array:
+    sums = np.einsum(
+        "nihw,oi->nohw", x.astype(np.int64) - attrs["x_zero"], weight[:, :, 0, 0].astype(np.int64)
+    )
+    return _finished(sums, scale, bias, attrs)
+
+
+_GEOMETRY = {"stride": (1, 1), "padding": (0, 0), "dilation": (1, 1), "groups": 1}
+# Steps and scales are powers of two: nothing lies so near a half that arithmetic in another order differs.
+_POWERS = dataclasses.replace(integer(1, 3, 6), dtype="float32")
+for _name, _attrs in (
+    ("floats", {"x_step": 0.25, "x_zero": 0, "out_step": None, "out_zero": 0, "relu": False}),
+    ("steps", {"x_step": 0.25, "x_zero": 3, "out_step": 512.0, "out_zero": 9, "relu": True}),
+):  # fmt: skip
+    add(
+        "int8_linear", _name, integer(0, 256, 2, 5, 8, dtype="uint8"), _int8(6, 8), _POWERS, None,
+        reference=_static, attrs=_attrs,
+    )  # fmt: skip
+    add(
+        "int8_conv", _name, integer(0, 256, 2, 8, 5, 4, dtype="uint8"), _int8(6, 8, 1, 1), _POWERS, None,
+        reference=_pointwise, attrs=_attrs | _GEOMETRY,
+    )  # fmt: skip
+
+
+def _largest(x: Array, *, kernel: Any, stride: Any, padding: Any) -> Array:
+    wide = np.pad(x, [(0, 0), (0, 0), *((p, p) for p in padding)])
+    seen = np.lib.stride_tricks.sliding_window_view(wide, kernel, axis=(2, 3))[
+        :, :, :: stride[0], :: stride[1]
+    ]
+    return seen.max(axis=(-2, -1))
+
+
+for _name, _kernel, _stride, _padding in (
+    ("halved", (2, 2), (2, 2), (0, 0)),
+    ("padded", (3, 2), (2, 1), (1, 0)),
+):
+    add(
+        "int8_max_pool", _name, integer(0, 256, 2, 3, 7, 6, dtype="uint8"), reference=_largest,
+        attrs={"kernel": _kernel, "stride": _stride, "padding": _padding},
+    )  # fmt: skip

@@ -1,0 +1,140 @@
+"""Layers that take and give uint8 steps: static int8. What is fed floats rounds them itself."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+from tenon import ops
+from tenon.core.factories import ones, zeros
+from tenon.dtypes import float32, int8
+from tenon.quantization.layers import QuantizedLayer
+from tenon.quantization.numbers import to_int8
+
+
+class StaticLayer(QuantizedLayer):
+    """int8 ``weight`` with the outputs first, ``scale``, ``bias``, and the steps of what comes and goes."""
+
+    weight: Any
+    scale: Any
+    bias: Any
+
+    def __init__(
+        self,
+        shape: Any,
+        bias: bool,
+        x_step: float,
+        x_zero: int,
+        out_step: float | None,
+        out_zero: int,
+        relu: bool,
+    ) -> None:
+        super().__init__()
+        self.steps = {
+            "x_step": x_step, "x_zero": x_zero, "out_step": out_step, "out_zero": out_zero, "relu": relu,
+        }  # fmt: skip
+        self.hold(
+            weight=zeros(*shape, dtype=int8),
+            scale=ones(shape[0], dtype=float32),
+            bias=zeros(shape[0], dtype=float32) if bias else None,
+        )
+
+    def take(self, layer: Any) -> Self:
+        """Hold the weight and bias of a float ``layer``."""
+        weight, scale = to_int8(layer.weight)
+        self.hold(weight=weight, scale=scale, bias=None if layer.bias is None else layer.bias.to(float32))
+        return self.train(layer.training)
+
+
+class StaticLinear(StaticLayer):
+    """``Linear``, and the rectifier after it where ``relu``."""
+
+    def __init__(self, in_features: int, out_features: int, bias: bool, **steps: Any) -> None:
+        super().__init__((out_features, in_features), bias, **steps)
+        self.in_features, self.out_features = in_features, out_features
+
+    @classmethod
+    def of(cls, linear: Any, **steps: Any) -> Self:
+        """The layer of an ``nn.Linear``."""
+        return cls(linear.in_features, linear.out_features, linear.bias is not None, **steps).take(linear)
+
+    def numbers(self) -> dict[str, Any]:
+        """Sizes and steps."""
+        sizes = {"in_features": self.in_features, "out_features": self.out_features}
+        return {**sizes, "bias": self.bias is not None, **self.steps}
+
+    def forward(self, input: Any) -> Any:
+        """Of float32 or of the uint8 that the layer before gives."""
+        return ops.int8_linear(input, self.weight, self.scale, self.bias, **self.steps)
+
+
+class StaticConv(StaticLayer):
+    """``Conv1d`` to ``Conv3d``, and the rectifier after it where ``relu``."""
+
+    def __init__(
+        self, shape: Any, bias: bool, stride: Any, padding: Any, dilation: Any, groups: int, **steps: Any
+    ) -> None:
+        super().__init__(shape, bias, **steps)
+        self.geometry = {
+            "stride": tuple(stride), "padding": tuple(padding), "dilation": tuple(dilation), "groups": groups,
+        }  # fmt: skip
+
+    @classmethod
+    def of(cls, conv: Any, **steps: Any) -> Self:
+        """The layer of a convolution with zeros beyond its edge."""
+        geometry = {name: getattr(conv, name) for name in ("stride", "padding", "dilation", "groups")}
+        return cls(tuple(conv.weight.shape), conv.bias is not None, **geometry, **steps).take(conv)
+
+    def numbers(self) -> dict[str, Any]:
+        """The weight's shape, geometry and steps."""
+        return {
+            "shape": tuple(self.weight.shape),
+            "bias": self.bias is not None,
+            **self.geometry,
+            **self.steps,
+        }
+
+    def forward(self, input: Any) -> Any:
+        """Of float32 or of the uint8 that the layer before gives; one image may come without a batch."""
+        if input.dim() < self.weight.dim():
+            return self.forward(input[None])[0]
+        return ops.int8_conv(input, self.weight, self.scale, self.bias, **self.geometry, **self.steps)
+
+
+class Folded(QuantizedLayer):
+    """Where a batch norm or rectifier was that is part of the layer before it now: returns its input."""
+
+    def numbers(self) -> dict[str, Any]:
+        """None."""
+        return {}
+
+    def forward(self, input: Any) -> Any:
+        """``input``."""
+        return input
+
+
+class StaticMaxPool(QuantizedLayer):
+    """``MaxPool1d`` to ``MaxPool3d`` of uint8 steps."""
+
+    def __init__(self, kernel: Any, stride: Any, padding: Any) -> None:
+        super().__init__()
+        self.geometry = {"kernel": tuple(kernel), "stride": tuple(stride), "padding": tuple(padding)}
+
+    @classmethod
+    def of(cls, pool: Any) -> Self:
+        """The layer of a pool without dilation, indices and partial windows."""
+        rank = int(type(pool).__name__[-2])
+        kernel, stride, padding = (
+            (value,) * rank if isinstance(value, int) else tuple(value)
+            for value in (pool.kernel_size, pool.stride or pool.kernel_size, pool.padding)
+        )
+        return cls(kernel, stride, padding).train(pool.training)
+
+    def numbers(self) -> dict[str, Any]:
+        """The geometry."""
+        return dict(self.geometry)
+
+    def forward(self, input: Any) -> Any:
+        """Of uint8; one image may come without a batch."""
+        if input.dim() < len(self.geometry["kernel"]) + 2:
+            return self.forward(input[None])[0]
+        return ops.int8_max_pool(input, **self.geometry)

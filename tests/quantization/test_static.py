@@ -1,0 +1,230 @@
+"""Static int8: what flows as uint8, what is folded, what calibration refuses, and digits that stay known."""
+
+import copy
+
+import numpy as np
+import pytest
+
+import tenon
+from tenon import nn
+from tenon.errors import QuantizationError
+from tenon.quantization import StaticConv, StaticLinear, StaticMaxPool, load, observer_of, steps_of
+from tenon.quantization.static_layers import Folded
+from tenon_recipes import digits
+
+
+class Residual(nn.Module):
+    """A convolution whose result is read twice, once by an op."""
+
+    def __init__(self, inplace):
+        super().__init__()
+        self.first, self.second = nn.Conv2d(3, 8, 3, padding=1), nn.Conv2d(8, 8, 3, padding=1)
+        self.norm, self.act, self.head = nn.BatchNorm2d(8), nn.ReLU(), nn.Linear(8, 4)
+        self.inplace = inplace
+
+    def forward(self, x):
+        x = self.first(x)
+        y = self.act(self.norm(self.second(x)))
+        if self.inplace:
+            y += x
+        else:
+            y = y + x
+        return self.head(y.mean((2, 3)))
+
+
+def network():
+    tenon.manual_seed(0)
+    return nn.Sequential(
+        nn.Conv2d(3, 16, 3, padding=1, bias=False), nn.BatchNorm2d(16), nn.ReLU(), nn.MaxPool2d(2), nn.Dropout(0.5),
+        nn.Conv2d(16, 16, 3, stride=2), nn.ReLU(), nn.Flatten(), nn.Linear(16 * 9, 12), nn.ReLU(), nn.Linear(12, 5),
+    )  # fmt: skip
+
+
+def batches(count=3, shape=(4, 3, 16, 16)):
+    tenon.manual_seed(1)
+    return [tenon.randn(*shape) for _ in range(count)]
+
+
+def result(model, x):
+    with tenon.no_grad():
+        return model.eval()(x).numpy()
+
+
+def trained(model):
+    """With statistics of batch norms that are not those of a new one."""
+    model.train()
+    for x in batches():
+        model(x)
+    return model.eval()
+
+
+@pytest.mark.parametrize(
+    ("observer", "most"), [("MinMax", 0.05), ("MovingAverage", 0.05), ("Histogram", 0.05), ("Entropy", 0.1)]
+)
+def test_results_stay_near_and_the_model_as_it_was(observer, most):
+    from tenon_quantize.static import Int8
+
+    model = trained(network())
+    before, x = copy.deepcopy(model.state_dict()), batches()[0]
+
+    small, receipt = tenon.quantize(model, Int8(observer), batches())
+
+    expected = result(model, x)
+    assert np.abs(result(small, x) - expected).max() < most * np.abs(expected).max()
+    assert receipt.total.bytes.ratio < 0.6 and receipt.output_change < 0.05
+    assert all(tenon.equal(before[k], v) for k, v in model.state_dict().items())
+
+
+def test_steps_flow_from_layer_to_layer_and_the_rest_is_folded():
+    small = tenon.quantize(trained(network()), "int8", batches()).model
+
+    assert [type(layer) for layer in small] == [
+        StaticConv, Folded, Folded, StaticMaxPool, nn.Dropout, StaticConv, Folded, nn.Flatten, StaticLinear, Folded,
+        StaticLinear,
+    ]  # fmt: skip
+    given = []
+    for place in (3, 5, 7, 8, 10):
+        small[place].register_forward_pre_hook(lambda module, args: given.append(args[0].dtype))
+    made = small(batches()[0])
+    assert set(given) == {tenon.uint8} and made.dtype is tenon.float32
+
+
+@pytest.mark.parametrize("inplace", [False, True], ids=["sum", "sum in place"])
+def test_what_an_op_reads_stays_float(inplace):
+    tenon.manual_seed(0)
+    model, x = trained(Residual(inplace)), batches()[0]
+
+    small = tenon.quantize(model, "int8", batches()).model
+
+    assert small.first.steps["out_step"] is None and small.second.steps["out_step"] is None
+    assert small.second.steps["relu"] and type(small.norm) is type(small.act) is Folded
+    expected = result(model, x)
+    assert np.abs(result(small, x) - expected).max() < 0.05 * np.abs(expected).max()
+
+
+def test_a_layer_that_runs_twice_takes_and_gives_floats():
+    layer = nn.Linear(6, 6)
+    model, x = nn.Sequential(layer, nn.ReLU(), layer), tenon.randn(5, 6)
+
+    small = tenon.quantize(model, "int8", [x]).model
+
+    assert type(small[0]) is StaticLinear and small[0] is small[2] and type(small[1]) is nn.ReLU
+    np.testing.assert_allclose(result(small, x), result(model, x), atol=0.1)
+
+
+def test_a_file_gives_the_same_model_back(tmp_path):
+    small, x = tenon.quantize(trained(network()), "int8", batches()).model, batches()[0]
+    tenon.save(small.state_dict(), tmp_path / "model.safetensors")
+
+    loaded = load(network(), tenon.load(tmp_path / "model.safetensors"))
+
+    np.testing.assert_array_equal(result(loaded, x), result(small, x))
+    np.testing.assert_array_equal(result(copy.deepcopy(small), x), result(small, x))
+    np.testing.assert_allclose(result(tenon.compile(small), x), result(small, x), rtol=1e-5, atol=1e-6)
+
+
+def test_a_state_dict_that_does_not_fit_changes_nothing():
+    small, x = tenon.quantize(trained(network()), "int8", batches()).model, batches()[0]
+    expected, state = result(small, x), dict(small.state_dict())
+    state["10.weight"] = tenon.zeros(2, 2, dtype=tenon.int8)
+
+    with pytest.raises(tenon.errors.StateDictError, match=r"10\.weight"):
+        small.load_state_dict(state)
+
+    np.testing.assert_array_equal(result(small, x), expected)
+
+
+def test_digits_are_known_as_well_as_before():
+    data = digits.load()
+    (images, labels), test = data.train.tensors, data.test.tensors
+    tenon.manual_seed(0)
+    model = digits.DigitsNet(16)
+    optimizer = tenon.optim.AdamW(model.parameters(), lr=6e-3)
+    for _ in range(4):
+        for rows in tenon.randperm(len(images)).split(64):
+            optimizer.zero_grad()
+            nn.functional.cross_entropy(model(images[rows]), labels[rows]).backward()
+            optimizer.step()
+
+    receipt = tenon.quantize(model, "int8", images[:256].split(64), data=[test]).receipt
+
+    assert receipt.accuracy.before > 0.94 and receipt.accuracy.after >= receipt.accuracy.before - 0.005
+
+
+@pytest.mark.parametrize(
+    ("calibration", "words"),
+    [
+        (None, "int8 needs calibration data"),
+        ([], "int8 needs calibration data"),
+        ([tenon.randn(2, 3, 16, 16), tenon.randn(2, 4, 16, 16)], r"calibration\[1\] cannot be run .* at '0'"),
+        ([tenon.randn(2, 3, 20, 20)], r"calibration\[0\] cannot be run .* at '8'"),
+        ([tenon.full((2, 3, 16, 16), float("nan"))], "what passes '0' in calibration lies between nan"),
+    ],
+    ids=["none", "empty", "channels", "size", "nan"],
+)
+def test_calibration_that_does_not_fit_is_named(calibration, words):
+    model = network().eval()
+    before = copy.deepcopy(model.state_dict())
+
+    with pytest.raises(QuantizationError, match=words):
+        tenon.quantize(model, "int8", calibration)
+
+    assert all(tenon.equal(before[k], v) for k, v in model.state_dict().items())
+    assert not any(module._forward_pre_hooks or module._forward_hooks for module in model.modules())
+
+
+@pytest.mark.oracle
+@pytest.mark.parametrize("shift", [0.0, 2.0, -5.0])
+def test_limits_of_minima_and_averages_are_those_of_torch(shift):
+    torch = pytest.importorskip("torch")
+    from torch.ao.quantization import MinMaxObserver, MovingAverageMinMaxObserver
+
+    data = np.random.default_rng(0).normal(shift, 1, (4, 50)).astype(np.float32)
+    for name, peer in (("MinMax", MinMaxObserver()), ("MovingAverage", MovingAverageMinMaxObserver())):
+        mine = observer_of(name)
+        for row in data:
+            mine.observe(tenon.from_numpy(row))
+            peer(torch.from_numpy(row))
+
+        step, zero = steps_of(*mine.limits())
+
+        scale, zero_point = peer.calculate_qparams()
+        assert step == pytest.approx(scale.item(), rel=1e-5) and abs(zero - zero_point.item()) <= 1
+
+
+@pytest.mark.oracle
+@pytest.mark.parametrize("name", ["normal", "with outliers", "rectified"])
+def test_the_histogram_errs_no_more_than_that_of_torch(name):
+    torch = pytest.importorskip("torch")
+    from torch.ao.quantization import HistogramObserver
+
+    rng = np.random.default_rng(0)
+    data = rng.normal(size=(3, 4000)).astype(np.float32)
+    if name == "with outliers":
+        data[1, :3] = 60
+    data = np.maximum(data, 0) if name == "rectified" else data
+    mine, peer = observer_of("Histogram"), HistogramObserver()
+    for row in data:
+        mine.observe(tenon.from_numpy(row))
+        peer(torch.from_numpy(row))
+
+    def error(step, zero):
+        return (((np.clip(np.rint(data / step + zero), 0, 255) - zero) * step - data) ** 2).mean()
+
+    assert error(*steps_of(*mine.limits())) <= 1.05 * error(*(v.item() for v in peer.calculate_qparams()))
+
+
+def test_entropy_leaves_out_what_is_rare():
+    x = np.random.default_rng(0).normal(size=20000).astype(np.float32)
+    x[:2] = 40
+    observer = observer_of("Entropy")
+    observer.observe(tenon.from_numpy(x))
+
+    low, high = observer.limits()
+
+    assert -6 < low < -2 and high < 30
+
+
+def test_an_observer_is_looked_up_by_name():
+    with pytest.raises(QuantizationError, match="is no observer"):
+        observer_of("int8-dynamic")
