@@ -93,7 +93,7 @@ def page(chromium, tmp_path_factory):
         window.hosts()
         window.open(f"{address}#tenon")
         window.enter_frame()
-        found = Page(window, logdir)
+        found = Page(window, logdir, address)
         browser.wait_for(lambda: len(found.text("[role=tab]")) == 7, "the tabs")
         found.settle()
         yield found

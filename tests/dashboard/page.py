@@ -1,10 +1,25 @@
 """The dashboard's page in a Chromium, and the runs that it shows in tests."""
 
+import gzip
+
 import browser
 import traces
 from traces import memory, span
 
 MARKUP = "<img src=x onerror=\"document.title='owned'\"><script>document.title='owned'</script>"
+
+#: Files of ranks 2, 3, ... that are wrong in other ways, and what is said of each.
+BAD = {
+    gzip.compress(b'{"traceEvents": [' + b"[" * 200_000): "values nested too deep",
+    gzip.compress(
+        b'{"traceEvents": [{"ph": "X", "ts": NaN, "dur": 5.0, "name": "some name"}]}'
+    ): "NaN is no JSON",
+    gzip.compress(b'{"traceEvents": [{"ph": "X", "name": "' + b"A" * 9_000_000): "a value longer than",
+    gzip.compress(b'{"traceEvents": {"a": 1}}'): "traceEvents is no list",
+    gzip.compress(b'{"a": "\xff\xfe"}'): "not UTF-8",
+    gzip.compress(b'{"traceEvents": []}')[:-6] + b"wrong!": "damaged gzip",
+    b"\x00" * 10_000: "begins with",
+}
 
 
 def write_runs(logdir):
@@ -23,13 +38,17 @@ def write_runs(logdir):
     ]
     traces.write(logdir / "hostile", events)
     (logdir / "hostile" / f"{MARKUP[:9]}_1.1.pt.trace.json.gz").write_bytes(b"no trace")
+    for rank, data in enumerate(BAD, 2):
+        (logdir / "hostile" / f"node_{rank}.1.pt.trace.json.gz").write_bytes(data)
+    outside = traces.write(logdir.parent / "outside", [span("cpu_op", "secret", 0, 1)])
+    (logdir / "hostile" / "node_99.1.pt.trace.json.gz").symlink_to(outside)
 
 
 class Page:
     """The dashboard's frame."""
 
-    def __init__(self, window, logdir):
-        self.window, self.logdir = window, logdir
+    def __init__(self, window, logdir, address):
+        self.window, self.logdir, self.address = window, logdir, address
 
     def settle(self):
         ready = """

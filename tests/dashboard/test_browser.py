@@ -1,7 +1,13 @@
 """The dashboard in a real Chromium: what each view shows, that nothing runs and that no request leaves."""
 
+import shutil
+import urllib.error
+import urllib.request
+
 import browser
-from page import MARKUP
+import pytest
+import traces
+from page import BAD, MARKUP
 
 
 def test_overview_shows_the_split_of_each_rank_and_says_who_is_late(page):
@@ -135,8 +141,13 @@ def test_hostile_names_are_shown_as_text_and_bad_files_are_named(page):
         in problems
     )
     assert any("an event of node_0.1.pt.trace.json.gz left out: `ts` is no number." in p for p in problems)
+    for rank, said in enumerate(BAD.values(), 2):
+        start = f"Rank {rank} is left out. node_{rank}.1.pt.trace.json.gz: "
+        assert any(p.startswith(start) and said in p for p in problems), (said, problems)
+    assert len(problems) == 1 + 1 + len(BAD)
     for view in ("overview", "modules", "memory", "distributed", "trace"):
         page.show(view, run="hostile")
+        assert "secret" not in page.window.run("return document.body.textContent")
     page.show("kernels", run="hostile")
     assert page.rows("Each kernel") == [
         [
@@ -187,3 +198,64 @@ def test_colours_follow_the_dark_mode_of_tensorboard(page):
     assert {before[0], after[0]} == {"light", "dark"}
     assert {before[1], after[1]} == {"rgb(255, 255, 255)", "rgb(32, 33, 36)"}
     browser.wait_for(lambda: page.window.run(look) == before, "the first theme")
+
+
+def test_a_run_that_goes_on_is_drawn_again_and_one_that_is_removed_makes_room(page):
+    events, end = traces.training_step(0, 0.0)
+    more, _ = traces.training_step(1, end)
+    text = traces.text(events + more)
+    cut = text.index("ProfilerStep#0") + 200
+    path = page.logdir / "live" / "node_0.1.pt.trace.json.part"
+    path.parent.mkdir()
+    path.write_text(text[:cut])
+    look = "document.dispatchEvent(new Event('visibilitychange'))"
+    names = "return [...document.querySelector('.choices select').options].map((o) => o.value)"
+
+    def looked_again(condition):
+        page.window.run(look)
+        return condition()
+
+    browser.wait_for(lambda: looked_again(lambda: "live" in page.window.run(names)), "the new run")
+    page.show("overview", run="live")
+    assert [row[0] for row in page.rows("Each step")] == ["0"]
+    assert page.text(".status") == ["1 of 1 traces unfinished: still being written, or cut off"]
+
+    with path.open("a") as file:
+        file.write(text[cut:-5])
+    browser.wait_for(lambda: looked_again(lambda: len(page.rows("Each step")) == 2), "the next step")
+    with path.open("a") as file:
+        file.write(text[-5:])
+    path.rename(path.with_suffix(""))
+    browser.wait_for(lambda: looked_again(lambda: page.text(".status") == ["1 trace"]), "the end")
+
+    shutil.rmtree(path.parent)
+    browser.wait_for(lambda: looked_again(lambda: "live" not in page.window.run(names)), "the run's end")
+    page.settle()
+    assert page.window.run("return document.querySelector('.choices select').value") == "slow"
+    assert page.rows("Mean step of each rank") and page.text(".problem") == []
+
+
+def test_runs_of_other_ranks_and_operators_are_compared_as_far_as_they_go(page):
+    page.show("operators", run="even", compare="hostile")
+    rows = {row[0]: row[1:] for row in page.rows("Self time")}
+    assert rows["tenon::fused_mul_add"] == ["0", "10.0 µs", "+10.0 µs", "only B", "0", "1"]
+    assert rows["tenon::relu"] == ["5.00 ms", "0", "−5.00 ms", "0.00", "50", "0"]
+
+    page.show("overview", run="slow", compare="even", ranks="3")
+    assert page.rows("Mean step of each rank")[0][0] == "3"
+    assert page.text(".panel .note") == ["This run has nothing of rank 3."]
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "static/../views.py",
+        "static/%2e%2e/views.py",
+        "static/..%2fviews.py",
+        "static//etc/passwd",
+        "static/x.js",
+    ],
+)
+def test_no_path_leads_to_other_files(page, path):
+    with pytest.raises(urllib.error.HTTPError, match="404"):
+        urllib.request.urlopen(f"{page.address}data/plugin/tenon/{path}")

@@ -1,5 +1,7 @@
 """Files that the profiler wrote, in the views."""
 
+import json
+
 import pytest
 
 import tenon as torch
@@ -84,3 +86,42 @@ def test_memory_and_timeline_are_there(routes, logdir):
         f"ProfilerStep#{i}" for i in (2, 3, 4)
     }
     assert asked.json("/search", run="run", text="whole")["count"] == STEPS
+
+
+def test_numbers_are_those_that_stand_in_the_file(routes, logdir):
+    (path,) = logdir.glob("run/*.json*")
+    events = json.loads(path.read_text())["traceEvents"]
+    spans = [e for e in events if e.get("cat") == "cpu_op"]
+    asked = routes(logdir)
+
+    rows, (device,) = asked.view("operators")["rows"], asked.view("memory")["devices"]
+    steps = {step["step"]: step["duration"] for step in asked.view("overview")["steps"]}
+
+    for name in {e["name"] for e in spans}:
+        mine = [e for e in spans if e["name"] == name]
+        theirs = [row for row in rows if row[0] == name]
+        assert sum(row[3] for row in theirs) == len(mine)
+        assert sum(row[7] for row in theirs) == sum(e["args"].get("Bytes", 0) for e in mine)
+        inside = [e for e in mine if any(within(e, other) for other in mine)]
+        total = sum(e["dur"] for e in mine) - sum(e["dur"] for e in inside)
+        assert sum(row[4] for row in theirs) == pytest.approx(1000 * total, abs=1)
+    own = sum(e["dur"] - sum(x["dur"] for x in children(e, spans)) for e in spans)
+    assert sum(row[5] for row in rows) == pytest.approx(1000 * own, abs=1)
+    assert device["peak"] == max(e["args"]["Total Allocated"] for e in events if e["name"] == "[memory]")
+    assert device["changes"] == sum(e["name"] == "[memory]" for e in events)
+    assert steps == {
+        int(e["name"].partition("#")[2]): pytest.approx(1000 * e["dur"], abs=1)
+        for e in events
+        if e["name"].startswith("ProfilerStep#")
+    }
+
+
+def within(inner, outer):
+    end = outer["ts"] + outer["dur"] + 1e-4
+    return inner is not outer and outer["ts"] <= inner["ts"] and inner["ts"] + inner["dur"] <= end
+
+
+def children(outer, spans):
+    """The spans directly inside of another."""
+    inside = [e for e in spans if within(e, outer)]
+    return [e for e in inside if not any(within(e, other) for other in inside)]

@@ -146,6 +146,32 @@ def test_questions_that_make_no_sense_are_refused(asked, route, query):
     assert answer.status_code == 404 and json.loads(answer.get_data())["error"]
 
 
+HOSTILE = [
+    "../../etc/passwd",
+    "\x00",
+    "<script>alert(1)</script>",
+    "9" * 400,
+    "-9",
+    "NaN",
+    "１２",
+    "%2e%2e/x",
+    "",
+    "[]",
+]
+
+
+@pytest.mark.parametrize("text", HOSTILE, ids=range(len(HOSTILE)))
+def test_no_text_in_any_question_breaks_an_answer_or_comes_back_as_a_page(asked, text):
+    names = ("run", "view", "rank", "begin", "end", "pixels", "text", "after", "back", "detail", "unknown")
+    for route in ("/runs", "/view", "/trace", "/search", "/span"):
+        for name in names:
+            query = {"run": "run", "view": "overview", "text": "relu"} | {name: text}
+            answer = asked.answer(route, **query)
+            found = json.loads(answer.get_data())
+            assert answer.status_code == (404 if "error" in found else 200), (route, name, found)
+            assert answer.content_type == "application/json" and "root:" not in answer.get_data(as_text=True)
+
+
 def test_answers_are_json_that_nothing_runs(asked):
     answer = asked.answer("/view", run="run", view="overview")
 

@@ -29,6 +29,7 @@ const state = { runs: [], run: "", other: "", rank: "all", view: "overview" };
 const parts = {};
 let drawn = "",
   timer = 0,
+  looking = 0,
   turn = 0;
 
 export async function render() {
@@ -65,22 +66,24 @@ export async function render() {
   document.body.replaceChildren(h("header", {}, title, parts.choices, parts.tabs), parts.main);
   followTheme(() => document.dispatchEvent(new Event("themechange")));
   await findRuns();
-  document.addEventListener("visibilitychange", () => !document.hidden && state.run && update());
+  document.addEventListener("visibilitychange", () => !document.hidden && findRuns().then(update));
 }
 
 /** Look which runs there are, now and again; draw the first time, and when the chosen one is gone. */
 async function findRuns() {
+  clearTimeout(looking);
   try {
     const runs = (await ask("runs", {})).runs,
       changed = JSON.stringify(runs) !== JSON.stringify(state.runs);
     state.runs = runs;
     if (!runs.length) nothingYet();
     else if (!runs.some((run) => run.name === state.run)) change({ run: runs.at(-1).name, other: "" });
+    else if (state.other && !runs.some((run) => run.name === state.other)) change({ other: "" });
     else if (changed) showChoices();
   } catch (error) {
     problem(parts.problems, [`TensorBoard does not answer: ${error.message}`]);
   }
-  setTimeout(findRuns, state.runs.length ? LOOK_AGAIN : WHILE_GROWING);
+  looking = setTimeout(findRuns, state.runs.length ? LOOK_AGAIN : WHILE_GROWING);
 }
 
 function nothingYet() {
@@ -145,6 +148,7 @@ function move(event) {
 /** Ask for the view of each chosen run, draw it if it differs, and come back while files grow. */
 async function update() {
   clearTimeout(timer);
+  if (!state.run) return;
   const mine = ++turn,
     names = [state.run, ...(state.other ? [state.other] : [])];
   if (state.view === "trace") {
@@ -158,8 +162,9 @@ async function update() {
   try {
     answers = await Promise.all(names.map((run) => ask("view", { run, view: state.view, rank: state.rank })));
   } catch (error) {
-    if (mine === turn) problem(parts.problems, [error.message]);
-    timer = setTimeout(update, WHILE_GROWING);
+    if (mine !== turn) return;
+    problem(parts.problems, [error.message]);
+    timer = setTimeout(() => findRuns().then(update), WHILE_GROWING); // the run may be gone
     return;
   }
   if (mine !== turn) return;
@@ -180,13 +185,18 @@ async function update() {
 function panelsOf(answers, names) {
   const draw = VIEWS[state.view][1];
   const found = answers.map((answer, i) =>
-    panel(names[i], answer.known.length ? draw(answer, names[i]) : waiting(answer)),
+    panel(names[i], shows(answer) ? draw(answer, names[i]) : waiting(answer)),
   );
-  if (state.view === "operators" && answers.length === 2) return [compared(answers, names)];
+  if (state.view === "operators" && answers.length === 2 && answers.every(shows)) return [compared(answers, names)];
   return found;
 }
 
+/** There is something of the chosen ranks. */
+const shows = (answer) =>
+  state.rank === "all" ? answer.known.length > 0 : answer.known.includes(Number(state.rank));
+
 function waiting(answer) {
+  if (answer.known.length) return h("p", { class: "note" }, `This run has nothing of rank ${state.rank}.`);
   const open = answer.files.some((file) => file.reading);
   return h("p", { class: "note" }, open ? "Reading the traces…" : "None of this run's traces can be read.");
 }
