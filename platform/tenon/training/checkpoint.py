@@ -27,7 +27,12 @@ FOLDER = "checkpoints"
 
 
 def save(session: Session) -> None:
-    """Copy the run's state; rank 0 writes it in the background. All ranks call it at the same step."""
+    """Copy the run's state; rank 0 writes it in the background. All ranks call it at the same step.
+
+    Where ``checkpoint.every`` is 0 nothing is kept.
+    """
+    if not session.config.checkpoint.every:
+        return
     plugins = host().save_sections(session)
     drawn = randomness.capture(session.communicator)
     if isinstance(session.optimizer, ZeroRedundancyOptimizer):

@@ -70,7 +70,7 @@ class DataParallelConfig(_Section):
 class CheckpointConfig(_Section):
     """How often a run is saved."""
 
-    every: int = Field(1, ge=1, description="epochs between checkpoints")
+    every: int = Field(1, ge=0, description="epochs between checkpoints; 0 writes none")
     steps: int | None = Field(None, ge=1, description="optimizer steps between checkpoints within an epoch")
     keep: int = Field(2, ge=1, description="newest checkpoints to keep")
 
@@ -95,6 +95,22 @@ class ProfileConfig(_Section):
     record_shapes: bool = Field(True, description="shapes, FLOPs and bytes of ops")
     memory: bool = Field(True, description="arrays that ops make, and their end")
     stack: bool = Field(False, description="where each op was called")
+
+
+class PruneConfig(_Section):
+    """Masks that grow while the model trains; `tenon.prune.compact` removes them afterwards."""
+
+    amount: float = Field(gt=0, lt=1, description="share of the model that is masked in the end")
+    what: Literal["channels", "weights"] = "channels"
+    criterion: str = Field("Magnitude", description="Magnitude, Gradient, Taylor, Random, a plugin's, ...")
+    scope: Literal["global", "layer"] = "global"
+    keep: list[str] = Field([], description="paths of modules that lose no channel; blocks.*.attn")
+    schedule: Literal["one-shot", "gradual", "lottery"] = "gradual"
+    begin: int = Field(0, ge=0, description="step of the first mask: one-shot, gradual")
+    end: int | None = Field(None, ge=1, description="step of the last mask: gradual; half of the run if unset")
+    every: int = Field(1, ge=1, description="steps between masks: gradual; steps of a round: lottery")
+    rounds: int = Field(1, ge=1, description="how often is masked: lottery")
+    rewind: int = Field(0, ge=0, description="step whose weights come back: lottery")
 
 
 class RunConfig(_Section):
@@ -127,6 +143,7 @@ class RunConfig(_Section):
     checkpoint: CheckpointConfig = CheckpointConfig(every=1, steps=None, keep=2)
     log: LogConfig = LogConfig(every=10, histograms=None, graph=None)
     profile: ProfileConfig | None = Field(None, description="`--profile` is this section with its defaults")
+    prune: PruneConfig | None = Field(None, description="masks that grow in training")
     output: str = Field("runs", description="folder in which each run gets its own")
 
     @field_validator("model", "data")

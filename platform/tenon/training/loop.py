@@ -43,16 +43,18 @@ def open_session(
     recipe: Recipe | None,
     resumed: tuple[Path, dict[str, Any]] | None = None,
     folder: Path | None = None,
+    model: Module | None = None,
 ) -> Session:
     """Everything a run needs, made the same on all ranks.
 
     ``resumed`` is what ``checkpoint.fetch`` returned; else the run begins, in ``folder`` if one is given.
+    ``model`` is trained in place of one that the configuration makes.
     """
     communicator = launch()
     agree_on_config(communicator, config)
     data = build_data(config, recipe)
     random.manual_seed(config.seed)
-    model = parallel.prepare_model(config, build_model(config, recipe))
+    model = parallel.prepare_model(config, build_model(config, recipe) if model is None else model)
     device = Device(config.device)
     model.to(device)
     if config.threads is not None:
@@ -143,7 +145,7 @@ def _train(session: Session, reporter: Any) -> dict[str, Any]:
         reporter.report(session.metrics, session.step)
         shown = "  ".join(f"{k.replace('_', ' ')} {v:.4f}" for k, v in found.items())
         reporter.line(f"epoch {session.epoch:>3}/{config.epochs}  {shown}  {meter.rate():,.0f} samples/s")
-        if session.epoch % config.checkpoint.every == 0 or session.epoch == config.epochs:
+        if session.epoch % max(config.checkpoint.every, 1) == 0 or session.epoch == config.epochs:
             checkpoint.save(session)
         meter.resume()
     checkpoint.finish(session)
@@ -227,12 +229,13 @@ def _interrupt(session: Session, reporter: Any, meter: _Meter) -> dict[str, Any]
     reporter.report(
         {"interrupted": True, "epoch": session.epoch + 1, "samples_seen": session.samples_seen}, session.step
     )
-    launcher = f"mpirun -n {session.size} " if session.size > 1 else ""
-    reporter.line(
-        f"stopped by {signals.name_of(session.stopping)} after step {session.step}, which is saved in"
-        f" {session.folder}"
-    )
-    reporter.line(f"resume with: {launcher}tenon train --resume {session.folder}")
+    stopped = f"stopped by {signals.name_of(session.stopping)} after step {session.step}"
+    if session.config.checkpoint.every:
+        launcher = f"mpirun -n {session.size} " if session.size > 1 else ""
+        reporter.line(f"{stopped}, which is saved in {session.folder}")
+        reporter.line(f"resume with: {launcher}tenon train --resume {session.folder}")
+    else:
+        reporter.line(f"{stopped}; nothing is saved, as checkpoint.every is 0")
     return {"interrupted": True, "status": signals.exit_status(session.stopping)}
 
 
