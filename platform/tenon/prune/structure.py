@@ -150,26 +150,32 @@ def load(model: Module, state: Mapping[str, Any]) -> Module:
     if KEY not in state:
         model.load_state_dict(state)
         return model
-    structure = _decoded(state[KEY])
-    _load(copy.deepcopy(model), structure, state)  # where it fails if it does
-    _load(model, structure, state)
+    _load(copy.deepcopy(model), state)  # where it fails if it does
+    _load(model, state)
     return model
 
 
-def _load(model: Module, structure: Mapping[str, Mapping[str, int]], state: Mapping[str, Any]) -> None:
+def reshape(model: Module, state: Mapping[str, Any]) -> None:
+    """Give ``model`` the structure in ``state``, and its tensors the shapes that those of ``state`` have."""
+    structure = _decoded(state[KEY])
     apply_numbers(model, structure)
+    for name, held in (*model.named_parameters(), *model.named_buffers()):
+        given = state.get(name, held)
+        if held.dim() == given.dim() and held.shape != given.shape:
+            held.data = empty(given.shape, dtype=held.dtype, device=held.device)
+            held.grad = None
+    note_structure(model, structure)
+
+
+def _load(model: Module, state: Mapping[str, Any]) -> None:
+    reshape(model, state)
     own = {name: t for name, t in (*model.named_parameters(), *model.named_buffers())}
-    missing = [name for name in own if name not in state and name != KEY]
-    extra = [name for name in state if name not in model.state_dict() and name != KEY]
-    odd = [name for name in own if name in state and own[name].dim() != state[name].dim()]
+    missing = [name for name in own if name not in state]
+    extra = [name for name in state if name not in model.state_dict()]
+    odd = [name for name in own if name in state and name != KEY and own[name].dim() != state[name].dim()]
     if missing or extra or odd:
         raise CheckpointError(
             f"the state dict is not one of this {type(model).__name__}: missing {missing[:5]}, unexpected"
             f" {extra[:5]}, of another rank {odd[:5]}. Make the model that was pruned."
         )
-    for name, held in own.items():
-        if held.shape != state[name].shape:
-            held.data = empty(state[name].shape, dtype=held.dtype, device=held.device)
-            held.grad = None
-    note_structure(model, structure)
     model.load_state_dict(state)
