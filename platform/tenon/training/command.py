@@ -78,7 +78,7 @@ def train(
             raise ConfigError(f"--elastic: {reason}")
         session = loop.open_session(resolved, recipe, resumed, folder)
     except (ConfigError, CheckpointError, DeviceError, TrainingError) as error:
-        _refuse(error)
+        refuse(error)
     result = _outlive(session, recipe) if outliving else loop.run(session)
     if result.get("interrupted"):
         raise AgreedExit(result["status"])
@@ -150,7 +150,7 @@ def resolve(
     return config.resolve(layers), recipe
 
 
-def _refuse(error: TenonError) -> NoReturn:
+def refuse(error: TenonError) -> NoReturn:
     """One clear line instead of a traceback, from rank 0 if all ranks have one.
 
     ``sys.exit`` would end the job at once and report a failing rank, perhaps before rank 0 has printed.

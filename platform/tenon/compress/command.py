@@ -1,0 +1,199 @@
+"""``tenon compress``: prune and quantize the model of a finished run, and say what that cost and gained."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+
+import tenon.serialize as serialize
+from tenon.compress.receipt import receipt_of
+from tenon.data.collate import fetch
+from tenon.distributed.accumulation import sum_and_count
+from tenon.distributed.failure import AgreedExit
+from tenon.distributed.launch import launch
+from tenon.distributed.startup import launched
+from tenon.errors import (
+    CheckpointError,
+    ConfigError,
+    DeviceError,
+    ModuleTypeError,
+    PluginNotFoundError,
+    PruningError,
+    QuantizationError,
+    TrainingError,
+)
+from tenon.nn.module import Module
+from tenon.nn.pruning import Criterion
+from tenon.plugins.registry import resolve
+from tenon.prune import compact, mask_channels
+from tenon.quantization import quantize
+from tenon.training import checkpoint, command, loop
+from tenon.training.recipe import build_model
+from tenon.training.session import Session
+from tenon.training.step import evaluate, to_device, unpack
+
+#: Samples of a batch and batches that are run for examples, gradients and calibration.
+_BATCH, _BATCHES = 32, 8
+#: What the result is called, in the folder of the compressed run.
+MODEL, RECEIPT = "model.safetensors", "receipt.txt"
+
+
+def _sizes(context: Any, parameter: Any, text: str) -> tuple[int, ...]:
+    try:
+        sizes = tuple(int(part) for part in text.split(","))
+    except ValueError:
+        sizes = ()
+    if not sizes or min(sizes) < 1:
+        raise click.BadParameter(f"{text!r} is no list of batch sizes such as 1,32.")
+    return sizes
+
+
+@click.command()
+@click.argument("run", type=click.Path(path_type=Path), metavar="RUN")
+@click.option(
+    "--prune",
+    "share",
+    type=click.FloatRange(0, 1, min_open=True, max_open=True),
+    metavar="SHARE",
+    help="Remove this share of the channels, heads and units, e.g. 0.5.",
+)
+@click.option(
+    "--criterion", default="Magnitude", show_default=True, metavar="NAME", help="What says which of them."
+)
+@click.option(
+    "--epochs", type=click.IntRange(0), default=3, show_default=True, help="Epochs of training after pruning."
+)
+@click.option(
+    "--quantize",
+    "scheme",
+    metavar="SCHEME",
+    help="int8, int8-dynamic, int4-weights, ...: see `tenon plugins`.",
+)
+@click.option(
+    "--data", metavar="MODULE:FUNCTION", help="What to train on, calibrate with and judge by; the run's own."
+)
+@click.option(
+    "--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Override one setting of that training."
+)
+@click.option(
+    "--batch-sizes", default="1,32", show_default=True, callback=_sizes, help="Batch sizes that are timed."
+)
+@click.option(
+    "--output", type=click.Path(path_type=Path, file_okay=False), help="Folder; RUN/compressed by default."
+)
+def compress(
+    run: Path,
+    share: float | None,
+    criterion: str,
+    epochs: int,
+    scheme: str | None,
+    data: str | None,
+    overrides: tuple[str, ...],
+    batch_sizes: tuple[int, ...],
+    output: Path | None,
+) -> None:
+    """Make the model of a finished RUN smaller: prune, train again, quantize.
+
+    RUN is the folder that `tenon train` printed. Training after pruning repeats the run's settings over
+    fewer epochs, its schedule included (Renda et al., 2020). The smaller model and its receipt go to
+    RUN/compressed.
+    """
+    try:
+        if launched() is not None:
+            raise ConfigError("tenon compress runs in one process; start it without a launcher.")
+        if share is None and scheme is None:
+            raise ConfigError("say how: --prune 0.5, --quantize int8-dynamic, or both.")
+        if share is not None:
+            resolve("pruners", criterion)  # a name that is wrong is not found out after the training
+        if scheme is not None:
+            resolve("quantizers", scheme)
+        folder, session, original = _opened(run, data, overrides, epochs, output)
+        if share is not None:
+            _prune(session, share, criterion, batch_sizes)
+        if scheme is not None:
+            click.echo(f"Quantizing: {scheme}")
+            calls = [(inputs,) for inputs, _ in _batches(session, session.data.train)]
+            session.model = quantize(
+                session.model, scheme, calls, example=_example(session), batch_sizes=batch_sizes
+            ).model
+        receipt = receipt_of(
+            original, session.model, _example(session), batch_sizes=batch_sizes, data=_accuracy(session)
+        )
+    except (
+        CheckpointError,
+        ConfigError,
+        DeviceError,
+        ModuleTypeError,
+        PluginNotFoundError,
+        PruningError,
+        QuantizationError,
+        TrainingError,
+    ) as error:
+        command.refuse(error)
+    click.echo(f"In all, from the model of {folder}:")
+    receipt.show()
+    serialize.save(session.model.state_dict(), session.folder / MODEL)
+    (session.folder / RECEIPT).write_text(f"{receipt}\n", encoding="utf-8")
+    click.echo(f"smaller model: {session.folder / MODEL}")
+    click.echo("read it with: tenon.compress.load(model, tenon.load(FILE)), the model as its class makes it")
+
+
+def _opened(
+    run: Path, data: str | None, overrides: tuple[str, ...], epochs: int, output: Path | None
+) -> tuple[Path, Session, Module]:
+    """The folder of the run, what trains its model further, and a copy of the model as it is."""
+    folder, saved = checkpoint.fetch(launch(), run)
+    settings = {**json.loads(saved["config"]), "profile": None}
+    if data is not None:
+        settings |= {"data": data, "data_options": {}}
+    overrides = (f"epochs={epochs}", "checkpoint.every=0", *overrides)
+    config, recipe = command.resolve(None, overrides, (folder, {"config": json.dumps(settings)}))
+    model = build_model(config, recipe)
+    model.load_state_dict(saved["model"])
+    folder_made = folder / "compressed" if output is None else output
+    session = loop.open_session(config, recipe, None, folder_made, model)
+    return folder, session, copy.deepcopy(session.model)
+
+
+def _prune(session: Session, share: float, criterion: str, batch_sizes: tuple[int, ...]) -> None:
+    """Mask, train, and remove what is masked; AgreedExit if a signal ends the training."""
+    found = resolve("pruners", criterion)
+    if isinstance(found, type) and issubclass(found, Criterion) and found.needs_gradient:
+        for inputs, targets in _batches(session, session.data.train):
+            total, count = sum_and_count(session.loss, session.model(inputs), targets)
+            (total / count).backward()
+    masked = mask_channels(session.model, _example(session), share, criterion)
+    click.echo(f"Pruning: {masked} channels, heads and units by {criterion}")
+    if session.config.epochs:
+        result = loop.run(session)
+        if result.get("interrupted"):
+            raise AgreedExit(result["status"])
+    compact(session.model, _example(session), batch_sizes=batch_sizes)
+
+
+def _batches(session: Session, dataset: Any) -> Iterator[tuple[Any, Any]]:
+    """Inputs and targets of the first batches."""
+    for start in range(0, min(len(dataset), _BATCH * _BATCHES), _BATCH):
+        yield unpack(to_device(fetch(dataset, range(start, min(start + _BATCH, len(dataset)))), session))
+
+
+def _example(session: Session) -> tuple[Any]:
+    inputs, _ = next(_batches(session, session.data.test))
+    return (inputs,)
+
+
+def _accuracy(session: Session) -> Callable[[Module], float] | None:
+    """The share of test samples that a model gets right; None where the loss is no classifier's."""
+
+    def judged(model: Module) -> dict[str, float]:
+        return evaluate(dataclasses.replace(session, model=model), session.data.test)
+
+    if "accuracy" not in judged(session.model):
+        return None
+    return lambda model: judged(model)["accuracy"]
