@@ -286,3 +286,11 @@ def test_the_older_jacobians_are_torchs():
     assert flags == expected
     for a, b in zip(mine, theirs, strict=True):
         np.testing.assert_allclose(a, b, atol=1e-6)
+
+
+def test_an_input_without_elements_overlaps_nothing():
+    empty = tenon.zeros(0, 3, 4, dtype=tenon.float64, requires_grad=True)
+
+    assert gradcheck(lambda x: x * 2, empty)
+    with pytest.raises(ValueError, match="stride 0"):
+        gradcheck(lambda x: x * 2, tenon.zeros(1, dtype=tenon.float64).expand(3).requires_grad_())

@@ -253,7 +253,7 @@ def _active(inputs: tuple[Any, ...]) -> list[int]:
                 TenonWarning,
                 stacklevel=4,
             )
-        if any(step == 0 and size > 1 for step, size in zip(x.raw.strides, x.raw.shape, strict=True)):
+        if any(step == 0 and size > 1 for step, size in zip(x.stride(), x.shape, strict=True)):
             raise ArgumentError(
                 f"The {i}th input has a dimension with stride 0. gradcheck only supports inputs that are"
                 " non-overlapping to be able to compute the numerical gradients correctly. You should call"
