@@ -51,6 +51,7 @@ def header_of(
         "started_ns": time.perf_counter_ns() + clock.wall,
         "clock": {
             "id": clock.id, "offset_ns": clock.offset, "error_ns": clock.error, "aligned": clock.aligned,
+            "at_ns": clock.at,
         },
         "machine": machine() if measured else None,
         "metadata": metadata,

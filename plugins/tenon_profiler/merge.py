@@ -1,7 +1,7 @@
 """All ranks of a run in one trace, on the clock of rank 0.
 
-Ranks whose files were not aligned when they were written, by ``tenon train`` or ``observe.align``, and which
-do not share a host's clock, are shifted here: collectives end their wait at the same time on all ranks.
+Ranks that do not share rank 0's host are moved here by what their collectives tell of their clocks, within
+what ``tenon train`` or ``observe.align`` knew of them: ``drift.py``.
 """
 
 from __future__ import annotations
@@ -9,12 +9,12 @@ from __future__ import annotations
 import gzip
 import json
 import os
-import statistics
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 from tenon.extend import errors
+from tenon_profiler.drift import Line, line
 from tenon_profiler.trace import PART, read_trace
 
 NAME = "merged.trace.json.gz"
@@ -48,8 +48,8 @@ def merge(folder: str | os.PathLike[str], path: str | os.PathLike[str] | None = 
         file.write(json.dumps(head)[:-1] + ', "traceEvents": [\n')
         count = 0
         for i in order:
-            by = (int(headers[i]["baseTimeNanoseconds"]) - base + shifts[i]) / 1000
-            for event in _moved(traces[i], headers[i]["tenon"], by):
+            own = int(headers[i]["baseTimeNanoseconds"])
+            for event in _moved(traces[i], headers[i]["tenon"], _mover(shifts[i], own, own - base)):
                 file.write((",\n" if count else "") + json.dumps(event))
                 count += 1
         file.write(f'\n], "tenonEnd": {{"events": {count}, "dropped": 0}}}}\n')
@@ -57,8 +57,13 @@ def merge(folder: str | os.PathLike[str], path: str | os.PathLike[str] | None = 
     return target
 
 
-def _moved(path: Path, own: dict[str, Any], by: float) -> Iterator[dict[str, Any]]:
-    """Events of one rank: its number is the process, what happened is ``by`` microseconds later."""
+def _mover(shift: Line, base: int, later: int) -> Callable[[float], float]:
+    """From microseconds since ``base`` on a rank's clock to those on rank 0's, ``later`` nanoseconds more."""
+    return lambda when: when + (later + shift(base + 1000 * when)) / 1000
+
+
+def _moved(path: Path, own: dict[str, Any], move: Callable[[float], float]) -> Iterator[dict[str, Any]]:
+    """Events of one rank, whose number is the process, when they were on another clock."""
     rank = own["rank"]
     yield {
         "ph": "M",
@@ -74,25 +79,30 @@ def _moved(path: Path, own: dict[str, Any], by: float) -> Iterator[dict[str, Any
         gpu = event.get("cat") == "kernel"
         event["pid"] = rank if not gpu else 1000 * (int(event["pid"]) + 1) + rank
         if event.get("ph") != "M":
-            event["ts"] = round(event["ts"] + by, 3)
+            begin, length = event["ts"], event.get("dur")
+            event["ts"] = round(move(begin), 3)
+            if length is not None:
+                event["dur"] = round(move(begin + length) - move(begin), 3)
         yield event
 
 
-def _shift(first: dict[str, Any], other: dict[str, Any], first_path: Path, path: Path) -> int:
-    """Nanoseconds by which the other's clock is behind the first's."""
+def _shift(first: dict[str, Any], other: dict[str, Any], first_path: Path, path: Path) -> Line:
+    """How far the other's clock is behind the first's."""
     one, two = first["tenon"]["clock"], other["tenon"]["clock"]
-    if (one["aligned"] and two["aligned"]) or one["id"] == two["id"]:
-        return 0
-    ends, others = _ends(first_path, first), _ends(path, other)
-    gaps = [ends[key] - others[key] for key in ends.keys() & others.keys()]
-    return round(statistics.median(gaps)) if gaps else 0
+    if one["id"] == two["id"]:
+        return Line()
+    known = {}
+    if one["aligned"] and two["aligned"]:
+        known = {"at": two.get("at_ns") or other["tenon"]["started_ns"], "error": two["error_ns"]}
+    return line(_waits(first_path, first), _waits(path, other), **known)
 
 
-def _ends(path: Path, header: dict[str, Any]) -> dict[Any, int]:
-    """When the waits for collectives ended, by what tells collectives apart."""
+def _waits(path: Path, header: dict[str, Any]) -> dict[Any, tuple[int, int]]:
+    """When this rank came to collectives and when it left their waits, by what tells collectives apart."""
     base = int(header["baseTimeNanoseconds"])
-    return {
-        (event["name"], event["args"]["Number"]): base + round((event["ts"] + event["dur"]) * 1000)
-        for event in read_trace(path)[1]
-        if event.get("cat") == "tenon_wait" and "Number" in event.get("args", {})
-    }
+    found = {}
+    for event in read_trace(path)[1]:
+        if event.get("cat") == "tenon_wait" and "Number" in event.get("args", {}):
+            begin = base + round(event["ts"] * 1000)
+            found[event["name"], event["args"]["Number"]] = begin, begin + round(event["dur"] * 1000)
+    return found

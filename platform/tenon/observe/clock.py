@@ -1,14 +1,13 @@
 """Which process this is, and one clock for all ranks.
 
 ``perf_counter`` is one clock for all processes of a host. On several hosts ``align`` compares clocks at
-the ends of barriers, which all ranks leave together; who calls it does so on all ranks.
+barriers; who calls it does so on all ranks.
 """
 
 from __future__ import annotations
 
 import json
 import socket
-import statistics
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +18,8 @@ from tenon.distributed.communicator import Communicator
 
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
 _DAY = 86_400_000_000_000
-_ROUNDS = 15
+#: Barriers of a turn, turns at most, and nanoseconds that are well enough.
+_ROUNDS, _TURNS, _GOAL = 15, 12, 200_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +45,10 @@ class Clock:
     offset: int = 0
     """What ``wall`` has of another host's."""
     error: int = 0
-    """How far the barriers disagreed about ``offset``."""
+    """How far ``offset`` can be off."""
     aligned: bool = False
+    at: int = 0
+    """When it was compared, by itself."""
 
 
 def place() -> Place:
@@ -67,21 +69,44 @@ def own_clock() -> Clock:
 
 
 def align(communicator: Communicator) -> Clock:
-    """Rank 0's clock on every rank; all ranks of ``communicator`` call this together."""
+    """Rank 0's clock on every rank; all ranks of ``communicator`` call this together.
+
+    Nobody leaves a barrier before all have come. So what is to be added to a rank's clock is at least when
+    rank 0 came less when the rank left, and at most when rank 0 left less when the rank came, whoever was
+    held up where. Barriers go on until all ranks know it well enough; ``error`` is how far it can be off.
+    """
     own = own_clock()
-    times = []
-    for _ in range(_ROUNDS):
-        communicator.barrier()
-        times.append(time.perf_counter_ns() + own.wall)
-    said = [own.id, own.wall, own.base, times]
-    told: list[Any] = [
-        json.loads(text)
-        for text in communicator.all_gather_bytes(json.dumps(said).encode(), name="clocks of profiles")
-    ]
-    first_id, first_wall, base, first_times = told[0]
+    passed: list[list[list[int]]] = [[] for _ in range(communicator.size)]
+    for _ in range(_TURNS):
+        times = []
+        for _ in range(_ROUNDS):
+            came = time.perf_counter_ns() + own.wall
+            communicator.barrier()
+            times.append((came, time.perf_counter_ns() + own.wall))
+        said = json.dumps([own.id, own.wall, own.base, times]).encode()
+        told: list[Any] = [
+            json.loads(text) for text in communicator.all_gather_bytes(said, name="clocks of profiles")
+        ]
+        for known, (*_, theirs) in zip(passed, told, strict=True):
+            known += theirs
+        first_id, first_wall, base, _ = told[0]
+        ranges = [
+            (0, 0) if each[0] == first_id else _between(passed[0], known)
+            for each, known in zip(told, passed, strict=True)
+        ]
+        if all(most - least <= _GOAL for least, most in ranges):
+            break
+    now = time.perf_counter_ns()
     if own.id == first_id:
-        return Clock(own.id, first_wall, base, first_wall - own.wall, 0, True)
-    gaps = [theirs - mine for theirs, mine in zip(first_times, times, strict=True)]
-    offset = round(statistics.median(gaps))
-    error = round(statistics.median(abs(gap - offset) for gap in gaps))
-    return Clock(own.id, own.wall + offset, base, offset, error, True)
+        return Clock(own.id, first_wall, base, first_wall - own.wall, 0, True, now + first_wall)
+    least, most = ranges[communicator.rank]
+    offset = (least + most) // 2
+    wall = own.wall + offset
+    return Clock(own.id, wall, base, offset, abs(most - least) // 2 + 1, True, now + wall)
+
+
+def _between(first: list[list[int]], theirs: list[list[int]]) -> tuple[int, int]:
+    """What is to be added to a clock, at least and at most, by when both came to barriers and left them."""
+    pairs = list(zip(first, theirs, strict=True))
+    least = max(one[0] - other[1] for one, other in pairs)
+    return least, min(one[1] - other[0] for one, other in pairs)
