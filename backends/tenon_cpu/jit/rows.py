@@ -43,6 +43,16 @@ def total_power(row, top):  # type: ignore[no-untyped-def]
     return s
 
 
+@inlined
+def spread(row, mean):  # type: ignore[no-untyped-def]
+    """The sum of the squares of ``row - mean``."""
+    s = _ZERO
+    for i in range(row.size):
+        d = row[i] - mean
+        s = plus(s, d * d)
+    return s
+
+
 @kernel("void(float32[:,::1], float32[:,::1], int64, int64)")
 def softmax(x, out, start, stop):  # type: ignore[no-untyped-def]
     """Maximum, exponentials with their sum, quotient."""
@@ -102,11 +112,7 @@ def layer_norm(x, weight, bias, eps, out, means, deviations, start, stop):  # ty
         row, made = x[r], out[r]
         count = np.float32(row.size)
         mean = total(row) / count
-        s = _ZERO
-        for i in range(row.size):
-            d = row[i] - mean
-            s = plus(s, d * d)
-        deviation = _ONE / np.sqrt(s / count + eps)
+        deviation = _ONE / np.sqrt(spread(row, mean) / count + eps)
         for i in range(row.size):
             made[i] = (row[i] - mean) * deviation * weight[i] + bias[i]
         means[r] = mean
@@ -153,11 +159,7 @@ def standardise(x, eps, out, means, deviations, start, stop):  # type: ignore[no
         row, made = x[r], out[r]
         count = np.float32(row.size)
         mean = total(row) / count
-        s = _ZERO
-        for i in range(row.size):
-            d = row[i] - mean
-            s = plus(s, d * d)
-        deviation = _ONE / np.sqrt(s / count + eps)
+        deviation = _ONE / np.sqrt(spread(row, mean) / count + eps)
         for i in range(row.size):
             made[i] = (row[i] - mean) * deviation
         means[r] = mean
