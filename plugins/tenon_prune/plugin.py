@@ -1,8 +1,22 @@
-"""Declares the first-party pruning methods, by PyTorch's names."""
+"""Declares the first-party pruning methods, by PyTorch's names, and prunes runs that ask for it."""
 
 from collections.abc import Mapping
 
 from tenon.extend import hookimpl
+from tenon_prune.hooks import (
+    tenon_checkpoint_load,
+    tenon_checkpoint_save,
+    tenon_prepare_model,
+    tenon_step_end,
+)
+
+__all__ = [
+    "tenon_checkpoint_load",
+    "tenon_checkpoint_save",
+    "tenon_prepare_model",
+    "tenon_pruners",
+    "tenon_step_end",
+]
 
 _METHODS = {
     "unstructured": ("CustomFromMask", "Identity", "L1Unstructured", "RandomUnstructured"),

@@ -46,7 +46,8 @@ def mask_channels(
     the scope ``"global"`` all compete, by scores relative to the mean of those that lie in the same weights;
     with ``"layer"`` each of these loses the same share. One of each always stays. ``keep`` names modules, by
     paths or patterns such as ``"blocks.*.attn"``, of which no channel goes. What is masked already counts as
-    part of ``amount``, so that a growing amount prunes in steps. An error leaves the model as it was.
+    part of ``amount``, so that a growing amount prunes in steps; 0.0 puts masks of ones where they will be.
+    An error leaves the model as it was.
     """
     chosen = _criterion(criterion)
     _check(amount, scope)
@@ -80,7 +81,7 @@ def mask_channels(
     gone[_chosen([np.array(group) for group in peers.values()], totals, amount, scope)] = True
     gone = gone[roots]
     for node, axes in stored.items():
-        if any(gone[atoms].any() for atoms in axes):
+        if any((gone if amount else can)[atoms].any() for atoms in axes):
             mask = np.ones([len(atoms) for atoms in axes], np.float32)
             for axis, atoms in enumerate(axes):
                 mask[(slice(None),) * axis + (gone[atoms],)] = 0
@@ -95,8 +96,8 @@ def mask_weights(
     many are masked now.
 
     Weights are parameters of two axes and more. With the scope ``"global"`` all elements compete, with
-    ``"layer"`` each weight loses the same share. What is masked already counts as part of ``amount``. An
-    error leaves the model as it was.
+    ``"layer"`` each weight loses the same share. What is masked already counts as part of ``amount``; 0.0
+    puts masks of ones. An error leaves the model as it was.
     """
     chosen = _criterion(criterion)
     _check(amount, scope)
@@ -116,7 +117,7 @@ def mask_weights(
     else:
         parts = [_smallest(s.reshape(-1), round(amount * s.size)) for s in scores.values()]
     for (name, score), part in zip(scores.items(), parts, strict=True):
-        if part.any():
+        if part.any() or not amount:
             _mask(model, name, (~part).astype(np.float32).reshape(score.shape))
     return int(sum(part.sum() for part in parts))
 

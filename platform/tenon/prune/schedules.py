@@ -1,0 +1,147 @@
+"""``Pruner``: masks that grow while a model trains, by a schedule that says when and how much.
+
+``OneShot`` masks everything at one step. ``Gradual`` masks more and more, fast at first (Zhu and Gupta,
+2017). ``Lottery`` masks in rounds, and puts the weights that are left back to what they were early on
+(Frankle and Carbin, 2019).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from tenon.core.grad_mode import no_grad
+from tenon.errors import PruningError
+from tenon.nn.module import Module
+from tenon.nn.pruning import Criterion
+from tenon.prune.masking import Scope, mask_channels, mask_weights
+
+
+class Schedule(Protocol):
+    """When to mask how much."""
+
+    @property
+    def rewind(self) -> int | None:
+        """The step whose weights come back after each masking; None for never."""
+
+    def amount(self, step: int, final: float) -> float | None:
+        """The share to have masked after ``step`` steps, of ``final`` at the end; None to leave it."""
+
+
+@dataclass(frozen=True)
+class OneShot:
+    """All at once, after ``begin`` steps."""
+
+    begin: int = 0
+    rewind: int | None = None
+
+    def amount(self, step: int, final: float) -> float | None:
+        """``final``, once."""
+        return final if step == self.begin else None
+
+
+@dataclass(frozen=True)
+class Gradual:
+    """``final * (1 - (1 - t) ** 3)`` every ``every`` steps; ``t`` goes from 0 at ``begin`` to 1."""
+
+    end: int
+    begin: int = 0
+    every: int = 1
+    rewind: int | None = None
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.begin < self.end or self.every < 1:
+            raise PruningError(
+                "a gradual schedule goes from begin to a later end, every 1 or more steps; got"
+                f" begin={self.begin}, end={self.end}, every={self.every}."
+            )
+
+    def amount(self, step: int, final: float) -> float | None:
+        """The cubic share; ``final`` at the end."""
+        if not self.begin <= step <= self.end or ((step - self.begin) % self.every and step != self.end):
+            return None
+        left = 1 - (step - self.begin) / (self.end - self.begin)
+        return final * (1 - left**3)
+
+
+@dataclass(frozen=True)
+class Lottery:
+    """The same share of what is left, in each of ``rounds`` of ``every`` steps; then back to ``rewind``."""
+
+    every: int
+    rounds: int = 1
+    rewind: int = 0
+
+    def __post_init__(self) -> None:
+        if self.rounds < 1 or not 0 <= self.rewind < self.every:
+            raise PruningError(
+                "a lottery has 1 or more rounds, and goes back to a step before the end of the first; got"
+                f" rounds={self.rounds}, every={self.every}, rewind={self.rewind}."
+            )
+
+    def amount(self, step: int, final: float) -> float | None:
+        """``1 - (1 - final) ** (round / rounds)`` at the end of each round."""
+        done, over = divmod(step, self.every)
+        if over or not 1 <= done <= self.rounds:
+            return None
+        return 1.0 - float((1 - final) ** (done / self.rounds))
+
+
+class Pruner:
+    """Masks ``model`` as it trains: call ``step()`` after every step of the optimizer.
+
+    Without ``example`` single weights are masked, with it channels, as by ``mask_weights`` and
+    ``mask_channels``, whose arguments these are. Masks of ones are there from the beginning, so that the
+    names of parameters, and what an optimizer holds, never change. Make it before the optimizer. An
+    optimizer's momentum stays when a ``Lottery`` rewinds.
+    """
+
+    def __init__(
+        self,
+        model: Module,
+        amount: float,
+        schedule: Schedule,
+        *,
+        example: Any = None,
+        criterion: str | type[Criterion] = "Magnitude",
+        scope: Scope = "global",
+        keep: Sequence[str] = (),
+    ) -> None:
+        self.model, self.final, self.schedule = model, amount, schedule
+        self.example, self.criterion, self.scope, self.keep = example, criterion, scope, keep
+        self.steps = 0
+        #: The weights of step ``schedule.rewind``, by name.
+        self.early: dict[str, Any] = {}
+        self._mask(0.0, "Magnitude")
+        self._look()
+
+    def step(self) -> float | None:
+        """A step of training is done: mask if it is time; the share that is masked now, or None."""
+        self.steps += 1
+        return self._look()
+
+    def _look(self) -> float | None:
+        if self.steps == self.schedule.rewind:
+            self.early = {name: p.detach().clone() for name, p in self.model.named_parameters()}
+        amount = self.schedule.amount(self.steps, self.final)
+        if amount:
+            self._mask(amount, self.criterion)
+            with no_grad():
+                for name, p in self.model.named_parameters() if self.early else ():
+                    p.copy_(self.early[name])
+        return amount
+
+    def _mask(self, amount: float, criterion: str | type[Criterion]) -> None:
+        if self.example is None:
+            mask_weights(self.model, amount, criterion, scope=self.scope)
+        else:
+            mask_channels(self.model, self.example, amount, criterion, scope=self.scope, keep=self.keep)
+
+    def state_dict(self) -> dict[str, Any]:
+        """The number of steps, and the weights to go back to; masks are in the model's own."""
+        return {"steps": self.steps, "early": self.early}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from ``state``; load the model's too."""
+        self.steps, self.early = int(state["steps"]), dict(state["early"])
