@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from tenon.nn.module import Module as Module
     from tenon.nn.parameter import Parameter as Parameter
     from tenon.nn.pruning import BasePruningMethod as BasePruningMethod
+    from tenon.nn.pruning import Criterion as Criterion
     from tenon.nn.utils.parametrize import register_parametrization as register_parametrization
     from tenon.observe.observer import Observer as Observer
     from tenon.optim.optimizer import Optimizer as Optimizer
@@ -65,6 +66,7 @@ _TARGETS = {
     "Communicator": "tenon.distributed.communicator:Communicator",
     "Composite": "tenon.core.op:Composite",
     "Config": "tenon.config:Config",
+    "Criterion": "tenon.nn.pruning:Criterion",
     "Device": "tenon.device:Device",
     "Kernel": "tenon.core.backend:Kernel",
     "Kind": "tenon.core.op:Kind",

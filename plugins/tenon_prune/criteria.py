@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import tenon
-from tenon.nn.pruning import Criterion
+from tenon.extend import Criterion
 
 
 class Magnitude(Criterion):
