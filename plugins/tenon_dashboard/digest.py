@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable
 from typing import Any
 
@@ -196,7 +196,7 @@ def kernels(cells: Cells) -> list[list[Any]]:
             key = ("gpu", name, "", where, _sizes(detail.get("grid")), _sizes(detail.get("block")))
         elif category == "cpu_op" and detail.get("Kernel") == 1:
             source = detail.get("Source ops")
-            ops = ", ".join(map(_text, source))[:300] if type(source) is list else ""
+            ops = made_of([*map(_text, source)]) if type(source) is list else ""
             key = ("fused" if ", " in ops else "op", name, ops, _text(detail.get("Source")), "", "")
         elif category == "cpu_op" and type(detail.get("Program")) is str:
             key = ("program", _text(detail["Program"]), "", "", "", "")
@@ -210,6 +210,12 @@ def kernels(cells: Cells) -> list[list[Any]]:
         row[3] += calls * _count(detail.get("FLOPs"))
         row[4] += calls * _count(detail.get("Bytes"))
     return top(([*k[:4], r[0], r[1], k[4], k[5], r[2] / r[0], r[3], r[4]] for k, r in rows.items()), 5)
+
+
+def made_of(ops: list[str]) -> str:
+    """The ops of a kernel: in their order where they are few, else how often each."""
+    counted = [f"{op} ×{times}" if times > 1 else op for op, times in Counter(ops).items()]
+    return ", ".join(ops if len(ops) <= 8 else counted)[:300]
 
 
 def _sizes(value: Any) -> str:

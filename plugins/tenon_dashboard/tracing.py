@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -76,5 +77,9 @@ def span_detail(files: Files, rank: int, detail: int) -> dict[str, str]:
     for own, _, _, timeline in _ready(files):
         if own == rank and 0 <= detail < len(timeline.details):
             found = timeline.details[detail]
-            return {str(key)[:100]: str(value)[:1000] for key, value in list(found.items())[:50]}
+            return {key[:100]: _text(value) for key, value in list(found.items())[:50]}
     return {}
+
+
+def _text(value: Any) -> str:
+    return (value if type(value) is str else json.dumps(value))[:1000]

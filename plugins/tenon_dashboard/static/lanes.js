@@ -132,12 +132,16 @@ function bar(pen, [start, duration, name, category, detail], names, y, view, sca
   }
   if (wide < 26) return;
   pen.fillStyle = inkOn(pen.fillStyle);
-  pen.save();
-  pen.beginPath();
-  pen.rect(left, y, wide - 3, ROW);
-  pen.clip();
-  pen.fillText(name < 0 ? `${detail} short ones` : shortened(names[name]), left + 4, y + ROW / 2 - 0.5);
-  pen.restore();
+  const text = fitted(pen, name < 0 ? `${detail} short ones` : shortened(names[name]), wide - 8);
+  pen.fillText(text, left + 4, y + ROW / 2 - 0.5);
+}
+
+/** As much of a text as there is room for. */
+function fitted(pen, text, room) {
+  const wide = pen.measureText(text).width;
+  if (wide <= room) return text;
+  const kept = Math.floor((text.length * room) / wide) - 1;
+  return kept > 1 ? `${text.slice(0, kept)}…` : "";
 }
 
 /** The span under a point of the canvas, as {lane, depth, span}. */
