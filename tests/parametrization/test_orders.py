@@ -12,6 +12,7 @@ from tenon import nn
 from tenon.distributed.threaded import run_ranks
 from tenon.nn.parallel import DistributedDataParallel
 from tenon.nn.utils import parametrizations, parametrize, prune
+from tenon.quantization import FakeQuantize
 
 STEPS = {
     "prune": lambda layer: prune.l1_unstructured(layer, "weight", 0.3),
@@ -19,6 +20,7 @@ STEPS = {
     "spectral": parametrizations.spectral_norm,
     "orthogonal": parametrizations.orthogonal,
     "lengths": parametrizations.weight_norm,
+    "fake-quantize": lambda layer: parametrize.register_parametrization(layer, "weight", FakeQuantize()),
 }
 ORDERS = [
     order
@@ -32,6 +34,7 @@ ORDERS += [
     ("spectral", "rows", "orthogonal"),
     ("prune", "spectral", "prune", "orthogonal", "rows"),
     ("lengths", "rows", "spectral", "prune", "prune"),
+    ("fake-quantize", "prune", "orthogonal", "fake-quantize"),
 ]
 X = np.random.default_rng(0).standard_normal((5, 4)).astype(np.float32)
 

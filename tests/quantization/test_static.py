@@ -112,6 +112,32 @@ def test_a_layer_that_runs_twice_takes_and_gives_floats():
     np.testing.assert_allclose(result(small, x), result(model, x), atol=0.1)
 
 
+def test_a_norm_over_another_axis_is_not_folded():
+    model, x = trained_rows(nn.Sequential(nn.Linear(6, 5), nn.BatchNorm1d(4)))
+
+    small = tenon.quantize(model, "int8", [x]).model
+
+    assert type(small[1]) is nn.BatchNorm1d
+    np.testing.assert_allclose(result(small, x), result(model, x), atol=0.1)
+
+
+def test_a_norm_after_a_product_is_folded():
+    model, x = trained_rows(nn.Sequential(nn.Linear(6, 5), nn.BatchNorm1d(5)), (7, 6))
+
+    small = tenon.quantize(model, "int8", [x]).model
+
+    assert type(small[1]) is Folded
+    np.testing.assert_allclose(result(small, x), result(model, x), atol=0.1)
+
+
+def trained_rows(model, shape=(7, 4, 6)):
+    tenon.manual_seed(0)
+    x = tenon.randn(*shape)
+    for _ in range(3):
+        model(x + 1)
+    return model.eval(), x
+
+
 def test_a_file_gives_the_same_model_back(tmp_path):
     small, x = tenon.quantize(trained(network()), "int8", batches()).model, batches()[0]
     tenon.save(small.state_dict(), tmp_path / "model.safetensors")

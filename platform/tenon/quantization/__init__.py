@@ -4,16 +4,19 @@
 ``numbers`` how weights become few bits; ``structure`` how all of it is saved and loaded.
 """
 
-from tenon.quantization.api import Quantized, quantize
+from tenon.quantization.api import Quantized, quantize, quantize_dynamic
 from tenon.quantization.layers import DynamicLinear, QuantizedEmbedding
 from tenon.quantization.numbers import from_int4, from_int8, to_int4, to_int8
 from tenon.quantization.scheme import Scheme, WeightScheme
+from tenon.quantization.sensitivity import quantize_within, sensitivity
 from tenon.quantization.static import RangeObserver, StaticScheme, observer_of, steps_of
 from tenon.quantization.static_layers import StaticConv, StaticLinear, StaticMaxPool
 from tenon.quantization.structure import load
+from tenon.quantization.training import FakeQuantize, convert, prepare, prepare_qat
 
 __all__ = [
     "DynamicLinear",
+    "FakeQuantize",
     "Quantized",
     "QuantizedEmbedding",
     "RangeObserver",
@@ -23,11 +26,17 @@ __all__ = [
     "StaticMaxPool",
     "StaticScheme",
     "WeightScheme",
+    "convert",
     "from_int4",
     "from_int8",
     "load",
     "observer_of",
+    "prepare",
+    "prepare_qat",
     "quantize",
+    "quantize_dynamic",
+    "quantize_within",
+    "sensitivity",
     "steps_of",
     "to_int4",
     "to_int8",

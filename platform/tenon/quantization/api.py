@@ -55,6 +55,11 @@ def quantize(
     return Quantized(made, receipt)
 
 
+def quantize_dynamic(model: Module) -> Module:
+    """PyTorch's name for ``quantize(model, "int8-dynamic").model``."""
+    return quantize(model, "int8-dynamic").model
+
+
 def converted(model: Module, scheme: Scheme, calls: Sequence[Any], skip: Collection[str] = ()) -> Module:
     """A quantized copy of ``model``."""
     made = copy.deepcopy(model)
@@ -63,7 +68,7 @@ def converted(model: Module, scheme: Scheme, calls: Sequence[Any], skip: Collect
             check_weights(path, module)
             bake(module)
     if isinstance(scheme, StaticScheme):
-        found = convert(made, scheme, calls, skip)
+        made, found = convert(made, calls, skip, scheme)
     else:
         made, found = _by_layer(made, scheme, skip)
     if not found:

@@ -27,6 +27,8 @@ class Flow:
     def __init__(self, model: Module, example: Any) -> None:
         self.layers = {path: module for path, module in model.named_modules() if not module._modules}
         self.calls: Counter[str] = Counter()
+        #: How many axes a layer's result has.
+        self.ranks: dict[str, int] = {}
         self.readers: dict[str, list[str]] = {path: [] for path in self.layers}
         self._makers: dict[int, str] = {}
         self._kept: list[Any] = []  # so that no id is given twice
@@ -64,7 +66,7 @@ class Flow:
             self.calls[path] += 1
             for tensor in tree_leaves(output):
                 self._kept.append(tensor)
-                self._makers[id(tensor)] = path
+                self._makers[id(tensor)], self.ranks[path] = path, getattr(tensor, "ndim", 0)
 
         return (
             module.register_forward_pre_hook(enter, with_kwargs=True),

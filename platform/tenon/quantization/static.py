@@ -8,7 +8,7 @@ directly or through layers that let steps pass (pools of maxima, flattening, dro
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, ClassVar
 
 from tenon import nn
@@ -73,12 +73,10 @@ def fold_norms(model: Module, flow: Flow, skip: Collection[str] = ()) -> None:
         norm: Any = flow.layers.get(norm_path)
         if path in skip or norm_path in skip or type(layer) not in (*_CONVOLUTIONS, nn.Linear):
             continue
-        if (
-            type(norm) not in _NORMS
-            or norm.running_mean is None
-            or (type(layer) is nn.Linear) > (type(norm) is nn.BatchNorm1d)
-        ):
+        if type(norm) not in _NORMS or norm.running_mean is None:
             continue
+        if type(layer) is nn.Linear and flow.ranks[path] != 2:
+            continue  # the norm's channels are the second axis, the product's features the last
         with no_grad():
             factor = (norm.running_var + norm.eps).rsqrt()
             factor = factor if norm.weight is None else factor * norm.weight
@@ -131,37 +129,49 @@ class _Plan:
         return bool(flow.readers[path])
 
 
-def convert(model: Module, scheme: StaticScheme, calls: Sequence[Any], skip: Collection[str]) -> int:
-    """Give ``model``, a copy, its static layers in place; how many there are."""
+def convert(
+    model: Module, calls: Sequence[Any], skip: Collection[str], limits: StaticScheme | Mapping[str, Any]
+) -> tuple[Module, int]:
+    """``model``, a copy that is changed, with its static layers, and how many there are.
+
+    ``limits`` are those of what each layer to be quantized takes, or a scheme whose observers find them.
+    """
     flow = Flow(model, calls[0])
     fold_norms(model, flow, skip)
+    known = None if isinstance(limits, StaticScheme) else limits
     taken = [
         path
         for path, layer in flow.layers.items()
-        if path and path not in skip and flow.calls[path] and quantizable(layer)
+        if path not in skip and flow.calls[path] and quantizable(layer) and (known is None or path in known)
     ]
     plans = {path: _Plan(flow, path, taken) for path in taken}
-    incoming = {path: scheme.observer() for path in taken}
-    leaving = {path: scheme.observer() for path, plan in plans.items() if plan.sinks}
-    watched: list[tuple[str, RangeObserver, bool]] = [(path, o, True) for path, o in incoming.items()]
-    watched += [(plans[path].end, observer, False) for path, observer in leaving.items()]
-    _calibrate(model, calls, watched)
-    steps = {path: steps_of(*_finite(path, observer)) for path, observer in incoming.items()}
-    out = {path: steps_of(*_finite(path, observer)) for path, observer in leaving.items()}
-    for path, plan in plans.items():
-        for sink in plan.sinks:
+    ends = {path: plan.end for path, plan in plans.items() if plan.sinks}
+    if isinstance(limits, StaticScheme):
+        places = [
+            *((path, path, True) for path in taken),
+            *((path, end, False) for path, end in ends.items()),
+        ]
+        observers = [(path, end, before, limits.observer()) for path, end, before in places]
+        _calibrate(model, calls, [(end, observer, before) for _, end, before, observer in observers])
+        steps = {path: steps_of(*_finite(path, *o.limits())) for path, _, before, o in observers if before}
+        out = {path: steps_of(*_finite(path, *o.limits())) for path, _, before, o in observers if not before}
+    else:
+        steps = {path: steps_of(*_finite(path, *limits[path])) for path in taken}
+        out = {path: steps[plans[path].sinks[0]] for path in ends}
+    for path in ends:
+        for sink in plans[path].sinks:
             steps[sink] = out[path]
     for path, plan in plans.items():
         layer = flow.layers[path]
         made: Any = StaticLinear if type(layer) is nn.Linear else StaticConv
         (x_step, x_zero), (out_step, out_zero) = steps[path], out.get(path, (None, 0))
         numbers = {"x_step": x_step, "x_zero": x_zero, "out_step": out_step, "out_zero": out_zero}
-        replace(model, path, made.of(layer, relu=bool(plan.relu), **numbers))
+        model = replace(model, path, made.of(layer, relu=bool(plan.relu), **numbers))
         if plan.relu:
-            replace(model, plan.relu, Folded().train(layer.training))
+            model = replace(model, plan.relu, Folded().train(layer.training))
         for pool in plan.pools:
-            replace(model, pool, StaticMaxPool.of(flow.layers[pool]))
-    return len(taken)
+            model = replace(model, pool, StaticMaxPool.of(flow.layers[pool]))
+    return model, len(taken)
 
 
 def _calibrate(
@@ -192,8 +202,7 @@ def _calibrate(
             handle.remove()
 
 
-def _finite(path: str, observer: RangeObserver) -> tuple[float, float]:
-    low, high = observer.limits()
+def _finite(path: str, low: float, high: float) -> tuple[float, float]:
     if not -float("inf") < low <= high < float("inf"):
         raise QuantizationError(
             f"what passes '{path}' in calibration lies between {low} and {high}: no step fits it. Look for"

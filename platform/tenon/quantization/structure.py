@@ -51,6 +51,12 @@ def _is_decoded(pipeline: Any) -> bool:
     return bool(getattr(pipeline, "steps", None)) and isinstance(pipeline.steps[0], Decoded)
 
 
+def described(model: Module) -> dict[str, Any]:
+    """What is quantized in ``model``, by module path; empty if nothing is."""
+    held = model._buffers.get(KEY)
+    return {} if held is None else _decoded(held)
+
+
 def _decoded(held: Any) -> dict[str, Any]:
     try:
         read = json.loads(bytes(held.cpu().tolist()))

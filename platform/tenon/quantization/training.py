@@ -1,0 +1,138 @@
+"""Quantization-aware training, and the steps prepare, run, convert by PyTorch's names.
+
+``FakeQuantize`` is a step in the pipeline of a weight like any parametrization, so it composes with others
+and with pruning in every order: the layer computes with numbers that int8 can hold, and gradients pass to the
+weight as if nothing were rounded. Scales belong to rows, so that folding a batch norm, which scales rows,
+afterwards changes no rounded number. ``Watched`` does the same to the input of a layer, with limits that it
+learns by running.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Collection
+from typing import Any
+
+from tenon.core.factories import full
+from tenon.errors import QuantizationError
+from tenon.nn.module import Module
+from tenon.nn.utils.parametrize import register_parametrization
+from tenon.ops.quantized import LARGEST
+from tenon.quantization.scheme import bake, check_weights
+from tenon.quantization.static import convert as convert_static
+from tenon.quantization.static import quantizable, steps_of
+from tenon.quantization.structure import note_structure
+
+_WATCHED = "input_steps"
+
+
+class FakeQuantize(Module):
+    """A parametrization: the weight as ``to_int8`` and back would give it; gradients pass straight through.
+
+    >>> import tenon
+    >>> layer = tenon.nn.Linear(4, 2)
+    >>> _ = tenon.nn.utils.parametrize.register_parametrization(layer, "weight", FakeQuantize())
+    >>> len((layer.weight[0] / layer.weight[0].abs().max() * 127).round().unique()) <= 4
+    True
+    """
+
+    def forward(self, weight: Any) -> Any:
+        """Each row at the nearest of 255 steps."""
+        plain = weight.detach()
+        size = plain.reshape(plain.shape[0], -1).abs().amax(1)
+        step = (size / LARGEST).masked_fill(size == 0, 1).reshape(-1, *(1,) * (plain.dim() - 1))
+        return weight + ((plain / step).round() * step - plain)
+
+    def right_inverse(self, weight: Any) -> Any:
+        """What is assigned is stored as it is."""
+        return weight
+
+
+class Watched(Module):
+    """Limits of what passes, moving averages that training moves; ``fake`` rounds to their steps."""
+
+    low: Any
+    high: Any
+
+    def __init__(self, fake: bool, share: float = 0.01) -> None:
+        super().__init__()
+        self.fake, self.share = fake, share
+        self.register_buffer("low", full((), float("inf")))
+        self.register_buffer("high", full((), -float("inf")))
+
+    def forward(self, x: Any) -> Any:
+        """``x``, rounded within the limits where it is to be; what lies outside gets no gradient."""
+        plain = x.detach()
+        if self.training or bool(self.low > self.high):
+            low, high = plain.min(), plain.max()
+            first = bool(self.low > self.high)
+            self.low = low if first else self.low + self.share * (low - self.low)
+            self.high = high if first else self.high + self.share * (high - self.high)
+        if not self.fake:
+            return x
+        step, zero = steps_of(float(self.low), float(self.high))
+        inside = x.clamp(-zero * step, (255 - zero) * step)
+        plain = inside.detach()
+        return inside + (((plain / step + zero).round() - zero) * step - plain)
+
+    def limits(self) -> tuple[float, float]:
+        """The limits."""
+        return float(self.low), float(self.high)
+
+
+def _watch(module: Any, args: Any) -> Any:
+    return (getattr(module, _WATCHED)(args[0]), *args[1:])
+
+
+def prepare(model: Module, *, skip: Collection[str] = ()) -> Module:
+    """A copy of ``model`` that watches the inputs of its layers; run data through it, then ``convert`` it."""
+    return _prepared(model, skip, fake=False).eval()
+
+
+def prepare_qat(model: Module, *, skip: Collection[str] = ()) -> Module:
+    """A copy of ``model`` to train: it computes with weights and activations as int8 would have them.
+
+    Its parameters are new tensors: make the optimizer for it. ``convert`` it afterwards.
+    """
+    return _prepared(model, skip, fake=True).train()
+
+
+def _prepared(model: Module, skip: Collection[str], fake: bool) -> Module:
+    made = copy.deepcopy(model)
+    found = [(p, m) for p, m in made.named_modules() if p not in skip and quantizable(m)]
+    if not found:
+        raise QuantizationError(f"this {type(model).__name__} has no linear or convolution layer to prepare.")
+    for path, module in found:
+        check_weights(path, module)
+        setattr(module, _WATCHED, Watched(fake))
+        module.register_forward_pre_hook(_watch)
+        if fake:
+            register_parametrization(module, "weight", FakeQuantize())
+    return made
+
+
+def convert(model: Module, example: Any) -> Module:
+    """The int8 model of a prepared one that has run; ``example`` is what it is called with."""
+    made = copy.deepcopy(model)
+    limits = {}
+    for path, module in list(made.named_modules()):
+        watched = module._modules.get(_WATCHED)
+        if not isinstance(watched, Watched):
+            continue
+        if bool(watched.low > watched.high):
+            raise QuantizationError(
+                f"nothing has passed '{path}' yet. Run the prepared model before you convert it."
+            )
+        limits[path] = watched.limits()
+        delattr(module, _WATCHED)
+        for key, hook in list(module._forward_pre_hooks.items()):
+            if hook is _watch:
+                del module._forward_pre_hooks[key]
+        bake(module)
+    if not limits:
+        raise QuantizationError(
+            f"this {type(model).__name__} is not prepared. Call prepare or prepare_qat first."
+        )
+    made, _ = convert_static(made.eval(), [example], (), limits=limits)
+    note_structure(made)
+    return made

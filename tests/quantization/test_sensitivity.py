@@ -1,0 +1,99 @@
+"""Which layers lose: a report, and models in which they stay as they were."""
+
+import time
+
+import numpy as np
+import pytest
+
+import tenon
+from tenon import nn
+from tenon.errors import QuantizationError
+from tenon.quantization import DynamicLinear, quantize_dynamic, quantize_within, sensitivity
+from tenon_quantize.dynamic import Int8Dynamic
+
+
+def network():
+    """The second layer has a weight that makes all others of its row zeros in int8."""
+    tenon.manual_seed(0)
+    model = nn.Sequential(nn.Linear(16, 16), nn.ReLU(), nn.Linear(16, 4), nn.Linear(4, 4))
+    with tenon.no_grad():
+        model[2].weight[:, 0] = 1000.0
+        model[2].bias[:] = model[3].bias[:] = 0
+        model[0].weight[0] = 0
+        model[0].bias[0] = 0
+    return model
+
+
+def data():
+    tenon.manual_seed(1)
+    x = tenon.randn(64, 16)
+    return x, network()(x).argmax(1)
+
+
+def test_the_layer_that_changes_the_output_most_comes_first():
+    report = sensitivity(network(), "int8-dynamic", example=data()[0])
+
+    assert next(iter(report)) == "2" and set(report) == {"0", "2", "3"}
+    assert report["2"] > 10 * max(report["0"], report["3"])
+
+
+def test_layers_stay_until_the_accuracy_is_what_is_asked_for():
+    x, labels = data()
+
+    small, receipt = quantize_within(
+        network(), "int8-dynamic", example=x, data=[(x, labels)], most_lost=0.05, keep_slow=True
+    )
+
+    assert type(small[2]) is nn.Linear and type(small[0]) is DynamicLinear
+    assert receipt.accuracy.after >= 0.95 and any(
+        "'2' stays: the accuracy fell" in note for note in receipt.notes
+    )
+
+
+class Slow(DynamicLinear):
+    def forward(self, input):
+        time.sleep(0.01)
+        return super().forward(input)
+
+
+class SlowThere(Int8Dynamic):
+    """Slow for layers of 4 inputs."""
+
+    def layer(self, module):
+        made = super().layer(module)
+        if isinstance(made, DynamicLinear):
+            made.__class__ = Slow if module.in_features == 4 else DynamicLinear
+        return made
+
+
+def test_layers_that_got_slower_stay():
+    tenon.manual_seed(0)
+    model = nn.Sequential(nn.Linear(1024, 1024), nn.Linear(1024, 4), nn.Linear(4, 4))
+
+    small, receipt = quantize_within(model, SlowThere(), example=tenon.randn(64, 1024))
+
+    assert type(small[0]) is DynamicLinear and type(small[2]) is nn.Linear
+    assert any("'2' stays: it was slower" in note for note in receipt.notes)
+
+
+def test_a_model_that_gains_nothing_is_refused():
+    x = tenon.randn(4, 4)
+
+    with pytest.raises(QuantizationError, match="no layer of this Linear gains"):
+        quantize_within(nn.Linear(4, 4), SlowThere(), example=x)
+
+
+def test_an_example_and_data_are_asked_for():
+    with pytest.raises(QuantizationError, match="give example"):
+        sensitivity(network(), "int8-dynamic")
+    with pytest.raises(QuantizationError, match="takes data"):
+        quantize_within(network(), "int8-dynamic", example=data()[0], most_lost=0.1)
+
+
+def test_quantize_dynamic_is_the_name_that_torch_has():
+    model, x = nn.Linear(8, 8), tenon.randn(2, 8)
+
+    made = quantize_dynamic(model)
+
+    assert type(made) is DynamicLinear
+    np.testing.assert_allclose(made(x).numpy(), model(x).detach().numpy(), atol=0.05)
