@@ -40,7 +40,7 @@ function one(device, run, open) {
     h("summary", {}, title),
     h(
       "div",
-      { class: "grid2" },
+      { class: "grid2 owners" },
       staircase(
         device.curve,
         peak,
