@@ -85,6 +85,20 @@ def test_a_solution_keeps_its_factors_and_says_which_matrix_is_singular(rng):
         factoring.solve(np.zeros((30, 30)), b)
 
 
+@pytest.mark.parametrize("shape", [(40, 25), (25, 40)])
+def test_least_squares_by_qr_are_those_by_singular_values(rng, shape):
+    a, b = rng.standard_normal(shape), rng.standard_normal((shape[0], 3))
+    a[:, 3] = a[:, 1] + a[:, 2]  # what is not of full rank has its smallest solution
+
+    solution, rank, _ = factoring.least_squares(a, b, values=False)
+
+    wanted = np.linalg.lstsq(a, b)
+    np.testing.assert_allclose(solution, wanted[0], atol=1e-10)
+    assert rank == wanted[2]
+    vector = factoring.least_squares(a, b[:, 0], values=False)[0]
+    np.testing.assert_allclose(vector, wanted[0][:, 0], atol=1e-10)
+
+
 def test_nothing_is_solved_for_no_columns():
     empty = np.zeros((30, 0))
 

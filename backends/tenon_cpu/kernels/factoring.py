@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from tenon.extend import Kernel
+from tenon.ops import least_squares as _least_squares
 from tenon.ops import lu_parts as _lu_parts
 from tenon.ops import solve as _solve
 from tenon.ops import solve_adjoint as _solve_adjoint
@@ -90,12 +91,25 @@ def solve_triangle(a: Any, b: Any, *, upper: bool) -> Any:
     return out
 
 
+def least_squares(a: Any, b: Any, *, rcond: float | None = None, values: bool = True) -> Any:
+    """By QR with columns exchanged, where nobody wants singular values."""
+    known = lapack.routines(a, b) if not values and a.size and b.size else None
+    if known is None or a.ndim != 2 or not (np.isfinite(a).all() and np.isfinite(b).all()):
+        return _least_squares.forward(np, a, b, rcond=rcond, values=values)
+    _least_squares.infer(a, b, rcond=rcond, values=values)
+    bound = max(a.shape) * float(np.finfo(a.dtype).eps) if rcond is None else rcond
+    made, rank = lapack.least_squares(known, a, b.reshape(b.shape[0], -1), bound)
+    shape = (a.shape[1], *b.shape[1:])
+    return np.ascontiguousarray(made).reshape(shape), np.asarray(rank, np.int64), np.empty(0, a.dtype)
+
+
 def svdvals(kernel: Kernel, x: Any) -> Any:
     """Without vectors, which only a gradient reads."""
     return _svdvals.without_vectors(np, x)
 
 
 KERNELS: dict[str, Kernel] = {
+    "least_squares": least_squares,
     "lu_parts": lu_parts,
     "solve": solve,
     "solve_adjoint": solve_adjoint,

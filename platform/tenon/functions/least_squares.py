@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from tenon import ops
+from tenon.core.backend import backend_named
 from tenon.core.create import from_backend_array
 from tenon.core.grad_mode import MODE
 from tenon.core.precision import runs_in
@@ -73,7 +74,7 @@ def pinv(
 
 @runs_in("float32")
 def lstsq(A: Any, B: Any, rcond: float | None = None, *, driver: str | None = None, out: Any = None) -> Any:
-    """The ``X`` that minimises ``|A X - B|``, with residuals, rank and singular values (LAPACK's gelsd).
+    """The ``X`` that minimises ``|A X - B|``, with residuals, rank and singular values.
 
     As in torch some are empty: residuals where the system is not overdetermined and of full rank, and with
     the driver gelsy (the default); the rank with gels; singular values with both.
@@ -90,8 +91,9 @@ def lstsq(A: Any, B: Any, rcond: float | None = None, *, driver: str | None = No
     batch = host_a.shape[:-2]
     flat_a, flat_b = (h.reshape(math.prod(batch), *h.shape[len(batch) :]) for h in (host_a, host_b))
     systems = list(zip(flat_a, flat_b, strict=True)) or [(np.ones_like(flat_a.sum(0)), flat_b.sum(0))]
-    found = [np.linalg.lstsq(a, b, rcond) for a, b in systems]
-    stacked = (np.stack([np.asarray(f[i]) for f in found])[: len(flat_a)] for i in (0, 2, 3))
+    solved, valued = backend_named("cpu").raw.least_squares, driver in ("gelsd", "gelss")
+    found = [solved(a, b, rcond=rcond, values=valued) for a, b in systems]
+    stacked = (np.stack([np.asarray(f[i]) for f in found])[: len(flat_a)] for i in range(3))
     parts = [from_backend_array(A, p.reshape((*batch, *p.shape[1:]))) for p in stacked]
     solution, rank, values = parts[0], parts[1].long(), parts[2]
     if MODE.enabled and (A.requires_grad or B.requires_grad):
@@ -102,7 +104,7 @@ def lstsq(A: Any, B: Any, rcond: float | None = None, *, driver: str | None = No
         solution=solution,
         residuals=residuals,
         rank=rank.new_empty(0) if driver == "gels" else rank,
-        singular_values=values if driver in ("gelsd", "gelss") else values.new_empty(0),
+        singular_values=values if valued else values.new_empty(0),
     )
     return _given(out, made)
 

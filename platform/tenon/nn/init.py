@@ -196,7 +196,7 @@ def eye_(tensor: Tensor) -> Tensor:
     """Fill a matrix with the identity."""
     _require_matrix(tensor)
     with no_grad():
-        tensor.copy_(factories.eye(*tensor.shape, dtype=tensor.dtype, device=tensor.device))
+        tensor.zero_().diagonal().fill_(1)
     return tensor
 
 

@@ -43,6 +43,7 @@ from tenon.ops import (  # noqa: F401
     sampling,
     segments,
     smooth,
+    solving,
     special,
     strided,
     window,

@@ -8,7 +8,7 @@ import numpy as np
 
 from tenon.core.aval import Aval
 from tenon.ops.kinds import dtype_of, is_complex
-from tenon.ops.linalg import Factorization, _t, kept
+from tenon.ops.linalg import Factorization, adjoint, kept, there
 
 
 class LuParts(Factorization):
@@ -49,25 +49,29 @@ class LuParts(Factorization):
     # it in L) adds to the gradient of L (of U), and has that of one triangular solution
     def vjp_joint(self, f, g, out, x, *, needs, residuals):
         size, (rows, columns) = min(x.shape[-2:]), x.shape[-2:]
-        packed, _, p = residuals or f.lu_parts(x)
+        packed, _, p = residuals if there(residuals) else f.lu_parts(x)
         lead, rest = _leading(f, packed, size)
         own, beside = _leading(f, g[0], size)
         ones = f.new_full(lead, shape=tuple(lead.shape), value=1, dtype=dtype_of(x))
         low = f.add(f.tril(lead, k=-1), f.triu(f.tril(ones, k=0), k=0))
         high = f.triu(lead, k=0)
-        for_low = f.matmul(_t(f, low), f.tril(own, k=-1))
-        for_high = f.matmul(f.triu(own, k=0), _t(f, high))
+        for_low = f.matmul(adjoint(f, low), f.tril(own, k=-1))
+        for_high = f.matmul(f.triu(own, k=0), adjoint(f, high))
         if columns > rows:
-            for_low = f.sub(for_low, f.matmul(beside, _t(f, rest)))
+            for_low = f.sub(for_low, f.matmul(beside, adjoint(f, rest)))
         if rows > columns:
-            for_high = f.sub(for_high, f.matmul(_t(f, rest), beside))
-        inner = f.solve_triangle(_t(f, low), f.add(f.tril(for_low, k=-1), f.triu(for_high, k=0)), upper=True)
-        made = _t(f, f.solve_triangle(high, _t(f, inner), upper=True))
+            for_high = f.sub(for_high, f.matmul(adjoint(f, rest), beside))
+        inner = f.solve_triangle(
+            adjoint(f, low), f.add(f.tril(for_low, k=-1), f.triu(for_high, k=0)), upper=True
+        )
+        made = adjoint(f, f.solve_triangle(high, adjoint(f, inner), upper=True))
         if columns > rows:
-            made = f.cat(made, f.solve_triangle(_t(f, low), beside, upper=True), axis=len(x.shape) - 1)
+            made = f.cat(made, f.solve_triangle(adjoint(f, low), beside, upper=True), axis=len(x.shape) - 1)
         if rows > columns:
             made = f.cat(
-                made, _t(f, f.solve_triangle(high, _t(f, beside), upper=True)), axis=len(x.shape) - 2
+                made,
+                adjoint(f, f.solve_triangle(high, adjoint(f, beside), upper=True)),
+                axis=len(x.shape) - 2,
             )
         return [f.matmul(p, made)]
 
@@ -105,19 +109,19 @@ class Eig(Factorization):
 
     # V^-H (diag(g_values) + (V^H gV - V^H V Re diag(V^H gV)) / conj(l_j - l_i)) V^H
     def vjp_joint(self, f, g, out, x, *, needs, residuals):
-        values, v = residuals or f.eig(x)
+        values, v = residuals if there(residuals) else f.eig(x)
         size, rank = x.shape[-1], len(x.shape)
         row = f.reshape(values, shape=(*values.shape[:-1], 1, size))
         column = f.reshape(values, shape=(*values.shape[:-1], size, 1))
         gap = f.conj(f.sub(row, column))
         same = f.eq(gap, 0)
-        mixed = f.matmul(_t(f, v), g[1])
+        mixed = f.matmul(adjoint(f, v), g[1])
         along = f.real(f.diagonal(mixed, offset=0, axis0=rank - 2, axis1=rank - 1))
         along = f.reshape(along, shape=(*values.shape[:-1], 1, size))
-        mixed = f.sub(mixed, f.mul(f.matmul(_t(f, v), v), along))
+        mixed = f.sub(mixed, f.mul(f.matmul(adjoint(f, v), v), along))
         mixed = f.where(same, 0.0, f.div(mixed, f.where(same, 1.0, gap)))
         onto = f.diagonal_embed(g[0], shape=tuple(x.shape), axis0=rank - 2, axis1=rank - 1)
-        made = f.solve(_t(f, v), f.matmul(f.add(mixed, onto), _t(f, v)))
+        made = f.solve(adjoint(f, v), f.matmul(f.add(mixed, onto), adjoint(f, v)))
         return [made if is_complex(x) else f.real(made)]
 
 

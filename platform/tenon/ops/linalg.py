@@ -20,7 +20,7 @@ class LinearAlgebraError(TenonError, RuntimeError):
     """A matrix without the property that the function needs: singular, or not positive definite."""
 
 
-def _t(f: Any, x: Any) -> Any:
+def adjoint(f: Any, x: Any) -> Any:
     """Conjugate transpose."""
     rank = len(x.shape)
     return f.conj(f.transpose(x, axis0=rank - 2, axis1=rank - 1))
@@ -67,6 +67,11 @@ def kept(xp: Any, made: tuple[Any, ...]) -> tuple[Any, ...]:
     return (*made, *(xp.array(m, copy=True) for m in made))
 
 
+def there(residuals: tuple[Any, ...]) -> bool:
+    """Whether a rule has them: not where its own graph is wanted, and not where there are shapes alone."""
+    return bool(residuals) and residuals[0] is not None
+
+
 class Inv(Factorization):
     """Inverse matrices."""
 
@@ -83,86 +88,8 @@ class Inv(Factorization):
 
     # d inv(X) = -inv(X) dX inv(X)
     def vjp_x(self, f, g, out, x):
-        back = _t(f, out)
+        back = adjoint(f, out)
         return f.neg(f.matmul(f.matmul(back, g), back))
-
-
-class Solve(Factorization):
-    """``X`` of ``A X = B``, for matrices ``B``."""
-
-    grad_name = "LinalgSolveExBackward0"
-    inputs = ("a", "b")
-    saves = ("a", "out")
-    residuals = 2
-
-    def infer(self, a, b):
-        """``B``'s shape, its batch broadcast with ``A``'s."""
-        self.checked(a)
-        return Aval(_solution(self.name, a, b), b.dtype)
-
-    def forward(self, xp, a, b):
-        """LAPACK's LU solver; and the factors and pivots of ``A``, which NumPy does not hand out."""
-        self.infer(a, b)
-        return self.solved(xp, "solve", a, b), xp.zeros((0,), a.dtype), xp.zeros((0,), np.int32)
-
-    # B = A^-H g, A = -A^-H g X^H
-    def vjp_joint(self, f, g, out, a, b, *, needs, residuals):
-        back = f.solve_adjoint(a, g, *residuals) if residuals else f.solve(_t(f, a), g)
-        for_a = f.neg(f.matmul(back, _t(f, out))) if needs[0] else None
-        return [
-            None if for_a is None else f.sum_to(for_a, shape=tuple(a.shape)),
-            f.sum_to(back, shape=tuple(b.shape)) if needs[1] else None,
-        ]
-
-
-def _solution(name: str, a: Any, b: Any) -> tuple[int, ...]:
-    if len(b.shape) < 2 or b.shape[-2] != a.shape[-1]:
-        raise ShapeError(f"linalg.{name}: Incompatible shapes of A {list(a.shape)} and B {list(b.shape)}.")
-    return (*np.broadcast_shapes(tuple(a.shape[:-2]), tuple(b.shape[:-2])), *b.shape[-2:])
-
-
-class SolveAdjoint(Factorization):
-    """``X`` of ``A^H X = B``, given what ``solve`` kept of ``A``: LU factors with pivots, or nothing.
-
-    Gradients take it only where nobody differentiates them in turn.
-    """
-
-    inputs = ("a", "b", "factors", "pivots")
-
-    def infer(self, a, b, factors, pivots):
-        """``B``'s shape, its batch broadcast with ``A``'s."""
-        return Aval(_solution(self.name, a, b), b.dtype)
-
-    def forward(self, xp, a, b, factors, pivots):
-        """LAPACK's LU solver, from the beginning."""
-        return self.solved(xp, "solve", xp.conj(xp.swapaxes(a, -1, -2)), b)
-
-
-class SolveTriangle(Factorization):
-    """``X`` of ``A X = B`` for an upper or a lower triangle ``A``, whose other half is not read."""
-
-    grad_name = "LinalgSolveTriangularBackward0"
-    inputs = ("a", "b")
-    saves = ("a", "out")
-
-    def infer(self, a, b, *, upper):
-        """``B``'s shape, its batch broadcast with ``A``'s."""
-        self.checked(a)
-        return Aval(_solution(self.name, a, b), b.dtype)
-
-    def forward(self, xp, a, b, *, upper):
-        """LAPACK's LU solver."""
-        self.infer(a, b, upper=upper)
-        return self.solved(xp, "solve", xp.triu(a) if upper else xp.tril(a), b)
-
-    # as solve's; what is not read has no gradient
-    def vjp_joint(self, f, g, out, a, b, *, needs, upper):
-        back = f.solve_triangle(_t(f, a), g, upper=not upper)
-        for_a = None
-        if needs[0]:
-            whole = f.sum_to(f.neg(f.matmul(back, _t(f, out))), shape=tuple(a.shape))
-            for_a = f.triu(whole, k=0) if upper else f.tril(whole, k=0)
-        return [for_a, f.sum_to(back, shape=tuple(b.shape)) if needs[1] else None]
 
 
 def _column(bound: Any) -> Any:
@@ -202,7 +129,7 @@ class Pinv(Factorization):
 
     # dP = -P dA P + (1 - P A) dA^H P^H P + P P^H dA^H (1 - A P), at constant rank
     def vjp_x(self, f, g, out, x, rtol, atol, *, hermitian=False):
-        back, rows = _t(f, out), _t(f, g)
+        back, rows = adjoint(f, out), adjoint(f, g)
         right, left = f.matmul(f.matmul(back, out), rows), f.matmul(rows, f.matmul(out, back))
         total = f.add(f.sub(right, f.matmul(f.matmul(right, out), x)), left)
         total = f.sub(total, f.matmul(x, f.matmul(out, left)))
@@ -226,7 +153,7 @@ class Det(Factorization):
     # d det(X) = det(X) tr(inv(X) dX)
     def vjp_x(self, f, g, out, x):
         scale = f.mul(g, f.conj(out))
-        return f.mul(f.reshape(scale, shape=(*out.shape, 1, 1)), _t(f, f.inv(x)))
+        return f.mul(f.reshape(scale, shape=(*out.shape, 1, 1)), adjoint(f, f.inv(x)))
 
 
 class Slogdet(Factorization):
@@ -250,7 +177,7 @@ class Slogdet(Factorization):
         scale = g[1]
         if is_complex(x):
             scale = f.rectangular(scale, f.neg(f.imag(f.mul(f.conj(g[0]), out))))
-        return f.mul(f.reshape(scale, shape=(*x.shape[:-2], 1, 1)), _t(f, f.inv(x)))
+        return f.mul(f.reshape(scale, shape=(*x.shape[:-2], 1, 1)), adjoint(f, f.inv(x)))
 
 
 class Cholesky(Factorization):
@@ -269,10 +196,12 @@ class Cholesky(Factorization):
 
     # inv(L)^H phi inv(L); phi is half of L^H g below the diagonal, mirrored above it
     def vjp_x(self, f, g, out, x):
-        product = f.matmul(_t(f, out), g)
-        phi = f.mul(f.add(f.tril(product, k=0), _t(f, f.tril(product, k=-1))), 0.5)
-        back = _t(f, out)
-        return _t(f, f.solve_triangle(back, _t(f, f.solve_triangle(back, phi, upper=True)), upper=True))
+        product = f.matmul(adjoint(f, out), g)
+        phi = f.mul(f.add(f.tril(product, k=0), adjoint(f, f.tril(product, k=-1))), 0.5)
+        back = adjoint(f, out)
+        return adjoint(
+            f, f.solve_triangle(back, adjoint(f, f.solve_triangle(back, phi, upper=True)), upper=True)
+        )
 
 
 class Qr(Factorization):
@@ -302,17 +231,21 @@ class Qr(Factorization):
                 "linalg.qr: there is no gradient for mode='complete' of matrices higher than wide, got shape "
                 f"{list(x.shape)}."
             )
-        (q, r), (for_q, for_r), last = residuals or f.qr(x, mode=mode), g, len(x.shape) - 1
+        (q, r), (for_q, for_r), last = (
+            residuals if there(residuals) else f.qr(x, mode=mode),
+            g,
+            len(x.shape) - 1,
+        )
         if columns > rows:
             behind = f.slice_axis(for_r, axis=last, start=rows, stop=columns)
             for_r = f.slice_axis(for_r, axis=last, start=0, stop=rows)
             rest = f.slice_axis(x, axis=last, start=rows, stop=columns)
-            for_q = f.add(for_q, f.matmul(rest, _t(f, behind)))
+            for_q = f.add(for_q, f.matmul(rest, adjoint(f, behind)))
             r = f.slice_axis(r, axis=last, start=0, stop=rows)
-        inner = f.sub(f.matmul(r, _t(f, for_r)), f.matmul(_t(f, for_q), q))
+        inner = f.sub(f.matmul(r, adjoint(f, for_r)), f.matmul(adjoint(f, for_q), q))
         half = f.add(f.tril(inner, k=-1), f.mul(f.tril(f.triu(inner, k=0), k=0), 0.5))
-        total = f.add(for_q, f.matmul(q, f.add(half, _t(f, half))))
-        made = _t(f, f.solve_triangle(r, _t(f, total), upper=True))
+        total = f.add(for_q, f.matmul(q, f.add(half, adjoint(f, half))))
+        made = adjoint(f, f.solve_triangle(r, adjoint(f, total), upper=True))
         return [f.cat(made, f.matmul(q, behind), axis=last) if columns > rows else made]
 
 
@@ -340,7 +273,7 @@ class Svdvals(Factorization):
 
     # d s_i = u_i^H dX v_i
     def vjp_joint(self, f, g, out, x, *, needs, residuals):
-        u, vh = residuals or f.svd_parts(x)[::2]
+        u, vh = residuals if there(residuals) else f.svd_parts(x)[::2]
         return [f.matmul(f.mul(u, f.reshape(g, shape=(*g.shape[:-1], 1, g.shape[-1]))), vh)]
 
 
@@ -373,19 +306,21 @@ class SvdParts(Factorization):
     def vjp_joint(self, f, g, out, x, *, needs, residuals, full=False):
         *batch, rows, columns = x.shape
         size, rank = min(rows, columns), len(x.shape)
-        u, s, vh = residuals or f.svd_parts(x)
+        u, s, vh = residuals if there(residuals) else f.svd_parts(x)
         if full:
             lead = f.slice_axis(g[0], axis=rank - 1, start=0, stop=size)
             g = (lead, g[1], f.slice_axis(g[2], axis=rank - 2, start=0, stop=size))
-            u = f.slice_axis(u, axis=rank - 1, start=0, stop=size) if residuals else u
-            vh = f.slice_axis(vh, axis=rank - 2, start=0, stop=size) if residuals else vh
+            u = f.slice_axis(u, axis=rank - 1, start=0, stop=size) if there(residuals) else u
+            vh = f.slice_axis(vh, axis=rank - 2, start=0, stop=size) if there(residuals) else vh
         row = f.reshape(s, shape=(*batch, 1, size))
         column = f.reshape(s, shape=(*batch, size, 1))
         gap = f.sub(f.mul(row, row), f.mul(column, column))
         same = f.eq(gap, 0)
         scale = f.where(same, 0.0, f.div(1.0, f.where(same, 1.0, gap)))
-        left, right = f.matmul(_t(f, u), g[0]), f.matmul(vh, _t(f, g[2]))
-        inner = f.add(f.mul(f.sub(left, _t(f, left)), row), f.mul(f.sub(right, _t(f, right)), column))
+        left, right = f.matmul(adjoint(f, u), g[0]), f.matmul(vh, adjoint(f, g[2]))
+        inner = f.add(
+            f.mul(f.sub(left, adjoint(f, left)), row), f.mul(f.sub(right, adjoint(f, right)), column)
+        )
         values = g[1]
         if is_complex(x):
             turns = (f.imag(f.diagonal(d, offset=0, axis0=rank - 2, axis1=rank - 1)) for d in (left, right))
@@ -396,7 +331,7 @@ class SvdParts(Factorization):
             beside = f.sub(g[0], f.matmul(u, left))
             total = f.add(total, f.matmul(f.div(beside, row), vh))
         if columns > size:
-            beside = f.sub(g[2], f.matmul(_t(f, right), vh))
+            beside = f.sub(g[2], f.matmul(adjoint(f, right), vh))
             total = f.add(total, f.matmul(u, f.div(beside, column)))
         return [total]
 
@@ -419,18 +354,17 @@ class Eigh(Factorization):
 
     # gX = V (diag(g_values) + (V^H g_vectors) / (l_j - l_i)) V^H, made symmetric as in torch
     def vjp_joint(self, f, g, out, x, *, needs, residuals, lower=True):
-        values, v = residuals or f.eigh(x, lower=lower)
+        values, v = residuals if there(residuals) else f.eigh(x, lower=lower)
         size = x.shape[-1]
         row = f.reshape(values, shape=(*values.shape[:-1], 1, size))
         column = f.reshape(values, shape=(*values.shape[:-1], size, 1))
         gap = f.sub(row, column)
         same = f.eq(gap, 0)
-        mixed = f.where(same, 0.0, f.div(f.matmul(_t(f, v), g[1]), f.where(same, 1.0, gap)))
+        mixed = f.where(same, 0.0, f.div(f.matmul(adjoint(f, v), g[1]), f.where(same, 1.0, gap)))
         onto = f.diagonal_embed(g[0], shape=tuple(x.shape), axis0=len(x.shape) - 2, axis1=len(x.shape) - 1)
-        full = f.matmul(f.matmul(v, f.add(mixed, onto)), _t(f, v))
-        return [f.mul(f.add(full, _t(f, full)), 0.5)]
+        full = f.matmul(f.matmul(v, f.add(mixed, onto)), adjoint(f, v))
+        return [f.mul(f.add(full, adjoint(f, full)), 0.5)]
 
 
-inv, pinv, solve, det, slogdet, cholesky = Inv(), Pinv(), Solve(), Det(), Slogdet(), Cholesky()
-solve_adjoint, solve_triangle = SolveAdjoint(), SolveTriangle()
+inv, pinv, det, slogdet, cholesky = Inv(), Pinv(), Det(), Slogdet(), Cholesky()
 qr, svdvals, svd_parts, eigh = Qr(), Svdvals(), SvdParts(), Eigh()

@@ -8,7 +8,7 @@ from typing import Any
 import tenon.ops  # noqa: F401 - a table without ops finds nothing
 from tenon import dtypes
 from tenon.core.aval import Aval
-from tenon.core.factories import arange, zeros
+from tenon.core.factories import arange
 from tenon.core.grad_mode import is_grad_enabled, no_grad
 from tenon.core.op import table as f
 from tenon.errors import (
@@ -213,5 +213,4 @@ def one_hot(tensor: Any, num_classes: int = -1) -> Any:
         num_classes = high + 1
     elif high >= num_classes:
         raise IndexRangeError(f"Class values must be smaller than num_classes. ({high} >= {num_classes})")
-    made = zeros(*tensor.raw.shape, num_classes, dtype=dtypes.int64, device=tensor.device)
-    return made.scatter_(-1, tensor.unsqueeze(-1), 1)
+    return f.one_hot(tensor, classes=num_classes)

@@ -115,4 +115,22 @@ class EmbeddingRows(Primitive):
         )
 
 
+class OneHot(Primitive):
+    """Ones at whole numbers below ``classes``, on a new last axis; they are not looked at for their range."""
+
+    kind = Kind.INDEX
+    inputs = ("indices",)
+
+    def infer(self, indices, *, classes):
+        """int64."""
+        return Aval((*indices.shape, classes), np.dtype(np.int64))
+
+    def forward(self, xp, indices, *, classes):
+        """One place of each row of zeros."""
+        made = xp.zeros((indices.size, classes), np.int64)
+        made[xp.arange(indices.size), indices.reshape(-1)] = 1
+        return made.reshape(*indices.shape, classes)
+
+
+one_hot = OneHot()
 embedding, embedding_grad, embedding_rows = Embedding(), EmbeddingGrad(), EmbeddingRows()

@@ -273,5 +273,12 @@ add("max_pool_grad", "plain", normal(2, 3, 2, 2), values(*_ASCENDING.ravel(), sh
 
 add("embedding", "rows", normal(5, 3), integer(0, 5, 2, 4), reference=lambda w, i: w[i])
 add("embedding", "empty", normal(5, 3), integer(0, 5, 0), reference=lambda w, i: w[i], tags="empty")
+add(
+    "one_hot",
+    "rows",
+    integer(0, 5, 2, 4),
+    reference=lambda i, classes: np.eye(classes, dtype=np.int64)[i],
+    attrs={"classes": 5},
+)
 add("embedding_grad", "rows", normal(2, 4, 3), integer(0, 5, 2, 4), attrs={"rows": 5})
 add("embedding_rows", "rows", normal(5, 3), integer(0, 5, 2, 4), order=1)

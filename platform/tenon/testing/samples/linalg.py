@@ -10,6 +10,13 @@ from tenon.testing.samples.table import add
 _SQUARE = values(4.0, 1.0, 0.5, -1.0, 3.0, 0.25, 0.5, 1.5, 5.0, shape=(3, 3))
 _POSITIVE = values(4.0, 1.0, 0.5, 1.0, 3.0, 0.25, 0.5, 0.25, 5.0, shape=(3, 3))
 _TALL = normal(4, 3)
+
+
+def _least_squares(a, b, values):
+    solution, _, rank, found = np.linalg.lstsq(a, b)
+    return solution, np.asarray(rank, np.int64), found if values else found[:0]
+
+
 add("inv", "matrix", _SQUARE, reference=np.linalg.inv, narrow=False, loose=20.0)
 add(
     "pinv",
@@ -43,6 +50,18 @@ for _upper in (False, True):
         attrs={"upper": _upper},
         narrow=False,
         loose=20.0,
+    )
+for _valued in (False, True):
+    add(
+        "least_squares",
+        "with values" if _valued else "alone",
+        _TALL,
+        normal(4, 2),
+        attrs={"values": _valued},
+        reference=_least_squares,
+        narrow=False,
+        loose=20.0,
+        order=0,
     )
 add("det", "matrix", _SQUARE, reference=lambda x: np.linalg.det(x).astype(x.dtype), narrow=False, loose=20.0)
 add("slogdet", "matrix", _SQUARE, reference=lambda x: tuple(np.linalg.slogdet(x)), narrow=False, loose=20.0)

@@ -1,0 +1,118 @@
+"""Systems of linear equations: square ones, triangles, least squares."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tenon.core.aval import Aval
+from tenon.errors import ShapeError
+from tenon.ops.linalg import Factorization, adjoint, there
+
+
+class Solve(Factorization):
+    """``X`` of ``A X = B``, for matrices ``B``."""
+
+    grad_name = "LinalgSolveExBackward0"
+    inputs = ("a", "b")
+    saves = ("a", "out")
+    residuals = 2
+
+    def infer(self, a, b):
+        """``B``'s shape, its batch broadcast with ``A``'s."""
+        self.checked(a)
+        return Aval(_solution(self.name, a, b), b.dtype)
+
+    def forward(self, xp, a, b):
+        """LAPACK's LU solver; and the factors and pivots of ``A``, which NumPy does not hand out."""
+        self.infer(a, b)
+        return self.solved(xp, "solve", a, b), xp.zeros((0,), a.dtype), xp.zeros((0,), np.int32)
+
+    # B = A^-H g, A = -A^-H g X^H
+    def vjp_joint(self, f, g, out, a, b, *, needs, residuals):
+        back = f.solve_adjoint(a, g, *residuals) if there(residuals) else f.solve(adjoint(f, a), g)
+        for_a = f.neg(f.matmul(back, adjoint(f, out))) if needs[0] else None
+        return [
+            None if for_a is None else f.sum_to(for_a, shape=tuple(a.shape)),
+            f.sum_to(back, shape=tuple(b.shape)) if needs[1] else None,
+        ]
+
+
+def _solution(name: str, a: Any, b: Any) -> tuple[int, ...]:
+    if len(b.shape) < 2 or b.shape[-2] != a.shape[-1]:
+        raise ShapeError(f"linalg.{name}: Incompatible shapes of A {list(a.shape)} and B {list(b.shape)}.")
+    return (*np.broadcast_shapes(tuple(a.shape[:-2]), tuple(b.shape[:-2])), *b.shape[-2:])
+
+
+class SolveAdjoint(Factorization):
+    """``X`` of ``A^H X = B``, given what ``solve`` kept of ``A``: LU factors with pivots, or nothing.
+
+    Gradients take it only where nobody differentiates them in turn.
+    """
+
+    inputs = ("a", "b", "factors", "pivots")
+
+    def infer(self, a, b, factors, pivots):
+        """``B``'s shape, its batch broadcast with ``A``'s."""
+        return Aval(_solution(self.name, a, b), b.dtype)
+
+    def forward(self, xp, a, b, factors, pivots):
+        """LAPACK's LU solver, from the beginning."""
+        return self.solved(xp, "solve", xp.conj(xp.swapaxes(a, -1, -2)), b)
+
+
+class SolveTriangle(Factorization):
+    """``X`` of ``A X = B`` for an upper or a lower triangle ``A``, whose other half is not read."""
+
+    grad_name = "LinalgSolveTriangularBackward0"
+    inputs = ("a", "b")
+    saves = ("a", "out")
+
+    def infer(self, a, b, *, upper):
+        """``B``'s shape, its batch broadcast with ``A``'s."""
+        self.checked(a)
+        return Aval(_solution(self.name, a, b), b.dtype)
+
+    def forward(self, xp, a, b, *, upper):
+        """LAPACK's LU solver."""
+        self.infer(a, b, upper=upper)
+        return self.solved(xp, "solve", xp.triu(a) if upper else xp.tril(a), b)
+
+    # as solve's; what is not read has no gradient
+    def vjp_joint(self, f, g, out, a, b, *, needs, upper):
+        back = f.solve_triangle(adjoint(f, a), g, upper=not upper)
+        for_a = None
+        if needs[0]:
+            whole = f.sum_to(f.neg(f.matmul(back, adjoint(f, out))), shape=tuple(a.shape))
+            for_a = f.triu(whole, k=0) if upper else f.tril(whole, k=0)
+        return [for_a, f.sum_to(back, shape=tuple(b.shape)) if needs[1] else None]
+
+
+class LeastSquares(Factorization):
+    """The smallest ``X`` with the least ``|A X - B|``, the rank of ``A``, and its singular values if
+    ``values``.
+
+    Of one matrix; singular values up to ``rcond`` times the largest count as 0 (None: the dtype's precision
+    times the longer side). No gradient: ``pinv`` has one.
+    """
+
+    inputs = ("a", "b")
+    square = False
+    outputs = 3
+
+    def infer(self, a, b, *, rcond=None, values=True):
+        """``[columns, *B's columns]``, a number, and ``min(rows, columns)`` values or none."""
+        rows, columns = self.checked(a).shape
+        real = np.dtype(a.dtype.type(0).real.dtype)
+        count = min(rows, columns) if values else 0
+        return Aval((columns, *b.shape[1:]), a.dtype), Aval((), np.dtype(np.int64)), Aval((count,), real)
+
+    def forward(self, xp, a, b, *, rcond=None, values=True):
+        """LAPACK's gelsd."""
+        solution, _, rank, found = self.solved(xp, "lstsq", self.checked(a), b, rcond)
+        return solution, xp.asarray(rank, np.int64), found if values else found[:0]
+
+
+solve, solve_adjoint, solve_triangle = Solve(), SolveAdjoint(), SolveTriangle()
+least_squares = LeastSquares()
