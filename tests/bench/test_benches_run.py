@@ -263,3 +263,13 @@ def test_int8_layers_are_timed_beside_float32_and_torch(tmp_path):
     assert [(r["of"], r["to"]) for r in found["results"]] == [
         ("float32", "int8"), ("torch int8", "int8"), ("int8", "compiled"),
     ]  # fmt: skip
+
+
+def test_pruned_models_are_timed_beside_what_they_were(tmp_path):
+    found = run(
+        "compress.py", "resnet", "linear", "--width", "4", "--batches", "2", "--rounds", "1", "--seconds", "0",
+        tmp_path=tmp_path,
+    )["results"]  # fmt: skip
+
+    assert found["file"] < 1 and found["output change"] < 1e-4
+    assert found["latency, batch 1"] > 0 and found["sparse, batch 2"] > 0

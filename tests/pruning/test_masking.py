@@ -7,8 +7,9 @@ import tenon
 from tenon import nn
 from tenon.compress.receipt import difference
 from tenon.errors import ModuleTypeError, ModuleValueError, PruningError, ShapeError
-from tenon.nn.pruning import Criterion
+from tenon.extend import Criterion, hookimpl
 from tenon.nn.utils import prune
+from tenon.plugins.manager import host
 
 
 @pytest.fixture(autouse=True)
@@ -127,6 +128,28 @@ def test_criteria_are_pruning_methods_of_single_weights_too():
         assert int((layer.weight == 0).sum()) == layer.weight.numel() // 2
     layer = nn.Linear(20, 20)
     assert tenon.prune.mask_weights(layer, 0.25, "Random") == 100
+
+
+def test_a_criterion_of_a_plugin_is_known_by_its_name():
+    class Spread(Criterion):
+        def score(self, weight, gradient):
+            return (weight - weight.mean()).abs()
+
+    class Plugin:
+        @hookimpl
+        def tenon_pruners(self):
+            return {"Spread": Spread}
+
+    plugin, layer = Plugin(), nn.Linear(2, 2)
+    with tenon.no_grad():
+        layer.weight.copy_(tenon.tensor([[10.0, 11.0], [12.0, 9.0]]))
+    host().register(plugin, "spread")
+    try:
+        tenon.prune.mask_weights(layer, 0.5, "Spread")
+    finally:
+        host().unregister(plugin)
+
+    assert layer.weight.tolist() == [[0.0, 0.0], [12.0, 9.0]]
 
 
 def test_two_of_four_weights_in_a_row_stay():
