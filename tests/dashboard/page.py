@@ -60,13 +60,17 @@ class Page:
         browser.wait_for(lambda: self.window.run(ready), "the view")
 
     def choose(self, label, value):
-        self.window.run(
-            """const label = [...document.querySelectorAll("label")].find((l) => l.textContent.startsWith(arguments[0]));
-            const box = label.querySelector("select"); box.value = arguments[1]; box.dispatchEvent(new Event("change"));""",
+        changed = self.window.run(
+            """
+            const labels = [...document.querySelectorAll("label")];
+            const box = labels.find((l) => l.textContent.startsWith(arguments[0])).querySelector("select");
+            if (box.value === arguments[1]) return false;
+            box.value = arguments[1]; box.dispatchEvent(new Event("change")); return true;""",
             label,
             value,
         )
-        self.settle()
+        if changed:
+            self.settle()
 
     def show(self, view, run="slow", compare="", ranks="all"):
         self.choose("Run", run)
