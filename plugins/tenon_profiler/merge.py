@@ -42,17 +42,21 @@ def merge(folder: str | os.PathLike[str], path: str | os.PathLike[str] | None = 
     base = int(first["baseTimeNanoseconds"])
     shifts = {i: _shift(first, headers[i], traces[order[0]], traces[i]) for i in order}
     beside = target.with_name(target.name + PART)
-    with gzip.open(beside, "wt", compresslevel=4) as file:
-        head = {k: v for k, v in first.items() if k != "distributedInfo"}
-        head["tenon"] = {**first["tenon"], "merged": [trace.name for trace in traces]}
-        file.write(json.dumps(head)[:-1] + ', "traceEvents": [\n')
-        count = 0
-        for i in order:
-            own = int(headers[i]["baseTimeNanoseconds"])
-            for event in _moved(traces[i], headers[i]["tenon"], _mover(shifts[i], own, own - base)):
-                file.write((",\n" if count else "") + json.dumps(event))
-                count += 1
-        file.write(f'\n], "tenonEnd": {{"events": {count}, "dropped": 0}}}}\n')
+    try:
+        with gzip.open(beside, "wt", compresslevel=4) as file:
+            head = {k: v for k, v in first.items() if k != "distributedInfo"}
+            head["tenon"] = {**first["tenon"], "merged": [trace.name for trace in traces]}
+            file.write(json.dumps(head)[:-1] + ', "traceEvents": [\n')
+            count = 0
+            for i in order:
+                own = int(headers[i]["baseTimeNanoseconds"])
+                for event in _moved(traces[i], headers[i]["tenon"], _mover(shifts[i], own, own - base)):
+                    file.write((",\n" if count else "") + json.dumps(event))
+                    count += 1
+            file.write(f'\n], "tenonEnd": {{"events": {count}, "dropped": 0}}}}\n')
+    except BaseException:
+        beside.unlink(missing_ok=True)
+        raise
     os.replace(beside, target)
     return target
 

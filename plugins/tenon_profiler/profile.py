@@ -14,7 +14,7 @@ from tenon_profiler.events import Event
 from tenon_profiler.handler import tensorboard_trace_handler
 from tenon_profiler.header import header_of, machine
 from tenon_profiler.observers import Told
-from tenon_profiler.recording import Recording
+from tenon_profiler.recording import Recording, warn_of_disk
 from tenon_profiler.schedule import ProfilerAction, ProfilerActivity, supported_activities
 
 _RECORDING = (ProfilerAction.RECORD, ProfilerAction.RECORD_AND_SAVE)
@@ -66,6 +66,8 @@ class profile:
         self._metadata: dict[str, Any] = {}
         self._cycle = 0
         self._begun = 0
+        #: Nothing can be written: no cycle begins any more.
+        self._ended = False
         self._told = Told(())
 
     def __enter__(self) -> profile:
@@ -101,7 +103,7 @@ class profile:
             self._drop()
         if self._recording is not None:
             self._recording.step_over()
-        elif action is not ProfilerAction.NONE:
+        elif action is not ProfilerAction.NONE and not self._ended:
             self._begin()
         self._begun = observe.now()
 
@@ -128,7 +130,14 @@ class profile:
         header = header_of(
             clock, observe.place(), self._flags(), self._cycle, self._metadata, measured=streams
         )
-        writer = handler.open(header) if streams and isinstance(handler, tensorboard_trace_handler) else None
+        writer = None
+        if streams and isinstance(handler, tensorboard_trace_handler):
+            try:
+                writer = handler.open(header)
+            except OSError as error:
+                warn_of_disk(str(handler.folder), error)
+                self._ended = True
+                return
         told = Told(()) if warming else self._told
         self._recording = Recording(options, clock, header, writer, told)
         self._begun = observe.now()
@@ -203,8 +212,8 @@ class profile:
         recording = self._latest()
         if recording.writer is None:
             recording.export(handler.path(recording.header))
-        elif recording.writer.part.exists():
-            recording.writer.close()
+        else:
+            recording.save()
 
     def export_stacks(self, path: str | os.PathLike[str], metric: str = "self_cpu_time_total") -> None:
         """Stacks and microseconds, a line each, as flame graph tools read them; needs ``with_stack``."""

@@ -7,15 +7,18 @@ which tables and exports read them again.
 from __future__ import annotations
 
 import os
+import signal
 import tempfile
 import threading
 import time
+import warnings
 import weakref
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from tenon.extend import observe
+from tenon.extend import errors, observe
 from tenon_profiler.convert import Converter
 from tenon_profiler.events import Event
 from tenon_profiler.header import machine
@@ -42,6 +45,8 @@ class Recording:
         self._spool: TraceWriter | None = None
         self._flushed = time.perf_counter_ns()
         self._kept = True
+        #: Whether the file could not be written to the end.
+        self._lost = False
         self._lock = threading.Lock()
         self.tap = observe.Tap(options, self._due)
         try:
@@ -61,21 +66,36 @@ class Recording:
     def flush(self) -> None:
         """Make events of records; the time that takes is shown in the trace."""
         begin = time.perf_counter_ns()
-        with self._lock:
-            events = self._take()
+        events = self._take()
         self._flushed = end = time.perf_counter_ns()
         if events:
             lane = self.tap.lane()
             lane.extend((observe.SPAN, "profiler: flush", begin, end, observe.PROFILER, lane.phase, None))
 
     def _take(self) -> list[Event]:
-        events = self.converter.convert(self.tap.take())
-        if events:
-            self._told.tell(events)
-            self._store(events)
+        with self._lock, _uninterrupted():
+            events = self.converter.convert(self.tap.take())
+            if events:
+                self._told.tell(events)
+                try:
+                    self._store(events)
+                except OSError as error:
+                    self._give_up(error)
+                    self.events += events if self._kept else ()
         return events
 
+    def _give_up(self, error: OSError) -> None:
+        """The disk is full, or gone: the program goes on, the profile does not."""
+        self.tap.close()
+        self._lost = True
+        file = self.writer or self._spool
+        if file is not None:
+            file.leave()
+        warn_of_disk("a temporary file" if file is None else str(file.part), error)
+
     def _store(self, events: list[Event]) -> None:
+        if self._lost:
+            return
         target = self.writer or self._spool
         if target is None and len(self.events) + len(events) > LIMIT:
             handle, name = tempfile.mkstemp(suffix=".pt.trace.json.gz")
@@ -110,8 +130,17 @@ class Recording:
     def stop(self) -> None:
         """Record no more."""
         self.tap.close()
-        with self._lock:
-            self._take()
+        self._take()
+
+    def save(self) -> None:
+        """Complete the file that events went to."""
+        assert self.writer is not None
+        if self._lost or not self.writer.part.exists():
+            return
+        try:
+            self.writer.close()
+        except OSError as error:
+            self._give_up(error)
 
     def all_events(self) -> Iterator[Event]:
         """Every event, from memory or from the file."""
@@ -140,6 +169,33 @@ class Recording:
             writer.abandon()
             raise
         return writer.close()
+
+
+@contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """Let Ctrl-C wait until records are where they are kept."""
+    before = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or not callable(before):
+        yield
+        return
+    came: list[Any] = []
+    signal.signal(signal.SIGINT, lambda *given: came.append(given))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+        if came:
+            before(*came[0])
+
+
+def warn_of_disk(name: str, error: OSError) -> None:
+    """Say that the profile ends, because ``name`` cannot be written."""
+    warnings.warn(
+        f"the profile has ended, the program goes on: {name} cannot be written ({error.strerror}). What was"
+        " written can be read. Make room, or choose another folder.",
+        errors.TenonWarning,
+        stacklevel=2,
+    )
 
 
 def _remove(spool: TraceWriter) -> None:

@@ -6,6 +6,7 @@ killed is there. The format is stated in ``docs/guide/profiler.md``.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import zlib
@@ -39,8 +40,12 @@ class TraceWriter:
         self._file = open(self.part, "wb")  # noqa: SIM115 - closed by close() or abandon()
         self._zip = zlib.compressobj(3, zlib.DEFLATED, 31) if self.path.suffix == ".gz" else None
         text = json.dumps(header)
-        self._put(f'{text[:-1]}, "traceEvents": [\n{json.dumps(self._process(header))}'.encode())
-        self.flush()
+        try:
+            self._put(f'{text[:-1]}, "traceEvents": [\n{json.dumps(self._process(header))}'.encode())
+            self.flush()
+        except OSError:
+            self.abandon()
+            raise
 
     def _process(self, header: dict[str, Any]) -> dict[str, Any]:
         own = header["tenon"]
@@ -114,9 +119,14 @@ class TraceWriter:
         os.replace(self.part, self.path)
         return self.path
 
+    def leave(self) -> None:
+        """Write no more; what was written stays, under the name that it has."""
+        with contextlib.suppress(OSError):  # what Python still holds back cannot be written either
+            self._file.close()
+
     def abandon(self) -> None:
         """Leave no file."""
-        self._file.close()
+        self.leave()
         self.part.unlink(missing_ok=True)
 
     def _put(self, data: bytes) -> None:

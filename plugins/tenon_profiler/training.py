@@ -10,6 +10,7 @@ from tenon.extend import observe
 from tenon_profiler.handler import tensorboard_trace_handler
 from tenon_profiler.merge import NAME, merge
 from tenon_profiler.profile import profile
+from tenon_profiler.recording import warn_of_disk
 from tenon_profiler.schedule import schedule
 
 
@@ -40,10 +41,13 @@ def close_profile(session: Any, found: profile, error: BaseException | None) -> 
     found.stop()
     if error is not None:
         return
-    if found.recorded and session.size > 1:
+    if session.size > 1:
         session.communicator.barrier()
-        if session.is_main:
-            merge(session.folder, session.folder / NAME)
+        if session.is_main and found.recorded:
+            try:
+                merge(session.folder, session.folder / NAME)
+            except OSError as failed:
+                warn_of_disk(str(session.folder / NAME), failed)
     if session.is_main:
         click.echo(f"profile: {_where(session, found)}")
 
