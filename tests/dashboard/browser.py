@@ -52,7 +52,7 @@ def tensorboard(logdir):
     address = f"http://127.0.0.1:{port}/"
     try:
         listing = f"{address}data/plugins_listing"
-        wait_for(lambda: urllib.request.urlopen(listing).read(), "TensorBoard", 60)
+        wait_for(lambda: urllib.request.urlopen(listing).read(), "TensorBoard")
         yield address
     finally:
         board.terminate()
@@ -66,7 +66,7 @@ def free_port():
         return probe.getsockname()[1]
 
 
-def wait_for(condition, what, seconds=30.0):
+def wait_for(condition, what, seconds=60.0):
     """The first true value of `condition()`; fails with `what` when there is none in time."""
     deadline = time.monotonic() + seconds
     while True:

@@ -43,18 +43,21 @@ class Tabs:
     """TensorBoard's page."""
 
     def __init__(self, window, address):
-        self.window, self.address = window, address
+        self.window, self.address, self.loaded = window, address, False
 
     def open(self, tab, script):
         """Show a tab; the first true value of a script there."""
-        self.window.open("about:blank")
-        self.window.open(f"{self.address}#{tab}")
+        if not self.loaded:
+            self.window.open(f"{self.address}#{tab}")
+            self.loaded = True
+        found = "deep('.plugin-name').find((name) => name.textContent.trim().toLowerCase() === arguments[0])"
+        self.wait(f"return {found} && ({found}.click(), true)", tab, tab.partition("&")[0].replace("_", " "))
         return self.wait(script, tab)
 
-    def wait(self, script, what):
+    def wait(self, script, what, *arguments):
         def found():
             self.window.run(DEEP)
-            return self.window.run(script)
+            return self.window.run(script, *arguments)
 
         return browser.wait_for(found, what)
 
