@@ -254,3 +254,16 @@ def test_entropy_leaves_out_what_is_rare():
 def test_an_observer_is_looked_up_by_name():
     with pytest.raises(QuantizationError, match="is no observer"):
         observer_of("int8-dynamic")
+
+
+def test_a_model_that_was_compacted_before_comes_back_from_its_file(tmp_path):
+    model, x = trained(network()), batches()[0]
+    nn.utils.prune.ln_structured(model[5], "weight", 0.5, 2, 0)
+    tenon.prune.compact(model, x)
+    small = tenon.quantize(model, "int8", batches()).model
+    tenon.save(small.state_dict(), tmp_path / "model.safetensors")
+
+    loaded = tenon.compress.load(network(), tenon.load(tmp_path / "model.safetensors"))
+
+    assert small[5].weight.shape[0] == 8
+    np.testing.assert_array_equal(result(loaded, x), result(small, x))

@@ -32,7 +32,7 @@ def quantize(
     batch_sizes: Sequence[int] = (),
     skip: Collection[str] = (),
 ) -> Quantized:
-    """A quantized copy of ``model`` and its receipt; ``model`` stays as it is.
+    """A quantized copy of ``model`` and its receipt, which is printed; ``model`` stays as it is.
 
     ``spec`` names a scheme ("int8-dynamic", "int8", "int8-weights", "int4-weights", "bfloat16-weights" come
     with tenon) or is one. ``calibration`` is a sequence of what the model is called with, as static int8
@@ -44,14 +44,13 @@ def quantize(
     missing or does not fit, where there is nothing to quantize.
     """
     scheme = scheme_of(spec)
-    check_skip(model, skip)
     calls = calibration_calls(model, scheme, calibration)
     made = converted(model, scheme, calls, skip)
-    if example is None and calls:
-        example = calls[0]
-    receipt = None
-    if example is not None:
-        receipt = receipt_of(model, made, example, data=data, batch_sizes=batch_sizes)
+    if example is None and not calls:
+        return Quantized(made, None)
+    example = calls[0] if example is None else example
+    receipt = receipt_of(model, made, example, data=data, batch_sizes=batch_sizes)
+    receipt.show()
     return Quantized(made, receipt)
 
 
@@ -62,6 +61,7 @@ def quantize_dynamic(model: Module) -> Module:
 
 def converted(model: Module, scheme: Scheme, calls: Sequence[Any], skip: Collection[str] = ()) -> Module:
     """A quantized copy of ``model``."""
+    _check(model, skip)
     made = copy.deepcopy(model)
     for path, module in made.named_modules():
         if path not in skip:
@@ -90,8 +90,7 @@ def _by_layer(model: Module, scheme: Scheme, skip: Collection[str]) -> tuple[Mod
     return model, found
 
 
-def check_skip(model: Module, skip: Collection[str]) -> None:
-    """QuantizationError for a path that no module of ``model`` has."""
+def _check(model: Module, skip: Collection[str]) -> None:
     if KEY in model._buffers:
         raise QuantizationError(f"this {type(model).__name__} is quantized already. Quantize the original.")
     unknown = sorted(set(skip) - {path for path, _ in model.named_modules()})

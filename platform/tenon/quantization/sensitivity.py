@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from tenon.compress import Receipt
+from tenon.compress import Receipt, receipt_of
 from tenon.compress.receipt import NOISE, call_of, difference, evaluating
 from tenon.core.grad_mode import no_grad
 from tenon.errors import QuantizationError
 from tenon.nn.module import Module
-from tenon.quantization.api import Quantized, calibration_calls, check_skip, converted, quantize
+from tenon.quantization.api import Quantized, calibration_calls, converted
 from tenon.quantization.scheme import Scheme, scheme_of
 from tenon.quantization.structure import described
 
@@ -23,7 +23,6 @@ def sensitivity(
     ``example`` is the first of ``calibration`` if there is none.
     """
     scheme = scheme_of(spec)
-    check_skip(model, ())
     calls = calibration_calls(model, scheme, calibration)
     args, kwargs = call_of(_example(calls, example))
     paths = _layers(converted(model, scheme, calls))
@@ -57,39 +56,34 @@ def quantize_within(
     """
     if most_lost is not None and data is None:
         raise QuantizationError("most_lost is a loss of accuracy, which takes data: give (inputs, labels).")
-    calls = calibration_calls(model, scheme_of(spec), calibration)
+    scheme = scheme_of(spec)
+    calls = calibration_calls(model, scheme, calibration)
     example, kept = _example(calls, example), set(skip)
     notes: list[str] = []
 
-    def attempt() -> Quantized:
-        if not _layers_left(model, spec, calls, kept):
-            raise QuantizationError(
-                f"no layer of this {type(model).__name__} gains by {scheme_of(spec).name}:"
-                f" {'; '.join(notes)}."
-            )
-        return quantize(
-            model, spec, calls or None, example=example, data=data, batch_sizes=batch_sizes, skip=kept
-        )
+    def attempt() -> tuple[Module, Receipt]:
+        if notes and not kept < _quantizable(model, scheme, calls, skip):
+            raise QuantizationError(f"no layer of this {type(model).__name__} gains: {'; '.join(notes)}.")
+        made = converted(model, scheme, calls, kept)
+        return made, receipt_of(model, made, example, data=data, batch_sizes=batch_sizes, notes=notes)
 
-    found = attempt()
-    slow = [] if keep_slow else _slow(found)
+    made, receipt = attempt()
+    slow = [] if keep_slow else _slow(made, receipt)
     if slow:
         kept |= set(slow)
         notes += [f"'{path}' stays: it was slower after quantization" for path in slow]
-        found = attempt()
+        made, receipt = attempt()
     ranked: list[str] = []
-    while most_lost is not None and _lost(found.receipt) > most_lost:
+    while most_lost is not None and _lost(receipt) > most_lost:
         if not ranked:
-            report = sensitivity(model, spec, calls or None, example=example)
+            report = sensitivity(model, scheme, calls or None, example=example)
             ranked = [path for path in report if path not in kept]
         path = ranked.pop(0)
         kept.add(path)
-        notes.append(f"'{path}' stays: the accuracy fell by {_lost(found.receipt):.4f} with it quantized")
-        found = attempt()
-    assert found.receipt is not None
-    return Quantized(
-        found.model, Receipt(**{**_fields(found.receipt), "notes": (*found.receipt.notes, *notes)})
-    )
+        notes.append(f"'{path}' stays: the accuracy fell by {_lost(receipt):.4f} with it quantized")
+        made, receipt = attempt()
+    receipt.show()
+    return Quantized(made, receipt)
 
 
 def _example(calls: Sequence[Any], example: Any) -> Any:
@@ -103,18 +97,12 @@ def _layers(model: Module) -> list[str]:
     return [p for p, d in described(model).items() if d.get("layer") not in ("Folded", "StaticMaxPool")]
 
 
-def _layers_left(model: Module, spec: Any, calls: Sequence[Any], kept: Collection[str]) -> bool:
-    try:
-        return bool(_layers(converted(model, scheme_of(spec), calls, kept)))
-    except QuantizationError:
-        if not kept:
-            raise
-        return False
+def _quantizable(model: Module, scheme: Scheme, calls: Sequence[Any], skip: Collection[str]) -> set[str]:
+    return {*_layers(converted(model, scheme, calls, skip)), *skip}
 
 
-def _slow(found: Quantized) -> list[str]:
-    layers, receipt = set(_layers(found.model)), found.receipt
-    assert receipt is not None
+def _slow(made: Module, receipt: Receipt) -> list[str]:
+    layers = set(_layers(made))
     rows = (receipt.total,) if "" in layers else receipt.rows
     return [
         row.path
@@ -123,10 +111,6 @@ def _slow(found: Quantized) -> list[str]:
     ]
 
 
-def _lost(receipt: Receipt | None) -> float:
-    assert receipt is not None and receipt.accuracy is not None
+def _lost(receipt: Receipt) -> float:
+    assert receipt.accuracy is not None
     return receipt.accuracy.before - receipt.accuracy.after
-
-
-def _fields(receipt: Receipt) -> dict[str, Any]:
-    return {name: getattr(receipt, name) for name in receipt.__dataclass_fields__}
