@@ -168,6 +168,22 @@ class Analysis:
                 self.atoms.keep(layer, reason)
         return [layer for layer in flow.layers if not varying(layer) & wanted]
 
+    def flatten(self, flow: Flow, reason: str, axes: Iterable[int]) -> list[Any]:
+        """Layers that vary on none of ``axes``: atoms that do become one along them, or stay if they vary on
+        no other axis."""
+        made = []
+        for layer in flow.layers:
+            within = varying(layer) & set(axes)
+            if within and varying(layer) == within:
+                self.atoms.keep(layer, reason)
+                continue
+            for axis in within:
+                first = np.take(layer, [0], axis)
+                self.atoms.unite(first, layer)
+                layer = first
+            made.append(layer)
+        return made
+
     def join(self, flows: Sequence[Flow], reason: str, but: int | None = None) -> list[Any]:
         """Unite the layers of operands that broadcast, all of one rank; axis ``but`` is nobody's here."""
         made: list[Any] = []
@@ -193,13 +209,10 @@ class Analysis:
         """The atoms along ``axis`` alone, or None; atoms that vary elsewhere too become one along it."""
         found = None
         for i, layer in enumerate(flow.layers):
-            axes = varying(layer)
-            if axes == {axis}:
+            if varying(layer) == {axis}:
                 found = layer.reshape(-1)
-            elif axis in axes:
-                first = np.take(layer, [0], axis)
-                self.atoms.unite(first, layer)
-                flow.layers[i] = first
+            elif axis in varying(layer):
+                flow.layers[i] = self.flatten(Flow(flow.shape, [layer]), "", (axis,))[0]
         return found
 
     def meet(self, one: Any, other: Any, reason: str) -> Any:

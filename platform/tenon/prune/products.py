@@ -48,8 +48,8 @@ def convolved(analysis: Analysis, node: Node, x: Flow, weight: Flow, bias: Any =
     back = node.name == "conv_input_grad"
     spatial = range(2, len(x.shape))
     reason = f"the kernel of {place(node)} spans them"
-    x = Flow(x.shape, analysis.keep(x, reason, (0, *spatial)), x.known, x.value)
-    weight = Flow(weight.shape, analysis.keep(weight, reason, spatial), weight.known, weight.value)
+    x = Flow(x.shape, analysis.flatten(x, reason, (0, *spatial)), x.known, x.value)
+    weight = Flow(weight.shape, analysis.flatten(weight, reason, spatial), weight.known, weight.value)
     groups = node.attrs["groups"]
     if groups > 1:
         return (_grouped(analysis, node, x, weight, bias, groups, back),)

@@ -64,6 +64,15 @@ def taken(analysis: Analysis, node: Node, x: Flow, *indices: Any) -> tuple[Flow,
     return (zeros(node, [take(layer) for layer in layers], take(zeros_there)),)
 
 
+@rule("gather")
+def gathered(analysis: Analysis, node: Node, x: Flow, indices: Flow) -> tuple[Flow, ...]:
+    """Numbers along one axis, each of the others with indices of its own."""
+    axis = node.attrs["axis"]
+    reason = f"{place(node)} looks for them by their number"
+    parts = [Flow(f.shape, analysis.keep(f, reason, {axis})) for f in (x, indices)]
+    return (Flow(node.avals[0].shape, analysis.join(parts, reason, but=axis)),)
+
+
 @rule("pad")
 def padded(analysis: Analysis, node: Node, x: Flow) -> tuple[Flow, ...]:
     """Padding of other axes leaves channels as they are; zeros stay zero where zeros are added."""
@@ -272,7 +281,7 @@ def windowed(analysis: Analysis, node: Node, x: Flow, *rest: Any) -> tuple[Flow,
     """Pools and resampling work on every channel by itself; channels that are zero stay so."""
     if rest or node.name.startswith(("unfold", "fold", "fractional")):
         return unknown(analysis, node, x, *rest)
-    layers = analysis.keep(x, f"the windows of {place(node)} span them", range(2, len(x.shape)))
+    layers = analysis.flatten(x, f"the windows of {place(node)} span them", range(2, len(x.shape)))
     known = x.zero
     if varying(known) & set(range(2, len(x.shape))):
         known = np.zeros((1,) * len(x.shape), bool)

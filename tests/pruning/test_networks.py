@@ -1,0 +1,126 @@
+"""Half of the channels of small networks of many kinds: masked, removed, reloaded, with the same outputs."""
+
+import pytest
+
+import tenon
+from tenon import nn
+from tenon.compress.receipt import difference
+
+F = nn.functional
+
+
+class Dense(nn.Module):
+    """Every layer reads all before it."""
+
+    def __init__(self):
+        super().__init__()
+        self.stem, self.out = nn.Conv2d(2, 4, 1), nn.Conv2d(16, 2, 1)
+        self.norms = nn.ModuleList(nn.BatchNorm2d(4 + 4 * i) for i in range(3))
+        self.layers = nn.ModuleList(nn.Conv2d(4 + 4 * i, 4, 3, padding=1) for i in range(3))
+
+    def forward(self, x):
+        x = self.stem(x)
+        for norm, layer in zip(self.norms, self.layers, strict=True):
+            x = tenon.cat([x, layer(F.relu(norm(x)))], 1)
+        return self.out(x)
+
+
+class Gated(nn.Module):
+    """The feed-forward part of a language model."""
+
+    def __init__(self):
+        super().__init__()
+        self.norm = nn.RMSNorm(8)
+        self.up, self.gate, self.down = (nn.Linear(*s, bias=False) for s in ((8, 16), (8, 16), (16, 8)))
+
+    def forward(self, x):
+        y = self.norm(x)
+        return x + self.down(F.silu(self.gate(y)) * self.up(y))
+
+
+class Last(nn.Module):
+    """The last state of a recurrent layer, over cells or at once."""
+
+    def __init__(self, cell):
+        super().__init__()
+        self.layer = nn.LSTMCell(4, 6) if cell else nn.GRU(4, 6, 2, batch_first=True)
+        self.out = nn.Linear(6, 3)
+
+    def forward(self, x):
+        if isinstance(self.layer, nn.GRU):
+            return self.out(self.layer(x)[1][-1])
+        state = None
+        for step in range(x.shape[1]):
+            state = self.layer(x[:, step], state)
+        return self.out(state[0])
+
+
+class Einsum(nn.Module):
+    """Parameters without a layer: a map, and positions that are added."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.places = nn.Linear(4, 6), nn.Parameter(tenon.randn(1, 3, 6))
+        self.weight = nn.Parameter(tenon.randn(6, 5))
+
+    def forward(self, x):
+        return tenon.einsum("bti,io->bto", (self.first(x) + self.places).relu(), self.weight)
+
+
+def images(layers):
+    return lambda: nn.Sequential(nn.Conv2d(2, 8, 3, padding=1), *layers(), nn.Conv2d(8, 2, 1))
+
+
+PLANES, WORDS = (2, 2, 6, 6), (2, 3, 4)
+NETWORKS = {
+    "dense": (Dense, PLANES),
+    "gated": (Gated, (2, 3, 8)),
+    "cells": (lambda: Last(True), WORDS),
+    "gru": (lambda: Last(False), WORDS),
+    "einsum": (Einsum, WORDS),
+    "decoder": (lambda: nn.Transformer(16, 4, 1, 1, 32, batch_first=True), (2, 4, 16), (2, 5, 16)),
+    "instance norm": (images(lambda: [nn.InstanceNorm2d(8, affine=True), nn.ReLU()]), PLANES),
+    "depthwise up": (
+        images(lambda: [nn.Upsample(scale_factor=2, mode="bilinear"), nn.ConvTranspose2d(8, 8, 2, 2, groups=8)]),
+        PLANES,
+    ),
+    "shuffle": (lambda: nn.Sequential(nn.Conv2d(2, 16, 1), nn.PixelShuffle(2), nn.Conv2d(4, 2, 1)), PLANES),
+    "circular": (
+        images(lambda: [nn.ReLU(), nn.Conv2d(8, 8, 3, padding=1, padding_mode="circular"), nn.LeakyReLU()]),
+        PLANES,
+    ),
+    "maxima": (
+        lambda: nn.Sequential(
+            nn.Conv1d(2, 6, 3), nn.MaxPool1d(2), nn.AdaptiveMaxPool1d(2), nn.Flatten(), nn.Linear(12, 2)
+        ),
+        (2, 2, 20),
+    ),
+    "glu": (lambda: nn.Sequential(nn.Conv1d(2, 16, 3), nn.GLU(1), nn.Conv1d(8, 2, 3)), (2, 2, 9)),
+    "volumes": (
+        lambda: nn.Sequential(
+            nn.Conv3d(1, 4, 3), nn.BatchNorm3d(4), nn.ELU(), nn.AvgPool3d(2), nn.Flatten(), nn.Linear(32, 3)
+        ),
+        (2, 1, 6, 6, 6),
+    ),
+    "bfloat16": (
+        lambda: nn.Sequential(nn.Linear(4, 8), nn.Sigmoid(), nn.Linear(8, 2)).bfloat16(), (3, 4)
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_half_of_a_network_goes_and_what_it_says_stays(name):
+    make, *shapes = NETWORKS[name]
+    tenon.manual_seed(0)
+    model = make().eval()
+    dtype = next(model.parameters()).dtype
+    args = tuple(tenon.randn(shape).to(dtype) for shape in shapes)
+    count = tenon.prune.mask_channels(model, args, 0.5)
+    wanted = model(*args)
+
+    receipt = tenon.prune.compact(model, args, seconds=0)
+
+    assert count > 0 and receipt[""].parameters.ratio < 0.7 and receipt.notes == ()
+    assert difference(model(*args), wanted) < 1e-5
+    fresh = tenon.prune.load(make().eval(), model.state_dict())
+    assert difference(fresh(*args), wanted) < 1e-5
