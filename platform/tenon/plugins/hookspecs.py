@@ -116,7 +116,7 @@ def tenon_quantizers() -> Mapping[str, str]:
 
     Called: at the first use of the kind, when a scheme is named.
     Mode: collect.
-    Example: ``return {"int8": "tenon_quantize.int8:Int8"}``
+    Example: ``return {"int8": "tenon_quantize.static:Int8"}``
     """
     raise NotImplementedError
 
