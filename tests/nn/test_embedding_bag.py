@@ -44,3 +44,21 @@ def test_a_table_that_exists_is_shared():
 
     assert not bag.weight.requires_grad
     assert bag(tenon.tensor([[0, 1]])).tolist() == [[4.0, 4.0, 4.0]]
+
+
+@pytest.mark.parametrize(
+    ("offsets", "text"),
+    [
+        ([1, 4], r"offsets\[0\] has to be 0"),
+        ([0, 9], r"offsets\[-1\] can not be greater than input's length 8"),
+    ],
+)
+@pytest.mark.parametrize("mode", ["sum", "mean", "max"])
+def test_offsets_begin_at_the_first_index_and_end_inside_of_the_row(offsets, text, mode):
+    bag = tenon.nn.EmbeddingBag(10, 3, mode=mode)
+    row = tenon.tensor([1, 2, 4, 5, 4, 3, 2, 9])
+
+    with pytest.raises(RuntimeError, match=text):
+        bag(row, tenon.tensor(offsets))
+
+    assert bag(row, tenon.tensor([0, 8])).shape == (2, 3)

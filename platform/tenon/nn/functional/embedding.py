@@ -7,6 +7,7 @@ from typing import Any
 
 import tenon.ops  # noqa: F401 - a table without ops finds nothing
 from tenon import dtypes
+from tenon.core import watch
 from tenon.core.aval import Aval
 from tenon.core.factories import arange
 from tenon.core.grad_mode import is_grad_enabled, no_grad
@@ -156,11 +157,25 @@ def _check_bags(
             )
 
 
+def _check_ends(first: int, last: int, length: int) -> None:
+    if first:
+        raise ShapeError(
+            "offsets[0] has to be 0, i.e., the first sequence in the mini-batch has to start from position 0."
+            f" However, got {first}"
+        )
+    if last > length:
+        raise ShapeError(
+            f"offsets[-1] can not be greater than input's length {length} but got offsets[-1] of {last}"
+        )
+
+
 def _bags(input: Any, offsets: Any, include_last_offset: bool) -> tuple[Any, Any, int]:
     """All indices in a row, where bags begin, and where the last one ends."""
     if input.ndim == 2:
         return input.reshape(-1), arange(input.shape[0], device=input.device) * input.shape[1], input.numel()
     offsets = offsets.to(dtypes.int64)
+    if offsets.numel() and offsets.device.type == "cpu" and watch.recorder is None:
+        _check_ends(int(offsets.raw[0]), int(offsets.raw[-1]), input.shape[0])
     if not include_last_offset:
         return input, offsets, input.shape[0]
     if not offsets.numel():

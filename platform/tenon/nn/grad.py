@@ -1,0 +1,87 @@
+"""torch.nn.grad: the gradients of convolutions as functions of their own, made of ops like any other.
+
+>>> import tenon
+>>> input, weight = tenon.ones(1, 1, 3, 3), tenon.ones(1, 1, 1, 2)
+>>> conv2d_input(input.shape, weight, tenon.ones(1, 1, 3, 2))[0, 0, 0]
+tensor([1., 2., 1.])
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import tenon.ops  # noqa: F401 - a table without ops finds nothing
+from tenon.core.op import table as f
+from tenon.nn.functional.arguments import per_axis
+
+
+def _attrs(stride: Any, padding: Any, dilation: Any, groups: int, rank: int) -> dict[str, Any]:
+    return {
+        "stride": per_axis(stride, rank, "stride"),
+        "padding": per_axis(padding, rank, "padding"),
+        "dilation": per_axis(dilation, rank, "dilation"),
+        "groups": groups,
+    }
+
+
+def _input(
+    size: Sequence[int], weight: Any, g: Any, stride: Any, padding: Any, dilation: Any, groups: int, rank: int
+) -> Any:
+    attrs = _attrs(stride, padding, dilation, groups, rank)
+    return f.conv_input_grad(g, weight, sizes=tuple(size)[2:], **attrs)
+
+
+def _weight(
+    x: Any, size: Sequence[int], g: Any, stride: Any, padding: Any, dilation: Any, groups: int, rank: int
+) -> Any:
+    attrs = _attrs(stride, padding, dilation, groups, rank)
+    return f.conv_weight_grad(x, g, kernel=tuple(size)[2:], **attrs)
+
+
+def conv1d_input(
+    input_size: Sequence[int], weight: Any, grad_output: Any, stride: Any = 1, padding: Any = 0,
+    dilation: Any = 1, groups: int = 1,
+) -> Any:  # fmt: skip
+    """The gradient of ``conv1d`` for its input of ``input_size`` ``[N, C, L]``."""
+    return _input(input_size, weight, grad_output, stride, padding, dilation, groups, 1)
+
+
+def conv1d_weight(
+    input: Any, weight_size: Sequence[int], grad_output: Any, stride: Any = 1, padding: Any = 0,
+    dilation: Any = 1, groups: int = 1,
+) -> Any:  # fmt: skip
+    """The gradient of ``conv1d`` for its weight of ``weight_size``."""
+    return _weight(input, weight_size, grad_output, stride, padding, dilation, groups, 1)
+
+
+def conv2d_input(
+    input_size: Sequence[int], weight: Any, grad_output: Any, stride: Any = 1, padding: Any = 0,
+    dilation: Any = 1, groups: int = 1,
+) -> Any:  # fmt: skip
+    """The gradient of ``conv2d`` for its input of ``input_size`` ``[N, C, H, W]``."""
+    return _input(input_size, weight, grad_output, stride, padding, dilation, groups, 2)
+
+
+def conv2d_weight(
+    input: Any, weight_size: Sequence[int], grad_output: Any, stride: Any = 1, padding: Any = 0,
+    dilation: Any = 1, groups: int = 1,
+) -> Any:  # fmt: skip
+    """The gradient of ``conv2d`` for its weight of ``weight_size``."""
+    return _weight(input, weight_size, grad_output, stride, padding, dilation, groups, 2)
+
+
+def conv3d_input(
+    input_size: Sequence[int], weight: Any, grad_output: Any, stride: Any = 1, padding: Any = 0,
+    dilation: Any = 1, groups: int = 1,
+) -> Any:  # fmt: skip
+    """The gradient of ``conv3d`` for its input of ``input_size`` ``[N, C, D, H, W]``."""
+    return _input(input_size, weight, grad_output, stride, padding, dilation, groups, 3)
+
+
+def conv3d_weight(
+    input: Any, weight_size: Sequence[int], grad_output: Any, stride: Any = 1, padding: Any = 0,
+    dilation: Any = 1, groups: int = 1,
+) -> Any:  # fmt: skip
+    """The gradient of ``conv3d`` for its weight of ``weight_size``."""
+    return _weight(input, weight_size, grad_output, stride, padding, dilation, groups, 3)

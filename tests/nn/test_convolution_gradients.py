@@ -1,0 +1,31 @@
+"""``nn.grad``: the gradients of convolutions, asked for by themselves."""
+
+from __future__ import annotations
+
+import pytest
+
+import tenon
+from tenon.nn import functional as F
+from tenon.nn import grad
+
+
+@pytest.mark.parametrize("rank", [1, 2, 3])
+@pytest.mark.parametrize("options", [{}, {"stride": 2, "padding": 1, "groups": 2}, {"dilation": 2}])
+def test_they_are_what_backward_computes(rng, rank, options):
+    groups = options.get("groups", 1)
+    x = tenon.from_numpy(rng.standard_normal((2, 4, *[7] * rank))).requires_grad_()
+    weight = tenon.from_numpy(rng.standard_normal((6, 4 // groups, *[3] * rank))).requires_grad_()
+    out = getattr(F, f"conv{rank}d")(x, weight, None, **options)
+    g = tenon.from_numpy(rng.standard_normal(tuple(out.shape)))
+
+    of_x, of_weight = tenon.autograd.grad(out, (x, weight), g)
+
+    assert tenon.allclose(getattr(grad, f"conv{rank}d_input")(x.shape, weight, g, **options), of_x)
+    assert tenon.allclose(getattr(grad, f"conv{rank}d_weight")(x, weight.shape, g, **options), of_weight)
+
+
+def test_they_have_gradients_themselves():
+    x = tenon.ones(1, 1, 4, 4, dtype=tenon.float64, requires_grad=True)
+    g = tenon.ones(1, 1, 3, 3, dtype=tenon.float64, requires_grad=True)
+
+    assert tenon.autograd.gradcheck(lambda a, b: grad.conv2d_weight(a, (1, 1, 2, 2), b), (x, g))
