@@ -165,6 +165,21 @@ def test_two_of_four_weights_in_a_row_stay():
         prune.NOfM.apply(nn.Linear(8, 2), "weight", 4, 4)
 
 
+def test_parameters_that_modules_share_are_not_masked():
+    model = nn.Sequential(
+        nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 8), nn.Linear(8, 2)
+    )
+    model[2].weight = model[0].weight
+
+    assert tenon.prune.mask_channels(model, tenon.ones(1, 4), 0.5) == 4
+    assert not prune.is_pruned(model[:3]) and prune.is_pruned(model[4])
+    with pytest.raises(PruningError, match=r"0\.weight and 2\.weight are one parameter"):
+        tenon.prune.mask_weights(model, 0.5)
+    prune.l1_unstructured(model[0], "weight", 3)
+    with pytest.raises(PruningError, match=r"compact: 0\.weight_orig and 2\.weight are one parameter"):
+        tenon.prune.compact(model, tenon.ones(1, 4))
+
+
 def test_bad_amounts_scopes_and_criteria_are_refused():
     model, x = Residual(), example()
     for amount in (1.5, -0.1):

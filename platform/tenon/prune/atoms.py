@@ -56,12 +56,6 @@ class Atoms:
             if root != FIXED:
                 self.reasons.setdefault(root, reason)
 
-    def kept(self, atoms: Any) -> Any:
-        """Which of ``atoms`` have to stay."""
-        roots = self.roots(atoms)
-        held = np.array([FIXED, *(self.find(atom) for atom in self.reasons)])
-        return np.isin(roots, held)
-
     def reason(self, atom: int) -> str:
         """Why ``atom`` stays; "" if nothing says so."""
         root = self.find(atom)

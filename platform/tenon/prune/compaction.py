@@ -96,6 +96,24 @@ def check_model(model: Any, what: str) -> None:
                 f"{what}: '{name}' has numbers that are not finite, so zero times it is not zero. Find out"
                 " where they come from, or load an older checkpoint."
             )
+    shared = shared_names(model)
+    for module, pipeline in _pipelines(model):
+        for held in pipeline.originals(module):
+            if id(held) in shared and any(step.is_mask for step in pipeline.steps):
+                raise PruningError(
+                    f"{what}: {' and '.join(shared[id(held)])} are one parameter, of which one module has a"
+                    " mask and another has none. Remove the mask and write the zeros into the parameter, or"
+                    " untie it."
+                )
+
+
+def shared_names(model: Module) -> dict[int, list[str]]:
+    """The names of every parameter that several modules have, by its id."""
+    names: dict[int, list[str]] = {}
+    for path, module in model.named_modules():
+        for name, held in module.named_parameters(path, recurse=False):
+            names.setdefault(id(held), []).append(name)
+    return {key: several for key, several in names.items() if len(several) > 1}
 
 
 def analyse(model: Module, args: Any, kwargs: Any) -> tuple[Analysis, dict[Node, str]]:

@@ -269,9 +269,9 @@ def unknown(analysis: Analysis, node: Node, *args: Any) -> tuple[Flow, ...]:
             )
             if (zero & np.isin(layer, analysis.atoms.roots(owned))).any():
                 raise PruningError(
-                    f"compact: zero channels reach the op '{node.name}' in {place(node)} ({node.where}), and"
-                    " what depends on them there is not known. Remove the masks before it, or compute it by"
-                    " other ops."
+                    f"zero channels reach the op '{node.name}' in {place(node)} ({node.where}), and what"
+                    " depends on them there is not known. Remove the masks before it, or compute it by other"
+                    " ops."
                 )
         analysis.keep(flow, f"'{node.name}' in {place(node)} reads them")
     return tuple(Flow(aval.shape) for aval in node.avals)

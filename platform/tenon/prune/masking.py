@@ -24,7 +24,7 @@ from tenon.nn.pruning import Criterion, check_amount, scores_by
 from tenon.nn.utils.prune import custom_from_mask
 from tenon.nn.weights import forget, pipeline_of
 from tenon.plugins.registry import resolve
-from tenon.prune.compaction import analyse, bake_all, check_model
+from tenon.prune.compaction import analyse, bake_all, check_model, shared_names
 from tenon.prune.removal import prunable
 
 Scope = Literal["global", "layer"]
@@ -45,9 +45,9 @@ def mask_channels(
     ``example`` is what the model is called with, as for ``compact``, which removes what is masked here. With
     the scope ``"global"`` all compete, by scores relative to the mean of those that lie in the same weights;
     with ``"layer"`` each of these loses the same share. One of each always stays. ``keep`` names modules, by
-    paths or patterns such as ``"blocks.*.attn"``, of which no channel goes. What is masked already counts as
-    part of ``amount``, so that a growing amount prunes in steps; 0.0 puts masks of ones where they will be.
-    An error leaves the model as it was.
+    paths or patterns such as ``"blocks.*.attn"``, of which no channel goes; parameters that several modules
+    share lose none either. What is masked already counts as part of ``amount``, so that a growing amount
+    prunes in steps; 0.0 puts masks of ones where they will be. An error leaves the model as it was.
     """
     chosen = _criterion(criterion)
     _check(amount, scope)
@@ -56,8 +56,10 @@ def mask_channels(
     bake_all(baked)
     with evaluating(baked), no_grad():
         analysis, names = analyse(baked, *call_of(example))
+    shared = {name for several in shared_names(baked).values() for name in several}
     for node, axes in analysis.stored.items():
-        if any(fnmatchcase(f"{names[node]}.", f"{pattern}.*") for pattern in keep):
+        patterned = any(fnmatchcase(f"{names[node]}.", f"{pattern}.*") for pattern in keep)
+        if patterned or names[node] in shared:
             for atoms in axes:
                 analysis.atoms.keep(atoms, "they are to be kept")
     roots, can = prunable(analysis)
@@ -107,6 +109,12 @@ def mask_weights(
     weights = {name: p for name, p in baked.named_parameters() if p.dim() > 1}
     if not weights:
         raise PruningError("mask_weights: the model has no parameter of two axes or more.")
+    for held in weights.values():
+        if id(held) in shared_names(baked):
+            raise PruningError(
+                f"mask_weights: {' and '.join(shared_names(baked)[id(held)])} are one parameter, and a mask"
+                " of one module would not be the other's. Mask the other weights one by one, or untie it."
+            )
     scores = {name: _scores(chosen, model, name) for name in weights}
     for name, weight in weights.items():
         scores[name][weight.detach().cpu().numpy() == 0] = -1  # masked already

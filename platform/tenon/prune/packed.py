@@ -85,7 +85,9 @@ def _inputs(model: Module, layers: dict[str, Any], args: Any, kwargs: Any) -> di
     """What the example gives each layer."""
     given: dict[str, Any] = {}
     handles = [
-        layer.register_forward_pre_hook(lambda module, inputs, path=path: given.update({path: inputs[0]}))
+        layer.register_forward_pre_hook(
+            lambda module, inputs, path=path: given.update((path, x) for x in inputs)
+        )
         for path, layer in layers.items()
     ]
     try:
