@@ -75,3 +75,20 @@ def test_effects_keep_their_order(make, backend):
     program.run()
 
     assert drawn == list(range(BRANCHES))
+
+
+def test_memory_is_written_in_place_as_the_last_readers_of_its_old_value_come_first(make):
+    m = make()
+    weight, x = m.input(WIDTH), m.input(WIDTH)
+    slope = m.cumsum(x, axis=0)
+    others = [m.cumsum(m.mul(x, float(i)), axis=0) for i in range(4)]
+    old = m.amax(m.cumsum(weight, axis=0), axes=(0,))
+    m.returns(old, *(m.amax(other, axes=(0,)) for other in others))
+    m.writes(weight, m.sub(weight, slope))
+    before = list(m.graph.nodes)
+
+    schedule(m.graph)
+
+    assert m.graph.nodes != before
+    readers = [n for n in m.graph.calls if weight in n.args]
+    assert [n.op.name for n in readers] == ["cumsum", "sub"]

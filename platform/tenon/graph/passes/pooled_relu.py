@@ -12,8 +12,8 @@ def pooled_relu(graph: Graph) -> None:
     """``max_pool(relu(x))`` becomes ``relu(max_pool(x))`` where only that reads the ``relu``.
 
     So may ``max_pool_grad`` of a gradient that ``pooled_gate`` has closed: where all of a window is negative,
-    the place of the maximum is another, and what goes there is zero. Behind an elementwise op the ``relu``
-    stays, as one kernel does both.
+    no place has the maximum that the ``relu`` left, and what would go there is zero. Behind an elementwise op
+    the ``relu`` stays, as one kernel does both.
     """
     users = graph.users()
     roots = set(graph.roots())
@@ -28,7 +28,7 @@ def pooled_relu(graph: Graph) -> None:
         relu.op, relu.attrs, relu.avals, pool.op, pool.attrs = pool.op, pool.attrs, pool.avals, relu.op, {}
         relu.module, relu.where, pool.module, pool.where = pool.module, pool.where, relu.module, relu.where
         for spread in spreads:
-            spread.args = (spread.args[0], x, relu.out())
+            spread.args = (spread.args[0], x, out)
 
 
 def _pool(relu: Node, users: list[Node] | tuple[()]) -> Node | None:

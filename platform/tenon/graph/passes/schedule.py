@@ -77,10 +77,19 @@ class _Lives:
 
 
 def _waits(graph: Graph) -> dict[Node, list[Node]]:
-    """What has to run before each node."""
-    found, last = {}, None
+    """What has to run before each node, or does now and has to: readers of memory that it can write into as
+    long as nobody reads that later."""
+    found: dict[Node, list[Node]] = {}
+    last = None
+    targets: dict[Node, list[Ref]] = {}
+    for write in graph.writes:
+        targets.setdefault(write.value.node, []).append(write.target.out())
+    readers: dict[Ref, list[Node]] = {}
     for node in graph.nodes:
-        found[node] = list(dict.fromkeys(r.node for r in node.refs))
+        before = [reader for target in targets.get(node, ()) for reader in readers.get(target, ())]
+        found[node] = list(dict.fromkeys([*(r.node for r in node.refs), *before]))
+        for ref in node.refs:
+            readers.setdefault(ref, []).append(node)
         if node.effect:
             if last is not None and last not in found[node]:
                 found[node].append(last)
