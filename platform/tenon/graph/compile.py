@@ -128,7 +128,9 @@ class Compiled:
                 if result is MISS and replay.fits() and replay.prepare():
                     result = replay.attempt(leaves)
             except DivergedError as error:
-                self._tell(f"one call ran eagerly: {error}")
+                told = f"one call ran eagerly: {error}"
+                if told not in self.reasons[-1:]:
+                    self._tell(told)
                 return self.function(*args, **kwargs)
             if result is not MISS:
                 return result

@@ -8,6 +8,7 @@ themselves; ``MISS`` means that the conditions do not hold, or that memory has m
 from __future__ import annotations
 
 import itertools
+from sys import getrefcount
 from typing import Any
 
 from tenon.core.pytree import tree_unflatten
@@ -17,7 +18,7 @@ from tenon.errors import DivergedError
 from tenon.graph.guards import Names
 from tenon.graph.lines import forget_with, remember
 from tenon.graph.program import KERNEL_ERRORS
-from tenon.graph.recording import Argument, Output
+from tenon.graph.recording import Argument, LeftGradient, Output
 from tenon.random import default_generator
 
 MISS = object()
@@ -95,8 +96,17 @@ def _compiled(lines: list[str], names: Names, which: str) -> Any:
 
 
 def _body(replay: Any, names: Names, keep: bool = False) -> list[str]:
-    recording, program = replay.recording, replay.program
+    recording, program, lent = replay.recording, replay.program, replay.lent
     lines = []
+    if lent.tensors:
+        checks = [
+            f"{_leaf(left, names)}._grad is not {names(lent.tensors)}[{place}]"
+            for place, left in enumerate(lent.lefts)
+            if lent.stays(place)
+        ]
+        counted = f"{names(sum)}({names(map)}({names(getrefcount)}, {names(lent.watched)}))"
+        checks.append(f"{counted} != {names(lent.total)}[0]")
+        lines.append(f"if {' or '.join(checks)}: {names(lent.part)}(leaves)")
     for position, (buffer, get) in zip(replay.positions, replay.buffers, strict=True):
         found = f"leaves[{position}].raw" if position is not None else f"{names(get)}(leaves)"
         lines.append(f"{names(buffer)}[...] = {found}")
@@ -124,8 +134,10 @@ def _body(replay: Any, names: Names, keep: bool = False) -> list[str]:
     for find, buffer in replay.changed:
         lines.append(f"t = {names(find)}(leaves); t.raw[...] = {names(buffer)}; t._counter()[0] += 1")
     for left, value in replay.gradients:
-        leaf = names(left.tensor) if left.tensor is not None else f"{names(left.leaf)}(leaves)"
-        lines.append(f"{leaf}._grad = {names(value) if value is not None else None}")
+        given = names(value) if value.__class__ is not int else f"{names(lent.tensors)}[{value}]"
+        if value.__class__ is int and lent.apart[value]:
+            given = f"{names(Tensor._of)}({given}.raw.copy(), {names(replay.backend)})"
+        lines.append(f"{_leaf(left, names)}._grad = {given}")
     lines += _returned(replay, names)
     lines += [f"{names(effect)}()" for effect in recording.after]
     result = _nested(recording, names)
@@ -133,6 +145,11 @@ def _body(replay: Any, names: Names, keep: bool = False) -> list[str]:
         outputs = {each.index for each in recording.returned if each.__class__ is Output}
         return [*lines, f"return {result}, {{{', '.join(f'{i}: y{i}' for i in sorted(outputs))}}}"]
     return [*lines, f"return {result}"]
+
+
+def _leaf(left: LeftGradient, names: Names) -> str:
+    """The tensor whose ``grad`` is set."""
+    return names(left.tensor) if left.tensor is not None else f"{names(left.leaf)}(leaves)"
 
 
 def _returned(replay: Any, names: Names) -> list[str]:

@@ -286,7 +286,7 @@ class MemoryPlan:
         own = {b: None for b in self.blocks.values() if b.maker is not None and b.into is None}
         blocks = [block for block in own if block.root is None]
         self.peak_bytes, self.lower_bound = arrange(blocks), lower_bound(blocks)
-        arena = np.empty(self.peak_bytes + ALIGNMENT, np.uint8)
+        self.arena = arena = np.empty(self.peak_bytes + ALIGNMENT, np.uint8)
         skipped = -address(arena) % ALIGNMENT
         for block in blocks:
             block.root = arena[skipped + block.offset : skipped + block.offset + block.nbytes]

@@ -56,6 +56,8 @@ class LeftGradient:
     held: Any = None
     #: The leaf itself, unless it is an argument.
     tensor: Any = None
+    #: Whether a guard says that it has no gradient before.
+    without: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -311,10 +313,11 @@ def _gradients(recorder: Recorder, made: Recording, leaves: list[Any]) -> None:
             continue
         find = _leaf_at(positions[key]) if key in positions else _always(leaf)
         own = None if key in positions else leaf
+        without = own is not None and recorder.found.get(key, (leaf, leaf))[1] is None
         entry = None if grad is None else recorder.values.find(grad.raw)
         if entry is not None and entry.storage.node is None:
             made.gradients.append(
-                LeftGradient(find, _output(recorder, recorder.values.read(entry)), None, own)
+                LeftGradient(find, _output(recorder, recorder.values.read(entry)), None, own, without)
             )
         elif grad is not None and id(grad) in positions:
             raise CaptureError("an argument becomes the gradient of a parameter. Assign it after the call.")

@@ -14,8 +14,9 @@ import numpy as np
 
 from tenon.core.tensor import Tensor
 from tenon.graph import entry
+from tenon.graph.lent import Lent
 from tenon.graph.program import Program
-from tenon.graph.recording import Recording
+from tenon.graph.recording import LeftGradient, Recording
 
 
 class Replay:
@@ -61,25 +62,37 @@ class Replay:
         for tensor in self.touched:
             tensor._counter()
         self.changed = [(find, buffers[n]) for n, find in self.recording.changed if n in buffers]
-        self.gradients = [
-            (left, left.held if left.output is None else Tensor._of(self.output(left.output), self.backend))
-            for left in self.recording.gradients
-        ]
+        #: The gradients that lie in the program's own memory.
+        self.lent = Lent(self.backend, self.program.plan.arena, self._enter)
+        #: What is left in leaves: a tensor, None, or the number of one that is lent.
+        self.gradients = [(left, self._left(left)) for left in self.recording.gradients]
         self.body: Any = entry.body(self) if self.halves else None
         #: ``attempt(leaves)``: the result, or ``entry.MISS`` where the recording does not hold now.
-        self.attempt: Any = None if self.halves else entry.attempt(self, self.lock)
+        self.attempt: Any = None
+        if not self.halves:
+            self._enter()
+            self.lent.settle()
+
+    def _enter(self) -> None:
+        """Write the function that a call enters by."""
+        self.attempt = entry.attempt(self, self.lock)
+
+    def _left(self, left: LeftGradient) -> Any:
+        if left.output is None:
+            return left.held
+        array = self.output(left.output)
+        return self.lent.add(array, left) if self.lent.owns(array) else Tensor._of(array, self.backend)
 
     def _take_gradients(self) -> None:
         """Move the gradients that the recorded call left into the program's memory, where each run leaves its
         own: otherwise there is room for two of them until the first run ends."""
-        outputs, plan = self.recording.graph.outputs, self.program.plan
         for left, made in self.gradients:
-            if left.tensor is None or left.output is None or left.tensor._grad is None:
+            if made.__class__ is not int or left.tensor is None or left.tensor._grad is None:
                 continue
-            block = plan.blocks.get(outputs[left.output])
-            if block is not None and block.final().maker is not None and 0 not in made.raw.strides:
-                np.copyto(made.raw, left.tensor._grad.raw)
-                left.tensor._grad = made
+            own = self.lent.tensors[made]
+            if 0 not in own.raw.strides:
+                np.copyto(own.raw, left.tensor._grad.raw)
+                left.tensor._grad = own
 
     def fits(self) -> bool:
         """Whether parameters and state have the shapes and dtypes of the recording."""

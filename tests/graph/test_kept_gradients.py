@@ -1,0 +1,84 @@
+"""Gradients that a caller keeps stay what they were, though programs make theirs in one place."""
+
+import warnings
+
+import numpy as np
+import pytest
+
+import tenon
+from tenon import nn
+
+KEPT = {
+    "gradient": lambda g: g,
+    "array": lambda g: g.numpy(),
+    "view": lambda g: g.view(-1),
+    "detached": lambda g: g.detach(),
+    "row": lambda g: g[0],
+}
+
+
+def trained(twins, keep, zero_inside, compiled, calls=9):
+    """What was kept, and what it was when it was taken; the function."""
+    tenon.manual_seed(0)
+    model = twins.mlp()
+    optimizer = tenon.optim.SGD(model.parameters(), lr=0.1)
+
+    def step(x):
+        if zero_inside:
+            optimizer.zero_grad()
+        model(x).square().mean().backward()
+        optimizer.step()
+
+    step = tenon.compile(step) if compiled else step
+    kept, then = [], []
+    for i in range(calls):
+        if not zero_inside:
+            optimizer.zero_grad()
+        step(twins.batch(i))
+        kept += [keep(p.grad) for p in model.parameters()]
+        then += [np.array(k) for k in kept[len(then) :]]
+    return kept, then, step
+
+
+@pytest.mark.parametrize("zero_inside", [True, False])
+@pytest.mark.parametrize("what", KEPT)
+def test_what_is_kept_of_a_gradient_stays_what_it_was(twins, what, zero_inside):
+    _, eager, _ = trained(twins, KEPT[what], zero_inside, compiled=False)
+
+    kept, then, step = trained(twins, KEPT[what], zero_inside, compiled=True)
+
+    for now, before, wanted in zip(kept, then, eager, strict=True):
+        np.testing.assert_array_equal(np.array(now), before)
+        np.testing.assert_allclose(before, wanted, rtol=1e-5, atol=1e-6)
+    assert len(step.programs) == 1
+    assert any("still in use" in reason for reason in step.reasons) == (what != "gradient")
+
+
+@pytest.mark.parametrize("what", [what for what in KEPT if what != "gradient"])
+def test_calls_are_replayed_again_when_an_array_is_let_go_and_give_copies(twins, what):
+    model, ran = nn.Linear(4, 2), []
+
+    @tenon.compile
+    def step(x):
+        ran.append(len(ran))
+        model.zero_grad()
+        model(x).sum().backward()
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of ``ran``, which a program leaves alone
+        for i in range(5):
+            step(twins.batch(i))
+    kept = KEPT[what](model.weight.grad)
+    before = len(ran)
+    for i in range(2):
+        step(twins.batch(i))
+    assert len(ran) == before + 2, "a program would write over what is kept"
+    del kept
+    for i in range(3):
+        step(twins.batch(i))
+        kept = KEPT[what](model.weight.grad)
+
+    assert len(ran) == before + 2
+    wanted = np.tile(twins.batch(2).numpy().sum(0), (2, 1))
+    np.testing.assert_allclose(model.weight.grad.numpy(), wanted, rtol=1e-5)
+    np.testing.assert_array_equal(np.array(kept), np.array(KEPT[what](model.weight.grad)))
