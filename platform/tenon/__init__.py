@@ -84,8 +84,9 @@ _home(
 
 _home(
     "tenon.nn.functional.older_names",
-    "alpha_dropout batch_norm celu_ channel_shuffle dropout dropout_ embedding feature_alpha_dropout "
-    "feature_dropout hardshrink instance_norm pixel_shuffle pixel_unshuffle selu_ threshold_",
+    "alpha_dropout batch_norm batch_norm_update_stats celu_ channel_shuffle dropout dropout_ embedding "
+    "feature_alpha_dropout feature_dropout hardshrink instance_norm native_channel_shuffle pixel_shuffle "
+    "pixel_unshuffle selu_ threshold_",
 )
 
 _RENAMED = {

@@ -74,6 +74,10 @@ class UnsupportedError(TenonError, NotImplementedError, RuntimeError):
     """The operation is defined, but not for these arguments or not on this backend."""
 
 
+class UnsupportedDTypeError(DTypeError, UnsupportedError):
+    """The operation is defined, but not for this element type."""
+
+
 # Differentiation, capture, modules.
 
 

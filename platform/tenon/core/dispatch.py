@@ -34,7 +34,7 @@ _KIND_RANK = {"b": 0, "i": 1, "u": 1, "f": 2, "V": -1, "c": 3}
 _INEXACT = frozenset("fcV")
 _BFLOAT16, _FLOAT16 = dtypes.bfloat16.numpy, dtypes.float16.numpy
 #: Promotions that leave integers of one dtype alone.
-_AS_THEY_ARE = frozenset((None, "same"))
+_AS_THEY_ARE = frozenset((None, "same", "equal"))
 _NO_ATTRS: dict[str, Any] = {}
 #: What kernels raise for arguments that do not fit.
 _FAILURES = (ValueError, TypeError, IndexError, AttributeError, RuntimeError, OverflowError)
@@ -77,7 +77,7 @@ def run(op: Op, args: tuple[Any, ...], attrs: dict[str, Any], compute: Any = Non
     if (promotion := plan[1]) is not None and (
         mixed
         or (number >= 0 and number > _KIND_RANK[kind.kind])
-        or (promotion != "same" and kind.kind not in _INEXACT)
+        or (promotion not in _AS_THEY_ARE and kind.kind not in _INEXACT)
     ):
         unified = unify(op, args)
         if any(u is not a for u, a in zip(unified, args, strict=True)):

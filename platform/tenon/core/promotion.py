@@ -59,8 +59,13 @@ def _combine(higher: dtype | None, lower: dtype | None) -> dtype | None:
 
 
 def unify(op: Any, args: tuple[Any, ...]) -> tuple[Any, ...]:
-    """``args`` cast to their common dtype as ``op.promotion`` asks; casts are taped ops."""
+    """``args`` cast to their common dtype as ``op.promotion`` asks; casts are taped ops.
+
+    DTypeError where that is "equal" and they have several.
+    """
     first = op.promoted_from
+    if op.promotion == "equal":
+        _need_equal(op, args)
     common = result_type(*args[first:])
     if op.promotion == "float" and common.category < FLOATING:
         common = dtypes.get_default_dtype()
@@ -77,6 +82,16 @@ def unify(op: Any, args: tuple[Any, ...]) -> tuple[Any, ...]:
         else:
             unified.append(a)
     return tuple(unified)
+
+
+def _need_equal(op: Any, args: tuple[Any, ...]) -> None:
+    tensors = [a for a in args if isinstance(a, Value)]
+    if len({a.raw.dtype for a in tensors}) > 1:
+        shown = [dtypes.FROM_NUMPY[a.raw.dtype].name for a in tensors]
+        raise DTypeError(
+            f"expected m1 and m2 to have the same dtype, but got: {' != '.join(shown)} ({op.name} of"
+            f" {' and '.join(str(list(a.raw.shape)) for a in tensors)}). Convert one of them with .to(dtype)."
+        )
 
 
 def _wrapped(number: int, to: dtype) -> Any:

@@ -18,6 +18,7 @@ from tenon.functions import (
     limits,
     making,
     older_factorizations,
+    older_making,
     questions,
     settings,
     slopes,
@@ -29,7 +30,7 @@ from tenon.functions.einsum import einsum
 
 _FAMILIES = (
     choosing, contraction, control, copies, counting, factorizations, joining, limits, making,
-    older_factorizations, questions, settings, slopes, spectra, typed,
+    older_factorizations, older_making, questions, settings, slopes, spectra, typed,
 )  # fmt: skip
 _FUNCTIONS: dict[str, Any] = derive_all() | {name: getattr(m, name) for m in _FAMILIES for name in m.__all__}
 _FUNCTIONS["einsum"] = einsum

@@ -17,7 +17,7 @@ class Matmul(Primitive):
     inputs = ("x", "y")
     saves = ("x", "y")
     reads = {"x": ("y",), "y": ("x",)}
-    promotion = "same"
+    promotion = "equal"
 
     def infer(self, x, y):
         """torch's matmul shape."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from numbers import Number
 from typing import Any
 
 from tenon.core.late import LATE
@@ -28,6 +29,11 @@ class Fill:
             raise ArgumentError(
                 f"fill_ only supports 0-dimension value tensor but got tensor with {value.raw.ndim}"
                 " dimensions."
+            )
+        if not isinstance(value, (Value, Number)) and not hasattr(value, "__array__"):
+            raise DTypeError(
+                f"fill_() received an invalid argument: got {type(value).__name__}, expected a number or a"
+                " 0-d tensor."
             )
         if isinstance(value, complex) and self.raw.dtype.kind != "c":
             raise DTypeError(f"value cannot be converted to type {self.dtype} without overflow")  # type: ignore[attr-defined]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import tenon.ops  # noqa: F401 - a table without ops finds nothing
+from tenon.core.factories import written
 from tenon.core.inplace import inplace as write_inplace
 from tenon.core.op import table as f
 from tenon.core.precision import runs_in
@@ -90,9 +91,9 @@ def mish(input: Any, inplace: bool = False) -> Any:
     return _apply(f.mish, input, inplace)
 
 
-def softplus(input: Any, beta: float = 1, threshold: float = 20) -> Any:
+def softplus(input: Any, beta: float = 1, threshold: float = 20, *, out: Any = None) -> Any:
     """``log(1 + exp(beta * input)) / beta``; the identity above ``threshold``."""
-    return f.softplus(input, beta=float(beta), threshold=float(threshold))
+    return written(out, f.softplus(input, beta=float(beta), threshold=float(threshold)))
 
 
 def logsigmoid(input: Any) -> Any:
@@ -174,11 +175,11 @@ def tanhshrink(input: Any) -> Any:
     return input - input.tanh()
 
 
-def softshrink(input: Any, lambd: float = 0.5) -> Any:
+def softshrink(input: Any, lambd: float = 0.5, *, out: Any = None) -> Any:
     """``input`` moved towards 0 by ``lambd``."""
     if lambd < 0:
         raise ModuleValueError(f"lambda must be greater or equal to 0, but found to be {lambd}.")
-    return f.softshrink(input, bound=float(lambd))
+    return written(out, f.softshrink(input, bound=float(lambd)))
 
 
 def hardshrink(input: Any, lambd: float = 0.5) -> Any:

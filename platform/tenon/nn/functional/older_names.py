@@ -8,11 +8,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from tenon.core.grad_mode import no_grad
+from tenon.functions.contraction import var_mean
 from tenon.nn import functional as F
 
 __all__ = [
     "alpha_dropout",
     "batch_norm",
+    "batch_norm_update_stats",
     "celu_",
     "channel_shuffle",
     "dropout",
@@ -22,6 +25,7 @@ __all__ = [
     "feature_dropout",
     "hardshrink",
     "instance_norm",
+    "native_channel_shuffle",
     "pixel_shuffle",
     "pixel_unshuffle",
     "selu_",
@@ -29,6 +33,7 @@ __all__ = [
 ]  # fmt: skip
 
 channel_shuffle, pixel_shuffle, pixel_unshuffle = F.channel_shuffle, F.pixel_shuffle, F.pixel_unshuffle
+native_channel_shuffle = F.native_channel_shuffle
 celu_, selu_, threshold_, hardshrink = F.celu_, F.selu_, F.threshold_, F.hardshrink
 
 
@@ -87,6 +92,20 @@ def batch_norm(
 ) -> Any:
     """Channels of ``[N, C, ...]`` normalised over the batch, or by the running statistics."""
     return F.batch_norm(input, running_mean, running_var, weight, bias, training, momentum, eps)
+
+
+def batch_norm_update_stats(
+    input: Any, running_mean: Any, running_var: Any, momentum: float
+) -> tuple[Any, Any]:
+    """Mean and biased variance of each channel of ``[N, C, ...]``, which move the running statistics."""
+    others = [axis for axis in range(input.raw.ndim) if axis != 1]
+    with no_grad():
+        variance, mean = var_mean(input, others, correction=0)
+        unbiased = input.var(others, correction=1)
+        for running, now in ((running_mean, mean), (running_var, unbiased)):
+            if running is not None:
+                running.lerp_(now.to(running.dtype), momentum)
+    return mean, variance
 
 
 def instance_norm(

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from tenon.core.op import Composite, Kind
-from tenon.errors import DTypeError
+from tenon.errors import UnsupportedDTypeError
 from tenon.ops.kinds import is_floating
 
 _ROOT_HALF = 0.7071067811865476
@@ -45,9 +45,9 @@ class SmoothActivation(Activation):
 
 
 def need_float(name: str, x: Any) -> None:
-    """DTypeError unless ``x`` has a floating dtype."""
+    """UnsupportedDTypeError unless ``x`` has a floating dtype."""
     if not is_floating(x):
-        raise DTypeError(
+        raise UnsupportedDTypeError(
             f'"{name}" not implemented for {x.dtype}. Cast to a float dtype first, e.g. x.float().'
         )
 

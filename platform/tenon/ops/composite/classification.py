@@ -22,6 +22,7 @@ def class_axis(x: Any) -> int:
 
 def check_classes(x: Any, target: Any, weight: Any) -> None:
     """Shapes and dtypes, in torch's words."""
+    need_float("nll_loss", x)
     if not x.shape:
         raise ShapeError("nll_loss: Expected an input of 1 or more axes (classes), got a 0-d tensor.")
     axis = class_axis(x)

@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from tenon.core.op import Composite
-from tenon.errors import DTypeError
+from tenon.errors import UnsupportedDTypeError
 from tenon.ops.kinds import is_floating
 
 
@@ -16,7 +16,7 @@ def _axes(x: Any, axis: int) -> tuple[int, ...]:
 
 def _need_float(name: str, x: Any) -> None:
     if not is_floating(x):
-        raise DTypeError(
+        raise UnsupportedDTypeError(
             f'"{name}" not implemented for {x.dtype}. Cast to a float dtype first: x.float() or dtype=.'
         )
 

@@ -1,0 +1,43 @@
+"""Makers of tensors that torch has deprecated."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+from tenon import dtypes
+from tenon.core.factories import arange
+from tenon.errors import ArgumentError, TenonWarning
+
+__all__ = ["range"]
+
+
+def range(
+    start: Any = 0,
+    end: Any = None,
+    step: Any = 1,
+    *,
+    out: Any = None,
+    dtype: Any = None,
+    device: Any = None,
+    requires_grad: bool = False,
+) -> Any:
+    """Deprecated, for ``arange``: numbers from ``start`` up to and with ``end``, of the default dtype."""
+    warnings.warn(
+        "torch.range is deprecated and will be removed in a future release, as it includes the end, unlike"
+        " Python's range. Use arange instead.",
+        TenonWarning,
+        stacklevel=2,
+    )
+    start, end = (0, start) if end is None else (start, end)
+    if step == 0:
+        raise ArgumentError("step must be nonzero")
+    if (end - start) * step < 0:
+        raise ArgumentError(
+            f"upper bound and lower bound inconsistent with step sign: range({start}, {end}, {step})"
+        )
+    kind = dtype or (dtypes.get_default_dtype() if out is None else out.dtype)
+    last = start + int((end - start) / step) * step
+    return arange(
+        start, last + step / 2, step, dtype=kind, device=device, requires_grad=requires_grad, out=out
+    )
