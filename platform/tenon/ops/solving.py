@@ -111,7 +111,7 @@ class LeastSquares(Factorization):
     def forward(self, xp, a, b, *, rcond=None, values=True):
         """LAPACK's gelsd."""
         solution, _, rank, found = self.solved(xp, "lstsq", self.checked(a), b, rcond)
-        return solution, xp.asarray(rank, np.int64), found if values else found[:0]
+        return solution, xp.asarray(rank).astype(np.int64), found if values else found[:0]
 
 
 solve, solve_adjoint, solve_triangle = Solve(), SolveAdjoint(), SolveTriangle()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tenon.testing.samples.draw import normal, values
+from tenon.testing.samples.draw import integer, normal, values
 from tenon.testing.samples.table import add
 
 _SQUARE = values(4.0, 1.0, 0.5, -1.0, 3.0, 0.25, 0.5, 1.5, 5.0, shape=(3, 3))
@@ -34,9 +34,10 @@ add(
     "from the beginning",
     _SQUARE,
     normal(3, 2),
-    np.zeros(0),
-    np.zeros(0, np.int32),
+    normal(0),
+    integer(0, 1, 0),
     reference=lambda a, b, factors, pivots: np.linalg.solve(a.T, b),
+    order=0,
     narrow=False,
     loose=20.0,
 )
