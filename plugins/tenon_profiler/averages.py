@@ -6,26 +6,74 @@ Times are microseconds; *self* is without what nests inside.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from tenon.extend import errors
 from tenon_profiler.events import DEVICE, INSTANT, Event, nest
 from tenon_profiler.text import draw, percent, size_text, time_text
 
-#: What a table may be sorted by.
+#: What a table may be sorted by; torch's older "cuda" in place of "device" is understood.
 SORTABLE = (
-    "cpu_time", "cpu_time_total", "self_cpu_time_total", "cpu_memory_usage", "self_cpu_memory_usage", "count",
-    "flops",
+    "cpu_time", "cpu_time_total", "self_cpu_time_total", "cpu_memory_usage", "self_cpu_memory_usage",
+    "device_time", "device_time_total", "self_device_time_total", "count", "flops",
 )  # fmt: skip
 _HIDDEN = DEVICE | {"tenon_profiler", INSTANT}
 
 
-class FunctionEvent:
-    """One event, with torch's attributes."""
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """Begin and end, in microseconds since 1970."""
+
+    start: float
+    end: float
+
+    def elapsed_us(self) -> float:
+        """How long it is."""
+        return self.end - self.start
+
+
+class _Times:
+    """What events and their sums have of their times, in microseconds; a device's are those of kernels."""
 
     count = 1
 
+    def __init__(self) -> None:
+        self.cpu_time_total = self.self_cpu_time_total = 0.0
+        self.device_time_total = self.self_device_time_total = 0.0
+        self.cpu_memory_usage = self.self_cpu_memory_usage = 0
+
+    @property
+    def cpu_time(self) -> float:
+        """The mean of an event."""
+        return self.cpu_time_total / max(self.count, 1)
+
+    @property
+    def device_time(self) -> float:
+        """The mean of an event."""
+        return self.device_time_total / max(self.count, 1)
+
+    @property
+    def cpu_time_str(self) -> str:
+        """``cpu_time`` with its unit."""
+        return time_text(self.cpu_time)
+
+    @property
+    def cpu_time_total_str(self) -> str:
+        """``cpu_time_total`` with its unit."""
+        return time_text(self.cpu_time_total)
+
+    @property
+    def self_cpu_time_total_str(self) -> str:
+        """``self_cpu_time_total`` with its unit."""
+        return time_text(self.self_cpu_time_total)
+
+
+class FunctionEvent(_Times):
+    """One event, with torch's attributes."""
+
     def __init__(self, event: Event) -> None:
+        super().__init__()
         self.event = event
         self.name = self.key = event.name
         self.thread = event.tid
@@ -39,20 +87,13 @@ class FunctionEvent:
         self.sequence_nr = event.get("Sequence number", -1)
         self.cpu_time_total = event.duration / 1000
         self.self_cpu_time_total = event.self_time / 1000
-        self.cpu_memory_usage = 0
-        self.self_cpu_memory_usage = 0
         self.cpu_children: list[FunctionEvent] = []
         self.cpu_parent: FunctionEvent | None = None
 
     @property
-    def cpu_time(self) -> float:
-        """The same as ``cpu_time_total``."""
-        return self.cpu_time_total
-
-    @property
-    def time_range(self) -> tuple[float, float]:
-        """Begin and end, in microseconds since 1970."""
-        return self.event.begin / 1000, self.event.end / 1000
+    def time_range(self) -> Interval:
+        """When it was."""
+        return Interval(self.event.begin / 1000, self.event.end / 1000)
 
     def __repr__(self) -> str:
         return (
@@ -61,10 +102,11 @@ class FunctionEvent:
         )
 
 
-class FunctionEventAvg:
+class FunctionEventAvg(_Times):
     """Sums over events of one key; ``cpu_time`` is the mean."""
 
     def __init__(self, key: str, first: FunctionEvent, shapes: bool, stack: int, module: bool) -> None:
+        super().__init__()
         self.key = key
         self.input_shapes = first.input_shapes if shapes else ""
         self.stack = first.stack[:stack] if stack else []
@@ -72,8 +114,6 @@ class FunctionEventAvg:
         self.is_user_annotation = first.is_user_annotation
         self.count = 0
         self.flops = 0.0
-        self.cpu_time_total = self.self_cpu_time_total = 0.0
-        self.cpu_memory_usage = self.self_cpu_memory_usage = 0
 
     def add(self, event: FunctionEvent) -> None:
         """One more event."""
@@ -81,13 +121,10 @@ class FunctionEventAvg:
         self.flops += event.flops
         self.cpu_time_total += event.cpu_time_total
         self.self_cpu_time_total += event.self_cpu_time_total
+        self.device_time_total += event.device_time_total
+        self.self_device_time_total += event.self_device_time_total
         self.cpu_memory_usage += event.cpu_memory_usage
         self.self_cpu_memory_usage += event.self_cpu_memory_usage
-
-    @property
-    def cpu_time(self) -> float:
-        """The mean of an event."""
-        return self.cpu_time_total / max(self.count, 1)
 
     def __repr__(self) -> str:
         return (
@@ -97,9 +134,10 @@ class FunctionEventAvg:
 
 
 def function_events(events: Iterable[Event]) -> list[FunctionEvent]:
-    """Nested, each with the memory that was taken and given back inside."""
+    """Nested, each with the memory that was taken and given back inside, and the time of its kernels."""
     listed = list(events)
     nest(listed)
+    kernels = {e.get("External id"): e.duration / 1000 for e in listed if e.category == "kernel"}
     made = {id(e): FunctionEvent(e) for e in listed if e.category not in _HIDDEN}
     for event in listed:
         own = made.get(id(event))
@@ -110,6 +148,7 @@ def function_events(events: Iterable[Event]) -> list[FunctionEvent]:
             if parent is not None:
                 own.cpu_parent = made[id(parent)]
                 own.cpu_parent.cpu_children.append(own)
+            own.self_device_time_total = kernels.get(event.get("External id", -1), 0.0)
         elif event.category == INSTANT:
             inner = made.get(id(event.parent))
             if inner is None:
@@ -117,11 +156,16 @@ def function_events(events: Iterable[Event]) -> list[FunctionEvent]:
             size = event.get("Bytes", 0)
             inner.self_cpu_memory_usage += size
             inner.cpu_memory_usage += size
-            above = event.parent.parent if event.parent is not None else None
-            while above is not None:
-                if id(above) in made:
-                    made[id(above)].cpu_memory_usage += size
-                above = above.parent
+            around = event.parent.parent if event.parent is not None else None
+            while around is not None:
+                if id(around) in made:
+                    made[id(around)].cpu_memory_usage += size
+                around = around.parent
+    for own in made.values():
+        above: FunctionEvent | None = own
+        while own.self_device_time_total and above is not None:
+            above.device_time_total += own.self_device_time_total
+            above = above.cpu_parent
     return sorted(made.values(), key=lambda e: e.event.begin)
 
 
@@ -129,9 +173,16 @@ class EventList(list[Any]):
     """Events, or sums of them."""
 
     def key_averages(
-        self, group_by_input_shape: bool = False, group_by_stack_n: int = 0, group_by_module: bool = False
+        self,
+        group_by_input_shape: bool = False,
+        group_by_stack_n: int = 0,
+        group_by_overload_name: bool = False,
+        *,
+        group_by_module: bool = False,
     ) -> EventList:
-        """Sums by name, and by shapes, the innermost frames of the stack, and module where asked for."""
+        """Sums by name, and by shapes, innermost frames of the stack, and module where asked for. Ops have
+        one name for all overloads.
+        """
         sums: dict[Any, FunctionEventAvg] = {}
         for event in self:
             key: list[Any] = [event.key]
@@ -172,12 +223,16 @@ class EventList(list[Any]):
         max_shapes_column_width: int = 80,
         header: str | None = None,
         top_level_events_only: bool = False,
+        time_unit: str | None = None,
     ) -> str:
-        """As text, the largest first; columns that would be empty are left out."""
+        """As text, the largest first; columns that would be empty are left out. Times are in
+        ``time_unit``, "s", "ms" or "us", else each in its own.
+        """
         rows: Sequence[Any] = self
         if top_level_events_only:
             rows = [row for row in rows if getattr(row, "cpu_parent", None) is None]
         if sort_by is not None:
+            sort_by = sort_by.replace("cuda", "device")
             if sort_by not in SORTABLE:
                 raise errors.ArgumentError(f"sort_by={sort_by!r} is none of {', '.join(SORTABLE)}.")
             rows = sorted(rows, key=lambda row: getattr(row, sort_by), reverse=True)
@@ -187,11 +242,15 @@ class EventList(list[Any]):
         columns: list[tuple[str, list[str], int]] = [
             ("Name", [row.key for row in rows], max_name_column_width),
             ("Self CPU %", [percent(row.self_cpu_time_total, total) for row in rows], 0),
-            ("Self CPU", [time_text(row.self_cpu_time_total) for row in rows], 0),
+            ("Self CPU", [time_text(row.self_cpu_time_total, time_unit) for row in rows], 0),
             ("CPU total %", [percent(row.cpu_time_total, total) for row in rows], 0),
-            ("CPU total", [time_text(row.cpu_time_total) for row in rows], 0),
-            ("CPU time avg", [time_text(row.cpu_time) for row in rows], 0),
+            ("CPU total", [time_text(row.cpu_time_total, time_unit) for row in rows], 0),
+            ("CPU time avg", [time_text(row.cpu_time, time_unit) for row in rows], 0),
         ]
+        if any(row.device_time_total for row in rows):
+            for title, name in (("Self", "self_device_time_total"), ("Total", "device_time_total")):
+                cells = [time_text(getattr(row, name), time_unit) for row in rows]
+                columns.append((f"{title} device", cells, 0))
         if any(row.cpu_memory_usage or row.self_cpu_memory_usage for row in rows):
             columns.append(("CPU Mem", [size_text(row.cpu_memory_usage) for row in rows], 0))
             columns.append(("Self CPU Mem", [size_text(row.self_cpu_memory_usage) for row in rows], 0))
@@ -209,3 +268,5 @@ class EventList(list[Any]):
             places = [row.stack[0] if row.stack else "" for row in rows]
             columns.append(("Source Location", places, max_src_column_width))
         return draw(columns, header) + f"\nSelf CPU time total: {time_text(total)}\n"
+
+    __str__ = table

@@ -183,10 +183,17 @@ class profile:
         return averages.EventList(averages.function_events(self._all()))
 
     def key_averages(
-        self, group_by_input_shape: bool = False, group_by_stack_n: int = 0, group_by_module: bool = False
+        self,
+        group_by_input_shape: bool = False,
+        group_by_stack_n: int = 0,
+        group_by_overload_name: bool = False,
+        *,
+        group_by_module: bool = False,
     ) -> averages.EventList:
         """Sums over events of one name (and shape, stack or module, where asked for); has ``table()``."""
-        return self.events().key_averages(group_by_input_shape, group_by_stack_n, group_by_module)
+        return self.events().key_averages(
+            group_by_input_shape, group_by_stack_n, group_by_overload_name, group_by_module=group_by_module
+        )
 
     def _latest(self) -> Recording:
         warming = self.current_action is ProfilerAction.WARMUP
@@ -273,7 +280,16 @@ class autograd_profile(profile):
         """``key_averages().table``."""
         return self.key_averages().table(**options)
 
+    def total_average(self) -> averages.FunctionEventAvg:
+        """The sum of everything, under the key "Total"."""
+        return self.events().total_average()
+
     @property
     def function_events(self) -> averages.EventList:
         """All events."""
         return self.events()
+
+    @property
+    def self_cpu_time_total(self) -> float:
+        """Microseconds of everything, each counted once."""
+        return self.events().self_cpu_time_total

@@ -24,7 +24,9 @@ def export(events: Iterable[Event], path: str | os.PathLike[str], metric: str) -
         if event.stack:
             found = True
             line = ";".join(frame.replace(" ", "_") for frame in [*reversed(event.stack), event.name])
-            sums[line] += round(event.self_cpu_time_total if metric == METRICS[0] else 0)
+            sums[line] += round(
+                event.self_cpu_time_total if metric == METRICS[0] else event.self_device_time_total
+            )
     if not found:
         raise errors.TraceError("no event has a stack. Profile with with_stack=True.")
     Path(path).write_text("".join(f"{line} {time}\n" for line, time in sums.items() if time))

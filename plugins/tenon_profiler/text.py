@@ -4,16 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tenon.extend import errors
 
-def time_text(microseconds: float) -> str:
+_UNITS = {"s": 1e6, "ms": 1e3, "us": 1.0}
+
+
+def time_text(microseconds: float, unit: str | None = None) -> str:
     """
-    >>> time_text(1234.5)
-    '1.234ms'
+    >>> time_text(1234.5), time_text(1234.5, "us")
+    ('1.234ms', '1234.500us')
     """
-    for limit, unit in ((1e6, "s"), (1e3, "ms")):
-        if microseconds >= limit:
-            return f"{microseconds / limit:.3f}{unit}"
-    return f"{microseconds:.3f}us"
+    if unit is None:
+        unit = next((name for name, size in _UNITS.items() if microseconds >= size), "us")
+    if unit not in _UNITS:
+        raise errors.ArgumentError(f"time_unit={unit!r} is none of {', '.join(_UNITS)}.")
+    return f"{microseconds / _UNITS[unit]:.3f}{unit}"
 
 
 def size_text(count: int) -> str:

@@ -41,6 +41,9 @@ def test_kernels_are_tied_to_their_launches(tmp_path, fake, training):
     assert all(event.self_cpu_time_total >= 0 for event in prof.events())
     row = next(row for row in prof.key_averages() if row.key == "tenon::matmul")
     assert row.self_cpu_time_total > 0
+    ran = sum(e["dur"] for e in kernels if e["name"] == "tenon::matmul")
+    assert row.self_device_time_total == row.device_time_total == pytest.approx(ran, abs=0.01)
+    assert "Self device" in prof.key_averages().table(sort_by="self_cuda_time_total")
 
 
 @pytest.mark.filterwarnings("ignore:The copy keyword is deprecated")

@@ -3,6 +3,9 @@
 A thin face: the tape and the sweep live in ``tenon.core``.
 """
 
+import importlib
+from typing import Any
+
 from tenon import ops as _ops  # noqa: F401 - puts the ops behind tensors
 from tenon.autograd import forward_ad, functional, graph
 from tenon.autograd.anomaly_mode import detect_anomaly, set_detect_anomaly
@@ -41,3 +44,9 @@ __all__ = [
     "set_grad_enabled",
     "set_multithreading_enabled",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "profiler":  # it imports what imports this module
+        return importlib.import_module("tenon.autograd.profiler")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
