@@ -35,14 +35,14 @@ def tenon_prepare_model(model: Any, session: Any) -> None:
 
 
 def _schedule(found: Any, session: Any) -> Any:
-    from tenon import prune
+    import tenon
 
     if found.schedule == "one-shot":
-        return prune.OneShot(found.begin)
+        return tenon.prune.OneShot(found.begin)
     if found.schedule == "lottery":
-        return prune.Lottery(found.every, found.rounds, found.rewind)
+        return tenon.prune.Lottery(found.every, found.rounds, found.rewind)
     steps = math.ceil(len(session.data.train) / session.config.batch_size) * session.config.epochs
-    return prune.Gradual(found.end or max(steps // 2, found.begin + 1), found.begin, found.every)
+    return tenon.prune.Gradual(found.end or max(steps // 2, found.begin + 1), found.begin, found.every)
 
 
 @hookimpl
