@@ -137,7 +137,7 @@ class Readers:
     def get(self, paths: Sequence[str], seconds: float) -> list[Reading]:
         """The readings of some files, brought up to date.
 
-        Waits so long for those that are being read, and three times as long for something of each to show.
+        Waits so long for those that are being read, and twice as long for something of each to show.
         """
         with self._lock:
             readings = [self._get(path) for path in paths]
@@ -145,7 +145,7 @@ class Readers:
             begun = time.monotonic()
             while any(r.busy for r in readings):
                 shown = all(r.digest is not None or not r.busy for r in readings)
-                left = begun + seconds * (1 if shown else 3) - time.monotonic()
+                left = begun + seconds * (1 if shown else 2) - time.monotonic()
                 if left <= 0:
                     break
                 self._done.wait(left)

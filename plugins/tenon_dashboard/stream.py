@@ -85,9 +85,9 @@ class EventStream:
                 self._hand(sink)
             except RecursionError:
                 raise BadTrace("values nested too deep") from None
+            yield self._read
             if self._part == "end" or not self._more():
                 break
-            yield self._read
         if self._part != "end":
             self._check_tail()
 

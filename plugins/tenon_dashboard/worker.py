@@ -35,7 +35,7 @@ MEMORY_LIMIT = 3 << 30
 SECONDS_LIMIT = 600
 IDLE_SECONDS = 60
 #: Characters of a first look: some thousands of events.
-LOOK = 4 << 20
+LOOK = 2 << 20
 
 
 def _say(out: BinaryIO, message: dict[str, Any], blob: bytes = b"") -> None:
@@ -66,7 +66,9 @@ def serve(path: str, ask: io.RawIOBase, out: BinaryIO) -> None:
     try:
         stream = EventStream(path)
         while select.select([ask], [], [], IDLE_SECONDS)[0] and (question := ask.readline()):
-            ended = _take(stream, lines, out, LOOK if question == b"look\n" else float("inf"))
+            ended = (
+                _take(stream, lines, out, LOOK if question == b"look\n" else float("inf")) or stream.finished
+            )
             swept = sweep(collected)
             if stream.finished and not swept.steps:
                 swept.steps = one_step(collected)

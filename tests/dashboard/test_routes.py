@@ -195,6 +195,16 @@ def test_links_that_lead_out_of_the_log_directory_are_refused(routes, tmp_path):
     assert found == [{"name": "linked", "ranks": [1]}, {"name": "real", "ranks": [0]}]
 
 
+@pytest.mark.parametrize("megabytes", [1.5, 2.5, 3.5])
+def test_files_that_end_within_a_first_look_or_after_it_are_read_whole(routes, tmp_path, megabytes):
+    events = [span("cpu_op", "op", i, 1, Text="x" * 900) for i in range(int(1000 * megabytes))]
+    traces.write(tmp_path / "run", events)
+
+    view = routes(tmp_path).view("operators")
+
+    assert view["rows"][0][3] == len(events) and view["files"][0]["finished"]
+
+
 def test_a_bad_file_is_named_and_the_other_ranks_are_shown(routes, tmp_path):
     traces.training_run(tmp_path / "run", ranks=2, steps=2, ops=4)
     (tmp_path / "run" / "node_5.9.pt.trace.json.gz").write_bytes(b"\x1f\x8b nonsense")
