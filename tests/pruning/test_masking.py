@@ -103,6 +103,7 @@ def test_weights_are_masked_over_the_model_or_layer_by_layer():
         zeros = [int((layer.weight == 0).sum()) for layer in model]
         assert zeros == ([50, 50] if scope == "layer" else zeros) and sum(zeros) == 100
         assert zeros[0] > 90 or scope == "layer"
+        assert tenon.prune.mask_weights(model, 0.5, keep=["0"]) == 50
 
 
 @pytest.mark.parametrize("name", ["Gradient", "Taylor"])

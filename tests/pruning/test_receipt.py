@@ -57,7 +57,7 @@ def test_accuracy_is_of_batches_or_of_a_function_and_modes_stay():
     x = tenon.randn(8, 6)
     labels = wide(x).argmax(1)
 
-    receipt = receipt_of(wide, narrow, x, data=[(x, labels)], seconds=0.0)
+    receipt = receipt_of(wide, narrow, x, data=iter([(x, labels)]), seconds=0.0)
     counted = receipt_of(wide, narrow, x, data=lambda model: model[0].out_features, seconds=0.0)
 
     assert receipt.accuracy.before == 1.0 and receipt.accuracy.after <= 1.0

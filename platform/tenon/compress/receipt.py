@@ -155,6 +155,7 @@ def receipt_of(
     """
     if any(isinstance(b, bool) or not isinstance(b, int) or b < 1 for b in batch_sizes):
         raise ArgumentError(f"batch sizes are whole numbers from 1 on, got {list(batch_sizes)}.")
+    data = list(data) if isinstance(data, Iterator) else data  # it is read twice
     args, kwargs = call_of(example)
     own = next((t.shape[0] for t in tree_leaves((args, kwargs)) if isinstance(t, Tensor) and t.dim()), 1)
     totals: dict[int, Change] = {}

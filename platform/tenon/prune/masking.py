@@ -58,8 +58,7 @@ def mask_channels(
         analysis, names = analyse(baked, *call_of(example))
     shared = {name for several in shared_names(baked).values() for name in several}
     for node, axes in analysis.stored.items():
-        patterned = any(fnmatchcase(f"{names[node]}.", f"{pattern}.*") for pattern in keep)
-        if patterned or names[node] in shared:
+        if _kept(names[node], keep) or names[node] in shared:
             for atoms in axes:
                 analysis.atoms.keep(atoms, "they are to be kept")
     roots, can = prunable(analysis)
@@ -92,21 +91,26 @@ def mask_channels(
 
 
 def mask_weights(
-    model: Module, amount: float, criterion: str | type[Criterion] = "Magnitude", *, scope: Scope = "global"
+    model: Module,
+    amount: float,
+    criterion: str | type[Criterion] = "Magnitude",
+    *,
+    scope: Scope = "global",
+    keep: Sequence[str] = (),
 ) -> int:
     """Mask the share ``amount`` of the elements of all weights, those of the smallest scores; returns how
     many are masked now.
 
-    Weights are parameters of two axes and more. With the scope ``"global"`` all elements compete, with
-    ``"layer"`` each weight loses the same share. What is masked already counts as part of ``amount``; 0.0
-    puts masks of ones. An error leaves the model as it was.
+    Weights are parameters of two axes and more, outside of the modules that ``keep`` names. With the scope
+    ``"global"`` all elements compete, with ``"layer"`` each weight loses the same share. What is masked
+    already counts as part of ``amount``; 0.0 puts masks of ones. An error leaves the model as it was.
     """
     chosen = _criterion(criterion)
     _check(amount, scope)
     check_model(model, "mask_weights")
     baked = copy.deepcopy(model)
     bake_all(baked)
-    weights = {name: p for name, p in baked.named_parameters() if p.dim() > 1}
+    weights = {n: p for n, p in baked.named_parameters() if p.dim() > 1 and not _kept(n, keep)}
     if not weights:
         raise PruningError("mask_weights: the model has no parameter of two axes or more.")
     for held in weights.values():
@@ -146,6 +150,10 @@ def _check(amount: float, scope: str) -> None:
         raise PruningError(f"amount={amount} of a model should be a share below 1, such as 0.5.")
     if scope not in ("global", "layer"):
         raise PruningError(f"scope is 'global' or 'layer', got {scope!r}.")
+
+
+def _kept(name: str, keep: Sequence[str]) -> bool:
+    return any(fnmatchcase(f"{name}.", f"{pattern}.*") for pattern in keep)
 
 
 def _home(model: Module, name: str) -> tuple[Module, str]:

@@ -134,7 +134,7 @@ class Pruner:
 
     def _mask(self, amount: float, criterion: str | type[Criterion]) -> None:
         if self.example is None:
-            mask_weights(self.model, amount, criterion, scope=self.scope)
+            mask_weights(self.model, amount, criterion, scope=self.scope, keep=self.keep)
         else:
             mask_channels(self.model, self.example, amount, criterion, scope=self.scope, keep=self.keep)
 

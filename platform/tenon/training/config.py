@@ -104,7 +104,7 @@ class PruneConfig(_Section):
     what: Literal["channels", "weights"] = "channels"
     criterion: str = Field("Magnitude", description="Magnitude, Gradient, Taylor, Random, a plugin's, ...")
     scope: Literal["global", "layer"] = "global"
-    keep: list[str] = Field([], description="paths of modules that lose no channel; blocks.*.attn")
+    keep: list[str] = Field([], description="paths of modules that lose nothing; blocks.*.attn")
     schedule: Literal["one-shot", "gradual", "lottery"] = "gradual"
     begin: int = Field(0, ge=0, description="step of the first mask: one-shot, gradual")
     end: int | None = Field(None, ge=1, description="step of the last mask: gradual; half of the run if unset")
