@@ -6,6 +6,8 @@ own and they take turns (see ``README.md``). With ``--cnn`` a small image networ
 """
 
 import argparse
+import contextlib
+import io
 import json
 import os
 import statistics
@@ -68,7 +70,8 @@ def cnn(library, size, batch):
         nn.Conv2d(64, 64, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(64 * (size // 4) ** 2, 10),
     ).eval()  # fmt: skip
     x = tenon.randn(batch, 3, size, size)
-    small = tenon.quantize(model, "int8", [x]).model
+    with contextlib.redirect_stdout(io.StringIO()):
+        small = tenon.quantize(model, "int8", [x]).model
     return {"float32": (model, x), "int8": (small, x), "float32 compiled": (tenon.compile(model), x)}
 
 

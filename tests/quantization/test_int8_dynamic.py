@@ -8,9 +8,9 @@ import pytest
 import tenon
 from tenon import ops
 from tenon.ops.quantized import int8_dynamic_linear as op
+from tenon_cpu.onednn import available, int8_dynamic
 
-onednn = pytest.importorskip("tenon_cpu.onednn")
-int8_dynamic = pytest.importorskip("tenon_cpu.onednn.int8_dynamic")
+needs_onednn = pytest.mark.skipif(not available(), reason="oneDNN is not available")
 
 
 def weights(columns, inner, seed=0):
@@ -51,6 +51,7 @@ def test_results_are_those_of_whole_numbers_bit_for_bit(shape, biased, way):
     np.testing.assert_array_equal(made, reference(x, values, scale, bias).astype(np.float32))
 
 
+@needs_onednn
 @pytest.mark.parametrize("way", ["loops", "NumPy"])
 def test_numbers_are_rounded_as_the_reference_rounds_them(way, monkeypatch):
     if way == "NumPy":
@@ -63,6 +64,7 @@ def test_numbers_are_rounded_as_the_reference_rounds_them(way, monkeypatch):
     np.testing.assert_array_equal(made, op.forward(np, x, values, scale, None))
 
 
+@needs_onednn
 @pytest.mark.parametrize("odd", [np.nan, np.inf, -np.inf])
 def test_what_is_not_finite_gives_nan(odd):
     values, scale = weights(48, 64)
@@ -74,6 +76,7 @@ def test_what_is_not_finite_gives_nan(odd):
     assert np.isnan(made).all() and np.isnan(op.forward(np, x, values, scale, None)).all()
 
 
+@needs_onednn
 @pytest.mark.parametrize("size", [0.0, 1e-40])
 def test_zeros_and_almost_zeros_give_the_bias(size):
     values, scale = weights(48, 64)
@@ -87,9 +90,8 @@ def test_zeros_and_almost_zeros_give_the_bias(size):
         np.testing.assert_array_equal(made, np.broadcast_to(bias, (4, 48)))
 
 
+@needs_onednn
 def test_a_weight_is_packed_once_if_it_cannot_be_written():
-    if not onednn.available():
-        pytest.skip(onednn.available().reason)
     values, scale = weights(48, 64)
     x = whole_numbers(4, 64)
     kept = int8_dynamic._weights._kept
@@ -108,6 +110,7 @@ def test_a_weight_is_packed_once_if_it_cannot_be_written():
     assert len(kept) == before
 
 
+@needs_onednn
 def test_a_weight_that_is_written_counts_from_the_next_call_on():
     values, scale = weights(48, 64)
     x = whole_numbers(4, 64)
@@ -120,6 +123,7 @@ def test_a_weight_that_is_written_counts_from_the_next_call_on():
     np.testing.assert_array_equal(made, reference(x, values, scale, None).astype(np.float32))
 
 
+@needs_onednn
 def test_a_read_only_view_of_what_can_be_written_is_not_kept():
     values, scale = weights(48, 64)
     view = values[:]
@@ -134,6 +138,7 @@ def test_a_read_only_view_of_what_can_be_written_is_not_kept():
     np.testing.assert_array_equal(made, reference(x, values, scale, None).astype(np.float32))
 
 
+@needs_onednn
 def test_threads_compute_side_by_side():
     values, scale = weights(96, 64)
     for array in (values, scale):

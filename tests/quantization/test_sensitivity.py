@@ -9,6 +9,7 @@ import tenon
 from tenon import nn
 from tenon.errors import QuantizationError
 from tenon.quantization import DynamicLinear, quantize_dynamic, quantize_within, sensitivity
+from tenon_cpu.onednn import available
 from tenon_quantize.dynamic import Int8Dynamic
 
 
@@ -66,6 +67,7 @@ class SlowThere(Int8Dynamic):
         return made
 
 
+@pytest.mark.skipif(not available(), reason="int8 is slow without oneDNN")
 def test_layers_that_got_slower_stay():
     tenon.manual_seed(0)
     model = nn.Sequential(nn.Linear(1024, 1024), nn.Linear(1024, 4), nn.Linear(4, 4))
