@@ -15,6 +15,8 @@ from tenon.ops import prod as _prod
 from tenon.ops import put as _put
 from tenon.ops import solve_triangle as _solve_triangle
 from tenon.ops import take as _take
+from tenon.ops import tril as _tril
+from tenon.ops import triu as _triu
 from tenon.ops import vector_norm as _vector_norm
 from tenon_cpu.jit import lines
 from tenon_cpu.jit.calls import FLOAT, INDEX, WORTH, fits, indices_fit, plain, share
@@ -180,6 +182,25 @@ def solve_triangle(a: Any, b: Any, *, upper: bool) -> Any:
     return out
 
 
+def _triangle(op: Any, lower: int, x: Any, k: int) -> Any:
+    if x.ndim < 2 or x.size < WORTH or not fits(x):
+        return op.forward(np, x, k=k)
+    out, shape = np.empty(x.shape, FLOAT), (-1, *x.shape[-2:])
+    given = plain(x).reshape(shape)
+    share(lines.triangle, (given, k, lower, out.reshape(shape)), len(given), x.size)
+    return out
+
+
+def tril(x: Any, *, k: int = 0) -> Any:
+    """Row by row."""
+    return _triangle(_tril, 1, x, k)
+
+
+def triu(x: Any, *, k: int = 0) -> Any:
+    """Row by row."""
+    return _triangle(_triu, 0, x, k)
+
+
 KERNELS: dict[str, Kernel] = {
     "argsort": argsort,
     "cumsum": cumsum,
@@ -189,6 +210,8 @@ KERNELS: dict[str, Kernel] = {
     "take": take,
     "put": put,
     "solve_triangle": solve_triangle,
+    "tril": tril,
+    "triu": triu,
 }
 COMPOSITES: dict[str, Kernel] = {"prod_of_others": prod_of_others, "vector_norm": vector_norm}
 

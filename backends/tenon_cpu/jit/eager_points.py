@@ -20,17 +20,25 @@ from tenon.ops import rsqrt as _rsqrt
 from tenon.ops import softplus_grad as _softplus_grad
 from tenon_cpu.jit import codegen_llvm, points, short
 from tenon_cpu.jit.calls import FLOAT, WORTH, fits, plain, share
-from tenon_cpu.kernels import direct
+from tenon_cpu.kernels import direct, pointwise
+
+
+def _generated(name: str, args: Any, attrs: Any) -> Any:
+    """The op of large arrays; None where they are small, or there is no compiler."""
+    first = args[0]
+    if "out" in attrs or first.__class__ is not np.ndarray or first.size < WORTH:
+        return None
+    for a in args:
+        if a.__class__ is np.ndarray and not (a.dtype is FLOAT and a.size >= WORTH and a.flags.aligned):
+            return None
+    return short.elementwise(name, args, attrs, FLOAT, FLOAT) if codegen_llvm.available() else None
 
 
 def _made(name: str, kernel: Kernel, *args: Any, **attrs: Any) -> Any:
-    """The op of arrays; by ``kernel`` where they are small, or there is no compiler."""
-    large = all(
-        a.__class__ is np.ndarray and a.dtype is FLOAT and a.size >= WORTH and a.flags.aligned for a in args
-    )
+    """The op by generated code, else by ``kernel``."""
     found = None
-    if large and "out" not in attrs and codegen_llvm.available():
-        found = short.elementwise(name, args, attrs, FLOAT, FLOAT)
+    if all(a.__class__ is np.ndarray for a in args):
+        found = _generated(name, args, attrs)
     return kernel(*args, **attrs) if found is None else found
 
 
@@ -65,11 +73,21 @@ def floor_divide(x: Any, y: Any, *, out: Any = None) -> Any:
     return _quotients(_floor_divide, points.floor_divide, x, y, out)
 
 
+def pow(x: Any, y: Any, *, out: Any = None) -> Any:
+    """Cubes in one pass; all else by NumPy."""
+    if y.__class__ in (int, float) and y == 3 and out is None:
+        found = _generated("pow", (x, 3), {})
+        if found is not None:
+            return found
+    return pointwise.pow(x, y, out=out)
+
+
 KERNELS: dict[str, Kernel] = {
     **{
         op.name: functools.partial(_made, op.name, functools.partial(op.forward, np))
         for op in (_erf, _erfc, _copysign, _rsqrt, _nan_to_num)
     },
+    "pow": pow,
     "sign": functools.partial(_made, "sign", direct.sign),
     "remainder": remainder,
     "floor_divide": floor_divide,

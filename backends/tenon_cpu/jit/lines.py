@@ -192,6 +192,22 @@ def solve_triangle(a, upper, x, start, stop):  # type: ignore[no-untyped-def]
                 row[j] /= whole
 
 
+@kernel("void(float32[:,:,::1], int64, int64, float32[:,:,::1], int64, int64)")
+def triangle(x, k, lower, out, start, stop):  # type: ignore[no-untyped-def]
+    """Each matrix up to its diagonal ``k`` (from it on if not ``lower``), zeros beyond."""
+    width = x.shape[2]
+    for m in range(start, stop):
+        for r in range(x.shape[1]):
+            row, made = x[m, r], out[m, r]
+            edge = min(max(r + k + lower, 0), width)
+            kept, filled = (row[:edge], made[:edge]) if lower else (row[edge:], made[edge:])
+            empty = made[edge:] if lower else made[:edge]
+            for i in range(kept.size):
+                filled[i] = kept[i]
+            for i in range(empty.size):
+                empty[i] = _ZERO
+
+
 @kernel("void(float32[:,::1], int64, int64[:,::1], int64, int64)")
 def first(x, flipped, out, start, stop):  # type: ignore[no-untyped-def]
     """Where the smallest elements of each row are (the largest with -1 for ``flipped``), in order, as many as

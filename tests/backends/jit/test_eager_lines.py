@@ -127,3 +127,23 @@ def test_a_norm_is_the_root_of_the_sum_of_squares():
     made = kernel("vector_norm")(x, order=2.0, axes=(1, 2), keepdims=True)
 
     np.testing.assert_allclose(made, np.sqrt((x * x).sum((1, 2), keepdims=True)), rtol=1e-5)
+
+
+@pytest.mark.parametrize("k", [-200, -3, 0, 2, 200])
+@pytest.mark.parametrize("name", ["tril", "triu"])
+def test_triangles_keep_what_the_reference_keeps(name, k):
+    x = normal(2, 90, 70)
+    x[0, 3, 3], x[1, 80, 2] = NAN, INF
+
+    np.testing.assert_array_equal(kernel(name)(x, k=k), reference(name, x, k=k))
+    np.testing.assert_array_equal(
+        kernel(name)(x.transpose(0, 2, 1), k=k), reference(name, x.transpose(0, 2, 1), k=k)
+    )
+
+
+def test_cubes_are_products():
+    x = normal(100, 200)
+    x[0, :4] = NAN, INF, -INF, -0.0
+
+    np.testing.assert_array_equal(kernel("pow")(x, 3), x * x * x)
+    np.testing.assert_array_equal(kernel("pow")(x.T, 3.0), (x * x * x).T)
