@@ -111,6 +111,22 @@ def test_convolutions_are_those_of_whole_numbers(way, zero, finish, geometry):
 
 
 @needs_onednn
+def test_extreme_sums_do_not_saturate():
+    x, values, scale = (
+        np.full((16, 1024), 255, np.uint8),
+        np.full((32, 1024), -128, np.int8),
+        np.ones(32, np.float32),
+    )
+    image, filters = x.reshape(16, 64, 4, 4), values.reshape(32, 64, 4, 4)
+    geometry = {"stride": (1, 1), "padding": (0, 0), "dilation": (1, 1), "groups": 1}
+
+    products = int8_static.int8_linear(x, values, scale, None, **STEPS, x_zero=0)
+    convolved = int8_static.int8_conv(image, filters, scale, None, **STEPS, x_zero=0, **geometry)
+
+    assert (products == -255 * 128 * 1024 / 4).all() and (convolved == -255 * 128 * 1024 / 4).all()
+
+
+@needs_onednn
 def test_kernels_serve_what_they_are_for(monkeypatch):
     rng = np.random.default_rng(2)
     x = rng.integers(0, 256, (2, 8, 6, 6)).astype(np.uint8)
