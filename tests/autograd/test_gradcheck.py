@@ -247,6 +247,12 @@ def test_tangents_are_checked_on_request(fast_mode, backward, dtype):
         gradcheck(stretched, (x, y), **options)
 
 
+def test_tangents_of_nothing_are_checked_too():
+    empty, x = leaf(0, 2), leaf(2)
+
+    assert gradcheck(lambda e, x: (e * x, x.exp()), (empty, x), check_forward_ad=True)
+
+
 def test_a_functions_own_jvp_is_checked():
     def using(factor):
         class Cube(Function):

@@ -167,7 +167,7 @@ def _check(
         return
     seeds = [seeds_of(o, fast, position) for position, o in enumerate(outputs)]
     wanted = [inputs[i] for i in active]
-    pushed = tangents(func, inputs, active, len(outputs), fast) if forward else []
+    pushed = tangents(func, inputs, active, outputs, fast) if forward else []
 
     def compare(kind: str, found: Array, expected: Array, position: int, i: int) -> None:
         scale = seeds[position].sum() * direction(inputs[i], i).sum() if fast else 1.0

@@ -56,24 +56,31 @@ def _random(seed: int, size: int) -> Array:
     return found / max(float(np.linalg.norm(found)), 1e-300)
 
 
-def tangents(func: Any, inputs: Any, active: list[int], count: int, fast: bool) -> list[list[Array]]:
-    """Per active input the Jacobian of each of ``count`` outputs, one dual a column, or its product with a
-    random direction."""
+def tangents(
+    func: Any, inputs: Any, active: list[int], outputs: tuple[Any, ...], fast: bool
+) -> list[list[Array]]:
+    """Per active input the Jacobian of each of ``outputs``, one dual a column, or its product with a random
+    direction."""
     found = []
     for i in active:
         steps = [direction(inputs[i], i)] if fast else list(np.eye(parts(inputs[i]).size))
-        columns: list[list[Array]] = [[] for _ in range(count)]
+        columns: list[list[Array]] = [[] for _ in outputs]
         for step in steps:
             with forward_ad.dual_level():
                 duals = list(inputs)
                 for j in active:  # all, as a function may ask any of them for its tangent
                     tangent = step if j == i else np.zeros(parts(inputs[j]).size)
                     duals[j] = forward_ad.make_dual(inputs[j], joined(tangent, inputs[j]))
-                outputs = differentiable(func(*duals))
-                for column, output in zip(columns, outputs, strict=True):
+                made = differentiable(func(*duals))
+                for column, output in zip(columns, made, strict=True):
                     pushed = forward_ad.unpack_dual(output).tangent
                     column.append(np.zeros(parts(output).size) if pushed is None else parts(pushed))
-        found.append([np.stack(c, axis=1) for c in columns])
+        found.append(
+            [
+                np.stack(c, axis=1) if c else np.zeros((parts(o).size, 0))
+                for c, o in zip(columns, outputs, strict=True)
+            ]
+        )
     return found
 
 
