@@ -120,6 +120,9 @@ def test_prepare_only_watches():
     watching = prepare(model)
 
     np.testing.assert_array_equal(result(watching, x), result(model, x))
+    before = watching[0].input_steps.limits()
+    result(watching, x * 5)
+    assert watching[0].input_steps.limits()[1] > before[1]
 
     small = convert(watching, x)
     expected = result(model, x)

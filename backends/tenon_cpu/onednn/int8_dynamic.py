@@ -12,6 +12,7 @@ import numpy as np
 
 from tenon.extend import Kernel
 from tenon.ops import int8_dynamic_linear as _op
+from tenon.ops.quantized import LARGEST, SMALLEST, rounded
 from tenon_cpu.jit import rounding
 from tenon_cpu.jit.calls import FLOAT, fits, plain, share
 from tenon_cpu.onednn import signatures as c
@@ -25,7 +26,7 @@ from tenon_cpu.onednn.primitives import Primitive, address_of
 Array = np.ndarray[Any, Any]
 _cache = Cache("linear int8")
 _weights = PackedWeights()
-_LARGEST, _SMALLEST = np.float32(127), np.float32(1e-36)
+_LARGEST = np.float32(LARGEST)
 _empty = np.empty
 
 
@@ -79,16 +80,14 @@ class _Ready:
 
     def _round(self, x: Array) -> None:
         if not fits(x):
-            from tenon.ops.quantized import rounded
-
             self.step[0], self.whole.view(np.int8)[...] = rounded(np, x)
             return
         sizes, whole, count = self.sizes, self.whole, x.shape[0]
         share(rounding.sizes, (x, sizes), count, x.size)
         size = sizes[0] if count == 1 else sizes.max()
-        if size < _SMALLEST or not size < np.inf:
+        if size < SMALLEST or not size < np.inf:
             whole.fill(0)
-            self.step[0] = 0 if size < _SMALLEST else np.nan
+            self.step[0] = 0 if size < SMALLEST else np.nan
             return
         self.step[0] = size / _LARGEST
         share(rounding.whole, (x, _LARGEST / size, whole), count, x.size)

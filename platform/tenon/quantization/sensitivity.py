@@ -51,8 +51,8 @@ def quantize_within(
     """As ``tenon.quantize``, but layers that lose stay as they were; the receipt's notes name them.
 
     A layer stays if it is slower than before at every batch size, unless ``keep_slow``; then the most
-    sensitive ones stay, one after the other, until the accuracy on ``data`` is at most ``most_lost`` below the
-    model's.
+    sensitive ones stay, one after the other, until the accuracy on ``data`` is at most ``most_lost`` below
+    the model's.
     """
     if most_lost is not None and data is None:
         raise QuantizationError("most_lost is a loss of accuracy, which takes data: give (inputs, labels).")

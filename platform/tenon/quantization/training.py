@@ -49,7 +49,7 @@ class FakeQuantize(Module):
 
 
 class Watched(Module):
-    """Limits of what passes, moving averages that training moves; ``fake`` rounds to their steps."""
+    """Limits of what passes, moving averages; ``fake`` rounds to their steps, which only training moves."""
 
     low: Any
     high: Any
@@ -63,9 +63,9 @@ class Watched(Module):
     def forward(self, x: Any) -> Any:
         """``x``, rounded within the limits where it is to be; what lies outside gets no gradient."""
         plain = x.detach()
-        if self.training or bool(self.low > self.high):
+        first = bool(self.low > self.high)
+        if self.training or first or not self.fake:
             low, high = plain.min(), plain.max()
-            first = bool(self.low > self.high)
             self.low = low if first else self.low + self.share * (low - self.low)
             self.high = high if first else self.high + self.share * (high - self.high)
         if not self.fake:
