@@ -236,7 +236,10 @@ def arange(
     if kind.is_floating_point:
         array = (start + np.arange(count) * step).astype(kind.numpy)
     else:
-        array = (np.arange(count, dtype=np.int64) * int(step) + int(start)).astype(kind.numpy)
+        array = np.arange(count, dtype=np.int64)
+        if step != 1 or start != 0:
+            array = array * int(step) + int(start)
+        array = array.astype(kind.numpy, copy=False)
     return written(out, wrap(array, device, requires_grad))
 
 
