@@ -26,14 +26,15 @@ _OWN = (
 #: (beginning, time, duration, arguments)
 _SPAN = re.compile(
     rf'\n\{{"ph": ?"X", ?("cat": ?{_TEXT}, ?"name": ?{_TEXT}, ?{_PLACE}), ?"ts": ?({_TIME}), ?'
-    rf'"dur": ?({_TIME}), ?"args": ?\{{{_OWN}(.*)\}}\}},?(?=\n)'
+    rf'"dur": ?({_TIME}), ?"args": ?\{{{_OWN}(.*)\}}\}},?(?=\n)',
+    re.ASCII,
 )
 #: (time, bytes, address, allocated, reserved, arguments)
 _MEMORY = re.compile(
     rf'\n\{{"ph": ?"i", ?"s": ?"t", ?"cat": ?"cpu_instant_event", ?"name": ?"\[memory\]", ?{_PLACE}, ?'
-    rf'"ts": ?({_TIME}), ?"args": ?\{{"Bytes": ?{_WHOLE}, ?"Addr": ?{_WHOLE}, ?"Total Allocated":'
-    rf" ?{_WHOLE}, ?"
-    rf'"Total Reserved": ?{_WHOLE}, ?("Device Type": .*)\}}\}},?(?=\n)'
+    rf'"ts": ?({_TIME}), ?"args": ?\{{"Bytes": ?{_WHOLE}, ?"Addr": ?{_WHOLE}, ?'
+    rf'"Total Allocated": ?{_WHOLE}, ?"Total Reserved": ?{_WHOLE}, ?("Device Type": .*)\}}\}},?(?=\n)',
+    re.ASCII,
 )
 #: The few lines that are neither: names of threads, the end of the recording.
 _OTHER = re.compile(r'\n(?!\{"ph": ?"X"|\{"ph": ?"i", ?"s": ?"t")(.+)')

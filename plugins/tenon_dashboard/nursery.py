@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
 import subprocess
@@ -35,12 +36,13 @@ class Nursery:
         return self._ask
 
     def start(self, path: str) -> socket.socket:
-        """The line to a new worker for a file."""
+        """The line to a new worker for a file; OSError where none can be started."""
         ours, theirs = socket.socketpair()
         with self._lock, theirs:
             ask = self._asking()
             socket.send_fds(ask, [os.fsencode(path)], [theirs.fileno()])
-            ask.recv(1)
+            if not ask.recv(1):
+                raise ConnectionResetError(errno.ECONNRESET, "the process that forks has ended")
         return ours
 
     def _end(self) -> None:

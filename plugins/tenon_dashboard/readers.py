@@ -90,10 +90,8 @@ class Reading:
         """Ask the worker and take what it says; whether there was more to read than it was asked for."""
         worker = self._worker
         if worker is not None:
-            with (
-                contextlib.suppress(OSError, ValueError),
-                worker.makefile("rb") as out,
-            ):  # it may end amid its answer
+            # The worker may end amid its answer.
+            with contextlib.suppress(OSError, ValueError), worker.makefile("rb") as out:
                 worker.sendall(question)
                 while line := out.readline(_LONGEST_LINE):
                     message = json.loads(line)

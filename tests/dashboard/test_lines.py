@@ -8,7 +8,7 @@ import traces
 from traces import memory, span
 
 from tenon_dashboard.collect import Collected
-from tenon_dashboard.digest import digest
+from tenon_dashboard.digest import digest, made_of
 from tenon_dashboard.lines import Lines
 from tenon_dashboard.nesting import nested
 from tenon_dashboard.parts import Swept, part_of
@@ -112,6 +112,7 @@ def test_lines_come_to_the_same_many_at_a_time_as_one_by_one(tmp_path, more):
         '{"ph":"X","cat":"cpu_op","name":"f","pid":1,"tid":1,"ts":1.000,"dur":2.000,"args":{"a":NaN}}',
         '{"ph":"X","cat":"cpu_op","name":"f","pid":01,"tid":1,"ts":1.000,"dur":2.000,"args":{"a":1}}',
         '{"ph":"X","cat":"cpu_op","name":"f","pid":1,"tid":1,"ts":1.000,"dur":2.000,"args":{"a":1}}}',
+        '{"ph":"X","cat":"cpu_op","name":"f","pid":1,"tid":1,"ts":１.000,"dur":2.000,"args":{"a":1}}',
         '{"ph":"X","cat":"cpu_op","name":"\u0001","pid":1,"tid":1,"ts":1.000,"dur":99999999999999.000,"args":{"a":1}}',
     ],
 )
@@ -119,3 +120,8 @@ def test_lines_that_only_look_like_those_of_the_profiler_are_not_taken_as_such(l
     collected = Collected()
 
     assert not Lines(collected).take(f"\n{line}\n") and collected.spans == 0
+
+
+def test_a_kernel_of_many_ops_says_how_often_it_has_each():
+    assert made_of(["mul", "add"] * 20 + ["div"]) == "mul ×20, add ×20, div"
+    assert made_of(["mul", "add", "mul"]) == "mul, add, mul"

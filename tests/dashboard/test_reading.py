@@ -189,16 +189,6 @@ def test_kernels_of_programs_and_of_a_gpu(tmp_path):
     ]
 
 
-def test_a_kernel_of_many_ops_says_how_often_it_has_each(tmp_path):
-    events = [
-        span("cpu_op", "tenon::fused", 0, 10, Kernel=1, **{"Source ops": ["mul", "add"] * 20 + ["div"]})
-    ]
-
-    ((_, _, ops, *_),) = summed(tmp_path, events)["kernels"]
-
-    assert ops == "mul ×20, add ×20, div"
-
-
 def test_collectives_have_wait_apart_from_transfer(tmp_path):
     events, _ = traces.training_step(4, 0.0, ops=10)
 
