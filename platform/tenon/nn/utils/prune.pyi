@@ -20,7 +20,12 @@ from tenon.nn.pruning import is_pruned as is_pruned
 from tenon.nn.pruning import method_of as method_of
 from tenon.nn.pruning import slice_norms as slice_norms
 from tenon.plugins.registry import resolve as resolve
+from tenon_prune.criteria import Gradient as Gradient
+from tenon_prune.criteria import Magnitude as Magnitude
+from tenon_prune.criteria import Random as Random
+from tenon_prune.criteria import Taylor as Taylor
 from tenon_prune.structured import LnStructured as LnStructured
+from tenon_prune.structured import NOfM as NOfM
 from tenon_prune.structured import RandomStructured as RandomStructured
 from tenon_prune.unstructured import CustomFromMask as CustomFromMask
 from tenon_prune.unstructured import Identity as Identity
