@@ -6,6 +6,7 @@ import pickle
 import subprocess
 import sys
 import weakref
+from collections import OrderedDict
 
 import numpy as np
 import pytest
@@ -337,6 +338,22 @@ def test_hooks_of_a_tensor_can_be_counted(parity):
         for handle in handles:
             handle.remove()
         return before, held, len(made._backward_hooks)
+
+    parity(program)
+
+
+@oracle
+def test_hooks_of_a_tensor_can_be_exchanged(parity):
+    def program(t):
+        leaf = t.ones(2, requires_grad=True)
+        made = leaf * 2
+        leaf.register_hook(lambda g: g * 7)
+        leaf._backward_hooks = OrderedDict({0: lambda g: g * 3})
+        made.sum().backward(retain_graph=True)
+        first, leaf.grad = leaf.grad, None
+        leaf._backward_hooks = OrderedDict()
+        made.sum().backward()
+        return first, leaf.grad
 
     parity(program)
 

@@ -96,6 +96,14 @@ class Autograd:
             return self.__dict__.get("_hooks")
         return None if node.hooks is None else node.hooks.get(self._index)  # type: ignore[attr-defined]
 
+    @_backward_hooks.setter
+    def _backward_hooks(self, hooks: Any) -> None:
+        held = tensor_hooks(self)
+        for key in list(held):
+            del held[key]
+        for key, hook in (hooks or {}).items():
+            held[key] = hook
+
     @_backward_hooks.deleter
     def _backward_hooks(self) -> None:
         raise GradError("Deletion of _backwards_hooks not allowed! Remove each by its handle.")
