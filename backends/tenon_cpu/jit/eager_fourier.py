@@ -17,8 +17,8 @@ from tenon_cpu.jit import codegen_llvm, fourier
 from tenon_cpu.jit.calls import FLOAT, WORTH, plain
 
 _COMPLEX = np.dtype(np.complex64)
-#: Sizes whose buffers a thread's stack holds.
-_SMALLEST, _LARGEST = 8, 2048
+#: Sizes whose buffers, 256 KB, any thread's stack holds.
+_SMALLEST, _LARGEST = 8, 1024
 #: Elements from which a second thread pays.
 _SHARED = 1 << 17
 

@@ -27,7 +27,7 @@ def close(found, wanted):
     assert float(np.abs(found - wanted).max()) < 4e-7 * float(np.abs(wanted).max())
 
 
-@pytest.mark.parametrize("size", [8, 16, 128, 2048])
+@pytest.mark.parametrize("size", [8, 16, 128, 1024])
 @pytest.mark.parametrize("inverse", [False, True])
 def test_rows_and_columns_are_transformed(rng, size, inverse):
     x = complex_of(rng, 3, size, max(17, 8192 // size))
@@ -50,7 +50,7 @@ def test_several_axes_and_real_numbers_are_transformed(rng):
     close(found, 2 * np.fft.fftn(x.astype(np.float64)))
 
 
-@pytest.mark.parametrize("size", [16, 64, 4096])
+@pytest.mark.parametrize("size", [16, 64, 2048])
 @pytest.mark.parametrize("axis", [0, 1])
 def test_real_lines_and_half_spectra_are_transformed(rng, size, axis):
     x = rng.standard_normal((max(19, 16384 // size), size)).astype(np.float32)
