@@ -10,6 +10,7 @@ from tenon import nn
 from tenon.errors import QuantizationError
 from tenon.quantization import StaticConv, StaticLinear, StaticMaxPool, load, observer_of, steps_of
 from tenon.quantization.static_layers import Folded
+from tenon_quantize.static import Int8
 from tenon_recipes import digits
 
 
@@ -62,8 +63,6 @@ def trained(model):
     ("observer", "most"), [("MinMax", 0.05), ("MovingAverage", 0.05), ("Histogram", 0.05), ("Entropy", 0.1)]
 )
 def test_results_stay_near_and_the_model_as_it_was(observer, most):
-    from tenon_quantize.static import Int8
-
     model = trained(network())
     before, x = copy.deepcopy(model.state_dict()), batches()[0]
 
@@ -100,6 +99,29 @@ def test_what_an_op_reads_stays_float(inplace):
     assert small.second.steps["relu"] and type(small.norm) is type(small.act) is Folded
     expected = result(model, x)
     assert np.abs(result(small, x) - expected).max() < 0.05 * np.abs(expected).max()
+
+
+class Detached(nn.Module):
+    """A result that an op reads through a detached tensor."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = nn.Linear(6, 6), nn.Linear(6, 6)
+
+    def forward(self, x):
+        x = self.first(x)
+        aside = x.detach()
+        return self.second(x) + aside.mean()
+
+
+def test_what_is_read_detached_stays_float():
+    tenon.manual_seed(0)
+    model, x = Detached(), tenon.randn(5, 6)
+
+    small = tenon.quantize(model, "int8", [x]).model
+
+    assert small.first.steps["out_step"] is None
+    np.testing.assert_allclose(result(small, x), result(model, x), atol=0.1)
 
 
 def test_a_layer_that_runs_twice_takes_and_gives_floats():

@@ -30,8 +30,9 @@ class Flow:
         #: How many axes a layer's result has.
         self.ranks: dict[str, int] = {}
         self.readers: dict[str, list[str]] = {path: [] for path in self.layers}
+        #: By the array, which a detached tensor shares; arrays are kept so that no id is given twice.
         self._makers: dict[int, str] = {}
-        self._kept: list[Any] = []  # so that no id is given twice
+        self._kept: list[Any] = []
         self._inside = False
         args, kwargs = call_of(example)
         handles = [h for path, module in self.layers.items() for h in self._watch(path, module)]
@@ -53,8 +54,8 @@ class Flow:
 
     def _read(self, nest: Any, reader: str) -> None:
         for tensor in tree_leaves(nest):
-            if isinstance(tensor, Tensor) and id(tensor) in self._makers:
-                self.readers[self._makers[id(tensor)]].append(reader)
+            if isinstance(tensor, Tensor) and id(tensor.raw) in self._makers:
+                self.readers[self._makers[id(tensor.raw)]].append(reader)
 
     def _watch(self, path: str, module: Module) -> tuple[Any, Any]:
         def enter(module: Any, args: Any, kwargs: Any) -> None:
@@ -65,8 +66,9 @@ class Flow:
             self._inside = False
             self.calls[path] += 1
             for tensor in tree_leaves(output):
-                self._kept.append(tensor)
-                self._makers[id(tensor)], self.ranks[path] = path, getattr(tensor, "ndim", 0)
+                if isinstance(tensor, Tensor):
+                    self._kept.append(tensor.raw)
+                    self._makers[id(tensor.raw)], self.ranks[path] = path, tensor.dim()
 
         return (
             module.register_forward_pre_hook(enter, with_kwargs=True),
