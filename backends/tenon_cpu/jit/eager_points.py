@@ -85,7 +85,7 @@ def pow(x: Any, y: Any, *, out: Any = None) -> Any:
 KERNELS: dict[str, Kernel] = {
     **{
         op.name: functools.partial(_made, op.name, functools.partial(op.forward, np))
-        for op in (_erf, _erfc, _copysign, _rsqrt, _nan_to_num)
+        for op in (_erf, _erfc, _copysign, _rsqrt)
     },
     "pow": pow,
     "sign": functools.partial(_made, "sign", direct.sign),
@@ -93,7 +93,7 @@ KERNELS: dict[str, Kernel] = {
     "floor_divide": floor_divide,
 }
 COMPOSITES: dict[str, Kernel] = {
-    op.name: functools.partial(_in_parts, op) for op in (_leaky_relu_grad, _softplus_grad)
+    op.name: functools.partial(_in_parts, op) for op in (_leaky_relu_grad, _softplus_grad, _nan_to_num)
 }
 
 __all__ = ["COMPOSITES", "KERNELS"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tenon.core.aval import Aval, broadcast_shapes, shape_of
-from tenon.core.op import Kind, Primitive
+from tenon.core.op import Composite, Kind, Primitive
 
 
 class Relu(Primitive):
@@ -92,22 +92,16 @@ class Clamp(Primitive):
         return f.sum_to(f.where(cut, g, 0), shape=max.shape)
 
 
-class NanToNum(Primitive):
+class NanToNum(Composite):
     """``x`` with ``nan`` for NaN, ``high`` for infinity and ``low`` for minus infinity."""
 
     kind = Kind.ELEMENTWISE
     saves = ("x",)
 
-    def infer(self, x, *, nan, high, low):
-        """The input's own aval."""
-        return Aval(x.shape, x.dtype)
-
-    def forward(self, xp, x, *, nan, high, low):
-        """Three selections."""
-        number = x.dtype.type
-        made = xp.where(xp.isnan(x), number(nan), x)
-        made = xp.where(xp.equal(x, float("inf")), number(high), made)
-        return xp.where(xp.equal(x, -float("inf")), number(low), made)
+    def decompose(self, f, x, *, nan, high, low):
+        made = f.where(f.isnan(x), nan, x)
+        made = f.where(f.eq(x, float("inf")), high, made)
+        return f.where(f.eq(x, -float("inf")), low, made)
 
     def vjp_x(self, f, g, out, x, *, nan, high, low):
         return f.where(f.isfinite(x), g, 0)
