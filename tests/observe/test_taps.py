@@ -1,6 +1,8 @@
 """Where ops are seen: below what casts, in place, in parts, in memory of programs."""
 
 import gc
+import subprocess
+import sys
 
 import pytest
 
@@ -93,3 +95,22 @@ def test_a_program_that_is_made_in_a_profile_is_counted_from_then_on():
     owned = [c for c in memory(prof)[0] if c[2] == program.name]
     assert owned == [(program.plan.peak_bytes, "tenon::program", program.name)]
     assert memory(prof)[1] >= program.plan.peak_bytes
+
+
+FIRST = """
+import tenon
+from tenon.profiler import profile
+with profile() as prof:
+    x = tenon.ones(3, 3, requires_grad=True)
+    (x @ x).sum().backward()
+node = next(e for e in prof.events() if e.key == "MmBackward0")
+print(*[child.key for child in node.cpu_children])
+"""
+
+
+def test_gradients_are_seen_where_the_first_tensor_is_made_in_the_profile():
+    done = subprocess.run(
+        [sys.executable, "-c", FIRST], capture_output=True, text=True, timeout=120, check=True
+    )
+
+    assert done.stdout.split().count("tenon::matmul") == 2

@@ -19,9 +19,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from tenon.core import scopes, watch
-from tenon.core.backend import backends_in_use
+from tenon.core.backend import backend_for, backends_in_use
 from tenon.core.interceptor import SLOT
 from tenon.core.value import Value
+from tenon.device import get_default_device
 from tenon.errors import UnsupportedError
 from tenon.graph import program
 from tenon.observe.crossings import Crossings
@@ -80,6 +81,7 @@ class Tap:
             lane.begin()
         OPEN.tap = self
         self._plain = SLOT.single, SLOT.pair, SLOT.execute, SLOT.parts
+        backend_for(get_default_device())  # in use from now on, though no tensor may have been made yet
         devices = {b for b in backends_in_use() if b.name not in _HOST and b.is_available().ok}
         for backend in backends_in_use():
             around = marked_kernel(self, backend) if backend in devices else self.kernel
