@@ -80,8 +80,8 @@ def numpy_by_force(t):
 def equality_and_hash(t):
     x = t.ones(2)
     return (
-        x == None,
-        x != None,
+        x == None,  # noqa: E711
+        x != None,  # noqa: E711
         len({x, x}),
         (x == x).all(),
         x.equal(t.ones(2)),

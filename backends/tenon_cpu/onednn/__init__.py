@@ -70,8 +70,16 @@ def kernels() -> tuple[dict[str, Callable[..., Any]], dict[str, Callable[..., An
     """
     if not available():
         return {}, {}
-    from tenon_cpu.onednn import convolution, eager, norm, pooling, rnn
-    from tenon_cpu.onednn import int8_dynamic, int8_pooling, int8_static
+    from tenon_cpu.onednn import (
+        convolution,
+        eager,
+        int8_dynamic,
+        int8_pooling,
+        int8_static,
+        norm,
+        pooling,
+        rnn,
+    )
 
     arrays = {**eager.KERNELS, **convolution.KERNELS, **pooling.KERNELS}
     arrays |= {**int8_dynamic.KERNELS, **int8_pooling.KERNELS, **int8_static.KERNELS}

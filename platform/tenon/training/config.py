@@ -107,7 +107,7 @@ class PruneConfig(_Section):
     keep: list[str] = Field([], description="paths of modules that lose nothing; blocks.*.attn")
     schedule: Literal["one-shot", "gradual", "lottery"] = "gradual"
     begin: int = Field(0, ge=0, description="step of the first mask: one-shot, gradual")
-    end: int | None = Field(None, ge=1, description="step of the last mask: gradual; half of the run if unset")
+    end: int | None = Field(None, ge=1, description="step of the last mask: gradual; unset: half of the run")
     every: int = Field(1, ge=1, description="steps between masks: gradual; steps of a round: lottery")
     rounds: int = Field(1, ge=1, description="how often is masked: lottery")
     rewind: int = Field(0, ge=0, description="step whose weights come back: lottery")

@@ -60,7 +60,8 @@ def _finished(sums: Array, scale: Array, bias: Array | None, attrs: Any) -> Arra
     made = np.maximum(made, 0) if attrs["relu"] else made
     if attrs["out_step"] is None:
         return made
-    return np.clip(np.rint(made / np.float32(attrs["out_step"]) + attrs["out_zero"]), 0, 255).astype(np.uint8)
+    steps: Array = np.rint(made / np.float32(attrs["out_step"]) + attrs["out_zero"])
+    return steps.clip(0, 255).astype(np.uint8)
 
 
 def _static(x: Array, weight: Array, scale: Array, bias: Array | None, **attrs: Any) -> Array:
@@ -99,7 +100,8 @@ def _largest(x: Array, *, kernel: Any, stride: Any, padding: Any) -> Array:
     seen = np.lib.stride_tricks.sliding_window_view(wide, kernel, axis=(2, 3))[
         :, :, :: stride[0], :: stride[1]
     ]
-    return seen.max(axis=(-2, -1))
+    largest: Array = seen.max(axis=(-2, -1))
+    return largest
 
 
 for _name, _kernel, _stride, _padding in (
