@@ -116,15 +116,24 @@ def compress(
         folder, session, original = _opened(run, data, overrides, epochs, output)
         if share is not None:
             _prune(session, share, criterion, batch_sizes)
+        receipt = None
         if scheme is not None:
             click.echo(f"Quantizing: {scheme}")
             calls = [(inputs,) for inputs, _ in _batches(session, session.data.train)]
-            session.model = quantize(
-                session.model, scheme, calls, example=_example(session), batch_sizes=batch_sizes
-            ).model
-        receipt = receipt_of(
-            original, session.model, _example(session), batch_sizes=batch_sizes, data=_accuracy(session)
-        )
+            session.model, receipt = quantize(
+                session.model,
+                scheme,
+                calls,
+                example=_example(session),
+                batch_sizes=batch_sizes,
+                data=_accuracy(session),
+            )
+        if share is not None or receipt is None:
+            click.echo(f"In all, from the model of {folder}:")
+            receipt = receipt_of(
+                original, session.model, _example(session), batch_sizes=batch_sizes, data=_accuracy(session)
+            )
+            receipt.show()
     except (
         CheckpointError,
         ConfigError,
@@ -136,8 +145,6 @@ def compress(
         TrainingError,
     ) as error:
         command.refuse(error)
-    click.echo(f"In all, from the model of {folder}:")
-    receipt.show()
     serialize.save(session.model.state_dict(), session.folder / MODEL)
     (session.folder / RECEIPT).write_text(f"{receipt}\n", encoding="utf-8")
     click.echo(f"smaller model: {session.folder / MODEL}")
