@@ -6,6 +6,7 @@ import gc
 import math
 import os
 import re
+import signal
 import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -28,6 +29,10 @@ RANKS = ("tests/distributed/", "tests/training/")
 # Unbuffered, print() writes a text and its newline apart, and the lines of several ranks mix.
 os.environ.pop("PYTHONUNBUFFERED", None)
 os.environ.update(OPEN_MPI)
+
+# A shell without job control starts what is in the background with Ctrl-C ignored, and children inherit that.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:

@@ -2,7 +2,7 @@
 
 import resource
 import signal
-from types import SimpleNamespace
+from types import ModuleType
 
 import pytest
 
@@ -72,8 +72,8 @@ class Interrupting(Observer):
 
 
 def test_ctrl_c_while_events_are_stored_loses_none(tmp_path):
-    plugin = SimpleNamespace(tenon_open_observers=lambda session: [Interrupting()])
-    plugin.tenon_open_observers = tenon.extend.hookimpl(plugin.tenon_open_observers)
+    plugin = ModuleType("interrupting")
+    plugin.tenon_open_observers = tenon.extend.hookimpl(lambda session: [Interrupting()])
     x = tenon.ones(3)
 
     register(plugin, "interrupting")
