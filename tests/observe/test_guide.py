@@ -3,7 +3,7 @@
 import csv
 import re
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType
 
 import pytest
 
@@ -36,7 +36,8 @@ def test_the_guides_sink_writes_a_line_per_op(tmp_path, monkeypatch, training):
     heard = []
     space["Lines"].on_scope = lambda self, event: heard.append((event.name, event.module))
     space["Lines"].on_step = lambda self, event: heard.append(event.number)
-    plugin = SimpleNamespace(tenon_open_observers=space["tenon_open_observers"])
+    plugin = ModuleType("lines")
+    plugin.tenon_open_observers = space["tenon_open_observers"]
 
     register(plugin, "lines")
     try:
