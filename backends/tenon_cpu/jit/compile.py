@@ -99,7 +99,9 @@ class _Numba:
         # Kernels on disk were compiled by this very numba beside this NumPy: it can be imported.
         return None if self.store.entries()[0] else self._import()
 
+    @undisturbed
     def _import(self) -> str | None:
+        # Of a package that a signal left half imported, extensions would be set up twice.
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")

@@ -2,7 +2,9 @@
 Ctrl-C or a timer raises between two steps, and the process ends in a segmentation fault.
 
 Python runs handlers of signals in the main thread only. So such work gets a thread of its own, for which the
-main thread waits: an exception there ends the waiting, and the work is completed beside it.
+main thread waits: an exception there ends the waiting, and the work is completed beside it. It waits for a
+lock: when a signal ends ``Thread.join``, Python 3.11 takes the thread for one that has ended, and a program
+that ends then would be torn down while it compiles.
 """
 
 from __future__ import annotations
@@ -10,7 +12,7 @@ from __future__ import annotations
 import functools
 import threading
 from collections.abc import Callable
-from typing import Any, ParamSpec, TypeVar
+from typing import ParamSpec, TypeVar
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
@@ -25,16 +27,19 @@ def undisturbed(work: Callable[_P, _R]) -> Callable[_P, _R]:
             return work(*args, **kwargs)
         results: list[_R] = []
         failures: list[BaseException] = []
+        under_way = threading.Lock()
 
         def run() -> None:
             try:
                 results.append(work(*args, **kwargs))
             except BaseException as error:  # raised below, where it was asked for
                 failures.append(error)
+            finally:
+                under_way.release()
 
-        thread: Any = threading.Thread(target=run, name="tenon-compiler")
-        thread.start()
-        thread.join()
+        under_way.acquire()
+        threading.Thread(target=run, name="tenon-compiler").start()
+        under_way.acquire()
         if failures:
             raise failures[0]
         return results[0]

@@ -75,6 +75,7 @@ def kernels() -> tuple[dict[str, Callable[..., Any]], dict[str, Callable[..., An
         eager,
         int8_dynamic,
         int8_pooling,
+        int8_rnn,
         int8_static,
         norm,
         pooling,
@@ -82,7 +83,7 @@ def kernels() -> tuple[dict[str, Callable[..., Any]], dict[str, Callable[..., An
     )
 
     arrays = {**eager.KERNELS, **convolution.KERNELS, **pooling.KERNELS}
-    arrays |= {**int8_dynamic.KERNELS, **int8_pooling.KERNELS, **int8_static.KERNELS}
+    arrays |= {**int8_dynamic.KERNELS, **int8_pooling.KERNELS, **int8_static.KERNELS, **int8_rnn.KERNELS}
     return arrays, {**eager.COMPOSITES, **norm.COMPOSITES, **rnn.COMPOSITES}
 
 

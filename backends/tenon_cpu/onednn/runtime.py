@@ -26,6 +26,7 @@ import numpy as np
 
 from tenon.extend import Availability, Config, errors
 from tenon_cpu.onednn.library import Library, Outcome, find
+from tenon_cpu.onednn.signal_stacks import cover_team, cover_thread
 from tenon_cpu.onednn.signatures import CPU, STREAM_IN_ORDER
 from tenon_cpu.threads import loaded_libraries, on_change, pool
 
@@ -56,10 +57,12 @@ class Runtime:
 
 
 class _Local(threading.local):
-    """What each thread has: its stream, its scratch memory. Made at the thread's first use."""
+    """What each thread has: its stream, its scratch memory, a stack for signals. Made at its first use."""
 
     def __init__(self, owner: Runtime) -> None:
         self.threads = owner.set_threads()
+        cover_thread()
+        cover_team(owner.openmp, self.threads)
         self.stream = Stream(owner)
         self.scratch = Buffer(0)
 

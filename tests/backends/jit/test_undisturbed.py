@@ -1,11 +1,15 @@
 """Compiling is completed beside a main thread that a signal takes away."""
 
+import importlib
 import signal
+import subprocess
+import sys
 import threading
 import time
 
 import pytest
 
+from tenon_cpu.jit import compile as jit
 from tenon_cpu.jit.undisturbed import undisturbed
 
 
@@ -45,3 +49,43 @@ def test_what_a_signal_raises_leaves_the_work_whole():
 
     assert work() == 1  # after the one that went on
     assert done == [0, 1]
+
+
+ENDING = """
+import signal, threading, time
+from tenon_cpu.jit.undisturbed import undisturbed
+
+def work():
+    started.set()
+    time.sleep(0.5)
+    print("whole")
+
+def interrupt(*given):
+    raise KeyboardInterrupt
+
+started = threading.Event()
+signal.signal(signal.SIGUSR1, interrupt)
+threading.Thread(target=lambda: started.wait() and signal.pthread_kill(threading.main_thread().ident, signal.SIGUSR1)).start()
+try:
+    undisturbed(work)()
+except KeyboardInterrupt:
+    print("interrupted")
+"""
+
+
+@pytest.mark.skipif(not hasattr(signal, "pthread_kill"), reason="needs POSIX signals")
+def test_a_program_that_ends_on_a_signal_ends_after_the_work():
+    done = subprocess.run([sys.executable, "-c", ENDING], capture_output=True, text=True, timeout=60)
+
+    assert (done.returncode, done.stdout) == (0, "interrupted\nwhole\n"), done.stderr
+
+
+@pytest.mark.skipif(not jit.available(), reason=f"kernels cannot be compiled: {jit.reason()}")
+def test_numba_is_imported_where_no_signal_can_leave_half_of_it(monkeypatch):
+    real, where = importlib.import_module, []
+    monkeypatch.setattr(
+        importlib, "import_module", lambda name: where.append(threading.current_thread()) or real(name)
+    )
+
+    assert jit._Numba().load().__name__ == "numba"
+    assert where and threading.main_thread() not in where

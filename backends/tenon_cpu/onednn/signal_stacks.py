@@ -1,0 +1,78 @@
+"""A stack of their own for the signals of threads that run oneDNN.
+
+Some of oneDNN's kernels for products in float32 (``gemm:jit:f32`` of more than 84 terms) let the stack
+pointer point to the start of their workspace on the heap. What Linux writes for a signal handler that comes
+then, three kilobytes with wide vectors, lands before the workspace and destroys what lies there; the process
+aborts some time later (``tests/backends/onednn/test_signals.py``). Handlers that ask for it (``SA_ONSTACK``,
+as all of Python's do) run on the thread's alternate stack instead, where it has one. Each thread that uses
+oneDNN gets one here, and so do the OpenMP threads that work for it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+import threading
+from typing import Any
+
+#: Bytes of a stack; its pages are only taken when they are written.
+_SIZE = 256 << 10
+_DISABLED = 2
+
+
+class _Stack(ctypes.Structure):
+    _fields_ = (("start", ctypes.c_void_p), ("flags", ctypes.c_int), ("size", ctypes.c_size_t))
+
+
+_Region = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+_libc: Any = ctypes.CDLL(None) if sys.platform == "linux" else None
+if _libc is not None:
+    _libc.malloc.argtypes, _libc.malloc.restype = (ctypes.c_size_t,), ctypes.c_void_p
+    _libc.free.argtypes, _libc.free.restype = (ctypes.c_void_p,), None
+
+
+def covered() -> bool:
+    """Whether the calling thread has an alternate signal stack, or cannot have one."""
+    found = _Stack()
+    return _libc is None or bool(_libc.sigaltstack(None, ctypes.byref(found)) or not found.flags & _DISABLED)
+
+
+def _cover() -> int | None:
+    """Give the calling thread a stack; where it lies."""
+    start: int | None = _libc.malloc(_SIZE)
+    if start:
+        _libc.sigaltstack(ctypes.byref(_Stack(start, 0, _SIZE)), None)
+    return start
+
+
+class _Own:
+    """The stack of the thread that makes it, until that thread lets go of it."""
+
+    def __init__(self) -> None:
+        self._start = _cover()
+        self._libc, self._none = _libc, _Stack(None, _DISABLED, 0)
+
+    def __del__(self) -> None:
+        self._libc.sigaltstack(ctypes.byref(self._none), None)
+        self._libc.free(self._start)
+
+
+_threads = threading.local()
+
+
+def cover_thread() -> None:
+    """Give the calling thread a stack. If it has one, ``faulthandler``'s for example, it keeps that."""
+    if not covered():
+        _threads.stack = _Own()
+
+
+def cover_team(openmp: Any, threads: int) -> None:
+    """Give stacks to the ``threads`` OpenMP threads that work for the calling one; they keep them."""
+    if _libc is None or threads < 2 or not hasattr(openmp, "GOMP_parallel"):
+        return
+
+    def cover(_: Any) -> None:
+        if not covered():
+            _cover()
+
+    openmp.GOMP_parallel(_Region(cover), None, ctypes.c_uint(threads), ctypes.c_uint(0))
