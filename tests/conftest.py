@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import atexit
 import gc
 import math
 import os
 import re
+import shutil
 import signal
+import tempfile
 import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -24,11 +27,21 @@ _FAMILIES = (IndexError, TypeError, NotImplementedError, ValueError, RuntimeErro
 
 #: Folders whose tests mostly start ranks.
 RANKS = ("tests/distributed/", "tests/training/")
+#: Those in them that start none.
+ALONE = tuple(f"tests/training/test_{name}.py" for name in ("compress", "compressing_guide", "config"))
+#: Files whose tests share one browser.
+BROWSER = tuple(f"tests/dashboard/test_{name}.py" for name in ("access", "browser", "stock_tabs"))
 
 
 # Unbuffered, print() writes a text and its newline apart, and the lines of several ranks mix.
 os.environ.pop("PYTHONUNBUFFERED", None)
 os.environ.update(OPEN_MPI)
+
+# Some hundred ranks start, and each would compile the library's source anew for 0.4 s, where no byte code may be
+# written beside it: there it is kept in a folder of this run's own.
+if os.environ.pop("PYTHONDONTWRITEBYTECODE", "") and "PYTHONPYCACHEPREFIX" not in os.environ:
+    os.environ["PYTHONPYCACHEPREFIX"] = tempfile.mkdtemp(prefix="tenon-bytecode-")
+    atexit.register(shutil.rmtree, os.environ["PYTHONPYCACHEPREFIX"], ignore_errors=True)
 
 # A shell without job control starts what is in the background with Ctrl-C ignored, and children inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -42,10 +55,42 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
 
 
 class RanksInOneWorker(LoadFileScheduling):
-    """Whole files to either worker; all that start ranks to one: side by side they take 4 times as long."""
+    """Whole files to either worker; all that start ranks to one, at once: side by side they take 4 times as
+    long, and what is left at the end should be short. All that look into a browser to one, which starts once."""
 
     def _split_scope(self, nodeid: str) -> str:
-        return "ranks" if nodeid.startswith(RANKS) else super()._split_scope(nodeid)
+        if nodeid.startswith(BROWSER):
+            return "browser"
+        ranks = nodeid.startswith(RANKS) and not nodeid.startswith(ALONE)
+        return "ranks" if ranks else super()._split_scope(nodeid)
+
+    def _assign_work_unit(self, node: Any) -> None:
+        if "ranks" in self.workqueue:
+            self.workqueue.move_to_end("ranks", last=False)
+        super()._assign_work_unit(node)
+
+    def remove_node(self, node: Any) -> str | None:
+        """A crashed worker's test has failed and is not run again; what else the worker was given is.
+
+        xdist hands out that test anew, for which the next worker crashes, and files that are done as well: a
+        worker that gets such a file alone has nothing to report, and nobody tells it to go on or to end.
+        """
+        work = self.assigned_work.pop(node)
+        left = [(tests, test) for tests in work.values() for test, done in tests.items() if not done]
+        if not left:
+            return None
+        tests, crashed = left[0]
+        tests[crashed] = True
+        self.workqueue.update({scope: tests for scope, tests in work.items() if not all(tests.values())})
+        for other in self.nodes:
+            self._reschedule(other)
+        return crashed
+
+    def _reschedule(self, node: Any) -> None:
+        """More for a worker that has less than two tests: it begins the last one when told what comes next."""
+        super()._reschedule(node)
+        while not node.shutting_down and self._pending_of(self.assigned_work[node]) < 2:
+            super()._reschedule(node)
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> RanksInOneWorker:
