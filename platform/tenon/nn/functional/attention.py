@@ -51,13 +51,17 @@ def scaled_dot_product_attention(
     if kind.itemsize == 2:
         query, key, value = (x.to(float32) for x in (query, key, value))
     factor = query.raw.shape[-1] ** -0.5 if scale is None and query.raw.shape[-1] else scale
+    plain = dropout_p == 0 and (attn_mask is None or not attn_mask.requires_grad)
+    if plain and query._backend.attends(query.raw, key.raw, value.raw):
+        made = _attended(query, key, value, attn_mask, is_causal, 1.0 if factor is None else factor)
+        return f.cast(made, dtype=kind) if kind.itemsize == 2 else made
     if factor is not None and factor != 1.0:
         query = query * factor
     scores = _shared(query, key.transpose(-2, -1), "key", enable_gqa)
     if is_causal:
         scores = scores + _causal(query, key)
     elif attn_mask is not None:
-        scores = scores + _bias(attn_mask, scores)
+        scores = scores + _bias(attn_mask, scores, tuple(scores.raw.shape))
     axis = scores.raw.ndim - 1
     weights = f.softmax(scores, axis=axis) if attn_mask is None else f.safe_softmax(scores, axis=axis)
     if dropout_p > 0:
@@ -119,15 +123,22 @@ def _shared(x: Any, y: Any, name: str, grouped: bool) -> Any:
     return made.reshape(*made.raw.shape[:-3], a[-3], a[-2], b[-1])
 
 
-def _bias(mask: Any, scores: Any) -> Any:
-    """``mask`` as numbers to add to ``scores``."""
-    shape = tuple(scores.raw.shape)
+def _attended(query: Any, key: Any, value: Any, mask: Any, causal: bool, scale: float) -> Any:
+    """The op ``attention``."""
+    bias = _causal(query, key) if causal else None
+    if mask is not None:
+        bias = _bias(mask, query, (*query.raw.shape[:-1], key.raw.shape[-2]))
+    return f.attention(query, key, value, bias, scale=scale, causal=causal)
+
+
+def _bias(mask: Any, like: Any, shape: tuple[int, ...]) -> Any:
+    """``mask`` as numbers to add to scores of ``shape``."""
     if broadcast_shapes(shape, tuple(mask.raw.shape)) != shape:
         raise ShapeError(
             f"scaled_dot_product_attention: attn_mask {list(mask.raw.shape)} does not broadcast to the"
             f" scores' shape {list(shape)}. Remove its leading axes, or give queries and keys the same."
         )
-    return f.where(mask, scores.new_zeros(()), -math.inf) if mask.raw.dtype.kind == "b" else mask
+    return f.where(mask, like.new_zeros(()), -math.inf) if mask.raw.dtype.kind == "b" else mask
 
 
 def _causal(query: Any, key: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from tenon.ops.composite import (
     activation,
+    attention,
     classification,
     embedding,
     linear,
@@ -16,6 +17,7 @@ from tenon.ops.composite import (
 
 __all__ = [
     "activation",
+    "attention",
     "classification",
     "embedding",
     "linear",

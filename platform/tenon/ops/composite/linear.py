@@ -1,4 +1,4 @@
-"""Affine maps: ``linear`` and ``addmm``."""
+"""Affine maps, ``linear`` and ``addmm``; the products of two vectors' elements, ``outer``."""
 
 from __future__ import annotations
 
@@ -126,4 +126,24 @@ class Addmm(Composite):
         return made if alpha == 1 else f.mul(made, alpha)
 
 
-linear, addmm = Linear(), Addmm()
+class Outer(Composite):
+    """``x[i] * y[j]``: all products of two vectors' elements."""
+
+    kind = Kind.CONTRACT
+    inputs = ("x", "y")
+    saves = ("x", "y")
+    reads = {"x": ("y",), "y": ("x",)}
+    promotion = "same"
+    grad_name = "MulBackward0"
+
+    def decompose(self, f, x, y):
+        return f.mul(f.reshape(x, shape=(*x.shape, 1)), y)
+
+    def vjp_x(self, f, g, out, x, y):
+        return f.matmul(g, f.conj(y))
+
+    def vjp_y(self, f, g, out, x, y):
+        return f.matmul(f.conj(x), g)
+
+
+linear, addmm, outer = Linear(), Addmm(), Outer()

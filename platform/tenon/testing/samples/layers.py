@@ -60,6 +60,11 @@ add("addmm", "scaled", normal(5), normal(3, 4), normal(4, 5), reference=lambda x
     attrs={"beta": 0.5, "alpha": 2.0}, tags="broadcast", loose=8.0, narrow=False)  # fmt: skip
 
 
+for _n, _m in ((3, 4), (1, 5), (0, 3)):
+    add("outer", f"of_{_n}_and_{_m}", normal(_n), normal(_m), reference=np.multiply.outer,
+        tags="" if _n else "empty")  # fmt: skip
+
+
 def _normalised(x: Any, axes: tuple[int, ...], eps: float) -> Any:
     wide = x.astype(np.float64)
     return (wide - wide.mean(axis=axes, keepdims=True)) / np.sqrt(wide.var(axis=axes, keepdims=True) + eps)

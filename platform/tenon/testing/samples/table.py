@@ -25,7 +25,7 @@ TAGS = frozenset(
 #: Modules of this package that hold samples.
 FAMILIES = (
     "elementwise", "compare", "reduce", "movement", "indexing", "contraction", "memory", "activations", "losses", "layers",
-    "numeric", "bessel", "linalg", "fft", "recurrent", "spatial", "quantized",
+    "numeric", "bessel", "linalg", "fft", "recurrent", "spatial", "quantized", "attention",
 )  # fmt: skip
 
 

@@ -1,0 +1,87 @@
+"""Attention as one node: means of values, weighted by a softmax of products of queries and keys.
+
+It keeps no weights. Its gradient makes them anew from the peak of each row of scores and the share of each
+power in their sum, so a backend can do both a block of queries at a time. ``Backend.attends`` says for which
+arrays it does; elsewhere attention is better as its parts, which keep the weights.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from tenon.core.op import Composite
+
+
+def _scores(f: Any, query: Any, key: Any, bias: Any, scale: float) -> Any:
+    rank = len(key.shape)
+    made = f.matmul(f.mul(query, scale), f.transpose(key, axis0=rank - 2, axis1=rank - 1))
+    return made if bias is None else f.add(made, bias)
+
+
+def _weights(f: Any, scores: Any, bias: Any, causal: bool) -> Any:
+    axis = len(scores.shape) - 1
+    return f.softmax(scores, axis=axis) if bias is None or causal else f.safe_softmax(scores, axis=axis)
+
+
+class Attention(Composite):
+    """``softmax(query @ key.T * scale + bias) @ value`` over the last two axes; the others are equal.
+
+    ``bias`` may be None and gets no gradient. ``causal``: it is 0 where a query may see a key, at its own
+    place and before, and minus infinity elsewhere. A query that may look nowhere gets 0.
+    """
+
+    inputs = ("query", "key", "value", "bias")
+    saves = ("query", "key", "value", "bias", "out")
+    residuals = 2
+    grad_name = "ScaledDotProductFlashAttentionForCpuBackward0"
+
+    def decompose(self, f, query, key, value, bias, *, scale, causal=False):
+        scores = _scores(f, query, key, bias, scale)
+        return f.matmul(_weights(f, scores, bias, causal), value)
+
+    def raw_forward(self, f, query, key, value, bias, *, scale, causal=False):
+        """The result; of each row of scores the peak, and the share of one in the sum of powers below it."""
+        scores = _scores(f, query, key, bias, scale)
+        out = f.matmul(_weights(f, scores, bias, causal), value)
+        axes = (len(scores.shape) - 1,)
+        peak = f.amax(scores, axes=axes, keepdims=True)
+        dead = f.eq(peak, -math.inf)
+        peak = f.where(dead, 0.0, peak)
+        total = f.sum(f.exp(f.sub(scores, peak)), axes=axes, keepdims=True)
+        share = f.where(dead, 0.0, f.reciprocal(total))
+        return out, f.reshape(peak, shape=peak.shape[:-1]), f.reshape(share, shape=peak.shape[:-1])
+
+    def vjp_joint(self, f, g, out, query, key, value, bias, *, needs, residuals, scale, causal=False):
+        """One op for all three."""
+        made = f.attention_grad(
+            g, out, query, key, value, bias, *residuals, scale=scale, causal=causal, needs=needs[:3]
+        )
+        return [*(m if n else None for m, n in zip(made, needs, strict=False)), None]
+
+
+class AttentionGrad(Composite):
+    """Gradients of ``attention`` for query, key and value; ``needs`` says which are wanted."""
+
+    inputs = ("g", "out", "query", "key", "value", "bias", "peak", "share")
+    outputs = 3
+
+    def decompose(self, f, g, out, query, key, value, bias, peak, share, *, scale, needs, causal=False):
+        rank = len(key.shape)
+        turn = {"axis0": rank - 2, "axis1": rank - 1}
+        weights = _weights(f, _scores(f, query, key, bias, scale), bias, causal)
+        dquery, dkey, dvalue = query, key, value
+        if needs[2]:
+            dvalue = f.matmul(f.transpose(weights, **turn), g)
+        if needs[0] or needs[1]:
+            slopes = f.softmax_grad(f.matmul(g, f.transpose(value, **turn)), weights, axis=rank - 1)
+            if needs[0]:
+                dquery = f.mul(f.matmul(slopes, key), scale)
+            if needs[1]:
+                dkey = f.matmul(f.transpose(slopes, **turn), f.mul(query, scale))
+        return dquery, dkey, dvalue
+
+
+attention, attention_grad = Attention(), AttentionGrad()
+
+__all__ = ["attention", "attention_grad"]
