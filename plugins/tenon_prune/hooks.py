@@ -46,6 +46,14 @@ def _schedule(found: Any, session: Any) -> Any:
 
 
 @hookimpl
+def tenon_session_start(session: Any) -> None:
+    """A lottery goes back with the optimizer and its schedule."""
+    pruner = getattr(session, _PRUNER, None)
+    if pruner is not None:
+        pruner.rewinds(*(each for each in (session.optimizer, session.scheduler) if each is not None))
+
+
+@hookimpl
 def tenon_step_end(session: Any, step: int, metrics: Mapping[str, Any]) -> None:
     """Mask if it is time; the same on all ranks, as their weights and gradients are."""
     pruner = getattr(session, _PRUNER, None)
@@ -63,7 +71,7 @@ def tenon_step_end(session: Any, step: int, metrics: Mapping[str, Any]) -> None:
 
 @hookimpl
 def tenon_checkpoint_save(section: MutableMapping[str, Any], session: Any) -> None:
-    """Steps, and weights to go back to."""
+    """Steps, and what to go back to."""
     pruner = getattr(session, _PRUNER, None)
     if pruner is not None:
         section.update(pruner.state_dict())

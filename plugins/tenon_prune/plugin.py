@@ -7,6 +7,7 @@ from tenon_prune.hooks import (
     tenon_checkpoint_load,
     tenon_checkpoint_save,
     tenon_prepare_model,
+    tenon_session_start,
     tenon_step_end,
 )
 
@@ -15,6 +16,7 @@ __all__ = [
     "tenon_checkpoint_save",
     "tenon_prepare_model",
     "tenon_pruners",
+    "tenon_session_start",
     "tenon_step_end",
 ]
 

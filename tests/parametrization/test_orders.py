@@ -1,50 +1,27 @@
 """Parametrizing and pruning one weight in every order: what must hold whatever the steps."""
 
 import copy
-import itertools
 import pickle
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+sys.path.insert(0, str(Path(__file__).parent))
+import smaller_models
+from orders import DEEP, ORDERS, SHORT, built, trained
+
 import tenon
 from tenon import nn
-from tenon.distributed.threaded import run_ranks
-from tenon.nn.parallel import DistributedDataParallel
-from tenon.nn.utils import parametrizations, parametrize, prune
-from tenon.quantization import FakeQuantize
+from tenon.compress import load
+from tenon.compress.receipt import difference
+from tenon.nn.utils import parametrize, prune
+from tenon.testing.suites.communicator import launch
 
-STEPS = {
-    "prune": lambda layer: prune.l1_unstructured(layer, "weight", 0.3),
-    "rows": lambda layer: prune.ln_structured(layer, "weight", 1, 2, 0),
-    "spectral": parametrizations.spectral_norm,
-    "orthogonal": parametrizations.orthogonal,
-    "lengths": parametrizations.weight_norm,
-    "fake-quantize": lambda layer: parametrize.register_parametrization(layer, "weight", FakeQuantize()),
-}
-ORDERS = [
-    order
-    for count in (1, 2)
-    for order in itertools.product(STEPS, repeat=count)
-    # Lengths and directions are what is stored, so they come first among parametrizations.
-    if order[1:] != ("lengths",) or order[0] in ("prune", "rows")
-]
-ORDERS += [
-    ("prune", "spectral", "prune"),
-    ("spectral", "rows", "orthogonal"),
-    ("prune", "spectral", "prune", "orthogonal", "rows"),
-    ("lengths", "rows", "spectral", "prune", "prune"),
-    ("fake-quantize", "prune", "orthogonal", "fake-quantize"),
-]
+PROGRAM = Path(__file__).parent / "programs" / "train_orders.py"
+
 X = np.random.default_rng(0).standard_normal((5, 4)).astype(np.float32)
-
-
-def built(order):
-    tenon.manual_seed(0)
-    layer = nn.Linear(4, 4)
-    for step in order:
-        STEPS[step](layer)
-    return layer
 
 
 def output(layer):
@@ -155,10 +132,15 @@ def test_a_compiled_layer_follows_every_step_that_comes_and_goes(order):
     follows()
 
 
-def test_a_compiled_training_step_is_the_step_itself():
-    losses = []
+@pytest.mark.parametrize(
+    "order",
+    [*DEEP, *(pytest.param(o, marks=pytest.mark.slow) if len(o) > 1 else o for o in SHORT)],
+    ids="+".join,
+)
+def test_a_compiled_training_step_is_the_step_itself(order):
+    losses, weights = [], []
     for compiled in (False, True):
-        layer = built(("prune", "spectral", "prune", "orthogonal"))
+        layer = built(order)
         optimizer = tenon.optim.SGD(layer.parameters(), lr=0.1)
 
         def step(x):
@@ -168,30 +150,37 @@ def test_a_compiled_training_step_is_the_step_itself():
             optimizer.step()
             return loss
 
-        run = tenon.compile(step) if compiled else step
-        losses.append([run(tenon.from_numpy(X)).item() for _ in range(6)])
+        run = tenon.compile(step, fullgraph=True) if compiled else step
+        losses.append([run(tenon.from_numpy(X)).item() for _ in range(4)])
+        weights.append(layer.eval().weight.detach().numpy())
 
     np.testing.assert_allclose(*losses, rtol=1e-4)
+    np.testing.assert_allclose(*weights, atol=1e-4)
 
 
-def test_two_ranks_train_what_one_trains():
-    order = ("prune", "spectral", "rows")
-    x = np.random.default_rng(1).standard_normal((8, 4)).astype(np.float32)
+@pytest.mark.mpi
+def test_two_ranks_train_every_order_and_smaller_models_as_one_does(tmp_path):
+    done = launch(2, [str(PROGRAM), str(tmp_path / "states.safetensors")])
+    assert done.returncode == 0, done.stderr
+    states = {}
+    for name, value in tenon.load(tmp_path / "states.safetensors").items():
+        model, _, key = name.partition("/")
+        states.setdefault(model, {})[key] = value
 
-    start = built(order)
+    x = tenon.from_numpy(np.random.default_rng(1).standard_normal((8, 4)))
+    models = {"+".join(order): (built(order).double(), x) for order in ORDERS}
+    models |= {name: make() for name, make in smaller_models.MODELS.items()}
+    assert states.keys() == {*models, "converted"}
+    for name, (model, x) in models.items():
+        if name != "prepared":  # its limits are those of one rank's share
+            state = trained(model, x).state_dict()
+            assert state.keys() == states[name].keys()
+            for key, value in state.items():
+                np.testing.assert_allclose(states[name][key], value, atol=1e-6, err_msg=f"{name}/{key}")
 
-    def work(communicator):
-        model = DistributedDataParallel(copy.deepcopy(start))
-        optimizer = tenon.optim.SGD(model.parameters(), lr=0.1)
-        for _ in range(3):
-            optimizer.zero_grad()
-            model(tenon.from_numpy(x[communicator.rank :: communicator.size])).square().mean().backward()
-            optimizer.step()
-        return {name: value.numpy().copy() for name, value in model.module.state_dict().items()}
-
-    (alone,) = run_ranks(1, work)
-    first, second = run_ranks(2, work)
-
-    for name in alone:
-        assert (first[name] == second[name]).all()
-        np.testing.assert_allclose(first[name], alone[name], atol=1e-5)
+    wanted = states["converted"].pop("outputs")
+    model, x = smaller_models.images()
+    assert difference(load(model, states["converted"]).eval()(x), wanted) == 0
+    assert states["converted"]["0.weight"].shape[0] == 4
+    fresh = load(smaller_models.Attention(), states["compacted"])
+    assert fresh.qkv.weight.shape == (24, 16) and fresh(tenon.randn(3, 2, 16)).shape == (3, 2, 16)

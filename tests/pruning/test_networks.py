@@ -5,6 +5,7 @@ import pytest
 import tenon
 from tenon import nn
 from tenon.compress.receipt import difference
+from tenon.nn.utils import parametrizations
 
 F = nn.functional
 
@@ -67,6 +68,62 @@ class Einsum(nn.Module):
         return tenon.einsum("bti,io->bto", (self.first(x) + self.places).relu(), self.weight)
 
 
+class Stepped(nn.Module):
+    """A recurrence of its own, whose state begins with a size that is an attribute."""
+
+    def __init__(self):
+        super().__init__()
+        self.hidden = 6
+        self.first, self.next, self.out = nn.Linear(4, 6), nn.Linear(6, 6), nn.Linear(6, 2)
+
+    def forward(self, x):
+        state = x.new_zeros(x.shape[0], self.hidden)
+        for step in range(x.shape[1]):
+            state = (self.first(x[:, step]) + self.next(state)).tanh()
+        return self.out(state)
+
+
+def normalized():
+    """Weights that are computed, in the class itself."""
+    layers = nn.Linear(4, 8), nn.Linear(8, 8), nn.Linear(8, 2)
+    first, second = parametrizations.weight_norm(layers[0]), parametrizations.spectral_norm(layers[1])
+    return nn.Sequential(first, nn.ReLU(), second, nn.ReLU(), layers[2])
+
+
+class Grouped(nn.Module):
+    """Queries in groups that share their keys and values."""
+
+    def __init__(self):
+        super().__init__()
+        self.norm = nn.RMSNorm(16)
+        self.q, self.k, self.v, self.o = (
+            nn.Linear(*s, bias=False) for s in ((16, 16), (16, 8), (16, 8), (16, 16))
+        )
+
+    def forward(self, x):
+        y, heads = self.norm(x), (*x.shape[:-1], -1, 4)
+        q, k, v = (layer(y).view(heads).transpose(1, 2) for layer in (self.q, self.k, self.v))
+        batch, several, length, width = k.shape
+        every = batch, several, q.shape[1] // several, length, width
+        k, v = (t[:, :, None].expand(every).reshape(batch, -1, length, width) for t in (k, v))
+        y = F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2)
+        return x + self.o(y.reshape(*x.shape[:-1], -1))
+
+
+class Squares(nn.Module):
+    """Squares of pixels, each one vector."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.out = nn.Conv2d(2, 6, 3, padding=1), nn.Linear(24, 5)
+
+    def forward(self, x):
+        x = self.first(x).relu()
+        batch, channels, height, width = x.shape
+        x = x.reshape(batch, channels, height // 2, 2, width // 2, 2).permute(0, 2, 4, 1, 3, 5)
+        return self.out(x.reshape(batch, -1, 4 * channels))
+
+
 def images(layers):
     return lambda: nn.Sequential(nn.Conv2d(2, 8, 3, padding=1), *layers(), nn.Conv2d(8, 2, 1))
 
@@ -78,6 +135,10 @@ NETWORKS = {
     "cells": (lambda: Last(True), WORDS),
     "gru": (lambda: Last(False), WORDS),
     "einsum": (Einsum, WORDS),
+    "steps": (Stepped, WORDS),
+    "normalized": (normalized, (3, 4)),
+    "groups": (Grouped, (2, 5, 16)),
+    "squares": (Squares, PLANES),
     "decoder": (lambda: nn.Transformer(16, 4, 1, 1, 32, batch_first=True), (2, 4, 16), (2, 5, 16)),
     "instance norm": (images(lambda: [nn.InstanceNorm2d(8, affine=True), nn.ReLU()]), PLANES),
     "depthwise up": (

@@ -40,6 +40,16 @@ def test_a_receipt_counts_parameters_bytes_and_outputs_before_and_after():
     assert "0: Linear" in str(receipt) and "Note: seen" in str(receipt)
 
 
+@pytest.mark.parametrize("scheme", ["int8-dynamic", "int8-weights", "int4-weights", "bfloat16-weights"])
+def test_weights_of_few_bits_are_as_many_as_they_were(scheme):
+    wide, _ = pair()
+
+    receipt = tenon.quantize(wide, scheme, example=tenon.randn(5, 6)).receipt
+
+    assert receipt["0"].parameters.after == receipt["0"].parameters.before == 280
+    assert receipt[""].parameters.ratio == 1 and receipt["0"].bytes.ratio < 0.8
+
+
 def test_a_receipt_says_what_got_slower():
     wide, _ = pair()
     slow = nn.Sequential(Sleepy(6, 40), nn.ReLU(), wide[2])

@@ -23,15 +23,22 @@ from tenon.core.tensor import Tensor
 from tenon.errors import ModuleTypeError, PruningError, TenonError
 from tenon.graph.graph import Node
 from tenon.nn.module import Module
+from tenon.nn.parallel import DistributedDataParallel
 from tenon.nn.parameter import is_lazy
 from tenon.nn.weights import Pipeline, pipeline_of
-from tenon.prune.flow import Analysis
+from tenon.prune.flow import KINDS, RULES, Analysis
 from tenon.prune.removal import Removal, removable, removal, stays
+from tenon.prune.size_rules import sizes_in_code
 from tenon.prune.structure import apply_numbers, note_structure, numbers_of, structure_of
 from tenon.prune.trace import trace
+from tenon.quantization.scheme import Decoded
 
 #: How far the outputs may move, by the largest of them: float32 sums in another order do.
 _TOLERANCE = 1e-4
+#: Attributes of ops that are sizes of what has channels.
+_SIZES = {"key", "shape", "sizes", "start"}
+#: What is said of modules, by their paths.
+Structure = dict[str, dict[str, Any]]
 
 
 def compact(
@@ -68,8 +75,8 @@ def compact(
                 "compact: no channel can be removed. Mask whole outputs or inputs of weights first, as"
                 f" nn.utils.prune.ln_structured does.{''.join(f' {note}.' for note in notes)}"
             )
-        structure = _shrink(smaller, analysis, found)
-        _compare(masked, smaller, args, kwargs, found)
+        _shrink(smaller, analysis, found)
+        smaller, structure = _resized(masked, smaller, analysis, found, args, kwargs)
     note_structure(smaller, structure)
     receipt = receipt_of(
         masked, smaller, example, batch_sizes=batch_sizes, data=data, notes=notes, seconds=seconds
@@ -88,6 +95,11 @@ def check_model(model: Any, what: str) -> None:
     """Errors that name ``what`` unless ``model`` is a module of finite numbers."""
     if not isinstance(model, Module):
         raise ModuleTypeError(f"{what} takes a module, got {type(model).__name__}.")
+    if isinstance(model, DistributedDataParallel):
+        raise ModuleTypeError(
+            f"{what} takes the model itself, got DistributedDataParallel. Give it model.module, and wrap that"
+            " anew."
+        )
     for name, held in (*model.named_parameters(), *model.named_buffers()):
         if is_lazy(held):
             raise PruningError(f"{what}: '{name}' has no shape yet. Call the model once before.")
@@ -97,7 +109,13 @@ def check_model(model: Any, what: str) -> None:
                 " where they come from, or load an older checkpoint."
             )
     shared = shared_names(model)
+    paths = {id(module): path for path, module in model.named_modules()}
     for module, pipeline in _pipelines(model):
+        if any(isinstance(step, Decoded) for step in pipeline.steps):
+            raise PruningError(
+                f"{what}: '{paths[id(module)]}' has weights of few bits, which masks would turn back into"
+                " floats. Prune first, then quantize."
+            )
         for held in pipeline.originals(module):
             if id(held) in shared and any(step.is_mask for step in pipeline.steps):
                 raise PruningError(
@@ -118,7 +136,7 @@ def shared_names(model: Module) -> dict[int, list[str]]:
 
 def analyse(model: Module, args: Any, kwargs: Any) -> tuple[Analysis, dict[Node, str]]:
     """What depends on what in a run of ``model``, and the names of its tensors."""
-    analysis = Analysis(trace(model, args, kwargs))
+    analysis = Analysis(trace(model, args, kwargs, {*RULES, *KINDS}))
     names = {id(t): name for name, t in (*model.named_parameters(), *model.named_buffers())}
     return analysis, {node: names[id(held)] for node, held in analysis.trace.stored.items()}
 
@@ -146,8 +164,8 @@ def _tensors(model: Module) -> list[Any]:
     return [*model.parameters(), *model.buffers()]
 
 
-def _shrink(model: Module, analysis: Analysis, found: Removal) -> dict[str, dict[str, int]]:
-    """Cut the parameters and set the numbers of the layers; all numbers that are not those of the class."""
+def _shrink(model: Module, analysis: Analysis, found: Removal) -> None:
+    """Cut the parameters and set the numbers of the layers whose class is known."""
     changed = set()
     for node, held in analysis.trace.stored.items():
         data = held.detach()
@@ -159,36 +177,73 @@ def _shrink(model: Module, analysis: Analysis, found: Removal) -> dict[str, dict
                 data = data.index_select(axis, tensor(np.flatnonzero(kept).tolist(), device=data.device))
         held.data = data
     structure = structure_of(model)
-    modules = dict(model.named_modules())
-    for path, module in modules.items():
+    for path, module in model.named_modules():
         if any(id(t) in changed for t in _tensors(module)):
             numbers = numbers_of(module)
             if numbers is not None:
                 structure[path] = numbers
-    for path, numbers in _numbers_in_code(modules, found).items():
-        structure.setdefault(path, {}).update(numbers)
     apply_numbers(model, structure)
-    return structure
+    note_structure(model, structure)
 
 
-def _numbers_in_code(modules: dict[str, Module], found: Removal) -> dict[str, dict[str, int]]:
+def _resized(
+    masked: Module, smaller: Module, analysis: Analysis, found: Removal, args: Any, kwargs: Any
+) -> tuple[Module, Structure]:
+    """The smaller model that says what the masked one does, and its structure: as it is if its code takes all
+    sizes from tensors, else with attributes that say them, else by rules for what the code asks for."""
+    modules = dict(smaller.named_modules())
+    ways = [_numbers_in_code(modules, found), _rules_in_code(modules, analysis, found)]
+    ways = [way for way in ways if way]
+    way: Structure = {}
+    while True:
+        made, structure = copy.deepcopy(smaller), structure_of(smaller)
+        for path, numbers in way.items():
+            structure[path] = {**structure.get(path, {}), **numbers}
+        apply_numbers(made, structure)
+        try:
+            _compare(masked, made, args, kwargs, found)
+        except PruningError:
+            if not ways:
+                raise
+            way = ways.pop(0)
+        else:
+            return made, structure
+
+
+def _numbers_in_code(modules: dict[str, Module], found: Removal) -> Structure:
     """Numbers of modules of unknown classes by which they shape what has shrunk, such as their heads."""
-    numbers: dict[str, dict[str, int]] = {}
-    for node, old, new in found.shapes:
+    numbers: Structure = {}
+    for (node, _), sizes in found.shapes.items():
         path = node.module if node.module in modules else ""
-        if "shape" not in node.attrs or numbers_of(modules[path]) is not None:
+        written = "shape" in node.attrs or node.kind == "constant"
+        if not written or numbers_of(modules[path]) is not None:
             continue
-        for before, after in zip(old, new, strict=True):
-            for name, value in vars(modules[path]).items():
-                if before != after and type(value) is int and value == before:
-                    numbers.setdefault(path, {})[name] = after
+        for before, after in zip(node.avals[0].shape, sizes, strict=True):
+            named = [n for n, v in vars(modules[path]).items() if type(v) is int and v == before]
+            if before != after and len(named) == 1:
+                numbers.setdefault(path, {})[named[0]] = after
     return numbers
+
+
+def _rules_in_code(modules: dict[str, Module], analysis: Analysis, found: Removal) -> Structure:
+    """Rules for the sizes that modules of unknown classes ask for."""
+    rules = sizes_in_code(analysis.trace, analysis.flows, found.shapes)
+    return {p: rules[id(m)] for p, m in modules.items() if id(m) in rules and numbers_of(m) is None}
 
 
 def _compare(masked: Module, smaller: Module, args: Any, kwargs: Any, found: Removal) -> None:
     """PruningError unless the smaller model runs and says the same."""
     wanted = masked(*args, **kwargs)
-    paths = ", ".join(dict.fromkeys(f"'{n.module}'" for n, _, _ in found.shapes if "shape" in n.attrs))
+    if any(not bool(t.isfinite().all()) for t in tree_leaves(wanted) if isinstance(t, Tensor)):
+        raise PruningError(
+            "compact: for this example the masked model gives outputs that are not finite, with which none"
+            " can be compared. Give another example."
+        )
+    paths = ", ".join(
+        dict.fromkeys(
+            f"'{n.module}'" for n, _ in found.shapes if n.kind == "constant" or _SIZES & n.attrs.keys()
+        )
+    )
     advice = (
         f" Sizes are written into {paths or 'its code'}: take them from the tensors or from the layers there,"
         " or remove the masks before it."
@@ -199,9 +254,8 @@ def _compare(masked: Module, smaller: Module, args: Any, kwargs: Any, found: Rem
         raise PruningError(
             f"compact: the model does not run without its zero channels: {error}.{advice}"
         ) from error
-    scale = max(
-        [1.0, *(float(t.abs().max()) for t in tree_leaves(wanted) if isinstance(t, Tensor) and t.numel())]
-    )
+    largest = [float(t.abs().max()) for t in tree_leaves(wanted) if isinstance(t, Tensor) and t.numel()]
+    scale = max([1.0, *largest])
     off = difference(wanted, made)
     if off > _TOLERANCE * scale:
         raise PruningError(

@@ -50,7 +50,7 @@ def mask_channels(
     prunes in steps; 0.0 puts masks of ones where they will be. An error leaves the model as it was.
     """
     chosen = _criterion(criterion)
-    _check(amount, scope)
+    check_share(amount, scope)
     check_model(model, "mask_channels")
     baked = copy.deepcopy(model)
     bake_all(baked)
@@ -106,7 +106,7 @@ def mask_weights(
     already counts as part of ``amount``; 0.0 puts masks of ones. An error leaves the model as it was.
     """
     chosen = _criterion(criterion)
-    _check(amount, scope)
+    check_share(amount, scope)
     check_model(model, "mask_weights")
     baked = copy.deepcopy(model)
     bake_all(baked)
@@ -144,7 +144,8 @@ def _criterion(given: str | type[Criterion]) -> type[Criterion]:
     return found
 
 
-def _check(amount: float, scope: str) -> None:
+def check_share(amount: float, scope: str) -> None:
+    """Errors unless ``amount`` is a share below 1 and ``scope`` is one."""
     check_amount(amount)
     if not isinstance(amount, float) or amount >= 1:
         raise PruningError(f"amount={amount} of a model should be a share below 1, such as 0.5.")

@@ -22,8 +22,8 @@ class Removal:
 
     kept: dict[Node, list[Any]]
     gains: dict[Node, Any]
-    #: Values whose shape changes: the node, its shape and the new one.
-    shapes: list[tuple[Node, tuple[int, ...], tuple[int, ...]]]
+    #: The new shapes of values that have another one now.
+    shapes: dict[Ref, tuple[int, ...]]
 
     @property
     def count(self) -> int:
@@ -61,7 +61,7 @@ def removal(analysis: Analysis, gone: Any) -> Removal:
     for fold in analysis.folds:
         added = fold.gains[:, gone[fold.atoms]].sum(1)
         gains[fold.bias] = gains.get(fold.bias, 0) + added
-    shapes = []
+    shapes = {}
     for ref, flow in analysis.flows.items():
         sizes = list(flow.shape)
         for layer in flow.layers:
@@ -69,7 +69,7 @@ def removal(analysis: Analysis, gone: Any) -> Removal:
                 others = tuple(i for i in range(len(sizes)) if i != axis)
                 sizes[axis] = int((~gone[layer].all(others)).sum())
         if tuple(sizes) != flow.shape:
-            shapes.append((ref.node, flow.shape, tuple(sizes)))
+            shapes[ref] = tuple(sizes)
     return Removal(kept, gains, shapes)
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from tenon.core.op import table
 from tenon.graph.graph import Node
 from tenon.prune.flow import KINDS, RULES, Analysis, Flow, Rule, place, unknown, varying
 
@@ -32,9 +33,10 @@ def rule(*names: str) -> Callable[[Rule], Rule]:
 @rule("slice_axis", "split", "unbind", "index")
 def moved(analysis: Analysis, node: Node, x: Flow) -> tuple[Flow, ...]:
     """Move atoms and constants as the op moves elements."""
+    op = table.reshape if node.name == "view" else node.op  # what lies in memory here is not what lay there
 
     def move(array: Any) -> tuple[Any, ...]:
-        made = node.op.forward(np, np.broadcast_to(array, x.shape), **node.attrs)
+        made = op.forward(np, np.broadcast_to(array, x.shape), **node.attrs)
         return tuple(made) if isinstance(made, (tuple, list)) else (made,)
 
     layers = [move(layer) for layer in x.layers]

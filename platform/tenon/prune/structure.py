@@ -9,13 +9,11 @@ no class is edited (ADR 0030).
 from __future__ import annotations
 
 import copy
-import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from tenon.core.create import tensor
+from tenon.compress.structure import note, noted, read
 from tenon.core.factories import empty
-from tenon.dtypes import uint8
 from tenon.errors import ArgumentError, CheckpointError
 from tenon.nn.layers.activation import PReLU
 from tenon.nn.layers.attention import MultiheadAttention
@@ -26,11 +24,12 @@ from tenon.nn.layers.norm import _NormBase
 from tenon.nn.layers.recurrent import RNNBase
 from tenon.nn.layers.recurrent_cells import RNNCellBase
 from tenon.nn.module import Module
+from tenon.nn.weights import pipeline_of
 from tenon.prune.layers import PackedLinear
+from tenon.prune.sizes import NAMES, set_sizes, sizes_from
 
 #: The buffer that holds the structure.
 KEY = "pruned_structure"
-_VERSION = 1
 
 
 def _conv(layer: Any) -> dict[str, int]:
@@ -73,58 +72,47 @@ def numbers_of(module: Module) -> dict[str, int] | None:
     return None
 
 
-def apply_numbers(model: Module, structure: Mapping[str, Mapping[str, int]]) -> None:
+def apply_numbers(model: Module, structure: Mapping[str, Mapping[str, Any]]) -> None:
     """Set the numbers of the modules by their paths, and pack layers; a CheckpointError changes nothing."""
     modules = dict(model.named_modules())
-    for path, numbers in structure.items():
+    rules = {}
+    for path, said in structure.items():
         module: Any = modules.get(path)
+        rules[path] = sizes_from(path, dict(said))
+        numbers = {name: value for name, value in said.items() if name not in NAMES}
+        if any(type(value) is not int or value < 0 for value in numbers.values()):
+            raise CheckpointError(f"the structure saved for '{path}' is no numbers: {numbers}.")
         if "packed" in numbers and isinstance(module, (Linear, PackedLinear)):
-            continue
+            if numbers.keys() >= {"in_features", "out_features"}:
+                continue
+            raise CheckpointError(f"the structure saved for '{path}' lacks sizes: {numbers}.")
         if module is None or any(not isinstance(vars(module).get(n), int) for n in numbers):
             raise CheckpointError(
-                f"the structure saved is not one of this {type(model).__name__}: it sets {', '.join(numbers)}"
+                f"the structure saved is not one of this {type(model).__name__}: it sets {', '.join(said)}"
                 f" of '{path}', which has no such number. Make the model that was pruned."
             )
-    for path, numbers in structure.items():
+    for path, said in structure.items():
         module = modules[path]
-        if "packed" not in numbers:
-            for name, value in numbers.items():
-                setattr(module, name, value)
+        if "packed" not in said:
+            for name, value in said.items():
+                if name not in NAMES:
+                    setattr(module, name, value)
+            set_sizes(module, rules[path])
         elif isinstance(module, Linear):
-            inputs, outputs, count = (numbers[n] for n in ("in_features", "out_features", "packed"))
+            inputs, outputs, count = (said[n] for n in ("in_features", "out_features", "packed"))
             packed = PackedLinear(inputs, outputs, count, module.bias is not None)
             model.set_submodule(path, packed.to(module.weight.device))
 
 
-def structure_of(model: Module) -> dict[str, dict[str, int]]:
-    """The numbers by which ``model`` differs from what its class makes, by module path; empty if by none."""
-    held = model._buffers.get(KEY)
-    return {} if held is None else _decoded(held)
+def structure_of(model: Module) -> dict[str, dict[str, Any]]:
+    """By what ``model`` differs from what its class makes, by module path: numbers, and rules for sizes that
+    code computes (``sizes.py``); empty if by nothing."""
+    return noted(model, KEY)
 
 
-def note_structure(model: Module, structure: Mapping[str, Mapping[str, int]]) -> None:
+def note_structure(model: Module, structure: Mapping[str, Mapping[str, Any]]) -> None:
     """Let the state dict of ``model`` hold ``structure``."""
-    text = json.dumps({"version": _VERSION, "modules": structure}, separators=(",", ":"), sort_keys=True)
-    held = tensor(list(text.encode()), dtype=uint8)
-    if KEY in model._buffers:
-        delattr(model, KEY)
-    model.register_buffer(KEY, held)
-
-
-def _decoded(held: Any) -> dict[str, dict[str, int]]:
-    try:
-        read = json.loads(bytes(held.cpu().tolist()))
-        if read["version"] != _VERSION:
-            raise CheckpointError(
-                f"the structure of the pruned model has version {read['version']}, and this tenon reads"
-                f" {_VERSION}. Load it with a newer one."
-            )
-        modules: dict[str, dict[str, int]] = read["modules"]
-    except (ValueError, KeyError, TypeError) as error:
-        raise CheckpointError(
-            f"'{KEY}' in the state dict is no structure of a pruned model: {error}"
-        ) from error
-    return modules
+    note(model, KEY, structure)
 
 
 def load(model: Module, state: Mapping[str, Any]) -> Module:
@@ -157,7 +145,12 @@ def load(model: Module, state: Mapping[str, Any]) -> Module:
 
 def reshape(model: Module, state: Mapping[str, Any]) -> None:
     """Give ``model`` the structure in ``state``, and its tensors the shapes that those of ``state`` have."""
-    structure = _decoded(state[KEY])
+    structure = read(state[KEY], KEY)
+    for path, module in model.named_modules():
+        for name in list(vars(module).get("_weights", ())):
+            pipeline = pipeline_of(module, name)
+            if pipeline is not None and f"{path}.{name}".lstrip(".") in state:
+                pipeline.bake(module, len(pipeline.steps))  # as the mask after it was
     apply_numbers(model, structure)
     for name, held in (*model.named_parameters(), *model.named_buffers()):
         given = state.get(name, held)

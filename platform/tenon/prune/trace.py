@@ -5,17 +5,22 @@ Unlike for a compiled function, Python may read values: what it decides by them 
 
 from __future__ import annotations
 
+from collections.abc import Set
 from dataclasses import dataclass
 from typing import Any
 
+from tenon.core import scopes
 from tenon.core.backend import backend_named
 from tenon.core.grad_mode import no_grad
+from tenon.core.interceptor import SLOT
+from tenon.core.op import Composite
 from tenon.core.pytree import tree_leaves
 from tenon.core.tensor import Tensor
 from tenon.errors import CaptureError, PruningError
 from tenon.graph.graph import Graph, Node, Ref
 from tenon.graph.recorder import Recorder
 from tenon.nn.module import Module
+from tenon.prune.sizes import Asked, note_asked
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,9 +31,28 @@ class Trace:
     outputs: tuple[Ref, ...]
     #: Inputs of the graph that are parameters or buffers of the model.
     stored: dict[Node, Any]
+    #: What the code of modules asked ``reshape`` and its kin for.
+    asked: tuple[Asked, ...]
 
 
 class _Recorder(Recorder):
+    def __init__(self, known: Set[str]) -> None:
+        super().__init__(backend_named("cpu"), strict=True)
+        self._known = known
+
+    def run(self, op: Any, args: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
+        """Composites of which nothing is known are written down as their parts."""
+        if isinstance(op, Composite) and not {op.name, op.kind.value} & self._known:
+            return SLOT.parts(op, args, attrs)
+        return super().run(op, args, attrs)
+
+    def made(self, array: Any) -> None:
+        """New values belong to the module that runs."""
+        before = len(self.graph.nodes)
+        super().made(array)
+        for node in self.graph.nodes[before:]:
+            node.module = scopes.path_of(scopes.here.place)
+
     def _host_read(self, raw: Any) -> Any:
         return self._read(raw)
 
@@ -36,11 +60,14 @@ class _Recorder(Recorder):
         """Values may choose shapes."""
 
 
-def trace(model: Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Trace:
-    """Run ``model`` without gradients and write down its ops; PruningError where they cannot be."""
-    recorder = _Recorder(backend_named("cpu"), strict=True)
+def trace(model: Module, args: tuple[Any, ...], kwargs: dict[str, Any], known: Set[str]) -> Trace:
+    """Run ``model`` without gradients and write down its ops, composites as their parts unless their names or
+    kinds are ``known``; PruningError where that cannot be."""
+    recorder = _Recorder(known)
+    notes: list[Asked] = []
     with no_grad():
         recorder.start()
+        forget = note_asked(recorder.graph, notes)
         try:
             result = model(*args, **kwargs)
             leaves = [t for t in tree_leaves(result) if isinstance(t, Tensor)]
@@ -50,7 +77,8 @@ def trace(model: Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Trace
                 f"the model cannot be recorded, so nothing is known of what depends on what: {error}"
             ) from error
         finally:
+            forget()
             recorder.stop()
     own = {id(t.raw): t for t in (*model.parameters(), *model.buffers())}
     stored = {node: own[key] for key, (node, _) in recorder.outside.items() if key in own}
-    return Trace(recorder.graph, outputs, stored)
+    return Trace(recorder.graph, outputs, stored, tuple(notes))

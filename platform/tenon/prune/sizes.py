@@ -1,0 +1,144 @@
+"""Sizes that code computes, such as ``width // self.heads``, in models from which some of it was removed.
+
+No attribute says such a size, so none can be set. A ``Sizes`` stands among the forward pre-hooks of the
+module instead: its code asks ``reshape``, ``view``, ``unflatten`` and ``split`` for the same sizes as before,
+and the rules say what these have become. ``size_rules.py`` finds them; they are saved with the structure.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from tenon.core import scopes, watch
+from tenon.errors import CheckpointError
+from tenon.graph.graph import Graph
+from tenon.nn.module import Module
+
+#: The names of the rules in a structure.
+NAMES = ("shapes", "cuts")
+
+
+class _Here(threading.local):
+    """The rules of the modules that this thread called last, by id, each with the call that they are for."""
+
+    def __init__(self) -> None:
+        self.rules: dict[int, tuple[Any, Sizes]] = {}
+
+
+_here = _Here()
+
+
+def asked(kind: str, shape: tuple[int, ...], sizes: Any) -> Any:
+    """What the code that runs means by ``sizes``, for a tensor of ``shape`` (an axis of it, for a cut)."""
+    place = scopes.here.place
+    found = None if place is None else _here.rules.get(place[1])
+    if found is None or found[0] is not place:
+        return sizes
+    return found[1].shape(shape, sizes) if kind == "shape" else found[1].cut(shape[0], sizes)
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """A forward pre-hook. In ``shapes`` None stands for a size that is right as it is asked for, else there
+    is what is asked for and what that has become, and a third number where it may be asked for several times
+    over, as the heads of a batch are; in ``cuts`` the pieces asked for and those there are."""
+
+    shapes: tuple[Any, ...] = ()
+    cuts: tuple[Any, ...] = ()
+
+    def __call__(self, module: Module, args: Any) -> None:
+        """A call of ``module`` begins."""
+        if watch.asked is None:
+            watch.asked = asked
+        _here.rules[id(module)] = (scopes.here.place, self)
+
+    def shape(self, shape: tuple[int, ...], sizes: tuple[int, ...]) -> tuple[int, ...]:
+        """``sizes`` as they are if they fit ``shape``, else by the first rule that knows them."""
+        if -1 not in sizes and math.prod(sizes) == math.prod(shape):
+            return sizes
+        for rule in self.shapes:
+            if len(rule) == len(sizes) and all(map(_knows, rule, sizes)):
+                return tuple(
+                    size if r is None or size == -1 else size // r[0] * r[1]
+                    for r, size in zip(rule, sizes, strict=True)
+                )
+        return sizes
+
+    def cut(self, size: int, pieces: Any) -> Any:
+        """``pieces``, sizes or the size of each, for an axis of ``size``."""
+        for before, after in self.cuts:
+            same = list(pieces) == before if isinstance(pieces, (list, tuple)) else _pieces(before) == pieces
+            if same and sum(after) == size:
+                return after
+        return pieces
+
+
+def _knows(rule: Any, size: int) -> bool:
+    if rule is None or size == -1:
+        return True
+    return size == rule[0] if len(rule) == 2 else size > 0 and size % rule[0] == 0
+
+
+def _pieces(sizes: list[int]) -> int | None:
+    """The size of all pieces but the last, which may be smaller."""
+    first = sizes[0]
+    return first if all(s == first for s in sizes[:-1]) and sizes[-1] <= first else None
+
+
+def sizes_from(path: str, said: dict[str, Any]) -> Sizes | None:
+    """The rules in the structure of a module; None without any; CheckpointError where they are none."""
+
+    def numbers(values: Any, *counts: int) -> bool:
+        right = isinstance(values, list) and (not counts or len(values) in counts)
+        return right and all(type(v) is int and v > 0 for v in values)
+
+    shapes, cuts = (said.get(name, []) for name in NAMES)
+    if not (
+        isinstance(shapes, list)
+        and all(isinstance(rule, list) for rule in shapes)
+        and all(each is None or numbers(each, 2, 3) for rule in shapes for each in rule)
+        and isinstance(cuts, list)
+        and all(isinstance(rule, list) and len(rule) == 2 and all(map(numbers, rule)) for rule in cuts)
+    ):
+        raise CheckpointError(f"the sizes saved for '{path}' are none: {said}.")
+    return Sizes(tuple(shapes), tuple(cuts)) if shapes or cuts else None
+
+
+def set_sizes(module: Module, sizes: Sizes | None) -> None:
+    """Let ``sizes`` be the rules of ``module``, alone."""
+    hooks = module._forward_pre_hooks
+    for key in [key for key, hook in hooks.items() if isinstance(hook, Sizes)]:
+        del hooks[key]
+    if sizes is not None:
+        module.register_forward_pre_hook(sizes)
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """One question of code that was recorded: the module by its id, which node comes next, and the sizes."""
+
+    module: int
+    position: int
+    kind: str
+    sizes: Any
+
+
+def note_asked(graph: Graph, notes: list[Asked]) -> Callable[[], None]:
+    """Write down what code asks for while ``graph`` is recorded; returns what ends it."""
+    before = watch.asked
+
+    def note(kind: str, shape: tuple[int, ...], sizes: Any) -> Any:
+        place = scopes.here.place
+        if place is not None:
+            notes.append(Asked(place[1], len(graph.nodes), kind, sizes))
+        return asked(kind, shape, sizes)
+
+    def end() -> None:
+        watch.asked = before
+
+    watch.asked = note
+    return end

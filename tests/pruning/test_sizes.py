@@ -1,0 +1,191 @@
+"""Heads leave attention whose code computes one size from another: ``width // heads``, ``batch * heads``."""
+
+import copy
+import importlib.util
+import pickle
+from pathlib import Path
+
+import pytest
+
+import tenon
+from tenon import nn
+from tenon.compress.receipt import difference
+from tenon.errors import CheckpointError, PruningError
+from tenon.nn.utils import prune
+
+F = nn.functional
+VIT = Path(__file__).resolve().parents[2] / "examples" / "models" / "vit.py"
+
+
+class Attention(nn.Module):
+    """Four heads in a width of 16; how they are cut out and put together again is up to the classes below."""
+
+    def __init__(self):
+        super().__init__()
+        self.width, self.heads = 16, 4
+        self.qkv, self.proj = nn.Linear(16, 48), nn.Linear(16, 16)
+
+
+class Reshaped(Attention):
+    def forward(self, x):
+        batch, length, width = x.shape
+        qkv = self.qkv(x).reshape(batch, length, 3, self.heads, width // self.heads)
+        q, k, v = qkv.permute(2, 0, 3, 1, 4).unbind(0)
+        y = F.scaled_dot_product_attention(q, k, v)
+        return self.proj(y.transpose(1, 2).reshape(batch, length, width))
+
+
+class Cut(Attention):
+    def forward(self, x):
+        batch, length, width = x.shape
+        q, k, v = self.qkv(x).split(self.width, dim=2)
+        q, k, v = (t.view(batch, length, self.heads, width // self.heads).transpose(1, 2) for t in (q, k, v))
+        y = F.scaled_dot_product_attention(q, k, v)
+        return self.proj(y.transpose(1, 2).contiguous().view(batch, length, width))
+
+
+class Inferred(Attention):
+    def forward(self, x):
+        batch, _, width = x.shape
+        q, k, v = self.qkv(x).split([width, width, width], dim=-1)
+        q, k, v = (t.view(batch, -1, self.heads, width // self.heads).transpose(1, 2) for t in (q, k, v))
+        y = (q @ k.transpose(-1, -2) * (width // self.heads) ** -0.5).softmax(-1) @ v
+        return self.proj(y.transpose(1, 2).reshape(batch, -1, width))
+
+
+class Merged(Attention):
+    def forward(self, x):
+        batch, length, width = x.shape
+        q, k, v = self.qkv(x).chunk(3, dim=-1)
+        q, k, v = (
+            t.reshape(batch, length, self.heads, width // self.heads)
+            .transpose(1, 2)
+            .reshape(batch * self.heads, length, width // self.heads)
+            for t in (q, k, v)
+        )
+        y = tenon.bmm((tenon.bmm(q, k.transpose(1, 2)) / 2.0).softmax(-1), v)
+        y = y.view(batch, self.heads, length, width // self.heads).transpose(1, 2)
+        return self.proj(y.reshape(batch, length, width))
+
+
+class Unflattened(Attention):
+    def forward(self, x):
+        width = x.shape[-1]
+        qkv = self.qkv(x).unflatten(-1, (3, self.heads, width // self.heads))
+        q, k, v = qkv.permute(2, 0, 3, 1, 4)
+        return self.proj(F.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2))
+
+
+class Following(Attention):
+    """Takes every size from a tensor; the number of heads is here for other ends."""
+
+    def forward(self, x):
+        q, k, v = self.qkv(x).unflatten(-1, (3, -1, 4)).permute(2, 0, 3, 1, 4)
+        return self.proj(F.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2))
+
+
+def without_heads(model, *heads):
+    mask = tenon.ones_like(model.proj.weight)
+    for head in heads:
+        mask[:, 4 * head : 4 * head + 4] = 0
+    prune.custom_from_mask(model.proj, "weight", mask)
+    return model
+
+
+@pytest.fixture(autouse=True)
+def seed():
+    tenon.manual_seed(0)
+
+
+@pytest.mark.parametrize("kind", [Reshaped, Cut, Inferred, Merged, Unflattened, Following])
+def test_heads_go_and_inputs_of_other_sizes_follow(kind):
+    model = nn.Sequential(nn.Linear(5, 16), without_heads(kind(), 1)).eval()
+    batches = [tenon.randn(2, 7, 5), tenon.randn(5, 3, 5), tenon.randn(1, 8, 5)]
+    wanted = [model(x) for x in batches]
+
+    tenon.prune.compact(model, batches[0], seconds=0)
+
+    assert model[1].qkv.weight.shape == (36, 16) and model[1].proj.weight.shape == (16, 12)
+    fresh = tenon.prune.load(nn.Sequential(nn.Linear(5, 16), kind()), model.state_dict()).eval()
+    compiled = tenon.compile(fresh)
+    for each in (model, fresh, copy.deepcopy(model), pickle.loads(pickle.dumps(model)), compiled, compiled):
+        assert all(difference(each(x), y) < 1e-5 for x, y in zip(batches, wanted, strict=True))
+
+    assert model[1].heads == 4  # no attribute is another number because it happens to be as large
+    model(batches[0]).square().sum().backward()
+    assert model[1].qkv.weight.grad.shape == (36, 16)
+
+
+@pytest.mark.parametrize("kind", [Reshaped, Cut, Merged])
+def test_a_second_removal_joins_the_first(kind):
+    model, x = without_heads(kind(), 1), tenon.randn(3, 7, 16)
+    tenon.prune.compact(model, x, seconds=0)
+    if kind is Cut:
+        model = tenon.prune.load(kind(), model.state_dict())
+    without_heads(model, 2)
+    wanted = model.eval()(x)
+
+    tenon.prune.compact(model, x, seconds=0)
+
+    assert model.qkv.weight.shape == (24, 16)
+    assert sum(isinstance(hook, tenon.prune.sizes.Sizes) for hook in model._forward_pre_hooks.values()) == 1
+    for each in (model, tenon.prune.load(kind(), model.state_dict()).eval()):
+        assert difference(each(x), wanted) < 1e-5
+
+
+def test_half_of_the_heads_and_neurons_of_a_vision_transformer_go():
+    spec = importlib.util.spec_from_file_location("vit", VIT)
+    vit = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(vit)
+    model, images = vit.make(), vit.batch(0)[0]
+    for block in model.blocks:
+        nn.init.normal_(block.attn.qkv.bias)
+        nn.init.normal_(block.mlp[0].bias)
+    tenon.prune.mask_channels(model, images, 0.4, scope="layer")
+    wanted = model.eval()(images)
+
+    receipt = tenon.prune.compact(model, images, seconds=0)
+
+    assert all(block.attn.qkv.weight.shape == (96, 48) for block in model.blocks)
+    assert all(block.mlp[0].out_features == 115 for block in model.blocks)
+    assert receipt[""].parameters.ratio < 0.67 and receipt.output_change < 1e-5
+    for each in (model, tenon.prune.load(vit.make(), model.state_dict()).eval()):
+        assert difference(each(images), wanted) < 1e-5 and each(images[:1]).shape == (1, 10)
+    vit.train(model.train(), 2)
+
+
+class Looped(Attention):
+    """One head after the other: how many there are is in no size that is asked for."""
+
+    def forward(self, x):
+        width = x.shape[-1] // self.heads
+        q, k, v = self.qkv(x).chunk(3, dim=-1)
+        parts = []
+        for head in range(self.heads):
+            i = slice(head * width, (head + 1) * width)
+            parts.append(F.scaled_dot_product_attention(q[..., i], k[..., i], v[..., i]))
+        return self.proj(tenon.cat(parts, -1))
+
+
+def test_sizes_that_nobody_asks_for_are_an_error_that_names_the_module():
+    model, x = nn.Sequential(nn.Linear(5, 16), without_heads(Looped(), 1)), tenon.randn(2, 7, 5)
+    state = {name: t.clone() for name, t in model.state_dict().items()}
+
+    with pytest.raises(PruningError, match="'1'"):
+        tenon.prune.compact(model, x, seconds=0)
+
+    assert all(tenon.equal(state[name], t) for name, t in model.state_dict().items())
+    assert model[1].heads == 4 and not any(hasattr(h, "cuts") for h in model[1]._forward_pre_hooks.values())
+
+
+@pytest.mark.parametrize(
+    "said", ['{"shapes":3}', '{"shapes":[[[0,1]]]}', '{"cuts":[[[3,3]]]}', '{"shapes":[[null,[4,"3"]]]}']
+)
+def test_rules_that_were_tampered_with_are_refused(said):
+    model = Reshaped()
+    text = f'{{"version":1,"modules":{{"":{said}}}}}'
+    state = {**model.state_dict(), "pruned_structure": tenon.tensor(list(text.encode()), dtype=tenon.uint8)}
+
+    with pytest.raises(CheckpointError, match="sizes saved for ''"):
+        tenon.prune.load(model, state)
+    assert not model._forward_pre_hooks
