@@ -10,7 +10,9 @@ from tenon_quantize.weights import Int8Weights
 
 
 class Int8Dynamic(quantization.Scheme):
-    """``Linear`` computes in int8, ``Embedding`` stores int8 rows; recurrent layers store int8 weights.
+    """``Linear`` and ``LSTM`` compute in int8, ``Embedding`` stores int8 rows.
+
+    ``GRU``, ``RNN`` and LSTMs with a projection store int8 weights and compute in float32.
 
     Only these very classes: a subclass may use its weight in its own way.
     """
@@ -24,6 +26,8 @@ class Int8Dynamic(quantization.Scheme):
             return quantization.DynamicLinear.of(module)
         if kind is nn.Embedding and module.max_norm is None:
             return quantization.QuantizedEmbedding.of(module)
+        if kind is nn.LSTM and not module.proj_size:
+            return quantization.DynamicLSTM.of(module)
         if kind in (nn.LSTM, nn.GRU, nn.RNN):
             return Int8Weights().layer(module)
         return None

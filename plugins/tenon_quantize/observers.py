@@ -30,6 +30,25 @@ class MinMax(quantization.RangeObserver):
         return self.low, self.high
 
 
+class PerChannelMinMax(quantization.RangeObserver):
+    """The smallest and the largest number at each index of the first axis: of each output of a weight."""
+
+    def __init__(self) -> None:
+        self.low: Any = None
+        self.high: Any = None
+
+    def observe(self, x: Any) -> None:
+        """Widen the limits of each."""
+        rows = x.reshape(x.shape[0], -1)
+        low, high = rows.amin(1), rows.amax(1)
+        self.low = low if self.low is None else self.low.minimum(low)
+        self.high = high if self.high is None else self.high.maximum(high)
+
+    def limits(self) -> tuple[Any, Any]:
+        """Those seen, as tensors."""
+        return self.low, self.high
+
+
 class MovingAverage(MinMax):
     """Smallest and largest numbers of each call, averaged: the last counts ``share``, the rest less."""
 

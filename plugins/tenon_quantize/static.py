@@ -6,13 +6,20 @@ from tenon.extend import quantization
 
 
 class Int8(quantization.StaticScheme):
-    """``Linear`` and ``Conv1d`` to ``Conv3d``; ``observer`` names what chooses the steps of activations."""
+    """``Linear`` and ``Conv1d`` to ``Conv3d``.
+
+    ``observer`` names what chooses the steps of activations, ``weights`` what chooses those of weights.
+    """
 
     name = "int8"
 
-    def __init__(self, observer: str = "Histogram") -> None:
-        self.observer_name = observer
+    def __init__(self, observer: str = "Histogram", weights: str = "PerChannelMinMax") -> None:
+        self.observer_name, self.weight_observer_name = observer, weights
 
     def observer(self) -> quantization.RangeObserver:
         """By its name."""
         return quantization.observer_of(self.observer_name)
+
+    def weight_observer(self) -> quantization.RangeObserver:
+        """By its name."""
+        return quantization.observer_of(self.weight_observer_name)

@@ -9,9 +9,18 @@ import pytest
 import tenon
 from tenon import nn
 from tenon.errors import ArgumentError, CheckpointError, QuantizationError
-from tenon.quantization import DynamicLinear, QuantizedEmbedding, from_int4, from_int8, to_int4, to_int8
+from tenon.quantization import (
+    BFloat16Linear,
+    DynamicLinear,
+    DynamicLSTM,
+    QuantizedEmbedding,
+    from_int4,
+    from_int8,
+    to_int4,
+    to_int8,
+)
 
-SPECS = ("int8-dynamic", "int8-weights", "int4-weights", "bfloat16-weights")
+SPECS = ("int8-dynamic", "int8-weights", "int4-weights", "bfloat16-weights", "bfloat16")
 
 
 class Reader(nn.Module):
@@ -41,7 +50,7 @@ def result(model, x=WORDS):
         return model(x).numpy()
 
 
-@pytest.mark.parametrize(("spec", "most"), [*zip(SPECS, (0.02, 0.02, 0.2, 0.01), strict=True)])
+@pytest.mark.parametrize(("spec", "most"), [*zip(SPECS, (0.02, 0.02, 0.2, 0.01, 0.02), strict=True)])
 def test_outputs_stay_near_and_the_model_as_it_was(reader, spec, most):
     before = copy.deepcopy(reader.state_dict())
     expected = result(reader)
@@ -60,7 +69,7 @@ def test_dynamic_int8_takes_the_place_of_products_and_tables(reader):
     assert [type(small.words), type(small.head[0]), type(small.head[2])] == [
         QuantizedEmbedding, DynamicLinear, DynamicLinear,
     ]  # fmt: skip
-    assert type(small.memory) is nn.LSTM and "weight_hh_l0_values" in small.memory.state_dict()
+    assert type(small.memory) is DynamicLSTM and small.memory.weight_hh_l0.dtype is tenon.int8
     assert not small.training
 
 
@@ -112,6 +121,18 @@ def test_weights_stay_read_only_through_copies_loads_and_casts():
     assert state["weight"].raw.flags.writeable
 
 
+@pytest.mark.parametrize("shape", [(3, 16), (2, 5, 16), (16,)], ids=str)
+def test_products_in_bfloat16_keep_the_dtype_and_round_as_bfloat16_does(shape):
+    tenon.manual_seed(0)
+    layer, x = nn.Linear(16, 8), tenon.randn(*shape)
+
+    small = tenon.quantize(layer, "bfloat16").model
+
+    assert type(small) is BFloat16Linear and small.weight.dtype is tenon.bfloat16
+    made, expected = small(x), copy.deepcopy(layer).bfloat16()(x.bfloat16())
+    assert made.dtype is tenon.float32 and tenon.equal(made, expected.float())
+
+
 def test_a_layer_that_is_shared_stays_shared():
     layer = nn.Linear(6, 6)
     model = tenon.quantize(nn.Sequential(layer, nn.ReLU(), layer), "int8-dynamic").model
@@ -155,6 +176,15 @@ def test_int8_is_the_nearest_step_of_each_row_and_zeros_stay_zeros():
     assert (error <= scale * 0.501).all() and (values[2] == 0).all() and values.abs().amax() == 127
 
 
+def test_a_tensor_is_one_call_to_calibrate_with():
+    tenon.manual_seed(0)
+    model, x = nn.Sequential(nn.Linear(4, 4), nn.ReLU()), tenon.randn(8, 4)
+
+    one, several = (tenon.quantize(model, "int8", calls).model for calls in (x, [x]))
+
+    assert tenon.equal(one(x), several(x))
+
+
 def test_layers_that_are_skipped_stay():
     model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
 
@@ -187,9 +217,18 @@ def _infinite(model):
         (nn.Sequential(nn.ReLU()), "int8-dynamic", {}, "nothing in this Sequential"),
         (_with(lambda m: None), "int8-dynamic", {"skip": ["7"]}, r"skip names \['7'\]"),
         (_with(lambda m: None), 8, {}, "8 is no scheme"),
+        (nn.LSTM(4, 4).double(), "int8-dynamic", {}, "an LSTM has dtype torch.float64"),
+        (
+            _with(lambda m: m.half()),
+            "int8",
+            {"calibration": [tenon.ones(2, 4).half()]},
+            r"'0\.weight' has dtype torch.float16",
+        ),
+        (_with(lambda m: None), "int8", {"calibration": {"x": tenon.ones(2, 4)}}, "not a dict: give"),
+        (_with(lambda m: None), "int8", {"calibration": 3}, "not a int: give"),
         (tenon.quantize(nn.Linear(2, 2), "int8-dynamic").model, "int8-dynamic", {}, "quantized already"),
     ],
-    ids=["infinite", "complex", "nothing", "skip", "spec", "twice"],
+    ids=["infinite", "complex", "nothing", "skip", "spec", "double", "half", "mapping", "number", "twice"],
 )
 def test_what_cannot_be_quantized_is_named(model, spec, options, words):
     before = copy.deepcopy(model.state_dict())

@@ -38,7 +38,8 @@ def max_pool(x: Any, out: Any, block: int) -> Thunk:
 
 
 def max_pool_grad(g: Any, x: Any, out: Any, dx: Any, block: int) -> Thunk:
-    """``dx``, which may lie where ``x`` does: ``g`` at the first place of a window that is its maximum."""
+    """``dx``, which may lie where ``x`` does: ``g`` at the first place of a window that is its maximum, or at
+    its last NaN."""
     return _bound(_backward(block), block, x, out, g, dx)
 
 
@@ -97,6 +98,18 @@ class _Windows(Code):
         """The larger of two; NaN is."""
         return self.choose(self.either(f"ogt {self.vector} {a}, {b}", f"uno {self.vector} {a}, {a}"), a, b)
 
+    @contextmanager
+    def rarely(self, mask: str, block: int) -> Iterator[None]:
+        """Code for where ``mask`` holds anywhere."""
+        self.loops += 1
+        n = self.loops
+        some = self.let(f"icmp ne i{block} {self.let(f'bitcast {self.mask} {mask} to i{block}')}, 0")
+        self.do(f"br i1 {some}, label %rare{n}, label %usual{n}")
+        self.label(f"rare{n}")
+        yield
+        self.do(f"br label %usual{n}")
+        self.label(f"usual{n}")
+
     def module(self) -> str:
         """All of it."""
         return self.function("work", "ptr %table, i64 %first, i64 %last") + "\n" + codegen_llvm.driver(None)
@@ -123,8 +136,12 @@ def _backward(block: int) -> str:
 
     def spread(places: list[str], own: str, left: str) -> None:
         top = code.get(out, own)
-        for at, v in [(at, code.get(x, at)) for at in places]:
+        one, other = (code.get(x, at) for at in places)
+        last = code.let(f"fcmp ord {code.vector} {other}, {other}")
+        for v, at, free in ((one, places[0], last), (other, places[1], None)):
             chosen = code.either(f"oeq {code.vector} {v}, {top}", f"uno {code.vector} {v}, {v}")
+            if free is not None:
+                chosen = code.let(f"and {code.mask} {chosen}, {free}")
             code.put(code.choose(chosen, left, "zeroinitializer"), dx, at)
             left = code.choose(chosen, "zeroinitializer", left)
 
@@ -133,5 +150,12 @@ def _backward(block: int) -> str:
             spread(four[:2], own, code.get(g, own))
         with code.windows(line) as (four, own):
             a, b = (f"une {code.vector} {code.get(dx, at)}, zeroinitializer" for at in four[:2])
-            spread(four[2:], own, code.choose(code.either(a, b), "zeroinitializer", code.get(g, own)))
+            given = code.get(g, own)
+            left = code.choose(code.either(a, b), "zeroinitializer", given)
+            c, d = (code.get(x, at) for at in four[2:])
+            strange = code.let(f"fcmp uno {code.vector} {c}, {d}")
+            with code.rarely(strange, block):
+                for at in four[:2]:
+                    code.put(code.choose(strange, "zeroinitializer", code.get(dx, at)), dx, at)
+            spread(four[2:], own, code.choose(strange, given, left))
     return code.module()

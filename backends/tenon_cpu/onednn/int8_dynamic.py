@@ -30,12 +30,12 @@ _LARGEST = np.float32(LARGEST)
 _empty = np.empty
 
 
-class _Ready:
+class Dynamic:
     """A product of ``rows`` activations; the weight, the bias and the result are given at each call."""
 
     def __init__(self, made: Primitive, rows: int, inner: int, columns: int, biased: bool) -> None:
         self.whole, self.step = np.empty((rows, inner), np.uint8), np.empty(1, np.float32)
-        self.sizes, self.shape = np.empty(rows, np.float32), (rows, columns)
+        self.sizes = np.empty(rows, np.float32)
         self.layout = made.layout(c.WEIGHTS)
         places: dict[int, Any] = {c.SRC: self.whole, c.WEIGHTS: None, c.DST: None}
         places |= {c.SCALES | c.SRC: self.step, c.SCALES | c.WEIGHTS: np.ones(columns, np.float32)}
@@ -49,8 +49,10 @@ class _Ready:
         self._packed: Any = None
 
     @classmethod
-    def of(cls, rows: int, inner: int, columns: int, biased: bool) -> _Ready | None:
+    def of(cls, rows: int, inner: int, columns: int, biased: bool) -> Dynamic | None:
         """None where oneDNN has no exact kernel."""
+        if inner > LONGEST:
+            return None
         made = exact(
             "inner_product_forward",
             c.FORWARD_INFERENCE,
@@ -62,11 +64,11 @@ class _Ready:
         )
         return None if made is None else cls(made, rows, inner, columns, biased)
 
-    def __call__(self, x: Array, values: Array, scale: Array, bias: Array | None) -> Any:
-        """The product of float32 rows."""
+    def __call__(self, x: Array, values: Array, scale: Array, bias: Array | None, out: Array) -> None:
+        """``out``, the product of float32 rows."""
         self._round(x)
         execution = self.execution
-        point, out = execution.set_handle, _empty(self.shape, FLOAT)
+        point = execution.set_handle
         weight = _weights.get(values, scale)
         if weight is not self._last:
             self._packed, self._last = weight.packed(values, self.layout), weight
@@ -76,7 +78,6 @@ class _Ready:
         if bias is not None:
             point(self._bias, address_of(bias))
         execution()
-        return out
 
     def _round(self, x: Array) -> None:
         if not fits(x):
@@ -101,7 +102,6 @@ def int8_dynamic_linear(x: Array, weight: Array, scale: Array, bias: Array | Non
         or not x.size
         or not columns
         or x.shape[-1] != inner
-        or inner > LONGEST
         or weight.dtype != np.int8
         or scale.dtype is not FLOAT
         or scale.shape != (columns,)
@@ -110,13 +110,18 @@ def int8_dynamic_linear(x: Array, weight: Array, scale: Array, bias: Array | Non
         return _op.forward(np, x, weight, scale, bias)
     rows = x.size // inner
     ready = _cache.get(
-        (rows, inner, columns, bias is None), _Ready.of, rows, inner, columns, bias is not None
+        (rows, inner, columns, bias is None), Dynamic.of, rows, inner, columns, bias is not None
     )
     if ready is None:
         return _op.forward(np, x, weight, scale, bias)
     matrix = plain(x) if x.ndim == 2 else plain(x).reshape(rows, inner)
-    out = ready(
-        matrix, weight, np.ascontiguousarray(scale), None if bias is None else np.ascontiguousarray(bias)
+    out = _empty((rows, columns), FLOAT)
+    ready(
+        matrix,
+        weight,
+        np.ascontiguousarray(scale),
+        None if bias is None else np.ascontiguousarray(bias),
+        out,
     )
     return out if x.ndim == 2 else out.reshape(*x.shape[:-1], columns)
 

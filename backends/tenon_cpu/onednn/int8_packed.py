@@ -47,7 +47,7 @@ class PackedWeights:
         found = self._kept.get(key)
         # An array that died and another at its place have the same id: the references tell.
         same = found is not None and found[0]() is values and found[1]() is scale
-        if same and not (values.flags.writeable or scale.flags.writeable):
+        if found is not None and same and not (values.flags.writeable or scale.flags.writeable):
             kept_weight: PackedWeight = found[2]
             return kept_weight
         made = PackedWeight()

@@ -21,80 +21,78 @@ from tenon_cpu.onednn.cache import Cache
 from tenon_cpu.onednn.descriptors import Descriptor, representable
 from tenon_cpu.onednn.int8 import LONGEST, exact
 from tenon_cpu.onednn.int8_packed import PackedWeight, PackedWeights
-from tenon_cpu.onednn.primitives import Execution, Primitive, address_of
+from tenon_cpu.onednn.primitives import Primitive, address_of
 from tenon_cpu.onednn.problems import Problem
 
 Array = np.ndarray[Any, Any]
 _cache = Cache("static int8")
 _weights = PackedWeights()
+#: Attributes that say what steps stand for.
+STEPS = ("x_step", "x_zero", "out_step", "out_zero", "relu")
 _FLOAT, _BYTE, _INT8 = np.dtype(np.float32), np.dtype(np.uint8), np.dtype(np.int8)
 
 
-class _Ready:
-    """A primitive, the reorder before it where it needs one, and after it where float32 images come out."""
+class Static:
+    """A primitive between what comes and what goes, with a reorder before or after it where it needs one.
 
-    def __init__(self, made: Primitive, x: Array, numbers: Any, window: Any, out: tuple[int, ...]) -> None:
-        x_step, x_zero, out_step, out_zero, biased = numbers
+    ``given`` and ``target`` describe the input and the result as they lie; ``rounds`` says that the input is
+    of floats. The weight, packed once if nobody can write it, the scales and the bias are given at each call.
+    """
+
+    def __init__(
+        self, made: Primitive, given: Descriptor, target: Descriptor, rounds: bool, numbers: Any, window: Any
+    ) -> None:
+        x_step, x_zero, out_step, out_zero, columns, biased = numbers
         self.layout, self.window = made.layout(c.WEIGHTS), window
-        given, wanted = Descriptor.of(x), made.layout(c.SRC)
-        self.before: Execution | None = None
-        inner: Any = None
+        wanted, made_there = made.layout(c.SRC), made.layout(c.DST)
+        self.before = self.after = None
+        places: dict[int, Any] = {c.SRC: None, c.WEIGHTS: None, c.DST: None}
         if given != wanted:
-            inner = wanted.buffer()
-            scales, zeros = ({}, {}) if x.dtype == _BYTE else ({c.DST: 0}, {c.DST: 0} if x_zero else {})
+            scales, zeros = ({c.DST: 0}, {c.DST: 0} if x_zero else {}) if rounds else ({}, {})
             step = Primitive(
                 "reorder", given, wanted, attributes=Attributes(scales=scales, zero_points=zeros)
             )
+            places[c.SRC] = wanted.buffer()
             self.before = step.execution(
-                {c.SRC: None, c.DST: inner, **_constants(c.DST, scales, x_step, x_zero, zeros)}
+                {c.SRC: None, c.DST: places[c.SRC], **_constants(c.DST, scales, x_step, x_zero, zeros)}
             )
-        self.shape, self.dtype = out, _FLOAT if out_step is None else _BYTE
-        self.last = len(out) > 2
-        places: dict[int, Any] = {c.SRC: inner, c.WEIGHTS: None, c.DST: None}
         places |= _constants(c.SRC, True, x_step, x_zero, x_zero)
-        places[c.SCALES | c.WEIGHTS] = np.ones(out[1], np.float32)
+        places[c.SCALES | c.WEIGHTS] = np.ones(columns, np.float32)
         if out_step is not None:
             places |= _constants(c.DST, True, out_step, out_zero, out_zero)
         if biased:
             places[c.BIAS] = None
-        self.after: Execution | None = None
-        if self.last and out_step is None:
-            buffer = made.layout(c.DST).buffer()
-            places[c.DST] = buffer
-            plain = Descriptor.rows(out, _FLOAT)
-            self.after = Primitive("reorder", made.layout(c.DST), plain).execution(
-                {c.SRC: buffer, c.DST: None}
+        if target != made_there:
+            places[c.DST] = made_there.buffer()
+            self.after = Primitive("reorder", made_there, target).execution(
+                {c.SRC: places[c.DST], c.DST: None}
             )
-        self.main = made.execution(places)
+        self.main = main = made.execution(places)
+        self._point = main.set_handle
+        self._in = main.memory(c.SRC) if self.before is None else self.before.memory(c.SRC)
+        self._out = main.memory(c.DST) if self.after is None else self.after.memory(c.DST)
+        self._weight, self._scale = main.memory(c.WEIGHTS), main.memory(c.SCALES | c.WEIGHTS)
+        self._bias = main.memory(c.BIAS) if biased else None
         self._of: PackedWeight | None = None
         self._packed: Any = None
 
-    def __call__(self, x: Array, weight: Array, scale: Array, bias: Array | None) -> Any:
-        """The result of arrays of these shapes."""
-        main = self.main
-        point = main.set_handle
-        if self.before is None:
-            point(main.memory(c.SRC), address_of(x))
-        else:
-            point(self.before.memory(c.SRC), address_of(x))
-            self.before()
+    def __call__(self, x: Array, weight: Array, scale: Array, bias: Array | None, out: Array) -> None:
+        """Compute ``out``; the arrays lie as they were described."""
+        point = self._point
         found = _weights.get(weight, scale)
         if found is not self._of:
             self._packed, self._of = found.packed(weight, self.layout, self.window), found
-            point(main.memory(c.WEIGHTS), self._packed.address)
-        point(main.memory(c.SCALES | c.WEIGHTS), address_of(scale))
+            point(self._weight, self._packed.address)
+        point(self._scale, address_of(scale))
         if bias is not None:
-            point(main.memory(c.BIAS), address_of(bias))
-        n, channels, *sizes = self.shape
-        out = np.empty((n, *sizes, channels) if self.last and self.after is None else self.shape, self.dtype)
-        if self.after is None:
-            point(main.memory(c.DST), address_of(out))
-            main()
-            return np.moveaxis(out, -1, 1) if self.last else out
-        main()
-        point(self.after.memory(c.DST), address_of(out))
-        self.after()
-        return out
+            point(self._bias, address_of(bias))
+        point(self._in, address_of(x))
+        point(self._out, address_of(out))
+        if self.before is not None:
+            self.before()
+        self.main()
+        if self.after is not None:
+            self.after()
 
 
 def _constants(place: int, scaled: Any, step: float, zero: int, shifted: Any) -> dict[int, Any]:
@@ -134,22 +132,26 @@ def _plain(x: Array, weight: Array, scale: Array, bias: Array | None) -> bool:
     )
 
 
-def _linear_ready(x: Array, weight: Array, biased: bool, numbers: Any) -> _Ready | None:
-    x_step, x_zero, out_step, out_zero, relu = numbers
-    (rows, inner), columns = x.shape, weight.shape[0]
+def linear(rows: Array, weight: Array, biased: bool, steps: tuple[Any, ...]) -> Static | None:
+    """The product of ``rows`` in two axes; None where oneDNN has no exact kernel."""
+    x_step, x_zero, out_step, out_zero, relu = steps
+    columns, inner = weight.shape
+    if inner > LONGEST:
+        return None
+    target = Descriptor.rows((rows.shape[0], columns), _FLOAT if out_step is None else _BYTE)
     made = exact(
         "matmul",
-        Descriptor.rows((rows, inner), _BYTE),
+        Descriptor.rows(rows.shape, _BYTE),
         Descriptor.any((inner, columns), _INT8),
         Descriptor.rows((1, columns), _FLOAT) if biased else None,
-        Descriptor.rows((rows, columns), _FLOAT if out_step is None else _BYTE),
+        target,
         attributes=_attributes(1 << 1, x_zero, out_step, out_zero, relu),
     )
+    if made is None:
+        return None
     window = Descriptor.strided((inner, columns), (1, inner), _INT8)
-    shape = (rows, columns)
-    return (
-        None if made is None else _Ready(made, x, (x_step, x_zero, out_step, out_zero, biased), window, shape)
-    )
+    numbers = (x_step, x_zero, out_step, out_zero, columns, biased)
+    return Static(made, Descriptor.of(rows), target, rows.dtype != _BYTE, numbers, window)
 
 
 def int8_linear(
@@ -157,45 +159,65 @@ def int8_linear(
     out_step: float | None, out_zero: int, relu: bool,
 ) -> Any:  # fmt: skip
     """oneDNN for plain arrays, else the reference."""
-    numbers = (x_step, x_zero, out_step, out_zero, relu)
+    steps = (x_step, x_zero, out_step, out_zero, relu)
     fits = weight.ndim == 2 and x.ndim > 1 and x.shape[-1] == weight.shape[1]
     if fits and _plain(x, weight, scale, bias):
         rows = np.ascontiguousarray(x).reshape(-1, x.shape[-1])
-        key = (rows.shape, x.dtype, weight.shape, bias is None, numbers)
-        ready = _cache.get(key, _linear_ready, rows, weight, bias is not None, numbers)
+        key = (rows.shape, x.dtype, weight.shape, bias is None, steps)
+        ready = _cache.get(key, linear, rows, weight, bias is not None, steps)
         if ready is not None:
-            return ready(rows, weight, scale, bias).reshape(*x.shape[:-1], weight.shape[0])
-    return _linear.forward(
-        np,
-        x,
-        weight,
-        scale,
-        bias,
-        x_step=x_step,
-        x_zero=x_zero,
-        out_step=out_step,
-        out_zero=out_zero,
-        relu=relu,
-    )
+            out = np.empty((rows.shape[0], weight.shape[0]), _FLOAT if out_step is None else _BYTE)
+            ready(rows, weight, scale, bias, out)
+            return out if x.ndim == 2 else out.reshape(*x.shape[:-1], weight.shape[0])
+    return _linear.forward(np, x, weight, scale, bias, **dict(zip(STEPS, steps, strict=True)))
 
 
-def _conv_ready(
-    x: Array, weight: Array, shape: Any, biased: bool, numbers: Any, geometry: Any
-) -> _Ready | None:
-    x_step, x_zero, out_step, out_zero, relu = numbers
-    problem = Problem(x.shape, weight.shape, shape, _INT8, *geometry)
-    made = exact(
+def convolution(
+    shapes: Any, biased: bool, steps: tuple[Any, ...], geometry: Any
+) -> Primitive | None:  # fmt: skip
+    """The primitive for the shapes of input, weight and result; None where oneDNN has no exact one."""
+    x, weight, out = shapes
+    if math.prod(weight[1:]) > LONGEST:
+        return None
+    _, x_zero, out_step, out_zero, relu = steps
+    stride, padding, dilation, groups = geometry
+    problem = Problem(x, weight, out, _INT8, stride, padding, dilation, groups)
+    return exact(
         "convolution_forward", c.FORWARD_INFERENCE, c.ALGORITHMS["convolution_direct"],
-        channels_last(x.shape, _BYTE), problem.any_weight(),
-        Descriptor.rows((shape[1],), _FLOAT) if biased else None,
-        channels_last(shape, _FLOAT if out_step is None else _BYTE), *problem.geometry,
+        channels_last(x, _BYTE), problem.any_weight(), Descriptor.rows((out[1],), _FLOAT) if biased else None,
+        channels_last(out, _FLOAT if out_step is None else _BYTE), *problem.geometry,
         # The axis of the filters, and that of the groups.
         attributes=_attributes(1 if problem.groups == 1 else 3, x_zero, out_step, out_zero, relu),
     )  # fmt: skip
-    window = Descriptor.rows(problem.window, _INT8)
-    return (
-        None if made is None else _Ready(made, x, (x_step, x_zero, out_step, out_zero, biased), window, shape)
-    )
+
+
+def bound_convolution(
+    given: Descriptor, target: Descriptor, rounds: bool, shapes: Any, biased: bool, steps: Any, geometry: Any
+) -> Static | None:
+    """The convolution between arrays that lie so."""
+    made = convolution(shapes, biased, steps, geometry)
+    if made is None:
+        return None
+    (outputs, *filters), groups = shapes[1], geometry[3]
+    window = Descriptor.rows(shapes[1] if groups == 1 else (groups, outputs // groups, *filters), _INT8)
+    return Static(made, given, target, rounds, (*steps[:4], shapes[2][1], biased), window)
+
+
+def _conv_ready(x: Array, weight: Array, scale: Array, bias: Any, named: Any, geometry: Any) -> Any:
+    """The convolution, shape and dtype of what it writes, and its axes in the result's order, or None."""
+    shape = _conv.infer(x, weight, scale, bias, **named).shape
+    if not math.prod(shape):
+        return None
+    steps = tuple(named[name] for name in STEPS)
+    whole = steps[2] is not None
+    target = channels_last(shape, _BYTE) if whole else Descriptor.rows(shape, _FLOAT)
+    shapes, rounds = (x.shape, weight.shape, shape), x.dtype != _BYTE
+    ready = bound_convolution(Descriptor.of(x), target, rounds, shapes, bias is not None, steps, geometry)
+    if ready is None:
+        return None
+    if not whole:
+        return ready, shape, _FLOAT, None
+    return ready, (shape[0], *shape[2:], shape[1]), _BYTE, (0, x.ndim - 1, *range(1, x.ndim - 1))
 
 
 def int8_conv(
@@ -203,17 +225,19 @@ def int8_conv(
     out_step: float | None, out_zero: int, relu: bool, stride: Any, padding: Any, dilation: Any, groups: int,
 ) -> Any:  # fmt: skip
     """oneDNN for plain arrays, else the reference."""
-    numbers, geometry = (x_step, x_zero, out_step, out_zero, relu), (stride, padding, dilation, groups)
+    steps, geometry = (x_step, x_zero, out_step, out_zero, relu), (stride, padding, dilation, groups)
     named = {
         "x_step": x_step, "x_zero": x_zero, "out_step": out_step, "out_zero": out_zero, "relu": relu,
         "stride": stride, "padding": padding, "dilation": dilation, "groups": groups,
     }  # fmt: skip
-    shape = _conv.infer(x, weight, scale, bias, **named).shape
-    if x.ndim > 2 and math.prod(shape) and _plain(x, weight, scale, bias):
-        key = (x.shape, x.strides, x.dtype, weight.shape, bias is None, numbers, geometry)
-        ready = _cache.get(key, _conv_ready, x, weight, shape, bias is not None, numbers, geometry)
-        if ready is not None:
-            return ready(x, weight, scale, bias)
+    if x.ndim > 2 and _plain(x, weight, scale, bias):
+        key = (x.shape, x.strides, x.dtype, weight.shape, bias is None, steps, geometry)
+        found = _cache.get(key, _conv_ready, x, weight, scale, bias, named, geometry)
+        if found is not None:
+            ready, shape, dtype, axes = found
+            out = np.empty(shape, dtype)
+            ready(x, weight, scale, bias, out)
+            return out if axes is None else out.transpose(axes)
     return _conv.forward(np, x, weight, scale, bias, **named)
 
 

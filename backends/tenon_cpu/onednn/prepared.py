@@ -1,4 +1,4 @@
-"""Prepared convolutions, pooling, batch norm and sums: ``Backend.prepare`` in the layouts that a pass
+"""Prepared convolutions, pooling, batch norm, sums and int8: ``Backend.prepare`` in the layouts that a pass
 assigned.
 
 ``attrs["layouts"]`` is the op's ``Assigned``; without it all arrays are plain. None, where oneDNN is not
@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from tenon.extend import errors
-from tenon_cpu.onednn import norm, pooling, prepared_convolution, reductions
+from tenon_cpu.onednn import norm, pooling, prepared_convolution, prepared_int8, reductions
 from tenon_cpu.onednn.layouts import Assigned
 from tenon_cpu.onednn.runtime import available
 
@@ -40,7 +40,13 @@ def _prepared(
 
 PREPARE: dict[str, Callable[[Sequence[Any], Mapping[str, Any], Sequence[Any]], Call | None]] = {
     name: functools.partial(_prepared, name, rule)
-    for table in (prepared_convolution.PREPARE, pooling.PREPARE, norm.PREPARE, reductions.PREPARE)
+    for table in (
+        prepared_convolution.PREPARE,
+        pooling.PREPARE,
+        norm.PREPARE,
+        reductions.PREPARE,
+        prepared_int8.PREPARE,
+    )
     for name, rule in table.items()
 }
 

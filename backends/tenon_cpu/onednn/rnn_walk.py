@@ -22,7 +22,6 @@ from tenon_cpu.onednn import signatures as c
 from tenon_cpu.onednn.attributes import Attributes
 from tenon_cpu.onednn.cache import Cache
 from tenon_cpu.onednn.descriptors import Descriptor
-from tenon_cpu.onednn.library import failure
 from tenon_cpu.onednn.primitives import Primitive, address, address_of, reorder
 from tenon_cpu.onednn.runtime import runtime
 from tenon_cpu.threads import split, usable
@@ -93,25 +92,27 @@ class Products:
     def __init__(self, weights: Weights, fixed: Any, moves: int, accumulate: bool) -> None:
         self.weights, self.fixed, self.moves, self.accumulate = weights, fixed, moves, accumulate
 
+    def execution(self, rows: int, alone: bool) -> Any:
+        """The product of ``rows`` rows, with its weights."""
+        weights = self.weights
+        key = (rows, weights.inner, weights.columns, weights.lie, self.accumulate, alone)
+        execution = _cache.get(key, _execution, rows, weights, self.accumulate)
+        execution.point(c.WEIGHTS, address(weights.memory))
+        return execution
+
     def lines(self, starts: Any, sizes: Any, first: int, last: int, alone: bool) -> tuple[Any, Any, Any]:
         """``library`` and ``steps`` for the sequences from ``first`` to ``last``, and what they point to."""
         steps = np.empty((len(sizes), 6), np.int64)
         steps[:, 0] = starts
         counts = steps[:, 1] = np.clip(sizes, first, last) - first
-        held, weights = [], self.weights
+        held: list[Any] = []
         other = c.SRC if self.moves == c.DST else c.DST
         place = address_of(self.fixed) + first * self.fixed.strides[0]
         for count in counts[:1].tolist() if counts[0] == counts[-1] else np.unique(counts).tolist():
             if not count:
                 continue
-            key = (count, weights.inner, weights.columns, weights.lie, self.accumulate, alone)
-            execution = _cache.get(key, _execution, count, weights, self.accumulate)
-            point = execution.set_handle
-            status = point(execution.memory(c.WEIGHTS), address(weights.memory)) or point(
-                execution.memory(other), place
-            )
-            if status:
-                raise failure("dnnl_memory_set_data_handle", status, (count, weights.inner))
+            execution = self.execution(count, alone)
+            execution.point(other, place)
             handle, stream, arguments, array = execution.run
             words = (
                 handle.value or 0,

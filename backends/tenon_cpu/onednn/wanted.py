@@ -25,6 +25,7 @@ from tenon_cpu.onednn import signatures as c
 from tenon_cpu.onednn.descriptors import Descriptor
 from tenon_cpu.onednn.layouts import PLAIN, Assigned, Layout, blocked, named, packing
 from tenon_cpu.onednn.layouts import reorder as reorder  # for the pass, with PLAIN
+from tenon_cpu.onednn.prepared_int8 import wanted_convolution, wanted_pool
 from tenon_cpu.onednn.primitives import Primitive
 from tenon_cpu.onednn.problems import Problem
 from tenon_cpu.onednn.reductions import reducible
@@ -41,7 +42,7 @@ def wanted_layouts(
     ``ins`` are avals (``shape``, ``dtype``), numbers or None, ``outs`` avals, residuals included.
     """
     rule = _RULES.get(op.name)
-    if rule is None or not available() or not _computable(ins, outs):
+    if rule is None or not available() or not (op.name in _WHOLE or _computable(ins, outs)):
         return None
     made = rule(ins, outs, attrs)
     return None if made is None or made.all_plain else made
@@ -248,7 +249,9 @@ def _epilogue(ins: Sequence[Any], outs: Sequence[Any], attrs: Mapping[str, Any])
 #: Ops that can do something to their result before they write it.
 FINISHED = frozenset({"conv", "convolution", "matmul"})
 #: Ops that start a blocked region.
-SEEDS = frozenset({"conv", "convolution", "conv_input_grad", "conv_weight_grad", "epilogue"})
+SEEDS = frozenset({"conv", "convolution", "conv_input_grad", "conv_weight_grad", "epilogue", "int8_conv"})
+#: Ops of 8-bit integers, whose rules look at the arrays themselves.
+_WHOLE = frozenset({"int8_conv", "int8_max_pool"})
 _RULES: dict[str, Any] = {
     "batch_norm": _single(_like([0], [0])),
     "batch_norm_grad": _norm_grad,
@@ -265,4 +268,6 @@ _RULES: dict[str, Any] = {
     "convolution": _convolution,
     "conv_input_grad": _input_grad,
     "conv_weight_grad": _weight_grad,
+    "int8_conv": wanted_convolution,
+    "int8_max_pool": wanted_pool,
 }

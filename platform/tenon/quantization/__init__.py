@@ -1,11 +1,13 @@
 """``tenon.quantize``: models of fewer bits. Guide: ``docs/guide/quantization.md``.
 
 ``api`` is the one call; ``scheme`` what plugins derive from; ``layers`` what takes the place of layers;
-``numbers`` how weights become few bits; ``structure`` how all of it is saved and loaded.
+``numbers`` how weights become few bits; ``structure`` how all of it is saved and loaded; ``names`` what
+PyTorch calls it.
 """
 
-from tenon.quantization.api import Quantized, quantize, quantize_dynamic
-from tenon.quantization.layers import DynamicLinear, QuantizedEmbedding
+from tenon.quantization.api import Quantized, quantize
+from tenon.quantization.layers import BFloat16Linear, DynamicLinear, DynamicLSTM, QuantizedEmbedding
+from tenon.quantization.names import fuse_modules, quantize_dynamic
 from tenon.quantization.numbers import from_int4, from_int8, to_int4, to_int8
 from tenon.quantization.scheme import Scheme, WeightScheme
 from tenon.quantization.sensitivity import quantize_within, sensitivity
@@ -15,6 +17,8 @@ from tenon.quantization.structure import load
 from tenon.quantization.training import FakeQuantize, convert, prepare, prepare_qat
 
 __all__ = [
+    "BFloat16Linear",
+    "DynamicLSTM",
     "DynamicLinear",
     "FakeQuantize",
     "Quantized",
@@ -29,6 +33,7 @@ __all__ = [
     "convert",
     "from_int4",
     "from_int8",
+    "fuse_modules",
     "load",
     "observer_of",
     "prepare",

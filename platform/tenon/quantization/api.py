@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from tenon.compress import Receipt, receipt_of
+from tenon.core.tensor import Tensor
 from tenon.errors import QuantizationError
 from tenon.nn.module import Module
 from tenon.quantization.scheme import Scheme, bake, check_weights, replace, scheme_of
@@ -34,11 +35,11 @@ def quantize(
 ) -> Quantized:
     """A quantized copy of ``model`` and its receipt, which is printed; ``model`` stays as it is.
 
-    ``spec`` names a scheme ("int8-dynamic", "int8", "int8-weights", "int4-weights", "bfloat16-weights" come
-    with tenon) or is one. ``calibration`` is a sequence of what the model is called with, as static int8
-    needs it. ``example`` is one such call, for the receipt; without it the first of ``calibration``.
-    ``data`` and ``batch_sizes`` are the receipt's: see ``tenon.compress.receipt_of``. Layers whose path is
-    in ``skip`` stay.
+    ``spec`` names a scheme ("int8-dynamic", "int8", "bfloat16", "int8-weights", "int4-weights",
+    "bfloat16-weights" come with tenon) or is one. ``calibration`` is a sequence of what the model is called
+    with, as static int8 needs it. ``example`` is one such call, for the receipt; without it the first of
+    ``calibration``. ``data`` and ``batch_sizes`` are the receipt's: see ``tenon.compress.receipt_of``. Layers
+    whose path is in ``skip`` stay.
 
     QuantizationError where a weight has no floats or numbers that are not finite, where calibration is
     missing or does not fit, where there is nothing to quantize.
@@ -52,11 +53,6 @@ def quantize(
     receipt = receipt_of(model, made, example, data=data, batch_sizes=batch_sizes)
     receipt.show()
     return Quantized(made, receipt)
-
-
-def quantize_dynamic(model: Module) -> Module:
-    """PyTorch's name for ``quantize(model, "int8-dynamic").model``."""
-    return quantize(model, "int8-dynamic").model
 
 
 def converted(model: Module, scheme: Scheme, calls: Sequence[Any], skip: Collection[str] = ()) -> Module:
@@ -99,8 +95,14 @@ def _check(model: Module, skip: Collection[str]) -> None:
 
 
 def calibration_calls(model: Module, scheme: Scheme, calibration: Any) -> list[Any]:
-    """``calibration`` as a list; QuantizationError where a scheme wants some and there is none."""
-    calls = [] if calibration is None else list(calibration)
+    """``calibration`` as a list, a tensor being one call; QuantizationError where it is none or missing."""
+    given = () if calibration is None else (calibration,) if isinstance(calibration, Tensor) else calibration
+    if isinstance(given, (str, Mapping)) or not isinstance(given, Iterable):
+        raise QuantizationError(
+            f"calibration is a sequence of what this {type(model).__name__} is called with, not a"
+            f" {type(calibration).__name__}: give [example, ...]."
+        )
+    calls = list(given)
     if scheme.calibrates and not calls:
         raise QuantizationError(
             f"{scheme.name} needs calibration data, and there is none: give a sequence of inputs that this"

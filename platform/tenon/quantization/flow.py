@@ -1,8 +1,9 @@
 """What flows from layer to layer: found by running the model once and watching.
 
 A layer is a module without children. A tensor that a layer gives is read by the layers it is an argument of,
-and by any op that runs outside of layers; the latter, and being a result of the model, count as the reader
-"".
+and by any op that runs outside of layers. Each call is a node of its own, since one rectifier may serve many
+layers: the first of a layer has its path as key, the n-th ``path#n``. Rectifiers and views that run outside
+of layers are nodes too, keyed ``#n``; any other op, and being a result of the model, is the reader "".
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from tenon.core.pytree import tree_leaves
 from tenon.core.tensor import Tensor
 from tenon.errors import QuantizationError, TenonError
 from tenon.nn.module import Module
+from tenon.ops import relu
 
 
 class Flow:
@@ -29,6 +31,8 @@ class Flow:
         self.calls: Counter[str] = Counter()
         #: How many axes a layer's result has.
         self.ranks: dict[str, int] = {}
+        #: What ran at each node, a module or an op, and the nodes that read what it gave.
+        self.nodes: dict[str, Any] = {}
         self.readers: dict[str, list[str]] = {path: [] for path in self.layers}
         #: By the array, which a detached tensor shares; arrays are kept so that no id is given twice.
         self._makers: dict[int, str] = {}
@@ -48,38 +52,60 @@ class Flow:
 
     def run(self, op: Any, args: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
         """An op: outside of layers it is a reader."""
-        if not self._inside:
-            self._read(args, "")
-        return SLOT.below(self)(op, args, attrs)
+        if self._inside:
+            return SLOT.below(self)(op, args, attrs)
+        passes = op is relu or op.view
+        node = self._node(f"#{len(self.nodes)}", op) if passes else ""
+        self._read(args, node)
+        made = SLOT.below(self)(op, args, attrs)
+        if passes and isinstance(made, Tensor) and made.dtype is args[0].dtype:
+            self._makes(node, made)
+        return made
+
+    def _node(self, key: str, what: Any) -> str:
+        self.nodes[key] = what
+        self.readers[key] = []
+        return key
 
     def _read(self, nest: Any, reader: str) -> None:
         for tensor in tree_leaves(nest):
             if isinstance(tensor, Tensor) and id(tensor.raw) in self._makers:
                 self.readers[self._makers[id(tensor.raw)]].append(reader)
 
+    def _makes(self, node: str, tensor: Tensor) -> None:
+        self._kept.append(tensor.raw)
+        self._makers[id(tensor.raw)] = node
+
     def _watch(self, path: str, module: Module) -> tuple[Any, Any]:
         def enter(module: Any, args: Any, kwargs: Any) -> None:
-            self._read((args, kwargs), path)
+            self.calls[path] += 1
+            self._read((args, kwargs), self._node(self._called(path), module))
             self._inside = True
 
         def leave(module: Any, args: Any, output: Any) -> None:
             self._inside = False
-            self.calls[path] += 1
             for tensor in tree_leaves(output):
                 if isinstance(tensor, Tensor):
-                    self._kept.append(tensor.raw)
-                    self._makers[id(tensor.raw)], self.ranks[path] = path, tensor.dim()
+                    self._makes(self._called(path), tensor)
+                    self.ranks[path] = tensor.dim()
 
         return (
             module.register_forward_pre_hook(enter, with_kwargs=True),
             module.register_forward_hook(leave),
         )
 
-    def next_of(self, path: str) -> str:
-        """The one layer that reads what ``path`` gives, if there is one and both run once; else ""."""
-        readers = self.readers[path]
-        once = len(readers) == 1 and readers[0] and self.calls[path] == 1 == self.calls[readers[0]]
-        return readers[0] if once else ""
+    def _called(self, path: str) -> str:
+        """The node of the last call of a layer."""
+        return path if self.calls[path] < 2 else f"{path}#{self.calls[path]}"
+
+    def next_of(self, node: str) -> str:
+        """The one node that reads what ``node`` gives, if there is one; else ""."""
+        readers = self.readers[node]
+        return readers[0] if len(readers) == 1 else ""
+
+    def once(self, node: str) -> bool:
+        """Whether ``node`` is the only call of a layer."""
+        return self.calls[node] == 1
 
 
 @contextmanager

@@ -5,17 +5,34 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from tenon.core.create import as_tensor
 from tenon.core.factories import empty
 from tenon.dtypes import float16, float32, int8, uint8
 from tenon.errors import QuantizationError
 from tenon.ops.quantized import LARGEST
 
 
-def to_int8(weight: Any) -> tuple[Any, Any]:
-    """``(values, scale)``: int8 of the weight's shape, and one float32 for each index of its first axis."""
+def check_float32(what: str, weight: Any) -> None:
+    """QuantizationError unless ``weight`` is float32: int8 states stand for no other numbers."""
+    if weight.dtype is not float32:
+        raise QuantizationError(
+            f"{what} has dtype {weight.dtype}; layers whose states are 8 bits take and give float32. Call"
+            " model.float() first."
+        )
+
+
+def to_int8(weight: Any, limits: tuple[Any, Any] | None = None) -> tuple[Any, Any]:
+    """``(values, scale)``: int8 of the weight's shape, and one float32 for each index of its first axis.
+
+    ``limits`` are the lowest and the highest number to be told apart, of all or of each such index; without
+    them those that there are.
+    """
     weight = weight.detach().to(float32)
     rows = weight.reshape(weight.shape[0], -1)
     size = rows.abs().amax(1)
+    if limits is not None:
+        low, high = (as_tensor(limit, dtype=float32).abs().expand(rows.shape[0]) for limit in limits)
+        size = low.where(low > high, high)
     scale = (size / LARGEST).masked_fill(size == 0, 1)
     return (rows / scale[:, None]).round().clamp(-LARGEST, LARGEST).to(int8).reshape(weight.shape), scale
 

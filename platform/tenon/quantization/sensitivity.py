@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Collection, Sequence
 from typing import Any
 
@@ -50,9 +51,9 @@ def quantize_within(
 ) -> Quantized:
     """As ``tenon.quantize``, but layers that lose stay as they were; the receipt's notes name them.
 
-    A layer stays if it is slower than before at every batch size, unless ``keep_slow``; then the most
-    sensitive ones stay, one after the other, until the accuracy on ``data`` is at most ``most_lost`` below
-    the model's.
+    A layer stays if it is slower than before at every batch size, unless ``keep_slow``, or unless the model
+    is slower with it as it was: layers beside it then have to convert. Then the most sensitive ones stay, one
+    after the other, until the accuracy on ``data`` is at most ``most_lost`` below the model's.
     """
     if most_lost is not None and data is None:
         raise QuantizationError("most_lost is a loss of accuracy, which takes data: give (inputs, labels).")
@@ -70,9 +71,14 @@ def quantize_within(
     made, receipt = attempt()
     slow = [] if keep_slow else _slow(made, receipt)
     if slow:
+        whole, before = (made, receipt), set(kept)
         kept |= set(slow)
         notes += [f"'{path}' stays: it was slower after quantization" for path in slow]
         made, receipt = attempt()
+        if _seconds(receipt) > _seconds(whole[1]):
+            kept = before
+            notes[:] = [f"'{path}' is slower by itself, but the model is not" for path in slow]
+            made, receipt = whole[0], dataclasses.replace(whole[1], notes=tuple(notes))
     ranked: list[str] = []
     while most_lost is not None and _lost(receipt) > most_lost:
         if not ranked:
@@ -109,6 +115,10 @@ def _slow(made: Module, receipt: Receipt) -> list[str]:
         for row in rows
         if row.path in layers and row.seconds and all(c.ratio > 1 + NOISE for c in row.seconds.values())
     ]
+
+
+def _seconds(receipt: Receipt) -> float:
+    return sum(change.after for change in receipt.total.seconds.values())
 
 
 def _lost(receipt: Receipt) -> float:

@@ -2,8 +2,9 @@
 
 In order: ``Flow`` tells who reads what; batch norms are folded into the layers before them; calibration data
 runs through the model while observers watch the inputs of layers and their results; then each layer takes
-its place. A rectifier becomes part of the layer before it. A result is uint8 where only int8 layers read it,
-directly or through layers that let steps pass (pools of maxima, flattening, dropout), and float32 elsewhere.
+its place. A rectifier becomes part of the layer before it; one that serves several layers, or that is a
+function, stays and finds nothing to do. A result is uint8 where only int8 layers read it, directly or through
+what lets steps pass (pools of maxima, views, dropout), and float32 elsewhere.
 """
 
 from __future__ import annotations
@@ -13,15 +14,19 @@ from typing import Any, ClassVar
 
 from tenon import nn
 from tenon.compress.receipt import call_of
-from tenon.core.grad_mode import no_grad
+from tenon.core.create import as_tensor
+from tenon.core.op import Op
 from tenon.core.tensor import Tensor
+from tenon.dtypes import float32
 from tenon.errors import QuantizationError
 from tenon.nn.module import Module
-from tenon.nn.parameter import Parameter
+from tenon.nn.utils.fusion import fuse_conv_bn_weights, fuse_linear_bn_weights
+from tenon.ops import relu
 from tenon.plugins.registry import resolve
 from tenon.quantization.flow import Flow, running
+from tenon.quantization.numbers import check_float32
 from tenon.quantization.scheme import Scheme, replace
-from tenon.quantization.static_layers import Folded, StaticConv, StaticLinear, StaticMaxPool
+from tenon.quantization.static_layers import Folded, StaticConv, StaticLinear, StaticMaxPool, padding_of
 
 _CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 _NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
@@ -36,8 +41,8 @@ class RangeObserver:
         """See one more float tensor; it is not changed and not kept."""
         raise NotImplementedError
 
-    def limits(self) -> tuple[float, float]:
-        """The smallest and largest number that int8 should tell apart."""
+    def limits(self) -> tuple[Any, Any]:
+        """The smallest and largest number that int8 should tell apart; of a weight, also for each output."""
         raise NotImplementedError
 
 
@@ -49,6 +54,10 @@ class StaticScheme(Scheme):
     def observer(self) -> RangeObserver:
         """A new observer for one place."""
         raise NotImplementedError
+
+    def weight_observer(self) -> RangeObserver | None:
+        """A new observer for one weight; None for the largest size in each output."""
+        return None
 
 
 def observer_of(name: str) -> RangeObserver:
@@ -73,60 +82,76 @@ def fold_norms(model: Module, flow: Flow, skip: Collection[str] = ()) -> None:
         norm: Any = flow.layers.get(norm_path)
         if path in skip or norm_path in skip or type(layer) not in (*_CONVOLUTIONS, nn.Linear):
             continue
+        if not (flow.once(path) and flow.once(norm_path)):
+            continue
         if type(norm) not in _NORMS or norm.running_mean is None:
             continue
         if type(layer) is nn.Linear and flow.ranks[path] != 2:
             continue  # the norm's channels are the second axis, the product's features the last
-        with no_grad():
-            factor = (norm.running_var + norm.eps).rsqrt()
-            factor = factor if norm.weight is None else factor * norm.weight
-            bias = -norm.running_mean if layer.bias is None else layer.bias - norm.running_mean
-            bias = bias * factor if norm.bias is None else bias * factor + norm.bias
-            layer.weight = Parameter(layer.weight * factor.reshape(-1, *(1,) * (layer.weight.dim() - 1)))
-            layer.bias = Parameter(bias)
+        fuse = fuse_linear_bn_weights if type(layer) is nn.Linear else fuse_conv_bn_weights
+        numbers = (norm.running_mean, norm.running_var, norm.eps, norm.weight, norm.bias)
+        layer.weight, layer.bias = fuse(layer.weight, layer.bias, *numbers)
         replace(model, norm_path, Folded().train(norm.training))
-        flow.layers[norm_path] = model.get_submodule(norm_path)
+        flow.layers[norm_path] = flow.nodes[norm_path] = model.get_submodule(norm_path)
 
 
 def quantizable(layer: Any) -> bool:
     """Whether ``layer`` has a static form."""
     if type(layer) in _CONVOLUTIONS:
-        return layer.padding_mode == "zeros" and not isinstance(layer.padding, str)
+        return layer.padding_mode == "zeros" and padding_of(layer) is not None
     return type(layer) is nn.Linear
-
-
-def _passes(layer: Any) -> bool:
-    pool = type(layer) in _POOLS and not layer.return_indices and not layer.ceil_mode
-    return type(layer) in _PASSING or (pool and layer.dilation in (1, (1,), (1, 1), (1, 1, 1)))
 
 
 class _Plan:
     """Where a layer's result ends, behind its rectifier, and who takes it as uint8."""
 
     def __init__(self, flow: Flow, path: str, taken: Collection[str]) -> None:
-        self.end, self.relu = path, ""
+        #: Between which numbers the result lies, whether that begins at 0, and the rectifier that is folded.
+        self.low, self.high = -float("inf"), float("inf")
+        self.relu, self.folded = False, ""
         self.sinks: list[str] = []
         self.pools: list[str] = []
-        following = flow.next_of(path)
-        while following and type(flow.layers[following]) in (nn.Identity, Folded):
-            self.end, following = following, flow.next_of(following)
-        if following and type(flow.layers[following]) is nn.ReLU:
-            self.end = self.relu = following
-        if flow.calls[path] != 1 or not self._collect(flow, self.end, taken):
+        if not flow.once(path):
+            return
+        end, following = path, flow.next_of(path)
+        while following and type(flow.nodes[following]) in (nn.Identity, Folded):
+            end, following = following, flow.next_of(following)
+        found = flow.nodes.get(following)
+        if found is relu or type(found) is nn.ReLU:
+            self.relu, self.low, end = True, 0.0, following
+        elif type(found) is nn.ReLU6 and flow.once(following) and self._collect(flow, following, taken):
+            # Steps up to 6 end there by themselves.
+            self.low, self.high, self.folded = 0.0, 6.0, following
+            return
+        if not self._collect(flow, end, taken):
             self.sinks, self.pools = [], []
+        if self.relu and flow.once(following):
+            self.folded = following
+        self.relu = self.relu and bool(self.folded or self.sinks)
 
-    def _collect(self, flow: Flow, path: str, taken: Collection[str]) -> bool:
-        """Whether all that ``path`` gives ends in layers of ``taken``; keep them and the pools between."""
-        for reader in flow.readers[path]:
-            if not reader or flow.calls[reader] != 1:
-                return False
-            if reader in taken:
+    def _collect(self, flow: Flow, node: str, taken: Collection[str]) -> bool:
+        """Whether all that ``node`` gives ends in layers of ``taken``; keep them and the pools between."""
+        for reader in flow.readers[node]:
+            if reader and reader in taken and flow.once(reader):
                 self.sinks.append(reader)
-            elif not _passes(flow.layers[reader]) or not self._collect(flow, reader, taken):
+            elif not reader or not self._passes(flow, reader) or not self._collect(flow, reader, taken):
                 return False
-            elif type(flow.layers[reader]) in _POOLS:
-                self.pools.append(reader)
-        return bool(flow.readers[path])
+        return bool(flow.readers[node])
+
+    def _passes(self, flow: Flow, reader: str) -> bool:
+        """Whether what runs there does to steps what it does to the numbers they stand for."""
+        found = flow.nodes[reader]
+        if found is relu or type(found) is nn.ReLU:
+            return self.relu  # then 0 is the first step
+        if type(found) in _POOLS and flow.once(reader):
+            holes = found.dilation not in (1, (1,), (1, 1), (1, 1, 1))
+            self.pools.append(reader)
+            return not (found.return_indices or found.ceil_mode or holes)
+        return type(found) in _PASSING or isinstance(found, Op)
+
+    def steps(self, limits: tuple[float, float]) -> tuple[float, int]:
+        """The steps of the result, whose numbers lie between ``limits``."""
+        return steps_of(max(limits[0], self.low), min(limits[1], self.high))
 
 
 def convert(
@@ -144,20 +169,18 @@ def convert(
         for path, layer in flow.layers.items()
         if path not in skip and flow.calls[path] and quantizable(layer) and (known is None or path in known)
     ]
+    for path in taken:
+        check_float32(f"'{path}.weight'" if path else "'weight'", flow.layers[path].weight)
     plans = {path: _Plan(flow, path, taken) for path in taken}
-    ends = {path: plan.end for path, plan in plans.items() if plan.sinks}
+    ends = [path for path, plan in plans.items() if plan.sinks]
     if isinstance(limits, StaticScheme):
-        places = [
-            *((path, path, True) for path in taken),
-            *((path, end, False) for path, end in ends.items()),
-        ]
-        observers = [(path, end, before, limits.observer()) for path, end, before in places]
-        _calibrate(model, calls, [(end, observer, before) for _, end, before, observer in observers])
-        steps = {path: steps_of(*_finite(path, *o.limits())) for path, _, before, o in observers if before}
-        out = {path: steps_of(*_finite(path, *o.limits())) for path, _, before, o in observers if not before}
+        entering, leaving = ({path: limits.observer() for path in places} for places in (taken, ends))
+        _calibrate(model, calls, entering, {p: (o, plans[p]) for p, o in leaving.items()})
+        steps = {path: steps_of(*_finite(path, *o.limits())) for path, o in entering.items()}
+        out = {path: plans[path].steps(_finite(path, *o.limits())) for path, o in leaving.items()}
     else:
         steps = {path: steps_of(*_finite(path, *limits[path])) for path in taken}
-        out = {path: steps[plans[path].sinks[0]] for path in ends}
+        out = {path: plans[path].steps(limits[plans[path].sinks[0]]) for path in ends}
     for path in ends:
         for sink in plans[path].sinks:
             steps[sink] = out[path]
@@ -166,32 +189,31 @@ def convert(
         made: Any = StaticLinear if type(layer) is nn.Linear else StaticConv
         (x_step, x_zero), (out_step, out_zero) = steps[path], out.get(path, (None, 0))
         numbers = {"x_step": x_step, "x_zero": x_zero, "out_step": out_step, "out_zero": out_zero}
-        model = replace(model, path, made.of(layer, relu=bool(plan.relu), **numbers))
-        if plan.relu:
-            model = replace(model, plan.relu, Folded().train(layer.training))
+        watched = limits.weight_observer() if isinstance(limits, StaticScheme) else None
+        own = None if watched is None else _weight_limits(path, layer, watched)
+        model = replace(model, path, made.of(layer, own, relu=plan.relu, **numbers))
+        if plan.folded:
+            model = replace(model, plan.folded, Folded().train(layer.training))
         for pool in plan.pools:
             model = replace(model, pool, StaticMaxPool.of(flow.layers[pool]))
     return model, len(taken)
 
 
 def _calibrate(
-    model: Module, calls: Sequence[Any], watched: Sequence[tuple[str, RangeObserver, bool]]
+    model: Module,
+    calls: Sequence[Any],
+    entering: Mapping[str, RangeObserver],
+    leaving: Mapping[str, tuple[RangeObserver, _Plan]],
 ) -> None:
-    def entering(observer: RangeObserver) -> Callable[..., None]:
+    def before(observer: RangeObserver) -> Callable[..., None]:
         return lambda module, args: observer.observe(args[0].detach())
 
-    def leaving(observer: RangeObserver) -> Callable[..., None]:
-        return lambda module, args, output: observer.observe(output.detach())
+    def after(observer: RangeObserver, plan: _Plan) -> Callable[..., None]:
+        return lambda module, args, output: observer.observe(output.detach().clamp(plan.low, plan.high))
 
     modules = dict(model.named_modules())
-    handles = [
-        (
-            modules[path].register_forward_pre_hook(entering(observer))
-            if before
-            else modules[path].register_forward_hook(leaving(observer))
-        )
-        for path, observer, before in watched
-    ]
+    handles = [modules[path].register_forward_pre_hook(before(o)) for path, o in entering.items()]
+    handles += [modules[path].register_forward_hook(after(*pair)) for path, pair in leaving.items()]
     try:
         for number, call in enumerate(calls):
             args, kwargs = call_of(call)
@@ -200,6 +222,18 @@ def _calibrate(
     finally:
         for handle in handles:
             handle.remove()
+
+
+def _weight_limits(path: str, layer: Any, observer: RangeObserver) -> tuple[Any, Any]:
+    """What ``observer`` says of the weight: one pair, or one for each output."""
+    observer.observe(layer.weight.detach())
+    low, high = (as_tensor(limit, dtype=float32) for limit in observer.limits())
+    if any(tuple(t.shape) not in ((), (layer.weight.shape[0],)) for t in (low, high)):
+        raise QuantizationError(
+            f"'{path}.weight' has {layer.weight.shape[0]} outputs, and {type(observer).__name__} gives limits"
+            f" of shape {list(low.shape)} and {list(high.shape)}: give one number, or one for each output."
+        )
+    return low, high
 
 
 def _finite(path: str, low: float, high: float) -> tuple[float, float]:

@@ -38,9 +38,9 @@ class StaticLayer(QuantizedLayer):
             bias=zeros(shape[0], dtype=float32) if bias else None,
         )
 
-    def take(self, layer: Any) -> Self:
-        """Hold the weight and bias of a float ``layer``."""
-        weight, scale = to_int8(layer.weight)
+    def take(self, layer: Any, limits: Any) -> Self:
+        """Hold the weight and bias of a float ``layer``; ``limits`` as ``to_int8`` takes them."""
+        weight, scale = to_int8(layer.weight, limits)
         self.hold(weight=weight, scale=scale, bias=None if layer.bias is None else layer.bias.to(float32))
         return self.train(layer.training)
 
@@ -53,9 +53,11 @@ class StaticLinear(StaticLayer):
         self.in_features, self.out_features = in_features, out_features
 
     @classmethod
-    def of(cls, linear: Any, **steps: Any) -> Self:
+    def of(cls, linear: Any, limits: Any = None, **steps: Any) -> Self:
         """The layer of an ``nn.Linear``."""
-        return cls(linear.in_features, linear.out_features, linear.bias is not None, **steps).take(linear)
+        return cls(linear.in_features, linear.out_features, linear.bias is not None, **steps).take(
+            linear, limits
+        )
 
     def numbers(self) -> dict[str, Any]:
         """Sizes and steps."""
@@ -65,6 +67,16 @@ class StaticLinear(StaticLayer):
     def forward(self, input: Any) -> Any:
         """Of float32 or of the uint8 that the layer before gives."""
         return ops.int8_linear(input, self.weight, self.scale, self.bias, **self.steps)
+
+
+def padding_of(conv: Any) -> tuple[int, ...] | None:
+    """How much is beyond each edge; None where "same" would need more on one side than on the other."""
+    if not isinstance(conv.padding, str):
+        return tuple(conv.padding)
+    if conv.padding == "valid":
+        return (0,) * len(conv.kernel_size)
+    both = [d * (k - 1) for d, k in zip(conv.dilation, conv.kernel_size, strict=True)]
+    return None if any(b % 2 for b in both) else tuple(b // 2 for b in both)
 
 
 class StaticConv(StaticLayer):
@@ -79,10 +91,11 @@ class StaticConv(StaticLayer):
         }  # fmt: skip
 
     @classmethod
-    def of(cls, conv: Any, **steps: Any) -> Self:
+    def of(cls, conv: Any, limits: Any = None, **steps: Any) -> Self:
         """The layer of a convolution with zeros beyond its edge."""
-        geometry = {name: getattr(conv, name) for name in ("stride", "padding", "dilation", "groups")}
-        return cls(tuple(conv.weight.shape), conv.bias is not None, **geometry, **steps).take(conv)
+        geometry = {name: getattr(conv, name) for name in ("stride", "dilation", "groups")}
+        geometry["padding"] = padding_of(conv)
+        return cls(tuple(conv.weight.shape), conv.bias is not None, **geometry, **steps).take(conv, limits)
 
     def numbers(self) -> dict[str, Any]:
         """The weight's shape, geometry and steps."""

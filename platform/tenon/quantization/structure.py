@@ -9,28 +9,34 @@ and of schemes that plugins declare; nothing else is looked up.
 from __future__ import annotations
 
 import copy
-import json
 from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from tenon.core.create import tensor
+from tenon.compress.structure import note, noted, read
 from tenon.core.factories import zeros
-from tenon.dtypes import uint8
 from tenon.errors import ArgumentError, CheckpointError
 from tenon.nn.module import Module
 from tenon.nn.weights import begin_pipeline
-from tenon.quantization.layers import DynamicLinear, QuantizedEmbedding, QuantizedLayer
+from tenon.quantization.layers import (
+    BFloat16Linear,
+    DynamicLinear,
+    DynamicLSTM,
+    QuantizedEmbedding,
+    QuantizedLayer,
+)
 from tenon.quantization.scheme import Decoded, bake, replace
 from tenon.quantization.static_layers import Folded, StaticConv, StaticLinear, StaticMaxPool
 
 #: The buffer that holds the structure.
 KEY = "quantized_structure"
-_VERSION = 1
 _LAYERS: dict[str, type[Any]] = {
     c.__name__: c
-    for c in (DynamicLinear, QuantizedEmbedding, Folded, StaticConv, StaticLinear, StaticMaxPool)
-}
+    for c in (
+        BFloat16Linear, DynamicLinear, DynamicLSTM, QuantizedEmbedding, Folded, StaticConv, StaticLinear,
+        StaticMaxPool,
+    )
+}  # fmt: skip
 
 
 def note_structure(model: Module) -> None:
@@ -42,9 +48,7 @@ def note_structure(model: Module) -> None:
         steps = [p.steps[0] for p in module.__dict__.get("_weights", {}).values() if _is_decoded(p)]
         if steps:
             found[path] = {"weights": [asdict(step) for step in steps]}
-    text = json.dumps({"version": _VERSION, "modules": found}, separators=(",", ":"), sort_keys=True)
-    model._buffers.pop(KEY, None)
-    model.register_buffer(KEY, tensor(list(text.encode()), dtype=uint8))
+    note(model, KEY, found)
 
 
 def _is_decoded(pipeline: Any) -> bool:
@@ -53,24 +57,7 @@ def _is_decoded(pipeline: Any) -> bool:
 
 def described(model: Module) -> dict[str, Any]:
     """What is quantized in ``model``, by module path; empty if nothing is."""
-    held = model._buffers.get(KEY)
-    return {} if held is None else _decoded(held)
-
-
-def _decoded(held: Any) -> dict[str, Any]:
-    try:
-        read = json.loads(bytes(held.cpu().tolist()))
-        if read["version"] != _VERSION:
-            raise CheckpointError(
-                f"the structure of the quantized model has version {read['version']}, and this tenon reads"
-                f" {_VERSION}. Load it with a newer one."
-            )
-        modules: dict[str, Any] = read["modules"]
-    except (ValueError, KeyError, TypeError) as error:
-        raise CheckpointError(
-            f"'{KEY}' in the state dict is no structure of a quantized model: {error}"
-        ) from error
-    return modules
+    return noted(model, KEY)
 
 
 def load(model: Module, state: Mapping[str, Any]) -> Module:
@@ -92,7 +79,7 @@ def load(model: Module, state: Mapping[str, Any]) -> Module:
         )
     made = copy.deepcopy(model)
     modules = dict(made.named_modules())
-    for path, described in _decoded(state[KEY]).items():
+    for path, described in read(state[KEY], KEY).items():
         module = modules.get(path)
         if module is None:
             raise CheckpointError(
@@ -129,5 +116,8 @@ def _made(described: Mapping[str, Any]) -> QuantizedLayer:
             f"this tenon has no quantized layer {described['layer']!r}; it has {', '.join(sorted(_LAYERS))}."
             " Load the model with a newer one."
         )
-    made: QuantizedLayer = kind(**described["numbers"])
+    try:
+        made: QuantizedLayer = kind(**described["numbers"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise CheckpointError(f"{described} describes no {kind.__name__}: {error}") from error
     return made

@@ -24,6 +24,8 @@ from tenon.quantization.static import quantizable, steps_of
 from tenon.quantization.structure import note_structure
 
 _WATCHED = "input_steps"
+#: What a prepared model remembers of its first call.
+_FIRST = "_first_call"
 
 
 class FakeQuantize(Module):
@@ -80,6 +82,12 @@ class Watched(Module):
         return float(self.low), float(self.high)
 
 
+def _remember(module: Any, args: Any, kwargs: Any) -> None:
+    """The first call of a prepared model, as an example: positional arguments, or all by name."""
+    if _FIRST not in module.__dict__ and not (args and kwargs):
+        module.__dict__[_FIRST] = kwargs or args
+
+
 def _watch(module: Any, args: Any) -> Any:
     return (getattr(module, _WATCHED)(args[0]), *args[1:])
 
@@ -108,12 +116,20 @@ def _prepared(model: Module, skip: Collection[str], fake: bool) -> Module:
         module.register_forward_pre_hook(_watch)
         if fake:
             register_parametrization(module, "weight", FakeQuantize())
+    made.register_forward_pre_hook(_remember, with_kwargs=True)
     return made
 
 
-def convert(model: Module, example: Any) -> Module:
-    """The int8 model of a prepared one that has run; ``example`` is what it is called with."""
+def convert(model: Module, example: Any = None) -> Module:
+    """The int8 model of a prepared one that has run.
+
+    ``example`` is what it is called with; without it the first call is, that the prepared model has seen.
+    """
     made = copy.deepcopy(model)
+    first = made.__dict__.pop(_FIRST, None)
+    for key, hook in list(made._forward_pre_hooks.items()):
+        if hook is _remember:
+            del made._forward_pre_hooks[key], made._forward_pre_hooks_with_kwargs[key]
     limits = {}
     for path, module in list(made.named_modules()):
         watched = module._modules.get(_WATCHED)
@@ -133,6 +149,9 @@ def convert(model: Module, example: Any) -> Module:
         raise QuantizationError(
             f"this {type(model).__name__} is not prepared. Call prepare or prepare_qat first."
         )
+    example = first if example is None else example
+    if example is None:
+        raise QuantizationError("convert needs what the model is called with: give example.")
     made, _ = convert_static(made.eval(), [example], (), limits=limits)
     note_structure(made)
     return made

@@ -112,3 +112,36 @@ for _name, _kernel, _stride, _padding in (
         "int8_max_pool", _name, integer(0, 256, 2, 3, 7, 6, dtype="uint8"), reference=_largest,
         attrs={"kernel": _kernel, "stride": _stride, "padding": _padding},
     )  # fmt: skip
+
+
+def _lstm(
+    x: Array, h: Array, c: Array, w_ih: Array, s_ih: Array, w_hh: Array, s_hh: Array, b_ih: Any, b_hh: Any,
+    *, sizes: Any, reverse: bool = False,
+) -> Any:  # fmt: skip
+    inputs = _dynamic(x, w_ih, s_ih, None if b_ih is None else b_ih + b_hh)
+    out, h, c = np.zeros((len(x), h.shape[1]), np.float32), h.copy(), c.copy()
+    ends = np.cumsum(sizes)
+    for t in reversed(range(len(sizes))) if reverse else range(len(sizes)):
+        for r in range(sizes[t]):
+            place = ends[t] - sizes[t] + r
+            pre = inputs[place] + _dynamic(h[r : r + 1], w_hh, s_hh, None)[0]
+            i, forget, g, o = (pre[k * len(pre) // 4 : (k + 1) * len(pre) // 4] for k in range(4))
+            c[r] = c[r] / (1 + np.exp(-forget)) + np.tanh(g) / (1 + np.exp(-i))
+            h[r] = out[place] = np.tanh(c[r]) / (1 + np.exp(-o))
+    return out, h, c
+
+
+for _name, _sizes, _bias, _back in (
+    ("even", (3, 3), True, False),
+    ("shrinking", (3, 2, 1), True, True),
+    ("without_bias", (2,), False, False),
+):  # fmt: skip
+    _rows = [
+        dataclasses.replace(normal(*shape), dtype="float32") for shape in ((sum(_sizes), 5), (_sizes[0], 4))
+    ]
+    _biases = [dataclasses.replace(normal(16), dtype="float32") if _bias else None for _ in range(2)]
+    add(
+        "int8_lstm_sequence", _name, _rows[0], _rows[1], _rows[1], _int8(16, 5), _steps(16), _int8(16, 4), _steps(16),
+        *_biases, attrs={"sizes": _sizes, "reverse": _back},
+        reference=_lstm, loose=64.0, narrow=False,
+    )  # fmt: skip

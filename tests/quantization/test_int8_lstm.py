@@ -1,0 +1,160 @@
+"""int8 LSTMs: the kernel is the reference, and errs less than PyTorch's."""
+
+import copy
+import warnings
+
+import numpy as np
+import pytest
+
+import tenon
+from tenon import nn
+from tenon.ops.quantized_recurrent import int8_lstm_sequence as op
+from tenon.quantization import DynamicLSTM
+from tenon_cpu.onednn import available, int8_rnn
+
+needs_onednn = pytest.mark.skipif(not available(), reason="oneDNN is not available")
+
+
+def arguments(inner, width, sizes, biased=True):
+    rng = np.random.default_rng(0)
+    x, h, c = (
+        rng.normal(size=s).astype(np.float32)
+        for s in ((sum(sizes), inner), (sizes[0], width), (sizes[0], width))
+    )
+    weights = []
+    for columns in (inner, width):
+        weights.append(rng.integers(-127, 128, (4 * width, columns)).astype(np.int8))
+        weights.append(rng.uniform(0.001, 0.005, 4 * width).astype(np.float32))
+    biases = [rng.normal(size=4 * width).astype(np.float32) if biased else None for _ in range(2)]
+    return [x, h, c, *weights, *biases]
+
+
+@needs_onednn
+@pytest.mark.parametrize("reverse", [False, True], ids=["forward", "reverse"])
+@pytest.mark.parametrize(
+    ("inner", "width", "sizes", "biased"),
+    [
+        (5, 16, (3, 3), True),
+        (40, 33, (17, 16, 9, 9, 1), True),
+        (8, 1, (1,), False),
+        (16, 64, (40,) * 7, False),
+    ],
+)
+def test_the_kernel_gives_what_the_reference_gives(inner, width, sizes, biased, reverse):
+    given = arguments(inner, width, sizes, biased)
+
+    made = int8_rnn.int8_lstm_sequence(*given, sizes=sizes, reverse=reverse)
+
+    for found, expected in zip(made, op.forward(np, *given, sizes=sizes, reverse=reverse), strict=True):
+        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=2e-3)  # a tie may round the other way
+        assert np.abs(found - expected).mean() < 1e-5
+
+
+@needs_onednn
+@pytest.mark.parametrize("odd", [np.nan, np.inf])
+def test_states_that_are_not_finite_make_their_own_row_nan_and_no_other(odd):
+    given = arguments(5, 16, (4, 4))
+    given[1][2, 3] = odd
+
+    for made in (
+        int8_rnn.int8_lstm_sequence(*given, sizes=(4, 4)), op.forward(np, *given, sizes=(4, 4)),
+    ):  # fmt: skip
+        assert np.isnan(made[1][2]).all() and np.isfinite(made[1][[0, 1, 3]]).all()
+
+
+def test_scales_of_another_dtype_are_taken_as_numbers():
+    given = arguments(5, 16, (4, 4))
+    wide = [a.astype(np.float64) if place in (4, 6) else a for place, a in enumerate(given)]
+
+    for found, expected in zip(
+        int8_rnn.int8_lstm_sequence(*wide, sizes=(4, 4)), op.forward(np, *given, sizes=(4, 4)), strict=True
+    ):
+        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=2e-3)
+
+
+def test_the_kernel_does_not_write_its_arguments():
+    given = arguments(5, 16, (4, 4))
+    before = copy.deepcopy(given)
+
+    int8_rnn.int8_lstm_sequence(*given, sizes=(4, 4))
+
+    for old, new in zip(before, given, strict=True):
+        np.testing.assert_array_equal(old, new)
+
+
+@pytest.mark.oracle
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"num_layers": 2, "bidirectional": True}, {"batch_first": True}],
+    ids=["plain", "deep", "batch first"],
+)
+def test_a_layer_errs_less_than_that_of_torch(options):
+    torch = pytest.importorskip("torch")
+    tenon.manual_seed(0)
+    layer, x = nn.LSTM(24, 40, **options).eval(), tenon.randn(6, 5, 24)
+    peer = torch.nn.Sequential(torch.nn.LSTM(24, 40, **options))
+    peer[0].load_state_dict({k: torch.from_numpy(v.numpy()) for k, v in layer.state_dict().items()})
+    with warnings.catch_warnings(action="ignore"):
+        peer = torch.ao.quantization.quantize_dynamic(peer, {torch.nn.LSTM}, dtype=torch.qint8)
+        theirs = peer(torch.from_numpy(x.numpy()))
+
+    small = tenon.quantize(layer, "int8-dynamic").model
+
+    assert type(small) is DynamicLSTM
+    (out, states), (other, others), (exact, exacts) = small(x), theirs, layer(x)
+    for mine, their, true in zip((out, *states), (other, *others), (exact, *exacts), strict=True):
+        true, their = true.detach().numpy(), their.detach().numpy()
+        assert mine.shape == true.shape
+        assert np.abs(mine.numpy() - true).max() < np.abs(their - true).max()
+
+
+def test_sequences_of_different_lengths_and_single_ones_are_taken():
+    tenon.manual_seed(0)
+    layer, x = nn.LSTM(8, 16, bidirectional=True).eval(), tenon.randn(5, 3, 8)
+    small = tenon.quantize(layer, "int8-dynamic").model
+    packed = nn.utils.rnn.pack_padded_sequence(x, tenon.tensor([5, 3, 2]))
+
+    for given in (packed, x[:, 0]):
+        (made, _), (expected, _) = small(given), layer(given)
+        made, expected = (m.data if given is packed else m for m in (made, expected))
+        np.testing.assert_allclose(made.numpy(), expected.detach().numpy(), atol=0.02)
+
+
+def test_a_layer_comes_back_from_a_file_and_draws_no_random_numbers(tmp_path):
+    layer, x = nn.LSTM(8, 16, 2, batch_first=True).eval(), tenon.randn(3, 5, 8)
+    small = tenon.quantize(layer, "int8-dynamic").model
+    tenon.save(small.state_dict(), tmp_path / "small.safetensors")
+    state = tenon.get_rng_state()
+
+    loaded = tenon.compress.load(layer, tenon.load(tmp_path / "small.safetensors"))
+
+    assert tenon.equal(tenon.get_rng_state(), state)
+    np.testing.assert_array_equal(loaded(x)[0].numpy(), small(x)[0].numpy())
+    np.testing.assert_array_equal(copy.deepcopy(small)(x)[0].numpy(), small(x)[0].numpy())
+    with tenon.no_grad():
+        np.testing.assert_allclose(tenon.compile(small)(x)[0].numpy(), small(x)[0].numpy(), atol=1e-5)
+    assert set(loaded.state_dict()) == {
+        f"{kind}_{part}_l{n}{end}" for n in range(2) for part in ("ih", "hh") for kind, end in (
+            ("weight", ""), ("weight", "_scale"), ("bias", ""),
+        )
+    } | {"quantized_structure"}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({0: np.zeros((8, 5))}, "give float32 of two axes"),
+        ({3: np.zeros((64, 4), np.int8)}, "has 5 features"),
+        ({1: np.zeros((3, 16), np.float32)}, "do not fit steps"),
+    ],
+    ids=["dtype", "width", "states"],
+)
+def test_what_does_not_fit_is_named(change, words):
+    given = arguments(5, 16, (4, 4))
+    for place, value in change.items():
+        given[place] = value
+
+    with pytest.raises((tenon.errors.ShapeError, tenon.errors.DTypeError), match=words):
+        tenon.ops.int8_lstm_sequence(
+            *(None if a is None else tenon.from_numpy(a) for a in given), sizes=(4, 4)
+        )
