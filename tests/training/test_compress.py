@@ -2,6 +2,7 @@
 
 import importlib.util
 import os
+import re
 import signal
 import subprocess
 import time
@@ -35,6 +36,8 @@ def model(project, **options):
 @pytest.fixture(scope="module")
 def trained(make_project, tmp_path_factory):
     project = make_project(tmp_path_factory.mktemp("compress"))
+    with open(project.folder / "small.py", "a") as file:
+        file.write("\n\ndef empty():\n    return load(test=0)\n")
     run = project.train("my.toml")
     assert run.code == 0, run.err
     return project, run
@@ -70,6 +73,56 @@ def test_criteria_of_gradients_get_them(trained, tmp_path):
     assert (tmp_path / "made" / "model.safetensors").exists()
 
 
+def test_gradients_for_a_criterion_are_those_of_a_model_that_is_not_training(make_project, tmp_path):
+    project = make_project(tmp_path)
+    with open(project.folder / "small.py", "a") as file:
+        file.write(
+            "\n\nclass Watched(Net):\n    def forward(self, x):\n        import os\n"
+            "        assert not (self.training and 'COMPRESSING' in os.environ)\n"
+            "        return super().forward(x)\n"
+        )
+    run = project.train("my.toml", "--set", "model=small:Watched", "--set", "epochs=1")
+    assert run.code == 0, run.err
+    project.environment = {**project.environment, "COMPRESSING": "1"}
+
+    done = compress(project, str(run.folder), "--prune", "0.25", "--criterion", "Taylor", "--epochs", "0")
+
+    assert done.returncode == 0, done.stderr
+
+
+def test_layers_that_lose_accuracy_stay_and_the_receipt_names_them(make_project, tmp_path):
+    project = make_project(tmp_path)
+    with open(project.folder / "small.py", "a") as file:
+        file.write(
+            "\n\nclass Uneven(Net):\n    # One weight is so large that int8 rounds the rest of its row to"
+            " zeros.\n    def __init__(self):\n        super().__init__()\n        with tenon.no_grad():\n   "
+            "         self.layers[0].weight[:, 0] *= 1e5\n    def forward(self, x):\n        return"
+            " super().forward(x * tenon.tensor([1e-5, 1, 1, 1, 1, 1]))\n"
+        )
+    run = project.train("my.toml", "--set", "model=small:Uneven")
+    assert run.code == 0, run.err
+
+    done = compress(project, str(run.folder), "--quantize", "int8-weights", "--within", "1")
+
+    assert done.returncode == 0, done.stderr
+    receipt = (run.folder / "compressed" / "receipt.txt").read_text()
+    assert "'layers.0' stays: the accuracy fell by" in receipt and receipt.strip() in done.stdout
+    loss = re.search(r"Accuracy: ([\d.]+) before, ([\d.]+) now", receipt)
+    assert float(loss[2]) >= float(loss[1]) - 0.01
+
+
+def test_a_model_that_cannot_be_written_leaves_no_receipt(trained, tmp_path):
+    project, run = trained
+    (tmp_path / "made" / "model.safetensors").mkdir(parents=True)
+    done = compress(
+        project, str(run.folder), "--quantize", "int8-dynamic", "--output", str(tmp_path / "made")
+    )
+
+    assert done.returncode == 2
+    assert "the smaller model is not saved" in done.stderr and "Traceback" not in done.stderr
+    assert not (tmp_path / "made" / "receipt.txt").exists()
+
+
 @pytest.mark.parametrize(
     ("arguments", "answer"),
     [
@@ -79,6 +132,8 @@ def test_criteria_of_gradients_get_them(trained, tmp_path):
         (["RUN", "--quantize", "int9"], "int8"),
         (["RUN", "--prune", "0.5", "--set", "optimizer.lrr=1"], "optimizer.lr"),
         (["RUN", "--prune", "0.5", "--batch-sizes", "1,x"], "'1,x' is no list of batch sizes"),
+        (["RUN", "--prune", "0.5", "--within", "1"], "say what to quantize to"),
+        (["RUN", "--quantize", "int8", "--data", "small:empty"], "the test data set of the run is empty"),
         (["nowhere", "--prune", "0.5"], "nowhere holds no checkpoints/ folder"),
         (["RUN", "--quantize", "int8-dynamic", "--data", "small:lod"], "small has no 'lod'. Did you mean 'load'?"),
     ],

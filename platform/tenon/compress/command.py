@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 import tenon.serialize as serialize
-from tenon.compress.receipt import receipt_of
+from tenon.compress.receipt import Receipt, evaluating, receipt_of
 from tenon.data.collate import fetch
 from tenon.distributed.accumulation import sum_and_count
 from tenon.distributed.failure import AgreedExit
@@ -20,6 +20,7 @@ from tenon.distributed.launch import launch
 from tenon.distributed.startup import launched
 from tenon.errors import (
     CheckpointError,
+    CheckpointWriteError,
     ConfigError,
     DeviceError,
     ModuleTypeError,
@@ -32,11 +33,12 @@ from tenon.nn.module import Module
 from tenon.nn.pruning import Criterion
 from tenon.plugins.registry import resolve
 from tenon.prune import compact, mask_channels
-from tenon.quantization import quantize
+from tenon.quantization import quantize, quantize_within
+from tenon.serialize.atomic import replacing
 from tenon.training import checkpoint, command, loop
 from tenon.training.recipe import build_model
 from tenon.training.session import Session
-from tenon.training.step import evaluate, to_device, unpack
+from tenon.training.step import classifies, evaluate, to_device, unpack
 
 #: Samples of a batch and batches that are run for examples, gradients and calibration.
 _BATCH, _BATCHES = 32, 8
@@ -76,6 +78,14 @@ def _sizes(context: Any, parameter: Any, text: str) -> tuple[int, ...]:
     help="int8, int8-dynamic, int4-weights, ...: see `tenon plugins`.",
 )
 @click.option(
+    "--within",
+    "points",
+    type=click.FloatRange(0, 100),
+    metavar="POINTS",
+    help="Leave as many layers as they were as it takes to lose no more points of accuracy by --quantize.",
+)
+@click.option("--leave-slow", is_flag=True, help="Leave layers as they were that --quantize makes slower.")
+@click.option(
     "--data", metavar="MODULE:FUNCTION", help="What to train on, calibrate with and judge by; the run's own."
 )
 @click.option(
@@ -93,6 +103,8 @@ def compress(
     criterion: str,
     epochs: int,
     scheme: str | None,
+    points: float | None,
+    leave_slow: bool,
     data: str | None,
     overrides: tuple[str, ...],
     batch_sizes: tuple[int, ...],
@@ -109,31 +121,36 @@ def compress(
             raise ConfigError("tenon compress runs in one process; start it without a launcher.")
         if share is None and scheme is None:
             raise ConfigError("say how: --prune 0.5, --quantize int8-dynamic, or both.")
+        if scheme is None and (points is not None or leave_slow):
+            raise ConfigError("--within and --leave-slow are about --quantize: say what to quantize to.")
         if share is not None:
             resolve("pruners", criterion)  # a name that is wrong is not found out after the training
         if scheme is not None:
             resolve("quantizers", scheme)
         folder, session, original = _opened(run, data, overrides, epochs, output)
+        judge = _judge(session)
+        if points is not None and judge is None:
+            raise ConfigError(
+                "--within counts points of accuracy, and the loss of this run is no classifier's."
+            )
         if share is not None:
             _prune(session, share, criterion, batch_sizes)
-        receipt = None
+        receipt: Receipt | None = None
         if scheme is not None:
             click.echo(f"Quantizing: {scheme}")
-            calls = [(inputs,) for inputs, _ in _batches(session, session.data.train)]
-            session.model, receipt = quantize(
-                session.model,
-                scheme,
-                calls,
-                example=_example(session),
-                batch_sizes=batch_sizes,
-                data=_accuracy(session),
-            )
+            receipt = _quantize(session, scheme, points, leave_slow, batch_sizes, judge)
         if share is not None or receipt is None:
             click.echo(f"In all, from the model of {folder}:")
             receipt = receipt_of(
-                original, session.model, _example(session), batch_sizes=batch_sizes, data=_accuracy(session)
+                original,
+                session.model,
+                _example(session),
+                batch_sizes=batch_sizes,
+                data=judge,
+                notes=() if receipt is None else receipt.notes,
             )
             receipt.show()
+        _save(session, receipt)
     except (
         CheckpointError,
         ConfigError,
@@ -145,8 +162,6 @@ def compress(
         TrainingError,
     ) as error:
         command.refuse(error)
-    serialize.save(session.model.state_dict(), session.folder / MODEL)
-    (session.folder / RECEIPT).write_text(f"{receipt}\n", encoding="utf-8")
     click.echo(f"smaller model: {session.folder / MODEL}")
     click.echo("read it with: tenon.compress.load(model, tenon.load(FILE)), the model as its class makes it")
 
@@ -172,16 +187,41 @@ def _prune(session: Session, share: float, criterion: str, batch_sizes: tuple[in
     """Mask, train, and remove what is masked; AgreedExit if a signal ends the training."""
     found = resolve("pruners", criterion)
     if isinstance(found, type) and issubclass(found, Criterion) and found.needs_gradient:
-        for inputs, targets in _batches(session, session.data.train):
-            total, count = sum_and_count(session.loss, session.model(inputs), targets)
-            (total / count).backward()
+        with evaluating(session.model):  # so that no statistic of a batch norm moves
+            for inputs, targets in _batches(session, session.data.train):
+                total, count = sum_and_count(session.loss, session.model(inputs), targets)
+                (total / count).backward()
     masked = mask_channels(session.model, _example(session), share, criterion)
+    session.model.zero_grad()
     click.echo(f"Pruning: {masked} channels, heads and units by {criterion}")
     if session.config.epochs:
         result = loop.run(session)
         if result.get("interrupted"):
             raise AgreedExit(result["status"])
     compact(session.model, _example(session), batch_sizes=batch_sizes)
+
+
+def _quantize(
+    session: Session,
+    scheme: str,
+    points: float | None,
+    leave_slow: bool,
+    batch_sizes: tuple[int, ...],
+    judge: Callable[[Module], float] | None,
+) -> Receipt | None:
+    """Quantize the session's model, whole or as far as it pays; the receipt of that."""
+    calls = [(inputs,) for inputs, _ in _batches(session, session.data.train)]
+    example = _example(session)
+    if points is None and not leave_slow:
+        made = quantize(session.model, scheme, calls, example=example, data=judge, batch_sizes=batch_sizes)
+    else:
+        most = None if points is None else points / 100
+        made = quantize_within(
+            session.model, scheme, calls, example=example, data=judge, batch_sizes=batch_sizes,
+            most_lost=most, keep_slow=not leave_slow,
+        )  # fmt: skip
+    session.model = made.model
+    return made.receipt
 
 
 def _batches(session: Session, dataset: Any) -> Iterator[tuple[Any, Any]]:
@@ -195,12 +235,30 @@ def _example(session: Session) -> tuple[Any]:
     return (inputs,)
 
 
-def _accuracy(session: Session) -> Callable[[Module], float] | None:
+def _judge(session: Session) -> Callable[[Module], float] | None:
     """The share of test samples that a model gets right; None where the loss is no classifier's."""
-
-    def judged(model: Module) -> dict[str, float]:
-        return evaluate(dataclasses.replace(session, model=model), session.data.test)
-
-    if "accuracy" not in judged(session.model):
+    _, targets = next(_batches(session, session.data.test))
+    if not classifies(session, targets):
         return None
-    return lambda model: judged(model)["accuracy"]
+
+    def judged(model: Module) -> float:
+        found = evaluate(dataclasses.replace(session, model=model), session.data.test)
+        if "accuracy" not in found:
+            raise TrainingError("no target of the test data counts, so nothing can be right or wrong.")
+        return found["accuracy"]
+
+    return judged
+
+
+def _save(session: Session, receipt: Receipt) -> None:
+    """The model and its receipt in the session's folder, where both appear or none."""
+    try:
+        with replacing(session.folder / RECEIPT) as file:
+            file.write(f"{receipt}\n".encode())
+            serialize.save(session.model.state_dict(), session.folder / MODEL)
+    except CheckpointWriteError:
+        raise
+    except OSError as error:
+        raise CheckpointWriteError(
+            f"the smaller model is not saved: {error}. Give another folder by --output."
+        ) from error

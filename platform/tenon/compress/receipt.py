@@ -7,6 +7,7 @@ turn in evaluation mode, and the outputs are compared on the example. What got s
 from __future__ import annotations
 
 import io
+import math
 import os
 import tempfile
 import time
@@ -24,6 +25,7 @@ from tenon.core.pytree import tree_leaves, tree_map_only
 from tenon.core.tensor import Tensor
 from tenon.errors import ArgumentError
 from tenon.nn.module import Module
+from tenon.nn.weights import pipeline_of
 
 #: Times that differ by less than this share are called equal.
 NOISE = 0.1
@@ -51,6 +53,7 @@ class Row:
     path: str
     #: Class names; "Linear -> QuantizedLinear" where they differ.
     kind: str
+    #: Numbers that are learned, or were before they became few bits.
     parameters: Change
     #: Of its parameters and buffers; of the whole model the bytes of the file.
     bytes: Change
@@ -303,7 +306,19 @@ def _row(path: str, old: Module | None, new: Module | None, seconds: Mapping[int
 
 
 def _parameters(module: Module) -> int:
-    return sum(p.numel() for p in module.parameters())
+    """Numbers that are learned, and those of few bits that took the place of some."""
+    from tenon.quantization.layers import QuantizedLayer  # begins with this file, as the next does
+    from tenon.quantization.scheme import Decoded
+
+    count: int = sum(p.numel() for p in module.parameters())
+    for each in module.modules():
+        if isinstance(each, QuantizedLayer):
+            held = (each._buffers.get(name) for name in ("weight", "bias"))
+            count += sum(tensor.numel() for tensor in held if tensor is not None)
+        pipelines = (pipeline_of(each, name) for name in vars(each).get("_weights", ()))
+        steps = (pipeline.steps[0] for pipeline in pipelines if pipeline is not None)
+        count += sum(math.prod(step.shape) for step in steps if isinstance(step, Decoded))
+    return count
 
 
 def _held_bytes(module: Module) -> int:

@@ -181,9 +181,9 @@ def _train_epoch(session: Session, synchronizer: GradientSynchronizer, reporter:
             "lr": float(session.optimizer.param_groups[0]["lr"]),
             "epoch": session.epoch + 1,
         }
-        hooks.tenon_step_end(session=session, step=session.step, metrics=metrics)
         if session.scheduler is not None and config.scheduler is not None and config.scheduler.per == "step":
             session.scheduler.step()
+        hooks.tenon_step_end(session=session, step=session.step, metrics=metrics)
         session.step += 1
         session.position += len(indices)
         session.samples_seen += len(indices)

@@ -222,9 +222,13 @@ def evaluate(session: Session, dataset: Any) -> dict[str, float]:
     return result
 
 
+def classifies(session: Session, targets: Any) -> bool:
+    """Whether the loss is a classifier's, whose targets an output can hit."""
+    return session.loss in MASKED and not targets.is_floating_point()
+
+
 def _evaluate_part(session: Session, dataset: Any, part: Sequence[int]) -> list[float]:
     """Sum and count of the losses of ``part``, hits, and how many targets could be hit."""
-    classifies = session.loss in MASKED
     loss_sum, loss_count, hits, seen = 0.0, 0.0, 0.0, 0.0
     for start in range(0, len(part), session.config.eval_batch_size):
         piece = part[start : start + session.config.eval_batch_size]
@@ -234,7 +238,7 @@ def _evaluate_part(session: Session, dataset: Any, part: Sequence[int]) -> list[
             piece_sum, counted = sum_and_count(session.loss, outputs, targets)
         loss_sum += float(piece_sum.item())
         loss_count += counted
-        if classifies and not targets.is_floating_point():
+        if classifies(session, targets):
             hits += float((outputs.argmax(1) == targets).sum().item())
             seen += counted
     return [loss_sum, loss_count, hits, seen]
