@@ -223,7 +223,9 @@ def _sizes(value: Any) -> str:
 
 
 def collectives(collected: Collected, swept: Swept) -> list[list[Any]]:
-    """[name, number, start, duration, wait, transfer, bytes] of each call, in order of time."""
+    """[name, group, ranks in it, number, start, duration, wait, transfer, bytes] of each call, in order of
+    time; a group that is not told is "", of 0 ranks.
+    """
     wanted = np.array(
         [
             kind == "user_annotation" and name.startswith(COLLECTIVE_PREFIXES)
@@ -239,9 +241,15 @@ def collectives(collected: Collected, swept: Swept) -> list[list[Any]]:
                 name = collected.labels[level.label[i]][1].partition(":")[2]
                 number, size = _whole(said.get("Number"), len(rows)), _count(said.get("Bytes"))
                 when = (int(level.start[i]), int(level.duration[i]))
-                rows.append([name, number, *when, wait, transfer, size])
-    rows.sort(key=lambda row: row[2])
+                rows.append([name, *_group(said), number, *when, wait, transfer, size])
+    rows.sort(key=lambda row: row[4])
     return rows[:MOST_COLLECTIVES]
+
+
+def _group(said: dict[str, Any]) -> tuple[str, int]:
+    """The group of ranks that meet, and how many they are."""
+    name, ranks = said.get("Group"), said.get("Ranks")
+    return (name[:300], len(ranks)) if type(name) is str and type(ranks) is list else ("", 0)
 
 
 def _microseconds(value: Any) -> int:

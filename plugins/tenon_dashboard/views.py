@@ -156,7 +156,7 @@ def distributed(ranks: Ranks) -> dict[str, Any]:
     """Per rank what it did, and per collective its calls, bytes, wait, transfer; who arrives last."""
     by_name: dict[str, dict[str, Any]] = {}
     for rank, digest in ranks.items():
-        for name, _, _, duration, wait, transfer, size in digest["collectives"]:
+        for name, *_, duration, wait, transfer, size in digest["collectives"]:
             row = by_name.setdefault(
                 name, {"name": name, "calls": 0, "bytes": 0, "duration": 0, "transfer": 0, "wait": {}}
             )
@@ -186,14 +186,16 @@ def whole_parts(ranks: Ranks) -> list[dict[str, Any]]:
 
 
 def arrivals(ranks: Ranks) -> list[dict[str, Any]]:
-    """Per rank: in how many common collectives it came last, and how late on average after the first."""
+    """Per rank: in how many collectives it came last, of those that all ranks of their group recorded, and
+    how late on average after the first.
+    """
     if len(ranks) < 2:
         return []
-    calls: dict[tuple[str, int], dict[int, int]] = defaultdict(dict)
+    calls: dict[tuple[str, str, int, int], dict[int, int]] = defaultdict(dict)
     for rank, digest in ranks.items():
-        for name, number, start, *_ in digest["collectives"]:
-            calls[name, number][rank] = start + digest["origin"]
-    common = [starts for starts in calls.values() if len(starts) == len(ranks)]
+        for name, group, size, number, start, *_ in digest["collectives"]:
+            calls[name, group, size or len(ranks), number][rank] = start + digest["origin"]
+    common = [starts for (*_, size, _), starts in calls.items() if len(starts) == size > 1]
     late: dict[int, list[int]] = {rank: [] for rank in ranks}
     last = dict.fromkeys(ranks, 0)
     for starts in common:
@@ -202,7 +204,6 @@ def arrivals(ranks: Ranks) -> list[dict[str, Any]]:
         last[slowest] += starts[slowest] > first
         for rank, start in starts.items():
             late[rank].append(start - first)
-    rows = [
-        {"rank": r, "last": last[r], "late": fmean(late[r]), "calls": len(common)} for r in ranks if late[r]
+    return [
+        {"rank": r, "last": last[r], "late": fmean(late[r]), "calls": len(late[r])} for r in ranks if late[r]
     ]
-    return rows if common else []

@@ -5,18 +5,22 @@ Times are microseconds; *self* is without what nests inside.
 
 from __future__ import annotations
 
+import enum
+import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from tenon.extend import errors
+from tenon_profiler import stacks
 from tenon_profiler.events import DEVICE, INSTANT, Event, nest
 from tenon_profiler.text import draw, percent, size_text, time_text
 
 #: What a table may be sorted by; torch's older "cuda" in place of "device" is understood.
 SORTABLE = (
     "cpu_time", "cpu_time_total", "self_cpu_time_total", "cpu_memory_usage", "self_cpu_memory_usage",
-    "device_time", "device_time_total", "self_device_time_total", "count", "flops",
+    "device_time", "device_time_total", "self_device_time_total", "device_memory_usage",
+    "self_device_memory_usage", "count", "flops",
 )  # fmt: skip
 _HIDDEN = DEVICE | {"tenon_profiler", INSTANT}
 
@@ -33,15 +37,38 @@ class Interval:
         return self.end - self.start
 
 
+#: What events have to be summed up.
+_SUMMED = (
+    "flops", "cpu_time_total", "self_cpu_time_total", "device_time_total", "self_device_time_total",
+    "cpu_memory_usage", "self_cpu_memory_usage", "device_memory_usage", "self_device_memory_usage",
+)  # fmt: skip
+
+
+class DeviceType(enum.Enum):
+    """What an event happened on. Kernels are no events of their own here: ``device_time`` of those that
+    launched them.
+    """
+
+    CPU = 0
+    CUDA = 1
+
+
 class _Times:
     """What events and their sums have of their times, in microseconds; a device's are those of kernels."""
 
     count = 1
+    #: torch's words for what no event here is.
+    is_async = is_remote = is_legacy = False
+    overload_name = ""
+    node_id = -1
+    device_type = DeviceType.CPU
 
     def __init__(self) -> None:
+        self.flops = 0.0
         self.cpu_time_total = self.self_cpu_time_total = 0.0
         self.device_time_total = self.self_device_time_total = 0.0
         self.cpu_memory_usage = self.self_cpu_memory_usage = 0
+        self.device_memory_usage = self.self_device_memory_usage = 0
 
     @property
     def cpu_time(self) -> float:
@@ -68,6 +95,36 @@ class _Times:
         """``self_cpu_time_total`` with its unit."""
         return time_text(self.self_cpu_time_total)
 
+    @property
+    def device_time_str(self) -> str:
+        """``device_time`` with its unit."""
+        return time_text(self.device_time)
+
+    @property
+    def device_time_total_str(self) -> str:
+        """``device_time_total`` with its unit."""
+        return time_text(self.device_time_total)
+
+    @property
+    def self_device_time_total_str(self) -> str:
+        """``self_device_time_total`` with its unit."""
+        return time_text(self.self_device_time_total)
+
+    @property
+    def cuda_time(self) -> float:
+        """``device_time`` under its older name."""
+        return self.device_time
+
+    @property
+    def cuda_time_total(self) -> float:
+        """``device_time_total`` under its older name."""
+        return self.device_time_total
+
+    @property
+    def self_cuda_time_total(self) -> float:
+        """``self_device_time_total`` under its older name."""
+        return self.self_device_time_total
+
 
 class FunctionEvent(_Times):
     """One event, with torch's attributes."""
@@ -77,7 +134,9 @@ class FunctionEvent(_Times):
         self.event = event
         self.name = self.key = event.name
         self.thread = event.tid
+        self.id = event.get("External id", 0)
         self.input_shapes = event.get("Input Dims", [])
+        self.input_dtypes = event.get("Input type", [])
         self.module = event.get("Module", "")
         self.phase = event.get("Phase", "")
         self.flops = event.get("FLOPs", 0.0)
@@ -113,18 +172,12 @@ class FunctionEventAvg(_Times):
         self.module = first.module if module else ""
         self.is_user_annotation = first.is_user_annotation
         self.count = 0
-        self.flops = 0.0
 
     def add(self, event: FunctionEvent) -> None:
         """One more event."""
         self.count += 1
-        self.flops += event.flops
-        self.cpu_time_total += event.cpu_time_total
-        self.self_cpu_time_total += event.self_cpu_time_total
-        self.device_time_total += event.device_time_total
-        self.self_device_time_total += event.self_device_time_total
-        self.cpu_memory_usage += event.cpu_memory_usage
-        self.self_cpu_memory_usage += event.self_cpu_memory_usage
+        for name in _SUMMED:
+            setattr(self, name, getattr(self, name) + getattr(event, name))
 
     def __repr__(self) -> str:
         return (
@@ -154,12 +207,14 @@ def function_events(events: Iterable[Event]) -> list[FunctionEvent]:
             if inner is None:
                 inner = made[id(event)] = FunctionEvent(event)
             size = event.get("Bytes", 0)
-            inner.self_cpu_memory_usage += size
-            inner.cpu_memory_usage += size
+            usage = "cpu_memory_usage" if event.get("Device Id", -1) < 0 else "device_memory_usage"
+            for name in (usage, f"self_{usage}"):
+                setattr(inner, name, getattr(inner, name) + size)
             around = event.parent.parent if event.parent is not None else None
             while around is not None:
                 if id(around) in made:
-                    made[id(around)].cpu_memory_usage += size
+                    own = made[id(around)]
+                    setattr(own, usage, getattr(own, usage) + size)
                 around = around.parent
     for own in made.values():
         above: FunctionEvent | None = own
@@ -174,7 +229,7 @@ class EventList(list[Any]):
 
     def key_averages(
         self,
-        group_by_input_shape: bool = False,
+        group_by_input_shapes: bool = False,
         group_by_stack_n: int = 0,
         group_by_overload_name: bool = False,
         *,
@@ -186,7 +241,7 @@ class EventList(list[Any]):
         sums: dict[Any, FunctionEventAvg] = {}
         for event in self:
             key: list[Any] = [event.key]
-            if group_by_input_shape:
+            if group_by_input_shapes:
                 key.append(str(event.input_shapes))
             if group_by_stack_n:
                 key.append(tuple(event.stack[:group_by_stack_n]))
@@ -195,7 +250,7 @@ class EventList(list[Any]):
             found = sums.get(tuple(key))
             if found is None:
                 found = sums[tuple(key)] = FunctionEventAvg(
-                    event.key, event, group_by_input_shape, group_by_stack_n, group_by_module
+                    event.key, event, group_by_input_shapes, group_by_stack_n, group_by_module
                 )
             found.add(event)
         return EventList(sums.values())
@@ -208,6 +263,15 @@ class EventList(list[Any]):
         for event in self:
             total.add(event)
         return total
+
+    @staticmethod
+    def supported_export_stacks_metrics() -> list[str]:
+        """What ``export_stacks`` may write."""
+        return list(stacks.METRICS)
+
+    def export_stacks(self, path: str | os.PathLike[str], metric: str) -> None:
+        """Stacks and microseconds, a line each, as flame graph tools read them; needs ``with_stack``."""
+        stacks.export(self, path, metric)
 
     @property
     def self_cpu_time_total(self) -> float:
@@ -251,9 +315,11 @@ class EventList(list[Any]):
             for title, name in (("Self", "self_device_time_total"), ("Total", "device_time_total")):
                 cells = [time_text(getattr(row, name), time_unit) for row in rows]
                 columns.append((f"{title} device", cells, 0))
-        if any(row.cpu_memory_usage or row.self_cpu_memory_usage for row in rows):
-            columns.append(("CPU Mem", [size_text(row.cpu_memory_usage) for row in rows], 0))
-            columns.append(("Self CPU Mem", [size_text(row.self_cpu_memory_usage) for row in rows], 0))
+        for title, name in (("CPU Mem", "cpu_memory_usage"), ("Device Mem", "device_memory_usage")):
+            of_all = [(getattr(row, name), getattr(row, f"self_{name}")) for row in rows]
+            if any(map(any, of_all)):
+                columns.append((title, [size_text(whole) for whole, _ in of_all], 0))
+                columns.append((f"Self {title}", [size_text(own) for _, own in of_all], 0))
         columns.append(("# of Calls", [str(row.count) for row in rows], 0))
         if any(row.flops for row in rows):
             columns.append(

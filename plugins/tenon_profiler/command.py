@@ -14,6 +14,7 @@ from tenon_profiler.events import INSTANT, Event
 from tenon_profiler.merge import find_traces, merge
 from tenon_profiler.text import percent, size_text
 from tenon_profiler.trace import event_of, read_trace
+from tenon_profiler.xplane import export_xplane
 
 _FOLDER = click.argument("run", type=click.Path(path_type=Path, exists=True, file_okay=False))
 
@@ -30,7 +31,19 @@ def merge_command(run: Path, out: Path | None) -> None:
     """Write one trace of all ranks of RUN, on one clock."""
     try:
         click.echo(f"wrote {merge(run, out)}")
-    except errors.TraceError as error:
+    except (errors.TraceError, OSError) as error:
+        raise click.ClickException(str(error)) from None
+
+
+@profile.command()
+@_FOLDER
+@click.option("--out", type=click.Path(path_type=Path), help="Instead of RUN: a log directory.")
+def xplane(run: Path, out: Path | None) -> None:
+    """Write the traces of RUN for xprof: RUN/plugins/profile/*/*.xplane.pb."""
+    try:
+        for path in export_xplane(run, out):
+            click.echo(f"wrote {path}")
+    except (errors.TraceError, OSError) as error:
         raise click.ClickException(str(error)) from None
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from tenon.extend import observe as o
@@ -29,7 +31,8 @@ class Converter:
         self._names: dict[int, str] = {}
         #: Whether there was anything yet.
         self.converted = False
-        self.allocated = 0
+        #: Bytes now, by device.
+        self.allocated: Counter[int] = Counter()
         self._launches = 0
         self._programs = Programs(clock.wall)
 
@@ -131,27 +134,25 @@ class Converter:
         return self._event("python_function", self._names[module], tid, begin, end, args, own)
 
     def _collective(self, tid: int, record: Any) -> list[Event]:
-        _, call, begin, agreed, end, number, ranks = record
-        key = ("collective", call, len(ranks))
+        _, call, begin, agreed, end, number, ranks, group = record
+        key = ("collective", call, ranks, group)
         args = self._args.get(key)
+        whose = self._args.setdefault(("group", ranks, group), {"Group": group_name(ranks, group)})
         if args is None:
             size = math.prod(call.shape) * itemsize(call.dtype)
             args = self._args[key] = {
                 "Input Dims": [list(call.shape)], "Input type": [TYPES.get(call.dtype, call.dtype)],
-                "Bytes": size, "Detail": call.detail, "Ranks": list(ranks),
+                "Bytes": size, "Detail": call.detail, "Ranks": list(ranks), **whose,
             }  # fmt: skip
             if call.name is not None:
                 args["Label"] = str(call.name)
         own = {"Wait us": (agreed - begin) / 1000, "Transfer us": (end - agreed) / 1000, "Number": number}
-        numbered = {"Number": number}
+        numbered, moved = {"Number": number}, {"Number": number, "Bytes": args["Bytes"]}
         return [
-            self._event("tenon_wait", f"wait: {call.kind}", tid, begin, agreed, {}, numbered),
-            self._event(
-                "tenon_transfer", f"transfer: {call.kind}", tid, agreed, end, {},
-                {"Number": number, "Bytes": args["Bytes"]},
-            ),
+            self._event("tenon_wait", f"wait: {call.kind}", tid, begin, agreed, whose, numbered),
+            self._event("tenon_transfer", f"transfer: {call.kind}", tid, agreed, end, whose, moved),
             self._event("user_annotation", f"gloo:{call.kind}", tid, begin, end, args, own),
-        ]  # fmt: skip
+        ]
 
     def _device(self, tid: int, record: Any, launched: Event | None) -> list[Event]:
         """A launch and its kernel; the kernel alone where the op's own record went with an earlier flush."""
@@ -166,22 +167,32 @@ class Converter:
         return [Event("runtime", "cudaLaunchKernel", tid, launched.begin, launched.end, {}, tie), kernel]
 
     def _memory(self, tid: int, record: Any) -> Event:
-        _, when, size, address, op, module, phase = record
-        self.allocated += size
-        key = ("memory", op, module, phase)
+        _, when, size, address, op, module, phase, device = record
+        self.allocated[device] += size
+        total = self.allocated[device]
+        key = ("memory", op, module, phase, device)
         args = self._args.get(key)
         if args is None:
             args = self._args[key] = {
-                "Device Type": 0, "Device Id": -1,
+                "Device Type": int(device >= 0), "Device Id": device,
                 "Op": f"tenon::{getattr(op, 'name', 'program')}", "Module": module, "Phase": phase,
             }  # fmt: skip
             if op.__class__ is str:
                 args["Program"] = op
-        own = {
-            "Bytes": size, "Addr": address,
-            "Total Allocated": self.allocated, "Total Reserved": self.allocated,
-        }  # fmt: skip
+        own = {"Bytes": size, "Addr": address, "Total Allocated": total, "Total Reserved": total}
         return self._event(INSTANT, "[memory]", tid, when, when, args, own)
+
+
+def group_name(ranks: Sequence[int], before: int) -> str:
+    """What tells apart groups of ranks, of which ``before`` are of the same ones and older.
+
+    >>> group_name((0, 1, 2, 7), 0), group_name((4,), 1)
+    ('0-2,7', '4 #2')
+    """
+    runs = itertools.groupby(enumerate(ranks), lambda each: each[1] - each[0])
+    ends = [[rank for _, rank in run] for _, run in runs]
+    name = ",".join(f"{run[0]}-{run[-1]}" if len(run) > 1 else str(run[0]) for run in ends)
+    return f"{name} #{before + 1}" if before else name
 
 
 def _hashable(attrs: Any) -> Any:

@@ -15,11 +15,16 @@ class tensorboard_trace_handler:
     """Write traces to ``dir_name``, where TensorBoard looks: pass it as ``on_trace_ready``.
 
     Files are named ``<worker_name>.<nanoseconds>.pt.trace.json``; ``worker_name`` is ``<host>_<rank>``.
-    Events go to the file as they come, under a name that ends with ``.part`` until it is complete.
+    Python writes them, with and without ``use_python_export``. Events go to the file as they come, under a
+    name that ends with ``.part`` until it is complete.
     """
 
     def __init__(
-        self, dir_name: str | os.PathLike[str], worker_name: str | None = None, use_gzip: bool = False
+        self,
+        dir_name: str | os.PathLike[str],
+        worker_name: str | None = None,
+        use_gzip: bool = False,
+        use_python_export: bool = False,
     ):
         self.folder = Path(dir_name)
         self.worker_name = worker_name

@@ -16,19 +16,21 @@ CATEGORIES = ("forward", "backward", "optimizer", "data")
 _COLORS = ("#4477aa", "#ee6677", "#228833", "#ccbb44")
 
 
-def changes(events: Iterable[Event]) -> list[Event]:
-    """Allocations and releases in order of time; TraceError if there are none."""
-    found = sorted((e for e in events if e.name == "[memory]"), key=lambda e: e.begin)
+def changes(events: Iterable[Event], device: str) -> list[Event]:
+    """Allocations and releases on ``device`` in order of time; TraceError if there are none."""
+    kind, _, number = device.partition(":")
+    index = -1 if kind == "cpu" else int(number or 0)
+    found = [e for e in events if e.name == "[memory]" and e.get("Device Id", -1) == index]
     if not found:
-        raise errors.TraceError("no memory was recorded. Profile with profile_memory=True.")
-    return found
+        raise errors.TraceError(f"no memory of {device} was recorded. Profile with profile_memory=True.")
+    return sorted(found, key=lambda e: e.begin)
 
 
-def timeline(events: Iterable[Event]) -> tuple[list[int], list[list[int]]]:
-    """Times in nanoseconds, and bytes after each change, one list per time in the order of ``CATEGORIES``."""
+def timeline(found: Iterable[Event]) -> tuple[list[int], list[list[int]]]:
+    """Of changes: times in nanoseconds, and bytes after each, one list per time in ``CATEGORIES``' order."""
     totals = [0] * len(CATEGORIES)
     times, sizes = [], []
-    for event in changes(events):
+    for event in found:
         totals[CATEGORIES.index(event.get("Phase"))] += event.get("Bytes")
         times.append(event.begin)
         sizes.append(list(totals))
@@ -37,19 +39,17 @@ def timeline(events: Iterable[Event]) -> tuple[list[int], list[list[int]]]:
 
 def export(events: Iterable[Event], path: str | os.PathLike[str], device: str) -> None:
     """``.raw.json.gz``: every change; ``.json``, ``.json.gz``: the timeline; ``.html``: a picture of it."""
-    if not device.startswith("cpu"):
-        raise errors.UnsupportedError(f"device={device!r}: the timeline is of arrays on the CPU.")
-    name, listed = str(path), list(events)
+    name, found = str(path), changes(events, device)
     if name.endswith(".html"):
-        Path(path).write_text(_page(*timeline(listed)))
+        Path(path).write_text(_page(*timeline(found)))
         return
     if name.endswith(".raw.json.gz"):
         value: Any = [
             [e.begin, "create" if e.get("Bytes") > 0 else "destroy", e.get("Op"), e.get("Bytes")]
-            for e in changes(listed)
+            for e in found
         ]
     elif name.endswith((".json", ".json.gz")):
-        value = timeline(listed)
+        value = timeline(found)
     else:
         raise errors.ArgumentError(f"{name!r}: expected a name that ends with .html, .json or .json.gz.")
     text = json.dumps(value).encode()

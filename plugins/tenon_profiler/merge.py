@@ -10,6 +10,7 @@ import gzip
 import json
 import os
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -35,30 +36,49 @@ def find_traces(folder: str | os.PathLike[str]) -> list[Path]:
 def merge(folder: str | os.PathLike[str], path: str | os.PathLike[str] | None = None) -> Path:
     """Write all traces of ``folder`` to ``path`` (``merged.trace.json.gz`` there) and return it."""
     target = Path(folder) / NAME if path is None else Path(path)
+    found = [*aligned(folder)]
+    first = found[0][0]
+    with beside(target) as part, gzip.open(part, "wt", compresslevel=4) as file:
+        head = {k: v for k, v in first.items() if k != "distributedInfo"}
+        head["tenon"] = {**first["tenon"], "merged": [trace.name for trace in find_traces(folder)]}
+        file.write(json.dumps(head)[:-1] + ', "traceEvents": [\n')
+        count = 0
+        for header, events in found:
+            for event in _of_rank(header["tenon"]["rank"], events):
+                file.write((",\n" if count else "") + json.dumps(event))
+                count += 1
+        file.write(f'\n], "tenonEnd": {{"events": {count}, "dropped": 0}}}}\n')
+    return target
+
+
+@contextmanager
+def beside(path: Path) -> Iterator[Path]:
+    """A file that becomes ``path`` when all went well; else nothing is left of it."""
+    part = path.with_name(path.name + PART)
+    try:
+        yield part
+    except BaseException:
+        part.unlink(missing_ok=True)
+        raise
+    os.replace(part, path)
+
+
+def aligned(folder: str | os.PathLike[str]) -> Iterator[tuple[dict[str, Any], Iterator[dict[str, Any]]]]:
+    """Header and events of each trace of ``folder``, in order of ranks, when they were on rank 0's clock.
+
+    Times count from the first one's base, which every header is given; ``started_ns`` is on that clock, too.
+    """
     traces = find_traces(folder)
     headers = [read_trace(trace)[0] for trace in traces]
     order = sorted(range(len(traces)), key=lambda i: (headers[i]["tenon"]["rank"], traces[i].name))
     first = headers[order[0]]
     base = int(first["baseTimeNanoseconds"])
-    shifts = {i: _shift(first, headers[i], traces[order[0]], traces[i]) for i in order}
-    beside = target.with_name(target.name + PART)
-    try:
-        with gzip.open(beside, "wt", compresslevel=4) as file:
-            head = {k: v for k, v in first.items() if k != "distributedInfo"}
-            head["tenon"] = {**first["tenon"], "merged": [trace.name for trace in traces]}
-            file.write(json.dumps(head)[:-1] + ', "traceEvents": [\n')
-            count = 0
-            for i in order:
-                own = int(headers[i]["baseTimeNanoseconds"])
-                for event in _moved(traces[i], headers[i]["tenon"], _mover(shifts[i], own, own - base)):
-                    file.write((",\n" if count else "") + json.dumps(event))
-                    count += 1
-            file.write(f'\n], "tenonEnd": {{"events": {count}, "dropped": 0}}}}\n')
-    except BaseException:
-        beside.unlink(missing_ok=True)
-        raise
-    os.replace(beside, target)
-    return target
+    for i in order:
+        own = int(headers[i]["baseTimeNanoseconds"])
+        shift = _shift(first, headers[i], traces[order[0]], traces[i])
+        move, tenon = _mover(shift, own, own - base), headers[i]["tenon"]
+        tenon["started_ns"] = base + round(1000 * move((tenon["started_ns"] - own) / 1000))
+        yield {**headers[i], "baseTimeNanoseconds": base}, _moved(traces[i], move)
 
 
 def _mover(shift: Line, base: int, later: int) -> Callable[[float], float]:
@@ -66,27 +86,26 @@ def _mover(shift: Line, base: int, later: int) -> Callable[[float], float]:
     return lambda when: when + (later + shift(base + 1000 * when)) / 1000
 
 
-def _moved(path: Path, own: dict[str, Any], move: Callable[[float], float]) -> Iterator[dict[str, Any]]:
-    """Events of one rank, whose number is the process, when they were on another clock."""
-    rank = own["rank"]
-    yield {
-        "ph": "M",
-        "name": "process_sort_index",
-        "pid": rank,
-        "tid": 0,
-        "ts": 0,
-        "args": {"sort_index": rank},
-    }
+def _moved(path: Path, move: Callable[[float], float]) -> Iterator[dict[str, Any]]:
+    """Events of one rank, when they were on another clock."""
     for event in read_trace(path)[1]:
-        if event.get("ph") == "i" and event.get("s") == "g":
-            continue
-        gpu = event.get("cat") == "kernel"
-        event["pid"] = rank if not gpu else 1000 * (int(event["pid"]) + 1) + rank
         if event.get("ph") != "M":
             begin, length = event["ts"], event.get("dur")
             event["ts"] = round(move(begin), 3)
             if length is not None:
                 event["dur"] = round(move(begin + length) - move(begin), 3)
+        yield event
+
+
+def _of_rank(rank: int, events: Iterator[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """``events``, whose process is the number of their rank; a device's is that of a thousand more."""
+    order = {"sort_index": rank}
+    yield {"ph": "M", "name": "process_sort_index", "pid": rank, "tid": 0, "ts": 0, "args": order}
+    for event in events:
+        if event.get("ph") == "i" and event.get("s") == "g":
+            continue
+        gpu = event.get("cat") == "kernel"
+        event["pid"] = rank if not gpu else 1000 * (int(event["pid"]) + 1) + rank
         yield event
 
 
@@ -106,7 +125,11 @@ def _waits(path: Path, header: dict[str, Any]) -> dict[Any, tuple[int, int]]:
     base = int(header["baseTimeNanoseconds"])
     found = {}
     for event in read_trace(path)[1]:
-        if event.get("cat") == "tenon_wait" and "Number" in event.get("args", {}):
+        said = event.get("args", {})
+        if event.get("cat") == "tenon_wait" and "Number" in said:
             begin = base + round(event["ts"] * 1000)
-            found[event["name"], event["args"]["Number"]] = begin, begin + round(event["dur"] * 1000)
+            found[event["name"], said.get("Group"), said["Number"]] = (
+                begin,
+                begin + round(event["dur"] * 1000),
+            )
     return found

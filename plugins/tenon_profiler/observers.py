@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -10,23 +11,30 @@ from tenon_profiler.events import Event
 
 
 class Told:
-    """The observers of one profile."""
+    """The observers of one profile. One that raises is told no more."""
 
-    def __init__(self, observers: Sequence[Any]) -> None:
-        self._observers = observers
+    def __init__(self, observers: Iterable[Any]) -> None:
+        self._observers = list(observers)
 
-    def tell(self, events: Iterable[Event]) -> None:
+    def tell(self, events: Sequence[Event]) -> None:
         """Each event to each observer, as what it is."""
-        if not self._observers:
-            return
-        for event in events:
-            for observer in self._observers:
-                _tell(observer, event)
+        for observer in list(self._observers):
+            try:
+                for event in events:
+                    _tell(observer, event)
+            except Exception as error:
+                self._observers.remove(observer)
+                observe.warn_of_sink(type(observer).__qualname__, error)
+                with contextlib.suppress(Exception):  # said to fail already; its file is freed if it can be
+                    observer.close()
 
     def close(self) -> None:
         """The profile is over."""
         for observer in self._observers:
-            observer.close()
+            try:
+                observer.close()
+            except Exception as error:
+                observe.warn_of_sink(type(observer).__qualname__, error)
 
 
 def _tell(observer: Any, event: Event) -> None:

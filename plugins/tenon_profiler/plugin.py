@@ -18,16 +18,22 @@ def tenon_profilers() -> Mapping[str, str]:
         "schedule": f"{_SCHEDULE}:schedule",
         "ProfilerAction": f"{_SCHEDULE}:ProfilerAction",
         "ProfilerActivity": f"{_SCHEDULE}:ProfilerActivity",
+        "kineto_available": f"{_SCHEDULE}:kineto_available",
         "supported_activities": f"{_SCHEDULE}:supported_activities",
+        "DeviceType": "tenon_profiler.averages:DeviceType",
+        "EventList": "tenon_profiler.averages:EventList",
+        "FunctionEvent": "tenon_profiler.averages:FunctionEvent",
+        "FunctionEventAvg": "tenon_profiler.averages:FunctionEventAvg",
         "tensorboard_trace_handler": "tenon_profiler.handler:tensorboard_trace_handler",
         "read_trace": "tenon_profiler.trace:read_trace",
         "merge": "tenon_profiler.merge:merge",
+        "export_xplane": "tenon_profiler.xplane:export_xplane",
     }
 
 
 @hookimpl
 def tenon_commands() -> Mapping[str, str]:
-    """``tenon profile show`` and ``tenon profile merge``."""
+    """``tenon profile show``, ``merge`` and ``xplane``."""
     return {"profile": "tenon_profiler.command:profile"}
 
 

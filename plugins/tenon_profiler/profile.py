@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from tenon.extend import errors, observe
-from tenon_profiler import averages, memory, stacks
+from tenon_profiler import averages, memory
 from tenon_profiler.events import Event
 from tenon_profiler.handler import tensorboard_trace_handler
 from tenon_profiler.header import header_of, machine
@@ -28,6 +28,8 @@ class profile:
     which come FLOPs and bytes; ``profile_memory`` the arrays that ops make and their end; ``with_stack``
     where in the program each op was called; ``with_modules`` spans of module calls (ops name theirs anyway).
 
+    GPUs are recorded where there are any: ``use_cuda``, torch's older word, changes nothing.
+    ``custom_trace_id_callback`` makes the name of each cycle's trace, its header's ``metadata.trace_id``.
     ``clock`` is rank 0's, as ``tenon.extend.observe.align`` gives it; ``session`` is handed to observers.
     """
 
@@ -43,14 +45,18 @@ class profile:
         with_flops: bool = False,
         with_modules: bool = False,
         acc_events: bool = False,
+        use_cuda: bool | None = None,
+        custom_trace_id_callback: Callable[[], str] | None = None,
         clock: observe.Clock | None = None,
         session: Any = None,
     ) -> None:
-        self.activities = set(activities) if activities is not None else supported_activities()
-        if not self.activities:
+        asked = [*activities] if activities is not None else [*supported_activities()]
+        if not asked or not all(isinstance(each, ProfilerActivity) for each in asked):
             raise errors.ArgumentError(
-                "activities is empty: nothing would be recorded. Leave it out for all."
+                f"activities={asked}: expected some of {', '.join(map(str, ProfilerActivity))}. Leave it out"
+                " for all."
             )
+        self.activities = set(asked)
         self.schedule = schedule
         self.on_trace_ready = on_trace_ready
         self.record_shapes, self.profile_memory = record_shapes, profile_memory
@@ -59,6 +65,7 @@ class profile:
         self.step_num = 0
         self.current_action = ProfilerAction.NONE
         self._clock, self._session = clock, session
+        self._trace_id: Callable[[], str] | None = custom_trace_id_callback
         #: In progress, and the latest that is over.
         self._recording: Recording | None = None
         self._done: Recording | None = None
@@ -125,6 +132,8 @@ class profile:
         )
         clock = self._clock or observe.own_clock()
         warming = self.current_action is ProfilerAction.WARMUP
+        if self._trace_id is not None:
+            self._metadata["trace_id"] = self._trace_id()
         handler = self.on_trace_ready
         streams = isinstance(handler, tensorboard_trace_handler) and not warming
         header = header_of(
@@ -210,8 +219,11 @@ class profile:
     def _all(self) -> list[Event]:
         return [*self._earlier, *self._latest().all_events()]
 
-    def export_chrome_trace(self, path: str | os.PathLike[str]) -> None:
-        """Write a trace file (``.gz`` is compressed) for Perfetto, chrome://tracing or TensorBoard."""
+    def export_chrome_trace(self, path: str | os.PathLike[str], use_python_export: bool = False) -> None:
+        """Write a trace file (``.gz`` is compressed) for Perfetto, chrome://tracing or TensorBoard.
+
+        Python writes it in any case.
+        """
         self._latest().export(path)
 
     def save(self, handler: tensorboard_trace_handler) -> None:
@@ -224,7 +236,7 @@ class profile:
 
     def export_stacks(self, path: str | os.PathLike[str], metric: str = "self_cpu_time_total") -> None:
         """Stacks and microseconds, a line each, as flame graph tools read them; needs ``with_stack``."""
-        stacks.export(self._all(), path, metric)
+        self.events().export_stacks(path, metric)
 
     def export_memory_timeline(self, path: str | os.PathLike[str], device: str | None = None) -> None:
         """Memory over time by who owns it: ``.json``, ``.json.gz``, ``.raw.json.gz`` or ``.html``."""
@@ -238,6 +250,17 @@ class profile:
         """The same for JSON."""
         self._metadata[key] = json.loads(value)
 
+    preset_metadata_json = add_metadata_json
+
+    def set_custom_trace_id_callback(self, callback: Callable[[], str]) -> None:
+        """Who names the traces of the cycles that begin from now on."""
+        self._trace_id = callback
+
+    def get_trace_id(self) -> str | None:
+        """The name of the latest trace, if somebody gives names."""
+        found: str | None = self._metadata.get("trace_id")
+        return found
+
     def toggle_collection_dynamic(self, enable: bool, activities: Iterable[ProfilerActivity]) -> None:
         """Record no more, or again, in the midst of a step; all activities together."""
         if not set(activities):
@@ -250,24 +273,31 @@ class profile:
 
 
 class autograd_profile(profile):
-    """torch.autograd.profiler.profile: no schedule, and nothing at all with ``enabled=False``."""
+    """torch.autograd.profiler.profile: no schedule, and nothing at all with ``enabled=False``.
+
+    GPUs are recorded where there are any, without ``use_cuda``, ``use_device`` and ``use_kineto``.
+    """
 
     def __init__(
         self,
         enabled: bool = True,
         *,
+        use_cuda: bool = False,
+        use_device: str | None = None,
         record_shapes: bool = False,
         with_flops: bool = False,
         profile_memory: bool = False,
         with_stack: bool = False,
         with_modules: bool = False,
+        use_kineto: bool = False,
         use_cpu: bool = True,
+        acc_events: bool = False,
     ) -> None:
         if not use_cpu:
             warnings.warn("use_cpu=False: what the host does is recorded all the same.", stacklevel=3)
         super().__init__(
             record_shapes=record_shapes, with_flops=with_flops, profile_memory=profile_memory,
-            with_stack=with_stack, with_modules=with_modules,
+            with_stack=with_stack, with_modules=with_modules, acc_events=acc_events,
         )  # fmt: skip
         self.enabled = enabled
 

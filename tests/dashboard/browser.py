@@ -45,14 +45,12 @@ board.main()
 
 @contextlib.contextmanager
 def tensorboard(logdir):
-    """TensorBoard's address, while it serves a log directory."""
+    """TensorBoard's address, while it serves a log directory; it may not answer yet."""
     port = free_port()
     command = [sys.executable, "-c", _TENSORBOARD, str(logdir), str(port)]
     board = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     address = f"http://127.0.0.1:{port}/"
     try:
-        listing = f"{address}data/plugins_listing"
-        wait_for(lambda: urllib.request.urlopen(listing).read(), "TensorBoard")
         yield address
     finally:
         board.terminate()
@@ -77,8 +75,13 @@ def wait_for(condition, what, seconds=60.0):
         time.sleep(0.05)
 
 
+def answers(address):
+    """Wait for a TensorBoard's first answer."""
+    wait_for(lambda: urllib.request.urlopen(f"{address}data/plugins_listing").read(), "TensorBoard")
+
+
 class Browser:
-    """One window. `run` executes JavaScript in the frame that is chosen."""
+    """One tab at a time. `run` executes JavaScript in the frame that is chosen there."""
 
     def __init__(self, folder):
         port = free_port()
@@ -94,6 +97,7 @@ class Browser:
         }
         answer = self._call("POST", "/session", {"capabilities": {"alwaysMatch": wanted}})
         self._session = f"/session/{answer['sessionId']}"
+        self._front = self._call("GET", f"{self._session}/window")
 
     def _call(self, method, path, body=None):
         data = None if method == "GET" else json.dumps(body or {}).encode()
@@ -110,7 +114,19 @@ class Browser:
         return self._call("POST", self._session + path, body)
 
     def open(self, url):
+        """Show a page in a tab of its own, and go on there; the tab."""
+        self._front = self._do("/window/new", type="tab")["handle"]
+        self._do("/window", handle=self._front)
         self._do("/url", url=url)
+        return self._front
+
+    def turn_to(self, tab):
+        """Go on in a tab; whether it was another one. There no frame is chosen."""
+        other = tab != self._front
+        if other:
+            self._do("/window", handle=tab)
+            self._front = tab
+        return other
 
     def run(self, script, *arguments):
         return self._do("/execute/sync", script=script, args=list(arguments))

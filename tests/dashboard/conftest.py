@@ -6,6 +6,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
+
+from tenon.cli import main
 
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -80,22 +83,52 @@ def chromium():
         pytest.skip("needs chromium and chromedriver (Debian: chromium chromium-driver)")
 
 
+def train(folder):
+    """A run of `tenon train`, as TensorBoard's own tabs show it."""
+    settings = ["epochs=2", "batch_size=512", "log.every=2", "log.histograms=3"]
+    settings += ["profile.skip_first=1", "profile.warmup=1", "profile.active=2"]
+    options = [word for each in settings for word in ("--set", each)]
+    done = CliRunner().invoke(main, ["train", "digits", "--profile", "--run", str(folder), *options])
+    assert done.exit_code == 0, done.output
+
+
 @pytest.fixture(scope="session")
-def page(chromium, tmp_path_factory):
-    """The tab "tenon" of a TensorBoard; in the end no line of its console is severe, no request has left."""
+def board(request, chromium, tmp_path_factory):
+    """A TensorBoard of all runs: a browser, the log directory, the address.
+
+    In the end no line of the browser's console is severe, and no request has left. Starting the two takes
+    most of the time of these tests: all share them.
+    """
     import browser
-    from page import Page, write_runs
+    from page import write_runs
 
     logdir = tmp_path_factory.mktemp("logs")
     write_runs(logdir)
+    if any("tabs" in item.fixturenames for item in request.session.items):
+        train(logdir / "digits")
     folder = tmp_path_factory.mktemp("profile")
     with browser.tensorboard(logdir) as address, contextlib.closing(browser.Browser(folder)) as window:
+        browser.answers(address)
         window.hosts()
-        window.open(f"{address}#tenon")
-        window.enter_frame()
-        found = Page(window, logdir, address)
-        browser.wait_for(lambda: len(found.text("[role=tab]")) == 7, "the tabs")
-        found.settle()
-        yield found
+        yield window, logdir, address
         assert window.severe() == []
         assert window.hosts() == {"127.0.0.1"}
+
+
+@pytest.fixture(scope="session")
+def opened(board):
+    """The tab "tenon"."""
+    import browser
+    from page import Page
+
+    found = Page(*board)
+    browser.wait_for(lambda: len(found.text("[role=tab]")) == 7, "the tabs")
+    found.settle()
+    return found
+
+
+@pytest.fixture
+def page(opened):
+    """That tab, in front."""
+    opened.turn_to()
+    return opened

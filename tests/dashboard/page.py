@@ -49,6 +49,12 @@ class Page:
 
     def __init__(self, window, logdir, address):
         self.window, self.logdir, self.address = window, logdir, address
+        self.tab = window.open(f"{address}#tenon")
+        window.enter_frame()
+
+    def turn_to(self):
+        if self.window.turn_to(self.tab):
+            self.window.enter_frame()
 
     def settle(self):
         ready = """

@@ -228,6 +228,8 @@ def test_a_run_that_goes_on_is_drawn_again_and_one_that_is_removed_makes_room(pa
     page.settle()
     assert page.window.run("return document.querySelector('.choices select').value") == "slow"
     assert page.rows("Mean step of each rank") and page.text(".problem") == []
+    # What the page asked of the run while it went.
+    assert all("run=live" in line and "404" in line for line in page.window.severe())
 
 
 def test_runs_of_other_ranks_and_operators_are_compared_as_far_as_they_go(page):

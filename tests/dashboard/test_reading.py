@@ -194,7 +194,7 @@ def test_collectives_have_wait_apart_from_transfer(tmp_path):
 
     rows = summed(tmp_path, events)["collectives"]
 
-    assert rows == [["all_reduce", 4, 2_650_000, 300_000, 100_000, 200_000, 1_000_000]]
+    assert rows == [["all_reduce", "", 0, 4, 2_650_000, 300_000, 100_000, 200_000, 1_000_000]]
 
 
 def test_the_header_is_checked_key_by_key(tmp_path):

@@ -61,6 +61,25 @@ def test_overview_and_distributed_tell_the_straggler(asked):
     assert distributed["aligned"] and distributed["world_size"] == 4
 
 
+def test_arrivals_are_of_the_ranks_of_each_group(routes, tmp_path):
+    for rank in range(4):
+        pair = [0, 1] if rank < 2 else [2, 3]
+        groups = [([0, 1, 2, 3], "0-3", 30.0 * (rank == 3)), (pair, f"{pair[0]}-{pair[1]}", 10.0 * rank)]
+        events = [
+            traces.span(
+                "user_annotation", "gloo:all_reduce", 100 * place + late, 50, Number=0, Ranks=r, Group=g
+            )
+            for place, (r, g, late) in enumerate(groups)
+        ]
+        traces.write(tmp_path / "run", events, rank, 4)
+
+    rows = routes(tmp_path).view("distributed")["arrivals"]
+
+    assert [(row["last"], row["late"], row["calls"]) for row in rows] == [
+        (0, 0, 2), (1, 5000, 2), (0, 0, 2), (2, 20_000, 2),
+    ]  # fmt: skip
+
+
 def test_operators_add_up_over_ranks_and_can_be_those_of_one(asked):
     every = {row[0]: row for row in asked.view("operators")["rows"]}
     one = asked.view("operators", rank="2")

@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from types import ModuleType
 
 import pytest
 
 import tenon
 from tenon import nn
+from tenon.plugins.manager import register, unregister
 from tenon.testing.suites.communicator import find_mpirun
 
 
@@ -51,25 +53,46 @@ def training():
     return made
 
 
+@pytest.fixture
+def plug():
+    """`plug(hook)`: a plugin that offers what `hook(session)` gives to a profile."""
+    names = []
+
+    def offer(hook):
+        names.append(f"sink {len(names)}")
+        plugin = ModuleType(names[-1])
+        plugin.tenon_open_observers = tenon.extend.hookimpl(hook)
+        register(plugin, names[-1])
+
+    yield offer
+    for name in names:
+        unregister(name)
+
+
 @pytest.fixture(scope="session")
-def two_ranks(tmp_path_factory):
+def run_ranks():
+    """`run_ranks(count, *command)`: what `python *command` prints on that many ranks."""
+
+    def run(count, *command):
+        done = subprocess.run(
+            [find_mpirun(), "-n", str(count), sys.executable, *map(str, command)],
+            capture_output=True,
+            text=True,
+            timeout=240,
+            env={**os.environ, "OMP_NUM_THREADS": "1"},
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def two_ranks(tmp_path_factory, run_ranks):
     """The folder of `mpirun -n 2 tenon train digits --profile`."""
     folder = tmp_path_factory.mktemp("two") / "run"
-    command = [find_mpirun(), "-n", "2", sys.executable, "-m", "tenon.cli", "train", "digits", "--profile"]
-    settings = [
-        "--run",
-        str(folder),
-        "--set",
-        "epochs=1",
-        "--set",
-        "batch_size=256",
-        "--set",
-        "profile.active=2",
-    ]
-    settings += ["--set", "profile.skip_first=1", "--set", "profile.warmup=1"]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(
-        [*command, *settings], capture_output=True, text=True, timeout=240, env=environment, check=False
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+    settings = ["epochs=1", "batch_size=256", "profile.active=2", "profile.skip_first=1", "profile.warmup=1"]
+    changed = [word for setting in settings for word in ("--set", setting)]
+    run_ranks(2, "-m", "tenon.cli", "train", "digits", "--profile", "--run", folder, *changed)
     return folder

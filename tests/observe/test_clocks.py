@@ -1,15 +1,11 @@
 """Clocks of hosts that differ and go wrong: what is known of them, and where their events lie when merged."""
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from tenon.profiler import read_trace
-from tenon.testing.suites.communicator import find_mpirun
 from tenon_profiler.drift import DRIFT, line
 
 PROGRAM = Path(__file__).parent / "programs" / "clocks.py"
@@ -17,17 +13,9 @@ MILLISECOND = 1_000_000
 
 
 @pytest.mark.parametrize(("ranks", "known"), [(4, "known"), (2, "unknown")])
-def test_events_of_hosts_whose_clocks_differ_and_drift_are_where_they_were(tmp_path, ranks, known):
-    done = subprocess.run(
-        [find_mpirun(), "-n", str(ranks), sys.executable, PROGRAM, tmp_path, known],
-        capture_output=True,
-        text=True,
-        timeout=240,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    told = {line["rank"]: line for line in map(json.loads, done.stdout.splitlines())}
+def test_events_of_hosts_whose_clocks_differ_and_drift_are_where_they_were(tmp_path, run_ranks, ranks, known):
+    out = run_ranks(ranks, PROGRAM, tmp_path, known)
+    told = {line["rank"]: line for line in map(json.loads, out.splitlines())}
 
     header, events = read_trace(tmp_path / "merged.trace.json.gz")
     base = int(header["baseTimeNanoseconds"])

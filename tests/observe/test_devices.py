@@ -46,6 +46,28 @@ def test_kernels_are_tied_to_their_launches(tmp_path, fake, training):
     assert "Self device" in prof.key_averages().table(sort_by="self_cuda_time_total")
 
 
+def test_memory_of_a_device_is_apart_from_the_hosts_and_has_its_owner(tmp_path, fake):
+    x, y = tenon.ones(8, 8, device=fake), tenon.ones(4)
+
+    with profile(profile_memory=True) as prof:
+        held = x @ x
+        other = y + 1.0
+        view = held.t()
+        del view, held
+
+    changes = [e for e in prof._all() if e.name == "[memory]" and not e.get("Program")]
+    there = [e for e in changes if e.get("Device Id") == 0]
+    assert [e.get("Bytes") for e in there] == [256, -256] and other.tolist() == [2] * 4
+    assert [e.get("Total Allocated") for e in there] == [256, 0]
+    assert all(e.get("Device Type") == 1 and e.get("Op") == "tenon::matmul" for e in there)
+    assert [e.get("Bytes") for e in changes if e.get("Device Id") == -1] == [16]
+    row = next(row for row in prof.key_averages() if row.key == "tenon::matmul")
+    assert (row.self_device_memory_usage, row.self_cpu_memory_usage) == (256, 0)
+    assert "Self Device Mem" in prof.key_averages().table(sort_by="self_device_memory_usage")
+    prof.export_memory_timeline(tmp_path / "m.json", "cuda:0")
+    assert [sum(each) for each in json.loads((tmp_path / "m.json").read_text())[1]] == [256, 0]
+
+
 @pytest.mark.filterwarnings("ignore:The copy keyword is deprecated")
 def test_torch_tb_profiler_lists_the_kernels(tmp_path, fake):
     data = pytest.importorskip("torch_tb_profiler.profiler.data")

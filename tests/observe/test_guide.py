@@ -3,11 +3,9 @@
 import csv
 import re
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
-from tenon.plugins.manager import register, unregister
 from tenon.profiler import profile, schedule
 
 GUIDE = Path(__file__).resolve().parents[2] / "docs" / "guide" / "profiler.md"
@@ -29,26 +27,21 @@ def test_the_guides_program_prints_tables_and_writes_a_trace_and_the_graph(tmp_p
     assert b"Sequential/2/linear" in events.read_bytes()
 
 
-def test_the_guides_sink_writes_a_line_per_op(tmp_path, monkeypatch, training):
+def test_the_guides_sink_writes_a_line_per_op(tmp_path, monkeypatch, training, plug):
     monkeypatch.chdir(tmp_path)
     space = {}
     exec(compile(BLOCKS[2], GUIDE.name, "exec"), space)
     heard = []
     space["Lines"].on_scope = lambda self, event: heard.append((event.name, event.module))
     space["Lines"].on_step = lambda self, event: heard.append(event.number)
-    plugin = ModuleType("lines")
-    plugin.tenon_open_observers = space["tenon_open_observers"]
+    plug(space["tenon_open_observers"])
 
-    register(plugin, "lines")
-    try:
-        with profile(
-            schedule=schedule(wait=0, warmup=1, active=1), record_shapes=True, with_modules=True
-        ) as prof:
-            for _ in range(2):
-                training.step()
-                prof.step()
-    finally:
-        unregister("lines")
+    with profile(
+        schedule=schedule(wait=0, warmup=1, active=1), record_shapes=True, with_modules=True
+    ) as prof:
+        for _ in range(2):
+            training.step()
+            prof.step()
 
     with open("ops_0.csv") as file:
         lines = list(csv.DictReader(file))

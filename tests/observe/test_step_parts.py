@@ -1,31 +1,17 @@
 """Where the time of a step goes, on two real ranks, eager and compiled."""
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-
-from tenon.testing.suites.communicator import find_mpirun
 
 PROGRAM = Path(__file__).parent / "programs" / "parts.py"
 
 
 @pytest.fixture(scope="module")
-def told():
+def told(run_ranks):
     """What each rank says of each kind of step."""
-    done = subprocess.run(
-        [find_mpirun(), "-n", "2", sys.executable, PROGRAM],
-        capture_output=True,
-        text=True,
-        timeout=240,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    lines = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    lines = [json.loads(line) for line in run_ranks(2, PROGRAM).splitlines() if line.startswith("{")]
     return {(line["kind"], line["rank"]): line for line in lines}
 
 

@@ -191,21 +191,27 @@ def test_what_is_no_trace_is_said_to_be_none(tmp_path, content):
         read_trace(path)
 
 
-def test_unknown_hosts_are_aligned_by_their_collectives(tmp_path):
+@pytest.mark.parametrize("others", [None, ("0,2", "1,3"), ("0-3 #2", "0-3 #2")])
+def test_unknown_hosts_are_aligned_by_their_collectives(tmp_path, others):
     for rank, late in ((0, 0.0), (1, 5000.0)):
         clock = {"id": f"host {rank}", "offset_ns": 0, "error_ns": 0, "aligned": False}
-        own = {"format": 1, "rank": rank, "host": f"h{rank}", "pid": 1, "clock": clock}
+        own = {"format": 1, "rank": rank, "host": f"h{rank}", "pid": 1, "clock": clock, "started_ns": 10**18}
         lines = [json.dumps({"baseTimeNanoseconds": 10**18, "tenon": own})[:-1] + ', "traceEvents": [']
-        for number in range(5):
+        calls = [(100.0 * number, {"Number": number}) for number in range(5)]
+        if others is not None:  # the same numbers again, which these two ranks come to in another order
+            calls = [(ts, args | {"Group": "0-3"}) for ts, args in calls]
+            second = [(ts + 5e5, args | {"Group": others[rank]}) for ts, args in calls]
+            calls = second + calls if rank else calls + second
+        for ts, args in calls:
             event = {"ph": "X", "cat": "tenon_wait", "name": "wait: all_reduce", "pid": 1, "tid": 1}
-            event |= {"ts": 100.0 * number + late, "dur": 7.0, "args": {"Number": number}}
+            event |= {"ts": ts + late, "dur": 7.0, "args": args}
             lines.append(json.dumps(event) + ",")
         (tmp_path / f"h{rank}_{rank}.1.pt.trace.json").write_text("\n".join(lines))
 
     _, events = read_trace(merge(tmp_path))
 
     waits = [(e["pid"], e["ts"]) for e in events if e["ph"] == "X"]
-    assert [ts for pid, ts in waits if pid == 0] == [ts for pid, ts in waits if pid == 1]
+    assert sorted(ts for pid, ts in waits if pid == 0) == sorted(ts for pid, ts in waits if pid == 1)
 
 
 @pytest.fixture
@@ -270,6 +276,7 @@ def test_a_collective_is_its_wait_and_its_transfer(two_ranks):
 
     collectives = [e for e in events if e["name"] == "gloo:all_reduce"]
     assert collectives and all(e["args"]["Ranks"] == [0, 1] for e in collectives)
+    assert {e["args"]["Group"] for e in collectives} == {"0-1"}
     for event in collectives:
         parts = event["args"]["Wait us"] + event["args"]["Transfer us"]
         assert parts == pytest.approx(event["dur"], abs=0.01)

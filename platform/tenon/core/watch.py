@@ -29,6 +29,10 @@ kernel: Callable[[Any, Any, Callable[..., Any]], Callable[..., Any]] | None = No
 #: Called with every program when it is bound to memory.
 bound: Callable[[Any], None] | None = None
 
+#: ``asked(kind, shape, sizes)``: what code means by the sizes that it asks ``reshape`` and its kin (kind
+#: "shape") or ``split`` ("cut") for, where models compute some that were removed: ``prune/sizes.py``.
+asked: Callable[[str, tuple[int, ...], Any], Any] | None = None
+
 #: Modules whose parameters were walked lately, where several ranks train: ``distributed/identity.py``.
 walked: weakref.WeakSet[Any] | None = None
 

@@ -6,7 +6,7 @@ things can be seen, ``records.py`` says what comes out, ``observer.py`` is for p
 
 from tenon.observe.clock import Clock, Place, align, own_clock, place
 from tenon.observe.events import OpEvent, ScopeEvent, StepEvent
-from tenon.observe.observer import Observer, open_observers
+from tenon.observe.observer import Observer, open_observers, warn_of_sink
 from tenon.observe.records import (
     ANNOTATION,
     COLLECTIVE,
@@ -49,4 +49,5 @@ __all__ = [
     "place",
     "record_function",
     "split",
+    "warn_of_sink",
 ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import time
 import weakref
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -22,7 +23,10 @@ class Crossings:
         self._modules = tap.options.modules
         self._number = itertools.count(1).__next__
         self._labels: dict[tuple[str, str], str] = {}
-        self._calls: weakref.WeakKeyDictionary[Any, itertools.count[int]] = weakref.WeakKeyDictionary()
+        #: Of each communicator: how many of the same ranks were met before it; numbers of its calls.
+        self._calls: weakref.WeakKeyDictionary[Any, tuple[int, itertools.count[int]]]
+        self._calls = weakref.WeakKeyDictionary()
+        self._groups: Counter[tuple[int, ...]] = Counter()
 
     # Module calls: ``scopes.Listener``.
 
@@ -101,10 +105,13 @@ class Crossings:
         agreed = now()
         result = perform(*args)
         end = now()
+        ranks = communicator.ranks
         counts = self._calls.get(communicator)
         if counts is None:
-            counts = self._calls[communicator] = itertools.count()
-        lane.extend((COLLECTIVE, call, begin, agreed, end, next(counts), communicator.ranks))
+            counts = self._calls[communicator] = self._groups[ranks], itertools.count()
+            self._groups[ranks] += 1
+        group, numbers = counts
+        lane.extend((COLLECTIVE, call, begin, agreed, end, next(numbers), ranks, group))
         return result
 
     # Programs: ``watch.bound``.

@@ -33,6 +33,8 @@ class Blocks:
     def __init__(self, local: Any, find: Callable[[], Any]) -> None:
         #: By id of the array or program: the reference, and the end of its record.
         self._living: dict[int, tuple[Any, ...]] = {}
+        #: By class of arrays, the backends that have devices with memory of their own.
+        self.devices: dict[type, Any] = {}
         self._count = itertools.count(1).__next__
         self._freed = self._freeing(local, find)
         #: ``made(out, op, args, lane, when)``: at its end, ``when``, ``op`` gave ``out``, an array or several
@@ -47,26 +49,30 @@ class Blocks:
         def freed(block: Any) -> None:
             found = living.pop(block.key, None)
             if found is not None:
-                _, size, address, op, module, phase = found
+                _, size, address, op, module, phase, device = found
                 try:
                     lane = local.lane
                 except AttributeError:
                     lane = find()
-                lane.extend((MEMORY, now(), -size, address, op, module, phase))
+                lane.extend((MEMORY, now(), -size, address, op, module, phase, device))
 
         return freed
 
     def _making(self) -> Callable[..., None]:
         living, count, freed, ndarray = self._living, self._count, self._freed, np.ndarray
+        devices = self.devices
 
         def made(out: Any, op: Any, args: Any, lane: Any, when: int) -> None:
-            if out.__class__ is not ndarray:
-                if out.__class__ is tuple:
+            kind, device = out.__class__, -1
+            if kind is not ndarray:
+                if kind is tuple:
                     for each in out:
                         made(each.raw if isinstance(each, Value) else each, op, args, lane, when)
-                return
+                if kind not in devices:
+                    return
+                device = devices[kind].device_of(out).index or 0
             while out.base is not None:
-                if out.base.__class__ is not ndarray:
+                if out.base.__class__ is not kind:
                     return
                 out = out.base
             key = id(out)
@@ -80,8 +86,8 @@ class Blocks:
             block = _Block(out, freed)
             block.key = key
             size, address, module, phase = out.nbytes, count(), lane.module, lane.phase
-            living[key] = block, size, address, op, module, phase
-            lane.extend((MEMORY, when, size, address, op, module, phase))
+            living[key] = block, size, address, op, module, phase, device
+            lane.extend((MEMORY, when, size, address, op, module, phase, device))
 
         return made
 
@@ -94,7 +100,7 @@ class Blocks:
         if size:
             block = _Block(program, self._freed)
             block.key = id(program)
-            found = self._living[block.key] = block, size, self._count(), program.name, "", "forward"
+            found = self._living[block.key] = block, size, self._count(), program.name, "", "forward", -1
             lane.extend((MEMORY, time.perf_counter_ns(), *found[1:]))
 
     def close(self) -> None:

@@ -9,10 +9,10 @@ OP       op, begin, end, module, phase, signature, bytes of the output, attrs, s
 NODE     name of a gradient node, begin, end, module, sequence number
 SPAN     name, begin, end, category, phase, argument
 MODULE   label, begin, end, class name, id of the module, phase, number of the call, of the caller's
-COLLECTIVE call, begin, agreed, end, number, ranks
+COLLECTIVE call, begin, agreed, end, number, ranks, group
 PROGRAM  name, its steps by line, [begin, line, end, line, end, ...], phase, end
 DEVICE   op, mark before, mark after, index of the device; follows the op's own record
-MEMORY   time, bytes (negative: released), address, op or a program's name, module, phase
+MEMORY   time, bytes (negative: released), address, op or a program's name, module, phase, device (host: -1)
 ======== ==========================================================================================
 """
 
@@ -23,7 +23,7 @@ from typing import Any
 
 OP, NODE, SPAN, MODULE, COLLECTIVE, PROGRAM, MEMORY, DEVICE = range(8)
 #: How many items each kind has, itself included.
-SIZES = (10, 6, 7, 9, 7, 6, 7, 5)
+SIZES = (10, 6, 7, 9, 8, 6, 8, 5)
 
 #: Categories of spans.
 ANNOTATION, OPERATOR, WAIT, PROFILER = "user_annotation", "cpu_op", "tenon_wait", "tenon_profiler"

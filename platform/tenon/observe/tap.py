@@ -83,6 +83,8 @@ class Tap:
         self._plain = SLOT.single, SLOT.pair, SLOT.execute, SLOT.parts
         backend_for(get_default_device())  # in use from now on, though no tensor may have been made yet
         devices = {b for b in backends_in_use() if b.name not in _HOST and b.is_available().ok}
+        if self._blocks is not None:
+            self._blocks.devices.update((b.array_type, b) for b in devices)
         for backend in backends_in_use():
             around = marked_kernel(self, backend) if backend in devices else self.kernel
             for raw in (backend.raw, backend.short_raw):

@@ -45,7 +45,7 @@ export function distributed(data, run) {
         ),
       table({
         name: `${run} arrivals`,
-        caption: "Arrival of each rank at the collectives that all ranks recorded",
+        caption: "Arrival of each rank at the collectives that all ranks of their group recorded",
         columns: [
           { label: "rank", value: (row) => row.rank, text: true },
           {

@@ -39,17 +39,22 @@ clocks._BOOT = Path("/nowhere")
 clocks.socket.gethostname = lambda: f"host{rank}"
 dist.init_process_group()
 clock = observe.align(current()) if known else observe.own_clock()
-off = clock.wall + ahead() - (day() - real())  # from the clock of the day of rank 0's host
+begins, days, ends = zip(*((real(), day(), real()) for _ in range(50)), strict=True)
+quick = min(range(50), key=lambda i: ends[i] - begins[i])  # nothing came between the two clocks
+apart = days[quick] - (begins[quick] + ends[quick]) // 2
+off = clock.wall + ahead() - apart  # from the clock of the day of rank 0's host
 skipped = 20_000_000_000
+pair, _ = dist.new_subgroups(2)
 x = tenon.ones(1000)
 marks = []
 with profile(on_trace_ready=tensorboard_trace_handler(folder, f"host{rank}_{rank}"), clock=clock):
     for number in range(60):
         time.sleep(0.005)
         dist.all_reduce(x)
-        before = true() + day() - real()
+        dist.all_reduce(x, group=pair)
+        before = true() + apart
         with record_function(f"mark {number}"):
-            marks.append((before, true() + day() - real()))
+            marks.append((before, true() + apart))
 print(json.dumps({"rank": rank, "marks": marks, "off_ns": off, "error_ns": clock.error}), flush=True)
 dist.barrier()
 if rank == 0:
