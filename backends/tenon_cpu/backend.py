@@ -69,13 +69,20 @@ class CpuBackend(Backend):
     ) -> Callable[[], None] | None:
         """A oneDNN primitive bound to the arrays, loops where they are tiny, a kernel that fills ``outs``."""
         from tenon_cpu import onednn
-        from tenon_cpu.jit import chains, into
+        from tenon_cpu.jit import attention, chains, into
 
         return (
             chains.prepare(op.name, ins, attrs, outs)
             or onednn.prepare(op.name, ins, attrs, outs)
+            or attention.prepare(self.raw, op.name, ins, attrs, outs)
             or into.prepare(self.raw, op.name, ins, attrs, outs)
         )
+
+    def attends(self, query: Any, key: Any, value: Any) -> bool:
+        """Where heads are whole vectors of float32."""
+        from tenon_cpu.jit import attention
+
+        return attention.attends(query, key, value)
 
     def matmul_into(self, x: Any, y: Any, out: Any) -> bool:
         """By oneDNN."""

@@ -1,7 +1,8 @@
 """LAPACK's and BLAS's routines that NumPy has no function for, in the OpenBLAS that NumPy loaded.
 
-LU factors that are kept for a second solution, solutions with triangles, least squares by QR. Matrices are
-float32 or float64. A matrix by rows is its transpose by columns, which is how these routines read memory.
+LU factors that are kept for a second solution, Cholesky's without a matrix turned around, ``Q`` and ``R`` by
+blocks, solutions with triangles, least squares by QR. Matrices are float32 or float64. A matrix by rows is
+its transpose by columns, which is how these routines read memory.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ _NAMINGS = (
 )
 #: Rows that BLAS solves with a triangle by itself.
 _BLOCK = 64
+#: Reflections of a block of ``Q``.
+_REFLECTIONS = 32
 _LETTERS = {np.dtype(np.float32): "s", np.dtype(np.float64): "d"}
 
 
@@ -53,6 +56,10 @@ class Routines:
                 held.append(ctypes.c_void_p(a.ctypes.data))
         lengths = [ctypes.c_size_t(1)] * letters
         getattr(self.library, f"{self.first}{self.letter}{name}{self.last}")(*held, *lengths)
+
+    def has(self, name: str) -> bool:
+        """Whether the library has a routine that not every LAPACK has."""
+        return hasattr(self.library, f"{self.first}{self.letter}{name}{self.last}")
 
     def integer_of(self, value: int) -> Any:
         """``value`` in the library's size."""
@@ -118,6 +125,37 @@ def _solve_block(known: Routines, a: Any, x: Any, *, upper: bool) -> None:
     side = "L" if upper == by_rows else "U"
     one = np.ones(1, x.dtype)
     known.run("trsm", "R", side, "N" if by_rows else "T", "N", count, size, one, a, long, x, count)
+
+
+def triangle(known: Routines, matrix: Any) -> int:
+    """The lower triangle of ``matrix``, by rows, becomes that of its Cholesky factor; not 0 where it has
+    none."""
+    size, info = len(matrix), known.integers(1)
+    known.run("potrf", "U", size, matrix, max(size, 1), info)
+    return int(info[0])
+
+
+def orthogonal(known: Routines, columns: Any, count: int) -> tuple[Any, Any]:
+    """``Q``, with ``count`` columns, and ``R`` of the matrix whose columns are ``columns``' rows.
+
+    Reflections come in blocks with their triangles, ``I - V T V^T``, so that ``Q`` is products of matrices
+    (320 x 320: 2.2 ms; ``geqrf`` and ``orgqr`` 4.2).
+    """
+    (width, rows), block = columns.shape, _REFLECTIONS
+    inner = min(rows, width)
+    block = min(block, inner)
+    triangles, work = np.zeros((inner, block), columns.dtype), np.empty(block * width, columns.dtype)
+    known.run("geqrt", rows, width, block, columns, rows, triangles, block, work, known.integers(1))
+    matrix = columns.T
+    vectors = np.tril(matrix[:, :inner], -1)
+    np.fill_diagonal(vectors, 1)
+    q = np.eye(rows, count, dtype=columns.dtype)
+    for first in range((inner - 1) // block * block, -1, -block):
+        last = min(first + block, inner)
+        v, rest = vectors[first:, first:last], q[first:, first:]
+        inside = np.triu(triangles[first:last, : last - first].T)
+        rest -= v @ (inside @ (v.T @ rest))
+    return q, np.triu(matrix[:count])
 
 
 def least_squares(known: Routines, a: Any, b: Any, rcond: float) -> tuple[Any, int]:

@@ -228,6 +228,12 @@ def repeated_indices_add_up(t):
 
 
 @program
+def repeated_indices_add_up_in_place(t):
+    filled, rows, values = t.normal(4, 3).fill_(0.5), t.integers(0, 4, 40), t.normal(40, 3)
+    return filled.index_add_(0, rows, values, alpha=2).index_add_(1, t.integers(0, 3, 2), t.normal(4, 2))
+
+
+@program
 def integers_add_up_too(t):
     return t.integers(0, 9, 4, 3).index_add(0, t.integers(0, 4, 40), t.integers(0, 9, 40, 3))
 

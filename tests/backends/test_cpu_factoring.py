@@ -159,3 +159,51 @@ def test_compiled_programs_keep_factors_too(rng):
         return tenon.autograd.grad(loss, a)[0]
 
     np.testing.assert_allclose(tenon.compile(step)(a, b).numpy(), step(a, b).numpy(), rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("lies", ["whole", "turned", "strided"])
+@pytest.mark.parametrize("size", SIZES)
+def test_cholesky_factors_are_numpys_and_the_upper_half_is_not_read(rng, dtype, size, lies):
+    a = rng.standard_normal((2, size, size)).astype(dtype)
+    a = a @ a.swapaxes(1, 2) + size * np.eye(size, dtype=dtype)
+    wanted = np.linalg.cholesky(a)
+    a[:, *np.triu_indices(size, 1)] = np.nan
+    x = {"whole": a, "turned": np.array(a, order="F"), "strided": np.repeat(a, 2, 2)[:, :, ::2]}[lies]
+
+    found = BACKEND.kernels[tenon.ops.cholesky](x)
+
+    close(found, wanted)
+    assert not np.triu(found, 1).any()
+
+
+def test_a_matrix_without_a_cholesky_factor_is_refused():
+    x = tenon.eye(60)
+    x[40, 40] = -1
+
+    with pytest.raises(tenon.errors.TenonError, match="cholesky"):
+        linalg.cholesky(x)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("mode", ["reduced", "complete", "r"])
+@pytest.mark.parametrize("shape", [(70, 70), (150, 40), (40, 150), (2, 33, 32), (24, 24)], ids=str)
+def test_orthogonal_factors_are_numpys(rng, dtype, mode, shape):
+    x = rng.standard_normal(shape).astype(dtype)
+    x[..., 7] = 0
+
+    q, r = linalg.qr(tenon.from_numpy(x), mode=mode)
+
+    wanted = np.linalg.qr(x, mode=mode)
+    close(r.raw, wanted if mode == "r" else wanted.R)
+    if mode != "r":
+        inner = q.shape[-1]
+        close(q.raw @ r.raw, x)
+        close(q.raw.swapaxes(-1, -2) @ q.raw, np.broadcast_to(np.eye(inner), (*shape[:-2], inner, inner)))
+
+
+def test_gradients_flow_through_both_factorizations_of_larger_matrices(rng):
+    x = tenon.from_numpy(rng.standard_normal((26, 26)) + 5 * np.eye(26)).requires_grad_()
+
+    assert gradcheck(lambda a: linalg.qr(a), (x,), fast_mode=True)
+    assert gradcheck(lambda a: linalg.cholesky(a @ a.T), (x,), fast_mode=True)

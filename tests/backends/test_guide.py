@@ -41,7 +41,7 @@ def names(tmp_path_factory):
 
 
 def test_the_code_of_the_guide_runs(names):
-    assert len(BLOCKS) == 4
+    assert len(BLOCKS) == 5
     assert issubclass(names["TestMyBackend"], BackendSuite) and names["TestMyBackend"].backend == "mine"
 
 

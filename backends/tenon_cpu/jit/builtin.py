@@ -68,8 +68,9 @@ _definitions: list[_MethodDef] = []
 
 def define(name: str, text: str, address: int, kind: int) -> int:
     """Where the definition lies of a built-in function with the machine code at ``address``."""
-    _definitions.append(_MethodDef(name.encode(), address, kind, text.encode()))
-    return ctypes.addressof(_definitions[-1])
+    made = _MethodDef(name.encode(), address, kind, text.encode())
+    _definitions.append(made)  # whose last one may be another thread's by now
+    return ctypes.addressof(made)
 
 
 def function(definition: int, own: Any) -> Callable[..., Any]:

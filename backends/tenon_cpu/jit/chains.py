@@ -17,7 +17,7 @@ from typing import Any, cast
 import numpy as np
 
 from tenon_cpu.jit import builtin, codegen_llvm
-from tenon_cpu.jit.codegen import Code, Type, Val, constant, type_of
+from tenon_cpu.jit.codegen import SPAN, Code, Type, Val, constant, reading, type_of
 from tenon_cpu.jit.codegen_llvm import driver
 
 #: Multiplications up to which a product is written as loops.
@@ -111,10 +111,5 @@ def _product(
             made = code.let(f"fadd reassoc contract {kind.reg} {old.text}, {product}")
             code.store(Val(made, kind), total)
         code.store(code.load(total, kind), "%out", code.plus(code.times(i, c[0]), code.times(j, c[1])))
-    text = code.function("body", "ptr noalias %x, ptr noalias %y, ptr noalias %out")
-    caller = Code()
-    words = [caller.let(f"getelementptr i64, ptr %table, i64 {i}") for i in range(3)]
-    names = [caller.let(f"load ptr, ptr {w}") for w in words]
-    caller.do(f"call void @body({', '.join(f'ptr {n}' for n in names)})")
-    work = caller.function("work", "ptr %table, i64 %first, i64 %last")
-    return "\n".join([text, work]) + driver(1)
+    text = code.function("body", ", ".join(["ptr noalias %x, ptr noalias %y, ptr noalias %out", *SPAN]))
+    return "\n".join([text, reading("body", ["ptr"] * 3)]) + driver(1)

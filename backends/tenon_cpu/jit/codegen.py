@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -217,3 +217,20 @@ class Code:
             "}",
         ]
         return "\n".join(lines)
+
+
+#: The part of its work that a function is to do.
+SPAN = ("i64 %first", "i64 %last")
+
+
+def reading(
+    body: str, kinds: Sequence[str], first: int = 0, name: str = "work", span: Sequence[str] = SPAN
+) -> str:
+    """The text of ``name(table, *span)``: it calls ``body`` with the table's words from ``first`` on, which
+    are of these ``kinds``, and with ``span``."""
+    code, passed = Code(), []
+    for place, kind in enumerate(kinds, first):
+        at = code.at("%table", INT, place)
+        passed.append(f"{kind} {code.let(f'load {kind}, ptr {at}')}")
+    code.do(f"call void @{body}({', '.join([*passed, *span])})")
+    return code.function(name, ", ".join(["ptr %table", *span]))

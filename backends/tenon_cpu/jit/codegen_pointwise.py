@@ -10,7 +10,7 @@ from typing import Any
 
 from tenon.extend import errors
 from tenon_cpu.jit.clusters_domain import Cluster, Loops, Ref, Step
-from tenon_cpu.jit.codegen import REAL, Code, Type, Val, type_of
+from tenon_cpu.jit.codegen import REAL, Code, Type, Val, reading, type_of
 from tenon_cpu.jit.codegen_expressions import Formula, convert
 from tenon_cpu.jit.codegen_llvm import driver
 
@@ -100,13 +100,7 @@ def worker(code: Code, cluster: Cluster, extra: int = 0) -> str:
     arrays, parameters = pointers(cluster)
     parameters += "".join(f", ptr noalias %x{i}" for i in range(extra))
     text = code.function("body", f"{parameters}, i64 %first, i64 %last")
-    caller = Code()
-    names = []
-    for i in range(len(arrays) + extra):
-        at = caller.let(f"getelementptr i64, ptr %table, i64 {i}")
-        names.append(caller.let(f"load ptr, ptr {at}"))
-    caller.do(f"call void @body({', '.join(f'ptr {n}' for n in names)}, i64 %first, i64 %last)")
-    work = caller.function("work", "ptr %table, i64 %first, i64 %last")
+    work = reading("body", ["ptr"] * (len(arrays) + extra))
     return "\n".join([text, work, *code.declared.values()])
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from tenon.extend import errors
 from tenon_cpu.jit.clusters_domain import REDUCTIONS, Ref, Step
-from tenon_cpu.jit.codegen import REAL, TYPES, Code, Type, Val, constant
+from tenon_cpu.jit.codegen import REAL, TYPES, Code, Type, Val, constant, reading
 from tenon_cpu.jit.codegen_expressions import convert
 from tenon_cpu.jit.codegen_pointwise import Body, numbers, pointers
 
@@ -111,12 +111,9 @@ class After(Body):
             start = {p: 0 for p in range(len(rows.arrays)) if p not in self.cluster.numbers}
             self._along(0, start, 0, long, single)
         text = code.function("inner_after", parameters)
-        caller = Code()
-        names = []
-        for i in range(len(rows.arrays) + len(rows.sums)):
-            names.append(caller.let(f"load ptr, ptr {caller.let(f'getelementptr i64, ptr %table, i64 {i}')}"))
-        caller.do(f"call void @inner_after({', '.join(f'ptr {n}' for n in names)})")
-        return text + "\n" + caller.function("after", "ptr %table"), list(code.declared.values())
+        kinds = ["ptr"] * (len(rows.arrays) + len(rows.sums))
+        after = reading("inner_after", kinds, name="after", span=())
+        return text + "\n" + after, list(code.declared.values())
 
     def _added(self, position: int, how: Reduce) -> None:
         """Every chunk's row of sums onto the first."""

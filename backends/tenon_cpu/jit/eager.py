@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from tenon.extend import Kernel
 from tenon_cpu.jit import (
+    attention,
     eager_classes,
     eager_fourier,
     eager_lines,
+    eager_moves,
     eager_norms,
     eager_parts,
     eager_points,
@@ -18,6 +20,7 @@ from tenon_cpu.jit import (
 KERNELS: dict[str, Kernel] = {
     **eager_parts.KERNELS,
     **eager_lines.KERNELS,
+    **eager_moves.KERNELS,
     **eager_points.KERNELS,
     **eager_fourier.KERNELS,
     **eager_classes.KERNELS,
@@ -27,11 +30,13 @@ COMPOSITES: dict[str, Kernel] = {
     **eager_parts.COMPOSITES,
     **eager_points.COMPOSITES,
     **eager_lines.COMPOSITES,
+    **eager_moves.COMPOSITES,
     **eager_rows.COMPOSITES,
     **eager_classes.COMPOSITES,
     **eager_norms.COMPOSITES,
     **eager_space.COMPOSITES,
     **eager_sparse.COMPOSITES,
+    **attention.COMPOSITES,
 }
 
 __all__ = ["COMPOSITES", "KERNELS"]

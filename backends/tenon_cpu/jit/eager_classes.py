@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 
 from tenon.extend import Kernel
-from tenon.ops import cross_entropy as _cross_entropy
 from tenon.ops import nll_loss as _nll_loss
 from tenon.ops.composite.classification import present_targets
 from tenon_cpu.jit import eager_rows, losses
@@ -18,12 +17,15 @@ _NO_TOTALS = np.empty((0, 0), FLOAT)
 
 
 def _fit(x: Any, target: Any, weight: Any) -> bool:
+    """Kernels serve, and shapes are right; the reference says what is wrong with others."""
+    shape = x.shape
     return bool(
         x.ndim > 1
         and x.size >= WORTH
         and target.size
+        and target.shape == (shape[0], *shape[2:])
         and indices_fit(target)
-        and fits(*((x,) if weight is None else (x, weight)))
+        and (fits(x) if weight is None else weight.shape == shape[1:2] and fits(x, weight))
     )
 
 
@@ -53,7 +55,6 @@ def nll_loss(x: Any, target: Any, weight: Any, *, reduction: str = "mean", ignor
     """One walk over the targets."""
     if not _fit(x, target, weight):
         return _nll_loss.forward(np, x, target, weight, reduction=reduction, ignore_index=ignore_index)
-    _nll_loss.infer(x, target, weight, reduction=reduction, ignore_index=ignore_index)
     return _reduced(x, _NO_TOTALS, target, weight, reduction, ignore_index)
 
 
@@ -63,7 +64,6 @@ def cross_entropy(
     """Of images: loss, and the log-sum-exp of each place; rows elsewhere."""
     if x.ndim < 3 or not _fit(x, target, weight):
         return eager_rows.cross_entropy(f, x, target, weight, reduction=reduction, ignore_index=ignore_index)
-    _cross_entropy.infer(x, target, weight, reduction=reduction, ignore_index=ignore_index)
     given = _images(x)
     peaks, totals = np.empty((2, given.shape[0], given.shape[2]), FLOAT)
     share(losses.powers, (given, peaks, totals), given.shape[0], 6 * x.size)
@@ -79,7 +79,6 @@ def cross_entropy_grad(f: Any, g: Any, x: Any, total: Any, target: Any, weight: 
         x.ndim < 3
         or not _fit(x, target, weight)
         or total.shape != whole
-        or target.shape != x.shape[:1] + x.shape[2:]
         or not fits(total)
         or getattr(g, "dtype", None) is not FLOAT
     ):

@@ -135,16 +135,17 @@ def take(x: Any, *indices: Any, layout: Any) -> Any:
     return out
 
 
-def put(x: Any, y: Any, *indices: Any, layout: Any, accumulate: bool = False) -> Any:
+def put(x: Any, y: Any, *indices: Any, layout: Any, accumulate: bool = False, out: Any = None) -> Any:
     """Adding at one index array."""
     ours = accumulate and getattr(y, "dtype", None) is FLOAT and x.size >= WORTH
-    found = _indexed(x, indices, layout) if ours else None
+    found = _indexed(x, indices, layout) if ours and (out is None or out.flags.carray) else None
     if found is None:
-        return _put.forward(np, x, y, *indices, layout=layout, accumulate=accumulate)
+        return _put.forward(np, x, y, *indices, layout=layout, accumulate=accumulate, out=out)
     axis, places = found
-    out = np.array(x, order="C")
+    out = np.array(x, order="C") if out is None else out
     made = _lines(out, axis)
-    given = plain(np.broadcast_to(y, (*x.shape[:axis], *indices[0].shape, *x.shape[axis + 1 :])))
+    shape = (*x.shape[:axis], *indices[0].shape, *x.shape[axis + 1 :])
+    given = plain(y if y.shape == shape else np.broadcast_to(y, shape))
     arrays = (given.reshape(made.shape[0], places.size, made.shape[2]), places, made)
     share(lines.add_at, arrays, made.shape[0], 10 * given.size)
     return out

@@ -241,7 +241,7 @@ def adaptive_max_pool_indices(x: Any, *, sizes: Any) -> Any:
 
 def fractional_max_pool_indices(x: Any, samples: Any, *, kernel: Any, sizes: Any) -> Any:
     """Window by window."""
-    if x.size < WORTH or not fits(x):
+    if x.size < WORTH or 0 in sizes or not fits(x):
         return _fractional.forward(np, x, samples, kernel=kernel, sizes=sizes)
     _fractional.infer(x, samples, kernel=kernel, sizes=sizes)
     starts = fractional_starts(np, samples, x.shape[2:], kernel, sizes)

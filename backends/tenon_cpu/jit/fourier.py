@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from tenon_cpu.jit import codegen_llvm
-from tenon_cpu.jit.codegen import Code
+from tenon_cpu.jit.codegen import Code, reading
 from tenon_cpu.jit.codegen_llvm import driver
 
 #: Lines in a vector, and numbers of one element of them: real parts, then imaginary parts.
@@ -325,11 +325,4 @@ def _module(code: _Lines) -> str:
         for kind, name in zip(kinds, _WORDS, strict=True)
     )
     body = code.function("body", f"{names}, i64 %first, i64 %last")
-    caller = Code()
-    words = []
-    for place, kind in enumerate(kinds, 1):
-        at = caller.let(f"getelementptr i64, ptr %table, i64 {place}")
-        words.append(f"{kind} {caller.let(f'load {kind}, ptr {at}')}")
-    caller.do(f"call void @body({', '.join(words)}, i64 %first, i64 %last)")
-    work = caller.function("work", "ptr %table, i64 %first, i64 %last")
-    return "\n".join([body, work, driver(None)])
+    return "\n".join([body, reading("body", kinds, 1), driver(None)])

@@ -8,10 +8,12 @@ from __future__ import annotations
 import numpy as np
 
 from tenon_cpu.jit.compile import inlined, kernel
-from tenon_cpu.jit.vectors import order, plus, unorder
+from tenon_cpu.jit.vectors import bits, number, order, plus
 
 _ZERO, _ONE = np.float32(0), np.float32(1)
 _LARGEST = np.int32(2**31 - 1)
+#: Bits of the infinities.
+_PLUS, _MINUS = np.int32(0x7F800000), np.uint32(0xFF800000)
 _NAN, _INFINITY = np.float32(np.nan), np.float32(np.inf)
 
 
@@ -51,18 +53,25 @@ def cumsum(x, out, start, stop):  # type: ignore[no-untyped-def]
 
 @kernel("void(float32[:,::1], int64, float32[::1], int64, int64)")
 def extreme(x, largest, out, start, stop):  # type: ignore[no-untyped-def]
-    """The largest of each row, or the smallest; NaN, which sorts beyond an infinity, wins."""
-    top, bottom = order(_INFINITY), order(-_INFINITY)
+    """The largest of each row, or the smallest; NaN, which sorts beyond an infinity, wins.
+
+    Bits of floats above 0 sort as integers do, those of floats below 0 the other way and, without a sign,
+    behind them.
+    """
     for r in range(start, stop):
-        row, best, least = x[r], bottom, top
+        row = x[r]
+        above, near, far = bits(row[0]), np.uint32(bits(row[0])), np.uint32(bits(row[0]))
         for i in range(row.size):
-            k = order(row[i])
-            best = max(best, k)
-            least = min(least, k)
-        if best > top or least < bottom:
+            v = bits(row[i])
+            above = max(above, v)
+            near = min(near, np.uint32(v))
+            far = max(far, np.uint32(v))
+        if above > _PLUS or far > _MINUS:
             out[r] = _NAN
+        elif largest:
+            out[r] = number(above if above >= 0 else np.int32(near))
         else:
-            out[r] = unorder(best) if largest else unorder(least)
+            out[r] = number(np.int32(far if far > _PLUS else near))
 
 
 @kernel("void(float32[:,::1], float32[::1], int64, int64)")
@@ -74,22 +83,31 @@ def prod(x, out, start, stop):  # type: ignore[no-untyped-def]
 
 @kernel("void(float32[:,::1], float32[:,::1], int64, int64)")
 def prod_of_others(x, out, start, stop):  # type: ignore[no-untyped-def]
-    """The row's product by each element; products from both sides where that is no number to divide."""
+    """The row's product by each element; products from both sides where that is no number to divide.
+
+    A product of 0 has no infinity and no NaN in it: what is 0 from one side stays so.
+    """
     for r in range(start, stop):
         row, made = x[r], out[r]
-        whole = product(row)
+        whole, last = product(row), row.size
         if whole != _ZERO and abs(whole) < _INFINITY:
-            for i in range(row.size):
+            for i in range(last):
                 made[i] = whole / row[i]
         else:
-            p = _ONE
-            for i in range(row.size):
+            p, i = _ONE, 0
+            while i < last and (p != _ZERO or whole != _ZERO):
                 made[i] = p
                 p *= row[i]
-            p = _ONE
-            for i in range(row.size - 1, -1, -1):
+                i += 1
+            for j in range(i, last):
+                made[j] = _ZERO
+            p, i = _ONE, last - 1
+            while i >= 0 and (p != _ZERO or whole != _ZERO):
                 made[i] *= p
                 p *= row[i]
+                i -= 1
+            for j in range(i + 1):
+                made[j] = _ZERO
 
 
 @kernel("void(float32[:,::1], float32[::1], int64, int64)")

@@ -180,7 +180,7 @@ def place(y, places, out, outside, adding, start, stop):  # type: ignore[no-unty
     "void(float32[:,:,:,::1], int64[:,:,::1], int64[:,:,::1], int64[:,:,::1], int64[:,:,:,::1], int64, int64)"
 )
 def largest(x, depth, height, width, out, start, stop):  # type: ignore[no-untyped-def]
-    """Where the first largest element of each window of planes ``[D, H, W]`` is; NaN counts as largest.
+    """Where the first largest element of each window of planes ``[D, H, W]`` is; or its last NaN.
 
     Per axis, windows are ``[planes or 1, (first, stop, step), windows]``.
     """
@@ -199,6 +199,6 @@ def largest(x, depth, height, width, out, start, stop):  # type: ignore[no-untyp
                             line, base = own[d, h], (d * own.shape[1] + h) * own.shape[2]
                             for w in range(k, ws[1, e], ws[2, e]):
                                 v = line[w]
-                                if v > best or (v != v and best == best):
+                                if not v <= best and (v > best or v != v):
                                     best, found = v, base + w
                     made[a, b, e] = found

@@ -16,10 +16,13 @@ from typing import Any
 import numpy as np
 
 from tenon_cpu.jit.compile import Inlined, inlined, kernel
-from tenon_cpu.jit.vectors import exp
+from tenon_cpu.jit.vectors import bits, exp, number
 
 _ONE, _TWO = np.float32(1), np.float32(2)
 _NEAR = np.float32(0.625)
+_NOT_SIGN, _LOW_BITS, _NONE = np.int32(0x7FFFFFFF), np.int32(0xFF), np.int32(0)
+_ROUND, _LARGEST = np.float32(12582912.0), np.float32(127)  # 1.5 * 2^23: see ``rounding.py``
+_SMALLEST, _INFINITE, _ZERO = np.float32(1e-36), np.float32(np.inf), np.float32(0)
 _T1, _T2, _T3 = np.float32(-0.333332819422), np.float32(0.133314422036), np.float32(-0.0537397155531)
 _T4, _T5 = np.float32(0.0206390887954), np.float32(-0.00570498872745)
 
@@ -100,6 +103,69 @@ def _multiply(library, steps, t, place):  # type: ignore[no-untyped-def]
     return status
 
 
+@inlined
+def _whole(row, made):  # type: ignore[no-untyped-def]
+    """The row as bytes of int8; what one of them stands for."""
+    best = _NONE
+    for j in range(row.size):
+        best = max(best, bits(row[j]) & _NOT_SIGN)
+    size = number(best)
+    if not (size >= _SMALLEST and size < _INFINITE):
+        for j in range(row.size):
+            made[j] = np.uint8(0)
+        return _ZERO if size < _SMALLEST else size - size
+    factor = _LARGEST / size
+    for j in range(row.size):
+        made[j] = np.uint8(bits(row[j] * factor + _ROUND) & _LOW_BITS)
+    return size / _LARGEST
+
+
+@inlined
+def _scaled(x, more, step):  # type: ignore[no-untyped-def]
+    for j in range(x.size):
+        x[j] += more[j] * step
+
+
+@inlined
+def _lstm_cell(row, more, cell, state):  # type: ignore[no-untyped-def]
+    """``row`` and ``more`` add up to the gates, which stay in ``row`` activated."""
+    width = cell.size
+    _sigmoids(row[: 2 * width], more[: 2 * width])
+    _tanhs(row[2 * width : 3 * width], more[2 * width : 3 * width])
+    _sigmoids(row[3 * width :], more[3 * width :])
+    i, forget, g, o = row[:width], row[width : 2 * width], row[2 * width : 3 * width], row[3 * width :]
+    for j in range(width):
+        cell[j] = forget[j] * cell[j] + i[j] * g[j]
+    for j in range(width):
+        state[j] = o[j] * _tanh(cell[j])
+
+
+@kernel(
+    "int64(int64[::1], int64[:,::1], int64, boolean, float32[:,::1], float32[:,::1], uint8[:,::1],"
+    " float32[::1], float32[::1], float32[:,::1], float32[:,::1], float32[:,::1])"
+)
+def lstm_int8(library, steps, first, reverse, gates, own, whole, sizes, zeros, out, h, c):  # type: ignore[no-untyped-def]
+    """As ``lstm``; ``whole`` is room for the rounded states, ``sizes`` for what a step of each row is."""
+    width = c.shape[1]
+    place = own.ctypes.data + first * width * 16
+    count = steps.shape[0]
+    for k in range(count):
+        t = count - 1 - k if reverse else k
+        top = steps[t, 0] + first
+        if steps[t, 1] > 0:
+            for r in range(first, first + steps[t, 1]):
+                sizes[r] = _whole(h[r], whole[r])
+            status = _multiply(library, steps, t, place)
+            if status != 0:
+                return status
+        for r in range(steps[t, 1]):
+            row, state = gates[top + r], h[first + r]
+            _scaled(row, own[first + r], sizes[first + r])
+            _lstm_cell(row, zeros, c[first + r], state)
+            _copy(state, out[top + r])
+    return 0
+
+
 @kernel(
     "int64(int64[::1], int64[:,::1], int64, boolean, float32[:,::1], float32[:,::1], float32[:,::1],"
     " float32[:,::1], float32[:,::1], float32[:,::1])"
@@ -120,17 +186,9 @@ def lstm(library, steps, first, reverse, gates, own, out, cells, h, c):  # type:
             if status != 0:
                 return status
         for r in range(steps[t, 1]):
-            row, part, cell, state = gates[top + r], own[first + r], c[first + r], h[first + r]
-            _sigmoids(row[: 2 * width], part[: 2 * width])
-            _tanhs(row[2 * width : 3 * width], part[2 * width : 3 * width])
-            _sigmoids(row[3 * width :], part[3 * width :])
-            i, forget, g = row[:width], row[width : 2 * width], row[2 * width : 3 * width]
-            for j in range(width):
-                cell[j] = forget[j] * cell[j] + i[j] * g[j]
+            cell, state = c[first + r], h[first + r]
+            _lstm_cell(gates[top + r], own[first + r], cell, state)
             _copy(cell, cells[top + r])
-            o = row[3 * width :]
-            for j in range(width):
-                state[j] = o[j] * _tanh(cell[j])
             _copy(state, out[top + r])
     return 0
 

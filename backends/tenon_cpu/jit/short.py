@@ -20,7 +20,7 @@ from tenon.extend import Aval, errors, expressions
 from tenon.extend import cluster as _described
 from tenon_cpu.jit import codegen_llvm
 from tenon_cpu.jit.builtin import DATA
-from tenon_cpu.jit.codegen import REAL, Code, Val, type_of
+from tenon_cpu.jit.codegen import REAL, Code, Val, reading, type_of
 from tenon_cpu.jit.codegen_llvm import driver
 from tenon_cpu.jit.codegen_pointwise import emit_step
 
@@ -70,14 +70,7 @@ def _module(code: Code, count: int) -> str:
     result, then of each operand its address and the step from row to row."""
     given = "".join(f", ptr noalias %a{k}, i64 %s{k}" for k in range(count))
     body = code.function("body", f"i64 %columns, ptr noalias %out{given}, i64 %first, i64 %last")
-    caller = Code()
-    kinds = ["i64", "ptr", *("ptr", "i64") * count]
-    words = []
-    for place, kind in enumerate(kinds, 1):
-        at = caller.let(f"getelementptr i64, ptr %table, i64 {place}")
-        words.append(f"{kind} {caller.let(f'load {kind}, ptr {at}')}")
-    caller.do(f"call void @body({', '.join(words)}, i64 %first, i64 %last)")
-    work = caller.function("work", "ptr %table, i64 %first, i64 %last")
+    work = reading("body", ["i64", "ptr", *("ptr", "i64") * count], 1)
     return "\n".join([body, work, *code.declared.values()]) + driver(None)
 
 

@@ -8,6 +8,7 @@ from tenon_cpu.jit.compile import inlined, kernel
 from tenon_cpu.jit.vectors import bits, number
 
 _TRUE = np.int32(1)
+_ZERO = np.float32(0)
 _NOWHERE = np.int32(-(2**31))
 _LOWEST = np.float32(-np.inf)
 
@@ -25,9 +26,22 @@ def max_pool_2x2(x, out, start, stop):  # type: ignore[no-untyped-def]
                 made[j] = m if m > n or m != m else n
 
 
+@inlined
+def _at_last_nans(g, x, y, out):  # type: ignore[no-untyped-def]
+    """The gradient of windows whose maximum is NaN goes to its last place."""
+    for i in range(g.shape[0]):
+        for j in range(g.shape[1]):
+            if y[i, j] != y[i, j]:
+                free = True
+                for k in range(3, -1, -1):
+                    h, w = 2 * i + k // 2, 2 * j + k % 2
+                    out[h, w] = g[i, j] if free and x[h, w] != x[h, w] else _ZERO
+                    free = free and x[h, w] == x[h, w]
+
+
 @kernel("void(float32[:,:,::1], float32[:,:,::1], float32[:,:,::1], float32[:,:,::1], int64, int64)")
 def max_pool_2x2_grad(g, x, y, out, start, stop):  # type: ignore[no-untyped-def]
-    """The first of a window that is its maximum takes its gradient; NaN counts as the maximum."""
+    """The first of a window that is its maximum takes its gradient, or the last NaN."""
     for p in range(start, stop):
         for i in range(g.shape[1]):
             upper, lower, given, top = x[p, 2 * i], x[p, 2 * i + 1], g[p, i], y[p, i]
@@ -42,6 +56,13 @@ def max_pool_2x2_grad(g, x, y, out, start, stop):  # type: ignore[no-untyped-def
                 above[2 * j + 1] = number(v & -b)
                 below[2 * j] = number(v & -c)
                 below[2 * j + 1] = number(v & -d)
+        strange = np.int32(0)
+        for i in range(g.shape[1]):
+            top = y[p, i]
+            for j in range(top.size):
+                strange |= np.int32(top[j] != top[j])
+        if strange:
+            _at_last_nans(g[p], x[p], y[p], out[p])
 
 
 @kernel("void(float32[:,::1], int64, int64, int64, int64, float32[:,::1], int64, int64)")
@@ -63,10 +84,11 @@ def max_pool_lines(x, size, step, before, dilation, out, start, stop):  # type: 
 
 @inlined
 def _largest(seen, tops, shift, step, places):  # type: ignore[no-untyped-def]
-    """``shift`` is the place of a maximum where the line has it so far from the window's begin."""
+    """``shift`` is the place of a maximum where the line has it so far from the window's begin; the first NaN
+    that is seen stays."""
     for i in range(places.size):
         v = seen[i * step]
-        places[i] = shift if v == tops[i] or v != v else places[i]
+        places[i] = shift if v == tops[i] or (v != v and places[i] == _NOWHERE) else places[i]
 
 
 @kernel(
@@ -74,7 +96,7 @@ def _largest(seen, tops, shift, step, places):  # type: ignore[no-untyped-def]
     " int64)"
 )
 def max_pool_lines_grad(g, x, y, size, step, before, dilation, out, start, stop):  # type: ignore[no-untyped-def]
-    """Into zeros: the first of a window that is its maximum takes its gradient, or the first NaN."""
+    """Into zeros: the first of a window that is its maximum takes its gradient, or the last NaN."""
     length, count = x.shape[1], y.shape[1]
     found = np.empty(count, np.int32)
     for r in range(start, stop):

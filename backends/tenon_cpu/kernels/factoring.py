@@ -11,8 +11,10 @@ from typing import Any
 import numpy as np
 
 from tenon.extend import Kernel
+from tenon.ops import cholesky as _cholesky
 from tenon.ops import least_squares as _least_squares
 from tenon.ops import lu_parts as _lu_parts
+from tenon.ops import qr as _qr
 from tenon.ops import solve as _solve
 from tenon.ops import solve_adjoint as _solve_adjoint
 from tenon.ops import solve_triangle as _solve_triangle
@@ -52,6 +54,32 @@ def lu_parts(x: Any) -> Any:
         permutation.reshape((*batch, rows, rows)),
     )
     return (*made, *(m.copy() for m in made))
+
+
+def cholesky(x: Any) -> Any:
+    """Where the matrices lie, which NumPy turns around twice; it says which one has no factor."""
+    known = _known(x)
+    if known is None:
+        return _cholesky.forward(np, x)
+    _cholesky.infer(x)
+    made, size = np.array(x, order="C"), x.shape[-1]
+    if any(lapack.triangle(known, matrix) for matrix in made.reshape(-1, size, size)):
+        return _cholesky.forward(np, x)
+    return np.tril(made)
+
+
+def qr(x: Any, *, mode: str = "reduced") -> Any:
+    """By reflections in blocks."""
+    known = _known(x)
+    if known is None or min(x.shape[-2:]) < WORTH or not known.has("geqrt"):
+        return _qr.forward(np, x, mode=mode)
+    shapes = [aval.shape for aval in _qr.infer(x, mode=mode)]
+    q, r = (np.empty(shape, x.dtype) for shape in shapes)
+    columns = np.array(np.swapaxes(x, -1, -2), order="C").reshape(-1, x.shape[-1], x.shape[-2])
+    pairs = zip(columns, q.reshape(-1, *q.shape[-2:]), r.reshape(-1, *r.shape[-2:]), strict=True)
+    for matrix, for_q, for_r in pairs:
+        for_q[...], for_r[...] = lapack.orthogonal(known, matrix, q.shape[-1])
+    return q, r, q.copy(), r.copy()
 
 
 def solve(a: Any, b: Any) -> Any:
@@ -109,8 +137,10 @@ def svdvals(kernel: Kernel, x: Any) -> Any:
 
 
 KERNELS: dict[str, Kernel] = {
+    "cholesky": cholesky,
     "least_squares": least_squares,
     "lu_parts": lu_parts,
+    "qr": qr,
     "solve": solve,
     "solve_adjoint": solve_adjoint,
     "solve_triangle": solve_triangle,

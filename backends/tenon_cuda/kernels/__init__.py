@@ -32,10 +32,12 @@ def take(xp: Any, x: Any, *indices: Any, layout: Any) -> Any:
     return _take.forward(xp, x, *indices, layout=layout)
 
 
-def put(xp: Any, x: Any, y: Any, *indices: Any, layout: Any, accumulate: bool = False) -> Any:
+def put(
+    xp: Any, x: Any, y: Any, *indices: Any, layout: Any, accumulate: bool = False, out: Any = None
+) -> Any:
     """Advanced assignment, after a check of the indices; it adds up in the same order in every run."""
     check_indices(xp, x, indices, layout)
-    return _put.forward(xp, x, y, *indices, layout=layout, accumulate=accumulate)
+    return _put.forward(xp, x, y, *indices, layout=layout, accumulate=accumulate, out=out)
 
 
 def matmul(xp: Any, x: Any, y: Any) -> Any:

@@ -45,6 +45,32 @@ def test_extremes_of_rows_find_nan_of_either_sign(name):
     np.testing.assert_array_equal(kernel(name)(x[1:], axes=(1, 2)), reference(name, x[1:], axes=(1, 2)))
 
 
+@pytest.mark.parametrize("odd", [0.0, -0.0, INF, -INF, NAN, -NAN, 1e-45, -1e-45])
+@pytest.mark.parametrize("sign", [1, -1])
+def test_extremes_are_those_of_numpy_whatever_the_signs(odd, sign):
+    x = np.concatenate([sign * abs(normal(90, 40)), normal(90, 40), np.full((90, 40), odd, np.float32)])
+    x[::3, 7] = odd
+
+    for name, expected in (("amax", x.max(1)), ("amin", x.min(1))):
+        found = kernel(name)(np.repeat(x, 2, 1)[:, ::2], axes=(1,))
+
+        np.testing.assert_array_equal(found, expected)
+
+
+def test_products_of_others_that_underflow_are_those_of_both_sides():
+    x = normal(90, 200)
+    x[1, 0], x[2, 199], x[3, 100], x[4, [0, 199]] = 0, 0, 0, 0
+    x[5, :2], x[6, 0] = (INF, 0), NAN
+    ones = np.ones((len(x), 1), np.float32)
+    with np.errstate(all="ignore"):
+        before = np.cumprod(np.hstack([ones, x[:, :-1]]), 1)
+        expected = before * np.cumprod(np.hstack([ones, x[:, :0:-1]]), 1)[:, ::-1]
+
+    made = kernel("prod_of_others")(x, axes=(1,))
+
+    np.testing.assert_allclose(made, expected, rtol=1e-4, atol=1e-30)
+
+
 def test_products_of_others_are_right_beside_zeros():
     x = np.exp2(np.random.default_rng(4).integers(-1, 2, (300, 40))).astype(np.float32)
     x[0, 3], x[1, [2, 9]] = 0, 0
