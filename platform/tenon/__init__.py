@@ -82,6 +82,7 @@ _home(
     "rms_norm selu threshold",
 )
 
+_home("tenon.nn.functional.any_convolution", "conv_tbc convolution")
 _home(
     "tenon.nn.functional.older_names",
     "alpha_dropout batch_norm batch_norm_update_stats celu_ channel_shuffle dropout dropout_ embedding "
@@ -104,6 +105,7 @@ _SUBMODULES = frozenset(
         "__future__",
         "amp",
         "autograd",
+        "backends",
         "cli",
         "compiler",
         "compress",
@@ -120,6 +122,7 @@ _SUBMODULES = frozenset(
         "func",
         "functions",
         "linalg",
+        "multiprocessing",
         "nn",
         "ops",
         "optim",

@@ -86,3 +86,12 @@ def test_a_range_includes_its_end_and_is_deprecated():
         assert tenon.range(0, 4, 2).tolist() == [0.0, 2.0, 4.0]
     with pytest.warns(UserWarning), pytest.raises(ValueError, match="inconsistent with step sign"):
         tenon.range(0, 4, -1)
+
+
+@pytest.mark.parametrize("dtype", [tenon.bool, tenon.uint8, tenon.int32, tenon.int64])
+@pytest.mark.parametrize("pool", [F.adaptive_avg_pool1d, F.adaptive_avg_pool3d, F.adaptive_max_pool2d])
+def test_uneven_windows_take_floats(pool, dtype):
+    rank = int(pool.__name__[-2])
+
+    with pytest.raises(NotImplementedError, match="not implemented for torch"):
+        pool(tenon.ones(1, 2, *(4,) * rank, dtype=dtype), 2)

@@ -4,7 +4,7 @@ To add a family of layers, write ``layers/<family>.py`` and add it to ``layers/_
 that package's ``__all__`` is offered here.
 """
 
-from tenon.nn import functional, grad, init, layers, modules, parallel, parameter, utils
+from tenon.nn import attention, functional, grad, init, layers, modules, parallel, parameter, utils
 from tenon.nn.containers import Container, ModuleDict, ModuleList, Sequential
 from tenon.nn.layers import *  # noqa: F403 - the one place where layers become public
 from tenon.nn.module import Module
@@ -23,6 +23,7 @@ __all__ = [
     "Sequential",
     "UninitializedBuffer",
     "UninitializedParameter",
+    "attention",
     "functional",
     "grad",
     "init",

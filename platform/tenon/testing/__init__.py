@@ -1,4 +1,4 @@
-"""For tests: ``assert_close`` as torch.testing has it, and the conformance kit for plugins' own tests."""
+"""For tests: torch.testing's ``assert_close`` and ``make_tensor``, and the conformance kit of plugins."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from tenon.testing.comparison import assert_close
+from tenon.testing.creation import make_tensor
 
 if TYPE_CHECKING:
     from tenon.testing.suites.backend import BackendSuite as BackendSuite
@@ -21,7 +22,14 @@ _SUITES = {
     "PluginSuite": "plugin",
 }
 
-__all__ = ["BackendSuite", "CommunicatorSuite", "OptimizerSuite", "PluginSuite", "assert_close"]
+__all__ = [
+    "BackendSuite",
+    "CommunicatorSuite",
+    "OptimizerSuite",
+    "PluginSuite",
+    "assert_close",
+    "make_tensor",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -1,5 +1,6 @@
 """``torch.nn.functional``: what layers compute, as functions of tensors. One family a file."""
 
+from tenon.nn import grad
 from tenon.nn.functional.activation import (
     celu,
     celu_,
@@ -36,6 +37,7 @@ from tenon.nn.functional.activation import (
     threshold,
     threshold_,
 )
+from tenon.nn.functional.any_convolution import conv_tbc
 from tenon.nn.functional.attention import scaled_dot_product_attention
 from tenon.nn.functional.chosen_pooling import (
     adaptive_max_pool1d,
@@ -154,6 +156,7 @@ __all__ = [
     "conv1d",
     "conv2d",
     "conv3d",
+    "conv_tbc",
     "conv_transpose1d",
     "conv_transpose2d",
     "conv_transpose3d",
@@ -178,6 +181,7 @@ __all__ = [
     "gaussian_nll_loss",
     "gelu",
     "glu",
+    "grad",
     "grid_sample",
     "group_norm",
     "gumbel_softmax",

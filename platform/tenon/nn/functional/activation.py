@@ -7,6 +7,7 @@ from typing import Any
 import tenon.ops  # noqa: F401 - a table without ops finds nothing
 from tenon.core.factories import written
 from tenon.core.inplace import inplace as write_inplace
+from tenon.core.methods.titles import titled
 from tenon.core.op import table as f
 from tenon.core.precision import runs_in
 from tenon.errors import ArgumentError, DTypeError, ModuleValueError, ShapeError
@@ -14,8 +15,19 @@ from tenon.nn.functional.arguments import axis_of, in_dtype
 from tenon.ops.kinds import is_complex
 
 
+def _title_in_place(op: Any, x: Any, **attrs: Any) -> str:
+    """torch's name of the form in place, which it counts as another for some."""
+    other = op.name in ("leaky_relu", "elu", "threshold") and x._view is None
+    return str(op.torch_name((), attrs)).replace("Backward0", "1") if other else ""
+
+
+@titled(_title_in_place)
+def _write(op: Any, x: Any, **attrs: Any) -> Any:
+    return write_inplace(op, x, **attrs)
+
+
 def _apply(op: Any, x: Any, inplace: bool, **attrs: Any) -> Any:
-    return write_inplace(op, x, **attrs) if inplace else op(x, **attrs)
+    return _write(op, x, **attrs) if inplace else op(x, **attrs)
 
 
 def relu(input: Any, inplace: bool = False) -> Any:
@@ -187,6 +199,7 @@ def hardshrink(input: Any, lambd: float = 0.5) -> Any:
     return f.hardshrink(input, bound=float(lambd))
 
 
+@titled("Glu0")
 def glu(input: Any, dim: int = -1) -> Any:
     """The first half of ``dim`` times the sigmoid of the second."""
     if input.raw.ndim == 0:
@@ -198,6 +211,7 @@ def glu(input: Any, dim: int = -1) -> Any:
     return first * second.sigmoid()
 
 
+@titled("PreluKernel0")
 @runs_in("lower")
 def prelu(input: Any, weight: Any) -> Any:
     """``input`` where positive, else ``weight * input``, with one weight or one per channel (axis 1)."""

@@ -9,8 +9,16 @@ from typing import Any
 
 from tenon.core.aval import normalize_axis
 from tenon.core.grad_mode import is_grad_enabled, no_grad
+from tenon.core.tensor import Tensor
 from tenon.dtypes import as_dtype
-from tenon.errors import GradError, ModuleTypeError, ModuleValueError, ShapeError, TenonWarning
+from tenon.errors import (
+    GradError,
+    ModuleTypeError,
+    ModuleValueError,
+    ShapeError,
+    TenonWarning,
+    UnsupportedDTypeError,
+)
 
 
 def per_axis(value: Any, rank: int, name: str) -> tuple[int, ...]:
@@ -54,6 +62,8 @@ def check_kernel(sizes: Sequence[int]) -> None:
 
 def batched(x: Any, rank: int, name: str) -> tuple[Any, bool]:
     """``x`` with a batch axis, and whether one had to be added."""
+    if not isinstance(x, Tensor):
+        raise ModuleTypeError(f"{name}(): argument 'input' must be Tensor, not {type(x).__name__}.")
     if x.raw.ndim == rank + 2:
         return x, False
     if x.raw.ndim == rank + 1:
@@ -62,6 +72,12 @@ def batched(x: Any, rank: int, name: str) -> tuple[Any, bool]:
         f"Expected {rank + 1}D (unbatched) or {rank + 2}D (batched) input to {name}, but got input of size: "
         f"{list(x.raw.shape)}"
     )
+
+
+def refuse_integers(x: Any, name: str) -> None:
+    """UnsupportedDTypeError unless ``x`` holds floating point or complex numbers."""
+    if x.raw.dtype.kind in "biu":
+        raise UnsupportedDTypeError(f'"{name}" not implemented for {x.dtype}. Convert with .float() first.')
 
 
 def in_dtype(x: Any, dtype: Any) -> Any:

@@ -8,9 +8,10 @@ from typing import Any
 
 import tenon.ops  # noqa: F401 - a table without ops finds nothing
 from tenon.core.draws import rand
+from tenon.core.methods.titles import titled
 from tenon.core.op import table as f
 from tenon.errors import DTypeError, IndexRangeError, ModuleValueError, ShapeError
-from tenon.nn.functional.arguments import per_axis
+from tenon.nn.functional.arguments import per_axis, refuse_integers
 from tenon.nn.functional.pooling import avg_pool1d, avg_pool2d, avg_pool3d
 from tenon.ops.kinds import dtype_of, title_of
 
@@ -39,6 +40,7 @@ def _result(x: Any, places: Any, added: bool, indices: bool) -> Any:
 
 
 def _adaptive(input: Any, output_size: Any, indices: bool, rank: int) -> Any:
+    refuse_integers(input, f"adaptive_max_pool{rank}d")
     x, added = _batch(input, rank, f"adaptive_max_pool{rank}d")
     given = tuple(output_size) if isinstance(output_size, (list, tuple)) else (output_size,) * rank
     if len(given) != rank:
@@ -47,31 +49,37 @@ def _adaptive(input: Any, output_size: Any, indices: bool, rank: int) -> Any:
     return _result(x, f.adaptive_max_pool_indices(x.detach(), sizes=sizes), added, indices)
 
 
+@titled("Squeeze1")
 def adaptive_max_pool1d(input: Any, output_size: Any, return_indices: bool = False) -> Any:
     """The largest element of each of ``output_size`` windows of ``input[N, C, L]``."""
     return _adaptive(input, output_size, return_indices, 1)
 
 
+@titled("AdaptiveMaxPool2D0")
 def adaptive_max_pool2d(input: Any, output_size: Any, return_indices: bool = False) -> Any:
     """The largest element of windows laid out for ``output_size`` rows and columns (None keeps a size)."""
     return _adaptive(input, output_size, return_indices, 2)
 
 
+@titled("AdaptiveMaxPool3D0")
 def adaptive_max_pool3d(input: Any, output_size: Any, return_indices: bool = False) -> Any:
     """The largest element of windows laid out for ``output_size`` (None keeps a size)."""
     return _adaptive(input, output_size, return_indices, 3)
 
 
+@titled("Squeeze1")
 def adaptive_max_pool1d_with_indices(input: Any, output_size: Any, return_indices: bool = False) -> Any:
     """``adaptive_max_pool1d`` and where each largest element was."""
     return _adaptive(input, output_size, True, 1)
 
 
+@titled("AdaptiveMaxPool2D0")
 def adaptive_max_pool2d_with_indices(input: Any, output_size: Any, return_indices: bool = False) -> Any:
     """``adaptive_max_pool2d`` and where each largest element was."""
     return _adaptive(input, output_size, True, 2)
 
 
+@titled("AdaptiveMaxPool3D0")
 def adaptive_max_pool3d_with_indices(input: Any, output_size: Any, return_indices: bool = False) -> Any:
     """``adaptive_max_pool3d`` and where each largest element was."""
     return _adaptive(input, output_size, True, 3)
@@ -106,6 +114,7 @@ def _fractional(
     return _result(x, places, added, indices)
 
 
+@titled("FractionalMaxPool2D0")
 def fractional_max_pool2d(
     input: Any, kernel_size: Any, output_size: Any = None, output_ratio: Any = None,
     return_indices: bool = False, _random_samples: Any = None,
@@ -115,6 +124,7 @@ def fractional_max_pool2d(
     return _fractional(input, kernel_size, output_size, output_ratio, return_indices, _random_samples, 2)
 
 
+@titled("FractionalMaxPool3D0")
 def fractional_max_pool3d(
     input: Any, kernel_size: Any, output_size: Any = None, output_ratio: Any = None,
     return_indices: bool = False, _random_samples: Any = None,
@@ -124,6 +134,7 @@ def fractional_max_pool3d(
     return _fractional(input, kernel_size, output_size, output_ratio, return_indices, _random_samples, 3)
 
 
+@titled("FractionalMaxPool2D0")
 def fractional_max_pool2d_with_indices(
     input: Any, kernel_size: Any, output_size: Any = None, output_ratio: Any = None,
     return_indices: bool = False, _random_samples: Any = None,
@@ -132,6 +143,7 @@ def fractional_max_pool2d_with_indices(
     return _fractional(input, kernel_size, output_size, output_ratio, True, _random_samples, 2)
 
 
+@titled("FractionalMaxPool3D0")
 def fractional_max_pool3d_with_indices(
     input: Any, kernel_size: Any, output_size: Any = None, output_ratio: Any = None,
     return_indices: bool = False, _random_samples: Any = None,
@@ -194,6 +206,7 @@ def _unpool(
     return made.squeeze(0) if added else made
 
 
+@titled("Squeeze1")
 def max_unpool1d(
     input: Any, indices: Any, kernel_size: Any, stride: Any = None, padding: Any = 0, output_size: Any = None
 ) -> Any:
@@ -201,6 +214,7 @@ def max_unpool1d(
     return _unpool(input, indices, kernel_size, stride, padding, output_size, 1)
 
 
+@titled("MaxUnpool2D0")
 def max_unpool2d(
     input: Any, indices: Any, kernel_size: Any, stride: Any = None, padding: Any = 0, output_size: Any = None
 ) -> Any:
@@ -208,6 +222,7 @@ def max_unpool2d(
     return _unpool(input, indices, kernel_size, stride, padding, output_size, 2)
 
 
+@titled("MaxUnpool3D0")
 def max_unpool3d(
     input: Any, indices: Any, kernel_size: Any, stride: Any = None, padding: Any = 0, output_size: Any = None
 ) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import tenon.ops  # noqa: F401 - a table without ops finds nothing
+from tenon.core.methods.titles import titled
 from tenon.core.op import table as f
 from tenon.core.precision import runs_in
 from tenon.errors import ModuleValueError, ShapeError
@@ -142,6 +143,7 @@ def _far_padded(x: Any, weight: Any, sizes: Any, padding: Any, extra: Any, attrs
     return f.pad(made, widths=((0, 0), (0, 0), *missing), value=0) if any(b for _, b in missing) else made
 
 
+@titled("Convolution0")
 def conv_transpose1d(
     input: Any, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0, output_padding: Any = 0,
     groups: int = 1, dilation: Any = 1,
@@ -150,6 +152,7 @@ def conv_transpose1d(
     return _transposed(input, weight, bias, stride, padding, output_padding, groups, dilation, 1)
 
 
+@titled("Convolution0")
 def conv_transpose2d(
     input: Any, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0, output_padding: Any = 0,
     groups: int = 1, dilation: Any = 1,
@@ -158,6 +161,7 @@ def conv_transpose2d(
     return _transposed(input, weight, bias, stride, padding, output_padding, groups, dilation, 2)
 
 
+@titled("Convolution0")
 def conv_transpose3d(
     input: Any, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0, output_padding: Any = 0,
     groups: int = 1, dilation: Any = 1,

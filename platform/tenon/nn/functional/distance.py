@@ -7,6 +7,7 @@ from typing import Any
 import tenon.ops  # noqa: F401 - a table without ops finds nothing
 from tenon.core.aval import broadcast_shapes
 from tenon.core.factories import triu_indices
+from tenon.core.methods.titles import titled
 from tenon.core.op import table as f
 from tenon.core.precision import runs_in
 from tenon.core.promotion import result_type
@@ -39,11 +40,13 @@ def cosine_similarity(x1: Any, x2: Any, dim: int = 1, eps: float = 1e-8) -> Any:
     return (x1 / norms[0] * (x2 / norms[1])).sum(dim)
 
 
+@titled("Norm1")
 def pairwise_distance(x1: Any, x2: Any, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False) -> Any:
     """``p``-norm of ``x1 - x2 + eps`` along the last axis."""
     return (x1 - x2 + eps).norm(p, -1, keepdim)
 
 
+@titled("Pdist0")
 @runs_in("float32")
 def pdist(input: Any, p: float = 2.0) -> Any:
     """``p``-norm distances of the ``N (N - 1) / 2`` pairs of rows of ``input[N, D]``, by the first, then the

@@ -11,6 +11,7 @@ from tenon.core import watch
 from tenon.core.aval import Aval
 from tenon.core.factories import arange
 from tenon.core.grad_mode import is_grad_enabled, no_grad
+from tenon.core.methods.titles import titled
 from tenon.core.op import table as f
 from tenon.errors import (
     DTypeError,
@@ -65,6 +66,7 @@ def _warn_of_sparse(sparse: bool, weight: Any) -> None:
         )
 
 
+@titled("EmbeddingBag0")
 def embedding_bag(
     input: Any, weight: Any, offsets: Any = None, max_norm: float | None = None, norm_type: float = 2,
     scale_grad_by_freq: bool = False, mode: str = "mean", sparse: bool = False,

@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 import tenon.ops  # noqa: F401 - a table without ops finds nothing
+from tenon.core.methods.titles import titled
 from tenon.core.op import table as f
 from tenon.errors import ModuleValueError, ShapeError
 from tenon.nn.functional.arguments import batched, check_kernel, per_axis
@@ -22,6 +23,7 @@ def _layout(kernel_size: Any, dilation: Any, padding: Any, stride: Any) -> dict[
     }
 
 
+@titled("Im2Col0")
 def unfold(input: Any, kernel_size: Any, dilation: Any = 1, padding: Any = 0, stride: Any = 1) -> Any:
     """Patches of ``input[N, C, H, W]`` as columns ``[N, C * KH * KW, places]``."""
     x, added = batched(input, 2, "unfold")
@@ -34,6 +36,7 @@ def unfold(input: Any, kernel_size: Any, dilation: Any = 1, padding: Any = 0, st
     return made.squeeze(0) if added else made
 
 
+@titled("Col2Im0")
 def fold(
     input: Any, output_size: Any, kernel_size: Any, dilation: Any = 1, padding: Any = 0, stride: Any = 1
 ) -> Any:
@@ -50,6 +53,7 @@ def fold(
     return made.squeeze(0) if rank == 2 else made
 
 
+@titled("PixelShuffle0")
 def pixel_shuffle(input: Any, upscale_factor: int) -> Any:
     """``[..., C * r * r, H, W]`` as ``[..., C, H * r, W * r]``: channels become blocks of pixels."""
     *lead, channels, height, width = _image(input, "pixel_shuffle")
@@ -67,6 +71,7 @@ def pixel_shuffle(input: Any, upscale_factor: int) -> Any:
     return split.permute(order).reshape(*lead, channels // (r * r), height * r, width * r)
 
 
+@titled("PixelUnshuffle0")
 def pixel_unshuffle(input: Any, downscale_factor: int) -> Any:
     """``[..., C, H * r, W * r]`` as ``[..., C * r * r, H, W]``: blocks of pixels become channels.
 
@@ -100,6 +105,7 @@ def _image(x: Any, name: str) -> tuple[int, ...]:
     return shape
 
 
+@titled("ChannelShuffle0")
 def channel_shuffle(input: Any, groups: int) -> Any:
     """``[N, groups * C, ...]`` with the channels of all groups interleaved."""
     shape = tuple(input.raw.shape)

@@ -7,6 +7,7 @@ from typing import Any
 
 import tenon.ops  # noqa: F401 - a table without ops finds nothing
 from tenon.core.factories import arange
+from tenon.core.methods.titles import titled
 from tenon.core.op import table as f
 from tenon.core.precision import runs_in
 from tenon.errors import DTypeError, IndexRangeError, ModuleValueError, ShapeError
@@ -32,6 +33,7 @@ def hinge_embedding_loss(
     return reduced(f, far + near, mode)
 
 
+@titled("SoftMarginLoss0")
 @runs_in("float32")
 def soft_margin_loss(
     input: Any, target: Any, size_average: Any = None, reduce: Any = None, reduction: str = "mean"
@@ -55,7 +57,7 @@ def margin_ranking_loss(
             "margin_ranking_loss : All input tensors should have same dimension but got sizes: input1:"
             f" {input1.shape}, input2: {input2.shape}, target: {target.shape} "
         )
-    return reduced(f, (-target * (input1 - input2) + float(margin)).clamp(min=0), mode)
+    return reduced(f, (-target * (input1 - input2) + float(margin)).clamp_min(0), mode)
 
 
 @runs_in("float32")
@@ -110,6 +112,7 @@ def _mean(losses: Any, mode: str) -> Any:
     return reduced(f, losses, "sum" if mode == "mean" and not losses.numel() else mode)
 
 
+@titled("MultiMarginLoss0")
 @runs_in("float32")
 def multi_margin_loss(
     input: Any, target: Any, p: int = 1, margin: float = 1.0, weight: Any = None, size_average: Any = None,
@@ -147,6 +150,7 @@ def multi_margin_loss(
     return _mean(losses.reshape(target.shape) if mode == "none" else losses, mode)
 
 
+@titled("MultilabelMarginLoss0")
 @runs_in("float32")
 def multilabel_margin_loss(
     input: Any, target: Any, size_average: Any = None, reduce: Any = None, reduction: str = "mean"
@@ -232,4 +236,4 @@ def _of_triplets(
     far = distance(anchor, negative)
     if swap:
         far = f.minimum(far, distance(positive, negative))
-    return reduced(f, (margin + distance(anchor, positive) - far).clamp(min=0), mode)
+    return reduced(f, (margin + distance(anchor, positive) - far).clamp_min(0), mode)

@@ -7,6 +7,7 @@ from typing import Any
 
 import tenon.ops  # noqa: F401 - a table without ops finds nothing
 from tenon.core.grad_mode import no_grad
+from tenon.core.methods.titles import titled
 from tenon.core.op import table as f
 from tenon.core.precision import runs_in
 from tenon.errors import ModuleValueError, ShapeError
@@ -159,6 +160,7 @@ def rms_norm(input: Any, normalized_shape: Any, weight: Any = None, eps: float |
     return f.cast(made, dtype=input.raw.dtype) if wide is not input else made
 
 
+@titled("NativeGroupNorm0")
 @runs_in("usual", cuda="float32")
 def group_norm(input: Any, num_groups: int, weight: Any = None, bias: Any = None, eps: float = 1e-5) -> Any:
     """``input[N, C, ...]`` standardised over each of ``num_groups`` groups of channels of each sample."""

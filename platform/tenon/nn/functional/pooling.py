@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import tenon.ops  # noqa: F401 - a table without ops finds nothing
+from tenon.core.methods.titles import titled
 from tenon.core.op import table as f
 from tenon.errors import ModuleValueError, ShapeError
-from tenon.nn.functional.arguments import per_axis
+from tenon.nn.functional.arguments import per_axis, refuse_integers
 
 
 def _with_batch(x: Any, rank: int) -> tuple[Any, bool]:
@@ -45,6 +46,7 @@ def _max_pool(
     return made, places.squeeze(0) if added else places
 
 
+@titled("Squeeze1")
 def max_pool1d(
     input: Any, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1,
     ceil_mode: bool = False,
@@ -54,6 +56,7 @@ def max_pool1d(
     return _max_pool(input, kernel_size, stride, padding, dilation, ceil_mode, return_indices, 1)
 
 
+@titled("MaxPool2DWithIndices0")
 def max_pool2d(
     input: Any, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1,
     ceil_mode: bool = False,
@@ -63,6 +66,7 @@ def max_pool2d(
     return _max_pool(input, kernel_size, stride, padding, dilation, ceil_mode, return_indices, 2)
 
 
+@titled("MaxPool3DWithIndices0")
 def max_pool3d(
     input: Any, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1,
     ceil_mode: bool = False,
@@ -72,6 +76,7 @@ def max_pool3d(
     return _max_pool(input, kernel_size, stride, padding, dilation, ceil_mode, return_indices, 3)
 
 
+@titled("Squeeze1")
 def max_pool1d_with_indices(
     input: Any, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1,
     ceil_mode: bool = False,
@@ -81,6 +86,7 @@ def max_pool1d_with_indices(
     return _max_pool(input, kernel_size, stride, padding, dilation, ceil_mode, True, 1)
 
 
+@titled("MaxPool2DWithIndices0")
 def max_pool2d_with_indices(
     input: Any, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1,
     ceil_mode: bool = False,
@@ -90,6 +96,7 @@ def max_pool2d_with_indices(
     return _max_pool(input, kernel_size, stride, padding, dilation, ceil_mode, True, 2)
 
 
+@titled("MaxPool3DWithIndices0")
 def max_pool3d_with_indices(
     input: Any, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1,
     ceil_mode: bool = False,
@@ -115,6 +122,7 @@ def _avg_pool(
     return made.squeeze(0) if added else made
 
 
+@titled("Squeeze1")
 def avg_pool1d(
     input: Any, kernel_size: Any, stride: Any = None, padding: Any = 0, ceil_mode: bool = False,
     count_include_pad: bool = True,
@@ -123,6 +131,7 @@ def avg_pool1d(
     return _avg_pool(input, kernel_size, stride, padding, ceil_mode, count_include_pad, None, 1)
 
 
+@titled("AvgPool2D0")
 def avg_pool2d(
     input: Any, kernel_size: Any, stride: Any = None, padding: Any = 0, ceil_mode: bool = False,
     count_include_pad: bool = True, divisor_override: int | None = None,
@@ -131,6 +140,7 @@ def avg_pool2d(
     return _avg_pool(input, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override, 2)
 
 
+@titled("AvgPool3D0")
 def avg_pool3d(
     input: Any, kernel_size: Any, stride: Any = None, padding: Any = 0, ceil_mode: bool = False,
     count_include_pad: bool = True, divisor_override: int | None = None,
@@ -140,6 +150,7 @@ def avg_pool3d(
 
 
 def _adaptive(x: Any, output_size: Any, rank: int) -> Any:
+    refuse_integers(x, f"adaptive_avg_pool{rank}d")
     x, added = _with_batch(x, rank)
     sizes = output_size if isinstance(output_size, (list, tuple)) else (output_size,) * rank
     if len(sizes) != rank:
@@ -149,6 +160,7 @@ def _adaptive(x: Any, output_size: Any, rank: int) -> Any:
     return made.squeeze(0) if added else made
 
 
+@titled("Squeeze1")
 def adaptive_avg_pool1d(input: Any, output_size: Any) -> Any:
     """Means over windows laid out for ``output_size`` places."""
     return _adaptive(input, output_size, 1)

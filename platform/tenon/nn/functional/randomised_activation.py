@@ -7,11 +7,13 @@ from typing import Any
 
 import tenon.ops  # noqa: F401 - a table without ops finds nothing
 from tenon.core.inplace import inplace as write_inplace
+from tenon.core.methods.titles import titled
 from tenon.core.op import table as f
 from tenon.errors import ArgumentError
 from tenon.nn.functional.activation import leaky_relu
 
 
+@titled("RreluWithNoise0")
 def rrelu(
     input: Any, lower: float = 1 / 8, upper: float = 1 / 3, training: bool = False, inplace: bool = False
 ) -> Any:
@@ -30,6 +32,7 @@ def rrelu(
     return write_inplace(f.mul, input, noise) if inplace else f.mul(input, noise)
 
 
+@titled("RreluWithNoise1")
 def rrelu_(input: Any, lower: float = 1 / 8, upper: float = 1 / 3, training: bool = False) -> Any:
     """In-place ``rrelu``."""
     return rrelu(input, lower, upper, training, True)

@@ -10,6 +10,7 @@ import numpy as np
 
 import tenon.ops  # noqa: F401 - a table without ops finds nothing
 from tenon.core.create import wrap
+from tenon.core.methods.titles import titled
 from tenon.core.op import table as f
 from tenon.core.precision import runs_in
 from tenon.errors import ModuleValueError, ShapeError, TenonWarning, UnsupportedError
@@ -18,6 +19,7 @@ from tenon.ops.kinds import dtype_of
 _MODES = {"bilinear": "linear", "nearest": "nearest", "bicubic": "cubic"}
 
 
+@titled(lambda input, *a, **k: f"GridSampler{input.raw.ndim - 2}D0")
 def grid_sample(
     input: Any,
     grid: Any,
@@ -95,6 +97,7 @@ def _check(x: Any, grid: Any, mode: str) -> None:
         raise ShapeError("grid_sampler(): bicubic interpolation only supports 4D input")
 
 
+@titled("AffineGridGenerator0")
 def affine_grid(theta: Any, size: Any, align_corners: bool | None = None) -> Any:
     """The grid for ``grid_sample`` that maps outputs of ``size`` by ``theta[N, 2, 3]`` or ``[N, 3, 4]``."""
     if align_corners is None:

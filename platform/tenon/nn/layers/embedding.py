@@ -15,12 +15,12 @@ from tenon.nn.parameter import Parameter
 __all__ = ["Embedding", "EmbeddingBag"]
 
 
-def _padding(padding_idx: int | None, rows: int) -> int | None:
+def _padding(padding_idx: int | None, rows: int, name: str = "Padding_idx") -> int | None:
     """``padding_idx`` counted from the beginning."""
     if padding_idx is None:
         return None
     if not -rows <= padding_idx < rows:
-        raise OptionError(f"Padding_idx must be within num_embeddings: {padding_idx} of {rows}")
+        raise OptionError(f"{name} must be within num_embeddings: {padding_idx} of {rows}")
     return padding_idx % rows
 
 
@@ -176,7 +176,7 @@ class EmbeddingBag(Module):
         self.max_norm = max_norm
         self.norm_type = norm_type
         self.scale_grad_by_freq = scale_grad_by_freq
-        self.padding_idx = _padding(padding_idx, num_embeddings)
+        self.padding_idx = _padding(padding_idx, num_embeddings, "padding_idx")
         if _weight is None:
             self.weight = Parameter(empty((num_embeddings, embedding_dim), device=device, dtype=dtype))
             self.reset_parameters()

@@ -7,6 +7,7 @@ reason and the remedy.
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -30,6 +31,7 @@ __all__ = [
     "is_available",
     "is_bf16_supported",
     "is_initialized",
+    "is_tf32_supported",
     "manual_seed",
     "manual_seed_all",
     "max_memory_allocated",
@@ -131,6 +133,11 @@ def get_device_capability(device: DeviceLike = None) -> tuple[int, int]:
 
 def is_bf16_supported(including_emulation: bool = True) -> bool:
     """Whether the current device multiplies bfloat16 in hardware; False where CUDA cannot be used."""
+    return is_available() and get_device_capability() >= (8, 0)
+
+
+def is_tf32_supported() -> bool:
+    """Whether the current device has products of 19 bits; False where CUDA cannot be used."""
     return is_available() and get_device_capability() >= (8, 0)
 
 
@@ -256,3 +263,9 @@ def _index(backend: Any, value: DeviceLike) -> int:
 def _stats(device: DeviceLike) -> Any:
     backend = _backend()
     return backend.memory(Device("cuda", _index(backend, device)))
+
+
+def __getattr__(name: str) -> Any:
+    if name != "amp":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return importlib.import_module("tenon.cuda.amp")  # which needs this module

@@ -1,0 +1,92 @@
+"""``make_tensor``: a tensor of random numbers for a test, as torch.testing makes it."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from tenon.core.factories import empty
+from tenon.core.formats import memory_format as Format
+from tenon.core.grad_mode import no_grad
+from tenon.dtypes import as_dtype, dtype
+from tenon.errors import ArgumentError
+from tenon.functions.limits import finfo
+
+#: Bounds by the letter of NumPy's kind.
+_BOUNDS = {"b": (0, 2), "u": (0, 10), "i": (-9, 10)}
+
+
+def make_tensor(
+    *shape: Any,
+    dtype: dtype,
+    device: Any,
+    low: float | None = None,
+    high: float | None = None,
+    requires_grad: bool = False,
+    noncontiguous: bool = False,
+    exclude_zero: bool = False,
+    memory_format: Format | None = None,
+) -> Any:
+    """A tensor with values drawn evenly from ``[low, high)``: by default ``[-9, 9)``, integers from
+    ``[-9, 10)``, unsigned ones from ``[0, 10)``, bools both.
+
+    With ``exclude_zero`` a zero becomes the smallest positive number of the dtype; with ``noncontiguous`` the
+    tensor is every other element of a larger one. ValueError where bounds or options do not fit each other.
+    """
+    kind = as_dtype(dtype)
+    sizes = tuple(shape[0]) if len(shape) == 1 and not isinstance(shape[0], int) else shape
+    letter = kind.numpy.kind if kind.numpy.kind in "biuc" else "f"
+    if noncontiguous and memory_format is not None:
+        raise ArgumentError("make_tensor: noncontiguous and memory_format exclude each other; give one.")
+    if requires_grad and letter in "biu":
+        raise ArgumentError(f"make_tensor: requires_grad must be False for {kind}, which has no gradients.")
+    first, last = _bounds(kind, letter, low, high)
+    laid = (*sizes[:-1], 2 * sizes[-1]) if noncontiguous and math.prod(sizes) > 1 else sizes
+    made = empty(laid, dtype=kind, device=device)
+    with no_grad():
+        if letter == "c":
+            parts = empty((*laid, 2), dtype=made.real.dtype, device=device).uniform_(first, last)
+            made.copy_(parts[..., 0] + 1j * parts[..., 1])
+        elif letter == "f":
+            made.uniform_(first, last)
+        else:
+            made.random_(int(first), int(last))
+        if exclude_zero:
+            made[made == 0] = _least(kind, letter)
+    if laid is not sizes:
+        made = made[..., ::2]
+    if memory_format is not None:
+        made = made.clone(memory_format=memory_format)
+    return made.requires_grad_() if requires_grad else made
+
+
+def _bounds(kind: Any, letter: str, low: float | None, high: float | None) -> tuple[float, float]:
+    """Where to draw: the given bounds within the dtype's range."""
+    usual = _BOUNDS.get(letter, (-9, 9))
+    first: float = usual[0] if low is None else low
+    last: float = usual[1] if high is None else high
+    if math.isnan(first) or math.isnan(last):
+        raise ArgumentError(f"make_tensor: low and high must be numbers, got low={low} and high={high}.")
+    if first >= last:
+        raise ArgumentError(f"make_tensor: low must be below high, got {first} >= {last}.")
+    if letter == "b":
+        least, most = 0.0, 2.0
+    elif letter in "iu":
+        info: Any = np.iinfo(kind.numpy)
+        least, most = float(info.min), info.max + 1
+    else:
+        most = 65504.0 if kind.numpy.itemsize == 2 and kind.numpy.kind == "f" else 3e38
+        least = -most
+    if letter in "biu":
+        first, last = math.ceil(max(first, least)), math.ceil(min(last, most))
+    return max(first, least), min(last, most)
+
+
+def _least(kind: Any, letter: str) -> Any:
+    """What ``exclude_zero`` puts in place of 0."""
+    if letter in "biu":
+        return 1
+    tiny = finfo(kind).tiny
+    return complex(tiny, tiny) if letter == "c" else tiny
