@@ -17,6 +17,7 @@ from tenon import dtypes, ops
 from tenon.core.aval import normalize_axis
 from tenon.core.create import wrap
 from tenon.core.factories import kind_of
+from tenon.core.methods.titles import titled
 from tenon.device import as_device
 from tenon.errors import ArgumentError, DTypeError, ShapeError
 from tenon.functions.derived import into
@@ -130,16 +131,19 @@ def fft(input: Any, n: int | None = None, dim: int = -1, norm: str | None = None
     return _given(out, _complex("fft", input, _one(n), (dim,), norm, False))
 
 
+@titled(lambda input, *a, **k: "" if input.raw.dtype.kind == "c" else "Conj0")
 def ifft(input: Any, n: int | None = None, dim: int = -1, norm: str | None = None, *, out: Any = None) -> Any:
     """Inverse of ``fft``."""
     return _given(out, _complex("ifft", input, _one(n), (dim,), norm, True))
 
 
+@titled("FftC2C0")
 def fft2(input: Any, s: Any = None, dim: Any = _LAST_TWO, norm: str | None = None, *, out: Any = None) -> Any:
     """Transform over two axes."""
     return _given(out, _complex("fft2", input, s, dim, norm, False))
 
 
+@titled("FftC2C0")
 def ifft2(
     input: Any, s: Any = None, dim: Any = _LAST_TWO, norm: str | None = None, *, out: Any = None
 ) -> Any:
@@ -147,11 +151,13 @@ def ifft2(
     return _given(out, _complex("ifft2", input, s, dim, norm, True))
 
 
+@titled("FftC2C0")
 def fftn(input: Any, s: Any = None, dim: Any = None, norm: str | None = None, *, out: Any = None) -> Any:
     """Transform over ``dim``: the last ``len(s)`` axes, or all."""
     return _given(out, _complex("fftn", input, s, dim, norm, False))
 
 
+@titled("FftC2C0")
 def ifftn(input: Any, s: Any = None, dim: Any = None, norm: str | None = None, *, out: Any = None) -> Any:
     """Inverse of ``fftn``."""
     return _given(out, _complex("ifftn", input, s, dim, norm, True))
@@ -169,6 +175,7 @@ def irfft(
     return _given(out, _signal("irfft", input, _one(n), (dim,), norm))
 
 
+@titled("FftR2C0")
 def rfft2(
     input: Any, s: Any = None, dim: Any = _LAST_TWO, norm: str | None = None, *, out: Any = None
 ) -> Any:
@@ -183,6 +190,7 @@ def irfft2(
     return _given(out, _signal("irfft2", input, s, dim, norm))
 
 
+@titled("FftR2C0")
 def rfftn(input: Any, s: Any = None, dim: Any = None, norm: str | None = None, *, out: Any = None) -> Any:
     """Half the spectrum (of the last axis) of real ``input`` over ``dim``."""
     return _given(out, _half("rfftn", input, s, dim, norm))
@@ -212,6 +220,7 @@ def hfft2(
     return _given(out, _signal("hfft2", _conjugated(input), s, dim, norm, inverse=False))
 
 
+@titled("FftC2C0")
 def ihfft2(
     input: Any, s: Any = None, dim: Any = _LAST_TWO, norm: str | None = None, *, out: Any = None
 ) -> Any:
@@ -224,6 +233,7 @@ def hfftn(input: Any, s: Any = None, dim: Any = None, norm: str | None = None, *
     return _given(out, _signal("hfftn", _conjugated(input), s, dim, norm, inverse=False))
 
 
+@titled("FftC2C0")
 def ihfftn(input: Any, s: Any = None, dim: Any = None, norm: str | None = None, *, out: Any = None) -> Any:
     """Inverse of ``hfftn``."""
     return _given(out, _half("ihfftn", input, s, dim, norm, inverse=True).conj())

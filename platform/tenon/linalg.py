@@ -18,6 +18,7 @@ from tenon import ops
 from tenon.core.aval import normalize_axis
 from tenon.core.create import from_backend_array
 from tenon.core.grad_mode import MODE
+from tenon.core.methods.titles import titled
 from tenon.core.precision import runs_in
 from tenon.core.results import named_result
 from tenon.errors import ArgumentError, DTypeError, GradError, ShapeError
@@ -189,6 +190,7 @@ def eigvalsh(A: Any, UPLO: str = "L", *, out: Any = None) -> Any:
     return _given(out, ops.eigh(A, lower=UPLO.upper() == "L")[0])
 
 
+@titled("LinalgCholeskyEx0")
 def cholesky(A: Any, *, upper: bool = False, out: Any = None) -> Any:
     """Lower (or upper) triangular factors of positive definite matrices."""
     return _given(out, A.cholesky(upper))
@@ -210,6 +212,7 @@ def slogdet(A: Any, *, out: Any = None) -> Any:
     return _given(out, named_result("linalg_slogdet", sign=sign, logabsdet=logabsdet))
 
 
+@titled("LinalgSolveEx0")
 def solve(A: Any, B: Any, *, left: bool = True, out: Any = None) -> Any:
     """``X`` of ``A X = B`` (``X A = B`` with ``left=False``); ``B`` is a matrix or a vector."""
     vector = B.raw.ndim == 1 or (
@@ -237,6 +240,7 @@ def matrix_exp(A: Any) -> Any:
     return A.matrix_exp()
 
 
+@titled("View0")
 def multi_dot(tensors: Sequence[Any], *, out: Any = None) -> Any:
     """The product of all matrices in the cheapest order; the first and the last may be vectors."""
     if len(tensors) < 2:
@@ -276,6 +280,7 @@ def multi_dot(tensors: Sequence[Any], *, out: Any = None) -> Any:
     return _given(out, product(0, len(tensors) - 1))
 
 
+@titled("LinalgCholeskyEx0")
 def cholesky_ex(A: Any, *, upper: bool = False, check_errors: bool = False, out: Any = None) -> Any:
     """``cholesky``, and 0 or the order of the first leading minor that is not positive definite.
 

@@ -14,6 +14,7 @@ import numpy as np
 
 from tenon import dtypes, functions, ops
 from tenon.core.create import as_tensor, from_backend_array
+from tenon.core.methods.titles import titled
 from tenon.core.value import Value
 from tenon.errors import DTypeError
 from tenon.functions.derived import into
@@ -101,6 +102,7 @@ scaled_modified_bessel_k0 = _of_one(ops.scaled_modified_bessel_k0)
 scaled_modified_bessel_k1 = _of_one(ops.scaled_modified_bessel_k1)
 
 
+@titled("SpecialEntr0")
 def entr(input: Any, *, out: Any = None) -> Any:
     """``-x log(x)``: 0 at 0, minus infinity below."""
     x = _float("entr", input)
@@ -109,11 +111,13 @@ def entr(input: Any, *, out: Any = None) -> Any:
     return _given(out, ops.where(x > 0, inside, edge))
 
 
+@titled("Mul1")
 def ndtr(input: Any, *, out: Any = None) -> Any:
     """Area under the standard normal density up to ``input``."""
     return _given(out, ops.mul(ops.erfc(ops.mul(_float("ndtr", input), -math.sqrt(0.5))), 0.5))
 
 
+@titled("SpecialNdtri0")
 def ndtri(input: Any, *, out: Any = None) -> Any:
     """Inverse of ``ndtr``."""
     x = _float("ndtri", input)
@@ -125,6 +129,7 @@ def erfcx(input: Any, *, out: Any = None) -> Any:
     return _given(out, ops.erfcx(_float("erfcx", input)))
 
 
+@titled("SpecialLogNdtr0")
 def log_ndtr(input: Any, *, out: Any = None) -> Any:
     """Logarithm of ``ndtr``, accurate far below 0."""
     x = _float("log_ndtr", input)
@@ -136,6 +141,12 @@ def log_ndtr(input: Any, *, out: Any = None) -> Any:
     return _given(out, ops.where(low, tail, ops.log1p(ops.mul(ops.erfc(above), -0.5))))
 
 
+def _title_of_xlog1py(input: Any, other: Any, **kwargs: Any) -> str:
+    both = isinstance(input, Value) and isinstance(other, Value)
+    return f"SpecialXlog1Py{0 if both else 2 if isinstance(input, Value) else 1}"
+
+
+@titled(_title_of_xlog1py)
 def xlog1py(input: Any, other: Any, *, out: Any = None) -> Any:
     """``input * log1p(other)``, 0 where ``input`` is 0 and ``other`` no NaN."""
     if not isinstance(input, Value) and not isinstance(other, Value):

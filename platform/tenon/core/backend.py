@@ -162,6 +162,10 @@ class Backend:
         """Surrounds the preparation of the steps of one program, which never run at the same time."""
         return nullcontext()
 
+    def attends(self, query: Any, key: Any, value: Any) -> bool:
+        """Whether the op ``attention`` of these arrays is better than its parts; it is not by default."""
+        return False
+
     def matmul_into(self, x: Any, y: Any, out: Any) -> bool:
         """Make the product of two matrices in ``out``; False where there is nothing better than a copy."""
         return False

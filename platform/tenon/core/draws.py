@@ -13,6 +13,7 @@ from tenon.core.create import wrap
 from tenon.core.factories import kind_of, shape_of, written
 from tenon.core.grad_mode import MODE
 from tenon.core.methods.movement import sizes
+from tenon.core.methods.titles import titled
 from tenon.core.value import Value
 from tenon.device import as_device
 from tenon.errors import ArgumentError, ShapeError
@@ -161,6 +162,7 @@ def randint_like(
     return _drawn(draw, tuple(input.shape), kind, device or input.device, requires_grad)
 
 
+@titled(lambda mean, std=1.0, *a, **k: f"Normal{2 * isinstance(std, Value) + isinstance(mean, Value)}")
 def normal(
     mean: Any,
     std: Any = 1.0,

@@ -16,6 +16,7 @@ import numpy as np
 from tenon import dtypes
 from tenon.core import scopes, watch
 from tenon.core.aval import Aval
+from tenon.core.dispatch import explain
 from tenon.core.grad_mode import MODE, UNCOUNTED, set_grad_enabled
 from tenon.core.interceptor import SLOT
 from tenon.core.late import LATE
@@ -23,7 +24,7 @@ from tenon.core.op import Op, table
 from tenon.core.quiet import IGNORE, enter, leave
 from tenon.core.tape import CustomNode, StandIn
 from tenon.core.tensor import Tensor
-from tenon.core.value import FixedView, Value, fill, move_retained, refuse_part, refuse_writing
+from tenon.core.value import FixedView, Value, move_retained, refuse_part, refuse_writing
 from tenon.errors import DTypeError, GradError, ShapeError, ViewError
 
 _BOOL = np.dtype(np.bool_)
@@ -96,29 +97,21 @@ def _untracked(op: Any, x: Any, args: tuple[Any, ...], attrs: dict[str, Any]) ->
     if (
         SLOT.top is None
         and isinstance(op, Op)
-        and (op.is_ufunc or op.overwrites or op.name == "copy")
+        and (op.is_ufunc or op.overwrites or op.in_place or op.name == "copy")
         and raw.dtype.kind == "f"
         and raw.ndim
         and raw.__class__ is not Aval
     ):
         plain = [a.raw if isinstance(a, Value) else a for a in args]
-        if all(
-            (
-                (p.dtype is raw.dtype and (p.shape == raw.shape or p.ndim == 0) and not op.overwrites)
-                if hasattr(p, "shape")
-                else p.__class__ in _NUMBERS
-            )
-            for p in plain
-        ):
+        if all(_goes_over(op, raw, p, x._backend) for p in plain):
             token = enter(IGNORE)
             try:
-                kernel: Any = fill if op.name == "copy" else x._backend.kernels[op]
+                kernel: Any = x._backend.kernels[op]
                 if watch.kernel is not None:
                     kernel = watch.kernel(x._backend, op, kernel)
-                if op.name != "copy":
-                    kernel(raw, *plain, out=raw, **attrs)
-                else:  # half the time of a copy of the copy
-                    kernel(raw, plain[0])
+                kernel(raw, *plain, out=raw, **attrs)
+            except IndexError as error:
+                explain(op, [raw, *plain], attrs, error)
             finally:
                 leave(token)
             return
@@ -129,6 +122,15 @@ def _untracked(op: Any, x: Any, args: tuple[Any, ...], attrs: dict[str, Any]) ->
     finally:
         MODE.enabled = previous
     write(x, result.raw, getattr(op, "name", None) or op.__name__)
+
+
+def _goes_over(op: Op, raw: Any, p: Any, backend: Any) -> bool:
+    """Whether a kernel may read ``p`` while it writes over ``raw``."""
+    if not hasattr(p, "shape"):
+        return p.__class__ in _NUMBERS
+    if op.in_place:
+        return (p.dtype is raw.dtype or p.dtype.kind in "iu") and not backend.shares_memory(p, raw)
+    return p.dtype is raw.dtype and (p.shape == raw.shape or p.ndim == 0) and not op.overwrites
 
 
 def write(x: Any, array: Any, name: str) -> None:

@@ -102,6 +102,8 @@ class Op:
     promoted_from: ClassVar[int] = 0
     #: Kernels take ``out``, which may be the first input where the others are numbers.
     overwrites: ClassVar[bool] = False
+    #: Kernels take ``out``, which may be the first input where no other one lies in its memory.
+    in_place: ClassVar[bool] = False
     #: The output shares memory with the first input.
     view: ClassVar[bool] = False
     #: The output lies on ``attrs["device"]``; ``transfer(x, **attrs)`` is the kernel whatever the backend.

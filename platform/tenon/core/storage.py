@@ -8,7 +8,7 @@ and tensors that shared the old keep it. (torch's storages grow for all who shar
 from __future__ import annotations
 
 import mmap
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -42,6 +42,16 @@ def memory_of(raw: Any) -> tuple[Any, int]:
         whole = flat.nbytes // raw.dtype.itemsize * raw.dtype.itemsize
         flat = flat.view(np.uint8)[:whole].view(raw.dtype)
     return flat, (address(raw) - address(flat)) // raw.dtype.itemsize
+
+
+def strided(xp: Any, x: Any, shape: Sequence[int], strides: Sequence[int]) -> Any:
+    """The memory of ``x`` from its first element on, in other sizes and steps (of bytes); a view.
+
+    NumPy's constructor does what ``as_strided`` does, for arrays without gaps (0.9 against 11 us).
+    """
+    if xp is np and x.flags.c_contiguous:
+        return np.ndarray(shape, x.dtype, x, 0, strides)
+    return xp.lib.stride_tricks.as_strided(x, shape, strides)
 
 
 def is_shared(raw: Any) -> bool:

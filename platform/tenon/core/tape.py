@@ -21,7 +21,7 @@ from tenon.core.value import Value, refuse_saving
 from tenon.errors import FreedGraphError, ModifiedValueError
 
 _here = scopes.here
-_sequence = itertools.count().__next__
+next_number = itertools.count().__next__  # orders nodes by the time they were made
 _NEITHER, _BOTH = (False, False), (True, True)
 _SMALL = 512  # bytes; below this an array is kept instead of an Aval: making an Aval costs 0.25 us
 
@@ -216,7 +216,7 @@ class CustomNode(Node):
         self.saved = self.versions = self.out = self.out_counter = None
         self.watched = False
         self.edges = tuple(edge_of(i) for i in inputs)
-        self.seq = _sequence()
+        self.seq = next_number()
         self.module = _here.place
 
     def apply_tensors(self, grad: Any, create_graph: bool) -> list[Any]:
@@ -254,7 +254,7 @@ def record(plan: Any, backend: Any, args: tuple[Any, ...], raw: list[Any], attrs
     node.args = raw
     node.out = node.out_counter = None
     node.watched = False
-    node.seq = _sequence()
+    node.seq = next_number()
     edges: list[Any] = []
     bits, bit = 0, 1
     for a in args:
@@ -295,7 +295,7 @@ def record_pair(plan: Any, backend: Any, x: Any, y: Any, attrs: dict[str, Any]) 
     node.attrs = attrs
     node.out = node.out_counter = None
     node.watched = False
-    node.seq = _sequence()
+    node.seq = next_number()
     node.module = _here.place
     bits = 0
     to_x = to_y = None
@@ -350,7 +350,7 @@ def record_single(plan: Any, backend: Any, x: Any, attrs: dict[str, Any]) -> Nod
     node.attrs = attrs
     node.out = node.out_counter = None
     node.watched = False
-    node.seq = _sequence()
+    node.seq = next_number()
     node.module = _here.place
     if x._view is not None:
         x._refresh()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import warnings
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,7 +14,7 @@ from tenon.core.pytree import tree_map
 from tenon.core.tensor import Tensor
 from tenon.data.sampler import BatchSampler
 from tenon.data.serving import BATCH, ENDED, FAILED, batch_of, next_batch
-from tenon.errors import WorkerError
+from tenon.errors import TenonWarning, WorkerError
 from tenon.random import random_
 
 
@@ -133,6 +134,8 @@ class Iteration:
             raise
         self.progress.batches += 1
         loader = self.loader
+        if loader._expected is not None and self.progress.batches > loader._expected:
+            self._warn_of_length()
         if loader.pin_memory:
             batch = tree_map(lambda leaf: leaf.pin_memory() if isinstance(leaf, Tensor) else leaf, batch)
         return batch
@@ -146,6 +149,26 @@ class Iteration:
             return next_batch(self._stream, loader.collate_fn, loader.batch_size, loader.drop_last)
         chosen = next(self._indices)
         return batch_of(loader.dataset, chosen, loader.collate_fn, loader.batch_sampler is not None)
+
+    def _warn_of_length(self) -> None:
+        loader = self.loader
+        warnings.warn(
+            f"Length of IterableDataset {loader.dataset} was reported to be {loader._expected} (when"
+            f" accessing len(dataloader)), but {self.progress.batches} samples have been fetched."
+            + (
+                " With several workers each has a copy of the data set: let it give only a worker's part, by"
+                " get_worker_info() or worker_init_fn."
+                if loader.num_workers
+                else ""
+            ),
+            TenonWarning,
+            stacklevel=3,
+        )
+
+    @property
+    def _workers(self) -> list[Any]:
+        """The worker processes, under torch's name."""
+        return [] if self._work is None else list(getattr(self._work.pool, "processes", ()))
 
     def abandon(self) -> None:
         """Take no further batch of it; workers end, unless the loader keeps them."""

@@ -105,6 +105,8 @@ class DataLoader(Generic[T_co]):
         self._epoch = 0
         self._progress: Progress | None = None
         self._resume: dict[str, Any] | None = None
+        #: What a stream said of its length when somebody asked for the loader's.
+        self._expected: int | None = None
         self._iteration: Any = None
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -127,7 +129,7 @@ class DataLoader(Generic[T_co]):
 
     def __len__(self) -> int:
         if self.stream:
-            size = len(self.dataset)
+            size = self._expected = len(self.dataset)
             if self.batch_size is None:
                 return size
             return size // self.batch_size if self.drop_last else -(-size // self.batch_size)

@@ -84,7 +84,10 @@ class ProcessPool:
 
 
 def _end(processes: list[Any], pipes: list[Any]) -> None:
-    """Close all pipes, which ends the workers; end those by force that do not."""
+    """Close all pipes, which ends the workers; end those by force that do not.
+
+    They can still be asked how they ended.
+    """
     for pipe in pipes:
         with contextlib.suppress(OSError):
             pipe.send(None)
@@ -94,7 +97,6 @@ def _end(processes: list[Any], pipes: list[Any]) -> None:
         if process.exitcode is None:
             process.kill()
             process.join()
-        process.close()
 
 
 @contextlib.contextmanager

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from tenon.data.sampler import Sampler
 from tenon.distributed.communicator import Communicator
 from tenon.distributed.world import get_communicator
 from tenon.errors import DataError
@@ -41,7 +42,7 @@ def _order(length: int, shuffle: bool, seed: int) -> list[int]:
     return order
 
 
-class DistributedSampler:
+class DistributedSampler(Sampler[int]):
     """torch's sampler: an equal share of ``dataset`` for each of ``num_replicas`` ranks.
 
     Without ``drop_last`` the first samples are repeated until the length divides. With ``exact=True`` no

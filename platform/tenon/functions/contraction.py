@@ -9,6 +9,7 @@ from typing import Any
 from tenon import ops
 from tenon.core.methods.arithmetic import scaled
 from tenon.core.methods.reduction import moments
+from tenon.core.methods.titles import titled
 from tenon.core.precision import runs_in
 from tenon.core.promotion import result_type
 from tenon.core.value import Value
@@ -80,16 +81,29 @@ def cumulative_trapezoid(y: Any, x: Any = None, *, dx: Any = 1, dim: int = -1) -
     return _trapezoids(y, x, dx, dim).cumsum(dim) / 2.0
 
 
+_MODES = ("use_mm_for_euclid_dist_if_necessary", "use_mm_for_euclid_dist", "donot_use_mm_for_euclid_dist")
+
+
+def _multiplies(x1: Any, x2: Any, p: float, mode: str) -> bool:
+    """Whether ``cdist`` is a matrix product."""
+    large = x1.raw.shape[-2] > 25 or x2.raw.shape[-2] > 25
+    return p == 2 and (mode == _MODES[1] or (mode == _MODES[0] and large))
+
+
+def _title_of_cdist(x1: Any, x2: Any, p: float = 2.0, compute_mode: str = _MODES[0]) -> str:
+    return "View0" if _multiplies(x1, x2, p, compute_mode) else "Cdist0"
+
+
+@titled(_title_of_cdist)
 @runs_in("float32")
-def cdist(x1: Any, x2: Any, p: float = 2.0, compute_mode: str = "use_mm_for_euclid_dist_if_necessary") -> Any:
+def cdist(x1: Any, x2: Any, p: float = 2.0, compute_mode: str = _MODES[0]) -> Any:
     """``p``-norm distances between all rows of ``x1`` and all rows of ``x2``.
 
     ``compute_mode`` as in torch: by default a matrix product replaces the differences for more than 25 rows.
     """
-    modes = ("use_mm_for_euclid_dist_if_necessary", "use_mm_for_euclid_dist", "donot_use_mm_for_euclid_dist")
-    if compute_mode not in modes:
+    if compute_mode not in _MODES:
         raise ArgumentError(
-            f"{compute_mode} is not a valid value for compute_mode; use one of {', '.join(modes)}."
+            f"{compute_mode} is not a valid value for compute_mode; use one of {', '.join(_MODES)}."
         )
     if p < 0:
         raise ArgumentError(f"cdist only supports non-negative p values, got {p}")
@@ -98,8 +112,7 @@ def cdist(x1: Any, x2: Any, p: float = 2.0, compute_mode: str = "use_mm_for_eucl
             f"cdist needs matrices with the same number of columns, got {list(x1.raw.shape)} and "
             f"{list(x2.raw.shape)}"
         )
-    large = x1.raw.shape[-2] > 25 or x2.raw.shape[-2] > 25
-    if p == 2 and (compute_mode == modes[1] or (compute_mode == modes[0] and large)):
+    if _multiplies(x1, x2, p, compute_mode):
         squares = x1.square().sum(-1, True) + x2.square().sum(-1).unsqueeze(-2) - 2 * (x1 @ x2.mT)
         apart = squares > 0
         return ops.where(apart, ops.sqrt(ops.where(apart, squares, 1.0)), 0.0)

@@ -31,14 +31,21 @@ def _slice(input: Any, dim: int = 0, start: int | None = None, end: int | None =
     return input[(slice(None),) * normalize_axis(dim, input.ndim) + (slice(start, end, step),)]
 
 
+def _copied(view: Any, given: Any) -> Any:
+    made = given.clone()
+    if made._node is not None:
+        made._node.title = f"{view._node.name()}_copy"
+    return made
+
+
 def _copying(name: str, view: Callable[..., Any]) -> Callable[..., Any]:
     def function(input: Any, *args: Any, out: Any = None, **kwargs: Any) -> Any:
         shown = view(input, *args, **kwargs)
         if out is not None:
             return into(out, shown)
         if isinstance(shown, tuple):
-            return tuple(part.contiguous().clone() for part in shown)
-        return shown.contiguous().clone() if 0 in shown.stride() else shown.clone()
+            return tuple(_copied(part, part.contiguous()) for part in shown)
+        return _copied(shown, shown.contiguous() if 0 in shown.stride() else shown)
 
     function.__name__ = function.__qualname__ = f"{name}_copy"
     function.__module__ = "tenon"

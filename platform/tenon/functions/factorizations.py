@@ -12,6 +12,7 @@ import numpy as np
 
 from tenon import ops
 from tenon.core.create import from_backend_array
+from tenon.core.methods.titles import titled
 from tenon.core.results import named_result
 from tenon.errors import ArgumentError, ShapeError, UnsupportedError
 from tenon.functions.derived import into
@@ -38,6 +39,7 @@ def _factors(packed: Any) -> tuple[Any, Any]:
     return below + from_backend_array(packed, unit), packed.narrow(-2, 0, size).triu()
 
 
+@titled("LinalgLu0")
 def lu(A: Any, *, pivot: bool = True, out: Any = None) -> Any:
     """``P, L, U`` with ``A = P @ L @ U``."""
     _pivoted("lu", pivot)
@@ -116,6 +118,7 @@ def lu_solve(b: Any, LU_data: Any, LU_pivots: Any, *, out: Any = None) -> Any:
     return solve_factored(LU_data, LU_pivots, b, out=out)
 
 
+@titled("LinalgSolveTriangular0")
 def solve_triangular(
     A: Any, B: Any, *, upper: bool, left: bool = True, unitriangular: bool = False, out: Any = None
 ) -> Any:
@@ -133,6 +136,7 @@ def solve_triangular(
     return _given(out, ops.solve_triangle(triangle.mT, B.mT, upper=not upper).mT)
 
 
+@titled("TriangularSolve0")
 def triangular_solve(
     b: Any,
     A: Any,
@@ -188,6 +192,7 @@ def eigvals(A: Any, *, out: Any = None) -> Any:
     return _given(out, ops.eig(A)[0])
 
 
+@titled("LinalgHouseholderProduct0")
 def householder_product(A: Any, tau: Any, *, out: Any = None) -> Any:
     """The first columns of the product of the reflections ``1 - tau v v^H``, ``v`` below ``A``'s diagonal."""
     if A.raw.ndim < 2:

@@ -9,6 +9,7 @@ from typing import Any
 from tenon import ops
 from tenon.core import aval
 from tenon.core.aval import normalize_axis
+from tenon.core.methods.titles import titled
 from tenon.core.promotion import result_type
 from tenon.core.size import Size
 from tenon.core.value import Value
@@ -223,6 +224,7 @@ def constant_pad_nd(input: Any, pad: Any, value: Any = 0) -> Any:
     return ops.pad(input, widths=widths, value=value)
 
 
+@titled("BlockDiag0")
 def block_diag(*tensors: Any) -> Any:
     """A matrix with the given matrices along its diagonal, zeros elsewhere."""
     blocks = [_to_2d(t) for t in tensors]

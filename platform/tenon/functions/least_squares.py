@@ -15,6 +15,7 @@ from tenon import ops
 from tenon.core.backend import backend_named
 from tenon.core.create import from_backend_array
 from tenon.core.grad_mode import MODE
+from tenon.core.methods.titles import titled
 from tenon.core.precision import runs_in
 from tenon.core.results import named_result
 from tenon.core.value import Value
@@ -72,6 +73,7 @@ def pinv(
     return _given(out, ops.pinv(A, rtol, atol, hermitian=bool(hermitian)))
 
 
+@titled("LinalgLstsq0")
 @runs_in("float32")
 def lstsq(A: Any, B: Any, rcond: float | None = None, *, driver: str | None = None, out: Any = None) -> Any:
     """The ``X`` that minimises ``|A X - B|``, with residuals, rank and singular values.

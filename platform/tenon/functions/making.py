@@ -10,6 +10,7 @@ import numpy as np
 from tenon import dtypes, ops
 from tenon.core.create import as_tensor, from_numpy, wrap
 from tenon.core.methods.forms import need_tensor
+from tenon.core.methods.titles import titled
 from tenon.core.value import Value
 from tenon.errors import ArgumentError, DTypeError, ExportError, ShapeError
 from tenon.functions.derived import into, refuse
@@ -42,6 +43,7 @@ def fill(input: Any, value: Any) -> Any:
     return input.clone().fill_(value)
 
 
+@titled("Polar0")
 def polar(abs: Any, angle: Any, *, out: Any = None) -> Any:
     """The complex numbers of magnitude ``abs`` and argument ``angle``."""
     if not isinstance(abs, Value):

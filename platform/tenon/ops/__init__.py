@@ -36,6 +36,7 @@ from tenon.ops import (  # noqa: F401
     pooling,
     prod_parts,
     quantized,
+    quantized_recurrent,
     random,
     random_slopes,
     reduce,

@@ -69,6 +69,7 @@ class I0(_Bessel):
 class I0e(_Bessel):
     """``exp(-|x|) i0(x)``."""
 
+    grad_name = "SpecialI0EBackward0"
     scaled = True
 
     def vjp_x(self, f, g, out, x):
@@ -78,6 +79,7 @@ class I0e(_Bessel):
 class I1(_Bessel):
     """Modified Bessel function of order 1."""
 
+    grad_name = "SpecialI1Backward0"
     order = 1
 
     # I1' = I0 - I1 / x, which is 1/2 at 0
@@ -90,6 +92,7 @@ class I1(_Bessel):
 class I1e(_Bessel):
     """``exp(-|x|) i1(x)``."""
 
+    grad_name = "SpecialI1EBackward0"
     order = 1
     scaled = True
 
@@ -102,6 +105,7 @@ class I1e(_Bessel):
 class Erfcx(FloatUnary):
     """``exp(x ** 2) erfc(x)``."""
 
+    grad_name = "SpecialErfcxBackward0"
     saves = ("x", "out")
 
     def forward(self, xp, x, *, out=None):

@@ -20,6 +20,7 @@ def _real(x: Aval) -> Aval:
 class Real(Primitive):
     """Real part: a view of a complex input, the input itself if it is real."""
 
+    grad_name = "SelectBackward0"
     kind = Kind.ELEMENTWISE
     view = True
 
@@ -38,6 +39,7 @@ class Real(Primitive):
 class Imag(Primitive):
     """Imaginary part of a complex input, a view; zeros of a real one."""
 
+    grad_name = "SelectBackward0"
     kind = Kind.ELEMENTWISE
     view = True
 

@@ -15,6 +15,7 @@ from typing import Any
 
 from tenon.core.aval import Aval
 from tenon.core.op import Composite, Kind, Primitive
+from tenon.core.storage import strided
 from tenon.dtypes import FROM_NUMPY
 from tenon.errors import DTypeError, ShapeError
 from tenon.ops.kinds import dtype_of, is_complex
@@ -118,7 +119,7 @@ def windows(xp: Any, x: Any, kernel: Any, stride: Any, dilation: Any) -> Any:
         *(s * t for s, t in zip(steps, stride, strict=True)),
         *(s * d for s, d in zip(steps, dilation, strict=True)),
     )
-    return xp.lib.stride_tricks.as_strided(x, (*x.shape[:2], *sizes, *kernel), strides)
+    return strided(xp, x, (*x.shape[:2], *sizes, *kernel), strides)
 
 
 def columns(xp: Any, x: Any, kernel: Any, stride: Any, padding: Any, dilation: Any, groups: int) -> Any:

@@ -214,6 +214,7 @@ class Hypot(Binary):
 class Remainder(Binary):
     """Python's modulo: the result has the divisor's sign."""
 
+    grad_overloads = {(False, False): "RemainderBackward1"}
     saves = ("x", "y")
     reads = {"x": (), "y": ("x", "y")}
 
@@ -236,6 +237,7 @@ class Fmod(Binary):
     """C's modulo: the result has the dividend's sign."""
 
     ufunc = "fmod"
+    grad_overloads = {(False, False): "FmodBackward1"}
     saves = ("x", "y")
     reads = {"x": (), "y": ("x", "y")}
 
@@ -347,6 +349,10 @@ class Round(Unary):
     def forward(self, xp, x, *, decimals=0, out=None):
         """``decimals`` digits after the point."""
         return xp.round(x, decimals, out=out)
+
+    def torch_name(self, args, attrs):
+        """``RoundBackward1`` to given digits."""
+        return "RoundBackward1" if "decimals" in attrs else "RoundBackward0"
 
     def vjp_x(self, f, g, out, x, *, decimals=0):
         return f.mul(g, 0)

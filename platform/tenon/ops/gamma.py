@@ -141,6 +141,8 @@ def _tail_sum(xp: Any, s: Any, q: Any) -> Any:
 class Zeta(Binary):
     """Hurwitz zeta function: the sum of ``(y + k) ** -x`` over ``k >= 0``."""
 
+    grad_name = "SpecialZetaBackward0"
+    grad_overloads = {(True, False): "SpecialZetaBackward1"}
     promotion = "float"
     saves = ("x", "y")
 

@@ -112,15 +112,16 @@ class Put(Primitive):
     kind = Kind.INDEX
     inputs = ("x", "y", "*indices")
     saves = ("indices",)
+    in_place = True
     grad_name = "IndexPutBackward0"
 
     def infer(self, x, y, *indices, layout, accumulate=False):
         """``x``'s own aval."""
         return Aval(x.shape, x.dtype)
 
-    def forward(self, xp, x, y, *indices, layout, accumulate=False):
+    def forward(self, xp, x, y, *indices, layout, accumulate=False, out=None):
         """Repeated indices add up when accumulating; otherwise the last one wins."""
-        made = x.copy()
+        made = x.copy() if out is None else out
         key = filled(layout, indices)
         if not accumulate:
             made[key] = y

@@ -6,6 +6,7 @@ from typing import Any
 
 from tenon.core.aval import Aval
 from tenon.core.op import Kind, Primitive
+from tenon.core.storage import strided
 from tenon.errors import ShapeError
 
 
@@ -57,7 +58,7 @@ class Diagonal(Primitive):
         rest = [a for a in range(x.ndim) if a not in (axis0, axis1)]
         shape = (*(x.shape[a] for a in rest), length)
         strides = (*(x.strides[a] for a in rest), x.strides[axis0] + x.strides[axis1])
-        return xp.lib.stride_tricks.as_strided(x, shape, strides)
+        return strided(xp, x, shape, strides)
 
     def vjp_x(self, f, g, out, x, *, offset=0, axis0=0, axis1=1):
         return f.diagonal_embed(g, shape=tuple(x.shape), offset=offset, axis0=axis0, axis1=axis1)
@@ -66,6 +67,7 @@ class Diagonal(Primitive):
 class DiagonalEmbed(Primitive):
     """Zeros of ``shape`` with ``x`` on a diagonal: the transpose of ``diagonal``."""
 
+    grad_name = "DiagEmbedBackward0"
     kind = Kind.MOVE
 
     def infer(self, x, *, shape, offset=0, axis0=0, axis1=1):

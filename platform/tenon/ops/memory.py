@@ -109,11 +109,11 @@ class Copy(Primitive):
             )
         return Aval(x.shape, x.dtype)
 
-    def forward(self, xp, x, y):
-        """A new array of ``x``'s shape and dtype."""
+    def forward(self, xp, x, y, *, out=None):
+        """A new array of ``x``'s shape and dtype, or ``out``."""
         if getattr(y, "ndim", 0) > x.ndim:
             self.infer(x, y)  # NumPy would drop leading axes of size 1
-        made = xp.empty(x.shape, x.dtype)
+        made = xp.empty(x.shape, x.dtype) if out is None else out
         made[...] = y.real if getattr(y, "dtype", x.dtype).kind == "c" and x.dtype.kind != "c" else y
         return made
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from tenon.core.aval import Aval, broadcast_shapes, infer_reshape, normalize_axis
 from tenon.core.op import Kind, Primitive
+from tenon.core.storage import strided
 from tenon.errors import ShapeError, ViewError
 
 
@@ -119,10 +120,6 @@ class Transpose(Move):
     def vjp_x(self, f, g, out, x, *, axis0, axis1):
         return f.transpose(g, axis0=axis0, axis1=axis1)
 
-    def torch_name(self, args, attrs):
-        """``TBackward0`` of a matrix."""
-        return "TBackward0" if args and getattr(args[0], "ndim", 0) == 2 else "TransposeBackward0"
-
 
 class Expand(Move):
     """Size-1 axes repeated without copying (stride 0)."""
@@ -153,7 +150,7 @@ class Expand(Move):
                     f" non-singleton dimension.  Target sizes: {list(shape)}.  Tensor sizes: {list(x.shape)}"
                 )
             strides.append(step if own == wanted else 0)
-        return xp.lib.stride_tricks.as_strided(x, shape, strides)
+        return strided(xp, x, shape, strides)
 
     def vjp_x(self, f, g, out, x, *, shape):
         return f.sum_to(g, shape=tuple(x.shape))

@@ -19,6 +19,7 @@ class Copysign(Binary):
     """Magnitude of ``x`` with the sign of ``y``."""
 
     ufunc = "copysign"
+    grad_overloads = {(False, True): "CopysignBackward1"}
     promotion = "float"
     saves = ("x", "out")
 
@@ -100,6 +101,7 @@ class WholePower(Binary):
 class Xlogy(Binary):
     """``x * log(y)``, and 0 where ``x`` is 0 (unless ``y`` is NaN)."""
 
+    grad_overloads = {(True, False): "XlogyBackward1", (False, True): "XlogyBackward2"}
     promotion = "float"
     saves = ("x", "y")
 

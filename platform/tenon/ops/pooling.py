@@ -33,7 +33,12 @@ def pooled_sizes(
 ) -> tuple[int, ...]:
     """Spatial sizes of the output, checked in torch's words."""
     rank = len(kernel)
-    if len(x.shape) != rank + 2 or 0 in x.shape[1:]:
+    if len(x.shape) == rank + 2 and 0 in x.shape[1:]:
+        raise ShapeError(
+            f"Expected {rank + 1}D or {rank + 2}D (batch mode) tensor with optional 0 dim batch size for"
+            f" input, but got: {list(x.shape)}"
+        )
+    if len(x.shape) != rank + 2:
         raise ShapeError(
             f"non-empty {rank + 1}D or {rank + 2}D (batch mode) tensor expected for input, got"
             f" {list(x.shape)}"
@@ -99,6 +104,14 @@ def lowest(dtype: Any) -> Any:
     return np.iinfo(dtype).min if dtype.kind in "iu" else -math.inf
 
 
+def largest_place(xp: Any, seen: Any) -> Any:
+    """Where each window along the last axis has its first largest element; the last NaN, as in torch, where
+    it has one."""
+    chosen = seen.argmax(axis=-1)
+    strange = xp.not_equal(seen, seen)[..., ::-1]
+    return xp.where(strange.any(axis=-1), seen.shape[-1] - 1 - strange.argmax(axis=-1), chosen)
+
+
 class MaxPool(Primitive):
     """Largest element of each window; NaN wins."""
 
@@ -129,7 +142,7 @@ class MaxPool(Primitive):
 
 
 class MaxPoolGrad(Primitive):
-    """``g`` at the first largest element of each window, summed where windows overlap."""
+    """``g`` at the first largest element of each window (its last NaN), summed where windows overlap."""
 
     kind = Kind.WINDOW
     inputs = ("g", "x", "out")
@@ -150,9 +163,11 @@ class MaxPoolGrad(Primitive):
         if whole is not x:  # padding is as small as the smallest element, but takes nothing
             inside = xp.zeros(whole.shape[2:], np.bool_)
             inside[_inner(x.shape[2:], padding)] = True
-        for region in _regions(sizes, kernel, stride, dilation):
+        regions = list(_regions(sizes, kernel, stride, dilation))
+        strange = reversed(regions) if xp.not_equal(out, out).any() else ()
+        for region, wanted in (*((r, None) for r in strange), *((r, out) for r in regions)):
             seen = whole[region]
-            chosen = xp.logical_or(xp.equal(seen, out), xp.not_equal(seen, seen))
+            chosen = xp.not_equal(seen, seen) if wanted is None else xp.equal(seen, wanted)
             if inside is not None:
                 chosen = xp.logical_and(chosen, inside[region])
             made[region] += xp.where(chosen, left, zero)
@@ -170,7 +185,8 @@ class MaxPoolGrad(Primitive):
 
 
 class MaxPoolIndices(Primitive):
-    """Where each window's first largest element is, as an index into the flattened spatial axes."""
+    """Where each window's first largest element (its last NaN) is, as an index into the flattened spatial
+    axes."""
 
     kind = Kind.WINDOW
 
@@ -187,7 +203,7 @@ class MaxPoolIndices(Primitive):
             (n - 1) * t + extent(k, d) for n, t, k, d in zip(sizes, stride, kernel, dilation, strict=True)
         )
         seen = windows(xp, whole[(..., *(slice(0, r) for r in reach))], kernel, stride, dilation)
-        chosen = seen.reshape(*seen.shape[: -len(kernel)], math.prod(kernel)).argmax(axis=-1)
+        chosen = largest_place(xp, seen.reshape(*seen.shape[: -len(kernel)], math.prod(kernel)))
         flat = xp.zeros(chosen.shape, _INT)
         for axis, place in enumerate(xp.unravel_index(chosen, tuple(kernel))):
             first = xp.arange(sizes[axis]) * stride[axis] - padding[axis]
@@ -294,7 +310,7 @@ class AdaptiveAvgPool(Primitive):
 
     def infer(self, x, *, sizes):
         """Batch, channels, ``sizes``."""
-        if len(x.shape) != len(sizes) + 2 or 0 in x.shape[1:]:
+        if len(x.shape) != len(sizes) + 2 or 0 in x.shape[2:]:
             raise ShapeError(
                 f"adaptive_avg_pool{len(sizes)}d(): Expected input to have non-zero size for non-batch"
                 f" dimensions, but input has sizes {list(x.shape)}"
@@ -330,10 +346,16 @@ class AdaptiveAvgPoolGrad(Primitive):
 
     def infer(self, g, *, shape):
         """The pooled input's shape."""
+        if 0 in g.shape[2:]:
+            raise ShapeError(
+                f"adaptive_avg_pool{len(shape) - 2}d_backward(): Expected grad_output to have non-zero size"
+                f" for non-batch dimensions, but grad_output has sizes {list(g.shape)}"
+            )
         return Aval(tuple(shape), g.dtype)
 
     def forward(self, xp, g, *, shape):
         """The averaging matrices, transposed."""
+        self.infer(g, shape=shape)
         made = g
         for axis in range(2, len(shape)):
             made = _along(xp, made, _averages(xp, shape[axis], g.shape[axis], g.dtype).T, axis)

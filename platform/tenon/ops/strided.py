@@ -12,7 +12,7 @@ import numpy as np
 
 from tenon.core.aval import Aval
 from tenon.core.op import Kind, Primitive
-from tenon.core.storage import memory_of
+from tenon.core.storage import memory_of, strided
 
 
 def reach(shape: tuple[int, ...], steps: tuple[int, ...], offset: int = 0) -> tuple[int, int]:
@@ -59,9 +59,7 @@ class AsStrided(Primitive):
         if tuple(x.strides) != tuple(step * size for step in base[1]):
             return strided_read.forward(xp, x, window=window, base=base)
         memory, start = memory_of(x)
-        return xp.lib.stride_tricks.as_strided(
-            memory[start + offset :], shape, tuple(step * size for step in steps)
-        )
+        return strided(xp, memory[start + offset :], shape, tuple(step * size for step in steps))
 
     def vjp_x(self, f, g, out, x, *, window, base):
         return f.strided_sum(g, window=window, base=base)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tenon.core.aval import Aval
 from tenon.core.op import Kind, Primitive
+from tenon.core.storage import strided
 from tenon.errors import ShapeError
 
 
@@ -37,7 +38,7 @@ class UnfoldAxis(Primitive):
             return x.reshape(1)[:size]
         own = x.strides
         strides = (*own[:axis], own[axis] * step, *own[axis + 1 :], own[axis])
-        return xp.lib.stride_tricks.as_strided(x, shape, strides)
+        return strided(xp, x, shape, strides)
 
     def vjp_x(self, f, g, out, x, *, axis, size, step):
         return f.fold_axis(g, shape=tuple(x.shape), axis=axis, step=step)

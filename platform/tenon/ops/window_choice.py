@@ -15,6 +15,7 @@ import numpy as np
 from tenon.core.aval import Aval
 from tenon.core.op import Kind, Primitive
 from tenon.errors import ShapeError
+from tenon.ops.pooling import largest_place
 
 _INT = np.dtype(np.int64)
 
@@ -37,7 +38,7 @@ def _first_largest(xp: Any, x: Any, axes: list[Any]) -> Any:
     flat = xp.broadcast_to(flat, (planes, *flat.shape[1:])).reshape(planes, math.prod(counts), reach)
     cells = x.reshape(planes, math.prod(x.shape[2:]))
     seen = xp.take_along_axis(cells, flat.reshape(planes, flat.shape[1] * reach), 1).reshape(flat.shape)
-    chosen = xp.argmax(seen, axis=2)
+    chosen = largest_place(xp, seen)
     found = xp.take_along_axis(flat, chosen.reshape(planes, flat.shape[1], 1), 2)
     return xp.ascontiguousarray(found.reshape(*x.shape[:2], *counts))
 

@@ -185,7 +185,8 @@ class _ArchiveReader:
 
     def _broken(self, error: BaseException, record: str = "") -> NoReturn:
         where = f"record {record!r}: " if record else ""
-        what = str(error.args[0]) if error.args else type(error).__name__
+        plain = error.args and not isinstance(error, UnicodeDecodeError)  # whose first argument is the codec
+        what = str(error.args[0]) if plain else str(error) or type(error).__name__
         raise CheckpointError(
             f"cannot load {self.source}: the file is truncated or damaged ({where}{what}). Its contents "
             "cannot be trusted, "

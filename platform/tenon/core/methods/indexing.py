@@ -124,6 +124,20 @@ class Indexing:
 
     def index_add(self, dim: int, index: Any, source: Any, *, alpha: Any = 1) -> Any:
         """A copy with slices of ``source`` added at ``index`` along ``dim``."""
+        source = self._slices(dim, source, alpha)
+        return self._put_along(dim, index, source, accumulate=True)
+
+    def index_add_(self, dim: int, index: Any, source: Any, *, alpha: Any = 1) -> Any:
+        """In-place form of ``index_add``."""
+        taped = MODE.enabled and (self.requires_grad or source.requires_grad)  # type: ignore[attr-defined]
+        if taped or not self.raw.ndim or not index.raw.ndim:
+            return LATE.inplace(Indexing.index_add, self, dim, index, source, alpha=alpha)
+        source = self._slices(dim, source, alpha)
+        layout = _at_one(normalize_axis(dim, self.raw.ndim), self.raw.ndim)
+        return LATE.inplace(f.put, self, source, index, layout=layout, accumulate=True)
+
+    def _slices(self, dim: int, source: Any, alpha: Any) -> Any:
+        """``alpha * source``, whose shape fits but along ``dim``."""
         axis = normalize_axis(dim, self.raw.ndim)
         if source.raw.ndim and (
             source.raw.ndim != self.raw.ndim or _without(self, axis) != _without(source, axis)
@@ -132,7 +146,7 @@ class Indexing:
                 "source tensor shape must match self tensor shape, excluding the specified dimension. Got "
                 f"self.shape = {list(self.raw.shape)} source.shape = {list(source.raw.shape)}"
             )
-        return self._put_along(dim, index, source if alpha == 1 else f.mul(source, alpha), accumulate=True)
+        return source if alpha == 1 else f.mul(source, alpha)
 
     @runs_in("widest")
     def index_copy(self, dim: int, index: Any, source: Any) -> Any:
@@ -157,7 +171,7 @@ class Indexing:
         axis = normalize_axis(dim, self.raw.ndim)
         x: Any = self if self.raw.ndim else f.reshape(self, shape=(1,))
         index = index if index.raw.ndim else f.reshape(index, shape=(1,))
-        layout = (FULL,) * axis + (INDEX,) + (FULL,) * (x.raw.ndim - axis - 1)
+        layout = _at_one(axis, x.raw.ndim)
         made = f.put(x, source, index, layout=layout, accumulate=accumulate)
         return made if self.raw.ndim else f.reshape(made, shape=())
 
@@ -293,10 +307,15 @@ def _assign(x: Any, basic: tuple[Any, ...], value: Any) -> None:
 
 def _attach() -> None:
     for name in (
-        "scatter", "scatter_add", "index_add", "index_copy", "index_fill", "index_put", "masked_fill",
+        "scatter", "scatter_add", "index_copy", "index_fill", "index_put", "masked_fill",
         "masked_scatter",
     ):  # fmt: skip
         setattr(Indexing, f"{name}_", _whole_inplace(name))
+
+
+def _at_one(axis: int, rank: int) -> tuple[Any, ...]:
+    """The layout of an index array on ``axis`` alone."""
+    return (FULL,) * axis + (INDEX,) + (FULL,) * (rank - axis - 1)
 
 
 def _whole_inplace(name: str) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import operator
 from typing import Any
 
+from tenon.core import watch
 from tenon.core.aval import AxisError, infer_reshape, normalize_axes, normalize_axis
 from tenon.core.op import table as f
 from tenon.core.size import Size
@@ -24,6 +25,8 @@ def sizes(args: tuple[Any, ...]) -> tuple[int, ...]:
 
 def _known(raw: Any, shape: tuple[int, ...]) -> tuple[int, ...]:
     """``shape`` without its -1. Sizes that do not fit are left to the op, whose shape rule explains them."""
+    if watch.asked is not None:
+        shape = watch.asked("shape", raw.shape, shape)
     return infer_reshape(raw.shape, shape) if shape and min(shape) < 0 else shape
 
 
@@ -102,6 +105,10 @@ class Movement:
         """Axis ``dim`` split into ``sizes`` (one may be -1)."""
         axis = normalize_axis(dim, self.raw.ndim)
         shape = self.raw.shape
+        if watch.asked is not None:
+            last = axis - len(shape) + 1
+            whole = watch.asked("shape", shape, (*shape[:axis], *sizes, *shape[axis + 1 :]))
+            sizes = whole[axis : len(whole) + last]
         inner = infer_reshape((shape[axis],), sizes)
         return f.reshape(self, shape=(*shape[:axis], *inner, *shape[axis + 1 :]))
 

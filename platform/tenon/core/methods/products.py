@@ -95,7 +95,7 @@ class Products:
     def outer(self, vec2: Any) -> Any:
         """All products of two vectors' elements."""
         _ranks("outer", ("self", self, 1), ("vec2", vec2, 1))
-        return f.mul(self.unsqueeze(1), vec2)
+        return f.outer(self, vec2)
 
     ger = outer
 

@@ -76,13 +76,18 @@ class Reduction:
         every = dim is None and axis is None
         axes = _EVERY[self.raw.ndim] if every else _axes(x, dim if axis is None else axis)
         made = f.sum(x, axes=axes, keepdims=keepdim or bool(keepdims))
+        if not every and made._node is not None:
+            made._node.title = "SumBackward1"  # even if the named axes are all
         return made if dtype is None or made.raw.dtype == dtype.numpy else f.cast(made, dtype=dtype.numpy)
 
     def mean(self, dim: Any = None, keepdim: bool = False, *, dtype: Any = None, axis: Any = None) -> Any:
         """Mean over ``dim``; floating dtypes only."""
         x: Any = self if dtype is None else f.cast(self, dtype=dtype.numpy)
         _need_float(x, "mean")
-        return f.mean(x, axes=_axes(x, dim if axis is None else axis), keepdims=keepdim)
+        made = f.mean(x, axes=_axes(x, dim if axis is None else axis), keepdims=keepdim)
+        if made._node is not None and (dim is not None or axis is not None):
+            made._node.title = "MeanBackward1"
+        return made
 
     def prod(self, dim: int | None = None, keepdim: bool = False, *, dtype: Any = None) -> Any:
         """Product over ``dim`` or all."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tenon.core import watch
 from tenon.core.aval import AxisError, normalize_axis
 from tenon.core.op import table as f
 from tenon.core.value import Value
@@ -33,6 +34,8 @@ class Splitting:
         """Pieces of ``split_size`` (the last may be smaller), or of the given sizes: views."""
         axis = self._cut("split", dim)
         total = self.raw.shape[axis]
+        if watch.asked is not None:
+            split_size = watch.asked("cut", (total,), split_size)
         if isinstance(split_size, (list, tuple)):
             parts = tuple(int(s) for s in split_size)
             if sum(parts) != total or min(parts, default=0) < 0:
