@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import ast
+import importlib
+import pathlib
+import re
 
 import pytest
 from click.testing import CliRunner
 
+import tenon
 from tenon.cli import main
 from tenon.errors import PluginError
 from tenon.extend import hookimpl
@@ -106,3 +110,12 @@ def test_checked_in_stubs_are_up_to_date(fresh_host):
     result = CliRunner().invoke(main, ["stubs", "--check"])
 
     assert result.exit_code == 0, result.output
+
+
+def test_type_checkers_may_read_every_package_that_the_stubs_name():
+    stub_files = pathlib.Path(tenon.__file__).parent.rglob("*.pyi")
+    named = {n for f in stub_files for n in re.findall(r"^from (tenon_\w+)", f.read_text(), re.MULTILINE)}
+
+    assert "tenon_optimizers" in named
+    for package in named:
+        assert (pathlib.Path(importlib.import_module(package).__file__).parent / "py.typed").exists(), package
