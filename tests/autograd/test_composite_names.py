@@ -51,6 +51,59 @@ def test_methods_of_several_tensors_have_torchs_names():
         ]  # fmt: skip
 
 
+FUNCTIONS = {
+    "nn.functional.group_norm": lambda t, x: t.nn.functional.group_norm(x[None], 3),
+    "nn.functional.glu": lambda t, x: t.nn.functional.glu(x.repeat(1, 2)),
+    "nn.functional.pixel_shuffle": lambda t, x: t.nn.functional.pixel_shuffle(x.expand(4, 3, 3), 2),
+    "nn.functional.max_pool2d": lambda t, x: t.nn.functional.max_pool2d(x[None], 2),
+    "nn.functional.conv_transpose2d": lambda t, x: t.nn.functional.conv_transpose2d(
+        x[None, None], x[None, None], stride=2, output_padding=1
+    ),
+    "nn.functional.elu_": lambda t, x: t.nn.functional.elu_(x * 1),
+    "nn.functional.grid_sample": lambda t, x: t.nn.functional.grid_sample(
+        x[None, None], x[None, None, :, :2], align_corners=False
+    ),
+    "cdist": lambda t, x: t.cdist(x, x),
+    "cdist by a product": lambda t, x: t.cdist(x, x, compute_mode="use_mm_for_euclid_dist"),
+    "div with a rounding mode": lambda t, x: t.div(x, 2.0, rounding_mode="floor"),
+    "fmod of tensors": lambda t, x: t.fmod(x, x + 1),
+    "round to digits": lambda t, x: x.round(decimals=2),
+    "quantile": lambda t, x: t.quantile(x, 0.3, dim=1),
+    "kron": lambda t, x: t.kron(x, x[0]),
+    "roll": lambda t, x: x.roll(1),
+    "sum of all by name": lambda t, x: x.sum((0, 1)),
+    "mean of all by name": lambda t, x: x.mean((0, 1)),
+    "transpose": lambda t, x: x.transpose(0, 1),
+    "t": lambda t, x: x.t(),
+    "transpose_": lambda t, x: (x * 1).transpose_(0, 1),
+    "split in sizes": lambda t, x: x.split([1, 2]),
+    "scatter of a number": lambda t, x: x.scatter(0, t.tensor([[0]]), 2.0),
+    "scatter_add": lambda t, x: x.scatter_add(0, t.tensor([[0]]), x),
+    "index_fill of a tensor": lambda t, x: x.index_fill(0, t.tensor([0]), t.tensor(1.0)),
+    "clamp_min": lambda t, x: x.clamp_min(0.1),
+    "normal_": lambda t, x: (x * 1).normal_(),
+    "diagonal_copy": lambda t, x: t.diagonal_copy(x),
+    "linalg.lu": lambda t, x: t.linalg.lu(x + t.eye(3)).L,
+    "linalg.solve": lambda t, x: t.linalg.solve(x + t.eye(3), x[0]),
+    "linalg.lstsq": lambda t, x: t.linalg.lstsq(x + t.eye(3), x),
+    "special.entr": lambda t, x: t.special.entr(x),
+    "special.xlog1py": lambda t, x: t.special.xlog1py(2.0, x),
+    "fft.rfft2": lambda t, x: t.fft.rfft2(x),
+    "real": lambda t, x: t.fft.fft(x).real,
+}
+
+
+@pytest.mark.oracle
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_functions_of_several_ops_have_torchs_names(name):
+    ours, theirs = (
+        name_of(FUNCTIONS[name](library, library.full((3, 3), 0.5, requires_grad=True)))
+        for library in (tenon, torch)
+    )
+
+    assert ours == theirs.removeprefix("torch::autograd::")
+
+
 def test_naming_a_result_leaves_the_nodes_before_it_alone():
     x = tenon.ones(2, 2, requires_grad=True) * 2
 

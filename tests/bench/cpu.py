@@ -133,14 +133,14 @@ def agree(mine, right, tolerance, compiled):
 
 
 def versus(times, pair):
-    """Min and median of the best other's time over ours, round by round; None where a side is missing."""
-    ours, others = pair
-    others = [key for key in others if times.get(key)]
-    if not times.get(ours) or not others:
+    """Min and median of the best other's time over our best, round by round; None where a side is missing."""
+    mine, others = ([key for key in side if times.get(key)] for side in pair)
+    if not mine or not others:
         return None
-    other = min(others, key=lambda key: min(times[key]))
+    ours, other = (min(side, key=lambda key: min(times[key])) for side in (mine, others))
     ratios = [b / a for a, b in zip(times[ours], times[other], strict=True)]
     return {
+        "tenon": ours,
         "tenon_s": min(times[ours]),
         "other_s": min(times[other]),
         "other": other,

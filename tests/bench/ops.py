@@ -4,7 +4,8 @@
 call by call; the best of all turns counts, as it changes least from run to run. Forward and backward are timed
 apart, with inputs that need gradients where the operation has one. By default everything runs on one thread and
 its processor time counts, so that a busy machine disturbs little; ``--threads 2`` counts wall time instead.
-``ratio`` is PyTorch's time over tenon's: above 1, tenon is faster; ``*`` marks what is below 0.5.
+``ratio`` is PyTorch's time over tenon's: above 1, tenon is faster; ``*`` marks what is below 0.5, and the reason
+stands beside it where ``ops.yaml`` knows one.
 """
 
 import argparse
@@ -156,6 +157,11 @@ def short(name):
     return name.rpartition(".")[2].replace("_", "").lower().removesuffix("loss")
 
 
+def reasons():
+    """Why an operation may take more than twice PyTorch's time, by name."""
+    return {name: why for why, names in read()["slower"].items() for name in names.split()}
+
+
 def unlisted():
     """Names of tiers 1 and 2 that ``ops.yaml`` neither times nor says nothing needs timing of."""
     data = read()
@@ -198,16 +204,28 @@ def main():
 def show(results, failed, given):
     """The worst, or all, and how many are below the bar."""
     print(f"{'':9}{'tenon us':>10}{'torch us':>10}{'ratio':>7}")
-    worst = sorted(results, key=lambda r: r["ratio"])
-    for r in results if given.all else worst[:SHOWN]:
-        mark = "*" if r["ratio"] < BAR else " "
+    known = reasons()
+
+    def line(r):
+        low = r["ratio"] < BAR
+        why = f": {known[r['op']]}" if low and r["op"] in known else ""
         print(
-            f"{r['part']:9}{r['tenon'] * 1e6:10.1f}{r['torch'] * 1e6:10.1f}{r['ratio']:7.2f}{mark}"
-            f" T{r['tier']} {r['op']} {r['call']}"
+            f"{r['part']:9}{r['tenon'] * 1e6:10.1f}{r['torch'] * 1e6:10.1f}{r['ratio']:7.2f}{'*' if low else ' '}"
+            f" T{r['tier']} {r['op']} {r['call']}{why}"
         )
+
+    for r in results if given.all else ():
+        line(r)
     for tier in sorted({r["tier"] for r in results}):
-        ratios = [r["ratio"] for r in results if r["tier"] == tier]
-        print(f"tier {tier}: {len(ratios)} times, {sum(r < BAR for r in ratios)} below {BAR}")
+        own = sorted((r for r in results if r["tier"] == tier), key=lambda r: r["ratio"])
+        below = [r for r in own if r["ratio"] < BAR]
+        unknown = sum(r["op"] not in known for r in below)
+        print(
+            f"tier {tier}: {len(own)} times, {len(below)} below {BAR}, {unknown} of them for no stated reason; the"
+            " worst:"
+        )
+        for r in own[:SHOWN]:
+            line(r)
     for f in failed:
         print(f"failed: {f['op']} {f['call']}: {f['error']}")
 

@@ -1,17 +1,20 @@
 """What profiling costs: ``python tests/bench/profiler.py``.
 
 Per op, on arrays too small to matter: microseconds that a profile adds, with nothing, shapes, memory or stacks
-recorded, beside torch.profiler's own on torch's op. Per step of a small network: a step after a profile was open
-and closed, over one before, which is what profiles cost while there is none; and a step inside of one, over that.
-Processor time on one thread; the two libraries, and with and without, take turns, and the least of all turns
-counts. What torch does after the block, to make events of what it kept, is not counted, nor here; what a turn
-left is collected before the next.
+recorded, beside torch.profiler's own on torch's op; the least of all turns counts. Per step of a small network: a
+step where a profile was open and closed, over one where there never was any, which is what profiles cost while there
+is none; the same for two where there never was any, which is how far to trust that; and a step inside of a profile.
+These are medians of ratios of neighbouring blocks, plus or minus half of what 95 % of such medians lie within.
+Processor time on one thread; all take turns. What torch does after the block, to make events of what it kept, is not
+counted, nor here; what a turn left is collected before the next.
 """
 
 import argparse
 import gc
 import json
 import os
+import statistics
+import struct
 import time
 
 os.environ["OMP_NUM_THREADS"] = "1"  # read when NumPy and torch load
@@ -19,6 +22,8 @@ os.environ["OMP_NUM_THREADS"] = "1"  # read when NumPy and torch load
 import tenon
 import tenon.profiler
 
+#: Turns of the processes of a round.
+BLOCKS = 30
 KINDS = {
     "nothing": {},
     "shapes": {"record_shapes": True},
@@ -64,17 +69,72 @@ def make_step(library):
     return step
 
 
-def per_step(library, count, rounds):
-    """Microseconds of a step before any profile, after one, and inside of one with shapes."""
-    step = make_step(library)
-    seconds(step, count)
-    before = min(seconds(step, count) for _ in range(rounds))
-    after, inside = [], []
+def ratio(times):
+    """The median of paired ratios, second over first, and half the width of its 95 % interval."""
+    found = sorted(second / first for first, second in times)
+    reach = round(0.98 * len(found) ** 0.5)  # of ranks around the middle, as the binomial distribution has it
+    middle = len(found) // 2
+    low, high = found[max(middle - reach, 0)], found[min(middle + reach, len(found) - 1)]
+    return statistics.median(found), (high - low) / 2
+
+
+def off(library, step, count, rounds):
+    """Ratios of a step in a process that has had a profile, and in one that has not, to one in another that has
+    not: what a closed profile costs, and how far this measurement is off.
+
+    The three are forks of this process, anew each round, and take turns block by block.
+    """
+    had, had_not = [], []
     for _ in range(rounds):
+        workers = [_fork(library, step, count, profiled) for profiled in (False, False, True)]
+        for turn in range(BLOCKS):
+            order = [*enumerate(workers)][:: 1 if turn % 2 else -1]
+            took = {place: ask() for place, ask in order}
+            had_not.append((took[0], took[1]))
+            had.append((took[0], took[2]))
+        for ask in workers:
+            ask(last=True)
+    return ratio(had), ratio(had_not)
+
+
+def _fork(library, step, count, profiled):
+    """A process that times a block of steps each time it is asked: by what is returned."""
+    asked, asking = os.pipe()
+    answered, answering = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(asking)
+        if profiled:
+            with library.profiler.profile(record_shapes=True):
+                seconds(step, count)
+        gc.collect()
+        seconds(step, count)
+        while os.read(asked, 1) == b"?":
+            os.write(answering, struct.pack("d", seconds(step, count)))
+        os._exit(0)
+    os.close(asked)
+    os.close(answering)
+
+    def ask(last=False):
+        os.write(asking, b"." if last else b"?")
+        if last:
+            os.close(asking)
+            os.close(answered)
+            return os.waitpid(child, 0)
+        return struct.unpack("d", os.read(answered, 8))[0]
+
+    return ask
+
+
+def on(library, step, count, rounds):
+    """The ratio of a step inside of a profile with shapes to one before it."""
+    times = []
+    for _ in range(rounds):
+        gc.collect()
+        plain = seconds(step, count)
         with library.profiler.profile(record_shapes=True):
-            inside.append(seconds(step, count))
-        after.append(seconds(step, count))
-    return before * 1e6, min(after) * 1e6, min(inside) * 1e6
+            times.append((plain, seconds(step, count)))
+    return ratio(times)
 
 
 def main():
@@ -97,17 +157,22 @@ def main():
     found = {}
     for name, library in libraries.items():
         plain, added = per_op(library, options.count, options.rounds)
-        before, after, inside = per_step(library, max(options.count // 20, 1), options.rounds)
+        step = make_step(library)
+        block = max(options.count // 100, 1)
+        seconds(step, 4 * block)
+        (closed, unsure), (same, also) = off(library, step, block, options.rounds)
+        inside, about = on(library, step, 5 * block, 3 * options.rounds)
         found[name] = {
-            "op_us": plain, "added_us": added, "step_us": before, "off": after / before, "on": inside / before
+            "op_us": plain, "added_us": added, "off": [closed, unsure], "noise": [same, also], "on": [inside, about],
         }  # fmt: skip
         print(f"{name}: an op takes {plain:.2f} us; a profile adds")
         for kind, time_added in added.items():
             print(f"    {time_added:6.2f} us with {kind}")
         print(
-            f"    a step takes {before:.1f} us, {after / before:.3f} of it after a profile,"
-            f" {inside / before:.2f} in one"
+            f"    a step takes {closed:.4f} ± {unsure:.4f} of itself after a profile (without one {same:.4f}"
+            f" ± {also:.4f}),"
         )
+        print(f"    {inside:.2f} ± {about:.2f} in one")
     if options.json:
         with open(options.json, "w") as file:
             json.dump(found, file, indent=2)

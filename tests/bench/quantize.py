@@ -2,7 +2,8 @@
 
 Linear 1024 x 1024 at several batch sizes: tenon in float32, tenon after ``tenon.quantize(..., "int8-dynamic")``,
 the same compiled, and PyTorch after ``torch.ao.quantization.quantize_dynamic``. Each library has a process of its
-own and they take turns (see ``README.md``). With ``--cnn`` a small image network instead: float32 and static int8.
+own and they take turns (see ``README.md``). With ``--cnn`` a small image network instead: float32 and static int8;
+with ``--lstm`` an LSTM over 32 steps.
 """
 
 import argparse
@@ -34,6 +35,7 @@ def arguments():
         "--cpu-time", action="store_true", help="count processor time, for a busy machine; 1 thread"
     )
     parser.add_argument("--cnn", action="store_true", help="a small image network, static int8")
+    parser.add_argument("--lstm", action="store_true", help="an LSTM of width --size over 32 steps")
     parser.add_argument("--json", metavar="FILE", help="write the results here too")
     given = parser.parse_args()
     if given.cpu_time:
@@ -41,22 +43,35 @@ def arguments():
     return given
 
 
-def linear(library, size, batch):
-    """The ways to run a layer by name, for one batch."""
-    x = np.random.default_rng(0).standard_normal((batch, size)).astype(np.float32)
+def dynamic(library, name, size, x):
+    """The ways to run the layer ``name``."""
     if library == "torch":
         import torch
 
-        model = torch.nn.Sequential(torch.nn.Linear(size, size))
+        kind = getattr(torch.nn, name)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            small = torch.ao.quantization.quantize_dynamic(model, {torch.nn.Linear}, dtype=torch.qint8)
+            small = torch.ao.quantization.quantize_dynamic(
+                torch.nn.Sequential(kind(size, size)), {kind}, dtype=torch.qint8
+            )
         return {"torch int8": (small, torch.from_numpy(x))}
     import tenon
 
-    model = tenon.nn.Sequential(tenon.nn.Linear(size, size))
+    model = tenon.nn.Sequential(getattr(tenon.nn, name)(size, size))
     small, x = tenon.quantize(model, "int8-dynamic").model, tenon.from_numpy(x)
     return {"float32": (model, x), "int8": (small, x), "compiled": (tenon.compile(small), x)}
+
+
+def linear(library, size, batch):
+    """A layer of ``size`` x ``size`` for one batch."""
+    x = np.random.default_rng(0).standard_normal((batch, size)).astype(np.float32)
+    return dynamic(library, "Linear", size, x)
+
+
+def lstm(library, size, batch):
+    """32 steps of a batch."""
+    x = np.random.default_rng(0).standard_normal((32, batch, size)).astype(np.float32)
+    return dynamic(library, "LSTM", size, x)
 
 
 def cnn(library, size, batch):
@@ -72,7 +87,12 @@ def cnn(library, size, batch):
     x = tenon.randn(batch, 3, size, size)
     with contextlib.redirect_stdout(io.StringIO()):
         small = tenon.quantize(model, "int8", [x]).model
-    return {"float32": (model, x), "int8": (small, x), "float32 compiled": (tenon.compile(model), x)}
+    return {
+        "float32": (model, x),
+        "int8": (small, x),
+        "float32 compiled": (tenon.compile(model), x),
+        "compiled": (tenon.compile(small), x),
+    }
 
 
 def serve(library, threads, cpu_time, pipe):
@@ -85,7 +105,7 @@ def serve(library, threads, cpu_time, pipe):
         if what == "build":
             program, size, batch = rest
             with T.no_grad():
-                ways = {"linear": linear, "cnn": cnn}[program](library, size, batch)
+                ways = {"linear": linear, "lstm": lstm, "cnn": cnn}[program](library, size, batch)
             pipe.send(list(ways))
         else:
             (model, x), count = ways[rest[0]], rest[1]
@@ -123,11 +143,12 @@ def main():
     )
     results = []
     for batch in map(int, given.batches.split(",")):
-        times = measure(given, workers, "cnn" if given.cnn else "linear", given.size, batch)
+        program = "cnn" if given.cnn else "lstm" if given.lstm else "linear"
+        times = measure(given, workers, program, given.size, batch)
         found = {way: min(spent) * 1e6 for way, spent in times.items()}
-        pairs = [("float32", "int8", CNN_BAR)] if given.cnn else []
+        pairs = [("float32", "int8", CNN_BAR), ("float32 compiled", "compiled", CNN_BAR)]
         if not given.cnn:
-            mine, theirs = BARS.get(batch, (None, None))
+            mine, theirs = (None, None) if given.lstm else BARS.get(batch, (None, None))
             pairs = [("float32", "int8", mine), ("torch int8", "int8", theirs), ("int8", "compiled", None)]
         shown = []
         for above, below, bar in pairs:

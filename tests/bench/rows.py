@@ -81,11 +81,11 @@ class Row:
         if self.program in IMAGES:
             ways.append(("torch", "eager channels last"))
         if self.program == "gpt":
-            ways.append(("torch", "eager sdpa"))
+            ways += [("tenon", "eager sdpa"), ("torch", "eager sdpa")]
         if not eager_only and not self.only_eager:
             ways += [("tenon", "compiled"), *(("torch", way) for way in TORCH[self.mode])]
             if self.program == "gpt":
-                ways.append(("torch", "compiled sdpa"))
+                ways += [("tenon", "compiled sdpa"), ("torch", "compiled sdpa")]
             if self.program in PARTS:
                 ways.remove(("torch", "compiled plain optimizer"))
             if self.jax:
@@ -93,19 +93,23 @@ class Row:
         return ways
 
     def eager_pair(self):
-        """Ours, and those of which the best counts."""
-        return "tenon eager", ("torch eager", "torch eager channels last", "torch eager sdpa")
+        """Ours and the others: of both the best counts."""
+        return ("tenon eager", "tenon eager sdpa"), (
+            "torch eager",
+            "torch eager channels last",
+            "torch eager sdpa",
+        )
 
     def compiled_pair(self):
         """The same for compiled programs: the best of all of PyTorch's ways."""
-        return "tenon compiled", tuple(
+        return ("tenon compiled", "tenon compiled sdpa"), tuple(
             f"torch {way}"
             for way in ("eager", "eager channels last", "eager sdpa", "compiled sdpa", *TORCH[self.mode])
         )
 
     def jax_pair(self):
         """The same against JAX."""
-        return "tenon compiled", ("jax jit",)
+        return ("tenon compiled", "tenon compiled sdpa"), ("jax jit",)
 
 
 LIST = [

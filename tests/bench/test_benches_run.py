@@ -190,6 +190,15 @@ def test_operations_are_timed_forward_and_backward(tmp_path):
     assert ("optim.SGD", 1, "forward") in parts
 
 
+def test_whatever_has_a_reason_to_be_slow_is_timed():
+    read = "import ops; d = ops.read(); timed = ' '.join(g['names'] for g in d['timed']).split()"
+    listed = f"{read}; print(sorted(set(ops.reasons()) - set(timed)))"
+
+    done = subprocess.run([sys.executable, "-c", listed], cwd=HERE, capture_output=True, text=True)
+
+    assert done.stdout.strip() == "[]", done.stdout + done.stderr
+
+
 def test_every_name_that_users_know_is_timed_or_needs_no_timing():
     listed = "import ops; print(ops.unlisted())"
 

@@ -348,3 +348,51 @@ def alive(pid):
             return stat.read().rpartition(")")[2].split()[0] != "Z"  # an init that reaps nobody
     except FileNotFoundError:
         return False
+
+
+@pytest.mark.parametrize("persistent", [False, True])
+def test_workers_can_be_asked_how_they_ended(persistent):
+    loader = data.DataLoader(list(range(8)), batch_size=2, num_workers=2, persistent_workers=persistent)
+    iteration = iter(loader)
+    workers = iteration._workers
+    assert [w.is_alive() for w in workers] == [True, True]
+    next(iteration)
+    del iteration, loader
+    gc.collect()
+
+    for worker in workers:
+        worker.join(10)
+        assert not worker.is_alive()
+    assert iter(data.DataLoader([1]))._workers == []
+
+
+def test_collating_is_found_at_torchs_private_path():
+    from tenon.utils.data import default_collate
+    from tenon.utils.data._utils.collate import default_collate as same
+
+    assert same is default_collate
+
+
+class Whole(data.IterableDataset):
+    """Gives all of it in every worker."""
+
+    def __iter__(self):
+        return iter(range(4))
+
+    def __len__(self):
+        return 4
+
+
+def test_a_stream_longer_than_it_said_is_told():
+    loader = data.DataLoader(Whole(), num_workers=2, batch_size=None)
+    assert sum(1 for _ in loader) == 8  # nobody had asked for the length, as list() does
+    assert len(loader) == 4
+
+    iteration = iter(loader)
+    first = [next(iteration) for _ in range(4)]
+    with pytest.warns(
+        UserWarning, match="reported to be 4 .* but 5 samples have been fetched.*worker's part"
+    ):
+        next(iteration)
+    iteration.abandon()
+    assert len(first) == 4

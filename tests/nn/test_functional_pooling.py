@@ -56,6 +56,38 @@ def test_max_pool_of_minus_infinity_and_nan_agrees(agree):
     agree(lambda t, F, x: F.max_pool2d(x, 2), x, order=0)
 
 
+@pytest.mark.parametrize("scale", [1, 8])
+@pytest.mark.parametrize("layout", [(2,), (3, 2, 1), (2, 2, 0, 2)], ids=str)
+@pytest.mark.parametrize("rank", [1, 2, 3])
+def test_of_several_nans_the_last_is_chosen(rng, rank, layout, scale):
+    torch = pytest.importorskip("torch")
+    sizes = {1: (64,), 2: (16, 16), 3: (8, 8, 8)}[rank]
+    x = rng.standard_normal((2 * scale, 3 * scale, *sizes)).astype(np.float32)
+    x[rng.random(x.shape) < 0.3] = np.nan
+    found = []
+
+    for lib in (tenon, torch):
+        pool = getattr(lib.nn.functional, f"max_pool{rank}d")
+        leaf = lib.from_numpy(x.copy()).requires_grad_()
+        values, places = pool(leaf, *layout, return_indices=True)
+        out = pool(leaf, *layout)
+        g = lib.from_numpy(np.arange(out.numel(), dtype=np.float32).reshape(tuple(out.shape)))
+        slopes = [lib.autograd.grad(o, leaf, g)[0] for o in (values, out)]
+        found.append([t.detach().numpy() for t in (values, places, out, *slopes)])
+
+    for ours, theirs in zip(*found, strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["adaptive_max_pool1d", "adaptive_max_pool2d"])
+@pytest.mark.parametrize("scale", [1, 8])
+def test_of_several_nans_in_uneven_windows_the_last_is_chosen(agree, rng, name, scale):
+    x = rng.standard_normal((2 * scale, 3 * scale, *(16,) * int(name[-2]))).astype(np.float32)
+    x[rng.random(x.shape) < 0.3] = np.nan
+
+    agree(lambda t, F, x: getattr(F, name)(x, 5, return_indices=True), x, order=0)
+
+
 @pytest.mark.parametrize("name", ["two", "overlapping", "gaps"])
 def test_second_order_agrees(agree, rng, name):
     shape, options = LAYOUTS[name]

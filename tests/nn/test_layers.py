@@ -176,7 +176,7 @@ def test_constructors_have_torchs_signatures():
 @pytest.mark.oracle
 def test_functional_forms_have_torchs_signatures():
     torch = pytest.importorskip("torch")
-    for name in nn.functional.__all__:
+    for name in set(nn.functional.__all__) - {"grad"}:  # a module of functions
         try:
             theirs = inspect.signature(getattr(torch.nn.functional, name))
         except ValueError:

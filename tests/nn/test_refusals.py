@@ -128,3 +128,49 @@ def test_an_instance_norm_that_keeps_statistics_takes_an_epsilon_of_zero_where_a
     assert tenon.allclose(tracking(x), nn.InstanceNorm1d(3, eps=0)(x), atol=1e-6)
     with pytest.raises(ValueError, match="eps must be positive"):
         nn.BatchNorm1d(3, eps=0)(x)
+
+
+@pytest.mark.parametrize("layer", [nn.Conv1d(3, 3, 3), nn.Conv2d(3, 3, 3), nn.ConvTranspose3d(3, 3, 3)])
+def test_a_layer_given_none_says_what_it_wants(layer):
+    with pytest.raises(TypeError, match="argument 'input' must be Tensor, not NoneType"):
+        layer(None)
+
+
+def test_convolutions_of_any_rank_name_the_axes_they_want():
+    with pytest.raises(RuntimeError, match="weight must have 3 to 5 axes"):
+        tenon.convolution(ONES(2, 3), ONES(2, 3), None, [1], [0], [1], False, [0], 1)
+    with pytest.raises(RuntimeError, match="conv_tbc: input must be"):
+        F.conv_tbc(ONES(2, 3), ONES(2, 3, 3), ONES(3))
+
+
+@pytest.mark.parametrize("pool", [F.max_pool2d, F.max_pool3d, F.avg_pool2d, F.avg_pool3d])
+def test_pooling_wants_something_in_every_plane(pool):
+    with pytest.raises(RuntimeError, match=r"Expected .* tensor with optional 0 dim batch size"):
+        pool(ONES(1, 0, 5, 5, 5) if "3d" in pool.__name__ else ONES(1, 0, 5, 5), 2)
+
+
+@pytest.mark.parametrize("rank", [1, 2, 3])
+def test_averages_of_no_planes_are_no_planes(rank):
+    x = ONES(0, *(10,) * rank, requires_grad=True)
+    made = getattr(F, f"adaptive_avg_pool{rank}d")(x, 5)
+    made.sum().backward()
+
+    assert made.shape == (0, *(5,) * rank)
+    assert x.grad.shape == x.shape
+
+
+@pytest.mark.parametrize("rank", [1, 2, 3])
+def test_averages_over_no_place_have_no_gradient(rank):
+    x = ONES(1, 2, *(4,) * rank, requires_grad=True)
+    made = getattr(F, f"adaptive_avg_pool{rank}d")(x, 0)
+
+    with pytest.raises(RuntimeError, match="Expected grad_output to have non-zero size for non-batch"):
+        made.sum().backward()
+
+
+@pytest.mark.parametrize("rank", [2, 3])
+def test_random_windows_may_be_none(rank):
+    x = ONES(16, 50, *(32,) * rank) if rank == 2 else ONES(4, 10, 32, 32, 32)
+    made = getattr(F, f"fractional_max_pool{rank}d")(x, 2, output_size=(0, *(1,) * (rank - 1)))
+
+    assert made.shape == (*x.shape[:2], 0, *(1,) * (rank - 1))

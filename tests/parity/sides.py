@@ -93,7 +93,9 @@ class Side:
         """A leaf for ``spec``; strided ones lie transposed (or every second element) in their memory."""
         self.count += 1
         array = make(spec, self.count)
-        if not self.strided or array.ndim == 0:
+        if not array.size:  # torch's from_numpy alone would give it steps of 0
+            tensor = self.lib.from_numpy(np.zeros(1, array.dtype)).new_empty(array.shape)
+        elif not self.strided or array.ndim == 0:
             tensor = self.lib.from_numpy(array.copy())
         elif array.ndim == 1:
             tensor = self.lib.from_numpy(np.repeat(array, 2))[::2]

@@ -17,7 +17,7 @@ LAYERS = [
     {"errors", "config", "dtypes", "device", "random", "plugins"},
     {"core"},
     {"ops"},
-    {"graph", "functions", "fft", "linalg", "special", "cuda", "amp", "cpu"},
+    {"graph", "functions", "fft", "linalg", "special", "backends", "cuda", "amp", "cpu", "multiprocessing"},
     {"nn", "optim", "distributed", "observe", "serialize", "data", "autograd", "func", "utils"},
     {"training", "testing", "compress", "prune", "quantization"},
     {"cli", "extend"},

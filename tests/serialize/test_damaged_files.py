@@ -137,3 +137,14 @@ def test_a_file_of_the_old_format_cut_short_is_refused(tmp_path):
         path.write_bytes(whole[:cut])
         with pytest.raises(CheckpointError, match=r"old\.pt"):
             load(path)
+
+
+def test_a_name_that_is_no_text_any_more_is_told_so(tmp_path):
+    path = tmp_path / "model.pt"
+    save(contents(), path)
+    whole = path.read_bytes()
+    name = whole.rindex(b"byteorder")  # in the list at the end of the file
+    path.write_bytes(whole[:name] + b"\xff" + whole[name + 1 :])
+
+    with pytest.raises(CheckpointError, match=r"damaged \(.*can't decode byte 0xff"):
+        load(path)
