@@ -57,19 +57,21 @@ from tenon_cpu.jit.undisturbed import undisturbed
 
 def work():
     started.set()
-    time.sleep(0.5)
+    interrupted.wait(30)
+    time.sleep(0.3)
     print("whole")
 
 def interrupt(*given):
     raise KeyboardInterrupt
 
-started = threading.Event()
+started, interrupted = threading.Event(), threading.Event()
 signal.signal(signal.SIGUSR1, interrupt)
 threading.Thread(target=lambda: started.wait() and signal.pthread_kill(threading.main_thread().ident, signal.SIGUSR1)).start()
 try:
     undisturbed(work)()
 except KeyboardInterrupt:
     print("interrupted")
+    interrupted.set()
 """
 
 

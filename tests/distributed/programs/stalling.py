@@ -1,6 +1,6 @@
 """Stall in the way that the first argument names, on the last rank; the others wait in a collective.
 
-Before it stalls, the rank writes the time to the file ``CLOCK``. ``several`` as second argument takes each
+Before any rank can wait for it, the rank writes the time to the file ``CLOCK``. ``several`` as second argument takes each
 pair of ranks for a host of its own. The third is the watchdog's time.
 """
 
@@ -31,11 +31,14 @@ def wait_for_the_others(name):
     communicator.all_reduce(np.ones(3), name=name)
 
 
-for _ in range(3):
+last = communicator.rank == communicator.size - 1
+for _ in range(2):
     wait_for_the_others("fc.weight")
-if communicator.rank == communicator.size - 1:
+if last:
     with open(os.environ["CLOCK"], "w") as file:
         file.write(repr(time.time()))
+wait_for_the_others("fc.weight")
+if last:
     match KIND:
         case "sleep":
             sleep_deep_inside()
