@@ -17,6 +17,9 @@ from typing import ParamSpec, TypeVar
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
 
+_LATEST = 0.1
+"""Seconds until a signal is answered that comes just before the waiting begins: it does not end that."""
+
 
 def undisturbed(work: Callable[_P, _R]) -> Callable[_P, _R]:
     """``work``, whole. It has to take the locks that it needs itself: its thread is another."""
@@ -39,7 +42,8 @@ def undisturbed(work: Callable[_P, _R]) -> Callable[_P, _R]:
 
         under_way.acquire()
         threading.Thread(target=run, name="tenon-compiler").start()
-        under_way.acquire()
+        while not under_way.acquire(timeout=_LATEST):
+            pass
         if failures:
             raise failures[0]
         return results[0]
