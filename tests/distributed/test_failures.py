@@ -4,6 +4,7 @@ The ordinary ways are rows of the catalogue (``what_happens.py``).
 """
 
 import re
+import select
 import subprocess
 import sys
 import time
@@ -54,14 +55,16 @@ def test_a_failing_rank_ends_the_job_with_one_report(tmp_path, kind, status, wor
 
 def test_a_report_is_read_before_the_job_is_ended():
     program = (
-        "from tenon.distributed.failure import Guard; from tenon.distributed.launcher import RankFacts\n"
-        "Guard(RankFacts('none', 1, 2, 1, 2), {}).fail('the report', 3)"
+        "from tenon.distributed import failure; from tenon.distributed.launcher import RankFacts\n"
+        "failure.READING_TIME = 60\n"
+        "failure.Guard(RankFacts('none', 1, 2, 1, 2), {}).fail('the report', 3)"
     )
     with subprocess.Popen([sys.executable, "-c", program], stderr=subprocess.PIPE) as process:
+        assert select.select([process.stderr], [], [], 60)[0]  # it is written
         with pytest.raises(subprocess.TimeoutExpired):
-            process.wait(1.2)
+            process.wait(0.5)
         assert process.stderr.read(10) == b"the report"
-        assert process.wait(20) == 3
+        assert process.wait(40) == 3
 
 
 @pytest.mark.parametrize("kind", ["raised_normal_exit", "kept_exit"])

@@ -250,7 +250,7 @@ def test_share_memory_moves_all_members_in_place():
 
 def test_a_forked_process_changes_a_module_that_shares_memory():
     command = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", FORKED]  # fork() beside threads
-    run = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    run = subprocess.run(command, capture_output=True, text=True, timeout=300)
 
     assert run.stdout.strip() == "[7.0, 7.0, 7.0] [5.0, 5.0, 5.0]", run.stderr
 

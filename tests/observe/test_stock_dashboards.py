@@ -73,7 +73,7 @@ def test_what_was_flushed_outlives_a_killed_writer(tmp_path):
         "writer.flush()\nos.kill(os.getpid(), signal.SIGKILL)\n"
     )
 
-    subprocess.run([sys.executable, "-c", program], check=False, timeout=60)
+    subprocess.run([sys.executable, "-c", program], check=False, timeout=300)
 
     assert [event.step for event in read(tmp_path).Scalars("x")] == list(range(1000))
 

@@ -153,7 +153,7 @@ def test_what_was_flushed_outlives_the_program(tmp_path, number):
             break
     program.send_signal(number)
     program.stdout.close()
-    program.wait(timeout=60)
+    program.wait(timeout=300)
 
     (path,) = tmp_path.iterdir()
     assert path.name.endswith(".part") == (number == signal.SIGKILL)
@@ -259,15 +259,17 @@ def test_two_ranks_fill_the_distributed_view_and_share_a_clock(two_ranks, parse)
     for path in paths:
         header, events = read_trace(path)
         assert header["tenon"]["clock"]["aligned"]
-        ends = {
-            (e["name"], e["args"]["Number"]): e["ts"] + e["dur"]
+        spans = {
+            (e["name"], e["args"]["Number"]): (e["ts"], e["ts"] + e["dur"])
             for e in events
             if e.get("cat") == "tenon_wait" and "Number" in e["args"]
         }
-        waits.append(ends)
-    gaps = [abs(waits[0][key] - waits[1][key]) for key in waits[0].keys() & waits[1].keys()]
-    assert len(gaps) >= 4
-    assert min(gaps) < 1000  # microseconds; where clocks differ all gaps are long, where ranks are late some
+        waits.append(spans)
+    shared = waits[0].keys() & waits[1].keys()
+    assert len(shared) >= 4
+    for key in shared:
+        (begun, ended), (begun_there, ended_there) = waits[0][key], waits[1][key]
+        assert max(begun, begun_there) < min(ended, ended_there) + 1000, "nobody leaves before all have come"
 
 
 def test_a_collective_is_its_wait_and_its_transfer(two_ranks):

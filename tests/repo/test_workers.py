@@ -32,9 +32,10 @@ def test_a_crashed_worker_is_one_failure_and_the_run_ends(tmp_path):
         "no:cacheprovider",
         "-q",
     ]
-    done = subprocess.run([*command, tmp_path], capture_output=True, text=True, timeout=120, cwd=tmp_path)
+    done = subprocess.run([*command, tmp_path], capture_output=True, text=True, timeout=300, cwd=tmp_path)
 
     assert done.returncode == 1, done.stdout + done.stderr
     assert "1 failed, 5 passed" in done.stdout, done.stdout
-    report = r"^worker 'gw\d' crashed while running 'test_crash.py::test_crash'$"  # the summary may say it again
+    # The summary may say it again.
+    report = r"^worker 'gw\d' crashed while running 'test_crash.py::test_crash'$"
     assert len(re.findall(report, done.stdout, re.MULTILINE)) == 1, done.stdout

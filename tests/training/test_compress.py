@@ -157,11 +157,11 @@ def test_ctrl_c_while_training_leaves_no_model_and_says_so(trained, tmp_path):
         arguments, cwd=project.folder, env=project.environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         text=True,
     )  # fmt: skip
-    metrics, deadline = tmp_path / "made" / "metrics.jsonl", time.monotonic() + 120
+    metrics, deadline = tmp_path / "made" / "metrics.jsonl", time.monotonic() + 300
     while not (metrics.exists() and os.path.getsize(metrics)) and time.monotonic() < deadline:
         time.sleep(0.05)
     process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=120)
+    out, err = process.communicate(timeout=300)
 
     assert process.returncode == 130, err
     assert "nothing is saved, as checkpoint.every is 0" in out and "resume" not in out

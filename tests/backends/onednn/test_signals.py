@@ -32,7 +32,7 @@ def come(number, frame):
 signal.signal(signal.SIGALRM, come)
 signal.setitimer(signal.ITIMER_REAL, 1e-4, 1e-4)
 end = time.monotonic() + 1.5
-while time.monotonic() < end:
+while time.monotonic() < end or len(seen) <= 10:
     assert tenon.equal(rows @ heads, wanted[0]) and tenon.equal(large @ part, wanted[1])
 signal.setitimer(signal.ITIMER_REAL, 0)
 print("seen", len(seen))
@@ -46,7 +46,7 @@ def test_a_timer_in_the_middle_of_products_breaks_nothing(threads):
         env={**os.environ, "OMP_NUM_THREADS": threads, "PYTHONFAULTHANDLER": ""},
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=300,
         check=False,
     )
     assert done.returncode == 0, done.stderr

@@ -22,22 +22,25 @@ def step(x):
 
 
 def interrupt(*given):
+    global raised
+    raised = True
     raise KeyboardInterrupt
 
 
 compiled, x = tenon.compile(step), tenon.randn(32, 128)
 step(x)  # imports what it needs: Python 3.11 makes a RuntimeError of what interrupts the body of a class
 before = signal.signal(signal.SIGALRM, interrupt)
-interrupted = 0
+interrupted, raised = 0, False
 try:
     for i in range(60):
         try:
-            # Again after a while: Python swallows what is raised in a finaliser.
-            signal.setitimer(signal.ITIMER_REAL, 0.0005 + 0.00011 * i, 0.1)
+            raised = True
             while True:
+                if raised:  # or raised in a finaliser, where Python swallows it
+                    raised = False
+                    signal.setitimer(signal.ITIMER_REAL, 0.0005 + 0.00011 * i)
                 compiled(x)
         except KeyboardInterrupt:
-            signal.setitimer(signal.ITIMER_REAL, 0)
             interrupted += 1
             # Between the lines of `with no_grad()` Python itself can be interrupted, and no code can help it.
             tenon.set_grad_enabled(True)
