@@ -2,6 +2,7 @@
 
 import contextlib
 import gc
+import importlib
 import tracemalloc
 import weakref
 
@@ -17,6 +18,14 @@ from tenon.utils.checkpoint import (
     set_checkpoint_debug_enabled,
     set_checkpoint_early_stop,
 )
+
+OTHER_SHAPE = """import tenon
+runs = []
+
+def other_shape_next_time(x):
+    runs.append(x)
+    return (x * tenon.ones(len(runs))).sin()
+"""
 
 
 class Block(nn.Module):
@@ -272,17 +281,19 @@ def test_a_segment_count_that_does_not_fit_is_refused():
         checkpoint_sequential([tenon.exp] * 3, 4, tenon.ones(2), use_reentrant=False)
 
 
-def test_debugging_lists_where_both_runs_saved_what():
-    runs = []
-
-    def other_shape_next_time(x):
-        runs.append(x)
-        return (x * tenon.ones(len(runs))).sin()
+def test_debugging_lists_where_both_runs_saved_what(tmp_path, monkeypatch):
+    # In a folder of the same name as ours.
+    folder = tmp_path / "tenon" / "core"
+    folder.mkdir(parents=True)
+    (folder / "other_shape.py").write_text(OTHER_SHAPE)
+    monkeypatch.syspath_prepend(str(folder))
+    function = importlib.import_module("other_shape").other_shape_next_time
 
     x = tenon.ones(1, requires_grad=True)
     with set_checkpoint_debug_enabled(True):
-        out = checkpoint(other_shape_next_time, x, use_reentrant=False)
-    with pytest.raises(CheckpointError, match=r"passed `debug=True`[\s\S]*test_checkpoint.py:\d+: return"):
+        out = checkpoint(function, x, use_reentrant=False)
+    both = r"passed `debug=True`[\s\S]*other_shape.py:6: return[\s\S]*other_shape.py:6: return"
+    with pytest.raises(CheckpointError, match=both):
         out.sum().backward()
 
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 import traceback
 import warnings
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, ClassVar
 
 from tenon.core import scopes, watch
@@ -21,6 +22,7 @@ from tenon.core.op import Kind
 from tenon.core.value import Value
 from tenon.errors import AnomalyError, TenonWarning
 
+_CORE = str(Path(watch.__file__).parent)
 _UNKNOWN = "no call was recorded: it ran before anomaly detection was switched on"
 
 
@@ -118,9 +120,7 @@ def _warn(node: Any) -> str:
 
 def _remember(node: Any) -> None:
     node.stack = [
-        f
-        for f in traceback.extract_stack()
-        if f.filename != __file__ and "/tenon/core/" not in f.filename.replace("\\", "/")
+        f for f in traceback.extract_stack() if f.filename != __file__ and not f.filename.startswith(_CORE)
     ]
 
 

@@ -24,6 +24,7 @@ from tenon.core.interceptor import SLOT
 from tenon.core.precision import PRECISION
 from tenon.core.pytree import TreeSpec, tree_flatten
 from tenon.core.value import Value
+from tenon.core.where import user_line
 from tenon.device import get_default_device
 from tenon.dtypes import get_default_dtype
 from tenon.errors import CaptureError, DivergedError, TenonWarning, UnsupportedError
@@ -33,7 +34,6 @@ from tenon.graph.entry import MISS, alike
 from tenon.graph.pairs import DifferentiableReplay
 from tenon.graph.recording import Recording, overlapping, record
 from tenon.graph.replay import Replay
-from tenon.graph.where import user_line
 
 #: Recordings kept for one function; with more kinds of calls it stays eager.
 LIMIT = 8

@@ -21,6 +21,7 @@ from tenon.core.interceptor import SLOT
 from tenon.core.op import Composite, Kind, NotInferable, table
 from tenon.core.promotion import unify
 from tenon.core.value import Value
+from tenon.core.where import user_line
 from tenon.errors import CaptureError
 from tenon.graph.gradients import Gradients
 from tenon.graph.graph import Graph, Node, Ref
@@ -29,7 +30,6 @@ from tenon.graph.host import Host
 from tenon.graph.options import Options
 from tenon.graph.scalars import Scalar, plain
 from tenon.graph.values import Entry, Values
-from tenon.graph.where import user_line
 from tenon.random.generator import Watch
 
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 from types import CodeType
 from typing import Any
 
-_TENON = str(Path(__file__).resolve().parents[1])
+from tenon.core.where import OURS
+
 _OURS: dict[CodeType, bool] = {}
 
 Frame = tuple[Any, int]
@@ -22,7 +22,7 @@ def stack_here() -> tuple[Frame, ...]:
         code = step.f_code
         ours = _OURS.get(code)
         if ours is None:
-            ours = _OURS[code] = code.co_filename.startswith((_TENON, "<tenon"))
+            ours = _OURS[code] = code.co_filename.startswith(OURS)
         if not ours:
             found.append((code, step.f_lineno))
         step = step.f_back

@@ -12,8 +12,6 @@ pass of its own.
 from __future__ import annotations
 
 import contextlib
-import os
-import traceback
 import warnings
 import weakref
 from collections.abc import Callable, Iterator, Sequence
@@ -28,6 +26,7 @@ from tenon.core.backward_end import PASS
 from tenon.core.grad_mode import enable_grad, is_grad_enabled, no_grad
 from tenon.core.saving import Packed, SavedTensorsHooks, innermost
 from tenon.core.tensor import Tensor
+from tenon.core.where import user_line
 from tenon.errors import ArgumentError, CheckpointMismatchError, GradError, TenonWarning
 from tenon.random import default_generator, fork_rng
 from tenon.utils.graph_exec_group import GraphExecGroup, group_of_pass
@@ -228,7 +227,7 @@ class _Part:
         place = _Place(len(self._places), _told(tensor))
         self._places.append(weakref.ref(place))
         if self.debug:
-            self._calls.append(_caller())
+            self._calls.append(user_line(text=True))
         return place
 
     def fetch(self, place: _Place) -> Any:
@@ -262,7 +261,7 @@ class _Part:
             nonlocal run
             number, run = run, run + 1
             if self.debug:
-                calls.append(_caller())
+                calls.append(user_line(text=True))
             if number >= len(self._places):
                 raise CheckpointError(
                     "torch.utils.checkpoint: trying to save more tensors during recomputation than during"
@@ -293,12 +292,6 @@ class _Part:
                 f" and recomputation.\nNumber of tensors saved during forward: {len(self._places)}\nNumber of"
                 f" tensors saved during recomputation: {run}. The function must do the same in both runs."
             )
-
-
-def _caller() -> str:
-    """The innermost line of the user's that runs now."""
-    frames = [f for f in traceback.extract_stack() if f"{os.sep}tenon{os.sep}" not in f.filename]
-    return f"{frames[-1].filename}:{frames[-1].lineno}: {frames[-1].line}" if frames else "?"
 
 
 def _kept(outer: SavedTensorsHooks, value: Any) -> Any:

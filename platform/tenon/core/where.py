@@ -1,0 +1,22 @@
+"""Where in the user's code something happens."""
+
+from __future__ import annotations
+
+import linecache
+import sys
+from pathlib import Path
+from typing import Any
+
+#: How the names of tenon's files and of what it generates begin.
+OURS = (str(Path(__file__).parents[1]), "<tenon")
+
+
+def user_line(*, text: bool = False) -> str:
+    """``file:line`` of the innermost frame outside tenon; with ``text``, and what stands there."""
+    frame: Any = sys._getframe(1)
+    while frame is not None and frame.f_code.co_filename.startswith(OURS):
+        frame = frame.f_back
+    if frame is None:
+        return ""
+    name, number = frame.f_code.co_filename, frame.f_lineno
+    return f"{name}:{number}" + (f": {linecache.getline(name, number).strip()}" if text else "")
