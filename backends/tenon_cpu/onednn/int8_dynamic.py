@@ -13,7 +13,7 @@ import numpy as np
 from tenon.extend import Kernel
 from tenon.ops import int8_dynamic_linear as _op
 from tenon.ops.quantized import LARGEST, SMALLEST, rounded
-from tenon_cpu.jit import rounding
+from tenon_cpu.jit import integer, rounding
 from tenon_cpu.jit.calls import FLOAT, fits, plain, share
 from tenon_cpu.onednn import signatures as c
 from tenon_cpu.onednn.attributes import Attributes
@@ -49,8 +49,8 @@ class Dynamic:
         self._packed: Any = None
 
     @classmethod
-    def of(cls, rows: int, inner: int, columns: int, biased: bool) -> Dynamic | None:
-        """None where oneDNN has no exact kernel."""
+    def of(cls, rows: int, inner: int, columns: int, biased: bool) -> Dynamic | DynamicWords | None:
+        """On oneDNN's exact kernel, where there is none on generated code; None where neither serves."""
         if inner > LONGEST:
             return None
         made = exact(
@@ -62,7 +62,9 @@ class Dynamic:
             Descriptor.rows((rows, columns), np.float32),
             attributes=Attributes(scales={c.SRC: 0, c.WEIGHTS: 1}),
         )
-        return None if made is None else cls(made, rows, inner, columns, biased)
+        if made is None:
+            return DynamicWords(rows, inner, columns) if integer.usable() else None
+        return cls(made, rows, inner, columns, biased)
 
     def __call__(self, x: Array, values: Array, scale: Array, bias: Array | None, out: Array) -> None:
         """``out``, the product of float32 rows."""
@@ -83,15 +85,40 @@ class Dynamic:
         if not fits(x):
             self.step[0], self.whole.view(np.int8)[...] = rounded(np, x)
             return
-        sizes, whole, count = self.sizes, self.whole, x.shape[0]
-        share(rounding.sizes, (x, sizes), count, x.size)
-        size = sizes[0] if count == 1 else sizes.max()
-        if size < SMALLEST or not size < np.inf:
-            whole.fill(0)
-            self.step[0] = 0 if size < SMALLEST else np.nan
+        step = _step(x, self.sizes)
+        self.step[0] = step
+        if not step > 0:
+            self.whole.fill(0)
             return
-        self.step[0] = size / _LARGEST
-        share(rounding.whole, (x, _LARGEST / size, whole), count, x.size)
+        share(rounding.whole, (x, _LARGEST / self.sizes.max(), self.whole), x.shape[0], x.size)
+
+
+def _step(x: Array, sizes: Array) -> np.float32:
+    """What 1 stands for: 0 where all is as good as 0, NaN where not all is finite. ``sizes`` are of rows."""
+    share(rounding.sizes, (x, sizes), x.shape[0], x.size)
+    size = sizes.max()
+    if size < SMALLEST or not size < np.inf:
+        return np.float32(0 if size < SMALLEST else np.nan)
+    return np.float32(size / _LARGEST)
+
+
+class DynamicWords:
+    """The same by generated code over numbers of 16 bits."""
+
+    def __init__(self, rows: int, inner: int, columns: int) -> None:
+        places = np.arange(rows) * inner
+        self.rows, self.sizes = integer.Rows(rows * inner, places, inner), np.empty(rows, np.float32)
+        self.product = integer.Product(self.rows.source, places, [0], inner, columns, columns)
+
+    def __call__(self, x: Array, values: Array, scale: Array, bias: Array | None, out: Array) -> None:
+        """``out``, the product of float32 rows."""
+        step = _step(x, self.sizes)
+        if step > 0:
+            self.rows.fill_scaled(x, _LARGEST / self.sizes.max())
+        else:
+            self.rows.source.fill(0)
+        weight = _weights.get(values, scale).made("rows", lambda: integer.panels(values[:, None, :]))
+        self.product(weight, scale, step, bias, address_of(out))
 
 
 def int8_dynamic_linear(x: Array, weight: Array, scale: Array, bias: Array | None) -> Any:

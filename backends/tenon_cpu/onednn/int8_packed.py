@@ -8,6 +8,7 @@ weight is packed at every call.
 from __future__ import annotations
 
 import weakref
+from collections.abc import Callable, Hashable
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,13 @@ class PackedWeight:
 
     def __init__(self) -> None:
         self._packed: list[tuple[Descriptor, Buffer]] = []
+        self._made: dict[Hashable, Any] = {}
+
+    def made(self, key: Hashable, make: Callable[[], Any]) -> Any:
+        """What ``make()`` packs in a way of its own, named by ``key``."""
+        if key not in self._made:
+            self._made[key] = make()
+        return self._made[key]
 
     def packed(self, values: Array, layout: Descriptor, window: Descriptor | None = None) -> Buffer:
         """The ``values`` in ``layout``; ``window`` describes them where the groups are an axis."""

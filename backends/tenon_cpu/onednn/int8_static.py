@@ -15,12 +15,14 @@ import numpy as np
 from tenon.extend import Kernel
 from tenon.ops import int8_conv as _conv
 from tenon.ops import int8_linear as _linear
+from tenon_cpu.jit import integer
 from tenon_cpu.onednn import signatures as c
 from tenon_cpu.onednn.attributes import Attributes
 from tenon_cpu.onednn.cache import Cache
 from tenon_cpu.onednn.descriptors import Descriptor, representable
 from tenon_cpu.onednn.int8 import LONGEST, exact
 from tenon_cpu.onednn.int8_packed import PackedWeight, PackedWeights
+from tenon_cpu.onednn.int8_words import ConvolutionWords, LinearWords, serves
 from tenon_cpu.onednn.primitives import Primitive, address_of
 from tenon_cpu.onednn.problems import Problem
 
@@ -132,8 +134,8 @@ def _plain(x: Array, weight: Array, scale: Array, bias: Array | None) -> bool:
     )
 
 
-def linear(rows: Array, weight: Array, biased: bool, steps: tuple[Any, ...]) -> Static | None:
-    """The product of ``rows`` in two axes; None where oneDNN has no exact kernel."""
+def linear(rows: Array, weight: Array, biased: bool, steps: tuple[Any, ...]) -> Static | LinearWords | None:
+    """The product of ``rows`` in two axes; None where there is no exact kernel."""
     x_step, x_zero, out_step, out_zero, relu = steps
     columns, inner = weight.shape
     if inner > LONGEST:
@@ -148,7 +150,7 @@ def linear(rows: Array, weight: Array, biased: bool, steps: tuple[Any, ...]) -> 
         attributes=_attributes(1 << 1, x_zero, out_step, out_zero, relu),
     )
     if made is None:
-        return None
+        return LinearWords(rows.shape[0], inner, columns, steps) if integer.usable() else None
     window = Descriptor.strided((inner, columns), (1, inner), _INT8)
     numbers = (x_step, x_zero, out_step, out_zero, columns, biased)
     return Static(made, Descriptor.of(rows), target, rows.dtype != _BYTE, numbers, window)
@@ -172,9 +174,7 @@ def int8_linear(
     return _linear.forward(np, x, weight, scale, bias, **dict(zip(STEPS, steps, strict=True)))
 
 
-def convolution(
-    shapes: Any, biased: bool, steps: tuple[Any, ...], geometry: Any
-) -> Primitive | None:  # fmt: skip
+def convolution(shapes: Any, biased: bool, steps: tuple[Any, ...], geometry: Any) -> Primitive | None:
     """The primitive for the shapes of input, weight and result; None where oneDNN has no exact one."""
     x, weight, out = shapes
     if math.prod(weight[1:]) > LONGEST:
@@ -193,14 +193,33 @@ def convolution(
 
 def bound_convolution(
     given: Descriptor, target: Descriptor, rounds: bool, shapes: Any, biased: bool, steps: Any, geometry: Any
-) -> Static | None:
-    """The convolution between arrays that lie so."""
+) -> Static | ConvolutionWords | None:
+    """The convolution between arrays that lie so; None where there is no exact kernel."""
     made = convolution(shapes, biased, steps, geometry)
     if made is None:
-        return None
+        return _in_words(given, target, rounds, shapes, steps, geometry)
     (outputs, *filters), groups = shapes[1], geometry[3]
     window = Descriptor.rows(shapes[1] if groups == 1 else (groups, outputs // groups, *filters), _INT8)
     return Static(made, given, target, rounds, (*steps[:4], shapes[2][1], biased), window)
+
+
+def served(shapes: Any, biased: bool, steps: Any, geometry: Any) -> bool:
+    """Whether there is an exact kernel."""
+    return convolution(shapes, biased, steps, geometry) is not None or _words_serve(shapes, geometry)
+
+
+def _words_serve(shapes: Any, geometry: Any) -> bool:
+    return math.prod(shapes[1][1:]) <= LONGEST and serves(shapes[1], geometry[3])
+
+
+def _in_words(
+    given: Descriptor, target: Descriptor, rounds: bool, shapes: Any, steps: Any, geometry: Any
+) -> ConvolutionWords | None:
+    if not _words_serve(shapes, geometry):
+        return None
+    last = given == channels_last(shapes[0], _FLOAT if rounds else _BYTE)
+    plain = target != channels_last(shapes[2], _FLOAT if steps[2] is None else _BYTE)
+    return ConvolutionWords(shapes, steps, geometry, last, plain)
 
 
 def _conv_ready(x: Array, weight: Array, scale: Array, bias: Any, named: Any, geometry: Any) -> Any:

@@ -15,7 +15,7 @@ from tenon_cpu.onednn import signatures as c
 from tenon_cpu.onednn.descriptors import Descriptor, representable
 from tenon_cpu.onednn.int8_dynamic import Dynamic
 from tenon_cpu.onednn.int8_pooling import pool
-from tenon_cpu.onednn.int8_static import STEPS, bound_convolution, convolution, linear
+from tenon_cpu.onednn.int8_static import STEPS, bound_convolution, linear, served
 from tenon_cpu.onednn.layouts import LAST, PLAIN, Assigned, Layout
 
 Thunk = Callable[[], None]
@@ -31,8 +31,9 @@ def wanted_convolution(ins: Sequence[Any], outs: Sequence[Any], attrs: Mapping[s
     shapes = tuple(tuple(a.shape) for a in (*ins[:2], outs[0]))
     if len(shapes[0]) < 3 or not all(np.prod(s) for s in shapes):
         return None
-    made = convolution(shapes, ins[3] is not None, *_split(attrs))
-    return None if made is None else Assigned((LAST, *(PLAIN,) * (len(ins) - 1)), (LAST,))
+    if not served(shapes, ins[3] is not None, *_split(attrs)):
+        return None
+    return Assigned((LAST, *(PLAIN,) * (len(ins) - 1)), (LAST,))
 
 
 def wanted_pool(ins: Sequence[Any], outs: Sequence[Any], attrs: Mapping[str, Any]) -> Assigned | None:

@@ -1,0 +1,107 @@
+"""Exact products of 8-bit integers by generated code (``integer_code.py``): packed weights, tables, calls.
+
+For processors whose int8 instructions add in 16 bits and take what does not fit for the largest number, which
+is why oneDNN's kernels are not exact there: x86 with AVX2 and without VNNI.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tenon_cpu.jit import codegen_llvm, rounding
+from tenon_cpu.jit.calls import share
+from tenon_cpu.jit.compile import available
+from tenon_cpu.jit.integer_code import PANEL, TABLE, text
+from tenon_cpu.onednn.primitives import address_of
+
+Array = np.ndarray[Any, Any]
+
+#: Rows that a panel of the weight is read for before the next, and products that a second thread is worth.
+_GROUP, _SHARED = 48, 1 << 18
+_FLOAT = np.dtype(np.float32)
+
+
+@functools.cache
+def usable() -> bool:
+    """Whether this processor has the instruction, and there is a compiler."""
+    return available() and codegen_llvm.available() and "+avx2" in codegen_llvm.compiler().features
+
+
+def panels(weight: Array) -> Array:
+    """``weight[columns, taps, inner]`` as panels of 16 columns, pair after pair, with zeros where it ends."""
+    columns, taps, inner = weight.shape
+    count, pairs = -(-columns // PANEL), -(-inner // 2)
+    wide = np.zeros((count * PANEL, taps, 2 * pairs), np.int8)
+    wide[:columns, :, :inner] = weight
+    return np.ascontiguousarray(wide.reshape(count, PANEL, taps, pairs, 2).transpose(0, 2, 3, 1, 4))
+
+
+class Product:
+    """``target[row] = source[row] @ weight.T`` for rows that start at ``places`` and are runs at ``taps``.
+
+    ``source`` holds int16 and two numbers more than are used, since the last pair may be half. The results
+    are ``sums * scale + bias``, not below ``least``, as float32, or with ``out`` a step and a zero point as
+    uint8.
+    """
+
+    def __init__(
+        self, source: Array, places: Array, taps: Sequence[int], inner: int, columns: int, target_row: int,
+        *, least: float = -math.inf, out: tuple[float, int] | None = None,
+    ) -> None:  # fmt: skip
+        rows, count = places.size, -(-columns // PANEL)
+        groups = -(-rows // _GROUP)
+        self.columns = columns
+        self._scale, self._bias = (np.zeros(count * PANEL, _FLOAT) for _ in range(2))
+        numbers = np.array([least, *(out or (1, 0))], _FLOAT)
+        self._held = source, np.ascontiguousarray(places, np.int64), np.array(taps, np.int64), numbers
+        known = {
+            "count": count * groups, "source": address_of(source), "places": address_of(self._held[1]),
+            "taps": address_of(self._held[2]), "tap_count": len(taps), "pairs": -(-inner // 2), "weight": 0,
+            "scale": address_of(self._scale), "bias": address_of(self._bias), "target": 0,
+            "target_row": target_row, "rows": rows, "columns": columns, "group": _GROUP, "groups": groups,
+            "numbers": address_of(numbers),
+        }  # fmt: skip
+        self._table = np.array([known[word] for word in TABLE], np.int64)
+        self._entry = codegen_llvm.load(text(out is not None))
+        self._threads = codegen_llvm.ALL if rows * inner * len(taps) * columns >= _SHARED else 1
+        self._at = address_of(self._table)
+        self._weight, self._target = (TABLE.index(word) for word in ("weight", "target"))
+
+    def __call__(
+        self, weight: Array, scale: Array, step: np.float32, bias: Array | None, target: int
+    ) -> None:
+        """Compute with ``panels``, to the address ``target``."""
+        np.multiply(scale, step, out=self._scale[: self.columns])
+        if bias is not None:
+            self._bias[: self.columns] = bias
+        table = self._table
+        table[self._weight], table[self._target] = address_of(weight), target
+        self._entry(self._at, self._threads)
+
+
+class Rows:
+    """``size`` numbers of 16 bits: rows of ``inner`` that start at ``places``, and zeros around them."""
+
+    def __init__(self, size: int, places: Array, inner: int) -> None:
+        self.source = np.zeros(size + 2, np.uint16)
+        self.places, self.inner = np.ascontiguousarray(places, np.int64), inner
+
+    def fill(self, x: Array, zero: int) -> None:
+        """With ``x[count, inner]`` of uint8, less its zero point."""
+        share(rounding.words, (x, zero, self.places, self.source), len(x), x.size)
+
+    def fill_steps(self, x: Array, step: float, zero: int) -> None:
+        """With steps of float32 ``x[count, inner]``, less their zero point."""
+        share(rounding.word_steps, (x, step, zero, self.places, self.source), len(x), 4 * x.size)
+
+    def fill_scaled(self, x: Array, factor: float) -> None:
+        """With ``rint(x * factor)``, for products within 16 bits."""
+        share(rounding.scaled_words, (x, factor, self.places, self.source), len(x), x.size)
+
+
+__all__ = ["Product", "Rows", "panels", "usable"]

@@ -1,0 +1,137 @@
+"""Static int8 where oneDNN's kernels are not exact: ``jit/integer.py`` over numbers of 16 bits.
+
+An image is laid out once, its channels last and zeros around it, less its zero point; then every position of
+the result is a row of a product, made of runs that lie in the image already.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from tenon_cpu.jit import integer
+from tenon_cpu.onednn.int8_packed import PackedWeights
+from tenon_cpu.onednn.primitives import address_of
+
+Array = np.ndarray[Any, Any]
+
+_FLOAT = np.dtype(np.float32)
+_weights = PackedWeights()
+#: Channels of a group below which a panel would be filled with zeros for the most part.
+_LEAST = 4
+
+
+class _Words:
+    """Rows of words, and a product for each group of columns."""
+
+    def __init__(self, rows: integer.Rows, products: list[integer.Product], key: Any, steps: Any) -> None:
+        self.rows, self.products, self.key = rows, products, key
+        self.x_step, self.x_zero = np.float32(steps[0]), steps[1]
+
+    def fill(self, x: Array) -> None:
+        """With contiguous rows, of steps or of floats."""
+        if x.dtype == np.uint8:
+            self.rows.fill(x, self.x_zero)
+        else:
+            self.rows.fill_steps(x, self.x_step, self.x_zero)
+
+    def multiply(self, weight: Array, scale: Array, bias: Array | None, target: int, item: int) -> None:
+        """The results, of ``item`` bytes each, to the address ``target``."""
+        packed = _weights.get(weight, scale).made(self.key, lambda: self._panels(weight))
+        columns = weight.shape[0] // len(self.products)
+        for g, (product, panels) in enumerate(zip(self.products, packed, strict=True)):
+            own = slice(g * columns, (g + 1) * columns)
+            added = None if bias is None else bias[own]
+            product(panels, scale[own], self.x_step, added, target + g * columns * item)
+
+    def _panels(self, weight: Array) -> list[Array]:
+        runs = self.key
+        turned = np.moveaxis(weight, 1, -1).reshape(len(self.products), -1, runs, weight[0].size // runs)
+        return [integer.panels(part) for part in turned]
+
+
+def _numbers(steps: Any) -> dict[str, Any]:
+    _, _, out_step, out_zero, relu = steps
+    return {"least": 0 if relu else -math.inf, "out": None if out_step is None else (out_step, out_zero)}
+
+
+class LinearWords(_Words):
+    """``int8_linear`` of ``count`` rows."""
+
+    def __init__(self, count: int, inner: int, columns: int, steps: Any) -> None:
+        places = np.arange(count) * inner
+        rows = integer.Rows(count * inner, places, inner)
+        product = integer.Product(rows.source, places, [0], inner, columns, columns, **_numbers(steps))
+        super().__init__(rows, [product], 1, steps)
+
+    def __call__(self, x: Array, weight: Array, scale: Array, bias: Array | None, out: Array) -> None:
+        """Compute ``out``."""
+        self.fill(np.ascontiguousarray(x))
+        self.multiply(weight, scale, bias, address_of(out), out.itemsize)
+
+
+class ConvolutionWords(_Words):
+    """``int8_conv``; ``last`` says that the image comes with its channels last, ``plain`` that the result
+    is to have them second."""
+
+    def __init__(self, shapes: Any, steps: Any, geometry: Any, last: bool, plain: bool) -> None:
+        (count, channels, *sizes), (outputs, inner, *kernel), (_, _, *made) = shapes
+        stride, padding, dilation, groups = geometry
+        reach = [
+            max(s + p, (n - 1) * t + d * (k - 1) + 1)
+            for s, p, n, t, d, k in zip(sizes, padding, made, stride, dilation, kernel, strict=True)
+        ]
+        reach = [max(r, s + 2 * p) for r, s, p in zip(reach, sizes, padding, strict=True)]
+        step = [channels * math.prod(reach[i + 1 :]) for i in range(len(reach))]
+        image = channels * math.prod(reach)
+
+        def at(starts: Any, *axes: Any) -> Array:
+            total = np.asarray(starts)
+            for axis in axes:
+                total = np.add.outer(total, axis)
+            return total.reshape(-1)
+
+        images = np.arange(count) * image
+        lines = at(
+            images, *((np.arange(s) + p) * n for s, p, n in zip(sizes[:-1], padding, step, strict=False))
+        )
+        places = at(images, *(np.arange(n) * t * k for n, t, k in zip(made, stride, step, strict=True)))
+        joined = groups == 1 and dilation[-1] == 1
+        windows = [np.arange(k) * d * n for k, d, n in zip(kernel, dilation, step, strict=True)]
+        taps = at(0, *(windows[:-1] if joined else windows))
+        run = inner * kernel[-1] if joined else inner
+        rows = integer.Rows(count * image, lines + padding[-1] * channels, sizes[-1] * channels)
+        products = [
+            integer.Product(
+                rows.source, places + g * inner, taps.tolist(), run, outputs // groups, outputs,
+                **_numbers(steps),
+            )
+            for g in range(groups)
+        ]  # fmt: skip
+        super().__init__(rows, products, len(taps), steps)
+        self.lie, self.last = (count, *sizes, channels), last
+        self.whole = np.empty((count, *made, outputs), _FLOAT) if plain else None
+
+    def __call__(self, x: Array, weight: Array, scale: Array, bias: Array | None, out: Array) -> None:
+        """Compute ``out``."""
+        if self.last and x.flags.c_contiguous:
+            turned = x.reshape(self.lie)
+        else:
+            turned = np.ascontiguousarray(np.moveaxis(x, 1, -1))
+        self.fill(turned.reshape(-1, self.rows.inner))
+        made = self.whole
+        if made is None:
+            self.multiply(weight, scale, bias, address_of(out), out.itemsize)
+        else:
+            self.multiply(weight, scale, bias, address_of(made), made.itemsize)
+            out[...] = np.moveaxis(made, -1, 1)
+
+
+def serves(weight: Any, groups: int) -> bool:
+    """Whether a convolution gains by it."""
+    return (groups == 1 or weight[1] >= _LEAST) and integer.usable()
+
+
+__all__ = ["ConvolutionWords", "LinearWords", "serves"]
