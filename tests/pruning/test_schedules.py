@@ -170,6 +170,16 @@ def test_a_pruner_goes_on_from_its_state():
     assert all(tenon.equal(a, b) for a, b in zip(model.parameters(), other.parameters(), strict=True))
 
 
+def test_a_state_that_is_not_a_pruner_s_is_refused_and_changes_nothing():
+    pruner = Pruner(net(), 0.75, Lottery(every=2, rewind=1), example=tenon.ones(1, 4))
+    before = pruner.state_dict()
+
+    with pytest.raises(PruningError, match=r"lacks \['states'\]; it has \['early', 'steps'\]"):
+        pruner.load_state_dict({"steps": 3, "early": {}})
+
+    assert pruner.state_dict() == before
+
+
 def test_schedules_that_go_nowhere_are_refused():
     for make in (lambda: Gradual(3, begin=3), lambda: Gradual(3, every=0)):
         with pytest.raises(PruningError, match="begin to a later end"):

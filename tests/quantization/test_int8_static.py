@@ -176,3 +176,15 @@ def test_steps_of_a_result_that_passes_255_or_0_stop_there():
 def test_what_does_not_fit_is_named(x, words):
     with pytest.raises((tenon.errors.ShapeError, tenon.errors.DTypeError), match=words):
         ops.int8_linear(x, tenon.zeros(3, 4, dtype=tenon.int8), tenon.ones(3), None, **STEPS, x_zero=0)
+
+
+@pytest.mark.parametrize("wrong", [{"padding": 2}, {"stride": 0}, {"kernel_size": 9}], ids=str)
+def test_pools_of_steps_refuse_what_pools_of_floats_refuse(wrong):
+    x, given = tenon.zeros(1, 2, 6, 6), {"kernel_size": 2} | wrong
+    said = []
+    for image in (x, x.to(tenon.uint8)):
+        with pytest.raises(tenon.errors.ShapeError) as caught:
+            tenon.nn.functional.max_pool2d(image, **given)
+        said.append(str(caught.value))
+
+    assert said[0] == said[1]

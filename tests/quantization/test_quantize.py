@@ -217,7 +217,8 @@ def _infinite(model):
         (nn.Sequential(nn.ReLU()), "int8-dynamic", {}, "nothing in this Sequential"),
         (_with(lambda m: None), "int8-dynamic", {"skip": ["7"]}, r"skip names \['7'\]"),
         (_with(lambda m: None), 8, {}, "8 is no scheme"),
-        (nn.LSTM(4, 4).double(), "int8-dynamic", {}, "an LSTM has dtype torch.float64"),
+        (nn.LSTM(4, 4).double(), "int8-dynamic", {}, "^an LSTM has dtype torch.float64"),
+        (nn.Sequential(nn.LSTM(4, 4).double()), "int8-dynamic", {}, "^'0': an LSTM has dtype torch.float64"),
         (
             _with(lambda m: m.half()),
             "int8",
@@ -228,7 +229,19 @@ def _infinite(model):
         (_with(lambda m: None), "int8", {"calibration": 3}, "not a int: give"),
         (tenon.quantize(nn.Linear(2, 2), "int8-dynamic").model, "int8-dynamic", {}, "quantized already"),
     ],
-    ids=["infinite", "complex", "nothing", "skip", "spec", "double", "half", "mapping", "number", "twice"],
+    ids=[
+        "infinite",
+        "complex",
+        "nothing",
+        "skip",
+        "spec",
+        "double",
+        "double inside",
+        "half",
+        "mapping",
+        "number",
+        "twice",
+    ],
 )
 def test_what_cannot_be_quantized_is_named(model, spec, options, words):
     before = copy.deepcopy(model.state_dict())

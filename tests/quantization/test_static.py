@@ -136,6 +136,38 @@ def test_rectifiers_that_are_shared_or_functions_let_steps_pass_and_6_is_a_limit
     np.testing.assert_allclose(result(tenon.compile(small), x), result(small, x), rtol=1e-5, atol=1e-5)
 
 
+class InPlace(nn.Module):
+    """Functions that write into their input, and a pool that is a function."""
+
+    def __init__(self, branch=False):
+        super().__init__()
+        self.first, self.second, self.head = nn.Conv2d(3, 8, 3), nn.Conv2d(8, 8, 3), nn.Linear(32, 5)
+        self.branch = branch
+
+    def forward(self, x):
+        x = self.first(x)
+        made = nn.functional.relu(x, inplace=not self.branch)
+        x = nn.functional.max_pool2d(x if self.branch else made, 2, padding=1)
+        return self.head(tenon.relu_(self.second(x))[:, :, 1:3, :2].flatten(1))
+
+
+@pytest.mark.parametrize("branch", [False, True], ids=["in place", "beside"])
+def test_steps_pass_rectifiers_in_place_and_pools_that_are_functions(branch):
+    tenon.manual_seed(0)
+    model, x = InPlace(branch).eval(), batches()[0]
+
+    small = tenon.quantize(model, "int8", batches()).model
+
+    steps = {name: getattr(small, name).steps for name in ("first", "second", "head")}
+    given = {name: (of["out_step"] is not None, of["relu"]) for name, of in steps.items()}
+    # Where the rectifier's own result is not read, nothing may be rectified.
+    assert given["first"] == ((True, True) if not branch else (False, False))
+    assert given["second"] == (True, True)
+    expected = result(model, x)
+    assert np.abs(result(small, x) - expected).max() < 0.05 * np.abs(expected).max()
+    np.testing.assert_allclose(result(tenon.compile(small), x), result(small, x), rtol=1e-5, atol=1e-5)
+
+
 def test_every_norm_of_a_residual_network_is_folded(monkeypatch):
     monkeypatch.syspath_prepend(Path(__file__).parents[2] / "examples" / "models")
     resnet = importlib.import_module("resnet")

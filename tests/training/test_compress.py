@@ -111,6 +111,23 @@ def test_layers_that_lose_accuracy_stay_and_the_receipt_names_them(make_project,
     assert float(loss[2]) >= float(loss[1]) - 0.01
 
 
+def test_layers_that_got_slower_stay_and_the_receipt_names_them(trained, tmp_path):
+    project, run = trained
+    folder = tmp_path / "made"
+    done = compress(
+        project, str(run.folder), "--quantize", "int8-dynamic", "--leave-slow", "--output", str(folder)
+    )
+
+    if done.returncode:
+        assert "no layer of this Net gains: 'layers.0' stays: it was slower" in done.stderr, done.stderr
+        return
+    receipt = (folder / "receipt.txt").read_text()
+    small = tenon.compress.load(model(project), tenon.load(folder / "model.safetensors"))
+    stay = set(re.findall(r"'([\w.]+)' stays: it was slower", receipt))
+    linear = {path for path, module in small.named_modules() if type(module) is tenon.nn.Linear}
+    assert stay == linear and receipt.strip() in done.stdout
+
+
 def test_a_model_that_cannot_be_written_leaves_no_receipt(trained, tmp_path):
     project, run = trained
     (tmp_path / "made" / "model.safetensors").mkdir(parents=True)

@@ -18,7 +18,8 @@ import numpy as np
 from tenon.core.aval import Aval
 from tenon.core.op import Kind, Primitive
 from tenon.errors import DTypeError, ShapeError
-from tenon.ops.convolution import conv, output_sizes
+from tenon.ops.convolution import conv
+from tenon.ops.pooling import pooled_sizes
 
 #: Numbers from -127 to 127 stand for the weight or dynamic activation from its negative to its largest size.
 LARGEST = 127
@@ -191,12 +192,12 @@ class Int8MaxPool(Primitive):
     inputs = ("x",)
 
     def infer(self, x, *, kernel, stride, padding):
-        """As a convolution."""
+        """As ``max_pool``."""
         if str(x.dtype) != "uint8" or len(x.shape) != len(kernel) + 2:
             raise DTypeError(
                 f"{self.name}: x is {x.dtype}{list(x.shape)}; give uint8 of {len(kernel) + 2} axes."
             )
-        sizes = output_sizes(x.shape[2:], kernel, stride, padding, (1,) * len(kernel))
+        sizes = pooled_sizes(x, kernel, stride, padding, (1,) * len(kernel), False)
         return Aval((*x.shape[:2], *sizes), x.dtype)
 
     def forward(self, xp, x, *, kernel, stride, padding):

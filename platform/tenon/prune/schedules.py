@@ -170,6 +170,12 @@ class Pruner:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from ``state``; load the model's too, and what ``rewinds`` is told of."""
+        missing = sorted({"steps", "early", "states"} - state.keys())
+        if missing:
+            raise PruningError(
+                f"this state of a Pruner lacks {missing}; it has {sorted(state)}. Give what state_dict() of a"
+                " Pruner returned; the model's own state is loaded by the model."
+            )
         self.steps, self.early = int(state["steps"]), dict(state["early"])
         self._states = list(state["states"])
 

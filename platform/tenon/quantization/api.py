@@ -79,7 +79,10 @@ def converted(model: Module, scheme: Scheme, calls: Sequence[Any], skip: Collect
 def _by_layer(model: Module, scheme: Scheme, skip: Collection[str]) -> tuple[Module, int]:
     found = 0
     for path, module in list(model.named_modules()):
-        new = None if path in skip else scheme.layer(module)
+        try:
+            new = None if path in skip else scheme.layer(module)
+        except QuantizationError as error:
+            raise QuantizationError(f"'{path}': {error}" if path else str(error)) from error
         found += new is not None
         if new is not None and new is not module:
             model = replace(model, path, new)

@@ -2,8 +2,9 @@
 
 A layer is a module without children. A tensor that a layer gives is read by the layers it is an argument of,
 and by any op that runs outside of layers. Each call is a node of its own, since one rectifier may serve many
-layers: the first of a layer has its path as key, the n-th ``path#n``. Rectifiers and views that run outside
-of layers are nodes too, keyed ``#n``; any other op, and being a result of the model, is the reader "".
+layers: the first of a layer has its path as key, the n-th ``path#n``. Rectifiers, pools of maxima and views
+that run outside of layers are nodes too, keyed ``#n``; any other op, and being a result of the model, is the
+reader "". That a rectifier worked in place is seen in its input, which holds the result afterwards.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from tenon.core.pytree import tree_leaves
 from tenon.core.tensor import Tensor
 from tenon.errors import QuantizationError, TenonError
 from tenon.nn.module import Module
-from tenon.ops import relu
+from tenon.ops import max_pool, relu
 
 
 class Flow:
@@ -37,6 +38,8 @@ class Flow:
         #: By the array, which a detached tensor shares; arrays are kept so that no id is given twice.
         self._makers: dict[int, str] = {}
         self._kept: list[Any] = []
+        #: What rectifiers read: the node, a copy of the input, the result; by the input's array.
+        self._rectified: dict[int, tuple[str, Any, Any]] = {}
         self._inside = False
         args, kwargs = call_of(example)
         handles = [h for path, module in self.layers.items() for h in self._watch(path, module)]
@@ -49,15 +52,19 @@ class Flow:
             for handle in handles:
                 handle.remove()
             self._kept.clear()
+            self._rectified.clear()
 
     def run(self, op: Any, args: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
         """An op: outside of layers it is a reader."""
         if self._inside:
             return SLOT.below(self)(op, args, attrs)
-        passes = op is relu or op.view
+        passes = op is relu or op is max_pool or op.view
         node = self._node(f"#{len(self.nodes)}", op) if passes else ""
         self._read(args, node)
+        before = args[0].raw.copy() if op is relu and id(args[0].raw) in self._makers else None
         made = SLOT.below(self)(op, args, attrs)
+        if before is not None:
+            self._rectified[id(args[0].raw)] = node, before, made.raw
         if passes and isinstance(made, Tensor) and made.dtype is args[0].dtype:
             self._makes(node, made)
         return made
@@ -70,7 +77,15 @@ class Flow:
     def _read(self, nest: Any, reader: str) -> None:
         for tensor in tree_leaves(nest):
             if isinstance(tensor, Tensor) and id(tensor.raw) in self._makers:
+                self._see(tensor.raw)
                 self.readers[self._makers[id(tensor.raw)]].append(reader)
+
+    def _see(self, array: Any) -> None:
+        """Let a rectifier be what made ``array`` if it wrote there since."""
+        if id(array) in self._rectified:
+            node, before, made = self._rectified.pop(id(array))
+            if not bool((array == before).all()) and bool((array == made).all()):
+                self._makers[id(array)] = node
 
     def _makes(self, node: str, tensor: Tensor) -> None:
         self._kept.append(tensor.raw)

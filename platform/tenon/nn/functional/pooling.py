@@ -7,6 +7,7 @@ from typing import Any
 import tenon.ops  # noqa: F401 - a table without ops finds nothing
 from tenon.core.methods.titles import titled
 from tenon.core.op import table as f
+from tenon.dtypes import uint8
 from tenon.errors import ModuleValueError, ShapeError
 from tenon.nn.functional.arguments import per_axis, refuse_integers
 
@@ -37,7 +38,11 @@ def _max_pool(
 ) -> Any:
     x, added = _with_batch(x, rank)
     attrs = _layout(kernel, stride, padding, rank)
-    attrs |= {"dilation": per_axis(dilation, rank, "dilation"), "ceil_mode": bool(ceil)}
+    steps = per_axis(dilation, rank, "dilation")
+    if x.dtype is uint8 and not (ceil or indices) and set(steps) == {1}:
+        made = f.int8_max_pool(x, **attrs)  # steps of int8 layers; beyond the edge 0 is the least too
+        return made.squeeze(0) if added else made
+    attrs |= {"dilation": steps, "ceil_mode": bool(ceil)}
     made = f.max_pool(x, **attrs)
     made = made.squeeze(0) if added else made
     if not indices:
