@@ -214,7 +214,11 @@ class Graph:
                         f"node {position} ({node!r}) reads {ref.node!r}, which does not come before it. The"
                         " pass that ran last broke the order."
                     )
-                _check_index(ref, f"node {position} ({node!r})")
+                if not _exists(ref):
+                    raise GraphError(
+                        f"node {position} ({node!r}) reads output {ref.index} of {ref.node!r}, which has none"
+                        " of that number. The pass that ran last put it there."
+                    )
             if node in made:
                 raise GraphError(f"node {position} ({node!r}) is in the graph twice.")
             made.add(node)
@@ -230,7 +234,11 @@ class Graph:
         for ref in self.roots():
             if ref.node not in made:
                 raise GraphError(f"an output or write reads {ref.node!r}, which is not in the graph.")
-            _check_index(ref, "an output or write")
+            if not _exists(ref):
+                raise GraphError(
+                    f"an output or write reads output {ref.index} of {ref.node!r}, which has none of that"
+                    " number."
+                )
         targets: set[Node] = set()
         for target, value in self.writes:
             if target not in made or target.kind != "input":
@@ -259,9 +267,9 @@ class Graph:
         return len(self.nodes)
 
 
-def _check_index(ref: Ref, reader: str) -> None:
-    if not 0 <= ref.index < max(len(ref.node.avals), ref.node.kind == "scalar"):
-        raise GraphError(f"{reader} reads output {ref.index} of {ref.node!r}.")
+def _exists(ref: Ref) -> bool:
+    """Whether its node has an output of that number."""
+    return 0 <= ref.index < max(len(ref.node.avals), ref.node.kind == "scalar")
 
 
 def _inferred(node: Node) -> tuple[Any, ...]:
