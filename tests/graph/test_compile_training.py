@@ -61,8 +61,8 @@ def test_a_compiled_step_is_the_eager_step(twins, name):
 
 
 @pytest.mark.parametrize("name", ["SGD momentum", "AdamW"])
-def test_losses_are_the_same_over_200_steps(twins, name):
-    twins.check(training(twins, OPTIMIZERS[name]), calls=200, tolerance=1e-3)
+def test_losses_are_the_same_over_100_steps(twins, name):
+    twins.check(training(twins, OPTIMIZERS[name]), calls=100, tolerance=1e-3)
 
 
 def test_groups_keep_their_own_options(twins):
@@ -80,24 +80,26 @@ def test_clipping_is_part_of_the_program(twins, clip):
     twins.check(training(twins, OPTIMIZERS["Adam"], clip=clip))
 
 
-@pytest.mark.parametrize("inside", [True, False])
+SCHEDULES = {
+    "step": lambda o: schedules.StepLR(o, 2),
+    "one cycle": lambda o: schedules.OneCycleLR(o, 0.1, total_steps=50),
+    "restarts": lambda o: schedules.CosineAnnealingWarmRestarts(o, 4),
+    "sequence": lambda o: schedules.SequentialLR(
+        o, [schedules.LinearLR(o), schedules.ExponentialLR(o, 0.9)], [4]
+    ),
+    "chain": lambda o: schedules.ChainedScheduler([schedules.LinearLR(o), schedules.ExponentialLR(o, 0.9)]),
+}
+
+
+@pytest.mark.parametrize("inside", [True, False], ids=["inside", "outside"])
 @pytest.mark.parametrize(
-    "schedule",
-    {
-        "step": lambda o: schedules.StepLR(o, 2),
-        "one cycle": lambda o: schedules.OneCycleLR(o, 0.1, total_steps=50),
-        "restarts": lambda o: schedules.CosineAnnealingWarmRestarts(o, 4),
-        "sequence": lambda o: schedules.SequentialLR(
-            o, [schedules.LinearLR(o), schedules.ExponentialLR(o, 0.9)], [4]
-        ),
-        "chain": lambda o: schedules.ChainedScheduler(
-            [schedules.LinearLR(o), schedules.ExponentialLR(o, 0.9)]
-        ),
-    }.values(),
+    "name, schedule",
+    [*(("SGD momentum", each) for each in SCHEDULES), ("Adam", "one cycle"), ("Adam", "sequence")],
 )
-@pytest.mark.parametrize("name", ["SGD momentum", "Adam"])
 def test_schedules_change_rates_without_a_new_recording(twins, name, schedule, inside):
-    twins.check(training(twins, OPTIMIZERS[name], schedule=schedule, inside=inside), calls=10)
+    build = training(twins, OPTIMIZERS[name], schedule=SCHEDULES[schedule], inside=inside)
+
+    twins.check(build, calls=10)
 
 
 def test_a_rate_changed_by_hand_needs_no_new_recording(twins):
