@@ -18,7 +18,11 @@ from types import TracebackType
 
 NODE_DELAY = 0.3
 LONGEST_DELAY = 0.9
+REPORTING_TIME = 10.0
+"""Seconds that the winner may take, where cores are busy or the launcher reads late."""
 WINNER_TIME = 1.0
+"""Seconds for its abort to end the others."""
+_POLL = 0.05
 
 
 class Claim:
@@ -32,10 +36,14 @@ class Claim:
     def take(self, node: int = 0) -> bool:
         """True for one process per host; the others wait until the winner's abort should have ended them."""
         time.sleep(min(node * NODE_DELAY, LONGEST_DELAY))
-        won = self._bind() if sys.platform == "linux" else self._lock()
-        if not won:
-            time.sleep(WINNER_TIME)
-        return won
+        claim = self._bind if sys.platform == "linux" else self._lock
+        if claim():
+            return True
+        deadline = time.monotonic() + REPORTING_TIME
+        while time.monotonic() < deadline and not claim():  # Free once the winner is gone.
+            time.sleep(_POLL)
+        time.sleep(WINNER_TIME)
+        return False
 
     def _bind(self) -> bool:
         endpoint = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
