@@ -1,7 +1,8 @@
 """Stall in the way that the first argument names, on the last rank; the others wait in a collective.
 
-Before any rank can wait for it, the rank writes the time to the file ``CLOCK``. ``several`` as second argument takes each
-pair of ranks for a host of its own. The third is the watchdog's time.
+Before any rank can wait for it, the rank writes the time to the file ``CLOCK``. ``several`` as second argument takes
+each pair of ranks for a host of its own. The third is the watchdog's time: it judges from the stall on, as ranks
+may start one after the other.
 """
 
 import os
@@ -18,9 +19,10 @@ from tenon.distributed.watchdog import Watchdog
 KIND, HOSTS, LIMIT = sys.argv[1], sys.argv[2], float(sys.argv[3])
 communicator = launch()
 communicator.step = 17
+guard = failure._guard
 if HOSTS == "several":
-    guard = failure._guard
     guard.watchdog = Watchdog(communicator, LIMIT, guard.fail, node=communicator.rank // 2).start()
+guard.watchdog.rest()
 
 
 def sleep_deep_inside():
@@ -38,6 +40,7 @@ if last:
     with open(os.environ["CLOCK"], "w") as file:
         file.write(repr(time.time()))
 wait_for_the_others("fc.weight")
+guard.watchdog._judging = KIND != "slow_end"
 if last:
     match KIND:
         case "sleep":
@@ -45,7 +48,8 @@ if last:
         case "stop":
             os.kill(os.getpid(), signal.SIGSTOP)
         case "late":
-            time.sleep(LIMIT / 2)
+            time.sleep(1)
 wait_for_the_others("fc.bias")
+guard.watchdog._judging = True
 if KIND == "slow_end" and communicator.rank:
     time.sleep(1.5 * LIMIT)
