@@ -120,10 +120,12 @@ def test_find_unused_parameters_says_that_they_are_meant():
         assert run_ranks(2, work) == [None, None]
 
 
-def test_static_graph_asks_once_and_notices_a_change():
+@pytest.mark.parametrize("overlaps", [False, True])
+def test_static_graph_asks_at_most_once_and_notices_a_change(overlaps):
     calls = []
 
     def work(communicator):
+        communicator.overlaps = overlaps
         model = DistributedDataParallel(Chain(), static_graph=True, find_unused_parameters=True)
         if communicator.rank == 0:
             plain = communicator.agree
@@ -136,8 +138,9 @@ def test_static_graph_asks_once_and_notices_a_change():
 
     run_ranks(2, work)
 
-    assert calls.count("parameters with gradients of model 1") == 1
-    assert sum(str(name).startswith("gradients of") for name in calls) == 3
+    assert calls.count("parameters with gradients of model 1") == overlaps
+    # Between nodes the last backward's bucket is on its way before the change is seen.
+    assert sum(str(name).startswith("gradients of") for name in calls) == 3 + overlaps
 
 
 def test_groups_train_apart_and_ranks_outside_are_told():

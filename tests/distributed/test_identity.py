@@ -22,7 +22,7 @@ SIDES = {
     "skipped_parameter": ("float32[4, 4], the gradient of 0.weight", "float32[4], the gradient of 0.bias"),
     "missing_gradient": None,
     "skipped_broadcast": ("the parameter 0.weight", "the parameter 0.bias"),
-    "two_models_swapped": ("parameters with gradients of model 1", "parameters with gradients of model 2"),
+    "two_models_swapped": ("of model 1'", "of model 2'"),
     "two_models_swapped_with_a_hook": ("4 parameters, ", "of model 3'", "of model 4'"),
     "two_sharded_optimizers_swapped": ("sharded optimizer 5,", "sharded optimizer 6,"),
     "another_layer": ("'1 is Dropout(p=0.5, inplace=False)'", "'1 is Dropout(p=0.1, inplace=False)'"),

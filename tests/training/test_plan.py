@@ -74,7 +74,7 @@ def test_bytes_are_those_that_real_ranks_count(wide, ranks, nodes):
     config, _ = resolve("wide.toml", ("model_options.width=256",), None)
     inputs = predict.Inputs(
         predict.Cluster(ranks, ranks // nodes, 2, 1),
-        measure.rehearse(config, ranks, 1, 1),
+        measure.rehearse(config, ranks, 1, 1, nodes),
         MpiCommunicator,
         1,
     )

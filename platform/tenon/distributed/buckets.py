@@ -5,6 +5,9 @@ order of registration where nobody watched. Their memory is the communicator's: 
 it and reduce it where it lies. Averaged gradients stay there, and ``parameter.grad`` shows them; who keeps
 one for longer than a step keeps that memory.
 
+Behind the gradients lies a 1 for each that this rank has: the means of these say, with no message more, which
+parameters some ranks leave unused.
+
 All ranks compare their plans once: models that differ raise at construction, naming the parameters, instead
 of mixing gradients later.
 """
@@ -59,7 +62,8 @@ class Bucket:
             stop = start + math.prod(parameter.raw.shape)
             self.slots.append(Slot(name, parameter, start, stop, number))
             start = -(-stop // step) * step
-        self._use(communicator.allocate(start, dtype))
+        self._size = start
+        self._use(communicator.allocate(start + len(self.slots), dtype))
         self.name = f"gradients of {_summary(self.slots)} of {model}"
         self.work: Any = None
         self._communicator = communicator
@@ -67,9 +71,10 @@ class Bucket:
         self._shown: dict[int, weakref.ref[Shown]] = {}
         self._given = False
 
-    def _use(self, flat: Array) -> None:
-        """Let ``flat`` hold the gradients; making its parts anew in each step would cost 1 us apiece."""
-        self.flat = flat
+    def _use(self, message: Array) -> None:
+        """Let ``message`` hold the gradients; making its parts anew in each step would cost 1 us apiece."""
+        self._message, self._had = message, message[self._size :]
+        self.flat = flat = message[: self._size]
         self._parts = [flat[s.start : s.stop].reshape(s.parameter.raw.shape) for s in self.slots]
         self._lendable = [Lendable(part) for part in self._parts]
 
@@ -117,11 +122,15 @@ class Bucket:
         self._filled.clear()
         self.work = None
 
-    def start(self, share: float = 1.0, reduce: Reduce | None = None, note: str = "") -> None:
+    def start(
+        self, share: float = 1.0, reduce: Reduce | None = None, note: str = "", *, telling: bool = False
+    ) -> None:
         """Begin to average over the ranks, or what ``reduce`` does; these gradients count ``share`` times.
 
-        ``note`` is compared between the ranks beside the name.
+        ``note`` is compared between the ranks beside the name. With ``telling``, ``used`` answers afterwards.
         """
+        if telling:
+            self._had[...] = [slot.parameter._grad is not None for slot in self.slots]
         for index in range(len(self.slots)):
             if index not in self._filled:
                 self.fill(index)
@@ -133,7 +142,17 @@ class Bucket:
         if reduce is not None:
             self.work = reduce(self)
         else:
-            self.work = self._communicator.start_all_reduce(self.flat, "mean", name=self.name + note)
+            sent = self._message if telling else self.flat
+            self.work = self._communicator.start_all_reduce(sent, "mean", name=self.name + note)
+
+    def used(self) -> dict[int, int]:
+        """How many ranks had a gradient, by the number of the parameter, after a message that tells it."""
+        with watch.spanning(f"wait for {self.name}", "wait"):
+            if self.work is not None:
+                self.work.wait()
+        ranks = self._communicator.size
+        had = zip(self.slots, self._had.tolist(), strict=True)
+        return {slot.number: round(float(share.real) * ranks) for slot, share in had}
 
     def finish(self, used: Sequence[int]) -> None:
         """Make the means the gradients, when they are there.
@@ -143,15 +162,15 @@ class Bucket:
         if self.work is not None:
             with watch.spanning(f"wait for {self.name}", "wait"):
                 result = self.work.wait()
-            if result is not self.flat:
+            if result is not self.flat and result is not self._message:
                 np.copyto(self.flat, result.reshape(self.flat.shape), casting="same_kind")
             for index, slot in enumerate(self.slots):
                 if used[slot.number]:
                     self._deliver(index, slot.parameter)
         self.restart()
 
-    def mean_of(self, gradients: Sequence[Array]) -> dict[int, Array]:
-        """The means of this bucket's parameters by their number, of gradients given as arrays.
+    def mean_of(self, gradients: Sequence[Array], note: str, *, telling: bool) -> dict[int, Array]:
+        """The means of this bucket's parameters by their number, of gradients given as arrays: see ``start``.
 
         They lie in the bucket, where programs may have made the gradients. Who wants them for longer than the
         step copies them.
@@ -159,7 +178,11 @@ class Bucket:
         for index, slot in enumerate(self.slots):
             self._put(index, gradients[slot.number])
         self._filled.clear()
-        self._communicator.all_reduce(self.flat, "mean", self.flat, name=self.name)
+        sent = self.flat
+        if telling:
+            self._had[...] = 1
+            sent = self._message
+        self._communicator.all_reduce(sent, "mean", sent, name=self.name + note)
         return {slot.number: part for slot, part in zip(self.slots, self._parts, strict=True)}
 
     def _put(self, index: int, gradient: Array | None) -> None:
@@ -177,7 +200,7 @@ class Bucket:
 
     def _keep_lent(self) -> None:
         """Somebody keeps what an earlier step gave them: they keep the memory, and this rank takes other."""
-        self._use(self.flat.copy())
+        self._use(self._message.copy())
         self._shown.clear()
 
     def _lent(self, index: int) -> Shown | None:

@@ -83,7 +83,8 @@ class GradientSynchronizer:
         self._full: set[int] = set()
         if not in_use_order:
             self._plan(range(len(self.parameters) - 1, -1, -1))
-        self._settled: tuple[Any, list[int]] | None = None
+        self._had: Any = None
+        self._settled: list[int] | None = None
         self._warned = not warn
         if broadcast:
             tensors = [tensor for _, tensor in everything]
@@ -156,11 +157,19 @@ class GradientSynchronizer:
         if self.communicator.size == 1 and self.reduce is None and share == 1.0:
             return
         taking_part = self.communicator.size if taking_part is None else taking_part
-        used = self._count_used(taking_part)
-        self._settle_order()
-        for bucket in self.buckets[self._started :]:
-            if any(used[slot.number] for slot in bucket.slots):
-                bucket.start(share, self.reduce, self._note())
+        if self._telling:
+            if self.static and taking_part == self.communicator.size:
+                self._notice_change(self._mine())
+            self._settle_order()
+            for bucket in self.buckets:
+                bucket.start(share, note=self.stepped.text, telling=True)
+            used = self._told()
+        else:
+            used = self._count_used(taking_part)
+            self._settle_order()
+            for bucket in self.buckets[self._started :]:
+                if any(used[slot.number] for slot in bucket.slots):
+                    bucket.start(share, self.reduce, self._note())
         for bucket in self.buckets:
             bucket.finish(used)
         self._started = 0
@@ -174,24 +183,46 @@ class GradientSynchronizer:
         self.restart()
         self.synchronize(taking_part=taking_part)
 
-    def _count_used(self, taking_part: int) -> list[int]:
-        """How many ranks have a gradient, for every parameter."""
-        mine = self._everything
+    @property
+    def _telling(self) -> bool:
+        """Whether buckets tell who has which gradients. Those that begin during backward do not know yet, and
+        hooks expect gradients alone: then a message before them does."""
+        return self.reduce is None and not self.communicator.overlaps
+
+    def _told(self) -> list[int]:
+        """How many ranks had a gradient, for every parameter, after buckets that tell it."""
+        found: dict[int, int] = {}
+        for bucket in self.buckets:
+            found.update(bucket.used())
+        return [found[number] for number in range(len(found))]
+
+    def _mine(self) -> Any:
+        """For every parameter whether this rank has a gradient."""
         if any(parameter._grad is None for _, parameter in self.parameters):
-            mine = np.array([parameter._grad is not None for _, parameter in self.parameters], np.int32)
+            return np.array([parameter._grad is not None for _, parameter in self.parameters], np.int32)
+        return self._everything
+
+    def _count_used(self, taking_part: int) -> list[int]:
+        """How many ranks have a gradient, for every parameter, by a message of its own."""
+        mine = self._mine()
         if not self.static or taking_part < self.communicator.size:
             return self._sum_used(mine)
+        self._notice_change(mine)
         if self._settled is None:
-            used = self._sum_used(mine)
-            self._settled = (mine, used)
-        elif not np.array_equal(mine, self._settled[0]):
-            pairs = zip(self.parameters, mine, self._settled[0], strict=True)
+            self._settled = self._sum_used(mine)
+        return self._settled
+
+    def _notice_change(self, mine: Any) -> None:
+        """Raise where this rank's gradients are of other parameters than before."""
+        if self._had is None:
+            self._had = mine
+        elif not np.array_equal(mine, self._had):
+            pairs = zip(self.parameters, mine, self._had, strict=True)
             changed = [name for (name, _), now, before in pairs if now != before]
             raise CommunicatorError(
                 f"static_graph=True, but {', '.join(changed[:10])} had a gradient in one step and not in "
                 "another. Leave static_graph out where the parameters in use change."
             )
-        return self._settled[1]
 
     def _note(self) -> str:
         """What buckets say of optimizers, where no other message of the step does."""
@@ -234,12 +265,15 @@ class GradientSynchronizer:
 
     def _average_arrays(self, *gradients: Any) -> list[Any]:
         """The means of all gradients, given as arrays in the order of the parameters."""
-        used = self._sum_used(self._everything)
+        telling = self._telling
+        note = self.stepped.text if telling else ""
+        used = [] if telling else self._sum_used(self._everything)
         self._settle_order()
         means: dict[int, Any] = {}
         for bucket in self.buckets:
-            means.update(bucket.mean_of(gradients))
-        self._warn_of(used, self.communicator.size)
+            means.update(bucket.mean_of(gradients, note, telling=telling))
+        if not self._warned:
+            self._warn_of(used or self._told(), self.communicator.size)
         return [means[number] for number in range(len(gradients))]
 
     def _places_for_programs(self) -> list[Any] | None:

@@ -129,7 +129,7 @@ def _measure(
     cores = predict.usable_cores()
     threads = min(cluster.threads, cores)
     together = max(1, min(cluster.ranks_per_node, cores // threads))
-    rehearsed = measure.rehearse(config, cluster.ranks, together, threads)
+    rehearsed = measure.rehearse(config, cluster.ranks, together, threads, cluster.nodes)
     inputs = predict.Inputs(cluster, rehearsed, _engine(), together, idle)
     _say_computing(inputs, threads, cores, compute_ms)
     if compute_ms is not None:

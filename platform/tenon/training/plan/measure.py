@@ -59,13 +59,13 @@ class Link:
     large: tuple[float, ...]
 
 
-def rehearse(config: RunConfig, ranks: int, together: int, threads: int) -> Rehearsed:
-    """``together`` rehearsals of a rank of ``ranks`` at once, each with ``threads`` threads."""
+def rehearse(config: RunConfig, ranks: int, together: int, threads: int, nodes: int = 1) -> Rehearsed:
+    """``together`` rehearsals of a rank of ``ranks`` on ``nodes``, at once, each with ``threads`` threads."""
     with tempfile.TemporaryDirectory(prefix="tenon-plan-") as folder:
         paths = []
         for index in range(together):
             path = Path(folder) / f"order-{index}.json"
-            order = Order(_quiet(config, folder), ranks, folder, index, together)
+            order = Order(_quiet(config, folder), ranks, folder, index, together, nodes > 1)
             path.write_text(json.dumps(asdict(order)))
             paths.append(path)
         _run_together(paths, threads)

@@ -48,13 +48,17 @@ COPIED = 16 << 20
 
 @dataclass(frozen=True)
 class Order:
-    """What a rehearsal is asked to do; ``folder`` is the meeting place of ``together`` of them."""
+    """What a rehearsal is asked to do; ``folder`` is the meeting place of ``together`` of them.
+
+    ``overlaps`` says whether sums would go on beside backward, as they do between nodes.
+    """
 
     config: dict[str, Any]
     ranks: int
     folder: str
     index: int
     together: int
+    overlaps: bool = False
 
 
 class _Enough(Exception):
@@ -69,8 +73,9 @@ class Rehearsal(Communicator):
 
     name = "rehearsal"
 
-    def __init__(self, size: int, folder: Path) -> None:
+    def __init__(self, size: int, folder: Path, overlaps: bool) -> None:
         super().__init__(size - 1, size, 0, 1)
+        self.overlaps = overlaps
         self._folder = folder
         self.notes: list[Note] = []
         self.stop = False
@@ -198,7 +203,7 @@ def rehearse(order: Order) -> dict[str, Any]:
     """Steps of the last of ``order.ranks`` ranks: what they sent, needed and took."""
     folder = Path(order.folder) / f"run-{order.index}"
     folder.mkdir()
-    communicator = Rehearsal(order.ranks, folder)
+    communicator = Rehearsal(order.ranks, folder, order.overlaps)
     watch = Watch(order, communicator)
     resolved = config.resolve([{k: v for k, v in order.config.items() if v is not None}])
     recipe = recipe_named(resolved.recipe) if resolved.recipe is not None else None
