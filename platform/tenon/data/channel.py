@@ -10,7 +10,7 @@ import io
 import mmap
 import os
 import pickle
-from multiprocessing import reduction
+import socket
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -42,6 +42,13 @@ def _tensor(data: Any, dtype: str, shape: tuple[int, ...]) -> Any:
     return create.wrap(data.view(getattr(dtypes, dtype).numpy).reshape(shape), "cpu")
 
 
+def _socket(connection: Connection) -> socket.socket:
+    """The socket that ``connection`` is, without the answers that ``multiprocessing.reduction`` may want."""
+    line = socket.fromfd(connection.fileno(), socket.AF_UNIX, socket.SOCK_STREAM)
+    line.settimeout(None)
+    return line
+
+
 def send(connection: Connection, message: Any) -> None:
     """Send ``message`` from a worker."""
     buffers: list[pickle.PickleBuffer] = []
@@ -63,7 +70,8 @@ def send(connection: Connection, message: Any) -> None:
         with mmap.mmap(handle, size) as memory:
             for (begin, length), view in zip(places, views, strict=True):
                 memory[begin : begin + length] = view
-        reduction.send_handle(connection, handle, os.getppid())
+        with _socket(connection) as line:
+            socket.send_fds(line, [b"\0"], [handle])
     finally:
         os.close(handle)
 
@@ -73,7 +81,11 @@ def receive(connection: Connection) -> Any:
     text, places, size, inline = pickle.loads(connection.recv_bytes())
     if not size:
         return pickle.loads(text, buffers=[bytearray(part) for part in inline])
-    handle = reduction.recv_handle(connection)
+    with _socket(connection) as line:
+        _, handles, _, _ = socket.recv_fds(line, 1, 1)
+    if not handles:
+        raise EOFError("the worker was lost between a batch and its memory")
+    (handle,) = handles
     try:
         memory = memoryview(mmap.mmap(handle, size))
     finally:
