@@ -15,7 +15,13 @@ pytestmark = pytest.mark.mpi
 
 @pytest.mark.parametrize(
     "way, programs, tolerance",
-    [("step", 1, 1e-5), ("accumulate", 1, 1e-5), ("model", 2, 1e-5), ("scaled", 1, 3e-2)],
+    [
+        ("step", 1, 1e-5),
+        ("accumulate", 1, 1e-5),
+        ("model", 2, 1e-5),
+        ("scaled", 1, 3e-2),
+        ("together", 1, 3e-2),
+    ],
 )
 def test_two_ranks_train_compiled_as_eagerly(way, programs, tolerance):
     done = launch(2, [str(PROGRAM), way])
@@ -26,5 +32,5 @@ def test_two_ranks_train_compiled_as_eagerly(way, programs, tolerance):
     assert ranks[0]["eager"]["losses"] != ranks[1]["eager"]["losses"], "every rank has its own batches"
     for rank in ranks:
         assert rank["compiled"]["programs"] == programs
-        for what in ("losses", "weights"):
+        for what in ("losses", "norms", "weights"):
             np.testing.assert_allclose(rank["compiled"][what], rank["eager"][what], tolerance, tolerance)

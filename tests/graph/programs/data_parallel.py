@@ -1,7 +1,8 @@
 """Train data parallel on this rank's share, eagerly and compiled; rank 0 prints what both did on every rank.
 
 ``step`` averages gradients in every backward, ``accumulate`` lets two of three backwards pass without
-(``no_sync``), ``scaled`` is a step with autocast and GradScaler, ``model`` compiles only the wrapped module.
+(``no_sync``), ``scaled`` is a step with autocast and GradScaler, ``together`` all of these and gradients clipped to a
+norm; ``model`` compiles only the wrapped module.
 """
 
 import json
@@ -32,25 +33,34 @@ def network():
 
 def train(way, compiled):
     model = network()
-    optimizer = optim.AdamW(model.parameters(), lr=0.01)
-    scaler = GradScaler("cpu", enabled=way == "scaled", growth_interval=7)
+    half, accumulated = way in ("scaled", "together"), way in ("accumulate", "together")
+    if way == "together":  # Adam's steps would be the same without clipping
+        optimizer = optim.SGD(model.parameters(), lr=0.3, momentum=0.9)
+    else:
+        optimizer = optim.AdamW(model.parameters(), lr=0.01)
+    scaler = GradScaler("cpu", enabled=half, growth_interval=7)
+    norms = []
 
     def backward(x, y):
-        with tenon.autocast("cpu", dtype=tenon.bfloat16, enabled=way == "scaled"):
+        with tenon.autocast("cpu", dtype=tenon.bfloat16, enabled=half):
             loss = F.mse_loss(model(x), y)
         scaler.scale(loss).backward()
         return loss
 
     def step(*pairs):
         optimizer.zero_grad()
-        if way == "accumulate":
+        if accumulated:
             with model.no_sync():
                 backward(*pairs[:2])
                 backward(*pairs[2:4])
         loss = backward(*pairs[-2:])
+        norm = loss
+        if way == "together":
+            scaler.unscale_(optimizer)
+            norm = nn.utils.clip_grad_norm_(model.parameters(), 0.2)
         scaler.step(optimizer)
         scaler.update()
-        return loss
+        return loss, norm
 
     run = step
     if compiled and way == "model":
@@ -59,13 +69,13 @@ def train(way, compiled):
         run = tenon.compile(step, fullgraph=True)
     losses = []
     for i in range(14):
-        pairs = [
-            batch(3 * i + j, columns) for j in range(3 if way == "accumulate" else 1) for columns in (5, 3)
-        ]
-        losses.append(run(*pairs).item())
+        pairs = [batch(3 * i + j, columns) for j in range(3 if accumulated else 1) for columns in (5, 3)]
+        loss, norm = run(*pairs)
+        losses.append(loss.item())
+        norms.append(norm.item())
     weights = np.concatenate([p.detach().numpy().ravel() for p in model.parameters()])
     programs = run.programs if compiled and way != "model" else getattr(model, "programs", [])
-    return {"losses": losses, "weights": weights.tolist(), "programs": len(programs)}
+    return {"losses": losses, "norms": norms, "weights": weights.tolist(), "programs": len(programs)}
 
 
 found = {mode: train(sys.argv[1], mode == "compiled") for mode in ("eager", "compiled")}
