@@ -42,8 +42,8 @@ def losses(compiled):
     tenon.manual_seed(0)
     net = Net()
     optimizer = tenon.optim.AdamW(net.parameters(), lr=1e-2)
-    x, words = tenon.randn(32, 3, 24, 24), tenon.randint(50, (32, 36))
-    labels = tenon.randint(10, (32,))
+    x, words = tenon.randn(16, 3, 24, 24), tenon.randint(50, (16, 36))
+    labels = tenon.randint(10, (16,))
 
     def step():
         optimizer.zero_grad()
