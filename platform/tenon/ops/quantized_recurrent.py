@@ -11,7 +11,7 @@ from tenon.core.aval import Aval
 from tenon.core.op import Kind, Primitive
 from tenon.errors import DTypeError, ShapeError
 from tenon.ops.composite.recurrent import spans
-from tenon.ops.quantized import LARGEST, SMALLEST, check_weight, int8_dynamic_linear, integer_product
+from tenon.ops.quantized import LARGEST, SMALLEST, check_weight, exact_floats, int8_dynamic_linear
 
 
 class Int8LstmSequence(Primitive):
@@ -46,16 +46,17 @@ class Int8LstmSequence(Primitive):
         return Aval((x.shape[0], width), x.dtype), Aval(h0.shape, x.dtype), Aval(c0.shape, x.dtype)
 
     def forward(self, xp, x, h0, c0, w_ih, s_ih, w_hh, s_hh, b_ih, b_hh, *, sizes, reverse=False):
-        """Whole numbers in float64."""
+        """Whole numbers in floats."""
         self.infer(x, h0, c0, w_ih, s_ih, w_hh, s_hh, b_ih, b_hh, sizes=sizes, reverse=reverse)
         bias = None if b_ih is None else b_ih + b_hh
         gates = int8_dynamic_linear.forward(xp, x, w_ih, s_ih, bias)
         out, h, c = xp.empty((x.shape[0], h0.shape[1]), np.float32), h0.copy(), c0.copy()
-        places = spans(sizes)
+        places, kind = spans(sizes), exact_floats(w_hh.shape[1], LARGEST)
+        turned = w_hh.astype(kind).T
         for start, stop in reversed(places) if reverse else places:
             count = stop - start
             steps, whole = rounded_rows(xp, h[:count])
-            states = integer_product(xp, whole, w_hh).astype(np.float32) * s_hh
+            states = (whole.astype(kind) @ turned).astype(np.float32) * s_hh
             i, forget, g, o = xp.split(gates[start:stop] + states * steps[:, None], 4, 1)
             c[:count] = _sigmoid(xp, forget) * c[:count] + _sigmoid(xp, i) * xp.tanh(g)
             h[:count] = out[start:stop] = _sigmoid(xp, o) * xp.tanh(c[:count])
