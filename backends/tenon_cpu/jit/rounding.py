@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tenon_cpu.jit.compile import kernel
+from tenon_cpu.jit.compile import inlined, kernel
 from tenon_cpu.jit.vectors import bits, number
 
 _NOT_SIGN, _LOW_BITS = np.int32(0x7FFFFFFF), np.int32(0xFF)
@@ -15,6 +15,7 @@ _ROUND = np.float32(12582912.0)  # 1.5 * 2^23: adding it rounds to a whole numbe
 _NONE = np.int32(0)
 _LOW_WORD = np.int32(0xFFFF)
 _LEAST, _MOST = np.float32(0), np.float32(255)
+_LARGEST, _SMALLEST, _INFINITE = np.float32(127), np.float32(1e-36), np.float32(np.inf)
 
 
 @kernel("void(float32[:,::1], float32[::1], int64, int64)")
@@ -70,3 +71,39 @@ def words(x, zero, places, out, start, stop):  # type: ignore[no-untyped-def]
         made = out[places[r] : places[r] + row.size]
         for i in range(row.size):
             made[i] = np.uint16((np.int32(row[i]) - less) & _LOW_WORD)
+
+
+@inlined
+def _factor(x, step):  # type: ignore[no-untyped-def]
+    """What numbers are multiplied by, 0 where all are to be 0; ``step`` gets what 1 stands for."""
+    best = _NONE
+    for i in range(x.size):
+        best = max(best, bits(x[i]) & _NOT_SIGN)
+    size = number(best)
+    if not (size >= _SMALLEST and size < _INFINITE):
+        step[0] = _LEAST if size < _SMALLEST else size - size
+        return _LEAST
+    step[0] = size / _LARGEST
+    return _LARGEST / size
+
+
+@kernel("void(float32[::1], float32[::1], uint8[::1])", fastmath=())
+def all_whole(x, step, out):  # type: ignore[no-untyped-def]
+    """``x`` by the largest size in it as the bytes of int8; ``step`` gets what 1 stands for."""
+    factor = _factor(x, step)
+    if factor == _LEAST:
+        out[:] = np.uint8(0)
+    else:
+        for i in range(x.size):
+            out[i] = np.uint8(bits(x[i] * factor + _ROUND) & _LOW_BITS)
+
+
+@kernel("void(float32[::1], float32[::1], uint16[::1])", fastmath=())
+def all_words(x, step, out):  # type: ignore[no-untyped-def]
+    """The same as the bits of int16."""
+    factor = _factor(x, step)
+    if factor == _LEAST:
+        out[:] = np.uint16(0)
+    else:
+        for i in range(x.size):
+            out[i] = np.uint16(bits(x[i] * factor + _ROUND) & _LOW_WORD)

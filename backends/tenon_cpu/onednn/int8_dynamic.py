@@ -14,7 +14,7 @@ from tenon.extend import Kernel
 from tenon.ops import int8_dynamic_linear as _op
 from tenon.ops.quantized import LARGEST, SMALLEST, rounded
 from tenon_cpu.jit import integer, rounding
-from tenon_cpu.jit.calls import FLOAT, fits, plain, share
+from tenon_cpu.jit.calls import FLOAT, SHARED, fits, plain, share
 from tenon_cpu.onednn import signatures as c
 from tenon_cpu.onednn.attributes import Attributes
 from tenon_cpu.onednn.cache import Cache
@@ -85,21 +85,24 @@ class Dynamic:
         if not fits(x):
             self.step[0], self.whole.view(np.int8)[...] = rounded(np, x)
             return
-        step = _step(x, self.sizes)
-        self.step[0] = step
-        if not step > 0:
-            self.whole.fill(0)
+        if x.size < SHARED:
+            rounding.all_whole.ready()(x.reshape(-1), self.step, self.whole.reshape(-1))
             return
-        share(rounding.whole, (x, _LARGEST / self.sizes.max(), self.whole), x.shape[0], x.size)
+        self.step[0], factor = _step(x, self.sizes)
+        if factor:
+            share(rounding.whole, (x, factor, self.whole), x.shape[0], x.size)
+        else:
+            self.whole.fill(0)
 
 
-def _step(x: Array, sizes: Array) -> np.float32:
-    """What 1 stands for: 0 where all is as good as 0, NaN where not all is finite. ``sizes`` are of rows."""
+def _step(x: Array, sizes: Array) -> tuple[Any, Any]:
+    """What 1 stands for, NaN where not all is finite, and what numbers are multiplied by, 0 where all are to
+    be 0. ``sizes`` gets those of rows."""
     share(rounding.sizes, (x, sizes), x.shape[0], x.size)
     size = sizes.max()
     if size < SMALLEST or not size < np.inf:
-        return np.float32(0 if size < SMALLEST else np.nan)
-    return np.float32(size / _LARGEST)
+        return (0 if size < SMALLEST else np.nan), 0
+    return size / _LARGEST, _LARGEST / size
 
 
 class DynamicWords:
@@ -108,17 +111,21 @@ class DynamicWords:
     def __init__(self, rows: int, inner: int, columns: int) -> None:
         places = np.arange(rows) * inner
         self.rows, self.sizes = integer.Rows(rows * inner, places, inner), np.empty(rows, np.float32)
+        self.flat, self.step = self.rows.source[: rows * inner], np.empty(1, np.float32)
         self.product = integer.Product(self.rows.source, places, [0], inner, columns, columns)
 
     def __call__(self, x: Array, values: Array, scale: Array, bias: Array | None, out: Array) -> None:
         """``out``, the product of float32 rows."""
-        step = _step(x, self.sizes)
-        if step > 0:
-            self.rows.fill_scaled(x, _LARGEST / self.sizes.max())
+        if x.size < SHARED:
+            rounding.all_words.ready()(x.reshape(-1), self.step, self.flat)
         else:
-            self.rows.source.fill(0)
+            self.step[0], factor = _step(x, self.sizes)
+            if factor:
+                self.rows.fill_scaled(x, factor)
+            else:
+                self.flat.fill(0)
         weight = _weights.get(values, scale).made("rows", lambda: integer.panels(values[:, None, :]))
-        self.product(weight, scale, step, bias, address_of(out))
+        self.product(weight, scale, self.step[0], bias, address_of(out))
 
 
 def int8_dynamic_linear(x: Array, weight: Array, scale: Array, bias: Array | None) -> Any:

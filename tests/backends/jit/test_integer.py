@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from tenon import ops
-from tenon_cpu.jit import integer
+from tenon.ops.quantized import rounded
+from tenon_cpu.jit import integer, rounding
 from tenon_cpu.onednn.int8_dynamic import DynamicWords
 from tenon_cpu.onednn.int8_static import STEPS
 from tenon_cpu.onednn.int8_words import ConvolutionWords, LinearWords
@@ -94,3 +95,30 @@ def test_a_weight_that_changed_is_packed_again():
     product(x, weight, scale, bias, out)
 
     np.testing.assert_array_equal(out, ops.int8_dynamic_linear.forward(np, x, weight, scale, bias))
+
+
+def test_rows_that_threads_share_are_rounded_alike():
+    rng = np.random.default_rng(4)
+    weight, scale, bias = weights(rng, (8, 4096))
+    x, out = rng.standard_normal((100, 4096)).astype(np.float32), np.empty((100, 8), np.float32)
+    product = DynamicWords(100, 4096, 8)
+    for given in (x, np.zeros_like(x), x * np.float32(np.inf)):
+        product(given, weight, scale, bias, out)
+
+        np.testing.assert_array_equal(out, ops.int8_dynamic_linear.forward(np, given, weight, scale, bias))
+
+
+@pytest.mark.parametrize("kind", ["numbers", "ties", "zeros", "tiny", "infinite", "nan"])
+def test_rounding_at_once_is_the_reference_s(kind):
+    x = np.random.default_rng(5).standard_normal((7, 33)).astype(np.float32)
+    x = {"ties": np.rint(x) / 2, "zeros": x * 0, "tiny": x * np.float32(1e-37)}.get(kind, x).astype(
+        np.float32
+    )
+    x[0, 0] = {"ties": 127, "infinite": -np.inf, "nan": np.nan}.get(kind, x[0, 0])
+    step, whole, words = np.empty(1, np.float32), np.empty(x.size, np.uint8), np.empty(x.size, np.uint16)
+    wanted_step, wanted = rounded(np, x)
+    for kernel, out, signed in ((rounding.all_whole, whole, np.int8), (rounding.all_words, words, np.int16)):
+        kernel(x.reshape(-1), step, out)
+
+        np.testing.assert_array_equal(step[0], wanted_step)
+        np.testing.assert_array_equal(out.view(signed), wanted.reshape(-1))
