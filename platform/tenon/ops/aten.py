@@ -37,6 +37,9 @@ class Operator:
     def __repr__(self) -> str:
         return f"aten.{self.name}"
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Operator, (self.name,)  # without it a copy has no name yet when its methods are looked for
+
 
 def called(op: Any, args: tuple[Any, ...], attrs: dict[str, Any]) -> Operator:
     """The operator that torch would run for ``op(*args, **attrs)``."""
