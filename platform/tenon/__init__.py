@@ -55,6 +55,9 @@ _home(
     "scalar_tensor tril_indices triu_indices empty_strided empty_permuted",
 )
 _home("tenon.core.storage", "UntypedStorage TypedStorage")
+_home("tenon.core.layout", "layout strided sparse_coo sparse_csr sparse_csc sparse_bsr sparse_bsc")
+_home("tenon.autograd.anomaly_mode", "is_anomaly_check_nan_enabled is_anomaly_enabled set_anomaly_enabled")
+_home("tenon.func", "vmap")
 _home("tenon.core.draws", "rand randn randint randperm rand_like randn_like randint_like normal")
 _home(
     "tenon.core.grad_mode",
@@ -78,6 +81,9 @@ _home(
     "tenon.nn.functional",
     "adaptive_avg_pool1d avg_pool1d bilinear celu conv1d conv2d conv3d conv_transpose1d conv_transpose2d "
     "conv_transpose3d "
+    "adaptive_max_pool1d binary_cross_entropy_with_logits cosine_embedding_loss ctc_loss "
+    "hinge_embedding_loss "
+    "kl_div margin_ranking_loss max_pool1d_with_indices poisson_nll_loss rrelu rrelu_ triplet_margin_loss "
     "cosine_similarity group_norm layer_norm max_pool1d max_pool2d max_pool3d pairwise_distance pdist prelu "
     "rms_norm selu threshold",
 )
@@ -103,6 +109,8 @@ _RENAMED = {
 _SUBMODULES = frozenset(
     [
         "__future__",
+        "_utils",
+        "accelerator",
         "amp",
         "autograd",
         "backends",
@@ -121,11 +129,17 @@ _SUBMODULES = frozenset(
         "fft",
         "func",
         "functions",
+        "futures",
+        "hub",
+        "jit",
         "linalg",
+        "mps",
+        "mtia",
         "multiprocessing",
         "nn",
         "ops",
         "optim",
+        "overrides",
         "plugins",
         "profiler",
         "prune",
@@ -135,11 +149,13 @@ _SUBMODULES = frozenset(
         "serialize",
         "signal",
         "special",
+        "storage",
         "testing",
         "training",
         "types",
         "utils",
         "version",
+        "xpu",
     ]
 )
 

@@ -20,6 +20,16 @@ PATHS = [
     ("nn.modules.dropout", "AlphaDropout", "nn"),
     ("nn.modules.conv", "_ConvNd", "nn.layers.conv"),
     ("nn.parameter", "UninitializedBuffer", "nn"),
+    ("autograd.profiler_util", "EventList", "autograd.profiler"),
+    ("optim.adam", "Adam", "optim"),
+    ("optim.adamw", "AdamW", "optim"),
+    ("optim.lbfgs", "LBFGS", "optim"),
+    ("optim.sgd", "SGD", "optim"),
+    ("optim.sgd", "Optimizer", "optim"),
+    ("storage", "UntypedStorage", "core.storage"),
+    ("utils.data", "IterDataPipe", "utils.data.datapipes.iter"),
+    ("utils.data._utils", "ExceptionWrapper", "_utils"),
+    ("utils.data._utils.worker", "get_worker_info", "data"),
     ("nn.utils.stateless", "functional_call", "func"),
 ]
 
@@ -40,3 +50,7 @@ def test_a_submodule_of_utils_is_an_attribute_without_an_import_of_its_own():
 
     subprocess.run([sys.executable, "-c", code], check=True)
     assert not hasattr(importlib.import_module("tenon.utils"), "loader")
+
+
+def test_a_path_to_one_optimizer_does_not_lead_to_others():
+    assert not hasattr(importlib.import_module("tenon.optim.sgd"), "Adam")

@@ -23,6 +23,7 @@ from tenon.autograd.variable import Variable
 from tenon.core.backward import backward, grad
 from tenon.core.grad_mode import is_grad_enabled
 from tenon.core.saved_names import SavedTensor
+from tenon.overrides import handle_torch_function, has_torch_function, is_tensor_like
 
 __all__ = [
     "Function",
@@ -37,8 +38,11 @@ __all__ = [
     "gradcheck",
     "gradgradcheck",
     "graph",
+    "handle_torch_function",
+    "has_torch_function",
     "inference_mode",
     "is_grad_enabled",
+    "is_tensor_like",
     "no_grad",
     "set_detect_anomaly",
     "set_grad_enabled",
@@ -47,6 +51,8 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name == "profiler":  # it imports what imports this module
-        return importlib.import_module("tenon.autograd.profiler")
+    if name in ("profiler", "profiler_util"):  # they import what imports this module
+        return importlib.import_module(f"tenon.autograd.{name}")
+    if name == "kineto_available":
+        return importlib.import_module("tenon.autograd.profiler").kineto_available
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -69,6 +69,11 @@ def is_anomaly_enabled() -> bool:
     return _State.enabled
 
 
+def set_anomaly_enabled(mode: bool, check_nan: bool = True) -> None:
+    """Switch anomaly detection on or off."""
+    _switch(bool(mode), check_nan)
+
+
 def is_anomaly_check_nan_enabled() -> bool:
     """Whether it looks for NaN."""
     return _State.check_nan
@@ -213,4 +218,10 @@ def _raise(node: Any, position: int, raw: Any) -> None:
     )
 
 
-__all__ = ["detect_anomaly", "is_anomaly_check_nan_enabled", "is_anomaly_enabled", "set_detect_anomaly"]
+__all__ = [
+    "detect_anomaly",
+    "is_anomaly_check_nan_enabled",
+    "is_anomaly_enabled",
+    "set_anomaly_enabled",
+    "set_detect_anomaly",
+]

@@ -14,6 +14,8 @@ import numpy as np
 from tenon.autograd.function import Function
 from tenon.autograd.jacobians import (
     Array,
+    _get_numerical_jacobian,
+    _iter_tensors,
     analytical,
     differentiable,
     direction,
@@ -34,6 +36,8 @@ from tenon.errors import ArgumentError, GradcheckError, OptionError, TenonWarnin
 
 __all__ = [
     "GradcheckError",
+    "_get_numerical_jacobian",
+    "_iter_tensors",
     "get_analytical_jacobian",
     "get_numerical_jacobian",
     "gradcheck",

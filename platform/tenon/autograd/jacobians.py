@@ -6,7 +6,7 @@ Complex numbers are pairs of reals: every Jacobian here is a real matrix of ``pa
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -182,6 +182,41 @@ def get_analytical_jacobian(
     first, again = (analytical(output, moved, seeds_of(output, False, 0), True) for _ in range(2))
     agreed = all(np.abs(a - b).max(initial=0.0) <= nondet_tol for a, b in zip(first, again, strict=True))
     return tuple(_matrix(rows, like) for rows, like in zip(first, moved, strict=True)), agreed, True, True
+
+
+def _iter_tensors(x: Any, only_requiring_grad: bool = False) -> Iterator[Any]:
+    """The tensors in nested sequences, or those that require gradients."""
+    if isinstance(x, Tensor):
+        if x.requires_grad or not only_requiring_grad:
+            yield x
+    elif isinstance(x, Iterable) and not isinstance(x, str):
+        for each in x:
+            yield from _iter_tensors(each, only_requiring_grad)
+
+
+def _get_numerical_jacobian(
+    fn: Callable[..., Any],
+    inputs: Any,
+    outputs: Any = None,
+    target: Any = None,
+    eps: float = 1e-3,
+    is_forward_ad: bool = False,
+) -> list[tuple[Any, ...]]:
+    """Per tensor of ``target`` (or ``inputs``) that requires gradients the Jacobians ``[input, output]`` of
+    the outputs of ``fn(*inputs)`` by it; PyTorch's tests of modules ask for them."""
+    given = (inputs,) if isinstance(inputs, Tensor) else tuple(inputs)
+    moved = list(_iter_tensors(inputs if target is None else target, True))
+
+    def run(*_: Any) -> tuple[Any, ...]:  # the outputs need no history of their own
+        kinds = (o for o in _iter_tensors(fn(*given)) if o.is_floating_point() or o.is_complex())
+        return tuple(o.detach().requires_grad_() for o in kinds)
+
+    found = run()
+    if not is_forward_ad and any(o.is_complex() for o in found):
+        raise ArgumentError("Expected output to be non-complex, as numbers that are moved are real.")
+    active = list(range(len(moved)))
+    rows = [numerical(run, moved, active, k, eps, False) for k in range(len(found))]
+    return [tuple(_matrix(rows[k][i], moved[i]) for k in range(len(found))) for i in active]
 
 
 def _listed(tensors: Any) -> list[Any]:

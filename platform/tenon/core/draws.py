@@ -11,7 +11,9 @@ from tenon.core import watch
 from tenon.core.create import full as _full
 from tenon.core.create import wrap
 from tenon.core.factories import kind_of, shape_of, written
+from tenon.core.formats import laid_out
 from tenon.core.grad_mode import MODE
+from tenon.core.layout import plain, with_layout
 from tenon.core.methods.movement import sizes
 from tenon.core.methods.titles import titled
 from tenon.core.value import Value
@@ -44,6 +46,8 @@ def rand(
 ) -> Any:
     """Uniform numbers in [0, 1), PyTorch's for the same seed."""
     shape, kind = shape_of(size, rest.pop("size", None)), kind_of(dtype)
+    if rest:
+        plain("rand", rest)
     return written(
         out,
         _drawn(lambda: random.uniform(generator, shape, kind.numpy.type), shape, kind, device, requires_grad),
@@ -61,12 +65,15 @@ def randn(
 ) -> Any:
     """Standard normal numbers, PyTorch's for the same seed."""
     shape, kind = shape_of(size, rest.pop("size", None)), kind_of(dtype)
+    if rest:
+        plain("randn", rest)
     return written(
         out,
         _drawn(lambda: random.normal(generator, shape, kind.numpy.type), shape, kind, device, requires_grad),
     )
 
 
+@with_layout
 def randint(
     low: int, high: Any = None, size: Any = None, *, generator: Any = None, dtype: Any = None,
     device: Any = None,
@@ -91,6 +98,7 @@ def randint(
     )
 
 
+@with_layout
 def randperm(
     n: int,
     *,
@@ -128,7 +136,10 @@ def rand_like(
     """Uniform numbers in ``input``'s shape."""
     kind = dtypes.as_dtype(dtype or input.dtype)
     draw = lambda: random.uniform(generator, out=_laid_out_as(input, kind))  # noqa: E731
-    return _drawn(draw, tuple(input.shape), kind, device or input.device, requires_grad)
+    made = _drawn(draw, tuple(input.shape), kind, device or input.device, requires_grad)
+    memory_format = rest.pop("memory_format", None)
+    plain("rand_like", rest)
+    return laid_out(made, memory_format)
 
 
 def randn_like(
@@ -143,9 +154,13 @@ def randn_like(
     """Standard normal numbers in ``input``'s shape."""
     kind = dtypes.as_dtype(dtype or input.dtype)
     draw = lambda: random.normal(generator, out=_laid_out_as(input, kind))  # noqa: E731
-    return _drawn(draw, tuple(input.shape), kind, device or input.device, requires_grad)
+    made = _drawn(draw, tuple(input.shape), kind, device or input.device, requires_grad)
+    memory_format = rest.pop("memory_format", None)
+    plain("randn_like", rest)
+    return laid_out(made, memory_format)
 
 
+@with_layout
 def randint_like(
     input: Any,
     low: int,
@@ -175,6 +190,8 @@ def normal(
     **rest: Any,
 ) -> Any:
     """Normal numbers with the given means and deviations (numbers or tensors)."""
+    requires_grad = bool(rest.pop("requires_grad", False))
+    plain("normal", rest)
     if isinstance(mean, Value) or isinstance(std, Value):
         place = mean.device if isinstance(mean, Value) else std.device  # type: ignore[attr-defined]
         parts = [v._backend.to_host(v.raw) if isinstance(v, Value) else v for v in (mean, std)]
@@ -187,6 +204,10 @@ def normal(
     return written(
         out,
         _drawn(
-            lambda: random.normal(generator, shape, kind.numpy.type, mean, std), shape, kind, device, False
+            lambda: random.normal(generator, shape, kind.numpy.type, mean, std),
+            shape,
+            kind,
+            device,
+            requires_grad,
         ),
     )

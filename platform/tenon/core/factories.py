@@ -13,6 +13,7 @@ from tenon.core.create import full as _full
 from tenon.core.create import wrap
 from tenon.core.formats import laid_out
 from tenon.core.grad_mode import MODE
+from tenon.core.layout import plain, with_layout
 from tenon.core.methods.movement import sizes
 from tenon.core.value import Value, refuse_writing
 from tenon.errors import ArgumentError, DTypeError, ShapeError
@@ -37,9 +38,10 @@ def zeros(
     **rest: Any,
 ) -> Any:
     """A tensor of zeros."""
-    return written(
-        out, _full(shape_of(size, rest.pop("size", None)), 0, kind_of(dtype), device, requires_grad)
-    )
+    shape = shape_of(size, rest.pop("size", None))
+    if rest:
+        plain("zeros", rest)
+    return written(out, _full(shape, 0, kind_of(dtype), device, requires_grad))
 
 
 def ones(
@@ -51,9 +53,10 @@ def ones(
     **rest: Any,
 ) -> Any:
     """A tensor of ones."""
-    return written(
-        out, _full(shape_of(size, rest.pop("size", None)), 1, kind_of(dtype), device, requires_grad)
-    )
+    shape = shape_of(size, rest.pop("size", None))
+    if rest:
+        plain("ones", rest)
+    return written(out, _full(shape, 1, kind_of(dtype), device, requires_grad))
 
 
 def empty(
@@ -67,7 +70,10 @@ def empty(
     """A tensor that is not initialised."""
     shape = shape_of(size, rest.pop("size", None))
     made = _full(shape, None, kind_of(dtype), device, requires_grad)
-    return written(out, laid_out(made, rest.pop("memory_format", None)))
+    memory_format = rest.pop("memory_format", None)
+    if rest:
+        plain("empty", rest)
+    return written(out, laid_out(made, memory_format))
 
 
 def empty_strided(
@@ -81,6 +87,7 @@ def empty_strided(
 ) -> Any:
     """A tensor that is not initialised, whose neighbours along each axis lie ``stride`` elements apart."""
     shape, steps = sizes((size,)), sizes((stride,))
+    plain("empty_strided", rest)
     if len(shape) != len(steps):
         raise ShapeError(
             f"dimensionality of sizes ({len(shape)}) must match dimensionality of strides ({len(steps)})"
@@ -102,6 +109,7 @@ def empty_permuted(
 ) -> Any:
     """A tensor that is not initialised, whose axes lie in memory in the order ``physical_layout``."""
     shape, order = sizes((size,)), sizes((physical_layout,))
+    plain("empty_permuted", rest)
     if sorted(order) != list(range(len(shape))):
         raise ShapeError(
             "Number of dimensions in size does not match the length of the physical_layout, or it repeats or"
@@ -113,6 +121,7 @@ def empty_permuted(
     return made.detach().requires_grad_(requires_grad)
 
 
+@with_layout
 def full(
     size: Any,
     fill_value: Any,
@@ -149,6 +158,7 @@ def _order(raw: Any) -> list[int] | None:
     return order if raw.transpose(order).flags.c_contiguous else None
 
 
+@with_layout
 def zeros_like(
     input: Any,
     *,
@@ -161,6 +171,7 @@ def zeros_like(
     return laid_out(_like(input, 0, dtype, device, requires_grad), memory_format)
 
 
+@with_layout
 def ones_like(
     input: Any,
     *,
@@ -173,6 +184,7 @@ def ones_like(
     return laid_out(_like(input, 1, dtype, device, requires_grad), memory_format)
 
 
+@with_layout
 def empty_like(
     input: Any,
     *,
@@ -185,6 +197,7 @@ def empty_like(
     return laid_out(_like(input, None, dtype, device, requires_grad), memory_format)
 
 
+@with_layout
 def full_like(
     input: Any,
     fill_value: Any,
@@ -208,6 +221,7 @@ def _number(value: Any) -> Any:
     return value.item() if isinstance(value, (Value, np.generic)) else value  # type: ignore[union-attr]
 
 
+@with_layout
 def arange(
     start: Any,
     end: Any = None,
@@ -243,6 +257,7 @@ def arange(
     return written(out, wrap(array, device, requires_grad))
 
 
+@with_layout
 def linspace(
     start: Any,
     end: Any,
@@ -264,6 +279,7 @@ def linspace(
     return written(out, wrap(array, device, requires_grad))
 
 
+@with_layout
 def logspace(
     start: Any,
     end: Any,
@@ -282,6 +298,7 @@ def logspace(
     return written(out, wrap(array, device, requires_grad))
 
 
+@with_layout
 def eye(
     n: int,
     m: int | None = None,
@@ -301,16 +318,19 @@ def eye(
     return written(out, wrap(np.eye(n, m, dtype=kind_of(dtype).numpy), device, requires_grad))
 
 
+@with_layout
 def scalar_tensor(s: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Any:
     """A 0-d tensor."""
     return _full((), s, kind_of(dtype), device, requires_grad)
 
 
+@with_layout
 def tril_indices(row: int, col: int, offset: int = 0, *, dtype: Any = None, device: Any = None) -> Any:
     """Rows and columns of the lower triangle."""
     return wrap(np.stack(np.tril_indices(row, offset, col)).astype(_range_dtype(dtype, 0).numpy), device)
 
 
+@with_layout
 def triu_indices(row: int, col: int, offset: int = 0, *, dtype: Any = None, device: Any = None) -> Any:
     """Rows and columns of the upper triangle."""
     return wrap(np.stack(np.triu_indices(row, offset, col)).astype(_range_dtype(dtype, 0).numpy), device)

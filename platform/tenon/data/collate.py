@@ -52,14 +52,14 @@ def default_collate(batch: Sequence[Any]) -> Any:
     if isinstance(first, int):
         return create.tensor(list(batch))
     if isinstance(first, Mapping):
-        return _like(first, {key: default_collate([sample[key] for sample in batch]) for key in first})
+        return like(first, {key: default_collate([sample[key] for sample in batch]) for key in first})
     if isinstance(first, tuple) and hasattr(first, "_fields"):
         return type(first)(*(default_collate(part) for part in zip(*batch, strict=True)))
     if isinstance(first, Sequence):
         if any(len(sample) != len(first) for sample in batch):
             raise RuntimeError("each element in list of batch should be of equal size")
         parts = [default_collate(part) for part in zip(*batch, strict=True)]
-        return parts if isinstance(first, tuple) else _like(first, parts)
+        return parts if isinstance(first, tuple) else like(first, parts)
     raise CollateError(_UNKNOWN.format(type(first)))
 
 
@@ -70,13 +70,13 @@ def default_convert(data: Any) -> Any:
     if isinstance(data, np.ndarray | np.generic):
         return data if data.dtype.kind in "SUO" else create.as_tensor(data)
     if isinstance(data, Mapping):
-        return _like(data, {key: default_convert(value) for key, value in data.items()})
+        return like(data, {key: default_convert(value) for key, value in data.items()})
     if isinstance(data, tuple) and hasattr(data, "_fields"):
         return type(data)(*(default_convert(value) for value in data))
     if isinstance(data, tuple):
         return [default_convert(value) for value in data]
     if isinstance(data, Sequence) and not isinstance(data, str | bytes):
-        return _like(data, [default_convert(value) for value in data])
+        return like(data, [default_convert(value) for value in data])
     return data
 
 
@@ -98,7 +98,7 @@ def _stacked(samples: list[Any]) -> Any:
     return f.stack(*samples, axis=0)
 
 
-def _like(first: Any, made: Any) -> Any:
+def like(first: Any, made: Any) -> Any:
     """``made`` in a container of the type of ``first``, if that can be."""
     try:
         if isinstance(first, MutableMapping):

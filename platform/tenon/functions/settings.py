@@ -12,14 +12,19 @@ from tenon.errors import ArgumentError
 
 __all__ = [
     "are_deterministic_algorithms_enabled",
+    "get_deterministic_debug_mode",
     "get_float32_matmul_precision",
     "get_num_threads",
     "is_deterministic_algorithms_warn_only_enabled",
+    "set_deterministic_debug_mode",
     "set_float32_matmul_precision",
     "set_flush_denormal",
     "set_num_threads",
     "use_deterministic_algorithms",
 ]  # fmt: skip
+
+
+_MODES = ("default", "warn", "error")
 
 
 class _State:
@@ -41,6 +46,19 @@ def are_deterministic_algorithms_enabled() -> bool:
 def is_deterministic_algorithms_warn_only_enabled() -> bool:
     """Whether a kernel that cannot be deterministic should only warn."""
     return _State.deterministic and _State.warn_only
+
+
+def set_deterministic_debug_mode(debug_mode: int | str) -> None:
+    """``use_deterministic_algorithms`` by a number or a name: 0 "default", 1 "warn", 2 "error"."""
+    number = _MODES.index(debug_mode) if debug_mode in _MODES else debug_mode
+    if not isinstance(number, int) or not 0 <= number < len(_MODES):
+        raise ArgumentError(f"invalid value of debug_mode, expected 0, 1, 2 or {_MODES}, got {debug_mode!r}")
+    use_deterministic_algorithms(number > 0, warn_only=number == 1)
+
+
+def get_deterministic_debug_mode() -> int:
+    """The number of the mode: 0, 1 or 2."""
+    return 0 if not _State.deterministic else 1 if _State.warn_only else 2
 
 
 def set_float32_matmul_precision(precision: str) -> None:

@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 from tenon import dtypes
 from tenon.core.create import legacy_tensor
 from tenon.core.tensor import Tensor
+from tenon.errors import ArgumentError
 
 _NAMES = {
     "FloatTensor": dtypes.float32,
@@ -50,4 +51,13 @@ for _name, _dtype in _NAMES.items():
         _name, (_Typed,), {"dtype": _dtype, "__doc__": f"Tensors of {_dtype} on the CPU."}
     )
 
-__all__ = list(_NAMES)
+
+def set_default_tensor_type(t: Any, /) -> None:
+    """torch's old ``set_default_dtype``: ``DoubleTensor`` or ``"torch.DoubleTensor"`` for float64."""
+    name = t.rpartition(".")[2] if isinstance(t, str) else getattr(t, "__name__", repr(t))
+    if name not in _NAMES:
+        raise ArgumentError(f"invalid type object: {t!r} is none of {', '.join(_NAMES)}.")
+    dtypes.set_default_dtype(_NAMES[name])
+
+
+__all__ = [*_NAMES, "set_default_tensor_type"]

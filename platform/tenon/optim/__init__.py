@@ -9,6 +9,7 @@ from __future__ import annotations
 from tenon.optim import lr_scheduler as lr_scheduler
 from tenon.optim import swa_utils as swa_utils
 from tenon.optim.optimizer import Optimizer as Optimizer
+from tenon.optim.sparse_adam import SparseAdam as SparseAdam
 from tenon.plugins.lazy import lazy_namespace
 
 __getattr__, __dir__ = lazy_namespace(__name__, kind="optimizers")

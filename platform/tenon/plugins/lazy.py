@@ -14,21 +14,24 @@ neither pluggy nor any plugin; names with a leading underscore never reach the p
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 _stored: list[tuple[dict[str, Any], str, Any]] = []
 
 
-def lazy_namespace(module_name: str, kind: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """``(__getattr__, __dir__)`` for the module ``module_name``, serving the components of ``kind``.
+def lazy_namespace(
+    module_name: str, kind: str, only: Sequence[str] | None = None
+) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """``(__getattr__, __dir__)`` for the module ``module_name``, serving the components of ``kind``, or
+    ``only`` those of them.
 
     An unknown name raises AttributeError with near names and the plugins that failed to load; a name whose
     target cannot be imported raises ImportError with the reason.
     """
 
     def __getattr__(name: str) -> Any:
-        if name.startswith("_"):
+        if name.startswith("_") or (only is not None and name not in only):
             raise AttributeError(f"module {module_name!r} has no attribute {name!r}")
         from tenon.errors import PluginNotFoundError
         from tenon.plugins.manager import on_change
@@ -48,7 +51,7 @@ def lazy_namespace(module_name: str, kind: str) -> tuple[Callable[[str], Any], C
     def __dir__() -> list[str]:
         from tenon.plugins.registry import names
 
-        return sorted({*vars(sys.modules[module_name]), *names(kind)})
+        return sorted({*vars(sys.modules[module_name]), *(names(kind) if only is None else only)})
 
     return __getattr__, __dir__
 

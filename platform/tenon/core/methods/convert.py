@@ -10,6 +10,7 @@ import numpy as np
 from tenon import dtypes
 from tenon.core import formats
 from tenon.core.backend import backend_for
+from tenon.core.layout import layout, strided, with_layout
 from tenon.core.op import table as f
 from tenon.core.storage import address, is_shared
 from tenon.core.value import Value
@@ -87,6 +88,7 @@ class Convert:
         x._node, x._index, x._track = None, 0, False
         return self
 
+    @with_layout
     def new_tensor(
         self, data: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False
     ) -> Any:
@@ -96,6 +98,7 @@ class Convert:
         x: Any = self
         return tensor(data, dtype=dtype or x.dtype, device=device or x.device, requires_grad=requires_grad)
 
+    @with_layout
     def new_full(
         self,
         size: Any,
@@ -108,18 +111,21 @@ class Convert:
         """``fill_value`` in a new tensor of ``size``."""
         return _new(self, (size,), fill_value, dtype, device, requires_grad)
 
+    @with_layout
     def new_zeros(
         self, *args: Any, size: Any = None, dtype: Any = None, device: Any = None, requires_grad: bool = False
     ) -> Any:
         """Zeros in a new tensor of ``size``."""
         return _new(self, args if size is None else (size,), 0, dtype, device, requires_grad)
 
+    @with_layout
     def new_ones(
         self, *args: Any, size: Any = None, dtype: Any = None, device: Any = None, requires_grad: bool = False
     ) -> Any:
         """Ones in a new tensor of ``size``."""
         return _new(self, args if size is None else (size,), 1, dtype, device, requires_grad)
 
+    @with_layout
     def new_empty(
         self, *args: Any, size: Any = None, dtype: Any = None, device: Any = None, requires_grad: bool = False
     ) -> Any:
@@ -200,9 +206,9 @@ class Convert:
         return False
 
     @property
-    def layout(self) -> str:
-        """Always strided."""
-        return "torch.strided"
+    def layout(self) -> layout:
+        """Always ``strided``."""
+        return strided
 
     @property
     def names(self) -> tuple[None, ...]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from tenon.core import watch
 from tenon.core.grad_mode import MODE
+from tenon.core.layout import plain
 from tenon.core.methods.movement import sizes
 from tenon.core.op import table as f
 from tenon.core.storage import TypedStorage, UntypedStorage, address, memory_of
@@ -149,6 +150,7 @@ class Memory:
         **rest: Any,
     ) -> Any:
         """A new tensor of ``size`` and ``stride``, not initialised."""
+        plain("new_empty_strided", rest)
         from tenon.core.factories import empty_strided
 
         return empty_strided(

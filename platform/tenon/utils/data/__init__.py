@@ -21,6 +21,8 @@ from tenon.data import (
     random_split,
 )
 from tenon.distributed.sampler import DistributedSampler
+from tenon.utils.data import _utils
+from tenon.utils.data.datapipes.datapipe import IterDataPipe, MapDataPipe, functional_datapipe
 
 __all__ = [
     "BatchSampler",
@@ -29,7 +31,9 @@ __all__ = [
     "DataLoader",
     "Dataset",
     "DistributedSampler",
+    "IterDataPipe",
     "IterableDataset",
+    "MapDataPipe",
     "RandomSampler",
     "Sampler",
     "SequentialSampler",
@@ -38,8 +42,10 @@ __all__ = [
     "SubsetRandomSampler",
     "TensorDataset",
     "WeightedRandomSampler",
+    "_utils",
     "default_collate",
     "default_convert",
+    "functional_datapipe",
     "get_worker_info",
     "random_split",
 ]

@@ -1,5 +1,66 @@
-"""PyTorch's path ``utils.data._utils.collate``; the code is in ``tenon.data``."""
+"""PyTorch's path ``utils.data._utils.collate``: ``collate`` by a table of types; else ``tenon.data``'s.
 
+``collate(batch, collate_fn_map={Mine: join, **default_collate_fn_map})`` makes batches of samples of another
+type, inside containers too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from tenon.core.tensor import Tensor
 from tenon.data import default_collate, default_convert
+from tenon.data.collate import like
+from tenon.errors import CollateError
 
-__all__ = ["default_collate", "default_convert"]
+__all__ = ["collate", "default_collate", "default_collate_fn_map", "default_convert"]
+
+
+def collate(batch: Sequence[Any], *, collate_fn_map: Mapping[Any, Callable[..., Any]] | None = None) -> Any:
+    """Samples as one batch: ``collate_fn_map`` says how for each type (or tuple of types), by the type itself
+    first, then by the first that it derives from. Of containers, the parts are collated."""
+    table = collate_fn_map or {}
+    first = batch[0]
+    join = table.get(type(first)) or next((table[t] for t in table if isinstance(first, t)), None)
+    if join is not None:
+        return join(batch, collate_fn_map=table)
+    if isinstance(first, Mapping):
+        parts = {key: collate([sample[key] for sample in batch], collate_fn_map=table) for key in first}
+        return like(first, parts)
+    if isinstance(first, Sequence) and not isinstance(first, str | bytes):
+        named = isinstance(first, tuple) and hasattr(first, "_fields")
+        if not named and any(len(sample) != len(first) for sample in batch):
+            raise RuntimeError("each element in list of batch should be of equal size")
+        joined = [collate(part, collate_fn_map=table) for part in zip(*batch, strict=True)]
+        return type(first)(*joined) if named else joined if isinstance(first, tuple) else like(first, joined)
+    raise CollateError(
+        "default_collate: batch must contain tensors, numpy arrays, numbers, dicts or lists; found"
+        f" {type(first)}. Put it into collate_fn_map."
+    )
+
+
+def collate_tensor_fn(batch: Sequence[Any], *, collate_fn_map: Any = None) -> Any:
+    """Tensors stacked along a new first axis."""
+    return default_collate(batch)
+
+
+def _of_default(batch: Sequence[Any], *, collate_fn_map: Any = None) -> Any:
+    return default_collate(batch)
+
+
+collate_numpy_array_fn = collate_numpy_scalar_fn = collate_float_fn = collate_int_fn = _of_default
+collate_str_fn = _of_default
+
+#: What ``default_collate`` does, type by type.
+default_collate_fn_map: dict[Any, Callable[..., Any]] = {
+    Tensor: collate_tensor_fn,
+    np.ndarray: collate_numpy_array_fn,
+    (np.bool_, np.number, np.object_): collate_numpy_scalar_fn,
+    float: collate_float_fn,
+    int: collate_int_fn,
+    str: collate_str_fn,
+    bytes: collate_str_fn,
+}

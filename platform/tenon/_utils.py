@@ -1,0 +1,62 @@
+"""PyTorch's path ``torch._utils``: errors that cross processes, and tensors laid end to end."""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tenon.core.tensor import Tensor
+
+__all__ = ["ExceptionWrapper", "KeyErrorMessage"]
+
+
+class KeyErrorMessage(str):
+    """A message whose lines a KeyError shows as lines."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
+class ExceptionWrapper:
+    """The exception that is being handled, as text, so that it can be sent and raised again elsewhere."""
+
+    def __init__(self, exc_info: Any = None, where: str = "in background") -> None:
+        kind, value, trace = exc_info or sys.exc_info()
+        self.exc_type: Any = kind
+        self.exc_msg = "".join(traceback.format_exception(kind, value, trace))
+        self.where = where
+
+    def reraise(self) -> None:
+        """Raise an exception of the same type that tells of the first; RuntimeError if it cannot be made."""
+        message = f"Caught {self.exc_type.__name__} {self.where}.\nOriginal {self.exc_msg}"
+        if self.exc_type is KeyError:
+            message = KeyErrorMessage(message)
+        elif getattr(self.exc_type, "message", None):
+            raise self.exc_type(message=message)
+        try:
+            again = self.exc_type(message)
+        except Exception:  # its constructor wants something else
+            raise RuntimeError(message) from None
+        raise again
+
+
+def _flatten_dense_tensors(tensors: Sequence[Tensor]) -> Tensor:
+    """All elements of tensors of one dtype, end to end."""
+    from tenon.functions.joining import cat
+
+    flat: Tensor = cat([t.reshape(-1) for t in tensors])
+    return flat
+
+
+def _unflatten_dense_tensors(flat: Tensor, tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
+    """Parts of ``flat`` with the shapes of ``tensors``, as views."""
+    parts, start = [], 0
+    for like in tensors:
+        parts.append(flat.narrow(0, start, like.numel()).view_as(like))
+        start += like.numel()
+    return tuple(parts)

@@ -1,0 +1,139 @@
+"""torch's ``torch.hub``: models from a folder's ``hubconf.py``, and weights from an address.
+
+``load(folder, name, source="local")`` runs the entry ``name`` of ``folder/hubconf.py``. Code is not fetched
+from GitHub: clone the repository, look at it, and give its folder. Weights are fetched once, checked against
+the hash in their name, and kept in ``get_dir()``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import os
+import re
+import shutil
+import sys
+import tempfile
+import urllib.request
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+from urllib.parse import unquote, urlparse
+
+from tenon.config import Config, environment
+from tenon.errors import ArgumentError, UnsupportedError
+
+__all__ = ["download_url_to_file", "get_dir", "help", "list", "load", "load_state_dict_from_url", "set_dir"]
+
+#: As PyTorch: the hexadecimal digits between the last hyphen and the suffix begin the file's SHA-256.
+_HASH = re.compile(r"-([a-f0-9]*)\.")
+_chosen: dict[str, str] = {}
+
+
+def get_dir() -> str:
+    """Where files are kept: what ``set_dir`` said, else ``$TORCH_HOME/hub``, else tenon's cache."""
+    if "dir" in _chosen:
+        return _chosen["dir"]
+    home = environment("TORCH_HOME")
+    return str((Path(home).expanduser() if home else Config.from_environment().cache_folder()) / "hub")
+
+
+def set_dir(d: str | os.PathLike[str]) -> None:
+    """Keep files in ``d``."""
+    _chosen["dir"] = os.path.expanduser(d)
+
+
+def list(github: str, force_reload: bool = False, skip_validation: bool = False, **options: Any) -> Any:
+    """The names of a folder's entries: the public functions of its ``hubconf.py``."""
+    module = _entries(github, options.get("source", "local"))
+    return [name for name, value in vars(module).items() if callable(value) and not name.startswith("_")]
+
+
+def help(github: str, model: str, force_reload: bool = False, **options: Any) -> str | None:
+    """The docstring of the entry ``model``."""
+    doc: str | None = _entry(_entries(github, options.get("source", "local")), model).__doc__
+    return doc
+
+
+def load(repo_or_dir: str, model: str, *args: Any, source: str = "github", **kwargs: Any) -> Any:
+    """What the entry ``model`` of ``repo_or_dir/hubconf.py`` returns for ``args`` and ``kwargs``."""
+    for name in ("trust_repo", "force_reload", "verbose", "skip_validation"):
+        kwargs.pop(name, None)
+    return _entry(_entries(repo_or_dir, source), model)(*args, **kwargs)
+
+
+def _entries(folder: str, source: str) -> ModuleType:
+    if source not in ("github", "local"):
+        raise ArgumentError(f'Unknown source: "{source}". Allowed values: "github" | "local".')
+    path = Path(folder).expanduser() / "hubconf.py"
+    if source == "github" or not path.exists():
+        raise UnsupportedError(
+            f"torch.hub: code is not fetched from GitHub here, and {path} does not exist."
+            f" Clone {folder} and give the clone's folder with source='local'."
+        )
+    sys.path.insert(0, str(path.parent))
+    try:
+        spec = importlib.util.spec_from_file_location("hubconf", path)
+        assert spec is not None and spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+    finally:
+        sys.path.remove(str(path.parent))
+    missing = [name for name in getattr(module, "dependencies", ()) if importlib.util.find_spec(name) is None]
+    if missing:
+        raise RuntimeError(f"Missing dependencies: {', '.join(missing)}")
+    return module
+
+
+def _entry(module: ModuleType, name: str) -> Any:
+    if not isinstance(name, str):
+        raise ArgumentError("Invalid input: model should be a string of function name")
+    entry = getattr(module, name, None)
+    if not callable(entry):
+        raise RuntimeError(f"Cannot find callable {name} in hubconf")
+    return entry
+
+
+def download_url_to_file(url: str, dst: str, hash_prefix: str | None = None, progress: bool = True) -> None:
+    """Fetch ``url`` into ``dst``, whose SHA-256 must begin with ``hash_prefix``; ``progress`` is not shown.
+
+    The file appears under its name only when it is whole and right.
+    """
+    path = Path(dst).expanduser()
+    digest = hashlib.sha256()
+    with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f"{path.name}.", delete=False) as part:
+        try:
+            with urllib.request.urlopen(url) as source:
+                while block := source.read(1 << 20):
+                    part.write(block)
+                    digest.update(block)
+            part.close()
+            if hash_prefix and not digest.hexdigest().startswith(hash_prefix):
+                raise RuntimeError(
+                    f'invalid hash value (expected "{hash_prefix}", got "{digest.hexdigest()}") of {url}'
+                )
+            shutil.move(part.name, path)
+        finally:
+            Path(part.name).unlink(missing_ok=True)
+
+
+def load_state_dict_from_url(
+    url: str,
+    model_dir: str | None = None,
+    map_location: Any = None,
+    progress: bool = True,
+    check_hash: bool = False,
+    file_name: str | None = None,
+    weights_only: bool = True,
+) -> Any:
+    """What ``tenon.load`` reads of the file at ``url``, fetched at the first call and kept in ``model_dir``
+    (else ``get_dir()/checkpoints``)."""
+    from tenon.serialize import load as read
+
+    folder = Path(model_dir or Path(get_dir()) / "checkpoints")
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / (file_name or unquote(os.path.basename(urlparse(url).path)))
+    if not path.exists():
+        found = _HASH.search(path.name) if check_hash else None
+        download_url_to_file(url, str(path), found.group(1) if found else None, progress)
+    return read(str(path), map_location=map_location, weights_only=weights_only)

@@ -1,0 +1,70 @@
+"""``IterDataPipe`` and ``MapDataPipe``: data sets that other data sets can be made of by a method call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any, ClassVar, TypeVar
+
+from tenon.data import Dataset, IterableDataset
+from tenon.errors import ArgumentError
+
+C = TypeVar("C", bound=type)
+T_co = TypeVar("T_co", covariant=True)
+
+
+class _Registered:
+    """Pipes by the name of the method that makes them."""
+
+    functions: ClassVar[dict[str, Callable[..., Any]]] = {}
+
+    def __getattr__(self, name: str) -> Any:
+        if name in type(self).functions:
+            return partial(type(self).functions[name], self)
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+    @classmethod
+    def register_function(cls, function_name: str, function: Callable[..., Any]) -> None:
+        """``pipe.function_name(...)`` becomes ``function(pipe, ...)``."""
+        cls.functions[function_name] = function
+
+    @classmethod
+    def register_datapipe_as_function(
+        cls, function_name: str, cls_to_register: Any, enable_df_api_tracing: bool = False
+    ) -> None:
+        """``pipe.function_name(...)`` becomes ``cls_to_register(pipe, ...)``."""
+        if function_name in cls.functions:
+            raise ArgumentError(
+                f"Unable to add DataPipe function name {function_name} as it is already taken"
+            )
+        cls.functions[function_name] = cls_to_register
+
+
+class IterDataPipe(_Registered, IterableDataset[T_co]):
+    """A stream: a subclass defines ``__iter__``."""
+
+    functions: ClassVar[dict[str, Callable[..., Any]]] = {}
+
+    def __iter__(self) -> Iterator[T_co]:
+        raise NotImplementedError(f"{type(self).__name__} defines no __iter__().")
+
+
+class MapDataPipe(_Registered, Dataset[T_co]):
+    """A table: a subclass defines ``__getitem__`` and ``__len__``."""
+
+    functions: ClassVar[dict[str, Callable[..., Any]]] = {}
+
+
+class functional_datapipe:
+    """The decorator that makes a class of pipes a method, called ``name``, of all of its kind."""
+
+    def __init__(self, name: str, enable_df_api_tracing: bool = False) -> None:
+        self.name = name
+
+    def __call__(self, cls: C) -> C:
+        """Register ``cls``; return it."""
+        base = IterDataPipe if issubclass(cls, IterDataPipe) else MapDataPipe
+        if not issubclass(cls, base):
+            raise TypeError("`functional_datapipe` can only decorate IterDataPipe or MapDataPipe")
+        base.register_datapipe_as_function(self.name, cls)
+        return cls

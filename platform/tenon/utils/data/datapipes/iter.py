@@ -1,0 +1,29 @@
+"""torch's ``utils.data.datapipes.iter``: an iterable as a stream."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from tenon.utils.data.datapipes.datapipe import IterDataPipe
+
+__all__ = ["IterDataPipe", "IterableWrapper"]
+
+
+class IterableWrapper(IterDataPipe[Any]):
+    """The elements of ``iterable``, of a copy of it at each pass unless ``deepcopy=False``.
+
+    >>> list(IterableWrapper(range(3)))
+    [0, 1, 2]
+    """
+
+    def __init__(self, iterable: Iterable[Any], deepcopy: bool = True) -> None:
+        self.iterable = iterable
+        self.deepcopy = deepcopy
+
+    def __iter__(self) -> Iterator[Any]:
+        yield from copy.deepcopy(self.iterable) if self.deepcopy else self.iterable
+
+    def __len__(self) -> int:
+        return len(self.iterable)  # type: ignore[arg-type]

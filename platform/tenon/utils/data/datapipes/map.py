@@ -1,0 +1,27 @@
+"""torch's ``utils.data.datapipes.map``: a sequence as a table."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+from tenon.utils.data.datapipes.datapipe import MapDataPipe
+
+__all__ = ["MapDataPipe", "SequenceWrapper"]
+
+
+class SequenceWrapper(MapDataPipe[Any]):
+    """The elements of ``sequence``, of a copy of it unless ``deepcopy=False``.
+
+    >>> SequenceWrapper("abc")[1]
+    'b'
+    """
+
+    def __init__(self, sequence: Any, deepcopy: bool = True) -> None:
+        self.sequence = copy.deepcopy(sequence) if deepcopy else sequence
+
+    def __getitem__(self, index: Any) -> Any:
+        return self.sequence[index]
+
+    def __len__(self) -> int:
+        return len(self.sequence)

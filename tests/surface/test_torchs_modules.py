@@ -1,0 +1,177 @@
+"""``overrides``, ``jit``, ``hub``, ``_utils``, ``layout``: torch's names beside tensors say what is true here."""
+
+import copy
+import pickle
+
+import numpy as np
+import pytest
+
+import tenon
+from tenon import hub, jit, optim, overrides
+from tenon._utils import ExceptionWrapper, _flatten_dense_tensors, _unflatten_dense_tensors
+from tenon.autograd.gradcheck import _get_numerical_jacobian
+from tenon.autograd.profiler import emit_nvtx
+from tenon.autograd.profiler_util import _format_time
+from tenon.errors import UnsupportedError
+from tenon.nn import _reduction
+from tenon.utils._python_dispatch import TorchDispatchMode
+from tenon.utils.data import DataLoader, IterDataPipe, functional_datapipe
+from tenon.utils.data._utils.collate import collate, default_collate_fn_map
+from tenon.utils.data.datapipes.iter import IterableWrapper
+
+
+def test_no_type_takes_over_a_function():
+    class Like:
+        @classmethod
+        def __torch_function__(cls, function, types, args=(), kwargs=None):
+            return "taken"
+
+    assert overrides.is_tensor_like(Like()) and overrides.is_tensor_like(tenon.ones(1))
+    assert not overrides.has_torch_function((Like(),))
+    assert overrides.is_tensor_method_or_property(tenon.Tensor.add)
+    with pytest.raises(UnsupportedError, match="has_torch_function first"):
+        overrides.handle_torch_function(tenon.add, (Like(),), Like())
+
+
+@pytest.mark.parametrize("mode", [overrides.TorchFunctionMode, TorchDispatchMode, emit_nvtx])
+def test_a_mode_that_would_see_nothing_is_not_entered(mode):
+    with pytest.raises(UnsupportedError, match=r"tenon\.profiler"), mode():
+        pass
+
+
+def test_a_script_is_refused_and_marks_for_it_change_nothing(monkeypatch):
+    def double(x):
+        return 2 * x
+
+    with pytest.raises(UnsupportedError, match=r"script\(double\).*tenon\.compile"):
+        jit.script(double)
+    with pytest.raises(UnsupportedError, match=r"jit\.trace"):
+        jit.trace(double, (tenon.ones(1),))
+    assert jit.ignore(double) is jit.ignore(drop=True)(double) is jit.unused(double) is double
+    assert not jit.is_scripting() and not jit.is_tracing()
+    assert not isinstance(tenon.nn.Linear(1, 1), jit.ScriptModule)
+    monkeypatch.setenv("PYTORCH_JIT", "0")
+    assert jit.script(double) is double
+
+
+def test_hub_runs_the_entries_of_a_folder(tmp_path):
+    (tmp_path / "hubconf.py").write_text('def two(n=2):\n    """Two."""\n    return n\n\ndef _own(): pass\n')
+
+    assert hub.load(str(tmp_path), "two", source="local") == 2
+    assert hub.load(str(tmp_path), "two", 3, source="local", trust_repo=True) == 3
+    assert hub.list(str(tmp_path)) == ["two"]
+    assert hub.help(str(tmp_path), "two") == "Two."
+    with pytest.raises(RuntimeError, match="Cannot find callable three"):
+        hub.load(str(tmp_path), "three", source="local")
+    with pytest.raises(UnsupportedError, match="Clone pytorch/vision"):
+        hub.load("pytorch/vision", "resnet18")
+
+
+def test_hub_fetches_weights_once_and_checks_their_hash(tmp_path):
+    served = tmp_path / "weights-00000000.pt"
+    tenon.save({"w": tenon.arange(3)}, served)
+    url, folder = served.as_uri(), tmp_path / "kept"
+
+    with pytest.raises(RuntimeError, match=r"invalid hash value .expected .00000000"):
+        hub.load_state_dict_from_url(url, str(folder), check_hash=True)
+    assert list(folder.iterdir()) == []
+    assert hub.load_state_dict_from_url(url, str(folder))["w"].tolist() == [0, 1, 2]
+    served.unlink()
+    assert hub.load_state_dict_from_url(url, str(folder))["w"].tolist() == [0, 1, 2]
+
+
+def test_an_exception_is_raised_again_with_its_first_words():
+    class Two(Exception):
+        def __init__(self, a, b):
+            super().__init__(a, b)
+
+    for made, kind in ((KeyError("here"), KeyError), (Two(1, 2), RuntimeError)):
+        try:
+            raise made
+        except Exception:
+            kept = ExceptionWrapper(where="in worker 3")
+        with pytest.raises(
+            kind, match=rf"(?s)Caught {type(made).__name__} in worker 3\.\nOriginal Traceback"
+        ):
+            pickle.loads(pickle.dumps(kept)).reraise() if kind is KeyError else kept.reraise()
+
+
+def test_tensors_laid_end_to_end_are_taken_apart_again():
+    parts = [tenon.arange(6.0).reshape(2, 3), tenon.ones(2)]
+    flat = _flatten_dense_tensors(parts)
+
+    assert [p.tolist() for p in _unflatten_dense_tensors(flat, parts)] == [p.tolist() for p in parts]
+
+
+def test_old_switches_set_what_they_set():
+    try:
+        tenon.set_default_tensor_type("torch.DoubleTensor")
+        assert tenon.zeros(1).dtype is tenon.float64
+        tenon.set_deterministic_debug_mode("warn")
+        assert tenon.get_deterministic_debug_mode() == 1
+        assert tenon.is_deterministic_algorithms_warn_only_enabled()
+    finally:
+        tenon.set_default_tensor_type(tenon.FloatTensor)
+        tenon.set_deterministic_debug_mode(0)
+    assert tenon.zeros(1).dtype is tenon.float32
+
+
+def test_an_operators_name_can_be_copied():
+    add = tenon.ops.aten.add.Tensor
+
+    assert copy.deepcopy(add) == add == pickle.loads(pickle.dumps(add))
+
+
+def test_sparse_adam_refuses_as_every_gradient_is_dense():
+    assert issubclass(optim.SparseAdam, optim.Optimizer)
+    with pytest.raises(RuntimeError, match="does not support dense gradients"):
+        optim.SparseAdam([tenon.zeros(1, requires_grad=True)])
+
+
+def test_numerical_jacobians_of_inputs_and_of_what_a_function_closes_over():
+    w = tenon.tensor([[1.0, 2.0], [3.0, 4.0]], dtype=tenon.float64, requires_grad=True)
+    x = tenon.ones(2, dtype=tenon.float64, requires_grad=True)
+    ((by_x,),) = _get_numerical_jacobian(lambda v: (w @ v).detach(), (x,), eps=1e-6)
+    ((by_w,),) = _get_numerical_jacobian(lambda v: (w @ v).detach(), (x,), target=w, eps=1e-6)
+
+    np.testing.assert_allclose(by_x.numpy(), [[1, 3], [2, 4]], atol=1e-6)
+    np.testing.assert_allclose(by_w.numpy(), [[1, 0], [1, 0], [0, 1], [0, 1]], atol=1e-6)
+
+
+def test_small_names():
+    assert [_reduction.get_enum(r) for r in ("none", "mean", "sum")] == [0, 1, 2]
+    assert [_format_time(t) for t in (12, 1500, 2.5e6)] == ["12.000us", "1.500ms", "2.500s"]
+    assert not any(m.is_available() or m.device_count() for m in (tenon.xpu, tenon.mps, tenon.mtia))
+    assert tenon.accelerator.is_available() == (tenon.accelerator.current_accelerator() is not None)
+
+
+def test_a_pipe_is_a_method_of_others():
+    @functional_datapipe("doubled")
+    class Doubled(IterDataPipe):
+        def __init__(self, source):
+            self.source = source
+
+        def __iter__(self):
+            return (2 * x for x in self.source)
+
+    try:
+        batches = list(DataLoader(IterableWrapper(range(3)).doubled(), batch_size=2))
+    finally:
+        del IterDataPipe.functions["doubled"]
+
+    assert [b.tolist() for b in batches] == [[0, 2], [4]]
+    assert not hasattr(IterableWrapper([]), "doubled")
+
+
+def test_samples_of_another_type_are_collated_by_a_table():
+    class Name(str):
+        __slots__ = ()
+
+    table = {Name: lambda batch, *, collate_fn_map: "+".join(batch), **default_collate_fn_map}
+    found = collate(
+        [{"n": Name("a"), "x": (1.0, "s")}, {"n": Name("b"), "x": (2.0, "t")}], collate_fn_map=table
+    )
+
+    assert found["n"] == "a+b" and found["x"][0].tolist() == [1.0, 2.0] and found["x"][1] == ("s", "t")
+    with pytest.raises(TypeError, match="collate_fn_map"):
+        collate([object()])
