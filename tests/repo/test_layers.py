@@ -4,8 +4,6 @@ import ast
 import functools
 from pathlib import Path
 
-import pytest
-
 ROOT = Path(__file__).resolve().parents[2]
 PLATFORM = ROOT / "platform"
 FIRST_PARTY = sorted(
@@ -47,27 +45,24 @@ CONFINED = {
 @functools.cache
 def imports(path):
     """(module, line, is inside a function or TYPE_CHECKING) of every import in a file."""
-    return list(_imports(path))
+    return list(_imports(ast.parse(path.read_text()), False))
 
 
-def _imports(path):
-    tree = ast.parse(path.read_text())
-    late = set()
-    for node in ast.walk(tree):
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) or (
-            isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test)
-        ):
-            late.update(id(inner) for inner in ast.walk(node))
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
+def _imports(node, late):
+    if isinstance(node, ast.Import):
+        for alias in node.names:
+            yield alias.name, node.lineno, late
+    elif isinstance(node, ast.ImportFrom) and node.module and node.level == 0:
+        if node.module == "tenon":
             for alias in node.names:
-                yield alias.name, node.lineno, id(node) in late
-        elif isinstance(node, ast.ImportFrom) and node.module and node.level == 0:
-            if node.module == "tenon":
-                for alias in node.names:
-                    yield f"tenon.{alias.name}", node.lineno, id(node) in late
-            else:
-                yield node.module, node.lineno, id(node) in late
+                yield f"tenon.{alias.name}", node.lineno, late
+        else:
+            yield node.module, node.lineno, late
+    late = late or isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
+    late = late or (isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test))
+    for statements in ("body", "orelse", "handlers", "finalbody", "cases"):  # no import lies in an expression
+        for inner in getattr(node, statements, ()):
+            yield from _imports(inner, late)
 
 
 TENON = sorted((PLATFORM / "tenon").rglob("*.py"))
@@ -79,87 +74,89 @@ def part_of(path):
     return relative.parts[0].removesuffix(".py")
 
 
-@pytest.mark.parametrize("path", TENON, ids=lambda p: str(p.relative_to(PLATFORM)))
-def test_lower_layers_do_not_import_higher_ones(path):
-    own = LEVEL.get(part_of(path))
-    if own is None:  # the package's own __init__, py.typed faces
-        return
-
-    wrong = [
-        f"line {line}: {module}"
-        for module, line, late in imports(path)
-        if not late and module.startswith("tenon.") and LEVEL.get(module.split(".")[1], 0) > own
-    ]
-
-    assert wrong == []
+def found_in(paths, wrong):
+    """``{file: what is wrong there}``; one test for all files, as a test of each takes longer than its work."""
+    return {str(path.relative_to(ROOT)): found for path in paths if (found := wrong(path))}
 
 
-@pytest.mark.parametrize("path", TENON, ids=lambda p: str(p.relative_to(PLATFORM)))
-def test_the_platform_names_no_plugin_package(path):
-    assert [m for m, _, _ in imports(path) if m.split(".")[0] in FIRST_PARTY] == []
+def test_lower_layers_do_not_import_higher_ones():
+    def wrong(path):
+        own = LEVEL.get(part_of(path), len(LAYERS))  # the package's own __init__, py.typed faces: all
+        return [
+            f"line {line}: {module}"
+            for module, line, late in imports(path)
+            if not late and module.startswith("tenon.") and LEVEL.get(module.split(".")[1], 0) > own
+        ]
+
+    assert found_in(TENON, wrong) == {}
 
 
-@pytest.mark.parametrize("path", EXTENSIONS, ids=lambda p: str(p.relative_to(ROOT)))
-def test_plugins_use_the_public_door_only(path):
-    own = path.relative_to(ROOT).parts[1]
+def test_the_platform_names_no_plugin_package():
+    def wrong(path):
+        return [module for module, _, _ in imports(path) if module.split(".")[0] in FIRST_PARTY]
 
-    wrong = [
-        f"line {line}: {module}"
-        for module, line, _ in imports(path)
-        if module.split(".")[0] in {"tenon", *FIRST_PARTY}
-        and module.split(".")[0] != own
-        and not any(module == door or (door != "tenon" and module.startswith(door + ".")) for door in PUBLIC)
-        and not (
-            module.startswith("tenon.")
-            and module.count(".") == 1
-            and not (PLATFORM / "tenon" / module[6:]).exists()
-            and not (PLATFORM / "tenon" / f"{module[6:]}.py").exists()
-        )
-    ]
-
-    assert wrong == []
+    assert found_in(TENON, wrong) == {}
 
 
-@pytest.mark.parametrize("path", TENON + EXTENSIONS, ids=lambda p: str(p.relative_to(ROOT)))
-def test_heavy_libraries_stay_where_they_belong(path):
-    place = str(path.relative_to(ROOT))
+def test_plugins_use_the_public_door_only():
+    def wrong(path):
+        own = path.relative_to(ROOT).parts[1]
+        return [
+            f"line {line}: {module}"
+            for module, line, _ in imports(path)
+            if module.split(".")[0] in {"tenon", *FIRST_PARTY}
+            and module.split(".")[0] != own
+            and not any(
+                module == door or (door != "tenon" and module.startswith(door + ".")) for door in PUBLIC
+            )
+            and not (
+                module.startswith("tenon.")
+                and module.count(".") == 1
+                and not (PLATFORM / "tenon" / module[6:]).exists()
+                and not (PLATFORM / "tenon" / f"{module[6:]}.py").exists()
+            )
+        ]
 
-    wrong = [
-        module
-        for module, _, _ in imports(path)
-        if (homes := CONFINED.get(module.split(".")[0])) is not None and not place.startswith(homes)
-    ]
+    assert found_in(EXTENSIONS, wrong) == {}
 
-    assert wrong == []
+
+def test_heavy_libraries_stay_where_they_belong():
+    def wrong(path):
+        place = str(path.relative_to(ROOT))
+        return [
+            module
+            for module, _, _ in imports(path)
+            if (homes := CONFINED.get(module.split(".")[0])) is not None and not place.startswith(homes)
+        ]
+
+    assert found_in(TENON + EXTENSIONS, wrong) == {}
 
 
 def test_one_file_alone_reads_the_environment():
-    reading = [
-        str(path.relative_to(ROOT))
-        for path in TENON + EXTENSIONS
-        for node in ast.walk(ast.parse(path.read_text()))
-        if isinstance(node, ast.Attribute)
-        and node.attr in ("environ", "getenv")
-        and _named(node.value) == "os"
-    ]
+    def wrong(path):
+        text = path.read_text()
+        return [
+            node.lineno
+            for node in (ast.walk(ast.parse(text)) if "environ" in text or "getenv" in text else ())
+            if isinstance(node, ast.Attribute)
+            and node.attr in ("environ", "getenv")
+            and isinstance(node.value, ast.Name)
+            and node.value.id == "os"
+        ]
 
-    assert set(reading) == {"platform/tenon/config.py"}
-
-
-def _named(node):
-    return node.id if isinstance(node, ast.Name) else ""
+    assert found_in(TENON + EXTENSIONS, wrong).keys() == {"platform/tenon/config.py"}
 
 
-@pytest.mark.parametrize("path", sorted((PLATFORM / "tenon" / "ops").rglob("*.py")), ids=lambda p: p.name)
-def test_gradient_rules_read_only_f_and_attrs(path):
-    wrong = []
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.FunctionDef) and node.name.startswith("vjp_"):
-            names = {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
-            attributes = {n.attr for n in ast.walk(node) if isinstance(n, ast.Attribute)}
-            wrong += [
-                f"{node.name} line {node.lineno}: {n}" for n in names & {"np", "xp", "numpy", "isinstance"}
-            ]
-            wrong += [f"{node.name} line {node.lineno}: .{a}" for a in attributes & {"raw", "data"}]
+def test_gradient_rules_read_only_f_and_attrs():
+    def wrong(path):
+        text, found = path.read_text(), []
+        for node in ast.walk(ast.parse(text)) if "def vjp_" in text else ():
+            if isinstance(node, ast.FunctionDef) and node.name.startswith("vjp_"):
+                names = {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
+                attributes = {n.attr for n in ast.walk(node) if isinstance(n, ast.Attribute)}
+                told = f"{node.name} line {node.lineno}: "
+                found += [told + n for n in names & {"np", "xp", "numpy", "isinstance"}]
+                found += [f"{told}.{a}" for a in attributes & {"raw", "data"}]
+        return found
 
-    assert wrong == []
+    assert found_in(sorted((PLATFORM / "tenon" / "ops").rglob("*.py")), wrong) == {}
