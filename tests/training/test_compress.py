@@ -1,15 +1,20 @@
 """`tenon compress`: a finished run becomes a smaller model and its receipt."""
 
 import importlib.util
+import json
 import os
 import re
 import signal
 import subprocess
+import sys
 import time
+from pathlib import Path
 
 import pytest
 
 import tenon
+
+PROGRAM = Path(__file__).parent / "programs" / "commands.py"
 
 
 def command(project, *arguments):
@@ -140,29 +145,45 @@ def test_a_model_that_cannot_be_written_leaves_no_receipt(trained, tmp_path):
     assert not (tmp_path / "made" / "receipt.txt").exists()
 
 
-@pytest.mark.parametrize(
-    ("arguments", "answer"),
-    [
-        (["RUN"], "say how: --prune 0.5"),
-        (["RUN", "--prune", "1.5"], "1.5 is not in the range"),
-        (["RUN", "--prune", "0.5", "--criterion", "Magnitud"], "Magnitude"),
-        (["RUN", "--quantize", "int9"], "int8"),
-        (["RUN", "--prune", "0.5", "--set", "optimizer.lrr=1"], "optimizer.lr"),
-        (["RUN", "--prune", "0.5", "--batch-sizes", "1,x"], "'1,x' is no list of batch sizes"),
-        (["RUN", "--prune", "0.5", "--within", "1"], "say what to quantize to"),
-        (["RUN", "--quantize", "int8", "--data", "small:empty"], "the test data set of the run is empty"),
-        (["nowhere", "--prune", "0.5"], "nowhere holds no checkpoints/ folder"),
-        (["RUN", "--quantize", "int8-dynamic", "--data", "small:lod"], "small has no 'lod'. Did you mean 'load'?"),
-    ],
-)  # fmt: skip
-def test_what_cannot_be_done_is_one_clear_line(trained, tmp_path, arguments, answer):
-    project, run = trained
-    arguments = [str(run.folder) if a == "RUN" else a for a in arguments]
-    done = compress(project, *arguments, "--output", str(tmp_path / "made"))
+REFUSALS = [
+    (["RUN"], "say how: --prune 0.5"),
+    (["RUN", "--prune", "1.5"], "1.5 is not in the range"),
+    (["RUN", "--prune", "0.5", "--criterion", "Magnitud"], "Magnitude"),
+    (["RUN", "--quantize", "int9"], "int8"),
+    (["RUN", "--prune", "0.5", "--set", "optimizer.lrr=1"], "optimizer.lr"),
+    (["RUN", "--prune", "0.5", "--batch-sizes", "1,x"], "'1,x' is no list of batch sizes"),
+    (["RUN", "--prune", "0.5", "--within", "1"], "say what to quantize to"),
+    (["RUN", "--quantize", "int8", "--data", "small:empty"], "the test data set of the run is empty"),
+    (["nowhere", "--prune", "0.5"], "nowhere holds no checkpoints/ folder"),
+    (["RUN", "--quantize", "int8-dynamic", "--data", "small:lod"], "small has no 'lod'. Did you mean 'load'?"),
+]  # fmt: skip
 
-    assert done.returncode == 2
-    assert answer in " ".join(done.stderr.split()) and "Traceback" not in done.stderr
-    assert not list(tmp_path.glob("made/model*"))
+
+@pytest.fixture(scope="module")
+def refusals(trained, tmp_path_factory):
+    """What came of each of the commands: exit status, output, errors; and where they may have left a model."""
+    project, run = trained
+    folder = tmp_path_factory.mktemp("refused")
+    commands = [
+        [str(run.folder) if a == "RUN" else a for a in arguments] + ["--output", str(folder / str(number))]
+        for number, (arguments, _) in enumerate(REFUSALS)
+    ]
+    done = subprocess.run(
+        [sys.executable, PROGRAM, "compress"], input=json.dumps(commands), cwd=project.folder,
+        env=project.environment, capture_output=True, text=True, timeout=300,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout), folder
+
+
+@pytest.mark.parametrize("number", range(len(REFUSALS)), ids=[answer for _, answer in REFUSALS])
+def test_what_cannot_be_done_is_one_clear_line(refusals, number):
+    results, folder = refusals
+    status, _, err, _ = results[number]
+
+    assert status == 2, err
+    assert REFUSALS[number][1] in " ".join(err.split()) and "Traceback" not in err
+    assert not list(folder.glob(f"{number}/model*"))
 
 
 def test_ctrl_c_while_training_leaves_no_model_and_says_so(trained, tmp_path):

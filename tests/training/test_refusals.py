@@ -49,7 +49,7 @@ def refusals(tmp_path_factory, make_project):
     project = make_project(tmp_path_factory.mktemp("refused"))
     commands = json.dumps([arguments for arguments, _ in REFUSALS])
     done = subprocess.run(
-        [sys.executable, PROGRAM], input=commands, cwd=project.folder, env=project.environment,
+        [sys.executable, PROGRAM, "train"], input=commands, cwd=project.folder, env=project.environment,
         capture_output=True, text=True, timeout=300,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr

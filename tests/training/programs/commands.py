@@ -1,17 +1,21 @@
-"""Run ``tenon train`` with each list of arguments that standard input holds, in a process of its own.
+"""Run the command of ``tenon`` that the argument names with each list of arguments that standard input holds, in a process of its own.
 
 The processes are forked from this one, which has imported what they need, so that many take little time.
-Written as JSON: for each, its exit status, its output, its errors, and whether it left a folder of runs.
+Written as JSON: for each, its exit status, its output, its errors, and whether there is a folder of runs then.
 """
 
+import importlib
 import json
 import os
 import sys
 import tempfile
 from pathlib import Path
 
-import tenon.training.command  # noqa: F401 - once for all
 from tenon.cli import main
+
+importlib.import_module(
+    {"train": "tenon.training.command", "compress": "tenon.compress.command"}[sys.argv[1]]
+)
 
 
 def run(arguments):
@@ -20,7 +24,7 @@ def run(arguments):
         if child == 0:
             os.dup2(out.fileno(), 1)
             os.dup2(err.fileno(), 2)
-            sys.argv = ["tenon", "train", *arguments]
+            sys.argv = ["tenon", *sys.argv[1:], *arguments]
             main()
         status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
         texts = []
