@@ -53,7 +53,7 @@ def step_of(model, rows=24, step=0):
 
 
 @pytest.mark.mpi
-def test_weights_after_50_steps_are_those_of_1_2_and_4_ranks_by_every_engine_and_with_every_bucket_size():
+def test_weights_after_30_steps_are_those_of_1_2_and_4_ranks_by_every_engine_and_with_every_bucket_size():
     program = str(PROGRAMS / "world_digest.py")
     # One rank computes with two threads where nobody tells it not to.
     threads = {"OMP_NUM_THREADS": "2", "OPENBLAS_NUM_THREADS": "2"}
@@ -67,7 +67,7 @@ def test_weights_after_50_steps_are_those_of_1_2_and_4_ranks_by_every_engine_and
     assert len(digests) == 1 and len(digests.pop()) == 64
     for done in (two, four):
         noticed = done.stdout.splitlines()[1]
-        assert "named 'step 50: 8 samples " in noticed and "named 'step 50: 7 samples " in noticed
+        assert "named 'step 30: 8 samples " in noticed and "named 'step 30: 7 samples " in noticed
 
 
 @pytest.mark.parametrize("shards", [1, 2, 3, 4, 6, 7, 8])

@@ -18,9 +18,9 @@ pytestmark = pytest.mark.mpi
 SCRIPT = str(Path(__file__).parent / "programs" / "early.py")
 
 
-def run(tmp_path, *arguments):
+def run(tmp_path, size, *arguments):
     def failing(folder):
-        done = launch(4, list(arguments), CLOCK=str(folder / "clock"))
+        done = launch(size, list(arguments), CLOCK=str(folder / "clock"))
         return done, time.time() - float((folder / "clock").read_text())
 
     return soon(failing, LIMIT, tmp_path)
@@ -36,11 +36,11 @@ def run(tmp_path, *arguments):
     ],
 )
 def test_a_script_that_fails_early_ends_the_job(tmp_path, how, status, words):
-    done = run(tmp_path, "-m", "tenon.distributed", SCRIPT, how, "0.3", "3")
+    done = run(tmp_path, 2, "-m", "tenon.distributed", SCRIPT, how, "0.3", "1")
 
     assert done.returncode in (status, 128 + status), done.stderr
-    reports = re.findall(r"^=== tenon: rank (\d) of 4 on host .*===$", done.stderr, re.MULTILINE)
-    assert reports == ([] if how == "kill" else ["3"]), done.stderr
+    reports = re.findall(r"^=== tenon: rank (\d) of 2 on host .*===$", done.stderr, re.MULTILINE)
+    assert reports == ([] if how == "kill" else ["1"]), done.stderr
     for word in words:
         assert word in done.stderr
 
@@ -50,7 +50,7 @@ def test_without_the_runner_the_others_notice_that_rank_0_never_came(tmp_path):
     if not is_mpich():
         pytest.skip("Open MPI's launcher ends the job by itself")
     # Late enough for the others to wait by then.
-    done = run(tmp_path, SCRIPT, "raised_exit", "2.5", "0")
+    done = run(tmp_path, 4, SCRIPT, "raised_exit", "2.5", "0")
 
     assert done.returncode == 1, done.stderr
     headlines = re.findall(r"^=== tenon: rank \d of 4 on host .*===$", done.stderr, re.MULTILINE)
