@@ -103,3 +103,14 @@ def test_text_in_an_array_is_left_as_it_is():
     assert data.default_collate(words) is words
     with pytest.raises(TypeError, match="batch must contain tensors"):
         data.default_collate(np.array([["a", "b"]]))
+
+
+@pytest.mark.parametrize("batch_size", [1e9, 2.0, True, 0, "2"])
+def test_a_stream_too_is_cut_into_batches_of_whole_numbers_only(batch_size):
+    class Stream(IterableDataset):
+        def __iter__(self):
+            return iter(range(3))
+
+    for dataset in (Stream(), [1, 2]):
+        with pytest.raises(ValueError, match="batch_size should be a positive integer value"):
+            DataLoader(dataset, batch_size=batch_size)

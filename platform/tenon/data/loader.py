@@ -15,7 +15,7 @@ from tenon.core import backend
 from tenon.data.dataset import IterableDataset, T_co
 from tenon.data.iteration import Iteration, Progress
 from tenon.data.pool import check_context, pool_of
-from tenon.data.sampler import BatchSampler, RandomSampler, SequentialSampler
+from tenon.data.sampler import BatchSampler, RandomSampler, SequentialSampler, check_batches
 from tenon.data.serving import Job
 from tenon.errors import DataError
 from tenon.random import Generator
@@ -95,8 +95,10 @@ class DataLoader(Generic[T_co]):
             batch_size, drop_last = None, False
         if sampler is None and not self.stream and batch_sampler is None:
             sampler = RandomSampler(dataset, generator=generator) if shuffle else SequentialSampler(dataset)
-        if batch_sampler is None and batch_size is not None and not self.stream:
-            batch_sampler = BatchSampler(sampler, batch_size, drop_last)
+        if batch_sampler is None and batch_size is not None:
+            check_batches(batch_size, drop_last)
+            if not self.stream:
+                batch_sampler = BatchSampler(sampler, batch_size, drop_last)
         self.batch_size = batch_size
         self.drop_last = drop_last
         self.sampler = sampler

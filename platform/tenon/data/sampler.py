@@ -186,6 +186,14 @@ class WeightedRandomSampler(_Drawing):
         return self.num_samples
 
 
+def check_batches(batch_size: Any, drop_last: Any) -> None:
+    """ValueError unless ``batch_size`` is a whole number above 0 and ``drop_last`` a bool."""
+    if not isinstance(batch_size, int) or isinstance(batch_size, bool) or batch_size <= 0:
+        raise ValueError(f"batch_size should be a positive integer value, but got batch_size={batch_size}")
+    if not isinstance(drop_last, bool):
+        raise ValueError(f"drop_last should be a boolean value, but got drop_last={drop_last}")
+
+
 class BatchSampler(Sampler[list[Any]]):
     """Lists of ``batch_size`` indices of ``sampler``; the last may be shorter, or is dropped.
 
@@ -194,12 +202,7 @@ class BatchSampler(Sampler[list[Any]]):
     """
 
     def __init__(self, sampler: Iterable[Any], batch_size: int, drop_last: bool) -> None:
-        if not isinstance(batch_size, int) or isinstance(batch_size, bool) or batch_size <= 0:
-            raise ValueError(
-                f"batch_size should be a positive integer value, but got batch_size={batch_size}"
-            )
-        if not isinstance(drop_last, bool):
-            raise ValueError(f"drop_last should be a boolean value, but got drop_last={drop_last}")
+        check_batches(batch_size, drop_last)
         self.sampler = sampler
         self.batch_size = batch_size
         self.drop_last = drop_last
