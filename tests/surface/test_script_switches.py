@@ -69,17 +69,31 @@ def test_mixed_precision_at_its_older_path_is_cudas():
     assert tenon.cuda.amp.autocast is autocast
 
 
-def test_a_function_may_be_marked_at_the_older_path():
-    class Double(tenon.autograd.Function):
-        @staticmethod
-        @custom_fwd(cast_inputs=tenon.float16)
-        def forward(ctx, x):
-            return x * 2
+@pytest.mark.parametrize("name", ["autocast", "GradScaler", "custom_fwd", "custom_bwd"])
+def test_the_older_path_of_mixed_precision_warns_as_torchs(name):
+    marked = [lambda: None] if name.startswith("custom") else []
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        getattr(tenon.cuda.amp, name)(*marked)
 
-        @staticmethod
-        @custom_bwd
-        def backward(ctx, grad):
-            return grad * 2
+    first = told[0]
+    assert first.category is FutureWarning and first.filename == __file__
+    assert str(first.message).startswith(f"`torch.cuda.amp.{name}(args...)` is deprecated. Please use")
+
+
+def test_a_function_may_be_marked_at_the_older_path():
+    with pytest.warns(FutureWarning, match=r"device_type='cuda'"):
+
+        class Double(tenon.autograd.Function):
+            @staticmethod
+            @custom_fwd(cast_inputs=tenon.float16)
+            def forward(ctx, x):
+                return x * 2
+
+            @staticmethod
+            @custom_bwd
+            def backward(ctx, grad):
+                return grad * 2
 
     x = tenon.ones(2, requires_grad=True)
     Double.apply(x).sum().backward()
