@@ -33,6 +33,9 @@ class Converter:
         self.converted = False
         #: Bytes now, by device.
         self.allocated: Counter[int] = Counter()
+        #: What lives, by its number, as MEMORY tells it; and releases that another thread told before.
+        self._living: dict[int, tuple[Any, ...]] = {}
+        self._early: list[tuple[int, int, Any]] = []
         self._launches = 0
         self._programs = Programs(clock.wall)
 
@@ -41,7 +44,7 @@ class Converter:
         if len(self._args) > _MANY:
             self._args.clear()
         events: list[Event] = []
-        memory: list[tuple[int, Any]] = []
+        memory, self._early = self._early, []
         makers: dict[int, Any] = {
             o.OP: self._op, o.NODE: self._node, o.SPAN: self._span, o.MODULE: self._module,
         }  # fmt: skip
@@ -51,8 +54,13 @@ class Converter:
                 maker = makers.get(kind)
                 if maker is not None:
                     events.append(maker(tid, record))
+                    if kind == o.OP and record[-1]:
+                        _, op, _, end, module, phase, _, size, *_, number = record
+                        memory.append((end, tid, (size, number, op, module, phase, -1)))
                 elif kind == o.MEMORY:
-                    memory.append((tid, record))
+                    memory.append((record[1], tid, record[2:]))
+                elif kind == o.RELEASED:
+                    memory.append((record[1], tid, record[2]))
                 elif kind == o.DEVICE:
                     events += self._device(tid, record, events[-1] if events else None)
                 elif kind == o.COLLECTIVE:
@@ -60,8 +68,9 @@ class Converter:
                 else:
                     events += self._programs.events(tid, record)
         self.converted = self.converted or bool(events or memory)
-        memory.sort(key=lambda each: each[1][1])
-        events += [self._memory(tid, record) for tid, record in memory]
+        memory.sort(key=lambda each: each[0])
+        for change in memory:
+            events += self._memory(*change)
         return events
 
     def _event(
@@ -71,7 +80,7 @@ class Converter:
         return Event(category, name, tid, begin + wall, end + wall, args, own)
 
     def _op(self, tid: int, record: Any) -> Event:
-        _, op, begin, end, module, phase, signature, size, attrs, stack = record
+        _, op, begin, end, module, phase, signature, size, attrs, stack, _ = record
         attrs = attrs or {}
         key = (op, module, phase, signature, size, _hashable(attrs) if signature is not None else None)
         args = self._args.get(key)
@@ -87,13 +96,12 @@ class Converter:
         if module:
             args["Module"] = module
         if signature is not None:
-            args |= dims(signature)
-            found = flops(op, signature, attrs)
+            given = list(zip(signature[::2], signature[1::2], strict=True))
+            args |= dims(given)
+            found = flops(op, given, attrs)
             if found:
                 args["FLOPs"] = found
-            args["Bytes"] = size + sum(
-                math.prod(s[0]) * s[1].itemsize for s in signature if s.__class__ is tuple
-            )
+            args["Bytes"] = size + sum(math.prod(s) * t.itemsize for s, t in given if t is not None)
         return args
 
     def _stack(self, frames: Any) -> str:
@@ -166,8 +174,18 @@ class Converter:
         launched.own = {**(launched.own or {}), "External id": tie["External id"]}
         return [Event("runtime", "cudaLaunchKernel", tid, launched.begin, launched.end, {}, tie), kernel]
 
-    def _memory(self, tid: int, record: Any) -> Event:
-        _, when, size, address, op, module, phase, device = record
+    def _memory(self, when: int, tid: int, what: Any) -> list[Event]:
+        """A beginning, or the end of what has the number ``what``."""
+        if what.__class__ is int:
+            found = self._living.pop(what, None)
+            if found is None:  # its beginning is still to come
+                self._early.append((when, tid, what))
+                return []
+            size, number, op, module, phase, device = found
+            size = -size
+        else:
+            size, number, op, module, phase, device = what
+            self._living[number] = what
         self.allocated[device] += size
         total = self.allocated[device]
         key = ("memory", op, module, phase, device)
@@ -179,8 +197,8 @@ class Converter:
             }  # fmt: skip
             if op.__class__ is str:
                 args["Program"] = op
-        own = {"Bytes": size, "Addr": address, "Total Allocated": total, "Total Reserved": total}
-        return self._event(INSTANT, "[memory]", tid, when, when, args, own)
+        own = {"Bytes": size, "Addr": number, "Total Allocated": total, "Total Reserved": total}
+        return [self._event(INSTANT, "[memory]", tid, when, when, args, own)]
 
 
 def group_name(ranks: Sequence[int], before: int) -> str:

@@ -23,17 +23,18 @@ def type_name(dtype: Any) -> str:
 
 
 def dims(signature: Any) -> dict[str, Any]:
-    """Arguments of an event for ``signature``, as records have it."""
-    listed = [list(s[0]) if s.__class__ is tuple else [] for s in signature]
+    """Arguments of an event for ``signature``: shape and dtype, or class and None, of each argument."""
+    listed = [[] if dtype is None else list(shape) for shape, dtype in signature]
     types = [
-        type_name(s[1]) if s.__class__ is tuple else "Scalar" if s in _NUMBERS else "" for s in signature
+        type_name(dtype) if dtype is not None else "Scalar" if kind in _NUMBERS else ""
+        for kind, dtype in signature
     ]
     return {"Input Dims": listed, "Input type": types}
 
 
 def flops(op: Any, signature: Any, attrs: Any) -> float:
     """What ``op`` costs; 0 where shapes do not tell."""
-    given = [Aval(*s) if s.__class__ is tuple else _NUMBERS.get(s) for s in signature]
+    given = [_NUMBERS.get(shape) if dtype is None else Aval(shape, dtype) for shape, dtype in signature]
     try:
         return float(op.cost(*given, **attrs))
     except UNKNOWN:

@@ -9,7 +9,10 @@ import pytest
 import tenon
 from tenon import nn
 from tenon.core.interceptor import SLOT
+from tenon.core.op import table
+from tenon.extend import observe
 from tenon.profiler import profile
+from tenon_profiler.convert import Converter
 
 
 def spans(prof):
@@ -114,3 +117,15 @@ def test_gradients_are_seen_where_the_first_tensor_is_made_in_the_profile():
     )
 
     assert done.stdout.split().count("tenon::matmul") == 2
+
+
+def test_an_end_that_another_thread_told_of_first_waits_for_its_beginning():
+    converter = Converter(observe.own_clock())
+    made = [observe.OP, table["add"], 10, 20, "", "forward", None, 64, None, None, 7]
+    released = [observe.RELEASED, 30, 7]
+
+    first, then = converter.convert([(1, released)]), converter.convert([(2, made)])
+
+    assert first == []
+    changes = [e for e in then if e.name == "[memory]"]
+    assert [(e.tid, e.get("Bytes"), e.get("Total Allocated")) for e in changes] == [(2, 64, 64), (1, -64, 0)]

@@ -17,6 +17,7 @@ from tenon.observe.records import (
     OP,
     PROFILER,
     PROGRAM,
+    RELEASED,
     SPAN,
     split,
 )
@@ -33,6 +34,7 @@ __all__ = [
     "OP",
     "PROFILER",
     "PROGRAM",
+    "RELEASED",
     "SPAN",
     "Clock",
     "Observer",

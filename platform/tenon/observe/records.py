@@ -1,18 +1,21 @@
 """What a tap leaves per event: some items of one flat list, the first of which is the kind.
 
-Anything better would take longer than many ops. A tuple that stays is one more object for the collector of
-garbage to walk through. Times are ``perf_counter_ns``. A signature has one entry per argument:
-``(shape, dtype)`` of an array, the class of anything else; it is None where shapes are not recorded.
+Anything better would take longer than many ops. Times are ``perf_counter_ns``. A signature has two items for
+each argument: shape and dtype of an array, the class and None of anything else; it is None where shapes are
+not recorded. Equal ones are not made one: looking them up takes as long as the rest of a record.
 
 ======== ==========================================================================================
-OP       op, begin, end, module, phase, signature, bytes of the output, attrs, stack
+OP       op, begin, end, module, phase, signature, bytes of the output, attrs, stack, number of the block
+         that the output is, 0 where it is none
 NODE     name of a gradient node, begin, end, module, sequence number
 SPAN     name, begin, end, category, phase, argument
 MODULE   label, begin, end, class name, id of the module, phase, number of the call, of the caller's
 COLLECTIVE call, begin, agreed, end, number, ranks, group
 PROGRAM  name, its steps by line, [begin, line, end, line, end, ...], phase, end
 DEVICE   op, mark before, mark after, index of the device; follows the op's own record
-MEMORY   time, bytes (negative: released), address, op or a program's name, module, phase, device (host: -1)
+MEMORY   time, bytes, number of a block that is no op's only output on the host, op or a program's name,
+         module, phase, device (host: -1)
+RELEASED time, number of the block, of whichever thread
 ======== ==========================================================================================
 """
 
@@ -21,9 +24,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-OP, NODE, SPAN, MODULE, COLLECTIVE, PROGRAM, MEMORY, DEVICE = range(8)
+OP, NODE, SPAN, MODULE, COLLECTIVE, PROGRAM, MEMORY, DEVICE, RELEASED = range(9)
 #: How many items each kind has, itself included.
-SIZES = (10, 6, 7, 9, 8, 6, 8, 5)
+SIZES = (11, 6, 7, 9, 8, 6, 8, 5, 3)
 
 #: Categories of spans.
 ANNOTATION, OPERATOR, WAIT, PROFILER = "user_annotation", "cpu_op", "tenon_wait", "tenon_profiler"
