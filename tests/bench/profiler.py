@@ -7,6 +7,8 @@ is none; the same for two where there never was any, which is how far to trust t
 These are medians of ratios of neighbouring blocks, plus or minus half of what 95 % of such medians lie within.
 Processor time on one thread; all take turns. What torch does after the block, to make events of what it kept, is not
 counted, nor here; what a turn left is collected before the next.
+
+``--instructions`` counts what no other process disturbs: see ``instructions.py``.
 """
 
 import argparse
@@ -18,6 +20,8 @@ import struct
 import time
 
 os.environ["OMP_NUM_THREADS"] = "1"  # read when NumPy and torch load
+
+import instructions
 
 import tenon
 import tenon.profiler
@@ -143,8 +147,14 @@ def main():
     )
     parser.add_argument("--count", type=int, default=10_000, help="ops of a turn; steps are 1 in 20")
     parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument(
+        "--instructions", action="store_true",
+        help="count a hundredth of COUNT steps, and ten times as many ops, with valgrind instead: some minutes",
+    )  # fmt: skip
     parser.add_argument("--json", help="write the results to this file")
     options = parser.parse_args()
+    if options.instructions:
+        return write(instructions.main(max(options.count // 100, 1)), options.json)
     libraries = {"tenon": tenon}
     try:
         import torch
@@ -173,8 +183,13 @@ def main():
             f" ± {also:.4f}),"
         )
         print(f"    {inside:.2f} ± {about:.2f} in one")
-    if options.json:
-        with open(options.json, "w") as file:
+    write(found, options.json)
+
+
+def write(found, path):
+    """Keep the results, if they are asked for."""
+    if path:
+        with open(path, "w") as file:
             json.dump(found, file, indent=2)
 
 

@@ -1,6 +1,7 @@
 """The benches run, at sizes that take no time. What they measure is not looked at here."""
 
 import json
+import os
 import pathlib
 import subprocess
 import sys
@@ -233,6 +234,15 @@ def test_the_cost_of_profiles_is_measured_beside_torchs(tmp_path):
         set(each["added_us"]) == {"nothing", "shapes", "shapes and memory", "stacks"}
         for each in found.values()
     )
+
+
+def test_what_valgrind_counts_runs_without_it_and_its_absence_is_explained():
+    counted = subprocess.run([sys.executable, HERE / "instructions.py", "1"], capture_output=True, text=True)
+    command = [sys.executable, HERE / "profiler.py", "--instructions"]
+    without = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "PATH": ""})
+
+    assert counted.returncode == 0, counted.stderr
+    assert without.returncode == 1 and "Install it" in without.stderr
 
 
 def test_the_dashboard_shows_a_large_run_and_says_how_soon(tmp_path):
