@@ -1,7 +1,7 @@
 """What profiles cost in instructions: ``python tests/bench/profiler.py --instructions``.
 
 Valgrind counts what a processor would execute, which does not depend on how busy the machine is: two runs give the
-same numbers. One process goes through all states in turn, each in two blocks, which differ by half a hundredth at
+same numbers. One process goes through all states in turn, each in two blocks, which differ by a hundredth at
 most, as random numbers are drawn ahead. The step is that of the Modules note. Garbage is collected before each block,
 not in it.
 """
