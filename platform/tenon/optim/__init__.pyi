@@ -5,6 +5,7 @@
 from tenon.optim import lr_scheduler as lr_scheduler
 from tenon.optim import swa_utils as swa_utils
 from tenon.optim.optimizer import Optimizer as Optimizer
+from tenon.optim.sparse_adam import SparseAdam as SparseAdam
 from tenon_optimizers.adadelta import Adadelta as Adadelta
 from tenon_optimizers.adafactor import Adafactor as Adafactor
 from tenon_optimizers.adagrad import Adagrad as Adagrad

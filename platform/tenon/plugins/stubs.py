@@ -7,7 +7,7 @@ plugin declares. Third-party names work at run time but stay out of it: stubs ar
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 
 from tenon.errors import PluginError
@@ -24,15 +24,19 @@ def stubs(registry: Registry, package: Path = PACKAGE) -> dict[Path, str]:
         text = source.read_text(encoding="utf-8")
         if "lazy_namespace(__name__" in text:
             tree = ast.parse(text)
-            kind = _kind(tree)
+            kind, only = _served(tree)
             if kind is not None:
-                ours = [one for one in registry.components(kind) if one.plugin.first_party]
+                ours = [
+                    one
+                    for one in registry.components(kind)
+                    if one.plugin.first_party and (only is None or one.name in only)
+                ]
                 found[source.with_suffix(".pyi")] = _stub(tree, ours)
     return found
 
 
-def _kind(tree: ast.Module) -> str | None:
-    """The ``kind`` of the module's own ``lazy_namespace(__name__, kind="...")`` call."""
+def _served(tree: ast.Module) -> tuple[str | None, Collection[str] | None]:
+    """``kind`` and ``only`` of the module's own ``lazy_namespace(__name__, kind="...")`` call."""
     for node in tree.body:
         call = node.value if isinstance(node, ast.Assign) else None
         if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name):
@@ -40,8 +44,9 @@ def _kind(tree: ast.Module) -> str | None:
         if call.func.id == "lazy_namespace":
             values = [*call.args[1:], *(word.value for word in call.keywords if word.arg == "kind")]
             if values and isinstance(values[0], ast.Constant) and isinstance(values[0].value, str):
-                return values[0].value
-    return None
+                only = [word.value for word in call.keywords if word.arg == "only"]
+                return values[0].value, ast.literal_eval(only[0]) if only else None
+    return None, None
 
 
 def _stub(tree: ast.Module, components: Iterable[Component]) -> str:
