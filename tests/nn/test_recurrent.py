@@ -271,7 +271,12 @@ def test_autocast_gives_torchs_dtypes(kind):
     made = []
     for library, layer in zip((tenon, torch), layers, strict=True):
         with library.autocast("cpu", dtype=library.bfloat16):
-            made.append([str(t.dtype) for t in flat(layer(library.ones(*shape)))])
+            try:
+                made.append([str(t.dtype) for t in flat(layer(library.ones(*shape)))])
+            except RuntimeError as error:
+                if library is not torch or "could not create a primitive" not in str(error):
+                    raise
+                pytest.skip("torch has no LSTM in bfloat16 for this processor")
 
     assert made[0] == made[1]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from bfloat import in_bfloat
 
 from tenon import errors
 from tenon_cpu.kernels import convolution as reference
@@ -232,6 +233,7 @@ def test_two_threads_convolve_at_the_same_time():
     assert not wrong
 
 
+@in_bfloat
 def test_bfloat16_is_computed_in_bfloat16():
     bfloat16 = pytest.importorskip("tenon").bfloat16
     attrs = attributes(2, WINDOWS[0])

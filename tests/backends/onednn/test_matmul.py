@@ -5,9 +5,9 @@ from __future__ import annotations
 import itertools
 import threading
 
-import ml_dtypes
 import numpy as np
 import pytest
+from bfloat import BFLOAT, FLOATS, in_bfloat
 
 import tenon
 from tenon import ops
@@ -18,7 +18,6 @@ from tenon_cpu.onednn.runtime import available
 
 pytestmark = pytest.mark.skipif(not available(), reason=available().reason)
 
-BFLOAT = np.dtype(ml_dtypes.bfloat16)
 TOLERANCE = {"float32": (1e-5, 1e-4), "bfloat16": (1e-2, 1e-1)}
 
 
@@ -82,7 +81,7 @@ def rearranged(x, how):
 LAYOUTS = ("plain", "transposed", "columns of a wider one", "every other row")
 
 
-@pytest.mark.parametrize("dtype", [np.float32, BFLOAT], ids=str)
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
 @pytest.mark.parametrize(("of_x", "of_y"), list(itertools.product(LAYOUTS, LAYOUTS)))
 @pytest.mark.parametrize("shape", [(16, 32, 48), (7, 13, 5), (1, 9, 4), (6, 1, 8), (5, 3, 1)])
 def test_a_product_reads_its_operands_where_they_lie(no_numpy, dtype, of_x, of_y, shape):
@@ -97,7 +96,7 @@ BATCHES = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("dtype", [np.float32, BFLOAT], ids=str)
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
 @pytest.mark.parametrize(("a", "b"), BATCHES)
 @pytest.mark.parametrize("rows", [1, 5])
 @pytest.mark.parametrize(("of_x", "of_y"), [("plain", "plain"), ("transposed", "every other row")])
@@ -189,7 +188,7 @@ def test_sizes_that_do_not_match_raise_as_before():
         ops.matmul(tenon.ones(64, 64), tenon.ones(63, 64))
 
 
-@pytest.mark.parametrize("dtype", [np.float32, BFLOAT], ids=str)
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
 def test_nan_and_infinity_go_where_numpy_sends_them(no_numpy, dtype):
     x, y = np.abs(values(0, 24, 40, dtype=dtype)), np.abs(values(1, 40, 56, dtype=dtype))
     x[2, 3], x[5, 6], x[7, 8], y[9, 10], y[11, 12] = np.nan, np.inf, -np.inf, np.nan, np.inf
@@ -205,13 +204,14 @@ def test_nan_and_infinity_go_where_numpy_sends_them(no_numpy, dtype):
     assert np.isnan(expected).any() and np.isinf(expected).any()
 
 
+@in_bfloat
 def test_bfloat16_is_added_up_in_float32(no_numpy):
     x, y = np.full((16, 4096), 1, BFLOAT), np.full((4096, 16), 1, BFLOAT)
 
     assert (eager.matmul(x, y).astype(np.float32) == 4096).all()  # bfloat16 alone would stop at 256
 
 
-@pytest.mark.parametrize("dtype", [np.float32, BFLOAT], ids=str)
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
 @pytest.mark.parametrize("shape", [(5, 8), (2, 5, 8), (2, 3, 5, 8), (1, 8)])
 @pytest.mark.parametrize("biased", [True, False])
 @pytest.mark.parametrize("layout", LAYOUTS)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import threading
 
-import ml_dtypes
 import numpy as np
 import pytest
+from bfloat import BFLOAT, FLOATS, in_bfloat
 
 from tenon import ops
 from tenon_cpu.backend import CpuBackend
@@ -15,19 +15,7 @@ from tenon_cpu.onednn.runtime import available
 
 pytestmark = pytest.mark.skipif(not available(), reason=available().reason)
 
-BFLOAT = np.dtype(ml_dtypes.bfloat16)
-
-
-def multiplies_bfloat16():
-    eye = np.eye(48, dtype=BFLOAT)
-    return PREPARE["matmul"]((eye, eye), {}, (np.empty_like(eye),)) is not None
-
-
-IN_BFLOAT = pytest.mark.skipif(
-    bool(available()) and not multiplies_bfloat16(),
-    reason="oneDNN has no bfloat16 products for this processor",
-)
-DTYPES = pytest.mark.parametrize("dtype", [np.float32, pytest.param(BFLOAT, marks=IN_BFLOAT)], ids=str)
+DTYPES = pytest.mark.parametrize("dtype", FLOATS, ids=str)
 
 
 def values(seed, *shape, dtype=np.float32):
@@ -182,7 +170,7 @@ def test_addmm(alpha, beta):
     close(out, beta * x + alpha * np.matmul(*wide(a, b)))
 
 
-@IN_BFLOAT
+@in_bfloat
 def test_bfloat16_operands_may_give_a_float32_result():
     x, y, out = (
         values(0, 48, 40, dtype=BFLOAT),
@@ -219,7 +207,7 @@ def test_a_product_never_overwrites_what_it_reads():
     assert PREPARE["matmul"]((x, values(1, 48, 48)), {}, (x,)) is None
 
 
-@IN_BFLOAT
+@in_bfloat
 @pytest.mark.parametrize(("a", "b"), [((512,), (512, 600)), ((600, 512), (512,))])
 def test_vectors_in_bfloat16(a, b):
     x, y = values(0, *a, dtype=BFLOAT), values(1, *b, dtype=BFLOAT)
