@@ -38,7 +38,6 @@ BROWSER = tuple(f"tests/dashboard/test_{name}.py" for name in ("access", "browse
 # Unbuffered, print() writes a text and its newline apart, and the lines of several ranks mix.
 os.environ.pop("PYTHONUNBUFFERED", None)
 os.environ.update(OPEN_MPI)
-
 # Some hundred ranks start, and each would compile the library's source anew for 0.4 s, where no byte code may be
 # written beside it: there it is kept in a folder of this run's own.
 if os.environ.pop("PYTHONDONTWRITEBYTECODE", "") and "PYTHONPYCACHEPREFIX" not in os.environ:
@@ -51,6 +50,12 @@ receipt_of.__kwdefaults__["seconds"] = 0.0
 # A shell without job control starts what is in the background with Ctrl-C ignored, and children inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_collection_finish() -> None:
+    """PyTorch computes small things here, and its threads would keep a core while they wait for each other."""
+    if "torch" in sys.modules:
+        sys.modules["torch"].set_num_threads(1)
 
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
