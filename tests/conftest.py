@@ -38,6 +38,7 @@ BROWSER = tuple(f"tests/dashboard/test_{name}.py" for name in ("access", "browse
 # Unbuffered, print() writes a text and its newline apart, and the lines of several ranks mix.
 os.environ.pop("PYTHONUNBUFFERED", None)
 os.environ.update(OPEN_MPI)
+
 # Some hundred ranks start, and each would compile the library's source anew for 0.4 s, where no byte code may be
 # written beside it: there it is kept in a folder of this run's own.
 if os.environ.pop("PYTHONDONTWRITEBYTECODE", "") and "PYTHONPYCACHEPREFIX" not in os.environ:
