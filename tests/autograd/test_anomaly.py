@@ -1,12 +1,15 @@
 """Anomaly detection names where NaN and infinities first appeared: op, module path, shapes."""
 
 import warnings
+import weakref
 
 import pytest
 
 import tenon
 from tenon import nn
 from tenon.errors import AnomalyError
+
+pytestmark = pytest.mark.filterwarnings("ignore:Anomaly Detection has been enabled")
 
 
 class Root(nn.Module):
@@ -73,10 +76,10 @@ def test_nan_of_forward_is_told_at_the_end_where_backward_did_not(net):
 def test_infinities_alone_and_unchecked_nan_are_nobodys_business(net):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        with tenon.autograd.detect_anomaly():
+        with tenon.autograd.set_detect_anomaly(True):
             tenon.full((2, 2), float("-inf")).exp().sum().log()
             nn.functional.softmax(tenon.tensor([0.0, float("-inf")]), 0)
-        with tenon.autograd.detect_anomaly(check_nan=False):
+        with tenon.autograd.set_detect_anomaly(True, check_nan=False):
             x = tenon.full((2,), 0.5, requires_grad=True)
             net(x).sum().backward()
 
@@ -126,3 +129,76 @@ def test_the_forward_call_of_a_custom_function_is_told():
         pytest.raises(AnomalyError, match="'PoisonBackward' returned nan values in its 0th output"),
     ):
         Poison.apply(x).sum().backward()
+
+
+def before_the_mode(library, x):
+    out = (x * 0).sqrt().sum() * float("inf")
+    with library.autograd.detect_anomaly():
+        out.backward()
+
+
+def inside_a_hook(library, x):
+    with library.autograd.detect_anomaly():
+        a = x + 1
+        a.register_hook(lambda g: 1 / 0)
+        a.sum().backward()
+
+
+def of_second_order(library, x):
+    with library.autograd.detect_anomaly():
+        y = (x * 0) ** 3
+        (g,) = library.autograd.grad(y.sum(), x, create_graph=True)
+        library.autograd.grad((g**0.5).sum(), x, create_graph=True)
+
+
+@pytest.mark.oracle
+@pytest.mark.parametrize("work", [before_the_mode, inside_a_hook, of_second_order])
+def test_warnings_begin_as_torchs(work):
+    torch = pytest.importorskip("torch")
+    heads = []
+    for library in (tenon, torch):
+        x = library.full((3,), 2.0, requires_grad=True)
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            with pytest.raises((RuntimeError, ZeroDivisionError)):
+                work(library, x)
+        assert all(issubclass(w.category, UserWarning) for w in told)
+        texts = [str(w.message).split(" (Triggered")[0].strip() for w in told]
+        heads.append([text.splitlines()[0] for text in texts if "made nan" not in text])
+
+    assert heads[0] == heads[1]
+    assert len(heads[0]) == (3 if "second" in work.__name__ else 2)
+
+
+def test_a_call_before_the_mode_that_induced_a_failing_one_is_told():
+    x = tenon.zeros(3, requires_grad=True)
+    y = x**3
+
+    with (
+        tenon.autograd.set_detect_anomaly(True),
+        pytest.warns(UserWarning, match="Error detected in PowBackward0. Traceback of"),
+        pytest.warns(UserWarning, match="induced by PowBackward0. No forward pass information available"),
+        pytest.raises(AnomalyError),
+    ):
+        (g,) = tenon.autograd.grad(y.sum(), x, create_graph=True)
+        (g**0.5).sum().backward()
+
+
+def test_what_the_mode_keeps_of_a_node_dies_with_it():
+    class Anything:
+        pass
+
+    x = tenon.ones(2, requires_grad=True)
+    made = x.exp()
+    with tenon.autograd.set_detect_anomaly(True):
+        (slope,) = tenon.autograd.grad(made.sum(), x, create_graph=True)
+    thing = Anything()
+    made.grad_fn.metadata["thing"] = thing
+    alive = weakref.ref(thing)
+    parents = slope.grad_fn.metadata["parent_"]
+    del thing, slope, parents
+    assert alive() is not None
+
+    del made
+
+    assert alive() is None

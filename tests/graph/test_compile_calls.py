@@ -62,7 +62,7 @@ def test_calls_under_anomaly_detection_are_eager(twins):
         model(twins.batch(i))
     expected = model(twins.batch(7))
 
-    with tenon.autograd.detect_anomaly(check_nan=True):
+    with tenon.autograd.set_detect_anomaly(True):
         watched = model(twins.batch(7))
         watched.sum().backward()
 

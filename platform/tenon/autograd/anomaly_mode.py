@@ -1,7 +1,9 @@
 """Anomaly detection: a NaN in a gradient is an error that names the op, its module and where it was called.
 
 While it is on, every node keeps the stack of the call that made it, and all results of forward and all
-gradients are looked through. That is dear; nothing is paid while it is off.
+gradients are looked through. That is dear; nothing is paid while it is off. As in torch,
+``node.metadata`` holds the stack as "traceback_", and as "parent_" the node whose gradient was being computed
+when this one was made.
 
 The first op of forward that makes NaN of finite numbers is kept in mind, and the first that makes an
 infinity, which many programs want. The error in backward tells of both; without one, a warning tells of NaN
@@ -10,6 +12,7 @@ when the mode ends.
 
 from __future__ import annotations
 
+import threading
 import traceback
 import warnings
 from collections.abc import Callable
@@ -23,7 +26,9 @@ from tenon.core.value import Value
 from tenon.errors import AnomalyError, TenonWarning
 
 _CORE = str(Path(watch.__file__).parent)
-_UNKNOWN = "no call was recorded: it ran before anomaly detection was switched on"
+_UNKNOWN = (
+    "No forward pass information available. Enable detect anomaly during forward pass for more information."
+)
 
 
 class _State:
@@ -33,6 +38,15 @@ class _State:
     check_nan = True
     #: What was made first since the mode was switched on: "nan" and "inf" in forward, "inf gradient".
     first: ClassVar[dict[str, str]] = {}
+
+
+class _Visited(threading.local):
+    """The node whose gradient this thread is computing."""
+
+    node: Any = None
+
+
+_VISITED = _Visited()
 
 
 class set_detect_anomaly:
@@ -53,6 +67,11 @@ class detect_anomaly:
     """As a context manager: record where ops are called, and raise on a NaN gradient (``check_nan``)."""
 
     def __init__(self, check_nan: bool = True) -> None:
+        warnings.warn(
+            "Anomaly Detection has been enabled. This mode will increase the runtime and should only be"
+            " enabled for debugging.",
+            stacklevel=2,
+        )
         self.check_nan = check_nan
         self.previous: list[tuple[bool, bool]] = []
 
@@ -101,32 +120,43 @@ def _telling(visit: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
     """``visit``, which warns of the forward call whose gradient failed."""
 
     def telling(node: Any, grad: Any) -> None:
+        around, _VISITED.node = _VISITED.node, node
         try:
             visit(node, grad)
-        except AnomalyError:  # told already
-            raise
         except Exception:
             _warn(node)
             raise
+        finally:
+            _VISITED.node = around
 
     return telling
 
 
-def _warn(node: Any) -> str:
-    """Warn of the forward call that made ``node``; return its stack."""
-    where = "".join(traceback.format_list(node.stack)) if node.stack else _UNKNOWN
-    warnings.warn(
-        f"Error detected in {node.name()}. Traceback of forward call that caused the error:\n{where}",
-        TenonWarning,
-        stacklevel=3,
-    )
-    return where
+def _warn(node: Any) -> None:
+    """Warn of the forward call that made ``node``, and of those whose gradients made it."""
+    told = _told(node, "Traceback of forward call that caused the error:")
+    warnings.warn(f"Error detected in {node.name()}. {told}", TenonWarning, stacklevel=3)
+    while (node := node.metadata.get("parent_")) is not None:
+        told = _told(node, "Traceback of forward call that induced the previous calculation:")
+        text = f"\n\nPrevious calculation was induced by {node.name()}. {told}"
+        warnings.warn(text, TenonWarning, stacklevel=3)
+
+
+def _told(node: Any, title: str) -> str:
+    stack = _stack_of(node)
+    return f"{title}\n{stack}" if stack else _UNKNOWN
+
+
+def _stack_of(node: Any) -> str:
+    return "".join(node.metadata.get("traceback_", ()))
 
 
 def _remember(node: Any) -> None:
-    node.stack = [
-        f for f in traceback.extract_stack() if f.filename != __file__ and not f.filename.startswith(_CORE)
-    ]
+    node.metadata["traceback_"] = traceback.format_list(
+        [f for f in traceback.extract_stack() if f.filename != __file__ and not f.filename.startswith(_CORE)]
+    )
+    if _VISITED.node is not None:
+        node.metadata["parent_"] = _VISITED.node
 
 
 class _Looker:
@@ -205,7 +235,6 @@ def _named(node: Any) -> str:
 
 
 def _raise(node: Any, position: int, raw: Any) -> None:
-    where = _warn(node) if node.stack else _UNKNOWN
     first = _State.first
     before = [f"In forward, {first[kind]}." for kind in ("nan", "inf") if kind in first]
     if "inf gradient" in first:
@@ -214,7 +243,7 @@ def _raise(node: Any, position: int, raw: Any) -> None:
     raise AnomalyError(
         f"Function '{node.name()}' returned nan values in its {position}th output"
         f" ({_named(node)}, gradient {list(raw.shape)}). {' '.join((*before, ''))}"
-        f"Look at the operands of this call:\n{where}"
+        f"{_told(node, 'Look at the operands of this call:')}"
     )
 
 

@@ -43,7 +43,6 @@ class Node:
     node_prehooks: dict[int, Any] | None = None
     residuals: tuple[Any, ...] = ()
     output_avals: Any = None
-    stack: Any = None  # where the op was called, recorded by anomaly detection
     packed: dict[int, Any] | None = None  # what hooks on saved values made of them
     title: str = ""  # torch's name of what several ops made, of which this was the last
 
