@@ -159,10 +159,11 @@ def test_averages_of_no_planes_are_no_planes(rank):
     assert x.grad.shape == x.shape
 
 
+@pytest.mark.parametrize("kind", ["avg", "max"])
 @pytest.mark.parametrize("rank", [1, 2, 3])
-def test_averages_over_no_place_have_no_gradient(rank):
+def test_pools_over_no_place_have_no_gradient(rank, kind):
     x = ONES(1, 2, *(4,) * rank, requires_grad=True)
-    made = getattr(F, f"adaptive_avg_pool{rank}d")(x, 0)
+    made = getattr(F, f"adaptive_{kind}_pool{rank}d")(x, 0)
 
     with pytest.raises(RuntimeError, match="Expected grad_output to have non-zero size for non-batch"):
         made.sum().backward()

@@ -46,7 +46,25 @@ def _adaptive(input: Any, output_size: Any, indices: bool, rank: int) -> Any:
     if len(given) != rank:
         raise ShapeError(f"adaptive_max_pool{rank}d(): internal error: output_size.size() must be {rank}")
     sizes = tuple(own if s is None else int(s) for s, own in zip(given, x.raw.shape[2:], strict=True))
-    return _result(x, f.adaptive_max_pool_indices(x.detach(), sizes=sizes), added, indices)
+    made = _result(x, f.adaptive_max_pool_indices(x.detach(), sizes=sizes), added, indices)
+    if 0 in sizes:
+        first = made[0] if indices else made
+        if first.requires_grad:
+            first.register_hook(_refuse_empty(rank))
+    return made
+
+
+def _refuse_empty(rank: int) -> Callable[[Any], None]:
+    """A hook for a result without windows: torch has no gradient of those."""
+
+    def refuse(grad: Any) -> None:
+        empty = next(axis for axis in range(-rank, 0) if not grad.shape[axis]) + grad.ndim
+        raise ShapeError(
+            f"adaptive_max_pool{rank}d_backward(): Expected grad_output to have non-zero size for non-batch"
+            f" dimensions, but grad_output has sizes {list(grad.shape)} with dimension {empty} being empty"
+        )
+
+    return refuse
 
 
 @titled("Squeeze1")
