@@ -129,6 +129,17 @@ def backward_single_input(t):
     return x.grad, y.grad
 
 
+def leaves_frozen_since(t):
+    x, y = leaf(t, 3), leaf(t, 3, start=4.0)
+    seen = []
+    x.register_hook(lambda g: seen.append(1))
+    z = (x * y).sum()
+    x.requires_grad_(False)
+    y.detach_()
+    z.backward()
+    return x.grad is None, y.grad is None, seen
+
+
 def backward_empty_inputs(t):
     leaf(t, 3).sum().backward(inputs=[])
 

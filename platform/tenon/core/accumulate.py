@@ -25,10 +25,15 @@ class Home(Protocol):
 
 
 def accumulate(leaf: Any, grad: Any, fresh: bool, create_graph: bool) -> None:
-    """Add ``grad`` to ``leaf.grad`` (in place unless the graph of the gradient is wanted)."""
+    """Add ``grad`` to ``leaf.grad`` (in place unless the graph of the gradient is wanted).
+
+    Nothing comes of it where the leaf was frozen since the op ran, but for ranks that wait for each other.
+    """
     held, backend = leaf._grad, leaf._backend
     extra = leaf.__dict__
     home: Home | None = extra.get("_home")
+    if not leaf._track and home is None:
+        return
     if grad.__class__ is not backend.array_type:
         if isinstance(grad, Value):
             _accumulate_tensor(leaf, held, grad, create_graph)

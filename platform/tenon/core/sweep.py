@@ -361,6 +361,8 @@ class Sweep:
             assert self.wanted is not None
             self.wanted[id(leaf), _LEAF] = grad
             return
+        if not leaf._track:  # frozen since
+            return
         before, after = extra.get("_node_prehooks"), extra.get("_node_hooks")
         if before:
             grad = run_prehooks(leaf, self._tensor(grad, leaf._backend), before)
