@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from tenon.core import watch
-from tenon.core.grad_mode import MODE
+from tenon.core.grad_mode import MODE, UNCOUNTED
 from tenon.core.layout import plain
 from tenon.core.methods.movement import sizes
 from tenon.core.op import table as f
@@ -126,9 +126,8 @@ class Memory:
                 f"Could not set tensor of type {source.dtype} to a tensor of type {self.dtype}"  # type: ignore[attr-defined]
             )
         if isinstance(source, Value):
+            source._expose()
             shown: Any = source.detach()  # type: ignore[attr-defined]
-            x: Any = self
-            x._version_counter = shown._version_counter
         else:
             untyped = source.untyped() if isinstance(source, TypedStorage) else source
             shown = Value.make(untyped.array(self.dtype), self._backend)
@@ -204,7 +203,10 @@ def _in_format(x: Any, wanted: Any) -> Any:
 
 
 def _show(x: Any, raw: Any) -> Any:
-    """``x`` with other memory, or another window."""
+    """``x`` with other memory, or another window: what ops saved of it is no longer its value."""
+    counter = x._counter()
+    if counter is not UNCOUNTED:
+        counter[0] += 1
     x.raw = raw
     x._view = None
     x._expose()
