@@ -363,3 +363,25 @@ def test_what_a_pass_computed_again_and_did_not_use_goes_with_it():
 def test_groups_do_not_nest():
     with GraphExecGroup(), pytest.raises(RuntimeError, match="cannot be nested"), GraphExecGroup():
         pass
+
+
+def test_saved_tensors_are_read_once_in_a_pass():
+    class Twice(tenon.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.save_for_backward(x)
+            return x * x
+
+        @staticmethod
+        def backward(ctx, g):
+            (x,), (same,) = ctx.saved_tensors, ctx.saved_tensors
+            return g * (x + same)
+
+    x = tenon.ones(2, requires_grad=True)
+    made = checkpoint(Twice.apply, x, use_reentrant=False)
+    assert made.grad_fn.saved_tensors[0].equal(
+        made.grad_fn.saved_tensors[0]
+    )  # outside of a pass each runs again
+
+    with pytest.raises(CheckpointError, match="already unpacked once"):
+        made.sum().backward()

@@ -232,10 +232,19 @@ class _Part:
 
     def fetch(self, place: _Place) -> Any:
         """Backward: the tensor of ``place``; the first one a pass asks for runs the function again."""
-        found = self._found.setdefault(group_of_pass() or self, {})
+        group = group_of_pass()
+        found = self._found.setdefault(group or self, {})
         if place.number not in found:
             self._again(found)
-        return found.pop(place.number)
+        tensor = found.pop(place.number)
+        if group is not None:
+            found[place.number] = None
+        if tensor is None:
+            raise CheckpointError(
+                "torch.utils.checkpoint: Unpack is being triggered for a tensor that was already unpacked"
+                " once. If you are calling ctx.saved_tensors in backward, make sure to do so only once."
+            )
+        return tensor
 
     def _again(self, found: dict[int, Any]) -> None:
         calls: list[str] = []
