@@ -349,6 +349,30 @@ def detach_shares_and_detach_inplace(t):
     return d.requires_grad, y.requires_grad, y.is_leaf, y.grad_fn is None
 
 
+def second_order_of_what_was_detached_inplace_fails(t):
+    x = leaf(t, 3)
+    y = x * 1
+    made = y * y
+    y.detach_()
+    t.autograd.grad(made.sum(), x, create_graph=True)
+
+
+def other_memory_is_another_version(t):
+    x, y = t.rand(4), t.rand(4)
+    y += 1
+    found = [x.resize_(2)._version, x.resize_(2)._version, x.resize_(8)._version]
+    found += [x.set_(y)._version, x.set_()._version, x.set_(y.untyped_storage(), 0, (2,))._version]
+    y += 1
+    return [*found, x._version, y._version]
+
+
+def a_saved_tensor_with_other_memory_fails(t):
+    x, y = leaf(t, 3), t.ones(3, dtype=t.float64)
+    made = x * y
+    y.set_(t.zeros(3, dtype=t.float64))
+    made.sum().backward()
+
+
 def detach_inplace_of_view_fails(t):
     (leaf(t, 3) * 2)[0].detach_()
 

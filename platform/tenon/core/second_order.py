@@ -14,6 +14,7 @@ from tenon.core.precision import PRECISION
 from tenon.core.saving import unpacked_residuals
 from tenon.core.tape import CustomNode
 from tenon.core.value import Value
+from tenon.errors import GradError
 
 
 def gradients(node: Any, edges: Any, grad: Any, create_graph: bool) -> list[Any]:
@@ -49,7 +50,9 @@ def _by_rules(node: Any, edges: Any, grad: Any, create_graph: bool) -> list[Any]
         grad = _materialize(node, grad)
     found, out = node.values()
     saved = tuple(found)
-    if not create_graph:
+    if create_graph:
+        _refuse_detached(node)
+    else:
         saved = tuple(s.detach() if isinstance(s, Value) and s._track else s for s in saved)  # type: ignore[attr-defined]
     if op.residuals and create_graph and isinstance(op, Composite):
         return _through_parts(node, edges, grad, saved)
@@ -66,6 +69,17 @@ def _by_rules(node: Any, edges: Any, grad: Any, create_graph: bool) -> list[Any]
         None if edge is None or rule is None else rule(table, grad, out, *saved, **node.attrs)
         for edge, rule in zip(edges, rules, strict=True)
     ]
+
+
+def _refuse_detached(node: Any) -> None:
+    """GradError if a saved tensor lost its history: the derivative of the gradient would be wrong."""
+    for value, edge in zip(node.saved or (), node.edges, strict=False):
+        if value is not None and edge is not None and edge[1] >= 0 and value._node is None:
+            raise GradError(
+                "Trying to use a saved tensor that has been detached in-place, i.e. with .detach_(). This is"
+                f" not supported, please use out-of-place `.detach()` instead. (op {node.op.name}, shape"
+                f" {list(value.raw.shape)})"
+            )
 
 
 def _residuals(node: Any) -> tuple[Any, ...]:
