@@ -90,6 +90,21 @@ FUNCTIONS = {
     "special.xlog1py": lambda t, x: t.special.xlog1py(2.0, x),
     "fft.rfft2": lambda t, x: t.fft.rfft2(x),
     "real": lambda t, x: t.fft.fft(x).real,
+    "rsub": lambda t, x: t.rsub(x, x),
+    "fill": lambda t, x: t.fill(x, x[0, 0]),
+    "trapezoid": lambda t, x: t.trapezoid(x),
+    "combinations": lambda t, x: t.combinations(x[0]),
+    "atleast_2d": lambda t, x: t.atleast_2d(x[0]),
+    "linalg.vander": lambda t, x: t.linalg.vander(x[0]),
+    "linalg.solve_ex": lambda t, x: t.linalg.solve_ex(x + t.eye(3), x[0])[0],
+    "ormqr": lambda t, x: t.ormqr(x, x[0], x),
+    "stft": lambda t, x: t.stft(x.flatten(), 4, window=t.ones(4), return_complex=True),
+    "conv_tbc": lambda t, x: t.conv_tbc(x[None], x[None], x[0], 1),
+    "bmm": lambda t, x: t.bmm(x[None], x[None]),
+    "matmul of stacks": lambda t, x: x[None] @ x[None],
+    "adaptive_avg_pool3d": lambda t, x: t.nn.functional.adaptive_avg_pool3d(x[None, None], (None, None, 1)),
+    "attention": lambda t, x: t.nn.functional.scaled_dot_product_attention(*[x[None, None]] * 3),
+    "attention of three axes": lambda t, x: t.nn.functional.scaled_dot_product_attention(*[x[None]] * 3),
 }
 
 

@@ -64,6 +64,7 @@ def tensordot(a: Any, b: Any, dims: Any = 2, out: Any = None) -> Any:
     return made if out is None else into(out, made)
 
 
+@titled("View0")
 def chain_matmul(*matrices: Any, out: Any = None) -> Any:
     """The product of all matrices."""
     made = functools.reduce(lambda x, y: x.mm(y), matrices)
@@ -134,6 +135,7 @@ def std_mean(
     return ops.std_mean(input, **moments("std_mean", input, dim, unbiased, keepdim, correction))
 
 
+@titled(lambda input, other, **k: f"Rsub{int(not isinstance(other, Value))}")
 def rsub(input: Any, other: Any, *, alpha: Any = 1) -> Any:
     """``other - alpha * input``."""
     if not isinstance(input, Value):
@@ -141,6 +143,7 @@ def rsub(input: Any, other: Any, *, alpha: Any = 1) -> Any:
     return other - (input if alpha == 1 else scaled(input, alpha))
 
 
+@titled(lambda y, x=None, **k: "Mul1" if x is None else "Div1")
 def trapezoid(y: Any, x: Any = None, *, dx: Any = 1, dim: int = -1) -> Any:
     """Integral of ``y`` along ``dim`` by the trapezoidal rule."""
     return _trapezoids(y, x, dx, dim).sum(dim) / 2.0

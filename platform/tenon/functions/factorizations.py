@@ -168,6 +168,7 @@ def inv_ex(A: Any, *, check_errors: bool = False, out: Any = None) -> Any:
     return _given(out, named_result("linalg_inv_ex", inverse=made, info=info))
 
 
+@titled("LinalgSolveEx0")
 def solve_ex(A: Any, B: Any, *, left: bool = True, check_errors: bool = False, out: Any = None) -> Any:
     """The solution of ``A X = B``, and 0 or where a singular matrix has its first zero pivot."""
     inverse, info = inv_ex(A, check_errors=check_errors)
@@ -216,6 +217,7 @@ def householder_product(A: Any, tau: Any, *, out: Any = None) -> Any:
 orgqr = householder_product
 
 
+@titled("Cat0")
 def vander(x: Any, *, N: int | None = None) -> Any:
     """The powers 0 to ``N - 1`` of every element, along a new last axis."""
     count = N if N is not None else x.raw.shape[-1] if x.raw.ndim else 1

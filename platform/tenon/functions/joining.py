@@ -88,13 +88,11 @@ def atleast_1d(*tensors: Any) -> Any:
 
 
 def _to_2d(t: Any) -> Any:
-    return t if t.raw.ndim > 1 else t.reshape(1, -1)
+    return t.reshape(1, 1) if not t.raw.ndim else t.unsqueeze(0) if t.raw.ndim == 1 else t
 
 
 def _to_3d(t: Any) -> Any:
-    if t.raw.ndim < 2:
-        return t.reshape(1, -1, 1)
-    return t.unsqueeze(2) if t.raw.ndim == 2 else t
+    return _to_2d(t).unsqueeze(2) if 0 < t.raw.ndim < 3 else t if t.raw.ndim else t.reshape(1, 1, 1)
 
 
 def atleast_2d(*tensors: Any) -> Any:
@@ -200,6 +198,7 @@ def cartesian_prod(*tensors: Any) -> Any:
     return stack([g.reshape(-1) for g in meshgrid(*tensors)], 1)
 
 
+@titled("Stack0")
 def combinations(input: Any, r: int = 2, with_replacement: bool = False) -> Any:
     """All selections of ``r`` elements of a vector, one row each."""
     if input.raw.ndim != 1:

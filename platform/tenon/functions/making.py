@@ -38,6 +38,7 @@ def complex(real: Any, imag: Any, *, out: Any = None) -> Any:
     return made if out is None else into(out, made)
 
 
+@titled(lambda input, value: f"Fill{int(isinstance(value, Value))}")
 def fill(input: Any, value: Any) -> Any:
     """A tensor like ``input``, full of ``value`` (a number or a tensor of one element)."""
     return input.clone().fill_(value)

@@ -9,6 +9,7 @@ import numpy as np
 from tenon import linalg, ops
 from tenon.core.create import from_backend_array
 from tenon.core.draws import randn
+from tenon.core.methods.titles import titled
 from tenon.core.results import named_result
 from tenon.errors import ArgumentError, GradError, ShapeError
 from tenon.functions.derived import into
@@ -41,6 +42,7 @@ def geqrf(input: Any, *, out: Any = None) -> Any:
     return made if out is None else into(out, made)
 
 
+@titled("Ormqr0")
 def ormqr(
     input: Any, tau: Any, other: Any, left: bool = True, transpose: bool = False, *, out: Any = None
 ) -> Any:

@@ -8,6 +8,7 @@ import numpy as np
 
 from tenon import fft, ops
 from tenon.core.create import from_backend_array
+from tenon.core.methods.titles import titled
 from tenon.core.value import Value
 from tenon.errors import ArgumentError, DTypeError, ShapeError
 from tenon.functions.making import view_as_real
@@ -55,6 +56,11 @@ def _window(name: str, x: Any, window: Any, length: int, n_fft: int) -> Any:
     return ops.pad(window, widths=((left, n_fft - length - left),))
 
 
+def _of_stft(input: Any, *args: Any, return_complex: bool | None = None, **kwargs: Any) -> str:
+    return "Squeeze4" if input.raw.ndim == 1 and return_complex is not False else ""
+
+
+@titled(_of_stft)
 def stft(
     input: Any,
     n_fft: int,

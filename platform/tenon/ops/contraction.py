@@ -77,11 +77,12 @@ class Matmul(Primitive):
         """As torch names the product it dispatches to."""
         ranks: Any = tuple(getattr(a, "ndim", 0) for a in args)
         return {
+            (): "MmBackward0",  # freed
             (1, 1): "DotBackward0",
             (2, 2): "MmBackward0",
             (2, 1): "MvBackward0",
             (1, 2): "SqueezeBackward4",
-        }.get(ranks, "UnsafeViewBackward0" if ranks[1:] == (2,) else "BmmBackward0")
+        }.get(ranks, "UnsafeViewBackward0")
 
 
 def out_shape(x: Any, y: Any) -> tuple[int, ...]:

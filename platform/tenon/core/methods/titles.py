@@ -51,7 +51,7 @@ def _parts(x: Any, split_size: Any = 0, *args: Any, **kwargs: Any) -> bool:
 TITLES: dict[str, Title] = {
     "addbmm": "Addbmm0", "addcdiv": "Addcdiv0", "addcmul": "Addcmul0", "addmm": "Addmm0", "addmv": "Addmv0",
     "addr": "Addr0", "aminmax": "Aminmax0", "angle": "Angle0", "baddbmm": "Baddbmm0",
-    "bernoulli": "Bernoulli0", "cauchy_": "Cauchy0", "cholesky": "Cholesky0",
+    "bernoulli": "Bernoulli0", "bmm": "Bmm0", "cauchy_": "Cauchy0", "cholesky": "Cholesky0",
     "cholesky_inverse": "CholeskyInverse0", "cholesky_solve": "CholeskySolve0",
     "clamp_max": _number_or_tensor("ClampMax", 1, "max"),
     "clamp_min": _number_or_tensor("ClampMin", 1, "min"), "cov": "Squeeze0", "cross": "LinalgCross0",
@@ -74,7 +74,7 @@ TITLES: dict[str, Title] = {
     "repeat": "Repeat0",
     "repeat_interleave": _by(lambda x, repeats, *a, **k: isinstance(repeats, int), "View0"),
     "roll": "Roll0", "rot90": "Rot900", "scatter": _scattered, "scatter_add": "ScatterAdd0",
-    "scatter_reduce": "ScatterReduce0", "select_scatter": "SelectScatter0", "sgn": "Sgn0",
+    "scatter_reduce": "ScatterReduce0", "select_scatter": "SelectScatter0", "sgn": "Sgn0", "sgn_": "Sgn0",
     "slice_scatter": "SliceScatter0",
     "sort": _by(lambda x, *a, stable=None, **k: stable is not None, "Sort1", "Sort0"),
     "split": _by(_parts, "SplitWithSizes0"), "squeeze": _by(

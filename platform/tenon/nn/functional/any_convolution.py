@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import tenon.ops  # noqa: F401 - a table without ops finds nothing
+from tenon.core.methods.titles import titled
 from tenon.core.op import table as f
 from tenon.errors import ShapeError
 from tenon.nn.functional.convolution import (
@@ -40,6 +41,7 @@ def convolution(
     return _PLAIN[rank - 1](input, weight, bias, stride, padding, dilation, groups)
 
 
+@titled("ConvTbc0")
 def conv_tbc(input: Any, weight: Any, bias: Any, pad: int = 0) -> Any:
     """``conv1d`` of ``input[T, N, C]`` with ``weight[K, C, O]``: ``[T', N, O]``."""
     if input.ndim != 3 or weight.ndim != 3:

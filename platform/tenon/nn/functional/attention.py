@@ -12,6 +12,7 @@ import tenon.ops  # noqa: F401 - a table without ops finds nothing
 from tenon.core import watch
 from tenon.core.aval import broadcast_shapes
 from tenon.core.backend import backend_for
+from tenon.core.methods.titles import titled
 from tenon.core.op import table as f
 from tenon.core.precision import runs_in
 from tenon.core.value import Value
@@ -24,6 +25,23 @@ from tenon.nn.functional.dropout import dropout
 _KEPT = 1 << 20
 
 
+def _title(
+    query: Any, key: Any, value: Any, attn_mask: Any = None, dropout_p: float = 0.0, *args: Any, **kwargs: Any
+) -> str:
+    """torch's name of the gradient: of its own kernel for CPUs, or of the last product."""
+    q, k, v = query.raw, key.raw, value.raw
+    if q.ndim < 3:
+        return ""
+    if not (q.size or q.shape[-1] == 0) or not k.shape[-2]:
+        return "Add0"
+    plain = dropout_p == 0 and q.ndim == 4 and q.shape[-1] == v.shape[-1] != 0 and k.shape[:2] == v.shape[:2]
+    if attn_mask is not None:
+        plain = plain and attn_mask.raw.ndim in (2, 4) and not attn_mask.requires_grad
+    same = q.shape[0] == k.shape[0] and (q.shape[1] == k.shape[1] or kwargs.get("enable_gqa"))
+    return "ScaledDotProductFlashAttentionForCpu0" if plain and same else "UnsafeView0"
+
+
+@titled(_title)
 @runs_in("lower")
 def scaled_dot_product_attention(
     query: Any,

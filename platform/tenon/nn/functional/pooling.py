@@ -165,17 +165,29 @@ def _adaptive(x: Any, output_size: Any, rank: int) -> Any:
     return made.squeeze(0) if added else made
 
 
+def _means(rank: int) -> Any:
+    """torch's name of the gradient of one sample's means, whose last op here is another."""
+
+    def title(input: Any, output_size: Any) -> str:
+        sizes = output_size if isinstance(output_size, (list, tuple)) else (output_size,) * rank
+        return f"AdaptiveAvgPool{rank}D0" if any(s != 1 for s in sizes) else "Mean1"
+
+    return title
+
+
 @titled("Squeeze1")
 def adaptive_avg_pool1d(input: Any, output_size: Any) -> Any:
     """Means over windows laid out for ``output_size`` places."""
     return _adaptive(input, output_size, 1)
 
 
+@titled(_means(2))
 def adaptive_avg_pool2d(input: Any, output_size: Any) -> Any:
     """Means over windows laid out for ``output_size`` rows and columns (None keeps a size)."""
     return _adaptive(input, output_size, 2)
 
 
+@titled(_means(3))
 def adaptive_avg_pool3d(input: Any, output_size: Any) -> Any:
     """Means over windows laid out for ``output_size`` (None keeps a size)."""
     return _adaptive(input, output_size, 3)
