@@ -4,7 +4,7 @@ Nobody leaves a collective's wait before all have come: what is to be added to a
 when rank 0 came less when the rank left, and at most when rank 0 left less when the rank came. All leave at
 about the same time, too, which decides where these leave room, as where one rank always comes last. A line
 through such differences tells the drift. What was known when clocks were compared bounds it: clocks do not go
-wrong by more than ``DRIFT``.
+wrong by more than ``observe.DRIFT``.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-#: What clocks may go wrong by: quartz is good to a tenth of that.
-DRIFT = 500e-6
+from tenon.extend import observe
+
 #: Stretches of time whose differences are looked at together.
 _WINDOWS = 16
 
@@ -38,7 +38,7 @@ class Line:
         found = self.value + self.slope * (time - self.middle)
         if self.at is None:
             return found
-        most = self.error + DRIFT * abs(time - self.at)
+        most = self.error + observe.DRIFT * abs(time - self.at)
         return min(max(found, -most), most)
 
 
@@ -56,7 +56,7 @@ def line(first: Waits, theirs: Waits, at: int | None = None, error: int = 0) -> 
         slope, value = statistics.linear_regression(
             [time - middle for time, _ in points], [g for _, g in points]
         )
-        if abs(slope) > DRIFT:
+        if abs(slope) > observe.DRIFT:
             value, slope = statistics.median(gap for _, gap in points), 0.0
     return Line(value, slope, middle, at, error)
 

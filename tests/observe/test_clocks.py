@@ -5,34 +5,49 @@ from pathlib import Path
 
 import pytest
 
+from tenon.observe import DRIFT
 from tenon.profiler import read_trace
-from tenon_profiler.drift import DRIFT, line
+from tenon_profiler.drift import line
 
 PROGRAM = Path(__file__).parent / "programs" / "clocks.py"
 MILLISECOND = 1_000_000
 
 
+#: Runs of ranks that the machine may hold up.
+TRIES = 3
+
+
 @pytest.mark.parametrize(("ranks", "known"), [(4, "known"), (2, "unknown")])
 def test_events_of_hosts_whose_clocks_differ_and_drift_are_where_they_were(tmp_path, run_ranks, ranks, known):
-    out = run_ranks(ranks, PROGRAM, tmp_path, known)
-    told = {line["rank"]: line for line in map(json.loads, out.splitlines())}
+    missed = []
+    for number in range(TRIES):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        told = [json.loads(said) for said in run_ranks(ranks, PROGRAM, folder, known).splitlines()]
+        assert sorted(said["rank"] for said in told) == list(range(ranks))
+        if known == "known":  # what a clock says of itself holds however late ranks were
+            assert all(abs(said["off_ns"]) <= said["error_ns"] + 50_000 for said in told), told
+        off = [max(off_by(said, folder), said["error_ns"]) for said in told]
+        if max(off) < MILLISECOND:
+            return
+        missed.append(off)
+    pytest.fail(f"off by more than 1 ms each time, by nanoseconds of each rank: {missed}")
 
-    header, events = read_trace(tmp_path / "merged.trace.json.gz")
+
+def off_by(said, folder):
+    """How far a rank's marks are from where they were, at most."""
+    header, events = read_trace(folder / "merged.trace.json.gz")
     base = int(header["baseTimeNanoseconds"])
-    seen = {}
-    for event in events:
-        if event["name"].startswith("mark "):
-            seen[event["pid"], int(event["name"].split()[1])] = base + 1000 * event["ts"]
-
-    assert sorted(told) == list(range(ranks)) and len(seen) == 60 * ranks
-    for rank, said in told.items():
-        wrong = [
-            max(before - seen[rank, number], seen[rank, number] - after, 0)
-            for number, (before, after) in enumerate(said["marks"])
-        ]
-        assert max(wrong) < MILLISECOND, (rank, max(wrong))
-        if known == "known":
-            assert abs(said["off_ns"]) <= said["error_ns"] + 50_000 < MILLISECOND
+    seen = {
+        int(event["name"].split()[1]): base + 1000 * event["ts"]
+        for event in events
+        if event["pid"] == said["rank"] and event["name"].startswith("mark ")
+    }
+    assert sorted(seen) == list(range(60))
+    return max(
+        max(before - seen[number], seen[number] - after, 0)
+        for number, (before, after) in enumerate(said["marks"])
+    )
 
 
 def waits(clock, jitter):

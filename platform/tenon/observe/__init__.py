@@ -4,7 +4,7 @@ Protocol only; who collects and writes is a plugin (``tenon_profiler``). ``tap.p
 things can be seen, ``records.py`` says what comes out, ``observer.py`` is for plugins that want events.
 """
 
-from tenon.observe.clock import Clock, Place, align, own_clock, place
+from tenon.observe.clock import DRIFT, Clock, Place, align, own_clock, place
 from tenon.observe.events import OpEvent, ScopeEvent, StepEvent
 from tenon.observe.observer import Observer, open_observers, warn_of_sink
 from tenon.observe.records import (
@@ -28,6 +28,7 @@ __all__ = [
     "ANNOTATION",
     "COLLECTIVE",
     "DEVICE",
+    "DRIFT",
     "MEMORY",
     "MODULE",
     "NODE",

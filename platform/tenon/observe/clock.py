@@ -20,6 +20,8 @@ _BOOT = Path("/proc/sys/kernel/random/boot_id")
 _DAY = 86_400_000_000_000
 #: Barriers of a turn, turns at most, and nanoseconds that are well enough.
 _ROUNDS, _TURNS, _GOAL = 15, 12, 200_000
+#: What clocks may go wrong by: quartz is good to a tenth of that.
+DRIFT = 500e-6
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,9 +75,10 @@ def align(communicator: Communicator) -> Clock:
 
     Nobody leaves a barrier before all have come. So what is to be added to a rank's clock is at least when
     rank 0 came less when the rank left, and at most when rank 0 left less when the rank came, whoever was
-    held up where. Barriers go on until all ranks know it well enough; ``error`` is how far it can be off.
+    held up where. Barriers go on until all ranks know it well enough; ``error`` is how far it can be off,
+    with what clocks may drift by meanwhile.
     """
-    own = own_clock()
+    own, begun = own_clock(), time.perf_counter_ns()
     passed: list[list[list[int]]] = [[] for _ in range(communicator.size)]
     for _ in range(_TURNS):
         times = []
@@ -102,7 +105,8 @@ def align(communicator: Communicator) -> Clock:
     least, most = ranges[communicator.rank]
     offset = (least + most) // 2
     wall = own.wall + offset
-    return Clock(own.id, wall, base, offset, abs(most - least) // 2 + 1, True, now + wall)
+    error = abs(most - least) // 2 + 1 + round(DRIFT * (now - begun))
+    return Clock(own.id, wall, base, offset, error, True, now + wall)
 
 
 def _between(first: list[list[int]], theirs: list[list[int]]) -> tuple[int, int]:
