@@ -28,7 +28,7 @@ from tenon_profiler.trace import TraceWriter, event_of, read_trace
 #: Events that are kept in memory, about 0.3 kB each.
 LIMIT = 150_000
 #: Items of records that wait to become events, eleven an op; and how long they do where a file is written.
-WAITING, PATIENCE = 1_000_000, 1_000_000_000
+WAITING, PATIENCE = 250_000, 1_000_000_000
 
 
 class Recording:

@@ -7,6 +7,7 @@ killed is there. The format is stated in ``docs/guide/profiler.md``.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
 import zlib
@@ -20,6 +21,8 @@ from tenon_profiler.events import INSTANT, Event
 PART = ".part"
 #: Texts of arguments that are remembered.
 _MANY = 20_000
+#: Lines that are in memory at a time.
+_LINES = 5_000
 #: One block of a gzip file that is being read.
 _BLOCK = 1 << 16
 
@@ -54,30 +57,23 @@ class TraceWriter:
 
     def write(self, events: Iterable[Event]) -> None:
         """Append events."""
-        lines = []
-        if len(self._texts) > _MANY:
-            self._texts.clear()
-        for event in events:
-            if event.tid not in self._threads and event.category != "kernel":
-                self._threads.add(event.tid)
-                name = {"name": "main" if event.tid == self.pid else f"thread {event.tid}"}
-                lines.append(
-                    json.dumps(
-                        {
-                            "ph": "M",
-                            "name": "thread_name",
-                            "pid": self.pid,
-                            "tid": event.tid,
-                            "ts": 0,
-                            "args": name,
-                        }
-                    )
-                )
-            lines.append(self._line(event))
-            self._last = max(self._last, event.end)
-        if lines:
+        coming = iter(events)
+        while some := list(itertools.islice(coming, _LINES)):
+            if len(self._texts) > _MANY:
+                self._texts.clear()
+            lines = []
+            for event in some:
+                if event.tid not in self._threads and event.category != "kernel":
+                    self._threads.add(event.tid)
+                    lines.append(json.dumps(self._thread(event.tid)))
+                lines.append(self._line(event))
+                self._last = max(self._last, event.end)
             self.count += len(lines)
             self._put((",\n" + ",\n".join(lines)).encode())
+
+    def _thread(self, tid: int) -> dict[str, Any]:
+        name = {"name": "main" if tid == self.pid else f"thread {tid}"}
+        return {"ph": "M", "name": "thread_name", "pid": self.pid, "tid": tid, "ts": 0, "args": name}
 
     def _line(self, event: Event) -> str:
         kept = self._texts.get(id(event.args))

@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -165,9 +166,10 @@ def test_what_was_flushed_outlives_the_program(tmp_path, number):
 
 
 @pytest.mark.slow
-def test_a_million_ops_are_profiled_in_less_than_300_megabytes(tmp_path):
+@pytest.mark.parametrize("what", ["shapes", "memory"])
+def test_a_million_ops_are_profiled_in_less_than_300_megabytes(tmp_path, what):
     done = subprocess.run(
-        [sys.executable, PROGRAMS / "million.py", tmp_path],
+        [sys.executable, PROGRAMS / "million.py", tmp_path, what],
         capture_output=True,
         text=True,
         timeout=300,
@@ -177,7 +179,9 @@ def test_a_million_ops_are_profiled_in_less_than_300_megabytes(tmp_path):
 
     assert int(done.stdout) < 300
     (path,) = tmp_path.iterdir()
-    assert sum(e["name"] == "tenon::add" for e in read_trace(path)[1]) == 1_000_000
+    found = Counter(e["name"] for e in read_trace(path)[1])
+    assert found["tenon::add"] == 1_000_000
+    assert found["[memory]"] == (2_000_000 if what == "memory" else 0)
 
 
 @pytest.mark.parametrize(

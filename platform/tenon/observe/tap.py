@@ -38,7 +38,7 @@ now = time.perf_counter_ns
 #: Backends whose ops are over when they return.
 _HOST = frozenset(("cpu", "meta"))
 #: How often the owner may be called, in nanoseconds: it flushes, so that memory is bounded.
-PATIENCE = 250_000_000
+PATIENCE = 50_000_000
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,7 @@
-"""Profiles a million ops and prints the peak of the process's memory, in MB."""
+"""Profiles a million ops and prints the peak of the process's memory, in MB.
+
+``million.py FOLDER shapes|memory``: the trace is written to the folder, with shapes alone or memory too.
+"""
 
 import resource
 import sys
@@ -6,8 +9,10 @@ import sys
 import tenon
 from tenon.profiler import profile, tensorboard_trace_handler
 
+folder, what = sys.argv[1:]
+ready = tensorboard_trace_handler(folder, use_gzip=True)
 x = tenon.ones(4)
-with profile(on_trace_ready=tensorboard_trace_handler(sys.argv[1], use_gzip=True), record_shapes=True):
+with profile(on_trace_ready=ready, record_shapes=True, profile_memory=what == "memory"):
     for _ in range(1_000_000):
         x + x
 print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)
