@@ -53,12 +53,6 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-def pytest_collection_finish() -> None:
-    """PyTorch computes small things here, and its threads would keep a core while they wait for each other."""
-    if "torch" in sys.modules:
-        sys.modules["torch"].set_num_threads(1)
-
-
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     """Two workers for folders; none for single files, and for what is chosen by marker: that may be timed."""
     folders = all(Path(argument).is_dir() for argument in config.args)
@@ -118,8 +112,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Let no collection of garbage look at 30,000 collected tests again: compiling ends with one, 0.3 s each."""
+    """Let no collection of garbage look at 30,000 collected tests again: compiling ends with one, 0.3 s each.
+
+    PyTorch computes small things here, and its threads would keep a core while they wait for each other.
+    """
     if "torch" in sys.modules:
+        sys.modules["torch"].set_num_threads(1)
         _seed_what_there_is(sys.modules["torch"])
     gc.collect()
     gc.freeze()
