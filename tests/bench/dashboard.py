@@ -185,6 +185,7 @@ window.tasks = []; new PerformanceObserver((list) => window.tasks.push(...list.g
 def looked_at(logdir, folder):
     """The same in Chromium: seconds until each view stands, and its longest main-thread task."""
     with browser.tensorboard(logdir) as address, contextlib.closing(browser.Browser(folder)) as window:
+        browser.answers(address)
         begun, found = time.perf_counter(), {}
         window.open(f"{address}#tenon")
         window.enter_frame()
