@@ -84,7 +84,7 @@ def test_a_disk_that_is_full_is_said_where_it_is_written_to(tmp_path):
         f"writer = RunWriter({str(tmp_path)!r})\n"
         "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (20000, 20000))\n"
-        "for step in range(2000):\n    writer.scalar('x', step, step)\n"
+        "for step in range(8000):\n    writer.scalar('x', step, step)\n"
     )
 
     done = subprocess.run(
