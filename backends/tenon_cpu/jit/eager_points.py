@@ -36,6 +36,9 @@ def _generated(name: str, args: Any, attrs: Any) -> Any:
 
 def _made(name: str, kernel: Kernel, *args: Any, **attrs: Any) -> Any:
     """The op by generated code, else by ``kernel``."""
+    first = args[0]
+    if first.__class__ is np.ndarray and first.size < WORTH:
+        return kernel(*args, **attrs)
     found = None
     if all(a.__class__ is np.ndarray for a in args):
         found = _generated(name, args, attrs)

@@ -59,6 +59,7 @@ class EachTable:
         self._whole = all(c == 1 for c in counts)
         self._pieces = np.empty((len(owner), len(columns) + 1), np.int64)
         self._pieces[:, -1] = np.minimum(np.array(lengths, np.int64)[owner] - starts, PIECE) if counts else 0
+        self._found: dict[int, list[int]] = {}
         for position, arrays in enumerate(columns):
             self.set(position, arrays)
         self._numbers = np.zeros(max(kernel.numbers, 1), np.float64)
@@ -70,6 +71,9 @@ class EachTable:
     def set(self, position: int, arrays: Sequence[Any]) -> None:
         """Other arrays of the same lengths in one column."""
         found = [address_of(a) for a in arrays]
+        if found == self._found.get(position):
+            return  # a step's gradients often lie where the last one's did
+        self._found[position] = found
         if self._whole:
             self._pieces[:, position] = found
         else:

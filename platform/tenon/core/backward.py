@@ -215,7 +215,9 @@ def _run(sweep: Sweep, roots: Any, grads: Any) -> None:
 
 
 def _sequence(value: Any) -> list[Any]:
-    if isinstance(value, Value | GradientEdge) or value is None:
+    if value.__class__ is list and len(value) == 1 and isinstance(value[0], Value):
+        return value
+    if isinstance(value, (Value, GradientEdge)) or value is None:
         return [end_of(value)]
     return [end_of(v) for v in (value.values() if isinstance(value, dict) else value)]
 

@@ -83,7 +83,7 @@ def as_tensor(data: Any, dtype: Any = None, device: Any = None) -> Any:
 def to_array(data: Any, kind: Any = None) -> np.ndarray[Any, Any]:
     """A new contiguous host array of ``data`` in ``kind`` or the dtype torch would infer."""
     target = None if kind is None else dtypes.as_dtype(kind).numpy
-    if isinstance(data, np.ndarray | np.generic):
+    if isinstance(data, (np.ndarray, np.generic)):
         dtypes.from_numpy_dtype(data.dtype)
         return np.array(data, target or data.dtype, order="C")
     if isinstance(data, (list, tuple)) and _holds_tensors(data):

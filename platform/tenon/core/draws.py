@@ -8,6 +8,7 @@ import numpy as np
 
 from tenon import dtypes, random
 from tenon.core import watch
+from tenon.core.backend import backend_for
 from tenon.core.create import full as _full
 from tenon.core.create import wrap
 from tenon.core.factories import kind_of, shape_of, written
@@ -32,7 +33,9 @@ def _drawn(
     if watch.recorder is not None:
         made = watch.recorder.host_draw(array_of)
         return made.requires_grad_() if requires_grad else made
-    return wrap(array_of(), place, requires_grad)
+    backend = backend_for(place)
+    made = Value.make(backend.from_host(array_of(), place), backend)
+    return made.requires_grad_() if requires_grad else made
 
 
 def rand(
@@ -45,13 +48,12 @@ def rand(
     **rest: Any,
 ) -> Any:
     """Uniform numbers in [0, 1), PyTorch's for the same seed."""
-    shape, kind = shape_of(size, rest.pop("size", None)), kind_of(dtype)
+    shape, kind = shape_of(size, rest.pop("size", None) if rest else None), kind_of(dtype)
     if rest:
         plain("rand", rest)
-    return written(
-        out,
-        _drawn(lambda: random.uniform(generator, shape, kind.numpy.type), shape, kind, device, requires_grad),
-    )
+    draw = lambda: random.uniform(generator, shape, kind.numpy.type)  # noqa: E731
+    made = _drawn(draw, shape, kind, device, requires_grad)
+    return made if out is None else written(out, made)
 
 
 def randn(
@@ -64,13 +66,12 @@ def randn(
     **rest: Any,
 ) -> Any:
     """Standard normal numbers, PyTorch's for the same seed."""
-    shape, kind = shape_of(size, rest.pop("size", None)), kind_of(dtype)
+    shape, kind = shape_of(size, rest.pop("size", None) if rest else None), kind_of(dtype)
     if rest:
         plain("randn", rest)
-    return written(
-        out,
-        _drawn(lambda: random.normal(generator, shape, kind.numpy.type), shape, kind, device, requires_grad),
-    )
+    draw = lambda: random.normal(generator, shape, kind.numpy.type)  # noqa: E731
+    made = _drawn(draw, shape, kind, device, requires_grad)
+    return made if out is None else written(out, made)
 
 
 @with_layout

@@ -44,10 +44,10 @@ class Add(Binary):
     ufunc = "add"
 
     def vjp_x(self, f, g, out, x, y):
-        return f.sum_to(g, shape=x.shape)
+        return g if g.shape == x.shape else f.sum_to(g, shape=x.shape)
 
     def vjp_y(self, f, g, out, x, y):
-        return f.sum_to(g, shape=y.shape)
+        return g if g.shape == y.shape else f.sum_to(g, shape=y.shape)
 
 
 class Sub(Binary):

@@ -18,7 +18,7 @@ from __future__ import annotations
 import dis
 import functools
 import inspect
-from types import SimpleNamespace
+import operator
 from typing import Any, NamedTuple
 
 from tenon.core.aval import Aval
@@ -170,11 +170,8 @@ class Plan:
 
     def holds(self, optimizer: Any, params: list[Any]) -> bool:
         """Whether every set still describes what is there, gradients included."""
-        if len(params) != len(self.order):
+        if len(params) != len(self.order) or not all(map(operator.is_, params, self.order)):
             return False
-        for p, known in zip(params, self.order):  # noqa: B905 - of equal length
-            if p is not known:
-                return False
         state = optimizer.state
         for each in self.sets:
             dtype = each.dtype
@@ -271,9 +268,8 @@ def run(optimizer: Any, group: dict[str, Any], h: Any, maximize: bool) -> list[A
             if count == -1:
                 plan.sets = []
                 return None
-            own = SimpleNamespace(**vars(h))
-            own.step = None if count is None else count + 1
-            ready.append((each, own.step, *each.prepared(optimizer, own, maximize)))
+            h.step = steps = None if count is None else count + 1
+            ready.append((each, steps, *each.prepared(optimizer, h, maximize)))
     except _NewState:
         return None
     except _NOT_RECORDED:  # the rule on the arrays themselves raises the same, or does without it

@@ -36,7 +36,7 @@ _REAL = {np.dtype(np.complex64): _FLOAT32, np.dtype(np.complex128): np.dtype(np.
 def hyperparameters(group: dict[str, Any], keep_tensors: bool = False) -> Any:
     """The group's options as attributes; one-element tensors as numbers."""
     h = SimpleNamespace(**group)
-    if not keep_tensors:
+    if not keep_tensors and not _PLAIN.issuperset(map(type, group.values())):
         for name, value in group.items():
             if value.__class__ in _PLAIN:
                 continue

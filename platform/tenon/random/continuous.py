@@ -142,7 +142,8 @@ def normal(
     ):
         size = math.prod(shape or ())
         if size < _SMALL:
-            return _few_normals(stream_of(generator), size, mean, std).reshape(shape or ())
+            few = _few_normals(stream_of(generator), size, mean, std)
+            return few if shape == (size,) else few.reshape(shape or ())
     if isinstance(mean, np.ndarray) or isinstance(std, np.ndarray):
         return _normal_of_arrays(generator, mean, std, out)
     kind = np.dtype(dtype) if out is None else out.dtype

@@ -24,7 +24,7 @@ TOLERANCE = {"float32": (1e-5, 1e-4), "bfloat16": (1e-2, 1e-1)}
 @pytest.fixture(autouse=True)
 def small_products_too(monkeypatch):
     """So that tests of a few elements reach oneDNN."""
-    for name in ("_LEAST", "_LEAST_COLUMNS", "_LEAST_BFLOAT"):
+    for name in ("_FEW", "_LEAST", "_LEAST_COLUMNS", "_LEAST_BFLOAT"):
         monkeypatch.setattr(eager, name, 0)
     for name in ("_ROWS", "_COLUMNS"):
         monkeypatch.setattr(eager, name, 1)
