@@ -232,7 +232,7 @@ class _Ahead:
             if kind == ENDED:
                 continue
             if kind == FAILED:
-                raise content.again(self.pool.kind)
+                content.reraise()
             if self.dropped:
                 self.dropped -= 1
                 continue

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import random
 import threading
-import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
+from tenon._utils import ExceptionWrapper
 from tenon.data.collate import default_convert, fetch
 from tenon.random import initial_seed, manual_seed
 
@@ -57,35 +57,6 @@ class Job:
     seeds: dict[int, int] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class Failure:
-    """An exception of a worker, as text and type, since not every exception can be sent."""
-
-    kind: type[BaseException]
-    worker: int
-    text: str
-
-    def again(self, kind: str) -> BaseException:
-        """The exception to raise in the main process, with the worker's traceback in its message."""
-        message = (
-            f"Caught {self.kind.__name__} in DataLoader worker {kind} {self.worker}.\nOriginal {self.text}"
-        )
-        try:
-            made = self.kind(_Lines(message)) if self.kind is KeyError else self.kind(message)
-        except Exception:  # its constructor takes other arguments than a message
-            return RuntimeError(message)
-        return made
-
-
-class _Lines(str):
-    """Text that KeyError shows as it is, not as a representation."""
-
-    __slots__ = ()
-
-    def __repr__(self) -> str:
-        return str(self)
-
-
 def serve(job: Job, identity: int, receive: Callable[[], Any], answer: Callable[[Any], None]) -> None:
     """Answer tasks until None comes."""
     stream: Iterator[Any] | None = None
@@ -115,8 +86,9 @@ def serve(job: Job, identity: int, receive: Callable[[], Any], answer: Callable[
             answer((current, number, BATCH, content))
         except StopIteration:
             answer((current, number, ENDED, None))
-        except Exception as error:
-            answer((current, number, FAILED, Failure(type(error), identity, traceback.format_exc())))
+        except Exception:
+            where = f"in DataLoader worker {'process' if job.own_process else 'thread'} {identity}"
+            answer((current, number, FAILED, ExceptionWrapper(where=where)))
 
 
 def _seed(seed: int) -> None:
