@@ -16,13 +16,11 @@ from typing import Any
 import numpy as np
 
 from tenon_cpu.jit.compile import Inlined, inlined, kernel
-from tenon_cpu.jit.vectors import bits, exp, number
+from tenon_cpu.jit.rounding import to_whole
+from tenon_cpu.jit.vectors import exp
 
 _ONE, _TWO = np.float32(1), np.float32(2)
 _NEAR = np.float32(0.625)
-_NOT_SIGN, _LOW_BITS, _NONE = np.int32(0x7FFFFFFF), np.int32(0xFF), np.int32(0)
-_ROUND, _LARGEST = np.float32(12582912.0), np.float32(127)  # 1.5 * 2^23: see ``rounding.py``
-_SMALLEST, _INFINITE, _ZERO = np.float32(1e-36), np.float32(np.inf), np.float32(0)
 _T1, _T2, _T3 = np.float32(-0.333332819422), np.float32(0.133314422036), np.float32(-0.0537397155531)
 _T4, _T5 = np.float32(0.0206390887954), np.float32(-0.00570498872745)
 
@@ -104,23 +102,6 @@ def _multiply(library, steps, t, place):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def _whole(row, made):  # type: ignore[no-untyped-def]
-    """The row as bytes of int8; what one of them stands for."""
-    best = _NONE
-    for j in range(row.size):
-        best = max(best, bits(row[j]) & _NOT_SIGN)
-    size = number(best)
-    if not (size >= _SMALLEST and size < _INFINITE):
-        for j in range(row.size):
-            made[j] = np.uint8(0)
-        return _ZERO if size < _SMALLEST else size - size
-    factor = _LARGEST / size
-    for j in range(row.size):
-        made[j] = np.uint8(bits(row[j] * factor + _ROUND) & _LOW_BITS)
-    return size / _LARGEST
-
-
-@inlined
 def _scaled(x, more, step):  # type: ignore[no-untyped-def]
     for j in range(x.size):
         x[j] += more[j] * step
@@ -154,7 +135,7 @@ def lstm_int8(library, steps, first, reverse, gates, own, whole, sizes, zeros, o
         top = steps[t, 0] + first
         if steps[t, 1] > 0:
             for r in range(first, first + steps[t, 1]):
-                sizes[r] = _whole(h[r], whole[r])
+                to_whole(h[r], sizes[r : r + 1], whole[r])
             status = _multiply(library, steps, t, place)
             if status != 0:
                 return status

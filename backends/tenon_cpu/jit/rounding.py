@@ -87,8 +87,8 @@ def _factor(x, step):  # type: ignore[no-untyped-def]
     return _LARGEST / size
 
 
-@kernel("void(float32[::1], float32[::1], uint8[::1])", fastmath=())
-def all_whole(x, step, out):  # type: ignore[no-untyped-def]
+@inlined(fastmath=())
+def to_whole(x, step, out):  # type: ignore[no-untyped-def]
     """``x`` by the largest size in it as the bytes of int8; ``step`` gets what 1 stands for."""
     factor = _factor(x, step)
     if factor == _LEAST:
@@ -96,6 +96,12 @@ def all_whole(x, step, out):  # type: ignore[no-untyped-def]
     else:
         for i in range(x.size):
             out[i] = np.uint8(bits(x[i] * factor + _ROUND) & _LOW_BITS)
+
+
+@kernel("void(float32[::1], float32[::1], uint8[::1])")
+def all_whole(x, step, out):  # type: ignore[no-untyped-def]
+    """``to_whole`` of one array."""
+    to_whole(x, step, out)
 
 
 @kernel("void(float32[::1], float32[::1], uint16[::1])", fastmath=())
