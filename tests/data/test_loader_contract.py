@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import random
+import threading
+
 import numpy as np
 import pytest
 
@@ -114,3 +117,87 @@ def test_a_stream_too_is_cut_into_batches_of_whole_numbers_only(batch_size):
     for dataset in (Stream(), [1, 2]):
         with pytest.raises(ValueError, match="batch_size should be a positive integer value"):
             DataLoader(dataset, batch_size=batch_size)
+
+
+class Slow:
+    """Of two workers, the first gives nothing before the second has made sample ``free``."""
+
+    def __init__(self, free):
+        self.free, self.made = free, threading.Event()
+
+    def __iter__(self):
+        first = 5 * data.get_worker_info().id
+        return (self.sample(i) for i in range(first, first + 5))
+
+    def sample(self, index):
+        if index == 0:
+            assert self.made.wait(10)
+        if index == self.free:
+            self.made.set()
+        return index
+
+
+class SlowStream(Slow, IterableDataset):
+    pass
+
+
+class SlowTable(Slow, Dataset):
+    def __len__(self):
+        return 10
+
+    def __getitem__(self, index):
+        self.sample(index)
+        return data.get_worker_info().id
+
+
+def threads(dataset, **options):
+    return [int(x) for x in DataLoader(dataset, num_workers=2, multiprocessing_context="thread", **options)]
+
+
+def test_batches_go_round_the_workers_whoever_is_faster():
+    assert threads(SlowTable(3)) == [0, 1] * 5
+    assert threads(SlowTable(5), prefetch_factor=3) == [0, 1] * 5
+    assert threads(SlowStream(6)) == [0, 5, 1, 6, 2, 7, 3, 8, 4, 9]
+
+
+def test_loaders_without_an_order_give_tasks_to_the_worker_that_has_room():
+    assert threads(SlowTable(9), in_order=False) == [1] * 8 + [0] * 2
+    assert threads(SlowStream(9), in_order=False)[:5] == [5, 6, 7, 8, 9]
+
+
+class Again(IterableDataset):
+    """An iterator that begins anew when it is asked after its end."""
+
+    def __init__(self, n):
+        self.n = self.left = n
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        self.left -= 1
+        if self.left < 0:
+            self.left = self.n
+            raise StopIteration
+        return self.left
+
+
+def test_a_stream_has_ended_for_its_worker_at_its_first_end():
+    loader = DataLoader(Again(3), num_workers=1, prefetch_factor=4, multiprocessing_context="thread")
+
+    assert [int(sample) for sample in loader] == [2, 1, 0]
+
+
+class Numbers(IterableDataset):
+    """The first random numbers that a worker draws."""
+
+    def __iter__(self):
+        yield tenon.initial_seed(), random.random(), np.random.rand()
+
+
+def test_a_worker_of_a_stream_draws_torchs_random_numbers():
+    tenon.manual_seed(3)
+
+    (drawn,) = DataLoader(Numbers(), batch_size=None, num_workers=1)
+
+    assert drawn == [937055941807507096, 0.21793848432592644, 0.8794862824005928]  # of torch 2.13

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import warnings
+from collections import deque
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,7 +14,7 @@ from tenon.core import watch
 from tenon.core.pytree import tree_map
 from tenon.core.tensor import Tensor
 from tenon.data.sampler import BatchSampler
-from tenon.data.serving import BATCH, ENDED, FAILED, batch_of, next_batch
+from tenon.data.serving import ENDED, FAILED, batch_of, next_batch
 from tenon.errors import TenonWarning, WorkerError
 from tenon.random import random_
 
@@ -156,8 +157,8 @@ class Iteration:
             f"Length of IterableDataset {loader.dataset} was reported to be {loader._expected} (when"
             f" accessing len(dataloader)), but {self.progress.batches} samples have been fetched."
             + (
-                " With several workers each has a copy of the data set: let it give only a worker's part, by"
-                " get_worker_info() or worker_init_fn."
+                " For multiprocessing data-loading, this means that each worker has a copy of the data set:"
+                " let it give only a worker's part, by get_worker_info() or worker_init_fn."
                 if loader.num_workers
                 else ""
             ),
@@ -178,7 +179,12 @@ class Iteration:
 
 
 class _Ahead:
-    """Tasks given to workers ahead of the batches taken, and the answers that came too early."""
+    """Tasks given to workers ahead of the batches taken, and the answers that came too early.
+
+    As in torch, ``prefetch_factor`` tasks per worker are under way, and each batch taken makes room for one.
+    They go round the workers, so that the order of a stream's batches does not depend on who is faster; a
+    loader that asks for no order gives the next task to a worker that has room.
+    """
 
     def __init__(self, iteration: Iteration) -> None:
         loader = iteration.loader
@@ -187,22 +193,22 @@ class _Ahead:
         self.indices = iteration._indices
         self.pool = loader._workers()
         self.busy: dict[int, int] = {}  # number of the batch -> worker
-        self.early: dict[int, tuple[str, Any]] = {}
+        self.early: dict[int, tuple[int, str, Any]] = {}
         self.given = self.wanted = 0 if loader.stream else iteration.progress.batches
         #: Batches of a stream that were taken before it was resumed: made again and dropped.
         self.dropped = iteration.progress.batches if loader.stream else 0
-        self.live = list(range(loader.num_workers))
+        self.live = deque(range(loader.num_workers))  # who is next comes first
         self.exhausted = False
         try:
-            for _ in range(loader.prefetch_factor):
-                for worker in list(self.live):
-                    self._give(worker)
+            for _ in range(loader.prefetch_factor * loader.num_workers):
+                self._give()
         except WorkerError:
             self.dismiss()
             raise
 
-    def _give(self, worker: int) -> None:
-        if self.exhausted or worker not in self.live:
+    def _give(self) -> None:
+        worker = None if self.exhausted else self._free()
+        if worker is None:
             return
         try:
             chosen = next(self.indices)
@@ -213,12 +219,20 @@ class _Ahead:
         self.busy[self.given] = worker
         self.given += 1
 
+    def _free(self) -> int | None:
+        """The worker whose turn it is; without an order, the next with fewer tasks than its share."""
+        share = self.loader.prefetch_factor * self.loader.num_workers // max(len(self.live), 1)
+        for _ in range(len(self.live)):
+            self.live.rotate(-1)
+            worker = self.live[-1]
+            if self.loader.in_order or list(self.busy.values()).count(worker) < share:
+                return worker
+        return None
+
     def next(self) -> Any:
         """The next batch: in order, or, where the loader allows it, the first that is ready."""
         while True:
             while self.wanted not in self.busy and self.wanted not in self.early:
-                if not self.busy and not self.early:
-                    raise StopIteration
                 if self.wanted >= self.given:
                     raise StopIteration
                 self.wanted += 1
@@ -226,9 +240,12 @@ class _Ahead:
             if number not in self.early:
                 self._wait()
                 continue
-            kind, content = self.early.pop(number)
+            worker, kind, content = self.early.pop(number)
             if number == self.wanted:
                 self.wanted += 1
+            if kind == ENDED and worker in self.live:  # only now: when it ended must not matter
+                self.live.remove(worker)
+            self._give()
             if kind == ENDED:
                 continue
             if kind == FAILED:
@@ -239,7 +256,7 @@ class _Ahead:
             return content
 
     def _wait(self) -> None:
-        """Take one answer, and give its worker another task."""
+        """Take one answer."""
         timeout = self.loader.timeout or None
         found = self.pool.answer(timeout)
         if found is None:
@@ -249,14 +266,8 @@ class _Ahead:
                 f" {', '.join(map(str, waiting))}. Raise timeout=, or look what the data set does there."
             )
         epoch, number, kind, content = found
-        if epoch != self.epoch:
-            return  # of an iteration that was abandoned
-        worker = self.busy.pop(number)
-        self.early[number] = (kind, content)
-        if kind == ENDED and worker in self.live:
-            self.live.remove(worker)
-        elif kind in (BATCH, FAILED):
-            self._give(worker)
+        if epoch == self.epoch:  # else of an iteration that was abandoned
+            self.early[number] = (self.busy.pop(number), kind, content)
 
     def dismiss(self) -> None:
         """End workers of which one is lost, also those that the loader keeps: it gets new ones."""

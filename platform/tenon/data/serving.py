@@ -70,7 +70,7 @@ def serve(job: Job, identity: int, receive: Callable[[], Any], answer: Callable[
                 epoch = current
                 _LOCAL.info = WorkerInfo(identity, job.workers, seed + identity, job.dataset)
                 if seeds:
-                    _seed(seed + identity)
+                    _seed(seed + identity, numpy_seed(seed, identity))
                 if not started and job.init is not None:
                     before = initial_seed()
                     job.init(identity)
@@ -84,19 +84,27 @@ def serve(job: Job, identity: int, receive: Callable[[], Any], answer: Callable[
             else:
                 content = next_batch(stream, job.collate, job.batch_size, job.drop_last)
             answer((current, number, BATCH, content))
-        except StopIteration:
-            answer((current, number, ENDED, None))
-        except Exception:
+        except Exception as error:
+            if job.stream and isinstance(error, StopIteration):
+                stream = iter(())  # some iterators begin anew when they are asked after their end
+                answer((current, number, ENDED, None))
+                continue
             where = f"in DataLoader worker {'process' if job.own_process else 'thread'} {identity}"
             answer((current, number, FAILED, ExceptionWrapper(where=where)))
 
 
-def _seed(seed: int) -> None:
+def _seed(seed: int, numpy: list[int] | None = None) -> None:
     """All sources of random numbers that a data set may use."""
     seed %= 1 << 63
     manual_seed(seed)
     random.seed(seed)
-    np.random.seed(seed % (1 << 32))
+    np.random.seed(seed % (1 << 32) if numpy is None else numpy)
+
+
+def numpy_seed(base: int, worker: int) -> list[int]:
+    """What torch seeds NumPy with in a worker: other numbers than ``random`` draws by the same seed."""
+    words = [worker, base & 0xFFFFFFFF, base >> 32, 0]
+    return [int(word) for word in np.random.SeedSequence(words).generate_state(4)]
 
 
 def batch_of(dataset: Any, indices: Any, collate: Callable[[Any], Any] | None, batched: bool) -> Any:
