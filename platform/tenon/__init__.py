@@ -91,9 +91,10 @@ _home(
 _home("tenon.nn.functional.any_convolution", "conv_tbc convolution")
 _home(
     "tenon.nn.functional.older_names",
-    "alpha_dropout batch_norm batch_norm_update_stats celu_ channel_shuffle dropout dropout_ embedding "
-    "feature_alpha_dropout feature_dropout hardshrink instance_norm native_channel_shuffle pixel_shuffle "
-    "pixel_unshuffle selu_ threshold_",
+    "_embedding_bag _embedding_bag_forward_only alpha_dropout batch_norm batch_norm_update_stats celu_ "
+    "channel_shuffle dropout dropout_ embedding embedding_bag feature_alpha_dropout feature_dropout "
+    "hardshrink instance_norm native_channel_shuffle native_dropout pixel_shuffle pixel_unshuffle selu_ "
+    "threshold_",
 )
 
 _RENAMED = {
@@ -109,6 +110,7 @@ _RENAMED = {
 _SUBMODULES = frozenset(
     [
         "__future__",
+        "_dynamo",
         "_utils",
         "accelerator",
         "amp",

@@ -18,7 +18,7 @@ import functools
 from typing import Any
 
 from tenon.core import watch
-from tenon.errors import ArgumentError
+from tenon.errors import ArgumentError, CaptureError
 from tenon.graph.compile import Compiled
 from tenon.nn.compiled import OptimizedModule
 from tenon.nn.module import Module
@@ -68,4 +68,39 @@ def is_compiling() -> bool:
     return watch.recorder is not None
 
 
-__all__ = ["compile", "is_compiling"]
+def disable(fn: Any = None, recursive: bool = True, *, reason: str | None = None) -> Any:
+    """``fn``, which a compiled function may not replay: what calls it stays eager. Also a decorator.
+
+    In contrast to PyTorch, which compiles what lies before and behind, all of the compiled function does; its
+    one warning says ``reason``. ``recursive`` changes nothing.
+
+    >>> import tenon
+    >>> said = []
+    >>> logged = tenon.compiler.disable(lambda x: said.append(x.shape) or x)
+    >>> logged(tenon.ones(2)), said
+    (tensor([1., 1.]), [torch.Size([2])])
+    """
+    if fn is None:
+        return functools.partial(disable, recursive=recursive, reason=reason)
+    if not callable(fn):
+        raise ArgumentError(f"tenon.compiler.disable takes a function or a module, got {type(fn).__name__}.")
+    if isinstance(fn, Module):
+        fn.forward = disable(fn.forward, reason=reason)  # type: ignore[method-assign]
+        return fn
+
+    @functools.wraps(fn)
+    def eager(*args: Any, **kwargs: Any) -> Any:
+        if watch.recorder is not None:
+            name = getattr(fn, "__qualname__", type(fn).__name__)
+            watch.recorder.refuse(
+                CaptureError(
+                    f"{name} is kept from being compiled by tenon.compiler.disable"
+                    f"{'' if reason is None else f' ({reason})'}. Call it outside the compiled function."
+                )
+            )
+        return fn(*args, **kwargs)
+
+    return eager
+
+
+__all__ = ["compile", "disable", "is_compiling"]

@@ -13,6 +13,7 @@ import tenon
 from tenon import nn, optim
 from tenon.core import watch
 from tenon.core.interceptor import SLOT
+from tenon.errors import CaptureError
 from tenon.nn import functional as F
 from tenon_cpu.jit import codegen_llvm
 
@@ -301,3 +302,21 @@ def test_a_forward_without_gradients_keeps_nothing_for_them_and_fuses():
         np.testing.assert_allclose(found.numpy(), model(x).numpy(), rtol=1e-5, atol=1e-6)
     (program,) = compiled.programs
     assert [call.label for call in program.graph.calls] == ["layer_norm+gelu"]
+
+
+def test_what_is_kept_from_the_compiler_runs_at_every_call():
+    layer, calls = tenon.nn.Linear(2, 2), []
+    note = tenon.compiler.disable(reason="it counts")(lambda x: calls.append(1) or x)
+    compiled = tenon.compile(lambda x: note(layer(x)))
+
+    with pytest.warns(UserWarning, match=r"disable \(it counts\)") as seen:
+        results = [compiled(tenon.ones(2)) for _ in range(6)]
+
+    assert len(seen) == 1 and len(calls) == 6
+    assert tenon.equal(results[5], layer(tenon.ones(2)))
+    assert tenon._dynamo.disable(layer) is layer
+    strict = tenon.compile(layer, fullgraph=True)
+    with pytest.raises(CaptureError, match="forward is kept from being compiled"):
+        [strict(tenon.ones(2)) for _ in range(4)]
+    with pytest.raises(ValueError, match="takes a function or a module, got int"):
+        tenon.compiler.disable(3)

@@ -62,3 +62,47 @@ def test_offsets_begin_at_the_first_index_and_end_inside_of_the_row(offsets, tex
         bag(row, tenon.tensor(offsets))
 
     assert bag(row, tenon.tensor([0, 8])).shape == (2, 3)
+
+
+@pytest.mark.parametrize("mode", ["sum", "mean", "max"])
+def test_bags_that_are_all_empty_give_zeros_and_a_gradient_of_zeros(mode):
+    bag = tenon.nn.EmbeddingBag(4, 2, mode=mode)
+
+    made = bag(tenon.tensor([], dtype=tenon.int64), tenon.tensor([0, 0]))
+    made.sum().backward()
+
+    assert made.tolist() == [[0.0, 0.0]] * 2
+    assert bag.weight.grad.tolist() == [[0.0, 0.0]] * 4
+
+
+def test_an_index_that_is_in_no_table_is_named():
+    for indices in ([[0, 7]], [[-1, 0]]):
+        with pytest.raises(
+            RuntimeError, match=rf"idx < num_embeddings but found idx to be {sum(indices[0])}"
+        ):
+            F.embedding_bag(tenon.tensor(indices), tenon.ones(5, 2))
+
+
+def test_a_last_offset_ends_sums_but_not_what_skips_a_row():
+    table, offsets = tenon.arange(10.0).reshape(5, 2), tenon.tensor([0, 2, 3])
+    indices = tenon.tensor([0, 1, 2, 4])
+
+    def last(**options):
+        return F.embedding_bag(indices, table, offsets, include_last_offset=True, **options)[1].tolist()
+
+    assert last(mode="sum") == last(mode="mean") == [4.0, 5.0]
+    assert last(mode="max") == last(mode="max", padding_idx=3) == [8.0, 9.0]
+    assert last(mode="sum", padding_idx=3) == [12.0, 14.0]
+
+
+def test_the_older_function_says_where_its_bags_come_from():
+    table, offsets = tenon.arange(10.0).reshape(5, 2), tenon.tensor([0, 0, 2])
+
+    _, bags, sizes, rows = tenon.embedding_bag(
+        table, tenon.tensor([3, 1, 4, 4]), offsets, mode=2, padding_idx=3
+    )
+
+    assert (bags.tolist(), sizes.tolist()) == ([1, 1, 2, 2], [0, 1, 2])
+    assert rows.tolist() == [[0, 0], [1, 1], [4, 4]]
+    with pytest.raises(RuntimeError, match=r"mode has to be 0 \(sum\), 1 \(mean\) or 2 \(max\), got 3"):
+        tenon.embedding_bag(table, offsets, offsets, mode=3)

@@ -90,6 +90,22 @@ def test_a_tensor_set_to_another_or_to_a_storage_shares_its_memory():
         z.set_(x.storage(), 4, (3,), (1,))
 
 
+def test_a_leaf_that_requires_grad_is_set_without_grad_mode_only():
+    layer, other = tenon.nn.Linear(3, 2, bias=False), tenon.ones(2, 3)
+    made = tenon.ones(3, requires_grad=True) * 2
+
+    with pytest.raises(GradError, match="set a leaf inside no_grad"):
+        layer.weight.set_(other)
+    with tenon.no_grad():
+        layer.weight.set_(other * 2)
+        with pytest.raises(GradError, match="would lose its history"):
+            made.set_(other)
+    layer(other).sum().backward()
+
+    assert layer.weight.requires_grad and layer.weight.tolist() == [[2.0] * 3] * 2
+    assert layer.weight.grad.tolist() == [[2.0] * 3] * 2
+
+
 def test_storages_are_the_bytes_and_the_numbers_behind_a_view():
     x = tenon.tensor([[1, 2], [3, 4]], dtype=tenon.int16)
 

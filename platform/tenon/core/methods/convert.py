@@ -61,6 +61,10 @@ class Convert:
         """On a CUDA device."""
         return self.to(Device("cuda") if device is None else Device(device))
 
+    def to_dense(self, dtype: Any = None, *, masked_grad: bool | None = None) -> Any:
+        """Itself, as every tensor here is dense; in ``dtype`` if that is given."""
+        return self if dtype is None else self.to(dtype)
+
     def contiguous(self, memory_format: Any = None) -> Any:
         """In C order, or in ``memory_format``; itself if it is."""
         return formats.contiguous(self, memory_format)

@@ -113,10 +113,14 @@ class Memory:
         return self.resize_(the_template.raw.shape, memory_format=memory_format)
 
     def set_(self, source: Any = None, storage_offset: int = 0, size: Any = None, stride: Any = None) -> Any:
-        """This tensor shows the memory of ``source``, a tensor or a storage; nothing if None."""
-        if self.requires_grad:
+        """This tensor shows the memory of ``source``, a tensor or a storage; nothing if None.
+
+        A leaf that requires grad can be set inside ``no_grad()`` only, and goes on to require it.
+        """
+        if self.requires_grad and (MODE.enabled or not self.is_leaf):
             raise GradError(
-                "set_() of a tensor that requires grad would lose its history; detach() it first."
+                "set_() of a tensor that requires grad would lose its history; detach() it first, or set a"
+                " leaf inside no_grad()."
             )
         _refuse_recording("set_")
         if source is None:

@@ -7,9 +7,12 @@ import warnings
 from typing import Any
 
 import tenon.ops  # noqa: F401 - a table without ops finds nothing
+from tenon import dtypes
+from tenon.core.factories import ones_like
 from tenon.core.inplace import inplace as write_inplace
+from tenon.core.methods.titles import titled
 from tenon.core.op import table as f
-from tenon.errors import ModuleValueError, ShapeError
+from tenon.errors import ArgumentError, ModuleValueError, ShapeError
 
 
 def _drop(x: Any, p: float, inplace: bool, shape: Any) -> Any:
@@ -28,6 +31,17 @@ def dropout(input: Any, p: float = 0.5, training: bool = True, inplace: bool = F
     if not training or p == 0.0 or input.raw.size == 0:
         return input
     return _drop(input, p, inplace, None)
+
+
+@titled("NativeDropout0")
+def native_dropout(input: Any, p: float, train: bool | None) -> tuple[Any, Any]:
+    """``dropout`` of ``input``, as a new tensor, and where it was kept: all of it if not ``train``."""
+    if not 0.0 <= p <= 1.0:
+        raise ArgumentError(f"native_dropout expects p to be in [0, 1], but got p={p}")
+    if train is False:
+        return input.clone(), ones_like(input, dtype=dtypes.bool)
+    mask = f.dropout_mask(input.detach(), p=float(p), shape=None)
+    return f.mul(input, mask), f.ne(mask, 0)
 
 
 def _channels(input: Any, p: float, training: bool, inplace: bool, lead: int) -> Any:

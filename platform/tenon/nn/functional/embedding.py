@@ -74,9 +74,11 @@ def embedding_bag(
 ) -> Any:  # fmt: skip
     """Sums, means or maxima of the rows ``weight[input]`` of each bag: ``[B, D]``; an empty bag gives 0.
 
-    A row of ``input[B, S]`` is a bag; of ``input[L]``, the bags begin at ``offsets[B]`` (the last offset is
-    the end if ``include_last_offset``). ``per_sample_weights`` multiply the rows of sums; ``padding_idx``
-    does not count. ``max_norm``, ``sparse`` and ``scale_grad_by_freq`` as for ``embedding``.
+    A row of ``input[B, S]`` is a bag; of ``input[L]``, the bags begin at ``offsets[B]``. With
+    ``include_last_offset`` the last offset begins none: it is the end of sums and means, as in torch not of
+    maxima nor where there is a ``padding_idx``, whose last bag takes all that is left.
+    ``per_sample_weights`` multiply the rows of sums; ``padding_idx`` does not count. ``max_norm``, ``sparse``
+    and ``scale_grad_by_freq`` as for ``embedding``.
     """
     if weight.dtype in (dtypes.int64, dtypes.int32) and input.is_floating_point():
         warnings.warn(
@@ -89,7 +91,7 @@ def embedding_bag(
         input, weight = weight, input
     _check_bags(input, weight, offsets, mode, scale_grad_by_freq, sparse, per_sample_weights)
     _warn_of_sparse(sparse, weight)
-    flat, starts, end = _bags(input, offsets, include_last_offset)
+    flat, starts, end = bags_of(input, offsets, include_last_offset, padding_idx is None and mode != "max")
     rows = weight.raw.shape[0]
     if padding_idx is not None:
         if not -rows <= padding_idx < rows:
@@ -102,7 +104,14 @@ def embedding_bag(
         with no_grad():
             _renormalise(weight, flat, max_norm, norm_type)
     skipped = -1 if padding_idx is None else padding_idx
-    items = f.embedding(weight, flat, padding_idx=skipped, by_frequency=bool(scale_grad_by_freq))
+    try:
+        items = f.embedding(weight, flat, padding_idx=skipped, by_frequency=bool(scale_grad_by_freq))
+    except IndexRangeError as error:
+        wrong = flat[(flat < 0) | (flat >= rows)]
+        raise IndexRangeError(
+            "embedding_bag: Expected idx >= 0 && idx < num_embeddings but found idx to be"
+            f" {int(wrong[0])}, and num_embeddings is {rows}. Check num_embeddings and the vocabulary."
+        ) from error
     counted = f.ne(flat, skipped).unsqueeze(1)
     if padding_idx is not None:
         items = f.where(counted, items, 0.0)
@@ -171,8 +180,9 @@ def _check_ends(first: int, last: int, length: int) -> None:
         )
 
 
-def _bags(input: Any, offsets: Any, include_last_offset: bool) -> tuple[Any, Any, int]:
-    """All indices in a row, where bags begin, and where the last one ends."""
+def bags_of(input: Any, offsets: Any, include_last_offset: bool, obey_last: bool) -> tuple[Any, Any, int]:
+    """All indices in a row, where bags begin, and where the last one ends: ``obey_last`` takes the offset's
+    word for it."""
     if input.ndim == 2:
         return input.reshape(-1), arange(input.shape[0], device=input.device) * input.shape[1], input.numel()
     offsets = offsets.to(dtypes.int64)
@@ -182,7 +192,7 @@ def _bags(input: Any, offsets: Any, include_last_offset: bool) -> tuple[Any, Any
         return input, offsets, input.shape[0]
     if not offsets.numel():
         raise ShapeError("include_last_offset: number of offset should be at least 1")
-    return input, offsets[:-1], int(offsets[-1])
+    return input, offsets[:-1], int(offsets[-1]) if obey_last else input.shape[0]
 
 
 def _bag_maxima(items: Any, counted: Any, starts: Any, end: int) -> Any:
@@ -192,7 +202,7 @@ def _bag_maxima(items: Any, counted: Any, starts: Any, end: int) -> Any:
     counts = f.cat(starts, last, axis=0).diff()
     width = int(counts.max()) if counts.numel() and not isinstance(counts.raw, Aval) else 0
     if not width:
-        return items.new_zeros(counts.shape[0], items.shape[1])
+        return f.segment_sum(items, starts, end=end)  # zeros, from which gradients still reach the table
     if int(counts.min()) == width:  # as of a matrix of indices: the rows lie as they should
         table, present = (v[:end].reshape(-1, width, v.shape[1]) for v in (items, counted))
     else:

@@ -8,9 +8,15 @@ from __future__ import annotations
 
 from typing import Any
 
+from tenon.core.create import tensor
+from tenon.core.factories import arange, zeros_like
 from tenon.core.grad_mode import no_grad
+from tenon.errors import ArgumentError, ShapeError
+from tenon.functions.choosing import searchsorted
 from tenon.functions.contraction import var_mean
 from tenon.nn import functional as F
+from tenon.nn.functional.dropout import native_dropout
+from tenon.nn.functional.embedding import bags_of
 
 __all__ = [
     "alpha_dropout",
@@ -21,11 +27,13 @@ __all__ = [
     "dropout",
     "dropout_",
     "embedding",
+    "embedding_bag",
     "feature_alpha_dropout",
     "feature_dropout",
     "hardshrink",
     "instance_norm",
     "native_channel_shuffle",
+    "native_dropout",
     "pixel_shuffle",
     "pixel_unshuffle",
     "selu_",
@@ -77,6 +85,54 @@ def embedding(
         scale_grad_by_freq=scale_grad_by_freq,
         sparse=sparse,
     )
+
+
+def embedding_bag(
+    weight: Any, indices: Any, offsets: Any, scale_grad_by_freq: bool = False, mode: int = 0,
+    sparse: bool = False, per_sample_weights: Any = None, include_last_offset: bool = False,
+    padding_idx: int | None = None,
+) -> tuple[Any, Any, Any, Any]:  # fmt: skip
+    """``F.embedding_bag`` of mode 0 (sum), 1 (mean) or 2 (max), and how it came about.
+
+    Behind the bags: the bag of every index, how many indices of each bag count, and the row that gave each
+    maximum; of other modes the sizes again. Sums have no use for sizes: as in torch, they are 0.
+    """
+    if indices.ndim not in (1, 2):
+        raise ShapeError(f"input has to be a 1D or 2D Tensor, but got Tensor of dimension {indices.ndim}")
+    for name, each, rank in (("offsets", offsets, 1), ("weight", weight, 2)):
+        if each.ndim != rank:
+            raise ShapeError(f"{name} has to be a {rank}D Tensor, but got Tensor of dimension {each.ndim}")
+    if mode not in (0, 1, 2):
+        raise ArgumentError(f"embedding_bag: mode has to be 0 (sum), 1 (mean) or 2 (max), got {mode}")
+    flat = indices.reshape(-1)
+    out = F.embedding_bag(
+        flat, weight, offsets, None, 2, scale_grad_by_freq, ("sum", "mean", "max")[mode], sparse,
+        per_sample_weights, include_last_offset, padding_idx,
+    )  # fmt: skip
+    with no_grad():
+        _, starts, end = bags_of(flat, offsets, include_last_offset, padding_idx is None and mode != 2)
+        sizes = zeros_like(starts).to(indices.dtype)
+        places = arange(flat.numel(), device=flat.device)
+        bags = searchsorted(starts, places, right=True) - 1
+        counted = places < end if padding_idx is None else flat != padding_idx % weight.shape[0]
+        if mode != 0:
+            sizes = sizes.index_add(0, bags, counted.to(sizes.dtype))
+        found = _maxima(flat, weight, out, bags, counted) if mode == 2 else sizes.clone()
+    return out, bags.to(indices.dtype), sizes, found
+
+
+_embedding_bag, _embedding_bag_forward_only = embedding_bag, embedding_bag
+
+
+def _maxima(flat: Any, weight: Any, out: Any, bags: Any, counted: Any) -> Any:
+    """The row of ``weight`` that each maximum comes from, the first of equal ones; 0 in an empty bag."""
+    hits = (weight[flat] == out[bags]) & counted.unsqueeze(1)
+    last = flat.numel()
+    places = arange(last, device=flat.device).unsqueeze(1).where(hits, tensor(last, device=flat.device))
+    first = places.new_full(out.shape, last)
+    first = first.scatter_reduce(0, bags.unsqueeze(1).expand_as(places), places, "amin")
+    rows = F.pad(flat, (0, 1))
+    return rows[first]
 
 
 def batch_norm(
