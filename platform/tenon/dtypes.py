@@ -203,3 +203,29 @@ def can_cast(from_: dtype, to: dtype) -> builtin_bool:
     if from_.is_floating_point and to.category < FLOATING:
         return False
     return not (from_ is not bool and to is bool)
+
+
+_SCALAR_NAMES = {
+    "float32": "Float",
+    "float64": "Double",
+    "float16": "Half",
+    "bfloat16": "BFloat16",
+    "int64": "Long",
+    "int32": "Int",
+    "int16": "Short",
+    "int8": "Char",
+    "uint8": "Byte",
+    "bool": "Bool",
+    "complex64": "ComplexFloat",
+    "complex128": "ComplexDouble",
+}
+
+
+def scalar_name(d: dtype) -> str:
+    """``d`` as torch's error messages call it.
+
+    >>> import tenon
+    >>> scalar_name(tenon.int64)
+    'Long'
+    """
+    return _SCALAR_NAMES.get(d.name, d.name)

@@ -7,6 +7,7 @@ import importlib
 from typing import Any
 
 from tenon import ops as _ops  # noqa: F401 - puts the ops behind tensors
+from tenon.autograd import _functions as _functions
 from tenon.autograd import forward_ad, functional, graph
 from tenon.autograd.anomaly_mode import detect_anomaly, set_detect_anomaly
 from tenon.autograd.function import Function
@@ -20,8 +21,10 @@ from tenon.autograd.grad_mode import (
 from tenon.autograd.gradcheck import gradcheck, gradgradcheck
 from tenon.autograd.graph import _unsafe_preserve_version_counter as _unsafe_preserve_version_counter
 from tenon.autograd.variable import Variable
+from tenon.core.backward import _calculate_shape as _calculate_shape
 from tenon.core.backward import backward, grad
-from tenon.core.grad_mode import is_grad_enabled
+from tenon.core.grad_mode import _force_original_view_tracking as _force_original_view_tracking
+from tenon.core.grad_mode import is_grad_enabled, is_view_replay_enabled
 from tenon.core.saved_names import SavedTensor
 from tenon.overrides import handle_torch_function, has_torch_function, is_tensor_like
 
@@ -43,6 +46,7 @@ __all__ = [
     "inference_mode",
     "is_grad_enabled",
     "is_tensor_like",
+    "is_view_replay_enabled",
     "no_grad",
     "set_detect_anomaly",
     "set_grad_enabled",

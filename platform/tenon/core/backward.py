@@ -339,4 +339,9 @@ def _initial(roots: list[Any], grads: list[Any], sweep: Sweep) -> list[Any]:
     return result
 
 
+def _calculate_shape(output: Any, grad: Any, is_grads_batched: bool) -> tuple[Any, Any]:
+    """The shapes of ``output`` and of ``grad``, the latter without the axis of a batch of gradients."""
+    return output.shape, grad.shape[1:] if is_grads_batched else grad.shape
+
+
 LATE.backward = backward

@@ -20,7 +20,7 @@ from tenon.core.grad_mode import MODE, UNCOUNTED
 from tenon.core.size import Size
 from tenon.core.value import FixedView, Value, refuse_writing
 from tenon.device import Device, as_device
-from tenon.dtypes import FROM_NUMPY, dtype
+from tenon.dtypes import FROM_NUMPY, dtype, scalar_name
 from tenon.errors import ArgumentError, DTypeError, GradError, ShapeError, TenonError, ViewError
 
 
@@ -243,7 +243,8 @@ def check_grad(owner: Any, value: Any) -> None:
     if wanted is not None and FROM_NUMPY[value.raw.dtype] != wanted:
         raise DTypeError(
             f"attempting to assign a gradient with dtype '{FROM_NUMPY[value.raw.dtype]}' to a tensor with"
-            f" grad_dtype '{wanted}'. Convert it, or set the tensor's grad_dtype (None allows any dtype)."
+            f" grad_dtype '{scalar_name(wanted)}' ({wanted}). Convert it, or set the tensor's grad_dtype"
+            " (None allows any dtype)."
         )
     place = value._backend.device_of(value.raw)
     if place != owner.device:

@@ -23,6 +23,8 @@ UNCOUNTED: list[int] = [0]
 class _Mode(threading.local):
     enabled: bool = True
     inference: bool = False
+    #: Whether a view that was changed shows its own op as its history, not ``as_strided``.
+    replay: bool = False
     #: What new tensors get as their version counter.
     counter: list[int] | None = None
 
@@ -201,6 +203,30 @@ class set_multithreading_enabled:
 
     def __exit__(self, *exc: object) -> None:
         """Nothing to restore."""
+
+
+class _force_original_view_tracking:
+    """Show the history of views that are modified in place under their own ops' names, at once; as a context
+    manager restore the mode at the end. Their gradients go through those ops in either mode."""
+
+    def __init__(self, mode: bool) -> None:
+        self.previous = MODE.replay
+        self.mode = MODE.replay = bool(mode)
+
+    def __enter__(self) -> None:
+        """The mode is set since the constructor ran."""
+
+    def __exit__(self, *exc: object) -> None:
+        MODE.replay = self.previous
+
+    def clone(self) -> _force_original_view_tracking:
+        """Another one for the same mode."""
+        return _force_original_view_tracking(self.mode)
+
+
+def is_view_replay_enabled() -> bool:
+    """Whether ``_force_original_view_tracking(True)`` holds in this thread."""
+    return MODE.replay
 
 
 def is_grad_enabled() -> bool:

@@ -143,7 +143,8 @@ def write(x: Any, array: Any, name: str) -> None:
         source, target = dtypes.FROM_NUMPY[array.dtype], dtypes.FROM_NUMPY[raw.dtype]
         if not dtypes.can_cast(source, target):
             raise DTypeError(
-                f"result type {_title(source)} can't be cast to the desired output type {_title(target)}"
+                f"result type {dtypes.scalar_name(source)} can't be cast to the desired output type"
+                f" {dtypes.scalar_name(target)}"
                 f" ({name}_ on a {target} tensor). Use the out-of-place form or convert the tensor first."
             )
     _check_shape(raw.shape, array.shape)
@@ -172,19 +173,6 @@ def check_overlap(raw: Any) -> None:
 def _check_shape(own: tuple[int, ...], result: tuple[int, ...]) -> None:
     if tuple(own) != tuple(result):
         raise ShapeError(f"output with shape {list(own)} doesn't match the broadcast shape {list(result)}")
-
-
-def _title(d: dtypes.dtype) -> str:
-    names = {
-        "float32": "Float",
-        "float64": "Double",
-        "float16": "Half",
-        "bfloat16": "BFloat16",
-        "int64": "Long",
-    }
-    names |= {"int32": "Int", "int16": "Short", "int8": "Char", "uint8": "Byte", "bool": "Bool"}
-    names |= {"complex64": "ComplexFloat", "complex128": "ComplexDouble"}
-    return names.get(d.name, d.name)
 
 
 def _tracked(op: Any, x: Any, args: tuple[Any, ...], attrs: dict[str, Any], counter: list[int]) -> None:

@@ -151,6 +151,8 @@ class Value:
                 fresh = view[2](parent, **view[3])
             finally:
                 MODE.enabled = previous
+            if fresh.raw.dtype == view[0].raw.dtype and fresh._node is not None and not MODE.replay:
+                fresh._node.title = "AsStridedBackward0"  # as torch makes it, where that can be
             node, index = self._node, self._index
             self._node, self._index, self._track = fresh._node, fresh._index, fresh._track
             if node is not None and node.retained is not None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from tenon.dtypes import FROM_NUMPY
+from tenon.dtypes import FROM_NUMPY, scalar_name
 
 
 def dtype_of(x: Any) -> np.dtype[Any]:
@@ -32,23 +32,6 @@ def is_short(x: Any) -> bool:
     return dtype.itemsize == 2 and dtype.kind in "fV"
 
 
-_TITLES = {
-    "float32": "Float",
-    "float64": "Double",
-    "float16": "Half",
-    "bfloat16": "BFloat16",
-    "int64": "Long",
-    "int32": "Int",
-    "int16": "Short",
-    "int8": "Char",
-    "uint8": "Byte",
-    "bool": "Bool",
-    "complex64": "ComplexFloat",
-    "complex128": "ComplexDouble",
-}
-
-
 def title_of(x: Any) -> str:
     """The dtype as torch's error messages call it: ``Float``, ``Long``."""
-    name = FROM_NUMPY[dtype_of(x)].name
-    return _TITLES.get(name, name)
+    return scalar_name(FROM_NUMPY[dtype_of(x)])

@@ -36,7 +36,7 @@ class Total(Reduction):
 
 def _spread(f: Any, g: Any, shape: tuple[int, ...], axes: tuple[int, ...], keepdims: bool) -> Any:
     """``g`` back at ``shape``, repeated along the reduced axes (a view)."""
-    if not keepdims:
+    if not keepdims and len(axes) < len(shape):  # one number spreads as it is
         g = f.reshape(g, shape=reduced_shape(shape, axes, True))
     return f.expand(g, shape=tuple(shape))
 
