@@ -62,7 +62,7 @@ class OneCycleLR(_WithMomentum):
         self.total_steps = _total_steps(total_steps, epochs, steps_per_epoch)
         if not isinstance(pct_start, float) or pct_start < 0 or pct_start > 1:
             raise ValueError(f"Expected float between 0 and 1 pct_start, but got {pct_start}")
-        if anneal_strategy not in _ANNEAL:
+        if anneal_strategy not in ("cos", "linear"):
             raise ValueError(
                 f"anneal_strategy must be one of 'cos' or 'linear', instead got {anneal_strategy}"
             )
@@ -87,7 +87,6 @@ class OneCycleLR(_WithMomentum):
             raise ValueError(
                 f"Tried to step {step} times. The specified number of total steps is {self.total_steps}"
             )
-        anneal = _ANNEAL[self._anneal_func_type]
         start, phase = 0.0, self._schedule_phases[0]
         for phase in self._schedule_phases:
             if step <= phase["end_step"] or phase is self._schedule_phases[-1]:
@@ -96,17 +95,30 @@ class OneCycleLR(_WithMomentum):
         share = (step - start) / (phase["end_step"] - start)
         rates = []
         for group in self.optimizer.param_groups:
-            rates.append(anneal(group[phase["start_lr"]], group[phase["end_lr"]], share))
+            rates.append(self._anneal_func(group[phase["start_lr"]], group[phase["end_lr"]], share))
             if self.cycle_momentum:
                 first, last = group[phase["start_momentum"]], group[phase["end_momentum"]]
-                self._set_momentum(group, anneal(first, last, share))
+                self._set_momentum(group, self._anneal_func(first, last, share))
         return rates
 
+    def _anneal_func(self, start: Any, end: Any, share: float) -> Any:
+        """The curve by its name; the function itself where a state of PyTorch before 2.2 was loaded."""
+        name = self.__dict__.get("_anneal_func_type")
+        if name is None:
+            return self.__dict__["anneal_func"](start, end, share)
+        return (
+            self._annealing_cos(start, end, share)
+            if name == "cos"
+            else self._annealing_linear(start, end, share)
+        )
 
-_ANNEAL: dict[str, Callable[[float, float, float], float]] = {
-    "cos": lambda start, end, share: end + (start - end) / 2.0 * (math.cos(math.pi * share) + 1),
-    "linear": lambda start, end, share: (end - start) * share + start,
-}
+    @staticmethod
+    def _annealing_cos(start: Any, end: Any, share: float) -> Any:
+        return end + (start - end) / 2.0 * (math.cos(math.pi * share) + 1)
+
+    @staticmethod
+    def _annealing_linear(start: Any, end: Any, share: float) -> Any:
+        return (end - start) * share + start
 
 
 def _total_steps(total: Any, epochs: Any, steps_per_epoch: Any) -> int:
@@ -177,7 +189,8 @@ class CyclicLR(_WithMomentum):
         self.mode = mode
         self.gamma = gamma
         self._scale_fn_custom = scale_fn
-        self.scale_mode = scale_mode if scale_fn is not None else _SCALE[mode]
+        self.scale_mode = scale_mode if scale_fn is not None else _SCALE[mode][0]
+        self._init_scale_fn()
         self.cycle_momentum = cycle_momentum
         if cycle_momentum:
             found = self._prepare_momentum(base_momentum, max_momentum, last_epoch)
@@ -189,9 +202,12 @@ class CyclicLR(_WithMomentum):
         """Height of the triangle at cycle or step ``x``, as a share of the first one's."""
         if self._scale_fn_custom is not None:
             return self._scale_fn_custom(x)
-        if self.mode == "triangular":
-            return 1.0
-        return float(1 / 2.0 ** (x - 1) if self.mode == "triangular2" else self.gamma**x)
+        return self._scale_fn_ref(x, self.gamma)
+
+    def _init_scale_fn(self) -> None:
+        """The height that ``mode`` means; a custom function stands in its place."""
+        if self._scale_fn_custom is None:
+            self._scale_fn_ref = _SCALE[self.mode][1]
 
     def get_lr(self) -> list[Any]:
         """By the place in the cycle; also cycles the momentum, the other way round."""
@@ -210,17 +226,36 @@ class CyclicLR(_WithMomentum):
 
     def state_dict(self) -> dict[str, Any]:
         """A function is not saved; a callable object is saved as its attributes."""
-        return super().state_dict() | {"_scale_fn_custom": saved_attributes(self._scale_fn_custom)}
+        saved = super().state_dict() | {"_scale_fn_custom": saved_attributes(self._scale_fn_custom)}
+        saved.pop("_scale_fn_ref", None)
+        return saved
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Restore the attributes of a callable object, keep a function."""
         saved = dict(state_dict)
         load_attributes(self._scale_fn_custom, saved.pop("_scale_fn_custom"))
         super().load_state_dict(saved)
+        self._init_scale_fn()
 
 
-#: Modes of ``CyclicLR``, and what their heights depend on.
-_SCALE = {"triangular": "cycle", "triangular2": "cycle", "exp_range": "iterations"}
+def _triangular(cycle: float, gamma: float) -> float:
+    return 1.0
+
+
+def _triangular2(cycle: float, gamma: float) -> float:
+    return 1 / 2.0 ** (cycle - 1)
+
+
+def _exp_range(step: float, gamma: float) -> float:
+    return gamma**step
+
+
+#: Modes of ``CyclicLR``: what their heights depend on, and the height by that and by ``gamma``.
+_SCALE = {
+    "triangular": ("cycle", _triangular),
+    "triangular2": ("cycle", _triangular2),
+    "exp_range": ("iterations", _exp_range),
+}
 
 
 class CosineAnnealingWarmRestarts(LRScheduler):

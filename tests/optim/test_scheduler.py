@@ -70,7 +70,9 @@ def test_stepping_before_the_optimizer_warns_once():
     optimizer = make()
     schedule = StepLR(optimizer, 1)
 
-    with pytest.warns(UserWarning, match=r"`lr_scheduler.step\(\)` before `optimizer.step\(\)`"):
+    with pytest.warns(
+        UserWarning, match=r"`lr_scheduler.step\(\)` before `optimizer.step\(\)`.*#how-to-adjust"
+    ):
         schedule.step()
     schedule.step()
 
@@ -206,6 +208,33 @@ def test_betas_cycle_where_there_is_no_momentum():
     assert seen[0] == [(0.9, 0.999), (0.8, 0.999)]
     assert min(first[0] for first, _ in seen) == pytest.approx(0.5)
     assert seen[-1][1][0] == pytest.approx(0.8)
+
+
+def test_one_cycle_loads_states_that_hold_the_annealing_function():
+    optimizer = make(momentum=0.9)
+    saved = OneCycleLR(optimizer, 1.0, total_steps=5).state_dict()
+    del saved["_anneal_func_type"]
+    schedule = OneCycleLR(optimizer, 1.0, total_steps=5)
+    del schedule._anneal_func_type
+
+    schedule.load_state_dict(saved | {"anneal_func": OneCycleLR._annealing_linear})
+    optimizer.step()
+    schedule.step()
+
+    straight = OneCycleLR(make(momentum=0.9), 1.0, total_steps=5, anneal_strategy="linear")
+    straight.optimizer.step()
+    straight.step()
+    assert rates(optimizer) == rates(straight.optimizer)
+
+
+def test_cyclic_takes_the_mode_that_was_saved_and_saves_no_function():
+    other = CyclicLR(make(momentum=0.9), 0.1, 1.0, step_size_up=1, mode="exp_range", gamma=0.5)
+    schedule = CyclicLR(make(momentum=0.9), 0.1, 1.0, step_size_up=1)
+    schedule.load_state_dict(pickle.loads(pickle.dumps(other.state_dict())))
+
+    assert "_scale_fn_ref" not in other.state_dict() and callable(schedule._scale_fn_ref)
+    assert schedule.mode == "exp_range" and schedule.scale_fn(3) == other.scale_fn(3) == 0.125
+    assert pickle.loads(pickle.dumps(schedule)).scale_fn(1) == 0.5
 
 
 def test_saved_schedules_go_on_where_they_were():

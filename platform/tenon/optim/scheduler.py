@@ -25,14 +25,15 @@ EPOCH_DEPRECATION_WARNING = (
     "Please use `scheduler.step()` to step the scheduler. During the deprecation, if epoch is different from "
     "None, the closed form is used instead of the new chainable form, where available."
 )
+_ORDER = "See https://pytorch.org/docs/stable/optim.html#how-to-adjust-learning-rate"
 _TOO_EARLY = (
     "Detected call of `lr_scheduler.step()` before `optimizer.step()`. In PyTorch 1.1.0 and later, you "
     "should call them in the opposite order: `optimizer.step()` before `lr_scheduler.step()`.  Failure to "
-    "do this will result in PyTorch skipping the first value of the learning rate schedule."
+    f"do this will result in PyTorch skipping the first value of the learning rate schedule. {_ORDER}"
 )
 _REPLACED = (
     "Seems like `optimizer.step()` has been overridden after learning rate scheduler initialization. Please, "
-    "make sure to call `optimizer.step()` before `lr_scheduler.step()`."
+    f"make sure to call `optimizer.step()` before `lr_scheduler.step()`. {_ORDER}"
 )
 
 
