@@ -33,7 +33,7 @@ from tenon.core.handle import RemovableHandle
 from tenon.core.interceptor import SLOT
 from tenon.core.quiet import IGNORE, enter, leave
 from tenon.core.tensor import Tensor
-from tenon.optim import batch, fused, groups, state, step_hooks, update
+from tenon.optim import batch, fused, fused_flag, groups, state, step_hooks, update
 from tenon.optim.groups import required
 from tenon.optim.step_hooks import (
     Hook,
@@ -124,6 +124,8 @@ class Optimizer:
 
     def _update_group(self, group: dict[str, Any]) -> None:
         params = group["params"]
+        if group.get("fused") and not fused_flag.ready(self, group):
+            return
         if SLOT.watched() or group.get("differentiable"):
             for p in params:
                 if p.grad is not None:

@@ -1,0 +1,39 @@
+"""What ``fused=True`` means besides speed: which parameters it takes, and gradients that are still scaled.
+
+PyTorch's fused steps read two attributes of the optimizer, which mixed-precision loops set: ``grad_scale``
+divides the gradients, and a ``found_inf`` other than 0 leaves everything as it is. Speed needs no flag here.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tenon.core.aval import Aval
+from tenon.errors import UnsupportedError
+
+
+def ready(optimizer: Any, group: dict[str, Any]) -> bool:
+    """Check and unscale the gradients of a group with ``fused=True``; False if it is not to step."""
+    own = optimizer.__dict__
+    checked = own.setdefault("_fused_checked", set())
+    if id(group) not in checked:
+        for p in group["params"]:
+            _check(p)
+        checked.add(id(group))
+    found, scale = own.get("found_inf"), own.get("grad_scale")
+    if found is not None and found.item():
+        return False
+    if scale is not None:
+        for p in group["params"]:
+            if p.grad is not None:
+                p.grad.div_(scale)
+    return True
+
+
+def _check(p: Any) -> None:
+    if p.grad is not None and (isinstance(p.raw, Aval) or not p.is_floating_point()):
+        raise UnsupportedError(
+            "`fused=True` requires all the params to be floating point Tensors of a device with memory, but "
+            f"one of shape {list(p.shape)} is {p.dtype} on {p.device.type}. Leave out fused=True, which "
+            "changes no result, or give the parameter memory with model.to_empty(device=...)."
+        )
