@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from tenon.extend import Optimizer, Tensor
-from tenon_optimizers.checks import real
+from tenon.extend import Optimizer
+from tenon_optimizers.checks import real, step_size
 from tenon_optimizers.numbers import at_most, epsilon, root_mean_square
 
 
@@ -28,8 +28,7 @@ class Adafactor(Optimizer):
         foreach: bool | None = None,
         maximize: bool = False,
     ) -> None:
-        if not float(lr) >= 0.0:
-            raise ValueError(f"Learning rate should be >= 0 but is: {lr}")
+        step_size(lr)
         if not beta2_decay <= 0.0:
             raise ValueError(f"beta2_decay should be <= 0 but is: {beta2_decay}")
         if eps[0] is not None and not eps[0] >= 0.0:
@@ -48,12 +47,9 @@ class Adafactor(Optimizer):
             },
         )  # fmt: skip
 
-    def check_parameter(self, p: Tensor) -> None:
-        """Real parameters only."""
-        real("Adafactor", p)
-
     def init(self, f: Any, p: Any) -> dict[str, Any]:
         """The mean squares of rows and of columns; of every element where there is one axis or none."""
+        real("Adafactor", p)
         if p.ndim < 2:
             return {"variance": f.zeros_like(p)}
         rows, columns = (*p.shape[:-1], 1), (*p.shape[:-2], 1, p.shape[-1])

@@ -6,7 +6,7 @@ from typing import Any
 
 from tenon.extend import Optimizer
 from tenon_optimizers.checks import betas as checked
-from tenon_optimizers.checks import learning_rate, non_negative, variants
+from tenon_optimizers.checks import learning_rate, non_negative, numbers_for_lists, variants
 
 
 class Adam(Optimizer):
@@ -35,6 +35,7 @@ class Adam(Optimizer):
         betas = checked(betas)
         non_negative("weight_decay value", weight_decay)
         variants(foreach, fused, differentiable)
+        numbers_for_lists(foreach, capturable, lr, betas)
         super().__init__(
             params,
             {

@@ -20,6 +20,14 @@ def learning_rate(value: Any) -> None:
     non_negative("learning rate", value)
 
 
+def step_size(value: Any) -> None:
+    """ValueError in the words of torch's newer optimizers unless ``value`` is one number, not negative."""
+    if isinstance(value, Tensor) and value.numel() != 1:
+        raise ValueError(f"Tensor lr must be 1-element, but its shape is {list(value.shape)}.")
+    if not float(value) >= 0.0:
+        raise ValueError(f"Learning rate should be >= 0 but is: {value}")
+
+
 def betas(values: Any) -> tuple[Any, Any]:
     """The two decay rates, checked; 1-element tensors become 0-d."""
     for position, value in enumerate(values):
@@ -35,10 +43,12 @@ def betas(values: Any) -> tuple[Any, Any]:
     return first, second
 
 
-def real(optimizer: str, p: Tensor) -> None:
-    """RuntimeError in torch's words if ``p`` is complex."""
-    if p.is_complex():
-        raise RuntimeError(f"{optimizer} does not support complex parameters")
+def real(optimizer: str, p: Any) -> None:
+    """RuntimeError in torch's words if ``p``, a tensor or an array, is complex."""
+    if "complex" in str(p.dtype):
+        raise RuntimeError(
+            f"{optimizer} does not support complex parameters. Train its real and imaginary parts."
+        )
 
 
 def variants(foreach: bool | None, fused: bool | None, differentiable: bool) -> None:
@@ -47,3 +57,15 @@ def variants(foreach: bool | None, fused: bool | None, differentiable: bool) -> 
         raise RuntimeError("`fused` does not support `differentiable`")
     if fused and foreach:
         raise RuntimeError("`fused` and `foreach` cannot be `True` together.")
+
+
+def numbers_for_lists(foreach: bool | None, capturable: bool, lr: Any, betas: tuple[Any, Any]) -> None:
+    """ValueError in torch's words for tensors that its lists of tensors do not take."""
+    if not foreach or capturable:
+        return
+    for name, value in (("lr", lr), ("betas[0]", betas[0]), ("betas[1]", betas[1])):
+        if isinstance(value, Tensor):
+            raise ValueError(
+                f"{name} as a Tensor is not supported for capturable=False and foreach=True. Leave out "
+                "foreach, which changes no result."
+            )

@@ -77,7 +77,7 @@ class LBFGS(Optimizer):
             direction = _direction(state, slope, h["history_size"])
             state["d"], state["prev_flat_grad"], state["prev_loss"] = direction, slope.clone(), loss
             before = loss
-            size = min(1.0, 1.0 / float(slope.abs().sum())) * rate if state["n_iter"] == 1 else rate
+            size = rate / max(1.0, float(slope.abs().sum())) if state["n_iter"] == 1 else rate
             descent = float(slope.dot(direction))
             state["t"] = size
             if descent > -h["tolerance_change"]:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from tenon.extend import Optimizer, Tensor
-from tenon_optimizers.checks import real
+from tenon_optimizers.checks import real, step_size
 from tenon_optimizers.numbers import norm
 
 _FLOAT32 = np.dtype(np.float32)
@@ -34,8 +34,7 @@ class Muon(Optimizer):
         ns_steps: int = 5,
         adjust_lr_fn: str | None = None,
     ) -> None:
-        if not float(lr) >= 0.0:
-            raise ValueError(f"Learning rate should be >= 0 but is: {lr}")
+        step_size(lr)
         if not momentum >= 0.0:
             raise ValueError(f"momentum should be >= 0 but is: {momentum}")
         if not weight_decay >= 0.0:
@@ -56,15 +55,15 @@ class Muon(Optimizer):
         )  # fmt: skip
 
     def check_parameter(self, p: Tensor) -> None:
-        """Real matrices only."""
+        """Matrices only."""
         if p.ndim != 2:
             raise ValueError(
                 f"Muon only supports 2D parameters whereas we found a parameter with size: {p.shape}"
             )
-        real("Muon", p)
 
     def init(self, f: Any, p: Any) -> dict[str, Any]:
         """The momentum."""
+        real("Muon", p)
         return {"momentum_buffer": f.zeros_like(p)}
 
     def update(self, f: Any, p: Any, g: Any, s: dict[str, Any], h: Any) -> Any:

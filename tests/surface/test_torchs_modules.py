@@ -122,10 +122,17 @@ def test_an_operators_name_can_be_copied():
     assert copy.deepcopy(add) == add == pickle.loads(pickle.dumps(add))
 
 
-def test_sparse_adam_refuses_as_every_gradient_is_dense():
-    assert issubclass(optim.SparseAdam, optim.Optimizer)
+def test_sparse_adam_refuses_to_step_as_every_gradient_is_dense():
+    p = tenon.zeros(1, requires_grad=True)
+    optimizer = optim.SparseAdam([p], lr=0.1)
+    for options in ({"lr": 0.0}, {"eps": -1.0}, {"betas": (1.0, 0.9)}, {"lr": tenon.ones(2)}):
+        with pytest.raises(ValueError, match=r"Invalid|1-element"):
+            optim.SparseAdam([p], **options)
+
+    assert optimizer.step(lambda: 3) == 3 and isinstance(optimizer, optim.Optimizer)
+    p.grad = tenon.ones(1)
     with pytest.raises(RuntimeError, match="does not support dense gradients"):
-        optim.SparseAdam([tenon.zeros(1, requires_grad=True)])
+        optimizer.step()
 
 
 def test_numerical_jacobians_of_inputs_and_of_what_a_function_closes_over():

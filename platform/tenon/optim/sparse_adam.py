@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
+from tenon.core.grad_mode import enable_grad
+from tenon.core.tensor import Tensor
 from tenon.errors import UnsupportedError
 from tenon.optim.optimizer import Optimizer
 
@@ -11,10 +14,40 @@ __all__ = ["SparseAdam"]
 
 
 class SparseAdam(Optimizer):
-    """Refused: gradients of tables are dense (ADR 0023), for which PyTorch's own SparseAdam refuses too."""
+    """Refuses to step: gradients of tables are dense (ADR 0023), and PyTorch's own takes sparse ones only."""
 
-    def __init__(self, *args: Any, **options: Any) -> None:
-        raise UnsupportedError(
-            "SparseAdam does not support dense gradients, and all gradients are dense here, those of"
-            " Embedding(sparse=True) included. Use Adam."
-        )
+    def __init__(
+        self,
+        params: Any,
+        lr: Any = 1e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        maximize: bool = False,
+    ) -> None:
+        if isinstance(lr, Tensor) and lr.numel() != 1:
+            raise ValueError(f"Tensor lr must be 1-element, but its shape is {list(lr.shape)}.")
+        for what, value in (("learning rate", lr), ("epsilon value", eps)):
+            if not float(value) > 0.0:
+                raise ValueError(f"Invalid {what}: {value}")
+        for i, beta in enumerate(betas):
+            if not 0.0 <= beta < 1.0:
+                raise ValueError(f"Invalid beta parameter at index {i}: {beta}")
+        super().__init__(params, {"lr": lr, "betas": betas, "eps": eps, "maximize": maximize})
+
+    def check_parameter(self, p: Tensor) -> None:
+        """Real parameters only."""
+        if p.is_complex():
+            raise ValueError("SparseAdam does not support complex parameters")
+
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """Call the closure; raise if that, or anything before, left a gradient."""
+        loss = None
+        if closure is not None:
+            with enable_grad():
+                loss = closure()
+        if any(p.grad is not None for group in self.param_groups for p in group["params"]):
+            raise UnsupportedError(
+                "SparseAdam does not support dense gradients, and all gradients are dense here, those of"
+                " Embedding(sparse=True) included. Use Adam."
+            )
+        return loss

@@ -12,11 +12,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from tenon.core.aval import Aval
-from tenon.core.create import full
 from tenon.core.tensor import Tensor
-from tenon.dtypes import float32
 from tenon.errors import OptimizerStateError
-from tenon.optim.update import initial
+from tenon.optim.update import initial, step_tensor
 
 
 def to_dict(optimizer: Any) -> dict[str, Any]:
@@ -176,13 +174,13 @@ def _known(optimizer: Any, p: Any) -> dict[str, Any]:
 
 
 def _step(value: Any, label: str) -> Any:
-    """A step count as torch keeps it: a 0-d float32 tensor on the CPU."""
+    """A step count as torch keeps it."""
     number = value.item() if isinstance(value, Tensor) and value.raw.size == 1 else value
     if isinstance(number, bool) or not isinstance(number, (int, float)):
         raise OptimizerStateError(
             f"loaded state 'step' of parameter {label} is {value!r}, not a number. Nothing was loaded."
         )
-    return full((), float(number), float32, "cpu")
+    return step_tensor(float(number))
 
 
 def _placed(value: Any, p: Any, dtype: Any = None) -> Any:

@@ -22,7 +22,7 @@ from tenon.core.aval import Aval
 from tenon.core.create import full
 from tenon.core.grad_mode import MODE
 from tenon.core.tensor import Tensor
-from tenon.dtypes import float32
+from tenon.dtypes import float32, float64, get_default_dtype
 
 #: Float32 elements of one piece. Its temporaries of 64 kB stay in the cache, and malloc hands the same memory
 #: out again; from 128 kB on it asks the system each time, and four million elements took 31 ms, not 12.6.
@@ -57,7 +57,7 @@ def entry_of(optimizer: Any, p: Any, init: Callable[[], dict[str, Any]]) -> dict
     held: dict[str, Any] | None = optimizer.state.get(p)
     if held and (not optimizer.counts_steps or "step" in held):
         return held
-    made: dict[str, Any] = {"step": full((), 0.0, float32, "cpu")} if optimizer.counts_steps else {}
+    made: dict[str, Any] = {"step": step_tensor(0.0)} if optimizer.counts_steps else {}
     made.update(init())
     if not made:
         return {} if held is None else held
@@ -65,6 +65,11 @@ def entry_of(optimizer: Any, p: Any, init: Callable[[], dict[str, Any]]) -> dict
     for name, value in made.items():
         entry.setdefault(name, value)
     return entry
+
+
+def step_tensor(count: float) -> Any:
+    """A count of steps as torch keeps it: 0-d on the CPU, in float64 where that is the default dtype."""
+    return full((), count, float64 if get_default_dtype() is float64 else float32, "cpu")
 
 
 def start(optimizer: Any, p: Any) -> None:
@@ -126,8 +131,11 @@ def update_alone(optimizer: Any, p: Any, h: Any, maximize: bool) -> None:
     g = p._grad.raw
     if maximize:
         g = p._backend.raw.neg(g)
-    for value in held.values():
-        if isinstance(value, Tensor) and value._backend is not p._backend and value is not held.get("step"):
+    for name, value in held.items():
+        if isinstance(value, Tensor) and value._backend is not p._backend and name != "step":
+            if isinstance(value.raw, Aval):  # made with the optimizer, while the parameter had no memory
+                held.update(initial(optimizer, p))
+                break
             value.data = value.detach().to(p.device)  # the parameter moved to another device
     if optimizer.elementwise:
         _elementwise(optimizer, p, g, held, h)
