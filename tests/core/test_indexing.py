@@ -23,7 +23,7 @@ KEYS = {
     "negative_slice": slice(-2, None), "empty_slice": slice(2, 1), "none": None, "ellipsis": ..., "whole": ALL, "two_integers": (1, 2),
     "all_integers": (1, 2, 3), "ellipsis_integer": (..., 1), "integer_ellipsis": (1, ...), "middle_ellipsis": (0, ..., 1), "none_first": (None, 1),
     "none_middle": (1, None, 2), "none_last": (..., None), "many_nones": (None, ALL, None, 1, None), "slice_integer": (ALL, 1, slice(0, 2)),
-    "empty_tuple": (), "list": [0, 2], "nested_list": [[0, 1], [2, 0]], "index": ("t", [2, 0, 0]), "negative_index": ("t", [-1, -3]),
+    "empty_tuple": (), "list": [0, 2], "index": ("t", [2, 0, 0]), "negative_index": ("t", [-1, -3]),
     "zero_d_index": ("t", 1), "index_2d": ("t", [[0, 1], [2, 2]]), "empty_index": ("t", []), "index_slice": (("t", [0, 2]), slice(1, 3)),
     "slice_index": (ALL, ("t", [3, 0])), "last_index": (..., ("t", [1, 0, 4])), "two_indices": (("t", [0, 1]), ("t", [3, 2])),
     "broadcast_indices": (("t", [[0], [2]]), ("t", [1, 3])), "apart": (("t", [0, 1]), ALL, ("t", [4, 2])), "apart_broadcast": (("t", [[0], [1]]), ALL, ("t", [4, 2])),
@@ -179,3 +179,100 @@ def test_gather_and_its_kin(name, parity):
         return tuple(found) if isinstance(found, tuple) else found, x.grad
 
     parity(program)
+
+
+def test_bytes_are_masks_and_warn():
+    x = tenon.arange(12).reshape(3, 4)
+    rows = tenon.tensor([1, 0, 1], dtype=tenon.uint8)
+
+    with pytest.warns(UserWarning, match="torch.uint8 is now deprecated"):
+        assert x[rows].tolist() == [[0, 1, 2, 3], [8, 9, 10, 11]]
+    with pytest.warns(UserWarning, match="deprecated"):
+        x[rows] = -1
+    assert x[:, 0].tolist() == [-1, 4, -1]
+    assert x[tenon.tensor(0, dtype=tenon.uint8)].shape == (0, 3, 4)
+    with pytest.raises(IndexError, match="must be long, int, byte or bool"):
+        x[rows.to(tenon.int8)]
+
+
+def test_a_short_sequence_of_sequences_is_a_tuple_of_keys_and_warns():
+    x = tenon.arange(6).reshape(2, 3)
+
+    for key in ([[0, 1], [2, 0]], [range(2), [2, 0]]):
+        with pytest.warns(UserWarning, match="non-tuple sequence"):
+            assert x[key].tolist() == [2, 3]
+    assert tenon.arange(40)[[range(i, i + 2) for i in range(32)]].shape == (32, 2)
+
+
+def test_what_is_copied_by_index_arrays_is_contiguous():
+    x = tenon.arange(24).reshape(2, 3, 4)
+
+    for key in ((slice(None), [0, 2]), (..., [1, 0]), (slice(None), [[0, 1]], [[2, 3]])):
+        assert x[key].is_contiguous()
+
+
+@pytest.mark.parametrize(
+    ("key", "kind", "words"),
+    [
+        (0.5, IndexError, "valid indices .got float"),
+        ((0, 1.5), IndexError, "valid indices .got float"),
+        (slice(0.0, 2.0), TypeError, "slice indices must be integers"),
+        (slice("0", None), TypeError, "slice indices must be integers"),
+        (slice(None, None, 0), ValueError, "slice step cannot be zero"),
+        (slice(None, None, -1), ValueError, "step must be greater than zero"),
+        ([5], IndexError, "^index 5 is out of bounds for dimension 0 with size 3"),
+        ((slice(None), [0, -5]), IndexError, "^index -5 is out of bounds for dimension 1 with size 4"),
+    ],
+)
+def test_a_wrong_key_is_named(key, kind, words):
+    x = tenon.zeros(3, 4)
+
+    with pytest.raises(kind, match=words):
+        x[key]
+    with pytest.raises(kind, match=words):
+        x[key] = 1.0
+
+
+def test_what_has_no_place_is_refused():
+    with pytest.raises(IndexError, match="invalid index of a 0-dim tensor"):
+        tenon.tensor(1)[0]
+    with pytest.raises(IndexError, match="cannot be applied to a 0-dim"):
+        tenon.tensor(1)[:]
+    with pytest.raises(IndexError, match="for dimension with size 0"):
+        tenon.empty(10, 0)[:, [0, 1]]
+    with pytest.raises(TypeError, match="does not support deleting"):
+        del tenon.zeros(3)[0]
+    with pytest.raises(IndexError, match="index -1 is out of bounds"):
+        tenon.zeros(3).index_copy_(0, tenon.tensor([-1]), tenon.zeros(1))
+    with pytest.raises(RuntimeError, match="Expected dtype int32 or int64"):
+        tenon.zeros(3).index_select(0, tenon.tensor([0], dtype=tenon.int16))
+    with pytest.raises(RuntimeError, match="should be Long but got Int"):
+        tenon.zeros(3).take_along_dim(tenon.tensor([0], dtype=tenon.int32), 0)
+    with pytest.raises(RuntimeError, match="complex Scalar"):
+        tenon.zeros(3).index_fill(0, tenon.tensor([0]), 1j)
+
+
+def test_a_tensor_written_at_indices_has_the_same_dtype():
+    x = tenon.zeros(3)
+    whole, mask = tenon.tensor([2, 3]), tenon.tensor([True, False, True])
+
+    for key in ([0, 1], mask, tenon.tensor([0, 1])):
+        with pytest.raises(RuntimeError, match="Index put requires the source and destination dtypes match"):
+            x[key] = whole
+    with pytest.raises(RuntimeError, match=r"value tensor of shape \[3\].*result of shape \[2\]"):
+        x[[0, 1]] = tenon.zeros(3)
+    x[mask] = whole[0]  # one number fills the mask
+    x[1:2] = whole[1]  # a slice is copied into
+    assert x.tolist() == [2.0, 3.0, 2.0]
+
+
+def test_operators_by_their_torch_name_can_be_called():
+    x = tenon.arange(6).reshape(2, 3)
+    aten = tenon.ops.aten
+
+    assert aten.index.Tensor(x, [None, tenon.tensor([2])]).tolist() == [[2], [5]]
+    assert aten.add.Tensor(x, 1)[1, 2].item() == 6
+    aten.index_put_(x, [None, tenon.tensor([0])], tenon.tensor(9))
+    assert x[:, 0].tolist() == [9, 9]
+    with pytest.raises(IndexError, match="at least one index"):
+        aten.index.Tensor(x, [])

@@ -111,7 +111,8 @@ def test_a_numpy_scalar_does_not_widen_a_tensor():
 def test_a_list_of_lists_indexes_axis_by_axis():
     x = tenon.arange(12).reshape(3, 4)
 
-    assert x[[[0, 1], [2, 3]]].tolist() == [2, 7]
+    with pytest.warns(UserWarning, match="non-tuple sequence"):
+        assert x[[[0, 1], [2, 3]]].tolist() == [2, 7]
     assert x[tenon.tensor([[0, 1], [2, 2]])].shape == (2, 2, 4)
 
 

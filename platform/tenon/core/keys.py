@@ -8,6 +8,8 @@ makes the axis order torch's: NumPy would count them as index arrays.
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -17,6 +19,9 @@ from tenon.core.value import Value
 from tenon.errors import IndexRangeError
 
 FULL = slice(None)
+_BYTE = np.dtype(np.uint8)
+#: What an index array may hold.
+INTEGERS = (np.dtype(np.int64), np.dtype(np.int32))
 
 
 class _Index:
@@ -46,6 +51,8 @@ def split(tensor: Any, key: Any) -> tuple[tuple[Any, ...], tuple[Any, ...] | Non
     shape = tensor.raw.shape
     consumed = sum(_consumes(k) for k in keys)
     if consumed > len(shape):
+        if not shape:
+            raise _scalar_error(keys)
         raise IndexRangeError(
             f"too many indices for tensor of dimension {len(shape)} (shape {list(shape)}, {consumed} indices)"
         )
@@ -89,11 +96,35 @@ def split(tensor: Any, key: Any) -> tuple[tuple[Any, ...], tuple[Any, ...] | Non
     return tuple(basic), layout, found
 
 
+def _scalar_error(keys: tuple[Any, ...]) -> IndexRangeError:
+    """Why a tensor without axes has no ``[keys]``."""
+    first = next(k for k in keys if _consumes(k))
+    if isinstance(first, slice):
+        return IndexRangeError("slice() cannot be applied to a 0-dim tensor.")
+    if _is_integer(first):
+        return IndexRangeError(
+            "invalid index of a 0-dim tensor. Use `tensor.item()` in Python to convert a 0-dim tensor to a"
+            " number"
+        )
+    return IndexRangeError(f"too many indices for tensor of dimension 0 (shape [], {len(keys)} indices)")
+
+
 def _listed(key: Any) -> tuple[Any, ...]:
-    """A lone key; a list that holds more than numbers is a tuple of keys, as torch and old NumPy read it."""
-    if isinstance(key, list) and any(
-        isinstance(k, (list, tuple, slice, Value, np.ndarray)) or k is None or k is Ellipsis for k in key
+    """A lone key; a short sequence that holds more than numbers is a tuple of keys, as torch and old NumPy
+    read it."""
+    if (
+        isinstance(key, Sequence)
+        and not isinstance(key, (str, range))
+        and len(key) < 32
+        and any(
+            isinstance(k, (Sequence, slice, Value, np.ndarray)) or k is None or k is Ellipsis for k in key
+        )
     ):
+        warnings.warn(
+            "Using a non-tuple sequence for multidimensional indexing is deprecated; use x[tuple(seq)], or"
+            " x[torch.tensor(seq)] for one array of indices.",
+            stacklevel=4,
+        )
         return tuple(key)
     return (key,)
 
@@ -104,7 +135,7 @@ def _is_integer(k: Any) -> bool:
     if isinstance(k, (int, np.integer)):
         return True
     if isinstance(k, Value):
-        return k.raw.ndim == 0 and k.raw.dtype.kind in "iu"
+        return k.raw.ndim == 0 and k.raw.dtype.kind in "iu" and k.raw.dtype != _BYTE
     return hasattr(k, "__index__") and not hasattr(k, "shape")
 
 
@@ -112,11 +143,28 @@ def _consumes(k: Any) -> int:
     if k is None or k is Ellipsis or isinstance(k, (bool, np.bool_)):
         return 0
     array = k.raw if isinstance(k, Value) else k
-    if getattr(array, "dtype", None) is not None and array.dtype.kind == "b":
+    if getattr(array, "dtype", None) is not None and (array.dtype.kind == "b" or array.dtype == _BYTE):
         return int(array.ndim)
     if isinstance(k, (list, tuple)) and np.asarray(_plain(k)).dtype.kind == "b":
         return int(np.asarray(_plain(k)).ndim)
     return 1
+
+
+def fills_by_mask(key: Any, value: Any) -> bool:
+    """Whether ``x[key] = value`` casts the value, as torch does: one number where one mask says so, or
+    ``x[True]``."""
+    keys = key if isinstance(key, tuple) else (key,)
+    rest = [k for k in keys if not (k is None or k is Ellipsis or isinstance(k, slice))]
+    if not all(isinstance(k, Value) for k in rest):
+        return all(isinstance(k, (bool, np.bool_)) for k in rest)
+    masks = [k.raw for k in rest if k.raw.ndim and (k.raw.dtype.kind == "b" or k.raw.dtype == _BYTE)]
+    return len(masks) == len(rest) == 1 and value.raw.size == 1
+
+
+def result_shape(shape: Any, layout: tuple[Any, ...], indices: Any) -> tuple[int, ...]:
+    """The shape of what a tensor of ``shape`` holds at the index arrays."""
+    hollow = np.broadcast_to(np.empty((), np.bool_), tuple(shape))
+    return hollow[filled(layout, [np.zeros(tuple(i.shape), np.intp) for i in indices])].shape
 
 
 def _plain(k: Any) -> Any:
@@ -126,12 +174,19 @@ def _plain(k: Any) -> Any:
 
 
 def _checked_slice(k: slice) -> slice:
-    if k.step is not None and int(k.step) <= 0:
-        raise ValueError("step must be greater than zero")
     parts = (k.start, k.stop, k.step)
-    if all(p is None or p.__class__ is int for p in parts):
-        return k
-    return slice(*(None if p is None else p.__index__() for p in parts))
+    if not all(p is None or p.__class__ is int for p in parts):
+        try:
+            k = slice(*(None if p is None else p.__index__() for p in parts))
+        except AttributeError:
+            raise TypeError(
+                f"slice indices must be integers or None or have an __index__ method, got {k}"
+            ) from None
+    if k.step is not None and k.step <= 0:
+        if not k.step:
+            raise ValueError("slice step cannot be zero")
+        raise ValueError(f"step must be greater than zero, got {k.step}. Use flip() to reverse.")
+    return k
 
 
 def _advance(tensor: Any, k: Any, axis: int, shape: Any, basic: list[Any], advanced: list[Any]) -> int:
@@ -146,9 +201,22 @@ def _advance(tensor: Any, k: Any, axis: int, shape: Any, basic: list[Any], advan
         if host.size == 0 and host.dtype.kind == "f":
             host = host.astype(np.int64)
         array = backend.from_host(host, tensor.device)
+    if array.dtype == _BYTE:
+        if array.ndim:
+            warnings.warn(
+                "indexing with dtype torch.uint8 is now deprecated, please use a dtype torch.bool instead: it"
+                " is read as a mask. For indices use .long().",
+                stacklevel=4,
+            )
+        array = array != 0
     if array.dtype.kind == "b":
         return _mask(backend, array, axis, shape, basic, advanced)
-    if array.dtype.kind not in "iu":
+    if array.dtype not in INTEGERS:
+        if not hasattr(k, "dtype") and not isinstance(k, (list, tuple)):
+            raise IndexRangeError(
+                "only integers, slices (`:`), ellipsis (`...`), None and long or byte Variables are valid"
+                f" indices (got {type(k).__name__})"
+            )
         raise IndexRangeError(
             f"tensors used as indices must be long, int, byte or bool tensors, got {array.dtype}. Use"
             " .long()."

@@ -109,9 +109,12 @@ def unravel_index(indices: Any, shape: Any) -> Any:
     """The place of each flat index in an array of ``shape``: one tensor an axis."""
     if not isinstance(indices, Value) or indices.raw.dtype.kind not in "iu":
         kind = getattr(indices, "dtype", type(indices).__name__)
-        raise TypeError(f"expected 'indices' to be an integer tensor, but got {kind}")
-    if isinstance(shape, Value):
-        shape = _host(shape).tolist()
+        raise TypeError(f"expected 'indices' to be integer dtype, but got {kind}")
+    if not isinstance(shape, (int, tuple, list)):
+        raise TypeError(f"expected 'shape' to be int or sequence of ints, but got {type(shape)}")
+    odd = [s for s in (shape if not isinstance(shape, int) else ()) if not isinstance(s, (int, np.integer))]
+    if odd:
+        raise TypeError(f"expected 'shape' sequence to only contain ints, but got {type(odd[0])}")
     lengths = (shape,) if isinstance(shape, int) else sizes((shape,))
     if any(s < 0 for s in lengths):
         raise ValueError(f"'shape' cannot have negative values, but got {tuple(lengths)}")

@@ -10,6 +10,8 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from tenon.errors import IndexRangeError
+
 #: Ranks of the operands, two standing for more -> the product that torch runs.
 _PRODUCTS = {(1, 1): "dot", (2, 1): "mv", (1, 2): "mv", (2, 2): "mm"}
 
@@ -27,6 +29,15 @@ class Operator:
         if overload.startswith("_"):
             raise AttributeError(f"{self!r} has no overload {overload!r}")
         return self
+
+    def __call__(self, tensor: Any, *args: Any, **options: Any) -> Any:
+        """The operator on ``tensor``: its method of the same name."""
+        if self.name != "index":
+            return getattr(tensor, self.name)(*args, **options)
+        keys = tuple(slice(None) if k is None else k for k in args[0])
+        if not keys:
+            raise IndexRangeError("at least one index must be provided (got an empty list of indices)")
+        return tensor[keys]
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Operator) and self.key == other.key

@@ -14,6 +14,7 @@ from tenon.core.aval import Aval, broadcast_shapes
 from tenon.core.keys import INDEX, filled
 from tenon.core.op import Kind, Primitive
 from tenon.errors import IndexRangeError, ShapeError
+from tenon.ops.index_range import check_along, check_range, ill_fitting, out_of_range
 
 _INT = np.dtype(np.int64)
 
@@ -92,9 +93,13 @@ class Take(Primitive):
 
     def forward(self, xp, x, *indices, layout):
         """NumPy's advanced indexing."""
-        if len(indices) == 1 and layout[0] is INDEX:
-            return xp.take(x, indices[0], axis=0)
-        return x[filled(layout, indices)]
+        try:
+            if len(indices) == 1:
+                return xp.take(x, indices[0], axis=layout.index(INDEX))
+            # NumPy keeps the axes in the order in which it worked, which no view() could follow.
+            return xp.ascontiguousarray(x[filled(layout, indices)])
+        except IndexError as error:
+            raise out_of_range(x, layout, indices, error) from None
 
     def vjp_x(self, f, g, out, x, *indices, layout):
         return f.put(
@@ -123,12 +128,17 @@ class Put(Primitive):
         """Repeated indices add up when accumulating; otherwise the last one wins."""
         made = x.copy() if out is None else out
         key = filled(layout, indices)
-        if not accumulate:
-            made[key] = y
-        elif len(indices) == 1 and layout[0] is INDEX and xp is np:
-            add_rows(made, indices[0], y)
-        else:
-            xp.add.at(made, key, y)
+        try:
+            if not accumulate:
+                made[key] = y
+            elif len(indices) == 1 and layout[0] is INDEX and xp is np:
+                add_rows(made, indices[0], y)
+            else:
+                xp.add.at(made, key, y)
+        except IndexError as error:
+            raise out_of_range(x, layout, indices, error) from None
+        except ValueError as error:
+            raise ill_fitting(x, y, layout, indices, error) from None
         return made
 
     def vjp_x(self, f, g, out, x, y, *indices, layout, accumulate=False):
@@ -172,7 +182,7 @@ class Gather(Primitive):
 
     def infer(self, x, index, *, axis):
         """The index's shape."""
-        _check_along(self.name, x, index, axis)
+        check_along(self.name, x, index, axis)
         return Aval(tuple(index.shape), x.dtype)
 
     def forward(self, xp, x, index, *, axis):
@@ -180,7 +190,7 @@ class Gather(Primitive):
         if not x.ndim:
             return x.reshape(1)[index].reshape(index.shape)
         self.infer(x, index, axis=axis)
-        _check_range(xp, self.name, index, x.shape[axis], axis)
+        check_range(xp, self.name, index, x.shape[axis], axis)
         window = tuple(slice(None) if a == axis else slice(0, s) for a, s in enumerate(index.shape))
         return xp.take_along_axis(x[window], index, axis)
 
@@ -199,7 +209,7 @@ class Scatter(Primitive):
 
     def infer(self, x, index, y, *, axis, reduce=None):
         """``x``'s own aval."""
-        _check_along(self.name, x, index, axis)
+        check_along(self.name, x, index, axis)
         if hasattr(y, "shape") and any(i > s for i, s in zip(index.shape, y.shape, strict=False)):
             raise ShapeError(
                 f"Expected index {list(index.shape)} to be no larger than src {list(y.shape)} apart from"
@@ -214,7 +224,7 @@ class Scatter(Primitive):
         if index.size == 0:
             return made
         target, where = (made.reshape(1), index.reshape(-1)) if not x.ndim else (made, index)
-        _check_range(xp, self.name, where, target.shape[axis], axis)
+        check_range(xp, self.name, where, target.shape[axis], axis)
         grid = list(xp.ogrid[tuple(slice(0, s) for s in where.shape)])
         grid[axis] = where
         values = y[tuple(slice(0, s) for s in index.shape)] if getattr(y, "ndim", 0) else y
@@ -292,34 +302,6 @@ class WindowOf(Primitive):
 
     def vjp_x(self, f, g, out, x, *, shape):
         return f.index(g, key=tuple(slice(0, s) for s in x.shape))
-
-
-def _check_along(name: str, x: Any, index: Any, axis: int) -> None:
-    if index.dtype.kind not in "iu":
-        raise IndexRangeError(
-            f"{name}(): Expected dtype int32/int64 for index, got {index.dtype}. Use .long()."
-        )
-    if len(index.shape) != len(x.shape) and not (len(x.shape) == 0 and len(index.shape) == 1):
-        raise ShapeError(
-            "Index tensor must have the same number of dimensions as input tensor "
-            f"({name}: index {list(index.shape)}, input {list(x.shape)})"
-        )
-    for a, (i, s) in enumerate(zip(index.shape, x.shape, strict=False)):
-        if a != axis and i > s:
-            raise ShapeError(
-                f"Size does not match at dimension {a} expected index {list(index.shape)} to be no larger"
-                f" than self {list(x.shape)} apart from dimension {axis}"
-            )
-
-
-def _check_range(xp: Any, name: str, index: Any, size: int, axis: int) -> None:
-    if index.size:
-        low, high = int(index.min()), int(index.max())
-        if low < 0 or high >= size:
-            raise IndexRangeError(
-                f"index {low if low < 0 else high} is out of bounds for dimension {axis} with size {size}"
-                f" ({name})"
-            )
 
 
 class Argsort(Primitive):

@@ -10,11 +10,12 @@ from tenon.core import watch
 from tenon.core.aval import Aval, broadcast_shapes, normalize_axis
 from tenon.core.grad_mode import MODE, UNCOUNTED
 from tenon.core.interceptor import SLOT
-from tenon.core.keys import FULL, INDEX, split
+from tenon.core.keys import FULL, INDEX, INTEGERS, fills_by_mask, result_shape, split
 from tenon.core.late import LATE
 from tenon.core.op import table as f
 from tenon.core.precision import runs_in
 from tenon.core.value import Value, fill, refuse_writing
+from tenon.dtypes import FROM_NUMPY, scalar_name
 from tenon.errors import DTypeError, IndexRangeError, ShapeError
 
 
@@ -37,8 +38,13 @@ class Indexing:
         x = self if layout is not None and _is_whole(basic) else f.index(self, key=basic)
         return x if layout is None else f.take(x, *indices, layout=layout)
 
+    def __delitem__(self, key: Any) -> None:
+        """Always an error: a tensor keeps its shape."""
+        raise TypeError(f"Tensor does not support deleting items (got {key!r}). Index what should stay.")
+
     def __setitem__(self, key: Any, value: Any) -> None:
         basic, layout, indices = split(self, key)
+        given = isinstance(value, Value)
         if not isinstance(value, Value):
             value = _as_value(self, value)
         if layout is None:
@@ -57,6 +63,8 @@ class Indexing:
         if not isinstance(value, Value):
             value = Value.make(self._backend.as_array(np.asarray(value, self.raw.dtype)), self._backend)  # type: ignore[attr-defined]
         elif value.raw.dtype != self.raw.dtype:
+            if given and not fills_by_mask(key, value):
+                raise _mismatch(target, value, layout, indices)
             value = f.cast(value, dtype=self.raw.dtype)
         if value._backend is not self._backend:  # type: ignore[attr-defined]
             value = value.to(self.device)  # type: ignore[attr-defined]
@@ -77,6 +85,10 @@ class Indexing:
             raise IndexRangeError(
                 f"index_select(): Index is supposed to be a vector, but got {list(index.raw.shape)}"
             )
+        if index.raw.dtype not in INTEGERS:
+            raise DTypeError(
+                f"index_select(): Expected dtype int32 or int64 for index, got {index.dtype}. Use .long()."
+            )
         index = index.reshape(-1)
         if not self.raw.ndim:
             return self.reshape(1)[index].reshape(())  # type: ignore[attr-defined]
@@ -94,6 +106,11 @@ class Indexing:
         """As ``gather``, with broadcasting; over the flattened tensor if ``dim`` is None."""
         if dim is None:
             return self.reshape(-1).gather(0, indices.reshape(-1))  # type: ignore[attr-defined]
+        if indices.raw.dtype != np.int64:
+            raise DTypeError(
+                "torch.take_along_dim(): dtype of indices should be Long but got "
+                f"{scalar_name(FROM_NUMPY[indices.raw.dtype])}. Use .long()."
+            )
         axis = normalize_axis(dim, self.raw.ndim)
         if indices.raw.ndim != self.raw.ndim:
             raise ShapeError(
@@ -151,6 +168,12 @@ class Indexing:
     @runs_in("widest")
     def index_copy(self, dim: int, index: Any, source: Any) -> Any:
         """A copy with slices of ``source`` written at ``index`` along ``dim``."""
+        if index.raw.size and self.device.type != "meta" and int(index.raw.min()) < 0:  # type: ignore[attr-defined]
+            size = self.raw.shape[dim] if self.raw.ndim else 1
+            raise IndexRangeError(
+                f"index_copy_(): index {int(index.raw.min())} is out of bounds for dimension {dim} with size"
+                f" {size}"
+            )
         return self._put_along(dim, index, source)
 
     def index_fill(self, dim: int, index: Any, value: Any) -> Any:
@@ -159,6 +182,11 @@ class Indexing:
             raise ShapeError(
                 "index_fill_ only supports a 0-dimensional value tensor, but got tensor with "
                 f"{value.raw.ndim} dimension(s)."
+            )
+        if isinstance(value, complex) and self.raw.dtype.kind != "c":
+            raise DTypeError(
+                "index_fill_(): Converting complex Scalar to non-complex type is not supported (value"
+                f" {value}, dtype {self.dtype})"  # type: ignore[attr-defined]
             )
         if not (isinstance(value, Value) and value.requires_grad):  # type: ignore[attr-defined]
             return self._put_along(dim, index, _number(self, value))
@@ -178,10 +206,17 @@ class Indexing:
     @runs_in("usual", cuda="widest")
     def index_put(self, indices: Any, values: Any, accumulate: bool = False) -> Any:
         """A copy with ``values`` written (or added) at the given index tensors."""
-        _, layout, places = split(self, tuple(indices))
+        key = tuple(FULL if k is None else k for k in indices)
+        _, layout, places = split(self, key)
         if layout is None:
-            raise IndexRangeError("index_put needs at least one index tensor.")
-        return f.put(self, _number(self, values), *places, layout=layout, accumulate=accumulate)
+            raise IndexRangeError("index_put needs at least one index tensor, got none.")
+        if not isinstance(values, Value):
+            values = _number(self, values)
+        elif values.raw.dtype != self.raw.dtype:
+            if accumulate or not fills_by_mask(key, values):
+                raise _mismatch(self, values, layout, places)
+            values = f.cast(values, dtype=self.raw.dtype)
+        return f.put(self, values, *places, layout=layout, accumulate=accumulate)
 
     def masked_fill(self, mask: Any, value: Any) -> Any:
         """``value`` where ``mask``, else ``self``."""
@@ -267,7 +302,28 @@ def _number(x: Any, value: Any) -> Any:
     """``value`` as a tensor of ``x``'s dtype and backend."""
     if isinstance(value, Value):
         return value if value.raw.dtype == x.raw.dtype else f.cast(value, dtype=x.raw.dtype)
+    if x.raw.dtype.kind == "u" and isinstance(value, int) and value < 0:
+        value = value % (1 << 8 * x.raw.dtype.itemsize)  # wraps, as in C
     return f.new_full(x.detach(), shape=(), value=value, dtype=x.raw.dtype)
+
+
+def _mismatch(x: Any, value: Any, layout: tuple[Any, ...], indices: list[Any]) -> Exception:
+    """The error for a ``value`` of another dtype: its shape is looked at first."""
+    shape = result_shape(x.raw.shape, layout, indices)
+    try:
+        fits = broadcast_shapes(shape, tuple(value.raw.shape)) == shape
+    except ShapeError:
+        fits = False
+    if not fits:
+        return ShapeError(
+            f"shape mismatch: value tensor of shape {list(value.raw.shape)} cannot be broadcast to indexing"
+            f" result of shape {list(shape)}"
+        )
+    own, other = scalar_name(FROM_NUMPY[x.raw.dtype]), scalar_name(FROM_NUMPY[value.raw.dtype])
+    return DTypeError(
+        f"Index put requires the source and destination dtypes match, got {own} for the destination and"
+        f" {other} for the source. Cast the source with .to(dtype)."
+    )
 
 
 def _drop_leading_ones(value: Any, basic: tuple[Any, ...], x: Any) -> Any:

@@ -1,0 +1,79 @@
+"""What is wrong with an index: its dtype or shape, where it points, or what is written there.
+
+The kernels look after the fact where NumPy looks anyway (``out_of_range``, ``ill_fitting``): an index that is
+right costs nothing.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tenon.core.keys import INDEX, result_shape
+from tenon.errors import IndexRangeError, ShapeError
+
+
+def out_of_range(x: Any, layout: tuple[Any, ...], indices: Any, error: Exception) -> IndexRangeError:
+    """The error for index arrays that NumPy refused: the first place outside of ``x``, in torch's words."""
+    places = [axis for axis, k in enumerate(layout) if k is INDEX]
+    for axis, index in zip(places, indices, strict=True):
+        size = x.shape[axis]
+        if not size and index.size:
+            return IndexRangeError(
+                f"index is out of bounds for dimension with size 0 (dimension {axis} of {list(x.shape)})"
+            )
+        wrong = index[(index < -size) | (index >= size)]
+        if wrong.size:
+            return IndexRangeError(
+                f"index {int(wrong.reshape(-1)[0])} is out of bounds for dimension {axis} with size {size}"
+            )
+    try:
+        np.broadcast_shapes(*(i.shape for i in indices))
+    except ValueError:
+        shapes = ", ".join(str(list(i.shape)) for i in indices)
+        return IndexRangeError(
+            f"shape mismatch: indexing tensors could not be broadcast together with shapes {shapes}"
+        )
+    return IndexRangeError(str(error))
+
+
+def ill_fitting(x: Any, y: Any, layout: tuple[Any, ...], indices: Any, error: Exception) -> Exception:
+    """The error for a value ``y`` that NumPy could not write at the index arrays."""
+    shape = result_shape(x.shape, layout, indices)
+    if np.shape(y) == shape:
+        return ShapeError(str(error))
+    return ShapeError(
+        f"shape mismatch: value tensor of shape {list(np.shape(y))} cannot be broadcast to indexing result"
+        f" of shape {list(shape)}"
+    )
+
+
+def check_along(name: str, x: Any, index: Any, axis: int) -> None:
+    """That ``index`` is one for ``x`` along ``axis``: its dtype, rank and sizes."""
+    if index.dtype.kind not in "iu":
+        raise IndexRangeError(
+            f"{name}(): Expected dtype int32/int64 for index, got {index.dtype}. Use .long()."
+        )
+    if len(index.shape) != len(x.shape) and not (len(x.shape) == 0 and len(index.shape) == 1):
+        raise ShapeError(
+            "Index tensor must have the same number of dimensions as input tensor "
+            f"({name}: index {list(index.shape)}, input {list(x.shape)})"
+        )
+    for a, (i, s) in enumerate(zip(index.shape, x.shape, strict=False)):
+        if a != axis and i > s:
+            raise ShapeError(
+                f"Size does not match at dimension {a} expected index {list(index.shape)} to be no larger"
+                f" than self {list(x.shape)} apart from dimension {axis}"
+            )
+
+
+def check_range(xp: Any, name: str, index: Any, size: int, axis: int) -> None:
+    """That each element of ``index`` is one of ``size`` places along ``axis``."""
+    if index.size:
+        low, high = int(index.min()), int(index.max())
+        if low < 0 or high >= size:
+            raise IndexRangeError(
+                f"index {low if low < 0 else high} is out of bounds for dimension {axis} with size {size}"
+                f" ({name})"
+            )
