@@ -6,6 +6,7 @@ import pytest
 
 import tenon
 from tenon import nn
+from tenon.nn import functional as F
 
 
 def image(*size):
@@ -67,3 +68,80 @@ def test_module_to_a_format_changes_its_images_only():
     assert conv.weight.is_contiguous(memory_format=tenon.channels_last)
     assert conv.bias.is_contiguous()
     assert conv(tenon.ones(1, 3, 4, 4)).shape == (1, 4, 3, 3)
+
+
+def last(*size):
+    return image(*size).contiguous(
+        memory_format=tenon.channels_last if len(size) == 4 else tenon.channels_last_3d
+    )
+
+
+@pytest.mark.parametrize(
+    "run",
+    [
+        nn.Conv2d(4, 2, 3),
+        nn.Conv2d(4, 4, 3, groups=4, bias=False),
+        nn.ConvTranspose2d(4, 2, 3),
+        nn.GroupNorm(2, 4),
+        nn.BatchNorm2d(4),
+        lambda x: F.max_pool2d(x, 2),
+        lambda x: F.max_pool2d(x, 2, return_indices=True)[1],
+        lambda x: F.avg_pool2d(x, 2),
+        lambda x: F.adaptive_avg_pool2d(x, 3),
+        lambda x: F.adaptive_max_pool2d(x, 3),
+        lambda x: F.pad(x, (1, 2)),
+        lambda x: F.pad(x, (1, 2, 1, 1), mode="reflect"),
+        lambda x: F.interpolate(x, 9, mode="bilinear"),
+        lambda x: F.interpolate(x.to(tenon.uint8), 4, mode="bicubic", antialias=True),
+        lambda x: F.pixel_shuffle(x, 2),
+        lambda x: F.channel_shuffle(x, 2),
+    ],
+)
+def test_what_works_on_images_keeps_their_format(run):
+    x = last(2, 4, 6, 6)
+    plain = run(x.contiguous())
+
+    made = run(x)
+
+    assert plain.is_contiguous()
+    assert made.is_contiguous(memory_format=tenon.channels_last)
+    tenon.testing.assert_close(made, plain)
+
+
+def test_volumes_keep_their_format():
+    x = last(1, 2, 4, 4, 4)
+
+    for made in (nn.Conv3d(2, 3, 2)(x), F.max_pool3d(x, 2), F.interpolate(x, 3), nn.GroupNorm(2, 2)(x)):
+        assert made.is_contiguous(memory_format=tenon.channels_last_3d)
+
+
+def test_gaps_do_not_hide_a_format_and_an_outer_axis_of_its_own_does():
+    x = last(2, 4, 8, 8)
+
+    assert F.max_pool2d(x[:, :, 1:-1, 1:-1], 2).is_contiguous(memory_format=tenon.channels_last)
+    assert F.max_pool2d(x[:, :, ::2, ::2], 2).is_contiguous(memory_format=tenon.channels_last)
+    assert F.max_pool2d(x[0][None], 2).is_contiguous()
+
+
+def test_a_weight_asks_for_a_format_even_with_one_channel():
+    conv = nn.Conv2d(1, 8, 3).to(memory_format=tenon.channels_last)
+
+    assert conv.weight.stride() == tenon.zeros_like(conv.weight).stride() == (9, 1, 3, 1)
+    assert conv(image(2, 1, 5, 5)).is_contiguous(memory_format=tenon.channels_last)
+    plain = nn.utils.convert_conv2d_weight_memory_format(nn.Sequential(conv), tenon.contiguous_format)
+    assert plain(image(2, 1, 5, 5)).is_contiguous()
+    assert nn.Conv2d(1, 8, 3)(image(2, 1, 5, 5)).is_contiguous()
+
+
+@pytest.mark.parametrize("run", [F.relu, F.gelu, F.silu, lambda x: F.relu(x.bfloat16())])
+def test_large_activations_and_their_gradients_keep_a_format(run):
+    x = (last(2, 16, 32, 32) - 9000.0).div_(9000.0).requires_grad_()
+
+    made = run(x)
+    made.sum().backward()
+
+    plain = x.detach().contiguous().requires_grad_()
+    run(plain).sum().backward()
+    assert made.is_contiguous(memory_format=tenon.channels_last)
+    assert tenon.equal(x.grad, plain.grad)
+    assert tenon.equal(made, run(plain))

@@ -32,6 +32,30 @@ def plain(x: Any) -> Any:
     return x if x.flags.carray else np.array(x, order="C")
 
 
+def memory_order(x: Any) -> tuple[int, ...]:
+    """The axes of ``x`` as they lie in its memory, if that has no gaps; else none."""
+    strides = x.strides
+    if 0 in strides:
+        return ()
+    axes = tuple(sorted(range(x.ndim), key=strides.__getitem__, reverse=True))
+    return axes if x.transpose(axes).flags.carray else ()
+
+
+def aligned(*arrays: Any) -> tuple[Any, tuple[int, ...] | None]:
+    """Arrays of one shape as kernels take them, and the axes by which a result gets their order back.
+
+    Those that lie in one and the same order without gaps are seen in it: nothing is copied, and channels that
+    lie last stay there.
+    """
+    first = arrays[0]
+    if not first.flags.carray and all(a.strides == first.strides for a in arrays[1:]):
+        axes = memory_order(first)
+        if axes and all(a.flags.writeable and a.flags.aligned for a in arrays):
+            back = tuple(sorted(range(len(axes)), key=axes.__getitem__))
+            return [a.transpose(axes) for a in arrays], back
+    return [plain(a) for a in arrays], None
+
+
 def indices_fit(array: Any) -> bool:
     """It holds indices as kernels take them."""
     return bool(array.dtype is INDEX and array.flags.carray)

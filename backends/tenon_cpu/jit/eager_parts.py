@@ -13,7 +13,7 @@ from tenon.ops import embedding_grad as _embedding_grad
 from tenon.ops import max_pool as _max_pool
 from tenon.ops import segment_sum as _segment_sum
 from tenon_cpu.jit import choices, smooth, sums, tables, windows
-from tenon_cpu.jit.calls import FLOAT, INDEX, WORTH, fits, indices_fit, plain, share
+from tenon_cpu.jit.calls import FLOAT, INDEX, WORTH, aligned, fits, indices_fit, plain, share
 from tenon_cpu.jit.compile import Kernel as Compiled
 from tenon_cpu.kernels import activation, direct, piecewise, pointwise, pooling, selection
 
@@ -25,10 +25,10 @@ _NUMBERS = frozenset((bool, int, float))
 
 
 def _with_slope(kernel: Compiled, x: Any, cost: int) -> Any:
-    x = plain(x)
+    (x,), back = aligned(x)
     out, slope = np.empty_like(x), np.empty_like(x)
     share(kernel, (x.reshape(-1), out.reshape(-1), slope.reshape(-1)), x.size, cost * x.size)
-    return out, slope
+    return (out, slope) if back is None else (out.transpose(back), slope.transpose(back))
 
 
 def gelu(f: Any, x: Any, *, approximate: str = "none") -> Any:
@@ -53,10 +53,10 @@ def relu(x: Any, *, out: Any = None) -> Any:
     if out is not None:
         share(smooth.relu_over, (x.reshape(-1),), x.size, x.size)
         return out
-    x = plain(x)
+    (x,), back = aligned(x)
     out = np.empty_like(x)
     share(smooth.relu, (x.reshape(-1), out.reshape(-1)), x.size, x.size)
-    return out
+    return out if back is None else out.transpose(back)
 
 
 def clamp(x: Any, min: Any, max: Any, *, out: Any = None) -> Any:
@@ -81,10 +81,10 @@ def relu_grad(g: Any, out: Any) -> Any:
         return direct.relu_grad(g, out)
     if g.size < WORTH or g.shape != out.shape or not fits(g, out):
         return piecewise.relu_grad(g, out)
-    g, out = plain(g), plain(out)
+    (g, out), back = aligned(g, out)
     made = np.empty_like(g)
     share(smooth.relu_grad, (g.reshape(-1), out.reshape(-1), made.reshape(-1)), g.size, g.size)
-    return made
+    return made if back is None else made.transpose(back)
 
 
 def embedding(weight: Any, indices: Any, *, out: Any = None, **attrs: Any) -> Any:

@@ -20,6 +20,7 @@ from tenon.extend import Aval, errors, expressions
 from tenon.extend import cluster as _described
 from tenon_cpu.jit import codegen_llvm
 from tenon_cpu.jit.builtin import DATA
+from tenon_cpu.jit.calls import memory_order
 from tenon_cpu.jit.codegen import REAL, Code, Val, reading, type_of
 from tenon_cpu.jit.codegen_llvm import driver
 from tenon_cpu.jit.codegen_pointwise import emit_step
@@ -92,6 +93,11 @@ def elementwise(
     arrays = [a for a in args if isinstance(a, np.ndarray)]
     shape = arrays[0].shape
     laid: tuple[int, int, list[tuple[int, int]]] | None
+    axes = () if arrays[0].flags.c_contiguous else memory_order(arrays[0])
+    if axes and all(a.ndim == len(axes) for a in arrays):  # in memory's order, which the result keeps
+        seen = [a.transpose(axes) if isinstance(a, np.ndarray) else a for a in args]
+        made = elementwise(name, seen, attrs, computed, dtype, out if out is None else out.transpose(axes))
+        return None if made is None else made.transpose(np.argsort(axes))
     if all(a.shape == shape and a.flags.c_contiguous for a in arrays):
         laid = 1, arrays[0].size, [(0, 1)] * len(arrays)
     else:

@@ -8,7 +8,7 @@ import numpy as np
 
 from tenon.extend import Kernel
 from tenon_cpu.jit import short_smooth, smooth
-from tenon_cpu.jit.calls import FLOAT, WORTH, plain, share
+from tenon_cpu.jit.calls import FLOAT, WORTH, aligned, share
 from tenon_cpu.jit.compile import available
 
 _ALONE = {"gelu": smooth.gelu_alone, "gelu_tanh": smooth.gelu_tanh_alone, "silu": smooth.silu_alone}
@@ -33,10 +33,10 @@ def _alone(name: str, x: Any) -> tuple[Any, ...] | None:
         return short_smooth.activated(name, x, slope=False)
     if x.dtype is not FLOAT:
         return None
-    x = plain(x)
+    (x,), back = aligned(x)
     out = np.empty_like(x)
     share(_ALONE[name], (x.reshape(-1), out.reshape(-1)), x.size, 6 * x.size)
-    return (out,)
+    return (out if back is None else out.transpose(back),)
 
 
 #: By op name; they get the kernel that makes the residuals too.

@@ -12,6 +12,7 @@ from tenon.core.backend import backend_for
 from tenon.core.create import full as _full
 from tenon.core.create import wrap
 from tenon.core.factories import kind_of, shape_of, written
+from tenon.core.following import channels_lie_last, laid_last
 from tenon.core.formats import laid_out
 from tenon.core.grad_mode import MODE
 from tenon.core.layout import plain, with_layout
@@ -121,7 +122,8 @@ def randperm(
 def _laid_out_as(input: Any, kind: dtypes.dtype) -> Any:
     """A host array whose elements lie as ``input``'s: they are drawn in the order of memory."""
     if isinstance(input.raw, np.ndarray):
-        return np.empty_like(input.raw, kind.numpy)
+        made = np.empty_like(input.raw, kind.numpy)
+        return laid_last(np, made) if channels_lie_last(input.raw) else made
     return np.empty(tuple(input.shape), kind.numpy)
 
 

@@ -11,6 +11,7 @@ from tenon import dtypes
 from tenon.core import watch
 from tenon.core.create import full as _full
 from tenon.core.create import wrap
+from tenon.core.following import LAST, channels_lie_last
 from tenon.core.formats import laid_out
 from tenon.core.grad_mode import MODE
 from tenon.core.layout import plain, with_layout
@@ -152,7 +153,12 @@ def _like(x: Any, value: Any, dtype: Any, device: Any, requires_grad: bool) -> A
 
 def _order(raw: Any) -> list[int] | None:
     """The axes of a dense array as they lie in memory, if that is not their own order."""
-    if not hasattr(raw, "flags") or raw.flags.c_contiguous or not raw.size:
+    if not hasattr(raw, "flags") or not raw.size:
+        return None
+    if channels_lie_last(raw):
+        axes = LAST[raw.ndim]
+        return list(axes) if raw.transpose(axes).flags.c_contiguous else None
+    if raw.flags.c_contiguous:
         return None
     order = sorted(range(raw.ndim), key=lambda axis: -raw.strides[axis])
     return order if raw.transpose(order).flags.c_contiguous else None

@@ -2,13 +2,14 @@
 
 A format is an order of strides; shapes and values do not know of it. ``channels_last`` is ``[N, C, H, W]``
 lying in memory as ``[N, H, W, C]``, ``channels_last_3d`` the same with one more axis. Elementwise ops keep
-the order of their first argument.
+the order of their first argument; ``following.py`` has what other ops do.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
+from tenon.core.following import channels_lie_last, laid_last
 from tenon.core.op import table as f
 from tenon.errors import ArgumentError, ShapeError
 
@@ -72,6 +73,14 @@ def contiguous(x: Any, wanted: Any = None) -> Any:
     return f.contiguous(x) if axes is None else _permuted(x, axes, f.contiguous)
 
 
+def like(x: Any, given: Any) -> Any:
+    """``x`` with its channels last where those of the tensor ``given`` lie last, else ``x``."""
+    found = given.raw
+    if not hasattr(found, "strides") or not channels_lie_last(found) or x.raw.ndim != found.ndim:
+        return x
+    return contiguous(x, channels_last if found.ndim == 4 else channels_last_3d)
+
+
 def clone(x: Any, wanted: Any = None) -> Any:
     """A copy of ``x`` in the order ``wanted``; by default it keeps the order that ``x`` has."""
     if wanted is None or wanted is preserve_format:
@@ -80,6 +89,19 @@ def clone(x: Any, wanted: Any = None) -> Any:
     if axes is None:
         return f.clone(x) if is_contiguous(x.raw) else f.contiguous(x)
     return _permuted(x, axes, lambda y: f.clone(f.contiguous(y)))
+
+
+def in_format(x: Any, wanted: Any) -> Any:
+    """``x`` as ``.to(memory_format=...)`` gives it: with the strides of ``wanted``, even those of axes of one
+    element, which ``contiguous`` leaves alone."""
+    axes = _axes(wanted, x.raw.ndim)
+    if not hasattr(x.raw, "strides") or channels_lie_last(x.raw) == (axes is not None):
+        return contiguous(x, wanted)
+    if not is_contiguous(x.raw, wanted):
+        return contiguous(x, wanted)
+    made, xp = f.clone(x), x._backend.xp
+    made.raw = xp.array(made.raw, order="C") if axes is None else laid_last(xp, made.raw)
+    return made
 
 
 def laid_out(x: Any, wanted: Any) -> Any:

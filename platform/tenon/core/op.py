@@ -104,6 +104,8 @@ class Op:
     overwrites: ClassVar[bool] = False
     #: Kernels take ``out``, which may be the first input where no other one lies in its memory.
     in_place: ClassVar[bool] = False
+    #: How many of the first inputs may say, by their strides, that channels lie last in the outputs too.
+    follows: ClassVar[int] = 0
     #: The output shares memory with the first input.
     view: ClassVar[bool] = False
     #: The output lies on ``attrs["device"]``; ``transfer(x, **attrs)`` is the kernel whatever the backend.

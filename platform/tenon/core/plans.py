@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from tenon.core.following import following
 from tenon.core.op import Op
 
 #: Everything dispatch, tape and sweep ask of an op, so that it costs one look-up: every op is a class of its
@@ -33,13 +34,20 @@ class PlanTable(dict[Op, Plan]):
         self.backend = backend
 
     def __missing__(self, op: Op) -> Plan:
+        plain, short = self._kept(op, (self.backend.kernels[op], self.backend.short_kernels[op]))
         plan = self[op] = (
-            self.backend.kernels[op], op.promotion, op.simple and not op.view,
+            plain, op.promotion, op.simple and not op.view,
             2 if op.integral else op.differentiable, op.keeps, op,
             op.joint, op.rules, op.outputs != 1, op.residuals, not op.view,
-            _operands(op), op.saves_out, self.backend.short_kernels[op], *self._for_values(op),
+            _operands(op), op.saves_out, short, *self._kept(op, self._for_values(op)),
         )  # fmt: skip
         return plan
+
+    def _kept(self, op: Op, kernels: tuple[Any, Any]) -> tuple[Any, Any]:
+        """``kernels``, whose results keep their input's memory format where ``op`` says so."""
+        if not op.follows:
+            return kernels
+        return following(kernels[0], op, self.backend.xp), following(kernels[1], op, self.backend.xp)
 
     def _for_values(self, op: Op) -> tuple[Any, Any]:
         backend = self.backend

@@ -142,6 +142,7 @@ class Conv(Primitive):
     """Cross-correlation of ``x`` with ``weight``."""
 
     kind = Kind.CONVOLVE
+    follows = 2
     inputs = ("x", "weight")
     saves = ("x", "weight")
     reads = {"x": ("weight",), "weight": ("x",)}
@@ -194,6 +195,7 @@ class ConvInputGrad(Primitive):
     ``sizes``."""
 
     kind = Kind.CONVOLVE
+    follows = 2
     inputs = ("g", "weight")
     saves = ("g", "weight")
     reads = {"g": ("weight",), "weight": ("g",)}
@@ -305,6 +307,7 @@ class Convolution(Composite):
     """``conv`` plus a ``bias`` per output channel, as a single node."""
 
     kind = Kind.CONVOLVE
+    follows = 2
     inputs = ("x", "weight", "bias")
     saves = ("x", "weight")
     reads = {"x": ("weight",), "weight": ("x",), "bias": ()}

@@ -308,6 +308,8 @@ class Unbind(Move):
 class Pad(Move):
     """Constant padding: ``widths`` is ``(before, after)`` per axis; negative widths cut."""
 
+    follows = 1
+
     def infer(self, x, *, widths, value=0):
         """Every axis grows by its two widths."""
         shape = tuple(s + a + b for s, (a, b) in zip(x.shape, widths, strict=True))

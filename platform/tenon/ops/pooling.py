@@ -116,6 +116,7 @@ class MaxPool(Primitive):
     """Largest element of each window; NaN wins."""
 
     kind = Kind.WINDOW
+    follows = 1
     saves = ("x", "out")
 
     def infer(self, x, *, kernel, stride, padding, dilation, ceil_mode=False):
@@ -189,6 +190,7 @@ class MaxPoolIndices(Primitive):
     axes."""
 
     kind = Kind.WINDOW
+    follows = 1
 
     def infer(self, x, *, kernel, stride, padding, dilation, ceil_mode=False):
         """int64 in pooled sizes."""
@@ -217,6 +219,7 @@ class AvgPool(Primitive):
     """Mean of each window. ``include_pad``: padding counts; ``divisor``: divide by this instead."""
 
     kind = Kind.WINDOW
+    follows = 1
 
     def infer(self, x, *, kernel, stride, padding, ceil_mode=False, include_pad=True, divisor=None):
         """Pooled sizes."""
@@ -307,6 +310,7 @@ class AdaptiveAvgPool(Primitive):
     """Means of windows laid out so that the output has ``sizes``."""
 
     kind = Kind.WINDOW
+    follows = 1
 
     def infer(self, x, *, sizes):
         """Batch, channels, ``sizes``."""

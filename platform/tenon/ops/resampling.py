@@ -131,6 +131,7 @@ class Resample(Primitive):
     """The last axes of ``x``, each as its spec in ``plan`` says (None: as it is); see ``axis_tables``."""
 
     kind = Kind.WINDOW
+    follows = 1
 
     def infer(self, x, *, plan):
         """Each planned axis in its new size."""
@@ -160,6 +161,7 @@ class ResampleGrad(Primitive):
     """The transpose of ``resample`` on inputs of ``shape``."""
 
     kind = Kind.WINDOW
+    follows = 1
     inputs = ("g",)
 
     def infer(self, g, *, shape, plan):

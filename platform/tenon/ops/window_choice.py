@@ -47,6 +47,7 @@ class AdaptiveMaxPoolIndices(Primitive):
     """The first largest element of each of ``sizes`` windows that cover ``x`` evenly."""
 
     kind = Kind.WINDOW
+    follows = 1
 
     def infer(self, x, *, sizes):
         """int64 in ``sizes``."""
@@ -91,6 +92,7 @@ class FractionalMaxPoolIndices(Primitive):
     """The first largest element of windows of ``kernel`` whose places ``samples[N, C, rank]`` decide."""
 
     kind = Kind.WINDOW
+    follows = 1
     inputs = ("x", "samples")
 
     def infer(self, x, samples, *, kernel, sizes):

@@ -35,7 +35,7 @@ class Convert:
         if dtype is not None and x.raw.dtype != dtype.numpy:
             x = f.cast(x, dtype=dtype.numpy)
         if memory_format is not None and memory_format is not formats.preserve_format:
-            x = formats.contiguous(x, memory_format)
+            x = formats.in_format(x, memory_format)
         return f.clone(x) if copy and x is self else x
 
     def type(self, dtype: Any = None, non_blocking: bool = False) -> Any:

@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 import tenon.ops  # noqa: F401 - a table without ops finds nothing
+from tenon.core.formats import like
 from tenon.core.methods.titles import titled
 from tenon.core.op import table as f
 from tenon.errors import ModuleValueError, ShapeError
@@ -68,7 +69,7 @@ def pixel_shuffle(input: Any, upscale_factor: int) -> Any:
     split = input.reshape(*lead, channels // (r * r), r, r, height, width)
     n = len(lead)
     order = (*range(n), n, n + 3, n + 1, n + 4, n + 2)
-    return split.permute(order).reshape(*lead, channels // (r * r), height * r, width * r)
+    return like(split.permute(order).reshape(*lead, channels // (r * r), height * r, width * r), input)
 
 
 @titled("PixelUnshuffle0")
@@ -92,7 +93,7 @@ def pixel_unshuffle(input: Any, downscale_factor: int) -> Any:
     split = input.reshape(*lead, channels, height // r, r, width // r, r)
     n = len(lead)
     order = (*range(n), n, n + 2, n + 4, n + 1, n + 3)
-    return split.permute(order).reshape(*lead, channels * r * r, height // r, width // r)
+    return like(split.permute(order).reshape(*lead, channels * r * r, height // r, width // r), input)
 
 
 def _image(x: Any, name: str) -> tuple[int, ...]:
@@ -122,7 +123,7 @@ def channel_shuffle(input: Any, groups: int) -> Any:
             f"Number of channels must be divisible by groups. Got {shape[1]} channels and {groups} groups."
         )
     split = input.reshape(shape[0], groups, shape[1] // groups, math.prod(shape[2:]))
-    return split.transpose(1, 2).reshape(shape)
+    return like(split.transpose(1, 2).reshape(shape), input)
 
 
 native_channel_shuffle = channel_shuffle

@@ -5,13 +5,16 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
+
 import tenon.ops  # noqa: F401 - a table without ops finds nothing
+from tenon.core.formats import like
 from tenon.core.grad_mode import no_grad
 from tenon.core.methods.titles import titled
 from tenon.core.op import table as f
 from tenon.core.precision import runs_in
 from tenon.errors import ModuleValueError, ShapeError
-from tenon.ops.kinds import is_short
+from tenon.ops.kinds import dtype_of, is_short
 
 _VECTORS = ("running_mean", "running_var", "weight", "bias")
 
@@ -138,8 +141,6 @@ def layer_norm(
 @runs_in("usual", cuda="float32")
 def rms_norm(input: Any, normalized_shape: Any, weight: Any = None, eps: float | None = None) -> Any:
     """``input`` over the root of its mean square along its last axes, times ``weight``."""
-    import numpy as np
-
     wanted = tuple(normalized_shape) if isinstance(normalized_shape, (list, tuple)) else (normalized_shape,)
     shape = tuple(input.raw.shape)
     if not wanted:
@@ -175,6 +176,10 @@ def group_norm(input: Any, num_groups: int, weight: Any = None, bias: Any = None
             f"Expected more than 1 value per channel when training, got input size torch.Size({list(shape)}):"
             " one value has no spread to divide by."
         )
-    grouped = input.reshape(shape[0], num_groups, math.prod(shape[1:]) // num_groups)
+    x, given = input, dtype_of(input.raw)
+    if is_short(x):  # torch too rounds once, at the end
+        x, weight, bias = (v if v is None else f.cast(v, dtype=np.float32) for v in (x, weight, bias))
+    grouped = x.reshape(shape[0], num_groups, math.prod(shape[1:]) // num_groups)
     made = f.layer_norm(grouped, None, None, rank=1, eps=float(eps)).reshape(shape)
-    return made if weight is bias is None else f.channel_affine(made, weight, bias)
+    made = made if weight is bias is None else f.channel_affine(made, weight, bias)
+    return like(made if dtype_of(made.raw) == given else f.cast(made, dtype=given), input)

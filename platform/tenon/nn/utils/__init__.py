@@ -26,6 +26,10 @@ from tenon.nn.utils.fusion import (
     fuse_linear_bn_weights,
 )
 from tenon.nn.utils.init import skip_init
+from tenon.nn.utils.memory_format import (
+    convert_conv2d_weight_memory_format,
+    convert_conv3d_weight_memory_format,
+)
 from tenon.nn.utils.spectral_norm import remove_spectral_norm, spectral_norm
 from tenon.nn.utils.weight_norm import remove_weight_norm, weight_norm
 
@@ -35,6 +39,8 @@ __all__ = [
     "clip_grad_norm_",
     "clip_grad_value_",
     "clip_grads_with_norm_",
+    "convert_conv2d_weight_memory_format",
+    "convert_conv3d_weight_memory_format",
     "convert_parameters",
     "fuse_conv_bn_eval",
     "fuse_conv_bn_weights",

@@ -126,6 +126,7 @@ class BatchNorm(Composite):
     """
 
     kind = Kind.REDUCE
+    follows = 1
     widens = True
     inputs = ("x", "weight", "bias")
     saves = ("x", "weight", "bias")
@@ -192,6 +193,7 @@ class BatchNormInference(Composite):
     """``x[N, C, ...]`` normalised per channel with given statistics, times ``weight`` plus ``bias``."""
 
     kind = Kind.ELEMENTWISE
+    follows = 1
     inputs = ("x", "weight", "bias", "mean", "variance")
     saves = ("x", "weight", "mean", "variance")
     grad_name = "NativeBatchNormBackward0"

@@ -1,0 +1,38 @@
+"""Weights of convolutions in another memory format, all other parameters as they are."""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+from tenon.core.formats import memory_format as Format
+from tenon.nn.layers.conv import Conv2d, Conv3d, ConvTranspose2d, ConvTranspose3d
+from tenon.nn.module import Module
+
+Model = TypeVar("Model", bound=Module)
+
+
+def convert_conv2d_weight_memory_format(module: Model, memory_format: Format) -> Model:
+    """``module``, the weights of whose two-dimensional convolutions lie in ``memory_format`` from now on.
+
+    >>> import tenon
+    >>> net = tenon.nn.Sequential(tenon.nn.Conv2d(3, 4, 2))
+    >>> net = convert_conv2d_weight_memory_format(net, tenon.channels_last)
+    >>> net(tenon.ones(1, 3, 5, 5)).is_contiguous(memory_format=tenon.channels_last)
+    True
+    """
+    return _converted(module, (Conv2d, ConvTranspose2d), memory_format)
+
+
+def convert_conv3d_weight_memory_format(module: Model, memory_format: Format) -> Model:
+    """The same for three-dimensional convolutions."""
+    return _converted(module, (Conv3d, ConvTranspose3d), memory_format)
+
+
+def _converted(module: Model, kinds: Any, memory_format: Format) -> Model:
+    for each in module.modules():
+        if isinstance(each, kinds):
+            each.weight.data = each.weight.detach().to(memory_format=memory_format)
+    return module
+
+
+__all__ = ["convert_conv2d_weight_memory_format", "convert_conv3d_weight_memory_format"]
