@@ -89,6 +89,7 @@ _home(
 )
 
 _home("tenon.nn.functional.any_convolution", "conv_tbc convolution")
+_home("tenon.nn.functional.cells", "gru_cell lstm_cell rnn_relu_cell rnn_tanh_cell")
 _home(
     "tenon.nn.functional.older_names",
     "_embedding_bag _embedding_bag_forward_only alpha_dropout batch_norm batch_norm_update_stats celu_ "

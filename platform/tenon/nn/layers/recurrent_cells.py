@@ -10,9 +10,9 @@ from typing import Any
 
 from tenon.core.factories import empty, zeros
 from tenon.core.op import table
-from tenon.core.precision import runs_in
-from tenon.errors import ModuleError, ModuleValueError, ShapeError
+from tenon.errors import ModuleError, ModuleValueError
 from tenon.nn import init
+from tenon.nn.functional.cells import check_sizes, step
 from tenon.nn.module import Module
 from tenon.nn.parameter import Parameter
 
@@ -76,35 +76,17 @@ class RNNCellBase(Module):
                 )
         single = input.dim() == 1
         input = input.unsqueeze(0) if single else input
-        if input.shape[1] != self.input_size:
-            raise ShapeError(
-                f"input has inconsistent input_size: got {input.shape[1]} expected {self.input_size}"
-            )
         if hx is None:
+            check_sizes(input, (), self.input_size, self.hidden_size)
             return input, (zeros(input.shape[0], self.hidden_size, dtype=input.dtype, device=input.device),)
         states = tuple(hx) if several else (hx,)
         states = tuple(h.unsqueeze(0) for h in states) if single else states
-        for place, h in enumerate(states):
-            if h.shape[0] != input.shape[0]:
-                raise ShapeError(
-                    f"Input batch size {input.shape[0]} doesn't match hidden{place} batch size {h.shape[0]}"
-                )
-            if h.shape[1] != self.hidden_size:
-                raise ShapeError(
-                    f"hidden{place} has inconsistent hidden_size: got {h.shape[1]}, expected"
-                    f" {self.hidden_size}"
-                )
+        check_sizes(input, states, self.input_size, self.hidden_size)
         return input, states
 
     @property
     def _weights(self) -> tuple[Any, ...]:
         return self.weight_ih, self.weight_hh, self.bias_ih, self.bias_hh
-
-
-@runs_in("widest")
-def _step(op: Any, input: Any, *rest: Any, **attrs: Any) -> Any:
-    """The states after one step; as torch's cells, autocast leaves them in the widest dtype."""
-    return op(input, *rest, sizes=(input.shape[0],), **attrs)[1:]
 
 
 class RNNCell(RNNCellBase):
@@ -129,7 +111,7 @@ class RNNCell(RNNCellBase):
         if self.nonlinearity not in ("tanh", "relu"):
             raise ModuleError(f"Unknown nonlinearity: {self.nonlinearity}. Use 'tanh' or 'relu'.")
         rows, states = self._states(input, hx)
-        (h,) = _step(table.rnn_sequence, rows, *states, *self._weights, nonlinearity=self.nonlinearity)
+        (h,) = step(table.rnn_sequence, rows, *states, *self._weights, nonlinearity=self.nonlinearity)
         return h if input.dim() == 2 else h.squeeze(0)
 
 
@@ -145,7 +127,7 @@ class LSTMCell(RNNCellBase):
         """``(h, c)`` from ``input`` and the last ``(h, c)``."""
         rows, states = self._states(input, hx)
         states = states if len(states) == 2 else states * 2
-        made = _step(table.lstm_sequence, rows, *states, *self._weights, None)
+        made = step(table.lstm_sequence, rows, *states, *self._weights, None)
         return made if input.dim() == 2 else tuple(s.squeeze(0) for s in made)
 
 
@@ -160,5 +142,5 @@ class GRUCell(RNNCellBase):
     def forward(self, input: Any, hx: Any = None) -> Any:
         """The next hidden state."""
         rows, states = self._states(input, hx)
-        (h,) = _step(table.gru_sequence, rows, *states, *self._weights)
+        (h,) = step(table.gru_sequence, rows, *states, *self._weights)
         return h if input.dim() == 2 else h.squeeze(0)

@@ -1,0 +1,73 @@
+"""One step of a recurrent network, from its weights: ``lstm_cell``, ``gru_cell`` and the two of an RNN.
+
+A cell is the op of its layer on a sequence of one step. The modules of ``layers/recurrent_cells.py`` check
+their input by the same function and run the same step.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tenon.ops  # noqa: F401 - a table without ops finds nothing
+from tenon.core.op import table
+from tenon.core.precision import runs_in
+from tenon.errors import ShapeError
+
+__all__ = ["gru_cell", "lstm_cell", "rnn_relu_cell", "rnn_tanh_cell"]
+
+
+def check_sizes(input: Any, states: tuple[Any, ...], input_size: int, hidden_size: int) -> None:
+    """ShapeError unless ``input[N, I]`` and every one of ``states[N, H]`` have these sizes."""
+    if input.shape[1] != input_size:
+        raise ShapeError(f"input has inconsistent input_size: got {input.shape[1]} expected {input_size}")
+    for place, h in enumerate(states):
+        if h.shape[0] != input.shape[0]:
+            raise ShapeError(
+                f"Input batch size {input.shape[0]} doesn't match hidden{place} batch size {h.shape[0]}"
+            )
+        if h.shape[1] != hidden_size:
+            raise ShapeError(
+                f"hidden{place} has inconsistent hidden_size: got {h.shape[1]}, expected {hidden_size}"
+            )
+
+
+@runs_in("widest")
+def step(op: Any, input: Any, *rest: Any, **attrs: Any) -> Any:
+    """The states after one step; as torch's cells, autocast leaves them in the widest dtype."""
+    return op(input, *rest, sizes=(input.shape[0],), **attrs)[1:]
+
+
+def _check(input: Any, states: tuple[Any, ...], w_ih: Any, w_hh: Any, gates: int) -> None:
+    check_sizes(input, states, w_ih.shape[1], w_hh.shape[1])
+    rows = gates * w_hh.shape[1]
+    for name, weight in (("weight_ih", w_ih), ("weight_hh", w_hh)):
+        if weight.shape[0] != rows:
+            raise ShapeError(
+                f"{name} first dim must be {gates} * hidden_size = {rows}, but got {weight.shape[0]}"
+            )
+
+
+def lstm_cell(input: Any, hx: Any, w_ih: Any, w_hh: Any, b_ih: Any = None, b_hh: Any = None) -> Any:
+    """``(h, c)`` after ``input[N, I]``, from the last two; weights are ``[4 H, I]`` and ``[4 H, H]``."""
+    if len(hx) != 2:
+        raise ShapeError(f"lstm_cell expects two hidden states, got {len(hx)}")
+    _check(input, tuple(hx), w_ih, w_hh, 4)
+    return step(table.lstm_sequence, input, *hx, w_ih, w_hh, b_ih, b_hh, None)
+
+
+def gru_cell(input: Any, hx: Any, w_ih: Any, w_hh: Any, b_ih: Any = None, b_hh: Any = None) -> Any:
+    """The state after ``input[N, I]``, from ``hx[N, H]``; weights are ``[3 H, I]`` and ``[3 H, H]``."""
+    _check(input, (hx,), w_ih, w_hh, 3)
+    return step(table.gru_sequence, input, hx, w_ih, w_hh, b_ih, b_hh)[0]
+
+
+def rnn_tanh_cell(input: Any, hx: Any, w_ih: Any, w_hh: Any, b_ih: Any = None, b_hh: Any = None) -> Any:
+    """``tanh(w_ih input + b_ih + w_hh hx + b_hh)``, by rows."""
+    _check(input, (hx,), w_ih, w_hh, 1)
+    return step(table.rnn_sequence, input, hx, w_ih, w_hh, b_ih, b_hh, nonlinearity="tanh")[0]
+
+
+def rnn_relu_cell(input: Any, hx: Any, w_ih: Any, w_hh: Any, b_ih: Any = None, b_hh: Any = None) -> Any:
+    """``relu(w_ih input + b_ih + w_hh hx + b_hh)``, by rows."""
+    _check(input, (hx,), w_ih, w_hh, 1)
+    return step(table.rnn_sequence, input, hx, w_ih, w_hh, b_ih, b_hh, nonlinearity="relu")[0]
