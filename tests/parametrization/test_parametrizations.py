@@ -184,3 +184,24 @@ def test_the_older_norms_take_assignments_and_masks():
     assert int((layer.weight == 0).sum()) == 4
     nn.utils.remove_weight_norm(layer)
     assert sorted(layer.state_dict()) == ["bias", "weight_mask", "weight_orig"]
+
+
+def test_the_older_spectral_norm_loads_what_was_saved_before_its_vector_v():
+    x = tenon.randn(2, 3)
+    layer = nn.utils.spectral_norm(nn.Linear(3, 5))
+    for _ in range(3):
+        layer(x)
+    state = layer.state_dict()
+    assert state._metadata[""]["spectral_norm"] == {"weight.version": 1}
+    layer.eval()
+    wanted = layer(x)
+    del state._metadata[""]["spectral_norm"], state["weight_v"]
+    state["weight"] = layer.weight.detach()
+
+    other = nn.utils.spectral_norm(nn.Linear(3, 5)).eval()
+    other.load_state_dict(state)
+
+    assert tenon.allclose(other(x), wanted, atol=1e-6)
+    with pytest.raises(RuntimeError, match="weight_u"):
+        other.load_state_dict({"weight_orig": state["weight_orig"]})
+    assert "spectral_norm" not in nn.utils.remove_spectral_norm(other).state_dict()._metadata[""]

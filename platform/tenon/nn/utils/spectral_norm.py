@@ -49,6 +49,7 @@ class SpectralNorm:
     """The step that divides by the norm, and the hook that follows the singular vectors."""
 
     is_mask: ClassVar[bool] = False
+    _version: ClassVar[int] = 1
 
     def __init__(
         self, name: str = "weight", n_power_iterations: int = 1, dim: int = 0, eps: float = 1e-12
@@ -80,6 +81,9 @@ class SpectralNorm:
     def discard(self, module: Any) -> None:
         """Remove the hook and the vectors."""
         remove_hook(module, self)
+        for hooks in (module._state_dict_hooks, module._load_state_dict_pre_hooks):
+            for key in [key for key, hook in hooks.items() if _step_of(hook) is self]:
+                del hooks[key]
         for letter in "uv":
             delattr(module, f"{self.name}_{letter}")
 
@@ -106,7 +110,56 @@ class SpectralNorm:
             drawn = matrix.new_empty(size).normal_(0, 1)
             module.register_buffer(f"{name}_{letter}", normalize(drawn, dim=0, eps=eps))
         module.register_forward_pre_hook(step)
+        module._register_state_dict_hook(SpectralNormStateDictHook(step))
+        module._register_load_state_dict_pre_hook(SpectralNormLoadStateDictPreHook(step))
         return step
+
+
+class SpectralNormStateDictHook:
+    """Note the version of the format in the metadata of what is saved, as torch does."""
+
+    def __init__(self, fn: SpectralNorm) -> None:
+        self.fn = fn
+
+    def __call__(self, module: Any, state_dict: Any, prefix: str, local_metadata: dict[str, Any]) -> None:
+        """Called by ``state_dict``."""
+        local_metadata.setdefault("spectral_norm", {})[f"{self.fn.name}.version"] = self.fn._version
+
+
+class SpectralNormLoadStateDictPreHook:
+    """Read what torch saved before 1.0: the normalised weight as a buffer, and no vector ``v``.
+
+    ``u = W v / |W v|`` and ``sigma = u W v`` held, so ``v`` solves ``W v = sigma u``.
+    """
+
+    def __init__(self, fn: SpectralNorm) -> None:
+        self.fn = fn
+
+    def __call__(
+        self, state_dict: Any, prefix: str, local_metadata: dict[str, Any], strict: bool,
+        missing_keys: list[str], unexpected_keys: list[str], error_msgs: list[str],
+    ) -> None:  # fmt: skip
+        """Called by ``load_state_dict``."""
+        key = prefix + self.fn.name
+        known = local_metadata.get("spectral_norm", {}).get(f"{self.fn.name}.version")
+        newest = all(key + ending in state_dict for ending in ("_orig", "_u", "_v")) and key not in state_dict
+        if newest if known is None else known >= 1:
+            return
+        missing = [key + ending for ending in ("_orig", "", "_u") if key + ending not in state_dict]
+        if missing:
+            missing_keys.extend(missing if strict else ())
+            return
+        with no_grad():
+            original, weight = state_dict[f"{key}_orig"], state_dict.pop(key)
+            sigma = (original / weight).mean()
+            matrix, u = as_matrix(original, self.fn.dim), state_dict[f"{key}_u"]
+            v = matrix.pinverse().mv(u)
+            state_dict[f"{key}_v"] = v * (sigma / u.dot(matrix.mv(v)))
+
+
+def _step_of(hook: Any) -> Any:
+    """The step that ``hook`` of a state dict belongs to, wrapped or not; None if it is another hook."""
+    return getattr(getattr(hook, "hook", hook), "fn", None)
 
 
 def spectral_norm(
