@@ -182,3 +182,21 @@ def test_windows_of_padding_and_minus_infinity_choose_their_first_element(size, 
 
     for mine, theirs in zip(*found, strict=True):
         np.testing.assert_array_equal(mine, theirs)
+
+
+@pytest.mark.parametrize("rank", [1, 2, 3])
+@pytest.mark.parametrize("norm", [float("inf"), -float("inf")])
+def test_infinite_norms_are_the_largest_and_the_smallest_size_in_a_window(rank, norm, rng):
+    torch = pytest.importorskip("torch")
+    x = rng.standard_normal((2, 3, *[5] * rank))
+    ours, theirs = tenon.tensor(x, requires_grad=True), torch.tensor(x, requires_grad=True)
+    pooled = [
+        getattr(lib.nn.functional, f"lp_pool{rank}d")(t, norm, 2, None, True)
+        for lib, t in ((tenon, ours), (torch, theirs))
+    ]
+
+    for made in pooled:
+        made.sum().backward()
+
+    np.testing.assert_array_equal(pooled[0].detach().numpy(), pooled[1].detach().numpy())
+    np.testing.assert_array_equal(ours.grad.numpy(), theirs.grad.numpy())

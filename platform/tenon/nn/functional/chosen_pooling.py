@@ -12,7 +12,14 @@ from tenon.core.methods.titles import titled
 from tenon.core.op import table as f
 from tenon.errors import DTypeError, IndexRangeError, ModuleValueError, ShapeError
 from tenon.nn.functional.arguments import per_axis, refuse_integers
-from tenon.nn.functional.pooling import avg_pool1d, avg_pool2d, avg_pool3d
+from tenon.nn.functional.pooling import (
+    avg_pool1d,
+    avg_pool2d,
+    avg_pool3d,
+    max_pool1d,
+    max_pool2d,
+    max_pool3d,
+)
 from tenon.ops.kinds import dtype_of, title_of
 
 
@@ -249,8 +256,18 @@ def max_unpool3d(
 
 
 def _power(
-    x: Any, norm_type: float, kernel: Any, stride: Any, ceil: bool, rank: int, average: Callable[..., Any]
+    x: Any,
+    norm_type: float,
+    kernel: Any,
+    stride: Any,
+    ceil: bool,
+    rank: int,
+    average: Callable[..., Any],
+    largest: Callable[..., Any],
 ) -> Any:
+    if isinstance(norm_type, (int, float)) and math.isinf(norm_type):
+        sign = math.copysign(1.0, norm_type)  # the smallest is minus the largest of what is below zero
+        return sign * largest(sign * x.abs(), kernel, stride, 0, 1, ceil)
     made = average(x.pow(norm_type), kernel, stride, 0, ceil)
     count = math.prod(per_axis(kernel, rank, "kernel_size"))
     return (f.sign(made) * f.relu(f.abs(made))).mul(count).pow(1.0 / norm_type)
@@ -260,18 +277,18 @@ def lp_pool1d(
     input: Any, norm_type: float, kernel_size: Any, stride: Any = None, ceil_mode: bool = False
 ) -> Any:
     """The ``norm_type``-norm of each window of ``input[N, C, L]``."""
-    return _power(input, norm_type, kernel_size, stride, ceil_mode, 1, avg_pool1d)
+    return _power(input, norm_type, kernel_size, stride, ceil_mode, 1, avg_pool1d, max_pool1d)
 
 
 def lp_pool2d(
     input: Any, norm_type: float, kernel_size: Any, stride: Any = None, ceil_mode: bool = False
 ) -> Any:
     """The ``norm_type``-norm of each window of ``input[N, C, H, W]``."""
-    return _power(input, norm_type, kernel_size, stride, ceil_mode, 2, avg_pool2d)
+    return _power(input, norm_type, kernel_size, stride, ceil_mode, 2, avg_pool2d, max_pool2d)
 
 
 def lp_pool3d(
     input: Any, norm_type: float, kernel_size: Any, stride: Any = None, ceil_mode: bool = False
 ) -> Any:
     """The ``norm_type``-norm of each window of ``input[N, C, D, H, W]``."""
-    return _power(input, norm_type, kernel_size, stride, ceil_mode, 3, avg_pool3d)
+    return _power(input, norm_type, kernel_size, stride, ceil_mode, 3, avg_pool3d, max_pool3d)
