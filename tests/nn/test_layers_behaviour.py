@@ -253,3 +253,17 @@ def test_layers_stand_at_torchs_paths():
         nn.Embedding,
     )
     assert _pair(3) == (3, 3)
+
+
+@pytest.mark.parametrize("kind", [nn.Conv2d, nn.ConvTranspose2d])
+def test_a_seed_gives_convolutions_the_same_weights_in_every_memory_format(kind):
+    layer = kind(3, 4, 2)
+    drawn = []
+    for memory_format in (tenon.contiguous_format, tenon.channels_last):
+        layer.to(memory_format=memory_format)
+        tenon.manual_seed(3)
+        layer.reset_parameters()
+        drawn.append(layer.weight.detach().clone())
+
+    assert layer.weight.is_contiguous(memory_format=tenon.channels_last)
+    assert tenon.equal(*drawn)

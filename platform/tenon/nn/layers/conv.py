@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any, ClassVar
 
-from tenon.core.factories import empty
+from tenon.core.factories import empty, empty_like
+from tenon.core.formats import contiguous_format
 from tenon.core.grad_mode import no_grad
 from tenon.errors import ModuleValueError
 from tenon.nn import functional as F
@@ -99,7 +100,12 @@ class _ConvNd(Module):
     def reset_parameters(self) -> None:
         """Draw weight and bias uniformly within ``1 / sqrt(fan in)``."""
         with no_grad():
-            init.kaiming_uniform_(self.weight, a=math.sqrt(5))
+            weight = self.weight
+            if weight.is_contiguous():
+                init.kaiming_uniform_(weight, a=math.sqrt(5))
+            else:  # drawn as if it were, so that a seed gives the same weights in every memory format
+                plain = empty_like(weight, memory_format=contiguous_format)
+                weight.copy_(init.kaiming_uniform_(plain, a=math.sqrt(5)))
             if self.bias is not None:
                 fan_in = self.weight.shape[1] * math.prod(self.weight.shape[2:])
                 if fan_in:
