@@ -164,6 +164,10 @@ class AttentionError(ModuleError, AssertionError, ValueError):
     """Tensors, masks or sizes do not fit an attention layer; torch raises one of these three."""
 
 
+class PaddingMaskError(TenonError, AssertionError):
+    """A padding mask has other sizes than the keys; torch asserts it, so this is no RuntimeError."""
+
+
 class NoDataError(DeviceError, NotImplementedError):
     """A tensor on the meta device was asked for its data."""
 

@@ -41,7 +41,9 @@ def test_what_torch_asserts_is_an_assertion_error_and_a_value_error(make):
     ],
 )
 def test_a_fraction_as_a_size_is_refused_and_not_cut(call, name):
-    with pytest.raises(TypeError, match=f"expected {name} to be an int or a tuple of ints"):
+    with pytest.raises(
+        TypeError, match=f"expected {name} to be (an int or a tuple of ints|one of int or Tuple)"
+    ):
         call()
 
 
@@ -175,3 +177,53 @@ def test_random_windows_may_be_none(rank):
     made = getattr(F, f"fractional_max_pool{rank}d")(x, 2, output_size=(0, *(1,) * (rank - 1)))
 
     assert made.shape == (*x.shape[:2], 0, *(1,) * (rank - 1))
+
+
+@pytest.mark.parametrize(
+    ("image", "grid", "said"),
+    [
+        ((2, 4, 4), (2, 1, 1, 2), "size 1 in last dimension"),
+        ((2, 1, 4, 4), (2, 1, 1, 1, 3), "size 2 in last dimension"),
+        ((2, 1, 4, 4), (3, 1, 1, 1, 3), "same batch size"),
+        ((2, 1, 4, 0, 4, 4), (2, 1, 4), "dimension 3 being empty"),
+        ((2, 1, 4, 4), (2, 3, 2), "expected 4D input"),
+        ((2, 1, 4), (2, 3, 1), "expected 5D input"),
+    ],
+)
+def test_a_grid_that_does_not_fit_is_refused_for_its_batch_then_its_last_axis_then_its_rank(
+    image, grid, said
+):
+    with pytest.raises(RuntimeError, match=said):
+        F.grid_sample(ONES(image), ONES(grid), align_corners=False)
+
+
+def test_statistics_of_no_elements_are_refused():
+    running = ONES(2)
+
+    with pytest.raises(RuntimeError, match=r"input_sizes = \[0, 2\]"):
+        tenon.batch_norm_update_stats(ONES(0, 2), running, running, 0.5)
+
+    assert running.tolist() == [1, 1]
+
+
+def test_a_padding_mask_of_other_sizes_is_an_assertion_error_and_no_runtime_error():
+    layer, x = nn.MultiheadAttention(4, 2), ONES(5, 3, 4)
+
+    for sizes, said in (
+        ((2, 5), r"shape\[0\] to be 3, but got 2"),
+        ((3, 4), r"shape\[1\] to be 5, but got 4"),
+    ):
+        with pytest.raises(AssertionError, match=said) as raised:
+            layer(x, x, x, key_padding_mask=tenon.zeros(sizes, dtype=tenon.bool))
+        assert not isinstance(raised.value, RuntimeError)
+
+
+def test_evaluating_batch_norms_refuse_forward_gradients_of_statistics_only_beside_one_of_the_input():
+    make_dual = tenon.autograd.forward_ad.make_dual
+    x, mean, variance = ONES(3, 2), ONES(2), ONES(2)
+
+    with tenon.autograd.forward_ad.dual_level():
+        F.batch_norm(x, make_dual(mean, mean), variance)
+        F.batch_norm(make_dual(x, x), mean, variance)
+        with pytest.raises(RuntimeError, match="not differentiable wrt running_mean"):
+            F.batch_norm(make_dual(x, x), mean, make_dual(variance, variance))

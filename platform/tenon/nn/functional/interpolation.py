@@ -9,7 +9,7 @@ from typing import Any
 import tenon.ops  # noqa: F401 - a table without ops finds nothing
 from tenon.core.op import table as f
 from tenon.core.precision import runs_in
-from tenon.errors import ModuleValueError, ShapeError, TenonWarning, UnsupportedError
+from tenon.errors import ModuleTypeError, ModuleValueError, ShapeError, TenonWarning, UnsupportedError
 from tenon.nn.functional.arguments import per_axis
 from tenon.nn.functional.pooling import adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d
 from tenon.ops.kinds import dtype_of
@@ -104,7 +104,14 @@ def _sizes(
     if size is not None:
         if recompute:
             raise ModuleValueError("recompute_scale_factor is not meaningful with an explicit size.")
-        return per_axis(given, rank, "size"), (None,) * rank
+        try:
+            return per_axis(given, rank, "size"), (None,) * rank
+        except ModuleTypeError as error:
+            kinds = [type(n).__name__ for n in (given if many else [given])]
+            raise ModuleTypeError(
+                "expected size to be one of int or Tuple[int] or Tuple[int, int] or Tuple[int, int, int], but"
+                f" got size with types {kinds}. Round with int() first."
+            ) from error
     factors = tuple(float(s) for s in given) if many else (float(given),) * rank
     sizes = tuple(math.floor(n * s) for n, s in zip(x.raw.shape[2:], factors, strict=True))
     return sizes, (None,) * rank if recompute else factors

@@ -12,7 +12,7 @@ from typing import Any
 import tenon.ops  # noqa: F401 - a table without ops finds nothing
 from tenon.core.factories import zeros
 from tenon.core.op import table as f
-from tenon.errors import AttentionError, DTypeError, ModuleError, TenonWarning
+from tenon.errors import AttentionError, DTypeError, ModuleError, PaddingMaskError, TenonWarning
 from tenon.nn.functional.attention import scaled_dot_product_attention
 from tenon.nn.functional.dropout import dropout
 from tenon.nn.functional.linear import linear
@@ -247,7 +247,7 @@ def _merged(mask: Any, padding: Any, extra: int, sizes: tuple[int, int, int]) ->
         return mask
     for axis, expected in enumerate((batch, sources)):
         if padding.raw.shape[axis] != expected:
-            raise AttentionError(
+            raise PaddingMaskError(
                 f"Expected key_padded_mask.shape[{axis}] to be {expected}, but got {padding.raw.shape[axis]}"
             )
     padding = padding.reshape(batch, 1, 1, sources)

@@ -8,12 +8,13 @@ from typing import Any
 import numpy as np
 
 import tenon.ops  # noqa: F401 - a table without ops finds nothing
+from tenon.autograd import forward_ad
 from tenon.core.formats import like
 from tenon.core.grad_mode import no_grad
 from tenon.core.methods.titles import titled
 from tenon.core.op import table as f
 from tenon.core.precision import runs_in
-from tenon.errors import ModuleValueError, ShapeError
+from tenon.errors import GradError, ModuleValueError, ShapeError
 from tenon.ops.kinds import dtype_of, is_short
 
 _VECTORS = ("running_mean", "running_var", "weight", "bias")
@@ -60,6 +61,8 @@ def _channel_norm(
     if not training:
         if running_mean is None or running_var is None:
             raise ModuleValueError("Expected running_mean and running_var to be defined when training=False")
+        if running_mean._track or running_var._track:
+            _refuse_tangents(input, running_mean, running_var)
         return f.batch_norm_inference(input, weight, bias, running_mean, running_var, eps=float(eps))
     out, mean, variance = f.batch_norm(input, weight, bias, eps=float(eps))
     if math.prod(shape) and (running_mean is not None or running_var is not None):
@@ -71,6 +74,14 @@ def _channel_norm(
                 unbiased = momentum * count / (count - 1) if count > 1 else float("nan")
                 running_var.mul_(1.0 - momentum).add_(variance.detach(), alpha=unbiased)
     return out
+
+
+def _refuse_tangents(input: Any, *statistics: Any) -> None:
+    """GradError where ``input`` and a running statistic carry forward gradients: torch has no rule for it."""
+    if not forward_ad.at_work() or forward_ad.unpack_dual(input).tangent is None:
+        return
+    if any(forward_ad.unpack_dual(each).tangent is not None for each in statistics):
+        raise GradError("batch_norm is not differentiable wrt running_mean and running_var")
 
 
 def instance_norm(

@@ -154,6 +154,9 @@ def batch_norm_update_stats(
     input: Any, running_mean: Any, running_var: Any, momentum: float
 ) -> tuple[Any, Any]:
     """Mean and biased variance of each channel of ``[N, C, ...]``, which move the running statistics."""
+    if not input.raw.size:
+        sizes = list(input.raw.shape)
+        raise ShapeError(f"input tensor must have at least one element, but got input_sizes = {sizes}")
     others = [axis for axis in range(input.raw.ndim) if axis != 1]
     with no_grad():
         variance, mean = var_mean(input, others, correction=0)

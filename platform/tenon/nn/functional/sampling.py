@@ -76,11 +76,6 @@ def _check(x: Any, grid: Any, mode: str) -> None:
             f"grid_sampler(): expected input and grid to have same dtype, but input has {dtype_of(x)} and"
             f" grid has {dtype_of(grid)}"
         )
-    if x.ndim not in (4, 5) or x.ndim != grid.ndim:
-        raise ShapeError(
-            f"grid_sampler(): expected {x.ndim if x.ndim == 5 else 4}D input and grid with same number of"
-            f" dimensions, but got {given}"
-        )
     if x.shape[0] != grid.shape[0]:
         raise ShapeError(f"grid_sampler(): expected grid and input to have same batch size, but got {given}")
     if grid.shape[-1] != x.ndim - 2:
@@ -91,7 +86,12 @@ def _check(x: Any, grid: Any, mode: str) -> None:
     if 0 in x.shape[2:]:
         raise ShapeError(
             "grid_sampler(): expected input to have non-empty spatial dimensions, but input has sizes"
-            f" {list(x.shape)}"
+            f" {list(x.shape)} with dimension {x.shape.index(0, 2)} being empty"
+        )
+    if x.ndim not in (4, 5) or x.ndim != grid.ndim:
+        raise ShapeError(
+            f"grid_sampler(): expected {4 if x.ndim == 4 else 5}D input and grid with same number of"
+            f" dimensions, but got {given}"
         )
     if mode == "cubic" and x.ndim == 5:
         raise ShapeError("grid_sampler(): bicubic interpolation only supports 4D input")
