@@ -451,3 +451,83 @@ def test_a_wrong_number_of_gradients_names_the_function():
         GradError, match=r"WrongBackward returned an incorrect number of gradients \(expected 2, got 1\)"
     ):
         Wrong.apply(leaf(tenon, 2), leaf(tenon, 2)).sum().backward()
+
+
+@pytest.mark.oracle
+@pytest.mark.parametrize("module", ["tenon", "torch"])
+def test_views_that_functions_return_refuse_changes_or_pass_them_on(module):
+    t = pytest.importorskip(module)
+    calls = []
+
+    class First(t.autograd.Function):
+        @staticmethod
+        def forward(ctx, x, pure, both):
+            ctx._is_pure_view = pure
+            return (x[:1], x + 1) if both else x[:1]
+
+        @staticmethod
+        def backward(ctx, g, *more):
+            calls.append(1)
+            return t.cat([g, t.zeros(1)]), None, None
+
+    x = t.ones(2, requires_grad=True)
+    with pytest.raises(RuntimeError, match="returns multiple views"):
+        First.apply(x.clone(), False, True)[0].add_(1)
+    with pytest.raises(RuntimeError, match="Pure view custom Function can only have one"):
+        First.apply(x, True, True)
+    with pytest.raises(RuntimeError, match="a view of a leaf Variable"):
+        First.apply(x, True, False).add_(1)
+    base = x.clone()
+    part = First.apply(base, True, False)
+    part.mul_(3)
+    (part + base).sum().backward()
+    assert x.grad.tolist() == [9.0, 1.0] and not calls
+
+
+@pytest.mark.oracle
+@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")
+@pytest.mark.parametrize("module", ["tenon", "torch"])
+def test_jvp_must_do_to_tangents_what_forward_does_to_values(module):
+    t = pytest.importorskip(module)
+    ad = t.autograd.forward_ad
+
+    def function(run, push):
+        body = {"forward": staticmethod(run), "backward": staticmethod(lambda ctx, g, *more: g)}
+        return type(
+            "Own", (t.autograd.Function,), {**body, **({"jvp": staticmethod(push)} if push else {})}
+        ).apply
+
+    def doubled(ctx, x):
+        ctx.mark_dirty(x)
+        return x.mul_(2)
+
+    def marked(ctx, x):
+        ctx.mark_non_differentiable(made := x + 1)
+        return x * 2, made
+
+    def saving(ctx, x):
+        ctx.save_for_backward(x)
+        return x * 2
+
+    for run, push, message in (
+        (doubled, lambda ctx, g: g * 2, "modify the corresponding gradient inplace"),
+        (doubled, lambda ctx, g: g, "modify the corresponding gradient inplace"),
+        (marked, lambda ctx, g: (g, g), "You should return None at that position instead"),
+        (lambda ctx, x: x[:1], lambda ctx, g: g[:1].clone(), "jvp is not returning a view"),
+        (lambda ctx, x: x[:1], lambda ctx, g: g.clone()[:1], "jvp is not returning a view of"),
+        (lambda ctx, x: x, lambda ctx, g: g, "or an input as-is"),
+    ):
+        with ad.dual_level():
+            dual = ad.make_dual(t.ones(2), t.ones(2))
+            with pytest.raises(RuntimeError, match=message):
+                function(run, push)(dual)
+    with ad.dual_level():
+        tangent = t.ones(2)
+        dual = ad.make_dual(t.ones(2), tangent)
+        assert function(doubled, lambda ctx, g: g.mul_(2))(dual) is dual
+        assert ad.unpack_dual(dual).tangent is tangent and tangent.tolist() == [2.0, 2.0]
+        kept = function(saving, lambda ctx, g: g * (2 + len(ctx.saved_tensors)))(dual)
+        assert ad.unpack_dual(kept).tangent.tolist() == [4.0, 4.0]
+        bare = type("Bare", (t.autograd.Function,), {"forward": staticmethod(lambda ctx, x: x * 2)})
+        with pytest.raises(RuntimeError, match="must implement the jvp function"):
+            bare.apply(dual)

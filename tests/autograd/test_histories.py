@@ -68,3 +68,36 @@ def test_the_old_resize_gives_the_gradient_back_at_the_first_sizes(t):
         resize(x, (4,))
     shapes = t.autograd._calculate_shape(x, t.ones(5, 6), True)
     assert [tuple(s) for s in shapes] == [(6,), (6,)]
+
+
+def test_a_change_of_one_part_of_complex_numbers_leaves_the_gradient_of_the_other(t):
+    def gradient(change):
+        z = t.tensor([1 + 2j, 3 + 4j], requires_grad=True)
+        w = z.clone()
+        change(w)
+        (w.real * 2 + w.imag * 3).sum().backward()
+        return z.grad.tolist()
+
+    assert gradient(lambda w: w.real.mul_(2)) == [4 + 3j, 4 + 3j]
+    assert gradient(lambda w: w[0].imag.mul_(5)) == [2 + 15j, 2 + 3j]
+    assert gradient(lambda w: t.view_as_real(w).t()[1].mul_(3)) == [2 + 9j, 2 + 9j]
+    x = t.ones(2, 2, requires_grad=True)
+    y = x.clone()
+    t.view_as_complex(y)[0] *= 2j
+    (y * t.tensor([[1.0, 2.0], [3.0, 4.0]])).sum().backward()
+    assert x.grad.tolist() == [[4.0, -2.0], [3.0, 4.0]]
+
+
+def test_views_that_become_others_untaped_follow_their_base(t):
+    for name, args in (("t_", ()), ("as_strided_", ((1, 0), (2, 2))), ("unsqueeze_", (0,))):
+        base = t.ones(2, 3, requires_grad=True).clone()
+        view, part = base.view_as(base), base.unbind()[0].view(1, 3)
+        with t.no_grad():
+            getattr(view, name)(*args)
+            part.t_()
+        view.mul_(2)
+        assert base.grad_fn is not None and view.requires_grad
+        with pytest.raises(RuntimeError, match="function that returns multiple views"):
+            part.add_(1)
+        with pytest.raises(RuntimeError, match="function that returns multiple views"):
+            base.unbind()[0].unsqueeze_(0)

@@ -19,6 +19,10 @@ class FunctionCtx:
     _materialize_non_diff_grads: bool = True
     to_save: tuple[Any, ...] = ()
     to_push: tuple[Any, ...] = ()
+    #: Whether ``jvp`` is at work, which reads what ``save_for_forward`` kept.
+    _pushing: bool = False
+    #: Set in ``forward`` by a Function that only views its one tensor: changes of that view go through it.
+    _is_pure_view: bool = False
     dirty_tensors: tuple[Any, ...] = ()
     non_differentiable: tuple[Any, ...] = ()
     _saved: tuple[Saved | None, ...] | None = None
@@ -51,7 +55,7 @@ class FunctionCtx:
     def saved_tensors(self) -> tuple[Any, ...]:
         """What ``save_for_backward`` kept, unchanged since; FreedGraphError after a backward that freed
         it."""
-        if self.to_push:
+        if self._pushing:
             return self.to_push
         self._check_freed()
         if self._read:

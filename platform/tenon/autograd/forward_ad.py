@@ -160,20 +160,90 @@ def at_work() -> bool:
     return _State.level is not None
 
 
-def carry(jvp: Any, ctx: Any, args: tuple[Any, ...], outputs: tuple[Any, ...]) -> None:
-    """Make duals of a custom Function's ``outputs``, with the tangents that its ``jvp`` makes of those of
-    ``args``; nothing if no argument has one."""
-    assert _State.level is not None
-    given = [unpack_dual(a).tangent if isinstance(a, Tensor) else None for a in args]
-    if all(t is None for t in given):
-        return
+def tangents_of(args: tuple[Any, ...]) -> list[Any] | None:
+    """The tangent of each of ``args``, None for what has none; None if nothing has one."""
+    found = [unpack_dual(a).tangent if isinstance(a, Tensor) else None for a in args]
+    return None if all(t is None for t in found) else found
+
+
+def pushed(
+    jvp: Any, ctx: Any, args: tuple[Any, ...], given: list[Any], outputs: tuple[Any, ...]
+) -> tuple[Any, ...]:
+    """The tangents that ``jvp`` makes for ``outputs``, what ``forward`` returned, of those ``given`` for its
+    ``args``."""
     if ctx.materialize_grads:
         given = [
             zeros_like(a.detach()) if t is None and isinstance(a, Tensor) and a.raw.dtype.kind in "fcV" else t
             for t, a in zip(given, args, strict=True)
         ]
-    made = jvp(ctx, *given)
-    for output, tangent in zip(outputs, made if isinstance(made, tuple) else (made,), strict=True):
+    before = [0 if t is None or t.is_inference() else t._version for t in given]
+    ctx._pushing = True
+    try:
+        made = jvp(ctx, *given)
+    finally:
+        ctx._pushing = False
+    tangents = made if isinstance(made, tuple) else (made,)
+    for position, (output, tangent) in enumerate(zip(outputs, tangents, strict=True)):
+        if isinstance(output, Tensor):
+            _check_pushed(ctx, args, given, before, output, tangent, position)
+    return tangents
+
+
+def _check_pushed(
+    ctx: Any,
+    args: tuple[Any, ...],
+    given: list[Any],
+    before: list[int],
+    output: Any,
+    tangent: Any,
+    position: int,
+) -> None:
+    """GradError unless ``tangent`` is to the inputs' tangents as ``output`` is to the inputs."""
+    if tangent is None:
+        return
+    if any(output is t for t in ctx.non_differentiable) or output.raw.dtype.kind in "iub":
+        raise GradError(
+            f"jvp returned a tangent for output {position}, which has no gradient: it is marked as not"
+            f" differentiable, or its dtype says so ({output.dtype}). You should return None at that position"
+            " instead."
+        )
+    own = next((i for i, a in enumerate(args) if a is output), None)
+    if any(output is t for t in ctx.dirty_tensors):
+        if own is not None and (tangent is not given[own] or tangent._version == before[own]):
+            raise GradError(
+                "An inplace custom Function is not modifying the forward mode gradients inplace. If the"
+                " forward is modifying an input inplace, then the jvp function must modify the corresponding"
+                f" gradient inplace, and return it (output {position})."
+            )
+        return
+    source = own if own is not None else _viewed(args, output)
+    if source is None or given[source] is None:
+        return
+    what = (
+        "A custom Function's forward is returning a view (or an input as-is) but the jvp is not returning a"
+        " view"
+    )
+    if tangent._base is None:
+        raise GradError(f"{what}. (output {position})")
+    if tangent._base is not given[source] and tangent._base is not given[source]._base:
+        whose = "the same base as" if args[source]._base is not None else "the given"
+        raise GradError(f"{what} of {whose} tangent of input {source}. (output {position})")
+
+
+def _viewed(args: tuple[Any, ...], output: Any) -> int | None:
+    """Which of ``args`` the tensor ``output`` is a view of, or of whose base."""
+    base = output._base
+    if base is None:
+        return None
+    return next(
+        (i for i, a in enumerate(args) if isinstance(a, Tensor) and (base is a or base is a._base)), None
+    )
+
+
+def carry(outputs: tuple[Any, ...], tangents: tuple[Any, ...]) -> None:
+    """Make duals of a custom Function's ``outputs``."""
+    assert _State.level is not None
+    for output, tangent in zip(outputs, tangents, strict=True):
         if tangent is not None and isinstance(output, Tensor):
             before = _alias(output)
             before._node, before._index, before._track = output._node, output._index, output._track

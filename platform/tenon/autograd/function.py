@@ -16,23 +16,14 @@ from typing import Any
 
 from tenon.autograd import forward_ad
 from tenon.autograd.context import FunctionCtx
-from tenon.core import watch
+from tenon.autograd.outputs import connected
 from tenon.core.aval import Aval
 from tenon.core.grad_mode import MODE, no_grad
-from tenon.core.inplace import adopt, check_leaf
 from tenon.core.op import table
 from tenon.core.tape import CustomNode, StandIn
-from tenon.core.tensor import Tensor
 from tenon.core.undefined import zeros
-from tenon.core.value import FixedView, Value
-from tenon.errors import DTypeError, GradError, TenonWarning
-
-_RETURNED_VIEW = (
-    "Output {} of {} is a view and {{}} inplace. This view was created inside a custom Function (or because"
-    " an input was returned as-is) and the autograd logic to handle view+inplace would override the custom"
-    " backward associated with the custom Function, leading to incorrect gradients. This behavior is"
-    " forbidden. You can fix this by cloning the output of the custom Function."
-)
+from tenon.core.value import Value
+from tenon.errors import DTypeError, GradError
 
 
 class FunctionNode(CustomNode):
@@ -206,7 +197,7 @@ class Function:
     @classmethod
     def apply(cls, *args: Any, **kwargs: Any) -> Any:
         """Run ``forward`` and connect its outputs to the graph."""
-        separate = cls.setup_context is not Function.setup_context
+        separate = _is_separate(cls)
         if separate:
             bound = inspect.signature(cls.forward).bind(*args, **kwargs)
             bound.apply_defaults()
@@ -216,6 +207,7 @@ class Function:
         needs = tuple(isinstance(a, Value) and bool(a.requires_grad) for a in args)  # type: ignore[attr-defined]
         ctx.needs_input_grad = needs
         tracked = MODE.enabled and any(needs)
+        tangents = _tangents(cls, args) if forward_ad.at_work() else None
         with no_grad():
             if separate:
                 result = cls.forward(*args, **kwargs)
@@ -224,104 +216,40 @@ class Function:
                 result = cls.forward(ctx, *args, **kwargs)
         backend = next((a._backend for a in args if isinstance(a, Value)), None)
         node = cls._backward_cls(cls, ctx, args, backend) if tracked else None
-        outputs = _connected(cls, ctx, node, args, result if isinstance(result, tuple) else (result,))
-        if forward_ad.at_work() and cls.jvp is not Function.jvp:
-            forward_ad.carry(cls.jvp, ctx, args, outputs)
+        returned = result if isinstance(result, tuple) else (result,)
+        pushed = () if tangents is None else forward_ad.pushed(cls.jvp, ctx, args, tangents, returned)
+        outputs = connected(cls, ctx, node, args, returned)
+        if pushed:
+            forward_ad.carry(outputs, pushed)
         ctx.to_push = ()
         return outputs if isinstance(result, tuple) else outputs[0]
+
+    @classmethod
+    def _again(cls, *args: Any) -> Any:
+        """``forward`` of ``args`` by itself."""
+        made: Any = _context_of
+        return cls.forward(*args) if _is_separate(cls) else cls.forward(made(cls)(), *args)
+
+
+def _is_separate(cls: Any) -> bool:
+    """Whether ``setup_context`` fills the context, and not ``forward``."""
+    return cls.setup_context is not Function.setup_context
+
+
+def _tangents(cls: Any, args: tuple[Any, ...]) -> Any:
+    """Those of ``args`` for ``cls.jvp``, before ``forward`` may change any; None if there is nothing to ask
+    it."""
+    found = forward_ad.tangents_of(args)
+    if found is not None and cls.jvp is Function.jvp:
+        if cls.backward is Function.backward and cls.vjp is Function.vjp:
+            cls.jvp(None)  # says that it is missing; where there is a backward, that is transposed
+        return None
+    return found
 
 
 @functools.cache
 def _context_of(cls: type) -> Any:
     return type(f"{cls.__name__}Context", (FunctionCtx,), {"_forward_cls": cls})
-
-
-def _connected(
-    cls: Any, ctx: Any, node: Any, args: tuple[Any, ...], outputs: tuple[Any, ...]
-) -> tuple[Any, ...]:
-    """``outputs`` with ``node`` as their history."""
-    inputs = {id(a) for a in args if isinstance(a, Value)}
-    dirty = {id(t) for t in ctx.dirty_tensors}
-    plain = {id(t) for t in ctx.non_differentiable}
-    for t in ctx.dirty_tensors:
-        if id(t) not in inputs and t._view is not None and node is not None:
-            raise GradError(
-                f"ctx.mark_dirty of {cls.__name__} received a tensor that was not an input. Mark inputs only."
-            )
-        if id(t) not in inputs:
-            warnings.warn(
-                "Only input Tensors should be given to ctx.mark_dirty(). If a Tensor is not an input, there"
-                " is no need to pass it to mark_dirty().",
-                TenonWarning,
-                stacklevel=4,
-            )
-    if dirty - {id(o) for o in outputs}:
-        raise GradError(
-            "Some elements marked as dirty during the forward method were not returned as output. The inputs"
-            f" that are modified inplace must all be outputs of the Function. ({cls.__name__})"
-        )
-    for t in ctx.dirty_tensors:
-        if node is not None:
-            check_leaf(t)
-        t._counter()[0] += 1
-    if dirty and len(outputs) > 1 and node is not None:
-        for t in ctx.dirty_tensors:
-            if t._view is not None:
-                raise GradError(
-                    "If your Function modifies inplace an input that is a view of another Tensor, your"
-                    f" Function cannot return more than one Tensor: {cls.__name__} returns {len(outputs)}."
-                    " Return only that one, or clone the view first."
-                )
-    if node is not None:
-        node.__dict__["plain"] = frozenset(i for i, o in enumerate(outputs) if id(o) in plain)
-    connected: list[Any] = []
-    saved_as: dict[int, int] = {}
-    avals: list[Any] = []
-    for index, o in enumerate(outputs):
-        if not isinstance(o, Value):
-            connected.append(o)
-            avals.append(None)
-            continue
-        avals.append(Aval(tuple(o.raw.shape), o.raw.dtype))
-        if node is None or id(o) in plain or o.raw.dtype.kind in "iub":
-            o = o.detach() if id(o) in inputs and id(o) not in dirty else o  # type: ignore[attr-defined]
-            if (
-                o._view is not None
-                and id(o) not in inputs
-                and MODE.enabled
-                and o._view[2].__class__ is not FixedView
-            ):
-                fixed = FixedView(o._view[0], _RETURNED_VIEW.format(index, f"{cls.__name__}Backward"))
-                o._view = [o._view[0], o._view[1], fixed, {}, o._view[4]]
-        else:
-            saved_as[id(o)] = index
-            o = _tracked_output(cls, node, index, o, id(o) in inputs, id(o) in dirty)
-        connected.append(o)
-    if node is not None:
-        node.op.outputs = 1 if len(outputs) == 1 else 0
-        node.output_avals = tuple(avals)
-        ctx._keep(saved_as)
-        if watch.created is not None:
-            watch.created(node)
-    ctx.dirty_tensors = ctx.non_differentiable = ()
-    return tuple(connected)
-
-
-def _tracked_output(cls: Any, node: Any, index: int, o: Any, is_input: bool, is_dirty: bool) -> Any:
-    if is_dirty:
-        result = Tensor._of(o.raw, o._backend)
-        result._node, result._index, result._track = node, index, True
-        adopt(o, result)
-        return o
-    if is_input or o._view is not None or (o._track and o._node is None):
-        base = o if o._view is None else o._view[0]
-        shown = Tensor._of(o.raw, o._backend)
-        counter = shown._version_counter = o._counter()
-        fixed = FixedView(base, _RETURNED_VIEW.format(index, f"{cls.__name__}Backward"))
-        shown._view = [base, o, fixed, {}, counter[0]]
-        o = shown
-    o._node, o._index, o._track = node, index, True
-    return o
 
 
 def once_differentiable(fn: Callable[..., Any]) -> Callable[..., Any]:
@@ -339,6 +267,10 @@ def once_differentiable(fn: Callable[..., Any]) -> Callable[..., Any]:
         return refused if isinstance(outputs, tuple) else refused[0]
 
     return wrapper
+
+
+#: torch's name of the class behind custom Functions' nodes.
+BackwardCFunction = FunctionNode
 
 
 class InplaceFunction(Function):

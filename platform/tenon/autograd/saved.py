@@ -6,6 +6,7 @@ from __future__ import annotations
 from typing import Any
 
 from tenon.core.grad_mode import UNCOUNTED
+from tenon.core.saved_names import SavedTensor
 from tenon.core.saving import Packed, SavedTensorsHooks, check_hooks, innermost
 from tenon.core.value import Value, refuse_saving
 from tenon.errors import FreedGraphError, GradError, ModifiedValueError
@@ -74,3 +75,7 @@ class SavedNone:
     def register_hooks(self, pack_hook: Any, unpack_hook: Any) -> None:
         """Refuse: there is nothing to pack."""
         raise GradError("Calling register_hooks on a saved tensor with value None is forbidden")
+
+
+SavedTensor.register(Saved)
+SavedTensor.register(SavedNone)

@@ -16,12 +16,11 @@ from tenon import dtypes, random
 from tenon.core import watch
 from tenon.core.aval import Aval, normalize_axis
 from tenon.core.backend import backend_for, backend_named
-from tenon.core.grad_mode import MODE, UNCOUNTED
 from tenon.core.size import Size
-from tenon.core.value import FixedView, Value, refuse_writing
+from tenon.core.value import Value
 from tenon.device import Device, as_device
 from tenon.dtypes import FROM_NUMPY, dtype, scalar_name
-from tenon.errors import ArgumentError, DTypeError, GradError, ShapeError, TenonError, ViewError
+from tenon.errors import ArgumentError, DTypeError, GradError, ShapeError, TenonError
 
 
 def wrap(array: np.ndarray[Any, Any], device: Any = None, requires_grad: bool = False) -> Any:
@@ -269,29 +268,6 @@ def exchange_data(x: Any, value: Any) -> None:
     x.raw, x._backend = value.raw, value._backend
     x._view = None
     x._expose()  # ``value`` shows this memory too, and has a version of its own
-
-
-def become(x: Any, other: Any) -> Any:
-    """In-place view ops: ``x`` turns into ``other``, a view of it. Untaped, it keeps its history."""
-    if x._version_counter is UNCOUNTED and not MODE.inference:
-        refuse_writing()
-    view = x._view
-    if MODE.enabled:
-        if view is not None and view[0]._track and view[2].__class__ is FixedView:
-            raise ViewError(view[2].message.format("is being modified"))
-        if x._track and x._node is None:
-            raise GradError("a leaf Variable that requires grad is being used in an in-place operation.")
-    if watch.recorder is not None:
-        watch.recorder.exchanged(x)
-    if view is not None and other._view is not None and view[2].__class__ is not FixedView:
-        before = Value.make(x.raw, x._backend)  # stands in the chain of views for what x was
-        before._node, before._index, before._track = x._node, x._index, x._track
-        before._view, before._version_counter = view, x._version_counter
-        x._view = [view[0], before, *other._view[2:]]
-    x.raw = other.raw
-    if MODE.enabled:
-        x._node, x._index, x._track = other._node, other._index, other._track
-    return x
 
 
 def deepcopy(x: Any, memo: dict[int, Any]) -> Any:

@@ -9,7 +9,8 @@ base passes through everywhere except in the region of the view, where it goes t
 from __future__ import annotations
 
 import copy
-from typing import Any
+from types import FunctionType
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -71,25 +72,28 @@ def check_view(x: Any) -> None:
     if view[2].__class__ is FixedView:
         raise ViewError(view[2].message.format("is being modified"))
     if view[0]._node is None:
-        raise GradError(
-            "a view of a leaf Variable that requires grad is being used in an in-place operation. (shape"
-            f" {list(x.raw.shape)}{scopes.suffix()}) Wrap the change in no_grad(), or work on a clone()."
-        )
+        _refuse_leaf(x, "a view of ")
 
 
 def check_leaf(x: Any) -> None:
     """GradError if ``x`` is a leaf that requires grad or a view of one, ViewError if it is a view that cannot
     change."""
-    check_view(x)
     if x._view is not None:
         if x._view[2].__class__ is FixedView:
             raise ViewError(x._view[2].message.format("is being modified"))
         refuse_part(x._view)
+        check_view(x)
+        if x._track and x._view[0]._node is None:
+            _refuse_leaf(x, "a view of ")
     if x._track and x._node is None:
-        raise GradError(
-            "a leaf Variable that requires grad is being used in an in-place operation. (shape"
-            f" {list(x.raw.shape)}{scopes.suffix()}) Wrap the change in no_grad(), or work on a clone()."
-        )
+        _refuse_leaf(x, "")
+
+
+def _refuse_leaf(x: Any, how: str) -> NoReturn:
+    raise GradError(
+        f"{how}a leaf Variable that requires grad is being used in an in-place operation. (shape"
+        f" {list(x.raw.shape)}{scopes.suffix()}) Wrap the change in no_grad(), or work on a clone()."
+    )
 
 
 def _untracked(op: Any, x: Any, args: tuple[Any, ...], attrs: dict[str, Any]) -> None:
@@ -196,10 +200,15 @@ def _alias(x: Any, copy: bool) -> Any:
     old = Tensor._of(x.raw.copy() if copy and not isinstance(x.raw, Aval) else x.raw, x._backend)
     if watch.recorder is not None and old.raw is not x.raw:
         watch.recorder.copied(old.raw, x)
-    node = x._node
-    if x._view is not None and node is not None and (node.hooks or node.retained):
+    node, index = x._node, x._index
+    if x._view is not None and isinstance(
+        x._view[2], FunctionType
+    ):  # a Function's pure view: through its ops
+        again = x._view[2](x._view[1])
+        node, index = again._node, again._index
+    elif x._view is not None and node is not None and (node.hooks or node.retained):
         node = copy_of(node)  # hooks on a view are about it as it was: nothing flows through its old node
-    old._node, old._index, old._track = node, x._index, x._track
+    old._node, old._index, old._track = node, index, x._track
     return old
 
 
@@ -208,6 +217,42 @@ def copy_of(node: Any) -> Any:
     made = copy.copy(node)
     made.hooks = made.retained = None
     return made
+
+
+def become(x: Any, name: str, *args: Any) -> Any:
+    """In-place view ops: ``x`` turns into the view of it that its method ``name`` makes.
+
+    Untaped, it keeps its history; a view of what has one goes on to follow its base.
+    """
+    if x._version_counter is UNCOUNTED and not MODE.inference:
+        refuse_writing()
+    view = x._view
+    if MODE.enabled:
+        if view is not None and view[0]._track and view[2].__class__ is FixedView:
+            raise ViewError(view[2].message.format("is being modified"))
+        if view is not None and view[0]._track:
+            refuse_part(view)
+        if x._track and x._node is None:
+            _refuse_leaf(x, "")
+    follows = view is not None and view[0]._track and view[2].__class__ is not FixedView
+    previous = MODE.enabled
+    MODE.enabled = previous or (follows and not MODE.inference)
+    try:
+        other = getattr(x, name)(*args)
+    finally:
+        MODE.enabled = previous
+    if watch.recorder is not None:
+        watch.recorder.exchanged(x)
+    if view is not None and other._view is not None and view[2].__class__ is not FixedView:
+        before = Value.make(x.raw, x._backend)  # stands in the chain of views for what x was
+        before._node, before._index, before._track = x._node, x._index, x._track
+        before._view, before._version_counter = view, x._version_counter
+        version = other._view[4] if MODE.enabled else -1  # untaped: its history is made when it is asked for
+        x._view = [view[0], before, *other._view[2:4], version]
+    x.raw = other.raw
+    if MODE.enabled:
+        x._node, x._index, x._track = other._node, other._index, other._track
+    return x
 
 
 def adopt(x: Any, result: Any) -> None:
@@ -231,6 +276,8 @@ def adopt(x: Any, result: Any) -> None:
         move_retained(x, node, index)
 
 
+#: Views of complex numbers as real ones, or the reverse.
+_CROSSING = frozenset(("real", "imag", "view_as_real", "view_as_complex"))
 _COPY_SLICES = StandIn("copy_slices", "CopySlices")
 
 
@@ -240,6 +287,7 @@ class CopySlices(CustomNode):
     __slots__ = ()
 
     chain: list[tuple[Any, dict[str, Any]]]
+    crosses: bool
     shape: tuple[int, ...]
     order: list[int]
 
@@ -249,6 +297,7 @@ class CopySlices(CustomNode):
         # The region is found by replaying the views on an array laid out like the base: only there are they
         # views.
         self.chain = _chain(view)
+        self.crosses = any(not isinstance(op, Op) or op.name in _CROSSING for op, _ in self.chain)
         self.shape = tuple(raw.shape)
         self.order = sorted(range(len(raw.shape)), key=lambda axis: -raw.strides[axis])
 
@@ -261,23 +310,32 @@ class CopySlices(CustomNode):
             inside = inside.clone()
         if self.edges[0] is None:
             return [None, inside]
+        if grad.raw.dtype.kind == "c" and self.crosses:  # the view may show one part of each number only
+            real, imag = table.real(grad), table.imag(grad)
+            ours, theirs = self._region(grad, "real"), self._region(grad, "imag")
+            return [table.rectangular(table.where(ours, 0, real), table.where(theirs, 0, imag)), inside]
         return [table.where(self._region(grad), 0, grad), inside]
 
-    def _region(self, grad: Any) -> Any:
-        """True where the view lies."""
+    def _region(self, grad: Any, part_of: str = "") -> Any:
+        """True where the view lies, or where a part of the base's numbers lies in it."""
         order = self.order
         sizes = tuple(self.shape[axis] for axis in order)
         with set_grad_enabled(False):
-            mask = table.new_full(grad.detach(), shape=sizes, value=0, dtype=_BOOL)
+            kind = grad.raw.dtype if self.crosses else _BOOL
+            mask = table.new_full(grad.detach(), shape=sizes, value=0, dtype=kind)
             mask = table.permute(mask, axes=tuple(order.index(axis) for axis in range(len(order))))
             part = mask
             for op, attrs in self.chain:
                 part = op(part, **attrs)
             if not isinstance(part.raw, Aval):
-                part.raw[...] = True
-                if watch.recorder is not None:  # which saw no op write the region
-                    mask = Value.make(mask.raw.copy(), mask._backend)
-                    watch.recorder.made(mask.raw)
+                part.raw[...] = 1 + 1j if part.raw.dtype.kind == "c" else 1
+            if self.crosses:
+                flags = Aval(tuple(mask.raw.shape), _BOOL) if isinstance(mask.raw, Aval) else None
+                read = getattr(mask.raw, part_of) if part_of and flags is None else mask.raw
+                mask = Value.make(read != 0 if flags is None else flags, mask._backend)
+            if watch.recorder is not None and not isinstance(mask.raw, Aval):  # which saw no op write it
+                mask = Value.make(mask.raw.copy(), mask._backend)
+                watch.recorder.made(mask.raw)
         return mask
 
 

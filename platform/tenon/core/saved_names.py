@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABCMeta
 from collections.abc import Callable
 from typing import Any
 
@@ -15,7 +16,7 @@ _SECOND = ("other", "exponent", "mat2", "weight")
 _ATTRS = {"dim": ("axis", "axes"), "keepdim": ("keepdims",)}
 
 
-class SavedTensor:
+class SavedTensor(metaclass=ABCMeta):  # what a custom Function keeps counts as one too
     """One value that a node keeps for backward; ``register_hooks`` lets it be kept in another form."""
 
     __slots__ = ("_node", "_position")

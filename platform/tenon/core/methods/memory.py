@@ -66,9 +66,9 @@ class Memory:
 
     def as_strided_(self, size: Any, stride: Any, storage_offset: int | None = None) -> Any:
         """This tensor becomes that view."""
-        from tenon.core.create import become
+        from tenon.core.inplace import become
 
-        return become(self, self.as_strided(size, stride, storage_offset))
+        return become(self, "as_strided", size, stride, storage_offset)
 
     def as_strided_scatter(self, src: Any, size: Any, stride: Any, storage_offset: int | None = None) -> Any:
         """A copy of this tensor in which ``src`` stands where ``as_strided`` would look."""

@@ -325,9 +325,9 @@ class Movement:
 
 def _inplace_view(name: str) -> Any:
     def method(self: Any, *args: Any) -> Any:
-        from tenon.core.create import become
+        from tenon.core.inplace import become
 
-        return become(self, getattr(self, name)(*args))
+        return become(self, name, *args)
 
     method.__name__, method.__doc__ = (
         f"{name}_",

@@ -1,0 +1,146 @@
+"""What a custom Function's ``forward`` returned, connected with the node behind it.
+
+Outputs that are inputs as they are, or views, become tensors of their own: their gradient goes through the
+Function, not through what they show. Most refuse to be changed in place for that reason.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+from tenon.core import watch
+from tenon.core.aval import Aval
+from tenon.core.grad_mode import MODE
+from tenon.core.inplace import adopt, check_leaf
+from tenon.core.tensor import Tensor
+from tenon.core.value import FixedView, Value
+from tenon.errors import GradError, TenonWarning
+
+_ONE_OF_SEVERAL = (
+    "Output {} of {} is a view and {{}} inplace. This view is the output of a function that returns multiple"
+    " views. Such functions do not allow the output views to be modified inplace. You should replace the"
+    " inplace operation by an out-of-place one."
+)
+_RETURNED_VIEW = (
+    "Output {} of {} is a view and {{}} inplace. This view was created inside a custom Function (or because"
+    " an input was returned as-is) and the autograd logic to handle view+inplace would override the custom"
+    " backward associated with the custom Function, leading to incorrect gradients. This behavior is"
+    " forbidden. You can fix this by cloning the output of the custom Function."
+)
+
+
+def connected(
+    cls: Any, ctx: Any, node: Any, args: tuple[Any, ...], outputs: tuple[Any, ...]
+) -> tuple[Any, ...]:
+    """``outputs`` with ``node`` as their history."""
+    inputs = {id(a) for a in args if isinstance(a, Value)}
+    dirty = {id(t) for t in ctx.dirty_tensors}
+    plain = {id(t) for t in ctx.non_differentiable}
+    for t in ctx.dirty_tensors:
+        if id(t) not in inputs and t._view is not None and node is not None:
+            raise GradError(
+                f"ctx.mark_dirty of {cls.__name__} received a tensor that was not an input. Mark inputs only."
+            )
+        if id(t) not in inputs:
+            warnings.warn(
+                "Only input Tensors should be given to ctx.mark_dirty(). If a Tensor is not an input, there"
+                " is no need to pass it to mark_dirty().",
+                TenonWarning,
+                stacklevel=4,
+            )
+    if dirty - {id(o) for o in outputs}:
+        raise GradError(
+            "Some elements marked as dirty during the forward method were not returned as output. The inputs"
+            f" that are modified inplace must all be outputs of the Function. ({cls.__name__})"
+        )
+    for t in ctx.dirty_tensors:
+        if node is not None:
+            check_leaf(t)
+        t._counter()[0] += 1
+    if dirty and len(outputs) > 1 and node is not None:
+        for t in ctx.dirty_tensors:
+            if t._view is not None:
+                raise GradError(
+                    "If your Function modifies inplace an input that is a view of another Tensor, your"
+                    f" Function cannot return more than one Tensor: {cls.__name__} returns {len(outputs)}."
+                    " Return only that one, or clone the view first."
+                )
+    if node is not None:
+        node.__dict__["plain"] = frozenset(i for i, o in enumerate(outputs) if id(o) in plain)
+    flowing = [
+        o for o in outputs if isinstance(o, Value) and id(o) not in plain and o.raw.dtype.kind not in "iub"
+    ]
+    why = _ONE_OF_SEVERAL if len(flowing) > 1 else _RETURNED_VIEW
+    again = _replayed(cls, args, outputs) if ctx._is_pure_view else None
+    connected: list[Any] = []
+    saved_as: dict[int, int] = {}
+    avals: list[Any] = []
+    for index, o in enumerate(outputs):
+        if not isinstance(o, Value):
+            connected.append(o)
+            avals.append(None)
+            continue
+        avals.append(Aval(tuple(o.raw.shape), o.raw.dtype))
+        if node is None or id(o) in plain or o.raw.dtype.kind in "iub":
+            o = o.detach() if id(o) in inputs and id(o) not in dirty else o  # type: ignore[attr-defined]
+            if (
+                o._view is not None
+                and id(o) not in inputs
+                and MODE.enabled
+                and o._view[2].__class__ is not FixedView
+            ):
+                fixed = FixedView(o._view[0], why.format(index, f"{cls.__name__}Backward"))
+                o._view = [o._view[0], o._view[1], fixed, {}, o._view[4]]
+        else:
+            saved_as[id(o)] = index
+            reason = why.format(index, f"{cls.__name__}Backward")
+            o = _tracked_output(node, index, o, id(o) in inputs, id(o) in dirty, reason, again)
+        connected.append(o)
+    if node is not None:
+        node.op.outputs = 1 if len(outputs) == 1 else 0
+        node.output_avals = tuple(avals)
+        ctx._keep(saved_as)
+        if watch.created is not None:
+            watch.created(node)
+    ctx.dirty_tensors = ctx.non_differentiable = ()
+    return tuple(connected)
+
+
+def _tracked_output(
+    node: Any, index: int, o: Any, is_input: bool, is_dirty: bool, reason: str, again: Any
+) -> Any:
+    """``o`` as output ``index`` of ``node``; a view refuses changes by ``reason``, or is made ``again`` by
+    them."""
+    if is_dirty:
+        result = Tensor._of(o.raw, o._backend)
+        result._node, result._index, result._track = node, index, True
+        adopt(o, result)
+        return o
+    if is_input or o._view is not None or (o._track and o._node is None):
+        base, parent = (o, o) if o._view is None else (o._view[0], o)
+        made_by: Any = FixedView(base, reason)
+        if again is not None:
+            source, made_by = again
+            parent = source if base is source or (source._view and base is source._view[0]) else o
+        shown = Tensor._of(o.raw, o._backend)
+        counter = shown._version_counter = o._counter()
+        shown._view = [base, parent, made_by, {}, counter[0]]
+        o = shown
+    o._node, o._index, o._track = node, index, True
+    return o
+
+
+def _replayed(cls: Any, args: tuple[Any, ...], outputs: tuple[Any, ...]) -> tuple[Any, Callable[..., Any]]:
+    """The one input of a pure view, and ``cls.forward`` as a function of it."""
+    places = [i for i, a in enumerate(args) if isinstance(a, Value)]
+    if len(places) != 1 or sum(isinstance(o, Value) for o in outputs) != 1:
+        raise GradError(
+            "Pure view custom Function can only have one input Tensor and one output Tensor. Open an issue if"
+            f" you need to support more. ({cls.__name__} has {len(places)} and"
+            f" {sum(isinstance(o, Value) for o in outputs)})"
+        )
+    before, after = args[: places[0]], args[places[0] + 1 :]
+
+    return args[places[0]], lambda x: cls._again(*before, x, *after)
