@@ -42,7 +42,8 @@ def get_all_sharing_strategies() -> set[str]:
 
 
 def set_sharing_strategy(new_strategy: str) -> None:
-    """Accepted for scripts that choose one; tensors are copied, so that nothing depends on it."""
+    """How a loader's worker processes send large batches: in shared memory, each of which may hold a file
+    open ("file_descriptor"), or through a pipe."""
     global _chosen
     if new_strategy not in _STRATEGIES:
         raise ValueError(f"sharing strategy {new_strategy!r} is not one of {sorted(_STRATEGIES)}.")

@@ -151,10 +151,10 @@ def test_an_error_in_a_worker_is_raised_with_its_traceback_and_the_rest_comes(er
 def test_a_killed_worker_is_named_at_once():
     loader = data.DataLoader(Rows(12, trouble=lambda: os.kill(os.getpid(), signal.SIGKILL)), 2, num_workers=2)
 
-    with pytest.raises(WorkerError, match=r"worker 0 \(pid \d+\) was killed by SIGKILL.*out of memory"):
+    with pytest.raises(WorkerError, match=r"\(pid \d+\) is killed by signal: SIGKILL.*memory.*worker 0"):
         numbers(loader)
     loader = data.DataLoader(Rows(12, trouble=lambda: os._exit(3)), 2, num_workers=2)
-    with pytest.raises(RuntimeError, match="exited with code 3 unexpectedly"):
+    with pytest.raises(RuntimeError, match="exited unexpectedly with exit code 3"):
         numbers(loader)
 
 
@@ -205,7 +205,7 @@ def test_a_worker_killed_between_epochs_is_replaced_in_the_one_after():
     os.kill(victim.pid, signal.SIGKILL)
     victim.join()
 
-    with pytest.raises(WorkerError, match="was killed by SIGKILL"):
+    with pytest.raises(WorkerError, match="is killed by signal: SIGKILL"):
         numbers(loader)
 
     assert len(numbers(loader)) == 4

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import random
+import sys
 import threading
+from contextlib import nullcontext
 
 import numpy as np
 import pytest
 
 import tenon
 from tenon import data
+from tenon.errors import WorkerError
 from tenon.utils.data import DataLoader, Dataset, IterableDataset, Sampler
 
 pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create 2 ")  # on machines of one core
@@ -201,3 +205,42 @@ def test_a_worker_of_a_stream_draws_torchs_random_numbers():
     (drawn,) = DataLoader(Numbers(), batch_size=None, num_workers=1)
 
     assert drawn == [937055941807507096, 0.21793848432592644, 0.8794862824005928]  # of torch 2.13
+
+
+class Echo(Dataset):
+    def __len__(self):
+        return 4
+
+    def __getitem__(self, index):
+        return index
+
+
+def test_tasks_and_answers_larger_than_a_pipe_do_not_wait_for_each_other():
+    texts = [letter * 400_000 for letter in "abcd"]
+    loader = DataLoader(
+        Echo(), batch_size=None, sampler=texts, num_workers=1, prefetch_factor=4, persistent_workers=True
+    )
+
+    assert list(loader) == texts
+    next(iter(loader))
+    loader._pool.close()  # in the middle of answers
+
+
+@pytest.mark.parametrize("strategy", ["file_descriptor", "file_system"])
+def test_kept_batches_that_hold_too_many_files_open_say_what_helps(strategy, monkeypatch):
+    resource = pytest.importorskip("resource")
+    monkeypatch.setattr(tenon.multiprocessing, "_chosen", strategy)
+    iteration = iter(DataLoader(np.zeros((60, 20_000)), batch_size=None, num_workers=1))
+    used = len(os.listdir("/proc/self/fd"))
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    kept = []
+    holds = strategy == "file_descriptor" and sys.version_info < (3, 13)
+
+    resource.setrlimit(resource.RLIMIT_NOFILE, (used + 10, hard))
+    try:
+        with pytest.raises(WorkerError, match=r"ulimit -n.*set_sharing_strategy") if holds else nullcontext():
+            kept.extend(iteration)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+    assert (len(kept) < 60) == holds

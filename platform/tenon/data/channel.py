@@ -6,11 +6,13 @@ in it, however the processes end. Where there is none (other systems than Linux)
 
 from __future__ import annotations
 
+import errno
 import io
 import mmap
 import os
 import pickle
 import socket
+import sys
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -23,6 +25,8 @@ from tenon.core.tensor import Tensor
 #: Bytes of arrays from which on shared memory is worth its two system calls.
 LARGE = 1 << 16
 _ALIGN = 64
+#: Where Python can, a mapping holds no file open.
+_UNTRACKED: dict[str, Any] = {"trackfd": False} if sys.version_info >= (3, 13) else {}
 
 
 class _Pickler(pickle.Pickler):
@@ -49,8 +53,8 @@ def _socket(connection: Connection) -> socket.socket:
     return line
 
 
-def send(connection: Connection, message: Any) -> None:
-    """Send ``message`` from a worker."""
+def send(connection: Connection, message: Any, share: bool = True) -> None:
+    """Send ``message`` from a worker; large arrays in shared memory, if it shall be."""
     buffers: list[pickle.PickleBuffer] = []
     text = io.BytesIO()
     _Pickler(text, protocol=5, buffer_callback=buffers.append).dump(message)
@@ -59,7 +63,7 @@ def send(connection: Connection, message: Any) -> None:
     for view in views:
         places.append((size, view.nbytes))
         size += -(-view.nbytes // _ALIGN) * _ALIGN
-    shared = size >= LARGE and hasattr(os, "memfd_create")
+    shared = share and size >= LARGE and hasattr(os, "memfd_create")
     inline = [] if shared else [bytes(view) for view in views]
     connection.send_bytes(pickle.dumps((text.getvalue(), places, size if shared else 0, inline)))
     if not shared:
@@ -82,12 +86,14 @@ def receive(connection: Connection) -> Any:
     if not size:
         return pickle.loads(text, buffers=[bytearray(part) for part in inline])
     with _socket(connection) as line:
-        _, handles, _, _ = socket.recv_fds(line, 1, 1)
+        _, handles, flags, _ = socket.recv_fds(line, 1, 1)
+    if not handles and flags & socket.MSG_CTRUNC:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
     if not handles:
         raise EOFError("the worker was lost between a batch and its memory")
     (handle,) = handles
     try:
-        memory = memoryview(mmap.mmap(handle, size))
+        memory = memoryview(mmap.mmap(handle, size, **_UNTRACKED))
     finally:
         os.close(handle)
     return pickle.loads(text, buffers=[memory[begin : begin + length] for begin, length in places])

@@ -7,6 +7,7 @@ ends them all. Worker processes ignore Ctrl-C, which the main process handles, a
 from __future__ import annotations
 
 import contextlib
+import errno
 import multiprocessing
 import os
 import queue
@@ -23,9 +24,16 @@ from tenon.core.backend import backend_named
 from tenon.data import channel
 from tenon.data.serving import Job, serve
 from tenon.errors import WorkerError
+from tenon.multiprocessing import get_sharing_strategy
 
 #: Seconds after which an idle worker looks whether its parent still lives, and a closing one is given up.
 PATIENCE = 2.0
+
+_TOO_MANY = (
+    "Too many open files: each large batch of a worker process holds one as long as it is kept. Keep copies"
+    " (batch.clone()), raise the limit by `ulimit -n` in the shell, or let batches come through a pipe:"
+    " tenon.multiprocessing.set_sharing_strategy('file_system') before the loader is iterated."
+)
 
 
 class ProcessPool:
@@ -37,11 +45,13 @@ class ProcessPool:
         self.processes: list[Any] = []
         self.pipes: list[Any] = []
         started = False
+        share = get_sharing_strategy() == "file_descriptor"
         try:
             for identity in range(job.workers):
                 ours, theirs = connections.Pipe()
                 others = [*self.pipes, ours] if context.get_start_method() == "fork" else []
-                process = context.Process(target=_work, args=(job, identity, theirs, others), daemon=True)
+                work = (job, identity, theirs, others, share)
+                process = context.Process(target=_work, args=work, daemon=True)
                 with _quiet_fork():
                     process.start()
                 theirs.close()
@@ -68,19 +78,22 @@ class ProcessPool:
                 return channel.receive(pipe)  # type: ignore[arg-type]
             except (EOFError, ConnectionResetError):
                 raise self._death(self.pipes.index(pipe)) from None
+            except OSError as error:
+                if error.errno != errno.EMFILE:
+                    raise
+                raise WorkerError(_TOO_MANY) from None
         return None
 
     def _death(self, worker: int) -> WorkerError:
         process = self.processes[worker]
         process.join(PATIENCE)
         code = process.exitcode
-        how = (
-            f"was killed by {signal.Signals(-code).name}" if code and code < 0 else f"exited with code {code}"
-        )
-        more = ""
+        how = f"exited unexpectedly with exit code {code}."
+        if code is not None and code < 0:
+            how = f"is killed by signal: {signal.Signals(-code).name}."
         if code == -signal.SIGKILL:
-            more = " It may have run out of memory: use fewer workers, or smaller batches."
-        return WorkerError(f"DataLoader worker {worker} (pid {process.pid}) {how} unexpectedly.{more}")
+            how += " It may have run out of memory: use fewer workers, or smaller batches."
+        return WorkerError(f"DataLoader worker (pid {process.pid}) {how} It was worker {worker}.")
 
 
 def _end(processes: list[Any], pipes: list[Any]) -> None:
@@ -107,25 +120,31 @@ def _quiet_fork() -> Iterator[None]:
         yield
 
 
-def _work(job: Job, identity: int, pipe: Connection, others: list[Any]) -> None:
+def _work(job: Job, identity: int, pipe: Connection, others: list[Any], share: bool) -> None:
     """The whole life of a worker process."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     for other in others:
         other.close()
-    parent = os.getppid()
     backend_named("cpu").set_threads(1)
-
-    def receive() -> Any:
-        while not pipe.poll(PATIENCE):
-            if os.getppid() != parent:
-                return None
-        try:
-            return pipe.recv()
-        except (EOFError, ConnectionResetError):
-            return None
-
+    tasks: queue.SimpleQueue[Any] = queue.SimpleQueue()
+    # Taken off the pipe at any time: else both sides could wait for the other to read what they send.
+    threading.Thread(target=_listen, args=(pipe, tasks, os.getppid()), daemon=True).start()
     with contextlib.suppress(BrokenPipeError, ConnectionResetError):
-        serve(job, identity, receive, lambda message: channel.send(pipe, message))
+        serve(job, identity, tasks.get, lambda message: channel.send(pipe, message, share))
+
+
+def _listen(pipe: Connection, tasks: queue.SimpleQueue[Any], parent: int) -> None:
+    """Hand on what comes, until None does or the main process is gone."""
+    task: Any = ()
+    try:
+        while task is not None and os.getppid() == parent:
+            if pipe.poll(PATIENCE):
+                task = pipe.recv()
+                tasks.put(task)
+    except (EOFError, ConnectionResetError):
+        return
+    finally:
+        tasks.put(None)
 
 
 class ThreadPool:
