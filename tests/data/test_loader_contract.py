@@ -244,3 +244,19 @@ def test_kept_batches_that_hold_too_many_files_open_say_what_helps(strategy, mon
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
     assert (len(kept) < 60) == holds
+
+
+class Tenfold(data.TensorDataset):
+    def __getitem__(self, index):
+        return super().__getitem__(index)[0] * 10
+
+
+def test_samples_that_a_subclass_makes_are_those_of_the_batches():
+    plain, own = data.TensorDataset(tenon.arange(6)), Tenfold(tenon.arange(6))
+    half = data.Subset(data.Subset(plain, range(1, 6)), [4, 0])
+
+    assert [batch.tolist() for batch in DataLoader(own, 3)] == [[0, 10, 20], [30, 40, 50]]
+    assert [batch.tolist() for batch in DataLoader(data.Subset(own, [-1, 2]), 2)] == [[50, 20]]
+    assert [[part.tolist() for part in batch] for batch in DataLoader(half, 2)] == [[[5, 1]]]
+    assert next(iter(DataLoader(plain, 2, sampler=[-1, 0])))[0].tolist() == [5, 0]
+    assert half.__getitems__([1]) == [(tenon.tensor(1),)] and not hasattr(plain, "__getitems__")

@@ -12,21 +12,15 @@ import tenon.ops  # noqa: F401 - a table without ops finds nothing
 from tenon.core import create
 from tenon.core.op import table as f
 from tenon.core.tensor import Tensor
-from tenon.data.combined import samples_of
-from tenon.data.dataset import Batch
+from tenon.data.combined import samples_of, whole_batch
 from tenon.dtypes import float64
 from tenon.errors import CollateError
 
 
 def fetch(dataset: Any, indices: Sequence[int], collate: Callable[[Any], Any] | None = None) -> Any:
     """The batch of the samples at ``indices``, with a leading batch axis; by ``collate`` if it is given."""
-    if collate is not None:
-        return collate(samples_of(dataset, indices))
-    several = getattr(dataset, "__getitems__", None)
-    found = None if several is None else several(indices)
-    if isinstance(found, Batch):
-        return list(found)
-    return default_collate(samples_of(dataset, indices) if found is None else found)
+    found = whole_batch(dataset, indices) if collate is None or collate is default_collate else None
+    return (collate or default_collate)(samples_of(dataset, indices)) if found is None else found
 
 
 def default_collate(batch: Sequence[Any]) -> Any:

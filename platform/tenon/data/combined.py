@@ -9,7 +9,10 @@ import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from tenon.data.dataset import Batch, Dataset, IterableDataset, T_co
+import numpy as np
+
+from tenon.core import create
+from tenon.data.dataset import Dataset, IterableDataset, T_co, TensorDataset
 from tenon.random import Generator, randperm
 
 
@@ -116,10 +119,8 @@ class Subset(Dataset[T_co]):
             return self.dataset[[self.indices[i] for i in index]]
         return self.dataset[self.indices[index]]
 
-    def __getitems__(self, indices: Sequence[int]) -> Any:
-        chosen = [self.indices[i] for i in indices]
-        several = getattr(self.dataset, "__getitems__", None)
-        return [self.dataset[i] for i in chosen] if several is None else several(chosen)
+    def __getitems__(self, indices: Sequence[int]) -> list[Any]:
+        return samples_of(self.dataset, [self.indices[i] for i in indices])
 
     def __len__(self) -> int:
         return len(self.indices)
@@ -128,8 +129,27 @@ class Subset(Dataset[T_co]):
 def samples_of(dataset: Any, indices: Sequence[int]) -> list[Any]:
     """The samples at ``indices`` one by one, at once where the data set can."""
     several = getattr(dataset, "__getitems__", None)
-    found = None if several is None else several(indices)
-    return [dataset[i] for i in indices] if found is None or isinstance(found, Batch) else list(found)
+    return [dataset[i] for i in indices] if several is None else list(several(indices))
+
+
+def whole_batch(dataset: Any, indices: Sequence[int]) -> list[Any] | None:
+    """The batch at ``indices`` of a ``TensorDataset``, or of parts of one, with no sample made; else None.
+
+    None also where a subclass makes samples in a way of its own.
+    """
+    kind = type(dataset)
+    if isinstance(dataset, Subset):
+        if kind.__getitem__ is not Subset.__getitem__ or kind.__getitems__ is not Subset.__getitems__:
+            return None
+        return whole_batch(dataset.dataset, [dataset.indices[i] for i in indices])
+    plain = isinstance(dataset, TensorDataset) and kind.__getitem__ is TensorDataset.__getitem__
+    if not plain or hasattr(dataset, "__getitems__") or not len(indices):
+        return None
+    rows = np.asarray(indices)
+    if rows.ndim != 1 or rows.dtype.kind not in "iu":
+        return None
+    rows = np.where(rows < 0, rows + len(dataset), rows).astype(np.int64, copy=False)
+    return [tensor.index_select(0, create.wrap(rows, "cpu")) for tensor in dataset.tensors]
 
 
 def random_split(

@@ -1,15 +1,15 @@
 """``Dataset``, ``IterableDataset`` and ``TensorDataset``: where samples come from.
 
 A data set has ``__len__`` and ``__getitem__(index) -> (input, target)``. If it also has
-``__getitems__(indices)``, as in torch, that returns all of them at once; ``TensorDataset`` answers it with
-whole tensors, so that no sample is ever touched one by one.
+``__getitems__(indices)``, as in torch, that returns all of them at once. Batches of a ``TensorDataset`` are
+taken as whole tensors, so that no sample is ever touched one by one.
 
 Next: ``combined.py`` makes data sets of data sets, ``collate.py`` makes batches.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
@@ -75,16 +75,8 @@ class TensorDataset(Dataset[tuple[Any, ...]]):
     def __getitem__(self, index: Any) -> tuple[Any, ...]:
         return tuple(t[index] for t in self.tensors)
 
-    def __getitems__(self, indices: Sequence[int]) -> Batch:
-        rows = create.wrap(np.asarray(indices, np.int64), "cpu")
-        return Batch(t.index_select(0, rows) for t in self.tensors)
-
     def __len__(self) -> int:
         return int(self.tensors[0].shape[0])
-
-
-class Batch(tuple[Any, ...]):
-    """Tensors that are batched already: ``fetch`` takes them as they are."""
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 
+from tenon.data.combined import Subset
 from tenon.data.dataset import Splits
 from tenon.distributed.calls import Call, Work
 from tenon.distributed.communicator import Array, Communicator
@@ -211,7 +212,8 @@ def rehearse(order: Order) -> dict[str, Any]:
     with use_communicator(communicator):
         session = loop.open_session(resolved, recipe, None, folder)
         # One batch is enough to see what an evaluation needs.
-        shown = _First(session.data.test, resolved.eval_batch_size * order.ranks)
+        test = session.data.test
+        shown = Subset(test, range(min(resolved.eval_batch_size * order.ranks, len(test))))
         session.data = Splits(session.data.train, shown)
         with contextlib.suppress(_Enough):
             loop.run(session)
@@ -241,21 +243,6 @@ def rehearse(order: Order) -> dict[str, Any]:
             "evaluation": evaluation,
         },
     }
-
-
-class _First:
-    """The first ``count`` samples of a data set."""
-
-    def __init__(self, data: Any, count: int) -> None:
-        self._data, self._count = data, min(count, len(data))
-        if hasattr(data, "__getitems__"):
-            self.__getitems__ = data.__getitems__
-
-    def __len__(self) -> int:
-        return self._count
-
-    def __getitem__(self, index: Any) -> Any:
-        return self._data[index]
 
 
 def _bytes(values: Any) -> int:
