@@ -260,3 +260,41 @@ def test_samples_that_a_subclass_makes_are_those_of_the_batches():
     assert [[part.tolist() for part in batch] for batch in DataLoader(half, 2)] == [[[5, 1]]]
     assert next(iter(DataLoader(plain, 2, sampler=[-1, 0])))[0].tolist() == [5, 0]
     assert half.__getitems__([1]) == [(tenon.tensor(1),)] and not hasattr(plain, "__getitems__")
+
+
+def test_a_loader_tells_how_it_collates():
+    assert DataLoader(range(3)).collate_fn is data.default_collate
+    assert DataLoader(range(3), batch_size=None).collate_fn is data.default_convert
+    assert DataLoader(range(3), collate_fn=list).collate_fn is list
+    loaders = [DataLoader(range(3), batch_sampler=[[1]]), DataLoader(data.ChainDataset([]), batch_size=2)]
+    assert all(loader._auto_collation for loader in loaders)
+
+
+class Endless(DataLoader):
+    """As timm makes workers go on with the next epoch."""
+
+    class Repeat(list):
+        def __iter__(self):
+            while True:
+                yield from super().__iter__()
+
+    def __init__(self, *args, **options):
+        super().__init__(*args, **options)
+        self._DataLoader__initialized = False
+        self.batch_sampler = self.Repeat(self.batch_sampler)
+        self._DataLoader__initialized = True
+        self.iterator = self._get_iterator()
+
+    def __iter__(self):
+        return (next(self.iterator) for _ in range(len(self)))
+
+
+def test_loaders_whose_sampler_never_ends_keep_one_iterator():
+    loader = Endless(range(5), 2, num_workers=1, persistent_workers=True)
+
+    epochs = [[batch.tolist() for batch in loader] for _ in range(2)]
+    (worker,) = loader.iterator._workers
+    loader.iterator._shutdown_workers()
+
+    assert epochs == [[[0, 1], [2, 3], [4]]] * 2
+    assert worker.exitcode == 0

@@ -171,6 +171,12 @@ class Iteration:
         """The worker processes, under torch's name."""
         return [] if self._work is None else list(getattr(self._work.pool, "processes", ()))
 
+    def _shutdown_workers(self) -> None:
+        """End the workers, also those that the loader keeps, under torch's name."""
+        if self._work is not None:
+            self._work.dismiss()
+        self.progress.done = True
+
     def abandon(self) -> None:
         """Take no further batch of it; workers end, unless the loader keeps them."""
         if self._work is not None:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Generic
 
 from tenon.core import backend
+from tenon.data.collate import default_collate, default_convert
 from tenon.data.dataset import IterableDataset, T_co
 from tenon.data.iteration import Iteration, Progress
 from tenon.data.pool import check_context, pool_of
@@ -75,7 +76,6 @@ class DataLoader(Generic[T_co]):
             _warn_of_many(num_workers)
         self.dataset = dataset
         self.num_workers = num_workers
-        self.collate_fn = collate_fn
         self.pin_memory = pin_memory
         self.pin_memory_device = pin_memory_device
         self.timeout = timeout
@@ -103,6 +103,7 @@ class DataLoader(Generic[T_co]):
         self.drop_last = drop_last
         self.sampler = sampler
         self.batch_sampler = batch_sampler
+        self.collate_fn = collate_fn or (default_collate if self._auto_collation else default_convert)
         self._pool: Any = None
         self._epoch = 0
         self._progress: Progress | None = None
@@ -110,9 +111,13 @@ class DataLoader(Generic[T_co]):
         #: What a stream said of its length when somebody asked for the loader's.
         self._expected: int | None = None
         self._iteration: Any = None
+        self.__initialized = True
+
+    #: Programs that exchange a sampler for an endless one set it to False meanwhile.
+    __initialized = False
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if name in _FIXED and "_iteration" in self.__dict__:
+        if name in _FIXED and self.__initialized:
             raise ValueError(f"{name} attribute should not be set after {type(self).__name__} is initialized")
         if name == "multiprocessing_context" and value is not None:
             check_context(value, self.num_workers)
@@ -187,6 +192,15 @@ class DataLoader(Generic[T_co]):
         if self.persistent_workers:
             self._pool = pool
         return pool
+
+    @property
+    def _auto_collation(self) -> bool:
+        """Whether samples are made into batches, under torch's name."""
+        return self._batch_length() is not None
+
+    def _get_iterator(self) -> Iterator[Any]:
+        """A new iteration, under torch's name, for subclasses whose ``__iter__`` is another."""
+        return DataLoader.__iter__(self)
 
     def _batch_length(self) -> int | None:
         """Samples of a batch; 0 where a batch sampler of the user decides, None without batches."""

@@ -60,8 +60,8 @@ class ProcessPool:
             started = True
         finally:
             if not started:
-                _end(self.processes, self.pipes)
-        self.close = weakref.finalize(self, _end, self.processes, self.pipes)
+                _end(self.processes, self.pipes, os.getpid())
+        self.close = weakref.finalize(self, _end, self.processes, self.pipes, os.getpid())
 
     def ask(self, worker: int, task: Any) -> None:
         """Give ``worker`` a task."""
@@ -96,11 +96,13 @@ class ProcessPool:
         return WorkerError(f"DataLoader worker (pid {process.pid}) {how} It was worker {worker}.")
 
 
-def _end(processes: list[Any], pipes: list[Any]) -> None:
+def _end(processes: list[Any], pipes: list[Any], owner: int) -> None:
     """Close all pipes, which ends the workers; end those by force that do not.
 
     They can still be asked how they ended.
     """
+    if os.getpid() != owner:  # a pool that a forked process found as garbage: its workers are not that one's
+        return
     for pipe in pipes:
         with contextlib.suppress(OSError):
             pipe.send(None)
