@@ -370,3 +370,13 @@ def test_rejected_uniforms_of_trunc_normal_are_pytorchs(bounds):
 def test_public_names_are_pytorchs():
     torch = pytest.importorskip("torch", reason="parity with PyTorch needs the extra `oracle`")
     assert sorted(init.__all__) == sorted(torch.nn.init.__all__)
+
+
+def test_torchs_names_for_code_with_its_own_initial_values_draw_the_same():
+    tenon.manual_seed(5)
+    made = init._no_grad_uniform_(tenon.empty(3, requires_grad=True), 1.0, 2.0)
+    tenon.manual_seed(5)
+
+    assert tenon.equal(made, init.uniform_(tenon.empty(3), 1.0, 2.0)) and made.requires_grad
+    assert init._no_grad_fill_(tenon.empty(2), 3.0).tolist() == [3.0, 3.0]
+    assert init._no_grad_trunc_normal_(tenon.empty(50), 0.0, 1.0, -0.1, 0.1).abs().max() <= 0.1

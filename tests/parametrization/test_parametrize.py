@@ -195,8 +195,9 @@ def test_errors_say_what_is_missing(layer):
         layer.weight = 3
     with pytest.raises(AttributeError, match="computed by steps"):
         del layer.weight
-    with pytest.raises(RuntimeError, match="no parametrizations"):
-        parametrize.transfer_parametrizations_and_params(nn.Linear(2, 2), layer)
+    with pytest.raises(RuntimeError, match="no parametrizations of 'bias'"):
+        parametrize.transfer_parametrizations_and_params(layer, nn.Linear(2, 2), "bias")
+    assert parametrize.transfer_parametrizations_and_params(nn.Linear(2, 2), layer) is layer
 
 
 def test_a_class_attribute_that_would_hide_the_weight_is_refused():

@@ -345,6 +345,10 @@ def _deprecated(function: Callable[_P, _R]) -> Callable[_P, _R]:
     return alias
 
 
+# What code with its own initial values imports from torch.
+_no_grad_uniform_, _no_grad_normal_, _no_grad_trunc_normal_ = uniform_, normal_, trunc_normal_
+_no_grad_fill_, _no_grad_zero_ = constant_, zeros_
+
 uniform = _deprecated(uniform_)
 normal = _deprecated(normal_)
 constant = _deprecated(constant_)

@@ -367,12 +367,14 @@ def transfer_parametrizations_and_params(
     """Give ``to_module`` the parametrizations of ``from_module`` and what they store; return ``to_module``.
 
     Both share them afterwards. ``tensor_name`` transfers those of one tensor only, which ``to_module`` need
-    not have. ModuleError if ``from_module`` has none.
+    not have; ModuleError if it has none. A module without any has nothing to transfer.
     """
+    if not is_parametrized(from_module):
+        return to_module
     if not is_parametrized(from_module, tensor_name):
         raise ModuleError(
-            f"transfer_parametrizations_and_params: {from_module._get_name()} has no parametrizations"
-            f"{'' if tensor_name is None else f' of {tensor_name!r}'} to transfer."
+            f"transfer_parametrizations_and_params: {from_module._get_name()} has no parametrizations of"
+            f" {tensor_name!r} to transfer."
         )
     given: Any = from_module.parametrizations
     for name in list(given) if tensor_name is None else [tensor_name]:
