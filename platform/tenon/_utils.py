@@ -13,6 +13,11 @@ if TYPE_CHECKING:
 __all__ = ["ExceptionWrapper", "KeyErrorMessage"]
 
 
+def _element_size(dtype: Any) -> int:
+    """The bytes of one element of ``dtype``."""
+    return int(dtype.itemsize)
+
+
 class KeyErrorMessage(str):
     """A message whose lines a KeyError shows as lines."""
 

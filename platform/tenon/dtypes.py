@@ -142,10 +142,17 @@ def as_dtype(value: Any) -> dtype:
     """``value`` as a dtype: a dtype, a Python type (bool, int, float, complex), or a NumPy dtype."""
     if isinstance(value, dtype):
         return value
-    python = {builtin_bool: bool, int: int64, float: _Default.float, complex: _Default.float.to_complex()}
+    python = {builtin_bool: bool, int: int64, float: float64, complex: complex128}
     if isinstance(value, type) and value in python:
         return python[value]
     return from_numpy_dtype(value)
+
+
+def of_number(value: Any) -> dtype:
+    """The dtype of a tensor of a Python number: the default one for a float."""
+    if isinstance(value, float):
+        return _Default.float
+    return _Default.float.to_complex() if isinstance(value, complex) else as_dtype(type(value))
 
 
 builtin_bool = builtins.bool

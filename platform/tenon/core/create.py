@@ -30,7 +30,17 @@ def wrap(array: np.ndarray[Any, Any], device: Any = None, requires_grad: bool = 
     t = Value.make(backend.from_host(array, place), backend)
     if watch.recorder is not None:
         watch.recorder.made(t.raw)
-    return t.requires_grad_() if requires_grad else t
+    return _leaf(t) if requires_grad else t
+
+
+def _leaf(t: Any) -> Any:
+    """``t``, new, requiring grad."""
+    if t.raw.dtype.kind in "iub":
+        raise GradError(
+            f"Only Tensors of floating point and complex dtype can require gradients, not {t.dtype}. Give a"
+            " floating dtype=."
+        )
+    return t.requires_grad_()
 
 
 def from_numpy(ndarray: Any) -> Any:
@@ -100,6 +110,8 @@ def to_array(data: Any, kind: Any = None) -> np.ndarray[Any, Any]:
         array = np.array(data, order="C")
     except ValueError as error:
         raise _not_data(data, error) from None
+    except TypeError as error:
+        raise ValueError(f"could not determine the shape of object type '{type(data).__name__}'") from error
     if array.dtype.kind == "f" and not _numpy_inside(data):
         return array.astype(dtypes.get_default_dtype().numpy)
     if array.dtype.kind == "c" and not _numpy_inside(data):
@@ -153,7 +165,7 @@ def _common(data: Any) -> dtype:
         return FROM_NUMPY[data.raw.dtype]
     if isinstance(data, (list, tuple)):
         return functools.reduce(dtypes.promote_types, map(_common, data)) if data else dtypes.bool
-    return dtypes.as_dtype(type(data))
+    return dtypes.of_number(data)
 
 
 def _unwrapped(data: Any) -> Any:
@@ -193,7 +205,7 @@ def full(shape: Any, value: Any, kind: dtype, device: Any, requires_grad: bool =
     t = Value.make(raw, backend)
     if watch.recorder is not None:
         watch.recorder.made(raw)
-    return t.requires_grad_() if requires_grad else t
+    return _leaf(t) if requires_grad else t
 
 
 def _wrapped(value: Any, kind: np.dtype[Any]) -> Any:
@@ -323,42 +335,9 @@ def _rebuild(
     return t
 
 
-def view_dtype(x: Any, kind: dtype) -> Any:
-    """The same bytes read as another dtype; the last axis shrinks or grows with the item size."""
-    try:
-        raw = x.raw.view(kind.numpy)
-    except ValueError as error:
-        raise ShapeError(f"view({kind}): {error}") from None
-    t = Value.make(raw, x._backend)
-    t._version_counter = x._counter()
-    return t
-
-
 def from_backend_array(like: Any, array: Any) -> Any:
     """A host array as a tensor beside ``like``."""
     return wrap(np.asarray(array), like.device)
-
-
-def repeat_indices(x: Any, repeats: Any, axis: int) -> Any:
-    """Indices that repeat each element of ``axis``."""
-    counts = repeats._backend.to_host(repeats.raw) if isinstance(repeats, Value) else np.asarray(repeats)
-    size = x.raw.shape[axis]
-    if counts.ndim and counts.shape[0] not in (1, size):
-        raise ShapeError(
-            f"repeats must have the same size as input along dim, but got repeats.size(0) = {counts.shape[0]}"
-            f" and {size}"
-        )
-    if counts.min(initial=0) < 0:
-        raise ShapeError("repeats can not be negative")
-    return wrap(np.repeat(np.arange(size), counts), x.device)
-
-
-def diagonal_index(x: Any, offset: int) -> Any:
-    """Rows and columns of a diagonal of the last two axes."""
-    rows, columns = x.raw.shape[-2:]
-    size = max(min(rows + min(offset, 0), columns - max(offset, 0)), 0)
-    steps = np.arange(size)
-    return wrap(steps - min(offset, 0), x.device), wrap(steps + max(offset, 0), x.device)
 
 
 def check_axis(x: Any, dim: int) -> int:

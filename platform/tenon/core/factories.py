@@ -14,6 +14,7 @@ from tenon.core.create import wrap
 from tenon.core.following import LAST, channels_lie_last
 from tenon.core.formats import laid_out
 from tenon.core.grad_mode import MODE
+from tenon.core.inplace import check_overlap
 from tenon.core.layout import plain, with_layout
 from tenon.core.methods.movement import sizes
 from tenon.core.value import Value, refuse_writing
@@ -42,7 +43,7 @@ def zeros(
     shape = shape_of(size, rest.pop("size", None))
     if rest:
         plain("zeros", rest)
-    return written(out, _full(shape, 0, kind_of(dtype), device, requires_grad))
+    return written(out, _full(shape, 0, kind_of(dtype), device, requires_grad), dtype)
 
 
 def ones(
@@ -57,7 +58,7 @@ def ones(
     shape = shape_of(size, rest.pop("size", None))
     if rest:
         plain("ones", rest)
-    return written(out, _full(shape, 1, kind_of(dtype), device, requires_grad))
+    return written(out, _full(shape, 1, kind_of(dtype), device, requires_grad), dtype)
 
 
 def empty(
@@ -74,7 +75,7 @@ def empty(
     memory_format = rest.pop("memory_format", None)
     if rest:
         plain("empty", rest)
-    return written(out, laid_out(made, memory_format))
+    return written(out, laid_out(made, memory_format), dtype)
 
 
 def empty_strided(
@@ -135,8 +136,8 @@ def full(
     """A tensor of ``fill_value``; the dtype follows the value."""
     if isinstance(fill_value, Value):
         fill_value = fill_value.item()  # type: ignore[attr-defined]
-    kind = dtypes.as_dtype(type(fill_value) if dtype is None else dtype)
-    return written(out, _full(sizes((size,)), fill_value, kind, device, requires_grad))
+    kind = dtypes.of_number(fill_value) if dtype is None else dtypes.as_dtype(dtype)
+    return written(out, _full(sizes((size,)), fill_value, kind, device, requires_grad), dtype)
 
 
 def _like(x: Any, value: Any, dtype: Any, device: Any, requires_grad: bool) -> Any:
@@ -260,7 +261,7 @@ def arange(
         if step != 1 or start != 0:
             array = array * int(step) + int(start)
         array = array.astype(kind.numpy, copy=False)
-    return written(out, wrap(array, device, requires_grad))
+    return written(out, wrap(array, device, requires_grad), dtype)
 
 
 @with_layout
@@ -282,7 +283,7 @@ def linspace(
     if kind.numpy.kind in "iu":
         start, end = int(start), int(end)
     array = np.linspace(start, end, steps).astype(kind.numpy)
-    return written(out, wrap(array, device, requires_grad))
+    return written(out, wrap(array, device, requires_grad), dtype)
 
 
 @with_layout
@@ -301,7 +302,7 @@ def logspace(
     if steps < 0:
         raise ArgumentError(f"number of steps must be non-negative, got {steps}")
     array = np.logspace(_number(start), _number(end), steps, base=base).astype(kind_of(dtype).numpy)
-    return written(out, wrap(array, device, requires_grad))
+    return written(out, wrap(array, device, requires_grad), dtype)
 
 
 @with_layout
@@ -321,7 +322,7 @@ def eye(
             if n < 0
             else f"m must be greater or equal to 0, got {m}"
         )
-    return written(out, wrap(np.eye(n, m, dtype=kind_of(dtype).numpy), device, requires_grad))
+    return written(out, wrap(np.eye(n, m, dtype=kind_of(dtype).numpy), device, requires_grad), dtype)
 
 
 @with_layout
@@ -342,10 +343,13 @@ def triu_indices(row: int, col: int, offset: int = 0, *, dtype: Any = None, devi
     return wrap(np.stack(np.triu_indices(row, offset, col)).astype(_range_dtype(dtype, 0).numpy), device)
 
 
-def written(out: Any, made: Any) -> Any:
-    """``made``, or ``out`` holding its values."""
+def written(out: Any, made: Any, dtype: Any = None) -> Any:
+    """``made``, or ``out``, which is of ``dtype`` if that was given, holding its values."""
     if out is None:
         return made
+    if dtype is not None and out.dtype is not made.dtype:
+        names = [dtypes.scalar_name(t.dtype) for t in (made, out)]
+        raise DTypeError(f"dtype {names[0]} does not match dtype of out parameter ({names[1]})")
     return write_out(out, made)
 
 
@@ -359,13 +363,15 @@ def write_out(out: Any, made: Any) -> Any:
     if out.is_inference() and not MODE.inference:
         refuse_writing()
     if not dtypes.can_cast(made.dtype, out.dtype):
-        raise DTypeError(f"result type {made.dtype} can't be cast to the desired output type {out.dtype}")
+        names = [dtypes.scalar_name(t.dtype) for t in (made, out)]
+        raise DTypeError(f"result type {names[0]} can't be cast to the desired output type {names[1]}")
     if tuple(out.raw.shape) != tuple(made.raw.shape):
         if watch.recorder is not None:
             watch.recorder.exchanged(out)
         out.raw = made.raw.astype(out.raw.dtype)
         out._counter()[0] += 1
         return out
+    check_overlap(out.raw)
     if watch.recorder is not None:
         watch.recorder.writing(out)
     out.raw[...] = made.raw

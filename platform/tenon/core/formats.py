@@ -65,6 +65,14 @@ def is_contiguous(raw: Any, wanted: Any = None) -> bool:
     return bool((raw if axes is None else raw.transpose(axes)).flags.c_contiguous)
 
 
+def suggested(raw: Any) -> memory_format | None:
+    """The format, other than C order, in which an array lies; None if there is none."""
+    if is_contiguous(raw):
+        return None
+    formats = (channels_last, channels_last_3d)
+    return next((f for f in formats if is_contiguous(raw, f)), None)
+
+
 def contiguous(x: Any, wanted: Any = None) -> Any:
     """``x`` in the order ``wanted``: itself if it is."""
     axes = None if wanted is None else _axes(wanted, x.raw.ndim)

@@ -20,7 +20,7 @@ from tenon.core.size import Size
 from tenon.core.value import Value
 from tenon.device import Device
 from tenon.dtypes import FROM_NUMPY, dtype
-from tenon.errors import ArgumentError, ExportError, GradError, TenonWarning
+from tenon.errors import ArgumentError, DTypeError, ExportError, GradError, TenonWarning
 
 _new = object.__new__
 _NO_LEAF = (
@@ -219,10 +219,10 @@ class Tensor(*ALL_METHODS, Value):  # type: ignore[misc]
         return bool(self.is_nonzero())
 
     def __int__(self) -> int:
-        return int(self.item())
+        return int(_real(self.item(), "int64_t"))
 
     def __float__(self) -> float:
-        return float(self.item())
+        return float(_real(self.item(), "double"))
 
     def __complex__(self) -> complex:
         return complex(self.item())
@@ -323,3 +323,12 @@ class Tensor(*ALL_METHODS, Value):  # type: ignore[misc]
 
 
 Value.make = Tensor._of
+
+
+def _real(value: Any, name: str) -> Any:
+    """``value``, of which an imaginary part of 0 is left away."""
+    if not isinstance(value, complex):
+        return value
+    if value.imag:
+        raise DTypeError(f"value cannot be converted to type {name} without overflow: {value}")
+    return value.real

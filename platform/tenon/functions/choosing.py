@@ -10,11 +10,28 @@ from tenon import ops
 from tenon.core.create import as_tensor
 from tenon.core.promotion import result_type
 from tenon.core.value import Value
+from tenon.dtypes import scalar_name
 from tenon.errors import ArgumentError, DTypeError, ShapeError
-from tenon.functions.derived import into
+from tenon.functions.derived import into, refuse
 from tenon.functions.questions import is_tensor
 
-__all__ = ["bucketize", "isin", "searchsorted", "where"]
+__all__ = ["bucketize", "isin", "nonzero", "searchsorted", "where"]
+
+
+def nonzero(input: Any, *, out: Any = None, as_tuple: bool = False) -> Any:
+    """Indices of the non-zero elements: one row each, or a tuple of index vectors."""
+    if not is_tensor(input):
+        raise refuse("nonzero", input)
+    if out is None:
+        return input.nonzero(as_tuple=as_tuple)
+    if as_tuple:
+        raise ArgumentError("nonzero does not support the out kwarg when as_tuple is True")
+    if out.raw.dtype != np.int64:
+        raise DTypeError(
+            "nonzero: Expected out tensor to have scalar type Long but got scalar type "
+            f"{scalar_name(out.dtype)}"
+        )
+    return into(out, input.nonzero())
 
 
 def where(condition: Any, input: Any = None, other: Any = None, *, out: Any = None) -> Any:

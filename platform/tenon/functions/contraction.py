@@ -171,6 +171,10 @@ def vander(x: Any, N: int | None = None, increasing: bool = False) -> Any:
     if x.raw.ndim != 1:
         raise ShapeError(f"x must be a one-dimensional tensor, got {x.raw.ndim} axes.")
     count = x.raw.shape[-1] if N is None else N
+    if count < 0:
+        raise ShapeError(f"N must be non-negative. Got {count}.")
+    if x.raw.dtype.kind in "biu":
+        x = x.long()
     powers = [x**i for i in range(count)]
     if not powers:
         return x.new_empty(*x.raw.shape, 0)

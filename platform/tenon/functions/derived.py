@@ -16,7 +16,7 @@ from tenon.core.factories import write_out
 from tenon.core.results import NamedResult
 from tenon.core.tensor import Tensor
 from tenon.core.value import Value
-from tenon.errors import DTypeError
+from tenon.errors import DTypeError, ViewError
 
 #: Functions whose result is no tensor, so that they take no ``out``.
 _PLAIN = "allclose equal is_complex is_floating_point is_nonzero is_same_size is_signed numel"
@@ -48,7 +48,7 @@ _REDUCING = """
 _MOVING = """
     argwhere broadcast_to chunk detach diagonal diagonal_scatter dsplit flatten flip fliplr flipud gather
     hsplit index_add index_copy index_fill index_put index_select masked_scatter masked_select moveaxis
-    movedim narrow nonzero permute put ravel repeat_interleave reshape roll rot90 scatter scatter_add
+    movedim narrow permute put ravel repeat_interleave reshape roll rot90 scatter scatter_add
     scatter_reduce select select_scatter slice_scatter squeeze swapaxes swapdims t take take_along_dim
     tensor_split tile transpose tril triu unbind unflatten unsqueeze vsplit
 """
@@ -67,7 +67,9 @@ _WRITING = """
 """
 _RANDOM = "bernoulli multinomial"
 #: Functions whose ``out`` has to be of the result's own dtype.
-_EXACT = frozenset(["aminmax", "gather", "multinomial"])
+_EXACT = frozenset(["aminmax", "gather", "mode", "multinomial", "sort"])
+#: Functions whose ``out`` must not lie over the memory of what they read.
+_APART = frozenset(["gather", "index_select", "kthvalue", "masked_select"])
 _NUMPY_NAMES = {"axis": "dim", "keepdims": "keepdim", "x": "input", "a": "input", "x2": "other"}
 
 Function = Callable[..., Any]
@@ -84,6 +86,18 @@ def into(out: Any, made: Any) -> Any:
         written = [write_out(o, m) for o, m in zip(out, made, strict=True)]
         return type(made)(written) if isinstance(made, NamedResult) else tuple(written)
     return write_out(out, made)
+
+
+def refuse_overlap(out: Any, *parts: Any) -> None:
+    """ViewError if ``out`` is one of ``parts`` or lies over its memory, as far as torch looks."""
+    for part in parts:
+        arrays = (part.raw, out.raw)
+        dense = all(a.flags.c_contiguous or a.flags.f_contiguous for a in arrays if hasattr(a, "flags"))
+        if part is out or (dense and out.raw.size and out._backend.shares_memory(*arrays)):
+            raise ViewError(
+                "unsupported operation: some elements of the input tensor and the written-to tensor refer to"
+                " a single memory location. Please clone() the tensor before performing the operation."
+            )
 
 
 def _check_exact(name: str, out: Any, made: Any) -> None:
@@ -115,6 +129,9 @@ def derive(name: str, numbers: bool = False, plain: bool = False) -> Function:
                 if name not in _ONLY_NUMBERS:
                     raise TypeError(f"{name}(): one of the first two arguments must be a Tensor, got {args}")
                 args = (as_tensor(args[0]), *args[1:])
+        if out is not None and name in _APART:
+            for each in out if isinstance(out, tuple) else (out,):
+                refuse_overlap(each, *(a for a in args if isinstance(a, Value)))
         made = method(*args, **kwargs)
         if out is not None and name in _EXACT:
             _check_exact(name, out, made)

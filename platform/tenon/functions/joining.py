@@ -9,12 +9,13 @@ from typing import Any
 from tenon import ops
 from tenon.core import aval
 from tenon.core.aval import normalize_axis
+from tenon.core.factories import zeros
 from tenon.core.methods.titles import titled
 from tenon.core.promotion import result_type
 from tenon.core.size import Size
 from tenon.core.value import Value
 from tenon.errors import ArgumentError, ShapeError
-from tenon.functions.derived import into
+from tenon.functions.derived import into, refuse_overlap
 
 __all__ = [
     "atleast_1d", "atleast_2d", "atleast_3d", "block_diag", "broadcast_shapes", "broadcast_tensors",
@@ -50,7 +51,14 @@ def cat(tensors: Any, dim: int = 0, *, out: Any = None, axis: int | None = None)
     if len(kept) != len(parts):
         common = result_type(*(t.raw.flat[:0] if t.raw.ndim == 0 else t for t in parts))
         kept = [t.to(common) for t in kept]
-    place = normalize_axis(dim if axis is None else axis, kept[0].raw.ndim)
+    empty = all(tuple(t.raw.shape) == (0,) for t in kept)  # these may be joined along any axis
+    place = 0 if empty else normalize_axis(dim if axis is None else axis, kept[0].raw.ndim)
+    ranks = {t.raw.ndim for t in kept}
+    if len(ranks) > 1:
+        first, other = kept[0].raw.ndim, next(t.raw.ndim for t in kept if t.raw.ndim != kept[0].raw.ndim)
+        raise ShapeError(f"Tensors must have same number of dimensions: got {first} and {other}")
+    if out is not None:
+        refuse_overlap(out, *parts)
     made = ops.cat(*kept, axis=place)
     return made if out is None else into(out, made)
 
@@ -139,8 +147,23 @@ def split(tensor: Any, split_size_or_sections: Any, dim: int = 0) -> Any:
 
 def broadcast_shapes(*shapes: Any) -> Size:
     """The shape that all of ``shapes`` (sizes or ints) broadcast to."""
+    for s in shapes:
+        if not isinstance(s, (int, tuple, list)) or (not isinstance(s, int) and not all(map(_is_size, s))):
+            raise ArgumentError(
+                f"Input shapes should be of type ints, a tuple of ints, or a list of ints, got {s!r}"
+            )
     found = tuple((s,) if isinstance(s, int) else tuple(s) for s in shapes)
-    return Size(aval.broadcast_shapes(*found) if found else ())
+    for size in itertools.chain(*found):
+        if size < 0:
+            raise ShapeError(f"Trying to create tensor with negative dimension ({size}): ({size})")
+    try:
+        return Size(aval.broadcast_shapes(*found) if found else ())
+    except ShapeError as error:
+        raise ShapeError(f"Shape mismatch: objects cannot be broadcast to a single shape: {error}") from None
+
+
+def _is_size(value: Any) -> bool:
+    return hasattr(value, "__index__")
 
 
 def broadcast_tensors(*tensors: Any) -> Any:
@@ -158,6 +181,13 @@ def meshgrid(*tensors: Any, indexing: str = "ij") -> Any:
     """
     if len(tensors) == 1 and not isinstance(tensors[0], Value):
         tensors = tuple(tensors[0])
+    if not tensors:
+        raise ArgumentError("meshgrid expects a non-empty TensorList, got no tensor")
+    for what, found in (("dtype", [t.dtype for t in tensors]), ("device", [t.device for t in tensors])):
+        if any(each != found[0] for each in found):
+            raise ArgumentError(
+                f"meshgrid expects all tensors to have the same {what}, got {', '.join(map(str, found))}"
+            )
     if indexing not in ("ij", "xy"):
         raise ArgumentError(f'torch.meshgrid: indexing must be one of "xy" or "ij", but received: {indexing}')
     vectors = [t.reshape(-1) for t in tensors]
@@ -183,6 +213,10 @@ def repeat_interleave(
     """Each element ``repeats`` times along ``dim`` (flattened if None). Alone: each place as often as
     ``input`` says."""
     if repeats is None:
+        if input.raw.ndim != 1:
+            raise ShapeError(
+                f"repeat_interleave only accept 1D vector as repeat, got {list(input.raw.shape)}"
+            )
         places = ops.cast(ops.cumsum(input.new_ones(input.raw.shape), axis=0), dtype=input.raw.dtype) - 1
         return places.repeat_interleave(input, 0)
     return input.repeat_interleave(repeats, dim, output_size=output_size)
@@ -226,9 +260,15 @@ def constant_pad_nd(input: Any, pad: Any, value: Any = 0) -> Any:
 @titled("BlockDiag0")
 def block_diag(*tensors: Any) -> Any:
     """A matrix with the given matrices along its diagonal, zeros elsewhere."""
+    for position, t in enumerate(tensors):
+        if t.raw.ndim > 2:
+            raise ShapeError(
+                "torch.block_diag: Input tensors must have 2 or fewer dimensions. Input "
+                f"{position} has {t.raw.ndim} dimensions"
+            )
     blocks = [_to_2d(t) for t in tensors]
     if not blocks:
-        raise ArgumentError("block_diag() needs at least one tensor.")
+        return zeros(1, 0)
     columns = sum(b.raw.shape[1] for b in blocks)
     rows, start = [], 0
     for block in blocks:

@@ -12,6 +12,7 @@ from tenon.core.create import as_tensor, from_numpy, wrap
 from tenon.core.methods.forms import need_tensor
 from tenon.core.methods.titles import titled
 from tenon.core.value import Value
+from tenon.dtypes import scalar_name
 from tenon.errors import ArgumentError, DTypeError, ExportError, ShapeError
 from tenon.functions.derived import into, refuse
 from tenon.signal.windows import kaiser
@@ -25,17 +26,29 @@ __all__ = [
 
 def complex(real: Any, imag: Any, *, out: Any = None) -> Any:
     """``real + 1j * imag`` of two float tensors of one dtype."""
-    if real.raw.dtype != imag.raw.dtype:
-        raise DTypeError(
-            f"Expected object of scalar type {real.dtype} but got scalar type {imag.dtype} for second "
-            "argument"
-        )
-    if real.raw.dtype not in (np.float32, np.float64):
-        raise DTypeError(
-            f"Expected both inputs to be Float or Double tensors but got {real.dtype} and {imag.dtype}"
-        )
+    _check_parts(real, imag, out)
     made = ops.rectangular(real, imag)
     return made if out is None else into(out, made)
+
+
+def _check_parts(x: Any, y: Any, out: Any) -> None:
+    """That two parts of complex numbers are of one floating dtype, and ``out`` of the complex one."""
+    first, second = scalar_name(x.dtype), scalar_name(y.dtype)
+    if any(v.raw.dtype not in (np.float16, np.float32, np.float64) for v in (x, y)):
+        raise DTypeError(
+            f"Expected both inputs to be Half, Float or Double tensors but got {first} and {second}"
+        )
+    if x.raw.dtype != y.raw.dtype:
+        raise DTypeError(
+            f"Expected object of scalar type {first} but got scalar type {second} for second argument"
+        )
+    if x.raw.dtype == np.float16:
+        raise DTypeError("complex numbers of two Halfs (complex32) do not exist here. Use .float() first.")
+    if out is not None and out.dtype is not x.dtype.to_complex():
+        raise DTypeError(
+            f"Expected object of scalar type {scalar_name(x.dtype.to_complex())} but got scalar type "
+            f"{scalar_name(out.dtype)} for argument 'out'"
+        )
 
 
 @titled(lambda input, value: f"Fill{int(isinstance(value, Value))}")
@@ -50,6 +63,7 @@ def polar(abs: Any, angle: Any, *, out: Any = None) -> Any:
     if not isinstance(abs, Value):
         raise refuse("polar", abs)
     need_tensor("polar", "angle", angle)
+    _check_parts(abs, angle, out)
     return complex(ops.mul(abs, ops.cos(angle)), ops.mul(abs, ops.sin(angle)), out=out)
 
 
@@ -72,17 +86,23 @@ def view_as_real(input: Any) -> Any:
 
 def view_as_complex(input: Any) -> Any:
     """Pairs of reals along the last axis as complex numbers."""
-    if input.raw.dtype not in (np.float32, np.float64) or not input.raw.ndim or input.raw.shape[-1] != 2:
-        raise ShapeError(
-            f"view_as_complex needs a float tensor whose last axis has size 2, got {input.dtype} "
-            f"{list(input.raw.shape)}"
+    if input.raw.dtype not in (np.float32, np.float64):
+        raise DTypeError(
+            "view_as_complex is only supported for floating point tensors, but got a tensor of scalar type: "
+            f"{scalar_name(input.dtype)}"
         )
     steps = input.stride()
-    if steps[-1] != 1 or any(step % 2 for step in steps[:-1]):
-        raise ShapeError(
-            "Tensor must have a last dimension with stride 1, and strides divisible by 2 for all others, got "
-            f"{list(steps)}. Use .contiguous() first."
-        )
+    wrong = ""
+    if not steps:
+        wrong = "Input tensor must have one or more dimensions"
+    elif input.raw.shape[-1] != 2:
+        wrong = "Tensor must have a last dimension of size 2"
+    elif steps[-1] != 1:
+        wrong = "Tensor must have a last dimension with stride 1"
+    elif any(step % 2 for step in steps[:-1]):
+        wrong = "Tensor must have a stride divisible by 2 for all but last dimension"
+    if wrong:
+        raise ShapeError(f"{wrong} (shape {list(input.raw.shape)}, strides {list(steps)})")
     return ops.view_as_complex(input)
 
 

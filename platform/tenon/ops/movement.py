@@ -165,7 +165,7 @@ class Flip(Move):
 
     def forward(self, xp, x, *, axes):
         """Copied, so that strides stay positive."""
-        return xp.flip(x, axes).copy()
+        return xp.flip(x, axes).copy(order="K")
 
     def vjp_x(self, f, g, out, x, *, axes):
         return f.flip(g, axes=axes)

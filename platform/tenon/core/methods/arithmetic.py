@@ -192,12 +192,12 @@ class Arithmetic:
     def add(self, other: Any, *, alpha: Any = 1) -> Any:
         """``self + alpha * other``."""
         if alpha != 1:
-            other = scaled(other, alpha)
+            other = _alpha_times(alpha, self, other)
         return SLOT.pair(f.add, self, other) if SLOT.top is None else f.add(self, other)
 
     def sub(self, other: Any, *, alpha: Any = 1) -> Any:
         """``self - alpha * other``."""
-        return _sub(self, other if alpha == 1 else scaled(other, alpha))
+        return _sub(self, other if alpha == 1 else _alpha_times(alpha, self, other))
 
     def mul(self, other: Any) -> Any:
         """``self * other``."""
@@ -245,6 +245,8 @@ class Arithmetic:
 
     def lerp(self, end: Any, weight: Any) -> Any:
         """``self + weight * (end - self)``."""
+        if end.raw.dtype != self.raw.dtype:  # type: ignore[attr-defined]
+            raise DTypeError(f"expected dtype {self.dtype} for `end` but got dtype {end.dtype}")  # type: ignore[attr-defined]
         made = f.add(self, f.mul(weight, f.sub(end, self)))
         if made._node is not None:
             made._node.title = f"LerpBackward{int(isinstance(weight, Value))}"
@@ -258,6 +260,11 @@ class Arithmetic:
     @runs_in("usual", cuda="widest")
     def addcdiv(self, tensor1: Any, tensor2: Any, *, value: Any = 1) -> Any:
         """``self + value * tensor1 / tensor2``."""
+        if all(_is_whole(v) for v in (tensor1, tensor2)):
+            raise DTypeError(
+                "Integer division with addcdiv is no longer supported: cast to a floating dtype first, or use"
+                " self + value * torch.div(tensor1, tensor2, rounding_mode='trunc')."
+            )
         return f.add(self, scaled(f.div(tensor1, tensor2), value))
 
     def nan_to_num(self, nan: float = 0.0, posinf: float | None = None, neginf: float | None = None) -> Any:
@@ -302,6 +309,20 @@ class Arithmetic:
     def allclose(self, other: Any, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False) -> bool:
         """Whether all elements are close (see ``isclose``)."""
         return bool(self.isclose(other, rtol, atol, equal_nan).all().item())
+
+
+def _alpha_times(alpha: Any, x: Any, y: Any) -> Any:
+    """``alpha * y``, where ``x + alpha * y`` is computed in a dtype that holds ``alpha``."""
+    if isinstance(alpha, float) and all(_is_whole(v) for v in (x, y)):
+        raise DTypeError(
+            "For integral input tensors, argument alpha must not be a floating point number, got "
+            f"{alpha}. Convert the tensors with .float()."
+        )
+    return scaled(y, alpha)
+
+
+def _is_whole(value: Any) -> bool:
+    return value.raw.dtype.kind in "iub" if isinstance(value, Value) else isinstance(value, int)
 
 
 def scaled(value: Any, alpha: Any) -> Any:

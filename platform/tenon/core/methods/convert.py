@@ -65,6 +65,14 @@ class Convert:
         """Itself, as every tensor here is dense; in ``dtype`` if that is given."""
         return self if dtype is None else self.to(dtype)
 
+    def sparse_dim(self) -> int:
+        """How many axes are sparse: none."""
+        return 0
+
+    def dense_dim(self) -> int:
+        """How many axes are dense: all."""
+        return int(self.raw.ndim)  # type: ignore[attr-defined]
+
     def contiguous(self, memory_format: Any = None) -> Any:
         """In C order, or in ``memory_format``; itself if it is."""
         return formats.contiguous(self, memory_format)

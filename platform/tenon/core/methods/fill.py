@@ -41,7 +41,11 @@ class Fill:
 
     def _filled(self, value: Any, title: str) -> Any:
         before = self._node  # type: ignore[attr-defined]
-        LATE.inplace(f.copy, self, value)
+        x: Any = self
+        if 0 in self.raw.strides:  # elements that lie at one place take the one value
+            key = (0 if step == 0 else slice(None) for step in self.raw.strides)
+            x = f.index(self, key=(*key, ...))
+        LATE.inplace(f.copy, x, value)
         node = self._node  # type: ignore[attr-defined]
         if node is not None and node is not before and self._view is None:  # type: ignore[attr-defined]
             node.title = title

@@ -29,7 +29,7 @@ class Matrix:
     @property
     def mH(self) -> Any:
         """The last two axes exchanged, and conjugated."""
-        return self.mT.conj()
+        return self._matrices("mH").mT.conj()
 
     @property
     def H(self) -> Any:
@@ -42,7 +42,7 @@ class Matrix:
 
     def adjoint(self) -> Any:
         """The last two axes exchanged, and conjugated; a 0-d tensor conjugated."""
-        return self.mT.conj()
+        return self._matrices("adjoint()").mT.conj()
 
     @runs_in("given")
     def matrix_exp(self) -> Any:

@@ -97,6 +97,10 @@ class Memory:
             return self
         _refuse_recording("resize_")
         count = math.prod(shape)
+        if count >= 1 << 63:
+            raise ShapeError(f"numel: integer multiplication overflow: sizes={list(shape)}")
+        if count * self.raw.dtype.itemsize >= 1 << 63:
+            raise ShapeError(f"Storage size calculation overflowed with sizes={list(shape)}")
         memory, start = memory_of(self.raw)
         if start + count > memory.size:
             larger = self._backend.empty((count,), self.raw.dtype, self.device)
@@ -110,6 +114,10 @@ class Memory:
 
     def resize_as_(self, the_template: Any, *, memory_format: Any = None) -> Any:
         """Resized to ``the_template``'s size."""
+        from tenon.core.formats import preserve_format, suggested
+
+        if memory_format is preserve_format:
+            memory_format = suggested(the_template.raw)
         return self.resize_(the_template.raw.shape, memory_format=memory_format)
 
     def set_(self, source: Any = None, storage_offset: int = 0, size: Any = None, stride: Any = None) -> Any:

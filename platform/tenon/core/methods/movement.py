@@ -71,7 +71,7 @@ class Movement:
     def view(self, *args: Any, size: Any = None) -> Any:
         """The same memory under another shape (error if it needs a copy) or dtype."""
         if len(args) == 1 and not isinstance(args[0], (int, tuple, list)) and hasattr(args[0], "numpy"):
-            from tenon.core.create import view_dtype
+            from tenon.core.reread import view_dtype
 
             return view_dtype(self, args[0])
         return f.view(self, shape=_known(self.raw, sizes(args if size is None else (size,))))
@@ -131,7 +131,11 @@ class Movement:
         axis0, axis1 = normalize_axis(dim0, rank), normalize_axis(dim1, rank)
         return f.transpose(self, axis0=axis0, axis1=axis1) if rank else f.alias(self)
 
-    swapaxes = swapdims = transpose
+    swapdims = transpose
+
+    def swapaxes(self, axis0: int, axis1: int) -> Any:
+        """As ``transpose``."""
+        return self.transpose(axis0, axis1)
 
     def t(self) -> Any:
         """A matrix transposed; 0-d and 1-d tensors as they are."""
@@ -147,14 +151,15 @@ class Movement:
     @property
     def mT(self) -> Any:
         """The last two axes exchanged; a 0-d tensor as it is."""
-        if not self.raw.ndim:
-            return f.alias(self)
-        if self.raw.ndim < 2:
+        return f.alias(self) if not self.raw.ndim else self._matrices("mT").transpose(-2, -1)
+
+    def _matrices(self, name: str) -> Any:
+        """Itself, if it has two axes or none."""
+        if self.raw.ndim == 1:
             raise ShapeError(
-                f"tensor.mT is only supported on matrices or batches of matrices. Got {self.raw.ndim}-D"
-                " tensor."
+                f"tensor.{name} is only supported on matrices or batches of matrices. Got 1-D tensor."
             )
-        return self.transpose(-2, -1)
+        return self
 
     def movedim(self, source: Any, destination: Any) -> Any:
         """Axes moved to new places."""
@@ -244,7 +249,7 @@ class Movement:
         self, repeats: Any, dim: int | None = None, *, output_size: int | None = None
     ) -> Any:
         """Each element repeated ``repeats`` times along ``dim`` (flattened if None)."""
-        from tenon.core.create import repeat_indices
+        from tenon.core.repeats import repeat_indices
 
         x: Any = self.reshape(-1) if dim is None else self
         axis = 0 if dim is None else normalize_axis(dim, self.raw.ndim)
@@ -274,15 +279,25 @@ class Movement:
 
     def flip(self, *args: Any, dims: Any = None) -> Any:
         """Order reversed along ``dims``: a copy."""
+        if not args and dims is None:
+            raise TypeError('flip() missing 1 required positional arguments: "dims"')
         given = sizes(args if dims is None else (dims,))
-        return f.flip(self, axes=tuple(normalize_axis(d, self.raw.ndim) for d in given))
+        axes = tuple(normalize_axis(d, self.raw.ndim) for d in given)
+        for axis in axes:
+            if axes.count(axis) > 1:
+                raise ShapeError(f"dim {axis} appears multiple times in the list of dims {list(given)}")
+        return f.flip(self, axes=axes if self.raw.ndim else ())
 
     def fliplr(self) -> Any:
         """Reversed along axis 1."""
+        if self.raw.ndim < 2:
+            raise ShapeError(f"Input must be >= 2-d. (got shape {list(self.raw.shape)})")
         return self.flip(1)
 
     def flipud(self) -> Any:
         """Reversed along axis 0."""
+        if not self.raw.ndim:
+            raise ShapeError("Input must be >= 1-d. (got shape [])")
         return self.flip(0)
 
     def roll(self, shifts: Any, dims: Any = None) -> Any:

@@ -158,14 +158,16 @@ class Products:
     @runs_in("float32", cuda="usual")
     def trace(self) -> Any:
         """Sum of a matrix's diagonal."""
-        _ranks("trace", ("self", self, 2))
+        if self.raw.ndim != 2:
+            raise ShapeError(f"trace: expected a matrix, but got tensor with dim {self.raw.ndim}")
         return self.diagonal().sum()
 
     def diag(self, diagonal: int = 0) -> Any:
         """The matrix with this vector on a diagonal; or a matrix's diagonal."""
         if self.raw.ndim == 1:
             return self.diag_embed(diagonal)
-        _ranks("diag", ("self", self, 2))
+        if self.raw.ndim != 2:
+            raise ShapeError(f"diag(): Supports 1D or 2D tensors. Got {self.raw.ndim}D")
         return self.diagonal(diagonal)
 
     def diagflat(self, offset: int = 0) -> Any:

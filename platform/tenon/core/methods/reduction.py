@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from tenon import dtypes
-from tenon.core.aval import normalize_axes, normalize_axis
+from tenon.core.aval import AxisError, normalize_axes, normalize_axis
 from tenon.core.methods.arithmetic import need_order
 from tenon.core.op import table as f
 from tenon.core.precision import runs_in
@@ -245,6 +245,8 @@ class Reduction:
 
     def topk(self, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> Any:
         """The ``k`` largest (or smallest) elements along ``dim``, in order, with their indices."""
+        if isinstance(dim, bool):
+            raise TypeError("topk(): argument 'dim' (position 2) must be int, not bool")
         axis = normalize_axis(dim, self.raw.ndim)
         size = self.raw.shape[axis] if self.raw.ndim else 1
         if not 0 <= k <= size:
@@ -275,8 +277,12 @@ class Reduction:
         """The ``k``-th smallest element along ``dim`` (from 1), with its index."""
         axis = normalize_axis(dim, self.raw.ndim)
         size = self.raw.shape[axis] if self.raw.ndim else 1
+        if not size:
+            raise AxisError(f"kthvalue(): Expected reduction dim {axis} to have non-zero size.")
         if not 1 <= k <= size:
-            raise ShapeError(f"selected number k out of range for dimension {dim}: k={k}, size {size}")
+            raise ShapeError(
+                f"kthvalue(): selected number k out of range for dimension {axis} (k={k}, size {size})"
+            )
         indices = f.argsort(self, axis=axis, start=k - 1, stop=k)
         values = f.gather(self, indices, axis=axis) if self.raw.ndim else self.clone()  # type: ignore[attr-defined]
         keepdim = keepdim or not self.raw.ndim
@@ -295,6 +301,8 @@ class Reduction:
         from tenon.core.create import from_backend_array
 
         host = self._backend.to_host(self.raw)  # type: ignore[attr-defined]
+        if dim is not None:
+            self._refuse_hollow(dim)
         found: Any = np.unique(host, False, return_inverse, return_counts, dim, equal_nan=False)  # type: ignore[call-overload]
         parts = list(found) if return_inverse or return_counts else [found]
         if return_inverse:
@@ -302,6 +310,20 @@ class Reduction:
         made = [from_backend_array(self, p) for p in parts]
         refuse_gradient("unique2" if dim is None else "unique_dim", made[0], self)
         return made[0] if len(made) == 1 else tuple(made)
+
+    def _refuse_hollow(self, dim: int) -> None:
+        """ShapeError for slices along ``dim`` that have no elements to tell them apart."""
+        none = [a for a, s in enumerate(self.raw.shape) if not s]
+        if len(none) > 1:
+            raise ShapeError(
+                "Number of zero sized dimensions is more than one, so unique cannot be applied (shape"
+                f" {list(self.raw.shape)})"
+            )
+        if none and none[0] != dim % self.raw.ndim:
+            raise ShapeError(
+                "There are 0 sized dimensions, and they aren't selected, so unique cannot be applied (shape"
+                f" {list(self.raw.shape)}, dim {dim})"
+            )
 
     def bincount(self, weights: Any = None, minlength: int = 0) -> Any:
         """How often each non-negative integer occurs, optionally weighted."""

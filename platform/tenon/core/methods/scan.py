@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tenon.core.aval import normalize_axis
+from tenon.core.aval import AxisError, normalize_axis
 from tenon.core.op import table as f
 from tenon.core.precision import runs_in
 from tenon.core.results import named_result
@@ -144,6 +144,8 @@ class Scan:
         axis = normalize_axis(dim, self.raw.ndim)
         if not self.raw.ndim:
             return named_result("mode", values=self.clone(), indices=f.argmax(self, axis=None))
+        if not self.raw.shape[axis]:
+            raise AxisError(f"mode(): Expected reduction dim {axis} to have non-zero size.")
         indices = f.mode_index(self, axis=axis)
         values = f.gather(self, indices, axis=axis)
         if not keepdim:

@@ -11,7 +11,8 @@ from tenon.core import watch
 from tenon.core.aval import AxisError, normalize_axis
 from tenon.core.op import table as f
 from tenon.core.value import Value
-from tenon.errors import ShapeError
+from tenon.dtypes import FROM_NUMPY, scalar_name
+from tenon.errors import DTypeError, ShapeError
 
 
 class Splitting:
@@ -27,7 +28,7 @@ class Splitting:
     def _cut(self, name: str, dim: int) -> int:
         """The axis that ``dim`` says, of a tensor that can be cut."""
         if not self.raw.ndim:
-            raise ShapeError(f"{name} expects at least a 1-dimensional tensor, got one of 0 dimensions")
+            raise ShapeError(f"{name} expected at least a 1-dimensional tensor, but got a tensor with 0 dims")
         return normalize_axis(dim, self.raw.ndim)
 
     def split(self, split_size: Any, dim: int = 0) -> Any:
@@ -81,11 +82,15 @@ class Splitting:
         axis = self._cut("tensor_split", dim)
         total = self.raw.shape[axis]
         if isinstance(indices_or_sections, Value):
-            if indices_or_sections.raw.ndim > 1 or indices_or_sections.raw.dtype != np.int64:
+            if indices_or_sections.raw.dtype != np.int64:
+                raise DTypeError(
+                    "tensor_split expected tensor_indices_or_sections to have dtype of long, but got "
+                    f"{scalar_name(FROM_NUMPY[indices_or_sections.raw.dtype])}. Use .long()."
+                )
+            if indices_or_sections.raw.ndim > 1:
                 raise ShapeError(
                     "tensor_split expected tensor_indices_or_sections to be a zero-dimensional or"
-                    f" one-dimensional tensor of int64, but got {list(indices_or_sections.raw.shape)} of"
-                    f" {indices_or_sections.raw.dtype}"
+                    f" one-dimensional tensor, but got a tensor with {indices_or_sections.raw.ndim} dims"
                 )
             indices_or_sections = indices_or_sections.tolist()  # type: ignore[attr-defined]
         if isinstance(indices_or_sections, int):
