@@ -200,3 +200,49 @@ def test_infinite_norms_are_the_largest_and_the_smallest_size_in_a_window(rank, 
 
     np.testing.assert_array_equal(pooled[0].detach().numpy(), pooled[1].detach().numpy())
     np.testing.assert_array_equal(ours.grad.numpy(), theirs.grad.numpy())
+
+
+@pytest.mark.parametrize("rank", [1, 2, 3])
+def test_windows_that_stand_still_or_have_too_many_sizes_are_refused(rank):
+    F, x = tenon.nn.functional, tenon.ones(1, 2, *(4,) * rank)
+    pools = [getattr(F, f"{kind}_pool{rank}d") for kind in ("max", "avg")]
+
+    for pool in pools:
+        with pytest.raises(RuntimeError, match="stride should not be zero: stride "):
+            pool(x, 2, stride=0)
+        with pytest.raises(RuntimeError, match=rf"{pool.__name__}.* .?kernel_size"):
+            pool(x, (2,) * 4)
+    with pytest.raises(RuntimeError, match=r"dilation (must|should) be greater than zero"):
+        pools[0](x, 2, dilation=0)
+    if rank > 1:
+        uneven = getattr(F, f"fractional_max_pool{rank}d")
+        with pytest.raises(RuntimeError, match="kernel_size must either be a single Int or tuple of"):
+            uneven(x, (1,), output_size=2)
+        with pytest.raises(RuntimeError, match="output_size must either be a single Int or tuple of"):
+            uneven(x, 2, output_size=())
+
+
+@pytest.mark.parametrize("rank", [1, 2, 3])
+def test_places_that_were_changed_give_no_gradient(rank):
+    x = tenon.arange(float(2 * 4**rank)).reshape(1, 2, *(4,) * rank).requires_grad_()
+    made, places = getattr(tenon.nn.functional, f"max_pool{rank}d")(x, 2, return_indices=True)
+    made.sum().backward(retain_graph=True)
+
+    places += 1
+
+    assert x.grad.sum() == made.numel()
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        made.sum().backward()
+
+
+@pytest.mark.parametrize("dtype", [tenon.bfloat16, tenon.float16])
+def test_averages_of_short_numbers_are_rounded_once(dtype):
+    x = tenon.linspace(-1, 2, 64).reshape(1, 1, 8, 8).to(dtype).requires_grad_()
+    wide = x.detach().float().requires_grad_()
+
+    for given in (x, wide):
+        made = tenon.nn.functional.avg_pool2d(given, 7, 1)
+        made.sum().backward()
+
+    assert tenon.equal(tenon.nn.functional.avg_pool2d(x, 7, 1), made.to(dtype))
+    assert x.grad.dtype is dtype and tenon.equal(x.grad, wide.grad.to(dtype))

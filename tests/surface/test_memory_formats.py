@@ -86,6 +86,7 @@ def last(*size):
         nn.BatchNorm2d(4),
         lambda x: F.max_pool2d(x, 2),
         lambda x: F.max_pool2d(x, 2, return_indices=True)[1],
+        lambda x: F.max_unpool2d(*F.max_pool2d(x, 2, return_indices=True), 2),
         lambda x: F.avg_pool2d(x, 2),
         lambda x: F.adaptive_avg_pool2d(x, 3),
         lambda x: F.adaptive_max_pool2d(x, 3),
@@ -113,6 +114,8 @@ def test_volumes_keep_their_format():
 
     for made in (nn.Conv3d(2, 3, 2)(x), F.max_pool3d(x, 2), F.interpolate(x, 3), nn.GroupNorm(2, 2)(x)):
         assert made.is_contiguous(memory_format=tenon.channels_last_3d)
+    for made in F.max_pool3d(x[0], 2, return_indices=True):
+        assert made.stride() == (1, 8, 4, 2)
 
 
 def test_gaps_do_not_hide_a_format_and_an_outer_axis_of_its_own_does():

@@ -43,11 +43,12 @@ def pooled_sizes(
             f"non-empty {rank + 1}D or {rank + 2}D (batch mode) tensor expected for input, got"
             f" {list(x.shape)}"
         )
-    if any(v < 1 for v in (*kernel, *stride, *dilation)):
-        raise ShapeError(
-            f"kernel size, stride and dilation should be greater than zero, but got {kernel}, {stride},"
-            f" {dilation}"
-        )
+    for name, values in (("stride", stride), ("kernel_size", kernel), ("dilation", dilation)):
+        least = min(values)
+        if least < 1:
+            zero = "stride should not be zero: " if name == "stride" and least == 0 else ""
+            verb = "must" if rank == 1 else "should"
+            raise ShapeError(f"{zero}{name} {verb} be greater than zero, but got {least}")
     for k, p, d in zip(kernel, padding, dilation, strict=True):
         if p < 0:
             raise ShapeError(f"pad must be non-negative, but got pad={p}")
@@ -97,6 +98,11 @@ def _regions(sizes: Any, kernel: Any, stride: Any, dilation: Any) -> Any:
                 for i, d, n, t in zip(place, dilation, sizes, stride, strict=True)
             ),
         )
+
+
+def _wide(x: Any) -> Any:
+    """``x`` in float32 if its own numbers are too short to add many of them."""
+    return x.astype(np.float32) if x.dtype.kind not in "biuc" and x.dtype.itemsize < 4 else x
 
 
 def lowest(dtype: Any) -> Any:
@@ -228,8 +234,9 @@ class AvgPool(Primitive):
 
     def forward(self, xp, x, *, kernel, stride, padding, ceil_mode=False, include_pad=True, divisor=None):
         """One addition per place in the window, then one division."""
-        ones = (1,) * len(kernel)
+        ones, given = (1,) * len(kernel), x.dtype
         sizes = pooled_sizes(x, kernel, stride, padding, ones, ceil_mode)
+        x = _wide(x)
         whole = filled(xp, x, sizes, kernel, stride, padding, ones, 0)
         regions = _regions(sizes, kernel, stride, ones)
         made = whole[next(regions)].copy()
@@ -239,7 +246,7 @@ class AvgPool(Primitive):
         if x.dtype.kind in "iu":  # rounded towards zero, as C divides
             return xp.sign(made) * xp.sign(parts) * (xp.abs(made) // xp.abs(parts))
         made /= parts
-        return made
+        return made.astype(given, copy=False)
 
     def vjp_x(self, f, g, out, x, **attrs):
         return f.avg_pool_grad(g, shape=tuple(x.shape), **attrs)
@@ -291,7 +298,8 @@ class AvgPoolGrad(Primitive):
         self, xp, g, *, shape, kernel, stride, padding, ceil_mode=False, include_pad=True, divisor=None
     ):
         """One strided addition per place in the window."""
-        ones, sizes = (1,) * len(kernel), tuple(g.shape[2:])
+        ones, sizes, given = (1,) * len(kernel), tuple(g.shape[2:]), g.dtype
+        g = _wide(g)
         part = g / _divisors(xp, shape[2:], sizes, kernel, stride, padding, include_pad, divisor, g.dtype)
         reach = tuple(
             max((n - 1) * t + k, p + s)
@@ -300,7 +308,7 @@ class AvgPoolGrad(Primitive):
         whole = xp.zeros((*shape[:2], *reach), g.dtype)
         for region in _regions(sizes, kernel, stride, ones):
             whole[region] += part
-        return xp.ascontiguousarray(whole[(..., *_inner(shape[2:], padding))])
+        return xp.ascontiguousarray(whole[(..., *_inner(shape[2:], padding))]).astype(given, copy=False)
 
     def vjp_g(self, f, g, out, gradient, *, shape, **attrs):
         return f.avg_pool(g, **attrs)

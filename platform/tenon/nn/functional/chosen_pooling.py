@@ -8,6 +8,7 @@ from typing import Any
 
 import tenon.ops  # noqa: F401 - a table without ops finds nothing
 from tenon.core.draws import rand
+from tenon.core.formats import like
 from tenon.core.methods.titles import titled
 from tenon.core.op import table as f
 from tenon.errors import DTypeError, IndexRangeError, ModuleValueError, ShapeError
@@ -19,16 +20,9 @@ from tenon.nn.functional.pooling import (
     max_pool1d,
     max_pool2d,
     max_pool3d,
+    picked,
 )
 from tenon.ops.kinds import dtype_of, title_of
-
-
-def _picked(x: Any, places: Any) -> Any:
-    """Elements of ``x[N, C, *S]`` at flat spatial ``places[N, C, *S']``."""
-    lead, shape = x.raw.shape[:2], tuple(places.raw.shape)
-    cells = f.reshape(x, shape=(*lead, math.prod(x.raw.shape[2:])))
-    flat = f.reshape(places, shape=(*lead, math.prod(shape[2:])))
-    return f.reshape(f.gather(cells, flat, axis=2), shape=shape)
 
 
 def _batch(x: Any, rank: int, name: str) -> tuple[Any, bool]:
@@ -41,7 +35,7 @@ def _batch(x: Any, rank: int, name: str) -> tuple[Any, bool]:
 
 
 def _result(x: Any, places: Any, added: bool, indices: bool) -> Any:
-    made = _picked(x, places)
+    made = like(picked(x, places), places)
     made, places = (made.squeeze(0), places.squeeze(0)) if added else (made, places)
     return (made, places) if indices else made
 
@@ -110,6 +104,13 @@ def adaptive_max_pool3d_with_indices(input: Any, output_size: Any, return_indice
     return _adaptive(input, output_size, True, 3)
 
 
+def _exactly(value: Any, rank: int, title: str, name: str) -> tuple[int, ...]:
+    if isinstance(value, (list, tuple)) and len(value) != rank:
+        ints = "tuple of Ints" if rank == 2 else "tuple of three Ints"
+        raise ShapeError(f"{name}: {title} must either be a single Int or {ints}, but got {list(value)}")
+    return per_axis(value, rank, title)
+
+
 def _fractional(
     input: Any, kernel_size: Any, output_size: Any, output_ratio: Any, indices: bool, samples: Any, rank: int
 ) -> Any:
@@ -122,7 +123,7 @@ def _fractional(
             f"{name}(): Expected input to have non-zero size for non-batch dimensions, but got "
             f"{list(input.raw.shape)}"
         )
-    kernel = per_axis(kernel_size, rank, "kernel_size")
+    kernel = _exactly(kernel_size, rank, "kernel_size", name)
     if output_size is None:
         ratios = tuple(output_ratio) if isinstance(output_ratio, (list, tuple)) else (output_ratio,) * rank
         if len(ratios) > rank:
@@ -130,7 +131,7 @@ def _fractional(
                 f"{name} requires output_ratio to either be a single Int or tuple of Ints."
             )
         output_size = tuple(int(n * r) for n, r in zip(x.raw.shape[2:], ratios, strict=True))
-    sizes = per_axis(output_size, rank, "output_size")
+    sizes = _exactly(output_size, rank, "output_size", name)
     if samples is None:
         samples = rand(*x.raw.shape[:2], rank, dtype=x.dtype, device=x.device)
     elif samples.raw.shape[:1] > x.raw.shape[:1]:
@@ -228,7 +229,9 @@ def _unpool(
             f"Found an invalid max index: {error} (output volumes are of size {'x'.join(map(str, sizes))})"
         ) from error
     made = f.reshape(made, shape=(*flat[:2], *sizes))
-    return made.squeeze(0) if added else made
+    if added:
+        return made.squeeze(0)
+    return like(made, x) if rank == 2 else made
 
 
 @titled("Squeeze1")

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import tenon.ops  # noqa: F401 - a table without ops finds nothing
+from tenon.core.formats import channels_last_3d, contiguous, is_contiguous, like
 from tenon.core.methods.titles import titled
 from tenon.core.op import table as f
 from tenon.dtypes import uint8
@@ -23,32 +25,66 @@ def _with_batch(x: Any, rank: int) -> tuple[Any, bool]:
     )
 
 
-def _layout(kernel_size: Any, stride: Any, padding: Any, rank: int) -> dict[str, Any]:
-    kernel = per_axis(kernel_size, rank, "kernel_size")
+def _values(value: Any, rank: int, name: str, kind: str) -> tuple[int, ...]:
+    """``value`` per axis; a wrong number of them is refused in torch's words, which every function has its
+    own of."""
+    if not isinstance(value, (tuple, list)) or len(value) in (1, rank):
+        return per_axis(value, rank, name)
+    optional, count = name == "stride", ("one", "two", "three")[rank - 1]
+    if rank > 1:
+        either = ("", "either ")[kind == "max" or rank == 2]
+        said = f"be {either}" if name == "dilation" else f"{either}be "
+        text = f"{kind}_pool{rank}d: {name} must {said}{'omitted, ' * optional}a single int, or a tuple of"
+        text = f"{text} {count} ints, but got {list(value)}"
+    elif kind == "max":
+        comma = "," if name in ("stride", "padding") else ""
+        text = f"max_pool1d() {name} must be {'None, ' * optional}an int, list of ints{comma} or tuple of"
+        text = f"{text} ints of size 1 but got size {len(value)}"
+    else:
+        text = f"avg_pool1d() argument '{name}' should contain one int (got {len(value)})"
+    raise ShapeError(text)
+
+
+def _layout(kernel_size: Any, stride: Any, padding: Any, rank: int, kind: str) -> dict[str, Any]:
+    kernel = _values(kernel_size, rank, "kernel_size", kind)
     given = stride is not None and not (isinstance(stride, (list, tuple)) and not stride)
     return {
         "kernel": kernel,
-        "stride": per_axis(stride, rank, "stride") if given else kernel,
-        "padding": per_axis(padding, rank, "padding"),
+        "stride": _values(stride, rank, "stride", kind) if given else kernel,
+        "padding": _values(padding, rank, "padding", kind),
     }
+
+
+def picked(x: Any, places: Any) -> Any:
+    """Elements of ``x[N, C, *S]`` at flat spatial ``places[N, C, *S']``."""
+    lead, shape = x.raw.shape[:2], tuple(places.raw.shape)
+    cells = f.reshape(x, shape=(*lead, math.prod(x.raw.shape[2:])))
+    flat = f.reshape(places, shape=(*lead, math.prod(shape[2:])))
+    return f.reshape(f.gather(cells, flat, axis=2), shape=shape)
 
 
 def _max_pool(
     x: Any, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil: bool, indices: bool, rank: int
 ) -> Any:
     x, added = _with_batch(x, rank)
-    attrs = _layout(kernel, stride, padding, rank)
-    steps = per_axis(dilation, rank, "dilation")
+    attrs = _layout(kernel, stride, padding, rank, "max")
+    steps = _values(dilation, rank, "dilation", "max")
     if x.dtype is uint8 and not (ceil or indices) and set(steps) == {1}:
         made = f.int8_max_pool(x, **attrs)  # steps of int8 layers; beyond the edge 0 is the least too
         return made.squeeze(0) if added else made
     attrs |= {"dilation": steps, "ceil_mode": bool(ceil)}
-    made = f.max_pool(x, **attrs)
-    made = made.squeeze(0) if added else made
-    if not indices:
-        return made
-    places = f.max_pool_indices(x.detach(), **attrs)
-    return made, places.squeeze(0) if added else places
+    places = f.max_pool_indices(x.detach(), **attrs) if indices else None
+    # A window of padding alone, which only dilation has, has no place. Else the places give the values too,
+    # and changing them makes the gradient refuse, as torch's does.
+    sure = places is not None and set(steps) == {1}
+    made = like(picked(x, places), places) if sure else f.max_pool(x, **attrs)
+    if not added:
+        return (made, places) if indices else made
+    if rank == 3 and not is_contiguous(x.raw) and is_contiguous(x.raw, channels_last_3d):
+        # torch keeps the order of one volume without a batch, but not of one image.
+        made = contiguous(made, channels_last_3d)
+        places = None if places is None else contiguous(places, channels_last_3d)
+    return (made.squeeze(0), places.squeeze(0)) if indices else made.squeeze(0)
 
 
 @titled("Squeeze1")
@@ -119,7 +155,7 @@ def _avg_pool(
     x, added = _with_batch(x, rank)
     made = f.avg_pool(
         x,
-        **_layout(kernel, stride, padding, rank),
+        **_layout(kernel, stride, padding, rank, "avg"),
         ceil_mode=bool(ceil),
         include_pad=bool(include),
         divisor=divisor,
