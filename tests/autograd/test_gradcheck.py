@@ -217,6 +217,7 @@ def test_batched_gradients_are_checked_on_request():
     x = tenon.ones(3, dtype=tenon.float64, requires_grad=True)
 
     assert gradcheck(lambda x: x.sin() * x, x, check_batched_grad=True)
+    assert gradcheck(lambda x: x[:0], x, check_batched_grad=True)
     with pytest.raises(AssertionError, match="Expected at least one of"):
         gradcheck(lambda x: x, x, check_backward_ad=False)
     with pytest.raises(ValueError, match="requires check_forward_ad to be True"):
