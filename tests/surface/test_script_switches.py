@@ -52,6 +52,7 @@ def test_asking_for_or_against_onednn_is_heard_inside_the_block():
 def test_libraries_that_are_not_called_are_not_available():
     assert not any(b.is_available() for b in (backends.cudnn, backends.mkl, backends.mkldnn, backends.mps))
     assert not backends.openmp.is_available()
+    assert backends.quantized.engine in backends.quantized.supported_engines == ["none"]
     assert not backends.mps.is_built()
     assert backends.cuda.is_built() == tenon.cuda.is_available()
     assert tenon.cuda.is_available() or not tenon.cuda.is_tf32_supported()
