@@ -136,3 +136,14 @@ def test_max_pooling_of_long_lines_is_torchs():
 
         for a, b in zip(made, wanted, strict=True):
             np.testing.assert_array_equal(a, b)
+
+
+def test_a_grid_sampler_takes_the_modes_as_numbers(rng):
+    x, grid = (tenon.tensor(rng.uniform(-1, 1, size)) for size in ((1, 2, 4, 5), (1, 3, 3, 2)))
+
+    for mode, number in F.GRID_SAMPLE_INTERPOLATION_MODES.items():
+        for padding, other in F.GRID_SAMPLE_PADDING_MODES.items():
+            wanted = F.grid_sample(x, grid, mode, padding, align_corners=True)
+            assert tenon.equal(tenon.grid_sampler(x, grid, number, other, True), wanted)
+    with pytest.raises(ValueError, match="interpolation_mode should be 0, 1 or 2, but got 3"):
+        tenon.grid_sampler(x, grid, 3, 0, True)

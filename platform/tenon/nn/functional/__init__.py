@@ -129,9 +129,16 @@ from tenon.nn.functional.pooling import (
 )
 from tenon.nn.functional.randomised_activation import rrelu, rrelu_
 from tenon.nn.functional.response_norm import local_response_norm
-from tenon.nn.functional.sampling import affine_grid, grid_sample
+from tenon.nn.functional.sampling import (
+    GRID_SAMPLE_INTERPOLATION_MODES,
+    GRID_SAMPLE_PADDING_MODES,
+    affine_grid,
+    grid_sample,
+)
 
 __all__ = [
+    "GRID_SAMPLE_INTERPOLATION_MODES",
+    "GRID_SAMPLE_PADDING_MODES",
     "adaptive_avg_pool1d",
     "adaptive_avg_pool2d",
     "adaptive_avg_pool3d",

@@ -17,6 +17,9 @@ from tenon.errors import ModuleValueError, ShapeError, TenonWarning, Unsupported
 from tenon.ops.kinds import dtype_of
 
 _MODES = {"bilinear": "linear", "nearest": "nearest", "bicubic": "cubic"}
+#: The numbers that ``grid_sampler`` knows modes by.
+GRID_SAMPLE_INTERPOLATION_MODES = {"bilinear": 0, "nearest": 1, "bicubic": 2}
+GRID_SAMPLE_PADDING_MODES = {"zeros": 0, "border": 1, "reflection": 2}
 
 
 @titled(lambda input, *a, **k: f"GridSampler{input.raw.ndim - 2}D0")
@@ -44,6 +47,18 @@ def grid_sample(
     if align_corners is None:
         _warn("grid_sample")
     return _sampled(input, grid, _MODES[mode], padding_mode, bool(align_corners))
+
+
+def grid_sampler(
+    input: Any, grid: Any, interpolation_mode: int, padding_mode: int, align_corners: bool
+) -> Any:
+    """``grid_sample`` with the modes as numbers, those of ``GRID_SAMPLE_INTERPOLATION_MODES`` and
+    ``GRID_SAMPLE_PADDING_MODES``: what ``torch.grid_sampler`` takes."""
+    modes, paddings = list(GRID_SAMPLE_INTERPOLATION_MODES), list(GRID_SAMPLE_PADDING_MODES)
+    for name, number in (("interpolation_mode", interpolation_mode), ("padding_mode", padding_mode)):
+        if number not in (0, 1, 2):
+            raise ModuleValueError(f"grid_sampler: {name} should be 0, 1 or 2, but got {number}.")
+    return grid_sample(input, grid, modes[interpolation_mode], paddings[padding_mode], align_corners)
 
 
 def _warn(name: str) -> None:
