@@ -100,7 +100,14 @@ def matrix_norm(
         raise ShapeError(
             f"linalg.matrix_norm: The input tensor A must have at least 2 dimensions, got {x.raw.ndim}."
         )
-    rows, columns = (d % x.raw.ndim for d in dim)
+    if len(dim) != 2:
+        raise ArgumentError(
+            f"linalg.matrix_norm: dim must be a 2-tuple. Got {' '.join(str(d) for d in dim)}. vector_norm"
+            " takes any number of axes."
+        )
+    rows, columns = (normalize_axis(d, x.raw.ndim) for d in dim)
+    if rows == columns:
+        raise ArgumentError(f"linalg.matrix_norm: dims must be different. Got ({dim[0]}, {dim[1]})")
     if ord == "fro":
         return _given(out, x.norm(2, (rows, columns), keepdim))
     if ord in ("nuc", 2, -2):

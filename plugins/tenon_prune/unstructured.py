@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import tenon
-from tenon.errors import ShapeError
+from tenon.errors import OptionError
 from tenon.nn.pruning import BasePruningMethod, check_amount, checked_count
 
 
@@ -86,9 +86,9 @@ class CustomFromMask(BasePruningMethod):
         self.mask = mask
 
     def compute_mask(self, t: Any, default_mask: Any) -> Any:
-        """Both masks at once; ShapeError if their shapes differ."""
+        """Both masks at once; OptionError if their shapes differ."""
         if default_mask.shape != self.mask.shape:
-            raise ShapeError(
+            raise OptionError(
                 f"default_mask shape {default_mask.shape} must match self.mask shape {self.mask.shape}. "
                 "Give a mask of the tensor's shape."
             )

@@ -17,6 +17,7 @@ ONES = tenon.ones
         lambda: nn.Embedding(3, 2, padding_idx=3),
         lambda: nn.Embedding(3, 2, padding_idx=-4),
         lambda: nn.Embedding(3, 2, _weight=ONES(2, 2)),
+        lambda: F.embedding(tenon.arange(2), ONES(3, 2), padding_idx=-4),
         lambda: nn.Embedding.from_pretrained(ONES(3)),
         lambda: nn.EmbeddingBag(3, 2, _weight=ONES(2, 2)),
         lambda: nn.Hardtanh(2, 1),
@@ -27,6 +28,19 @@ def test_what_torch_asserts_is_an_assertion_error_and_a_value_error(make):
     with pytest.raises(AssertionError) as raised:
         make()
     assert isinstance(raised.value, ValueError)
+
+
+@pytest.mark.parametrize(
+    ("call", "what"),
+    [
+        (lambda: F.embedding([1], ONES(3, 2)), "'indices' must be Tensor, not list"),
+        (lambda: F.embedding_bag(tenon.arange(2), ONES(3, 2), ONES(1)), "'offsets' to have .* Long, Int"),
+        (lambda: F.dropout(tenon.arange(3)), "result type Float can't be cast"),
+    ],
+)
+def test_tensors_of_no_use_are_type_errors(call, what):
+    with pytest.raises(TypeError, match=what):
+        call()
 
 
 @pytest.mark.parametrize(

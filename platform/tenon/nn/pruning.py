@@ -21,7 +21,7 @@ from typing import Any, ClassVar
 from tenon.core.factories import ones_like
 from tenon.core.grad_mode import no_grad
 from tenon.core.op import table
-from tenon.errors import ModuleTypeError, ModuleValueError, PruningError, ShapeError
+from tenon.errors import ModuleTypeError, ModuleValueError, OptionError, PruningError, ShapeError
 from tenon.nn.registration import typename
 from tenon.nn.weights import (
     Pipeline,
@@ -101,7 +101,7 @@ class BasePruningMethod(ABC):
         if tensor is None:
             raise ModuleTypeError(f"prune: '{name}' of {module} is None, so there is nothing to prune.")
         if importance_scores is not None and importance_scores.shape != tensor.shape:
-            raise ShapeError(
+            raise OptionError(
                 f"importance_scores should have the same shape as parameter {name} of {module}, got "
                 f"{importance_scores.shape} vs {tensor.shape}"
             )
@@ -137,7 +137,7 @@ class BasePruningMethod(ABC):
     def prune(self, t: Any, default_mask: Any = None, importance_scores: Any = None) -> Any:
         """``t`` with zeros where the mask computed for it, or for ``importance_scores``, has them."""
         if importance_scores is not None and importance_scores.shape != t.shape:
-            raise ShapeError(
+            raise OptionError(
                 f"importance_scores should have the same shape as tensor t, got {importance_scores.shape} vs "
                 f"{t.shape}"
             )

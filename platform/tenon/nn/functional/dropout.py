@@ -12,10 +12,14 @@ from tenon.core.factories import ones_like
 from tenon.core.inplace import inplace as write_inplace
 from tenon.core.methods.titles import titled
 from tenon.core.op import table as f
-from tenon.errors import ArgumentError, ModuleValueError, ShapeError
+from tenon.errors import ArgumentError, DTypeError, ModuleValueError, ShapeError
 
 
 def _drop(x: Any, p: float, inplace: bool, shape: Any) -> Any:
+    if x.raw.dtype.kind in "iub" and p < 1:
+        raise DTypeError(
+            f"dropout: result type Float can't be cast to the desired output type {x.dtype}. Use .float()."
+        )
     mask = f.dropout_mask(x.detach(), p=float(p), shape=shape)
     return write_inplace(f.mul, x, mask) if inplace else f.mul(x, mask)
 

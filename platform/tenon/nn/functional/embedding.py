@@ -13,10 +13,13 @@ from tenon.core.factories import arange
 from tenon.core.grad_mode import is_grad_enabled, no_grad
 from tenon.core.methods.titles import titled
 from tenon.core.op import table as f
+from tenon.core.value import Value
 from tenon.errors import (
     DTypeError,
     IndexRangeError,
+    ModuleTypeError,
     ModuleValueError,
+    OptionError,
     ShapeError,
     TenonWarning,
     UnsupportedError,
@@ -37,13 +40,17 @@ def embedding(
     ``sparse`` asks torch for a gradient that lists rows; here it is dense, with the same numbers, and a
     warning says so.
     """
+    if not isinstance(input, Value):
+        raise ModuleTypeError(
+            f"embedding(): argument 'indices' must be Tensor, not {type(input).__name__}. Use tenon.tensor."
+        )
     _warn_of_sparse(sparse, weight)
     if weight.raw.ndim != 2:
         raise ShapeError(f"embedding: 'weight' must be 2-D, got {list(weight.raw.shape)}.")
     rows = weight.raw.shape[0]
     if padding_idx is not None:
         if not -rows <= padding_idx < rows:
-            raise ModuleValueError(f"Padding_idx must be within num_embeddings: {padding_idx} of {rows}")
+            raise OptionError(f"Padding_idx must be within num_embeddings: {padding_idx} of {rows}")
         padding_idx %= rows
     if max_norm is not None:
         with no_grad():
@@ -145,6 +152,11 @@ def _check_bags(
         raise ModuleValueError(
             "offsets has to be a 1D Tensor"
             + (" but got None" if offsets is None else f", not {offsets.ndim}D")
+        )
+    if offsets is not None and offsets.dtype not in (dtypes.int64, dtypes.int32):
+        raise DTypeError(
+            "Expected tensor for argument #1 'offsets' to have one of the following scalar types: Long, Int;"
+            f" but got {offsets.dtype} instead (while checking arguments for embedding_bag). Use .long()."
         )
     if input.ndim not in (1, 2):
         raise ModuleValueError(f"input has to be 1D or 2D Tensor, but got Tensor of dimension {input.ndim}")
