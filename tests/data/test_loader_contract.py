@@ -262,6 +262,27 @@ def test_samples_that_a_subclass_makes_are_those_of_the_batches():
     assert half.__getitems__([1]) == [(tenon.tensor(1),)] and not hasattr(plain, "__getitems__")
 
 
+class Columns(Dataset):
+    """Returns several samples as a batch."""
+
+    def __len__(self):
+        return 5
+
+    def __getitem__(self, index):
+        return {"x": index}
+
+    def __getitems__(self, indices):
+        return {"x": tenon.tensor(indices) * 10}
+
+
+def test_what_a_data_set_returns_for_several_samples_reaches_the_collate_function():
+    def loaded(dataset):
+        return [batch["x"].tolist() for batch in DataLoader(dataset, 2, collate_fn=lambda batch: batch)]
+
+    assert loaded(Columns()) == [[0, 10], [20, 30], [40]]
+    assert loaded(data.Subset(Columns(), [4, 0, 2])) == [[40, 0], [20]]
+
+
 def test_a_loader_tells_how_it_collates():
     assert DataLoader(range(3)).collate_fn is data.default_collate
     assert DataLoader(range(3), batch_size=None).collate_fn is data.default_convert

@@ -119,17 +119,17 @@ class Subset(Dataset[T_co]):
             return self.dataset[[self.indices[i] for i in index]]
         return self.dataset[self.indices[index]]
 
-    def __getitems__(self, indices: Sequence[int]) -> list[Any]:
+    def __getitems__(self, indices: Sequence[int]) -> Any:
         return samples_of(self.dataset, [self.indices[i] for i in indices])
 
     def __len__(self) -> int:
         return len(self.indices)
 
 
-def samples_of(dataset: Any, indices: Sequence[int]) -> list[Any]:
-    """The samples at ``indices`` one by one, at once where the data set can."""
+def samples_of(dataset: Any, indices: Sequence[int]) -> Any:
+    """A list of the samples at ``indices``, or what the data set itself returns for several."""
     several = getattr(dataset, "__getitems__", None)
-    return [dataset[i] for i in indices] if several is None else list(several(indices))
+    return [dataset[i] for i in indices] if several is None else several(indices)
 
 
 def whole_batch(dataset: Any, indices: Sequence[int]) -> list[Any] | None:
@@ -143,7 +143,7 @@ def whole_batch(dataset: Any, indices: Sequence[int]) -> list[Any] | None:
             return None
         return whole_batch(dataset.dataset, [dataset.indices[i] for i in indices])
     plain = isinstance(dataset, TensorDataset) and kind.__getitem__ is TensorDataset.__getitem__
-    if not plain or hasattr(dataset, "__getitems__") or not len(indices):
+    if not plain or getattr(dataset, "__getitems__", None) is not None or not len(indices):
         return None
     rows = np.asarray(indices)
     if rows.ndim != 1 or rows.dtype.kind not in "iu":
