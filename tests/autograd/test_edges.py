@@ -340,11 +340,37 @@ def test_callbacks_may_queue_callbacks():
         seen.append("first")
         queue(lambda: seen.append("second"))
 
-    x.register_post_accumulate_grad_hook(lambda leaf: (queue(first), None)[1])
+    x.register_post_accumulate_grad_hook(lambda leaf: queue(first))
 
     x.sum().backward()
 
     assert seen == ["first", "second"]
+
+
+def test_callbacks_are_called_at_the_end_of_grad_too_and_of_the_outermost_pass():
+    seen = []
+    x = leaf(1.0)
+    queue = Variable._execution_engine.queue_callback
+
+    def within(grad):
+        with tenon.enable_grad():
+            inner = x * 2
+        inner.register_hook(lambda grad: queue(lambda: seen.append("end")))
+        tenon.autograd.grad(inner, x)
+        seen.append("inner")
+
+    outer = x * 3
+    outer.register_hook(within)
+
+    tenon.autograd.grad(outer, x)
+    assert seen == ["inner", "end"]
+    outer = x * 3
+    outer.register_hook(lambda grad: queue(lambda: seen.append("lost")))
+    outer.register_hook(lambda grad: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        tenon.autograd.grad(outer, x)
+    tenon.autograd.grad(x * 3, x)
+    assert "lost" not in seen
 
 
 def test_a_function_has_one_backward_rule():

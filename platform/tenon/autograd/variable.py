@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from tenon.core.backward_end import queue_callback
@@ -13,7 +14,9 @@ from tenon.core.value import Value
 class _Engine:
     """torch's name for who runs backward passes."""
 
-    queue_callback = staticmethod(queue_callback)
+    def queue_callback(self, callback: Callable[[], None]) -> None:
+        """Call ``callback`` when the pass is done; for use in hooks."""
+        queue_callback(callback)
 
 
 class _VariableMeta(type):

@@ -11,7 +11,7 @@ from typing import Any
 
 from tenon.core import watch
 from tenon.core.accumulate import accumulate
-from tenon.core.backward_end import PASS
+from tenon.core.backward_end import PASS, call_queued
 from tenon.core.depth import EVERY, ROOM
 from tenon.core.edges import EdgeEnd, GradientEdge, end_of
 from tenon.core.grad_mode import MODE, set_grad_enabled
@@ -40,19 +40,13 @@ def backward(
     """Accumulate the gradients of ``tensors`` into the leaves (or into ``inputs`` only)."""
     if create_graph:
         warnings.warn(_CYCLE, TenonWarning, stacklevel=3)
-    outer = PASS.depth
-    PASS.depth = outer + 1
     try:
         _backward(tensors, grad_tensors, retain_graph, create_graph, inputs)
     except BaseException:
         PASS.queued = ()
         raise
-    finally:
-        PASS.depth = outer
-    while not outer and PASS.queued:  # a callback may queue another
-        queued, PASS.queued = PASS.queued, ()
-        for callback in queued:
-            callback()
+    if PASS.queued:
+        call_queued()
 
 
 def _backward(
@@ -144,6 +138,8 @@ def grad(
             with set_grad_enabled(create_graph):  # rules may compute wider than the input is
                 value = table.cast(value, dtype=target.raw.dtype)
         collected.append(value)
+    if PASS.queued:
+        call_queued()
     return tuple(collected)
 
 
@@ -206,6 +202,9 @@ def _run(sweep: Sweep, roots: Any, grads: Any) -> None:
         else:
             with watch.span("backward", "backward"):
                 sweep.run(roots, grads)
+    except BaseException:
+        PASS.queued = ()
+        raise
     finally:
         MODE.enabled, PASS.partial, PASS.sweep = previous, outer, around
         leave(token)

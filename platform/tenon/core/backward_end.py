@@ -12,7 +12,6 @@ class _Pass(threading.local):
     """The backward pass in progress in this thread: how deep, of what kind, and what to call
     at its end."""
 
-    depth: int = 0
     #: How many passes, ``grad`` too, are inside of each other.
     inside: int = 0
     #: The innermost one.
@@ -26,7 +25,8 @@ PASS = _Pass()
 
 
 def queue_callback(callback: Callable[[], None]) -> bool:
-    """Call ``callback`` once, when the outermost backward pass of this thread is done; for use in hooks.
+    """Call ``callback`` once, when the outermost pass (``backward`` or ``grad``) of this thread is done; for
+    use in hooks.
 
     True where it was not queued in this pass yet. A pass that raises drops its callbacks.
     """
@@ -34,3 +34,11 @@ def queue_callback(callback: Callable[[], None]) -> bool:
         return False
     PASS.queued = (*PASS.queued, callback)
     return True
+
+
+def call_queued() -> None:
+    """At the end of a pass: call what is queued, unless it was inside of another."""
+    while PASS.queued and not PASS.inside:  # a callback may queue another
+        queued, PASS.queued = PASS.queued, ()
+        for callback in queued:
+            callback()
