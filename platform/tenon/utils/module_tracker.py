@@ -1,0 +1,88 @@
+"""torch's ``torch.utils.module_tracker``: in which modules a program is, in forward and in backward."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Self
+from weakref import WeakKeyDictionary
+
+from tenon.autograd.graph import register_multi_grad_hook
+from tenon.core.backward_end import PASS, queue_callback
+from tenon.core.handle import RemovableHandle
+from tenon.core.pytree import tree_leaves
+from tenon.core.tensor import Tensor
+from tenon.nn.hooks import register_module_forward_hook, register_module_forward_pre_hook
+from tenon.nn.module import Module
+
+__all__ = ["ModuleTracker"]
+
+
+class ModuleTracker:
+    """While it is entered, ``parents`` names the modules that run, whose forward or whose backward it is.
+
+    Names begin with the class of the outermost module. "Global" is always among them. Backward is known to be
+    in a module from the gradients of its outputs to those of its inputs; ``is_bw`` says whether there is a
+    pass.
+
+    >>> import tenon
+    >>> class Show(tenon.nn.Module):
+    ...     def forward(self, x):
+    ...         print(sorted(tracker.parents))
+    ...         return x
+    >>> with ModuleTracker() as tracker:
+    ...     out = tenon.nn.Sequential(Show())(tenon.ones(1))
+    ['Global', 'Sequential', 'Sequential.0']
+    """
+
+    def __init__(self) -> None:
+        self.parents: set[str] = {"Global"}
+        self._names: WeakKeyDictionary[Module, str] = WeakKeyDictionary()
+        self._hooks: list[RemovableHandle] = []
+
+    @property
+    def is_bw(self) -> bool:
+        """Whether a backward pass is under way."""
+        return PASS.inside > 0
+
+    def __enter__(self) -> Self:
+        self._hooks.append(register_module_forward_pre_hook(self._before))
+        self._hooks.append(register_module_forward_hook(self._after))
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        for hook in self._hooks:
+            hook.remove()
+        self._hooks.clear()
+
+    def _name(self, module: Module) -> str:
+        if module not in self._names:
+            whole = type(module).__name__
+            for path, part in module.named_modules(prefix=whole):
+                self._names[part] = path
+        return self._names[module]
+
+    def _before(self, module: Module, args: Any) -> None:
+        name = self._name(module)
+        self.parents.add(name)
+        self._watch(args, partial(self._leave, name))
+
+    def _after(self, module: Module, args: Any, output: Any) -> None:
+        name = self._name(module)
+        self._leave(name)
+        self._watch(output, partial(self._enter_backward, name))
+
+    def _watch(self, values: Any, call: Callable[[Any], None]) -> None:
+        tensors = [leaf for leaf in tree_leaves(values) if isinstance(leaf, Tensor) and leaf.requires_grad]
+        if tensors:
+            self._hooks.append(register_multi_grad_hook(tensors, call))
+
+    def _enter_backward(self, name: str, grads: Any = None) -> None:
+        self.parents.add(name)
+        queue_callback(self._leave_all)  # gradients of some inputs may never come
+
+    def _leave(self, name: str, grads: Any = None) -> None:
+        self.parents.discard(name)
+
+    def _leave_all(self) -> None:
+        self.parents = {"Global"}
