@@ -85,7 +85,7 @@ def disable(fn: Any = None, recursive: bool = True, *, reason: str | None = None
     if not callable(fn):
         raise ArgumentError(f"tenon.compiler.disable takes a function or a module, got {type(fn).__name__}.")
     if isinstance(fn, Module):
-        fn.forward = disable(fn.forward, reason=reason)  # type: ignore[method-assign]
+        fn.forward = disable(fn.forward, reason=reason)
         return fn
 
     @functools.wraps(fn)

@@ -164,7 +164,10 @@ def fills_by_mask(key: Any, value: Any) -> bool:
 def result_shape(shape: Any, layout: tuple[Any, ...], indices: Any) -> tuple[int, ...]:
     """The shape of what a tensor of ``shape`` holds at the index arrays."""
     hollow = np.broadcast_to(np.empty((), np.bool_), tuple(shape))
-    return hollow[filled(layout, [np.zeros(tuple(i.shape), np.intp) for i in indices])].shape
+    found: tuple[int, ...] = hollow[
+        filled(layout, [np.zeros(tuple(i.shape), np.intp) for i in indices])
+    ].shape
+    return found
 
 
 def _plain(k: Any) -> Any:

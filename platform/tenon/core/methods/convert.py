@@ -71,7 +71,7 @@ class Convert:
 
     def dense_dim(self) -> int:
         """How many axes are dense: all."""
-        return int(self.raw.ndim)  # type: ignore[attr-defined]
+        return int(self.raw.ndim)
 
     def contiguous(self, memory_format: Any = None) -> Any:
         """In C order, or in ``memory_format``; itself if it is."""

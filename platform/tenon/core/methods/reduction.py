@@ -204,11 +204,12 @@ class Reduction:
 
     def norm(self, p: Any = "fro", dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Any:
         """Vector norm of order ``p`` over ``dim`` or all elements; ``"nuc"``: the sum of singular values."""
-        if isinstance(p, str) and (p != "fro" or (np.iterable(dim) and len(dim) > 2)):
+        several: Any = dim if np.iterable(dim) else None
+        if isinstance(p, str) and (p != "fro" or (several is not None and len(several) > 2)):
             from tenon.linalg import matrix_norm
 
-            axes = tuple(range(self.raw.ndim)) if dim is None else dim if np.iterable(dim) else (dim,)
-            return matrix_norm(self, p, axes, keepdim, dtype=dtype)
+            whole = tuple(range(self.raw.ndim)) if dim is None else (dim,)
+            return matrix_norm(self, p, whole if several is None else several, keepdim, dtype=dtype)
         x: Any = self if dtype is None else f.cast(self, dtype=dtype.numpy)
         _need_float(x, "linalg.vector_norm")
         order, axes = 2.0 if p in ("fro", None, 2) else float(p), _axes(x, dim)

@@ -84,7 +84,7 @@ def _max_pool(
         # torch keeps the order of one volume without a batch, but not of one image.
         made = contiguous(made, channels_last_3d)
         places = None if places is None else contiguous(places, channels_last_3d)
-    return (made.squeeze(0), places.squeeze(0)) if indices else made.squeeze(0)
+    return made.squeeze(0) if places is None or not indices else (made.squeeze(0), places.squeeze(0))
 
 
 @titled("Squeeze1")

@@ -213,7 +213,7 @@ def rehearse(order: Order) -> dict[str, Any]:
         session = loop.open_session(resolved, recipe, None, folder)
         # One batch is enough to see what an evaluation needs.
         test = session.data.test
-        shown = Subset(test, range(min(resolved.eval_batch_size * order.ranks, len(test))))
+        shown: Any = Subset(test, range(min(resolved.eval_batch_size * order.ranks, len(test))))
         session.data = Splits(session.data.train, shown)
         with contextlib.suppress(_Enough):
             loop.run(session)
