@@ -17,6 +17,7 @@ import numpy as np
 
 from tenon.core.op import Composite, Op, Primitive, table
 from tenon.core.plans import Plan, PlanTable
+from tenon.core.rounding import as_one, is_short
 from tenon.device import Device
 from tenon.errors import BackendError, DeviceError
 
@@ -92,7 +93,7 @@ class Backend:
         """The kernel that dispatch would call with ``args``: what their first array is of decides."""
         for a in args:
             if isinstance(a, self.array_type):
-                return (self.short_kernels if _is_short(a.dtype) else self.kernels)[op]  # type: ignore[attr-defined]
+                return (self.short_kernels if is_short(a.dtype) else self.kernels)[op]  # type: ignore[attr-defined]
         return self.kernels[op]
 
     def for_short(self, op: Op, kernel: Kernel) -> Kernel:
@@ -221,11 +222,9 @@ class Backend:
         """The function that computes ``op`` on this backend's arrays."""
         found_override = self._named().get(op.name)
         if found_override is not None:
-            rounds = isinstance(op, Composite) and not op.widens
-            return _rounded(found_override) if rounds else found_override
+            return as_one(op, found_override) if isinstance(op, Composite) else found_override
         if isinstance(op, Composite):
-            made = functools.partial(op.raw_forward, self.raw)
-            return made if op.widens else _rounded(made)
+            return as_one(op, functools.partial(op.raw_forward, self.raw))
         assert isinstance(op, Primitive)
         if self.xp is None:
             raise BackendError(
@@ -266,27 +265,6 @@ class _ShortTable(dict[Op, Kernel]):
     def __missing__(self, op: Op) -> Kernel:
         kernel = self[op] = self.backend.for_short(op, self.backend.kernels[op])
         return kernel
-
-
-def _is_short(dtype: Any) -> bool:
-    """A float of 16 bits."""
-    return bool(dtype.itemsize == 2 and dtype.kind in "fV")
-
-
-def _rounded(kernel: Kernel) -> Kernel:
-    """``kernel``, with results of bfloat16 arguments rounded back: beside Python numbers NumPy computes them
-    in float32."""
-
-    def call(*args: Any, **attrs: Any) -> Any:
-        out = kernel(*args, **attrs)
-        own = getattr(args[0], "dtype", None)
-        if own is None or own.kind != "V":
-            return out
-        if isinstance(out, tuple):
-            return tuple(o.astype(own) if getattr(o, "dtype", own).kind == "f" else o for o in out)
-        return out.astype(own) if out.dtype.kind == "f" else out
-
-    return call
 
 
 class RawNamespace:
