@@ -88,6 +88,7 @@ _home(
     "rms_norm selu threshold",
 )
 
+_home("tenon.nn.functional.masked_softmax", "_masked_softmax _softmax _softmax_backward_data")
 _home("tenon.nn.functional.any_convolution", "conv_tbc convolution")
 _home("tenon.nn.functional.sampling", "grid_sampler")
 _home("tenon.nn.functional.cells", "gru_cell lstm_cell rnn_relu_cell rnn_tanh_cell")
