@@ -8,9 +8,10 @@ aten.softmax.int``.
 from __future__ import annotations
 
 import re
+import sys
 from typing import Any
 
-from tenon.errors import IndexRangeError
+from tenon.errors import IndexRangeError, UnsupportedError
 
 #: Ranks of the operands, two standing for more -> the product that torch runs.
 _PRODUCTS = {(1, 1): "dot", (2, 1): "mv", (1, 2): "mv", (2, 2): "mm"}
@@ -31,9 +32,14 @@ class Operator:
         return self
 
     def __call__(self, tensor: Any, *args: Any, **options: Any) -> Any:
-        """The operator on ``tensor``: its method of the same name."""
+        """The operator on ``tensor``: its method of the same name, or the function."""
         if self.name != "index":
-            return getattr(tensor, self.name)(*args, **options)
+            function = getattr(type(tensor), self.name, None) or getattr(
+                sys.modules["tenon"], self.name, None
+            )
+            if function is None:
+                raise UnsupportedError(f"{self!r} names an operator that is neither a method nor a function.")
+            return function(tensor, *args, **options)
         keys = tuple(slice(None) if k is None else k for k in args[0])
         if not keys:
             raise IndexRangeError("at least one index must be provided (got an empty list of indices)")

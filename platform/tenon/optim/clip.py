@@ -47,9 +47,9 @@ def get_total_norm(
         total = _norm(ops.cat(*line, axis=0), order)
     if error_if_nonfinite and not ops.isfinite(total).item():
         raise GradError(
-            f"The total norm of order {norm_type} for gradients from `parameters` is non-finite, so it "
-            "cannot be clipped. To disable this error and scale the gradients by the non-finite norm anyway, "
-            "set `error_if_nonfinite=False`"
+            f"The total norm of order {float(norm_type)} for gradients from `parameters` is non-finite, so"
+            " it cannot be clipped. To disable this error and scale the gradients by the non-finite norm"
+            " anyway, set `error_if_nonfinite=False`"
         )
     return total  # type: ignore[no-any-return]
 

@@ -10,7 +10,7 @@ from tenon.core.inplace import inplace as write_inplace
 from tenon.core.methods.titles import titled
 from tenon.core.op import table as f
 from tenon.core.precision import runs_in
-from tenon.errors import ArgumentError, DTypeError, ModuleValueError, ShapeError
+from tenon.errors import ArgumentError, DTypeError, GradError, ModuleValueError, ShapeError
 from tenon.nn.functional.arguments import axis_of, in_dtype
 from tenon.ops.kinds import is_complex
 
@@ -30,6 +30,21 @@ def _apply(op: Any, x: Any, inplace: bool, **attrs: Any) -> Any:
     return _write(op, x, **attrs) if inplace else op(x, **attrs)
 
 
+def _no_way_back(made: Any, slope: float, name: str) -> Any:
+    """``made``, whose backward raises: with a negative slope its sign no longer tells that of the input."""
+    if slope < 0 and made.requires_grad:
+
+        def refuse(gradient: Any) -> Any:
+            raise GradError(
+                f"In-place {name} backward calculation is triggered with a negative slope which is not"
+                " supported. This is caused by calling in-place forward function with a negative slope"
+                f" ({slope}), please call out-of-place version instead."
+            )
+
+        made.register_hook(refuse)
+    return made
+
+
 def relu(input: Any, inplace: bool = False) -> Any:
     """``max(input, 0)``."""
     if input.raw.dtype.kind == "b":
@@ -44,7 +59,8 @@ def relu_(input: Any) -> Any:
 
 def leaky_relu(input: Any, negative_slope: float = 0.01, inplace: bool = False) -> Any:
     """``input`` where positive, else ``negative_slope * input``."""
-    return _apply(f.leaky_relu, input, inplace, slope=float(negative_slope))
+    made = _apply(f.leaky_relu, input, inplace, slope=float(negative_slope))
+    return _no_way_back(made, negative_slope, "leakyReLu") if inplace else made
 
 
 def leaky_relu_(input: Any, negative_slope: float = 0.01) -> Any:
@@ -54,7 +70,8 @@ def leaky_relu_(input: Any, negative_slope: float = 0.01) -> Any:
 
 def elu(input: Any, alpha: float = 1.0, inplace: bool = False) -> Any:
     """``input`` where positive, else ``alpha * (exp(input) - 1)``."""
-    return _apply(f.elu, input, inplace, alpha=float(alpha))
+    made = _apply(f.elu, input, inplace, alpha=float(alpha))
+    return _no_way_back(made, alpha, "elu") if inplace else made
 
 
 def elu_(input: Any, alpha: float = 1.0) -> Any:
@@ -76,7 +93,8 @@ def celu(input: Any, alpha: float = 1.0, inplace: bool = False) -> Any:
     """``max(0, input) + min(0, alpha * (exp(input / alpha) - 1))``."""
     if alpha == 0:
         raise ModuleValueError("ZeroDivisionError: alpha cannot be 0 for CELU")
-    return _apply(f.elu, input, inplace, alpha=float(alpha), rate=1.0 / alpha)
+    made = _apply(f.elu, input, inplace, alpha=float(alpha), rate=1.0 / alpha)
+    return _no_way_back(made, alpha, "elu") if inplace else made
 
 
 def celu_(input: Any, alpha: float = 1.0) -> Any:
@@ -108,9 +126,9 @@ def softplus(input: Any, beta: float = 1, threshold: float = 20, *, out: Any = N
     return written(out, f.softplus(input, beta=float(beta), threshold=float(threshold)))
 
 
-def logsigmoid(input: Any) -> Any:
+def logsigmoid(input: Any, *, out: Any = None) -> Any:
     """``log(sigmoid(input))``."""
-    return f.logsigmoid(input)
+    return written(out, f.logsigmoid(input))
 
 
 def sigmoid(input: Any) -> Any:
@@ -194,9 +212,9 @@ def softshrink(input: Any, lambd: float = 0.5, *, out: Any = None) -> Any:
     return written(out, f.softshrink(input, bound=float(lambd)))
 
 
-def hardshrink(input: Any, lambd: float = 0.5) -> Any:
+def hardshrink(input: Any, lambd: float = 0.5, *, out: Any = None) -> Any:
     """``input``, but 0 where ``|input| <= lambd``."""
-    return f.hardshrink(input, bound=float(lambd))
+    return written(out, f.hardshrink(input, bound=float(lambd)))
 
 
 @titled("Glu0")

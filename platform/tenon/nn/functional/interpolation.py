@@ -72,7 +72,7 @@ def interpolate(
     dtype = dtype_of(input.raw)
     if dtype.name == "uint8" and mode in ("bilinear", "bicubic"):
         return _resized_bytes(run, input, plan)
-    if kind not in ("nearest", "nearest-exact") and dtype.kind not in "fV":
+    if dtype.kind not in "fV" and not (dtype.name == "uint8" and kind in ("nearest", "nearest-exact")):
         raise UnsupportedError(
             f"interpolate: mode {mode!r} is not implemented for {input.dtype}; convert with .float() first."
         )

@@ -35,6 +35,9 @@ class _InstanceNorm(_NormBase):
                 f"expected {self.rank + 1}D or {self.rank + 2}D input (got {input.raw.ndim}D input)"
             )
 
+    def _get_no_batch_dim(self) -> int:
+        return self.rank + 1
+
     def forward(self, input: Any) -> Any:
         """The normalised input; in training the running statistics, if any, follow the batch."""
         self._check_input_dim(input)

@@ -32,6 +32,11 @@ def check_classes(x: Any, target: Any, weight: Any) -> None:
             raise ShapeError(
                 f"Expected input batch_size ({x.shape[0]}) to match target batch_size ({target.shape[0]})."
             )
+        if len(x.shape) < 3:
+            raise ShapeError(
+                "0D or 1D target tensor expected, multi-target not supported: got a target of size"
+                f" {list(target.shape)} for an input of size {list(x.shape)}."
+            )
         raise ShapeError(
             f"Expected target size {list(wanted)}, got {list(target.shape)} (input {list(x.shape)}, classes"
             f" on axis {axis})."
