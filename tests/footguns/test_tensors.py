@@ -130,6 +130,13 @@ def test_iterating_a_tensor_gives_views_that_write_through():
     assert x.tolist() == [[1.0, 1.0], [1.0, 1.0]]
 
 
+def test_gradients_without_elements_can_be_zeroed_by_hand():
+    x = tenon.ones(2, 0, requires_grad=True)
+    x.sum().backward()
+
+    assert x.grad.zero_().shape == x.grad.fill_(1).shape == (2, 0)
+
+
 def test_zero_grad_by_hand_in_place_keeps_the_object():
     x = tenon.ones(2, requires_grad=True)
     (x * 2).sum().backward()

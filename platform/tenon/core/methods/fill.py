@@ -42,7 +42,7 @@ class Fill:
     def _filled(self, value: Any, title: str) -> Any:
         before = self._node  # type: ignore[attr-defined]
         x: Any = self
-        if 0 in self.raw.strides:  # elements that lie at one place take the one value
+        if self.raw.size and 0 in self.raw.strides:  # elements that lie at one place take the one value
             key = (0 if step == 0 else slice(None) for step in self.raw.strides)
             x = f.index(self, key=(*key, ...))
         LATE.inplace(f.copy, x, value)
