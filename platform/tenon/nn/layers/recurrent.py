@@ -16,8 +16,8 @@ from tenon.core.op import table
 from tenon.core.precision import PRECISION, runs_in
 from tenon.core.tensor import Tensor
 from tenon.errors import MissingForwardError, ModuleTypeError, ModuleValueError, ShapeError
-from tenon.nn import functional as F
 from tenon.nn import init
+from tenon.nn.functional.recurrent import walk
 from tenon.nn.module import Module
 from tenon.nn.parameter import Parameter
 from tenon.nn.utils.rnn import PackedSequence
@@ -253,24 +253,9 @@ class RNNBase(Module):
                     "Input and hidden tensors are not the same dtype, found input tensor with"
                     f" {title_of(x)} and hidden tensor with {title_of(state)}"
                 )
-        ends: list[tuple[Any, ...]] = []
-        for layer in range(self.num_layers):
-            outs = []
-            for direction in range(self._directions):
-                place = len(ends)
-                weights = [getattr(self, name) for name in self._all_weights[place]]
-                own = [s[place] for s in states]
-                out, *last = self._one(x, own, weights, sizes, bool(direction))
-                outs.append(out)
-                ends.append(tuple(last))
-            x = outs[0] if len(outs) == 1 else table.cat(*outs, axis=1)
-            if self.dropout and layer < self.num_layers - 1:
-                x = F.dropout(x, self.dropout, self.training)
-        finals = [
-            kind[0].unsqueeze(0) if len(kind) == 1 else table.stack(*kind, axis=0)
-            for kind in zip(*ends, strict=True)
-        ]
-        return x, finals[0] if len(finals) == 1 else tuple(finals)
+        dropout = self.dropout if self.training else 0.0
+        out, finals = walk(self._one, x, sizes, states, self.all_weights, self._directions, dropout)
+        return out, finals[0] if len(finals) == 1 else finals
 
     def _one(
         self, x: Any, states: list[Any], weights: list[Any], sizes: tuple[int, ...], reverse: bool
