@@ -90,3 +90,15 @@ def test_threshold_of_integers_stays_integer():
 
     assert nn.functional.threshold(x, 0, 9).dtype == tenon.int64
     assert nn.functional.threshold(x, 0, 9).tolist() == [9, 9, 2]
+
+
+@pytest.mark.parametrize("norm", [nn.utils.weight_norm, nn.utils.spectral_norm])
+@pytest.mark.filterwarnings("ignore:.*weight_norm. is deprecated:FutureWarning")
+def test_the_older_norms_refuse_a_weight_without_a_shape(norm):
+    layer = nn.LazyLinear(3)
+
+    with pytest.raises(ValueError, match="can't have uninitialized parameters"):
+        norm(layer)
+
+    layer(tenon.ones(2, 5))
+    assert norm(layer).weight.shape == (3, 5)

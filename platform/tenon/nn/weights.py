@@ -23,7 +23,7 @@ from tenon.core import watch
 from tenon.core.grad_mode import MODE, no_grad
 from tenon.core.tensor import Tensor
 from tenon.errors import ModuleError, ModuleTypeError, ModuleValueError
-from tenon.nn.parameter import Parameter
+from tenon.nn.parameter import Parameter, is_lazy
 from tenon.nn.registration import typename
 
 #: Weights computed since the outermost ``cached()`` was entered, by what they depend on.
@@ -253,6 +253,15 @@ def stored_tensor(module: Any, name: str) -> Any:
         if registry.get(name) is not None:
             return registry[name]
     return None
+
+
+def refuse_lazy(weight: Any, name: str, what: str) -> None:
+    """ModuleValueError if ``weight`` has no shape yet; ``name`` is the class of the step."""
+    if is_lazy(weight):
+        raise ModuleValueError(
+            f"The module passed to `{name}` can't have uninitialized parameters. Make sure to run the dummy"
+            f" forward before applying {what} normalization"
+        )
 
 
 def open_pipeline(module: Any, name: str, stored: tuple[str, ...]) -> Pipeline:

@@ -14,7 +14,7 @@ from tenon.errors import ModuleError, ModuleValueError
 from tenon.nn.functional import normalize
 from tenon.nn.layers.conv import ConvTranspose1d, ConvTranspose2d, ConvTranspose3d
 from tenon.nn.utils.weight_norm import remove_older
-from tenon.nn.weights import begin_pipeline, pipeline_of, remove_hook, stored_tensor
+from tenon.nn.weights import begin_pipeline, pipeline_of, refuse_lazy, remove_hook, stored_tensor
 
 __all__ = ["SpectralNorm", "remove_spectral_norm", "spectral_norm"]
 
@@ -104,6 +104,7 @@ class SpectralNorm:
                 " something else computes it or where there is none. nn.utils.parametrizations.spectral_norm"
                 " composes."
             )
+        refuse_lazy(weight, "SpectralNorm", "spectral")
         matrix = as_matrix(weight.detach(), dim)
         begin_pipeline(module, name, step, {f"{name}_orig": weight})
         for letter, size in zip("uv", matrix.shape, strict=True):

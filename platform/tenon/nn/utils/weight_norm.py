@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 from tenon.core.tensor import Tensor
 from tenon.errors import ModuleError, ModuleValueError
 from tenon.nn.parameter import Parameter
-from tenon.nn.weights import begin_pipeline, pipeline_of, remove_hook, stored_tensor
+from tenon.nn.weights import begin_pipeline, pipeline_of, refuse_lazy, remove_hook, stored_tensor
 
 __all__ = ["WeightNorm", "norm_except_dim", "remove_weight_norm", "weight_norm"]
 
@@ -70,6 +70,7 @@ class WeightNorm:
                 f"Cannot register two weight_norm hooks on the same parameter {name}, nor one where something"
                 " else computes it or where there is none. nn.utils.parametrizations.weight_norm composes."
             )
+        refuse_lazy(weight, "WeightNorm", "weight")
         g, v = step.right_inverse(module, weight.detach())
         learned = weight.requires_grad
         begin_pipeline(
