@@ -105,6 +105,10 @@ class UnstableOutputError(GradError, AssertionError):
     """A checked function returns other shapes or dtypes when its inputs move a little."""
 
 
+class MutationError(GradError, AssertionError):
+    """A graph of ``allow_mutation_on_saved_tensors`` is used outside of it."""
+
+
 class AnomalyError(GradError):
     """Anomaly detection met a NaN in a gradient."""
 

@@ -24,7 +24,7 @@ from tenon.autograd.variable import Variable
 from tenon.core.backward import _calculate_shape as _calculate_shape
 from tenon.core.backward import backward, grad
 from tenon.core.grad_mode import _force_original_view_tracking as _force_original_view_tracking
-from tenon.core.grad_mode import is_grad_enabled, is_view_replay_enabled
+from tenon.core.grad_mode import is_grad_enabled, is_multithreading_enabled, is_view_replay_enabled
 from tenon.core.saved_names import SavedTensor
 from tenon.overrides import handle_torch_function, has_torch_function, is_tensor_like
 
@@ -45,6 +45,7 @@ __all__ = [
     "has_torch_function",
     "inference_mode",
     "is_grad_enabled",
+    "is_multithreading_enabled",
     "is_tensor_like",
     "is_view_replay_enabled",
     "no_grad",

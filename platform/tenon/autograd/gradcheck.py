@@ -171,7 +171,6 @@ def _check(
         return
     seeds = [seeds_of(o, fast, position) for position, o in enumerate(outputs)]
     wanted = [inputs[i] for i in active]
-    pushed = tangents(func, inputs, active, outputs, fast) if forward else []
 
     def compare(kind: str, found: Array, expected: Array, position: int, i: int) -> None:
         scale = seeds[position].sum() * direction(inputs[i], i).sum() if fast else 1.0
@@ -182,14 +181,12 @@ def _check(
                 f"numerical:{_shown(expected.T)}\nanalytical:{_shown(found.T)}\n"
             )
 
+    slopes = []
     for position, output in enumerate(outputs):
         columns = numerical(func, inputs, active, position, eps, fast)
         if fast:
             columns = [seeds[position] @ c.reshape(-1, 1) for c in columns]
-        for place, i in enumerate(active if forward else []):
-            found = pushed[place][position]
-            found = seeds[position] @ found if fast else found
-            compare("computed with forward mode ", found, columns[place], position, i)
+        slopes.append(columns)
         if not backward:
             continue
         rows = analytical(output, wanted, seeds[position], dtypes)
@@ -205,6 +202,11 @@ def _check(
                 )
         if batched:
             _check_batched(output, wanted, seeds[position], rows)
+    pushed = tangents(func, inputs, active, outputs, fast) if forward else []
+    for (place, i), jacobians in zip(enumerate(active), pushed, strict=False):
+        for position, found in enumerate(jacobians):
+            found = seeds[position] @ found if fast else found
+            compare("computed with forward mode ", found, slopes[position][place], position, i)
     if backward:
         _check_linear(outputs, wanted)
         if undefined:

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import threading
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from tenon.autograd.context import FunctionCtx
 from tenon.core import saving, tape
-from tenon.core.backward_end import queue_callback
+from tenon.core.backward_end import PASS, queue_callback
 from tenon.core.edges import AccumulateGrad, GradientEdge, accumulator_of
 from tenon.core.grad_mode import UNCOUNTED
 from tenon.core.handle import RemovableHandle
 from tenon.core.saving import disable_saved_tensors_hooks
 from tenon.core.value import Value
-from tenon.errors import GradError
+from tenon.errors import GradError, MutationError
 
 __all__ = [
     "AccumulateGrad",
@@ -86,42 +87,110 @@ class save_on_cpu(saving.SavedTensorsHooks):
         super().__init__(lambda t: (t.device, t.cpu()), lambda packed: packed[1].to(packed[0]))
 
 
+class _Copy:
+    """A copy of a value that was saved, and how to see whether its memory was modified since."""
+
+    __slots__ = ("__weakref__", "context", "counter", "tensor", "then")
+
+    def __init__(self, value: Any, context: Any) -> None:
+        self.tensor, self.context, self.counter = value.clone(), context, value._counter()
+        self.then = self.counter[0]
+
+
+class _CopiesSaved:
+    """What ``allow_mutation_on_saved_tensors`` gives: the values saved inside whose graphs are alive."""
+
+    def __init__(self) -> None:
+        #: By memory, shape and version of the value.
+        self.tid_to_weakhandle: weakref.WeakValueDictionary[Any, _Copy] = weakref.WeakValueDictionary()
+
+    @property
+    def cloned(self) -> dict[Any, Any]:
+        """The copies that are needed, as what they show was modified."""
+        kept = self.tid_to_weakhandle.items()
+        return {key: c.tensor for key, c in kept if c.counter[0] != c.then}
+
+    def pack(self, value: Any) -> _Copy:
+        """One copy for all who save the same value."""
+        counter, raw = value._counter(), value.raw
+        key = id(counter), counter[0], value.data_ptr(), tuple(raw.shape), tuple(raw.strides)
+        found = self.tid_to_weakhandle.get(key)
+        if found is None:
+            found = self.tid_to_weakhandle[key] = _Copy(value, self)
+        return found
+
+
 class allow_mutation_on_saved_tensors(saving.SavedTensorsHooks):
     """While active, values that the tape saves may be modified in place: it keeps a copy of each at once.
 
-    torch copies when a value is modified; so here this costs the memory of all that is saved.
+    torch copies when a value is modified; so here this costs the memory of all that is saved. The backward
+    pass has to run inside.
     """
 
+    _active = threading.local()
+
     def __init__(self) -> None:
-        super().__init__(lambda t: t.clone(), lambda packed: packed)
+        self.copies = _CopiesSaved()
+        super().__init__(self.copies.pack, self._unpack)
+
+    def _unpack(self, kept: _Copy) -> Any:
+        if getattr(self._active, "copies", None) is not kept.context:
+            raise MutationError(
+                "Trying to backward outside of the 'allow_mutation_on_saved_tensors' context in which the"
+                " graph was originally recorded."
+            )
+        return kept.tensor
+
+    def __enter__(self) -> Any:
+        if getattr(self._active, "copies", None) is not None:
+            raise GradError("allow_mutation_on_saved_tensors contexts cannot be nested.")
+        super().__enter__()
+        self._active.copies = self.copies
+        return self.copies
+
+    def __exit__(self, *exc: object) -> None:
+        self._active.copies = None
+        super().__exit__(*exc)
+        self.copies.tid_to_weakhandle.clear()
 
 
 class _Multi:
-    """Counts the gradients of one backward pass for ``register_multi_grad_hook``."""
+    """Counts the gradients for ``register_multi_grad_hook``, of each backward pass by itself."""
 
     def __init__(self, count: int, fn: Callable[[Any], None]) -> None:
         self.count = count
         self.fn = fn
-        self.grads: list[Any] = [None] * count
-        self.arrived = 0
+        self.passes: weakref.WeakKeyDictionary[Any, _Arrived] = weakref.WeakKeyDictionary()
         self.lock = threading.Lock()
 
     def at(self, index: int) -> Callable[[Any], None]:
         def hook(grad: Any) -> None:
             with self.lock:
-                self.grads[index] = grad
-                self.arrived += 1
-                complete = self.arrived == self.count
-                queue_callback(self.finish)
-            if complete:
-                self.finish()
+                key = PASS.sweep or self
+                arrived = self.passes.get(key)
+                if arrived is None:
+                    arrived = self.passes[key] = _Arrived(self)
+                arrived.grads[index] = grad
+                arrived.number += 1
+            queue_callback(arrived.finish)
+            if arrived.number == self.count:
+                arrived.finish()
 
         return hook
 
+
+class _Arrived:
+    """What one backward pass brought for a ``_Multi``."""
+
+    def __init__(self, owner: _Multi) -> None:
+        self.fn = owner.fn
+        self.grads: list[Any] = [None] * owner.count
+        self.number = 0
+
     def finish(self) -> None:
         """Call the function with what came; nothing if it was called in this pass already."""
-        if self.arrived:
-            grads, self.grads, self.arrived = self.grads, [None] * self.count, 0
+        if self.number:
+            grads, self.grads, self.number = self.grads, [None] * len(self.grads), 0
             self.fn(grads)
 
 
@@ -152,12 +221,13 @@ def register_multi_grad_hook(
     if mode == "all":
         shared = _Multi(len(tensors), fn)
         return _Handles([t.register_hook(shared.at(i)) for i, t in enumerate(tensors)])
-    seen: list[bool] = []
+    seen: weakref.WeakSet[Any] = weakref.WeakSet()
 
     def first(grad: Any) -> None:
-        if not seen:
-            seen.append(True)
-            queue_callback(seen.clear)
+        key = PASS.sweep or PASS
+        if key not in seen:
+            seen.add(key)
+            queue_callback(seen.clear) if key is PASS else None
             fn(grad)
 
     return _Handles([t.register_hook(first) for t in tensors])

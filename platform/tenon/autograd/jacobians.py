@@ -157,7 +157,8 @@ def _as_before(name: str, grad_out: float, outputs: tuple[Any, ...]) -> None:
     )
     if grad_out != 1.0 or any(o.is_complex() for o in outputs):
         raise ArgumentError(
-            f"{name} takes grad_out=1.0 and a function whose output is not complex; got grad_out={grad_out}."
+            f"Expected grad_out to be 1.0 and the output not to be complex: {name} takes no others. Got"
+            f" grad_out={grad_out}."
         )
 
 

@@ -55,7 +55,7 @@ def accumulate(leaf: Any, grad: Any, fresh: bool, create_graph: bool) -> None:
         taken = None if home is None else home.take(grad)
         if taken is not None:
             grad = taken
-        elif raw.ndim > 3 and grad.strides != raw.strides and not raw.flags.c_contiguous:
+        elif raw.ndim > 3 and grad.strides != raw.strides and not _both_dense(raw, grad):
             grad = _laid_as(raw, grad)
         elif not fresh:
             grad = grad.copy()
@@ -70,6 +70,11 @@ def accumulate(leaf: Any, grad: Any, fresh: bool, create_graph: bool) -> None:
             counter[0] += 1
     if home is not None:
         home.arrived()
+
+
+def _both_dense(raw: Any, grad: Any) -> bool:
+    """Whether both lie in memory as C has arrays: their strides may differ where sizes are 1."""
+    return bool(raw.flags.c_contiguous and grad.flags.c_contiguous)
 
 
 def _laid_as(raw: Any, grad: Any) -> Any:

@@ -358,7 +358,8 @@ def write_out(out: Any, made: Any) -> Any:
     if made._track or (out._track and MODE.enabled):
         raise ArgumentError(
             "functions with out=... arguments don't support automatic differentiation, but one of the"
-            " arguments requires grad: call without out=, or within no_grad()."
+            " arguments requires grad, or has a tangent, which no out= function carries on: call without"
+            " out=, or within no_grad()."
         )
     if out.is_inference() and not MODE.inference:
         refuse_writing()

@@ -25,6 +25,7 @@ class _Mode(threading.local):
     inference: bool = False
     #: Whether a view that was changed shows its own op as its history, not ``as_strided``.
     replay: bool = False
+    multithreading: bool = True
     #: What new tensors get as their version counter.
     counter: list[int] | None = None
 
@@ -193,16 +194,22 @@ class inference_mode(GradContext):
 
 
 class set_multithreading_enabled:
-    """Accepted as in torch, as a call or a context manager: a backward pass runs in its caller's thread."""
+    """Noted as in torch, at once or as a context manager; a backward pass runs in its caller's thread."""
 
     def __init__(self, mode: bool) -> None:
-        self.mode = mode
+        self.previous = MODE.multithreading
+        self.mode = MODE.multithreading = bool(mode)
 
     def __enter__(self) -> None:
-        """Nothing to switch."""
+        """The mode is set since the constructor ran."""
 
     def __exit__(self, *exc: object) -> None:
-        """Nothing to restore."""
+        MODE.multithreading = self.previous
+
+
+def is_multithreading_enabled() -> bool:
+    """What ``set_multithreading_enabled`` said last in this thread."""
+    return MODE.multithreading
 
 
 class _force_original_view_tracking:

@@ -191,10 +191,16 @@ class Atan2(Binary):
     promotion = "float"
 
     def vjp_x(self, f, g, out, x, y):
-        return f.sum_to(f.mul(g, f.div(y, f.add(f.mul(x, x), f.mul(y, y)))), shape=x.shape)
+        return f.sum_to(f.mul(g, f.div(y, _square_of_radius(f, x, y))), shape=x.shape)
 
     def vjp_y(self, f, g, out, x, y):
-        return f.sum_to(f.neg(f.mul(g, f.div(x, f.add(f.mul(x, x), f.mul(y, y))))), shape=y.shape)
+        return f.sum_to(f.neg(f.mul(g, f.div(x, _square_of_radius(f, x, y)))), shape=y.shape)
+
+
+def _square_of_radius(f: Any, x: Any, y: Any) -> Any:
+    """``x^2 + y^2``, but 1 at the origin, where the angle has no gradient: 0 is taken, as torch does."""
+    square = f.add(f.mul(x, x), f.mul(y, y))
+    return f.where(f.eq(square, 0.0), 1.0, square)
 
 
 class Hypot(Binary):

@@ -171,7 +171,9 @@ def checkpoint(
     part = _Part(function, args, kwargs, _Surroundings(preserve), second, determinism_check, early)
     part.debug = debug if _Debug.forced is None else _Debug.forced
     with SavedTensorsHooks(part.leave, part.fetch), first:
-        return function(*args, **kwargs)
+        result = function(*args, **kwargs)
+    part.complete = True
+    return result
 
 
 class _Filled(BaseException):
@@ -198,6 +200,8 @@ class _Part:
 
     #: ``debug``: an error lists where both runs saved what.
     debug = False
+    #: Whether the first run is over: a gradient inside of it may ask for tensors before that.
+    complete = False
 
     def __init__(
         self,
@@ -239,6 +243,11 @@ class _Part:
         tensor = found.pop(place.number)
         if group is not None:
             found[place.number] = None
+        if tensor is None and isinstance(group, GraphExecGroup):
+            raise CheckpointError(
+                "Performing two backward calls that overlap, as both need the same saved activation, is not"
+                " allowed inside torch.utils.checkpoint.GraphExecGroup. Let each go through its own part."
+            )
         if tensor is None:
             raise CheckpointError(
                 "torch.utils.checkpoint: Unpack is being triggered for a tensor that was already unpacked"
@@ -272,6 +281,8 @@ class _Part:
             if self.debug:
                 calls.append(user_line(text=True))
             if number >= len(self._places):
+                if not self.complete:
+                    return tensor
                 raise CheckpointError(
                     "torch.utils.checkpoint: trying to save more tensors during recomputation than during"
                     f" the original forward pass ({len(self._places)}; the next is {_told(tensor)[0]}). The"
@@ -295,7 +306,7 @@ class _Part:
             kwargs = {name: _given(a) for name, a in self._kwargs.items()}
             with contextlib.suppress(_Filled):
                 self._function(*args, **kwargs)
-        if run != len(self._places):
+        if run < len(self._places) or (run > len(self._places) and self.complete):
             raise CheckpointError(
                 "torch.utils.checkpoint: A different number of tensors was saved during the original forward"
                 f" and recomputation.\nNumber of tensors saved during forward: {len(self._places)}\nNumber of"

@@ -46,6 +46,15 @@ def _need_numbers(name: str, x: Any) -> None:
     need_order(name, x)
 
 
+def shared(flat: Any, value: Any) -> Any:
+    """``value``, one of ``flat``'s elements, whose gradient all elements share that equal it."""
+    if not flat.requires_grad:
+        return value
+    known = flat.detach()
+    alike = f.logical_or(f.eq(known, value), f.logical_and(f.isnan(known), f.isnan(value)))
+    return f.amax(f.where(alike, flat, -np.inf), axes=(0,))
+
+
 def moments(name: str, x: Any, dim: Any, unbiased: Any, keepdim: bool, correction: Any) -> dict[str, Any]:
     """Attributes of the op ``name``, one of the variances, from torch's arguments."""
     if isinstance(dim, bool):
@@ -262,7 +271,9 @@ class Reduction:
         """The lower median of all, or ``(values, indices)`` over ``dim``."""
         if dim is None:
             flat = self.reshape(-1)  # type: ignore[attr-defined]
-            return flat.median(0).values if flat.raw.size else flat.sum() * float("nan")
+            return (
+                shared(flat, flat.detach().median(0).values) if flat.raw.size else flat.sum() * float("nan")
+            )
         axis = normalize_axis(dim, self.raw.ndim)
         if not self.raw.ndim:
             return named_result("median", values=self.clone(), indices=f.argsort(self, axis=0))  # type: ignore[attr-defined]

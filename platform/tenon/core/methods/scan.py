@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tenon.core.aval import AxisError, normalize_axis
+from tenon.core.methods.reduction import shared
 from tenon.core.op import table as f
 from tenon.core.precision import runs_in
 from tenon.core.results import named_result
@@ -129,7 +130,9 @@ class Scan:
         if dim is None:
             flat = self.reshape(-1)
             kept = flat[f.logical_not(f.isnan(flat))]
-            return kept.median() if kept.raw.size else flat.sum() * float("nan")
+            if not kept.raw.size:
+                return shared(flat, flat.detach()[0]) if flat.raw.size else flat.sum() * float("nan")
+            return kept.median()
         axis = normalize_axis(dim, self.raw.ndim)
         count = f.logical_not(f.isnan(self)).sum(axis, True)
         ordered = self.sort(axis)
