@@ -234,6 +234,10 @@ class UnsafeCheckpointError(CheckpointError, UnpicklingError):
     """A pickled checkpoint asks for something that could run code."""
 
 
+class FileObjectError(TenonError, TypeError, AttributeError):
+    """What should be a file lacks what a file has."""
+
+
 class CheckpointDeviceError(CheckpointError, DeviceError):
     """A file is whole, but its tensors belong on a device that is not here."""
 

@@ -181,7 +181,7 @@ def test_a_missing_folder_is_pythons_own_error(tmp_path):
 
 
 def test_something_that_is_no_file_is_a_type_error():
-    with pytest.raises(TypeError, match="not a int"):
+    with pytest.raises(TypeError, match="got a int"):
         save(1, 3)
 
 

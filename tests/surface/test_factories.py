@@ -246,3 +246,12 @@ def test_asarray_shares_copies_or_refuses_as_asked():
     assert tenon.asarray(array, copy=True).data_ptr() != array.ctypes.data
     with pytest.raises(ValueError, match="a new copy is needed"):
         tenon.asarray([1.0], copy=False)
+
+
+def test_complex_ends_and_ends_that_are_no_numbers():
+    assert tenon.linspace(0, 1 + 1j, 3).tolist() == [0, 0.5 + 0.5j, 1 + 1j]
+    assert tenon.logspace(0, 0j, 2).dtype is tenon.complex64
+    with pytest.raises(RuntimeError, match="got start with 1 dimension"):
+        tenon.linspace(tenon.tensor([0.0]), 1, 3)
+    with pytest.raises(RuntimeError, match="expects floating point dtypes"):
+        tenon.hann_window(3, dtype=tenon.int64)

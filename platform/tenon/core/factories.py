@@ -264,6 +264,23 @@ def arange(
     return written(out, wrap(array, device, requires_grad), dtype)
 
 
+def _end(name: str, which: str, value: Any) -> Any:
+    """A number, or that of a 0-d tensor."""
+    if isinstance(value, Value) and value.raw.ndim:
+        raise ShapeError(
+            f"{name} only supports 0-dimensional start and end tensors, but got {which} with"
+            f" {value.raw.ndim} dimension(s)."
+        )
+    return _number(value)
+
+
+def _ends_kind(dtype: Any, start: Any, end: Any) -> dtypes.dtype:
+    """``dtype``, or the default one: the complex one between complex ends."""
+    kind = kind_of(dtype)
+    whole = isinstance(start, complex) or isinstance(end, complex)
+    return kind.to_complex() if dtype is None and whole else kind
+
+
 @with_layout
 def linspace(
     start: Any,
@@ -278,8 +295,8 @@ def linspace(
     """``steps`` numbers from ``start`` to ``end``, both included."""
     if steps < 0:
         raise ArgumentError(f"number of steps must be non-negative, got {steps}")
-    kind = kind_of(dtype)
-    start, end = _number(start), _number(end)
+    start, end = _end("linspace", "start", start), _end("linspace", "end", end)
+    kind = _ends_kind(dtype, start, end)
     if kind.numpy.kind in "iu":
         start, end = int(start), int(end)
     array = np.linspace(start, end, steps).astype(kind.numpy)
@@ -301,7 +318,8 @@ def logspace(
     """``base`` to the powers of ``linspace``."""
     if steps < 0:
         raise ArgumentError(f"number of steps must be non-negative, got {steps}")
-    array = np.logspace(_number(start), _number(end), steps, base=base).astype(kind_of(dtype).numpy)
+    start, end = _end("logspace", "start", start), _end("logspace", "end", end)
+    array = np.logspace(start, end, steps, base=base).astype(_ends_kind(dtype, start, end).numpy)
     return written(out, wrap(array, device, requires_grad), dtype)
 
 

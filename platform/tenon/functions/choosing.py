@@ -11,7 +11,7 @@ from tenon.core.create import as_tensor
 from tenon.core.promotion import result_type
 from tenon.core.value import Value
 from tenon.dtypes import scalar_name
-from tenon.errors import ArgumentError, DTypeError, ShapeError
+from tenon.errors import ArgumentError, DTypeError, IndexRangeError, ShapeError
 from tenon.functions.derived import into, refuse
 from tenon.functions.questions import is_tensor
 
@@ -74,8 +74,20 @@ def searchsorted(
             "was True"
         )
     if sorter is not None:
-        sorted_sequence = sorted_sequence.gather(-1, sorter)
+        sorted_sequence = _sorted_by(sorted_sequence, sorter)
     values = input if isinstance(input, Value) else as_tensor(input, device=sorted_sequence.device)
+    if not values.raw.ndim and sorted_sequence.raw.ndim != 1:
+        raise ShapeError(
+            "torch.searchsorted(): input value can be a scalar only when boundaries tensor dimension is 1,"
+            f" but we got boundaries tensor dim({sorted_sequence.raw.ndim})"
+        )
+    wanted = np.int32 if out_int32 else np.int64
+    if out is not None and out.raw.dtype != wanted:
+        raise DTypeError(
+            "torch.searchsorted(): output tensor's dtype is wrong, it can only be Int(int32) or Long(int64)"
+            f" depending on whether out_int32 flag is True, but we got {scalar_name(out.dtype)} and out_int32"
+            f" flag is {out_int32}"
+        )
     if sorted_sequence.raw.ndim != 1 and tuple(sorted_sequence.raw.shape[:-1]) != tuple(
         values.raw.shape[:-1]
     ):
@@ -90,6 +102,24 @@ def searchsorted(
     if out_int32:
         made = made.int()
     return made if out is None else into(out, made)
+
+
+def _sorted_by(sequence: Any, sorter: Any) -> Any:
+    """``sequence`` in the order of ``sorter`` along its last axis."""
+    if tuple(sorter.raw.shape) != tuple(sequence.raw.shape):
+        raise ShapeError(
+            "torch.searchsorted(): boundary and sorter must have the same size, but got boundary tensor "
+            f"{list(sequence.raw.shape)} and got sorter tensor {list(sorter.raw.shape)}"
+        )
+    if sorter.raw.dtype != np.int64:
+        raise DTypeError(
+            "torch.searchsorted(): sorter must be a tensor of long dtype but got dtype "
+            f"{scalar_name(sorter.dtype)}"
+        )
+    try:
+        return sequence.gather(-1, sorter)
+    except IndexRangeError as error:
+        raise IndexRangeError(f"torch.searchsorted(): sorter index out of range: {error}") from None
 
 
 def bucketize(

@@ -16,6 +16,7 @@ from tenon.core.factories import write_out
 from tenon.core.results import NamedResult
 from tenon.core.tensor import Tensor
 from tenon.core.value import Value
+from tenon.dtypes import scalar_name
 from tenon.errors import DTypeError, ViewError
 
 #: Functions whose result is no tensor, so that they take no ``out``.
@@ -103,6 +104,12 @@ def refuse_overlap(out: Any, *parts: Any) -> None:
 def _check_exact(name: str, out: Any, made: Any) -> None:
     for given, found in zip(*(v if isinstance(v, tuple) else (v,) for v in (out, made)), strict=True):
         if given.raw.dtype != found.raw.dtype:
+            if name == "mode":
+                part = "values" if found is made.values else "indices"
+                raise DTypeError(
+                    f"expected scalar type '{scalar_name(found.dtype)}' but got '{scalar_name(given.dtype)}'"
+                    f" for {part} output"
+                )
             raise DTypeError(
                 f"{name}(): Expected out tensor to have dtype {found.dtype}, but got {given.dtype} instead"
             )
@@ -133,7 +140,7 @@ def derive(name: str, numbers: bool = False, plain: bool = False) -> Function:
             for each in out if isinstance(out, tuple) else (out,):
                 refuse_overlap(each, *(a for a in args if isinstance(a, Value)))
         made = method(*args, **kwargs)
-        if out is not None and name in _EXACT:
+        if out is not None and (name in _EXACT or kwargs.get("dtype") is not None):
             _check_exact(name, out, made)
         return made if out is None else into(out, made)
 

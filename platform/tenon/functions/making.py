@@ -111,7 +111,9 @@ def _window(
 ) -> Any:
     kind = dtypes.get_default_dtype() if dtype is None else dtypes.as_dtype(dtype)
     if length < 0:
-        raise ShapeError(f"window_length must be non-negative, got {length}")
+        raise ShapeError(f"a window requires non-negative window_length, got window_length={length}")
+    if not kind.is_floating_point:
+        raise DTypeError(f"a window expects floating point dtypes, got: {kind}")
     steps = np.arange(length) * (2 * math.pi / max(length if periodic else length - 1, 1))
     array = sum(w * np.cos(n * steps) for n, w in enumerate(weights)) if length != 1 else np.ones(1)
     return wrap(np.asarray(array).astype(kind.numpy), device, requires_grad)

@@ -20,7 +20,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from tenon.errors import CheckpointError, CheckpointWriteError, UnsupportedError
+from tenon.errors import (
+    CheckpointError,
+    CheckpointWriteError,
+    FileObjectError,
+    UnsafeCheckpointError,
+    UnsupportedError,
+)
 from tenon.serialize import tensor_arrays, tensors, torch_legacy, torch_zip
 from tenon.serialize.atomic import replacing
 from tenon.serialize.placement import CallerError, MapLocation, Placement
@@ -71,7 +77,10 @@ def save(
             ready.write(file, path.stem.encode("utf-8", "replace").decode())
         return
     if not callable(getattr(f, "write", None)):
-        raise TypeError(f"save: f must be a path or a file object with write(), not a {type(f).__name__}.")
+        raise FileObjectError(
+            "expected 'f' to be string, path, or a file-like object with a 'write' attribute, got a "
+            f"{type(f).__name__} (save: f must be a path or a file object with write())"
+        )
     archive = torch_zip.Archive(obj)
     try:
         archive.write(f, "archive")
@@ -185,9 +194,9 @@ def _format(file: Any, source: str) -> str:
     elif head[257:262] == b"ustar":
         what = "it is in PyTorch's tar format of before 0.1.10; save it again with a newer PyTorch"
     elif head.startswith(b"\x80"):
-        what = (
-            "it is a bare pickle, which may run any code when read; save its tensors with torch.save or "
-            "safetensors"
+        raise UnsafeCheckpointError(
+            f"cannot load {source}: it is a bare pickle, which may run any code when read; save its tensors"
+            " with torch.save or safetensors."
         )
     else:
         what = (

@@ -88,6 +88,7 @@ class Placement:
             backend_for(device)
         except DeviceError as error:
             raise CheckpointDeviceError(
+                f"Attempting to deserialize object on a {str(wanted).partition(':')[0].upper()} device: "
                 f"cannot load {self.source}: {why}, but device {str(wanted)!r} cannot be used here "
                 f"({error}). "
                 "Pass map_location='cpu' to load it into host memory."

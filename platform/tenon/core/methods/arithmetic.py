@@ -14,6 +14,7 @@ from tenon.core.late import LATE
 from tenon.core.op import table as f
 from tenon.core.precision import runs_in
 from tenon.core.value import Value
+from tenon.dtypes import scalar_name
 from tenon.errors import ArgumentError, DTypeError, UnsupportedError
 
 #: Python numbers that any op takes as they are.
@@ -66,9 +67,10 @@ def need_order(name: str, *values: Any) -> None:
     """An error if one of ``values`` is complex: NumPy would compare such numbers part by part."""
     for v in values:
         if isinstance(v, complex) or (isinstance(v, Value) and v.raw.dtype.kind == "c"):
-            kind = v.dtype if isinstance(v, Value) else complex  # type: ignore[attr-defined]
+            kind = scalar_name(v.dtype) if isinstance(v, Value) else "complex"  # type: ignore[attr-defined]
             raise UnsupportedError(
-                f"{name}: not supported for complex numbers, which have no order; got {kind}"
+                f"\"{name}\" not implemented for '{kind}': it does not support complex inputs, which have no"
+                " order"
             )
 
 

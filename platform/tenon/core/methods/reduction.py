@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import warnings
 from typing import Any
 
 import numpy as np
@@ -14,7 +16,7 @@ from tenon.core.precision import runs_in
 from tenon.core.refusal import refuse_gradient
 from tenon.core.results import named_result
 from tenon.core.value import Value
-from tenon.errors import ArgumentError, DTypeError, ShapeError
+from tenon.errors import ArgumentError, DTypeError, ShapeError, UnsupportedDTypeError
 
 
 def _axes(x: Any, dim: Any) -> tuple[int, ...]:
@@ -40,6 +42,11 @@ def _need_float(x: Any, name: str) -> None:
         )
 
 
+def _one_axis(name: str, dim: Any) -> None:
+    if isinstance(dim, (list, tuple)):
+        raise TypeError(f"{name}(): argument 'dim' must be int, not {type(dim).__name__}")
+
+
 def _need_numbers(name: str, x: Any) -> None:
     if x.raw.dtype.kind == "b":
         raise DTypeError(f"{name}(): does not support bool input; use .int() first.")
@@ -61,8 +68,19 @@ def moments(name: str, x: Any, dim: Any, unbiased: Any, keepdim: bool, correctio
         dim, unbiased = None, dim
     if correction is None:
         correction = 1 if unbiased is None else int(unbiased)
-    _need_float(x, name)
-    return {"axes": _axes(x, dim), "correction": correction, "keepdims": keepdim}
+    if x.raw.dtype.kind not in "fcV":
+        who = "std and var" if name in ("std", "var") else name
+        kind = dtypes.FROM_NUMPY[x.raw.dtype]
+        raise DTypeError(f"{who} only support floating point and complex dtypes, got {kind}")
+    axes = _axes(x, dim)
+    count = math.prod(x.raw.shape[a] for a in axes)
+    if count <= correction:
+        warnings.warn(
+            f"{name}(): degrees of freedom is <= 0. Correction should be strictly less than the reduction"
+            f" factor (input numel divided by output numel): correction {correction}, factor {count}.",
+            stacklevel=3,
+        )
+    return {"axes": axes, "correction": correction, "keepdims": keepdim}
 
 
 class Reduction:
@@ -100,6 +118,7 @@ class Reduction:
 
     def prod(self, dim: int | None = None, keepdim: bool = False, *, dtype: Any = None) -> Any:
         """Product over ``dim`` or all."""
+        _one_axis("prod", dim)
         x = _accumulating(self, dtype)
         return f.prod(x, axes=_axes(x, dim), keepdims=keepdim)
 
@@ -170,6 +189,7 @@ class Reduction:
 
     def aminmax(self, *, dim: int | None = None, keepdim: bool = False) -> Any:
         """``(min, max)`` over ``dim`` or all."""
+        _one_axis("aminmax", dim)
         axes = () if dim is None else dim
         return named_result("aminmax", min=self.amin(axes, keepdim), max=self.amax(axes, keepdim))
 
@@ -343,7 +363,13 @@ class Reduction:
         from tenon.core.create import from_backend_array
 
         host = self._backend.to_host(self.raw)  # type: ignore[attr-defined]
-        if host.ndim != 1 or host.dtype.kind not in "iu" or (host.size and host.min() < 0):
+        if host.dtype.kind not in "iu":
+            raise UnsupportedDTypeError(
+                f"\"bincount_cpu\" not implemented for '{dtypes.scalar_name(dtypes.FROM_NUMPY[host.dtype])}'"
+            )
+        if minlength < 0:
+            raise ArgumentError(f"minlength should be >= 0, got {minlength}")
+        if host.ndim != 1 or (host.size and host.min() < 0):
             raise ArgumentError("bincount only supports 1-d non-negative integral inputs.")
         if weights is not None and tuple(weights.raw.shape) != host.shape:
             raise ShapeError(

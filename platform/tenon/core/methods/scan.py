@@ -165,6 +165,8 @@ class Scan:
             raise ArgumentError(f"torch.histc(): max must be larger than min, got min={min} and max={max}")
         host = self._backend.to_host(self.raw)
         low, high = (float(host.min()), float(host.max())) if min == max and host.size else (min, max)
+        if not (np.isfinite(low) and np.isfinite(high)):
+            raise ArgumentError(f"torch.histc: range of [{low}, {high}] is not finite")
         if low == high:
             low, high = low - 1, high + 1
         counts, _ = np.histogram(host[(host >= low) & (host <= high)], bins, (low, high))
