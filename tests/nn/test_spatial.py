@@ -147,3 +147,18 @@ def test_a_grid_sampler_takes_the_modes_as_numbers(rng):
             assert tenon.equal(tenon.grid_sampler(x, grid, number, other, True), wanted)
     with pytest.raises(ValueError, match="interpolation_mode should be 0, 1 or 2, but got 3"):
         tenon.grid_sampler(x, grid, 3, 0, True)
+
+
+def test_a_grid_of_affine_maps_keeps_nothing_for_backward_so_it_may_run_twice():
+    theta = tenon.rand(2, 3, 4, dtype=tenon.float64, requires_grad=True)
+    grid = F.affine_grid(theta, (2, 1, 2, 3, 4), align_corners=True)
+    slope = tenon.rand(grid.shape, dtype=tenon.float64)
+
+    grid.backward(slope)
+    once = theta.grad.clone()
+    grid.backward(slope)
+
+    assert tenon.allclose(theta.grad, 2 * once)
+    short = F.affine_grid(theta.detach().bfloat16(), (2, 1, 2, 3, 4), align_corners=True)
+    assert short.dtype == tenon.bfloat16
+    assert tenon.allclose(short.double(), grid.detach(), atol=0.05)

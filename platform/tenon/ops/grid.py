@@ -1,4 +1,5 @@
-"""From a sampling grid to weights and places: ``grid_weights``, ``grid_weights_grad`` and ``grid_places``.
+"""From a sampling grid to weights and places: ``grid_weights``, ``grid_weights_grad``, ``grid_places``; and
+grids of affine maps, ``affine_grid``, which keeps nothing for its gradient ``affine_grid_grad``.
 
 ``grid[N, P, axes]`` holds coordinates between -1 and 1, the last spatial axis first; ``sizes`` are those of
 the image, first axis first. ``mode``: "nearest" (one tap per axis), "linear" (two), "cubic" (four);
@@ -8,6 +9,7 @@ elements or their outer edges. Taps are in the order of places in a window (``pl
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -15,6 +17,7 @@ import numpy as np
 from tenon.core.aval import Aval
 from tenon.core.op import Composite, Kind, Primitive
 from tenon.ops.convolution import places_in
+from tenon.ops.kinds import dtype_of
 
 _INT = np.dtype(np.int64)
 OFFSETS = {"nearest": (0,), "linear": (0, 1), "cubic": (-1, 0, 1, 2)}
@@ -173,6 +176,55 @@ class GridPlaces(Primitive):
         return made
 
 
+def _homogeneous(sizes: tuple[int, ...], align: bool, dtype: Any) -> Any:
+    """Coordinates ``[points, axes + 1]`` of all places, the last axis first, with a 1 behind them."""
+    steps = []
+    for size in sizes:
+        line = np.linspace(-1, 1, size) if size > 1 else np.zeros(1)
+        steps.append(line if align or size <= 1 else line * (size - 1) / size)
+    flat = [g.reshape(-1) for g in reversed(np.meshgrid(*steps, indexing="ij"))]
+    return np.stack([*flat, np.ones(math.prod(sizes))], axis=1).astype(dtype)
+
+
+class AffineGrid(Primitive):
+    """Where the maps ``theta[N, axes, axes + 1]`` send all places of an image: ``[N, points, axes]``."""
+
+    kind = Kind.WINDOW
+    inputs = ("theta",)
+    grad_name = "AffineGridGeneratorBackward0"
+
+    def infer(self, theta, *, sizes, align):
+        """A point per place."""
+        return Aval((theta.shape[0], math.prod(sizes), len(sizes)), dtype_of(theta))
+
+    def forward(self, xp, theta, *, sizes, align):
+        """One product for all maps."""
+        points = xp.asarray(_homogeneous(sizes, align, theta.dtype))
+        return xp.matmul(points, theta.swapaxes(1, 2)).astype(theta.dtype, copy=False)
+
+    def vjp_theta(self, f, g, out, theta, *, sizes, align):
+        return f.affine_grid_grad(g, sizes=sizes, align=align)
+
+
+class AffineGridGrad(Primitive):
+    """The gradient of ``affine_grid`` for its maps, from that of the points."""
+
+    kind = Kind.WINDOW
+    inputs = ("g",)
+
+    def infer(self, g, *, sizes, align):
+        """A map per image."""
+        return Aval((g.shape[0], len(sizes), len(sizes) + 1), dtype_of(g))
+
+    def forward(self, xp, g, *, sizes, align):
+        """The transposed product."""
+        points = xp.asarray(_homogeneous(sizes, align, g.dtype))
+        return xp.matmul(g.swapaxes(1, 2), points).astype(g.dtype, copy=False)
+
+    def vjp_g(self, f, h, out, g, *, sizes, align):
+        return f.affine_grid(h, sizes=sizes, align=align)
+
+
 class _Plain:
     """The few ops that a grid's coordinates take, on arrays of the namespace ``xp``."""
 
@@ -190,3 +242,4 @@ class _Plain:
 
 
 grid_weights, grid_weights_grad, grid_places = GridWeights(), GridWeightsGrad(), GridPlaces()
+affine_grid, affine_grid_grad = AffineGrid(), AffineGridGrad()

@@ -6,10 +6,7 @@ import math
 import warnings
 from typing import Any
 
-import numpy as np
-
 import tenon.ops  # noqa: F401 - a table without ops finds nothing
-from tenon.core.create import wrap
 from tenon.core.methods.titles import titled
 from tenon.core.op import table as f
 from tenon.core.precision import runs_in
@@ -140,17 +137,5 @@ def affine_grid(theta: Any, size: Any, align_corners: bool | None = None) -> Any
             TenonWarning,
             stacklevel=2,
         )
-    points = wrap(_base(wanted[2:], bool(align_corners), dtype_of(theta.raw)), theta.device)
-    made = f.matmul(points, f.transpose(theta, axis0=1, axis1=2))
+    made = f.affine_grid(theta, sizes=wanted[2:], align=bool(align_corners))
     return f.reshape(made, shape=(wanted[0], *wanted[2:], rank))
-
-
-def _base(sizes: tuple[int, ...], align: bool, dtype: Any) -> Any:
-    """Homogeneous coordinates ``[points, rank + 1]`` of all places, the last axis first."""
-    steps = []
-    for size in sizes:
-        line = np.linspace(-1, 1, size) if size > 1 else np.zeros(1)
-        steps.append(line if align or size <= 1 else line * (size - 1) / size)
-    grids = np.meshgrid(*steps, indexing="ij")
-    flat = [g.reshape(-1) for g in reversed(grids)]
-    return np.stack([*flat, np.ones(math.prod(sizes))], axis=1).astype(dtype)

@@ -179,6 +179,11 @@ add(
     narrow=False,
 )
 add("tap_dot", "some", normal(2, 3, 5), normal(2, 3, 7), _PLACES, reference=_tap_dot, loose=8.0, narrow=False)
+for _name, _sizes, _align in (("plane", (3, 2), True), ("volume", (2, 1, 3), False)):
+    _rank = len(_sizes)
+    add("affine_grid", _name, normal(2, _rank, _rank + 1), attrs={"sizes": _sizes, "align": _align})
+    _points = normal(2, int(np.prod(_sizes)), _rank)
+    add("affine_grid_grad", _name, _points, attrs={"sizes": _sizes, "align": _align})
 for _name, _sizes, _mode, _padding, _align in (
     ("linear", (5, 6), "linear", "zeros", False),
     ("border", (5, 6), "linear", "border", True),
