@@ -55,8 +55,11 @@ def test_what_was_freed_says_so():
 
     with pytest.raises(FreedGraphError, match="after they have already been freed"):
         _ = out.grad_fn._saved_self
-    with pytest.raises(GradError, match="after it has been freed"):
-        raw.register_hooks(lambda x: x, lambda x: x)
+    for kept in (raw, out.grad_fn._raw_saved_self):
+        with pytest.raises(GradError, match="after it has been freed"):
+            kept.register_hooks(lambda x: x, lambda x: x)
+        with pytest.raises(FreedGraphError, match="after they have already been freed"):
+            kept.unpack()
 
 
 def test_hooks_on_one_saved_value_change_that_one_only():

@@ -110,7 +110,12 @@ def test_old_switches_set_what_they_set():
         tenon.set_deterministic_debug_mode("warn")
         assert tenon.get_deterministic_debug_mode() == 1
         assert tenon.is_deterministic_algorithms_warn_only_enabled()
+        tenon.set_warn_always(True)
+        assert tenon.is_warn_always_enabled()
+        with pytest.raises(TypeError, match="expects a bool"):
+            tenon.set_warn_always(1)
     finally:
+        tenon.set_warn_always(False)
         tenon.set_default_tensor_type(tenon.FloatTensor)
         tenon.set_deterministic_debug_mode(0)
     assert tenon.zeros(1).dtype is tenon.float32

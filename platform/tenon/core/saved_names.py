@@ -90,6 +90,8 @@ def find(node: Any, name: str) -> Any:
     if position is None and wanted != "self_sym_sizes":
         raise AttributeError(f"{type(node).__name__!r} object has no attribute {name!r}")
     if node.args is None:
+        if raw and position is not None:
+            return SavedTensor.of(node, position)  # which says at its use that the value is gone
         node.check()
     if position is None:
         return Size(node.args[0].shape)

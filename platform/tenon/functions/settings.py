@@ -16,10 +16,12 @@ __all__ = [
     "get_float32_matmul_precision",
     "get_num_threads",
     "is_deterministic_algorithms_warn_only_enabled",
+    "is_warn_always_enabled",
     "set_deterministic_debug_mode",
     "set_float32_matmul_precision",
     "set_flush_denormal",
     "set_num_threads",
+    "set_warn_always",
     "use_deterministic_algorithms",
 ]  # fmt: skip
 
@@ -31,6 +33,7 @@ class _State:
     deterministic = False
     warn_only = False
     precision = "highest"
+    warn_always = False
 
 
 def use_deterministic_algorithms(mode: bool, *, warn_only: bool = False) -> None:
@@ -93,3 +96,18 @@ def set_num_threads(int: Any) -> None:  # torch's parameter name
 def get_num_threads() -> int:
     """How many threads the CPU's kernels use."""
     return backend_named("cpu").threads()
+
+
+def set_warn_always(b: bool, /) -> None:
+    """Noted as in torch, whose C++ warns once a process unless this is on.
+
+    Here every warning goes to Python's filters each time: ``warnings.simplefilter("always")`` shows all.
+    """
+    if not isinstance(b, bool):
+        raise TypeError(f"set_warn_always expects a bool, but got {type(b).__name__}")
+    _State.warn_always = b
+
+
+def is_warn_always_enabled() -> bool:
+    """What ``set_warn_always`` said last."""
+    return _State.warn_always
