@@ -13,6 +13,7 @@ import pytest
 
 import tenon
 from tenon import data
+from tenon.core.backend import backend_named
 from tenon.errors import WorkerError
 from tenon.utils.data import DataLoader, Dataset, IterableDataset, Sampler
 
@@ -319,3 +320,18 @@ def test_loaders_whose_sampler_never_ends_keep_one_iterator():
 
     assert epochs == [[[0, 1], [2, 3], [4]]] * 2
     assert worker.exitcode == 0
+
+
+class Loaded(Dataset):
+    def __len__(self):
+        return 2
+
+    def __getitem__(self, index):
+        return backend_named("cpu")._overrides is not None
+
+
+def test_forked_workers_find_the_kernels_loaded(monkeypatch):
+    monkeypatch.setattr(backend_named("cpu"), "_overrides", None)
+    loader = DataLoader(Loaded(), batch_size=None, num_workers=1, multiprocessing_context="fork")
+
+    assert list(loader) == [True, True]

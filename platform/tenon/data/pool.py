@@ -21,6 +21,7 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from tenon.core.backend import backend_named
+from tenon.core.op import table
 from tenon.data import channel
 from tenon.data.serving import Job, serve
 from tenon.errors import WorkerError
@@ -46,6 +47,8 @@ class ProcessPool:
         self.pipes: list[Any] = []
         started = False
         share = get_sharing_strategy() == "file_descriptor"
+        if context.get_start_method() == "fork":  # loaded here once, and not by every worker of every epoch
+            backend_named("cpu").has_kernel(table.stack)
         try:
             for identity in range(job.workers):
                 ours, theirs = connections.Pipe()
