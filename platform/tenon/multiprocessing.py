@@ -16,6 +16,7 @@ from multiprocessing import *  # noqa: F403
 from multiprocessing import connection
 from typing import Any, Literal, overload
 
+from tenon.distributed.orphans import end_with_parent
 from tenon.errors import TenonError
 
 __all__ = [
@@ -75,6 +76,7 @@ class ProcessExitedException(TenonError):
 
 
 def _run(fn: Callable[..., Any], index: int, args: Sequence[Any], pipe: connection.Connection) -> None:
+    end_with_parent()
     try:
         fn(index, *args)
     except KeyboardInterrupt:
@@ -177,7 +179,10 @@ def start_processes(
     daemon: bool = False,
     start_method: str = "spawn",
 ) -> ProcessContext | None:
-    """``fn(index, *args)`` in ``nprocs`` processes; waits for them, or returns their ProcessContext."""
+    """``fn(index, *args)`` in ``nprocs`` processes; waits for them, or returns their ProcessContext.
+
+    On Linux they end (SIGTERM) when the thread that started them does.
+    """
     context: Any = multiprocessing.get_context(start_method)
     processes, pipes = [], []
     for index in range(nprocs):

@@ -15,11 +15,12 @@ LAYERS = [
     {"errors", "config", "dtypes", "device", "random", "plugins"},
     {"core"},
     {"ops"},
-    {"graph", "functions", "fft", "linalg", "special", "backends", "cuda", "amp", "cpu", "multiprocessing"},
-    {"nn", "optim", "distributed", "observe", "serialize", "data", "autograd", "func", "utils"},
+    {"graph", "functions", "fft", "linalg", "special", "backends", "cuda", "amp", "cpu"},
+    {"nn", "optim", "distributed", "observe", "serialize", "data", "autograd", "func", "utils",
+     "multiprocessing"},
     {"training", "testing", "compress", "prune", "quantization"},
     {"cli", "extend"},
-]
+]  # fmt: skip
 LEVEL = {part: level for level, parts in enumerate(LAYERS) for part in parts}
 #: What plugins and backends may import of tenon: the authors' door, ops, the test kit, torch's public names.
 PUBLIC = {

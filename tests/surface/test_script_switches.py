@@ -3,6 +3,8 @@
 
 import os
 import signal
+import sys
+import time
 import warnings
 from pathlib import Path
 
@@ -174,6 +176,39 @@ def test_processes_can_be_joined_later():
         pass
 
     assert context.join()
+
+
+def _say_and_sleep(index, queue):
+    queue.put(os.getpid())
+    time.sleep(60)
+
+
+def _start_one(index, queue):
+    multiprocessing.start_processes(_say_and_sleep, (queue,), start_method="fork")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a process of its parent's end")
+def test_processes_end_with_the_one_that_started_them():
+    queue = multiprocessing.get_context("fork").SimpleQueue()
+    context = multiprocessing.start_processes(_start_one, (queue,), join=False, start_method="fork")
+    child = queue.get()
+
+    os.kill(context.pids()[0], signal.SIGKILL)
+    with pytest.raises(multiprocessing.ProcessExitedException, match="SIGKILL"):
+        context.join()
+
+    until = time.monotonic() + 30
+    while _runs(child) and time.monotonic() < until:
+        time.sleep(0.01)
+    assert not _runs(child)
+
+
+def _runs(pid):
+    try:
+        with open(f"/proc/{pid}/stat") as stat:
+            return stat.read().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
 
 
 def test_multiprocessing_is_the_standard_librarys():
