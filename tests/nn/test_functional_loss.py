@@ -82,6 +82,15 @@ def test_cross_entropy_over_any_axes_agrees(agree, rng, shape, reduction):
     agree(lambda t, F, x, y: F.cross_entropy(x, y, reduction=reduction), x, np.asarray(y))
 
 
+def test_cross_entropy_of_whole_numbers_in_the_scores_shape_asks_for_probabilities(scores):
+    x = tenon.tensor(scores)
+
+    with pytest.raises(
+        RuntimeError, match=r"Expected floating point type for target with class prob.*got Long"
+    ):
+        tenon.nn.functional.cross_entropy(x, tenon.zeros(x.shape, dtype=tenon.int64))
+
+
 def test_cross_entropy_with_every_target_ignored_is_nan(agree, scores):
     agree(lambda t, F, x, y: F.cross_entropy(x, y), scores, np.full(5, -100))
 

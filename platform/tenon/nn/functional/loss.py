@@ -10,10 +10,11 @@ from tenon.core import watch
 from tenon.core.keys import INDEX
 from tenon.core.op import table as f
 from tenon.core.precision import runs_in
-from tenon.errors import ModuleValueError, ShapeError, TenonWarning
+from tenon.errors import DTypeError, ModuleValueError, ShapeError, TenonWarning
 from tenon.nn.functional.arguments import reduction_of, without_gradient
 from tenon.ops.composite.classification import class_axis
 from tenon.ops.composite.loss import reduced
+from tenon.ops.kinds import title_of
 
 
 def nll_loss(
@@ -37,7 +38,13 @@ def cross_entropy(
     mode = reduction_of(size_average, reduce, reduction)
     if not 0.0 <= label_smoothing <= 1.0:
         raise ModuleValueError(f"label_smoothing must be between 0.0 and 1.0. Got: {label_smoothing}")
-    if tuple(input.raw.shape) == tuple(target.raw.shape) and target.raw.dtype.kind in "fV":
+    if tuple(input.raw.shape) == tuple(target.raw.shape):
+        if target.raw.dtype.kind not in "fV":
+            raise DTypeError(
+                "Expected floating point type for target with class probabilities, got"
+                f" {title_of(target.raw)}: its shape {list(target.raw.shape)} is the input's. Convert it with"
+                " target.float(), or give class indices, without the axis of classes."
+            )
         return _soft_cross_entropy(input, target, weight, ignore_index, mode, label_smoothing)
     if weight is not None:
         without_gradient("nll_loss_forward", weight=weight)
