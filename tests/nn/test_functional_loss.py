@@ -82,6 +82,19 @@ def test_cross_entropy_over_any_axes_agrees(agree, rng, shape, reduction):
     agree(lambda t, F, x, y: F.cross_entropy(x, y, reduction=reduction), x, np.asarray(y))
 
 
+@pytest.mark.parametrize("name", ["bfloat16", "float16"])
+def test_cross_entropy_of_16_bits_is_rounded_once(rng, name):
+    narrow = tenon.tensor(rng.standard_normal((64, 50)) * 4).to(getattr(tenon, name)).requires_grad_()
+    wide = narrow.detach().float().requires_grad_()
+    labels = tenon.tensor(rng.integers(0, 50, 64))
+    for x in (narrow, wide):
+        tenon.nn.functional.cross_entropy(x, labels, reduction="none").sum().backward()
+
+    assert narrow.grad.dtype is narrow.dtype
+    step = {"bfloat16": 2.0**-8, "float16": 2.0**-11}[name]
+    np.testing.assert_allclose(narrow.grad.float().numpy(), wide.grad.numpy(), rtol=step, atol=1e-7)
+
+
 def test_cross_entropy_of_whole_numbers_in_the_scores_shape_asks_for_probabilities(scores):
     x = tenon.tensor(scores)
 

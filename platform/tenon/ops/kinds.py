@@ -8,6 +8,8 @@ import numpy as np
 
 from tenon.dtypes import FROM_NUMPY, scalar_name
 
+_FLOAT32 = np.dtype(np.float32)
+
 
 def dtype_of(x: Any) -> np.dtype[Any]:
     """``x.dtype`` as NumPy's, also of a tensor."""
@@ -35,3 +37,13 @@ def is_short(x: Any) -> bool:
 def title_of(x: Any) -> str:
     """The dtype as torch's error messages call it: ``Float``, ``Long``."""
     return scalar_name(FROM_NUMPY[dtype_of(x)])
+
+
+def widened(f: Any, *values: Any) -> tuple[Any, ...]:
+    """``values`` with those of 16 bits in float32."""
+    return tuple(f.cast(v, dtype=_FLOAT32) if v is not None and is_short(v) else v for v in values)
+
+
+def matching(f: Any, made: Any, x: Any) -> Any:
+    """``made`` in the dtype of ``x``."""
+    return made if dtype_of(made) == dtype_of(x) else f.cast(made, dtype=dtype_of(x))

@@ -12,7 +12,7 @@ from tenon.core.aval import Aval
 from tenon.core.op import Composite, Kind, Primitive
 from tenon.errors import DTypeError, IndexRangeError, ShapeError
 from tenon.ops.composite.activation import need_float
-from tenon.ops.kinds import dtype_of, title_of
+from tenon.ops.kinds import dtype_of, matching, title_of, widened
 
 
 def class_axis(x: Any) -> int:
@@ -157,6 +157,7 @@ class CrossEntropy(Composite):
     """``nll_loss(log_softmax(x))`` over the class axis, for class indices; keeps one number per target."""
 
     kind = Kind.REDUCE
+    widens = True
     inputs = ("x", "target", "weight")
     saves = ("x", "target", "weight")
     residuals = 1
@@ -172,12 +173,13 @@ class CrossEntropy(Composite):
         return f.nll_loss(logarithms, target, weight, reduction=reduction, ignore_index=ignore_index)
 
     def raw_forward(self, f, x, target, weight, *, reduction="mean", ignore_index=-100):
-        """The loss, then the logarithm of each sum of exponentials."""
+        """The loss, then the logarithm of each sum of exponentials; 16 bits are computed in float32."""
         check_classes(x, target, weight)
         need_float(self.name, x)
-        total = f.logsumexp(x, axes=(class_axis(x),), keepdims=True)
-        loss = f.nll_loss(f.sub(x, total), target, weight, reduction=reduction, ignore_index=ignore_index)
-        return loss, total
+        wide, weight = widened(f, x, weight)
+        total = f.logsumexp(wide, axes=(class_axis(x),), keepdims=True)
+        loss = f.nll_loss(f.sub(wide, total), target, weight, reduction=reduction, ignore_index=ignore_index)
+        return matching(f, loss, x), total
 
     def vjp_joint(
         self, f, g, out, x, target, weight, *, needs, residuals, reduction="mean", ignore_index=-100
@@ -196,13 +198,16 @@ class CrossEntropy(Composite):
 class CrossEntropyGrad(Composite):
     """The gradient of ``cross_entropy``: probabilities minus ones at the targets, scaled."""
 
+    widens = True
     inputs = ("g", "x", "total", "target", "weight")
 
     def decompose(self, f, g, x, total, target, weight, *, reduction="mean", ignore_index=-100):
+        g, wide, weight = widened(f, g, x, weight)
         picked = f.nll_loss_grad(
             g, target, weight, shape=tuple(x.shape), reduction=reduction, ignore_index=ignore_index
         )
-        return f.log_softmax_grad(picked, f.sub(x, total), axis=class_axis(x))
+        made = f.log_softmax_grad(picked, f.sub(wide, total), axis=class_axis(x))
+        return matching(f, made, x)
 
 
 nll_loss, nll_loss_grad = NllLoss(), NllLossGrad()

@@ -18,7 +18,7 @@ import numpy as np
 from tenon.core.aval import Aval
 from tenon.core.op import Composite, Kind
 from tenon.errors import DTypeError, ShapeError
-from tenon.ops.kinds import dtype_of, is_short
+from tenon.ops.kinds import dtype_of, is_short, matching, widened
 
 _WIDE = np.dtype(np.float32)
 
@@ -31,16 +31,6 @@ def _same_dtype(x: Any, *others: Any) -> None:
             + ", ".join(str(v.dtype) for v in (x, *others) if v is not None)
             + ". Convert the input or the module with .to(dtype)."
         )
-
-
-def _widened(f: Any, *values: Any) -> tuple[Any, ...]:
-    """``values`` with those of 16 bits in float32."""
-    return tuple(f.cast(v, dtype=_WIDE) if v is not None and is_short(v) else v for v in values)
-
-
-def _like(f: Any, made: Any, x: Any) -> Any:
-    """``made`` in the dtype of ``x``."""
-    return made if dtype_of(made) == dtype_of(x) else f.cast(made, dtype=dtype_of(x))
 
 
 def _affine(f: Any, normal: Any, weight: Any, bias: Any, shape: tuple[int, ...]) -> Any:
@@ -75,10 +65,10 @@ class LayerNorm(Composite):
     def raw_forward(self, f, x, weight, bias, *, rank, eps=1e-5):
         """The result, then mean and reciprocal deviation."""
         _same_dtype(x, weight, bias)
-        wide, weight, bias = _widened(f, x, weight, bias)
+        wide, weight, bias = widened(f, x, weight, bias)
         normal, mean, deviation = _standardised(f, wide, last_axes(x, rank), eps)
         out = _affine(f, normal, weight, bias, tuple(x.shape[len(x.shape) - rank :]))
-        return _like(f, out, x), mean, deviation
+        return matching(f, out, x), mean, deviation
 
     def vjp_joint(self, f, g, out, x, weight, bias, *, needs, residuals, rank, eps=1e-5):
         """One op for all three."""
@@ -100,7 +90,7 @@ class LayerNormGrad(Composite):
 
     def decompose(self, f, g, x, weight, mean, deviation, *, rank, needs):
         given, affine = x, g if weight is None else weight
-        g, x, weight = _widened(f, g, x, weight)
+        g, x, weight = widened(f, g, x, weight)
         normal = f.mul(f.sub(x, mean), deviation)
         axes, lead = last_axes(x, rank), tuple(range(len(x.shape) - rank))
         dx = dweight = dbias = g
@@ -115,7 +105,7 @@ class LayerNormGrad(Composite):
             dweight = f.sum(f.mul(g, normal), axes=lead) if lead else f.mul(g, normal)
         if needs[2]:
             dbias = f.sum(g, axes=lead) if lead else g
-        return _like(f, dx, given), _like(f, dweight, affine), _like(f, dbias, affine)
+        return matching(f, dx, given), matching(f, dweight, affine), matching(f, dbias, affine)
 
 
 class BatchNorm(Composite):
@@ -141,12 +131,12 @@ class BatchNorm(Composite):
         """Result, mean, variance; then mean and reciprocal deviation for the gradient."""
         axes, shape = channel_axes(x)
         given = x
-        x, weight, bias = _widened(f, x, weight, bias)
+        x, weight, bias = widened(f, x, weight, bias)
         mean = f.mean(x, axes=axes, keepdims=True)
         centred = f.sub(x, mean)
         variance = f.mean(f.mul(centred, centred), axes=axes, keepdims=True)
         deviation = f.rsqrt(f.add(variance, eps))
-        out = _like(f, _affine(f, f.mul(centred, deviation), weight, bias, shape), given)
+        out = matching(f, _affine(f, f.mul(centred, deviation), weight, bias, shape), given)
         flat = (x.shape[1],)
         return out, f.reshape(mean, shape=flat), f.reshape(variance, shape=flat), mean, deviation
 
@@ -174,7 +164,7 @@ class BatchNormGrad(Composite):
     def decompose(self, f, g, x, weight, mean, deviation, *, needs):
         axes, shape = channel_axes(x)
         given, affine = x, g if weight is None else weight
-        g, x, weight = _widened(f, g, x, weight)
+        g, x, weight = widened(f, g, x, weight)
         normal = f.mul(f.sub(x, mean), deviation)
         dbias = f.sum(g, axes=axes, keepdims=True)
         dweight = f.sum(f.mul(g, normal), axes=axes, keepdims=True)
@@ -186,7 +176,7 @@ class BatchNormGrad(Composite):
             dx = f.mul(f.sub(g, pull), scale)
         flat = (x.shape[1],)
         dweight, dbias = f.reshape(dweight, shape=flat), f.reshape(dbias, shape=flat)
-        return _like(f, dx, given), _like(f, dweight, affine), _like(f, dbias, affine)
+        return matching(f, dx, given), matching(f, dweight, affine), matching(f, dbias, affine)
 
 
 class BatchNormInference(Composite):
@@ -208,10 +198,10 @@ class BatchNormInference(Composite):
         scale = _scale(f, weight, variance, eps)
         shift = f.mul(mean, scale)
         shift = f.neg(shift) if bias is None else f.sub(bias, shift)
-        return _like(f, f.add(f.mul(x, f.reshape(scale, shape=shape)), f.reshape(shift, shape=shape)), x)
+        return matching(f, f.add(f.mul(x, f.reshape(scale, shape=shape)), f.reshape(shift, shape=shape)), x)
 
     def vjp_x(self, f, g, out, x, weight, bias, mean, variance, *, eps=1e-5):
-        return _like(f, f.mul(g, f.reshape(_scale(f, weight, variance, eps), shape=channel_axes(x)[1])), x)
+        return matching(f, f.mul(g, f.reshape(_scale(f, weight, variance, eps), shape=channel_axes(x)[1])), x)
 
     def vjp_weight(self, f, g, out, x, weight, bias, mean, variance, *, eps=1e-5):
         axes, shape = channel_axes(x)
@@ -231,8 +221,8 @@ class ChannelAffine(Composite):
     saves = ("x", "weight")
 
     def decompose(self, f, x, weight, bias):
-        wide, weight, bias = _widened(f, x, weight, bias)
-        return _like(f, _affine(f, wide, weight, bias, channel_axes(x)[1]), x)
+        wide, weight, bias = widened(f, x, weight, bias)
+        return matching(f, _affine(f, wide, weight, bias, channel_axes(x)[1]), x)
 
     def vjp_joint(self, f, g, out, x, weight, bias, *, needs):
         """One op for all three."""
@@ -250,11 +240,11 @@ class ChannelAffineGrad(Composite):
     def decompose(self, f, g, x, weight, *, needs):
         axes, shape = channel_axes(x)
         given, affine = x, g if weight is None else weight
-        g, x, weight = _widened(f, g, x, weight)
+        g, x, weight = widened(f, g, x, weight)
         dx = _affine(f, g, weight, None, shape) if needs[0] else g
         dweight = f.sum(f.mul(g, x), axes=axes) if needs[1] else g
         dbias = f.sum(g, axes=axes) if needs[2] else g
-        return _like(f, dx, given), _like(f, dweight, affine), _like(f, dbias, affine)
+        return matching(f, dx, given), matching(f, dweight, affine), matching(f, dbias, affine)
 
 
 def _scale(f: Any, weight: Any, variance: Any, eps: float) -> Any:

@@ -20,8 +20,7 @@ from typing import Any
 from tenon.core.aval import Aval
 from tenon.core.op import Composite, Kind
 from tenon.errors import DTypeError, ShapeError
-from tenon.ops.composite.norm import _like, _widened
-from tenon.ops.kinds import title_of
+from tenon.ops.kinds import matching, title_of, widened
 
 Step = Callable[[int, int, list[Any]], list[Any]]
 
@@ -124,7 +123,7 @@ class RnnSequence(Composite):
     def decompose(self, f, x, h0, w_ih, w_hh, b_ih, b_hh, *, sizes, reverse=False, nonlinearity="tanh"):
         _one_dtype(self.name, w_ih, x, h0, w_hh, b_ih, b_hh)
         given, made = x, []
-        x, h0, w_ih, w_hh, b_ih, b_hh = _widened(f, x, h0, w_ih, w_hh, b_ih, b_hh)
+        x, h0, w_ih, w_hh, b_ih, b_hh = widened(f, x, h0, w_ih, w_hh, b_ih, b_hh)
         inputs, recurrent = f.linear(x, w_ih, _total(f, b_ih, b_hh)), _turned(f, w_hh)
         activate = f.relu if nonlinearity == "relu" else f.tanh
 
@@ -134,7 +133,7 @@ class RnnSequence(Composite):
             return [h]
 
         (last,) = scan(f, step, (h0,), sizes, reverse)
-        return _like(f, in_order(f, made, reverse), given), _like(f, last, given)
+        return matching(f, in_order(f, made, reverse), given), matching(f, last, given)
 
     def vjp_joint(self, f, g, out, x, h0, w_ih, w_hh, b_ih, b_hh, *, needs, **attrs):
         """One op for all."""
@@ -180,7 +179,7 @@ class LstmSequence(Composite):
         """Also the activated gates ``[N, 4 H]`` and the cells ``[N, H]`` of all steps."""
         _one_dtype(self.name, w_ih, x, h0, c0, w_hh, b_ih, b_hh, w_hr)
         given = x
-        x, h0, c0, w_ih, w_hh, b_ih, b_hh, w_hr = _widened(f, x, h0, c0, w_ih, w_hh, b_ih, b_hh, w_hr)
+        x, h0, c0, w_ih, w_hh, b_ih, b_hh, w_hr = widened(f, x, h0, c0, w_ih, w_hh, b_ih, b_hh, w_hr)
         inputs, recurrent = f.linear(x, w_ih, _total(f, b_ih, b_hh)), _turned(f, w_hh)
         made: list[Any] = []
         gates: list[Any] = []
@@ -201,7 +200,7 @@ class LstmSequence(Composite):
 
         last = scan(f, step, (h0, c0), sizes, reverse)
         several = (in_order(f, made, reverse), *last, *(in_order(f, p, reverse) for p in (gates, cells)))
-        return tuple(_like(f, m, given) for m in several)
+        return tuple(matching(f, m, given) for m in several)
 
     def vjp_joint(self, f, g, out, x, h0, c0, w_ih, w_hh, b_ih, b_hh, w_hr, *, needs, residuals, **attrs):
         """One op for all."""
@@ -241,7 +240,7 @@ class GruSequence(Composite):
         """Also the activated gates ``[N, 3 H]`` and ``h_n[N, H]`` of all steps."""
         _one_dtype(self.name, w_ih, x, h0, w_hh, b_ih, b_hh)
         given = x
-        x, h0, w_ih, w_hh, b_ih, b_hh = _widened(f, x, h0, w_ih, w_hh, b_ih, b_hh)
+        x, h0, w_ih, w_hh, b_ih, b_hh = widened(f, x, h0, w_ih, w_hh, b_ih, b_hh)
         inputs = f.linear(x, w_ih, b_ih)
         made: list[Any] = []
         gates: list[Any] = []
@@ -262,7 +261,7 @@ class GruSequence(Composite):
 
         last = scan(f, step, (h0,), sizes, reverse)
         several = (in_order(f, made, reverse), *last, *(in_order(f, p, reverse) for p in (gates, hidden)))
-        return tuple(_like(f, m, given) for m in several)
+        return tuple(matching(f, m, given) for m in several)
 
     def vjp_joint(self, f, g, out, x, h0, w_ih, w_hh, b_ih, b_hh, *, needs, residuals, **attrs):
         """One op for all."""

@@ -12,8 +12,8 @@ from typing import Any
 
 from tenon.core.aval import Aval
 from tenon.core.op import Composite, Kind
-from tenon.ops.composite.norm import _like, _widened
 from tenon.ops.composite.recurrent import _turned, in_order, quarters, rows, scan, spans
+from tenon.ops.kinds import matching, widened
 
 
 def before(f: Any, made: Any, initial: Any, sizes: Sequence[int], reverse: bool) -> Any:
@@ -91,7 +91,7 @@ class RnnSequenceGrad(Composite):
         self, f, g, g_last, out, x, h0, w_ih, w_hh, *, sizes, needs, reverse=False, nonlinearity="tanh"
     ):
         given, pieces = x, []
-        g, g_last, out, x, h0, w_ih, w_hh = _widened(f, g, g_last, out, x, h0, w_ih, w_hh)
+        g, g_last, out, x, h0, w_ih, w_hh = widened(f, g, g_last, out, x, h0, w_ih, w_hh)
 
         def step(start: int, stop: int, states: list[Any]) -> list[Any]:
             dh, h = f.add(states[0], rows(f, g, start, stop)), rows(f, out, start, stop)
@@ -104,7 +104,7 @@ class RnnSequenceGrad(Composite):
         wanted = (needs[0], *needs[2:4], needs[4] or needs[5], False)
         previous = lambda: before(f, out, h0, sizes, reverse)  # noqa: E731 - computed where it is needed
         dx, dw_ih, dw_hh, db, _ = products(f, x, w_ih, previous, d, d, wanted)
-        return tuple(_like(f, m, given) for m in (dx, dh0, dw_ih, dw_hh, db))
+        return tuple(matching(f, m, given) for m in (dx, dh0, dw_ih, dw_hh, db))
 
 
 class LstmSequenceGrad(Composite):
@@ -126,8 +126,8 @@ class LstmSequenceGrad(Composite):
         *, sizes, needs, reverse=False,
     ):  # fmt: skip
         given = x
-        g, g_last, g_cell, out, x, h0, c0 = _widened(f, g, g_last, g_cell, out, x, h0, c0)
-        w_ih, w_hh, w_hr, gates, cells = _widened(f, w_ih, w_hh, w_hr, gates, cells)
+        g, g_last, g_cell, out, x, h0, c0 = widened(f, g, g_last, g_cell, out, x, h0, c0)
+        w_ih, w_hh, w_hr, gates, cells = widened(f, w_ih, w_hh, w_hr, gates, cells)
         i, forget, a, o = quarters(f, gates, 4)
         old, tanh = before(f, cells, c0, sizes, reverse), f.tanh(cells)
         through = f.mul(o, _tanh_slope(f, tanh))  # from h to c
@@ -156,7 +156,7 @@ class LstmSequenceGrad(Composite):
         dw_hr = _nothing(f, x)
         if w_hr is not None and needs[7]:
             dw_hr = f.matmul(_turned(f, in_order(f, projected, not reverse)), f.mul(o, tanh))
-        return tuple(_like(f, m, given) for m in (dx, dh0, dc0, dw_ih, dw_hh, db, dw_hr))
+        return tuple(matching(f, m, given) for m in (dx, dh0, dc0, dw_ih, dw_hh, db, dw_hr))
 
 
 class GruSequenceGrad(Composite):
@@ -172,8 +172,8 @@ class GruSequenceGrad(Composite):
 
     def decompose(self, f, g, g_last, out, x, h0, w_ih, w_hh, gates, hidden, *, sizes, needs, reverse=False):
         given = x
-        g, g_last, out, x, h0 = _widened(f, g, g_last, out, x, h0)
-        w_ih, w_hh, gates, hidden = _widened(f, w_ih, w_hh, gates, hidden)
+        g, g_last, out, x, h0 = widened(f, g, g_last, out, x, h0)
+        w_ih, w_hh, gates, hidden = widened(f, w_ih, w_hh, gates, hidden)
         r, z, n = quarters(f, gates, 3)
         old = before(f, out, h0, sizes, reverse)
         candidate = f.mul(f.sub(1.0, z), _tanh_slope(f, n))  # from h to what n is the tanh of
@@ -194,7 +194,7 @@ class GruSequenceGrad(Composite):
         inputs, hiddens = in_order(f, pieces, not reverse), in_order(f, owns, not reverse)
         wanted = (needs[0], *needs[2:])
         dx, dw_ih, dw_hh, db_ih, db_hh = products(f, x, w_ih, lambda: old, inputs, hiddens, wanted)
-        return tuple(_like(f, m, given) for m in (dx, dh0, dw_ih, dw_hh, db_ih, db_hh))
+        return tuple(matching(f, m, given) for m in (dx, dh0, dw_ih, dw_hh, db_ih, db_hh))
 
 
 rnn_sequence_grad, lstm_sequence_grad = RnnSequenceGrad(), LstmSequenceGrad()
