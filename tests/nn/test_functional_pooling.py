@@ -246,3 +246,28 @@ def test_averages_of_short_numbers_are_rounded_once(dtype):
 
     assert tenon.equal(tenon.nn.functional.avg_pool2d(x, 7, 1), made.to(dtype))
     assert x.grad.dtype is dtype and tenon.equal(x.grad, wide.grad.to(dtype))
+
+
+@pytest.mark.parametrize("rank", [1, 2, 3])
+def test_adaptive_pools_need_a_size_per_axis(rank):
+    F, x = tenon.nn.functional, tenon.ones(1, 2, *(4,) * rank)
+
+    for kind in ("avg", "max"):
+        words = "should contain one int" if rank == 1 else f"output_size.* must be {rank}"
+        with pytest.raises(RuntimeError, match=words):
+            getattr(F, f"adaptive_{kind}_pool{rank}d")(x, (1,) * (rank + 1))
+
+
+@pytest.mark.parametrize(
+    ("shape", "words"),
+    [
+        ((2, 2), "3 dimensions, got 2"),
+        ((1, 3, 2), r"size\(1\) equals"),
+        ((1, 2, 3), r"size\(2\) equals to 2; got 3"),
+    ],
+)
+def test_random_samples_that_do_not_fit_are_refused(shape, words):
+    with pytest.raises(RuntimeError, match=f"Expect _random_samples.*{words}"):
+        tenon.nn.functional.fractional_max_pool2d(
+            tenon.ones(1, 2, 4, 4), 2, output_size=2, _random_samples=tenon.ones(shape)
+        )

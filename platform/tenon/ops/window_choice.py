@@ -98,10 +98,21 @@ class FractionalMaxPoolIndices(Primitive):
     def infer(self, x, samples, *, kernel, sizes):
         """int64 in ``sizes``."""
         rank = len(kernel)
-        if tuple(samples.shape) != (*x.shape[:2], rank):
-            raise ShapeError(
-                f"Expect _random_samples of shape {[*x.shape[:2], rank]}, but got {list(samples.shape)}"
+        given = tuple(samples.shape)
+        if len(given) != 3:
+            raise ShapeError(f"Expect _random_samples to have 3 dimensions, got {len(given)}")
+        for axis, (size, wanted, said) in enumerate(
+            (
+                (given[0], x.shape[0], "no less then input batch size"),
+                (given[1], x.shape[1], "equals to input channel size"),
+                (given[2], rank, f"equals to {rank}; got {given[2]}"),
             )
+        ):
+            if size != wanted:
+                raise ShapeError(
+                    f"Expect _random_samples.size({axis}) {said}. It is {list(given)}, the input"
+                    f" {list(x.shape)}"
+                )
         names = ("time", "height", "width")[3 - rank :]
         for name, s, k, n in zip(names, x.shape[2:], kernel, sizes, strict=True):
             if n + k - 1 > s:

@@ -21,6 +21,7 @@ from tenon.nn.functional.pooling import (
     max_pool2d,
     max_pool3d,
     picked,
+    refuse_sizes,
 )
 from tenon.ops.kinds import dtype_of, title_of
 
@@ -45,7 +46,7 @@ def _adaptive(input: Any, output_size: Any, indices: bool, rank: int) -> Any:
     x, added = _batch(input, rank, f"adaptive_max_pool{rank}d")
     given = tuple(output_size) if isinstance(output_size, (list, tuple)) else (output_size,) * rank
     if len(given) != rank:
-        raise ShapeError(f"adaptive_max_pool{rank}d(): internal error: output_size.size() must be {rank}")
+        refuse_sizes("max", rank, given)
     sizes = tuple(own if s is None else int(s) for s, own in zip(given, x.raw.shape[2:], strict=True))
     made = _result(x, f.adaptive_max_pool_indices(x.detach(), sizes=sizes), added, indices)
     if 0 in sizes:

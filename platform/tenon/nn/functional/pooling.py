@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, NoReturn
 
 import tenon.ops  # noqa: F401 - a table without ops finds nothing
 from tenon.core.formats import channels_last_3d, contiguous, is_contiguous, like
@@ -53,6 +53,16 @@ def _layout(kernel_size: Any, stride: Any, padding: Any, rank: int, kind: str) -
         "stride": _values(stride, rank, "stride", kind) if given else kernel,
         "padding": _values(padding, rank, "padding", kind),
     }
+
+
+def refuse_sizes(kind: str, rank: int, sizes: Any) -> NoReturn:
+    """ShapeError: an adaptive pool was given a wrong number of ``sizes``; said in torch's three ways."""
+    name = f"adaptive_{kind}_pool{rank}d"
+    if rank == 1:
+        raise ShapeError(f"{name}() argument 'output_size' should contain one int (got {len(sizes)})")
+    if kind == "max":
+        raise ShapeError(f"{name}(): internal error: output_size.size() must be {rank}, got {list(sizes)}")
+    raise ShapeError(f"{name}: output_size must be {rank}, got {list(sizes)}")
 
 
 def picked(x: Any, places: Any) -> Any:
@@ -195,7 +205,7 @@ def _adaptive(x: Any, output_size: Any, rank: int) -> Any:
     x, added = _with_batch(x, rank)
     sizes = output_size if isinstance(output_size, (list, tuple)) else (output_size,) * rank
     if len(sizes) != rank:
-        raise ShapeError(f"adaptive_avg_pool{rank}d: output_size must be {rank}, got {list(sizes)}")
+        refuse_sizes("avg", rank, sizes)
     filled = tuple(own if s is None else int(s) for s, own in zip(sizes, x.raw.shape[2:], strict=True))
     made = f.adaptive_avg_pool(x, sizes=filled)
     return made.squeeze(0) if added else made
