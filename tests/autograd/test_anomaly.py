@@ -202,3 +202,19 @@ def test_what_the_mode_keeps_of_a_node_dies_with_it():
     del made
 
     assert alive() is None
+
+
+@pytest.mark.oracle
+@pytest.mark.filterwarnings("ignore:Anomaly Detection has been enabled")
+@pytest.mark.parametrize("module", ["tenon", "torch"])
+def test_a_warning_that_is_an_error_does_not_hide_what_it_tells_of(module, capsys):
+    t = pytest.importorskip(module)
+    with t.autograd.detect_anomaly(), warnings.catch_warnings():
+        warnings.simplefilter("error")
+        x = t.ones(2, requires_grad=True) + 1
+        squares = x**2
+        x += 1
+        with pytest.raises(RuntimeError, match="has been modified by an inplace operation"):
+            squares.sum().backward()
+
+    assert "Error detected in PowBackward0" in capsys.readouterr().err

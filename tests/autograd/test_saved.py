@@ -62,6 +62,12 @@ def test_what_was_freed_says_so():
             kept.unpack()
 
 
+def test_hooks_come_as_two_functions():
+    for given in ((len,), (1, 1)):
+        with pytest.raises(TypeError, match="incompatible function arguments"):
+            (leaf(2.0) ** 2).grad_fn._raw_saved_self.register_hooks(*given)
+
+
 def test_hooks_on_one_saved_value_change_that_one_only():
     a = leaf(2.0, 3.0)
     out = a * a

@@ -12,6 +12,7 @@ when the mode ends.
 
 from __future__ import annotations
 
+import sys
 import threading
 import traceback
 import warnings
@@ -135,11 +136,18 @@ def _telling(visit: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
 def _warn(node: Any) -> None:
     """Warn of the forward call that made ``node``, and of those whose gradients made it."""
     told = _told(node, "Traceback of forward call that caused the error:")
-    warnings.warn(f"Error detected in {node.name()}. {told}", TenonWarning, stacklevel=3)
+    _say(f"Error detected in {node.name()}. {told}")
     while (node := node.metadata.get("parent_")) is not None:
         told = _told(node, "Traceback of forward call that induced the previous calculation:")
-        text = f"\n\nPrevious calculation was induced by {node.name()}. {told}"
-        warnings.warn(text, TenonWarning, stacklevel=3)
+        _say(f"\n\nPrevious calculation was induced by {node.name()}. {told}")
+
+
+def _say(text: str) -> None:
+    """Warn; where warnings are errors, print: the error that is told of is the one to be raised."""
+    try:
+        warnings.warn(text, TenonWarning, stacklevel=4)
+    except TenonWarning as refused:
+        print(f"{type(refused).__name__}: {refused}", file=sys.stderr)
 
 
 def _told(node: Any, title: str) -> str:

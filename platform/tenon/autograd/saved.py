@@ -34,7 +34,7 @@ class Saved:
         self.tensor = value if index is None and hooks is None else None
         self.raw: Any = value.raw if index is not None and hooks is None else None
 
-    def register_hooks(self, pack_hook: Any, unpack_hook: Any) -> None:
+    def register_hooks(self, pack_hook: Any, unpack_hook: Any = None) -> None:
         """Keep ``pack_hook`` of the tensor, and use ``unpack_hook`` of that; only once."""
         check_hooks(pack_hook, unpack_hook, self.packed is not None)
         value = Value.make(self.raw, self.backend) if self.tensor is None else self.tensor
@@ -72,7 +72,7 @@ class Saved:
 class SavedNone:
     """Stands for a None that a custom Function saved."""
 
-    def register_hooks(self, pack_hook: Any, unpack_hook: Any) -> None:
+    def register_hooks(self, pack_hook: Any, unpack_hook: Any = None) -> None:
         """Refuse: there is nothing to pack."""
         raise GradError("Calling register_hooks on a saved tensor with value None is forbidden")
 

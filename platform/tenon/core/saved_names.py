@@ -57,7 +57,7 @@ class SavedTensor(metaclass=ABCMeta):  # what a custom Function keeps counts as 
         arguments, out = self._node.values()
         return out if self._position == OUT else arguments[self._position]
 
-    def register_hooks(self, pack_hook: Callable[[Any], Any], unpack_hook: Callable[[Any], Any]) -> None:
+    def register_hooks(self, pack_hook: Callable[[Any], Any], unpack_hook: Any = None) -> None:
         """Keep ``pack_hook(value)``, and use ``unpack_hook`` of that; only once."""
         node, position = self._node, self._position
         if node.args is None:
