@@ -310,6 +310,9 @@ class autograd_profile(profile):
         """``key_averages().table``."""
         return self.key_averages().table(**options)
 
+    def __str__(self) -> str:
+        return self.table() if self.recorded else "<unfinished torch.autograd.profile>"
+
     def total_average(self) -> averages.FunctionEventAvg:
         """The sum of everything, under the key "Total"."""
         return self.events().total_average()

@@ -355,6 +355,7 @@ def test_the_older_face_profiles_unless_it_is_disabled(training):
 
     with profiler.profile(record_shapes=True) as prof, profiler.record_function("mine"):
         training.step()
+    assert str(prof) == prof.table() and "mine" in str(prof)
     with profiler.profile(enabled=False) as nothing:
         training.step()
 
