@@ -335,3 +335,16 @@ def test_forked_workers_find_the_kernels_loaded(monkeypatch):
     loader = DataLoader(Loaded(), batch_size=None, num_workers=1, multiprocessing_context="fork")
 
     assert list(loader) == [True, True]
+
+
+def test_a_worker_that_could_not_be_prepared_makes_no_batch():
+    def refuse(worker):
+        raise LookupError("no licence")
+
+    for dataset in (range(6), Again(3)):
+        batches = iter(
+            DataLoader(dataset, num_workers=1, worker_init_fn=refuse, multiprocessing_context="thread")
+        )
+        for _ in range(3):
+            with pytest.raises(LookupError, match="no licence"):
+                next(batches)

@@ -56,6 +56,9 @@ LOADERS = {
     "user's batches": lambda: data.DataLoader(Rows(10), batch_sampler=[[1], [2, 3], [4], [5]]),
     "stream": lambda: data.DataLoader(Stream(9), 2),
     "stream with a state": lambda: data.DataLoader(Place(9), 2),
+    "stream in threads": lambda: data.DataLoader(
+        Stream(9, split=True), 2, num_workers=2, multiprocessing_context="thread"
+    ),
     "stream in a process": lambda: data.DataLoader(Stream(9), 2, num_workers=1),
 }
 

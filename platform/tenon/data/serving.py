@@ -67,7 +67,6 @@ def serve(job: Job, identity: int, receive: Callable[[], Any], answer: Callable[
         current, seed, number, indices = task
         try:
             if current != epoch:
-                epoch = current
                 _LOCAL.info = WorkerInfo(identity, job.workers, seed + identity, job.dataset)
                 if seeds:
                     _seed(seed + identity, numpy_seed(seed, identity))
@@ -77,6 +76,7 @@ def serve(job: Job, identity: int, receive: Callable[[], Any], answer: Callable[
                     seeds = seeds and initial_seed() == before
                 started = True
                 stream = iter(job.dataset) if job.stream else None
+                epoch = current  # not before: a worker that could not be prepared makes no batch
             if seeds and not job.stream:
                 _seed(seed + 0x9E3779B97F4A7C15 * (number + 1))
             if stream is None:
