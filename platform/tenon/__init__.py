@@ -115,6 +115,7 @@ _SUBMODULES = frozenset(
     [
         "__future__",
         "_dynamo",
+        "_VF",
         "_utils",
         "accelerator",
         "amp",

@@ -96,3 +96,16 @@ def test_layers_of_weights_refuse_what_does_not_divide_and_drop_only_in_training
         tenon.gru(x, hx, weights)
     assert tenon.equal(tenon.gru(x, hx, weights, True, 2, 0.9, False, False, False)[0], module(x, hx)[0])
     assert not tenon.equal(tenon.gru(x, hx, weights, True, 2, 0.9, True, False, False)[0], module(x, hx)[0])
+
+
+def test_layers_copied_from_torch_find_their_functions():
+    from tenon import _VF
+
+    module = nn.LSTM(2, 5)
+    x, hx = _inputs(module)
+    made = _VF.lstm(x, hx, module._flat_weights, True, 1, 0.0, False, False, False)
+
+    assert tenon.equal(made[0], module(x, hx)[0])
+    assert tenon._VF._add_relu(tenon.tensor([1.0, -3.0]), 1, alpha=2).tolist() == [3.0, 0.0]
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        _ = _VF.nothing
