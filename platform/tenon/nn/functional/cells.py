@@ -31,9 +31,10 @@ def check_sizes(input: Any, states: tuple[Any, ...], input_size: int, hidden_siz
             )
 
 
-@runs_in("widest")
+@runs_in("widest", cuda="lower")
 def step(op: Any, input: Any, *rest: Any, **attrs: Any) -> Any:
-    """The states after one step; as torch's cells, autocast leaves them in the widest dtype."""
+    """The states after one step; as torch's cells, autocast leaves them in the widest dtype, on GPUs in its
+    own."""
     return op(input, *rest, sizes=(input.shape[0],), **attrs)[1:]
 
 
