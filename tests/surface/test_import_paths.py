@@ -46,7 +46,11 @@ def test_torchs_path_leads_home(path, name, home):
 
 
 def test_a_submodule_of_utils_is_an_attribute_without_an_import_of_its_own():
-    code = "import tenon as torch; torch.utils.data.DataLoader; torch.utils.checkpoint.checkpoint"
+    code = (
+        "import tenon as torch; torch.utils.data.DataLoader; torch.utils.checkpoint.checkpoint;"
+        "torch.utils.data.distributed.DistributedSampler; torch.utils.data.dataloader.default_collate;"
+        "torch.utils.data.dataset.Dataset; torch.utils.data.sampler.Sampler"
+    )
 
     subprocess.run([sys.executable, "-c", code], check=True)
     assert not hasattr(importlib.import_module("tenon.utils"), "loader")

@@ -21,7 +21,7 @@ from tenon.data import (
     random_split,
 )
 from tenon.distributed.sampler import DistributedSampler
-from tenon.utils.data import _utils
+from tenon.utils.data import _utils, dataloader, dataset, distributed, sampler
 from tenon.utils.data.datapipes.datapipe import IterDataPipe, MapDataPipe, functional_datapipe
 
 __all__ = [
@@ -43,9 +43,13 @@ __all__ = [
     "TensorDataset",
     "WeightedRandomSampler",
     "_utils",
+    "dataloader",
+    "dataset",
     "default_collate",
     "default_convert",
+    "distributed",
     "functional_datapipe",
     "get_worker_info",
     "random_split",
+    "sampler",
 ]
