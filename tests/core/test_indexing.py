@@ -276,3 +276,19 @@ def test_operators_by_their_torch_name_can_be_called():
     assert x[:, 0].tolist() == [9, 9]
     with pytest.raises(IndexError, match="at least one index"):
         aten.index.Tensor(x, [])
+
+
+def test_places_along_one_axis_are_a_vector_of_integers_and_values_of_one_dtype():
+    x, one = tenon.zeros(3), tenon.ones(1)
+
+    for call in (x.index_add, x.index_copy, x.index_add_, x.index_copy_):
+        with pytest.raises(RuntimeError, match="int32/int64 for index but got: Float"):
+            call(0, tenon.tensor([0.0]), one)
+        with pytest.raises(IndexError, match="supposed to be a vector"):
+            call(0, tenon.tensor([[0]]), one)
+    with pytest.raises(RuntimeError, match="same dtypes but got Float and Double"):
+        x.masked_scatter(x == 0, tenon.ones(3).double())
+    with pytest.raises(RuntimeError, match="either add or multiply"):
+        x.scatter(0, tenon.tensor([0]), one, reduce="bad")
+    with pytest.raises(RuntimeError, match="only supports Tensor or scalar"):
+        "a" in x  # noqa: B015 - the question itself is refused

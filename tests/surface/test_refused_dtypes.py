@@ -95,3 +95,13 @@ def test_uneven_windows_take_floats(pool, dtype):
 
     with pytest.raises(NotImplementedError, match="not implemented for torch"):
         pool(tenon.ones(1, 2, *(4,) * rank, dtype=dtype), 2)
+
+
+def test_an_op_that_numpy_has_not_for_a_dtype_is_not_implemented():
+    for call, kind in (
+        (lambda: tenon.bitwise_and(tenon.ones(2), tenon.ones(2)), "Float"),
+        (lambda: tenon.gcd(tenon.ones(2).double(), tenon.ones(2).double()), "Double"),
+        (lambda: tenon.floor(tenon.tensor([1j])), "ComplexFloat"),
+    ):
+        with pytest.raises(NotImplementedError, match=f"_cpu\" not implemented for '{kind}'"):
+            call()

@@ -13,7 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from tenon.errors import ShapeError
+from tenon.dtypes import FROM_NUMPY, scalar_name
+from tenon.errors import ShapeError, UnsupportedDTypeError
 
 Shape = tuple[int, ...]
 
@@ -217,3 +218,10 @@ def infer_reshape(shape: Shape, target: Sequence[int]) -> Shape:
     if known != size:
         raise ShapeError(f"shape '{list(target)}' is invalid for input of size {size}")
     return target
+
+
+def no_loop(name: str, kind: np.dtype[Any], shown: str) -> UnsupportedDTypeError:
+    """The error for op ``name`` where NumPy has no loop for ``kind``, in torch's words."""
+    known = FROM_NUMPY.get(kind)
+    title = scalar_name(known) if known else kind
+    return UnsupportedDTypeError(f"\"{name}_cpu\" not implemented for '{title}': {name}({shown})")

@@ -13,7 +13,7 @@ import numpy as np
 
 from tenon import dtypes
 from tenon.core import scopes, watch
-from tenon.core.aval import Aval, aval_of
+from tenon.core.aval import Aval, aval_of, no_loop
 from tenon.core.backend import backend_for
 from tenon.core.grad_mode import MODE, UNCOUNTED
 from tenon.core.interceptor import SLOT
@@ -383,6 +383,8 @@ def explain(op: Op, raw: list[Any], attrs: dict[str, Any], error: Exception) -> 
         error.add_note(f"(shape rule of {op.name} also failed: {second})")
     if isinstance(error, IndexError):
         raise IndexRangeError(f"{op.name}({shown}): {error}") from error
+    if isinstance(error, TypeError) and "ufunc" in str(error) and avals:
+        raise no_loop(op.name, avals[0].dtype, shown) from error
     if isinstance(error, TypeError):
         raise DTypeError(
             f"{op.name}({shown}): {error}. Check the dtypes, or cast with .to(dtype)."

@@ -16,6 +16,7 @@ import numpy as np
 
 from tenon.core import watch
 from tenon.core.value import Value
+from tenon.dtypes import FROM_NUMPY, scalar_name
 from tenon.errors import IndexRangeError
 
 FULL = slice(None)
@@ -159,6 +160,18 @@ def fills_by_mask(key: Any, value: Any) -> bool:
         return all(isinstance(k, (bool, np.bool_)) for k in rest)
     masks = [k.raw for k in rest if k.raw.ndim and (k.raw.dtype.kind == "b" or k.raw.dtype == _BYTE)]
     return len(masks) == len(rest) == 1 and value.raw.size == 1
+
+
+def check_places(index: Any) -> None:
+    """That ``index`` is a vector, or a number, of places along one axis."""
+    if index.raw.dtype not in INTEGERS:
+        kind = scalar_name(FROM_NUMPY[index.raw.dtype])
+        raise IndexRangeError(
+            f"Expected dtype int32/int64 for index but got: {kind}. Expected a long tensor for index, but got"
+            f" {kind}."
+        )
+    if index.raw.ndim > 1:
+        raise IndexRangeError(f"Index is supposed to be a vector, but got {list(index.raw.shape)}")
 
 
 def result_shape(shape: Any, layout: tuple[Any, ...], indices: Any) -> tuple[int, ...]:

@@ -234,6 +234,10 @@ class Tensor(*ALL_METHODS, Value):  # type: ignore[misc]
         return int(value)
 
     def __contains__(self, element: Any) -> bool:
+        if not isinstance(element, (Value, int, float, complex)):
+            raise ArgumentError(
+                f"Tensor.__contains__ only supports Tensor or scalar, but you passed in a {type(element)}."
+            )
         return bool((element == self).any().item())
 
     __hash__ = object.__hash__  # by identity, as torch's, without a call of Python

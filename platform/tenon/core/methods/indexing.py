@@ -10,13 +10,13 @@ from tenon.core import watch
 from tenon.core.aval import Aval, broadcast_shapes, normalize_axis
 from tenon.core.grad_mode import MODE, UNCOUNTED
 from tenon.core.interceptor import SLOT
-from tenon.core.keys import FULL, INDEX, INTEGERS, fills_by_mask, result_shape, split
+from tenon.core.keys import FULL, INDEX, INTEGERS, check_places, fills_by_mask, result_shape, split
 from tenon.core.late import LATE
 from tenon.core.op import table as f
 from tenon.core.precision import runs_in
 from tenon.core.value import Value, fill, refuse_writing
 from tenon.dtypes import FROM_NUMPY, scalar_name
-from tenon.errors import DTypeError, IndexRangeError, ShapeError
+from tenon.errors import ArgumentError, DTypeError, IndexRangeError, ShapeError
 
 
 def _is_whole(basic: tuple[Any, ...]) -> bool:
@@ -127,6 +127,8 @@ class Indexing:
         self, dim: int, index: Any, src: Any = None, *, value: Any = None, reduce: str | None = None
     ) -> Any:
         """A copy with ``src`` (tensor or number) written at ``index`` along ``dim``."""
+        if reduce not in (None, "add", "multiply"):
+            raise ArgumentError(f"reduce argument must be either add or multiply, got {reduce!r}.")
         source = src if value is None else value
         if isinstance(source, Value) and source.raw.dtype != self.raw.dtype:
             raise DTypeError("scatter(): Expected self.dtype to be equal to src.dtype")
@@ -149,6 +151,7 @@ class Indexing:
         taped = MODE.enabled and (self.requires_grad or source.requires_grad)  # type: ignore[attr-defined]
         if taped or not self.raw.ndim or not index.raw.ndim:
             return LATE.inplace(Indexing.index_add, self, dim, index, source, alpha=alpha)
+        check_places(index)
         source = self._slices(dim, source, alpha)
         layout = _at_one(normalize_axis(dim, self.raw.ndim), self.raw.ndim)
         return LATE.inplace(f.put, self, source, index, layout=layout, accumulate=True)
@@ -197,6 +200,7 @@ class Indexing:
     def _put_along(self, dim: int, index: Any, source: Any, accumulate: bool = False) -> Any:
         """``source`` written (or added) at ``index`` along ``dim``; a 0-d tensor counts as a vector."""
         axis = normalize_axis(dim, self.raw.ndim)
+        check_places(index)
         x: Any = self if self.raw.ndim else f.reshape(self, shape=(1,))
         index = index if index.raw.ndim else f.reshape(index, shape=(1,))
         layout = _at_one(axis, x.raw.ndim)
@@ -246,6 +250,11 @@ class Indexing:
 
     def masked_scatter(self, mask: Any, source: Any) -> Any:
         """A copy with consecutive elements of ``source`` written where ``mask``."""
+        if source.raw.dtype != self.raw.dtype:
+            names = (scalar_name(FROM_NUMPY[v.raw.dtype]) for v in (self, source))
+            raise DTypeError(
+                f"masked_scatter: expected self and source to have same dtypes but got {' and '.join(names)}"
+            )
         shape = broadcast_shapes(tuple(self.raw.shape), tuple(mask.raw.shape))
         if shape != tuple(self.raw.shape):
             return f.expand(self, shape=shape).masked_scatter(mask, source)

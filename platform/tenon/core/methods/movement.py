@@ -234,6 +234,8 @@ class Movement:
                 "Number of dimensions of repeat dims can not be smaller than number of dimensions of tensor "
                 f"(repeats {list(counts)}, shape {list(self.raw.shape)})"
             )
+        if any(c < 0 for c in counts):
+            raise ShapeError(f"Trying to create tensor with negative dimension: repeats {list(counts)}")
         shape = (1,) * (len(counts) - self.raw.ndim) + tuple(self.raw.shape)
         paired = tuple(x for c, s in zip(counts, shape, strict=True) for x in (1, s))
         spread = tuple(x for c, s in zip(counts, shape, strict=True) for x in (c, s))

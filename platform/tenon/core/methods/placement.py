@@ -136,6 +136,8 @@ class Placement:
         """Slices along ``dim`` scaled down to a ``p``-norm of at most ``maxnorm``."""
         if self.raw.ndim < 2:
             raise ShapeError(f"renorm: input needs at least 2 dimensions, got {self.raw.ndim} dimensions")
+        if p <= 0:
+            raise ArgumentError(f"renorm: non-positive-norm not supported, got p={p}")
         axis = normalize_axis(dim, self.raw.ndim)
         axes = tuple(a for a in range(self.raw.ndim) if a != axis)
         norm = f.vector_norm(self, order=float(p), axes=axes, keepdims=True)
