@@ -107,7 +107,7 @@ def test_saved_values_may_change_where_that_is_allowed():
         out, powers = (y**2).sum(), y.exp()
         y.sin_()
         powers.mul_(0)
-    out.backward()
+        out.backward()
     assert x.grad.tolist() == [2, 4]
 
 

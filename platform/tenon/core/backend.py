@@ -220,9 +220,10 @@ class Backend:
 
     def bind(self, op: Op) -> Kernel:
         """The function that computes ``op`` on this backend's arrays."""
-        found_override = self._named().get(op.name)
-        if found_override is not None:
-            return as_one(op, found_override) if isinstance(op, Composite) else found_override
+        own = self._named().get(op.name)
+        if own is not None:
+            made: Kernel = as_one(op, own) if isinstance(op, Composite) else own
+            return made
         if isinstance(op, Composite):
             return as_one(op, functools.partial(op.raw_forward, self.raw))
         assert isinstance(op, Primitive)

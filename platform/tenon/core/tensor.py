@@ -238,7 +238,8 @@ class Tensor(*ALL_METHODS, Value):  # type: ignore[misc]
             raise ArgumentError(
                 f"Tensor.__contains__ only supports Tensor or scalar, but you passed in a {type(element)}."
             )
-        return bool((element == self).any().item())
+        same: Any = element == self
+        return bool(same.any().item())
 
     __hash__ = object.__hash__  # by identity, as torch's, without a call of Python
 
