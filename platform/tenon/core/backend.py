@@ -220,12 +220,14 @@ class Backend:
 
     def bind(self, op: Op) -> Kernel:
         """The function that computes ``op`` on this backend's arrays."""
+        made: Kernel
         own = self._named().get(op.name)
         if own is not None:
-            made: Kernel = as_one(op, own) if isinstance(op, Composite) else own
+            made = as_one(op, own) if isinstance(op, Composite) else own
             return made
         if isinstance(op, Composite):
-            return as_one(op, functools.partial(op.raw_forward, self.raw))
+            made = as_one(op, functools.partial(op.raw_forward, self.raw))
+            return made
         assert isinstance(op, Primitive)
         if self.xp is None:
             raise BackendError(
