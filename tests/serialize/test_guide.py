@@ -26,7 +26,7 @@ def test_the_code_in_the_guide_runs(tmp_path, monkeypatch):
     for block in blocks:
         exec(compile(block, str(GUIDE), "exec"), names)
 
-    assert len(blocks) == 6
+    assert len(blocks) == 7
 
 
 @pytest.mark.parametrize("name", MODULES)

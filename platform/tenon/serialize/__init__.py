@@ -49,7 +49,8 @@ def save(
     A path that ends in ``.safetensors`` gets one safetensors file, anything else PyTorch's zip format,
     which ``torch.load`` reads. A path is replaced at once when all bytes are on the disk: a crash, a kill
     or a full disk leaves what was there. Views and tied weights share memory again after loading.
-    Nothing is written if ``obj`` holds something else (``UnsavableError`` says where).
+    Modules made of layers of ``tenon.nn`` alone can be saved whole, in PyTorch's format. Nothing is written
+    if ``obj`` holds something else (``UnsavableError`` says where).
 
     No pickler runs: ``pickle_module`` can only be Python's own, and every ``pickle_protocol`` from 2 on
     gives the same file, in protocol 2.
@@ -112,8 +113,9 @@ def load(
     short or changed raises ``CheckpointError``; one that names anything but tensors, containers and
     numbers raises ``UnsafeCheckpointError``.
 
-    tenon never executes a checkpoint: ``weights_only=False`` reads exactly as ``True`` does. ``mmap=True``
-    is accepted and reads the file into memory, as checking it needs every byte anyway.
+    tenon never executes a checkpoint. ``weights_only=False`` reads layers of ``tenon.nn`` too, whole modules
+    of them included, and still nothing of other classes. ``mmap=True`` is accepted and reads the file into
+    memory, as checking it needs every byte anyway.
     """
     if pickle_module is not None and pickle_module is not pickle:
         raise UnsupportedError(
@@ -129,7 +131,7 @@ def load(
         )
     with _reading(f) as (file, source):
         try:
-            return _read(file, Placement(map_location, source), encoding)
+            return _read(file, Placement(map_location, source), encoding, weights_only is False)
         except CallerError as carried:
             raise carried.error from None
 
@@ -143,13 +145,13 @@ def verify(f: FileLike) -> None:
         elif kind == "safetensors":
             tensors.verify(file, source)
         file.seek(start)
-        _read(file, Placement("meta", source), "utf-8")
+        _read(file, Placement("meta", source), "utf-8", layers=True)
 
 
-def _read(file: Any, placement: Placement, encoding: str) -> Any:
+def _read(file: Any, placement: Placement, encoding: str, layers: bool) -> Any:
     kind = _format(file, placement.source)
     if kind == "zip":
-        return torch_zip.read(file, placement, encoding)
+        return torch_zip.read(file, placement, encoding, layers)
     if kind == "legacy":
         return torch_legacy.read(file, placement, encoding)
     return tensors.read(file, placement)

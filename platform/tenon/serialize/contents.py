@@ -17,7 +17,9 @@ from tenon.core.tensor import Tensor
 from tenon.device import Device
 from tenon.dtypes import dtype
 from tenon.errors import UnsavableError
+from tenon.nn.module import Module
 from tenon.nn.parameter import UninitializedTensorMixin
+from tenon.serialize.modules import state_of
 
 #: Containers inside containers beyond this are refused: readers everywhere recurse.
 MAX_DEPTH = 200
@@ -91,7 +93,7 @@ def attributes_of(mapping: Any, path: Path) -> dict[str, Any]:
 def tensors_of(obj: Any) -> list[Tensor]:
     """Every tensor in ``obj``, each once, in the order in which they are met."""
     found: dict[int, Tensor] = {}
-    seen: set[int] = set()
+    seen: dict[int, Any] = {}  # by identity, which lasts as long as what is kept here
     pending: list[tuple[Any, Path]] = [(obj, ())]
     while pending:
         value, path = pending.pop()
@@ -99,11 +101,12 @@ def tensors_of(obj: Any) -> list[Tensor]:
             _check_tensor(value, path)
             found.setdefault(id(value), value)
             continue
-        if (type(value) not in MAPPINGS and type(value) not in SEQUENCES) or id(value) in seen:
+        plain = type(value) in MAPPINGS or type(value) in SEQUENCES
+        if not (plain or isinstance(value, Module)) or id(value) in seen:
             continue
         if len(path) > MAX_DEPTH:
             refuse_depth(path)
-        seen.add(id(value))
+        seen[id(value)] = value
         pending.extend(reversed(_children(value, path)))
     return list(found.values())
 
@@ -154,7 +157,14 @@ def check_integer(value: int, path: Path) -> int:
     return value
 
 
+def attribute(name: str) -> MarkedStep:
+    """The step from a module to its attribute ``name``."""
+    return MarkedStep(f".{name}")
+
+
 def _children(value: Any, path: Path) -> list[tuple[Any, Path]]:
+    if isinstance(value, Module):
+        return [(item, (*path, attribute(name))) for name, item in state_of(value, spell(path))[1].items()]
     if isinstance(value, dict):
         children = [(item, (*path, key)) for key, item in value.items()]
         if getattr(value, "__dict__", None):

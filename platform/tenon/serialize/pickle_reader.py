@@ -2,8 +2,9 @@
 
 This is not ``pickle``: it is a small interpreter of pickle's opcodes that can build lists, tuples,
 sets, dicts, numbers and strings, and can call only ``Constructor``s, which stand in a table of allowed
-globals under the names that PyTorch writes. No module is imported and no attribute is looked up by a
-name from the file; ``BUILD`` sets nothing but the ``_metadata`` of an ``OrderedDict``.
+globals under the names that PyTorch writes, and make the layers in it. No module is imported and no
+attribute is looked up by a name from the file; ``BUILD`` sets nothing but the ``_metadata`` of an
+``OrderedDict`` and what ``modules.restore`` lets a layer have.
 
 Next: ``torch_globals.py`` is the table of what PyTorch's names mean here.
 """
@@ -20,6 +21,8 @@ from typing import Any, BinaryIO
 from tenon.core.size import Size
 from tenon.core.tensor import Tensor
 from tenon.errors import CheckpointError, TenonError, UnsafeCheckpointError
+from tenon.nn.module import Module
+from tenon.serialize import modules
 from tenon.serialize.layout import LoadedStorage
 
 _MARK = object()
@@ -175,17 +178,21 @@ class PickleReader:
             raise UnsafeCheckpointError(
                 f"refused to load {self.source}: it asks for the global {full!r}, and tenon never imports "
                 "or runs what a "
-                "checkpoint names; it builds tensors, plain containers and numbers only. If you trust the "
-                "file, load it "
-                "where it was made and save `state_dict()`s instead of whole objects."
+                "checkpoint names; it builds tensors, plain containers and numbers only"
+                + (", and with weights_only=False layers of tenon.nn" if full.startswith("torch.nn.") else "")
+                + ". If you trust the file, load it where it was made and save `state_dict()`s instead of "
+                "whole objects."
             )
         if isinstance(found, Unsupported):
             raise CheckpointError(f"it holds {found.name}, and {found.reason}")
         self.push(found)
 
     def call(self) -> None:
-        """REDUCE and NEWOBJ: call a Constructor, and nothing else."""
+        """REDUCE and NEWOBJ: call a Constructor, make a layer, and nothing else."""
         args, function = self.pop(), self.pop()
+        if isinstance(function, type) and issubclass(function, Module) and type(args) is tuple and not args:
+            self.push(modules.new(function))
+            return
         if not isinstance(function, Constructor):
             raise UnsafeCheckpointError(
                 f"refused to load {self.source}: it calls a {type(function).__name__}, and only the "
@@ -201,8 +208,11 @@ class PickleReader:
         self.push(self._load_persistent(self.pop()))
 
     def build(self) -> None:
-        """BUILD: attributes, which only the OrderedDict of a state dict has."""
+        """BUILD: attributes, which only a module and the OrderedDict of a state dict have."""
         state, target = self.pop(), self.top()
+        if isinstance(target, Module):
+            modules.restore(target, state, self.source)
+            return
         if type(target) is not OrderedDict or type(state) is not dict:
             raise UnsafeCheckpointError(
                 f"refused to load {self.source}: it sets the state of a {type(target).__name__}, which "

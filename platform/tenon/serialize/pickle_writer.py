@@ -19,7 +19,8 @@ from tenon.core.tensor import Tensor
 from tenon.device import Device
 from tenon.dtypes import dtype
 from tenon.errors import UnsavableError
-from tenon.serialize import contents
+from tenon.nn.module import Module
+from tenon.serialize import contents, modules
 from tenon.serialize.layout import Described, Storage, StorageTable
 
 #: Element types whose storages have a class of their own in PyTorch; the others use ``UntypedStorage``.
@@ -68,6 +69,13 @@ class PickleWriter:
             if not self._recall(id(value)):
                 self._write_tensor(value)
                 self._remember(id(value))
+            return
+        if isinstance(value, Module):
+            if not self._recall(id(value)):
+                self._write_module(value)
+            return
+        if kind is modules.Named:
+            self._global("torch.nn.functional", value.name)
             return
         if kind in contents.MAPPINGS or kind in contents.SEQUENCES:
             if len(self._path) >= contents.MAX_DEPTH:
@@ -171,6 +179,23 @@ class PickleWriter:
                 self._str(name)
                 self._inside(contents.METADATA, item)
             self._out += pickle.SETITEMS + pickle.BUILD
+
+    def _write_module(self, module: Module) -> None:
+        if len(self._path) >= contents.MAX_DEPTH:
+            contents.refuse_depth(tuple(self._path))
+        name, state = modules.state_of(module, contents.spell(tuple(self._path)))
+        self._kept.append(state)
+        self._global(*name)
+        self._out += pickle.EMPTY_TUPLE + pickle.NEWOBJ
+        self._remember(id(module))
+        self._out += pickle.EMPTY_DICT + pickle.MARK
+        for hooks in modules.HOOKS:  # PyTorch's modules look for them
+            self._str(hooks)
+            self._ordered_dict()
+        for attribute, value in state.items():
+            self._str(attribute)
+            self._inside(contents.attribute(attribute), value)
+        self._out += pickle.SETITEMS + pickle.BUILD
 
     def _inside(self, step: Any, value: Any) -> None:
         self._path.append(step)

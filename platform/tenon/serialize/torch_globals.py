@@ -18,6 +18,7 @@ from tenon.device import Device
 from tenon.dtypes import dtype
 from tenon.errors import CheckpointError
 from tenon.nn.parameter import Parameter
+from tenon.serialize import modules
 from tenon.serialize.layout import LoadedStorage, meta_tensor, rebuild
 from tenon.serialize.pickle_reader import Constructor, Unsupported, check_key
 from tenon.serialize.pickle_writer import STORAGE_CLASSES
@@ -52,9 +53,11 @@ class StorageClass:
         self.typed = typed
 
 
-def torch_globals() -> dict[str, Any]:
-    """Full name -> a Constructor, a value, or Unsupported."""
+def torch_globals(layers: bool = False) -> dict[str, Any]:
+    """Full name -> a Constructor, a value, or Unsupported; with ``layers`` those of ``tenon.nn`` too."""
     table: dict[str, Any] = {f"torch.{kind.name}": kind for kind in dtypes.ALL}
+    if layers:
+        table |= modules.known()
     for name in _FOREIGN_DTYPES:
         table[f"torch.{name}"] = Unsupported(f"a torch.{name} tensor", _NO_DTYPE)
     for kind, storage in STORAGE_CLASSES.items():

@@ -59,11 +59,11 @@ class Archive:
         out.finish()
 
 
-def read(file: BinaryIO, placement: Placement, encoding: str = "utf-8") -> Any:
-    """The object in a ``.pt`` archive."""
+def read(file: BinaryIO, placement: Placement, encoding: str = "utf-8", layers: bool = False) -> Any:
+    """The object in a ``.pt`` archive; with ``layers`` it may hold those of ``tenon.nn``."""
     reader = _ArchiveReader(file, placement)
-    tree = reader.record("data.pkl")
-    return PickleReader(io.BytesIO(tree), torch_globals(), reader.storage, placement.source, encoding).load()
+    tree = io.BytesIO(reader.record("data.pkl"))
+    return PickleReader(tree, torch_globals(layers), reader.storage, placement.source, encoding).load()
 
 
 def verify(file: BinaryIO, source: str) -> None:

@@ -1,0 +1,194 @@
+"""Modules saved whole: layers of ``tenon.nn`` by name and attributes, read without running what a file names."""
+
+import io
+import pickle
+import zipfile
+from collections import OrderedDict
+
+import pytest
+
+import tenon
+from tenon import nn
+from tenon.errors import CheckpointError, UnsafeCheckpointError, UnsavableError
+from tenon.nn import functional as F
+
+
+def written(obj):
+    file = io.BytesIO()
+    tenon.save(obj, file)
+    file.seek(0)
+    return file
+
+
+def copied(obj):
+    return tenon.load(written(obj), weights_only=False)
+
+
+def test_a_network_of_layers_comes_back_whole():
+    tenon.manual_seed(0)
+    blocks = nn.ModuleDict({"a": nn.TransformerEncoderLayer(4, 2, 8, activation=F.gelu, batch_first=True)})
+    net = nn.ModuleList([nn.LSTM(3, 4, 2, batch_first=True), blocks, nn.BatchNorm1d(4)]).eval()
+    net[2].running_mean.fill_(0.5)
+    net[2].weight.requires_grad_(False)
+    x = tenon.randn(2, 5, 3)
+
+    read = copied({"net": net, "epoch": 3})["net"]
+
+    assert repr(read) == repr(net)
+    assert not read.training
+    assert not read[2].weight.requires_grad
+    for ours, theirs in zip(read.state_dict().items(), net.state_dict().items(), strict=True):
+        assert ours[0] == theirs[0]
+        assert tenon.equal(ours[1], theirs[1])
+    run = lambda n: n[1]["a"](n[0](x)[0])  # noqa: E731
+    assert tenon.equal(run(read), run(net))
+    read.train().register_forward_hook(lambda *given: None)
+    run(read).sum().backward()
+    assert read[0].weight_ih_l0.grad is not None
+
+
+def test_what_a_module_holds_twice_it_holds_twice_again():
+    tied, same = nn.Linear(3, 3), nn.ReLU()
+    net = nn.Sequential(tied, same, nn.Linear(3, 3), same)
+    net[2].weight = tied.weight
+
+    read = copied(net)
+
+    assert read[2].weight is read[0].weight
+    assert read[1] is read[3]
+    assert len(list(read.parameters())) == 3
+
+
+def test_a_module_is_data_only_when_it_is_asked_for():
+    file = written(nn.Linear(2, 3))
+    for asked in (True, None):
+        file.seek(0)
+        with pytest.raises(UnsafeCheckpointError, match=r"torch\.nn\.Linear.*weights_only=False"):
+            tenon.load(file, weights_only=asked)
+
+
+def archive(tree):
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w") as target:
+        target.writestr("archive/data.pkl", tree)
+    file.seek(0)
+    return file
+
+
+class Own(nn.Linear):
+    """A class of a user's own."""
+
+
+def hooked():
+    layer = nn.Linear(2, 2)
+    layer.register_forward_hook(lambda *given: None)
+    return layer
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda: nn.Sequential(nn.ReLU(), Own(2, 2)), r"obj\._modules\['1'\]: .*Own.*state_dict"),
+        (lambda: nn.Sequential(hooked()), r"obj\._modules\['0'\]: it has hooks \(_forward_hooks\)"),
+        (
+            lambda: nn.TransformerEncoderLayer(4, 2, activation=lambda x: x),
+            "'activation' is the function .*lambda",
+        ),
+        (lambda: nn.LazyLinear(3), "uninitialised"),
+    ],
+)
+def test_what_only_code_can_rebuild_is_not_saved(make, said, tmp_path):
+    with pytest.raises(UnsavableError, match=said):
+        tenon.save(make(), tmp_path / "net.pt")
+    assert not list(tmp_path.iterdir())
+
+
+def test_safetensors_hold_no_modules(tmp_path):
+    with pytest.raises(UnsavableError, match=r"obj\['net'\]"):
+        tenon.save({"net": nn.Linear(2, 2)}, tmp_path / "net.safetensors")
+
+
+class Named:
+    """Pickles as a global, whatever it is called."""
+
+    def __init__(self, name):
+        self.name = name
+
+
+class _Writer(pickle._Pickler):
+    """Pickles ``Layer`` and ``Named`` as a file of a stranger could name them."""
+
+    def save(self, obj, *rest):
+        if isinstance(obj, Named):
+            place, _, name = obj.name.rpartition(".")
+            self.write(pickle.GLOBAL + f"{place}\n{name}\n".encode())
+        elif isinstance(obj, Layer):
+            self.save(Named(obj.name))
+            self.save(obj.args)
+            self.write(pickle.NEWOBJ)
+            self.save(obj.state)
+            self.write(pickle.BUILD)
+        else:
+            super().save(obj, *rest)
+
+
+class Layer:
+    def __init__(self, name="torch.nn.Linear", args=(), **state):
+        self.name, self.args = name, args
+        whole = {"training": True, "_parameters": {}, "_buffers": {}, "_modules": {}}
+        self.state = whole | {"_non_persistent_buffers_set": set()} | state
+
+
+HOSTILE = {
+    "another class": (Layer("torch.nn.modules.module.Evil"), "Evil"),
+    "the base class": (Layer("torch.nn.Module"), r"torch\.nn\.Module"),
+    "what is no layer": (Layer("torch.nn.functional.relu"), "function"),
+    "a constructor's arguments": (Layer(args=(1 << 40, 1 << 40)), "type"),
+    "a method": (Layer(forward=Named("torch.nn.functional.relu")), "'forward'.*replace a method"),
+    "a special name": (Layer(__class__=3), "'__class__'"),
+    "a hook": (Layer(_forward_hooks=OrderedDict({0: Named("torch.nn.functional.relu")})), "hooks"),
+    "a private function": (Layer(activation=Named("torch.nn.functional._verify_spatial_size")), "_verify"),
+    "another function": (Layer(activation=Named("os.system")), "system"),
+    "a list of parameters": (Layer(_parameters=[1]), "_parameters of a Linear"),
+    "a number as a parameter": (Layer(_parameters={"weight": 1}), "_parameters of a Linear"),
+    "a number as a module": (Layer(_modules={"0": 1}), "_modules of a Linear"),
+    "no training flag": (Layer(training=3), "training"),
+}
+
+
+@pytest.mark.parametrize("case", HOSTILE)
+def test_a_strangers_module_is_refused(case):
+    layer, said = HOSTILE[case]
+    tree = io.BytesIO()
+    _Writer(tree, 2).dump(layer)
+    with pytest.raises(CheckpointError, match=said):
+        tenon.load(archive(tree.getvalue()), weights_only=False)
+
+
+@pytest.mark.oracle
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda t: t.nn.Sequential(t.nn.Conv1d(3, 4, 1), t.nn.BatchNorm1d(4), t.nn.GELU(), t.nn.Flatten(0, 1)),
+        lambda t: t.nn.TransformerEncoderLayer(3, 1, 4, activation="gelu", batch_first=True),
+        lambda t: t.nn.GRU(3, 4, 2, bidirectional=True),
+    ],
+)
+def test_whole_modules_travel_both_ways(make):
+    torch = pytest.importorskip("torch")
+    torch.manual_seed(0)
+    theirs = make(torch).eval()
+    x = torch.randn(2, 3, 3)
+    file = io.BytesIO()
+    torch.save(theirs, file)
+    file.seek(0)
+
+    ours = tenon.load(file, weights_only=False)
+    back = torch.load(written(ours), weights_only=False)
+    own = torch.load(written(make(tenon)), weights_only=False)
+
+    first = lambda found: found[0] if isinstance(found, tuple) else found  # noqa: E731
+    expected = first(theirs(x)).detach()
+    torch.testing.assert_close(first(back(x)).detach(), expected)
+    assert type(own) is type(theirs)
+    torch.testing.assert_close(torch.tensor(first(ours(tenon.tensor(x.numpy()))).detach().numpy()), expected)
