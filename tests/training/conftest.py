@@ -19,7 +19,6 @@ import numpy as np
 import tenon
 from tenon import nn
 from tenon.data import Splits, TensorDataset
-from tenon.data.dataset import Batch
 
 
 class Net(nn.Module):
@@ -34,9 +33,9 @@ class Net(nn.Module):
 class Noisy(TensorDataset):
     # Adds what three generators draw.
 
-    def __getitems__(self, indices):
-        x, y = super().__getitems__(indices)
-        return Batch([x + 0.1 * (python.random() + np.random.rand() + tenon.rand(1)), y])
+    def __getitem__(self, index):
+        x, y = super().__getitem__(index)
+        return x + 0.1 * (python.random() + np.random.rand() + tenon.rand(1)), y
 
 
 def load(train: int = 90, test: int = 31, spoiled: bool = False, noisy: bool = False) -> Splits:

@@ -106,11 +106,7 @@ class Extreme(Reduction):
         return super().infer(x, axes=axes, keepdims=keepdims)
 
     def vjp_x(self, f, g, out, x, *, axes, keepdims=False):
-        winner = _spread(f, out, x.shape, axes, keepdims)
-        hits = f.eq(x, winner)
-        if axes and len(axes) == len(x.shape):  # of everything: where NaN wins, the NaNs share
-            hits = f.logical_or(hits, f.logical_and(f.isnan(x), f.isnan(winner)))
-        hits = f.cast(hits, dtype=g.dtype)
+        hits = f.cast(f.eq(x, _spread(f, out, x.shape, axes, keepdims)), dtype=g.dtype)
         share = f.div(hits, f.sum(hits, axes=axes, keepdims=True)) if axes else hits
         return f.mul(_spread(f, g, x.shape, axes, keepdims), share)
 

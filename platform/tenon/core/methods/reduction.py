@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from tenon import dtypes
+from tenon.core import watch
 from tenon.core.aval import AxisError, normalize_axes, normalize_axis
 from tenon.core.methods.arithmetic import need_order
 from tenon.core.op import table as f
@@ -58,8 +59,11 @@ def shared(flat: Any, value: Any) -> Any:
     if not flat.requires_grad:
         return value
     known = flat.detach()
-    alike = f.logical_or(f.eq(known, value), f.logical_and(f.isnan(known), f.isnan(value)))
-    return f.amax(f.where(alike, flat, -np.inf), axes=(0,))
+    nans = f.isnan(known)
+    number = f.amax(f.where(f.eq(known, value), flat, -np.inf), axes=(0,))
+    count = f.cast(f.sum(nans, axes=(0,)), dtype=flat.raw.dtype)
+    among = f.div(f.sum(f.where(nans, flat, 0.0), axes=(0,)), f.maximum(count, 1.0))
+    return f.where(f.isnan(value), among, number)
 
 
 def moments(name: str, x: Any, dim: Any, unbiased: Any, keepdim: bool, correction: Any) -> dict[str, Any]:
@@ -179,7 +183,10 @@ class Reduction:
                     f"{name}(): Expected reduction dim to be specified for input.numel() == 0. Specify the"
                     " reduction dim with the 'dim' argument."
                 )
-            return getattr(f, f"a{name}")(self, axes=_axes(self, None))
+            made = getattr(f, f"a{name}")(self, axes=_axes(self, None))
+            if made._node is not None and watch.recorder is None and bool(made.raw != made.raw):
+                return shared(self.reshape(-1), made.detach())  # type: ignore[attr-defined]
+            return made
         axis = normalize_axis(dim, self.raw.ndim)
         indices = getattr(f, f"arg{name}")(self, axis=axis, keepdims=True)
         values = f.gather(self, indices, axis=axis) if self.raw.ndim else self.clone()  # type: ignore[attr-defined]
