@@ -11,7 +11,7 @@ import inspect
 import threading
 import warnings
 from collections.abc import Callable, Generator
-from typing import Any, TypeVar, cast
+from typing import Any, ClassVar, Self, TypeVar, cast
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -193,18 +193,31 @@ class inference_mode(GradContext):
         return inference_mode(self.mode)
 
 
-class set_multithreading_enabled:
-    """Noted as in torch, at once or as a context manager; a backward pass runs in its caller's thread."""
+class _Switch:
+    """A mode of this thread that is set at once; as a context manager, restored at the end."""
+
+    _name: ClassVar[str]
 
     def __init__(self, mode: bool) -> None:
-        self.previous = MODE.multithreading
-        self.mode = MODE.multithreading = bool(mode)
+        self.previous = getattr(MODE, self._name)
+        self.mode = bool(mode)
+        setattr(MODE, self._name, self.mode)
 
     def __enter__(self) -> None:
         """The mode is set since the constructor ran."""
 
     def __exit__(self, *exc: object) -> None:
-        MODE.multithreading = self.previous
+        setattr(MODE, self._name, self.previous)
+
+    def clone(self) -> Self:
+        """Another one for the same mode."""
+        return type(self)(self.mode)
+
+
+class set_multithreading_enabled(_Switch):
+    """Noted as in torch, at once or as a context manager; a backward pass runs in its caller's thread."""
+
+    _name = "multithreading"
 
 
 def is_multithreading_enabled() -> bool:
@@ -212,23 +225,11 @@ def is_multithreading_enabled() -> bool:
     return MODE.multithreading
 
 
-class _force_original_view_tracking:
+class _force_original_view_tracking(_Switch):
     """Show the history of views that are modified in place under their own ops' names, at once; as a context
     manager restore the mode at the end. Their gradients go through those ops in either mode."""
 
-    def __init__(self, mode: bool) -> None:
-        self.previous = MODE.replay
-        self.mode = MODE.replay = bool(mode)
-
-    def __enter__(self) -> None:
-        """The mode is set since the constructor ran."""
-
-    def __exit__(self, *exc: object) -> None:
-        MODE.replay = self.previous
-
-    def clone(self) -> _force_original_view_tracking:
-        """Another one for the same mode."""
-        return _force_original_view_tracking(self.mode)
+    _name = "replay"
 
 
 def is_view_replay_enabled() -> bool:
