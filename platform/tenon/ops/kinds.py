@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from tenon.core import rounding
 from tenon.dtypes import FROM_NUMPY, scalar_name
 
 _FLOAT32 = np.dtype(np.float32)
@@ -30,8 +31,7 @@ def is_floating(x: Any) -> bool:
 
 def is_short(x: Any) -> bool:
     """Whether ``x`` holds floating numbers of 16 bits."""
-    dtype = dtype_of(x)
-    return dtype.itemsize == 2 and dtype.kind in "fV"
+    return rounding.is_short(dtype_of(x))
 
 
 def title_of(x: Any) -> str:

@@ -15,6 +15,7 @@ from tenon.core.aval import Aval
 from tenon.core.op import Kind, Primitive
 from tenon.errors import ShapeError
 from tenon.ops.convolution import extent, places_in, windows
+from tenon.ops.kinds import is_short
 
 _INT = np.dtype(np.int64)
 
@@ -102,7 +103,7 @@ def _regions(sizes: Any, kernel: Any, stride: Any, dilation: Any) -> Any:
 
 def _wide(x: Any) -> Any:
     """``x`` in float32 if its own numbers are too short to add many of them."""
-    return x.astype(np.float32) if x.dtype.kind not in "biuc" and x.dtype.itemsize < 4 else x
+    return x.astype(np.float32) if is_short(x) else x
 
 
 def lowest(dtype: Any) -> Any:

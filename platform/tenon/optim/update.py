@@ -21,6 +21,7 @@ from tenon.core import watch
 from tenon.core.aval import Aval
 from tenon.core.create import full
 from tenon.core.grad_mode import MODE
+from tenon.core.rounding import is_short
 from tenon.core.tensor import Tensor
 from tenon.dtypes import float32, float64, get_default_dtype
 
@@ -45,11 +46,6 @@ def hyperparameters(group: dict[str, Any], keep_tensors: bool = False) -> Any:
             elif value.__class__ is tuple and any(isinstance(v, Tensor) for v in value):
                 setattr(h, name, tuple(v.item() if isinstance(v, Tensor) else v for v in value))
     return h
-
-
-def is_short(dtype: Any) -> bool:
-    """Whether ``dtype`` is float16 or bfloat16."""
-    return bool(dtype.itemsize == 2 and dtype.kind in "fV")
 
 
 def entry_of(optimizer: Any, p: Any, init: Callable[[], dict[str, Any]]) -> dict[str, Any]:
