@@ -15,7 +15,7 @@ from tenon.core.methods.titles import titled
 from tenon.core.op import table as f
 from tenon.core.precision import runs_in
 from tenon.errors import GradError, ModuleValueError, ShapeError
-from tenon.ops.kinds import dtype_of, is_short
+from tenon.ops.kinds import is_short, matching, widened
 
 _VECTORS = ("running_mean", "running_var", "weight", "bias")
 
@@ -187,10 +187,10 @@ def group_norm(input: Any, num_groups: int, weight: Any = None, bias: Any = None
             f"Expected more than 1 value per channel when training, got input size torch.Size({list(shape)}):"
             " one value has no spread to divide by."
         )
-    x, given = input, dtype_of(input.raw)
+    x = input
     if is_short(x):  # torch too rounds once, at the end
-        x, weight, bias = (v if v is None else f.cast(v, dtype=np.float32) for v in (x, weight, bias))
+        x, weight, bias = widened(f, x, weight, bias)
     grouped = x.reshape(shape[0], num_groups, math.prod(shape[1:]) // num_groups)
     made = f.layer_norm(grouped, None, None, rank=1, eps=float(eps)).reshape(shape)
     made = made if weight is bias is None else f.channel_affine(made, weight, bias)
-    return like(made if dtype_of(made.raw) == given else f.cast(made, dtype=given), input)
+    return like(matching(f, made, input), input)

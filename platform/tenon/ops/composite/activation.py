@@ -8,13 +8,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from tenon.core.op import Composite, Kind
 from tenon.errors import UnsupportedDTypeError
-from tenon.ops.kinds import dtype_of, is_floating, is_short
+from tenon.ops.kinds import is_floating, matching, widened
 
-_WIDE = np.dtype(np.float32)
 _ROOT_HALF = 0.7071067811865476
 _DENSITY = 0.3989422804014327  # 1 / sqrt(2 pi)
 _CUBIC = 0.044715
@@ -231,11 +228,9 @@ class Hardswish(Activation):
 
     def vjp_x(self, f, g, out, x):
         given = g
-        if is_short(x):  # three roundings would show
-            g, x = f.cast(g, dtype=_WIDE), f.cast(x, dtype=_WIDE)
+        g, x = widened(f, g, x)  # three roundings would show
         middle = f.mul(g, f.add(f.div(x, 3.0), 0.5))
-        made = f.where(f.le(x, -3.0), 0, f.where(f.lt(x, 3.0), middle, g))
-        return made if g is given else f.cast(made, dtype=dtype_of(given))
+        return matching(f, f.where(f.le(x, -3.0), 0, f.where(f.lt(x, 3.0), middle, g)), given)
 
 
 class Threshold(Activation):
