@@ -201,9 +201,7 @@ def _alias(x: Any, copy: bool) -> Any:
     if watch.recorder is not None and old.raw is not x.raw:
         watch.recorder.copied(old.raw, x)
     node, index = x._node, x._index
-    if x._view is not None and isinstance(
-        x._view[2], FunctionType
-    ):  # a Function's pure view: through its ops
+    if x._view is not None and x._view[2].__class__ is FunctionType:  # a Function's pure view: by its ops
         again = x._view[2](x._view[1])
         node, index = again._node, again._index
     elif x._view is not None and node is not None and (node.hooks or node.retained):
