@@ -33,11 +33,17 @@ class Converter:
         self.converted = False
         #: Bytes now, by device.
         self.allocated: Counter[int] = Counter()
-        #: What lives, by its number, as MEMORY tells it; and releases that another thread told before.
-        self._living: dict[int, tuple[Any, ...]] = {}
+        #: What lives, by its block's id: its number, and as MEMORY tells it. This keeps the block.
+        self._living: dict[int, tuple[int, Sequence[Any]]] = {}
+        self._count = itertools.count(1)
+        #: Releases that another thread told before.
         self._early: list[tuple[int, int, Any]] = []
         self._launches = 0
         self._programs = Programs(clock.wall)
+
+    def forget(self) -> None:
+        """Hear no more of the end of what lives."""
+        self._living.clear()
 
     def convert(self, taken: Iterable[tuple[int, list[Any]]]) -> list[Event]:
         """Events of all threads; memory's in order of time, others as they ended in their thread."""
@@ -54,13 +60,11 @@ class Converter:
                 maker = makers.get(kind)
                 if maker is not None:
                     events.append(maker(tid, record))
-                    if kind == o.OP and record[-1]:
-                        _, op, _, end, module, phase, _, size, *_, number = record
-                        memory.append((end, tid, (size, number, op, module, phase, -1)))
-                elif kind == o.MEMORY:
+                    if kind == o.OP and record[-1] is not None:
+                        _, op, _, end, module, phase, _, size, *_, block = record
+                        memory.append((end, tid, (size, block, op, module, phase, -1)))
+                elif kind == o.MEMORY or kind == o.RELEASED:
                     memory.append((record[1], tid, record[2:]))
-                elif kind == o.RELEASED:
-                    memory.append((record[1], tid, record[2]))
                 elif kind == o.DEVICE:
                     events += self._device(tid, record, events[-1] if events else None)
                 elif kind == o.COLLECTIVE:
@@ -174,18 +178,19 @@ class Converter:
         launched.own = {**(launched.own or {}), "External id": tie["External id"]}
         return [Event("runtime", "cudaLaunchKernel", tid, launched.begin, launched.end, {}, tie), kernel]
 
-    def _memory(self, when: int, tid: int, what: Any) -> list[Event]:
-        """A beginning, or the end of what has the number ``what``."""
-        if what.__class__ is int:
-            found = self._living.pop(what, None)
+    def _memory(self, when: int, tid: int, what: Sequence[Any]) -> list[Event]:
+        """The beginning of what MEMORY tells, or the end of a block."""
+        if len(what) == 1:
+            found = self._living.pop(id(what[0]), None)
             if found is None:  # its beginning is still to come
                 self._early.append((when, tid, what))
                 return []
-            size, number, op, module, phase, device = found
+            number, (size, _, op, module, phase, device) = found
             size = -size
         else:
-            size, number, op, module, phase, device = what
-            self._living[number] = what
+            size, block, op, module, phase, device = what
+            number = next(self._count)
+            self._living[id(block)] = number, what
         self.allocated[device] += size
         total = self.allocated[device]
         key = ("memory", op, module, phase, device)

@@ -87,6 +87,7 @@ class Recording:
     def _give_up(self, error: OSError) -> None:
         """The disk is full, or gone: the program goes on, the profile does not."""
         self.tap.close()
+        self.converter.forget()
         self._lost = True
         file = self.writer or self._spool
         if file is not None:
@@ -131,6 +132,7 @@ class Recording:
         """Record no more."""
         self.tap.close()
         self._take()
+        self.converter.forget()
 
     def save(self) -> None:
         """Complete the file that events went to."""

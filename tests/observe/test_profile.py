@@ -3,6 +3,8 @@
 import contextlib
 import json
 import os
+import threading
+import weakref
 
 import numpy as np
 import pytest
@@ -112,6 +114,31 @@ def test_memory_returns_to_its_baseline(training):
     assert totals[-1] == baseline
     assert all(size >= 0 for size in totals)
     assert named(prof, "tenon::mul").self_cpu_memory_usage == held
+
+
+def test_after_a_profile_nobody_waits_for_the_end_of_arrays(training):
+    with profile(profile_memory=True) as prof:
+        kept = training.x * 2.0
+        assert weakref.getweakrefcount(kept.raw) == 1
+
+    assert weakref.getweakrefcount(kept.raw) == 0
+    assert [e.get("Bytes") for e in prof._all() if e.get("Op") == "tenon::mul"] == [kept.raw.nbytes]
+    with profile(profile_memory=True) as again:
+        del kept
+        own = training.x + 1.0
+    sizes = [e.get("Bytes") for e in again._all() if e.name == "[memory]" and not e.get("Program")]
+    assert sizes == [own.raw.nbytes]
+
+
+def test_an_array_that_another_thread_lets_go_ends_once():
+    with profile(profile_memory=True) as prof:
+        held = [tenon.ones(8) + 1]
+        thread = threading.Thread(target=held.clear)
+        thread.start()
+        thread.join()
+
+    sizes = [e.get("Bytes") for e in prof._all() if e.get("Op") == "tenon::add"]
+    assert sizes == [32, -32]
 
 
 def test_views_and_parameters_are_no_allocations(training):

@@ -5,17 +5,17 @@ each argument: shape and dtype of an array, the class and None of anything else;
 not recorded. Equal ones are not made one: looking them up takes as long as the rest of a record.
 
 ======== ==========================================================================================
-OP       op, begin, end, module, phase, signature, bytes of the output, attrs, stack, number of the block
-         that the output is, 0 where it is none
+OP       op, begin, end, module, phase, signature, bytes of the output, attrs, stack, the block that the
+         output is, None where it is none
 NODE     name of a gradient node, begin, end, module, sequence number
 SPAN     name, begin, end, category, phase, argument
 MODULE   label, begin, end, class name, id of the module, phase, number of the call, of the caller's
 COLLECTIVE call, begin, agreed, end, number, ranks, group
 PROGRAM  name, its steps by line, [begin, line, end, line, end, ...], phase, end
 DEVICE   op, mark before, mark after, index of the device; follows the op's own record
-MEMORY   time, bytes, number of a block that is no op's only output on the host, op or a program's name,
+MEMORY   time, bytes, a block that is no op's only output on the host, op or a program's name,
          module, phase, device (host: -1)
-RELEASED time, number of the block, of whichever thread
+RELEASED time, the block; of the thread that took it
 ======== ==========================================================================================
 """
 

@@ -17,6 +17,10 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
+from weakref import getweakrefcount as references
+from weakref import ref
+
+from numpy import ndarray
 
 from tenon.core import scopes, watch
 from tenon.core.backend import backend_for, backends_in_use
@@ -63,7 +67,7 @@ class Tap:
         self._due = due
         self._local = threading.local()
         self._crossings = Crossings(self)
-        self._blocks = Blocks(self._local, self.lane) if options.memory else None
+        self._blocks = Blocks(self.lanes) if options.memory else None
         self._handles: list[Any] = []
         self._labels: dict[Any, str] = {}
         self._note = self._noting()
@@ -187,29 +191,46 @@ class Tap:
         return call
 
     def _noting(self) -> Callable[..., None]:
-        """``note(begin, end, op, args, attrs, out)``, of tensors or arrays."""
-        find, overdue, local = self.lane, self.overdue, self._local
-        made = None if self._blocks is None else self._blocks.made
+        """``note(begin, end, op, args, attrs, out)``, of tensors or arrays.
+
+        What most ops need is written out here, without calls: 0.4 us less with shapes and memory.
+        """
+        find, overdue, local, blocks = self.lane, self.overdue, self._local, self._blocks
         shapes, stacks = self.options.shapes, self.options.stack
-        sized = shapes or made is not None
+        sized = shapes or blocks is not None
+        owners = () if blocks is None else blocks.owners
 
         def note(begin: int, end: int, op: Any, args: Any, attrs: Any, out: Any) -> None:
             try:
                 lane = local.lane
             except AttributeError:
                 lane = find()
-            signature: Any = None
-            size = number = 0
+            signature = block = stack = None
+            size = 0
             if sized:
                 array = out.raw if isinstance(out, Value) else out
-                size = getattr(array, "nbytes", 0)
-                if made is not None:
-                    number = made(array, op, args, lane, end)
+                if (
+                    op in owners
+                    and array.__class__ is ndarray
+                    and array.base is None
+                    and not (out is array or references(array))
+                ):
+                    block = ref(array, lane.freed)
+                    size = array.nbytes
+                else:
+                    size = getattr(array, "nbytes", 0)
+                    if blocks is not None:
+                        block = blocks.made(array, op, args, lane, end)
                 if shapes:
-                    signature = signature_of(args)
-            stack = stack_here() if stacks else None
+                    if len(args) == 2 and isinstance(args[0], Value) and isinstance(args[1], Value):
+                        a, b = args[0].raw, args[1].raw
+                        signature = a.shape, a.dtype, b.shape, b.dtype
+                    else:
+                        signature = signature_of(args)
+            if stacks:
+                stack = stack_here()
             lane.extend(
-                (OP, op, begin, end, lane.module, lane.phase, signature, size, attrs or None, stack, number)
+                (OP, op, begin, end, lane.module, lane.phase, signature, size, attrs or None, stack, block)
             )
             if end > lane.due:
                 overdue(lane)
@@ -255,11 +276,6 @@ class Tap:
 
 def signature_of(args: Any) -> tuple[Any, ...]:
     """What ``records.py`` calls so, of tensors, arrays and numbers."""
-    if len(args) == 2:
-        a, b = args
-        if isinstance(a, Value) and isinstance(b, Value):  # 0.15 us less
-            r, s = a.raw, b.raw
-            return r.shape, r.dtype, s.shape, s.dtype
     given: list[Any] = []
     for a in args:
         array = a.raw if isinstance(a, Value) else a
