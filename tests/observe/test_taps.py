@@ -10,6 +10,7 @@ import tenon
 from tenon import nn
 from tenon.core.interceptor import SLOT
 from tenon.core.op import table
+from tenon.errors import ShapeError
 from tenon.extend import observe
 from tenon.profiler import profile
 from tenon_profiler.convert import Converter
@@ -129,3 +130,28 @@ def test_an_end_that_another_thread_told_of_first_waits_for_its_beginning():
     assert first == []
     changes = [e for e in then if e.name == "[memory]"]
     assert [(e.tid, e.get("Bytes"), e.get("Total Allocated")) for e in changes] == [(2, 64, 64), (1, -64, 0)]
+
+
+def test_what_makes_tensors_without_an_op_is_seen_and_owns_its_memory():
+    x = tenon.rand(64)
+    with profile(record_shapes=True, profile_memory=True) as prof:
+        made = {
+            "zeros": tenon.zeros(10), "full": tenon.full((11,), 2.0), "randn": tenon.randn(12), "randint": tenon.randint(3, (13,)),
+            "tensor": tenon.tensor([1.0] * 14), "arange": tenon.arange(15), "rand_like": tenon.rand_like(x),
+            "histc": tenon.histc(x, 17), "unique": x.unique(return_counts=True), "new_ones": x.new_ones(18),
+        }  # fmt: skip
+        tenon.nn.init.uniform_(x)
+
+    rows = {row.key.removeprefix("tenon::"): row for row in prof.key_averages(group_by_input_shape=True)}
+    sizes = {name: sum(t.nbytes for t in (v if isinstance(v, tuple) else (v,))) for name, v in made.items()}
+    assert {name: rows[name].self_cpu_memory_usage for name in made} == sizes
+    assert rows["histc"].input_shapes == [[64]]
+    assert rows["uniform_"].count == 1
+    assert rows["uniform_"].self_cpu_memory_usage == 0
+
+
+def test_a_factory_that_fails_in_a_profile_says_what_it_says_without():
+    with profile() as prof, pytest.raises(ShapeError, match="negative dimension -1"):
+        tenon.zeros(-1)
+
+    assert prof.events() == []

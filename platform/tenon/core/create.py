@@ -67,6 +67,7 @@ def from_numpy(ndarray: Any) -> Any:
 random.state_conversion(from_numpy)  # Generator.get_state() returns tensors
 
 
+@watch.making_shown
 def tensor(
     data: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False, pin_memory: bool = False
 ) -> Any:

@@ -24,8 +24,16 @@ from tenon.errors import ArgumentError, ShapeError
 
 
 def _drawn(
-    array_of: Any, shape: tuple[int, ...], kind: dtypes.dtype, device: Any, requires_grad: bool
+    array_of: Any,
+    shape: tuple[int, ...],
+    kind: dtypes.dtype,
+    device: Any,
+    requires_grad: bool,
+    name: str = "",
 ) -> Any:
+    """A tensor of what ``array_of()`` draws; ``name`` is what a profile shows, if nobody has shown it yet."""
+    if name and watch.making is not None:
+        return watch.making(name, _drawn, (array_of, shape, kind, device, requires_grad), {})
     if shape and min(shape) < 0:
         raise ShapeError(f"Trying to create tensor with negative dimension {min(shape)}: {list(shape)}")
     place = as_device(device)
@@ -53,7 +61,7 @@ def rand(
     if rest:
         plain("rand", rest)
     draw = lambda: random.uniform(generator, shape, kind.numpy.type)  # noqa: E731
-    made = _drawn(draw, shape, kind, device, requires_grad)
+    made = _drawn(draw, shape, kind, device, requires_grad, "rand")
     return made if out is None else written(out, made)
 
 
@@ -71,7 +79,7 @@ def randn(
     if rest:
         plain("randn", rest)
     draw = lambda: random.normal(generator, shape, kind.numpy.type)  # noqa: E731
-    made = _drawn(draw, shape, kind, device, requires_grad)
+    made = _drawn(draw, shape, kind, device, requires_grad, "randn")
     return made if out is None else written(out, made)
 
 
@@ -139,7 +147,7 @@ def rand_like(
     """Uniform numbers in ``input``'s shape."""
     kind = dtypes.as_dtype(dtype or input.dtype)
     draw = lambda: random.uniform(generator, out=_laid_out_as(input, kind))  # noqa: E731
-    made = _drawn(draw, tuple(input.shape), kind, device or input.device, requires_grad)
+    made = _drawn(draw, tuple(input.shape), kind, device or input.device, requires_grad, "rand_like")
     memory_format = rest.pop("memory_format", None)
     plain("rand_like", rest)
     return laid_out(made, memory_format)
@@ -157,7 +165,7 @@ def randn_like(
     """Standard normal numbers in ``input``'s shape."""
     kind = dtypes.as_dtype(dtype or input.dtype)
     draw = lambda: random.normal(generator, out=_laid_out_as(input, kind))  # noqa: E731
-    made = _drawn(draw, tuple(input.shape), kind, device or input.device, requires_grad)
+    made = _drawn(draw, tuple(input.shape), kind, device or input.device, requires_grad, "randn_like")
     memory_format = rest.pop("memory_format", None)
     plain("randn_like", rest)
     return laid_out(made, memory_format)
@@ -180,6 +188,7 @@ def randint_like(
     return _drawn(draw, tuple(input.shape), kind, device or input.device, requires_grad)
 
 
+@watch.making_shown
 @titled(lambda mean, std=1.0, *a, **k: f"Normal{2 * isinstance(std, Value) + isinstance(mean, Value)}")
 def normal(
     mean: Any,

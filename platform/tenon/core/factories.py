@@ -18,6 +18,7 @@ from tenon.core.inplace import check_overlap
 from tenon.core.layout import plain, with_layout
 from tenon.core.methods.movement import sizes
 from tenon.core.value import Value, refuse_writing
+from tenon.core.watch import making_shown
 from tenon.errors import ArgumentError, DTypeError, ShapeError
 
 
@@ -31,6 +32,7 @@ def shape_of(size: tuple[Any, ...], keyword: Any) -> tuple[int, ...]:
     return sizes(size if keyword is None else (keyword,))
 
 
+@making_shown
 def zeros(
     *size: Any,
     dtype: Any = None,
@@ -46,6 +48,7 @@ def zeros(
     return written(out, _full(shape, 0, kind_of(dtype), device, requires_grad), dtype)
 
 
+@making_shown
 def ones(
     *size: Any,
     dtype: Any = None,
@@ -61,6 +64,7 @@ def ones(
     return written(out, _full(shape, 1, kind_of(dtype), device, requires_grad), dtype)
 
 
+@making_shown
 def empty(
     *size: Any,
     dtype: Any = None,
@@ -78,6 +82,7 @@ def empty(
     return written(out, laid_out(made, memory_format), dtype)
 
 
+@making_shown
 def empty_strided(
     size: Any,
     stride: Any,
@@ -100,6 +105,7 @@ def empty_strided(
     return made.requires_grad_() if requires_grad else made
 
 
+@making_shown
 def empty_permuted(
     size: Any,
     physical_layout: Any,

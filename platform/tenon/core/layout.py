@@ -6,6 +6,7 @@ import functools
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from tenon.core import watch
 from tenon.errors import UnsupportedError
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -46,12 +47,14 @@ def plain(name: str, rest: dict[str, Any]) -> None:
 
 
 def with_layout(make: F) -> F:
-    """The factory ``make``, which also takes torch's ``layout=`` and ``pin_memory=``."""
+    """The factory ``make``, which also takes ``layout=`` and ``pin_memory=``; profiles show it."""
 
     @functools.wraps(make)
     def made(*args: Any, layout: Any = None, pin_memory: Any = False, **options: Any) -> Any:
         if layout is not None:
             plain(make.__name__, {"layout": layout})
+        if watch.making is not None:
+            return watch.making(make.__name__, make, args, options)
         return make(*args, **options)
 
     return made  # type: ignore[return-value]

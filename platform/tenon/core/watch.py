@@ -7,10 +7,13 @@ off.
 
 from __future__ import annotations
 
+import functools
 import weakref
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any
+from typing import Any, TypeVar
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 #: Called with every new node, when its output is known.
 created: Callable[[Any], None] | None = None
@@ -26,6 +29,9 @@ span: Callable[[str, str], AbstractContextManager[Any]] | None = None
 collective: Callable[[Any, Any, Callable[..., Any], tuple[Any, ...]], Any] | None = None
 #: ``kernel(backend, op, kernel)``: what is called instead of a kernel where an op changes an array in place.
 kernel: Callable[[Any, Any, Callable[..., Any]], Callable[..., Any]] | None = None
+#: ``making(name, make, args, options)``: what is called instead of ``make(*args, **options)`` where arrays
+#: are made without an op: factories, random numbers, counts.
+making: Callable[[str, Callable[..., Any], tuple[Any, ...], dict[str, Any]], Any] | None = None
 #: Called with every program when it is bound to memory.
 bound: Callable[[Any], None] | None = None
 
@@ -66,6 +72,18 @@ def remove(listener: Callable[[Any], None]) -> None:
 def _tell(node: Any) -> None:
     for listener in dict.fromkeys(_listeners):
         listener(node)
+
+
+def making_shown(make: F) -> F:
+    """``make``, which a profile shows by its name: it makes arrays without an op."""
+
+    @functools.wraps(make)
+    def made(*args: Any, **options: Any) -> Any:
+        if making is None:
+            return make(*args, **options)
+        return making(make.__name__, make, args, options)
+
+    return made  # type: ignore[return-value]
 
 
 def spanning(name: str, phase: str) -> AbstractContextManager[Any]:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from tenon import ops
+from tenon.core import watch
 from tenon.core.create import from_backend_array
 from tenon.core.methods.movement import sizes
 from tenon.core.results import named_result
@@ -51,6 +52,7 @@ def _edges(name: str, values: Any, bins: Any, limits: Any) -> Any:
     return np.linspace(low, high, bins + 1).astype(values.dtype)
 
 
+@watch.making_shown
 def histogram(
     input: Any, bins: Any, *, range: Any = None, weight: Any = None, density: bool = False, out: Any = None
 ) -> Any:
@@ -72,6 +74,7 @@ def histogram(
     return made if out is None else into(out, made)
 
 
+@watch.making_shown
 def histogramdd(
     input: Any, bins: Any, *, range: Any = None, weight: Any = None, density: bool = False, out: Any = None
 ) -> Any:

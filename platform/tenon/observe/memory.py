@@ -50,7 +50,7 @@ class Blocks:
     def _part(self, out: Any, op: Any, args: Any, lane: Lane, when: int) -> None:
         """The same for what the op's record cannot tell: one of several, a view's base, on a device."""
         kind, device = out.__class__, -1
-        if kind is tuple:
+        if isinstance(out, tuple):
             for each in out:
                 self._part(each.raw if isinstance(each, Value) else each, op, args, lane, when)
         if kind is not ndarray:

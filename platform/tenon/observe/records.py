@@ -5,8 +5,8 @@ each argument: shape and dtype of an array, the class and None of anything else;
 not recorded. Equal ones are not made one: looking them up takes as long as the rest of a record.
 
 ======== ==========================================================================================
-OP       op, begin, end, module, phase, signature, bytes of the output, attrs, stack, the block that the
-         output is, None where it is none
+OP       op or maker, begin, end, module, phase, signature, bytes of the output, attrs, stack, the block
+         that the output is, None where it is none
 NODE     name of a gradient node, begin, end, module, sequence number
 SPAN     name, begin, end, category, phase, argument
 MODULE   label, begin, end, class name, id of the module, phase, number of the call, of the caller's
@@ -21,6 +21,7 @@ RELEASED time, the block; of the thread that took it
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from typing import Any
 
@@ -30,6 +31,23 @@ SIZES = (11, 6, 7, 9, 8, 6, 8, 5, 3)
 
 #: Categories of spans.
 ANNOTATION, OPERATOR, WAIT, PROFILER = "user_annotation", "cpu_op", "tenon_wait", "tenon_profiler"
+
+
+class Maker:
+    """What stands for the op in the record of a function that makes arrays and is none: its name."""
+
+    view = False
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def cost(self, *given: Any, **attrs: Any) -> float:
+        """Nobody knows."""
+        return 0.0
+
+
+#: The one of a name.
+maker = functools.cache(Maker)
 
 
 def split(items: list[Any]) -> Iterator[list[Any]]:

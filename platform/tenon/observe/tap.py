@@ -33,7 +33,7 @@ from tenon.observe.crossings import Crossings
 from tenon.observe.devices import marked_kernel, marked_op
 from tenon.observe.lanes import Lane
 from tenon.observe.memory import Blocks
-from tenon.observe.records import NODE, OP
+from tenon.observe.records import NODE, OP, maker
 from tenon.observe.scopes import OPEN
 from tenon.observe.stack import stack_here
 from tenon.optim import step_hooks
@@ -99,7 +99,7 @@ class Tap:
         scopes.listen(self._crossings)
         watch.visiting, watch.span = self._visiting, self._crossings.span
         watch.collective, watch.bound = self._crossings.collective, self._bound
-        watch.kernel = self._in_place
+        watch.kernel, watch.making = self._in_place, self._making
         for each in list(program.LIVING):
             self._bound(each)
         self._handles = [
@@ -117,7 +117,8 @@ class Tap:
         for backend in backends_in_use():
             for raw in (backend.raw, backend.short_raw):
                 raw.watch(None)
-        watch.visiting = watch.span = watch.collective = watch.bound = watch.kernel = None
+        watch.visiting = watch.span = watch.collective = watch.bound = None
+        watch.kernel = watch.making = None
         for each in list(program.LIVING):
             each.timed(None)
         for handle in self._handles:
@@ -189,6 +190,14 @@ class Tap:
             return out
 
         return call
+
+    def _making(self, name: str, make: Any, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
+        """``make(*args, **options)``, with a record as of an op called ``name``."""
+        begin = now()
+        out = make(*args, **options)
+        given = tuple(each for each in args if isinstance(each, Value))
+        self._note(begin, now(), maker(name), given, None, out)
+        return out
 
     def _noting(self) -> Callable[..., None]:
         """``note(begin, end, op, args, attrs, out)``, of tensors or arrays.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from numbers import Number
 from typing import Any
 
+from tenon.core import watch
 from tenon.core.late import LATE
 from tenon.core.op import table as f
 from tenon.core.value import Value
@@ -101,7 +102,10 @@ class Fill:
         """Fill with numbers of ``tenon.random``'s function ``name``."""
         from tenon.core.filling import draw_into
 
-        return draw_into(self, name, args, kwargs, generator)
+        given = (self, name, args, kwargs, generator)
+        if watch.making is not None:
+            return watch.making(f"{name.rstrip('_')}_", draw_into, given, {})
+        return draw_into(*given)
 
     def uniform_(self, from_: float = 0.0, to: float = 1.0, *, generator: Any = None, **kwargs: Any) -> Any:
         """Uniform numbers in ``[from, to)``."""
@@ -152,6 +156,7 @@ class Fill:
         made = f.clone(f.contiguous(self))  # whose history gives a gradient of zeros, as in torch
         return made.bernoulli_(self.detach() if p is None else p, generator=generator)  # type: ignore[attr-defined]
 
+    @watch.making_shown
     def multinomial(self, num_samples: int, replacement: bool = False, *, generator: Any = None) -> Any:
         """Indices drawn with these (unnormalised) probabilities, by row."""
         from tenon.core.filling import draw_multinomial

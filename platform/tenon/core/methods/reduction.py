@@ -330,6 +330,7 @@ class Reduction:
             values, indices = values.squeeze(axis), indices.squeeze(axis)
         return named_result("kthvalue", values=values, indices=indices)
 
+    @watch.making_shown
     def unique(
         self,
         sorted: bool = True,
@@ -365,6 +366,7 @@ class Reduction:
                 f" {list(self.raw.shape)}, dim {dim})"
             )
 
+    @watch.making_shown
     def bincount(self, weights: Any = None, minlength: int = 0) -> Any:
         """How often each non-negative integer occurs, optionally weighted."""
         from tenon.core.create import from_backend_array

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tenon.core import watch
 from tenon.core.aval import AxisError, normalize_axis
 from tenon.core.methods.reduction import shared
 from tenon.core.op import table as f
@@ -155,6 +156,7 @@ class Scan:
             values, indices = values.squeeze(axis), indices.squeeze(axis)
         return named_result("mode", values=values, indices=indices)
 
+    @watch.making_shown
     def histc(self, bins: int = 100, min: float = 0, max: float = 0) -> Any:
         """Counts in ``bins`` equal intervals of ``[min, max]`` (the data's range if both are 0)."""
         from tenon.core.create import from_backend_array
