@@ -164,13 +164,20 @@ class FunctionEvent(_Times):
 class FunctionEventAvg(_Times):
     """Sums over events of one key; ``cpu_time`` is the mean."""
 
-    def __init__(self, key: str, first: FunctionEvent, shapes: bool, stack: int, module: bool) -> None:
+    def __init__(
+        self,
+        key: str,
+        first: FunctionEvent | None = None,
+        shapes: bool = False,
+        stack: int = 0,
+        module: bool = False,
+    ) -> None:
         super().__init__()
         self.key = key
-        self.input_shapes = first.input_shapes if shapes else ""
-        self.stack = first.stack[:stack] if stack else []
-        self.module = first.module if module else ""
-        self.is_user_annotation = first.is_user_annotation
+        self.input_shapes = first.input_shapes if first and shapes else ""
+        self.stack = first.stack[:stack] if first and stack else []
+        self.module = first.module if first and module else ""
+        self.is_user_annotation = first is not None and first.is_user_annotation
         self.count = 0
 
     def add(self, event: FunctionEvent) -> None:
@@ -257,9 +264,7 @@ class EventList(list[Any]):
 
     def total_average(self) -> FunctionEventAvg:
         """The sum of everything, under the key "Total"."""
-        if not self:
-            raise errors.TraceError("there are no events to sum up.")
-        total = FunctionEventAvg("Total", self[0], False, 0, False)
+        total = FunctionEventAvg("Total")
         for event in self:
             total.add(event)
         return total

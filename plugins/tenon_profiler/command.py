@@ -55,6 +55,7 @@ def xplane(run: Path, out: Path | None) -> None:
 def show(run: Path, sort_by: str, limit: int, rank: int) -> None:
     """Print where the steps of RUN spent their time, for each rank, and the ops of one."""
     from rich.console import Console
+    from rich.markup import escape
 
     try:
         found = [load(path) for path in find_traces(run)]
@@ -69,7 +70,7 @@ def show(run: Path, sort_by: str, limit: int, rank: int) -> None:
         table.add_row(str(own["rank"]), str(means["steps"]), _brief(means["step_us"]), *shares)
     console.print(table)
     listed = [e for header, events in found if header["tenon"]["rank"] == rank for e in events]
-    if not listed:
+    if all(header["tenon"]["rank"] != rank for header, _ in found):
         raise click.ClickException(f"there is no trace of rank {rank} in {run}.")
     ops = _table(f"Ops of rank {rank}", "op", "self", "%", "total", "calls", "MFLOP", "memory")
     sums = EventList(function_events(e for e in listed if e.category in ("cpu_op", INSTANT)))
@@ -77,7 +78,7 @@ def show(run: Path, sort_by: str, limit: int, rank: int) -> None:
     whole = sums.self_cpu_time_total
     for row in rows[:limit]:
         ops.add_row(
-            row.key.removeprefix("tenon::"), _brief(row.self_cpu_time_total),
+            escape(row.key.removeprefix("tenon::")), _brief(row.self_cpu_time_total),
             percent(row.self_cpu_time_total, whole), _brief(row.cpu_time_total), str(row.count),
             f"{row.flops / 1e6:.2f}" if row.flops else "",
             size_text(row.self_cpu_memory_usage) if row.self_cpu_memory_usage else "",

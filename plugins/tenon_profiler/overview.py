@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
-from tenon_profiler.events import Event, nest
+from tenon_profiler.events import DEVICE, INSTANT, Event, nest
 
 PARTS = ("compute", "communication", "wait", "data", "optimizer", "other")
 STEP = "ProfilerStep#"
@@ -28,16 +29,33 @@ def part_of(event: Event, around: str) -> str:
 
 
 def steps(events: Iterable[Event]) -> list[tuple[str, int, dict[str, int]]]:
-    """Name, nanoseconds and parts of each profiled step; the parts add up to the whole."""
+    """Name, nanoseconds and parts of each profiled step; the parts add up to the whole.
+
+    Where no step was told, the busiest thread is one from end to end.
+    """
     listed = list(events)
+    marked = [event for event in listed if event.name.startswith(STEP)]
+    if not marked:
+        marked = _whole(listed)
+        listed = marked + listed
     nest(listed)
     found = []
-    for event in listed:
-        if event.name.startswith(STEP):
-            parts = dict.fromkeys(PARTS, 0)
-            _add(event, "other", parts)
-            found.append((event.name, event.duration, parts))
+    for event in marked:
+        parts = dict.fromkeys(PARTS, 0)
+        _add(event, "other", parts)
+        found.append((event.name, event.duration, parts))
     return found
+
+
+def _whole(events: list[Event]) -> list[Event]:
+    """A step around all spans of the thread that has most; none where nothing was recorded."""
+    hosted = [event for event in events if event.category != INSTANT and event.category not in DEVICE]
+    if not hosted:
+        return []
+    ((tid, _),) = Counter(event.tid for event in hosted).most_common(1)
+    own = [event for event in hosted if event.tid == tid]
+    begin, end = min(event.begin for event in own), max(event.end for event in own)
+    return [Event("user_annotation", f"{STEP}0", tid, begin, end, {})]
 
 
 def _add(event: Event, around: str, parts: dict[str, int]) -> None:

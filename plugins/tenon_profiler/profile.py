@@ -160,7 +160,7 @@ class profile:
     def _finish(self) -> None:
         if self._recording is None:
             return
-        if self._recording.empty:  # the program ended with the step before
+        if self.schedule is not None and self._recording.empty:  # the program ended with the step before
             self._drop()
             return
         if self.acc_events and self._done is not None:
@@ -184,7 +184,7 @@ class profile:
 
     @property
     def recorded(self) -> bool:
-        """Whether a cycle is over, and has events."""
+        """Whether a cycle is over."""
         return self._done is not None
 
     def events(self) -> averages.EventList:

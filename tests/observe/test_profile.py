@@ -141,6 +141,16 @@ def test_an_array_that_another_thread_lets_go_ends_once():
     assert sizes == [32, -32]
 
 
+def test_a_profile_of_nothing_is_empty(tmp_path):
+    with profile(on_trace_ready=tensorboard_trace_handler(tmp_path)) as prof:
+        pass
+
+    assert (prof.events(), prof.key_averages()) == ([], [])
+    assert prof.key_averages().total_average().count == 0
+    assert "Self CPU time total: 0.000us" in prof.key_averages().table()
+    assert len(list(tmp_path.glob("*.pt.trace.json*"))) == 1
+
+
 def test_views_and_parameters_are_no_allocations(training):
     weight = training.model.head.weight.detach()
 

@@ -317,6 +317,19 @@ def test_the_overview_in_the_terminal_is_of_all_ranks(two_ranks):
     assert missing.exit_code == 1 and "no trace of rank 7" in missing.output
 
 
+def test_a_profile_without_steps_is_one_step_in_the_terminal(tmp_path):
+    with profile(profile_memory=True, on_trace_ready=tensorboard_trace_handler(tmp_path)):
+        x = tenon.ones(64, 64)
+        x = x @ x
+        del x
+
+    shown = CliRunner().invoke(main, ["profile", "show", str(tmp_path)], env={"COLUMNS": "80"}).output
+    (row,) = (line.split() for line in shown.splitlines() if re.match(r" 0 +\d", line))
+    assert row[1] == "1" and float(row[2]) > 0
+    assert sum(float(cell.rstrip("%")) for cell in row[4:]) == pytest.approx(100, abs=0.5)
+    assert re.search(r"^ matmul .*16\.00 KB", shown, re.M) and re.search(r"^ \[memory\] ", shown, re.M)
+
+
 def test_a_run_too_short_for_its_profile_ends_well(tmp_path):
     options = ["--profile", "--set", "profile.skip_first=100", "--set", "epochs=1", "--set", "batch_size=512"]
 

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 import tenon.serialize as serialize
@@ -122,7 +123,7 @@ class Receipt:
                 table.add_section()
             times = (row.seconds.get(batch) for batch in self.total.seconds)
             table.add_row(
-                f"{row.path}: {row.kind}" if row.path else "total (bytes: the file)",
+                escape(f"{row.path}: {row.kind}") if row.path else "total (bytes: the file)",
                 _shown(row.parameters, lambda n: f"{n:,.0f}"),
                 _shown(row.bytes, _size),
                 *("-" if change is None else _shown(change, _time) for change in times),

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from tenon.core.aval import aval_of
@@ -238,7 +239,7 @@ def _print(found: Summary, console: Console) -> None:
         depth = row.path.count(".") + bool(row.path)
         name = "  " * depth + (f"{row.path.rpartition('.')[2]}: " if row.path else "") + row.kind
         table.add_row(
-            f"{name} x{row.calls}" if row.calls > 1 else name,
+            escape(f"{name} x{row.calls}" if row.calls > 1 else name),
             f"{row.parameters:,}" if row.parameters else "-",
             " ".join(str(list(s)) for s in row.output_shapes) or "-",
             _short(row.flops).strip() if row.calls else "-",
