@@ -69,7 +69,9 @@ _home("tenon.core.printing", "set_printoptions get_printoptions")
 _home(
     "tenon.dtypes",
     "dtype bool uint8 uint16 uint32 uint64 int8 int16 int32 int64 float16 bfloat16 float32 float64 complex64 "
-    "complex128 "
+    "complex128 complex32 float8_e4m3fn float8_e4m3fnuz float8_e5m2 float8_e5m2fnuz float8_e8m0fnu "
+    "float4_e2m1fn_x2 qint8 qint32 quint8 quint4x2 quint2x4 int1 int2 int3 int4 int5 int6 int7 uint1 uint2 "
+    "uint3 uint4 uint5 uint6 uint7 "
     "promote_types can_cast get_default_dtype set_default_dtype",
 )
 _home("tenon.device", "get_default_device set_default_device")
@@ -110,11 +112,14 @@ _RENAMED = {
     "long": ("tenon.dtypes", "int64"),
     "cfloat": ("tenon.dtypes", "complex64"),
     "cdouble": ("tenon.dtypes", "complex128"),
+    "chalf": ("tenon.dtypes", "complex32"),
 }
 _SUBMODULES = frozenset(
     [
         "__future__",
+        "_C",
         "_dynamo",
+        "_subclasses",
         "_VF",
         "_utils",
         "accelerator",

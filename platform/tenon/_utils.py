@@ -50,6 +50,14 @@ class ExceptionWrapper:
         raise again
 
 
+def _rebuild_tensor(storage: Any, storage_offset: int, size: Sequence[int], stride: Sequence[int]) -> Tensor:
+    """The tensor that shows a storage from ``storage_offset`` on."""
+    from tenon.core.factories import empty
+
+    made: Tensor = empty(0, dtype=storage.dtype).set_(storage.untyped(), storage_offset, size, stride)
+    return made
+
+
 def _flatten_dense_tensors(tensors: Sequence[Tensor]) -> Tensor:
     """All elements of tensors of one dtype, end to end."""
     from tenon.functions.joining import cat

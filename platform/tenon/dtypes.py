@@ -15,7 +15,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from tenon.errors import DTypeError
+from tenon.errors import DTypeError, UnsupportedDTypeError
 
 BOOL, INTEGER, FLOATING, COMPLEX = range(4)
 
@@ -61,7 +61,7 @@ class dtype:
 
     def to_real(self) -> dtype:
         """The real dtype of a complex one's parts; itself otherwise."""
-        return {complex64: float32, complex128: float64}.get(self, self)
+        return {complex64: float32, complex128: float64, NAMED["complex32"]: float16}.get(self, self)
 
     def to_complex(self) -> dtype:
         """The complex dtype whose parts hold this dtype."""
@@ -83,6 +83,40 @@ float32 = dtype("float32", np.float32, FLOATING)
 float64 = dtype("float64", np.float64, FLOATING)
 complex64 = dtype("complex64", np.complex64, COMPLEX)
 complex128 = dtype("complex128", np.complex128, COMPLEX)
+
+
+class NamedDType(dtype):
+    """An element type that code may name, compare and keep in tables; no tensor here has it."""
+
+    __slots__ = ()
+
+    def __init__(self, name: str, itemsize: int, category: int, signed: Any) -> None:
+        self.name, self.category, self.itemsize = name, category, itemsize
+        self.is_floating_point, self.is_complex = category == FLOATING, category == COMPLEX
+        self.is_signed = signed
+
+    @property
+    def numpy(self) -> Any:  # type: ignore[override]
+        """Refused: nothing stores it."""
+        raise UnsupportedDTypeError(
+            f"tensors of {self!r} do not exist here; it is a name only. Use one of "
+            f"{', '.join(d.name for d in ALL)}."
+        )
+
+
+#: Name, bytes, category and sign (None where torch knows none), of what is a name only.
+_NAMED: tuple[tuple[str, int, int, Any], ...] = (
+    ("complex32", 4, COMPLEX, True),
+    *((f"float8_{kind}", 1, FLOATING, True) for kind in ("e4m3fn", "e4m3fnuz", "e5m2", "e5m2fnuz")),
+    ("float8_e8m0fnu", 1, FLOATING, False),
+    ("float4_e2m1fn_x2", 1, FLOATING, True),
+    ("qint32", 4, INTEGER, None),
+    *((name, 1, INTEGER, None) for name in ("qint8", "quint8", "quint4x2", "quint2x4")),
+    *((f"int{bits}", 1, INTEGER, True) for bits in range(1, 8)),
+    *((f"uint{bits}", 1, INTEGER, False) for bits in range(1, 8)),
+)
+NAMED: dict[str, dtype] = {row[0]: NamedDType(*row) for row in _NAMED}
+globals().update(NAMED)
 
 ALL: tuple[dtype, ...] = (
     bool, uint8, uint16, uint32, uint64, int8, int16, int32, int64,
@@ -119,7 +153,7 @@ def get_default_dtype() -> dtype:
 
 def set_default_dtype(d: dtype, /) -> None:
     """Set the dtype that Python floats become; only floating dtypes are accepted."""
-    if not isinstance(d, dtype) or not d.is_floating_point:
+    if not isinstance(d, dtype) or not d.is_floating_point or isinstance(d, NamedDType):
         raise DTypeError(
             f"set_default_dtype: only floating-point types are supported, not {d!r}. Pass e.g. torch.float64."
         )
@@ -163,6 +197,9 @@ _FLOAT_ORDER: dict[dtype, int] = {float16: 0, bfloat16: 0, float32: 1, float64: 
 def _promote(a: dtype, b: dtype) -> dtype:
     if a is b:
         return a
+    for each in (a, b):
+        if each.name in NAMED:
+            raise DTypeError(f"promote_types: {a} and {b} have no common dtype: {each} is a name only here.")
     if a.category != b.category:
         low, high = (a, b) if a.category < b.category else (b, a)
         if high.is_complex and low is float64:

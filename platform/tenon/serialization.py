@@ -1,5 +1,74 @@
 """PyTorch's path ``serialization``; the code is in ``tenon.serialize``."""
 
-from tenon.serialize import load, save
+from __future__ import annotations
 
-__all__ = ["load", "save"]
+import warnings
+from typing import Any
+
+from tenon.errors import CheckpointError
+from tenon.serialize import FileLike, load, save, unsafe_globals
+from tenon.serialize.byte_order import (
+    LoadEndianness,
+    get_default_load_endianness,
+    set_default_load_endianness,
+)
+from tenon.serialize.safe_globals import add_safe_globals, clear_safe_globals, get_safe_globals, safe_globals
+
+__all__ = [
+    "LoadEndianness",
+    "SourceChangeWarning",
+    "add_safe_globals",
+    "check_module_version_greater_or_equal",
+    "clear_safe_globals",
+    "get_default_load_endianness",
+    "get_safe_globals",
+    "get_unsafe_globals_in_checkpoint",
+    "load",
+    "safe_globals",
+    "save",
+    "set_default_load_endianness",
+]
+
+
+class SourceChangeWarning(Warning):
+    """torch's warning that a module's source is no longer what a file holds; nothing compares them here."""
+
+
+def get_unsafe_globals_in_checkpoint(f: FileLike) -> list[str]:
+    """What a ``.pt`` file names and ``load`` would refuse; nothing of it is imported or run.
+
+    >>> import io, tenon
+    >>> tenon.save(tenon.nn.Linear(2, 3), file := io.BytesIO())
+    >>> get_unsafe_globals_in_checkpoint(io.BytesIO(file.getvalue()))
+    ['torch.nn.Linear']
+    """
+    return unsafe_globals(f)
+
+
+def check_module_version_greater_or_equal(
+    module: Any, req_version_tuple: tuple[Any, ...], error_if_malformed: bool = True
+) -> bool:
+    """Whether ``module.__version__`` is at least the given one; a version that is no numbers is an error."""
+    try:
+        parts = module.__version__.split(".")
+        found = tuple(type(wanted)(part) for wanted, part in zip(req_version_tuple, parts, strict=False))
+        if len(found) < len(req_version_tuple):
+            raise ValueError(f"{len(found)} parts")
+        return found >= req_version_tuple
+    except Exception as error:
+        message = (
+            f"'{module.__name__}' module version string is malformed '{module.__version__}' and cannot be "
+            f"compared with tuple {req_version_tuple}"
+        )
+        if error_if_malformed:
+            raise CheckpointError(message) from error
+        warnings.warn(f"{message}, but continuing assuming that requirement is met", stacklevel=2)
+        return True
+
+
+def _is_zipfile(f: Any) -> bool:
+    """Whether an open file begins as a zip archive does."""
+    start = f.tell()
+    head = f.read(4)
+    f.seek(start)
+    return bool(head == b"PK\x03\x04")

@@ -3,19 +3,48 @@
 from __future__ import annotations
 
 import builtins
+import os
 from collections.abc import Sequence
-from typing import Any, TypeAlias
+from typing import IO, Any, TypeAlias
 
+from tenon.core.layout import layout as _layout
 from tenon.core.size import Size
+from tenon.core.storage import TypedStorage, UntypedStorage
 from tenon.core.tensor import Tensor
 from tenon.device import Device as _DeviceClass
+from tenon.device import Device as _device
 from tenon.dtypes import dtype as _dtype
 
 Number: TypeAlias = int | float | bool
 Device: TypeAlias = _DeviceClass | str | int | None
 _size: TypeAlias = Size | list[int] | tuple[int, ...]
 _TensorOrTensors: TypeAlias = Tensor | Sequence[Tensor]
+_TensorOrOptionalTensors: TypeAlias = Tensor | Sequence[Tensor | None]
 _TensorOrTensorsOrGradEdge: TypeAlias = Any
-_int, _float, _bool = builtins.int, builtins.float, builtins.bool
+_int, _float, _bool, _complex = builtins.int, builtins.float, builtins.bool, builtins.complex
+FileLike: TypeAlias = str | os.PathLike[str] | IO[bytes]
+Storage: TypeAlias = UntypedStorage | TypedStorage
+#: torch's numbers may be symbols too; there are none here.
+IntLikeType: TypeAlias = int
+FloatLikeType: TypeAlias = float
+BoolLikeType: TypeAlias = bool
 
-__all__ = ["Device", "Number", "_TensorOrTensors", "_bool", "_dtype", "_float", "_int", "_size"]
+__all__ = [
+    "BoolLikeType",
+    "Device",
+    "FileLike",
+    "FloatLikeType",
+    "IntLikeType",
+    "Number",
+    "Storage",
+    "_TensorOrOptionalTensors",
+    "_TensorOrTensors",
+    "_bool",
+    "_complex",
+    "_device",
+    "_dtype",
+    "_float",
+    "_int",
+    "_layout",
+    "_size",
+]

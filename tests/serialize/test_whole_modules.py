@@ -8,7 +8,7 @@ from collections import OrderedDict
 import pytest
 
 import tenon
-from tenon import nn
+from tenon import nn, serialization
 from tenon.errors import CheckpointError, UnsafeCheckpointError, UnsavableError
 from tenon.nn import functional as F
 
@@ -192,3 +192,56 @@ def test_whole_modules_travel_both_ways(make):
     torch.testing.assert_close(first(back(x)).detach(), expected)
     assert type(own) is type(theirs)
     torch.testing.assert_close(torch.tensor(first(ours(tenon.tensor(x.numpy()))).detach().numpy()), expected)
+
+
+def test_layers_that_the_caller_marks_are_read_with_weights_only():
+    file = written(nn.Sequential(nn.Linear(2, 3), nn.GELU()))
+    named = ["torch.nn.Sequential", "torch.nn.Linear", "torch.nn.GELU"]
+
+    assert serialization.get_unsafe_globals_in_checkpoint(file) == named
+    with serialization.safe_globals([nn.Linear]):
+        assert serialization.get_unsafe_globals_in_checkpoint(file) == [named[0], named[2]]
+        with pytest.raises(UnsafeCheckpointError, match=named[0]):
+            tenon.load(file)
+    serialization.add_safe_globals([nn.Sequential, nn.Linear, (nn.GELU, "torch.nn.GELU")])
+    try:
+        assert isinstance(tenon.load(written(nn.Sequential(nn.Linear(2, 3), nn.GELU()))), nn.Sequential)
+    finally:
+        serialization.clear_safe_globals()
+    assert serialization.get_safe_globals() == []
+
+
+def test_marking_a_class_of_ones_own_does_not_let_a_file_run_it():
+    class Own:
+        pass
+
+    own = zipfile.ZipFile(file := io.BytesIO(), "w")
+    own.writestr("archive/data.pkl", b"\x80\x02c__main__\nOwn\n)\x81.")
+    own.close()
+
+    with serialization.safe_globals([(Own, "__main__.Own")]):
+        assert serialization.get_unsafe_globals_in_checkpoint(io.BytesIO(file.getvalue())) == ["__main__.Own"]
+        with pytest.raises(UnsafeCheckpointError, match=r"__main__\.Own"):
+            tenon.load(io.BytesIO(file.getvalue()))
+    with pytest.raises(UnsafeCheckpointError, match="bare pickle"):
+        serialization.get_unsafe_globals_in_checkpoint(io.BytesIO(b"\x80\x02." * 9))
+
+
+def test_a_file_without_a_byte_order_is_taken_for_what_the_caller_says():
+    file = written(tenon.tensor([1, 256]))
+    plain = io.BytesIO()
+    with zipfile.ZipFile(file) as old, zipfile.ZipFile(plain, "w") as new:
+        for record in old.namelist():
+            if not record.endswith("byteorder"):
+                new.writestr(record, old.read(record))
+    read = lambda: tenon.load(io.BytesIO(plain.getvalue())).tolist()  # noqa: E731
+
+    serialization.set_default_load_endianness(serialization.LoadEndianness.BIG)
+    try:
+        swapped = read()
+    finally:
+        serialization.set_default_load_endianness(None)
+
+    assert (read(), swapped) == ([1, 256], [1 << 56, 1 << 48])
+    with pytest.raises(TypeError, match="Invalid argument type"):
+        serialization.set_default_load_endianness("big")

@@ -8,12 +8,14 @@ from tenon.nn import attention, functional, grad, init, layers, modules, paralle
 from tenon.nn.containers import Container, ModuleDict, ModuleList, Sequential
 from tenon.nn.layers import *  # noqa: F403 - the one place where layers become public
 from tenon.nn.module import Module
+from tenon.nn.parallel import DataParallel
 from tenon.nn.parameter import Buffer, Parameter, UninitializedBuffer, UninitializedParameter
 from tenon.nn.parameter_containers import ParameterDict, ParameterList
 
 __all__ = [
     "Buffer",
     "Container",
+    "DataParallel",
     "Module",
     "ModuleDict",
     "ModuleList",

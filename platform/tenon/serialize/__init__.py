@@ -148,6 +148,16 @@ def verify(f: FileLike) -> None:
         _read(file, Placement("meta", source), "utf-8", layers=True)
 
 
+def unsafe_globals(f: FileLike) -> list[str]:
+    """What a ``.pt`` file names and ``load`` would refuse, found without reading any tensor."""
+    with _reading(f) as (file, source):
+        if _format(file, source) != "zip":
+            raise CheckpointError(
+                f"cannot look into {source}: expected a file that torch.save wrote in its zip format."
+            )
+        return torch_zip.unknown_globals(file, source)
+
+
 def _read(file: Any, placement: Placement, encoding: str, layers: bool) -> Any:
     kind = _format(file, placement.source)
     if kind == "zip":

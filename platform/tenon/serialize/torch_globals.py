@@ -22,6 +22,7 @@ from tenon.serialize import modules
 from tenon.serialize.layout import LoadedStorage, meta_tensor, rebuild
 from tenon.serialize.pickle_reader import Constructor, Unsupported, check_key
 from tenon.serialize.pickle_writer import STORAGE_CLASSES
+from tenon.serialize.safe_globals import marked
 
 _NO_SPARSE = "tenon has no sparse tensors. Convert it with .to_dense() where the file was made"
 _NO_QUANTIZED = "tenon reads no quantized tensors. Convert it with .dequantize() where the file was made"
@@ -54,10 +55,12 @@ class StorageClass:
 
 
 def torch_globals(layers: bool = False) -> dict[str, Any]:
-    """Full name -> a Constructor, a value, or Unsupported; with ``layers`` those of ``tenon.nn`` too."""
+    """Full name -> a Constructor, a value, or Unsupported; with ``layers`` those of ``tenon.nn`` too.
+
+    Layers that the caller has marked as safe are always in it.
+    """
     table: dict[str, Any] = {f"torch.{kind.name}": kind for kind in dtypes.ALL}
-    if layers:
-        table |= modules.known()
+    table |= modules.known() if layers else marked()
     for name in _FOREIGN_DTYPES:
         table[f"torch.{name}"] = Unsupported(f"a torch.{name} tensor", _NO_DTYPE)
     for kind, storage in STORAGE_CLASSES.items():

@@ -19,11 +19,13 @@ import numpy as np
 
 from tenon import dtypes
 from tenon.errors import CheckpointError
+from tenon.serialize.byte_order import unmarked
 from tenon.serialize.contents import tensors_of
 from tenon.serialize.layout import LoadedStorage, StorageTable
 from tenon.serialize.pickle_reader import PickleReader
 from tenon.serialize.pickle_writer import PickleWriter
 from tenon.serialize.placement import Placement
+from tenon.serialize.safe_globals import globals_in
 from tenon.serialize.torch_globals import StorageClass, torch_globals
 from tenon.serialize.zip_writer import ZipWriter
 
@@ -64,6 +66,16 @@ def read(file: BinaryIO, placement: Placement, encoding: str = "utf-8", layers: 
     reader = _ArchiveReader(file, placement)
     tree = io.BytesIO(reader.record("data.pkl"))
     return PickleReader(tree, torch_globals(layers), reader.storage, placement.source, encoding).load()
+
+
+def unknown_globals(file: BinaryIO, source: str) -> list[str]:
+    """What the object tree names and a load of weights would refuse, each once."""
+    tree = _ArchiveReader(file, Placement("meta", source)).record("data.pkl")
+    known = torch_globals()
+    try:
+        return [name for name in dict.fromkeys(globals_in(tree)) if name not in known]
+    except ValueError as error:
+        raise CheckpointError(f"cannot look into {source}: its object tree is damaged ({error}).") from error
 
 
 def verify(file: BinaryIO, source: str) -> None:
@@ -178,7 +190,7 @@ class _ArchiveReader:
         return info
 
     def _byte_order(self) -> str:
-        order = self.record("byteorder") if self.prefix + "byteorder" in self.infos else b"little"
+        order = self.record("byteorder") if self.prefix + "byteorder" in self.infos else unmarked()
         if order not in (b"little", b"big"):
             self._broken(ValueError(f"unknown byte order {order!r}"))
         return order.decode()

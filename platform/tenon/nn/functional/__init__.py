@@ -1,5 +1,6 @@
 """``torch.nn.functional``: what layers compute, as functions of tensors. One family a file."""
 
+from tenon.nn import _reduction as _Reduction  # noqa: F401 - torch's name for it
 from tenon.nn import grad
 from tenon.nn.functional.activation import (
     celu,

@@ -1,0 +1,108 @@
+"""torch's ``torch._C``: the few names of its C++ side that Python code asks for and mean something here."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from enum import Enum
+from typing import Any
+
+from tenon.core.methods.convert import parse_to
+from tenon.core.tensor import Tensor
+from tenon.errors import ShapeError
+from tenon.nn import functional as _functional
+
+__all__: list[str] = []
+
+
+class _ConvBackend(Enum):
+    """torch's names of its ways of computing a convolution."""
+
+    CudaDepthwise2d = 0
+    CudaDepthwise3d = 1
+    Cudnn = 2
+    CudnnTranspose = 3
+    Empty = 4
+    Miopen = 5
+    MiopenDepthwise = 6
+    MiopenTranspose = 7
+    Mkldnn = 8
+    MkldnnEmpty = 10
+    NnpackSpatial = 11
+    Overrideable = 12
+    Slow2d = 13
+    Slow3d = 14
+    SlowDilated2d = 15
+    SlowDilated3d = 16
+    SlowTranspose2d = 17
+    SlowTranspose3d = 18
+    Winograd3x3Depthwise = 19
+    Xnnpack2d = 20
+    Mps = 21
+    MpsTranspose = 22
+
+
+def _select_conv_backend(
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    transposed: bool,
+    output_padding: Sequence[int],
+    groups: int,
+    bias_sizes: Sequence[int] | None = None,
+) -> _ConvBackend:
+    """The kind of a convolution, named as torch names the plain loops by which it would compute it.
+
+    It tells empty, transposed and dilated ones apart, in two and three dimensions (one counts as two). Which
+    kernel really runs here is the business of the backend.
+    """
+    if input.shape[0] == 0 or input.shape[1] == 0:
+        return _ConvBackend.Empty
+    if input.numel() == 0:
+        raise ShapeError(
+            f"Only zero batch or zero channel inputs are supported, but got input shape: {list(input.shape)}."
+        )
+    flat = input.dim() < 5
+    if transposed:
+        return _ConvBackend.SlowTranspose2d if flat else _ConvBackend.SlowTranspose3d
+    if any(step != 1 for step in dilation):
+        return _ConvBackend.SlowDilated2d if flat else _ConvBackend.SlowDilated3d
+    return _ConvBackend.Slow2d if flat else _ConvBackend.Slow3d
+
+
+@contextlib.contextmanager
+def DisableTorchFunctionSubclass() -> Iterator[None]:
+    """Run the block without ``__torch_function__`` of subclasses, which is not called here anyway."""
+    yield
+
+
+def _disabled_torch_function_impl(
+    function: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+) -> Any:
+    """A ``__torch_function__`` that only calls the function."""
+    return function(*args, **(kwargs or {}))
+
+
+class _Functions:
+    """``torch._C._nn``: functions of neural networks, and how ``Module.to`` reads its arguments."""
+
+    @staticmethod
+    def _parse_to(*args: Any, **kwargs: Any) -> tuple[Any, Any, bool, Any]:
+        """``(device, dtype, non_blocking, memory_format)`` of a call of ``to``."""
+        device, dtype, _ = parse_to(args, kwargs)
+        flags = [each for each in args if isinstance(each, bool)]
+        return (
+            device,
+            dtype,
+            bool(kwargs.get("non_blocking", flags[0] if flags else False)),
+            kwargs.get("memory_format"),
+        )
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(_functional, name)
+
+
+_nn = _Functions()

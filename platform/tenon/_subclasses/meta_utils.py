@@ -1,0 +1,35 @@
+"""Whether two tensors are alike in all but their numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+__all__ = ["assert_metadata_eq"]
+
+
+def assert_metadata_eq(
+    assert_eq: Callable[[object, object], None],
+    m1: Any,
+    m2: Any,
+    *,
+    skip_symbolic: bool = False,
+    skip_leaf: bool = False,
+) -> None:
+    """Call ``assert_eq`` with each property of two tensors, of their gradients and of what they are views of.
+
+    ``skip_symbolic`` leaves out sizes and strides, ``skip_leaf`` whether they are leaves.
+    """
+    names = ["dtype", "requires_grad"] + ([] if skip_leaf else ["is_leaf"])
+    calls = ["is_inference", "is_conj", "is_neg", "_is_view"]
+    calls += [] if skip_symbolic else ["size", "stride", "storage_offset"]
+    for name in names:
+        assert_eq(getattr(m1, name), getattr(m2, name))
+    for name in calls:
+        assert_eq(getattr(m1, name)(), getattr(m2, name)())
+    grads = [t.grad if t.is_leaf or t.retains_grad else None for t in (m1, m2)]
+    assert_eq(grads[0] is not None, grads[1] is not None)
+    for first, second in ([grads] if grads[0] is not None else []) + (
+        [[m1._base, m2._base]] if m1._is_view() else []
+    ):
+        assert_metadata_eq(assert_eq, first, second, skip_symbolic=skip_symbolic, skip_leaf=skip_leaf)

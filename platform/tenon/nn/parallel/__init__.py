@@ -1,0 +1,28 @@
+"""``tenon.nn.parallel``: torch's place for ``DistributedDataParallel`` and ``DataParallel``.
+
+The home of the first is ``tenon.distributed``; the second means one device here.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from tenon.nn.parallel.data_parallel import DataParallel, data_parallel
+from tenon.nn.parallel.scatter_gather import gather, scatter
+
+if TYPE_CHECKING:
+    from tenon.distributed.data_parallel import DistributedDataParallel as DistributedDataParallel
+
+__all__ = ["DataParallel", "DistributedDataParallel", "data_parallel", "gather", "scatter"]
+
+
+def __getattr__(name: str) -> Any:
+    if name in ("_functions", "distributed"):
+        return importlib.import_module(f"{__name__}.{name}")
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}; it has {', '.join(__all__)}.")
+    from tenon.distributed.data_parallel import DistributedDataParallel
+
+    globals()[name] = DistributedDataParallel
+    return DistributedDataParallel

@@ -1,0 +1,55 @@
+"""``scatter`` and ``gather``: tensors in nested containers over several GPUs of one process."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tenon.core.tensor import Tensor
+from tenon.nn.parallel._functions import DeviceLike, Gather, Scatter
+
+__all__ = ["gather", "is_namedtuple", "scatter", "scatter_kwargs"]
+
+
+def is_namedtuple(obj: Any) -> bool:
+    """Whether ``obj`` is a named tuple."""
+    return isinstance(obj, tuple) and hasattr(obj, "_asdict") and hasattr(obj, "_fields")
+
+
+def scatter(inputs: Any, target_gpus: Sequence[DeviceLike], dim: int = 0) -> Any:
+    """``inputs`` once for each device: tensors in parts along ``dim``, everything else as it is."""
+    if isinstance(inputs, Tensor):
+        return Scatter.apply(target_gpus, None, dim, inputs)
+    if isinstance(inputs, (tuple, list, dict)) and inputs:
+        members = list(inputs.items()) if isinstance(inputs, dict) else inputs
+        rows = zip(*(scatter(each, target_gpus, dim) for each in members), strict=False)
+        if is_namedtuple(inputs):
+            return [type(inputs)(*row) for row in rows]
+        return [row if isinstance(inputs, tuple) else type(inputs)(row) for row in rows]  # type: ignore[call-arg]
+    return [inputs for _ in target_gpus]
+
+
+def scatter_kwargs(
+    inputs: tuple[Any, ...], kwargs: dict[str, Any] | None, target_gpus: Sequence[DeviceLike], dim: int = 0
+) -> tuple[tuple[Any, ...], tuple[dict[str, Any], ...]]:
+    """Positional arguments and keywords for each device."""
+    positional = list(scatter(inputs, target_gpus, dim)) if inputs else []
+    named = list(scatter(kwargs, target_gpus, dim)) if kwargs else []
+    positional += [() for _ in range(len(named) - len(positional))]
+    named += [{} for _ in range(len(positional) - len(named))]
+    return tuple(positional), tuple(named)
+
+
+def gather(outputs: Any, target_device: DeviceLike, dim: int = 0) -> Any:
+    """One output for those of all devices, with tensors joined along ``dim`` on ``target_device``."""
+    first = outputs[0]
+    if isinstance(first, Tensor):
+        return Gather.apply(target_device, dim, *outputs)
+    if first is None:
+        return None
+    if isinstance(first, dict):
+        if any(len(each) != len(first) for each in outputs):
+            raise ValueError("All dicts must have the same number of keys")
+        return type(first)((k, gather([each[k] for each in outputs], target_device, dim)) for k in first)
+    joined = [gather(row, target_device, dim) for row in zip(*outputs, strict=True)]
+    return type(first)(*joined) if is_namedtuple(first) else type(first)(joined)
