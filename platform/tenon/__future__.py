@@ -25,7 +25,8 @@ def get_overwrite_module_params_on_conversion() -> bool:
 def set_swap_module_params_on_conversion(value: bool) -> None:
     """Whether ``load_state_dict(assign=True)`` keeps the parameters it assigns to, with the new data in them.
 
-    Conversion by ``module.to()`` and its kin keeps them in any case.
+    Subclasses of Tensor are then asked by ``module_load`` what to put in their place. Conversion by
+    ``module.to()`` and its kin keeps parameters in any case.
     """
     _Chosen.swap = value
 

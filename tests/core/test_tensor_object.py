@@ -363,3 +363,17 @@ def test_the_first_thing_a_program_does_may_be_to_print_a_tensor():
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
 
     assert (done.stdout, done.stderr) == ("tensor([2., 2.], grad_fn=<MulBackward0>)\n", "")
+
+
+def test_a_tensor_can_be_seen_as_one_of_a_subclass():
+    class Named(tenon.Tensor):
+        pass
+
+    leaf = tenon.ones(2, requires_grad=True)
+    seen = leaf.as_subclass(Named)
+    (seen * 3).sum().backward()
+
+    assert type(seen) is Named and seen.data_ptr() == leaf.data_ptr()
+    assert leaf.grad.tolist() == [3, 3]
+    with pytest.raises(TypeError, match="must be a subclass of Tensor"):
+        leaf.as_subclass(dict)

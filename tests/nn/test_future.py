@@ -1,5 +1,7 @@
 """``tenon.__future__``: new parameters on conversion, kept parameters on assignment."""
 
+import weakref
+
 import pytest
 
 import tenon
@@ -52,3 +54,58 @@ def test_a_failed_swap_leaves_the_module_as_it_was():
         layer.load_state_dict(state, assign=True)
 
     assert layer.weight.tolist() == before
+
+
+class Tagged(tenon.Tensor):
+    """Takes over what is loaded into it in a class of its own."""
+
+    def module_load(self, other, assign=False):
+        if other.numel() and other.max() > 99:
+            return other  # not detached: an error
+        made = other.detach().as_subclass(Tagged)
+        made.source = "assigned" if assign else "copied"
+        return made
+
+
+def test_a_class_says_what_is_loaded_into_it():
+    future.set_swap_module_params_on_conversion(True)
+    module = nn.Module()
+    module.register_buffer("kept", tenon.zeros(2).as_subclass(Tagged))
+    before = module.kept
+
+    module.load_state_dict({"kept": tenon.tensor([1.0, 2.0])})
+
+    assert module.kept is before and type(before) is Tagged
+    assert (before.source, before.tolist()) == ("copied", [1.0, 2.0])
+    with pytest.raises(RuntimeError, match="returned one of self or other"):
+        module.load_state_dict({"kept": tenon.tensor([100.0, 2.0])})
+    assert module.kept.tolist() == [1.0, 2.0]
+
+
+def test_swapped_tensors_keep_who_they_are_and_exchange_what_they_are():
+    first, second = nn.Parameter(tenon.ones(2)), tenon.zeros(3)
+    second.note = "mine"
+    holder = [first, second]
+
+    tenon.utils.swap_tensors(first, second)
+
+    assert holder[0] is first and type(first) is tenon.Tensor
+    assert (first.note, first.tolist(), first.requires_grad) == ("mine", [0, 0, 0], False)
+    assert isinstance(second, nn.Parameter) and second.requires_grad and not hasattr(second, "note")
+    lazy, plain = nn.UninitializedParameter(), nn.Parameter(tenon.ones(2))
+    tenon.utils.swap_tensors(lazy, plain)
+    assert lazy.tolist() == [1, 1] and nn.parameter.is_lazy(plain)
+
+
+def test_tensors_that_are_held_weakly_or_have_other_slots_are_not_swapped():
+    class One(tenon.Tensor):
+        __slots__ = ("one",)
+
+    held, free = tenon.ones(2), tenon.ones(2)
+    reference = weakref.ref(held)
+
+    with pytest.raises(RuntimeError, match="t2 because it has weakref"):
+        tenon.utils.swap_tensors(free, held)
+    with pytest.raises(RuntimeError, match=r"different slots.*\['one'\]"):
+        tenon.utils.swap_tensors(free, One(2))
+    assert reference() is held

@@ -15,7 +15,9 @@ from typing import Any, NamedTuple
 
 from tenon.__future__ import get_swap_module_params_on_conversion
 from tenon.core.grad_mode import no_grad
+from tenon.core.swapping import swap_tensors
 from tenon.core.tensor import Tensor
+from tenon.errors import ModuleError
 from tenon.nn.parameter import Buffer, Parameter, is_lazy
 from tenon.nn.registry import NAMES
 
@@ -43,12 +45,16 @@ class Write(NamedTuple):
 
     def carry_out(self) -> None:
         """Write."""
+        swap = get_swap_module_params_on_conversion() and not is_lazy(self.member)
+        if swap and type(self.member).module_load is not Tensor.module_load:
+            self._swap()
+            return
         if not self.assign:
             with no_grad():
                 self.member.copy_(self.given)
             return
         given = self.given
-        if get_swap_module_params_on_conversion() and not is_lazy(self.member):
+        if swap:
             if given is not self.member:
                 self.member.data = given.detach()
             return
@@ -58,6 +64,21 @@ class Write(NamedTuple):
             else:
                 given = Parameter(given, requires_grad=self.member.requires_grad)
         setattr(self.module, self.name, given)
+
+    def _swap(self) -> None:
+        """Let the member's class say what comes in its place, and exchange the two."""
+        member, given = self.member, self.given
+        with no_grad():
+            new = member.module_load(given, assign=self.assign)
+        if new is given or new is member:
+            raise ModuleError(
+                f"module_load of {type(member).__name__} returned one of self or other, which would be"
+                " changed by the exchange: please .detach() the result if returning one of the inputs in"
+                " module_load."
+            )
+        if isinstance(member, Parameter) and not isinstance(new, Parameter):
+            new = Parameter(new, requires_grad=member.requires_grad)
+        swap_tensors(member, new.requires_grad_(member.requires_grad))
 
 
 class Transaction:
@@ -136,7 +157,7 @@ class Memory:
         tensors = [t for kind in NAMES[:2] for t in self.members[kind].values() if t is not None]
         self.lazy = [(t, type(t), t.data) for t in tensors if is_lazy(t)]
         self.values = [
-            (t, t.detach(), t.detach().clone() if values and _writable(t) else None, t.requires_grad)
+            (t, type(t), t.detach(), t.detach().clone() if values and _writable(t) else None, t.requires_grad)
             for t in tensors
             if not is_lazy(t)
         ]
@@ -157,7 +178,8 @@ class Memory:
         for tensor, kind, data in self.lazy:
             tensor.__class__ = kind
             tensor.data = data
-        for tensor, data, value, requires_grad in self.values:
+        for tensor, kind, data, value, requires_grad in self.values:
+            tensor.__class__ = kind
             tensor.data = data
             if value is not None:
                 with no_grad():

@@ -4,6 +4,10 @@ import importlib
 import pkgutil
 from types import ModuleType
 
+from tenon.core.swapping import swap_tensors
+
+__all__ = ["swap_tensors"]
+
 
 def __getattr__(name: str) -> ModuleType:
     if name in {module.name for module in pkgutil.iter_modules(__path__)}:

@@ -35,6 +35,22 @@ class Memory:
 
     const_data_ptr = data_ptr
 
+    def module_load(self, other: Any, assign: bool = False) -> Any:
+        """What a module's ``load_state_dict`` puts in this tensor's place, made from the loaded ``other``.
+
+        A subclass may override it; it is asked where ``set_swap_module_params_on_conversion(True)`` was
+        called, and returns a new tensor without history, never ``self`` or ``other``.
+        """
+        return other.detach() if assign else self.copy_(other).detach()
+
+    def as_subclass(self, cls: type) -> Any:
+        """The same memory and history as a tensor of class ``cls``."""
+        if not (isinstance(cls, type) and issubclass(cls, Value)):
+            raise TypeError(f"as_subclass(): cls must be a subclass of Tensor, not {cls!r}.")
+        made = f.alias(self)
+        made.__class__ = cls
+        return made
+
     def storage_offset(self) -> int:
         """Elements between the start of the memory and the first element."""
         return int(memory_of(self.raw)[1]) if hasattr(self.raw, "strides") else 0
