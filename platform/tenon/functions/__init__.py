@@ -14,6 +14,7 @@ from tenon.functions import (
     copies,
     counting,
     factorizations,
+    foreach,
     joining,
     limits,
     making,
@@ -29,7 +30,7 @@ from tenon.functions.derived import derive_all
 from tenon.functions.einsum import einsum
 
 _FAMILIES = (
-    choosing, contraction, control, copies, counting, factorizations, joining, limits, making,
+    choosing, contraction, control, copies, counting, factorizations, foreach, joining, limits, making,
     older_factorizations, older_making, questions, settings, slopes, spectra, typed,
 )  # fmt: skip
 _FUNCTIONS: dict[str, Any] = derive_all() | {name: getattr(m, name) for m in _FAMILIES for name in m.__all__}
