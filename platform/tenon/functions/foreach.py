@@ -19,7 +19,7 @@ _ALONE = """
     abs acos asin atan ceil cos cosh erf erfc exp expm1 floor frac lgamma log log10 log1p log2 neg reciprocal
     round rsqrt sigmoid sign sin sinh sqrt tan tanh trunc
 """
-#: Of each tensor with a number, or with its number or tensor of a second list; ``maximum`` and ``minimum`` too.
+#: Of each tensor with a number, or with its number or tensor of a second list.
 _WITH = "add sub mul div pow clamp_max clamp_min"
 #: What torch calls the second argument, by what it is.
 _SECOND = ("other", "scalar", "scalars", "tensor", "exponent")
