@@ -34,13 +34,9 @@ def shape_of(size: tuple[Any, ...], keyword: Any) -> tuple[int, ...]:
 
 @making_shown
 def zeros(
-    *size: Any,
-    dtype: Any = None,
-    device: Any = None,
-    requires_grad: bool = False,
-    out: Any = None,
+    *size: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False, out: Any = None,
     **rest: Any,
-) -> Any:
+) -> Any:  # fmt: skip
     """A tensor of zeros."""
     shape = shape_of(size, rest.pop("size", None))
     if rest:
@@ -50,13 +46,9 @@ def zeros(
 
 @making_shown
 def ones(
-    *size: Any,
-    dtype: Any = None,
-    device: Any = None,
-    requires_grad: bool = False,
-    out: Any = None,
+    *size: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False, out: Any = None,
     **rest: Any,
-) -> Any:
+) -> Any:  # fmt: skip
     """A tensor of ones."""
     shape = shape_of(size, rest.pop("size", None))
     if rest:
@@ -66,13 +58,9 @@ def ones(
 
 @making_shown
 def empty(
-    *size: Any,
-    dtype: Any = None,
-    device: Any = None,
-    requires_grad: bool = False,
-    out: Any = None,
+    *size: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False, out: Any = None,
     **rest: Any,
-) -> Any:
+) -> Any:  # fmt: skip
     """A tensor that is not initialised."""
     shape = shape_of(size, rest.pop("size", None))
     made = _full(shape, None, kind_of(dtype), device, requires_grad)
