@@ -10,9 +10,9 @@ from tenon_quantize.weights import Int8Weights
 
 
 class Int8Dynamic(quantization.Scheme):
-    """``Linear`` and ``LSTM`` compute in int8, ``Embedding`` stores int8 rows.
+    """``Linear``, recurrent layers and cells compute in int8, ``Embedding`` stores int8 rows.
 
-    ``GRU``, ``RNN`` and LSTMs with a projection store int8 weights and compute in float32.
+    LSTMs with a projection store int8 weights and compute in float32.
 
     Only these very classes: a subclass may use its weight in its own way.
     """
@@ -26,8 +26,6 @@ class Int8Dynamic(quantization.Scheme):
             return quantization.DynamicLinear.of(module)
         if kind is nn.Embedding and module.max_norm is None:
             return quantization.QuantizedEmbedding.of(module)
-        if kind is nn.LSTM and not module.proj_size:
-            return quantization.DynamicLSTM.of(module)
-        if kind in (nn.LSTM, nn.GRU, nn.RNN):
+        if kind is nn.LSTM and module.proj_size:
             return Int8Weights().layer(module)
-        return None
+        return quantization.DYNAMIC[kind].of(module) if kind in quantization.DYNAMIC else None

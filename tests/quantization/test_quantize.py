@@ -217,8 +217,13 @@ def _infinite(model):
         (nn.Sequential(nn.ReLU()), "int8-dynamic", {}, "nothing in this Sequential"),
         (_with(lambda m: None), "int8-dynamic", {"skip": ["7"]}, r"skip names \['7'\]"),
         (_with(lambda m: None), 8, {}, "8 is no scheme"),
-        (nn.LSTM(4, 4).double(), "int8-dynamic", {}, "^an LSTM has dtype torch.float64"),
-        (nn.Sequential(nn.LSTM(4, 4).double()), "int8-dynamic", {}, "^'0': an LSTM has dtype torch.float64"),
+        (nn.LSTM(4, 4).double(), "int8-dynamic", {}, "^this LSTM has dtype torch.float64"),
+        (
+            nn.Sequential(nn.LSTM(4, 4).double()),
+            "int8-dynamic",
+            {},
+            "^'0': this LSTM has dtype torch.float64",
+        ),
         (
             _with(lambda m: m.half()),
             "int8",

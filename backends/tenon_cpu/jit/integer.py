@@ -68,7 +68,8 @@ class Product:
         }  # fmt: skip
         self._table = np.array([known[word] for word in TABLE], np.int64)
         self._entry = codegen_llvm.load(text(out is not None))
-        self._threads = codegen_llvm.ALL if rows * inner * len(taps) * columns >= _SHARED else 1
+        self.address = codegen_llvm.address_of(self._entry)
+        self.threads = codegen_llvm.ALL if rows * inner * len(taps) * columns >= _SHARED else 1
         self._at = address_of(self._table)
         self._weight, self._target = (TABLE.index(word) for word in ("weight", "target"))
 
@@ -81,7 +82,16 @@ class Product:
             self._bias[: self.columns] = bias
         table = self._table
         table[self._weight], table[self._target] = address_of(weight), target
-        self._entry(self._at, self._threads)
+        self._entry(self._at, self.threads)
+
+    def table(self, weight: Array, scale: Array, source: int, target: int) -> int:
+        """Where the table lies of a product from the address ``source`` to ``target``, for a loop that calls
+        the code at ``address`` with it."""
+        self._scale[: self.columns] = scale
+        words = {"weight": address_of(weight), "source": source, "target": target}
+        for word, value in words.items():
+            self._table[TABLE.index(word)] = value
+        return self._at
 
 
 class Rows:

@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 
 from tenon_cpu.jit.compile import Inlined, inlined, kernel
-from tenon_cpu.jit.rounding import to_whole
 from tenon_cpu.jit.vectors import exp
 
 _ONE, _TWO = np.float32(1), np.float32(2)
@@ -87,13 +86,14 @@ def _tanhs(x, more):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def _copy(x, out):  # type: ignore[no-untyped-def]
+def copied(x, out):  # type: ignore[no-untyped-def]
+    """``out`` becomes ``x``."""
     for j in range(x.size):
         out[j] = x[j]
 
 
 @inlined
-def _multiply(library, steps, t, place):  # type: ignore[no-untyped-def]
+def multiplied(library, steps, t, place):  # type: ignore[no-untyped-def]
     """The product of step ``t``, its movable argument at ``place``."""
     status = called(library[1], steps[t, 5], place, 0, 0)
     if status == 0:
@@ -102,13 +102,7 @@ def _multiply(library, steps, t, place):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def _scaled(x, more, step):  # type: ignore[no-untyped-def]
-    for j in range(x.size):
-        x[j] += more[j] * step
-
-
-@inlined
-def _lstm_cell(row, more, cell, state):  # type: ignore[no-untyped-def]
+def lstm_cell(row, more, cell, state):  # type: ignore[no-untyped-def]
     """``row`` and ``more`` add up to the gates, which stay in ``row`` activated."""
     width = cell.size
     _sigmoids(row[: 2 * width], more[: 2 * width])
@@ -121,30 +115,30 @@ def _lstm_cell(row, more, cell, state):  # type: ignore[no-untyped-def]
         state[j] = o[j] * _tanh(cell[j])
 
 
-@kernel(
-    "int64(int64[::1], int64[:,::1], int64, boolean, float32[:,::1], float32[:,::1], uint8[:,::1],"
-    " float32[::1], float32[::1], float32[:,::1], float32[:,::1], float32[:,::1])"
-)
-def lstm_int8(library, steps, first, reverse, gates, own, whole, sizes, zeros, out, h, c):  # type: ignore[no-untyped-def]
-    """As ``lstm``; ``whole`` is room for the rounded states, ``sizes`` for what a step of each row is."""
-    width = c.shape[1]
-    place = own.ctypes.data + first * width * 16
-    count = steps.shape[0]
-    for k in range(count):
-        t = count - 1 - k if reverse else k
-        top = steps[t, 0] + first
-        if steps[t, 1] > 0:
-            for r in range(first, first + steps[t, 1]):
-                to_whole(h[r], sizes[r : r + 1], whole[r])
-            status = _multiply(library, steps, t, place)
-            if status != 0:
-                return status
-        for r in range(steps[t, 1]):
-            row, state = gates[top + r], h[first + r]
-            _scaled(row, own[first + r], sizes[first + r])
-            _lstm_cell(row, zeros, c[first + r], state)
-            _copy(state, out[top + r])
-    return 0
+@inlined
+def gru_cell(row, part, bias, state):  # type: ignore[no-untyped-def]
+    """``row`` holds the gates' inputs and goes activated; ``part`` the states' share, which gets the bias."""
+    width = state.size
+    for j in range(3 * width):
+        part[j] += bias[j]
+    _sigmoids(row[: 2 * width], part[: 2 * width])
+    reset, z, n, last = row[:width], row[width : 2 * width], row[2 * width :], part[2 * width :]
+    for j in range(width):
+        n[j] = _tanh(n[j] + reset[j] * last[j])
+    for j in range(width):
+        state[j] = n[j] + z[j] * (state[j] - n[j])
+
+
+@inlined
+def rnn_cell(relu, row, part, state):  # type: ignore[no-untyped-def]
+    """``row`` and ``part`` add up to the new state, which stays in ``row`` too."""
+    if relu:
+        for j in range(row.size):
+            x = row[j] + part[j]
+            row[j] = np.float32(0) if x <= np.float32(0) else x
+    else:
+        _tanhs(row, part)
+    copied(row, state)
 
 
 @kernel(
@@ -163,14 +157,14 @@ def lstm(library, steps, first, reverse, gates, own, out, cells, h, c):  # type:
         t = count - 1 - k if reverse else k
         top = steps[t, 0] + first
         if steps[t, 1] > 0:
-            status = _multiply(library, steps, t, place)
+            status = multiplied(library, steps, t, place)
             if status != 0:
                 return status
         for r in range(steps[t, 1]):
             cell, state = c[first + r], h[first + r]
-            _lstm_cell(gates[top + r], own[first + r], cell, state)
-            _copy(cell, cells[top + r])
-            _copy(state, out[top + r])
+            lstm_cell(gates[top + r], own[first + r], cell, state)
+            copied(cell, cells[top + r])
+            copied(state, out[top + r])
     return 0
 
 
@@ -217,7 +211,7 @@ def lstm_grad(library, steps, first, reverse, g, gates, cells, c0, d, dh, dc):  
             for j in range(width):
                 dcell[j] *= forget[j]
         if steps[t, 1] > 0:
-            status = _multiply(library, steps, t, base + top * width * 16)
+            status = multiplied(library, steps, t, base + top * width * 16)
             if status != 0:
                 return status
     return 0
@@ -236,22 +230,14 @@ def gru(library, steps, first, reverse, gates, own, bias, out, hidden, h):  # ty
         t = count - 1 - k if reverse else k
         top = steps[t, 0] + first
         if steps[t, 1] > 0:
-            status = _multiply(library, steps, t, place)
+            status = multiplied(library, steps, t, place)
             if status != 0:
                 return status
         for r in range(steps[t, 1]):
-            row, part, state = gates[top + r], own[first + r], h[first + r]
-            for j in range(3 * width):
-                part[j] += bias[j]
-            _sigmoids(row[: 2 * width], part[: 2 * width])
-            last = part[2 * width :]
-            _copy(last, hidden[top + r])
-            reset, z, n = row[:width], row[width : 2 * width], row[2 * width :]
-            for j in range(width):
-                n[j] = _tanh(n[j] + reset[j] * last[j])
-            for j in range(width):
-                state[j] = n[j] + z[j] * (state[j] - n[j])
-            _copy(state, out[top + r])
+            part, state = own[first + r], h[first + r]
+            gru_cell(gates[top + r], part, bias, state)
+            copied(part[2 * width :], hidden[top + r])
+            copied(state, out[top + r])
     return 0
 
 
@@ -285,14 +271,14 @@ def gru_grad(library, steps, first, reverse, g, gates, hidden, out, h0, d, own, 
             part = made[:width]
             for j in range(width):
                 part[j] = candidate[j] * last[j] * reset[j] * (_ONE - reset[j])
-            _copy(made[: 2 * width], mine[: 2 * width])
+            copied(made[: 2 * width], mine[: 2 * width])
             part = mine[2 * width :]
             for j in range(width):
                 part[j] = candidate[j] * reset[j]
             for j in range(width):
                 state[j] *= z[j]
         if steps[t, 1] > 0:
-            status = _multiply(library, steps, t, base + top * width * 12)
+            status = multiplied(library, steps, t, base + top * width * 12)
             if status != 0:
                 return status
     return 0
@@ -310,18 +296,11 @@ def rnn(library, steps, first, reverse, relu, own, out, h):  # type: ignore[no-u
         t = count - 1 - k if reverse else k
         top = steps[t, 0] + first
         if steps[t, 1] > 0:
-            status = _multiply(library, steps, t, place)
+            status = multiplied(library, steps, t, place)
             if status != 0:
                 return status
         for r in range(steps[t, 1]):
-            row, part = out[top + r], own[first + r]
-            if relu:
-                for j in range(width):
-                    x = row[j] + part[j]
-                    row[j] = np.float32(0) if x <= np.float32(0) else x
-            else:
-                _tanhs(row, part)
-            _copy(row, h[first + r])
+            rnn_cell(relu, out[top + r], own[first + r], h[first + r])
     return 0
 
 
@@ -348,7 +327,7 @@ def rnn_grad(library, steps, first, reverse, relu, g, out, d, dh):  # type: igno
                 for j in range(width):
                     made[j] = state[j] * (_ONE - row[j] * row[j])
         if steps[t, 1] > 0:
-            status = _multiply(library, steps, t, base + top * width * 4)
+            status = multiplied(library, steps, t, base + top * width * 4)
             if status != 0:
                 return status
     return 0

@@ -98,6 +98,17 @@ def to_whole(x, step, out):  # type: ignore[no-untyped-def]
             out[i] = np.uint8(bits(x[i] * factor + _ROUND) & _LOW_BITS)
 
 
+@inlined(fastmath=())
+def to_words(x, step, out):  # type: ignore[no-untyped-def]
+    """The same as the bits of int16."""
+    factor = _factor(x, step)
+    if factor == _LEAST:
+        out[:] = np.uint16(0)
+    else:
+        for i in range(x.size):
+            out[i] = np.uint16(bits(x[i] * factor + _ROUND) & _LOW_WORD)
+
+
 @kernel("void(float32[::1], float32[::1], uint8[::1])")
 def all_whole(x, step, out):  # type: ignore[no-untyped-def]
     """``to_whole`` of one array."""
@@ -106,10 +117,5 @@ def all_whole(x, step, out):  # type: ignore[no-untyped-def]
 
 @kernel("void(float32[::1], float32[::1], uint16[::1])", fastmath=())
 def all_words(x, step, out):  # type: ignore[no-untyped-def]
-    """The same as the bits of int16."""
-    factor = _factor(x, step)
-    if factor == _LEAST:
-        out[:] = np.uint16(0)
-    else:
-        for i in range(x.size):
-            out[i] = np.uint16(bits(x[i] * factor + _ROUND) & _LOW_WORD)
+    """``to_words`` of one array."""
+    to_words(x, step, out)

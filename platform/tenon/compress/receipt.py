@@ -314,7 +314,7 @@ def _parameters(module: Module) -> int:
     count: int = sum(p.numel() for p in module.parameters())
     for each in module.modules():
         if isinstance(each, QuantizedLayer):
-            held = (each._buffers.get(name) for name in ("weight", "bias"))
+            held = (tensor for name, tensor in each._buffers.items() if not name.endswith("scale"))
             count += sum(tensor.numel() for tensor in held if tensor is not None)
         pipelines = (pipeline_of(each, name) for name in vars(each).get("_weights", ()))
         steps = (pipeline.steps[0] for pipeline in pipelines if pipeline is not None)

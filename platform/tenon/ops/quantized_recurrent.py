@@ -1,9 +1,15 @@
-"""A recurrent layer of 8-bit integers, ``int8_lstm_sequence``: rows and steps are ``lstm_sequence``'s."""
+"""Recurrent layers of 8-bit integers; rows and steps are those of ``composite/recurrent.py``.
+
+Weights are int8, ``w_ih[G H, I]`` and ``w_hh[G H, H]`` of ``G`` gates, with a scale for each row. The inputs
+of all steps are rounded by the largest size in them, as ``int8_dynamic_linear`` does it. States are rounded
+at each step, each row by the largest size in it: the others do not matter to it.
+"""
 
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -13,58 +19,134 @@ from tenon.errors import DTypeError, ShapeError
 from tenon.ops.composite.recurrent import spans
 from tenon.ops.quantized import LARGEST, SMALLEST, check_weight, exact_floats, int8_dynamic_linear
 
+_WEIGHTS = ("w_ih", "s_ih", "w_hh", "s_hh", "b_ih", "b_hh")
 
-class Int8LstmSequence(Primitive):
-    """``lstm_sequence`` with int8 weights ``w_ih[4 H, I]`` and ``w_hh[4 H, H]``, and a scale for each row.
 
-    The inputs of all steps are rounded by the largest size in them, as ``int8_dynamic_linear`` does it.
-    States are rounded at each step, each row by the largest size in it: the others do not matter to it.
-    """
+class _Sequence(Primitive):
+    """What the layers share: shapes, and the walk over the steps."""
 
     kind = Kind.CONTRACT
-    inputs = ("x", "h0", "c0", "w_ih", "s_ih", "w_hh", "s_hh", "b_ih", "b_hh")
-    outputs = 3
+    gates: ClassVar[int]
 
-    def infer(self, x, h0, c0, w_ih, s_ih, w_hh, s_hh, b_ih, b_hh, *, sizes, reverse=False):
-        """Outputs of all steps; states and cells of the last ones."""
-        for what, given in (("x", x), ("h0", h0), ("c0", c0)):
+    def _made(self, x: Any, states: Sequence[Any], weights: Sequence[Any], sizes: Any) -> tuple[Aval, ...]:
+        """Outputs of all steps, then states of the last ones; errors where something does not fit."""
+        for what, given in zip(self.inputs, (x, *states), strict=False):
             if str(given.dtype) != "float32" or len(given.shape) != 2:
                 raise DTypeError(
                     f"{self.name}: {what} is {given.dtype}{list(given.shape)}; give float32 of two axes."
                 )
+        w_ih, s_ih, w_hh, s_hh, b_ih, b_hh = weights
+        h0, width = states[0], states[0].shape[1]
         check_weight(self.name, x.shape[1], w_ih, s_ih, b_ih)
-        check_weight(self.name, h0.shape[1], w_hh, s_hh, b_hh)
-        width = h0.shape[1]
+        check_weight(self.name, width, w_hh, s_hh, b_hh)
         fits = sizes and list(sizes) == sorted(sizes, reverse=True) and sum(sizes) == x.shape[0]
-        same = tuple(h0.shape) == tuple(c0.shape) == ((sizes[0] if sizes else 0), width)
-        if not fits or not same or w_ih.shape[0] != 4 * width or w_hh.shape[0] != 4 * width:
+        same = all(tuple(s.shape) == ((sizes[0] if sizes else 0), width) for s in states)
+        rows = self.gates * width
+        if not fits or not same or w_ih.shape[0] != rows or w_hh.shape[0] != rows:
+            begun = " and ".join(str(list(s.shape)) for s in states)
             raise ShapeError(
-                f"{self.name}: input {list(x.shape)}, states {list(h0.shape)} and {list(c0.shape)}, weights"
-                f" {list(w_ih.shape)} and {list(w_hh.shape)} do not fit steps of {tuple(sizes)} rows, which"
-                " may not grow."
+                f"{self.name}: input {list(x.shape)}, states {begun}, weights {list(w_ih.shape)} and"
+                f" {list(w_hh.shape)} do not fit steps of {tuple(sizes)} rows, which may not grow."
             )
-        return Aval((x.shape[0], width), x.dtype), Aval(h0.shape, x.dtype), Aval(c0.shape, x.dtype)
+        return Aval((x.shape[0], width), x.dtype), *(Aval(h0.shape, x.dtype) for _ in states)
+
+    def _walk(
+        self, xp: Any, gates: Any, states: Sequence[Any], w_hh: Any, s_hh: Any,
+        cell: Callable[..., None], sizes: Any, reverse: bool,
+    ) -> Any:  # fmt: skip
+        """``cell(inputs' gates, states' gates, *states)`` writes the states; the first is given out."""
+        out = xp.empty((gates.shape[0], states[0].shape[1]), np.float32)
+        made = [s.copy() for s in states]
+        places, kind = spans(sizes), exact_floats(w_hh.shape[1], LARGEST)
+        turned = w_hh.astype(kind).T
+        for start, stop in reversed(places) if reverse else places:
+            now = [s[: stop - start] for s in made]
+            steps, whole = rounded_rows(xp, now[0])
+            own = (whole.astype(kind) @ turned).astype(np.float32) * s_hh * steps[:, None]
+            cell(gates[start:stop], own, *now)
+            out[start:stop] = now[0]
+        return out, *made
+
+    def cost(self, *args: Any, **attrs: Any) -> float:
+        """Both products."""
+        w_ih, w_hh = (args[self.inputs.index(name)] for name in ("w_ih", "w_hh"))
+        return 2.0 * args[0].shape[0] * (math.prod(w_ih.shape) + math.prod(w_hh.shape))
+
+
+class Int8LstmSequence(_Sequence):
+    """``lstm_sequence`` with int8 weights."""
+
+    inputs = ("x", "h0", "c0", *_WEIGHTS)
+    outputs = 3
+    gates = 4
+
+    def infer(self, x, h0, c0, w_ih, s_ih, w_hh, s_hh, b_ih, b_hh, *, sizes, reverse=False):
+        """Outputs of all steps; states and cells of the last ones."""
+        return self._made(x, (h0, c0), (w_ih, s_ih, w_hh, s_hh, b_ih, b_hh), sizes)
 
     def forward(self, xp, x, h0, c0, w_ih, s_ih, w_hh, s_hh, b_ih, b_hh, *, sizes, reverse=False):
         """Whole numbers in floats."""
         self.infer(x, h0, c0, w_ih, s_ih, w_hh, s_hh, b_ih, b_hh, sizes=sizes, reverse=reverse)
-        bias = None if b_ih is None else b_ih + b_hh
-        gates = int8_dynamic_linear.forward(xp, x, w_ih, s_ih, bias)
-        out, h, c = xp.empty((x.shape[0], h0.shape[1]), np.float32), h0.copy(), c0.copy()
-        places, kind = spans(sizes), exact_floats(w_hh.shape[1], LARGEST)
-        turned = w_hh.astype(kind).T
-        for start, stop in reversed(places) if reverse else places:
-            count = stop - start
-            steps, whole = rounded_rows(xp, h[:count])
-            states = (whole.astype(kind) @ turned).astype(np.float32) * s_hh
-            i, forget, g, o = xp.split(gates[start:stop] + states * steps[:, None], 4, 1)
-            c[:count] = _sigmoid(xp, forget) * c[:count] + _sigmoid(xp, i) * xp.tanh(g)
-            h[:count] = out[start:stop] = _sigmoid(xp, o) * xp.tanh(c[:count])
-        return out, h, c
 
-    def cost(self, x, h0, c0, w_ih, s_ih, w_hh, s_hh, b_ih, b_hh, **attrs):
-        """Both products."""
-        return 2.0 * x.shape[0] * (math.prod(w_ih.shape) + math.prod(w_hh.shape))
+        def cell(row: Any, own: Any, h: Any, c: Any) -> None:
+            i, forget, g, o = xp.split(row + own, 4, 1)
+            c[...] = _sigmoid(xp, forget) * c + _sigmoid(xp, i) * xp.tanh(g)
+            h[...] = _sigmoid(xp, o) * xp.tanh(c)
+
+        gates = int8_dynamic_linear.forward(xp, x, w_ih, s_ih, None if b_ih is None else b_ih + b_hh)
+        return self._walk(xp, gates, (h0, c0), w_hh, s_hh, cell, sizes, reverse)
+
+
+class Int8GruSequence(_Sequence):
+    """``gru_sequence`` with int8 weights."""
+
+    inputs = ("x", "h0", *_WEIGHTS)
+    outputs = 2
+    gates = 3
+
+    def infer(self, x, h0, w_ih, s_ih, w_hh, s_hh, b_ih, b_hh, *, sizes, reverse=False):
+        """Outputs of all steps, and states of the last ones."""
+        return self._made(x, (h0,), (w_ih, s_ih, w_hh, s_hh, b_ih, b_hh), sizes)
+
+    def forward(self, xp, x, h0, w_ih, s_ih, w_hh, s_hh, b_ih, b_hh, *, sizes, reverse=False):
+        """Whole numbers in floats."""
+        self.infer(x, h0, w_ih, s_ih, w_hh, s_hh, b_ih, b_hh, sizes=sizes, reverse=reverse)
+
+        def cell(row: Any, own: Any, h: Any) -> None:
+            own = own if b_hh is None else own + b_hh
+            reset, z, n = xp.split(row, 3, 1)
+            mine = xp.split(own, 3, 1)
+            n = xp.tanh(n + _sigmoid(xp, reset + mine[0]) * mine[2])
+            h[...] = n + _sigmoid(xp, z + mine[1]) * (h - n)
+
+        gates = int8_dynamic_linear.forward(xp, x, w_ih, s_ih, b_ih)
+        return self._walk(xp, gates, (h0,), w_hh, s_hh, cell, sizes, reverse)
+
+
+class Int8RnnSequence(_Sequence):
+    """``rnn_sequence`` with int8 weights."""
+
+    inputs = ("x", "h0", *_WEIGHTS)
+    outputs = 2
+    gates = 1
+
+    def infer(
+        self, x, h0, w_ih, s_ih, w_hh, s_hh, b_ih, b_hh, *, sizes, reverse=False, nonlinearity="tanh"
+    ):  # fmt: skip
+        """Outputs of all steps, and states of the last ones."""
+        return self._made(x, (h0,), (w_ih, s_ih, w_hh, s_hh, b_ih, b_hh), sizes)
+
+    def forward(
+        self, xp, x, h0, w_ih, s_ih, w_hh, s_hh, b_ih, b_hh, *, sizes, reverse=False, nonlinearity="tanh"
+    ):  # fmt: skip
+        """Whole numbers in floats."""
+        self.infer(x, h0, w_ih, s_ih, w_hh, s_hh, b_ih, b_hh, sizes=sizes, reverse=reverse)
+
+        def cell(row: Any, own: Any, h: Any) -> None:
+            h[...] = xp.tanh(row + own) if nonlinearity == "tanh" else xp.maximum(row + own, 0)
+
+        gates = int8_dynamic_linear.forward(xp, x, w_ih, s_ih, None if b_ih is None else b_ih + b_hh)
+        return self._walk(xp, gates, (h0,), w_hh, s_hh, cell, sizes, reverse)
 
 
 def rounded_rows(xp: Any, x: Any) -> tuple[Any, Any]:
@@ -81,4 +163,5 @@ def _sigmoid(xp: Any, x: Any) -> Any:
     return 1 / (1 + xp.exp(-xp.clip(x, -80, 80)))
 
 
-int8_lstm_sequence = Int8LstmSequence()
+int8_lstm_sequence, int8_gru_sequence = Int8LstmSequence(), Int8GruSequence()
+int8_rnn_sequence = Int8RnnSequence()

@@ -6,9 +6,18 @@ PyTorch calls it.
 """
 
 from tenon.quantization.api import Quantized, quantize
-from tenon.quantization.layers import BFloat16Linear, DynamicLinear, DynamicLSTM, QuantizedEmbedding
+from tenon.quantization.layers import BFloat16Linear, DynamicLinear, QuantizedEmbedding
 from tenon.quantization.names import fuse_modules, quantize_dynamic
 from tenon.quantization.numbers import from_int4, from_int8, to_int4, to_int8
+from tenon.quantization.recurrent_layers import (
+    DYNAMIC,
+    DynamicGRU,
+    DynamicGRUCell,
+    DynamicLSTM,
+    DynamicLSTMCell,
+    DynamicRNN,
+    DynamicRNNCell,
+)
 from tenon.quantization.scheme import Scheme, WeightScheme
 from tenon.quantization.sensitivity import quantize_within, sensitivity
 from tenon.quantization.static import RangeObserver, StaticScheme, observer_of, steps_of
@@ -17,9 +26,15 @@ from tenon.quantization.structure import load
 from tenon.quantization.training import FakeQuantize, convert, prepare, prepare_qat
 
 __all__ = [
+    "DYNAMIC",
     "BFloat16Linear",
+    "DynamicGRU",
+    "DynamicGRUCell",
     "DynamicLSTM",
+    "DynamicLSTMCell",
     "DynamicLinear",
+    "DynamicRNN",
+    "DynamicRNNCell",
     "FakeQuantize",
     "Quantized",
     "QuantizedEmbedding",

@@ -13,9 +13,8 @@ from tenon.core.factories import ones, zeros
 from tenon.core.tensor import Tensor
 from tenon.dtypes import bfloat16, float32, int8
 from tenon.nn.functional import linear
-from tenon.nn.layers.recurrent import LSTM
 from tenon.nn.module import Module
-from tenon.quantization.numbers import check_float32, from_int8, to_int8
+from tenon.quantization.numbers import from_int8, to_int8
 
 
 def freeze(tensor: Tensor) -> None:
@@ -100,55 +99,6 @@ class DynamicLinear(QuantizedLayer):
     def forward(self, input: Any) -> Any:
         """``[..., in_features]`` to ``[..., out_features]``."""
         return ops.int8_dynamic_linear(input, self.weight, self.scale, self.bias)
-
-
-class DynamicLSTM(QuantizedLayer, LSTM):
-    """``LSTM`` with int8 weights; inputs are rounded at each call, states at each step.
-
-    For each weight ``weight_ih_l0`` there is its scale ``weight_ih_l0_scale``.
-    """
-
-    def __init__(self, *sizes: Any, **options: Any) -> None:
-        LSTM.__init__(self, *sizes, **options)
-        for names in self._all_weights:
-            made = {name: self._parameters.pop(name) for name in names}
-            self._take(made)
-        # What a call reads of each layer and direction, the dtype of the first being that of the input.
-        self._all_weights = [[f"{n[0]}_scale", n[0], f"{n[1]}_scale", *n[1:]] for n in self._all_weights]
-
-    def reset_parameters(self) -> None:
-        """Nothing is drawn."""
-
-    def _take(self, tensors: dict[str, Any]) -> None:
-        for name, tensor in tensors.items():
-            if tensor.dim() == 1:
-                self.hold(**{name: tensor.to(float32)})
-                continue
-            values, scale = to_int8(tensor)
-            self.hold(**{name: values, f"{name}_scale": scale})
-
-    @classmethod
-    def of(cls, lstm: Any) -> Self:
-        """The layer of an ``nn.LSTM`` without projection; QuantizationError unless it is of float32."""
-        check_float32("an LSTM", lstm.weight_ih_l0)
-        made = cls(*(getattr(lstm, name) for name in _LSTM))
-        made._take({name: p.detach() for name, p in lstm._parameters.items() if p is not None})
-        return made.train(lstm.training)
-
-    def numbers(self) -> dict[str, Any]:
-        """Sizes and options."""
-        return {name: getattr(self, name) for name in _LSTM}
-
-    def _one(
-        self, x: Any, states: list[Any], weights: list[Any], sizes: tuple[int, ...], reverse: bool
-    ) -> Any:
-        s_ih, w_ih, s_hh, w_hh, *biases = weights
-        given = (x, *states, w_ih, s_ih, w_hh, s_hh, *(biases or (None, None)))
-        return ops.int8_lstm_sequence(*given, sizes=sizes, reverse=reverse)
-
-
-#: The arguments of an LSTM, in order.
-_LSTM = ("input_size", "hidden_size", "num_layers", "bias", "batch_first", "dropout", "bidirectional")
 
 
 class BFloat16Linear(QuantizedLayer):

@@ -18,13 +18,8 @@ from tenon.core.factories import zeros
 from tenon.errors import ArgumentError, CheckpointError
 from tenon.nn.module import Module
 from tenon.nn.weights import begin_pipeline
-from tenon.quantization.layers import (
-    BFloat16Linear,
-    DynamicLinear,
-    DynamicLSTM,
-    QuantizedEmbedding,
-    QuantizedLayer,
-)
+from tenon.quantization.layers import BFloat16Linear, DynamicLinear, QuantizedEmbedding, QuantizedLayer
+from tenon.quantization.recurrent_layers import DYNAMIC
 from tenon.quantization.scheme import Decoded, bake, replace
 from tenon.quantization.static_layers import Folded, StaticConv, StaticLinear, StaticMaxPool
 
@@ -33,8 +28,8 @@ KEY = "quantized_structure"
 _LAYERS: dict[str, type[Any]] = {
     c.__name__: c
     for c in (
-        BFloat16Linear, DynamicLinear, DynamicLSTM, QuantizedEmbedding, Folded, StaticConv, StaticLinear,
-        StaticMaxPool,
+        BFloat16Linear, DynamicLinear, QuantizedEmbedding, *DYNAMIC.values(), Folded, StaticConv,
+        StaticLinear, StaticMaxPool,
     )
 }  # fmt: skip
 

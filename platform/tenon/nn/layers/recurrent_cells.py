@@ -10,7 +10,7 @@ from typing import Any
 
 from tenon.core.factories import empty, zeros
 from tenon.core.op import table
-from tenon.errors import ModuleError, ModuleValueError
+from tenon.errors import MissingForwardError, ModuleError, ModuleValueError
 from tenon.nn import init
 from tenon.nn.functional.cells import check_sizes, step
 from tenon.nn.module import Module
@@ -84,6 +84,10 @@ class RNNCellBase(Module):
         check_sizes(input, states, self.input_size, self.hidden_size)
         return input, states
 
+    def _next(self, rows: Any, states: tuple[Any, ...]) -> Any:
+        """The states after ``states`` and the input ``rows[N, I]``."""
+        raise MissingForwardError("RNNCellBase computes nothing itself. Use RNNCell, LSTMCell or GRUCell.")
+
     @property
     def _weights(self) -> tuple[Any, ...]:
         return self.weight_ih, self.weight_hh, self.bias_ih, self.bias_hh
@@ -110,9 +114,11 @@ class RNNCell(RNNCellBase):
         """The next hidden state."""
         if self.nonlinearity not in ("tanh", "relu"):
             raise ModuleError(f"Unknown nonlinearity: {self.nonlinearity}. Use 'tanh' or 'relu'.")
-        rows, states = self._states(input, hx)
-        (h,) = step(table.rnn_sequence, rows, *states, *self._weights, nonlinearity=self.nonlinearity)
+        (h,) = self._next(*self._states(input, hx))
         return h if input.dim() == 2 else h.squeeze(0)
+
+    def _next(self, rows: Any, states: tuple[Any, ...]) -> Any:
+        return step(table.rnn_sequence, rows, *states, *self._weights, nonlinearity=self.nonlinearity)
 
 
 class LSTMCell(RNNCellBase):
@@ -127,8 +133,11 @@ class LSTMCell(RNNCellBase):
         """``(h, c)`` from ``input`` and the last ``(h, c)``."""
         rows, states = self._states(input, hx)
         states = states if len(states) == 2 else states * 2
-        made = step(table.lstm_sequence, rows, *states, *self._weights, None)
+        made = self._next(rows, states)
         return made if input.dim() == 2 else tuple(s.squeeze(0) for s in made)
+
+    def _next(self, rows: Any, states: tuple[Any, ...]) -> Any:
+        return step(table.lstm_sequence, rows, *states, *self._weights, None)
 
 
 class GRUCell(RNNCellBase):
@@ -141,6 +150,8 @@ class GRUCell(RNNCellBase):
 
     def forward(self, input: Any, hx: Any = None) -> Any:
         """The next hidden state."""
-        rows, states = self._states(input, hx)
-        (h,) = step(table.gru_sequence, rows, *states, *self._weights)
+        (h,) = self._next(*self._states(input, hx))
         return h if input.dim() == 2 else h.squeeze(0)
+
+    def _next(self, rows: Any, states: tuple[Any, ...]) -> Any:
+        return step(table.gru_sequence, rows, *states, *self._weights)

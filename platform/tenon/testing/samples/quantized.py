@@ -131,17 +131,57 @@ def _lstm(
     return out, h, c
 
 
-for _name, _sizes, _bias, _back in (
-    ("even", (3, 3), True, False),
-    ("shrinking", (3, 2, 1), True, True),
-    ("without_bias", (2,), False, False),
-):  # fmt: skip
-    _rows = [
-        dataclasses.replace(normal(*shape), dtype="float32") for shape in ((sum(_sizes), 5), (_sizes[0], 4))
-    ]
-    _biases = [dataclasses.replace(normal(16), dtype="float32") if _bias else None for _ in range(2)]
-    add(
-        "int8_lstm_sequence", _name, _rows[0], _rows[1], _rows[1], _int8(16, 5), _steps(16), _int8(16, 4), _steps(16),
-        *_biases, attrs={"sizes": _sizes, "reverse": _back},
-        reference=_lstm, loose=64.0, narrow=False,
-    )  # fmt: skip
+def _gru(
+    x: Array, h: Array, w_ih: Array, s_ih: Array, w_hh: Array, s_hh: Array, b_ih: Any, b_hh: Any,
+    *, sizes: Any, reverse: bool = False,
+) -> Any:  # fmt: skip
+    def cell(inputs: Array, own: Array, state: Array) -> Array:
+        own = own if b_hh is None else own + b_hh
+        (reset, z, n), mine = np.split(inputs, 3), np.split(own, 3)
+        n = np.tanh(n + mine[2] / (1 + np.exp(-reset - mine[0])))
+        return n + (state - n) / (1 + np.exp(-z - mine[1]))
+
+    return _states(cell, _dynamic(x, w_ih, s_ih, b_ih), h, w_hh, s_hh, sizes, reverse)
+
+
+def _rnn(
+    x: Array, h: Array, w_ih: Array, s_ih: Array, w_hh: Array, s_hh: Array, b_ih: Any, b_hh: Any,
+    *, sizes: Any, reverse: bool = False, nonlinearity: str = "tanh",
+) -> Any:  # fmt: skip
+    def cell(inputs: Array, own: Array, state: Array) -> Array:
+        made = inputs + own
+        return np.tanh(made) if nonlinearity == "tanh" else np.maximum(made, 0)
+
+    inputs = _dynamic(x, w_ih, s_ih, None if b_ih is None else b_ih + b_hh)
+    return _states(cell, inputs, h, w_hh, s_hh, sizes, reverse)
+
+
+def _states(cell: Any, inputs: Array, h: Array, w_hh: Array, s_hh: Array, sizes: Any, reverse: bool) -> Any:
+    out, h = np.zeros((len(inputs), h.shape[1]), np.float32), h.copy()
+    ends = np.cumsum(sizes)
+    for t in reversed(range(len(sizes))) if reverse else range(len(sizes)):
+        for r in range(sizes[t]):
+            place = ends[t] - sizes[t] + r
+            h[r] = out[place] = cell(inputs[place], _dynamic(h[r : r + 1], w_hh, s_hh, None)[0], h[r])
+    return out, h
+
+
+for _op, _gates, _reference in (("lstm", 4, _lstm), ("gru", 3, _gru), ("rnn", 1, _rnn)):
+    for _name, _sizes, _bias, _back in (
+        ("even", (3, 3), True, False),
+        ("shrinking", (3, 2, 1), True, True),
+        ("without_bias", (2,), False, False),
+    ):
+        _rows = [
+            dataclasses.replace(normal(*shape), dtype="float32")
+            for shape in ((sum(_sizes), 5), *((_sizes[0], 4),) * (1 + (_op == "lstm")))
+        ]
+        _of = 4 * _gates
+        _biases = [dataclasses.replace(normal(_of), dtype="float32") if _bias else None for _ in range(2)]
+        _attrs = {"sizes": _sizes, "reverse": _back}
+        if _op == "rnn" and _back:
+            _attrs["nonlinearity"] = "relu"
+        add(
+            f"int8_{_op}_sequence", _name, *_rows, _int8(_of, 5), _steps(_of), _int8(_of, 4), _steps(_of),
+            *_biases, attrs=_attrs, reference=_reference, loose=64.0, narrow=False,
+        )  # fmt: skip

@@ -1,4 +1,4 @@
-"""int8 LSTMs: the kernel is the reference, and errs less than PyTorch's."""
+"""int8 recurrent layers and cells: kernels are the reference, and err less than PyTorch's."""
 
 import copy
 import warnings
@@ -7,26 +7,29 @@ import numpy as np
 import pytest
 
 import tenon
-from tenon import nn
-from tenon.ops.quantized_recurrent import int8_lstm_sequence as op
-from tenon.quantization import DynamicLSTM
+from tenon import nn, ops
+from tenon.compress import receipt_of
+from tenon.core.pytree import tree_leaves
+from tenon.quantization import DYNAMIC
 from tenon_cpu.onednn import available, int8_rnn
 
+op = ops.int8_lstm_sequence
+CELLS = (nn.LSTMCell, nn.GRUCell, nn.RNNCell)
 needs_onednn = pytest.mark.skipif(not available(), reason="oneDNN is not available")
 
 
-def arguments(inner, width, sizes, biased=True):
+def arguments(inner, width, sizes, biased=True, gates=4):
     rng = np.random.default_rng(0)
-    x, h, c = (
+    x, *states = (
         rng.normal(size=s).astype(np.float32)
-        for s in ((sum(sizes), inner), (sizes[0], width), (sizes[0], width))
+        for s in ((sum(sizes), inner), *((sizes[0], width),) * (1 + (gates == 4)))
     )
     weights = []
     for columns in (inner, width):
-        weights.append(rng.integers(-127, 128, (4 * width, columns)).astype(np.int8))
-        weights.append(rng.uniform(0.001, 0.005, 4 * width).astype(np.float32))
-    biases = [rng.normal(size=4 * width).astype(np.float32) if biased else None for _ in range(2)]
-    return [x, h, c, *weights, *biases]
+        weights.append(rng.integers(-127, 128, (gates * width, columns)).astype(np.int8))
+        weights.append(rng.uniform(0.001, 0.005, gates * width).astype(np.float32))
+    biases = [rng.normal(size=gates * width).astype(np.float32) if biased else None for _ in range(2)]
+    return [x, *states, *weights, *biases]
 
 
 @needs_onednn
@@ -40,14 +43,25 @@ def arguments(inner, width, sizes, biased=True):
         (16, 64, (40,) * 7, False),
     ],
 )
-def test_the_kernel_gives_what_the_reference_gives(inner, width, sizes, biased, reverse):
-    given = arguments(inner, width, sizes, biased)
+@pytest.mark.parametrize(
+    ("name", "gates", "attrs"),
+    [("lstm", 4, {}), ("gru", 3, {}), ("rnn", 1, {}), ("rnn", 1, {"nonlinearity": "relu"})],
+    ids=["lstm", "gru", "tanh", "relu"],
+)
+def test_the_kernel_gives_what_the_reference_gives(
+    name, gates, attrs, inner, width, sizes, biased, reverse, monkeypatch
+):
+    given = arguments(inner, width, sizes, biased, gates)
+    attrs = {**attrs, "sizes": sizes, "reverse": reverse}
+    called = getattr(ops, f"int8_{name}_sequence")
+    expected = called.forward(np, *given, **attrs)
+    monkeypatch.setattr(type(called), "forward", None)  # the kernel does not fall back to it
 
-    made = int8_rnn.int8_lstm_sequence(*given, sizes=sizes, reverse=reverse)
+    made = int8_rnn.KERNELS[called.name](*given, **attrs)
 
-    for found, expected in zip(made, op.forward(np, *given, sizes=sizes, reverse=reverse), strict=True):
-        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=2e-3)  # a tie may round the other way
-        assert np.abs(found - expected).mean() < 1e-5
+    for found, wanted in zip(made, expected, strict=True):
+        np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=5e-3)  # a tie may round the other way
+        assert np.abs(found - wanted).mean() < 1e-5
 
 
 @needs_onednn
@@ -84,28 +98,36 @@ def test_the_kernel_does_not_write_its_arguments():
 
 @pytest.mark.oracle
 @pytest.mark.parametrize(
-    "options",
-    [{}, {"num_layers": 2, "bidirectional": True}, {"batch_first": True}],
-    ids=["plain", "deep", "batch first"],
+    ("kind", "options"),
+    [
+        ("LSTM", {}),
+        ("LSTM", {"num_layers": 2, "bidirectional": True}),
+        ("LSTM", {"batch_first": True}),
+        ("GRU", {"num_layers": 2, "bidirectional": True}),
+        ("LSTMCell", {}),
+        ("GRUCell", {}),
+        ("RNNCell", {"nonlinearity": "relu"}),
+    ],
+    ids=str,
 )
-def test_a_layer_errs_less_than_that_of_torch(options):
+def test_a_layer_errs_less_than_that_of_torch(kind, options):
     torch = pytest.importorskip("torch")
     tenon.manual_seed(0)
-    layer, x = nn.LSTM(24, 40, **options).eval(), tenon.randn(6, 5, 24)
-    peer = torch.nn.Sequential(torch.nn.LSTM(24, 40, **options))
+    mine, theirs = getattr(nn, kind), getattr(torch.nn, kind)
+    layer, x = mine(24, 40, **options).eval(), tenon.randn(*([6] if mine in CELLS else [6, 5]), 24)
+    peer = torch.nn.Sequential(theirs(24, 40, **options))
     peer[0].load_state_dict({k: torch.from_numpy(v.numpy()) for k, v in layer.state_dict().items()})
     with warnings.catch_warnings(action="ignore"):
-        peer = torch.ao.quantization.quantize_dynamic(peer, {torch.nn.LSTM}, dtype=torch.qint8)
-        theirs = peer(torch.from_numpy(x.numpy()))
+        peer = torch.ao.quantization.quantize_dynamic(peer, {theirs}, dtype=torch.qint8)
+        their = [t.detach().numpy() for t in tree_leaves(peer(torch.from_numpy(x.numpy())))]
 
     small = tenon.quantize(layer, "int8-dynamic").model
 
-    assert type(small) is DynamicLSTM
-    (out, states), (other, others), (exact, exacts) = small(x), theirs, layer(x)
-    for mine, their, true in zip((out, *states), (other, *others), (exact, *exacts), strict=True):
-        true, their = true.detach().numpy(), their.detach().numpy()
-        assert mine.shape == true.shape
-        assert np.abs(mine.numpy() - true).max() < np.abs(their - true).max()
+    assert type(small) is DYNAMIC[mine]
+    for made, other, exact in zip(tree_leaves(small(x)), their, tree_leaves(layer(x)), strict=True):
+        exact = exact.detach().numpy()
+        assert made.shape == exact.shape
+        assert np.abs(made.numpy() - exact).max() < np.abs(other - exact).max()
 
 
 def test_sequences_of_different_lengths_and_single_ones_are_taken():
@@ -118,6 +140,38 @@ def test_sequences_of_different_lengths_and_single_ones_are_taken():
         (made, _), (expected, _) = small(given), layer(given)
         made, expected = (m.data if given is packed else m for m in (made, expected))
         np.testing.assert_allclose(made.numpy(), expected.detach().numpy(), atol=0.02)
+
+
+@pytest.mark.parametrize(
+    ("make", "shape"),
+    [
+        (lambda: nn.RNN(8, 16, nonlinearity="relu", batch_first=True), (3, 5, 8)),
+        (lambda: nn.GRU(8, 16, bidirectional=True), (5, 3, 8)),
+        (lambda: nn.GRUCell(8, 16), (3, 8)),
+        (lambda: nn.RNNCell(8, 16, bias=False), (8,)),
+        (lambda: nn.LSTMCell(8, 16), (3, 8)),
+    ],
+    ids=["rnn", "gru", "gru cell", "rnn cell", "lstm cell"],
+)
+def test_every_kind_stays_near_counts_its_parameters_and_comes_back_from_a_file(make, shape, tmp_path):
+    tenon.manual_seed(0)
+    model, x = nn.ModuleDict({"memory": make()}).eval(), tenon.randn(*shape)
+
+    small, receipt = tenon.quantize(model, "int8-dynamic", example=None)
+    tenon.save(small.state_dict(), tmp_path / "small.safetensors")
+    loaded = tenon.compress.load(
+        nn.ModuleDict({"memory": make()}), tenon.load(tmp_path / "small.safetensors")
+    )
+
+    expected, made = tree_leaves(model["memory"](x)), tree_leaves(small["memory"](x))
+    again = tree_leaves(loaded["memory"](x))
+    copied = tree_leaves(copy.deepcopy(small)["memory"](x))
+    for e, m, *others in zip(expected, made, again, copied, strict=True):
+        np.testing.assert_allclose(m.numpy(), e.detach().numpy(), atol=0.03)
+        assert all(tenon.equal(m, other) for other in others)
+    memory = nn.Sequential(small["memory"])
+    counted = receipt_of(nn.Sequential(model["memory"]), memory, x, seconds=0).total.parameters
+    assert receipt is None and counted.before == counted.after
 
 
 def test_a_layer_comes_back_from_a_file_and_draws_no_random_numbers(tmp_path):
