@@ -258,6 +258,29 @@ def test_what_cannot_be_quantized_is_named(model, spec, options, words):
     assert all(np.array_equal(before[k].numpy(), after[k].numpy(), equal_nan=True) for k in before)
 
 
+def test_what_is_no_model_and_what_is_quantized_already_is_named():
+    ddp, lazy = nn.parallel.DistributedDataParallel(nn.Linear(2, 2)), nn.Sequential(nn.LazyLinear(2))
+    for call in (
+        lambda m: tenon.quantize(m, "int8-dynamic"), tenon.quantization.prepare, tenon.quantization.prepare_qat,
+    ):  # fmt: skip
+        with pytest.raises(tenon.errors.ModuleTypeError, match="takes a module, got int"):
+            call(3)
+        with pytest.raises(tenon.errors.ModuleTypeError, match=r"Give it model\.module"):
+            call(ddp)
+        with pytest.raises(QuantizationError, match=r"'0\.weight' has no shape yet"):
+            call(lazy)
+
+    small = tenon.quantize(nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4)), "int8-dynamic").model
+    keys = list(small.state_dict())
+    with pytest.raises(tenon.errors.ModuleTypeError, match="this DynamicLinear can be neither pruned"):
+        nn.utils.prune.l1_unstructured(small[0], "weight", 0.5)
+    with pytest.raises(tenon.errors.ModuleTypeError, match="Prune and parametrize first"):
+        nn.utils.parametrizations.weight_norm(small[0])
+    with pytest.raises(tenon.errors.PruningError, match="'0' is quantized: prune first"):
+        tenon.prune.mask_channels(small, tenon.ones(1, 4), 0.5)
+    assert list(small.state_dict()) == keys and not small[0]._forward_pre_hooks
+
+
 def test_an_unknown_scheme_names_those_that_there_are():
     with pytest.raises(tenon.errors.PluginNotFoundError, match="int8-dynamic"):
         tenon.quantize(nn.Linear(2, 2), "int8-dynamc")

@@ -289,7 +289,13 @@ def remove_hook(module: Any, hook: Any) -> None:
 
 
 def check_name_is_free(module: Any, name: str) -> None:
-    """ModuleValueError if the class itself has ``name``, which would hide what the pipeline computes."""
+    """Errors if the class says that its weights have no steps (``no_steps``, the reason), or itself has
+    ``name``, which would hide what the pipeline computes."""
+    reason = getattr(type(module), "no_steps", "")
+    if reason:
+        raise ModuleTypeError(
+            f"'{name}' of this {type(module).__name__} can be neither pruned nor parametrized: {reason}"
+        )
     if hasattr(type(module), name):
         raise ModuleValueError(
             f"'{name}' of {type(module).__name__} cannot be computed by steps: the class has an attribute of "

@@ -26,6 +26,7 @@ from tenon.nn.weights import forget, pipeline_of
 from tenon.plugins.registry import resolve
 from tenon.prune.compaction import analyse, bake_all, check_model, shared_names
 from tenon.prune.removal import prunable
+from tenon.quantization.layers import QuantizedLayer
 
 Scope = Literal["global", "layer"]
 
@@ -77,7 +78,11 @@ def mask_channels(
     for root, home in homes.items():
         peers.setdefault(tuple(home), []).append(root)
     if not peers:
-        raise PruningError("mask_channels: the model has no channels, heads or units that could be removed.")
+        few = [path for path, m in model.named_modules() if isinstance(m, QuantizedLayer)]
+        raise PruningError(
+            "mask_channels: the model has no channels, heads or units that could be removed."
+            + (f" '{few[0]}' is quantized: prune first, then quantize." if few else "")
+        )
     gone = np.zeros(len(roots), bool)
     gone[_chosen([np.array(group) for group in peers.values()], totals, amount, scope)] = True
     gone = gone[roots]
@@ -163,7 +168,10 @@ def _home(model: Module, name: str) -> tuple[Module, str]:
 
 
 def _scores(criterion: type[Criterion], model: Module, name: str) -> Any:
-    scores = scores_by(criterion, *_home(model, name)).cpu().double().numpy()
+    try:
+        scores = scores_by(criterion, *_home(model, name)).cpu().double().numpy()
+    except PruningError as error:
+        raise PruningError(f"'{name}': {error}") from error
     if not np.isfinite(scores).all():
         raise PruningError(f"{criterion.__name__} gives '{name}' scores that are not finite.")
     return scores.copy()

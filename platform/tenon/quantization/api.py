@@ -10,7 +10,7 @@ from tenon.compress import Receipt, receipt_of
 from tenon.core.tensor import Tensor
 from tenon.errors import QuantizationError
 from tenon.nn.module import Module
-from tenon.quantization.scheme import Scheme, bake, check_weights, replace, scheme_of
+from tenon.quantization.scheme import Scheme, bake, check_model, check_weights, replace, scheme_of
 from tenon.quantization.static import StaticScheme, convert
 from tenon.quantization.structure import KEY, note_structure
 
@@ -57,6 +57,7 @@ def quantize(
 
 def converted(model: Module, scheme: Scheme, calls: Sequence[Any], skip: Collection[str] = ()) -> Module:
     """A quantized copy of ``model``."""
+    check_model(model, "quantize")
     _check(model, skip)
     made = copy.deepcopy(model)
     for path, module in made.named_modules():

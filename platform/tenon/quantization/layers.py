@@ -6,7 +6,7 @@ therefore put new tensors in the place of the old ones instead of writing into t
 
 from __future__ import annotations
 
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from tenon import ops
 from tenon.core.factories import ones, zeros
@@ -26,6 +26,8 @@ def freeze(tensor: Tensor) -> None:
 
 class QuantizedLayer(Module):
     """A layer whose tensors are buffers in read-only memory; ``numbers()`` are the arguments that make it."""
+
+    no_steps: ClassVar[str] = "it is of few bits. Prune and parametrize first, then quantize."
 
     def hold(self, **tensors: Any) -> None:
         """Register buffers; None is a buffer that is absent."""

@@ -11,7 +11,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from tenon.errors import QuantizationError
+from tenon.errors import ModuleTypeError, QuantizationError
+from tenon.nn.module import Module
+from tenon.nn.parallel import DistributedDataParallel
+from tenon.nn.parameter import is_lazy
 from tenon.nn.weights import begin_pipeline, pipeline_of, stored_tensor
 from tenon.plugins.registry import resolve
 
@@ -95,6 +98,19 @@ def scheme_of(spec: Any) -> Scheme:
     raise QuantizationError(
         f"quantize: {spec!r} is no scheme. Give the name of one, such as 'int8-dynamic', or an instance."
     )
+
+
+def check_model(model: Any, what: str) -> None:
+    """Errors that name ``what`` unless ``model`` is a module itself, with weights."""
+    if not isinstance(model, Module):
+        raise ModuleTypeError(f"{what} takes a module, got {type(model).__name__}.")
+    if isinstance(model, DistributedDataParallel):
+        raise ModuleTypeError(
+            f"{what} takes the model itself, got DistributedDataParallel. Give it model.module."
+        )
+    for name, held in (*model.named_parameters(), *model.named_buffers()):
+        if is_lazy(held):
+            raise QuantizationError(f"{what}: '{name}' has no shape yet. Call the model once before.")
 
 
 def check_weights(path: str, module: Any) -> None:

@@ -18,7 +18,7 @@ from tenon.errors import QuantizationError
 from tenon.nn.module import Module
 from tenon.nn.utils.parametrize import register_parametrization
 from tenon.ops.quantized import LARGEST
-from tenon.quantization.scheme import bake, check_weights
+from tenon.quantization.scheme import bake, check_model, check_weights
 from tenon.quantization.static import convert as convert_static
 from tenon.quantization.static import quantizable, steps_of
 from tenon.quantization.structure import note_structure
@@ -94,7 +94,7 @@ def _watch(module: Any, args: Any) -> Any:
 
 def prepare(model: Module, *, skip: Collection[str] = ()) -> Module:
     """A copy of ``model`` that watches the inputs of its layers; run data through it, then ``convert`` it."""
-    return _prepared(model, skip, fake=False).eval()
+    return _prepared(model, skip, "prepare").eval()
 
 
 def prepare_qat(model: Module, *, skip: Collection[str] = ()) -> Module:
@@ -102,19 +102,20 @@ def prepare_qat(model: Module, *, skip: Collection[str] = ()) -> Module:
 
     Its parameters are new tensors: make the optimizer for it. ``convert`` it afterwards.
     """
-    return _prepared(model, skip, fake=True).train()
+    return _prepared(model, skip, "prepare_qat").train()
 
 
-def _prepared(model: Module, skip: Collection[str], fake: bool) -> Module:
+def _prepared(model: Module, skip: Collection[str], what: str) -> Module:
+    check_model(model, what)
     made = copy.deepcopy(model)
     found = [(p, m) for p, m in made.named_modules() if p not in skip and quantizable(m)]
     if not found:
         raise QuantizationError(f"this {type(model).__name__} has no linear or convolution layer to prepare.")
     for path, module in found:
         check_weights(path, module)
-        setattr(module, _WATCHED, Watched(fake))
+        setattr(module, _WATCHED, Watched(what == "prepare_qat"))
         module.register_forward_pre_hook(_watch)
-        if fake:
+        if what == "prepare_qat":
             register_parametrization(module, "weight", FakeQuantize())
     made.register_forward_pre_hook(_remember, with_kwargs=True)
     return made
