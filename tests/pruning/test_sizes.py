@@ -154,6 +154,74 @@ def test_half_of_the_heads_and_neurons_of_a_vision_transformer_go():
     vit.train(model.train(), 2)
 
 
+class Halves(nn.Module):
+    """Two chunks, twice."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.a, self.b = nn.Linear(5, 8), nn.Linear(4, 4), nn.Linear(4, 4)
+        self.out = nn.Linear(8, 2)
+
+    def forward(self, x):
+        for _ in range(2):
+            a, b = self.first(x).relu().chunk(2, -1)
+            a, b = tenon.cat([self.b(b), self.a(a)], -1).chunk(2, -1)
+        return self.out(tenon.cat([a, b], -1))
+
+
+def test_chunks_become_as_long_as_what_is_left_of_them():
+    model, x = Halves(), tenon.randn(3, 5)
+    for layer, rows in ((model.first, [0, 1, 5]), (model.b, [2])):
+        mask = tenon.ones_like(layer.weight)
+        mask[rows] = 0
+        prune.custom_from_mask(layer, "weight", mask)
+        layer.bias.data[rows] = 0
+    wanted = model.eval()(x)
+
+    tenon.prune.compact(model, x, seconds=0)
+
+    assert (model.a.in_features, model.b.in_features, model.b.out_features) == (2, 3, 3)
+    for each in (model, tenon.prune.load(Halves(), model.state_dict()).eval(), copy.deepcopy(model)):
+        assert difference(each(x), wanted) < 1e-6 and each(x[:1]).shape == (1, 2)
+    mask = tenon.ones_like(model.first.weight)
+    mask[1] = 0
+    prune.custom_from_mask(model.first, "weight", mask)  # the second of what was 2, 3
+    model.first.bias.data[1] = 0
+    wanted = model(x)
+    tenon.prune.compact(model, x, seconds=0)
+    assert model.a.in_features == 1 and difference(model(x), wanted) < 1e-6
+
+
+class Products(nn.Module):
+    """Queries and keys, whose product is divided by a number that their width says, or is not."""
+
+    def __init__(self, scaled):
+        super().__init__()
+        self.scaled, self.q, self.k = scaled, nn.Linear(5, 4, bias=False), nn.Linear(5, 4, bias=False)
+        self.v, self.out = nn.Linear(5, 4, bias=False), nn.Linear(4, 2)
+
+    def forward(self, x):
+        q, k = self.q(x), self.k(x)
+        y = (q @ k.mT / (q.shape[-1] if self.scaled else 4)).softmax(-1)
+        return self.out(y @ self.v(x))
+
+
+@pytest.mark.parametrize("scaled", [False, True])
+def test_what_a_product_is_divided_by_is_not_changed(scaled):
+    model, x = Products(scaled).eval(), tenon.randn(2, 3, 5)
+    for layer in (model.q, model.v):
+        prune.ln_structured(layer, "weight", 2, 2, 0)
+    wanted = model(x)
+
+    receipt = tenon.prune.compact(model, x, seconds=0)
+
+    assert difference(model(x), wanted) < 1e-6 and model.v.out_features == 2
+    assert model.k.out_features == (4 if scaled else 2)
+    assert receipt.notes == (
+        ("2 zero rows of q.weight stay: 'Products' may divide by how many there are",) if scaled else ()
+    )
+
+
 class Looped(Attention):
     """One head after the other: how many there are is in no size that is asked for."""
 

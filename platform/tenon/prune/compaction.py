@@ -35,6 +35,8 @@ from tenon.quantization.scheme import Decoded
 
 #: How far the outputs may move, by the largest of them: float32 sums in another order do.
 _TOLERANCE = 1e-4
+#: The same where a product may be divided by how many numbers it sums: then another number is little.
+_NARROW = 2e-6
 #: Attributes of ops that are sizes of what has channels.
 _SIZES = {"key", "shape", "sizes", "start"}
 #: What is said of modules, by their paths.
@@ -64,19 +66,7 @@ def compact(
     args, kwargs = call_of(example)
     masked = copy.deepcopy(model)
     bake_masks(masked)
-    smaller = copy.deepcopy(masked)
-    with evaluating(smaller), evaluating(masked), no_grad():
-        analysis, names = analyse(smaller, args, kwargs)
-        gone = removable(analysis)
-        found = removal(analysis, gone)
-        notes = stays(analysis, gone, names)
-        if not found.count:
-            raise PruningError(
-                "compact: no channel can be removed. Mask whole outputs or inputs of weights first, as"
-                f" nn.utils.prune.ln_structured does.{''.join(f' {note}.' for note in notes)}"
-            )
-        _shrink(smaller, analysis, found)
-        smaller, structure = _resized(masked, smaller, analysis, found, args, kwargs)
+    smaller, structure, notes = _removed(masked, args, kwargs)
     note_structure(smaller, structure)
     receipt = receipt_of(
         masked, smaller, example, batch_sizes=batch_sizes, data=data, notes=notes, seconds=seconds
@@ -89,6 +79,42 @@ def compact(
         own.grad = None
     receipt.show()
     return receipt
+
+
+def _removed(masked: Module, args: Any, kwargs: Any) -> tuple[Module, Structure, list[str]]:
+    """A copy of ``masked`` without its zero channels, its structure, and notes on what stays."""
+    smaller = copy.deepcopy(masked)
+    with evaluating(smaller), evaluating(masked), no_grad():
+        analysis, names = analyse(smaller, args, kwargs)
+        try:
+            return _without(masked, smaller, analysis, names, args, kwargs)
+        except PruningError as error:
+            if not analysis.scales:
+                raise
+            first = error
+        smaller = copy.deepcopy(masked)
+        with evaluating(smaller):
+            analysis, names = analyse(smaller, args, kwargs, scaled=True)
+            try:
+                return _without(masked, smaller, analysis, names, args, kwargs)
+            except PruningError:  # nothing else is to be removed, or sizes are in the way here too
+                raise first from None
+
+
+def _without(
+    masked: Module, smaller: Module, analysis: Analysis, names: dict[Node, str], args: Any, kwargs: Any
+) -> tuple[Module, Structure, list[str]]:
+    """The same by ``analysis``, which is of the copy ``smaller``."""
+    gone = removable(analysis)
+    found = removal(analysis, gone)
+    notes = stays(analysis, gone, names)
+    if not found.count:
+        raise PruningError(
+            "compact: no channel can be removed. Mask whole outputs or inputs of weights first, as"
+            f" nn.utils.prune.ln_structured does.{''.join(f' {note}.' for note in notes)}"
+        )
+    _shrink(smaller, analysis, found)
+    return *_resized(masked, smaller, analysis, found, args, kwargs), notes
 
 
 def check_model(model: Any, what: str) -> None:
@@ -134,9 +160,11 @@ def shared_names(model: Module) -> dict[int, list[str]]:
     return {key: several for key, several in names.items() if len(several) > 1}
 
 
-def analyse(model: Module, args: Any, kwargs: Any) -> tuple[Analysis, dict[Node, str]]:
+def analyse(
+    model: Module, args: Any, kwargs: Any, *, scaled: bool = False
+) -> tuple[Analysis, dict[Node, str]]:
     """What depends on what in a run of ``model``, and the names of its tensors."""
-    analysis = Analysis(trace(model, args, kwargs, {*RULES, *KINDS}))
+    analysis = Analysis(trace(model, args, kwargs, {*RULES, *KINDS}), scaled=scaled)
     names = {id(t): name for name, t in (*model.named_parameters(), *model.named_buffers())}
     return analysis, {node: names[id(held)] for node, held in analysis.trace.stored.items()}
 
@@ -195,13 +223,14 @@ def _resized(
     ways = [_numbers_in_code(modules, found), _rules_in_code(modules, analysis, found)]
     ways = [way for way in ways if way]
     way: Structure = {}
+    tolerance = _NARROW if analysis.scales and not analysis.scaled else _TOLERANCE
     while True:
         made, structure = copy.deepcopy(smaller), structure_of(smaller)
         for path, numbers in way.items():
             structure[path] = {**structure.get(path, {}), **numbers}
         apply_numbers(made, structure)
         try:
-            _compare(masked, made, args, kwargs, found)
+            _compare(masked, made, args, kwargs, found, tolerance)
         except PruningError:
             if not ways:
                 raise
@@ -231,7 +260,9 @@ def _rules_in_code(modules: dict[str, Module], analysis: Analysis, found: Remova
     return {p: rules[id(m)] for p, m in modules.items() if id(m) in rules and numbers_of(m) is None}
 
 
-def _compare(masked: Module, smaller: Module, args: Any, kwargs: Any, found: Removal) -> None:
+def _compare(
+    masked: Module, smaller: Module, args: Any, kwargs: Any, found: Removal, tolerance: float
+) -> None:
     """PruningError unless the smaller model runs and says the same."""
     wanted = masked(*args, **kwargs)
     if any(not bool(t.isfinite().all()) for t in tree_leaves(wanted) if isinstance(t, Tensor)):
@@ -257,7 +288,7 @@ def _compare(masked: Module, smaller: Module, args: Any, kwargs: Any, found: Rem
     largest = [float(t.abs().max()) for t in tree_leaves(wanted) if isinstance(t, Tensor) and t.numel()]
     scale = max([1.0, *largest])
     off = difference(wanted, made)
-    if off > _TOLERANCE * scale:
+    if off > tolerance * scale:
         raise PruningError(
             f"compact: without its zero channels the model gives outputs that differ by {off:.3g}.{advice}"
         )

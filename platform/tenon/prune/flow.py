@@ -87,10 +87,16 @@ def squeezed(array: Any) -> Any:
 
 
 class Analysis:
-    """The flows of all values of a trace, and what follows from them."""
+    """The flows of all values of a trace, and what follows from them.
 
-    def __init__(self, trace: Trace) -> None:
-        self.trace = trace
+    With ``scaled``, what two computed values are multiplied and summed over stays: see ``products.py``.
+    """
+
+    def __init__(self, trace: Trace, *, scaled: bool = False) -> None:
+        self.trace, self.scaled = trace, scaled
+        #: Nodes that depend on what the model is given, and whether two of them are multiplied somewhere.
+        self.computed: set[Node] = set()
+        self.scales = False
         self.atoms = Atoms()
         self.flows: dict[Ref, Flow] = {}
         #: Of every parameter and buffer the atoms of each of its axes.
@@ -110,6 +116,9 @@ class Analysis:
     def _enter(self, node: Node) -> None:
         if node.kind == "scalar":
             return
+        given = node.kind not in ("call", "constant") and node not in self.trace.stored
+        if given or any(ref.node in self.computed for ref in node.refs):
+            self.computed.add(node)
         if node.kind != "call":
             made: tuple[Flow, ...] = (self._beginning(node),)
         else:

@@ -25,7 +25,7 @@ from tenon.nn.utils.prune import custom_from_mask
 from tenon.nn.weights import forget, pipeline_of
 from tenon.plugins.registry import resolve
 from tenon.prune.compaction import analyse, bake_all, check_model, shared_names
-from tenon.prune.removal import prunable
+from tenon.prune.removal import prunable, unite_rectangles
 from tenon.quantization.layers import QuantizedLayer
 
 Scope = Literal["global", "layer"]
@@ -56,7 +56,8 @@ def mask_channels(
     baked = copy.deepcopy(model)
     bake_all(baked)
     with evaluating(baked), no_grad():
-        analysis, names = analyse(baked, *call_of(example))
+        analysis, names = analyse(baked, *call_of(example), scaled=True)
+        unite_rectangles(analysis)
     shared = {name for several in shared_names(baked).values() for name in several}
     for node, axes in analysis.stored.items():
         if _kept(names[node], keep) or names[node] in shared:

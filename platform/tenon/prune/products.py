@@ -1,6 +1,9 @@
 """How atoms and constants go through products: matrix products, linear layers, convolutions.
 
 What is summed over ends there (``Analysis.consume``); the rows of the weight are the atoms of the result.
+
+Where two computed values are multiplied, as queries and keys are, code often divides by the root of how many
+numbers are summed. Without those that are zero it would divide by another, which no recording shows.
 """
 
 from __future__ import annotations
@@ -23,6 +26,10 @@ def multiplied(analysis: Analysis, node: Node, x: Flow, y: Flow) -> tuple[Flow, 
     x, y = x.wide(rank), y.wide(rank)
     reason = f"the product in {place(node)} sums over what cannot shrink"
     atoms = analysis.meet(analysis.vector(x, rank - 1), analysis.vector(y, rank - 2), reason)
+    if atoms is not None and all(isinstance(a, Ref) and a.node in analysis.computed for a in node.args):
+        analysis.scales = True
+        if analysis.scaled:
+            analysis.keep(Flow(atoms.shape, [atoms]), f"{place(node)} may divide by how many there are")
     depth = x.shape[-1]
     filled: Any = np.broadcast_to(~x.zero, (*x.zero.shape[:-1], depth))
     other: Any = np.broadcast_to(~y.zero, (*y.zero.shape[:-2], depth, y.zero.shape[-1]))

@@ -13,7 +13,7 @@ import numpy as np
 
 from tenon.graph.graph import Node, Ref
 from tenon.prune.atoms import FIXED
-from tenon.prune.flow import Analysis, varying
+from tenon.prune.flow import Analysis, squeezed, varying
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +104,17 @@ def _make_rectangles(analysis: Analysis, roots: Any, gone: Any) -> bool:
                 gone[atoms[holes]] = False
                 changed = True
     return changed
+
+
+def unite_rectangles(analysis: Analysis) -> None:
+    """Let those positions be one atom that go together only: where one axis is seen as several (the halves of
+    a shuffle), a place along the longest in all of the others."""
+    for flow in analysis.flows.values():
+        for layer in flow.layers:
+            layer = squeezed(analysis.atoms.roots(layer))
+            longest = max(varying(layer), key=lambda axis: layer.shape[axis], default=None)
+            for axis in varying(layer) - {longest}:
+                analysis.atoms.unite(np.take(layer, [0], axis), layer)
 
 
 def stays(analysis: Analysis, gone: Any, names: dict[Node, str]) -> list[str]:

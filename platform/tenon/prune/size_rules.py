@@ -8,6 +8,7 @@ import numpy as np
 
 from tenon.graph.graph import Ref
 from tenon.prune.flow import Flow, varying
+from tenon.prune.sizes import even
 from tenon.prune.trace import Trace
 
 
@@ -16,12 +17,17 @@ def sizes_in_code(
 ) -> dict[int, dict[str, Any]]:
     """The rules of every module, by its id, that make of what was asked for the shapes that are ``left``."""
     rules: dict[int, dict[str, Any]] = {}
+    chunks: dict[int, list[Any]] = {}
     for each in trace.asked:
         node = next((n for n in trace.graph.nodes[each.position :] if n.kind == "call"), None)
         if node is None or node.name not in ("reshape", "view", "split"):
             continue
         made = [node.out(i) for i in range(len(node.avals))]
         after = [left.get(ref, flows[ref].shape) for ref in made]
+        if each.kind == "chunks":
+            axis = node.attrs["axis"]
+            chunks.setdefault(each.module, []).append([each.sizes, [shape[axis] for shape in after]])
+            continue
         if each.kind == "shape":
             name, rule = "shapes", _shape_rule(each.sizes, flows[made[0]], after[0])
         else:
@@ -32,6 +38,9 @@ def sizes_in_code(
         known = rules.setdefault(each.module, {}).setdefault(name, [])
         if any(rule) and rule not in known:
             known.append(rule)
+    for key, calls in chunks.items():
+        if any(sizes != even(sum(sizes), pieces) for pieces, sizes in calls):
+            rules.setdefault(key, {})["chunks"] = calls
     return {key: {n: r for n, r in found.items() if r} for key, found in rules.items() if any(found.values())}
 
 

@@ -1,16 +1,18 @@
 """Sizes that code computes, such as ``width // self.heads``, in models from which some of it was removed.
 
 No attribute says such a size, so none can be set. A ``Sizes`` stands among the forward pre-hooks of the
-module instead: its code asks ``reshape``, ``view``, ``unflatten`` and ``split`` for the same sizes as before,
-and the rules say what these have become. ``size_rules.py`` finds them; they are saved with the structure.
+module instead: its code asks ``reshape``, ``view``, ``unflatten``, ``split`` and ``chunk`` for the same as
+before, and the rules say what that has become. ``size_rules.py`` finds them; they are saved with the
+structure.
 """
 
 from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import count
 from typing import Any
 
 from tenon.core import scopes, watch
@@ -19,14 +21,15 @@ from tenon.graph.graph import Graph
 from tenon.nn.module import Module
 
 #: The names of the rules in a structure.
-NAMES = ("shapes", "cuts")
+NAMES = ("shapes", "cuts", "chunks")
 
 
 class _Here(threading.local):
-    """The rules of the modules that this thread called last, by id, each with the call that they are for."""
+    """The rules of the modules that this thread called last, by id, each with the call that they are for, and
+    with numbers for the chunks that it asks for."""
 
     def __init__(self) -> None:
-        self.rules: dict[int, tuple[Any, Sizes]] = {}
+        self.rules: dict[int, tuple[Any, Sizes, Iterator[int]]] = {}
 
 
 _here = _Here()
@@ -37,24 +40,35 @@ def asked(kind: str, shape: tuple[int, ...], sizes: Any) -> Any:
     place = scopes.here.place
     found = None if place is None else _here.rules.get(place[1])
     if found is None or found[0] is not place:
-        return sizes
-    return found[1].shape(shape, sizes) if kind == "shape" else found[1].cut(shape[0], sizes)
+        return even(shape[0], sizes) if kind == "chunks" else sizes
+    _, rules, numbers = found
+    if kind == "chunks":
+        return rules.chunk(shape[0], sizes, next(numbers))
+    return rules.shape(shape, sizes) if kind == "shape" else rules.cut(shape[0], sizes)
+
+
+def even(size: int, count: int) -> list[int]:
+    """The sizes that ``chunk(count)`` makes of an axis of ``size``."""
+    step = -(-size // count)
+    return [min(step, size - start) for start in range(0, size, step)]
 
 
 @dataclass(frozen=True)
 class Sizes:
     """A forward pre-hook. In ``shapes`` None stands for a size that is right as it is asked for, else there
     is what is asked for and what that has become, and a third number where it may be asked for several times
-    over, as the heads of a batch are; in ``cuts`` the pieces asked for and those there are."""
+    over, as the heads of a batch are; in ``cuts`` the pieces asked for and those there are; in ``chunks``, of
+    one call after the other, how many are asked for and the sizes of those there are."""
 
     shapes: tuple[Any, ...] = ()
     cuts: tuple[Any, ...] = ()
+    chunks: tuple[Any, ...] = ()
 
     def __call__(self, module: Module, args: Any) -> None:
         """A call of ``module`` begins."""
         if watch.asked is None:
             watch.asked = asked
-        _here.rules[id(module)] = (scopes.here.place, self)
+        _here.rules[id(module)] = (scopes.here.place, self, count())
 
     def shape(self, shape: tuple[int, ...], sizes: tuple[int, ...]) -> tuple[int, ...]:
         """``sizes`` as they are if they fit ``shape``, else by the first rule that knows them."""
@@ -76,6 +90,13 @@ class Sizes:
                 return after
         return pieces
 
+    def chunk(self, size: int, pieces: int, number: int) -> list[int]:
+        """The sizes of so many ``pieces`` of an axis of ``size``, asked for ``number`` times before."""
+        for asked_for, sizes in (*self.chunks[number : number + 1], *self.chunks):
+            if asked_for == pieces and sum(sizes) == size:
+                return list(sizes)
+        return even(size, pieces)
+
 
 def _knows(rule: Any, size: int) -> bool:
     if rule is None or size == -1:
@@ -96,16 +117,19 @@ def sizes_from(path: str, said: dict[str, Any]) -> Sizes | None:
         right = isinstance(values, list) and (not counts or len(values) in counts)
         return right and all(type(v) is int and v > 0 for v in values)
 
-    shapes, cuts = (said.get(name, []) for name in NAMES)
+    shapes, cuts, chunks = (said.get(name, []) for name in NAMES)
     if not (
         isinstance(shapes, list)
         and all(isinstance(rule, list) for rule in shapes)
         and all(each is None or numbers(each, 2, 3) for rule in shapes for each in rule)
         and isinstance(cuts, list)
         and all(isinstance(rule, list) and len(rule) == 2 and all(map(numbers, rule)) for rule in cuts)
+        and isinstance(chunks, list)
+        and all(isinstance(rule, list) and len(rule) == 2 for rule in chunks)
+        and all(numbers([pieces]) and numbers(sizes) for pieces, sizes in chunks)
     ):
         raise CheckpointError(f"the sizes saved for '{path}' are none: {said}.")
-    return Sizes(tuple(shapes), tuple(cuts)) if shapes or cuts else None
+    return Sizes(tuple(shapes), tuple(cuts), tuple(chunks)) if shapes or cuts or chunks else None
 
 
 def set_sizes(module: Module, sizes: Sizes | None) -> None:

@@ -63,6 +63,8 @@ class Splitting:
         total = self.raw.shape[axis]
         if total == 0:
             return f.split(self, sizes=(0,) * chunks, axis=axis)
+        if watch.asked is not None:
+            return f.split(self, sizes=tuple(watch.asked("chunks", (total,), chunks)), axis=axis)
         return self.split(-(-total // chunks), axis)
 
     def unsafe_split(self, split_size: Any, dim: int = 0) -> Any:
