@@ -67,10 +67,11 @@ class Blocks:
 
     def _begin(self, out: Any, op: Any, args: Any, lane: Lane) -> Any:
         """The block of ``out``; None if that was there before."""
-        ours = [each.freed for each in self._lanes]
-        if any(each.__callback__ in ours for each in weakref.getweakrefs(out)):
-            return None
-        if any(given is out for given in args):  # a kernel that works in place
+        for block in weakref.getweakrefs(out):
+            told = block.__callback__
+            if told is lane.freed or any(told is other.freed for other in self._lanes):
+                return None
+        if not fresh(out, args):
             return None
         if op not in self.owners and any(_base(given) is out for given in args):
             return None
@@ -94,6 +95,14 @@ class Blocks:
         """Hear of no program's end any more; of an array's, nobody does who drops its block."""
         for _, ending in self._arenas.values():
             ending.detach()
+
+
+def fresh(out: Any, args: Any) -> bool:
+    """Whether the array ``out`` is none of ``args``: a kernel that works in place gives what it was given."""
+    for given in args:  # noqa: SIM110 - all() takes 0.3 us more
+        if given is out:
+            return False
+    return True
 
 
 def _base(given: Any) -> Any:

@@ -32,7 +32,7 @@ from tenon.graph import program
 from tenon.observe.crossings import Crossings
 from tenon.observe.devices import marked_kernel, marked_op
 from tenon.observe.lanes import Lane
-from tenon.observe.memory import Blocks
+from tenon.observe.memory import Blocks, fresh
 from tenon.observe.records import NODE, OP, maker
 from tenon.observe.scopes import OPEN
 from tenon.observe.stack import stack_here
@@ -218,18 +218,17 @@ class Tap:
             size = 0
             if sized:
                 array = out.raw if isinstance(out, Value) else out
+                size = getattr(array, "nbytes", 0)
                 if (
                     op in owners
                     and array.__class__ is ndarray
                     and array.base is None
-                    and not (out is array or references(array))
+                    and not references(array)
+                    and (out is not array or fresh(array, args))
                 ):
                     block = ref(array, lane.freed)
-                    size = array.nbytes
-                else:
-                    size = getattr(array, "nbytes", 0)
-                    if blocks is not None:
-                        block = blocks.made(array, op, args, lane, end)
+                elif blocks is not None:
+                    block = blocks.made(array, op, args, lane, end)
                 if shapes:
                     if len(args) == 2 and isinstance(args[0], Value) and isinstance(args[1], Value):
                         a, b = args[0].raw, args[1].raw
