@@ -47,9 +47,13 @@ class Slot:
 
     def sink(self, interceptor: Interceptor) -> None:
         """Put ``interceptor`` at the bottom: it sees what all others made of an op. What comes under it later
-        must be sunk too, so that ``below`` takes what dispatch takes."""
+        must be sunk too, so that ``below`` takes what dispatch takes. What has a true ``lowest`` stays under
+        the others."""
         with self._lock:
-            self._stack = (interceptor, *self._stack)
+            under = 0
+            if not getattr(interceptor, "lowest", False):
+                under = sum(getattr(each, "lowest", False) for each in self._stack)
+            self._stack = (*self._stack[:under], interceptor, *self._stack[under:])
             self.top = self._stack[-1]
 
     def pop(self, interceptor: Interceptor) -> None:

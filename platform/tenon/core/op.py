@@ -285,9 +285,14 @@ class Composite(Op):
 
     def cost(self, *args: Any, **attrs: Any) -> float:
         """The sum of its parts'."""
-        counting = _Counting()
-        self.decompose(counting, *args, **attrs)
-        return counting.total
+        return cost_of_parts(self, args, attrs)
+
+
+def cost_of_parts(op: Composite, args: Any, attrs: Any, kinds: frozenset[Kind] | None = None) -> float:
+    """What the parts of ``op`` cost, all of them or those of ``kinds``, from the avals of its inputs."""
+    counting = _Counting(kinds)
+    op.decompose(counting, *args, **attrs)
+    return counting.total
 
 
 def _in_parts(op: Any, args: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
@@ -300,7 +305,8 @@ SLOT.parts = _in_parts
 class _Counting:
     """Stands for ``f`` in a rule: knows shapes only, and adds up what the ops cost."""
 
-    def __init__(self) -> None:
+    def __init__(self, kinds: frozenset[Kind] | None) -> None:
+        self.kinds = kinds
         self.total = 0.0
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
@@ -309,7 +315,7 @@ class _Counting:
         op, kernel = table[name], getattr(META.raw, name)
 
         def call(*args: Any, **attrs: Any) -> Any:
-            if any(isinstance(a, Aval) for a in args):
+            if any(isinstance(a, Aval) for a in args) and (self.kinds is None or op.kind in self.kinds):
                 self.total += op.cost(*args, **attrs)
             return kernel(*args, **attrs)
 

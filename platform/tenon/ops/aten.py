@@ -14,7 +14,7 @@ from typing import Any
 from tenon.errors import IndexRangeError, UnsupportedError
 
 #: Ranks of the operands, two standing for more -> the product that torch runs.
-_PRODUCTS = {(1, 1): "dot", (2, 1): "mv", (1, 2): "mv", (2, 2): "mm"}
+_PRODUCTS = {(1, 1): "dot", (2, 1): "mv", (1, 2): "mm", (2, 2): "mm"}
 
 
 class Operator:
@@ -64,7 +64,9 @@ def called(op: Any, args: tuple[Any, ...], attrs: dict[str, Any]) -> Operator:
         return Operator("mm" if len(args) < 3 or args[2] is None else "addmm")
     if op.name == "matmul":
         x, y = (a.raw.ndim for a in args)
-        return Operator("bmm" if y > 2 else _PRODUCTS[min(x, 2), y])
+        if y > 2:  # torch folds the axes of a stack that meets one matrix or vector
+            return Operator("bmm" if x > 2 else _PRODUCTS[2, x])
+        return Operator(_PRODUCTS[min(x, 2), y])
     title = re.sub(r"Backwards?\d*$", "", op.torch_name(args, attrs))
     return Operator(re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", title).lower())
 

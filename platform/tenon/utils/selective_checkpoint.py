@@ -172,7 +172,7 @@ class _Keeping(_Counting):
         """Run ``op`` and keep its result if the policy says so."""
         arrays: Any = None
 
-        def noting(kernel: Any, *raw: Any, **options: Any) -> Any:
+        def noting(kernel: Any, /, *raw: Any, **options: Any) -> Any:
             nonlocal arrays
             arrays = kernel(*raw, **options) if compute is None else compute(kernel, *raw, **options)
             return arrays
@@ -208,7 +208,7 @@ class _Giving(_Counting):
             return SLOT.below(self)(op, args, attrs, compute)
         arrays = found.take(op, self._mutable)
 
-        def giving(kernel: Any, *raw: Any, **options: Any) -> Any:
+        def giving(kernel: Any, /, *raw: Any, **options: Any) -> Any:
             return arrays if compute is None else compute(lambda *a, **k: arrays, *raw, **options)
 
         return SLOT.below(self)(op, args, attrs, giving)
