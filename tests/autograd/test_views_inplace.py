@@ -521,3 +521,17 @@ def test_views_that_cannot_take_a_history_do_not_turn_into_others():
         view.t_()
     with pytest.raises(GradError, match="Inplace update to inference tensor"):
         made.t_()
+
+
+def test_what_saved_a_tensor_sees_that_it_was_turned_in_place():
+    x = tenon.tensor([[1.0, 2.0], [3.0, 4.0]], requires_grad=True)
+    y = x.clone()
+    cube = (y * y * y).sum()
+
+    y.t_()
+
+    assert y._version == 1
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        tenon.autograd.grad(cube, x, create_graph=True)
+    (y * y).sum().backward()
+    assert x.grad.tolist() == [[2.0, 4.0], [6.0, 8.0]]

@@ -250,6 +250,11 @@ def become(x: Any, name: str, *args: Any) -> Any:
     x.raw = other.raw
     if MODE.enabled:
         x._node, x._index, x._track = other._node, other._index, other._track
+    counter = x._counter()
+    if counter is not UNCOUNTED:  # what saved the tensor would find it in another shape
+        counter[0] += 1
+        if x._view is not None and x._view[4] >= 0:
+            x._view[4] = counter[0]
     return x
 
 
