@@ -49,6 +49,15 @@ def leaf_made_inside(t):
     return x.is_inference(), x.requires_grad, x.grad
 
 
+def of_leaves_made_inside(t):
+    with t.inference_mode():
+        x, y = t.ones(2, requires_grad=True), t.ones(2)
+    weight = t.ones(2, requires_grad=True)
+    results = [x * x, x * y, x.sin(), x.view(1, 2), t.cat([x, y]), x[0]]
+    (x + weight).sum().backward()
+    return [(r.requires_grad, r.is_leaf, r._is_view()) for r in results], x.grad, weight.grad
+
+
 def of_random_numbers(t):
     with t.inference_mode():
         x = t.randn(3)
@@ -56,6 +65,7 @@ def of_random_numbers(t):
 
 
 KEPT = {
+    "leaves made inside": of_leaves_made_inside,
     "flags": lambda t: [
         v(made(t)).is_inference() for v in (lambda s: s, lambda s: s[0], lambda s: s.detach())
     ],

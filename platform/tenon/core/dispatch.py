@@ -190,10 +190,10 @@ def pair(op: Op, x: Any, y: Any) -> Any:
         else:
             node = record_pair(plan, backend, x, y, _NO_ATTRS)
         t._node = node
-        t._track = True
+        t._track = node is not None
         if plan[12]:
             _keep_output(op, node, t)
-        if watch.created is not None:
+        if watch.created is not None and node is not None:
             watch.created(node)
     else:
         t._node = None
@@ -233,10 +233,10 @@ def single(op: Op, x: Any, attrs: dict[str, Any]) -> Any:
         and (plan[3] is True or out.dtype.kind in _INEXACT)
     ):
         t._node = node = record_single(plan, backend, x, attrs)
-        t._track = True
+        t._track = node is not None
         if plan[12]:
             _keep_output(op, node, t)
-        if watch.created is not None:
+        if watch.created is not None and node is not None:
             watch.created(node)
     else:
         t._node = None
@@ -267,11 +267,11 @@ def _view(plan: Any, x: Any, attrs: dict[str, Any]) -> Any:
         and (plan[3] is True or out.dtype.kind in _INEXACT)
     ):
         t._node = node = record_single(plan, backend, x, attrs)
-        t._track = True
+        t._track = node is not None
         if plan[12]:
             _keep_output(plan[5], node, t)
         _link_view(plan[5], attrs, x, t)
-        if watch.created is not None:
+        if watch.created is not None and node is not None:
             watch.created(node)
     else:
         _link_view(plan[5], attrs, x, t)
@@ -283,7 +283,7 @@ SLOT.execute, SLOT.pair, SLOT.single = run, pair, single
 
 def _keep_output(op: Op, node: Any, t: Any) -> None:
     """Save ``t``, made by ``node``, with its version, if a rule that will run reads it."""
-    if not op.reads or op.reads_out(node.edges):
+    if node is not None and (not op.reads or op.reads_out(node.edges)):
         node.out = t.raw
         node.out_counter = t._version_counter = [0]
 
@@ -306,11 +306,13 @@ def _link_view(op: Op, attrs: dict[str, Any], parent: Any, view: Any) -> None:
     if counter is None:
         counter = parent._version_counter = [0]
     view._version_counter = counter
+    if counter is UNCOUNTED:
+        return  # tensors of inference mode keep no history, views neither
     base = parent if parent._view is None else parent._view[0]
     made_by: Any = op
     if base._track and not view._track and not MODE.enabled:
         made_by = FixedView(base, INFERENCE_VIEW if MODE.inference else NO_GRAD_VIEW)
-        view._track = MODE.inference and parent._track and counter is not UNCOUNTED
+        view._track = MODE.inference and parent._track
     view._view = [base, parent, made_by, attrs, counter[0]]
 
 

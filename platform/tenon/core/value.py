@@ -14,7 +14,7 @@ import weakref
 from collections.abc import Callable
 from typing import Any, ClassVar, NoReturn
 
-from tenon.core.grad_mode import MODE
+from tenon.core.grad_mode import MODE, UNCOUNTED
 from tenon.errors import GradError, ViewError
 
 
@@ -169,3 +169,8 @@ class Value:
             return False
         self._refresh()
         return self._track
+
+
+def uncounted(args: tuple[Any, ...]) -> bool:
+    """Whether all are tensors of inference mode; a number counts as an ordinary tensor, as in torch."""
+    return all(a is None or (isinstance(a, Value) and a._version_counter is UNCOUNTED) for a in args)
