@@ -209,3 +209,19 @@ def test_backward_warns_of_the_cycle_that_a_gradient_with_a_graph_makes(module):
         if always is not None:
             always(False)
         x.grad = None
+
+
+def test_two_zeros_scattered_to_one_place_have_a_first_derivative_only():
+    x = tenon.tensor([2.0, 3.0], requires_grad=True)
+    source = tenon.tensor([0.0, 0.0, 5.0], requires_grad=True)
+    index = tenon.tensor([0, 0, 1])
+
+    def slopes(where):
+        made = x.scatter_reduce(0, where, source, "prod")
+        return tenon.autograd.grad(made.sum(), source, create_graph=True)[0]
+
+    assert slopes(index).tolist() == [0.0, 0.0, 3.0]
+    with pytest.raises(RuntimeError, match="Double backward is unsupported for src when >1 zeros"):
+        slopes(index).sum().backward()
+    slopes(tenon.tensor([0, 1, 1])).sum().backward()  # one zero at each place
+    assert source.grad.tolist() == [0.0, 3.0, 3.0]

@@ -31,6 +31,7 @@ from tenon.ops import (  # noqa: F401
     memory,
     movement,
     numeric,
+    once,
     patches,
     piecewise,
     pooling,

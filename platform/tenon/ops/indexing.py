@@ -279,6 +279,9 @@ class ScatterProd(Primitive):
             f.gather(part, index, axis=axis),
             f.div(f.gather(whole, index, axis=axis), f.where(f.eq(y, 0), 1, y)),
         )
+        # Beside another 0 the slope is 0, but as the product of all others it has a slope of its own.
+        several = f.logical_and(f.eq(y, 0), f.gt(f.gather(zeros, index, axis=axis), 1))
+        slope = f.once(slope, several, what="src when >1 zeros in src are scattered to the same position")
         return f.window_of(slope, shape=shape)
 
 

@@ -316,3 +316,12 @@ add(
     reference=lambda x, index, y, axis: _scatter(x, index, y, axis, "multiply"),
     attrs={"axis": 0},
 )
+for _name in ("once", "refused"):
+    add(
+        _name,
+        "nowhere",
+        normal(2, 3),
+        values(0, 0, 0, shape=(3,), dtype="bool"),
+        reference=lambda x, mask, what: x.copy(),
+        attrs={"what": "it"},
+    )
