@@ -170,7 +170,7 @@ def test_what_is_kept_goes_with_the_graph():
     assert [r() for r in kept] == [None, None, None]
 
 
-@pytest.mark.parametrize("bad", [[2], "mm", 3])
+@pytest.mark.parametrize("bad", [[2], "mm", 3, [aten.mm]])
 def test_what_is_no_policy_is_refused(bad):
     with pytest.raises(ValueError, match=r"Expected op in `op_list`|either a function or a list"):
         create_selective_checkpoint_contexts(bad)

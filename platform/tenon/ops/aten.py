@@ -18,18 +18,20 @@ _PRODUCTS = {(1, 1): "dot", (2, 1): "mv", (1, 2): "mm", (2, 2): "mm"}
 
 
 class Operator:
-    """An operator under torch's name; ``.default``, ``.Tensor``, any overload is the operator itself."""
+    """An operator under torch's name, equal to its ``.default``, ``.Tensor`` and any other overload."""
 
-    __slots__ = ("key", "name")
+    __slots__ = ("key", "name", "overload")
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, overload: str = "") -> None:
         self.name = name
+        #: Which one was asked for; "" of the operator itself.
+        self.overload = overload
         self.key = name.replace("_", "").lower()
 
     def __getattr__(self, overload: str) -> Operator:
         if overload.startswith("_"):
             raise AttributeError(f"{self!r} has no overload {overload!r}")
-        return self
+        return Operator(self.name, overload)
 
     def __call__(self, tensor: Any, *args: Any, **options: Any) -> Any:
         """The operator on ``tensor``: its method of the same name, or the function."""
@@ -52,10 +54,11 @@ class Operator:
         return hash(self.key)
 
     def __repr__(self) -> str:
-        return f"aten.{self.name}"
+        return f"aten.{self.name}.{self.overload}" if self.overload else f"aten.{self.name}"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Operator, (self.name,)  # without it a copy has no name yet when its methods are looked for
+        # Without it a copy has no name yet when its methods are looked for.
+        return Operator, (self.name, self.overload)
 
 
 def called(op: Any, args: tuple[Any, ...], attrs: dict[str, Any]) -> Operator:

@@ -77,6 +77,11 @@ def create_selective_checkpoint_contexts(
                     f"Expected op in `op_list` to be an OpOverload but got: {op!r}. Name it as in"
                     " ops.aten.mm.default."
                 )
+            if not op.overload:
+                raise ArgumentError(
+                    f"Expected op in `op_list` to be an OpOverload but got: {op!r}, which has several. Please"
+                    f" update the OpOverloadPacket to a specific OpOverload: {op!r}.default."
+                )
         policy = _among(frozenset(policy_fn_or_list))
     kept: dict[int, _Kept] = {}
     return _Keeping(policy, kept), _Giving(kept, allow_cache_entry_mutation)
