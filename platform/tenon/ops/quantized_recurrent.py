@@ -70,7 +70,8 @@ class _Sequence(Primitive):
     def cost(self, *args: Any, **attrs: Any) -> float:
         """Both products."""
         w_ih, w_hh = (args[self.inputs.index(name)] for name in ("w_ih", "w_hh"))
-        return 2.0 * args[0].shape[0] * (math.prod(w_ih.shape) + math.prod(w_hh.shape))
+        work: float = args[0].shape[0] * (math.prod(w_ih.shape) + math.prod(w_hh.shape))
+        return 2.0 * work
 
 
 class Int8LstmSequence(_Sequence):

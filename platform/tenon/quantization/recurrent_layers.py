@@ -51,7 +51,9 @@ class DynamicRecurrent(QuantizedLayer):
 
 
 class _Layer(DynamicRecurrent):
-    named = ("input_size", "hidden_size", "num_layers", "bias", "batch_first", "dropout", "bidirectional")
+    named: ClassVar[tuple[str, ...]] = (
+        "input_size", "hidden_size", "num_layers", "bias", "batch_first", "dropout", "bidirectional",
+    )  # fmt: skip
     _all_weights: list[list[str]]
 
     def __init__(self, *sizes: Any, **options: Any) -> None:
@@ -87,7 +89,7 @@ class DynamicGRU(_Layer, GRU):
 class DynamicRNN(_Layer, RNN):
     """``RNN`` with int8 weights."""
 
-    named = (*_Layer.named, "nonlinearity")
+    named: ClassVar[tuple[str, ...]] = (*_Layer.named, "nonlinearity")
 
     def _one(
         self, x: Any, states: list[Any], weights: list[Any], sizes: tuple[int, ...], reverse: bool
@@ -97,7 +99,7 @@ class DynamicRNN(_Layer, RNN):
 
 
 class _Cell(DynamicRecurrent):
-    named = ("input_size", "hidden_size", "bias")
+    named: ClassVar[tuple[str, ...]] = ("input_size", "hidden_size", "bias")
 
     @property
     def _held(self) -> tuple[Any, ...]:
@@ -122,7 +124,7 @@ class DynamicGRUCell(_Cell, GRUCell):
 class DynamicRNNCell(_Cell, RNNCell):
     """``RNNCell`` with int8 weights."""
 
-    named = (*_Cell.named, "nonlinearity")
+    named: ClassVar[tuple[str, ...]] = (*_Cell.named, "nonlinearity")
 
     def _next(self, rows: Any, states: tuple[Any, ...]) -> Any:
         return step(ops.int8_rnn_sequence, rows, *states, *self._held, nonlinearity=self.nonlinearity)

@@ -25,7 +25,7 @@ def scatter(inputs: Any, target_gpus: Sequence[DeviceLike], dim: int = 0) -> Any
         rows = zip(*(scatter(each, target_gpus, dim) for each in members), strict=False)
         if is_namedtuple(inputs):
             return [type(inputs)(*row) for row in rows]
-        return [row if isinstance(inputs, tuple) else type(inputs)(row) for row in rows]  # type: ignore[call-arg]
+        return [row if isinstance(inputs, tuple) else type(inputs)(row) for row in rows]
     return [inputs for _ in target_gpus]
 
 

@@ -139,7 +139,8 @@ def _gru(
         own = own if b_hh is None else own + b_hh
         (reset, z, n), mine = np.split(inputs, 3), np.split(own, 3)
         n = np.tanh(n + mine[2] / (1 + np.exp(-reset - mine[0])))
-        return n + (state - n) / (1 + np.exp(-z - mine[1]))
+        made: Array = n + (state - n) / (1 + np.exp(-z - mine[1]))
+        return made
 
     return _states(cell, _dynamic(x, w_ih, s_ih, b_ih), h, w_hh, s_hh, sizes, reverse)
 
@@ -149,8 +150,9 @@ def _rnn(
     *, sizes: Any, reverse: bool = False, nonlinearity: str = "tanh",
 ) -> Any:  # fmt: skip
     def cell(inputs: Array, own: Array, state: Array) -> Array:
-        made = inputs + own
-        return np.tanh(made) if nonlinearity == "tanh" else np.maximum(made, 0)
+        total = inputs + own
+        made: Array = np.tanh(total) if nonlinearity == "tanh" else np.maximum(total, 0)
+        return made
 
     inputs = _dynamic(x, w_ih, s_ih, None if b_ih is None else b_ih + b_hh)
     return _states(cell, inputs, h, w_hh, s_hh, sizes, reverse)
