@@ -13,24 +13,27 @@ import tenon
 from tenon import nn
 from tenon.plugins.manager import host
 from tenon.quantization import structure, training
+from tenon_quantize.static import Int8
 
 GUIDE = Path(__file__).parents[2] / "docs" / "guide" / "quantization.md"
 
 
-def test_the_code_in_the_guide_runs_and_its_scheme_quantizes_saves_and_loads(monkeypatch, tmp_path):
+def test_the_code_in_the_guide_runs_and_its_plugins_quantize_save_and_load(monkeypatch, tmp_path):
     tenon.manual_seed(0)
     blocks = re.findall(r"```python\n(.*?)```", GUIDE.read_text(encoding="utf-8"), re.S)
-    assert len(blocks[-1].strip().splitlines()) <= 30
-    names = {"__name__": "guide"}
+    assert all(len(block.strip().splitlines()) <= 30 for block in blocks[-2:])
+    names, hooks = {"__name__": "guide"}, []
     for block in blocks:
         exec(compile(block, GUIDE.name, "exec"), names)
-    for module in ("tenon_ternary", "tenon_ternary.scheme"):
+        hooks += [names.pop("tenon_quantizers")] if "tenon_quantizers" in names else []
+    for module in ("tenon_ternary", "tenon_ternary.scheme", "tenon_trimmed", "tenon_trimmed.observer"):
         made = types.ModuleType(module)
         made.__dict__.update(names)
         monkeypatch.setitem(sys.modules, module, made)
-    plugin = types.ModuleType("guide_plugin")
-    plugin.tenon_quantizers = names["tenon_quantizers"]
-    host().register(plugin, "guide")
+    plugins = [types.ModuleType(f"guide_plugin_{n}") for n in range(len(hooks))]
+    for plugin, hook in zip(plugins, hooks, strict=True):
+        plugin.tenon_quantizers = hook
+        host().register(plugin, plugin.__name__)
     try:
         model, x = nn.Sequential(nn.Linear(12, 6), nn.ReLU(), nn.Linear(6, 2)), tenon.randn(3, 12)
         small = tenon.quantize(model, "ternary").model
@@ -39,8 +42,15 @@ def test_the_code_in_the_guide_runs_and_its_scheme_quantizes_saves_and_loads(mon
 
         np.testing.assert_array_equal(loaded(x).detach().numpy(), small(x).detach().numpy())
         assert all(len(row.unique()) <= 3 for row in small[0].weight)
+        x = tenon.randn(2000, 12)
+        steps = [
+            tenon.quantize(model, Int8(observer=name), x).model[0].steps["x_step"]
+            for name in ("Trimmed", "MinMax")
+        ]
+        assert len(plugins) == 2 and 0.5 < steps[0] / steps[1] < 0.95
     finally:
-        host().unregister(plugin)
+        for plugin in plugins:
+            host().unregister(plugin)
 
 
 @pytest.mark.parametrize("module", [structure, training])
