@@ -7,6 +7,7 @@ import pytest
 
 import tenon
 from tenon import nn
+from tenon.compress.receipt import difference
 from tenon.errors import QuantizationError
 from tenon.quantization import (
     FakeQuantize,
@@ -141,3 +142,23 @@ def test_prepare_only_watches():
 def test_what_cannot_be_prepared_or_converted_is_named(call, words):
     with pytest.raises(QuantizationError, match=words):
         call()
+
+
+def test_a_model_that_trains_for_int8_loses_channels_before_anything_has_passed():
+    def make():
+        return prepare_qat(nn.Sequential(nn.Conv2d(1, 8, 3), nn.ReLU(), nn.Flatten(), nn.Linear(128, 3)))
+
+    tenon.manual_seed(0)
+    model, x = make(), tenon.randn(4, 1, 6, 6)
+    assert tenon.prune.mask_weights(make(), 0.5) > 0
+    tenon.prune.mask_channels(model, x, 0.5)
+    wanted = model.eval()(x)
+
+    tenon.prune.compact(model, x, seconds=0)
+
+    assert model[0].out_channels == 4 and difference(model(x), wanted) < 1e-6
+    loaded = tenon.prune.load(make(), model.state_dict()).eval()
+    assert difference(loaded(x), model(x)) == 0
+    model.train()(x).square().sum().backward()
+    small = convert(model)
+    assert small[0].weight.shape[0] == 4 and difference(small(x), model.eval()(x)) < 0.02

@@ -32,6 +32,7 @@ from tenon.prune.size_rules import sizes_in_code
 from tenon.prune.structure import apply_numbers, note_structure, numbers_of, structure_of
 from tenon.prune.trace import trace
 from tenon.quantization.scheme import Decoded
+from tenon.quantization.training import Watched
 
 #: How far the outputs may move, by the largest of them: float32 sums in another order do.
 _TOLERANCE = 1e-4
@@ -126,9 +127,12 @@ def check_model(model: Any, what: str) -> None:
             f"{what} takes the model itself, got DistributedDataParallel. Give it model.module, and wrap that"
             " anew."
         )
+    limits = {id(t) for m in model.modules() if isinstance(m, Watched) for t in m.buffers()}
     for name, held in (*model.named_parameters(), *model.named_buffers()):
         if is_lazy(held):
             raise PruningError(f"{what}: '{name}' has no shape yet. Call the model once before.")
+        if id(held) in limits:
+            continue  # infinite until something has passed
         if held.dtype.is_floating_point and not bool(held.isfinite().all()):
             raise PruningError(
                 f"{what}: '{name}' has numbers that are not finite, so zero times it is not zero. Find out"
@@ -164,6 +168,8 @@ def analyse(
     model: Module, args: Any, kwargs: Any, *, scaled: bool = False
 ) -> tuple[Analysis, dict[Node, str]]:
     """What depends on what in a run of ``model``, and the names of its tensors."""
+    if any(isinstance(m, Watched) and bool(m.low > m.high) for m in model.modules()):
+        model(*args, **kwargs)  # sets limits, which look at all channels
     analysis = Analysis(trace(model, args, kwargs, {*RULES, *KINDS}), scaled=scaled)
     names = {id(t): name for name, t in (*model.named_parameters(), *model.named_buffers())}
     return analysis, {node: names[id(held)] for node, held in analysis.trace.stored.items()}
