@@ -1,8 +1,10 @@
 """Receipts: what is measured, what is said."""
 
+import io
 import time
 
 import pytest
+from rich.console import Console
 
 import tenon
 from tenon import nn
@@ -56,8 +58,8 @@ def test_a_receipt_says_what_got_slower():
 
     receipt = receipt_of(wide, slow, tenon.randn(4, 6), seconds=0.0)
 
-    assert any(s.startswith("the model is") for s in receipt.slower)
-    assert any(s.startswith("0 is") for s in receipt.slower)
+    assert any(s.startswith("the model takes") for s in receipt.slower)
+    assert any(s.startswith("0 takes") for s in receipt.slower)
     assert "Slower: " in str(receipt) and "Linear -> Sleepy" in str(receipt)
 
 
@@ -81,3 +83,15 @@ def test_bad_batch_sizes_and_empty_data_are_refused():
         receipt_of(wide, narrow, tenon.ones(1, 6), batch_sizes=[0])
     with pytest.raises(ArgumentError, match="no labels"):
         receipt_of(wide, narrow, tenon.ones(1, 6), data=[], seconds=0.0)
+
+
+def test_a_table_is_as_wide_as_the_terminal(monkeypatch):
+    wide, narrow = pair()
+    receipt = receipt_of(wide, narrow, tenon.randn(4, 6), batch_sizes=(1, 32), seconds=0.0)
+    screen = Console(file=io.StringIO(), width=80, force_terminal=True, color_system=None)
+    monkeypatch.setattr("tenon.compress.receipt.Console", lambda **_: screen)
+
+    receipt.show()
+
+    lines = screen.file.getvalue().splitlines()
+    assert {len(line) for line in lines if line[:1] in "┏│└"} == {80} and lines[0].endswith("┓")

@@ -69,6 +69,12 @@ def test_dynamic_int8_takes_the_place_of_products_and_tables(reader):
     assert [type(small.words), type(small.head[0]), type(small.head[2])] == [
         QuantizedEmbedding, DynamicLinear, DynamicLinear,
     ]  # fmt: skip
+    receipt = tenon.quantize(
+        nn.Sequential(*(nn.Linear(2, 2) for _ in range(7))), "int4-weights", tenon.ones(1, 2)
+    ).receipt
+    assert receipt.notes == (
+        "stored as few bits and computed as floats, so smaller but no faster: 0, 1, 2, 3, 4 and 2 more",
+    )
     assert type(small.memory) is DynamicLSTM and small.memory.weight_hh_l0.dtype is tenon.int8
     assert not small.training
 

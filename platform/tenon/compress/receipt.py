@@ -92,7 +92,7 @@ class Receipt:
     def slower(self) -> tuple[str, ...]:
         """One sentence for every change that takes longer than before, the whole model first."""
         return tuple(
-            f"{row.path or 'the model'} is {change.ratio:.2f}x as slow as before at batch {batch}:"
+            f"{row.path or 'the model'} takes {change.ratio:.2f}x as long as before at batch {batch}:"
             f" {_time(change.before)} before, {_time(change.after)} now."
             for row in (self.total, *self.rows)
             for batch, change in row.seconds.items()
@@ -115,7 +115,7 @@ class Receipt:
 
     def _print(self, console: Console) -> None:
         table = Table()
-        table.add_column("Layer", overflow="fold", min_width=16)
+        table.add_column("Layer", overflow="fold")
         for heading in ("Parameters", "Bytes", *(f"Time, batch {b}" for b in self.total.seconds)):
             table.add_column(heading, justify="right")
         for row in (*self.rows, self.total):

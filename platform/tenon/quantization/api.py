@@ -10,7 +10,7 @@ from tenon.compress import Receipt, receipt_of
 from tenon.core.tensor import Tensor
 from tenon.errors import QuantizationError
 from tenon.nn.module import Module
-from tenon.quantization.scheme import Scheme, bake, check_model, check_weights, replace, scheme_of
+from tenon.quantization.scheme import Scheme, bake, check_model, check_weights, decodes, replace, scheme_of
 from tenon.quantization.static import StaticScheme, convert
 from tenon.quantization.structure import KEY, note_structure
 
@@ -50,9 +50,20 @@ def quantize(
     if example is None and not calls:
         return Quantized(made, None)
     example = calls[0] if example is None else example
-    receipt = receipt_of(model, made, example, data=data, batch_sizes=batch_sizes)
+    notes = notes_on(made)
+    receipt = receipt_of(model, made, example, data=data, batch_sizes=batch_sizes, notes=notes)
     receipt.show()
     return Quantized(made, receipt)
+
+
+def notes_on(model: Module) -> list[str]:
+    """Which layers of a quantized ``model`` are smaller and compute as before."""
+    paths = [path or type(model).__name__ for path, module in model.named_modules() if decodes(module)]
+    rest = f" and {len(paths) - 5} more" if len(paths) > 5 else ""
+    said = (
+        f"stored as few bits and computed as floats, so smaller but no faster: {', '.join(paths[:5])}{rest}"
+    )
+    return [said] if paths else []
 
 
 def converted(model: Module, scheme: Scheme, calls: Sequence[Any], skip: Collection[str] = ()) -> Module:

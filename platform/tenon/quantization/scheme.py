@@ -87,6 +87,12 @@ class Decoded:
         return made
 
 
+def decodes(module: Any) -> bool:
+    """Whether ``module`` itself has weights that a step decodes."""
+    pipelines = (pipeline_of(module, name) for name in vars(module).get("_weights", ()))
+    return any(pipeline is not None and isinstance(pipeline.steps[0], Decoded) for pipeline in pipelines)
+
+
 def scheme_of(spec: Any) -> Scheme:
     """The scheme that ``spec`` names or is."""
     if isinstance(spec, Scheme):

@@ -11,7 +11,7 @@ from tenon.compress.receipt import NOISE, call_of, difference, evaluating
 from tenon.core.grad_mode import no_grad
 from tenon.errors import QuantizationError
 from tenon.nn.module import Module
-from tenon.quantization.api import Quantized, calibration_calls, converted
+from tenon.quantization.api import Quantized, calibration_calls, converted, notes_on
 from tenon.quantization.scheme import Scheme, scheme_of
 from tenon.quantization.structure import described
 
@@ -66,7 +66,8 @@ def quantize_within(
         if notes and not kept < _quantizable(model, scheme, calls, skip):
             raise QuantizationError(f"no layer of this {type(model).__name__} gains: {'; '.join(notes)}.")
         made = converted(model, scheme, calls, kept)
-        return made, receipt_of(model, made, example, data=data, batch_sizes=batch_sizes, notes=notes)
+        said = [*notes, *notes_on(made)]
+        return made, receipt_of(model, made, example, data=data, batch_sizes=batch_sizes, notes=said)
 
     made, receipt = attempt()
     slow = [] if keep_slow else _slow(made, receipt)
@@ -78,7 +79,8 @@ def quantize_within(
         if _seconds(receipt) > _seconds(whole[1]):
             kept = before
             notes[:] = [f"'{path}' is slower by itself, but the model is not" for path in slow]
-            made, receipt = whole[0], dataclasses.replace(whole[1], notes=tuple(notes))
+            made, said = whole[0], (*notes, *notes_on(whole[0]))
+            receipt = dataclasses.replace(whole[1], notes=said)
     ranked: list[str] = []
     while most_lost is not None and _lost(receipt) > most_lost:
         if not ranked:
