@@ -148,3 +148,63 @@ def test_large_activations_and_their_gradients_keep_a_format(run):
     assert made.is_contiguous(memory_format=tenon.channels_last)
     assert tenon.equal(x.grad, plain.grad)
     assert tenon.equal(made, run(plain))
+
+
+@pytest.mark.parametrize(
+    "run",
+    [
+        nn.Conv2d(4, 2, 3),
+        nn.ConvTranspose2d(4, 2, 3),
+        nn.BatchNorm2d(4),
+        nn.GroupNorm(2, 4),
+        nn.LocalResponseNorm(2),
+        nn.RMSNorm((4, 6, 6)),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.AvgPool2d(2),
+        nn.LPPool2d(2, 2),
+        nn.AdaptiveAvgPool2d(3),
+        nn.AdaptiveMaxPool2d(3),
+        nn.ZeroPad2d(1),
+        nn.ReflectionPad2d(1),
+        nn.PixelShuffle(2),
+        nn.PixelUnshuffle(2),
+        nn.ChannelShuffle(2),
+        nn.Upsample(scale_factor=2, mode="bilinear"),
+        lambda x: F.max_unpool2d(*F.max_pool2d(x, 2, return_indices=True), 2),
+    ],
+)
+def test_gradients_of_images_keep_their_format(run):
+    x = last(2, 4, 6, 6).requires_grad_()
+    weights = [p for p in run.parameters() if p.dim() == 4] if isinstance(run, nn.Module) else []
+    plain = x.detach().contiguous().requires_grad_()
+    out = run(x)
+    given = image(*out.shape).contiguous(memory_format=tenon.channels_last)
+
+    grads = tenon.autograd.grad(out, [x, *weights], given)
+
+    wanted = tenon.autograd.grad(run(plain), [plain, *weights], given.contiguous())
+    assert wanted[0].is_contiguous()
+    for grad, right in zip(grads, wanted, strict=True):
+        assert grad.is_contiguous(memory_format=tenon.channels_last)
+        tenon.testing.assert_close(grad, right)
+
+
+def test_an_accumulated_gradient_lies_as_its_leaf_does():
+    x = last(2, 4, 6, 6).requires_grad_()
+    given = last(2, 4, 3, 3)
+
+    for _ in range(2):
+        F.max_pool2d(x, 2).backward(given)
+
+    assert x.grad.stride() == x.stride()
+    (y := last(2, 4, 6, 6).requires_grad_()).backward(x.grad)
+    assert y.grad.stride() == y.stride()
+
+
+def test_what_torch_computes_by_other_means_gives_up_the_format():
+    x = last(2, 4, 6, 6).requires_grad_()
+
+    assert F.pad(x, (1, 1, 1, 1), mode="circular").is_contiguous()
+    out = F.adaptive_avg_pool2d(x, 1)
+    assert tenon.autograd.grad(out, x, tenon.ones(2, 4, 1, 1))[0].is_contiguous()

@@ -134,7 +134,7 @@ def relu_grad(g: Any, out: Any) -> Any:
     if zero is None or out.dtype is not g.dtype:
         return np.where(np.less_equal(out, 0), g.dtype.type(0), g)
     if g.ndim and g.size < _FEW and g.shape == out.shape:
-        made = g.copy()
+        made = g.copy("K")
         made[np.less_equal(out, zero)] = zero
         return made
     return np.where(np.less_equal(out, zero), zero, g)

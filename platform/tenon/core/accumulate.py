@@ -58,7 +58,7 @@ def accumulate(leaf: Any, grad: Any, fresh: bool, create_graph: bool) -> None:
         elif raw.ndim > 3 and grad.strides != raw.strides and not _both_dense(raw, grad):
             grad = _laid_as(raw, grad)
         elif not fresh:
-            grad = grad.copy()
+            grad = grad.copy("K" if grad.strides == raw.strides else "C")
         # Not through the property: its checks (0.7 us a leaf) hold by the lines above.
         leaf._grad = Value.make(grad, backend)
     elif held._track:

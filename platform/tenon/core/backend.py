@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from tenon.core.following import following
 from tenon.core.op import Composite, Op, Primitive, table
 from tenon.core.plans import Plan, PlanTable
 from tenon.core.rounding import as_one, is_short
@@ -288,6 +289,8 @@ class RawNamespace:
             raise AttributeError(name)
         op = table[name] if name in table.by_name else getattr(table, name)
         kernel = self._kernels[op]
+        if op.follows:
+            kernel = following(kernel, op, self._backend.xp)
         if op.residuals:
             kernel = _visible(kernel, op.outputs)
         if self._around is not None:

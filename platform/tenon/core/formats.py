@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tenon.core.following import channels_lie_last, laid_last
+from tenon.core.following import LAST, channels_lie_last, laid_last
 from tenon.core.op import table as f
 from tenon.errors import ArgumentError, ShapeError
 
@@ -79,6 +79,17 @@ def contiguous(x: Any, wanted: Any = None) -> Any:
     if is_contiguous(x.raw, wanted):
         return x
     return f.contiguous(x) if axes is None else _permuted(x, axes, f.contiguous)
+
+
+def entering(x: Any) -> Any:
+    """``x``, whose gradient will have channels last where ``x`` has: for functions that take axes apart.
+
+    Their own rules give gradients in C order. An untracked or plain ``x`` costs a look at its strides.
+    """
+    found = x.raw
+    if not x._track or not hasattr(found, "strides") or not channels_lie_last(found):
+        return x
+    return _permuted(x, LAST[found.ndim], f.ordered)
 
 
 def like(x: Any, given: Any) -> Any:

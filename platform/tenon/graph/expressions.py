@@ -76,6 +76,7 @@ EXPRESSIONS: dict[str, str] = {
     "clone": "a",
     "contiguous": "a",
     "alias": "a",
+    "ordered": "a",
     "detach": "a",
     "conj": "a",
     **{name: f"{name}(a)" for name in (*TRANSCENDENTAL, *PREDICATES)},

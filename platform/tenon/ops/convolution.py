@@ -265,6 +265,7 @@ class ConvWeightGrad(Primitive):
     """The gradient of ``conv`` for its weight, of spatial size ``kernel``."""
 
     kind = Kind.CONVOLVE
+    follows = 2
     inputs = ("x", "g")
     saves = ("x", "g")
     reads = {"x": ("g",), "g": ("x",)}

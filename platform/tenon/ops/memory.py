@@ -91,6 +91,15 @@ class Alias(Primitive):
         return g
 
 
+class Ordered(Alias):
+    """``x`` itself, whose gradient will lie in memory as C has arrays."""
+
+    grad_name = "AliasBackward0"
+
+    def vjp_x(self, f, g, out, x):
+        return f.contiguous(g)
+
+
 class Copy(Primitive):
     """``y`` broadcast and cast into the place of ``x``: the rule behind ``copy_``, ``fill_`` and
     assignment."""
@@ -187,4 +196,5 @@ class ZerosLike(Primitive):
 
 
 zeros_like = ZerosLike()
-cast, clone, contiguous, alias, copy, new_full = Cast(), Clone(), Contiguous(), Alias(), Copy(), NewFull()
+cast, clone, contiguous, copy, new_full = Cast(), Clone(), Contiguous(), Copy(), NewFull()
+alias, ordered = Alias(), Ordered()

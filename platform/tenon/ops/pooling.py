@@ -153,6 +153,7 @@ class MaxPoolGrad(Primitive):
     """``g`` at the first largest element of each window (its last NaN), summed where windows overlap."""
 
     kind = Kind.WINDOW
+    follows = 2
     inputs = ("g", "x", "out")
     saves = ("x",)
 
@@ -289,6 +290,7 @@ class AvgPoolGrad(Primitive):
     ``avg_pool``."""
 
     kind = Kind.WINDOW
+    follows = 1
     inputs = ("g",)
 
     def infer(self, g, *, shape, **attrs):

@@ -113,6 +113,7 @@ RULES: dict[str, Callable[[Node], Ref | None]] = {
     "permute": _transpose,
     "clone": _operand,
     "alias": _operand,
+    "ordered": _operand,
     "detach": _operand,
     "conj": _conj,
     "expand": _operand,

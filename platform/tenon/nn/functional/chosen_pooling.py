@@ -8,7 +8,7 @@ from typing import Any
 
 import tenon.ops  # noqa: F401 - a table without ops finds nothing
 from tenon.core.draws import rand
-from tenon.core.formats import like
+from tenon.core.formats import entering, like
 from tenon.core.methods.titles import titled
 from tenon.core.op import table as f
 from tenon.errors import DTypeError, IndexRangeError, ModuleValueError, ShapeError
@@ -36,7 +36,7 @@ def _batch(x: Any, rank: int, name: str) -> tuple[Any, bool]:
 
 
 def _result(x: Any, places: Any, added: bool, indices: bool) -> Any:
-    made = like(picked(x, places), places)
+    made = like(picked(entering(x), places), places)
     made, places = (made.squeeze(0), places.squeeze(0)) if added else (made, places)
     return (made, places) if indices else made
 
@@ -220,7 +220,7 @@ def _unpool(
             f"Expected shape of indices to be same as that of the input tensor ({list(input.raw.shape)}) but"
             f" got indices tensor with shape: {list(indices.raw.shape)}"
         )
-    x, added = _batch(input, rank, f"max_unpool{rank}d")
+    x, added = _batch(entering(input), rank, f"max_unpool{rank}d")
     flat = (*x.raw.shape[:2], math.prod(x.raw.shape[2:]))
     zeros = f.new_full(x.detach(), shape=(*flat[:2], math.prod(sizes)), value=0, dtype=dtype_of(x.raw))
     try:
@@ -272,9 +272,9 @@ def _power(
     if isinstance(norm_type, (int, float)) and math.isinf(norm_type):
         sign = math.copysign(1.0, norm_type)  # the smallest is minus the largest of what is below zero
         return sign * largest(sign * x.abs(), kernel, stride, 0, 1, ceil)
-    made = average(x.pow(norm_type), kernel, stride, 0, ceil)
+    made = average(entering(x).pow(norm_type), kernel, stride, 0, ceil)
     count = math.prod(per_axis(kernel, rank, "kernel_size"))
-    return (f.sign(made) * f.relu(f.abs(made))).mul(count).pow(1.0 / norm_type)
+    return like((f.sign(made) * f.relu(f.abs(made))).mul(count).pow(1.0 / norm_type), x)
 
 
 def lp_pool1d(

@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 import tenon.ops  # noqa: F401 - a table without ops finds nothing
-from tenon.core.formats import like
+from tenon.core.formats import entering, like
 from tenon.core.methods.titles import titled
 from tenon.core.op import table as f
 from tenon.errors import ModuleValueError, ShapeError
@@ -66,7 +66,7 @@ def pixel_shuffle(input: Any, upscale_factor: int) -> Any:
             "pixel_shuffle expects its input's 'channel' dimension to be divisible by the square of"
             f" upscale_factor, but input.size(-3)={channels} is not divisible by {r * r}"
         )
-    split = input.reshape(*lead, channels // (r * r), r, r, height, width)
+    split = entering(input).reshape(*lead, channels // (r * r), r, r, height, width)
     n = len(lead)
     order = (*range(n), n, n + 3, n + 1, n + 4, n + 2)
     return like(split.permute(order).reshape(*lead, channels // (r * r), height * r, width * r), input)
@@ -90,7 +90,7 @@ def pixel_unshuffle(input: Any, downscale_factor: int) -> Any:
             )
     if not input.raw.size:
         return input.clone()
-    split = input.reshape(*lead, channels, height // r, r, width // r, r)
+    split = entering(input).reshape(*lead, channels, height // r, r, width // r, r)
     n = len(lead)
     order = (*range(n), n, n + 2, n + 4, n + 1, n + 3)
     return like(split.permute(order).reshape(*lead, channels * r * r, height // r, width // r), input)
@@ -122,7 +122,7 @@ def channel_shuffle(input: Any, groups: int) -> Any:
         raise ShapeError(
             f"Number of channels must be divisible by groups. Got {shape[1]} channels and {groups} groups."
         )
-    split = input.reshape(shape[0], groups, shape[1] // groups, math.prod(shape[2:]))
+    split = entering(input).reshape(shape[0], groups, shape[1] // groups, math.prod(shape[2:]))
     return like(split.transpose(1, 2).reshape(shape), input)
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 import tenon.ops  # noqa: F401 - a table without ops finds nothing
 from tenon.autograd import forward_ad
-from tenon.core.formats import like
+from tenon.core.formats import entering, like
 from tenon.core.grad_mode import no_grad
 from tenon.core.methods.titles import titled
 from tenon.core.op import table as f
@@ -164,12 +164,15 @@ def rms_norm(input: Any, normalized_shape: Any, weight: Any = None, eps: float |
             f"Given normalized_shape={list(wanted)}, expected input with shape [*,"
             f" {', '.join(map(str, wanted))}], but got input of size{list(shape)}"
         )
-    wide = f.cast(input, dtype=np.float32) if is_short(input) else input
+    x = entering(input)
+    if x is not input and weight is not None:
+        weight = f.ordered(weight)
+    wide = f.cast(x, dtype=np.float32) if is_short(x) else x
     eps = float(np.finfo(wide.raw.dtype).eps) if eps is None else eps
     axes = tuple(range(len(shape) - len(wanted), len(shape)))
     made = wide * f.rsqrt(f.add(f.mean(f.square(wide), axes=axes, keepdims=True), eps))
-    made = made if weight is None else made * weight
-    return f.cast(made, dtype=input.raw.dtype) if wide is not input else made
+    made = like(made if weight is None else made * weight, input)
+    return f.cast(made, dtype=input.raw.dtype) if wide is not x else made
 
 
 @titled("NativeGroupNorm0")
@@ -187,7 +190,7 @@ def group_norm(input: Any, num_groups: int, weight: Any = None, bias: Any = None
             f"Expected more than 1 value per channel when training, got input size torch.Size({list(shape)}):"
             " one value has no spread to divide by."
         )
-    x = input
+    x = entering(input)
     if is_short(x):  # torch too rounds once, at the end
         x, weight, bias = widened(f, x, weight, bias)
     grouped = x.reshape(shape[0], num_groups, math.prod(shape[1:]) // num_groups)

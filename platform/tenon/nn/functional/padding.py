@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import tenon.ops  # noqa: F401 - a table without ops finds nothing
+from tenon.core.formats import contiguous
 from tenon.core.op import table as f
 from tenon.core.precision import runs_in
 from tenon.errors import ModuleValueError, ShapeError, UnsupportedError
@@ -47,7 +48,8 @@ def pad(input: Any, pad: Any, mode: str = "constant", value: float | None = None
             f" and other non-zero dimensions for input, but got: {list(input.raw.shape)}"
         )
     exact = mode == "replicate" or (mode == "reflect" and len(pairs) < 3)
-    return (_pad_in_float32 if exact else _pad_axes)(input, pairs[::-1], mode)
+    made = (_pad_in_float32 if exact else _pad_axes)(input, pairs[::-1], mode)
+    return contiguous(made) if mode == "circular" else made  # in which torch gives up the memory format
 
 
 def _pad_axes(x: Any, pairs: list[tuple[int, int]], mode: str) -> Any:

@@ -6,7 +6,7 @@ import math
 from typing import Any, NoReturn
 
 import tenon.ops  # noqa: F401 - a table without ops finds nothing
-from tenon.core.formats import channels_last_3d, contiguous, is_contiguous, like
+from tenon.core.formats import channels_last_3d, contiguous, entering, is_contiguous, like
 from tenon.core.methods.titles import titled
 from tenon.core.op import table as f
 from tenon.dtypes import uint8
@@ -87,7 +87,7 @@ def _max_pool(
     # A window of padding alone, which only dilation has, has no place. Else the places give the values too,
     # and changing them makes the gradient refuse, as torch's does.
     sure = places is not None and set(steps) == {1}
-    made = like(picked(x, places), places) if sure else f.max_pool(x, **attrs)
+    made = like(picked(entering(x), places), places) if sure else f.max_pool(x, **attrs)
     if not added:
         return (made, places) if indices else made
     if rank == 3 and not is_contiguous(x.raw) and is_contiguous(x.raw, channels_last_3d):
@@ -207,7 +207,8 @@ def _adaptive(x: Any, output_size: Any, rank: int) -> Any:
     if len(sizes) != rank:
         refuse_sizes("avg", rank, sizes)
     filled = tuple(own if s is None else int(s) for s, own in zip(sizes, x.raw.shape[2:], strict=True))
-    made = f.adaptive_avg_pool(x, sizes=filled)
+    whole = all(size == 1 for size in filled)  # torch takes a mean then, whose gradient is plain
+    made = f.adaptive_avg_pool(x if whole else entering(x), sizes=filled)
     return made.squeeze(0) if added else made
 
 

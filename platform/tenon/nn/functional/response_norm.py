@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 import tenon.ops  # noqa: F401 - a table without ops finds nothing
+from tenon.core.formats import entering, like
 from tenon.core.op import table as f
 from tenon.errors import ModuleValueError
 
@@ -39,4 +40,5 @@ def local_response_norm(
         )
     if input.raw.size == 0:
         return input
-    return input / (over_channels(input, size // 2, (size - 1) // 2) * alpha + k).pow(beta)
+    x = entering(input)
+    return like(x / (over_channels(x, size // 2, (size - 1) // 2) * alpha + k).pow(beta), input)

@@ -158,6 +158,7 @@ class BatchNormGrad(Composite):
     """Gradients of ``batch_norm`` for input, weight and bias; ``needs`` says which are wanted."""
 
     widens = True
+    follows = 2
     inputs = ("g", "x", "weight", "mean", "deviation")
     outputs = 3
 

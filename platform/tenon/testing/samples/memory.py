@@ -10,7 +10,7 @@ from tenon.device import Device
 from tenon.testing.samples.draw import boolean, expanded, integer, normal
 from tenon.testing.samples.table import add
 
-for _op in ("clone", "contiguous", "alias"):
+for _op in ("clone", "contiguous", "alias", "ordered"):
     add(_op, "matrix", normal(3, 4), reference=lambda x: x)
     add(_op, "scalar", normal(), reference=lambda x: x, tags="scalar")
     add(_op, "empty", normal(0, 4), reference=lambda x: x, tags="empty")
