@@ -135,6 +135,7 @@ def test_hostile_names_are_shown_as_text_and_bad_files_are_named(page):
     page.show("operators", run="hostile")
 
     assert MARKUP in [row[0] for row in page.rows("Operators")]
+    assert any("More than 100 %: the machine was busy" in note for note in page.text(".note"))
     problems = page.text(".problem p")
     assert (
         "Rank 1 is left out. <img src=_1.1.pt.trace.json.gz: begins with 'no trace', not with a JSON object."
@@ -156,7 +157,7 @@ def test_hostile_names_are_shown_as_text_and_bad_files_are_named(page):
             "10.0 µs",
             "1",
             "10.0 µs",
-            "100 MFLOP/s",
+            "100 GFLOP/s",
             "191 MiB/s",
             "model.py:12",
         ]

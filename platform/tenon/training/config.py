@@ -87,7 +87,7 @@ class LogConfig(_Section):
 class ProfileConfig(_Section):
     """Which steps are profiled, and what is recorded; times of the first steps of a run."""
 
-    skip_first: int = Field(2, ge=0, description="steps before anything else")
+    skip_first: int = Field(10, ge=0, description="steps before anything else")
     wait: int = Field(0, ge=0, description="steps of a cycle that are not recorded")
     warmup: int = Field(2, ge=0, description="steps that are recorded and dropped")
     active: int = Field(10, ge=1, description="steps that are recorded and kept")

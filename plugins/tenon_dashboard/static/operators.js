@@ -62,11 +62,15 @@ export function operators(data, run) {
 function peaks(data) {
   if (!data.flops_per_second)
     return h("p", { class: "note" }, "This run's machine was not measured: no share of its peak is shown.");
+  const beyond = data.rows.some((row) => ofPeak(row, data) > 1.05);
   return h(
     "p",
     { class: "note" },
     `Measured peak of a rank: ${flopRate(data.flops_per_second)}, ${byteRate(data.bytes_per_second)}. `,
     "“of peak” is the larger share of the two: near 100 %, only less work makes it faster.",
+    beyond &&
+      " More than 100 %: the machine was busy when it was measured, or an operator did less than is counted, as" +
+        " convolutions by Winograd's way do.",
   );
 }
 
