@@ -1,5 +1,6 @@
 """Modules saved whole: layers of ``tenon.nn`` by name and attributes, read without running what a file names."""
 
+import copy
 import io
 import pickle
 import zipfile
@@ -245,3 +246,41 @@ def test_a_file_without_a_byte_order_is_taken_for_what_the_caller_says():
     assert (read(), swapped) == ([1, 256], [1 << 56, 1 << 48])
     with pytest.raises(TypeError, match="Invalid argument type"):
         serialization.set_default_load_endianness("big")
+
+
+def test_options_of_a_layer_are_saved_as_pytorch_saves_them():
+    torch = pytest.importorskip("torch")
+    options = nn.LinearCrossEntropyOptions(batch_chunk_size=2, acc_dtype=tenon.float64)
+    loss = nn.LinearCrossEntropyLoss(4, 8, options=options)
+
+    assert copied([loss, options])[0].options == options
+    theirs = torch.load(written(loss), weights_only=False)
+    assert theirs.options == torch.nn.LinearCrossEntropyOptions(batch_chunk_size=2, acc_dtype=torch.float64)
+    torch.save(theirs, file := io.BytesIO())
+    file.seek(0)
+    assert tenon.load(file, weights_only=False).options == options
+    wrong = written(loss).getvalue().replace(b"auto", b"ruin")
+    with pytest.raises(CheckpointError):
+        tenon.load(io.BytesIO(wrong), weights_only=False)
+
+
+def test_what_users_put_on_tensors_is_saved_with_them(tmp_path):
+    torch = pytest.importorskip("torch")
+    plain, weight = tenon.ones(2), nn.Parameter(tenon.ones(2))
+    kept = nn.Buffer(tenon.zeros(1), persistent=False)
+    plain.note, plain.other, weight.near = "mine", tenon.zeros(1), [plain, 3]
+
+    for read in (tenon.load(written([plain, weight, kept])), torch.load(written([plain, weight, kept]))):
+        assert read[0].note == "mine"
+        assert read[1].near[0] is read[0] and read[1].near[1] == 3
+        assert type(read[1]).__name__ == "Parameter" and not read[2].persistent
+    assert isinstance(tenon.load(written(kept)), nn.Buffer)
+    assert copy.copy(weight).near[1] == pickle.loads(pickle.dumps(weight)).near[1] == 3
+    tenon.save({"x": plain}, tmp_path / "plain.safetensors")  # a format that has no place for them
+    assert vars(tenon.load(tmp_path / "plain.safetensors")["x"]) == {}
+    weight.near = lambda: 1
+    with pytest.raises(UnsavableError, match=r"obj\[1\]\.near: a checkpoint cannot hold a function"):
+        written([plain, weight])
+    weight.near = weight
+    with pytest.raises(UnsavableError, match="contain themselves"):
+        written(weight)

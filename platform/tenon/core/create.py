@@ -299,12 +299,13 @@ def deepcopy(x: Any, memo: dict[int, Any]) -> Any:
     memo[id(x)] = made
     if x.grad is not None:
         made.grad = copy.deepcopy(x.grad, memo)
-    extra = {k: v for k, v in x.__dict__.items() if k not in _NOT_COPIED}
+    extra = {k: v for k, v in x.__dict__.items() if k not in NOT_COPIED}
     made.__dict__.update(copy.deepcopy(extra, memo))
     return made
 
 
-_NOT_COPIED = (
+#: Attributes that are a tensor's place in a program, not part of what a copy keeps.
+NOT_COPIED = (
     "_grad", "_hooks", "_post_accumulate_hooks", "_node_hooks", "_node_prehooks", "_node_metadata", "_home",
     "_accumulator", "_retains",
 )  # fmt: skip
@@ -317,7 +318,7 @@ def reduce(x: Any) -> Any:
         if isinstance(x.raw, Aval)
         else np.ascontiguousarray(x._backend.to_host(x.raw)).reshape(x.raw.shape)
     )
-    extra = {k: v for k, v in x.__dict__.items() if k not in _NOT_COPIED}
+    extra = {k: v for k, v in x.__dict__.items() if k not in NOT_COPIED}
     if x._node is not None:
         raise GradError("a tensor with history cannot be pickled; detach() it first.")
     return (

@@ -10,6 +10,7 @@ from collections import OrderedDict
 from typing import Any, ClassVar, NoReturn
 
 from tenon.core import factories
+from tenon.core.create import NOT_COPIED
 from tenon.core.tensor import Tensor
 from tenon.core.value import Value
 from tenon.errors import ModuleError, ModuleTypeError, ModuleValueError
@@ -53,11 +54,21 @@ class Parameter(Tensor):
         hooks: OrderedDict[int, Any] = (
             OrderedDict()
         )  # hooks are not saved; torch's format has a place for them
-        return (_rebuild_parameter, (type(self), self.data, self.requires_grad, hooks))
+        given = (type(self), self.data, self.requires_grad, hooks)
+        held = {name: value for name, value in self.__dict__.items() if name not in NOT_COPIED}
+        return (_rebuild_parameter_with_state, (*given, held)) if held else (_rebuild_parameter, given)
 
 
 def _rebuild_parameter(cls: Any, data: Tensor, requires_grad: bool, backward_hooks: Any) -> Any:
     return cls(data, requires_grad)
+
+
+def _rebuild_parameter_with_state(
+    cls: Any, data: Tensor, requires_grad: bool, backward_hooks: Any, state: dict[str, Any]
+) -> Any:
+    made = cls(data, requires_grad)
+    made.__dict__.update(state)
+    return made
 
 
 class Buffer(Tensor):

@@ -18,7 +18,7 @@ from tenon.device import Device
 from tenon.dtypes import dtype
 from tenon.errors import UnsavableError
 from tenon.nn.module import Module
-from tenon.nn.parameter import UninitializedTensorMixin
+from tenon.nn.parameter import Buffer, UninitializedTensorMixin
 from tenon.serialize.modules import state_of
 
 #: Containers inside containers beyond this are refused: readers everywhere recurse.
@@ -90,8 +90,15 @@ def attributes_of(mapping: Any, path: Path) -> dict[str, Any]:
     return dict(found)
 
 
-def tensors_of(obj: Any) -> list[Tensor]:
-    """Every tensor in ``obj``, each once, in the order in which they are met."""
+def attributes_of_tensor(tensor: Tensor) -> dict[str, Any]:
+    """What users have put on a tensor; a ``Buffer`` says besides that it is one."""
+    found = {name: value for name, value in tensor.__dict__.items() if not name.startswith("_")}
+    return found | {"_is_buffer": True} if isinstance(tensor, Buffer) else found
+
+
+def tensors_of(obj: Any, *, attributes: bool = False) -> list[Tensor]:
+    """Every tensor in ``obj``, each once, in the order in which they are met; those put on tensors too if a
+    format has ``attributes``."""
     found: dict[int, Tensor] = {}
     seen: dict[int, Any] = {}  # by identity, which lasts as long as what is kept here
     pending: list[tuple[Any, Path]] = [(obj, ())]
@@ -99,7 +106,10 @@ def tensors_of(obj: Any) -> list[Tensor]:
         value, path = pending.pop()
         if isinstance(value, Tensor):
             _check_tensor(value, path)
-            found.setdefault(id(value), value)
+            if id(value) not in found:
+                found[id(value)] = value
+                held = attributes_of_tensor(value) if attributes else {}
+                pending.extend((item, (*path, attribute(name))) for name, item in held.items())
             continue
         plain = type(value) in MAPPINGS or type(value) in SEQUENCES
         if not (plain or isinstance(value, Module)) or id(value) in seen:

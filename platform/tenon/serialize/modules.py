@@ -9,13 +9,16 @@ imported.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import importlib
 import inspect
 from typing import Any
 
 from tenon.core.tensor import Tensor
+from tenon.dtypes import dtype
 from tenon.errors import CheckpointError, UnsafeCheckpointError, UnsavableError
+from tenon.nn.functional.linear_classes import LinearCrossEntropyOptions
 from tenon.nn.hooks import HookAttribute
 from tenon.nn.lazy import LazyModuleMixin
 from tenon.nn.module import Module
@@ -30,6 +33,14 @@ HOOKS = tuple(name for name, value in vars(Module).items() if isinstance(value, 
 _LISTED = ("_flat_weights", "_flat_weights_names", "activation_relu_or_gelu")
 #: What PyTorch's modules have besides, and modules here do not.
 _FOREIGN = frozenset((*HOOKS, "_is_full_backward_hook"))
+
+#: Plain records among a module's attributes: class -> where a file says it is, and its name there.
+RECORDS: dict[type, tuple[str, str]] = {
+    LinearCrossEntropyOptions: (
+        f"{_LAYERS}.modules.linear_cross_entropy_options",
+        "LinearCrossEntropyOptions",
+    )
+}
 
 
 class Named:
@@ -86,6 +97,8 @@ def known() -> dict[str, Any]:
     for name, function in _functions().items():
         table[f"{_FUNCTIONS}.{name}"] = function
     table["torch._C._nn.gelu"] = _functions()["gelu"]
+    for record, (place, name) in RECORDS.items():
+        table[f"{place}.{name}"] = record
     return table
 
 
@@ -94,6 +107,18 @@ def new(kind: type[Module]) -> Module:
     made = kind.__new__(kind)
     Module.__init__(made)
     return made
+
+
+def restore_record(record: Any, state: Any) -> None:
+    """Give a record the values that a file lists, in the order of its fields; its own checks follow."""
+    fields = dataclasses.fields(record)
+    if type(state) is not list or len(state) != len(fields):
+        raise CheckpointError(f"a {type(record).__name__} of other fields than {[f.name for f in fields]}")
+    for field, value in zip(fields, state, strict=True):
+        if type(value) not in (type(None), bool, int, str, dtype):
+            raise CheckpointError(f"{field.name} of a {type(record).__name__} is a {type(value).__name__}")
+        object.__setattr__(record, field.name, value)
+    record.__post_init__()
 
 
 def restore(module: Module, state: Any, source: str) -> None:

@@ -193,6 +193,9 @@ class PickleReader:
         if isinstance(function, type) and issubclass(function, Module) and type(args) is tuple and not args:
             self.push(modules.new(function))
             return
+        if isinstance(function, type) and function in modules.RECORDS and args == ():
+            self.push(object.__new__(function))
+            return
         if not isinstance(function, Constructor):
             raise UnsafeCheckpointError(
                 f"refused to load {self.source}: it calls a {type(function).__name__}, and only the "
@@ -212,6 +215,9 @@ class PickleReader:
         state, target = self.pop(), self.top()
         if isinstance(target, Module):
             modules.restore(target, state, self.source)
+            return
+        if type(target) in modules.RECORDS:
+            modules.restore_record(target, state)
             return
         if type(target) is not OrderedDict or type(state) is not dict:
             raise UnsafeCheckpointError(

@@ -9,6 +9,7 @@ Next: ``torch_zip.py`` puts the stream and the storages into a zip archive.
 
 from __future__ import annotations
 
+import dataclasses
 import pickle
 import struct
 from collections import Counter, OrderedDict
@@ -76,6 +77,10 @@ class PickleWriter:
             return
         if kind is modules.Named:
             self._global("torch.nn.functional", value.name)
+            return
+        if kind in modules.RECORDS:
+            if not self._recall(id(value)):
+                self._write_record(value)
             return
         if kind in contents.MAPPINGS or kind in contents.SEQUENCES:
             if len(self._path) >= contents.MAX_DEPTH:
@@ -197,6 +202,14 @@ class PickleWriter:
             self._inside(contents.attribute(attribute), value)
         self._out += pickle.SETITEMS + pickle.BUILD
 
+    def _write_record(self, record: Any) -> None:
+        self._kept.append(record)
+        self._global(*modules.RECORDS[type(record)])
+        self._out += pickle.EMPTY_TUPLE + pickle.NEWOBJ
+        self._remember(id(record))
+        self._write([getattr(record, field.name) for field in dataclasses.fields(record)])
+        self._out += pickle.BUILD
+
     def _inside(self, step: Any, value: Any) -> None:
         self._path.append(step)
         self._write(value)
@@ -205,30 +218,62 @@ class PickleWriter:
     # --- tensors ---
 
     def _write_tensor(self, tensor: Any) -> None:
-        described = self._table.describe(tensor)
-        if not described.is_parameter:
+        described, attributes = self._table.describe(tensor), contents.attributes_of_tensor(tensor)
+        if not described.is_parameter and not attributes:
             self._rebuild(described, described.requires_grad)
             return
+        if not described.is_parameter:
+            self._global("torch._tensor", "_rebuild_from_type_v2")
+            self._out += pickle.MARK
+            self._rebuilder(described)
+            self._global("torch", "Tensor")
+            self._arguments(described, described.requires_grad)
+            self._attributes(attributes)
+            self._out += pickle.TUPLE + pickle.REDUCE
+            return
         # A parameter is a call around its data, whose own flag PyTorch writes as False.
-        self._global("torch._utils", "_rebuild_parameter")
+        self._global("torch._utils", f"_rebuild_parameter{'_with_state' if attributes else ''}")
+        self._out += pickle.MARK
         self._rebuild(described, False)
         self._write(described.requires_grad)
         self._ordered_dict()
-        self._out += pickle.TUPLE3 + pickle.REDUCE
+        if attributes:
+            self._attributes(attributes)
+        self._out += pickle.TUPLE + pickle.REDUCE
+
+    def _attributes(self, attributes: dict[str, Any]) -> None:
+        if len(self._path) >= contents.MAX_DEPTH:
+            contents.refuse_depth(tuple(self._path))
+        self._out += pickle.EMPTY_DICT + pickle.MARK
+        for name, value in attributes.items():
+            self._str(name)
+            self._inside(contents.attribute(name), value)
+        self._out += pickle.SETITEMS
 
     def _rebuild(self, described: Described, requires_grad: bool) -> None:
+        self._rebuilder(described)
+        self._arguments(described, requires_grad)
+        self._out += pickle.REDUCE
+
+    def _rebuilder(self, described: Described) -> None:
+        """The function that makes a tensor again."""
+        if described.storage is None:
+            self._global("torch._utils", "_rebuild_meta_tensor_no_storage")
+        else:
+            self._global("torch._utils", f"_rebuild_tensor_v{2 if _is_typed(described.storage) else 3}")
+
+    def _arguments(self, described: Described, requires_grad: bool) -> None:
+        """Its arguments, as a tuple."""
         storage = described.storage
         if storage is None:
-            self._global("torch._utils", "_rebuild_meta_tensor_no_storage")
             self._out += pickle.MARK
             self._global("torch", described.dtype.name)
             self._tuple(described.shape)
             self._tuple(described.stride)
             self._write(requires_grad)
-            self._out += pickle.TUPLE + pickle.REDUCE
+            self._out += pickle.TUPLE
             return
-        typed = storage.dtype is not None and storage.dtype.name in STORAGE_CLASSES
-        self._global("torch._utils", "_rebuild_tensor_v2" if typed else "_rebuild_tensor_v3")
+        typed = _is_typed(storage)
         self._out += pickle.MARK
         self._persistent_id(storage, typed)
         self._int(described.offset)
@@ -238,7 +283,7 @@ class PickleWriter:
         self._ordered_dict()
         if not typed:
             self._global("torch", described.dtype.name)
-        self._out += pickle.TUPLE + pickle.REDUCE
+        self._out += pickle.TUPLE
 
     def _persistent_id(self, storage: Storage, typed: bool) -> None:
         if id(storage) not in self._numbered:
@@ -331,3 +376,8 @@ class PickleWriter:
             else pickle.LONG_BINGET + struct.pack("<I", number)
         )
         return True
+
+
+def _is_typed(storage: Storage) -> bool:
+    """Whether PyTorch has a class of storages for its dtype."""
+    return storage.dtype is not None and storage.dtype.name in STORAGE_CLASSES

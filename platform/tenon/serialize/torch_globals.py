@@ -17,7 +17,7 @@ from tenon.core.tensor import Tensor
 from tenon.device import Device
 from tenon.dtypes import dtype
 from tenon.errors import CheckpointError
-from tenon.nn.parameter import Parameter
+from tenon.nn.parameter import Buffer, Parameter
 from tenon.serialize import modules
 from tenon.serialize.layout import LoadedStorage, meta_tensor, rebuild
 from tenon.serialize.pickle_reader import Constructor, Unsupported, check_key
@@ -153,6 +153,9 @@ def _with_attributes(tensor: Any, state: Any) -> Any:
         if state[1]:
             raise CheckpointError(f"a tensor carries slots {sorted(state[1])}, which tenon's has not")
         state = state[0]
+    if state and state.get("_is_buffer") is True:
+        state = {name: value for name, value in state.items() if name != "_is_buffer"}
+        tensor = Buffer(tensor, persistent=state.pop("persistent", True) is not False)
     for name, value in (state or {}).items():
         if type(name) is not str or name.startswith("_") or hasattr(type(tensor), name):
             raise CheckpointError(f"a tensor carries the attribute {name!r}, which would hide part of Tensor")
