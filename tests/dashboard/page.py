@@ -25,7 +25,13 @@ BAD = {
 def write_runs(logdir):
     traces.training_run(logdir / "slow", ranks=4, steps=5, ops=10, slow=2)
     traces.training_run(logdir / "even", ranks=2, steps=5, ops=10)
-    fused = {"Kernel": 1, "Source ops": ["mul", "add"], "Source": "model.py:12", "FLOPs": 1_000_000, "Bytes": 2000}
+    fused = {
+        "Kernel": 1,
+        "Source ops": ["mul", "add"],
+        "Source": "model.py:12",
+        "FLOPs": 10**6,
+        "Bytes": 2000,
+    }
     gpu = {"device": 0, "stream": 7, "grid": [4, 1, 1], "block": [256, 1, 1], "est. achieved occupancy %": 50}
     events = [
         span("cpu_op", MARKUP, 0, 10, Module=f"Net.{MARKUP}", **{"Input Dims": [[MARKUP]]}),
