@@ -206,3 +206,21 @@ def test_beta_zero_leaves_the_nan_of_the_input_out():
     x = tenon.full((2, 2), float("nan"))
 
     assert tenon.addmm(x, tenon.eye(2), tenon.eye(2), beta=0).tolist() == [[1, 0], [0, 1]]
+
+
+def test_lobpcg_gives_the_outermost_eigenpairs():
+    a = tenon.arange(18.0, dtype=tenon.float64).reshape(2, 3, 3).sin().repeat(1, 2, 2)
+    a, b = a @ a.mT + 0.1 * tenon.eye(6).diag().cumsum(0).diag(), 2 * tenon.eye(6, dtype=tenon.float64)
+    a.requires_grad_()
+    every = tenon.linalg.eigvalsh(a / 2)
+
+    for largest, wanted in ((True, every[:, [5, 4]]), (False, every[:, [0, 1]])):
+        values, vectors = tenon.lobpcg(a, k=2, B=b, largest=largest)
+        tenon.testing.assert_close(values, wanted)
+        tenon.testing.assert_close(a @ vectors, b @ vectors * values.unsqueeze(-2))
+        (slope,) = tenon.autograd.grad(values.sum(), a)
+        tenon.testing.assert_close(slope, vectors @ vectors.mT)
+    with pytest.raises(ValueError, match="not applicable when the number of A rows"):
+        tenon.lobpcg(a, k=3)
+    with pytest.raises(AssertionError, match="must be square"):
+        tenon.lobpcg(a[:, :4])

@@ -1,4 +1,5 @@
-"""Factorizations that torch keeps at its top: ``lu``, ``geqrf``, ``ormqr`` and the ones of low rank."""
+"""Factorizations that torch keeps at its top: ``lu``, ``geqrf``, ``ormqr``, ``lobpcg`` and the ones of low
+rank."""
 
 from __future__ import annotations
 
@@ -11,10 +12,10 @@ from tenon.core.create import from_backend_array
 from tenon.core.draws import randn
 from tenon.core.methods.titles import titled
 from tenon.core.results import named_result
-from tenon.errors import ArgumentError, GradError, ShapeError
+from tenon.errors import ArgumentError, GradError, ShapeError, UnsupportedError
 from tenon.functions.derived import into
 
-__all__ = ["geqrf", "lu", "ormqr", "pca_lowrank", "svd_lowrank"]
+__all__ = ["geqrf", "lobpcg", "lu", "ormqr", "pca_lowrank", "svd_lowrank"]
 
 
 def lu(A: Any, pivot: bool = True, get_infos: bool = False, out: Any = None) -> Any:
@@ -97,3 +98,54 @@ def pca_lowrank(A: Any, q: int | None = None, center: bool = True, niter: int = 
     if niter < 0:
         raise ArgumentError(f"niter(={niter}) must be non-negative integer")
     return svd_lowrank(A - A.mean(-2, True) if center else A, q, niter)
+
+
+def lobpcg(
+    A: Any,
+    k: int | None = None,
+    B: Any = None,
+    X: Any = None,
+    n: int | None = None,
+    iK: Any = None,
+    niter: int | None = None,
+    tol: float | None = None,
+    largest: bool | None = None,
+    method: str | None = None,
+    tracker: Any = None,
+    ortho_iparams: dict[str, int] | None = None,
+    ortho_fparams: dict[str, float] | None = None,
+    ortho_bparams: dict[str, bool] | None = None,
+) -> tuple[Any, Any]:
+    """The ``k`` largest (or smallest) eigenvalues ``E`` of symmetric matrices ``A``, and their eigenvectors:
+    ``A @ V = B @ V * E``, with ``B`` positive definite, or 1.
+
+    Matrices are dense here, so LAPACK solves the whole problem at once: there is nothing to iterate, and what
+    torch says of where to begin, how to go on and when to stop is accepted and not needed.
+
+    >>> import tenon
+    >>> values, vectors = tenon.lobpcg(tenon.diag(tenon.tensor([1.0, 5.0, 3.0])), k=1)
+    >>> values
+    tensor([5.])
+    """
+    if tracker is not None:
+        raise UnsupportedError("lobpcg: nothing is iterated here, so there is nothing to call tracker with.")
+    size = A.raw.shape[-1]
+    if A.raw.shape[-2] != size:
+        raise AssertionError(f"A must be square, got shape {A.shape}")
+    count = (1 if X is None else X.raw.shape[-1]) if k is None else k
+    if size < 3 * count:
+        raise ArgumentError(
+            f"LOBPCG algorithm is not applicable when the number of A rows (={size}) is smaller than 3 x the"
+            f" number of requested eigenpairs (={count})"
+        )
+    matrix, root = (A + A.mT) / 2, None
+    if B is not None:
+        root = linalg.cholesky((B + B.mT) / 2)
+        half = linalg.solve_triangular(root, matrix, upper=False)
+        matrix = linalg.solve_triangular(root, half.mT, upper=False)
+    values, vectors = linalg.eigh(matrix)
+    if largest is None or largest:
+        values, vectors = values[..., size - count :].flip(-1), vectors[..., size - count :].flip(-1)
+    else:
+        values, vectors = values[..., :count], vectors[..., :count]
+    return values, vectors if root is None else linalg.solve_triangular(root.mT, vectors, upper=True)
