@@ -37,6 +37,7 @@ def test_no_type_takes_over_a_function():
 def test_a_mode_that_would_see_nothing_is_not_entered(mode):
     with pytest.raises(UnsupportedError, match=r"tenon\.profiler"), mode():
         pass
+    assert not tenon.profiler.itt.is_available()
 
 
 def test_a_script_is_refused_and_marks_for_it_change_nothing(monkeypatch):

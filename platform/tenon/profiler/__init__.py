@@ -9,5 +9,6 @@
 
 from tenon.observe.scopes import record_function as record_function
 from tenon.plugins.lazy import lazy_namespace
+from tenon.profiler import itt as itt
 
 __getattr__, __dir__ = lazy_namespace(__name__, kind="profilers")

@@ -3,6 +3,7 @@
 # fmt: off
 
 from tenon.observe.scopes import record_function as record_function
+from tenon.profiler import itt as itt
 from tenon_profiler.averages import DeviceType as DeviceType
 from tenon_profiler.averages import EventList as EventList
 from tenon_profiler.averages import FunctionEvent as FunctionEvent
