@@ -299,6 +299,17 @@ def once_differentiable_refuses_a_second_time(t):
     g.sum().backward()
 
 
+def once_differentiable_has_one_node_behind_all(t):
+    def describe(fn):
+        inner = [] if fn is None else [describe(f) for f, _ in fn.next_functions]
+        return f"{type(fn).__name__}({', '.join(inner)})"
+
+    backward = t.autograd.function.once_differentiable(lambda ctx, g: (g * 2, None, g))
+    x, y = leaf(t, 3), leaf(t, 3)
+    z = make(t, lambda ctx, x, number, y: x * number + y, backward).apply(x, 2, y)
+    return [describe(g.grad_fn) for g in t.autograd.grad((z * z).sum(), (x, y), create_graph=True)]
+
+
 def once_differentiable_once(t):
     backward = t.autograd.function.once_differentiable(lambda ctx, g: g * 2)
     x = leaf(t, 3)

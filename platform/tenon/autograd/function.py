@@ -12,7 +12,7 @@ import inspect
 import warnings
 import weakref
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NoReturn
 
 from tenon.autograd import forward_ad
 from tenon.autograd.context import FunctionCtx
@@ -261,9 +261,7 @@ def once_differentiable(fn: Callable[..., Any]) -> Callable[..., Any]:
             outputs = fn(ctx, *args)
         if not MODE.enabled or not any(isinstance(a, Value) and a.requires_grad for a in args):  # type: ignore[attr-defined]
             return outputs
-        parts = outputs if isinstance(outputs, tuple) else (outputs,)
-        anchor = next(a for a in args if isinstance(a, Value) and a.requires_grad)  # type: ignore[attr-defined]
-        refused = tuple(o if o is None else _Refuse.apply(o.detach(), anchor) for o in parts)
+        refused = _refused(outputs if isinstance(outputs, tuple) else (outputs,))
         return refused if isinstance(outputs, tuple) else refused[0]
 
     return wrapper
@@ -281,15 +279,32 @@ class InplaceFunction(Function):
         self.inplace = inplace
 
 
-class _Refuse(Function):
-    """Identity of its first argument; a gradient that comes here is an error."""
+_ERROR = StandIn("Error", "Error", 0, simple=False)
 
-    @staticmethod
-    def forward(ctx: Any, value: Any, anchor: Any) -> Any:
-        """``value``."""
-        return value.clone()
 
-    @staticmethod
-    def backward(ctx: Any, *grads: Any) -> Any:
+class _Refusing(CustomNode):
+    """Behind gradients that must not be differentiated: a gradient that comes here is an error."""
+
+    __slots__ = ()
+
+    def apply_tensors(self, grad: Any, create_graph: bool) -> NoReturn:
         """Always an error."""
         raise GradError("trying to differentiate twice a function that was marked with @once_differentiable")
+
+
+def _refused(outputs: tuple[Any, ...]) -> tuple[Any, ...]:
+    """``outputs`` without their history, behind one node that leads to leaves in their place."""
+    leaves = [o.detach().requires_grad_() if isinstance(o, Value) else None for o in outputs]  # type: ignore[attr-defined]
+    backend = next((leaf._backend for leaf in leaves if leaf is not None), None)
+    node = _Refusing(_ERROR, backend, leaves)
+    node.output_avals = tuple(
+        None if leaf is None else Aval(tuple(leaf.raw.shape), leaf.raw.dtype) for leaf in leaves
+    )
+    refused: list[Any] = []
+    for index, leaf in enumerate(leaves):
+        made = leaf
+        if leaf is not None:
+            made = leaf.detach()
+            made._node, made._index, made._track = node, index, True
+        refused.append(made)
+    return tuple(refused)
