@@ -159,3 +159,18 @@ def test_the_level_at_work_has_a_number():
     with forward_ad.dual_level():
         assert forward_ad._current_level == 0
     assert forward_ad._current_level == -1
+
+
+@pytest.mark.parametrize("module", ["tenon", "torch"])
+def test_a_tangent_is_taken_as_it_is_or_copied_if_laid_out_otherwise(module):
+    t = pytest.importorskip(module)
+    forward = pytest.importorskip(f"{module}.autograd.forward_ad")
+    tangent = t.ones(2, 3)
+
+    def kept(primal):
+        return forward.unpack_dual(forward.make_dual(primal, tangent)).tangent is tangent
+
+    with forward.dual_level():
+        assert kept(t.zeros(2, 3))
+        assert not kept(t.zeros(3, 2).t())
+        assert not kept(t.zeros(3, 3)[:2])

@@ -136,8 +136,17 @@ def make_dual(tensor: Any, tangent: Any, *, level: int | None = None) -> Any:
             " level, which is not supported."
         )
     dual = _alias(tensor)
-    dual._node, dual._track = _Dual(tensor, tangent, _State.level), True
+    carried = tangent if _laid_alike(tensor, tangent) else tangent.clone()
+    dual._node, dual._track = _Dual(tensor, carried, _State.level), True
     return dual
+
+
+def _laid_alike(tensor: Any, tangent: Any) -> bool:
+    """Whether views of both take the same numbers: equal strides, in memory of one size."""
+    return bool(
+        tensor.raw.strides == tangent.raw.strides
+        and tensor.untyped_storage().nbytes() == tangent.untyped_storage().nbytes()
+    )
 
 
 def unpack_dual(tensor: Any, *, level: int | None = None) -> UnpackedDualTensor:
