@@ -535,3 +535,22 @@ def test_what_saved_a_tensor_sees_that_it_was_turned_in_place():
         tenon.autograd.grad(cube, x, create_graph=True)
     (y * y).sum().backward()
     assert x.grad.tolist() == [[2.0, 4.0], [6.0, 8.0]]
+
+
+@pytest.mark.oracle
+@pytest.mark.parametrize("module", ["tenon", "torch"])
+@pytest.mark.parametrize("leaf", [True, False])
+def test_a_view_made_untaped_is_of_no_use_once_it_was_modified(module, leaf):
+    t = pytest.importorskip(module)
+    base = t.ones(2, requires_grad=True)
+    base = base if leaf else base.clone()
+    with t.no_grad():
+        view = base[:]
+        view.mul_(2)
+        assert (view + 1).tolist() == [3, 3]
+
+    assert repr(view) == "tensor([2., 2.], grad_fn=<Invalid>)"
+    assert view.requires_grad
+    for use in (lambda: view.grad_fn, lambda: view.is_leaf, lambda: view * 2):
+        with pytest.raises(RuntimeError, match="created in no_grad mode and its base or another view"):
+            use()

@@ -91,7 +91,7 @@ def connected(
                 and MODE.enabled
                 and o._view[2].__class__ is not FixedView
             ):
-                fixed = FixedView(o._view[0], why.format(index, f"{cls.__name__}Backward"))
+                fixed = FixedView(why.format(index, f"{cls.__name__}Backward"))
                 o._view = [o._view[0], o._view[1], fixed, {}, o._view[4]]
         else:
             saved_as[id(o)] = index
@@ -120,7 +120,7 @@ def _tracked_output(
         return o
     if is_input or o._view is not None or (o._track and o._node is None):
         base, parent = (o, o) if o._view is None else (o._view[0], o)
-        made_by: Any = FixedView(base, reason)
+        made_by: Any = FixedView(reason)
         if again is not None:
             source, made_by = again
             parent = source if base is source or (source._view and base is source._view[0]) else o

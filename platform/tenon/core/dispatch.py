@@ -311,7 +311,7 @@ def _link_view(op: Op, attrs: dict[str, Any], parent: Any, view: Any) -> None:
     base = parent if parent._view is None else parent._view[0]
     made_by: Any = op
     if base._track and not view._track and not MODE.enabled:
-        made_by = FixedView(base, INFERENCE_VIEW if MODE.inference else NO_GRAD_VIEW)
+        made_by = FixedView(INFERENCE_VIEW if MODE.inference else NO_GRAD_VIEW)
         view._track = MODE.inference and parent._track
     view._view = [base, parent, made_by, attrs, counter[0]]
 

@@ -17,7 +17,7 @@ from tenon.core.edges import shown
 from tenon.core.grad_mode import MODE, UNCOUNTED
 from tenon.core.methods import ALL_METHODS
 from tenon.core.size import Size
-from tenon.core.value import Value
+from tenon.core.value import FixedView, Value
 from tenon.device import Device
 from tenon.dtypes import FROM_NUMPY, dtype
 from tenon.errors import ArgumentError, DTypeError, ExportError, GradError, TenonWarning
@@ -128,8 +128,11 @@ class Tensor(*ALL_METHODS, Value):  # type: ignore[misc]
     @property
     def requires_grad(self) -> bool:
         """Whether ops on this tensor are taped."""
-        if not self._track and self._view is not None and self._stale():
-            self._refresh()
+        view = self._view
+        if not self._track and view is not None:
+            if view[2].__class__ is FixedView:  # it would, were it not refused
+                return bool(view[0]._track and self._counter()[0] != view[4])
+            self._stale()
         return self._track
 
     @requires_grad.setter

@@ -10,7 +10,6 @@ new history.
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Callable
 from typing import Any, ClassVar, NoReturn
 
@@ -19,18 +18,13 @@ from tenon.errors import GradError, ViewError
 
 
 class FixedView:
-    """Stands for the op of a view whose history cannot be replayed: made under no_grad, or by a custom
-    Function."""
+    """Stands for the op of a view whose history cannot be replayed, made under no_grad or by a custom
+    Function; ``message`` refuses it once it or its base was modified in place."""
 
-    __slots__ = ("message", "node")
+    __slots__ = ("message",)
 
-    def __init__(self, base: Any, message: str) -> None:
+    def __init__(self, message: str) -> None:
         self.message = message
-        self.node: Any = None if base._node is None else weakref.ref(base._node)
-
-    def outdated(self, base: Any) -> bool:
-        """Whether ``base`` has got another history since."""
-        return base._node is not (None if self.node is None else self.node())
 
 
 def fill(array: Any, value: Any) -> None:
@@ -136,7 +130,7 @@ class Value:
         if counter is None or counter[0] == view[4]:
             return
         if view[2].__class__ is FixedView:
-            if view[2].outdated(view[0]):
+            if view[0]._track:
                 raise ViewError(
                     view[2].message.format("its base or another view of its base has been modified")
                 )
@@ -167,6 +161,8 @@ class Value:
         view = self._view
         if view is None or not view[0]._track:
             return False
+        if view[2].__class__ is FixedView and not MODE.enabled:
+            return self._track  # what must not be used any more may still be looked at
         self._refresh()
         return self._track
 
