@@ -8,6 +8,7 @@ import pytest
 
 import tenon
 from tenon import nn
+from tenon.core.pytree import tree_leaves
 from tenon.errors import ArgumentError, CheckpointError, QuantizationError
 from tenon.quantization import (
     BFloat16Linear,
@@ -299,3 +300,33 @@ def test_a_state_dict_of_another_model_is_refused():
         tenon.quantization.load(nn.Linear(4, 4), state)
     with pytest.raises(ArgumentError, match="holds no structure"):
         tenon.quantization.load(nn.Linear(4, 4), nn.Linear(4, 4).state_dict())
+
+
+@pytest.mark.parametrize("dtype", [tenon.float64, tenon.bfloat16], ids=str)
+@pytest.mark.parametrize("spec", ["int8", *SPECS])
+def test_a_model_that_moves_to_another_dtype_goes_on(spec, dtype):
+    tenon.manual_seed(0)
+    model = nn.Sequential(
+        nn.Conv1d(2, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(16, 3), nn.LayerNorm(3)
+    ).eval()
+    x = tenon.randn(2, 2, 6)
+    small = tenon.quantize(model, spec, [x]).model
+    expected = small(x)
+
+    small.to(dtype)
+    made = copy.deepcopy(small)(x.to(dtype))
+
+    assert made.dtype is dtype
+    np.testing.assert_allclose(made.float().detach().numpy(), expected.detach().numpy(), atol=0.05)
+    np.testing.assert_allclose(small.float()(x).detach().numpy(), expected.detach().numpy(), atol=0.02)
+
+
+def test_recurrent_layers_of_int8_take_other_floats():
+    for layer in (nn.LSTM(4, 8), nn.GRU(4, 8), nn.LSTMCell(4, 8), nn.RNNCell(4, 8)):
+        small, x = tenon.quantize(layer, "int8-dynamic").model.double(), tenon.randn(3, 2, 4)
+        x = x[0] if "Cell" in type(layer).__name__ else x
+
+        for made, wide in zip(
+            tree_leaves(small.float()(x)), tree_leaves(small.double()(x.double())), strict=True
+        ):
+            assert wide.dtype is tenon.float64 and tenon.allclose(made, wide.float(), atol=1e-5)

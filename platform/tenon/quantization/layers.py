@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Self
 
 from tenon import ops
 from tenon.core.factories import ones, zeros
+from tenon.core.pytree import tree_leaves, tree_map_only
 from tenon.core.tensor import Tensor
 from tenon.dtypes import bfloat16, float32, int8
 from tenon.nn.functional import linear
@@ -24,9 +25,23 @@ def freeze(tensor: Tensor) -> None:
         array.setflags(write=False)
 
 
+def in_float32(call: Any, *given: Any) -> Any:
+    """``call(*given)`` on float32 in the place of other floats; its results have the dtype of the first."""
+    own = next(t.dtype for t in tree_leaves(given) if isinstance(t, Tensor))
+    if own is float32 or not own.is_floating_point:
+        return call(*given)
+
+    def cast(nest: Any, dtype: Any) -> Any:
+        return tree_map_only(Tensor, lambda t: t.to(dtype) if t.is_floating_point() else t, nest)
+
+    return cast(call(*cast(given, float32)), own)
+
+
 class QuantizedLayer(Module):
     """A layer whose tensors are buffers in read-only memory; ``numbers()`` are the arguments that make it."""
 
+    #: What a layer gives that takes steps of 8 bits.
+    floats: Any = float32
     no_steps: ClassVar[str] = "it is of few bits. Prune and parametrize first, then quantize."
 
     def hold(self, **tensors: Any) -> None:
@@ -49,7 +64,14 @@ class QuantizedLayer(Module):
                 freeze(buffer)
 
     def _apply(self, fn: Any, recurse: bool = True) -> Self:
-        super()._apply(fn, recurse)
+        """Move to another device; tensors keep their dtypes, and ``floats`` takes the new one."""
+        self.floats = fn(zeros(0, dtype=self.floats)).dtype
+
+        def moved(tensor: Any) -> Any:
+            made = fn(tensor)
+            return made if made.dtype is tensor.dtype else tensor.to(made.device)
+
+        super()._apply(moved, recurse)
         self._freeze()
         return self
 

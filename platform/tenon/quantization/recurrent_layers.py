@@ -12,7 +12,7 @@ from tenon.nn.functional.cells import step
 from tenon.nn.layers.recurrent import GRU, LSTM, RNN
 from tenon.nn.layers.recurrent_cells import GRUCell, LSTMCell, RNNCell
 from tenon.nn.module import Module
-from tenon.quantization.layers import QuantizedLayer
+from tenon.quantization.layers import QuantizedLayer, in_float32
 from tenon.quantization.numbers import check_float32, to_int8
 
 
@@ -24,6 +24,10 @@ class DynamicRecurrent(QuantizedLayer):
     def __init__(self, *sizes: Any, **options: Any) -> None:
         super().__init__(*sizes, **options)
         self._take({name: self._parameters.pop(name) for name in list(self._parameters)})
+
+    def forward(self, input: Any, hx: Any = None) -> Any:
+        """As the layer of floats."""
+        return in_float32(super().forward, input, hx)
 
     def reset_parameters(self) -> None:
         """Nothing is drawn."""

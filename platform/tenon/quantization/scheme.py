@@ -55,24 +55,33 @@ class WeightScheme(Scheme):
 
     def store(self, module: Any, name: str, parts: Mapping[str, Any]) -> None:
         """Let ``module.<name>`` be decoded from ``parts``."""
-        step = Decoded(name, self.name, dict(vars(self)), tuple(parts), tuple(module._parameters[name].shape))
+        shape, kinds = tuple(module._parameters[name].shape), tuple(str(t.dtype) for t in parts.values())
+        step = Decoded(name, self.name, dict(vars(self)), tuple(parts), shape, kinds)
         begin_pipeline(module, name, step, {f"{name}_{part}": tensor for part, tensor in parts.items()})
 
 
 @dataclass
 class Decoded:
-    """The step that decodes a weight of ``shape`` from the tensors called ``<name>_<part>``."""
+    """The step that decodes a weight of ``shape`` from the tensors called ``<name>_<part>``.
+
+    The weight has the dtype to which the module was moved: that of its parameters, else of parts that are not
+    of the ``kinds`` any more.
+    """
 
     name: str
     scheme: str
     options: dict[str, Any]
     parts: tuple[str, ...]
     shape: tuple[int, ...]
+    kinds: tuple[str, ...] = ()
     is_mask: ClassVar[bool] = False
 
     def forward(self, module: Any, *values: Any) -> Any:
         """The weight."""
-        return self._scheme().decode(self.shape, **dict(zip(self.parts, values, strict=True)))
+        weight = self._scheme().decode(self.shape, **dict(zip(self.parts, values, strict=True)))
+        learned = (p.dtype for p in module._parameters.values() if p is not None)
+        moved = (v.dtype for v, kind in zip(values, self.kinds, strict=False) if str(v.dtype) != kind)
+        return weight.to(next((d for d in (*learned, *moved) if d.is_floating_point), weight.dtype))
 
     def right_inverse(self, module: Any, value: Any) -> Any:
         """What a weight that is assigned is stored as."""

@@ -7,7 +7,7 @@ from typing import Any, Self
 from tenon import ops
 from tenon.core.factories import ones, zeros
 from tenon.dtypes import float32, int8
-from tenon.quantization.layers import QuantizedLayer
+from tenon.quantization.layers import QuantizedLayer, in_float32
 from tenon.quantization.numbers import to_int8
 
 
@@ -44,6 +44,14 @@ class StaticLayer(QuantizedLayer):
         self.hold(weight=weight, scale=scale, bias=None if layer.bias is None else layer.bias.to(float32))
         return self.train(layer.training)
 
+    def _computed(self, input: Any) -> Any:
+        """Of float32 or uint8."""
+        raise NotImplementedError
+
+    def _given(self, input: Any) -> Any:
+        made = in_float32(self._computed, input)
+        return made.to(self.floats) if made.dtype is float32 and self.floats is not float32 else made
+
 
 class StaticLinear(StaticLayer):
     """``Linear``, and the rectifier after it where ``relu``."""
@@ -65,7 +73,10 @@ class StaticLinear(StaticLayer):
         return {**sizes, "bias": self.bias is not None, **self.steps}
 
     def forward(self, input: Any) -> Any:
-        """Of float32 or of the uint8 that the layer before gives."""
+        """Of floats or of the uint8 that the layer before gives."""
+        return self._given(input)
+
+    def _computed(self, input: Any) -> Any:
         return ops.int8_linear(input, self.weight, self.scale, self.bias, **self.steps)
 
 
@@ -107,9 +118,12 @@ class StaticConv(StaticLayer):
         }
 
     def forward(self, input: Any) -> Any:
-        """Of float32 or of the uint8 that the layer before gives; one image may come without a batch."""
+        """Of floats or of the uint8 that the layer before gives; one image may come without a batch."""
         if input.dim() < self.weight.dim():
             return self.forward(input[None])[0]
+        return self._given(input)
+
+    def _computed(self, input: Any) -> Any:
         return ops.int8_conv(input, self.weight, self.scale, self.bias, **self.geometry, **self.steps)
 
 

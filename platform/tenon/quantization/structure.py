@@ -86,7 +86,8 @@ def load(model: Module, state: Mapping[str, Any]) -> Module:
             continue
         bake(module)
         for step in described["weights"]:
-            step = Decoded(**{**step, "parts": tuple(step["parts"]), "shape": tuple(step["shape"])})
+            lists = {key: tuple(value) for key, value in step.items() if isinstance(value, list)}
+            step = Decoded(**{**step, **lists})
             names = {part: f"{path}.{step.name}_{part}".lstrip(".") for part in step.parts}
             missing = [name for name in names.values() if name not in state]
             if missing or step.name not in module._parameters:
