@@ -9,6 +9,7 @@ import pytest
 import tenon
 from tenon import nn
 from tenon.compress.receipt import difference
+from tenon.errors import PruningError
 from tenon.nn.utils import prune
 from tenon.nn.utils.parametrizations import weight_norm
 
@@ -339,3 +340,25 @@ def test_pruning_again_joins_the_structures():
         check(make, model, tenon.randn(2, 4))
 
     assert model[4].in_features == 6 and model[0].out_features == 6
+
+
+def test_buffers_that_are_not_saved_are_not_asked_for_and_do_not_shrink():
+    class Counted(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.last = nn.Linear(4, 6), nn.Linear(6, 3)
+            self.register_buffer("offsets", tenon.arange(4.0), persistent=False)
+            self.register_buffer("factors", tenon.ones(6), persistent=False)
+
+        def forward(self, x, factors=False):
+            y = self.first(x + self.offsets).relu()
+            return self.last(y * self.factors if factors else y)
+
+    model, x = Counted(), tenon.randn(2, 4)
+    zero(model.first, "weight", [0, 3])
+    zero(model.first, "bias", [0, 3])
+    with pytest.raises(
+        PruningError, match=r"zero rows of first\.weight stay: the buffer factors is not saved"
+    ):
+        tenon.prune.compact(model, (x, True), seconds=0)
+    check(Counted, model, x)

@@ -172,7 +172,13 @@ def analyse(
         model(*args, **kwargs)  # sets limits, which look at all channels
     analysis = Analysis(trace(model, args, kwargs, {*RULES, *KINDS}), scaled=scaled)
     names = {id(t): name for name, t in (*model.named_parameters(), *model.named_buffers())}
-    return analysis, {node: names[id(held)] for node, held in analysis.trace.stored.items()}
+    found = {node: names[id(held)] for node, held in analysis.trace.stored.items()}
+    saved = model.state_dict()
+    for node, axes in analysis.stored.items():
+        if found[node] not in saved:
+            for atoms in axes:
+                analysis.atoms.keep(atoms, f"the buffer {found[node]} is not saved")
+    return analysis, found
 
 
 def _pipelines(model: Module) -> list[tuple[Module, Pipeline]]:

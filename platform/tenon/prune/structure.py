@@ -162,10 +162,11 @@ def reshape(model: Module, state: Mapping[str, Any]) -> None:
 
 def _load(model: Module, state: Mapping[str, Any]) -> None:
     reshape(model, state)
-    own = {name: t for name, t in (*model.named_parameters(), *model.named_buffers())}
+    own = model.state_dict()
     missing = [name for name in own if name not in state]
-    extra = [name for name in state if name not in model.state_dict()]
-    odd = [name for name in own if name in state and name != KEY and own[name].dim() != state[name].dim()]
+    extra = [name for name in state if name not in own]
+    ranks = {name: t.dim() for name, t in own.items() if hasattr(t, "dim")}
+    odd = [n for n in ranks if n in state and n != KEY and ranks[n] != state[n].dim()]
     if missing or extra or odd:
         raise CheckpointError(
             f"the state dict is not one of this {type(model).__name__}: missing {missing[:5]}, unexpected"
