@@ -50,6 +50,16 @@ class QuantizedLayer(Module):
             self.register_buffer(name, None if tensor is None else tensor.detach().clone())
         self._freeze()
 
+    def __getattr__(self, name: str) -> Any:
+        """Code that reads the weight of a layer itself, as tied outputs do, gets what it stands for."""
+        held = self.__dict__.get("_buffers", {}).get(name)
+        if held is None or not name.startswith(("weight", "bias")) or name.endswith("scale"):
+            return super().__getattr__(name)
+        if held.dtype is int8:
+            scale = self._buffers["scale" if name == "weight" else f"{name}_scale"]
+            held = from_int8(held, scale)
+        return held.to(self.floats)
+
     def numbers(self) -> dict[str, Any]:
         """Plain values by name of the argument."""
         raise NotImplementedError
@@ -122,7 +132,8 @@ class DynamicLinear(QuantizedLayer):
 
     def forward(self, input: Any) -> Any:
         """``[..., in_features]`` to ``[..., out_features]``."""
-        return ops.int8_dynamic_linear(input, self.weight, self.scale, self.bias)
+        held = self._buffers
+        return ops.int8_dynamic_linear(input, held["weight"], held["scale"], held["bias"])
 
 
 class BFloat16Linear(QuantizedLayer):
@@ -155,7 +166,8 @@ class BFloat16Linear(QuantizedLayer):
 
     def forward(self, input: Any) -> Any:
         """``[..., in_features]`` to ``[..., out_features]``."""
-        return linear(input.to(bfloat16), self.weight, self.bias).to(input.dtype)
+        held = self._buffers
+        return linear(input.to(bfloat16), held["weight"], held["bias"]).to(input.dtype)
 
     def _freeze(self) -> None:
         """Nothing is packed, so nothing needs to stay as it is: kernels of floats copy what is read-only."""
@@ -188,5 +200,6 @@ class QuantizedEmbedding(QuantizedLayer):
 
     def forward(self, input: Any) -> Any:
         """The rows at the indices ``input``."""
-        rows = from_int8(self.weight[input].reshape(-1, self.embedding_dim), self.scale[input].reshape(-1))
-        return rows.reshape(*input.shape, self.embedding_dim)
+        weight: Any = self._buffers["weight"]
+        rows = from_int8(weight[input].reshape(-1, self.embedding_dim), self.scale[input].reshape(-1))
+        return rows.reshape(*input.shape, self.embedding_dim).to(self.floats)

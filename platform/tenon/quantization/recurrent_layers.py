@@ -65,6 +65,11 @@ class _Layer(DynamicRecurrent):
         # What a call reads of each layer and direction, the dtype of the first being that of the input.
         self._all_weights = [[f"{n[0]}_scale", n[0], f"{n[1]}_scale", *n[1:]] for n in self._all_weights]
 
+    @property
+    def all_weights(self) -> list[list[Any]]:
+        """The buffers of each layer and direction."""
+        return [[self._buffers[name] for name in names] for names in self._all_weights]
+
 
 def _ordered(weights: list[Any]) -> tuple[Any, ...]:
     """As the ops take them; biases None where there are none."""
@@ -108,7 +113,7 @@ class _Cell(DynamicRecurrent):
     @property
     def _held(self) -> tuple[Any, ...]:
         names = ("weight_ih", "weight_ih_scale", "weight_hh", "weight_hh_scale", "bias_ih", "bias_hh")
-        return tuple(getattr(self, name) for name in names)
+        return tuple(self._buffers[name] for name in names)
 
 
 class DynamicLSTMCell(_Cell, LSTMCell):

@@ -29,6 +29,7 @@ class StaticLayer(QuantizedLayer):
         relu: bool,
     ) -> None:
         super().__init__()
+        self.shape = tuple(shape)
         self.steps = {
             "x_step": x_step, "x_zero": x_zero, "out_step": out_step, "out_zero": out_zero, "relu": relu,
         }  # fmt: skip
@@ -77,7 +78,8 @@ class StaticLinear(StaticLayer):
         return self._given(input)
 
     def _computed(self, input: Any) -> Any:
-        return ops.int8_linear(input, self.weight, self.scale, self.bias, **self.steps)
+        held = self._buffers
+        return ops.int8_linear(input, held["weight"], held["scale"], held["bias"], **self.steps)
 
 
 def padding_of(conv: Any) -> tuple[int, ...] | None:
@@ -111,7 +113,7 @@ class StaticConv(StaticLayer):
     def numbers(self) -> dict[str, Any]:
         """The weight's shape, geometry and steps."""
         return {
-            "shape": tuple(self.weight.shape),
+            "shape": self.shape,
             "bias": self.bias is not None,
             **self.geometry,
             **self.steps,
@@ -119,12 +121,13 @@ class StaticConv(StaticLayer):
 
     def forward(self, input: Any) -> Any:
         """Of floats or of the uint8 that the layer before gives; one image may come without a batch."""
-        if input.dim() < self.weight.dim():
+        if input.dim() < len(self.shape):
             return self.forward(input[None])[0]
         return self._given(input)
 
     def _computed(self, input: Any) -> Any:
-        return ops.int8_conv(input, self.weight, self.scale, self.bias, **self.geometry, **self.steps)
+        held, steps = self._buffers, {**self.geometry, **self.steps}
+        return ops.int8_conv(input, held["weight"], held["scale"], held["bias"], **steps)
 
 
 class Folded(QuantizedLayer):
