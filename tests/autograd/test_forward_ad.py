@@ -161,6 +161,8 @@ def test_the_level_at_work_has_a_number():
     assert forward_ad._current_level == -1
 
 
+@pytest.mark.oracle
+@pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated:DeprecationWarning")
 @pytest.mark.parametrize("module", ["tenon", "torch"])
 def test_a_tangent_is_taken_as_it_is_or_copied_if_laid_out_otherwise(module):
     t = pytest.importorskip(module)
