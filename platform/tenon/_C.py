@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from enum import Enum
 from typing import Any
 
+from tenon.backends import mkldnn
 from tenon.core.methods.convert import parse_to
 from tenon.core.tensor import Tensor
 from tenon.errors import ShapeError
@@ -106,3 +107,13 @@ class _Functions:
 
 
 _nn = _Functions()
+
+
+def _get_mkldnn_enabled() -> bool:
+    """What scripts asked of ``torch.backends.mkldnn``."""
+    return mkldnn.enabled
+
+
+def _set_mkldnn_enabled(enabled: bool) -> None:
+    """Note what scripts ask of ``torch.backends.mkldnn``; it is without effect, as there."""
+    mkldnn.enabled = enabled

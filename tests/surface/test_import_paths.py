@@ -24,6 +24,8 @@ PATHS = [
     ("optim.adam", "Adam", "optim"),
     ("optim.adamw", "AdamW", "optim"),
     ("optim.lbfgs", "LBFGS", "optim"),
+    ("optim._adafactor", "Adafactor", "optim"),
+    ("optim._muon", "Muon", "optim"),
     ("optim.sgd", "SGD", "optim"),
     ("optim.sgd", "Optimizer", "optim"),
     ("storage", "UntypedStorage", "core.storage"),

@@ -114,3 +114,23 @@ def test_metadata_are_compared_through_gradients_and_bases():
     assert_metadata_eq(equal, x.T, tenon.zeros(2, 3).T)
     with pytest.raises(AssertionError):
         assert_metadata_eq(equal, x.T, tenon.ones(3, 2))
+
+
+def test_switches_of_libraries_that_are_not_called_are_noted_only():
+    assert not tenon._nnpack_available()
+    with tenon.backends.nnpack.flags(enabled=False):
+        assert tenon.backends.nnpack.set_flags(False) == (False,)
+    assert tenon.backends.nnpack.set_flags(True) == (True,)
+    before = _C._get_mkldnn_enabled()
+    _C._set_mkldnn_enabled(not before)
+    assert tenon.backends.mkldnn.enabled is not before
+    _C._set_mkldnn_enabled(before)
+
+
+def test_torchs_second_grid_sampler_is_the_first():
+    image, grid = tenon.arange(16.0).reshape(1, 1, 4, 4), tenon.zeros(1, 2, 2, 2)
+
+    assert tenon.equal(
+        tenon._grid_sampler_2d_cpu_fallback(image, grid, 0, 0, False),
+        nn.functional.grid_sample(image, grid, align_corners=False),
+    )

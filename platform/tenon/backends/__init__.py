@@ -8,6 +8,6 @@ what is set for them has no effect.
 
 from __future__ import annotations
 
-from tenon.backends import cuda, cudnn, mkl, mkldnn, mps, openmp, quantized
+from tenon.backends import cuda, cudnn, mkl, mkldnn, mps, nnpack, openmp, quantized
 
-__all__ = ["cuda", "cudnn", "mkl", "mkldnn", "mps", "openmp", "quantized"]
+__all__ = ["cuda", "cudnn", "mkl", "mkldnn", "mps", "nnpack", "openmp", "quantized"]

@@ -58,6 +58,9 @@ def grid_sampler(
     return grid_sample(input, grid, modes[interpolation_mode], paddings[padding_mode], align_corners)
 
 
+_grid_sampler_2d_cpu_fallback = grid_sampler  # torch's second way, to compare the first with
+
+
 def _warn(name: str) -> None:
     warnings.warn(
         f"Default {name} and affine_grid behavior has changed to align_corners=False since 1.3.0. Please"
