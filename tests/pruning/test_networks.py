@@ -171,6 +171,18 @@ class Shuffled(nn.Module):
         return self.out(x)
 
 
+class Timed(nn.Module):
+    """A part that computes with constants, whose size the code says."""
+
+    def __init__(self):
+        super().__init__()
+        self.time = nn.Sequential(nn.Linear(4, 12), nn.SiLU(), nn.Linear(12, 8))
+        self.first, self.out = nn.Linear(4, 8), nn.Linear(8, 2)
+
+    def forward(self, x):
+        return self.out((self.first(x) + self.time(tenon.ones(x.shape[0], 4))).relu())
+
+
 def images(layers):
     return lambda: nn.Sequential(nn.Conv2d(2, 8, 3, padding=1), *layers(), nn.Conv2d(8, 2, 1))
 
@@ -187,6 +199,7 @@ NETWORKS = {
     "groups": (Grouped, (2, 5, 16)),
     "squares": (Squares, PLANES),
     "heads": (Heads, (2, 5, 16)),
+    "timed": (Timed, (3, 4)),
     "halves": (Shuffled, PLANES),
     "decoder": (lambda: nn.Transformer(16, 4, 1, 1, 32, batch_first=True), (2, 4, 16), (2, 5, 16)),
     "instance norm": (images(lambda: [nn.InstanceNorm2d(8, affine=True), nn.ReLU()]), PLANES),

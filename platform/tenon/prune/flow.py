@@ -101,6 +101,8 @@ class Analysis:
         self.flows: dict[Ref, Flow] = {}
         #: Of every parameter and buffer the atoms of each of its axes.
         self.stored: dict[Node, list[Any]] = {}
+        #: The atoms of constants other than zero that code creates.
+        self.made: list[Any] = []
         self.sums: list[Sum] = []
         self.folds: list[Fold] = []
         self.readers: dict[Ref, int] = {}
@@ -140,6 +142,8 @@ class Analysis:
         axes = [self.atoms.fresh(n) for n in sizes]
         if node in self.trace.stored:
             self.stored[node] = axes
+        elif value.any():
+            self.made += axes
         shaped = [a.reshape((1,) * i + (-1,) + (1,) * (len(sizes) - i - 1)) for i, a in enumerate(axes)]
         return Flow(sizes, [a for a in shaped if a.size > 1], np.ones((1,) * len(sizes), bool), value)
 

@@ -40,6 +40,11 @@ def prunable(analysis: Analysis) -> tuple[Any, Any]:
     for each in analysis.sums:
         can[roots[each.atoms]] = True
     can[roots[[FIXED, *atoms.reasons]]] = False
+    axes = np.zeros(len(roots), np.int64)
+    for each in (axis for held in analysis.stored.values() for axis in held):
+        axes[np.unique(roots[each])] += 1
+    for made in analysis.made:  # constants that code creates for one layer alone are not what that removes
+        can[roots[made][axes[roots[made]] < 2]] = False
     return roots, can[roots]
 
 

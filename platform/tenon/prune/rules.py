@@ -168,6 +168,8 @@ def created(analysis: Analysis, node: Node, *args: Any) -> tuple[Flow, ...]:
     layers = [a.reshape((-1,) + (1,) * (len(axes) - i - 1)) for i, a in enumerate(axes) if a.size > 1]
     layers = [a.reshape((1,) * (len(axes) - a.ndim) + a.shape) for a in layers]
     fill = node.attrs.get("value", 0)
+    if fill != 0:
+        analysis.made += axes
     blank = (1,) * len(axes)
     return (Flow(aval.shape, layers, np.ones(blank, bool), np.full(blank, fill, aval.dtype)),)
 
