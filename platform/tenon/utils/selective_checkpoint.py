@@ -67,7 +67,7 @@ def create_selective_checkpoint_contexts(
         policy = policy_fn_or_list
     else:
         if not isinstance(policy_fn_or_list, (list, tuple, set, frozenset)):
-            raise ArgumentError(
+            raise TypeError(
                 "policy_fn_or_list must be either a function or a list of ops, got"
                 f" {type(policy_fn_or_list).__name__}."
             )
