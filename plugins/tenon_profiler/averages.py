@@ -129,30 +129,63 @@ class _Times:
 class FunctionEvent(_Times):
     """One event, with torch's attributes."""
 
-    def __init__(self, event: Event) -> None:
+    def __init__(
+        self,
+        id: int,
+        name: str,
+        thread: int,
+        start_us: float,
+        end_us: float,
+        *,
+        input_shapes: Any = (),
+        stack: Sequence[str] = (),
+        node_id: int = -1,
+        sequence_nr: int = -1,
+        flops: float = 0.0,
+        is_user_annotation: bool = False,
+    ) -> None:
         super().__init__()
-        self.event = event
-        self.name = self.key = event.name
-        self.thread = event.tid
-        self.id = event.get("External id", 0)
-        self.input_shapes = event.get("Input Dims", [])
-        self.input_dtypes = event.get("Input type", [])
-        self.module = event.get("Module", "")
-        self.phase = event.get("Phase", "")
-        self.flops = event.get("FLOPs", 0.0)
-        stack = event.get("Call stack", "")
-        self.stack = stack.split(";") if stack else []
-        self.is_user_annotation = event.category == "user_annotation"
-        self.sequence_nr = event.get("Sequence number", -1)
-        self.cpu_time_total = event.duration / 1000
-        self.self_cpu_time_total = event.self_time / 1000
+        self.id, self.thread, self.node_id, self.sequence_nr = id, thread, node_id, sequence_nr
+        self.name = self.key = name
+        #: When it was.
+        self.time_range = Interval(start_us, end_us)
+        self.input_shapes, self.stack = list(input_shapes), list(stack)
+        self.input_dtypes: Any = []
+        self.module = self.phase = ""
+        self.flops = flops
+        self.is_user_annotation = is_user_annotation
+        self.cpu_time_total = self.self_cpu_time_total = self.time_range.elapsed_us()
         self.cpu_children: list[FunctionEvent] = []
         self.cpu_parent: FunctionEvent | None = None
+        #: As it was recorded; None of one that was made by hand.
+        self.event: Event | None = None
 
-    @property
-    def time_range(self) -> Interval:
-        """When it was."""
-        return Interval(self.event.begin / 1000, self.event.end / 1000)
+    @classmethod
+    def of(cls, event: Event) -> FunctionEvent:
+        """``event``, as it was recorded."""
+        stack = event.get("Call stack", "")
+        made = cls(
+            event.get("External id", 0),
+            event.name,
+            event.tid,
+            event.begin / 1000,
+            event.end / 1000,
+            input_shapes=event.get("Input Dims", []),
+            stack=stack.split(";") if stack else [],
+            sequence_nr=event.get("Sequence number", -1),
+            flops=event.get("FLOPs", 0.0),
+            is_user_annotation=event.category == "user_annotation",
+        )
+        made.event, made.input_dtypes = event, event.get("Input type", [])
+        made.module, made.phase = event.get("Module", ""), event.get("Phase", "")
+        made.cpu_time_total, made.self_cpu_time_total = event.duration / 1000, event.self_time / 1000
+        return made
+
+    def adopt(self, child: FunctionEvent) -> None:
+        """Take ``child``, which happened inside, out of this event's own time."""
+        self.cpu_children.append(child)
+        child.cpu_parent = self
+        self.self_cpu_time_total -= child.cpu_time_total
 
     def __repr__(self) -> str:
         return (
@@ -166,7 +199,7 @@ class FunctionEventAvg(_Times):
 
     def __init__(
         self,
-        key: str,
+        key: str | None = None,
         first: FunctionEvent | None = None,
         shapes: bool = False,
         stack: int = 0,
@@ -180,11 +213,14 @@ class FunctionEventAvg(_Times):
         self.is_user_annotation = first is not None and first.is_user_annotation
         self.count = 0
 
-    def add(self, event: FunctionEvent) -> None:
-        """One more event."""
-        self.count += 1
+    def add(self, event: FunctionEvent | FunctionEventAvg) -> FunctionEventAvg:
+        """One more event, or all that another sum is of; the first gives its key to a sum without one."""
+        if self.key is None:
+            self.key = event.key
+        self.count += event.count
         for name in _SUMMED:
             setattr(self, name, getattr(self, name) + getattr(event, name))
+        return self
 
     def __repr__(self) -> str:
         return (
@@ -198,7 +234,7 @@ def function_events(events: Iterable[Event]) -> list[FunctionEvent]:
     listed = list(events)
     nest(listed)
     kernels = {e.get("External id"): e.duration / 1000 for e in listed if e.category == "kernel"}
-    made = {id(e): FunctionEvent(e) for e in listed if e.category not in _HIDDEN}
+    made = {id(e): FunctionEvent.of(e) for e in listed if e.category not in _HIDDEN}
     for event in listed:
         own = made.get(id(event))
         if own is not None:
@@ -212,7 +248,7 @@ def function_events(events: Iterable[Event]) -> list[FunctionEvent]:
         elif event.category == INSTANT:
             inner = made.get(id(event.parent))
             if inner is None:
-                inner = made[id(event)] = FunctionEvent(event)
+                inner = made[id(event)] = FunctionEvent.of(event)
             size = event.get("Bytes", 0)
             usage = "cpu_memory_usage" if event.get("Device Id", -1) < 0 else "device_memory_usage"
             for name in (usage, f"self_{usage}"):
@@ -228,7 +264,7 @@ def function_events(events: Iterable[Event]) -> list[FunctionEvent]:
         while own.self_device_time_total and above is not None:
             above.device_time_total += own.self_device_time_total
             above = above.cpu_parent
-    return sorted(made.values(), key=lambda e: e.event.begin)
+    return sorted(made.values(), key=lambda e: e.time_range.start)
 
 
 class EventList(list[Any]):
@@ -261,6 +297,17 @@ class EventList(list[Any]):
                 )
             found.add(event)
         return EventList(sums.values())
+
+    def _populate_cpu_children(self) -> None:
+        """Nest events that were made by hand: each in the shortest one of its thread that it lies in."""
+        around: dict[tuple[int, int], list[FunctionEvent]] = {}
+        for event in sorted(self, key=lambda e: (e.time_range.start, -e.time_range.end)):
+            outer = around.setdefault((event.thread, event.node_id), [])
+            while outer and event.time_range.end > outer[-1].time_range.end:
+                outer.pop()
+            if outer:
+                outer[-1].adopt(event)
+            outer.append(event)
 
     def total_average(self) -> FunctionEventAvg:
         """The sum of everything, under the key "Total"."""

@@ -87,7 +87,7 @@ def test_the_older_face_has_its_sums():
 #: Of torch.profiler and its classes, what docs/guide/profiler.md says is not here, and what are helpers.
 ABSENT = {
     "profiler": {
-        "ExecutionTraceObserver", "KinetoStepTracker", "RecordScope", "is_fbcode", "itt", "profiler",
+        "ExecutionTraceObserver", "KinetoStepTracker", "RecordScope", "is_fbcode", "profiler",
         "Optimizer", "register_optimizer_step_post_hook", "Any", "TypeVarTuple", "Unpack", "os",
     },
     "profile": {"prepare_trace", "start_trace", "stop_trace"},
@@ -137,3 +137,23 @@ def test_words_that_scripts_pass_to_torch_are_taken(tmp_path, training):
         ArgumentError, match=r"expected some of ProfilerActivity\.CPU, ProfilerActivity\.CUDA"
     ):
         tenon.profiler.profile(activities=[{"CPU": ["aten::mm"]}])
+
+
+def test_events_made_by_hand_are_nested_and_summed():
+    from tenon.autograd.profiler_util import EventList, FunctionEvent, FunctionEventAvg
+
+    spans = [(1, 0, 4), (1, 1, 2), (1, 2, 6), (1, 3, 4), (2, 3, 4)]  # thread, begin, end
+    events = EventList(
+        FunctionEvent(id=i, name=f"on {t}", thread=t, start_us=a, end_us=b)
+        for i, (t, a, b) in enumerate(spans)
+    )
+    total = FunctionEventAvg()
+
+    events._populate_cpu_children()
+    assert total.add(events[0]).add(events[2]) is total
+    total.add(total)
+
+    assert [[child.id for child in event.cpu_children] for event in events] == [[1], [], [3], [], []]
+    assert [event.cpu_parent and event.cpu_parent.id for event in events] == [None, 0, None, 2, None]
+    assert (total.key, total.count, total.cpu_time_total, total.cpu_time) == ("on 1", 4, 16, 4)
+    assert total.self_cpu_time_total == 2 * (3 + 3)
