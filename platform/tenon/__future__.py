@@ -23,10 +23,10 @@ def get_overwrite_module_params_on_conversion() -> bool:
 
 
 def set_swap_module_params_on_conversion(value: bool) -> None:
-    """Whether ``load_state_dict(assign=True)`` keeps the parameters it assigns to, with the new data in them.
+    """Whether ``load_state_dict(assign=True)`` and conversion keep the parameters, with new contents in them.
 
     Subclasses of Tensor are then asked by ``module_load`` what to put in their place. Conversion by
-    ``module.to()`` and its kin keeps parameters in any case.
+    ``module.to()`` and its kin keeps parameters without this too, but for those on the meta device.
     """
     _Chosen.swap = value
 

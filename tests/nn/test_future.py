@@ -109,3 +109,40 @@ def test_tensors_that_are_held_weakly_or_have_other_slots_are_not_swapped():
     with pytest.raises(RuntimeError, match=r"different slots.*\['one'\]"):
         tenon.utils.swap_tensors(free, One(2))
     assert reference() is held
+
+
+def test_conversion_by_swapping_keeps_parameters_and_exchanges_what_they_hold():
+    layer = nn.Linear(2, 2)
+    layer.weight.grad = tenon.ones(2, 2)
+    layer.weight.note = "gone with what it was put on"
+    before, gradient = layer.weight, layer.weight.grad
+    held = before._cdata, gradient._cdata
+
+    assert layer.double().weight._cdata == held[0]
+    future.set_swap_module_params_on_conversion(True)
+    layer.half()
+
+    assert layer.weight is before and before.grad is gradient
+    assert before.dtype == gradient.dtype == tenon.float16
+    assert before._cdata != held[0] and gradient._cdata != held[1]
+    assert not hasattr(before, "note")
+    reference = weakref.ref(before)
+    with pytest.raises(RuntimeError, match=r"_apply\(\): Couldn't swap Linear.weight.*weakref"):
+        layer.float()
+    assert reference() is before and before.dtype == tenon.float16
+
+
+def test_what_leaves_the_meta_device_is_a_new_parameter_that_tied_modules_share():
+    with tenon.device("meta"):
+        net = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
+    net[1].weight = net[0].weight
+    before = net[0].weight
+
+    net.to_empty(device="cpu")
+
+    assert before.device.type == "meta" and net[0].weight is not before
+    assert net[1].weight is net[0].weight
+    assert net[0].weight.device.type == "cpu" and net[0].weight.requires_grad
+    future.set_swap_module_params_on_conversion(True)
+    kept = net[0].weight
+    assert net.to("meta")[0].weight is kept and kept.device.type == "meta"

@@ -307,7 +307,7 @@ def deepcopy(x: Any, memo: dict[int, Any]) -> Any:
 #: Attributes that are a tensor's place in a program, not part of what a copy keeps.
 NOT_COPIED = (
     "_grad", "_hooks", "_post_accumulate_hooks", "_node_hooks", "_node_prehooks", "_node_metadata", "_home",
-    "_accumulator", "_retains",
+    "_accumulator", "_retains", "_content", "_became",
 )  # fmt: skip
 
 

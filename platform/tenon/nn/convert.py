@@ -1,7 +1,8 @@
 """Changing the device, dtype or storage of all parameters and buffers of a module.
 
 Everything goes through ``_apply(fn)``, which third-party modules override. Parameters keep their
-identity: their data is exchanged, so an optimizer made before the conversion still holds them.
+identity: their data is exchanged, so an optimizer made before the conversion still holds them. Only what
+leaves the meta device, or goes there, is made anew, as in torch.
 """
 
 from __future__ import annotations
@@ -11,13 +12,17 @@ from collections.abc import Callable
 from typing import Any, Self
 
 from tenon import dtypes
-from tenon.__future__ import get_overwrite_module_params_on_conversion
+from tenon.__future__ import (
+    get_overwrite_module_params_on_conversion,
+    get_swap_module_params_on_conversion,
+)
 from tenon.core.factories import empty_like
 from tenon.core.grad_mode import no_grad
 from tenon.core.methods.convert import parse_to
+from tenon.core.swapping import swap_tensors
 from tenon.core.tensor import Tensor
 from tenon.device import Device
-from tenon.errors import ModuleError, ModuleTypeError, NoDataError
+from tenon.errors import GradError, ModuleError, ModuleTypeError, NoDataError
 from tenon.nn.parameter import Parameter, is_lazy
 from tenon.nn.traverse import Traversal
 
@@ -30,11 +35,18 @@ class Conversion(Traversal):
             for child in self.children():
                 child._apply(fn)
         overwrite = get_overwrite_module_params_on_conversion()
+        swap = get_swap_module_params_on_conversion()
         for name, parameter in self._parameters.items():
-            if parameter is not None and overwrite and not is_lazy(parameter):
+            if parameter is None:
+                continue
+            if is_lazy(parameter):
+                parameter.data = fn(parameter.data)
+            elif swap:
+                _swap(parameter, fn, f"{type(self).__name__}.{name}")
+            elif overwrite:
                 self._parameters[name] = _converted(parameter, fn)
-            elif parameter is not None:
-                _exchange(parameter, fn)
+            else:
+                self._parameters[name] = _exchange(parameter, fn)
         for name, buffer in self._buffers.items():
             if is_lazy(buffer):
                 buffer.data = fn(buffer.data)  # type: ignore[union-attr]
@@ -146,19 +158,50 @@ class Conversion(Traversal):
 def _converted(parameter: Any, fn: Callable[[Tensor], Tensor]) -> Any:
     """A new parameter of what ``fn`` makes of ``parameter``, with a gradient if that has one."""
     with no_grad():
-        new = Parameter(fn(parameter).detach(), parameter.requires_grad)
+        return _around(fn(parameter), parameter, fn)
+
+
+def _around(data: Tensor, parameter: Any, fn: Callable[[Tensor], Tensor]) -> Any:
+    """A new parameter that holds ``data`` in place of ``parameter``."""
+    with no_grad():
+        new = Parameter(data.detach(), parameter.requires_grad)
         if parameter.grad is not None:
             new.grad = fn(parameter.grad).requires_grad_(parameter.grad.requires_grad)
     return new
 
 
-def _exchange(parameter: Any, fn: Callable[[Tensor], Tensor]) -> None:
-    """Replace the data of ``parameter``, and of its gradient, by what ``fn`` makes of them."""
+def _exchange(parameter: Any, fn: Callable[[Tensor], Tensor]) -> Any:
+    """Replace the data of ``parameter``, and of its gradient, by what ``fn`` makes of them; returns it.
+
+    From meta to a device and back torch has a new parameter, and so has this. Modules that shared the old one
+    share the new one.
+    """
     grad = parameter.grad
     with no_grad():
-        data = fn(parameter.data if is_lazy(parameter) else parameter)
+        data = fn(parameter)
+        if (data.device.type == "meta") != (parameter.device.type == "meta"):
+            made = parameter.__dict__.get("_became")
+            if made is None or made.device != data.device or made.dtype != data.dtype:
+                made = parameter.__dict__["_became"] = _around(data, parameter, fn)
+            return made
         new_grad = None if grad is None else fn(grad)
     if data is not parameter:
         parameter.data = data
     if grad is not None and new_grad is not grad:
         grad.data = new_grad
+    return parameter
+
+
+def _swap(parameter: Any, fn: Callable[[Tensor], Tensor], name: str) -> None:
+    """As ``_exchange``, by ``swap_tensors``: with the attributes and classes of what ``fn`` makes."""
+    grad = parameter.grad
+    with no_grad():
+        data = fn(parameter)
+        new_grad = None if grad is None else fn(grad)
+    try:
+        swap_tensors(parameter, Parameter(data.detach(), parameter.requires_grad))
+        if grad is not None and new_grad is not grad:
+            swap_tensors(grad, new_grad.requires_grad_(grad.requires_grad))  # type: ignore[union-attr]
+    except GradError as error:
+        raise ModuleError(f"_apply(): Couldn't swap {name}: {error}") from error
+    parameter.grad = grad

@@ -35,5 +35,5 @@ def _check(p: Any) -> None:
         raise UnsupportedError(
             "`fused=True` requires all the params to be floating point Tensors of a device with memory, but "
             f"one of shape {list(p.shape)} is {p.dtype} on {p.device.type}. Leave out fused=True, which "
-            "changes no result, or give the parameter memory with model.to_empty(device=...)."
+            "changes no result, or make the optimizer when model.to_empty(device=...) has given them memory."
         )

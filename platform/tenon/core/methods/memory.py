@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,8 @@ from tenon.core.op import table as f
 from tenon.core.storage import TypedStorage, UntypedStorage, address, memory_of
 from tenon.core.value import Value
 from tenon.errors import ArgumentError, CaptureError, GradError, ShapeError
+
+_CONTENTS = itertools.count(1)
 
 
 class Memory:
@@ -34,6 +37,12 @@ class Memory:
         return address(self.raw)
 
     const_data_ptr = data_ptr
+
+    @property
+    def _cdata(self) -> int:
+        """A number for what this tensor holds: setting ``data`` keeps it, ``swap_tensors`` moves it."""
+        number: int = self.__dict__.setdefault("_content", next(_CONTENTS))  # type: ignore[attr-defined]
+        return number
 
     def module_load(self, other: Any, assign: bool = False) -> Any:
         """What a module's ``load_state_dict`` puts in this tensor's place, made from the loaded ``other``.
