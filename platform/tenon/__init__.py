@@ -125,6 +125,7 @@ _SUBMODULES = frozenset(
         "_utils",
         "accelerator",
         "amp",
+        "ao",
         "autograd",
         "backends",
         "cli",

@@ -40,6 +40,21 @@ def test_quantize_dynamic_takes_the_layers_that_are_meant(spec, quantized):
     np.testing.assert_allclose(made(x).detach().numpy(), model(x).detach().numpy(), atol=0.05)
 
 
+def test_pytorchs_own_call_works_and_in_place_too():
+    model, x = network(), images()
+    made = tenon.ao.quantization.quantize_dynamic(model, {nn.Linear}, dtype=tenon.qint8)
+    wanted = made(x)
+
+    assert quantize_dynamic(model, {nn.Linear}, inplace=True) is model
+
+    assert type(model[4]) is DynamicLinear and tenon.equal(model(x), wanted)
+    assert "quantized_structure" in model.state_dict()
+    with pytest.raises(QuantizationError, match="cannot become a DynamicLinear in place"):
+        quantize_dynamic(nn.Linear(2, 2), inplace=True)
+    with pytest.raises(QuantizationError, match="takes no mapping"):
+        quantize_dynamic(network(), mapping={nn.Linear: nn.Identity})
+
+
 @pytest.mark.oracle
 def test_dynamic_results_are_those_of_torch():
     torch = pytest.importorskip("torch")

@@ -32,6 +32,7 @@ PATHS = [
     ("utils.data", "IterDataPipe", "utils.data.datapipes.iter"),
     ("utils.data._utils", "ExceptionWrapper", "_utils"),
     ("utils.data._utils.worker", "get_worker_info", "data"),
+    ("ao.quantization", "quantize_dynamic", "quantization"),
     ("nn.utils.stateless", "functional_call", "func"),
 ]
 

@@ -3,31 +3,57 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from tenon import nn
-from tenon.dtypes import int8
+from tenon.dtypes import NAMED, int8
 from tenon.errors import QuantizationError
 from tenon.nn.module import Module
 from tenon.nn.utils.fusion import fuse_conv_bn_eval, fuse_linear_bn_eval
 from tenon.quantization.api import quantize
 from tenon.quantization.scheme import replace
 
+#: A name only; what is stored is int8.
+_QINT8 = NAMED["qint8"]
 _FUSED = (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.Linear)
 _NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
 
 
-def quantize_dynamic(model: Module, qconfig_spec: Collection[Any] | None = None, dtype: Any = int8) -> Module:
+def quantize_dynamic(
+    model: Module,
+    qconfig_spec: Collection[Any] | None = None,
+    dtype: Any = _QINT8,
+    mapping: Mapping[Any, Any] | None = None,
+    inplace: bool = False,
+) -> Module:
     """``quantize(model, "int8-dynamic").model``, of all layers or of those in ``qconfig_spec``.
 
-    ``qconfig_spec`` holds classes of layers, paths of modules, or both. ``dtype`` is ``int8``.
+    ``qconfig_spec`` holds classes of layers, paths of modules, or both. ``dtype`` is ``qint8``. ``inplace``
+    lets ``model`` itself hold the layers, which it cannot where it is one of them.
     """
-    if dtype is not int8:
+    if dtype not in (_QINT8, int8):
         raise QuantizationError(
             f"quantize_dynamic computes in int8, not {dtype}. For smaller files see tenon.quantize(model,"
             " 'bfloat16-weights')."
         )
+    if mapping is not None:
+        raise QuantizationError(
+            "quantize_dynamic takes no mapping: what takes the place of a layer is said by a scheme. Derive"
+            " one from tenon.extend.quantization.Scheme and call tenon.quantize."
+        )
+    made = _dynamic(model, qconfig_spec)
+    if not inplace:
+        return made
+    if type(made) is not type(model):
+        raise QuantizationError(
+            f"this {type(model).__name__} cannot become a {type(made).__name__} in place."
+        )
+    vars(model).update(vars(made))
+    return model
+
+
+def _dynamic(model: Module, qconfig_spec: Collection[Any] | None) -> Module:
     if qconfig_spec is None:
         return quantize(model, "int8-dynamic").model
     known = dict(model.named_modules())
