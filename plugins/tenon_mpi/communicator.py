@@ -190,6 +190,12 @@ class MpiCommunicator(Communicator):
             self._stop()
             self._check(engine.FINISH)
 
+    def claim_report(self) -> bool:
+        """What the ranks of this node note in their shared memory, which outlives the one that reported."""
+        if self._memory is None or self._mpi.Is_finalized():
+            return True
+        return self._memory.meeting.claim_report()
+
     def kill(self, code: int) -> NoReturn:
         """``MPI_Abort``: the launcher ends the other processes at once."""
         if not self._mpi.Is_finalized():

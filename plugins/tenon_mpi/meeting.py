@@ -25,7 +25,7 @@ SPINS = 2000
 YIELDS = 1000
 NAP = 5e-5
 LIVENESS = 0.25
-_COUNTER, _PID, _SPACE, _WORDS = 0, 1, 2, 4
+_COUNTER, _PID, _SPACE, _REPORTED, _WORDS = 0, 1, 2, 3, 4
 _ORDERED = platform.machine().lower() in ("x86_64", "amd64", "i686")
 _yield = getattr(os, "sched_yield", lambda: time.sleep(0))
 
@@ -48,6 +48,12 @@ class Meeting:
         if patient:
             self._spins = self._yields = 0
         self._mine[_PID], self._mine[_SPACE] = os.getpid(), _process_space()
+
+    def claim_report(self) -> bool:
+        """Whether no rank here has said yet why the job ends; from now on one has. One at a time asks."""
+        first = not self._mine[_REPORTED] and not any(line[_REPORTED] for _, line in self._others)
+        self._mine[_REPORTED] = 1
+        return first
 
     def compare(self, first: int, second: int, place: int = -1) -> bool:
         """Wait for all ranks; return whether all came with these two words.

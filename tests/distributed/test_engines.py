@@ -86,6 +86,18 @@ def test_a_dead_rank_is_noticed_by_those_that_wait_in_shared_memory():
     assert in_time(time.monotonic() - began, LIMIT)
 
 
+def claim(lines, rank):
+    assert Meeting(lines, rank, lambda: None, False).claim_report() is (rank == 2)
+
+
+def test_one_rank_reports_also_where_it_is_gone_when_the_next_one_asks():
+    lines = meetings(3)
+
+    ends = [os.waitpid(forked(claim, lines, rank), 0)[1] for rank in (2, 0, 1)]
+
+    assert ends == [0, 0, 0]
+
+
 @pytest.mark.parametrize("count", [1, 2, 3, 4, 5, 8])
 def test_sums_are_trees_over_the_ranks_whichever_array_takes_the_result(count):
     rng = np.random.default_rng(count)

@@ -246,6 +246,13 @@ class Communicator(ABC):
         """Report ``error`` once and end the programs of all ranks with exit status 1."""
         failure.fail(error)
 
+    def claim_report(self) -> bool:
+        """Whether no rank of this node has reported yet why the job ends, as far as this one can tell.
+
+        Asked by one rank of a node at a time, which reports if so.
+        """
+        return True
+
     def kill(self, code: int) -> NoReturn:
         """End the programs of all ranks with exit status ``code``, without a report."""
         os._exit(code)

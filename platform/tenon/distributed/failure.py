@@ -49,6 +49,9 @@ class Abortable(Protocol):
     job: str
     step: int | None
 
+    def claim_report(self) -> bool:
+        """Whether no rank of this node has reported yet; asked by one at a time, which then does."""
+
     def kill(self, code: int) -> NoReturn:
         """End every rank's process with the exit status ``code``."""
 
@@ -105,7 +108,10 @@ class Guard:
         _flush(sys.stderr)
         communicator = self.communicator
         job = communicator.job if communicator is not None else f"parent-{os.getppid()}"
-        if Claim(job).take(node=communicator.node if communicator is not None else 0):
+        # A claim is free again once its holder is gone, which may be before the launcher has ended this rank.
+        if Claim(job).take(communicator.node if communicator is not None else 0) and (
+            communicator is None or communicator.claim_report()
+        ):
             _write(text)
             _wait_until_read()
             time.sleep(FORWARDING_TIME)

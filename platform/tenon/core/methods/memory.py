@@ -41,7 +41,7 @@ class Memory:
     @property
     def _cdata(self) -> int:
         """A number for what this tensor holds: setting ``data`` keeps it, ``swap_tensors`` moves it."""
-        number: int = self.__dict__.setdefault("_content", next(_CONTENTS))  # type: ignore[attr-defined]
+        number: int = self.__dict__.setdefault("_content", next(_CONTENTS))
         return number
 
     def module_load(self, other: Any, assign: bool = False) -> Any:
