@@ -301,3 +301,13 @@ def test_an_input_without_elements_overlaps_nothing():
     assert gradcheck(lambda x: x * 2, empty)
     with pytest.raises(ValueError, match="stride 0"):
         gradcheck(lambda x: x * 2, tenon.zeros(1, dtype=tenon.float64).expand(3).requires_grad_())
+
+
+@pytest.mark.parametrize("fast", [True, False])
+def test_slopes_by_a_complex_number_are_compared_as_one_number(fast):
+    z = 1e-3 * tenon.tensor([0.6 + 0.4j, 7.7 + 8.2j], dtype=tenon.complex128, requires_grad=True)
+    invert = lambda z: 1 / z.norm()  # noqa: E731 - differences of 1e-6 are wrong in the tenth digit
+
+    assert gradcheck(invert, (z,), fast_mode=fast, atol=9e-6, rtol=1e-9)
+    with pytest.raises(RuntimeError, match="Jacobian mismatch"):
+        gradcheck(invert, (z,), fast_mode=fast, atol=1e-6, rtol=1e-9)

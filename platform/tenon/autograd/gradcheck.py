@@ -18,7 +18,7 @@ from tenon.autograd.jacobians import (
     _iter_tensors,
     analytical,
     differentiable,
-    direction,
+    directions,
     get_analytical_jacobian,
     get_numerical_jacobian,
     joined,
@@ -173,8 +173,9 @@ def _check(
     wanted = [inputs[i] for i in active]
 
     def compare(kind: str, found: Array, expected: Array, position: int, i: int) -> None:
-        scale = seeds[position].sum() * direction(inputs[i], i).sum() if fast else 1.0
-        if not np.allclose(found, expected, rtol, atol * scale):
+        scale = seeds[position].sum() * directions(inputs[i], i).sum() if fast else 1.0
+        near = [_paired(m) if inputs[i].is_complex() else m for m in (found, expected)]
+        if not np.allclose(*near, rtol, atol * scale):
             raise GradcheckError(
                 f"{_part_of(outputs[position], found, expected, fast)}Jacobian {kind}mismatch for output"
                 f" {position} with respect to input {i},\n"
@@ -185,14 +186,14 @@ def _check(
     for position, output in enumerate(outputs):
         columns = numerical(func, inputs, active, position, eps, fast)
         if fast:
-            columns = [seeds[position] @ c.reshape(-1, 1) for c in columns]
+            columns = [seeds[position] @ c for c in columns]
         slopes.append(columns)
         if not backward:
             continue
         rows = analytical(output, wanted, seeds[position], dtypes)
         again = analytical(output, wanted, seeds[position], dtypes)
         for place, i in enumerate(active):
-            found = rows[place] @ direction(inputs[i], i).reshape(-1, 1) if fast else rows[place]
+            found = rows[place] @ directions(inputs[i], i).T if fast else rows[place]
             compare("", found, columns[place], position, i)
             if np.abs(rows[place] - again[place]).max(initial=0.0) > nondet_tol:
                 raise GradcheckError(
@@ -211,6 +212,12 @@ def _check(
         _check_linear(outputs, wanted)
         if undefined:
             _check_undefined(func, inputs, wanted)
+
+
+def _paired(found: Array) -> Array:
+    """Slopes by the real and the imaginary part of a number as one number: their distance is its distance."""
+    made: Array = found[:, ::2] + 1j * found[:, 1::2]
+    return made
 
 
 def _part_of(output: Any, found: Array, expected: Array, fast: bool) -> str:

@@ -14,8 +14,11 @@ import numpy as np
 from tenon.autograd import forward_ad
 from tenon.core.backward import grad
 from tenon.core.create import wrap
+from tenon.core.draws import rand
 from tenon.core.tensor import Tensor
+from tenon.dtypes import float64
 from tenon.errors import ArgumentError, GradcheckError, UnstableOutputError
+from tenon.random.generator import Generator
 
 Array = np.ndarray[Any, Any]
 
@@ -43,27 +46,40 @@ def joined(values: Array, like: Any) -> Any:
 def seeds_of(output: Any, fast: bool, position: int) -> Array:
     """Rows to pull back: the identity, or one random row of length 1."""
     size = parts(output).size
-    return _random(100 + position, size)[None] if fast else np.eye(size)
+    return _random(_generator(100 + position), size)[None] if fast else np.eye(size)
 
 
-def direction(x: Any, position: int) -> Array:
-    """A random step of length 1, the same at every call."""
-    return _random(position, parts(x).size)
+def directions(x: Any, position: int) -> Array:
+    """A random step of length 1 as a row, the same at every call; a real and an imaginary one for complex
+    ``x``."""
+    size, generator = parts(x).size, _generator(position)
+    if not x.is_complex():
+        return _random(generator, size)[None]
+    made = np.zeros((2, size))
+    made[0, ::2], made[1, 1::2] = _random(generator, size // 2), _random(generator, size // 2)
+    return made
 
 
-def _random(seed: int, size: int) -> Array:
-    found = np.random.default_rng(seed).random(size) + 0.1
+def _generator(position: int) -> Generator:
+    """Of its own for each position, the first as torch's: how large an error along a direction is depends on
+    where it points."""
+    generator = Generator()
+    return generator.manual_seed(generator.initial_seed() + position)
+
+
+def _random(generator: Generator, size: int) -> Array:
+    found: Array = parts(rand(size, generator=generator, dtype=float64))
     return found / max(float(np.linalg.norm(found)), 1e-300)
 
 
 def tangents(
     func: Any, inputs: Any, active: list[int], outputs: tuple[Any, ...], fast: bool
 ) -> list[list[Array]]:
-    """Per active input the Jacobian of each of ``outputs``, one dual a column, or its product with a random
-    direction."""
+    """Per active input the Jacobian of each of ``outputs``, one dual a column, or its products with random
+    directions."""
     found = []
     for i in active:
-        steps = [direction(inputs[i], i)] if fast else list(np.eye(parts(inputs[i]).size))
+        steps = list(directions(inputs[i], i) if fast else np.eye(parts(inputs[i]).size))
         columns: list[list[Array]] = [[] for _ in outputs]
         for step in steps:
             with forward_ad.dual_level():
@@ -102,13 +118,13 @@ def _step(func: Any, inputs: tuple[Any, ...], position: int, like: Any) -> Array
 def numerical(
     func: Any, inputs: Any, active: list[int], position: int, eps: float, fast: bool
 ) -> list[Array]:
-    """Per active input the Jacobian of one output, or its product with a random direction."""
+    """Per active input the Jacobian of one output, or its products with random directions."""
     found = []
     for i in active:
         x = inputs[i]
         like = differentiable(func(*inputs))[position]
         start = parts(x).copy()
-        steps = [direction(x, i)] if fast else list(np.eye(start.size))
+        steps = list(directions(x, i) if fast else np.eye(start.size))
         columns = []
         for step in steps:
             ends = []
