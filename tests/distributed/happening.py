@@ -122,7 +122,7 @@ def check(event: Event, ending: Ending) -> None:
     report = "".join(
         re.findall(r"^=== tenon: rank .*^=== tenon: ended all ", ending.err, re.MULTILINE | re.DOTALL)
     )
-    assert ending.processes == [] and ending.files == []
+    assert ending.processes == [] and ending.files == [], (ending.processes, ending.files, ending.err)
     if event.launcher_reports and not is_mpich():
         assert ending.status != 0
         return
