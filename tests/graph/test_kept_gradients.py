@@ -82,3 +82,26 @@ def test_calls_are_replayed_again_when_an_array_is_let_go_and_give_copies(twins,
     wanted = np.tile(twins.batch(2).numpy().sum(0), (2, 1))
     np.testing.assert_allclose(model.weight.grad.numpy(), wanted, rtol=1e-5)
     np.testing.assert_array_equal(np.array(kept), np.array(KEPT[what](model.weight.grad)))
+
+
+@pytest.mark.parametrize("keep", [lambda g: g, lambda g: g.numpy()], ids=["gradient", "array"])
+def test_a_step_that_returns_what_is_still_differentiable_leaves_gradients_to_their_keepers(twins, keep):
+    def kept(compiled):
+        tenon.manual_seed(0)
+        model = nn.Linear(4, 2)
+
+        def step(x):
+            model.zero_grad()
+            model(x).sum().backward()
+            return model(x)
+
+        step = tenon.compile(step) if compiled else step
+        found = []
+        for i in range(8):
+            out = step(twins.batch(i))
+            found.append(keep(model.weight.grad))
+            out.sum().backward()  # on top of the program's own
+        return [np.array(g) for g in found], np.array(model.weight.grad)
+
+    for wanted, got in zip(kept(False), kept(True), strict=True):
+        np.testing.assert_allclose(got, wanted, rtol=1e-5, atol=1e-6)

@@ -66,16 +66,19 @@ class Replay:
         self.lent = Lent(self.backend, self.program.plan.arena, self._enter)
         #: What is left in leaves: a tensor, None, or the number of one that is lent.
         self.gradients = [(left, self._left(left)) for left in self.recording.gradients]
-        self.body: Any = entry.body(self) if self.halves else None
+        #: ``body(leaves)``, for halves only.
+        self.body: Any = None
         #: ``attempt(leaves)``: the result, or ``entry.MISS`` where the recording does not hold now.
         self.attempt: Any = None
-        if not self.halves:
-            self._enter()
-            self.lent.settle()
+        self._enter()
+        self.lent.settle()
 
     def _enter(self) -> None:
         """Write the function that a call enters by."""
-        self.attempt = entry.attempt(self, self.lock)
+        if self.halves:
+            self.body = entry.body(self)
+        else:
+            self.attempt = entry.attempt(self, self.lock)
 
     def _left(self, left: LeftGradient) -> Any:
         if left.output is None:
