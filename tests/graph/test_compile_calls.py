@@ -1,5 +1,6 @@
 """Calls of compiled functions under way: threads, errors, interruptions, observers; long runs of whole models."""
 
+import dataclasses
 import signal
 import subprocess
 import sys
@@ -320,3 +321,33 @@ def test_what_is_kept_from_the_compiler_runs_at_every_call():
         [strict(tenon.ones(2)) for _ in range(4)]
     with pytest.raises(ValueError, match="takes a function or a module, got int"):
         tenon.compiler.disable(3)
+
+
+@dataclasses.dataclass
+class Answer:
+    loss: tenon.Tensor
+
+
+@pytest.mark.parametrize("make", [Answer, lambda y: y.numpy()], ids=["dataclass", "array"])
+def test_objects_with_tensors_that_are_made_anew_at_every_call_are_never_those_of_a_recording(make):
+    compiled = tenon.compile(lambda x: {"made": make(x.detach() * 2), "x": x})
+    answers = []
+
+    with pytest.warns(UserWarning, match=r"runs eagerly: (.*another Answer at every call|Python reads)"):
+        for i in (1, 1, 1, 1, 1, 1, 1, 2, 3):
+            made = compiled(tenon.full((2,), i))["made"]
+            answers.append(float(np.asarray(getattr(made, "loss", made))[0]))
+
+    assert answers == [2, 2, 2, 2, 2, 2, 2, 4, 6] and not compiled.programs
+
+
+def test_plain_objects_are_returned_from_programs():
+    compiled = tenon.compile(lambda x: (x * 2, x.shape, x.device, x.dtype, float("nan"), b"b", range(3)))
+
+    found = [compiled(tenon.ones(2)) for _ in range(5)][-1]
+
+    assert len(compiled.programs) == 1 and np.isnan(found[4])
+    assert found[1:4] == (tenon.Size([2]), tenon.device("cpu"), tenon.float32) and found[5:] == (
+        b"b",
+        range(3),
+    )

@@ -10,7 +10,9 @@ from typing import Any
 import numpy as np
 
 from tenon.core.aval import aval_of
+from tenon.core.size import Size
 from tenon.core.value import Value
+from tenon.device import Device
 from tenon.graph.graph import Graph, Node, Ref
 from tenon.graph.recording import Argument, Output, Recording
 
@@ -31,8 +33,9 @@ def difference(a: Recording, b: Recording) -> str | None:
     targets = [o.tensor for o in a.outside], [o.tensor for o in b.outside]
     if [id(t) for t in targets[0]] != [id(t) for t in targets[1]]:
         return "tensors from outside the function are others at every call; pass them as arguments"
-    if not all(_same_object(r, s) for r, s in zip(a.returned, b.returned, strict=False)):
-        return "what is returned (a Python number or object changed)"
+    for one, other in zip(a.returned, b.returned, strict=False):
+        if not _same_object(one, other):
+            return _about_returned(other)
     if _beside(a) != _beside(b):
         return "a schedule or the optimizer whose options are read"
     return None
@@ -94,7 +97,21 @@ def _shown(value: Any, places: dict[Node, int]) -> Any:
 
 
 def _same_object(a: Any, b: Any) -> bool:
-    return a is b or (a.__class__ is b.__class__ and not isinstance(a, Value) and bool(a == b))
+    """One object, or equal plain values: ``==`` of others would compare the values of tensors in them."""
+    return a is b or (a.__class__ is b.__class__ and isinstance(a, _COMPARED) and _repr(a) == _repr(b))
+
+
+def _repr(value: Any) -> Any:
+    return repr(value) if isinstance(value, float) else value  # nan is what it was
+
+
+def _about_returned(value: Any) -> str:
+    if isinstance(value, _COMPARED):
+        return "what is returned (a Python number or object changed)"
+    return (
+        f"what is returned holds another {type(value).__name__} at every call. Return tensors as they are, in"
+        " tuples, lists, dictionaries or named tuples, and make other objects of them after the call"
+    )
 
 
 def _attrs(node: Node) -> str:
@@ -123,6 +140,8 @@ def _told(value: Any) -> Any:
 
 
 _PLAIN = (bool, int, float, complex, str, type(None), np.dtype, type)
+#: What may be returned anew at every call.
+_COMPARED = (*_PLAIN, bytes, range, np.generic, Size, Device, Output, Argument)
 
 
 def _bytes(array: Any) -> Any:
