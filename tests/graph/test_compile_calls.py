@@ -351,3 +351,19 @@ def test_plain_objects_are_returned_from_programs():
         b"b",
         range(3),
     )
+
+
+def test_fullgraph_makes_numbers_that_change_and_arguments_of_no_kind_errors():
+    numbers = iter(range(100))
+    strict = tenon.compile(lambda x: x * float(next(numbers)), fullgraph=True)
+
+    with pytest.raises(
+        CaptureError, match=r"cannot be compiled \(fullgraph=True\): two calls recorded.* in mul"
+    ):
+        [strict(tenon.ones(2)) for _ in range(12)]
+    before = next(numbers)
+    with pytest.raises(CaptureError, match="fullgraph=True"):
+        strict(tenon.ones(2))
+    assert next(numbers) == before + 1, "it is known, and not tried again"
+    with pytest.raises(CaptureError, match="neither a tensor nor hashable"):
+        tenon.compile(lambda x, a: x, fullgraph=True)(tenon.ones(2), np.ones(2))

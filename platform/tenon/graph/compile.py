@@ -142,12 +142,17 @@ class Compiled:
         key: Any = (structure, _key(leaves), *mode)
         try:
             case = self.cases.get(key)
-        except TypeError:
-            self._stay_eager("an argument is neither a tensor nor hashable")
+        except TypeError as error:
+            reason = "an argument is neither a tensor nor hashable"
+            if self.fullgraph:
+                raise self._uncompiled(reason) from error
+            if not self._warned:
+                self._stay_eager(reason)
             return leaves, None
         if case is None:
             if len(self.cases) >= LIMIT:
-                self._stay_eager(self._too_many())
+                if not self._warned:
+                    self._stay_eager(self._too_many())
                 return leaves, None
             if self.cases:
                 self._tell(f"another kind of call: {_described(leaves)}")
@@ -170,6 +175,8 @@ class Compiled:
 
     def _record(self, case: Case, args: Any, kwargs: Any) -> Any:
         case.calls += 1
+        if self.fullgraph and case.reason is not None:
+            raise self._uncompiled(case.reason)
         if case.reason is not None or case.calls == 1 or not _RECORDING.acquire(blocking=False):
             return self.function(*args, **kwargs)
         try:
@@ -254,10 +261,13 @@ class Compiled:
 
     def _refuse(self, case: Case, reason: str) -> None:
         case.reason = reason
-        self._tell(f"stays eager: {reason}")
-        if not self._warned:
-            self._warned = True
-            self._warn(f"{_name(self.function)} runs eagerly: {reason}")
+        if self.fullgraph:
+            self._tell(f"cannot be compiled: {reason}")
+            raise self._uncompiled(reason)
+        self._stay_eager(reason)
+
+    def _uncompiled(self, reason: str | None) -> CaptureError:
+        return CaptureError(f"{_name(self.function)} cannot be compiled (fullgraph=True): {reason}")
 
     def _warn(self, text: str) -> None:
         file, _, line = user_line().rpartition(":")
@@ -265,8 +275,11 @@ class Compiled:
         warnings.warn_explicit(text, TenonWarning, file or "<unknown>", int(line or 0))
 
     def _stay_eager(self, reason: str) -> None:
+        """Say so, the first time as a warning."""
+        self._tell(f"stays eager: {reason}")
         if not self._warned:
-            self._refuse(Case(), reason)
+            self._warned = True
+            self._warn(f"{_name(self.function)} runs eagerly: {reason}")
 
     def _too_many(self) -> str:
         return (
