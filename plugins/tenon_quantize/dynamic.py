@@ -10,7 +10,7 @@ from tenon_quantize.weights import Int8Weights
 
 
 class Int8Dynamic(quantization.Scheme):
-    """``Linear``, recurrent layers and cells compute in int8, ``Embedding`` stores int8 rows.
+    """``Linear``, recurrent layers and cells compute in int8, ``Embedding`` and its bags store int8 rows.
 
     LSTMs with a projection store int8 weights and compute in float32.
 
@@ -26,6 +26,8 @@ class Int8Dynamic(quantization.Scheme):
             return quantization.DynamicLinear.of(module)
         if kind is nn.Embedding and module.max_norm is None:
             return quantization.QuantizedEmbedding.of(module)
+        if kind is nn.EmbeddingBag and module.max_norm is None:
+            return quantization.QuantizedEmbeddingBag.of(module)
         if kind is nn.LSTM and module.proj_size:
             return Int8Weights().layer(module)
         return quantization.DYNAMIC[kind].of(module) if kind in quantization.DYNAMIC else None

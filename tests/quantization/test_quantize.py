@@ -349,3 +349,21 @@ def test_code_that_reads_a_weight_itself_gets_floats(spec):
 
     assert small.inner.weight.dtype is tenon.float32 and small.double().inner.weight.dtype is tenon.float64
     np.testing.assert_allclose(small.float()(x).detach().numpy(), model(x).detach().numpy(), atol=1)
+
+
+@pytest.mark.parametrize("mode", ["sum", "mean", "max"])
+def test_bags_of_int8_rows_are_those_of_floats(mode, tmp_path):
+    tenon.manual_seed(0)
+    words, starts = tenon.tensor([1, 3, 3, 0, 6, 3, 2]), tenon.tensor([0, 2, 2, 6])
+    shares = tenon.rand(7) if mode == "sum" else None
+    for padding in (None, 3):
+        bag = nn.EmbeddingBag(8, 6, mode=mode, padding_idx=padding)
+        small = tenon.quantize(nn.Sequential(bag), "int8-dynamic").model
+        tenon.save(small.state_dict(), tmp_path / "small.pt")
+        loaded = tenon.compress.load(nn.Sequential(bag), tenon.load(tmp_path / "small.pt"))
+
+        for args in ((words, starts, shares), (words[:6].reshape(2, 3), None)):
+            expected = bag(*args)
+            np.testing.assert_allclose(small[0](*args).numpy(), expected.detach().numpy(), atol=0.05)
+            assert tenon.equal(loaded[0](*args), small[0](*args))
+        assert small[0].state_dict()["weight"].dtype is tenon.int8

@@ -6,7 +6,12 @@ PyTorch calls it.
 """
 
 from tenon.quantization.api import Quantized, quantize
-from tenon.quantization.layers import BFloat16Linear, DynamicLinear, QuantizedEmbedding
+from tenon.quantization.layers import (
+    BFloat16Linear,
+    DynamicLinear,
+    QuantizedEmbedding,
+    QuantizedEmbeddingBag,
+)
 from tenon.quantization.names import fuse_modules, quantize_dynamic
 from tenon.quantization.numbers import from_int4, from_int8, to_int4, to_int8
 from tenon.quantization.recurrent_layers import (
@@ -38,6 +43,7 @@ __all__ = [
     "FakeQuantize",
     "Quantized",
     "QuantizedEmbedding",
+    "QuantizedEmbeddingBag",
     "RangeObserver",
     "Scheme",
     "StaticConv",

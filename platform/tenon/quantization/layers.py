@@ -9,11 +9,11 @@ from __future__ import annotations
 from typing import Any, ClassVar, Self
 
 from tenon import ops
-from tenon.core.factories import ones, zeros
+from tenon.core.factories import arange, ones, zeros
 from tenon.core.pytree import tree_leaves, tree_map_only
 from tenon.core.tensor import Tensor
 from tenon.dtypes import bfloat16, float32, int8
-from tenon.nn.functional import linear
+from tenon.nn.functional import embedding_bag, linear
 from tenon.nn.module import Module
 from tenon.quantization.numbers import from_int8, to_int8
 
@@ -203,3 +203,54 @@ class QuantizedEmbedding(QuantizedLayer):
         weight: Any = self._buffers["weight"]
         rows = from_int8(weight[input].reshape(-1, self.embedding_dim), self.scale[input].reshape(-1))
         return rows.reshape(*input.shape, self.embedding_dim).to(self.floats)
+
+
+class QuantizedEmbeddingBag(QuantizedLayer):
+    """``EmbeddingBag`` with rows of int8, each with its scale; only the rows asked for become floats."""
+
+    weight: Any
+    scale: Any
+
+    def __init__(
+        self,
+        num_embeddings: int,
+        embedding_dim: int,
+        mode: str,
+        include_last_offset: bool,
+        padding_idx: int | None,
+    ) -> None:
+        super().__init__()
+        self.num_embeddings, self.embedding_dim = num_embeddings, embedding_dim
+        self.mode, self.include_last_offset, self.padding_idx = mode, include_last_offset, padding_idx
+        self.hold(
+            weight=zeros(num_embeddings, embedding_dim, dtype=int8), scale=ones(num_embeddings, dtype=float32)
+        )
+
+    @classmethod
+    def of(cls, bag: Any) -> Self:
+        """The layer of an ``nn.EmbeddingBag`` without ``max_norm``, which would change its rows."""
+        made = cls(*(getattr(bag, name) for name in _BAG))
+        weight, scale = to_int8(bag.weight)
+        made.hold(weight=weight, scale=scale)
+        return made.train(bag.training)
+
+    def numbers(self) -> dict[str, Any]:
+        """Sizes, and what becomes of a bag."""
+        return {name: getattr(self, name) for name in _BAG}
+
+    def forward(self, input: Any, offsets: Any = None, per_sample_weights: Any = None) -> Any:
+        """The bags of ``input``, as those of the layer of floats."""
+        flat, held = input.reshape(-1), (self._buffers["weight"], self.scale)
+        rows = from_int8(*(ops.cat(each[:1], each[flat], axis=0) for each in held))
+        places = arange(1, flat.numel() + 1, device=input.device)  # the first row is that of the padding
+        if self.padding_idx is not None:
+            places = places.masked_fill(flat == self.padding_idx, 0)
+        return embedding_bag(
+            places.reshape(input.shape), rows.to(self.floats), offsets, mode=self.mode,
+            per_sample_weights=per_sample_weights, include_last_offset=self.include_last_offset,
+            padding_idx=None if self.padding_idx is None else 0,
+        )  # fmt: skip
+
+
+#: The arguments of a bag that matter to what it gives, in order.
+_BAG = ("num_embeddings", "embedding_dim", "mode", "include_last_offset", "padding_idx")

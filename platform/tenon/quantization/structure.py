@@ -18,7 +18,13 @@ from tenon.core.factories import zeros
 from tenon.errors import ArgumentError, CheckpointError
 from tenon.nn.module import Module
 from tenon.nn.weights import begin_pipeline
-from tenon.quantization.layers import BFloat16Linear, DynamicLinear, QuantizedEmbedding, QuantizedLayer
+from tenon.quantization.layers import (
+    BFloat16Linear,
+    DynamicLinear,
+    QuantizedEmbedding,
+    QuantizedEmbeddingBag,
+    QuantizedLayer,
+)
 from tenon.quantization.recurrent_layers import DYNAMIC
 from tenon.quantization.scheme import Decoded, bake, replace
 from tenon.quantization.static_layers import Folded, StaticConv, StaticLinear, StaticMaxPool
@@ -28,8 +34,8 @@ KEY = "quantized_structure"
 _LAYERS: dict[str, type[Any]] = {
     c.__name__: c
     for c in (
-        BFloat16Linear, DynamicLinear, QuantizedEmbedding, *DYNAMIC.values(), Folded, StaticConv,
-        StaticLinear, StaticMaxPool,
+        BFloat16Linear, DynamicLinear, QuantizedEmbedding, QuantizedEmbeddingBag, *DYNAMIC.values(), Folded,
+        StaticConv, StaticLinear, StaticMaxPool,
     )
 }  # fmt: skip
 
