@@ -8,7 +8,6 @@ import pytest
 
 import tenon
 from tenon import nn, ops
-from tenon.compress import receipt_of
 from tenon.core.pytree import tree_leaves
 from tenon.quantization import DYNAMIC
 from tenon_cpu.onednn import available, int8_rnn
@@ -169,9 +168,7 @@ def test_every_kind_stays_near_counts_its_parameters_and_comes_back_from_a_file(
     for e, m, *others in zip(expected, made, again, copied, strict=True):
         np.testing.assert_allclose(m.numpy(), e.detach().numpy(), atol=0.03)
         assert all(tenon.equal(m, other) for other in others)
-    memory = nn.Sequential(small["memory"])
-    counted = receipt_of(nn.Sequential(model["memory"]), memory, x, seconds=0).total.parameters
-    assert receipt is None and counted.before == counted.after
+    assert receipt["memory"].parameters.ratio == 1
 
 
 def test_a_layer_comes_back_from_a_file_and_draws_no_random_numbers(tmp_path):

@@ -64,6 +64,16 @@ def test_outputs_stay_near_and_the_model_as_it_was(reader, spec, most):
     assert all(tenon.equal(before[k], v) for k, v in reader.state_dict().items())
 
 
+def test_without_an_example_a_receipt_has_sizes_alone(reader, capsys):
+    _, receipt = tenon.quantize(reader, "int8-dynamic")
+
+    said = capsys.readouterr().out
+    assert "Nothing was run. Give an example" in said and "head.0: Linear -> DynamicLinear" in said
+    assert receipt.total.bytes.ratio < 0.5 and receipt.total.seconds == {} and np.isnan(receipt.output_change)
+    tenon.quantization.quantize_dynamic(reader)
+    assert not capsys.readouterr().out
+
+
 def test_dynamic_int8_takes_the_place_of_products_and_tables(reader):
     small = tenon.quantize(reader, "int8-dynamic").model
 

@@ -74,7 +74,7 @@ class Receipt:
 
     rows: tuple[Row, ...]
     total: Row
-    #: The largest absolute difference of any output on the example.
+    #: The largest absolute difference of any output on the example; NaN where there was none.
     output_change: float
     #: On the data given, or None.
     accuracy: Change | None = None
@@ -129,7 +129,10 @@ class Receipt:
                 *("-" if change is None else _shown(change, _time) for change in times),
             )
         console.print(table)
-        console.print(f"Largest change of an output on the example: {self.output_change:.3g}")
+        if math.isnan(self.output_change):
+            console.print("Nothing was run. Give an example for times and the change of the outputs.")
+        else:
+            console.print(f"Largest change of an output on the example: {self.output_change:.3g}")
         if self.accuracy is not None:
             before, after = self.accuracy.before, self.accuracy.after
             console.print(f"Accuracy: {before:.4f} before, {after:.4f} now ({after - before:+.4f})")
@@ -152,24 +155,28 @@ def receipt_of(
     """Run ``before`` and ``after`` in turn and compare what they cost and say.
 
     ``example`` is what both are called with: one argument, a tuple or list of them, or a mapping of keyword
-    arguments. ``batch_sizes`` are measured by repeating or cutting its tensors along the first axis; without
-    them the example is run as it is. ``data`` is an iterable of ``(inputs, labels)``, for the share of labels
-    that the largest output names, or a function ``model -> float``. ``seconds`` is spent per model and batch
-    size. Modes and gradients of the models stay as they are.
+    arguments; with None they are run on ``data`` alone. ``batch_sizes`` are measured by repeating or cutting
+    its tensors along the first axis; without them the example is run as it is. ``data`` is an iterable of
+    ``(inputs, labels)``, for the share of labels that the largest output names, or a function ``model ->
+    float``. ``seconds`` is spent per model and batch size. Modes and gradients of the models stay.
     """
     if any(isinstance(b, bool) or not isinstance(b, int) or b < 1 for b in batch_sizes):
         raise ArgumentError(f"batch sizes are whole numbers from 1 on, got {list(batch_sizes)}.")
     data = list(data) if isinstance(data, Iterator) else data  # it is read twice
-    args, kwargs = call_of(example)
-    own = next((t.shape[0] for t in tree_leaves((args, kwargs)) if isinstance(t, Tensor) and t.dim()), 1)
+    change = math.nan
     totals: dict[int, Change] = {}
     layers: dict[int, dict[str, Change]] = {}
     with evaluating(before), evaluating(after), no_grad():
-        change = difference(before(*args, **kwargs), after(*args, **kwargs))
-        for size in batch_sizes or (own,):
-            given = (args, kwargs) if size == own else _resized(args, kwargs, own, size)
-            totals[size] = _in_turn(before, after, given, seconds)
-            layers[size] = _layer_times(before, after, given, seconds)
+        if example is not None:
+            args, kwargs = call_of(example)
+            change = difference(before(*args, **kwargs), after(*args, **kwargs))
+            own = next(
+                (t.shape[0] for t in tree_leaves((args, kwargs)) if isinstance(t, Tensor) and t.dim()), 1
+            )
+            for size in batch_sizes or (own,):
+                given = (args, kwargs) if size == own else _resized(args, kwargs, own, size)
+                totals[size] = _in_turn(before, after, given, seconds)
+                layers[size] = _layer_times(before, after, given, seconds)
         accuracy = None if data is None else Change(_accuracy(before, data), _accuracy(after, data))
     old, new = _leaves(before), _leaves(after)
     rows = tuple(

@@ -19,8 +19,8 @@ class Quantized(NamedTuple):
     """What ``quantize`` returns."""
 
     model: Module
-    #: What it costs and gains; None where there was no example to run.
-    receipt: Receipt | None
+    #: What it costs and gains; nothing was run where there was no example.
+    receipt: Receipt
 
 
 def quantize(
@@ -38,8 +38,8 @@ def quantize(
     ``spec`` names a scheme ("int8-dynamic", "int8", "bfloat16", "int8-weights", "int4-weights",
     "bfloat16-weights" come with tenon) or is one. ``calibration`` is a sequence of what the model is called
     with, as static int8 needs it. ``example`` is one such call, for the receipt; without it the first of
-    ``calibration``. ``data`` and ``batch_sizes`` are the receipt's: see ``tenon.compress.receipt_of``. Layers
-    whose path is in ``skip`` stay.
+    ``calibration``, and without either the receipt has sizes alone. ``data`` and ``batch_sizes`` are the
+    receipt's: see ``tenon.compress.receipt_of``. Layers whose path is in ``skip`` stay.
 
     QuantizationError where a weight has no floats or numbers that are not finite, where calibration is
     missing or does not fit, where there is nothing to quantize.
@@ -47,9 +47,7 @@ def quantize(
     scheme = scheme_of(spec)
     calls = calibration_calls(model, scheme, calibration)
     made = converted(model, scheme, calls, skip)
-    if example is None and not calls:
-        return Quantized(made, None)
-    example = calls[0] if example is None else example
+    example = next(iter(calls), None) if example is None else example
     notes = notes_on(made)
     receipt = receipt_of(model, made, example, data=data, batch_sizes=batch_sizes, notes=notes)
     receipt.show()

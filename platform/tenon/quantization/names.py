@@ -11,8 +11,8 @@ from tenon.dtypes import NAMED, int8
 from tenon.errors import QuantizationError
 from tenon.nn.module import Module
 from tenon.nn.utils.fusion import fuse_conv_bn_eval, fuse_linear_bn_eval
-from tenon.quantization.api import quantize
-from tenon.quantization.scheme import replace
+from tenon.quantization.api import converted
+from tenon.quantization.scheme import replace, scheme_of
 
 #: A name only; what is stored is int8.
 _QINT8 = NAMED["qint8"]
@@ -27,7 +27,7 @@ def quantize_dynamic(
     mapping: Mapping[Any, Any] | None = None,
     inplace: bool = False,
 ) -> Module:
-    """``quantize(model, "int8-dynamic").model``, of all layers or of those in ``qconfig_spec``.
+    """What ``quantize(model, "int8-dynamic")`` makes, of all layers or of those in ``qconfig_spec``.
 
     ``qconfig_spec`` holds classes of layers, paths of modules, or both. ``dtype`` is ``qint8``. ``inplace``
     lets ``model`` itself hold the layers, which it cannot where it is one of them.
@@ -55,7 +55,7 @@ def quantize_dynamic(
 
 def _dynamic(model: Module, qconfig_spec: Collection[Any] | None) -> Module:
     if qconfig_spec is None:
-        return quantize(model, "int8-dynamic").model
+        return converted(model, scheme_of("int8-dynamic"), [])
     known = dict(model.named_modules())
     unknown = sorted(str(s) for s in qconfig_spec if not isinstance(s, type) and s not in known)
     if unknown:
@@ -68,7 +68,7 @@ def _dynamic(model: Module, qconfig_spec: Collection[Any] | None) -> Module:
         paths = {".".join(parts[: n + 1]) for n in range(len(parts))} | {""}
         return type(known[path]) in qconfig_spec or not paths.isdisjoint(qconfig_spec)
 
-    return quantize(model, "int8-dynamic", skip=[path for path in known if not meant(path)]).model
+    return converted(model, scheme_of("int8-dynamic"), [], [path for path in known if not meant(path)])
 
 
 def fuse_modules(model: Module, modules_to_fuse: Sequence[Any], inplace: bool = False) -> Module:
