@@ -18,7 +18,7 @@ def load(model: Module, state: Mapping[str, Any]) -> Module:
 
     >>> import tenon
     >>> model = tenon.nn.Sequential(tenon.nn.Linear(8, 4), tenon.nn.ReLU())
-    >>> small = tenon.quantize(model, "int8-dynamic").model
+    >>> small = tenon.quantization.quantize_dynamic(model)
     >>> tenon.compress.load(model, small.state_dict())[0]
     DynamicLinear(in_features=8, out_features=4, bias=True)
     """
