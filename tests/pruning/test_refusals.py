@@ -123,3 +123,35 @@ def test_an_example_or_data_that_does_not_fit_leaves_the_model_as_it_was():
     with pytest.raises(ValueError, match="no labels"):
         tenon.prune.compact(model, tenon.randn(2, 4), data=[], seconds=0)
     assert all(tenon.equal(wanted[name], t) for name, t in model.state_dict().items())
+
+
+def test_code_that_counts_on_its_sizes_and_attention_of_one_head_are_named():
+    class Counts(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.last = nn.Linear(4, 6), nn.Linear(6, 2)
+
+        def forward(self, x):
+            y = self.first(x)
+            assert y.shape[-1] == 6, "six are needed"
+            return self.last(y)
+
+    model = Counts()
+    zero(model.first, "weight", [0])
+    untouched(
+        model, tenon.randn(2, 4), PruningError, "does not run without its zero channels: six are needed"
+    )
+
+    class Attends(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.attention, self.last = nn.MultiheadAttention(8, 1, batch_first=True), nn.Linear(8, 2)
+
+        def forward(self, x):
+            return self.last(self.attention(x, x, x)[0])
+
+    model, x = Attends().eval(), tenon.randn(2, 3, 8)
+    with pytest.raises(PruningError, match="no channels, heads or units"):
+        tenon.prune.mask_channels(model, x, 0.5, keep=["last"])
+    zero(model.attention, "in_proj_weight", [1, 9, 17])
+    untouched(model, x, PruningError, "in_proj_weight stay: they are of the only head")

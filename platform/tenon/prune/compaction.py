@@ -22,6 +22,7 @@ from tenon.core.pytree import tree_leaves
 from tenon.core.tensor import Tensor
 from tenon.errors import ModuleTypeError, PruningError, TenonError
 from tenon.graph.graph import Node
+from tenon.nn.layers.attention import MultiheadAttention
 from tenon.nn.module import Module
 from tenon.nn.parallel import DistributedDataParallel
 from tenon.nn.parameter import is_lazy
@@ -38,6 +39,11 @@ from tenon.quantization.training import Watched
 _TOLERANCE = 1e-4
 #: The same where a product may be divided by how many numbers it sums: then another number is little.
 _NARROW = 2e-6
+#: What code raises that has not the sizes which it expects.
+_OF_CODE = (
+    TenonError, ValueError, TypeError, RuntimeError, AssertionError, ArithmeticError, LookupError,
+    AttributeError,
+)  # fmt: skip
 #: Attributes of ops that are sizes of what has channels.
 _SIZES = {"key", "shape", "sizes", "start"}
 #: What is said of modules, by their paths.
@@ -174,7 +180,11 @@ def analyse(
     names = {id(t): name for name, t in (*model.named_parameters(), *model.named_buffers())}
     found = {node: names[id(held)] for node, held in analysis.trace.stored.items()}
     saved = model.state_dict()
+    single = [m for m in model.modules() if isinstance(m, MultiheadAttention) and m.num_heads == 1]
+    rows = {id(held) for m in single for held in m._parameters.values()}
     for node, axes in analysis.stored.items():
+        if id(analysis.trace.stored[node]) in rows:
+            analysis.atoms.keep(axes[0], "they are of the only head")
         if found[node] not in saved:
             for atoms in axes:
                 analysis.atoms.keep(atoms, f"the buffer {found[node]} is not saved")
@@ -293,7 +303,7 @@ def _compare(
     )
     try:
         made = smaller(*args, **kwargs)
-    except (TenonError, ValueError, TypeError, RuntimeError) as error:
+    except _OF_CODE as error:
         raise PruningError(
             f"compact: the model does not run without its zero channels: {error}.{advice}"
         ) from error
