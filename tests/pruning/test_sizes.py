@@ -247,7 +247,14 @@ def test_sizes_that_nobody_asks_for_are_an_error_that_names_the_module():
 
 
 @pytest.mark.parametrize(
-    "said", ['{"shapes":3}', '{"shapes":[[[0,1]]]}', '{"cuts":[[[3,3]]]}', '{"shapes":[[null,[4,"3"]]]}']
+    "said",
+    [
+        '{"chunks":[[2,[0,3]]]}',
+        '{"shapes":3}',
+        '{"shapes":[[[0,1]]]}',
+        '{"cuts":[[[3,3]]]}',
+        '{"shapes":[[null,[4,"3"]]]}',
+    ],
 )
 def test_rules_that_were_tampered_with_are_refused(said):
     model = Reshaped()
