@@ -240,7 +240,8 @@ class QuantizedEmbeddingBag(QuantizedLayer):
 
     def forward(self, input: Any, offsets: Any = None, per_sample_weights: Any = None) -> Any:
         """The bags of ``input``, as those of the layer of floats."""
-        flat, held = input.reshape(-1), (self._buffers["weight"], self.scale)
+        flat = input.reshape(-1)
+        held: Any = self._buffers["weight"], self.scale
         rows = from_int8(*(ops.cat(each[:1], each[flat], axis=0) for each in held))
         places = arange(1, flat.numel() + 1, device=input.device)  # the first row is that of the padding
         if self.padding_idx is not None:
