@@ -1,7 +1,10 @@
 """Models that were pruned, quantized or both, to be trained further."""
 
+from orders import trained
+
 import tenon
 from tenon import nn
+from tenon.nn.parallel import DistributedDataParallel
 from tenon.quantization import prepare_qat
 
 F = nn.functional
@@ -57,4 +60,18 @@ def quantized():
     return tenon.quantize(model, "int8-weights", skip=["0", "2"]).model.train(), x
 
 
-MODELS = {"compacted": compacted, "prepared": prepared, "quantized": quantized}
+def wrapped_before():
+    """Channels go from a model that the ranks have trained, which is wrapped anew."""
+    model, x = images()
+    trained(DistributedDataParallel(model), x, 1)
+    tenon.prune.mask_channels(model, x, 0.5, scope="layer")
+    tenon.prune.compact(model, x, seconds=0)
+    return model, x
+
+
+MODELS = {
+    "compacted": compacted,
+    "wrapped before": wrapped_before,
+    "prepared": prepared,
+    "quantized": quantized,
+}

@@ -357,6 +357,17 @@ class _DataParallelJoinHook(JoinHook):
         model.broadcast_buffers_now(root)
 
 
+def leave(parameters: Iterable[Tensor]) -> None:
+    """Let the wrappers that there are hear no more of gradients of ``parameters``, whose shapes have changed:
+    they need a new one."""
+    for parameter in parameters:
+        parameter.__dict__.pop("_home", None)
+        hooks = parameter.__dict__.get("_post_accumulate_hooks", {})
+        for key, hook in list(hooks.items()):
+            if isinstance(getattr(hook, "__self__", None), DistributedDataParallel):
+                del hooks[key]
+
+
 def _refuse(**options: Any) -> None:
     for name, value in options.items():
         if value is not None:

@@ -20,6 +20,7 @@ from tenon.core.create import from_numpy, tensor
 from tenon.core.grad_mode import no_grad
 from tenon.core.pytree import tree_leaves
 from tenon.core.tensor import Tensor
+from tenon.distributed.data_parallel import leave
 from tenon.errors import ModuleTypeError, PruningError, TenonError
 from tenon.graph.graph import Node
 from tenon.nn.layers.attention import MultiheadAttention
@@ -84,6 +85,7 @@ def compact(
     for own, new in zip(_tensors(model), _tensors(smaller), strict=True):
         own.data = new.data
         own.grad = None
+    leave(model.parameters())
     receipt.show()
     return receipt
 

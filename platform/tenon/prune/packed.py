@@ -11,6 +11,7 @@ import numpy as np
 
 from tenon.compress.receipt import Receipt, call_of, evaluating, receipt_of
 from tenon.core.grad_mode import no_grad
+from tenon.distributed.data_parallel import leave
 from tenon.errors import PruningError
 from tenon.nn.layers.linear import Linear
 from tenon.nn.module import Module
@@ -72,6 +73,7 @@ def pack(
     if faster:
         bake_masks(model)
         _put(model, faster)
+        leave(model.parameters())
     receipt.show()
     return receipt
 

@@ -14,6 +14,7 @@ from typing import Any
 
 from tenon.compress.structure import note, noted, read
 from tenon.core.factories import empty
+from tenon.distributed.data_parallel import leave
 from tenon.errors import ArgumentError, CheckpointError
 from tenon.nn.layers.activation import PReLU
 from tenon.nn.layers.attention import MultiheadAttention
@@ -157,6 +158,7 @@ def reshape(model: Module, state: Mapping[str, Any]) -> None:
         if held.dim() == given.dim() and held.shape != given.shape:
             held.data = empty(given.shape, dtype=held.dtype, device=held.device)
             held.grad = None
+    leave(model.parameters())
     note_structure(model, structure)
 
 
