@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+import tenon
 from tenon.core.aval import Aval
 from tenon.core.op import table
 from tenon.errors import GraphError
@@ -142,3 +143,15 @@ def test_replaced_values_are_read_by_all(make):
 
     assert graph.outputs == [other]
     assert table.relu not in [n.op for n in graph.calls]
+
+
+def test_a_fused_cluster_is_printed_step_by_step_with_the_names_of_the_graph():
+    compiled = tenon.compile(lambda x: (x * 2).exp().sum())
+
+    for _ in range(3):
+        compiled(tenon.ones(8, 8))
+
+    text = str(compiled.programs[0].graph)
+    assert "= fused(%0)  # mul+exp+sum" in text and "Step(" not in text
+    assert "\n    .1: float32[8, 8] = exp(.0)\n    .2: float32[] = sum(.1, " in text
+    assert "\n    return .2\n" in text

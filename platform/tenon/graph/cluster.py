@@ -89,13 +89,22 @@ class Cluster:
         """Whether any step is a reduction."""
         return any(s.op in REDUCTIONS for s in self.steps)
 
+    def told(self, names: Sequence[str]) -> list[str]:
+        """A line for each step, and one for what comes out; ``names`` are those of inputs and steps."""
+        n = len(self.inputs)
+        lines = []
+        for name, step in zip(names[n:], self.steps, strict=True):
+            parts = [names[a.index] if a.__class__ is Ref else repr(a) for a in step.args]
+            parts += [f"{k}={v!r}" for k, v in step.attrs]
+            lines.append(f"{name}: {step.aval!r} = {step.op}({', '.join(parts)})")
+        return [*lines, "return " + ", ".join(names[r.index] for r in self.outputs)]
+
     def __str__(self) -> str:
-        lines = [f"%{i}: {'number' if i in self.numbers else repr(a)}" for i, a in enumerate(self.inputs)]
-        for i, s in enumerate(self.steps, len(self.inputs)):
-            parts = [f"%{a.index}" if a.__class__ is Ref else repr(a) for a in s.args]
-            parts += [f"{k}={v!r}" for k, v in s.attrs]
-            lines.append(f"%{i}: {s.aval!r} = {s.op}({', '.join(parts)})")
-        return "\n".join([*lines, "return " + ", ".join(f"%{r.index}" for r in self.outputs)])
+        names = [f"%{i}" for i in range(len(self.inputs) + len(self.steps))]
+        given = [
+            f"{names[i]}: {'number' if i in self.numbers else repr(a)}" for i, a in enumerate(self.inputs)
+        ]
+        return "\n".join(given + self.told(names))
 
 
 class Builder:

@@ -257,7 +257,7 @@ class Graph:
 
     def __str__(self) -> str:
         names = self.names()
-        lines = [line_of(node, names) for node in self.nodes]
+        lines = [line for node in self.nodes for line in lines_of(node, names)]
         shown = [shown_ref(r, names) for r in self.outputs]
         lines.append(f"return {', '.join(shown)}")
         lines += [f"{w.target.label or names[w.target]} <- {shown_ref(w.value, names)}" for w in self.writes]
@@ -302,11 +302,18 @@ def shown_ref(ref: Any, names: dict[Node, str]) -> str:
     return names[ref.node] + (f".{ref.index}" if ref.index else "")
 
 
-def line_of(node: Node, names: dict[Node, str]) -> str:
-    """One node as a line of text."""
+def lines_of(node: Node, names: dict[Node, str]) -> list[str]:
+    """One node as a line of text; the steps of a cluster follow, one a line."""
     avals = ", ".join(map(repr, node.avals)) or "float"
-    parts = [shown_ref(a, names) for a in node.args] + [f"{k}={v!r}" for k, v in node.attrs.items()]
+    parts = [shown_ref(a, names) for a in node.args]
+    attrs = [f"{k}={v!r}" for k, v in node.attrs.items() if k != "cluster"]
     made = node.op if node.kind == "scalar" else node.name
-    body = f"{made}({', '.join(parts)})" if node.kind != "input" and node.kind != "constant" else made
+    called = node.kind != "input" and node.kind != "constant"
+    body = f"{made}({', '.join(parts + attrs)})" if called else made
     notes = " ".join(t for t in (node.label, node.module, node.where) if t)
-    return f"{names[node]}: {avals} = {body}" + (f"  # {notes}" if notes else "")
+    line = f"{names[node]}: {avals} = {body}" + (f"  # {notes}" if notes else "")
+    cluster = node.attrs.get("cluster")
+    if cluster is None:
+        return [line]
+    steps = cluster.told([*parts, *(f".{i}" for i in range(len(cluster.steps)))])
+    return [line, *(f"    {step}" for step in steps)]
