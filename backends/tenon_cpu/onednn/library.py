@@ -1,11 +1,9 @@
 """Find oneDNN's shared library, load it, and check what it says.
 
 Searched in this order: the file that ``TENON_ONEDNN_LIBRARY`` names, the wheel ``onednn-cpu-gomp``, the
-system's ``libdnnl.so.3``. A file that is named must load; the other two may be absent. ``TENON_ONEDNN=0``
-looks
-nowhere. Whatever the outcome, ``outcome().reason`` says it in words, for ``tenon doctor``; without the
-library
-NumPy does the work.
+system's ``libdnnl.so.3``. Where a file is named, no other is tried, and a warning says if it cannot be used;
+the other two may be absent. ``TENON_ONEDNN=0`` looks nowhere. Whatever the outcome, ``outcome().reason`` says
+it in words, for ``tenon doctor``; without the library NumPy does the work.
 
 Next: ``runtime.py`` holds the process's engine and its threads.
 """
@@ -92,6 +90,8 @@ class Outcome:
 
     library: Library | None
     reason: str
+    #: Whether the user named the file.
+    named: bool = False
 
 
 def failure(name: str, status: int, args: Any) -> OneDnnError:
@@ -127,7 +127,9 @@ def find(config: Config) -> Outcome:
         found = _try(named)
         if isinstance(found, Library):
             return Outcome(found, f"oneDNN {_dotted(found)} ({found.runtime}) from {named}")
-        return Outcome(None, f"TENON_ONEDNN_LIBRARY={named} cannot be used: {found}; NumPy computes instead")
+        return Outcome(
+            None, f"TENON_ONEDNN_LIBRARY={named} cannot be used: {found}; NumPy computes instead", named=True
+        )
     tried = []
     for where, path in _places():
         found = _try(path)
@@ -209,8 +211,8 @@ def _load(path: str) -> tuple[Any, Any]:
     """dlopen twice: the second handle is the same library, called with the interpreter lock held.
 
     GNU OpenMP reads its settings once, when it is loaded. By default its workers spin for milliseconds after
-    a
-    parallel region, on the core that the next kernel's thread needs; the user's own settings are left alone.
+    a parallel region, on the core that the next kernel's thread needs; the user's own settings are left as
+    they are.
     """
     c = ctypes.CDLL(None)
     ours = False

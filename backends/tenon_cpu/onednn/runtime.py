@@ -19,6 +19,7 @@ from __future__ import annotations
 import ctypes
 import os
 import threading
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -131,6 +132,8 @@ def outcome() -> Outcome:
         with _lock:
             if _outcome is None:
                 _outcome = find(Config.from_environment())
+                if _outcome.library is None and _outcome.named:
+                    warnings.warn(_outcome.reason, errors.TenonWarning, stacklevel=2)
     return _outcome
 
 

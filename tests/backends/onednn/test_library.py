@@ -47,10 +47,20 @@ def test_switched_off_it_says_so_and_numpy_computes():
     assert run(COMPUTES, TENON_ONEDNN="0").startswith("False switched off by TENON_ONEDNN=0")
 
 
-def test_a_named_file_that_is_missing_is_the_reason_and_numpy_computes(tmp_path):
-    said = run(COMPUTES, TENON_ONEDNN_LIBRARY=str(tmp_path / "libnone.so"))
+SHOWN = """
+import warnings
+warnings.simplefilter("always")
+warnings.showwarning = lambda message, *rest: print("warned:", message)
+"""
 
-    assert said.startswith(f"False TENON_ONEDNN_LIBRARY={tmp_path}/libnone.so cannot be used: not loaded")
+
+def test_a_named_file_that_is_missing_is_the_reason_of_one_warning_and_numpy_computes(tmp_path):
+    said = run(SHOWN + COMPUTES, TENON_ONEDNN_LIBRARY=str(tmp_path / "libnone.so")).splitlines()
+
+    reason = f"TENON_ONEDNN_LIBRARY={tmp_path}/libnone.so cannot be used: not loaded"
+    assert (
+        said[0].startswith(f"warned: {reason}") and said[1].startswith(f"False {reason}") and len(said) == 2
+    )
 
 
 def test_a_file_that_is_no_library_is_refused(tmp_path):
