@@ -174,8 +174,8 @@ def _check(
 
     def compare(kind: str, found: Array, expected: Array, position: int, i: int) -> None:
         scale = seeds[position].sum() * directions(inputs[i], i).sum() if fast else 1.0
-        near = [_paired(m) if inputs[i].is_complex() else m for m in (found, expected)]
-        if not np.allclose(*near, rtol, atol * scale):
+        one, other = (_paired(m) if inputs[i].is_complex() else m for m in (found, expected))
+        if not np.allclose(one, other, rtol, atol * scale):
             raise GradcheckError(
                 f"{_part_of(outputs[position], found, expected, fast)}Jacobian {kind}mismatch for output"
                 f" {position} with respect to input {i},\n"
