@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from tenon.device import Device
-from tenon.functions.joining import cat
 
 if TYPE_CHECKING:
     from tenon.core.tensor import Tensor
@@ -63,6 +62,8 @@ class Gather:
     @staticmethod
     def apply(target_device: DeviceLike, dim: int, *inputs: Tensor) -> Tensor:
         """``inputs`` joined along ``dim`` on ``target_device``; numbers become a vector."""
+        from tenon.functions.joining import cat  # and with it all functions, which layers do without
+
         _refuse_cpu("Gather", inputs)
         place = on(target_device)
         joined: Tensor = cat([(x.reshape(1) if x.dim() == 0 else x).to(place) for x in inputs], dim)
