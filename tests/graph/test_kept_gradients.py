@@ -105,3 +105,31 @@ def test_a_step_that_returns_what_is_still_differentiable_leaves_gradients_to_th
 
     for wanted, got in zip(kept(False), kept(True), strict=True):
         np.testing.assert_allclose(got, wanted, rtol=1e-5, atol=1e-6)
+
+
+def test_a_compiled_update_keeps_no_gradient_of_a_compiled_backward(twins):
+    model = nn.Linear(4, 2)
+    optimizer = tenon.optim.SGD(model.parameters(), lr=0.1)
+    backward = tenon.compile(lambda x: model(x).square().mean().backward())
+    update = tenon.compile(lambda: (optimizer.step(), optimizer.zero_grad())[1])
+
+    for i in range(7):
+        backward(twins.batch(i))
+        backward(twins.batch(i))
+        update()
+
+    assert len(backward.programs) == 2 and len(update.programs) == 1
+    assert not any("still in use" in reason for reason in backward.reasons), backward.reasons
+
+
+def test_a_gradient_from_before_the_call_may_be_read_where_gradients_flow():
+    weight = nn.Parameter(tenon.ones(3))
+    compiled = tenon.compile(lambda x: (weight * x * weight.grad).sum())
+
+    for i in range(1, 7):
+        weight.grad = tenon.full((3,), float(i))
+        x = tenon.ones(3, requires_grad=True)
+        compiled(x).backward()
+
+        assert x.grad.tolist() == [i] * 3 and weight.grad.tolist() == [2 * i] * 3
+    assert len(compiled.programs) == 2

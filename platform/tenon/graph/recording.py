@@ -222,7 +222,7 @@ def _bind_outside(recorder: Recorder, made: Recording, leaves: list[Any]) -> Non
         if key in gradients:
             leaf = gradients[key]
             find = _leaf_at(positions[id(leaf)]) if id(leaf) in positions else _always(leaf)
-            node.label = "gradient"
+            node.label, node.value = "gradient", None  # another at every run: this one is let go
             made.fed.append(Fed(node, lambda given, find=find: find(given)._grad.raw))  # type: ignore[misc]
             if node in written:
                 made.changed.append((node, lambda given, find=find: find(given)._grad))  # type: ignore[misc]
