@@ -1,10 +1,8 @@
 """Small programs over tensors, layers and losses that must come to the same on every device.
 
 ``PROGRAMS`` maps a name to a function of ``t``, which makes tensors on the device under test: ``t.normal(3,
-4)``,
-``t.leaf(3, 4)`` (wants a gradient), ``t.integers(0, 5, 3)``. What it returns is compared, and the leaves'
-gradients
-where it returns a number that needs one.
+4)``, ``t.leaf(3, 4)`` (wants a gradient), ``t.integers(0, 5, 3)``. What it returns is compared, and the
+leaves' gradients where it returns a number that needs one.
 """
 
 import numpy as np

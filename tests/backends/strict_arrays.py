@@ -3,8 +3,8 @@
 ``Array`` is no ``numpy.ndarray`` and never turns into one by itself; ``xp`` has only the names, parameters
 and ufunc loops of ``cupy_names.txt``. What differs silently on a GPU differs here too, or is refused: index
 arrays wrap around instead of raising, only ``add`` and ``multiply`` reduce and accumulate, sorting and
-batched
-products know no bfloat16, arrays of the host are not taken. Code that runs here has a fair chance on CuPy.
+batched products know no bfloat16, arrays of the host are not taken. Code that runs here has a fair chance on
+CuPy.
 """
 
 import builtins

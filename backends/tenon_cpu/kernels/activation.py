@@ -1,11 +1,9 @@
 """GELU and SiLU with their slopes, block by block: some thirty passes that never leave the cache.
 
 GELU needs the normal distribution function ``1 - h`` for ``x > 0`` and ``h`` below, with ``h = erfc(|x| /
-sqrt(2)) / 2``,
-and the density for the slope. Both hold ``e = exp(-x^2 / 2)``: ``h = e * p(t)``, where p is a polynomial in
-``t = 1 / (1 + k |x|)``, the form of Abramowitz and Stegun 7.1.26 with three more terms, fitted to a relative
-error
-below 2e-7. float64 goes through the reference.
+sqrt(2)) / 2``, and the density for the slope. Both hold ``e = exp(-x^2 / 2)``: ``h = e * p(t)``, where p is a
+polynomial in ``t = 1 / (1 + k |x|)``, the form of Abramowitz and Stegun 7.1.26 with three more terms, fitted
+to a relative error below 2e-7. float64 goes through the reference.
 """
 
 from __future__ import annotations

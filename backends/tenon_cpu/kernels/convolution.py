@@ -1,10 +1,8 @@
 """Convolution in one and two spatial axes by matrix products over pieces that stay in the cache.
 
 With stride 1 an output row is kept as wide as a padded input row. What a place of the window sees of a whole
-plane is
-then one contiguous run of it, so gathering windows is a few long copies instead of many short ones; the few
-columns
-too many are dropped when the result is written. Other strides gather exactly.
+plane is then one contiguous run of it, so gathering windows is a few long copies instead of many short ones;
+the few columns too many are dropped when the result is written. Other strides gather exactly.
 
 Pieces are a few images, or a few rows of one; images are shared among threads (``tenon_cpu.threads``).
 """

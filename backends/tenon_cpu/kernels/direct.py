@@ -1,8 +1,8 @@
 """Small ops without the layers between: what a tiny model's step spends its time on.
 
 The reference forwards reach NumPy through a partial, a bound method and a loop over what any array library
-may
-need; for arrays of a few elements that costs more than the arithmetic. Gains measured on 4-element arrays.
+may need; for arrays of a few elements that costs more than the arithmetic. Gains measured on 4-element
+arrays.
 """
 
 from __future__ import annotations

@@ -1,10 +1,8 @@
 """Attributes of a primitive: what is done to its result before it is written, scales, scratch memory.
 
-A post-op is a tuple, its name first: ``("relu",)``, ``("linear", alpha, beta)``, ``("sum",)`` or
-``("sum", scale)`` to add to what the output holds, ``("add", descriptor)`` and ``("mul", descriptor)`` with
-an
-operand that broadcasts. They run in order, in float32. ``post_op_argument(place)`` is the position at which
-the
+A post-op is a tuple, its name first: ``("relu",)``, ``("linear", alpha, beta)``, ``("sum",)`` or ``("sum",
+scale)`` to add to what the output holds, ``("add", descriptor)`` and ``("mul", descriptor)`` with an operand
+that broadcasts. They run in order, in float32. ``post_op_argument(place)`` is the position at which the
 operand of the post-op at ``place`` is passed.
 """
 

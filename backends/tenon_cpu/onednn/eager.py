@@ -1,11 +1,9 @@
 """Eager ``matmul`` and ``linear``: executions kept by shape and strides, pointed at each call's arrays.
 
 A call costs some 4 us beyond the product, so that small ones stay with NumPy, and so do products with very
-few
-rows or columns, where oneDNN's copies of the matrix cost more than the product. The bounds are those of an
-AVX-512 processor on which BLAS reaches 85 % of the peak and oneDNN 97 %; where BLAS does worse they are on
-the
-safe side. float16 stays with NumPy: most processors have no kernel for it.
+few rows or columns, where oneDNN's copies of the matrix cost more than the product. The bounds are those of
+an AVX-512 processor on which BLAS reaches 85 % of the peak and oneDNN 97 %; where BLAS does worse they are on
+the safe side. float16 stays with NumPy: most processors have no kernel for it.
 """
 
 from __future__ import annotations

@@ -7,10 +7,8 @@ An epilogue is a tuple of steps, applied in order to the float32 sums::
     (("sum",),)                                       # plus what the output held; only as the first
 
 oneDNN has more curves than ``CURVES``; those give another answer for NaN or infinity than NumPy and torch:
-its
-relu, clip, max and min make 0 or a bound of NaN, its exp infinity, and its gelu_erf makes NaN of infinity. A
-relu
-is therefore done by NumPy after the call, and so is what follows it.
+its relu, clip, max and min make 0 or a bound of NaN, its exp infinity, and its gelu_erf makes NaN of
+infinity. A relu is therefore done by NumPy after the call, and so is what follows it.
 """
 
 from __future__ import annotations

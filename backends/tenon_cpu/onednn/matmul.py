@@ -1,10 +1,8 @@
 """Matrix products: what NumPy's arrays become as oneDNN sees them, and the primitive that multiplies them.
 
 Operands stay where they lie: a transposed or sliced matrix is one with other strides. Axes of a batch that
-follow
-each other in memory become one; those of rows too, where the other operand is a single matrix, since one
-large
-product is faster than many small ones. A broadcast axis (stride 0) becomes one of length 1.
+follow each other in memory become one; those of rows too, where the other operand is a single matrix, since
+one large product is faster than many small ones. A broadcast axis (stride 0) becomes one of length 1.
 
 Callers: ``eager.py`` keeps executions by shape, ``prepared_matmul.py`` binds them to the buffers of a
 program.

@@ -5,8 +5,7 @@ op's:
 
 ``epilogue`` (forward, into blocks): steps ``("mul", array)`` and ``("add", array)`` with a number for each
 channel (``[C, 1, 1]``), and ``("add", array)`` of the output's shape and layout. A relu is none of them:
-oneDNN's own gives 0 for NaN.
-``constant``: ``(1,)`` if the weight never changes; it is then packed once.
+oneDNN's own gives 0 for NaN. ``constant``: ``(1,)`` if the weight never changes; it is then packed once.
 ``counters``: ``{1: ...}``, the weight's version counter, of one that seldom changes (``lasting.py``).
 """
 

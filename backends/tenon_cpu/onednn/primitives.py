@@ -45,8 +45,8 @@ class Primitive:
     """A primitive of ``kind``, a key of ``signatures.PRIMITIVES``; its parameters in that order.
 
     Parameters: a ``Descriptor`` or None, a number, a tuple of numbers (dims), a forward ``Primitive`` as
-    hint.
-    ``implementation`` is oneDNN's name of the kernel: one that holds "ref" is orders of magnitude slower.
+    hint. ``implementation`` is oneDNN's name of the kernel: one that holds "ref" is orders of magnitude
+    slower.
     """
 
     def __init__(self, kind: str, *parameters: Any, attributes: Attributes | None = None) -> None:

@@ -1,17 +1,14 @@
 """The process's one oneDNN: its engine, each thread's stream and scratch memory, and how many threads work.
 
 oneDNN has OpenMP threads of its own. Their number is that of ``tenon_cpu.threads``, so ``OMP_NUM_THREADS``
-and
-``OPENBLAS_NUM_THREADS`` rule all. OpenMP keeps the number per calling thread; a worker of
-``tenon_cpu.threads``
-gets one, since its fellows work beside it.
+and ``OPENBLAS_NUM_THREADS`` rule all. OpenMP keeps the number per calling thread; a worker of
+``tenon_cpu.threads`` gets one, since its fellows work beside it.
 
 A primitive may run on any thread, but not twice at the same time with the same memory objects: whoever keeps
 executions keeps them per thread (``cache.py``).
 
 GNU OpenMP's workers do not survive a fork and a parallel region in the child would wait for them for ever, so
-a
-child gets one thread, and what was prepared before the fork refuses to run there (``primitives.py``).
+a child gets one thread, and what was prepared before the fork refuses to run there (``primitives.py``).
 """
 
 from __future__ import annotations

@@ -2,8 +2,7 @@
 
 A signature is a word with one letter per parameter: ``p`` pointer, ``i`` int, ``u`` unsigned, ``q`` int64,
 ``f`` float, ``z`` size_t, ``d`` a list of int64 (dims, strides, padding), ``m`` a memory descriptor, ``h``
-the
-descriptor of the forward primitive as a hint. Without its type declared, ctypes would cut a pointer to an
+the descriptor of the forward primitive as a hint. Without its type declared, ctypes would cut a pointer to an
 int.
 
 Next: ``library.py`` declares them on the loaded library.

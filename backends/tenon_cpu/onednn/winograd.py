@@ -3,8 +3,7 @@
 A tile of 4 x 4 results needs 6 x 6 inputs. Both tile and window are polynomials in two variables, and their
 product is had by 36 multiplications of values at points instead of 144: *maps* take inputs and windows to the
 points (``winograd_code.py``), where all tiles and channels are 36 matrix products (oneDNN's), and results
-back.
-The gradient of the input is a convolution again; that of the weight is the transpose of it all.
+back. The gradient of the input is a convolution again; that of the weight is the transpose of it all.
 
 Rounding: results differ from a direct sum by some 2e-6 of their size (float32's own sums: 4e-7). Where a
 result is not finite the direct kernel computes it again, since Winograd would spread NaN and infinity over a

@@ -12,8 +12,7 @@ class Arrivals:
     come.
 
     That takes knowing how many edges of the graph still lead to each leaf, so the first such leaf costs one
-    walk
-    over what is left of the graph; passes without hooks never pay it.
+    walk over what is left of the graph; passes without hooks never pay it.
     """
 
     def __init__(self, sweep: Any) -> None:

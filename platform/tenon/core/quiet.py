@@ -1,8 +1,7 @@
 """Infinities and NaNs come without warnings, as in torch, and without changing NumPy's mode for anybody else.
 
 NumPy keeps its floating-point error mode in a context variable. Setting that directly costs 0.15 us an op
-where
-``np.errstate`` costs 1 us; should a NumPy hide it, ``errstate`` itself is used.
+where ``np.errstate`` costs 1 us; should a NumPy hide it, ``errstate`` itself is used.
 """
 
 from __future__ import annotations

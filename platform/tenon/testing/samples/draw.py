@@ -18,8 +18,7 @@ class Draw:
 
     ``kind``: "normal", "uniform" (between ``low`` and ``high``), "integer" (the same, never cast), "boolean",
     "values" (exactly those given). ``layout``: "contiguous", "transposed", "strided" (every second element of
-    a
-    larger array), "expanded" (zero strides along axes where ``source`` has size 1).
+    a larger array), "expanded" (zero strides along axes where ``source`` has size 1).
     """
 
     shape: tuple[int, ...]
