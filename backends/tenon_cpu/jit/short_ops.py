@@ -193,7 +193,7 @@ def _narrow(a: Any, dtype: Any) -> Any:
 
 def converted(x: Any, dtype: Any) -> Any:
     """``x`` in another float dtype, as an array of the same axes."""
-    if x.size < WORTH or not x.flags.aligned:
+    if x.size < WORTH or not x.flags.aligned or not codegen_llvm.available():
         return x.astype(dtype)
     return short.cast(x, dtype)
 

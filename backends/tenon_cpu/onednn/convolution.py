@@ -1,7 +1,8 @@
 """Convolution and its gradients with oneDNN, in one to three spatial axes: eager kernels.
 
 All groups, strides, dilations; transposed convolution is the input's gradient. What oneDNN has no kernel for
-(float64, integers, empty arrays) goes to ``kernels/convolution.py``.
+(float64, integers, empty arrays) goes to ``kernels/convolution.py``; 16-bit floats that the processor cannot
+multiply are float32 between two conversions, rounded once.
 
 oneDNN's kernels work on blocked layouts, so arrays are reordered on the way in and out, as torch does. Where
 the copies cost more than blocks gain, the primitive is asked for plain arrays instead (``plain_is_better``).
@@ -22,6 +23,7 @@ from tenon.ops import conv as _conv
 from tenon.ops import conv_input_grad as _conv_input_grad
 from tenon.ops import conv_weight_grad as _conv_weight_grad
 from tenon.ops.convolution import check_bias, output_sizes
+from tenon_cpu.jit.short_ops import converted
 from tenon_cpu.kernels import convolution as numpy_kernels
 from tenon_cpu.onednn import signatures as c
 from tenon_cpu.onednn.cache import Cache
@@ -35,6 +37,7 @@ Compute = Callable[..., None]
 
 _cache = Cache("convolution")
 _FLOATS = frozenset({"float32", "bfloat16", "float16"})
+_SHORT = _FLOATS - {"float32"}
 
 
 def _key(kind: str, a: Any, b: Any, *rest: Any) -> tuple[Any, ...]:
@@ -48,6 +51,14 @@ def _mendable(*arrays: Any) -> bool:
 
 def _whole(*arrays: Any) -> Any:
     return [a if representable(a) else np.ascontiguousarray(a) for a in arrays]
+
+
+def _wide(*arrays: Any) -> Any:
+    """Arrays of one 16-bit dtype as float32, in which oneDNN computes on every processor; else None."""
+    dtype = arrays[0].dtype
+    if str(dtype) not in _SHORT or not all(a.size and a.dtype == dtype for a in arrays):
+        return None
+    return [converted(a, np.dtype(np.float32)) for a in arrays]
 
 
 def conv(x: Any, weight: Any, *, stride: Any, padding: Any, dilation: Any, groups: int) -> Any:
@@ -67,10 +78,12 @@ def convolution(
     if ready is None:
         attrs = {"stride": stride, "padding": padding, "dilation": dilation, "groups": groups}
         given = [x, weight] if bias is None else [x, weight, bias]
-        if not _mendable(*given):
-            return numpy_kernels.convolution(x, weight, bias, **attrs)
-        given = _whole(*given)
-        return convolution(*given, *([] if len(given) == 3 else [None]), **attrs)
+        none = [] if len(given) == 3 else [None]
+        if _mendable(*given):
+            return convolution(*_whole(*given), *none, **attrs)
+        if (wide := _wide(*given)) is not None:
+            return converted(convolution(*wide, *none, **attrs), x.dtype)
+        return numpy_kernels.convolution(x, weight, bias, **attrs)
     compute, shape = ready
     out = np.empty(shape, x.dtype)
     if bias is None:
@@ -136,9 +149,11 @@ def conv_input_grad(
             "dilation": dilation,
             "groups": groups,
         }
-        if not _mendable(g, weight):
-            return numpy_kernels.conv_input_grad(g, weight, **attrs)
-        return conv_input_grad(*_whole(g, weight), **attrs)
+        if _mendable(g, weight):
+            return conv_input_grad(*_whole(g, weight), **attrs)
+        if (wide := _wide(g, weight)) is not None:
+            return converted(conv_input_grad(*wide, **attrs), g.dtype)
+        return numpy_kernels.conv_input_grad(g, weight, **attrs)
     compute, shape = ready
     out = np.empty(shape, g.dtype)
     compute(g, weight, out)
@@ -176,9 +191,11 @@ def conv_weight_grad(
             "dilation": dilation,
             "groups": groups,
         }
-        if not _mendable(x, g):
-            return numpy_kernels.conv_weight_grad(x, g, **attrs)
-        return conv_weight_grad(*_whole(x, g), **attrs)
+        if _mendable(x, g):
+            return conv_weight_grad(*_whole(x, g), **attrs)
+        if (wide := _wide(x, g)) is not None:
+            return converted(conv_weight_grad(*wide, **attrs), x.dtype)
+        return numpy_kernels.conv_weight_grad(x, g, **attrs)
     compute, shape = ready
     out = np.empty(shape, x.dtype)
     compute(x, g, out)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from bfloat import in_bfloat
+from bfloat import BFLOAT, in_bfloat
 
 from tenon import errors
 from tenon_cpu.kernels import convolution as reference
@@ -245,6 +245,18 @@ def test_bfloat16_is_computed_in_bfloat16():
     assert made.dtype == dtype
     assert used("forward")
     assert_close(made.astype(np.float32), reference.convolution(*double(x, weight, bias), **attrs), 0.03)
+
+
+@pytest.mark.parametrize("dtype, share", [(BFLOAT, 2.0**-8), (np.dtype(np.float16), 2.0**-11)], ids=str)
+def test_16_bit_floats_are_rounded_once_where_onednn_has_no_kernel_for_them(dtype, share):
+    attrs = attributes(2, (3, 1, 1, 1), 4)
+    given = [a.astype(dtype) for a in arrays(np.random.default_rng(13), 2, (16, 32, 4), 3)]
+    exact = reference.convolution(*double(*given), **attrs)
+
+    made = onednn.convolution(*given, **attrs)
+
+    assert made.dtype == dtype
+    assert (np.abs(made.astype(np.float64) - exact) <= share * np.abs(exact) + 1e-5).all()
 
 
 @pytest.mark.oracle
