@@ -84,6 +84,12 @@ class CpuBackend(Backend):
 
         return attention.attends(query, key, value)
 
+    def prefers_bfloat16(self, op: Op) -> bool:
+        """Where oneDNN finds instructions that multiply it, whatever the op."""
+        from tenon_cpu.onednn.runtime import multiplies_bfloat16
+
+        return multiplies_bfloat16()
+
     def matmul_into(self, x: Any, y: Any, out: Any) -> bool:
         """By oneDNN."""
         from tenon_cpu import onednn

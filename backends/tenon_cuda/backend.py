@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from tenon.errors import BackendUnavailableError, DeviceError, DTypeError, OutOfMemoryError
-from tenon.extend import Availability, Backend, Device, Kernel, MemoryStats, Op
+from tenon.extend import Availability, Backend, Device, Kernel, Kind, MemoryStats, Op
 from tenon_cuda import library
 from tenon_cuda.kernels import kernels
 from tenon_cuda.marks import Clock, Mark
@@ -74,6 +74,10 @@ class CudaBackend(Backend):
     def devices(self) -> Sequence[Device]:
         """The visible devices; none where CUDA cannot be used."""
         return self._devices if self.is_available() else ()
+
+    def prefers_bfloat16(self, op: Op) -> bool:
+        """Products; convolutions are gathered first."""
+        return op.kind is Kind.CONTRACT
 
     def overrides(self) -> Mapping[str, Kernel]:
         """Kernels in place of reference forwards."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from tenon import nn
 from tenon.extend import quantization
 
 
@@ -57,15 +56,14 @@ class BFloat16Weights(quantization.WeightScheme):
 
 
 class BFloat16(quantization.Scheme):
-    """``Linear`` computes in bfloat16; other weights are stored so.
+    """``Linear`` and convolutions, transposed ones too, multiply in bfloat16 where the processor does.
 
-    Not convolutions: between layers of float32, rounding what they are given costs what they gain.
+    Elsewhere they store their weights so and compute as before, as all other layers do everywhere.
     """
 
     name = "bfloat16"
 
     def layer(self, module: Any) -> Any:
         """By the class of ``module``."""
-        if type(module) is nn.Linear:
-            return quantization.BFloat16Linear.of(module)
-        return BFloat16Weights().layer(module)
+        kind = quantization.BFLOAT16.get(type(module))
+        return BFloat16Weights().layer(module) if kind is None else kind.of(module)

@@ -11,7 +11,6 @@ from tenon import nn
 from tenon.core.pytree import tree_leaves
 from tenon.errors import ArgumentError, CheckpointError, QuantizationError
 from tenon.quantization import (
-    BFloat16Linear,
     DynamicLinear,
     DynamicLSTM,
     QuantizedEmbedding,
@@ -136,18 +135,6 @@ def test_weights_stay_read_only_through_copies_loads_and_casts():
     for made in (layer, copy.deepcopy(layer), pickle.loads(pickle.dumps(layer)), layer.double().float()):
         assert not any(held.raw.flags.writeable for held in (made._buffers["weight"], made.scale))
     assert state["weight"].raw.flags.writeable
-
-
-@pytest.mark.parametrize("shape", [(3, 16), (2, 5, 16), (16,)], ids=str)
-def test_products_in_bfloat16_keep_the_dtype_and_round_as_bfloat16_does(shape):
-    tenon.manual_seed(0)
-    layer, x = nn.Linear(16, 8), tenon.randn(*shape)
-
-    small = tenon.quantize(layer, "bfloat16").model
-
-    assert type(small) is BFloat16Linear and small.state_dict()["weight"].dtype is tenon.bfloat16
-    made, expected = small(x), copy.deepcopy(layer).bfloat16()(x.bfloat16())
-    assert made.dtype is tenon.float32 and tenon.equal(made, expected.float())
 
 
 def test_a_layer_that_is_shared_stays_shared():

@@ -14,6 +14,7 @@ a child gets one thread, and what was prepared before the fork refuses to run th
 from __future__ import annotations
 
 import ctypes
+import functools
 import os
 import threading
 import warnings
@@ -151,6 +152,16 @@ def runtime() -> Runtime:
             if _runtime is None:
                 _runtime = Runtime(found.library)
     return _runtime
+
+
+#: Of oneDNN's instruction sets: that AVX-512 BF16, or AMX, is one.
+_BFLOAT16 = 0x80
+
+
+@functools.cache
+def multiplies_bfloat16() -> bool:
+    """Whether oneDNN is in use and the processor multiplies bfloat16; else it emulates, or has no kernel."""
+    return bool(available()) and bool(runtime().library.functions["dnnl_get_effective_cpu_isa"]() & _BFLOAT16)
 
 
 @on_change

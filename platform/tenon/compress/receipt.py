@@ -32,6 +32,8 @@ from tenon.nn.weights import pipeline_of
 NOISE = 0.1
 #: Columns where no terminal says how many it has: as many as the table needs.
 _WIDTH, _WIDTH_OF_A_TIME = 92, 28
+#: The path of the one layer of a model that is one itself.
+_WHOLE = "(model)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +54,7 @@ class Row:
     """One layer, a module without children of its own, or the whole model (with the path "")."""
 
     path: str
-    #: Class names; "Linear -> QuantizedLinear" where they differ.
+    #: Class names, "Linear -> QuantizedLinear" where they differ; ", only stored" where few bits make floats.
     kind: str
     #: Numbers that are learned, or were before they became few bits.
     parameters: Change
@@ -301,28 +303,32 @@ def _leaves(model: Module) -> dict[str, Module]:
         inside = any(path.startswith(f"{above}.") for above in found if above)
         if not inside and (module._parameters or module._buffers) and path:
             found[path] = module
-    return found or {type(model).__name__: model}
+    return found or {_WHOLE: model}
 
 
 def _row(path: str, old: Module | None, new: Module | None, seconds: Mapping[int, Change]) -> Row:
+    from tenon.quantization.scheme import only_stored  # begins with this file
+
     kinds = [type(module).__name__ for module in (old, new) if module is not None]
+    stored = ", only stored" if new is not None and any(map(only_stored, new.modules())) else ""
     parameters, held = (
         Change(*(0 if module is None else count(module) for module in (old, new)))
         for count in (_parameters, _held_bytes)
     )
-    return Row(path, " -> ".join(dict.fromkeys(kinds)), parameters, held, seconds)
+    return Row(path, " -> ".join(dict.fromkeys(kinds)) + stored, parameters, held, seconds)
 
 
 def _parameters(module: Module) -> int:
     """Numbers that are learned, and those of few bits that took the place of some."""
-    from tenon.quantization.layers import QuantizedLayer  # begins with this file, as the next does
+    from tenon.quantization.layers import QuantizedLayer
     from tenon.quantization.scheme import Decoded
 
     count: int = sum(p.numel() for p in module.parameters())
     for each in module.modules():
         if isinstance(each, QuantizedLayer):
-            held = (tensor for name, tensor in each._buffers.items() if not name.endswith("scale"))
-            count += sum(tensor.numel() for tensor in held if tensor is not None)
+            held = ((name, tensor) for name, tensor in each._buffers.items() if tensor is not None)
+            named = ((n, t) for n, t in held if n.startswith(("weight", "bias")) and not n.endswith("scale"))
+            count += sum(tensor.numel() for _, tensor in named)
         pipelines = (pipeline_of(each, name) for name in vars(each).get("_weights", ()))
         steps = (pipeline.steps[0] for pipeline in pipelines if pipeline is not None)
         count += sum(math.prod(step.shape) for step in steps if isinstance(step, Decoded))

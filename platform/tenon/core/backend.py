@@ -168,6 +168,10 @@ class Backend:
         """Whether the op ``attention`` of these arrays is better than its parts; it is not by default."""
         return False
 
+    def prefers_bfloat16(self, op: Op) -> bool:
+        """Whether ``op``, a product or convolution, is quicker in bfloat16 than in float32."""
+        return False
+
     def matmul_into(self, x: Any, y: Any, out: Any) -> bool:
         """Make the product of two matrices in ``out``; False where there is nothing better than a copy."""
         return False

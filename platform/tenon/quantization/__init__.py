@@ -6,8 +6,8 @@ PyTorch calls it.
 """
 
 from tenon.quantization.api import Quantized, quantize
+from tenon.quantization.bfloat16_layers import BFLOAT16, BFloat16Layer, BFloat16Linear
 from tenon.quantization.layers import (
-    BFloat16Linear,
     DynamicLinear,
     QuantizedEmbedding,
     QuantizedEmbeddingBag,
@@ -31,7 +31,9 @@ from tenon.quantization.structure import load
 from tenon.quantization.training import FakeQuantize, convert, prepare, prepare_qat
 
 __all__ = [
+    "BFLOAT16",
     "DYNAMIC",
+    "BFloat16Layer",
     "BFloat16Linear",
     "DynamicGRU",
     "DynamicGRUCell",

@@ -10,6 +10,7 @@ from tenon.compress import Receipt, receipt_of
 from tenon.core.tensor import Tensor
 from tenon.errors import QuantizationError
 from tenon.nn.module import Module
+from tenon.quantization.bfloat16_layers import BFloat16Layer
 from tenon.quantization.scheme import Scheme, bake, check_model, check_weights, decodes, replace, scheme_of
 from tenon.quantization.static import StaticScheme, convert
 from tenon.quantization.structure import KEY, note_structure
@@ -55,13 +56,20 @@ def quantize(
 
 
 def notes_on(model: Module) -> list[str]:
-    """Which layers of a quantized ``model`` are smaller and compute as before."""
-    paths = [path or type(model).__name__ for path, module in model.named_modules() if decodes(module)]
-    rest = f" and {len(paths) - 5} more" if len(paths) > 5 else ""
-    said = (
-        f"stored as few bits and computed as floats, so smaller but no faster: {', '.join(paths[:5])}{rest}"
-    )
-    return [said] if paths else []
+    """Which layers of a quantized ``model`` are smaller and compute as before, and why."""
+    modules = [(path or type(model).__name__, module) for path, module in model.named_modules()]
+    decoded = [path for path, module in modules if decodes(module)]
+    unmultiplied = [path for path, m in modules if isinstance(m, BFloat16Layer) and not m.multiplies]
+    said = {
+        "stored as few bits and computed as floats, so smaller but no faster": decoded,
+        "stored in bfloat16 and computed as floats, so smaller but no faster, as nothing here multiplies"
+        " bfloat16 faster (a CPU needs oneDNN and AVX-512 BF16 or AMX)": unmultiplied,
+    }
+    return [f"{what}: {_first(paths)}" for what, paths in said.items() if paths]
+
+
+def _first(paths: Sequence[str]) -> str:
+    return ", ".join(paths[:5]) + (f" and {len(paths) - 5} more" if len(paths) > 5 else "")
 
 
 def converted(model: Module, scheme: Scheme, calls: Sequence[Any], skip: Collection[str] = ()) -> Module:

@@ -1,4 +1,4 @@
-"""Layers that hold weights of 8 or 16 bits. They infer; nothing of them is learned.
+"""Layers that hold weights of few bits. They infer; nothing of them is learned.
 
 The memory of their weights is read-only, so that a backend packs it once. Loading, moving and copying
 therefore put new tensors in the place of the old ones instead of writing into them.
@@ -12,8 +12,8 @@ from tenon import ops
 from tenon.core.factories import arange, ones, zeros
 from tenon.core.pytree import tree_leaves, tree_map_only
 from tenon.core.tensor import Tensor
-from tenon.dtypes import bfloat16, float32, int8
-from tenon.nn.functional import embedding_bag, linear
+from tenon.dtypes import float32, int8
+from tenon.nn.functional import embedding_bag
 from tenon.nn.module import Module
 from tenon.quantization.numbers import from_int8, to_int8
 
@@ -134,43 +134,6 @@ class DynamicLinear(QuantizedLayer):
         """``[..., in_features]`` to ``[..., out_features]``."""
         held = self._buffers
         return ops.int8_dynamic_linear(input, held["weight"], held["scale"], held["bias"])
-
-
-class BFloat16Linear(QuantizedLayer):
-    """``Linear`` in bfloat16, sums in float32; what it is given and gives keeps its dtype."""
-
-    weight: Any
-    bias: Any
-
-    def __init__(self, in_features: int, out_features: int, bias: bool = True) -> None:
-        super().__init__()
-        self.in_features, self.out_features = in_features, out_features
-        self.hold(
-            weight=zeros(out_features, in_features, dtype=bfloat16),
-            bias=zeros(out_features, dtype=bfloat16) if bias else None,
-        )
-
-    @classmethod
-    def of(cls, layer: Any) -> Self:
-        """The layer of an ``nn.Linear``."""
-        made = cls(layer.in_features, layer.out_features, layer.bias is not None)
-        bias = None if layer.bias is None else layer.bias.to(bfloat16)
-        made.hold(weight=layer.weight.to(bfloat16), bias=bias)
-        return made.train(layer.training)
-
-    def numbers(self) -> dict[str, Any]:
-        """Sizes and bias."""
-        return {
-            "in_features": self.in_features, "out_features": self.out_features, "bias": self.bias is not None,
-        }  # fmt: skip
-
-    def forward(self, input: Any) -> Any:
-        """``[..., in_features]`` to ``[..., out_features]``."""
-        held = self._buffers
-        return linear(input.to(bfloat16), held["weight"], held["bias"]).to(input.dtype)
-
-    def _freeze(self) -> None:
-        """Nothing is packed, so nothing needs to stay as it is: kernels of floats copy what is read-only."""
 
 
 class QuantizedEmbedding(QuantizedLayer):

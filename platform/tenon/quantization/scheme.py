@@ -17,6 +17,7 @@ from tenon.nn.parallel import DistributedDataParallel
 from tenon.nn.parameter import is_lazy
 from tenon.nn.weights import begin_pipeline, pipeline_of, stored_tensor
 from tenon.plugins.registry import resolve
+from tenon.quantization.bfloat16_layers import BFloat16Layer
 
 
 class Scheme:
@@ -100,6 +101,11 @@ def decodes(module: Any) -> bool:
     """Whether ``module`` itself has weights that a step decodes."""
     pipelines = (pipeline_of(module, name) for name in vars(module).get("_weights", ()))
     return any(pipeline is not None and isinstance(pipeline.steps[0], Decoded) for pipeline in pipelines)
+
+
+def only_stored(module: Any) -> bool:
+    """Whether weights of ``module`` itself are of few bits and computed as floats."""
+    return not module.multiplies if isinstance(module, BFloat16Layer) else decodes(module)
 
 
 def scheme_of(spec: Any) -> Scheme:

@@ -18,8 +18,8 @@ from tenon.core.factories import zeros
 from tenon.errors import ArgumentError, CheckpointError
 from tenon.nn.module import Module
 from tenon.nn.weights import begin_pipeline
+from tenon.quantization.bfloat16_layers import BFLOAT16
 from tenon.quantization.layers import (
-    BFloat16Linear,
     DynamicLinear,
     QuantizedEmbedding,
     QuantizedEmbeddingBag,
@@ -34,8 +34,8 @@ KEY = "quantized_structure"
 _LAYERS: dict[str, type[Any]] = {
     c.__name__: c
     for c in (
-        BFloat16Linear, DynamicLinear, QuantizedEmbedding, QuantizedEmbeddingBag, *DYNAMIC.values(), Folded,
-        StaticConv, StaticLinear, StaticMaxPool,
+        *BFLOAT16.values(), DynamicLinear, QuantizedEmbedding, QuantizedEmbeddingBag, *DYNAMIC.values(),
+        Folded, StaticConv, StaticLinear, StaticMaxPool,
     )
 }  # fmt: skip
 

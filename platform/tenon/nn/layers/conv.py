@@ -203,11 +203,12 @@ class _ConvTransposeNd(_ConvNd):
 
     def forward(self, input: Any, output_size: Any = None) -> Any:
         """The transposed convolution of ``input``, plus ``bias``; of ``output_size`` if given."""
+        return self._conv_forward(input, self.weight, self.bias, output_size)
+
+    def _conv_forward(self, input: Any, weight: Any, bias: Any, output_size: Any = None) -> Any:
         extra = self.output_padding if output_size is None else self._padding_for(input, output_size)
         convolve = getattr(F, f"conv_transpose{self.rank}d")
-        return convolve(
-            input, self.weight, self.bias, self.stride, self.padding, extra, self.groups, self.dilation
-        )
+        return convolve(input, weight, bias, self.stride, self.padding, extra, self.groups, self.dilation)
 
     def _padding_for(self, input: Any, output_size: Any) -> tuple[int, ...]:
         """The ``output_padding`` that makes the output of ``output_size``."""
