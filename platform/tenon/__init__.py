@@ -54,7 +54,12 @@ _home(
     "zeros ones empty full zeros_like ones_like empty_like full_like arange linspace logspace eye "
     "scalar_tensor tril_indices triu_indices empty_strided empty_permuted",
 )
-_home("tenon.core.storage", "UntypedStorage TypedStorage")
+_home("tenon.core.storage", "UntypedStorage")
+_home(
+    "tenon.core.typed_storage",
+    "TypedStorage DoubleStorage FloatStorage HalfStorage BFloat16Storage LongStorage IntStorage ShortStorage "
+    "CharStorage ByteStorage BoolStorage ComplexFloatStorage ComplexDoubleStorage",
+)
 _home("tenon.core.layout", "layout strided sparse_coo sparse_csr sparse_csc sparse_bsr sparse_bsc")
 _home("tenon.autograd.anomaly_mode", "is_anomaly_check_nan_enabled is_anomaly_enabled set_anomaly_enabled")
 _home("tenon.func", "vmap")

@@ -9,8 +9,9 @@ from typing import IO, Any, TypeAlias
 
 from tenon.core.layout import layout as _layout
 from tenon.core.size import Size
-from tenon.core.storage import TypedStorage, UntypedStorage
+from tenon.core.storage import UntypedStorage
 from tenon.core.tensor import Tensor
+from tenon.core.typed_storage import TypedStorage
 from tenon.device import Device as _DeviceClass
 from tenon.device import Device as _device
 from tenon.dtypes import dtype as _dtype

@@ -17,6 +17,8 @@ from tenon.core import watch
 from tenon.core.aval import Aval, normalize_axis
 from tenon.core.backend import backend_for, backend_named
 from tenon.core.size import Size
+from tenon.core.storage import UntypedStorage
+from tenon.core.typed_storage import TypedStorage
 from tenon.core.value import Value
 from tenon.device import Device, as_device
 from tenon.dtypes import FROM_NUMPY, dtype, scalar_name
@@ -76,6 +78,9 @@ def tensor(
         place = device if device is not None else data.device  # type: ignore[attr-defined]
         t = data.detach().to(place, dtype or data.dtype, copy=True)  # type: ignore[attr-defined]
         return t.requires_grad_() if requires_grad else t
+    if isinstance(data, (TypedStorage, UntypedStorage)):  # whose bytes are read as numbers of the dtype
+        kind = dtype or (data.dtype if isinstance(data, TypedStorage) else dtypes.get_default_dtype())
+        return wrap(data.untyped().array(kind).copy(), device, requires_grad)
     return wrap(to_array(data, dtype), device, requires_grad)
 
 
@@ -235,12 +240,25 @@ def legacy_tensor(cls: type, args: tuple[Any, ...], kwargs: dict[str, Any], dtyp
         if dtype is not None and found != dtype:
             raise TypeError(f"a tensor type of {dtype} got a tensor of {found}; use tensor.to({dtype}).")
         made = args[0].detach()  # type: ignore[attr-defined]
+    elif len(args) == 1 and isinstance(args[0], (TypedStorage, UntypedStorage)):
+        made = _over(args[0], kind)
     elif len(args) == 1:
         made = tensor(args[0], dtype=kind, device=device)
     else:
         raise TypeError(f"Tensor() takes sizes or one sequence, got {args!r}; use tenon.tensor(...).")
     t = cls._of(made.raw, made._backend)  # type: ignore[attr-defined]
     return t
+
+
+def _over(storage: Any, kind: dtype) -> Any:
+    """A vector that shows a storage, and shares it."""
+    if isinstance(storage, TypedStorage) and storage.dtype != kind:
+        raise TypeError(
+            f"a tensor type of {kind} got a storage of {storage.dtype}; use torch.tensor(storage)."
+        )
+    made = Value.make(storage.untyped().array(kind), backend_named(storage.device.type))
+    made._expose()
+    return made
 
 
 def check_grad(owner: Any, value: Any) -> None:

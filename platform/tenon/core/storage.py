@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from tenon.core.backend import backend_named
-from tenon.dtypes import FROM_NUMPY, dtype
+from tenon.dtypes import dtype
 from tenon.errors import ArgumentError, IndexRangeError, UnsupportedError, ViewError
 
 
@@ -63,14 +63,14 @@ def is_shared(raw: Any) -> bool:
 
 
 class UntypedStorage:
-    """Bytes of memory that tensors share; ``UntypedStorage(n)`` are ``n`` new ones."""
+    """Bytes of memory that tensors share; ``UntypedStorage(n)`` are ``n`` new ones. Equal if the same."""
 
-    def __init__(self, size: int = 0, *, device: Any = "cpu") -> None:
+    def __init__(self, size: int | Sequence[int] = 0, *, device: Any = "cpu") -> None:
         if str(device) != "cpu":
             raise UnsupportedError(
                 f"new storages are made on the CPU only, not on {device!r}; make a tensor there."
             )
-        self._bytes: Any = np.zeros(size, np.uint8)
+        self._bytes: Any = np.zeros(size, np.uint8) if isinstance(size, int) else np.array(size, np.uint8)
 
     @classmethod
     def of(cls, raw: Any) -> UntypedStorage:
@@ -94,6 +94,26 @@ class UntypedStorage:
         return int(self._bytes.nbytes)
 
     size = __len__ = nbytes
+
+    @property
+    def _cdata(self) -> int:
+        """A number that storages of the same memory share, and no others."""
+        return self.data_ptr() if len(self) else id(self._bytes)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, UntypedStorage) and (self._cdata, len(self)) == (other._cdata, len(other))
+
+    def __hash__(self) -> int:
+        return hash(self._cdata)
+
+    def untyped(self) -> UntypedStorage:
+        """Itself."""
+        return self
+
+    @property
+    def is_cuda(self) -> bool:
+        """Whether the bytes lie on an NVIDIA GPU."""
+        return bool(self.device.type == "cuda")
 
     def is_shared(self) -> bool:
         """Whether forked processes share the bytes."""
@@ -160,62 +180,3 @@ class UntypedStorage:
 
     def __repr__(self) -> str:
         return f"torch.storage.UntypedStorage(device={self.device}) of size {len(self)}"
-
-
-class TypedStorage:
-    """The memory behind a tensor as numbers of its dtype: what the older ``tensor.storage()`` returns."""
-
-    def __init__(self, untyped: UntypedStorage, dtype: dtype) -> None:
-        self._untyped, self.dtype = untyped, dtype
-
-    @classmethod
-    def of(cls, raw: Any) -> TypedStorage:
-        """The memory behind an array."""
-        return cls(UntypedStorage.of(raw), FROM_NUMPY[raw.dtype])
-
-    def untyped(self) -> UntypedStorage:
-        """The same memory as bytes."""
-        return self._untyped
-
-    @property
-    def device(self) -> Any:
-        """Where the numbers lie."""
-        return self._untyped.device
-
-    def data_ptr(self) -> int:
-        """Address of the first number."""
-        return self._untyped.data_ptr()
-
-    def nbytes(self) -> int:
-        """Number of bytes."""
-        return self._untyped.nbytes()
-
-    def is_shared(self) -> bool:
-        """Whether forked processes share the numbers."""
-        return self._untyped.is_shared()
-
-    def element_size(self) -> int:
-        """Bytes of one number."""
-        return int(self.dtype.itemsize)
-
-    def size(self) -> int:
-        """How many numbers."""
-        return int(self._untyped.array(self.dtype).size)
-
-    __len__ = size
-
-    def tolist(self) -> list[Any]:
-        """The numbers."""
-        return [v.item() for v in self._untyped.array(self.dtype)]
-
-    def __iter__(self) -> Iterator[Any]:
-        return iter(self.tolist())
-
-    def __getitem__(self, place: int) -> Any:
-        return self._untyped.array(self.dtype)[place].item()
-
-    def __setitem__(self, place: Any, value: Any) -> None:
-        self._untyped.array(self.dtype)[place] = value
-
-    def __repr__(self) -> str:
-        return f"torch.storage.TypedStorage(dtype={self.dtype}, device={self.device}) of size {len(self)}"

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from tenon.core.storage import TypedStorage, UntypedStorage
+from tenon.core.storage import UntypedStorage
+from tenon.core.typed_storage import TypedStorage
 from tenon.core.value import Value
 
 __all__ = ["is_storage", "is_tensor", "typename"]

@@ -11,7 +11,8 @@ from tenon.core.grad_mode import MODE, UNCOUNTED
 from tenon.core.layout import plain
 from tenon.core.methods.movement import sizes
 from tenon.core.op import table as f
-from tenon.core.storage import TypedStorage, UntypedStorage, address, memory_of
+from tenon.core.storage import UntypedStorage, address, memory_of
+from tenon.core.typed_storage import TypedStorage
 from tenon.core.value import Value
 from tenon.errors import ArgumentError, CaptureError, GradError, ShapeError
 
