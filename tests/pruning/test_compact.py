@@ -260,6 +260,20 @@ def test_what_a_norm_makes_of_zero_channels_goes_only_where_it_can_be_kept():
     assert receipt.notes == ("1 zero rows of 0.weight stay: '3' reads them as numbers other than zero",)
 
 
+def test_a_norm_without_running_offsets_takes_constants_of_zero_channels():
+    def make():
+        norm = nn.BatchNorm2d(3, affine=False)
+        return nn.Sequential(nn.Conv2d(2, 3, 1), norm, nn.ReLU(), nn.Conv2d(3, 2, 1))
+
+    model = make().eval()
+    zero(model[0], "weight", [1])
+    zero(model[0], "bias", [1])
+
+    check(make, model, tenon.randn(2, 2, 4, 4))
+
+    assert model[1].num_features == 2
+
+
 def test_inputs_that_nobody_reads_go_with_what_makes_them():
     def make():
         return nn.Sequential(nn.Linear(4, 8), nn.LayerNorm(8), nn.Linear(8, 8), nn.Tanh(), nn.Linear(8, 3))

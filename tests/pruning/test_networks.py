@@ -202,6 +202,8 @@ NETWORKS = {
     "timed": (Timed, (3, 4)),
     "halves": (Shuffled, PLANES),
     "decoder": (lambda: nn.Transformer(16, 4, 1, 1, 32, batch_first=True), (2, 4, 16), (2, 5, 16)),
+    "groups of a norm": (images(lambda: [nn.GroupNorm(4, 8), nn.SiLU(), nn.Conv2d(8, 8, 1)]), PLANES),
+    "groups without numbers": (images(lambda: [nn.GroupNorm(4, 8, affine=False), nn.SiLU()]), PLANES),
     "instance norm": (images(lambda: [nn.InstanceNorm2d(8, affine=True), nn.ReLU()]), PLANES),
     "depthwise up": (
         images(lambda: [nn.Upsample(scale_factor=2, mode="bilinear"), nn.ConvTranspose2d(8, 8, 2, 2, groups=8)]),

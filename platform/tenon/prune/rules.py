@@ -213,7 +213,7 @@ def _affine(analysis: Analysis, node: Node, layers: list[Any], given: list[Flow]
     known = (scale == 0) if x.known is None else x.known | (scale == 0)
     value = (0 if x.value is None else x.value - mean) * scale + bias
     value = np.where(scale == 0, bias, value).astype(node.avals[0].dtype)
-    return Flow(x.shape, layers, np.broadcast_to(known, value.shape), value)
+    return Flow(x.shape, layers, *np.broadcast_arrays(known, value))
 
 
 # --- sums ---
@@ -238,7 +238,7 @@ def reduced(analysis: Analysis, node: Node, x: Flow, *rest: Any) -> tuple[Flow, 
     axes = _reduced(node, x)
     if rest or len(node.avals) != 1 or axes is None:
         return unknown(analysis, node, x, *rest)
-    layers = analysis.keep(x, f"'{node.name}' in {place(node)} is taken over them", axes)
+    layers = analysis.flatten(x, f"'{node.name}' in {place(node)} is taken over them", axes)
     return (_without(node.avals[0], layers, axes, x),)
 
 
@@ -264,18 +264,21 @@ def _without(aval: Any, layers: list[Any], axes: set[int], x: Flow) -> Flow:
 def along(analysis: Analysis, node: Node, x: Flow) -> tuple[Flow, ...]:
     """Along the axis everything depends on everything."""
     reason = f"'{node.name}' in {place(node)} is taken over them"
-    return (Flow(x.shape, analysis.keep(x, reason, {node.attrs["axis"] % len(x.shape)})),)
+    return (Flow(x.shape, analysis.flatten(x, reason, {node.attrs["axis"] % len(x.shape)})),)
 
 
 @rule("layer_norm")
 def normalized(analysis: Analysis, node: Node, x: Flow, weight: Any, bias: Any) -> tuple[Flow, ...]:
-    """Mean and variance of the last axes depend on how many there are."""
-    rank = node.attrs["rank"]
+    """Mean and variance of the last axes depend on how many there are; what is zero there stays so."""
+    axes = range(len(x.shape) - node.attrs["rank"], len(x.shape))
     reason = f"the norm in {place(node)} takes their mean, zeros included"
     for vector in (weight, bias):
         if isinstance(vector, Flow):
             analysis.keep(vector, reason)
-    return (Flow(x.shape, analysis.keep(x, reason, range(len(x.shape) - rank, len(x.shape)))),)
+    layers = analysis.flatten(x, reason, axes)
+    plain = not isinstance(bias, Flow) and x.known is not None
+    zero = np.broadcast_to(x.zero, x.shape).all(tuple(axes), keepdims=True) if plain else None
+    return (zeros(node, layers, zero),)
 
 
 # --- windows, tables ---

@@ -21,7 +21,7 @@ from tenon.nn.layers.attention import MultiheadAttention
 from tenon.nn.layers.conv import _ConvNd
 from tenon.nn.layers.embedding import Embedding
 from tenon.nn.layers.linear import Linear
-from tenon.nn.layers.norm import _NormBase
+from tenon.nn.layers.norm import GroupNorm, _NormBase
 from tenon.nn.layers.recurrent import RNNBase
 from tenon.nn.layers.recurrent_cells import RNNCellBase
 from tenon.nn.module import Module
@@ -52,11 +52,19 @@ def _norm(layer: Any) -> dict[str, int]:
     return {} if own is None else {"num_features": own.shape[0]}
 
 
+def _groups(layer: Any) -> dict[str, int] | None:
+    if layer.weight is None:
+        return None
+    count = layer.weight.shape[0]
+    return {"num_groups": count * layer.num_groups // layer.num_channels, "num_channels": count}
+
+
 #: What the numbers of a layer have to be for the weights it has.
-_NUMBERS: tuple[tuple[type, Callable[[Any], dict[str, int]]], ...] = (
+_NUMBERS: tuple[tuple[type, Callable[[Any], dict[str, int] | None]], ...] = (
     (Linear, lambda m: {"in_features": m.weight.shape[1], "out_features": m.weight.shape[0]}),
     (_ConvNd, _conv),
     (_NormBase, _norm),
+    (GroupNorm, _groups),
     (Embedding, lambda m: {"embedding_dim": m.weight.shape[1]}),
     (MultiheadAttention, _attention),
     (RNNBase, lambda m: {"input_size": m.weight_ih_l0.shape[1], "hidden_size": m.weight_hh_l0.shape[1]}),
