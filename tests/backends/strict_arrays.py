@@ -239,6 +239,7 @@ class Ufunc:
         self.name, self.facts = name, facts
         self.function = getattr(np, name, None)
         self.loops = [tuple(tuple(_dtype(c) for c in side) for side in loop) for loop in facts.loops]
+        self.chosen = {}
 
     def __call__(self, *args, out=None, dtype=None, casting="same_kind"):
         inputs, rest = args[: self.facts.inputs], args[self.facts.inputs :]
@@ -266,15 +267,21 @@ class Ufunc:
 
     def _loop(self, inputs):
         """The first loop that all inputs can be cast to; Python numbers take the others' dtype if it fits."""
-        weak = [type(a) if type(a) in WEAK else None for a in inputs]
-        dtypes = [WEAK[w] if w else a.dtype for a, w in zip(inputs, weak, strict=True)]
+        weak = tuple(type(a) if type(a) in WEAK else None for a in inputs)
+        dtypes = tuple(WEAK[w] if w else a.dtype for a, w in zip(inputs, weak, strict=True))
+        found = self.chosen.get((dtypes, weak))
+        if found is None:
+            found = self.chosen[dtypes, weak] = self._choice(dtypes, weak)
+        return found
+
+    def _choice(self, dtypes, weak):
         strong = [_kind(d) for d, w in zip(dtypes, weak, strict=True) if not w]
         loose = [_kind(d) for d, w in zip(dtypes, weak, strict=True) if w]
-        weak = weak if strong and loose and max(strong) >= max(loose) else [None] * len(inputs)
+        weak = weak if strong and loose and max(strong) >= max(loose) else [None] * len(dtypes)
         for takes, gives in self.loops:
             if all(_fits(d, w, t) for d, w, t in zip(dtypes, weak, takes, strict=True)):
                 return takes, gives
-        raise TypeError(f"Wrong type ({dtypes}) of arguments for cupy_{self.name}")
+        raise TypeError(f"Wrong type ({list(dtypes)}) of arguments for cupy_{self.name}")
 
     def reduce(self, array, axis=0, dtype=None, out=None, keepdims=False):
         """Sums and products only."""
