@@ -233,7 +233,7 @@ def test_depthwise_and_grouped_convolutions_and_flattened_linear_layers_shrink()
     check(mobile, model, tenon.randn(2, 3, 6, 6))
 
     assert (model[5].groups, model[5].out_channels, model[9].in_features) == (1, 3, 12)
-    assert model[3].groups == model[0].out_channels == 6  # the second half fed a group that is gone
+    assert model[3].groups == model[0].out_channels == 4  # the second half fed a group that is gone
 
 
 def test_what_a_norm_makes_of_zero_channels_goes_only_where_it_can_be_kept():

@@ -171,6 +171,21 @@ class Shuffled(nn.Module):
         return self.out(x)
 
 
+class Unit(nn.Module):
+    """Convolutions in groups, whose results are shuffled among the groups (Zhang et al., 2017)."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.last = nn.Conv2d(12, 24, 1, groups=3, bias=False), nn.Conv2d(24, 12, 1, groups=3)
+        self.norm, self.within = nn.BatchNorm2d(24), nn.Conv2d(24, 24, 3, padding=1, groups=24, bias=False)
+
+    def forward(self, x):
+        y = self.norm(self.first(x)).relu()
+        batch, channels, height, width = y.shape
+        y = y.view(batch, 3, channels // 3, height, width).transpose(1, 2).reshape(batch, -1, height, width)
+        return (x + self.last(self.within(y))).relu()
+
+
 class Timed(nn.Module):
     """A part that computes with constants, whose size the code says."""
 
@@ -204,6 +219,14 @@ NETWORKS = {
     "decoder": (lambda: nn.Transformer(16, 4, 1, 1, 32, batch_first=True), (2, 4, 16), (2, 5, 16)),
     "groups of a norm": (images(lambda: [nn.GroupNorm(4, 8), nn.SiLU(), nn.Conv2d(8, 8, 1)]), PLANES),
     "groups without numbers": (images(lambda: [nn.GroupNorm(4, 8, affine=False), nn.SiLU()]), PLANES),
+    "shuffled groups": (
+        lambda: nn.Sequential(nn.Conv2d(2, 12, 1), Unit(), Unit(), nn.Conv2d(12, 2, 1)), PLANES
+    ),
+    "cardinality": (
+        images(lambda: [nn.ReLU(), nn.Conv2d(8, 16, 3, padding=1, groups=2, bias=False), nn.BatchNorm2d(16),
+                        nn.ReLU(), nn.ConvTranspose2d(16, 8, 2, groups=4)]),
+        PLANES,
+    ),
     "instance norm": (images(lambda: [nn.InstanceNorm2d(8, affine=True), nn.ReLU()]), PLANES),
     "depthwise up": (
         images(lambda: [nn.Upsample(scale_factor=2, mode="bilinear"), nn.ConvTranspose2d(8, 8, 2, 2, groups=8)]),

@@ -11,12 +11,9 @@ import copy
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
 import tenon.prune.products
 import tenon.prune.recurrent  # noqa: F401 - an analysis without rules knows no op
 from tenon.compress.receipt import Receipt, call_of, difference, evaluating, receipt_of
-from tenon.core.create import from_numpy, tensor
 from tenon.core.grad_mode import no_grad
 from tenon.core.pytree import tree_leaves
 from tenon.core.tensor import Tensor
@@ -30,6 +27,7 @@ from tenon.nn.parameter import is_lazy
 from tenon.nn.weights import Pipeline, pipeline_of
 from tenon.prune.flow import KINDS, RULES, Analysis
 from tenon.prune.removal import Removal, removable, removal, stays
+from tenon.prune.shrinking import shrink, tensors_of
 from tenon.prune.size_rules import sizes_in_code
 from tenon.prune.structure import apply_numbers, note_structure, numbers_of, structure_of
 from tenon.prune.trace import trace
@@ -82,7 +80,7 @@ def compact(
     bake_masks(model)
     apply_numbers(model, structure)
     note_structure(model, structure)
-    for own, new in zip(_tensors(model), _tensors(smaller), strict=True):
+    for own, new in zip(tensors_of(model), tensors_of(smaller), strict=True):
         own.data = new.data
         own.grad = None
     leave(model.parameters())
@@ -122,7 +120,7 @@ def _without(
             "compact: no channel can be removed. Mask whole outputs or inputs of weights first, as"
             f" nn.utils.prune.ln_structured does.{''.join(f' {note}.' for note in notes)}"
         )
-    _shrink(smaller, analysis, found)
+    shrink(smaller, analysis, found)
     return *_resized(masked, smaller, analysis, found, args, kwargs), notes
 
 
@@ -210,32 +208,6 @@ def bake_all(model: Module) -> None:
     """Make every computed weight a plain one."""
     for module, pipeline in _pipelines(model):
         pipeline.bake(module, len(pipeline.steps))
-
-
-def _tensors(model: Module) -> list[Any]:
-    return [*model.parameters(), *model.buffers()]
-
-
-def _shrink(model: Module, analysis: Analysis, found: Removal) -> None:
-    """Cut the parameters and set the numbers of the layers whose class is known."""
-    changed = set()
-    for node, held in analysis.trace.stored.items():
-        data = held.detach()
-        if node in found.gains:
-            data = data + from_numpy(np.asarray(found.gains[node])).to(device=data.device, dtype=data.dtype)
-        for axis, kept in enumerate(found.kept[node]):
-            if not kept.all():
-                changed.add(id(held))
-                data = data.index_select(axis, tensor(np.flatnonzero(kept).tolist(), device=data.device))
-        held.data = data
-    structure = structure_of(model)
-    for path, module in model.named_modules():
-        if any(id(t) in changed for t in _tensors(module)):
-            numbers = numbers_of(module)
-            if numbers is not None:
-                structure[path] = numbers
-    apply_numbers(model, structure)
-    note_structure(model, structure)
 
 
 def _resized(

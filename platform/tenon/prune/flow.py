@@ -55,11 +55,23 @@ class Flow:
 
 @dataclass(frozen=True, slots=True)
 class Sum:
-    """A sum over ``atoms``: those that are ``free`` add nothing to it."""
+    """A sum over ``atoms``: those that are ``free`` add nothing to it. Nobody misses it where all atoms of
+    ``into``, if there are any, are gone."""
 
     atoms: Any
     free: Any
     reason: str
+    into: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class Groups:
+    """The inputs and outputs of a convolution in groups, a row for each group: see ``groups.py``."""
+
+    inner: Any
+    outer: Any
+    #: Those that lie along axis 1 of the weight, other ones in every group.
+    columns: Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +117,8 @@ class Analysis:
         self.made: list[Any] = []
         self.sums: list[Sum] = []
         self.folds: list[Fold] = []
+        #: By the weights of convolutions in groups.
+        self.groups: dict[Node, Groups] = {}
         self.readers: dict[Ref, int] = {}
         for node in trace.graph.nodes:
             for ref in node.refs:
@@ -238,16 +252,21 @@ class Analysis:
                 self.atoms.keep(atoms, reason)
         return None
 
-    def consume(self, atoms: Any, free: Any, reason: str, fold: Fold | None = None) -> None:
-        """A sum over ``atoms`` ends them: those may go that add nothing, or a constant for ``fold``."""
+    def consume(self, atoms: Any, free: Any, reason: str, fold: Fold | None = None, into: Any = None) -> None:
+        """A sum over ``atoms`` ends them: those may go that add nothing, or a constant for ``fold``, and all
+        of them with ``into``."""
         if atoms is None:
             return
-        if fold is not None:
-            can = ~np.isnan(fold.gains).any(0) & ~free
-            if can.any():
-                self.folds.append(Fold(fold.bias, atoms[can], fold.gains[:, can]))
-            free = free | can
-        self.sums.append(Sum(atoms, free, reason))
+        self.sums.append(Sum(atoms, self.folded(atoms, free, fold), reason, into))
+
+    def folded(self, atoms: Any, free: Any, fold: Fold | None) -> Any:
+        """Which of ``atoms`` add nothing to a sum, or a constant for ``fold``, which is done if they go."""
+        if fold is None:
+            return free
+        can = ~np.isnan(fold.gains).any(0) & ~free
+        if can.any():
+            self.folds.append(Fold(fold.bias, atoms[can], fold.gains[:, can]))
+        return free | can
 
     def compute(self, node: Node, flows: Sequence[Flow]) -> tuple[Any, Any]:
         """Known and value of an element-wise op, by running it where all operands are known."""

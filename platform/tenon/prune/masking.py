@@ -25,7 +25,8 @@ from tenon.nn.utils.prune import custom_from_mask
 from tenon.nn.weights import forget, pipeline_of
 from tenon.plugins.registry import resolve
 from tenon.prune.compaction import analyse, bake_all, check_model, shared_names
-from tenon.prune.removal import prunable, unite_rectangles
+from tenon.prune.flow import Analysis
+from tenon.prune.removal import level_groups, prunable, unite_rectangles
 from tenon.quantization.layers import QuantizedLayer
 
 Scope = Literal["global", "layer"]
@@ -75,9 +76,14 @@ def mask_channels(
             np.add.at(totals, roots[atoms], scores[node].sum(others))
             for root in np.unique(roots[atoms[can[atoms]]]).tolist():
                 homes.setdefault(root, []).append((node, axis))
+    for node, groups in analysis.groups.items():
+        if node in stored:
+            own = scores[node].reshape(*groups.columns.shape[:1], -1, *scores[node].shape[1:])
+            np.add.at(totals, roots[groups.columns], own.sum((1, *range(3, own.ndim))))
+    places = _places(analysis, roots)
     peers: dict[Any, list[int]] = {}
     for root, home in homes.items():
-        peers.setdefault(tuple(home), []).append(root)
+        peers.setdefault((*home, *places.get(root, ())), []).append(root)
     if not peers:
         few = [path for path, m in model.named_modules() if isinstance(m, QuantizedLayer)]
         raise PruningError(
@@ -86,12 +92,17 @@ def mask_channels(
         )
     gone = np.zeros(len(roots), bool)
     gone[_chosen([np.array(group) for group in peers.values()], totals, amount, scope)] = True
+    while level_groups(analysis, roots, gone, totals):
+        pass
     gone = gone[roots]
     for node, axes in stored.items():
-        if any((gone if amount else can)[atoms].any() for atoms in axes):
+        columns = analysis.groups[node].columns if node in analysis.groups else axes[0][:0]
+        if any((gone if amount else can)[atoms].any() for atoms in (*axes, columns)):
             mask = np.ones([len(atoms) for atoms in axes], np.float32)
             for axis, atoms in enumerate(axes):
                 mask[(slice(None),) * axis + (gone[atoms],)] = 0
+            for part, atoms in zip(np.split(mask, max(len(columns), 1)), columns, strict=False):
+                part[:, gone[atoms]] = 0
             _mask(model, names[node], mask)
     return int(gone[[root for group in peers.values() for root in group]].sum())
 
@@ -138,6 +149,17 @@ def mask_weights(
         if part.any() or not amount:
             _mask(model, name, (~part).astype(np.float32).reshape(score.shape))
     return int(sum(part.sum() for part in parts))
+
+
+def _places(analysis: Analysis, roots: Any) -> dict[int, tuple[Any, ...]]:
+    """In which groups of which convolutions an atom is: each of them has to lose as many as the others."""
+    places: dict[int, tuple[Any, ...]] = {}
+    for number, groups in enumerate(analysis.groups.values()):
+        for side in (groups.inner, groups.outer):
+            for group, atoms in enumerate(roots[side]):
+                for root in np.unique(atoms).tolist():
+                    places[root] = (*places.get(root, ()), (number, group))
+    return places
 
 
 def _criterion(given: str | type[Criterion]) -> type[Criterion]:

@@ -13,7 +13,9 @@ from typing import Any
 import numpy as np
 
 from tenon.graph.graph import Node, Ref
-from tenon.prune.flow import Analysis, Flow, Fold, place, unknown, varying
+from tenon.prune.biases import biased, fold
+from tenon.prune.flow import Analysis, Flow, place, unknown, varying
+from tenon.prune.groups import grouped
 from tenon.prune.rules import rule, zeros
 
 
@@ -51,7 +53,7 @@ def linear(analysis: Analysis, node: Node, x: Flow, weight: Flow, bias: Any = No
 
 @rule("conv", "convolution", "conv_input_grad")
 def convolved(analysis: Analysis, node: Node, x: Flow, weight: Flow, bias: Any = None) -> tuple[Flow, ...]:
-    """A product over channels at every place; groups that are not of one channel go as a whole."""
+    """A product over channels at every place, of all or of those of a group."""
     back = node.name == "conv_input_grad"
     spatial = range(2, len(x.shape))
     reason = f"the kernel of {place(node)} spans them"
@@ -59,7 +61,7 @@ def convolved(analysis: Analysis, node: Node, x: Flow, weight: Flow, bias: Any =
     weight = Flow(weight.shape, analysis.flatten(weight, reason, spatial), weight.known, weight.value)
     groups = node.attrs["groups"]
     if groups > 1:
-        return (_grouped(analysis, node, x, weight, bias, groups, back),)
+        return (grouped(analysis, node, x, weight, bias, groups, back),)
     inside = not any(node.attrs["padding"]) and not back
     return (_weighed(analysis, node, x, weight, bias, 1, 0 if back else 1, inside),)
 
@@ -78,66 +80,7 @@ def _weighed(
     matrix = np.moveaxis(filled, inner, 1).reshape(weight.shape[1 - inner], weight.shape[inner], -1).any(2)
     present = np.moveaxis(np.broadcast_to(~x.zero, x.shape), axis, -1).reshape(-1, x.shape[axis]).any(0)
     free = ~present | ~matrix.any(0)
-    fold = _fold(analysis, node, x, weight, axis, atoms) if inside and inner == 1 else None
-    analysis.consume(atoms, free, f"{place(node)} reads them as numbers other than zero", fold)
+    gives = fold(analysis, node, x, weight, axis, atoms) if inside and inner == 1 else None
+    analysis.consume(atoms, free, f"{place(node)} reads them as numbers other than zero", gives)
     zero = ~(matrix & present).any(1)
-    return _biased(analysis, node, x, outputs, bias, axis, zero)
-
-
-def _fold(analysis: Analysis, node: Node, x: Flow, weight: Flow, axis: int, atoms: Any) -> Fold | None:
-    """What the constants among the inputs add to the bias, if it is a parameter that nobody else reads."""
-    ref = node.args[2] if len(node.args) > 2 else None
-    if atoms is None or not isinstance(ref, Ref) or ref.node not in analysis.stored or x.known is None:
-        return None
-    if analysis.readers[ref] > 1 or weight.known is None or not weight.known.all():
-        return None
-    if (varying(x.known) | varying(x.value)) - {axis}:
-        return None
-    size = x.shape[axis]
-    known = np.broadcast_to(x.known.reshape(-1), (size,))
-    value = np.broadcast_to(x.value.reshape(-1), (size,)).astype(np.float64)
-    totals = (
-        np.broadcast_to(weight.value, weight.shape).reshape(*weight.shape[:2], -1).sum(2, dtype=np.float64)
-    )
-    return Fold(ref.node, atoms, np.where(known, totals * value, np.nan))
-
-
-def _biased(analysis: Analysis, node: Node, x: Flow, outputs: Any, bias: Any, axis: int, zero: Any) -> Flow:
-    """The output of a product: its atoms, and the bias where nothing else comes."""
-    aval, rank = node.avals[0], len(x.shape)
-    across = tuple(-1 if i == axis else 1 for i in range(rank))
-    rest = [layer for layer in x.layers if axis not in varying(layer)]
-    value = np.zeros((1,) * rank, aval.dtype)
-    if isinstance(bias, Flow):
-        other = analysis.vector(bias, 0)
-        outputs = analysis.meet(outputs, other, f"the bias of {place(node)} cannot shrink")
-        value = value if bias.value is None else bias.value.reshape(across)
-        zero = zero & (False if bias.known is None else bias.known.reshape(-1))
-    layers = rest if outputs is None else [*rest, outputs.reshape(across)]
-    return Flow(aval.shape, layers, zero.reshape(across), np.broadcast_to(value, zero.reshape(across).shape))
-
-
-def _grouped(
-    analysis: Analysis, node: Node, x: Flow, weight: Flow, bias: Any, groups: int, back: bool
-) -> Flow:
-    """Each group of inputs goes with its group of outputs."""
-    reason = f"the groups of {place(node)} read what cannot shrink"
-    analysis.keep(weight, reason, {1})
-    rows = analysis.vector(weight, 0)
-    inputs = analysis.vector(x, 1)
-    if inputs is None or rows is None:
-        analysis.meet(inputs, rows, reason)
-        return Flow(node.avals[0].shape, [a for a in x.layers if 1 not in varying(a)])
-    inner, outer = inputs.reshape(groups, -1), rows.reshape(groups, -1)
-    analysis.atoms.unite(inner[:, :1], inner)
-    analysis.atoms.unite(inner[:, :1], outer)
-    count = node.avals[0].shape[1]
-    outputs = np.repeat(inner[:, 0], count // groups)
-    whole: Any = np.broadcast_to(~weight.zero, weight.shape)
-    filled: Any = whole.reshape(*weight.shape[:2], -1).any(2)
-    present: Any = np.broadcast_to(~x.zero, x.shape).swapaxes(0, 1).reshape(x.shape[1], -1).any(1)
-    if back:  # weight[I, O / G]: rows are inputs
-        by_group = (filled & present[:, None]).reshape(groups, -1, filled.shape[1]).any(1)
-    else:  # weight[O, I / G]: rows are outputs
-        by_group = (filled.reshape(groups, -1, filled.shape[1]) & present.reshape(groups, 1, -1)).any(2)
-    return _biased(analysis, node, x, outputs, bias, 1, ~by_group.reshape(-1))
+    return biased(analysis, node, x, outputs, bias, axis, zero)

@@ -20,7 +20,11 @@ from tenon.prune.flow import Analysis, squeezed, varying
 class Removal:
     """For every parameter and buffer the positions that stay along each axis, and what is added to biases."""
 
+    #: One boolean for each atom.
+    gone: Any
     kept: dict[Node, list[Any]]
+    #: The same for axis 1 of the weights of convolutions in groups: a row for each group.
+    columns: dict[Node, Any]
     gains: dict[Node, Any]
     #: The new shapes of values that have another one now.
     shapes: dict[Ref, tuple[int, ...]]
@@ -28,7 +32,8 @@ class Removal:
     @property
     def count(self) -> int:
         """How many positions of all axes go."""
-        return sum(int((~kept).sum()) for axes in self.kept.values() for kept in axes)
+        several = [kept for axes in self.kept.values() for kept in axes]
+        return sum(int((~kept).sum()) for kept in (*several, *self.columns.values()))
 
 
 def prunable(analysis: Analysis) -> tuple[Any, Any]:
@@ -51,17 +56,24 @@ def prunable(analysis: Analysis) -> tuple[Any, Any]:
 def removable(analysis: Analysis) -> Any:
     """One boolean for each atom: whether it goes."""
     for each in analysis.sums:
-        analysis.atoms.keep(each.atoms[~each.free], each.reason)
+        if each.into is None:
+            analysis.atoms.keep(each.atoms[~each.free], each.reason)
     roots, gone = prunable(analysis)
     changed = True
-    while changed:
-        changed = _leave_something(analysis, roots, gone) | _make_rectangles(analysis, roots, gone)
+    while changed:  # cheap and sure things first: what is put back may put back more
+        changed = (
+            _feed(analysis, roots, gone)
+            or _leave_something(analysis, roots, gone)
+            or _make_rectangles(analysis, roots, gone)
+            or level_groups(analysis, roots, gone)
+        )
     return gone[roots]
 
 
 def removal(analysis: Analysis, gone: Any) -> Removal:
     """What ``gone``, one boolean for each atom, makes of the parameters."""
     kept = {node: [~gone[axis] for axis in axes] for node, axes in analysis.stored.items()}
+    columns = {node: ~gone[groups.columns] for node, groups in analysis.groups.items()}
     gains: dict[Node, Any] = {}
     for fold in analysis.folds:
         added = fold.gains[:, gone[fold.atoms]].sum(1)
@@ -75,7 +87,7 @@ def removal(analysis: Analysis, gone: Any) -> Removal:
                 sizes[axis] = int((~gone[layer].all(others)).sum())
         if tuple(sizes) != flow.shape:
             shapes[ref] = tuple(sizes)
-    return Removal(kept, gains, shapes)
+    return Removal(gone, kept, columns, gains, shapes)
 
 
 def _leave_something(analysis: Analysis, roots: Any, gone: Any) -> bool:
@@ -86,6 +98,46 @@ def _leave_something(analysis: Analysis, roots: Any, gone: Any) -> bool:
             if axis.size and gone[roots[axis]].all():
                 gone[roots[axis[0]]] = False
                 changed = True
+    return changed
+
+
+def _feed(analysis: Analysis, roots: Any, gone: Any) -> bool:
+    """What sums need stays, if something is left of what they are added up into."""
+    changed = False
+    for each in analysis.sums:
+        if each.into is None or gone[roots[each.into]].all():
+            continue
+        needed = each.atoms[~each.free]
+        if gone[roots[needed]].any():
+            analysis.atoms.keep(needed[gone[roots[needed]]], each.reason)
+            gone[roots[needed]] = False
+            changed = True
+    return changed
+
+
+def level_groups(analysis: Analysis, roots: Any, gone: Any, worth: Any = None) -> bool:
+    """Let each group of a convolution lose as many inputs as the others and as many outputs, if not all of
+    both: those stay that are too many elsewhere too, and of these those of the most ``worth``."""
+    sides = []
+    crowd = np.zeros(len(gone), np.int64)
+    for groups in analysis.groups.values():
+        inner, outer = roots[groups.inner], roots[groups.outer]
+        stay = ~(gone[inner].all(1) & gone[outer].all(1))
+        for side in (inner[stay], outer[stay]):
+            lost = gone[side].sum(1)
+            least = min(lost.min(initial=side.shape[1]), side.shape[1] - 1)
+            sides.append((side, least))
+            np.add.at(crowd, side, np.broadcast_to((lost - least)[:, None], side.shape))
+    changed = False
+    for side, least in sides:
+        for group in side:
+            lost = group[gone[group]]
+            order = np.lexsort((np.zeros(len(lost)) if worth is None else -worth[lost], -crowd[lost]))
+            for root in lost[order].tolist():
+                if gone[group].sum() > least:
+                    analysis.atoms.keep(np.array([root]), "all groups of a convolution lose equally many")
+                    gone[root] = False
+                    changed = True
     return changed
 
 
