@@ -1,1 +1,1 @@
-"""PyTorch's path ``torch._subclasses``: of it ``meta_utils.assert_metadata_eq`` only, for tests."""
+"""PyTorch's path ``torch._subclasses``: ``meta_utils.assert_metadata_eq`` and the names of fake tensors."""

@@ -1,0 +1,17 @@
+"""PyTorch's path ``torch._utils_internal``: where files beside the package lie, for tests."""
+
+from __future__ import annotations
+
+import os
+
+__all__ = ["get_file_path", "get_file_path_2"]
+
+
+def get_file_path(*path_components: str) -> str:
+    """A path under the folder of this package."""
+    return os.path.join(os.path.dirname(__file__), *path_components)
+
+
+def get_file_path_2(*path_components: str) -> str:
+    """The components joined."""
+    return os.path.join(*path_components)

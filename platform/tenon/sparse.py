@@ -1,0 +1,64 @@
+"""PyTorch's path ``torch.sparse``: there are no sparse tensors here, only the switch that checks new ones."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+__all__ = ["check_sparse_tensor_invariants"]
+
+
+class check_sparse_tensor_invariants:
+    """torch's switch for checking the indices of sparse tensors; as none can be made, it is only remembered.
+
+    Works as in torch: ``enable()`` and ``disable()``, or an object of it as context manager or decorator.
+
+    >>> with check_sparse_tensor_invariants():
+    ...     check_sparse_tensor_invariants.is_enabled()
+    True
+    """
+
+    _enabled = False
+
+    def __init__(self, enable: bool = True) -> None:
+        self._wanted = enable
+        self._before: bool | None = None
+
+    @staticmethod
+    def is_enabled() -> bool:
+        """Whether it is on."""
+        return check_sparse_tensor_invariants._enabled
+
+    @staticmethod
+    def enable() -> None:
+        """Turn it on."""
+        check_sparse_tensor_invariants._enabled = True
+
+    @staticmethod
+    def disable() -> None:
+        """Turn it off."""
+        check_sparse_tensor_invariants._enabled = False
+
+    def __enter__(self) -> None:
+        if self._before is not None:
+            raise RuntimeError(
+                "This context manager is already activated. Use a different context manager instance for "
+                "context nesting."
+            )
+        self._before = self.is_enabled()
+        check_sparse_tensor_invariants._enabled = self._wanted
+
+    def __exit__(self, *exc: object) -> None:
+        check_sparse_tensor_invariants._enabled = bool(self._before)
+        self._before = None
+
+    def __call__(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """``function`` with the switch set around each call."""
+
+        @functools.wraps(function)
+        def switched(*args: Any, **kwargs: Any) -> Any:
+            with type(self)(self._wanted):
+                return function(*args, **kwargs)
+
+        return switched
