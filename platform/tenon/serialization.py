@@ -7,27 +7,45 @@ from typing import Any
 
 from tenon.errors import CheckpointError
 from tenon.serialize import FileLike, load, save, unsafe_globals
-from tenon.serialize.byte_order import (
-    LoadEndianness,
+from tenon.serialize.byte_order import LoadEndianness
+from tenon.serialize.options import (
+    get_crc32_options,
     get_default_load_endianness,
+    get_default_mmap_options,
+    scope,
+    set_crc32_options,
     set_default_load_endianness,
+    set_default_mmap_options,
+    skip_data,
 )
+from tenon.serialize.records import open_file, open_reader, open_writer
 from tenon.serialize.safe_globals import add_safe_globals, clear_safe_globals, get_safe_globals, safe_globals
 
 __all__ = [
+    "DEFAULT_PROTOCOL",
     "LoadEndianness",
     "SourceChangeWarning",
     "add_safe_globals",
     "check_module_version_greater_or_equal",
     "clear_safe_globals",
+    "get_crc32_options",
     "get_default_load_endianness",
+    "get_default_mmap_options",
     "get_safe_globals",
     "get_unsafe_globals_in_checkpoint",
     "load",
     "safe_globals",
     "save",
+    "set_crc32_options",
     "set_default_load_endianness",
+    "set_default_mmap_options",
+    "skip_data",
 ]
+
+
+DEFAULT_PROTOCOL = 2
+_serialization_tls = scope
+_open_file_like, _open_zipfile_reader, _open_zipfile_writer = open_file, open_reader, open_writer
 
 
 class SourceChangeWarning(Warning):

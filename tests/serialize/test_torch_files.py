@@ -385,9 +385,10 @@ def test_the_archive_is_laid_out_as_torchs(tmp_path):
 
     ours = zipfile.ZipFile(tmp_path / "ours.pt")
     theirs = zipfile.ZipFile(tmp_path / "theirs.pt")
-    needed = [n for n in theirs.namelist() if not n.endswith((".format_version", ".storage_alignment"))]
 
-    assert ours.namelist() == [n.replace("theirs", "ours") for n in needed]
+    assert ours.namelist() == [n.replace("theirs", "ours") for n in theirs.namelist()]
+    for record in (".format_version", ".storage_alignment"):
+        assert ours.read(f"ours/{record}") == theirs.read(f"theirs/{record}")
     assert ours.read("ours/version") == theirs.read("theirs/version")
     assert len(ours.read("ours/.data/serialization_id")) == 40
     assert ours.testzip() is None

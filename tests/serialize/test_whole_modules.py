@@ -142,7 +142,6 @@ class Layer:
 
 HOSTILE = {
     "another class": (Layer("torch.nn.modules.module.Evil"), "Evil"),
-    "the base class": (Layer("torch.nn.Module"), r"torch\.nn\.Module"),
     "what is no layer": (Layer("torch.nn.functional.relu"), "function"),
     "a constructor's arguments": (Layer(args=(1 << 40, 1 << 40)), "type"),
     "a method": (Layer(forward=Named("torch.nn.functional.relu")), "'forward'.*replace a method"),

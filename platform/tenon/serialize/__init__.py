@@ -17,6 +17,7 @@ import io
 import os
 import pickle
 from collections.abc import Iterator
+from mmap import MAP_SHARED
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -27,7 +28,7 @@ from tenon.errors import (
     UnsafeCheckpointError,
     UnsupportedError,
 )
-from tenon.serialize import tensor_arrays, tensors, torch_legacy, torch_zip
+from tenon.serialize import options, tensor_arrays, tensors, torch_legacy, torch_zip
 from tenon.serialize.atomic import replacing
 from tenon.serialize.placement import CallerError, MapLocation, Placement
 
@@ -114,8 +115,9 @@ def load(
     numbers raises ``UnsafeCheckpointError``.
 
     tenon never executes a checkpoint. ``weights_only=False`` reads layers of ``tenon.nn`` too, whole modules
-    of them included, and still nothing of other classes. ``mmap=True`` is accepted and reads the file into
-    memory, as checking it needs every byte anyway.
+    of them included, and still nothing of other classes. ``mmap=True`` reads the file at a
+    path into memory, as checking it needs every byte anyway; after
+    ``set_default_mmap_options(MAP_SHARED)`` its tensors lie in the file, which they change.
     """
     if pickle_module is not None and pickle_module is not pickle:
         raise UnsupportedError(
@@ -129,9 +131,20 @@ def load(
             f"load: unknown argument {next(iter(pickle_load_args))!r}. Only `encoding` is passed on to "
             "pickles."
         )
-    with _reading(f) as (file, source):
+    mapped = options.load.mmap if mmap is None else mmap
+    if mapped and not isinstance(f, (str, os.PathLike)):
+        raise ValueError(
+            f"f must be a file path in order to use the mmap argument, not a {type(f).__name__}."
+        )
+    shared = mapped and options.load.mmap_flags == MAP_SHARED
+    with _reading(f, "rb+" if shared else "rb") as (file, source):
+        if mapped and _format(file, source) == "legacy":
+            raise CheckpointError(
+                f"cannot load {source}: mmap can only be used with files saved with "
+                f"`torch.save({f}, _use_new_zipfile_serialization=True)`. Leave mmap out."
+            )
         try:
-            return _read(file, Placement(map_location, source), encoding, weights_only is False)
+            return _read(file, Placement(map_location, source), encoding, weights_only is False, shared)
         except CallerError as carried:
             raise carried.error from None
 
@@ -158,20 +171,20 @@ def unsafe_globals(f: FileLike) -> list[str]:
         return torch_zip.unknown_globals(file, source)
 
 
-def _read(file: Any, placement: Placement, encoding: str, layers: bool) -> Any:
+def _read(file: Any, placement: Placement, encoding: str, layers: bool, shared: bool = False) -> Any:
     kind = _format(file, placement.source)
     if kind == "zip":
-        return torch_zip.read(file, placement, encoding, layers)
+        return torch_zip.read(file, placement, encoding, layers, shared)
     if kind == "legacy":
         return torch_legacy.read(file, placement, encoding)
     return tensors.read(file, placement)
 
 
 @contextlib.contextmanager
-def _reading(f: FileLike) -> Iterator[tuple[Any, str]]:
+def _reading(f: FileLike, mode: str = "rb") -> Iterator[tuple[Any, str]]:
     """A seekable file at its start, and its name for messages."""
     if isinstance(f, (str, os.PathLike)):
-        with open(f, "rb") as file:
+        with open(f, mode) as file:
             yield file, repr(os.fspath(f))
         return
     if not callable(getattr(f, "read", None)):

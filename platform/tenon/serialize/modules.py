@@ -156,17 +156,18 @@ def restore(module: Module, state: Any, source: str) -> None:
 
 @functools.cache
 def _layers() -> dict[str, type[Module]]:
-    """The public layers, by all the names that PyTorch's files have for them: not ``Module`` itself."""
+    """The public layers and ``Module`` itself, by all the names that PyTorch's files have for them."""
     modules = importlib.import_module("tenon.nn.modules")
     faces = {_LAYERS: importlib.import_module("tenon.nn")}
     for face in ("container", *sorted(modules._FACES)):
         faces[f"{_LAYERS}.modules.{face}"] = importlib.import_module(f"tenon.nn.modules.{face}")
-    return {
+    layers = {
         f"{place}.{name}": value
         for place, face in faces.items()
         for name, value in ((name, getattr(face, name)) for name in dir(face) if name[:1].isupper())
-        if isinstance(value, type) and issubclass(value, Module) and value is not Module
+        if isinstance(value, type) and issubclass(value, Module)
     }
+    return layers | {f"{_LAYERS}.modules.module.Module": Module}
 
 
 @functools.cache

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import hashlib
 import io
+import mmap
 import struct
 import sys
+import warnings
 import zipfile
 import zlib
 from typing import Any, BinaryIO, NoReturn
@@ -19,12 +21,13 @@ import numpy as np
 
 from tenon import dtypes
 from tenon.errors import CheckpointError
-from tenon.serialize.byte_order import unmarked
+from tenon.serialize import options
 from tenon.serialize.contents import tensors_of
 from tenon.serialize.layout import LoadedStorage, StorageTable
 from tenon.serialize.pickle_reader import PickleReader
 from tenon.serialize.pickle_writer import PickleWriter
 from tenon.serialize.placement import Placement
+from tenon.serialize.records import data_offset
 from tenon.serialize.safe_globals import globals_in
 from tenon.serialize.torch_globals import StorageClass, torch_globals
 from tenon.serialize.zip_writer import ZipWriter
@@ -44,16 +47,26 @@ class Archive:
         self._tensors = tensors_of(obj, attributes=True)  # kept alive until the bytes are written
         writer = PickleWriter(StorageTable(self._tensors))
         self._tree = writer.dump(obj)
+        if options.scope.skip_data and any(t.device.type == "meta" for t in self._tensors):
+            warnings.warn(
+                "Serializing tensors on the meta device under skip_data context manager is a no-op",
+                stacklevel=3,
+            )
         self._storages = writer.storages
 
     def write(self, file: Any, name: str) -> None:
         """Write everything to ``file``, in a folder ``name`` inside the archive, as PyTorch does."""
         out = ZipWriter(file)
         out.record(f"{name}/data.pkl", self._tree)
+        out.record(f"{name}/.format_version", b"1")
+        out.record(f"{name}/.storage_alignment", str(options.save.storage_alignment).encode())
         out.record(f"{name}/byteorder", sys.byteorder.encode())
         digest = hashlib.sha256(self._tree)
         for storage in self._storages:
-            crc = out.record(f"{name}/data/{storage.key}", storage.fetch() if storage.nbytes else b"")
+            if options.scope.skip_data:
+                crc = out.space(f"{name}/data/{storage.key}", storage.nbytes)
+            else:
+                crc = out.record(f"{name}/data/{storage.key}", storage.fetch() if storage.nbytes else b"")
             digest.update(struct.pack("<I", crc))
         out.record(f"{name}/version", b"3\n")
         identity = str(int.from_bytes(digest.digest(), "big"))[:40].zfill(40)
@@ -61,9 +74,17 @@ class Archive:
         out.finish()
 
 
-def read(file: BinaryIO, placement: Placement, encoding: str = "utf-8", layers: bool = False) -> Any:
-    """The object in a ``.pt`` archive; with ``layers`` it may hold those of ``tenon.nn``."""
+def read(
+    file: BinaryIO, placement: Placement, encoding: str = "utf-8", layers: bool = False, mapped: bool = False
+) -> Any:
+    """The object in a ``.pt`` archive; with ``layers`` it may hold those of ``tenon.nn``.
+
+    ``mapped`` tensors of the CPU lie in ``file`` itself, opened to be written, and change it; no checksum of
+    theirs is looked at, as such changes leave it what it was.
+    """
     reader = _ArchiveReader(file, placement)
+    if mapped:
+        reader.mapped = mmap.mmap(file.fileno(), 0)
     tree = io.BytesIO(reader.record("data.pkl"))
     return PickleReader(tree, torch_globals(layers), reader.storage, placement.source, encoding).load()
 
@@ -88,12 +109,17 @@ def verify(file: BinaryIO, source: str) -> None:
 class _ArchiveReader:
     def __init__(self, file: BinaryIO, placement: Placement) -> None:
         self.placement = placement
+        self.mapped: mmap.mmap | None = None
+        self._file = file
         self.source = placement.source
         try:
             self._zip = zipfile.ZipFile(file)
             infos = self._zip.infolist()
         except (*_BROKEN, OSError) as error:
             self._broken(error)
+        for info in infos:
+            if not info.CRC:
+                del info.CRC  # not computed; zipfile checks none then
         self.infos = {info.filename: info for info in infos}
         if len(self.infos) != len(infos):
             self._broken(zipfile.BadZipFile("a record is listed twice"))
@@ -151,13 +177,22 @@ class _ArchiveReader:
             )
         memory = None
         if self.placement.needs_data:
-            memory = np.empty(nbytes, np.uint8)
-            self._fill(info, memory)
+            memory = self._in_file(info)
+            if memory is None:
+                memory = np.empty(nbytes, np.uint8)
+                if not options.scope.skip_data:
+                    self._fill(info, memory)
             if self._swap:
                 byteswap(memory, kind.dtype)
         found = LoadedStorage(memory, nbytes, kind.dtype, self.placement.device("cpu"))
         self._storages[key] = self.placement.place(found, location)
         return self._storages[key]
+
+    def _in_file(self, info: zipfile.ZipInfo) -> Any:
+        """The bytes of a record where they lie in the mapped file, if they can stay there."""
+        if self.mapped is None or self._swap or self.placement.device("cpu").type != "cpu":
+            return None
+        return np.ndarray((info.file_size,), np.uint8, self.mapped, data_offset(self._file, info))
 
     def check(self, info: zipfile.ZipInfo) -> None:
         """Read a record and drop it."""
@@ -190,7 +225,7 @@ class _ArchiveReader:
         return info
 
     def _byte_order(self) -> str:
-        order = self.record("byteorder") if self.prefix + "byteorder" in self.infos else unmarked()
+        order = self.record("byteorder") if self.prefix + "byteorder" in self.infos else options.unmarked()
         if order not in (b"little", b"big"):
             self._broken(ValueError(f"unknown byte order {order!r}"))
         return order.decode()

@@ -2,16 +2,19 @@
 
 Sizes and checksums are known before a record is written, so nothing is ever rewritten: any object with
 ``write`` will do, and a failure leaves no half-closed archive behind. Data begin at multiples of 64
-bytes, which PyTorch needs to map a file into memory. Records and archives beyond 4 GB use zip64.
+bytes (or ``storage_alignment``), which PyTorch needs to map a file into memory. Records and archives beyond
+4 GB use zip64.
 """
 
 from __future__ import annotations
 
 import struct
 import zlib
+from collections.abc import Callable, Iterator
 from typing import Any
 
-ALIGNMENT = 64
+from tenon.serialize import options
+
 _LIMIT = 0xFFFFFFFF  # what stands in a 32-bit field if the number is in the zip64 field
 _LARGE = _LIMIT  # numbers from here on go into zip64 fields
 _UTF8 = 0x0800
@@ -24,6 +27,7 @@ class ZipWriter:
 
     def __init__(self, file: Any) -> None:
         self._file = file
+        self._alignment = options.save.storage_alignment
         self._position = 0
         self._directory = bytearray()
         self._count = 0
@@ -31,12 +35,30 @@ class ZipWriter:
     def record(self, name: str, data: Any) -> int:
         """Append ``data`` (bytes or an array of bytes) as ``name``; its CRC-32 is returned."""
         view = memoryview(data).cast("B") if len(data) else memoryview(b"")
-        size, crc, encoded = view.nbytes, 0, name.encode()
-        for start in range(0, size, _CHUNK):
-            crc = zlib.crc32(view[start : start + _CHUNK], crc)
+        return self._append(
+            name, view.nbytes, lambda: (view[i : i + _CHUNK] for i in range(0, view.nbytes, _CHUNK))
+        )
+
+    def space(self, name: str, size: int) -> int:
+        """Append ``size`` zeros as ``name``, for others to fill; the CRC-32 noted is that of no contents."""
+        zeros = bytes(min(size, _CHUNK))
+        return self._append(
+            name,
+            size,
+            lambda: (memoryview(zeros)[: size - i] for i in range(0, size, _CHUNK)),
+            checked=False,
+        )
+
+    def _append(
+        self, name: str, size: int, parts: Callable[[], Iterator[Any]], *, checked: bool = True
+    ) -> int:
+        crc, encoded = 0, name.encode()
+        if checked and options.save.compute_crc32:
+            for part in parts():
+                crc = zlib.crc32(part, crc)
         big = size >= _LARGE
         zip64 = struct.pack("<HHQQ", 1, 16, size, size) if big else b""
-        padding = -(self._position + 30 + len(encoded) + len(zip64) + 4) % ALIGNMENT
+        padding = -(self._position + 30 + len(encoded) + len(zip64) + 4) % self._alignment
         extra = zip64 + b"FB" + struct.pack("<H", padding) + b"Z" * padding
         shown = _LIMIT if big else size
         common = struct.pack(
@@ -44,8 +66,8 @@ class ZipWriter:
         )
         self._list(encoded, common, size, big)
         self._write(b"PK\x03\x04" + common + encoded + extra)
-        for start in range(0, size, _CHUNK):
-            self._write(view[start : start + _CHUNK])
+        for part in parts():
+            self._write(part)
         return crc
 
     def finish(self) -> None:

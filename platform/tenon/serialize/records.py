@@ -1,0 +1,121 @@
+"""The records of a ``.pt`` file one by one, as torch's ``_open_zipfile_writer`` and ``_open_zipfile_reader``.
+
+For who looks into a file, or puts one together; ``save`` and ``load`` do not come here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import struct
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from tenon.errors import CheckpointError
+from tenon.serialize.zip_writer import ZipWriter
+
+_HEADER = 30  # bytes of a record's own header, before its name
+
+
+def data_offset(file: Any, record: zipfile.ZipInfo) -> int:
+    """Where in an archive's file the bytes of a record begin."""
+    position = file.tell()
+    file.seek(record.header_offset)
+    header = file.read(_HEADER)
+    file.seek(position)
+    names, extra = struct.unpack("<HH", header[26:30])
+    return int(record.header_offset + _HEADER + names + extra)
+
+
+class RecordWriter:
+    """Writes records into the folder of one archive."""
+
+    def __init__(self, file: Any, folder: str) -> None:
+        self._out, self._folder = ZipWriter(file), folder
+
+    def write_record(self, name: str, data: Any, size: int) -> None:
+        """The first ``size`` bytes of ``data`` as ``name``."""
+        encoded = data.encode() if isinstance(data, str) else bytes(data)
+        self._out.record(f"{self._folder}/{name}", encoded[:size])
+
+    def write_record_metadata(self, name: str, size: int) -> None:
+        """Space for ``size`` bytes as ``name``."""
+        self._out.space(f"{self._folder}/{name}", size)
+
+    def write_end_of_file(self) -> None:
+        """The version of the format, and the directory."""
+        self._out.record(f"{self._folder}/version", b"3\n")
+        self._out.finish()
+
+
+class RecordReader:
+    """Reads records from the one folder of an archive."""
+
+    def __init__(self, file: Any) -> None:
+        self._file = file
+        try:
+            self._zip = zipfile.ZipFile(file)
+        except zipfile.BadZipFile as error:
+            raise CheckpointError(
+                f"PytorchStreamReader failed reading zip archive: {error}. Give a file that torch.save "
+                "wrote in its zip format."
+            ) from error
+        names = self._zip.namelist()
+        self._folder = names[0].partition("/")[0] if names else ""
+
+    def _info(self, name: str) -> zipfile.ZipInfo:
+        try:
+            return self._zip.getinfo(f"{self._folder}/{name}")
+        except KeyError:
+            raise CheckpointError(
+                f"PytorchStreamReader failed locating file {name}: file not found. There are "
+                f"{self.get_all_records()}."
+            ) from None
+
+    def has_record(self, name: str) -> bool:
+        """Whether there is one of this name."""
+        return f"{self._folder}/{name}" in self._zip.namelist()
+
+    def get_record(self, name: str) -> bytes:
+        """Its bytes."""
+        return self._zip.read(self._info(name))
+
+    def get_record_offset(self, name: str) -> int:
+        """Where in the file its bytes begin."""
+        return data_offset(self._file, self._info(name))
+
+    def get_all_records(self) -> list[str]:
+        """All names."""
+        return [name.partition("/")[2] for name in self._zip.namelist()]
+
+
+@contextlib.contextmanager
+def open_file(name_or_buffer: Any, mode: str) -> Iterator[Any]:
+    """A file opened by its path, or the given file object, which stays open."""
+    if isinstance(name_or_buffer, (str, os.PathLike)):
+        with open(name_or_buffer, mode) as file:
+            yield file
+        return
+    yield name_or_buffer
+    if "w" in mode:
+        name_or_buffer.flush()
+
+
+@contextlib.contextmanager
+def open_writer(name_or_buffer: Any) -> Iterator[RecordWriter]:
+    """Writes records; the archive ends with the ``with`` block, if nothing goes wrong in it."""
+    named = isinstance(name_or_buffer, (str, os.PathLike))
+    with open_file(name_or_buffer, "wb") as file:
+        writer = RecordWriter(file, Path(name_or_buffer).stem if named else "archive")
+        yield writer
+        writer.write_end_of_file()
+
+
+@contextlib.contextmanager
+def open_reader(name_or_buffer: Any) -> Iterator[RecordReader]:
+    """Reads records."""
+    with open_file(name_or_buffer, "rb") as file:
+        yield RecordReader(file if hasattr(file, "seek") else io.BytesIO(file.read()))
