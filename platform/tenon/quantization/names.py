@@ -16,7 +16,8 @@ from tenon.quantization.scheme import replace, scheme_of
 
 #: A name only; what is stored is int8.
 _QINT8 = NAMED["qint8"]
-_FUSED = (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.Linear)
+_TRANSPOSED = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
+_FUSED = (nn.Conv1d, nn.Conv2d, nn.Conv3d, *_TRANSPOSED, nn.Linear)
 _NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
 
 
@@ -97,8 +98,11 @@ def fuse_modules(model: Module, modules_to_fuse: Sequence[Any], inplace: bool = 
         if folds:
             if layers[1].training:
                 raise QuantizationError("a batch norm that trains cannot be folded. Call model.eval() first.")
-            fuse = fuse_linear_bn_eval if kinds[0] is nn.Linear else fuse_conv_bn_eval
-            fused |= {group[0]: fuse(layers[0], layers[1]), group[1]: nn.Identity()}
+            if kinds[0] is nn.Linear:
+                layer: Module = fuse_linear_bn_eval(layers[0], layers[1])
+            else:
+                layer = fuse_conv_bn_eval(layers[0], layers[1], kinds[0] in _TRANSPOSED)
+            fused |= {group[0]: layer, group[1]: nn.Identity()}
     for path, layer in fused.items():
         replace(made, path, layer)
     return made

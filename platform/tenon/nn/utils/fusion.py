@@ -50,8 +50,14 @@ def fuse_conv_bn_weights(
     are ``[out]``. The results require a gradient where the convolution's own do.
     """
     scale, bias = _affine(conv_b, bn_rm, bn_rv, bn_eps, bn_w, bn_b)
-    channels = (1, -1) if transpose else (-1, 1)
-    return _parameters(conv_w, conv_b, scale.reshape(*channels, *[1] * (conv_w.dim() - 2)), bias)
+    if transpose:  # [in, out / groups, *kernel]: each group of inputs has outputs of its own
+        inputs, each = conv_w.shape[:2]
+        groups = scale.numel() // each
+        scale = scale.reshape(groups, 1, each).expand(groups, inputs // groups, each)
+        scale = scale.reshape(inputs, each, *[1] * (conv_w.dim() - 2))
+    else:
+        scale = scale.reshape(-1, *[1] * (conv_w.dim() - 1))
+    return _parameters(conv_w, conv_b, scale, bias)
 
 
 def fuse_linear_bn_eval(linear: Layer, bn: Module) -> Layer:
