@@ -91,7 +91,7 @@ class Histogram(MinMax):
     def limits(self) -> tuple[float, float]:
         """The best of limits that leave out more and more at both ends, then at each."""
         best = super().limits()
-        if not best[0] < best[1] or not self.counts.any():
+        if not best[0] < best[1] or not np.isfinite(best).all() or not self.counts.any():
             return best
         for candidates in (_both, _lows, _highs):
             best = min(candidates(*best), key=self.loss)

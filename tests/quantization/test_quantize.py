@@ -190,11 +190,34 @@ def test_a_tensor_is_one_call_to_calibrate_with():
 
 
 def test_layers_that_are_skipped_stay():
-    model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
+    model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4), nn.Sequential(nn.Linear(4, 4)))
 
-    small = tenon.quantize(model, "int8-dynamic", skip=["1"]).model
+    small = tenon.quantize(model, "int8-dynamic", skip=["1", "2"]).model
 
-    assert type(small[0]) is DynamicLinear and type(small[1]) is nn.Linear
+    assert type(small[0]) is DynamicLinear and type(small[1]) is nn.Linear and type(small[2][0]) is nn.Linear
+    with pytest.raises(QuantizationError, match=r"give \['head'\]"):
+        tenon.quantize(model, "int8-dynamic", skip="head")
+
+
+@pytest.mark.parametrize("spec", SPECS)
+def test_a_model_of_other_floats_takes_and_gives_them(spec):
+    model, x = Reader().double().eval(), WORDS
+    model.memory = nn.Identity()
+    model.memory.forward = lambda rows: (rows.new_ones(4, 7, 32) * rows.sum(),)
+
+    small = tenon.quantize(model, spec).model
+
+    assert small.words(x).dtype is small(x).dtype is tenon.float64
+    assert tenon.compress.load(model, small.state_dict())(x).dtype is tenon.float64
+
+
+@pytest.mark.parametrize("spec", ["int8-dynamic", "int4-weights"])
+def test_a_layer_without_numbers_is_named(spec):
+    model = nn.Sequential(nn.Linear(4, 4))
+    model[0].weight = nn.Parameter(tenon.ones(4, 0))
+
+    with pytest.raises(QuantizationError, match=r"'0': a weight of shape \[4, 0\] has no numbers"):
+        tenon.quantize(model, spec)
 
 
 def _with(change):

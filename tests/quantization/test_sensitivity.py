@@ -110,3 +110,5 @@ def test_an_example_and_data_are_asked_for():
         sensitivity(network(), "int8-dynamic")
     with pytest.raises(QuantizationError, match="takes data"):
         quantize_within(network(), "int8-dynamic", example=data()[0], most_lost=0.1)
+    with pytest.raises(QuantizationError, match="0 or more, got nan"):
+        quantize_within(network(), "int8-dynamic", data=[data()], most_lost=float("nan"))

@@ -315,8 +315,10 @@ def test_digits_are_known_as_well_as_before():
         ([tenon.randn(2, 3, 16, 16), tenon.randn(2, 4, 16, 16)], r"calibration\[1\] cannot be run .* at '0'"),
         ([tenon.randn(2, 3, 20, 20)], r"calibration\[0\] cannot be run .* at '8'"),
         ([tenon.full((2, 3, 16, 16), float("nan"))], "what passes '0' in calibration lies between nan"),
+        ([tenon.full((2, 3, 16, 16), float("inf"))], "what passes '0' in calibration lies between .* inf"),
+        ([tenon.ones(0, 3, 16, 16)], "no number passed '0'"),
     ],
-    ids=["none", "empty", "channels", "size", "nan"],
+    ids=["none", "empty", "channels", "size", "nan", "inf", "no images"],
 )
 def test_calibration_that_does_not_fit_is_named(calibration, words):
     model = network().eval()
@@ -327,6 +329,56 @@ def test_calibration_that_does_not_fit_is_named(calibration, words):
 
     assert all(tenon.equal(before[k], v) for k, v in model.state_dict().items())
     assert not any(module._forward_pre_hooks or module._forward_hooks for module in model.modules())
+
+
+def test_what_is_called_by_name_or_once_with_nothing_is_calibrated():
+    class Named(nn.Sequential):
+        def forward(self, x):
+            return self[2](input=self[1](input=self[0](input=x)).flatten(1))
+
+    model, x = Named(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Linear(64, 2)).eval(), tenon.randn(2, 3, 6, 6)
+
+    small = tenon.quantize(model, "int8", [x, x[:0]]).model
+
+    assert isinstance(small[0], StaticConv) and isinstance(small[2], StaticLinear)
+    np.testing.assert_allclose(result(small, x), result(model, x), atol=0.05)
+    with pytest.raises(
+        QuantizationError, match=r"'0' has one step, and its observer gives limits of shape \[2\]"
+    ):
+        tenon.quantize(model, Int8(observer="PerChannelMinMax"), [x])
+
+
+def test_hooks_stay_and_find_and_leave_floats():
+    tenon.manual_seed(0)
+    seen = []
+    inner = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Conv2d(4, 4, 3), nn.ReLU())
+    model = nn.Sequential(inner, nn.Conv2d(4, 2, 3)).eval()
+    inner[0].register_forward_hook(lambda module, args, output: output * 3)
+    inner[2].register_forward_pre_hook(
+        lambda module, args, kwargs: ((args[0] + 1,), kwargs), with_kwargs=True
+    )
+    inner.register_forward_hook(lambda module, args, output: seen.append(output))
+    x = tenon.randn(2, 3, 9, 9)
+
+    small = tenon.quantize(model, "int8", [x]).model
+
+    seen.clear()
+    np.testing.assert_allclose(result(small, x), result(model, x), atol=0.05)
+    assert type(small[0][2]) is StaticConv
+    np.testing.assert_allclose(seen[0].numpy(), seen[1].numpy(), atol=0.05)
+
+
+@pytest.mark.parametrize("groups", [1, 2])
+def test_a_norm_after_a_transposed_convolution_is_folded(groups):
+    tenon.manual_seed(0)
+    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ConvTranspose2d(4, 6, 3, groups=groups), nn.BatchNorm2d(6))
+    for x in batches():
+        model(x)
+
+    small = tenon.quantize(model.eval(), "int8", [x]).model
+
+    assert [type(layer) for layer in small] == [StaticConv, nn.ConvTranspose2d, Folded]
+    np.testing.assert_allclose(result(small, x), result(model, x), atol=0.05)
 
 
 def test_a_model_that_was_compacted_before_comes_back_from_its_file(tmp_path):

@@ -130,14 +130,42 @@ def test_prepare_only_watches():
     assert np.abs(result(small, x) - expected).max() < 0.05 * np.abs(expected).max()
 
 
+def test_a_compiled_step_trains_as_an_eager_one():
+    def stepping(model):
+        optimizer = tenon.optim.SGD(model.parameters(), 0.05)
+
+        def step(x):
+            optimizer.zero_grad()
+            loss = model(x).square().mean()
+            loss.backward()
+            optimizer.step()
+            return loss
+
+        return step
+
+    one = prepare_qat(nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2)))
+    other = copy.deepcopy(one)
+    compiled, eager = tenon.compile(stepping(one), fullgraph=True), stepping(other)
+
+    for scale in (1, 3, 2, 5):
+        x = scale * images()[0][:, 0, 0, :4]
+        assert float(compiled(x)) == pytest.approx(float(eager(x)), rel=1e-4)
+
+    assert one[0].input_steps.limits() == other[0].input_steps.limits()
+    assert difference(convert(one, x)(x), convert(other, x)(x)) < 1e-2
+
+
 @pytest.mark.parametrize(
     ("call", "words"),
     [
+        (lambda: prepare(prepare_qat(network())), "'0' is prepared already"),
+        (lambda: tenon.quantize(prepare(network()), "int8-dynamic"), "'0' is prepared already"),
+        (lambda: prepare(network(), skip=["9"]), "skip names"),
         (lambda: prepare(nn.Sequential(nn.ReLU())), "no linear or convolution layer"),
         (lambda: convert(network(), images()[0]), "is not prepared"),
         (lambda: convert(prepare(network()), images()[0]), "nothing has passed '0' yet"),
     ],
-    ids=["nothing", "not prepared", "not run"],
+    ids=["prepared", "watched", "absent", "nothing", "not prepared", "not run"],
 )
 def test_what_cannot_be_prepared_or_converted_is_named(call, words):
     with pytest.raises(QuantizationError, match=words):

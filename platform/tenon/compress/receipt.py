@@ -162,8 +162,10 @@ def receipt_of(
     ``(inputs, labels)``, for the share of labels that the largest output names, or a function ``model ->
     float``. ``seconds`` is spent per model and batch size. Modes and gradients of the models stay.
     """
-    if any(isinstance(b, bool) or not isinstance(b, int) or b < 1 for b in batch_sizes):
-        raise ArgumentError(f"batch sizes are whole numbers from 1 on, got {list(batch_sizes)}.")
+    if isinstance(batch_sizes, int) or any(
+        isinstance(b, bool) or not isinstance(b, int) or b < 1 for b in batch_sizes
+    ):
+        raise ArgumentError(f"batch sizes are whole numbers from 1 on, got {batch_sizes!r}: give [1, 32].")
     data = list(data) if isinstance(data, Iterator) else data  # it is read twice
     change = math.nan
     totals: dict[int, Change] = {}

@@ -11,7 +11,17 @@ from tenon.core.tensor import Tensor
 from tenon.errors import QuantizationError
 from tenon.nn.module import Module
 from tenon.quantization.bfloat16_layers import BFloat16Layer
-from tenon.quantization.scheme import Scheme, bake, check_model, check_weights, decodes, replace, scheme_of
+from tenon.quantization.scheme import (
+    Scheme,
+    bake,
+    check_model,
+    check_unprepared,
+    check_weights,
+    decodes,
+    replace,
+    scheme_of,
+    skipped,
+)
 from tenon.quantization.static import StaticScheme, convert
 from tenon.quantization.structure import KEY, note_structure
 
@@ -40,14 +50,14 @@ def quantize(
     "bfloat16-weights" come with tenon) or is one. ``calibration`` is a sequence of what the model is called
     with, as static int8 needs it. ``example`` is one such call, for the receipt; without it the first of
     ``calibration``, and without either the receipt has sizes alone. ``data`` and ``batch_sizes`` are the
-    receipt's: see ``tenon.compress.receipt_of``. Layers whose path is in ``skip`` stay.
+    receipt's: see ``tenon.compress.receipt_of``. Layers whose path is in ``skip``, or begins with one, stay.
 
     QuantizationError where a weight has no floats or numbers that are not finite, where calibration is
     missing or does not fit, where there is nothing to quantize.
     """
     scheme = scheme_of(spec)
     calls = calibration_calls(model, scheme, calibration)
-    made = converted(model, scheme, calls, skip)
+    made = converted(model, scheme, calls, skipped(model, skip, "quantize"))
     example = next(iter(calls), None) if example is None else example
     notes = notes_on(made)
     receipt = receipt_of(model, made, example, data=data, batch_sizes=batch_sizes, notes=notes)
@@ -75,7 +85,9 @@ def _first(paths: Sequence[str]) -> str:
 def converted(model: Module, scheme: Scheme, calls: Sequence[Any], skip: Collection[str] = ()) -> Module:
     """A quantized copy of ``model``."""
     check_model(model, "quantize")
-    _check(model, skip)
+    check_unprepared(model, "quantize")
+    if KEY in model._buffers:
+        raise QuantizationError(f"this {type(model).__name__} is quantized already. Quantize the original.")
     made = copy.deepcopy(model)
     for path, module in made.named_modules():
         if path not in skip:
@@ -105,14 +117,6 @@ def _by_layer(model: Module, scheme: Scheme, skip: Collection[str]) -> tuple[Mod
         if new is not None and new is not module:
             model = replace(model, path, new)
     return model, found
-
-
-def _check(model: Module, skip: Collection[str]) -> None:
-    if KEY in model._buffers:
-        raise QuantizationError(f"this {type(model).__name__} is quantized already. Quantize the original.")
-    unknown = sorted(set(skip) - {path for path, _ in model.named_modules()})
-    if unknown:
-        raise QuantizationError(f"skip names {unknown}, which this {type(model).__name__} does not have.")
 
 
 def calibration_calls(model: Module, scheme: Scheme, calibration: Any) -> list[Any]:

@@ -2,7 +2,8 @@
 
 A layer is a module without children. A tensor that a layer gives is read by the layers it is an argument of,
 and by any op that runs outside of layers. Each call is a node of its own, since one rectifier may serve many
-layers: the first of a layer has its path as key, the n-th ``path#n``. Rectifiers, pools of maxima and views
+layers: the first of a layer has its path as key, the n-th ``path#n``. Hooks of a module read what it
+takes and gives. Rectifiers, pools of maxima and views
 that run outside of layers are nodes too, keyed ``#n``; any other op, and being a result of the model, is the
 reader "". That a rectifier worked in place is seen in its input, which holds the result afterwards.
 """
@@ -42,7 +43,9 @@ class Flow:
         self._rectified: dict[int, tuple[str, Any, Any]] = {}
         self._inside = False
         args, kwargs = call_of(example)
+        hooked = [module for module in model.modules() if _hooked(module)]
         handles = [h for path, module in self.layers.items() for h in self._watch(path, module)]
+        handles += [h for module in hooked for h in self._expose(module)]
         SLOT.push(self)
         try:
             with running(model, 0):
@@ -109,6 +112,15 @@ class Flow:
             module.register_forward_hook(leave),
         )
 
+    def _expose(self, module: Module) -> tuple[Any, Any]:
+        """Let the hooks of ``module`` be readers of what it takes and gives."""
+        return (
+            module.register_forward_pre_hook(
+                lambda _, args, kwargs: self._read((args, kwargs), ""), with_kwargs=True
+            ),
+            module.register_forward_hook(lambda _, args, output: self._read(output, "")),
+        )
+
     def _called(self, path: str) -> str:
         """The node of the last call of a layer."""
         return path if self.calls[path] < 2 else f"{path}#{self.calls[path]}"
@@ -121,6 +133,10 @@ class Flow:
     def once(self, node: str) -> bool:
         """Whether ``node`` is the only call of a layer."""
         return self.calls[node] == 1
+
+
+def _hooked(module: Module) -> bool:
+    return bool(module._forward_pre_hooks or module._forward_hooks)
 
 
 @contextmanager

@@ -27,6 +27,7 @@ def to_int8(weight: Any, limits: tuple[Any, Any] | None = None) -> tuple[Any, An
     ``limits`` are the lowest and the highest number to be told apart, of all or of each such index; without
     them those that there are.
     """
+    _check_size(weight)
     weight = weight.detach().to(float32)
     rows = weight.reshape(weight.shape[0], -1)
     size = rows.abs().amax(1)
@@ -35,6 +36,13 @@ def to_int8(weight: Any, limits: tuple[Any, Any] | None = None) -> tuple[Any, An
         size = low.where(low > high, high)
     scale = (size / LARGEST).masked_fill(size == 0, 1)
     return (rows / scale[:, None]).round().clamp(-LARGEST, LARGEST).to(int8).reshape(weight.shape), scale
+
+
+def _check_size(weight: Any) -> None:
+    if not weight.numel():
+        raise QuantizationError(
+            f"a weight of shape {list(weight.shape)} has no numbers to quantize. Name its layer in skip."
+        )
 
 
 def from_int8(values: Any, scale: Any) -> Any:
@@ -49,6 +57,7 @@ def to_int4(weight: Any, group: int) -> tuple[Any, Any]:
     """
     if group < 2 or group % 2:
         raise QuantizationError(f"int4 groups have an even number of weights, two to a byte; got {group}.")
+    _check_size(weight)
     weight = weight.detach().to(float32)
     count, width = weight.shape[0], math.prod(weight.shape[1:])
     groups = -(-width // group)

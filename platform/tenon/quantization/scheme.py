@@ -7,7 +7,7 @@ made again where a model is loaded.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -18,6 +18,15 @@ from tenon.nn.parameter import is_lazy
 from tenon.nn.weights import begin_pipeline, pipeline_of, stored_tensor
 from tenon.plugins.registry import resolve
 from tenon.quantization.bfloat16_layers import BFloat16Layer
+from tenon.quantization.layers import QuantizedLayer
+
+#: The name under which a prepared layer has what watches its input.
+WATCHED = "input_steps"
+#: What a layer keeps of the one whose place it takes.
+_HOOKS = (
+    "_forward_pre_hooks", "_forward_pre_hooks_with_kwargs", "_forward_hooks", "_forward_hooks_with_kwargs",
+    "_forward_hooks_always_called",
+)  # fmt: skip
 
 
 class Scheme:
@@ -56,17 +65,16 @@ class WeightScheme(Scheme):
 
     def store(self, module: Any, name: str, parts: Mapping[str, Any]) -> None:
         """Let ``module.<name>`` be decoded from ``parts``."""
-        shape, kinds = tuple(module._parameters[name].shape), tuple(str(t.dtype) for t in parts.values())
-        step = Decoded(name, self.name, dict(vars(self)), tuple(parts), shape, kinds)
-        begin_pipeline(module, name, step, {f"{name}_{part}": tensor for part, tensor in parts.items()})
+        shape = tuple(module._parameters[name].shape)
+        Decoded(name, self.name, dict(vars(self)), tuple(parts), shape).begin(module, parts)
 
 
 @dataclass
 class Decoded:
     """The step that decodes a weight of ``shape`` from the tensors called ``<name>_<part>``.
 
-    The weight has the dtype to which the module was moved: that of its parameters, else of parts that are not
-    of the ``kinds`` any more.
+    The weight has the dtype that it had before, or to which the module was moved since: that of an empty
+    buffer beside them, which is not saved.
     """
 
     name: str
@@ -74,15 +82,22 @@ class Decoded:
     options: dict[str, Any]
     parts: tuple[str, ...]
     shape: tuple[int, ...]
-    kinds: tuple[str, ...] = ()
     is_mask: ClassVar[bool] = False
 
     def forward(self, module: Any, *values: Any) -> Any:
         """The weight."""
         weight = self._scheme().decode(self.shape, **dict(zip(self.parts, values, strict=True)))
-        learned = (p.dtype for p in module._parameters.values() if p is not None)
-        moved = (v.dtype for v, kind in zip(values, self.kinds, strict=False) if str(v.dtype) != kind)
-        return weight.to(next((d for d in (*learned, *moved) if d.is_floating_point), weight.dtype))
+        return weight.to(module._buffers[self._floats].dtype)
+
+    def begin(self, module: Any, parts: Mapping[str, Any]) -> None:
+        """Let ``module`` hold the parts instead of the weight that it has."""
+        weight = module._parameters[self.name]
+        begin_pipeline(module, self.name, self, {f"{self.name}_{part}": t for part, t in parts.items()})
+        module.register_buffer(self._floats, weight.detach().new_empty(0), persistent=False)
+
+    @property
+    def _floats(self) -> str:
+        return f"{self.name}_floats"
 
     def right_inverse(self, module: Any, value: Any) -> Any:
         """What a weight that is assigned is stored as."""
@@ -90,7 +105,8 @@ class Decoded:
         return [parts[part] for part in self.parts]
 
     def discard(self, module: Any) -> None:
-        """Nothing is kept besides what is stored."""
+        """Nothing but the empty buffer is kept besides what is stored."""
+        delattr(module, self._floats)
 
     def _scheme(self) -> WeightScheme:
         made: WeightScheme = resolve("quantizers", self.scheme)(**self.options)
@@ -134,6 +150,15 @@ def check_model(model: Any, what: str) -> None:
             raise QuantizationError(f"{what}: '{name}' has no shape yet. Call the model once before.")
 
 
+def check_unprepared(model: Module, what: str) -> None:
+    """QuantizationError that names ``what`` if the model watches the inputs of its layers."""
+    path = next((path for path, module in model.named_modules() if WATCHED in module._modules), None)
+    if path is not None:
+        raise QuantizationError(
+            f"{what}: '{path}' is prepared already. Give the model that it was made of, or call convert."
+        )
+
+
 def check_weights(path: str, module: Any) -> None:
     """QuantizationError if a floating weight of ``module`` is complex, an integer, or not finite."""
     for name in list(module._parameters):
@@ -153,6 +178,19 @@ def check_weights(path: str, module: Any) -> None:
             )
 
 
+def skipped(model: Module, skip: Collection[str], what: str) -> set[str]:
+    """The paths in ``skip`` and all below them; errors that name ``what`` where ``model`` has no such."""
+    check_model(model, what)
+    if isinstance(skip, str):
+        raise QuantizationError(f"skip is a collection of paths: give [{skip!r}].")
+    paths = [path for path, _ in model.named_modules(remove_duplicate=False)]
+    unknown = sorted(set(skip).difference(paths))
+    if unknown:
+        raise QuantizationError(f"skip names {unknown}, which this {type(model).__name__} does not have.")
+    modules = {id(m) for path in skip for m in model.get_submodule(path).modules()}
+    return {path for path, m in model.named_modules(remove_duplicate=False) if id(m) in modules}
+
+
 def bake(module: Any) -> None:
     """Let weights that are computed by steps (parametrized, pruned) be plain parameters of what they are."""
     for name in [n for n in module.__dict__.get("_weights", {}) if pipeline_of(module, n)]:
@@ -162,10 +200,19 @@ def bake(module: Any) -> None:
 
 
 def replace(model: Any, path: str, layer: Any) -> Any:
-    """``model`` with ``layer`` wherever the module at ``path`` is; the layer itself if that is the model."""
+    """``model`` with ``layer`` wherever the module at ``path`` is; the layer itself if that is the model.
+
+    A quantized layer gives floats of the dtype that the module has, and has its hooks.
+    """
+    old = model.get_submodule(path) if path else model
+    if isinstance(layer, QuantizedLayer):
+        floats = (p.dtype for p in old.parameters(recurse=False) if p.is_floating_point())
+        layer.floats = next(floats, layer.floats)
+        for name in _HOOKS:
+            if vars(old).get(name):
+                getattr(layer, name).update(getattr(old, name))
     if not path:
         return layer
-    old = model.get_submodule(path)
     for place, module in list(model.named_modules(remove_duplicate=False)):
         if module is old:
             above, _, name = place.rpartition(".")

@@ -12,7 +12,7 @@ from tenon.core.grad_mode import no_grad
 from tenon.errors import QuantizationError
 from tenon.nn.module import Module
 from tenon.quantization.api import Quantized, calibration_calls, converted, notes_on
-from tenon.quantization.scheme import Scheme, scheme_of
+from tenon.quantization.scheme import Scheme, scheme_of, skipped
 from tenon.quantization.structure import described
 
 
@@ -55,10 +55,13 @@ def quantize_within(
     is slower with it as it was: layers beside it then have to convert. Then the most sensitive ones stay, one
     after the other, until the accuracy on ``data`` is at most ``most_lost`` below the model's.
     """
+    if most_lost is not None and not most_lost >= 0:
+        raise QuantizationError(f"most_lost is a loss of accuracy, 0 or more, got {most_lost}.")
     if most_lost is not None and data is None:
         raise QuantizationError("most_lost is a loss of accuracy, which takes data: give (inputs, labels).")
     scheme = scheme_of(spec)
     calls = calibration_calls(model, scheme, calibration)
+    skip = skipped(model, skip, "quantize_within")
     example, kept = _example(calls, example), set(skip)
     notes: list[str] = []
 

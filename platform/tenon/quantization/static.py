@@ -9,6 +9,7 @@ what lets steps pass (pools of maxima, views, dropout), and float32 elsewhere.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -29,6 +30,7 @@ from tenon.quantization.scheme import Scheme, replace
 from tenon.quantization.static_layers import Folded, StaticConv, StaticLinear, StaticMaxPool, padding_of
 
 _CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
+_TRANSPOSED = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
 _NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
 _POOLS = (nn.MaxPool1d, nn.MaxPool2d, nn.MaxPool3d)
 _PASSING = (nn.Identity, Folded, nn.Flatten, nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d)
@@ -70,6 +72,8 @@ def observer_of(name: str) -> RangeObserver:
 
 def steps_of(low: float, high: float) -> tuple[float, int]:
     """``(step, zero)`` of uint8 for numbers from ``low`` to ``high``; 0 is always a step."""
+    if not (math.isfinite(low) and math.isfinite(high)):
+        raise QuantizationError(f"no step fits numbers from {low} to {high}: some of them are not finite.")
     low, high = min(low, 0.0), max(high, 0.0)
     step = (high - low) / 255 or 1.0
     return step, min(255, max(0, round(-low / step)))
@@ -80,7 +84,7 @@ def fold_norms(model: Module, flow: Flow, skip: Collection[str] = ()) -> None:
     for path, layer in flow.layers.items():
         norm_path = flow.next_of(path)
         norm: Any = flow.layers.get(norm_path)
-        if path in skip or norm_path in skip or type(layer) not in (*_CONVOLUTIONS, nn.Linear):
+        if path in skip or norm_path in skip or type(layer) not in (*_CONVOLUTIONS, *_TRANSPOSED, nn.Linear):
             continue
         if not (flow.once(path) and flow.once(norm_path)):
             continue
@@ -88,9 +92,12 @@ def fold_norms(model: Module, flow: Flow, skip: Collection[str] = ()) -> None:
             continue
         if type(layer) is nn.Linear and flow.ranks[path] != 2:
             continue  # the norm's channels are the second axis, the product's features the last
-        fuse = fuse_linear_bn_weights if type(layer) is nn.Linear else fuse_conv_bn_weights
-        numbers = (norm.running_mean, norm.running_var, norm.eps, norm.weight, norm.bias)
-        layer.weight, layer.bias = fuse(layer.weight, layer.bias, *numbers)
+        held = (norm.running_mean, norm.running_var, norm.eps, norm.weight, norm.bias)
+        if type(layer) is nn.Linear:
+            made = fuse_linear_bn_weights(layer.weight, layer.bias, *held)
+        else:
+            made = fuse_conv_bn_weights(layer.weight, layer.bias, *held, type(layer) in _TRANSPOSED)
+        layer.weight, layer.bias = made
         replace(model, norm_path, Folded().train(norm.training))
         flow.layers[norm_path] = flow.nodes[norm_path] = model.get_submodule(norm_path)
 
@@ -205,14 +212,20 @@ def _calibrate(
     entering: Mapping[str, RangeObserver],
     leaving: Mapping[str, tuple[RangeObserver, _Plan]],
 ) -> None:
+    def see(observer: RangeObserver, x: Tensor) -> None:
+        if x.numel():
+            observer.observe(x.detach())
+
     def before(observer: RangeObserver) -> Callable[..., None]:
-        return lambda module, args: observer.observe(args[0].detach())
+        return lambda module, args, kwargs: see(observer, args[0] if args else kwargs["input"])
 
     def after(observer: RangeObserver, plan: _Plan) -> Callable[..., None]:
-        return lambda module, args, output: observer.observe(output.detach().clamp(plan.low, plan.high))
+        return lambda module, args, output: see(observer, output.clamp(plan.low, plan.high))
 
     modules = dict(model.named_modules())
-    handles = [modules[path].register_forward_pre_hook(before(o)) for path, o in entering.items()]
+    handles = [
+        modules[path].register_forward_pre_hook(before(o), with_kwargs=True) for path, o in entering.items()
+    ]
     handles += [modules[path].register_forward_hook(after(*pair)) for path, pair in leaving.items()]
     try:
         for number, call in enumerate(calls):
@@ -236,7 +249,17 @@ def _weight_limits(path: str, layer: Any, observer: RangeObserver) -> tuple[Any,
     return low, high
 
 
-def _finite(path: str, low: float, high: float) -> tuple[float, float]:
+def _finite(path: str, low: Any, high: Any) -> tuple[float, float]:
+    if any(getattr(limit, "shape", ()) for limit in (low, high)):
+        raise QuantizationError(
+            f"what passes '{path}' has one step, and its observer gives limits of shape {list(low.shape)}:"
+            " name one that gives two numbers, such as 'Histogram'. Those of each channel are for weights."
+        )
+    if low > high:
+        raise QuantizationError(
+            f"no number passed '{path}' in calibration: what it was called with is empty. Give batches of one"
+            " example or more."
+        )
     if not -float("inf") < low <= high < float("inf"):
         raise QuantizationError(
             f"what passes '{path}' in calibration lies between {low} and {high}: no step fits it. Look for"

@@ -10,14 +10,13 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from typing import Any
 
 from tenon.compress.structure import note, noted, read
 from tenon.core.factories import zeros
 from tenon.errors import ArgumentError, CheckpointError
 from tenon.nn.module import Module
-from tenon.nn.weights import begin_pipeline
 from tenon.quantization.bfloat16_layers import BFLOAT16
 from tenon.quantization.layers import (
     DynamicLinear,
@@ -93,13 +92,13 @@ def load(model: Module, state: Mapping[str, Any]) -> Module:
         bake(module)
         for step in described["weights"]:
             lists = {key: tuple(value) for key, value in step.items() if isinstance(value, list)}
-            step = Decoded(**{**step, **lists})
+            known = {field.name for field in fields(Decoded)}
+            step = Decoded(**{key: value for key, value in {**step, **lists}.items() if key in known})
             names = {part: f"{path}.{step.name}_{part}".lstrip(".") for part in step.parts}
             missing = [name for name in names.values() if name not in state]
             if missing or step.name not in module._parameters:
                 raise CheckpointError(f"'{path}' cannot be loaded: {missing or step.name} is missing.")
-            held = {f"{step.name}_{part}": zeros_of(state[name]) for part, name in names.items()}
-            begin_pipeline(module, step.name, step, held)
+            step.begin(module, {part: zeros_of(state[name]) for part, name in names.items()})
     note_structure(made)
     made._buffers[KEY] = zeros_of(state[KEY])
     made.load_state_dict(state)

@@ -14,16 +14,16 @@ from collections.abc import Collection
 from typing import Any
 
 from tenon.core.factories import full
+from tenon.core.grad_mode import no_grad
 from tenon.errors import QuantizationError
 from tenon.nn.module import Module
 from tenon.nn.utils.parametrize import register_parametrization
 from tenon.ops.quantized import LARGEST
-from tenon.quantization.scheme import bake, check_model, check_weights
+from tenon.quantization.scheme import WATCHED, bake, check_unprepared, check_weights, skipped
 from tenon.quantization.static import convert as convert_static
 from tenon.quantization.static import quantizable, steps_of
 from tenon.quantization.structure import note_structure
 
-_WATCHED = "input_steps"
 #: What a prepared model remembers of its first call.
 _FIRST = "_first_call"
 
@@ -64,18 +64,30 @@ class Watched(Module):
 
     def forward(self, x: Any) -> Any:
         """``x``, rounded within the limits where it is to be; what lies outside gets no gradient."""
-        plain = x.detach()
-        first = bool(self.low > self.high)
-        if self.training or first or not self.fake:
-            low, high = plain.min(), plain.max()
-            self.low = low if first else self.low + self.share * (low - self.low)
-            self.high = high if first else self.high + self.share * (high - self.high)
-        if not self.fake:
+        if not x.numel():
             return x
-        step, zero = steps_of(float(self.low), float(self.high))
+        with no_grad():
+            if self.training or not self.fake or bool(self.low > self.high):
+                self._see(x)
+            if not self.fake:
+                return x
+            step, zero = self._steps() if self.training else steps_of(*self.limits())
         inside = x.clamp(-zero * step, (255 - zero) * step)
         plain = inside.detach()
         return inside + (((plain / step + zero).round() - zero) * step - plain)
+
+    def _see(self, x: Any) -> None:
+        first = self.low > self.high
+        for held, now in ((self.low, x.min()), (self.high, x.max())):
+            before = now.where(first, held)
+            held.copy_(before + self.share * (now - before))
+
+    def _steps(self) -> tuple[Any, Any]:
+        """``steps_of`` the limits, as tensors: nothing is read, so that a compiled step can do it."""
+        low, high = self.low.double().clamp(max=0), self.high.double().clamp(min=0)
+        step = (high - low) / 255
+        step = step.masked_fill(step == 0, 1)
+        return step, (-low / step).round().clamp(0, 255)
 
     def limits(self) -> tuple[float, float]:
         """The limits."""
@@ -88,8 +100,11 @@ def _remember(module: Any, args: Any, kwargs: Any) -> None:
         module.__dict__[_FIRST] = kwargs or args
 
 
-def _watch(module: Any, args: Any) -> Any:
-    return (getattr(module, _WATCHED)(args[0]), *args[1:])
+def _watch(module: Any, args: Any, kwargs: Any) -> Any:
+    watched = getattr(module, WATCHED)
+    if args:
+        return (watched(args[0]), *args[1:]), kwargs
+    return args, {**kwargs, "input": watched(kwargs["input"])}
 
 
 def prepare(model: Module, *, skip: Collection[str] = ()) -> Module:
@@ -106,15 +121,16 @@ def prepare_qat(model: Module, *, skip: Collection[str] = ()) -> Module:
 
 
 def _prepared(model: Module, skip: Collection[str], what: str) -> Module:
-    check_model(model, what)
+    skip = skipped(model, skip, what)
+    check_unprepared(model, what)
     made = copy.deepcopy(model)
     found = [(p, m) for p, m in made.named_modules() if p not in skip and quantizable(m)]
     if not found:
         raise QuantizationError(f"this {type(model).__name__} has no linear or convolution layer to prepare.")
     for path, module in found:
         check_weights(path, module)
-        setattr(module, _WATCHED, Watched(what == "prepare_qat"))
-        module.register_forward_pre_hook(_watch)
+        setattr(module, WATCHED, Watched(what == "prepare_qat"))
+        module.register_forward_pre_hook(_watch, with_kwargs=True)
         if what == "prepare_qat":
             register_parametrization(module, "weight", FakeQuantize())
     made.register_forward_pre_hook(_remember, with_kwargs=True)
@@ -133,7 +149,7 @@ def convert(model: Module, example: Any = None) -> Module:
             del made._forward_pre_hooks[key], made._forward_pre_hooks_with_kwargs[key]
     limits = {}
     for path, module in list(made.named_modules()):
-        watched = module._modules.get(_WATCHED)
+        watched = module._modules.get(WATCHED)
         if not isinstance(watched, Watched):
             continue
         if bool(watched.low > watched.high):
@@ -141,10 +157,10 @@ def convert(model: Module, example: Any = None) -> Module:
                 f"nothing has passed '{path}' yet. Run the prepared model before you convert it."
             )
         limits[path] = watched.limits()
-        delattr(module, _WATCHED)
+        delattr(module, WATCHED)
         for key, hook in list(module._forward_pre_hooks.items()):
             if hook is _watch:
-                del module._forward_pre_hooks[key]
+                del module._forward_pre_hooks[key], module._forward_pre_hooks_with_kwargs[key]
         bake(module)
     if not limits:
         raise QuantizationError(

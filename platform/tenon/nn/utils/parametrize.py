@@ -308,8 +308,9 @@ def _follow_masks(module: Any, pipeline: Pipeline, made: Any, unsafe: bool) -> N
     name = pipeline.name
     if pipeline.stored != (f"{name}_orig",) or not all(step.is_mask for step in pipeline.steps):
         raise ModuleValueError(
-            f"'{name}' has the older weight_norm or spectral_norm, which no parametrization can follow."
-            " Remove it, and register tenon.nn.utils.parametrizations.weight_norm or spectral_norm instead."
+            f"'{name}' has the older weight_norm or spectral_norm, or is stored as few bits, which no"
+            " parametrization can follow. Replace such a norm by that of tenon.nn.utils.parametrizations;"
+            " quantize last."
         )
     with no_grad():
         value = pipeline.value(module)
