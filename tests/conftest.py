@@ -22,6 +22,7 @@ from xdist.scheduler import LoadFileScheduling
 
 import tenon
 from tenon.compress.receipt import receipt_of
+from tenon.core import rerouting
 from tenon.testing.suites.communicator import OPEN_MPI
 
 #: Exceptions that torch and tenon may tell apart by different subclasses.
@@ -51,6 +52,13 @@ receipt_of.__kwdefaults__["seconds"] = 0.0
 # A shell without job control starts what is in the background with Ctrl-C ignored, and children inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture(autouse=True)
+def _functions_ask_nobody():
+    """A test that derives a class from Tensor slows no later one, some of which measure."""
+    yield
+    rerouting.ask_nobody()
 
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from enum import Enum
 from typing import Any
 
 from tenon.backends import mkldnn
 from tenon.core.methods.convert import parse_to
+from tenon.core.overriding import (  # noqa: F401 - torch has them here
+    DisableTorchFunction,
+    DisableTorchFunctionSubclass,
+)
+from tenon.core.overriding import disabled as _disabled_torch_function_impl  # noqa: F401
 from tenon.core.tensor import Tensor
 from tenon.errors import ShapeError
 from tenon.nn import functional as _functional
@@ -72,19 +76,6 @@ def _select_conv_backend(
     if any(step != 1 for step in dilation):
         return _ConvBackend.SlowDilated2d if flat else _ConvBackend.SlowDilated3d
     return _ConvBackend.Slow2d if flat else _ConvBackend.Slow3d
-
-
-@contextlib.contextmanager
-def DisableTorchFunctionSubclass() -> Iterator[None]:
-    """Run the block without ``__torch_function__`` of subclasses, which is not called here anyway."""
-    yield
-
-
-def _disabled_torch_function_impl(
-    function: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-) -> Any:
-    """A ``__torch_function__`` that only calls the function."""
-    return function(*args, **(kwargs or {}))
 
 
 class _Functions:

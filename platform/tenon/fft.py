@@ -18,6 +18,7 @@ from tenon.core.aval import normalize_axis
 from tenon.core.create import wrap
 from tenon.core.factories import kind_of
 from tenon.core.methods.titles import titled
+from tenon.core.rerouting import register
 from tenon.device import as_device
 from tenon.errors import ArgumentError, DTypeError, ShapeError
 from tenon.functions.derived import into
@@ -277,3 +278,6 @@ def ifftshift(input: Any, dim: Any = None) -> Any:
     """Inverse of ``fftshift``."""
     axes = _all(input, dim)
     return input.roll([(input.raw.shape[a] + 1) // 2 for a in axes], axes) if axes else input.clone()
+
+
+register("torch.fft", {name: globals()[name] for name in __all__}, bare=["fftfreq", "rfftfreq"])

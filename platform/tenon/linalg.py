@@ -20,6 +20,7 @@ from tenon.core.create import from_backend_array
 from tenon.core.grad_mode import MODE
 from tenon.core.methods.titles import titled
 from tenon.core.precision import runs_in
+from tenon.core.rerouting import register
 from tenon.core.results import named_result
 from tenon.errors import ArgumentError, DTypeError, GradError, ShapeError
 from tenon.functions.derived import into
@@ -347,3 +348,6 @@ def cross(input: Any, other: Any, *, dim: int = -1, out: Any = None) -> Any:
 def diagonal(A: Any, *, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Any:
     """The diagonal of the last two axes: a view."""
     return A.diagonal(offset, dim1, dim2)
+
+
+register("torch.linalg", {name: globals()[name] for name in __all__})

@@ -1,51 +1,77 @@
-"""torch's ``torch.overrides``: what is said of types that take over functions. None do here.
+"""torch's ``torch.overrides``: types, and modes, that take over functions by a ``__torch_function__``.
 
-``__torch_function__`` is not called: subclasses of Tensor and classes that only look like one are not asked
-before a function runs, so ``has_torch_function`` is False of everything, and code that forwards to such a
-class goes its ordinary way.
+Subclasses of Tensor are asked from the moment that the first one is defined. A class that only looks like a
+tensor is asked too once functions ask at all: a subclass is defined, a mode is at work, or code asks here for
+the functions that can be taken over (ADR 0038 says why).
 """
 
 from __future__ import annotations
 
+import functools
+import inspect
+import sys
+import types
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from tenon.core import overriding, rerouting
 from tenon.core.tensor import Tensor
-from tenon.errors import UnsupportedError
 
 __all__ = [
     "BaseTorchFunctionMode",
     "TorchFunctionMode",
+    "get_default_nowrap_functions",
+    "get_ignored_functions",
+    "get_overridable_functions",
+    "get_testing_overrides",
     "handle_torch_function",
     "has_torch_function",
     "is_tensor_like",
     "is_tensor_method_or_property",
+    "resolve_name",
+    "wrap_torch_function",
 ]
 
 
 def has_torch_function(relevant_args: Iterable[Any]) -> bool:
-    """False: no type takes over a function."""
-    return False
+    """Whether the class of one of ``relevant_args`` takes over functions, or a mode is at work."""
+    state = overriding.STATE
+    return (bool(state.modes) and state.off != 2) or (
+        not state.off and any(overriding.wants(type(each)) for each in relevant_args)
+    )
 
 
 def has_torch_function_unary(argument: Any) -> bool:
-    """False, as ``has_torch_function``."""
-    return False
+    """``has_torch_function`` of one argument."""
+    return has_torch_function((argument,))
 
 
 def has_torch_function_variadic(*arguments: Any) -> bool:
-    """False, as ``has_torch_function``."""
-    return False
+    """``has_torch_function`` of the arguments."""
+    return has_torch_function(arguments)
 
 
 def handle_torch_function(
     public_api: Callable[..., Any], relevant_args: Iterable[Any], *args: Any, **kwargs: Any
 ) -> Any:
-    """Refused: there is nothing that could take ``public_api`` over."""
-    raise UnsupportedError(
-        f"handle_torch_function({getattr(public_api, '__name__', public_api)}): __torch_function__ is not"
-        " called here. Ask has_torch_function first, which is False."
-    )
+    """What the mode at work, or a class among ``relevant_args``, makes of ``public_api(*args, **kwargs)``."""
+    return overriding.handle(public_api, overriding.overloaded(relevant_args), args, kwargs)
+
+
+def wrap_torch_function(dispatcher: Callable[..., Iterable[Any]]) -> Callable[..., Any]:
+    """Make a function one that can be taken over; ``dispatcher`` gives the arguments that are asked."""
+
+    def wrap(function: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(function)
+        def asking(*args: Any, **kwargs: Any) -> Any:
+            relevant = dispatcher(*args, **kwargs)
+            if has_torch_function(relevant):
+                return handle_torch_function(asking, relevant, *args, **kwargs)
+            return function(*args, **kwargs)
+
+        return asking
+
+    return wrap
 
 
 def is_tensor_like(inp: Any) -> bool:
@@ -56,20 +82,90 @@ def is_tensor_like(inp: Any) -> bool:
 def is_tensor_method_or_property(func: Callable[..., Any]) -> bool:
     """Whether ``func`` is one of Tensor's methods, or the getter of one of its properties."""
     name = getattr(func, "__name__", "")
-    return name == "__get__" or getattr(Tensor, name, None) is func
+    return name in ("__get__", "__set__", "__delete__") or getattr(Tensor, name, None) is func
+
+
+def resolve_name(f: Any) -> str | None:
+    """``"torch.add"`` for ``torch.add``; None for what cannot be taken over."""
+    return overriding.name_of(f)
+
+
+def get_overridable_functions() -> dict[Any, list[Callable[..., Any]]]:
+    """The functions that a class can take over, by the module or class that has them."""
+    rerouting.ask_for_good()
+    found: dict[Any, list[Callable[..., Any]]] = {}
+    for namespace, members in overriding.NAMESPACES.items():
+        home = Tensor if namespace == "torch.Tensor" else sys.modules[namespace.replace("torch", "tenon", 1)]
+        found[home] = [
+            member.__get__ if isinstance(member, property) else member
+            for name, member in members.items()
+            if id(member) not in rerouting.BARE
+        ]
+    return found
+
+
+def get_ignored_functions() -> set[Callable[..., Any]]:
+    """Functions that no class can take over: they make tensors of none, or say what is set."""
+    return {
+        f for members in overriding.NAMESPACES.values() for f in members.values() if id(f) in rerouting.BARE
+    }
+
+
+def get_default_nowrap_functions() -> set[Callable[..., Any]]:
+    """What gives tensors that stay plain, where a subclass says nothing else."""
+    return {Tensor._base.__get__, Tensor.grad.__get__}  # type: ignore[attr-defined]
+
+
+def get_testing_overrides() -> dict[Callable[..., Any], Callable[..., Any]]:
+    """For each function that can be taken over one that has its parameters and gives -1."""
+
+    def stand_in(function: Callable[..., Any]) -> Callable[..., Any]:
+        def dummy(*args: Any, **kwargs: Any) -> int:
+            return -1
+
+        if isinstance(function, types.FunctionType):
+            dummy.__signature__ = inspect.signature(function)  # type: ignore[attr-defined]
+        return dummy
+
+    return {f: stand_in(f) for functions in get_overridable_functions().values() for f in functions}
 
 
 class TorchFunctionMode:
-    """A mode that would see every function; entering it is refused, as functions do not ask modes."""
+    """A mode whose ``__torch_function__`` sees every function that its block calls.
+
+    >>> import tenon
+    >>> from tenon.overrides import TorchFunctionMode
+    >>> class Names(TorchFunctionMode):
+    ...     def __torch_function__(self, func, types, args=(), kwargs=None):
+    ...         print(func.__name__)
+    ...         return func(*args, **(kwargs or {}))
+    >>> with Names():
+    ...     y = tenon.ones(2).exp()
+    ones
+    exp
+    """
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        """Called in place of ``func``; functions that it calls ask the mode outside of this one."""
+        raise NotImplementedError(f"{type(self).__name__} defines no __torch_function__.")
 
     def __enter__(self) -> Any:
-        raise UnsupportedError(
-            f"{type(self).__name__}: functions do not call modes here. To see every op, use tenon.profiler,"
-            " or an interceptor of tenon.extend."
-        )
+        rerouting.reroute(mode=self)
+        overriding.STATE.modes.append(self)
+        return self
 
     def __exit__(self, *exc: object) -> None:
-        """Nothing was entered."""
+        overriding.STATE.modes.pop()
+        rerouting.restore(self)
 
 
-BaseTorchFunctionMode = TorchFunctionMode
+class BaseTorchFunctionMode(TorchFunctionMode):
+    """The mode that only calls the function."""
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        """``func(*args, **kwargs)``."""
+        return func(*args, **(kwargs or {}))

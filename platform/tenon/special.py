@@ -15,6 +15,7 @@ import numpy as np
 from tenon import dtypes, functions, ops
 from tenon.core.create import as_tensor, from_backend_array
 from tenon.core.methods.titles import titled
+from tenon.core.rerouting import register
 from tenon.core.value import Value
 from tenon.errors import DTypeError
 from tenon.functions.derived import into
@@ -284,3 +285,6 @@ def legendre_polynomial_p(input: Any, n: Any, *, out: Any = None) -> Any:
         lambda k, x, u, v: (x * u * (2.0 * k + 1) - v * float(k)) / (k + 1),
         out,
     )
+
+
+register("torch.special", {name: globals()[name] for name in __all__})

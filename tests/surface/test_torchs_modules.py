@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import tenon
-from tenon import hub, jit, optim, overrides
+from tenon import hub, jit, optim
 from tenon._utils import ExceptionWrapper, _flatten_dense_tensors, _unflatten_dense_tensors
 from tenon.autograd.gradcheck import _get_numerical_jacobian
 from tenon.autograd.profiler import emit_nvtx
@@ -20,20 +20,7 @@ from tenon.utils.data._utils.collate import collate, default_collate_fn_map
 from tenon.utils.data.datapipes.iter import IterableWrapper
 
 
-def test_no_type_takes_over_a_function():
-    class Like:
-        @classmethod
-        def __torch_function__(cls, function, types, args=(), kwargs=None):
-            return "taken"
-
-    assert overrides.is_tensor_like(Like()) and overrides.is_tensor_like(tenon.ones(1))
-    assert not overrides.has_torch_function((Like(),))
-    assert overrides.is_tensor_method_or_property(tenon.Tensor.add)
-    with pytest.raises(UnsupportedError, match="has_torch_function first"):
-        overrides.handle_torch_function(tenon.add, (Like(),), Like())
-
-
-@pytest.mark.parametrize("mode", [overrides.TorchFunctionMode, TorchDispatchMode, emit_nvtx])
+@pytest.mark.parametrize("mode", [TorchDispatchMode, emit_nvtx])
 def test_a_mode_that_would_see_nothing_is_not_entered(mode):
     with pytest.raises(UnsupportedError, match=r"tenon\.profiler"), mode():
         pass

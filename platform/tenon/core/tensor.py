@@ -16,6 +16,8 @@ from tenon.core import create, watch
 from tenon.core.edges import shown
 from tenon.core.grad_mode import MODE, UNCOUNTED
 from tenon.core.methods import ALL_METHODS
+from tenon.core.overriding import PLAIN
+from tenon.core.rerouting import register_methods
 from tenon.core.size import Size
 from tenon.core.value import FixedView, Value
 from tenon.device import Device
@@ -331,6 +333,8 @@ class Tensor(*ALL_METHODS, Value):  # type: ignore[misc]
 
 
 Value.make = Tensor._of
+PLAIN.update((Tensor, Size, dtype, Device))
+register_methods(Tensor)
 
 
 def _real(value: Any, name: str) -> Any:

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from tenon.core import create, draws, factories, rerouting
+from tenon.core.promotion import result_type
 from tenon.functions import (
     choosing,
     contraction,
@@ -37,6 +39,22 @@ _FUNCTIONS: dict[str, Any] = derive_all() | {name: getattr(m, name) for m in _FA
 _FUNCTIONS["einsum"] = einsum
 
 __all__ = sorted(_FUNCTIONS)
+
+#: Families without functions of tensors, and functions that no tensor takes over.
+_OWN = (control, settings, typed)
+_TELLING = {"broadcast_shapes", "is_storage", "is_tensor", "typename"}.union(*(m.__all__ for m in _OWN))
+_MAKING = (
+    "arange", "as_tensor", "empty", "empty_permuted", "empty_strided", "eye", "from_numpy", "full",
+    "linspace", "logspace", "normal", "ones", "rand", "randint", "randn", "randperm", "scalar_tensor",
+    "tensor", "tril_indices", "triu_indices", "zeros",
+)  # fmt: skip
+_LIKE = ("empty_like", "full_like", "ones_like", "rand_like", "randint_like", "randn_like", "zeros_like")
+_MADE = {n: getattr(m, n) for m in (create, factories, draws) for n in (*_MAKING, *_LIKE) if hasattr(m, n)}
+rerouting.register(
+    "torch",
+    {n: f for n, f in _FUNCTIONS.items() if n not in _TELLING} | _MADE | {"result_type": result_type},
+    bare=[*_MAKING, *(n for n in making.__all__ if n.endswith("window")), "asarray", "frombuffer", "range"],
+)
 
 
 def __getattr__(name: str) -> Any:

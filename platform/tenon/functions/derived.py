@@ -13,6 +13,7 @@ from typing import Any
 
 from tenon.core.create import as_tensor
 from tenon.core.factories import write_out
+from tenon.core.rerouting import ask_first
 from tenon.core.results import NamedResult
 from tenon.core.tensor import Tensor
 from tenon.core.value import Value
@@ -130,6 +131,8 @@ def derive(name: str, numbers: bool = False, plain: bool = False) -> Function:
         if not args:
             raise TypeError(f"{name}() missing 1 required positional argument: 'input'")
         if not isinstance(args[0], Value):
+            if ask_first(args[0]):
+                return function(*args, **({} if out is None else {"out": out}), **kwargs)
             if not numbers or not isinstance(args[0], (int, float, complex)):
                 raise refuse(name, args[0])
             if not any(isinstance(a, Value) for a in (*args, *kwargs.values())):

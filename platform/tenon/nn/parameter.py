@@ -11,6 +11,7 @@ from typing import Any, ClassVar, NoReturn
 
 from tenon.core import factories
 from tenon.core.create import NOT_COPIED
+from tenon.core.overriding import PLAIN, disabled
 from tenon.core.tensor import Tensor
 from tenon.core.value import Value
 from tenon.errors import ModuleError, ModuleTypeError, ModuleValueError
@@ -37,6 +38,8 @@ class Parameter(Tensor):
 
     Requires grad unless told otherwise, also inside ``no_grad``. Shares memory with ``data``.
     """
+
+    __torch_function__ = disabled
 
     def __new__(cls, data: Any = None, requires_grad: bool = True) -> Any:
         """Make a leaf around ``data``; an empty one without."""
@@ -78,6 +81,7 @@ class Buffer(Tensor):
     """
 
     persistent: bool
+    __torch_function__ = disabled
 
     def __new__(cls, data: Any = None, *, persistent: bool = True) -> Any:
         """Make a buffer around ``data``; an empty one without."""
@@ -94,6 +98,9 @@ class Buffer(Tensor):
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         return (_rebuild_buffer, (type(self), self.data, self.requires_grad, self.persistent))
+
+
+PLAIN.update((Parameter, Buffer))
 
 
 def _rebuild_buffer(cls: Any, data: Tensor, requires_grad: bool, persistent: bool) -> Any:

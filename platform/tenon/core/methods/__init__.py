@@ -14,6 +14,7 @@ from tenon.core.methods.memory import Memory
 from tenon.core.methods.movement import Movement
 from tenon.core.methods.numeric import Numeric
 from tenon.core.methods.numpy_names import take_both
+from tenon.core.methods.overriding import Overriding
 from tenon.core.methods.placement import Placement
 from tenon.core.methods.products import Products
 from tenon.core.methods.reduction import Reduction
@@ -23,11 +24,14 @@ from tenon.core.methods.titles import title_all
 
 ALL_METHODS = (
     Arithmetic, Reduction, Movement, Indexing, Convert, Autograd, Fill, Numeric, Products, Placement, Scan,
-    Matrix, Memory, Splitting, Elsewhere,
+    Matrix, Memory, Splitting, Elsewhere, Overriding,
 )  # fmt: skip
 
 for _family in ALL_METHODS:
     take_both(_family)
+    for _name, _member in vars(_family).items():
+        if getattr(_member, "__name__", "") == "method":  # made by a factory
+            _member.__name__, _member.__qualname__ = _name, f"{_family.__name__}.{_name}"
 for _name in ("cumsum", "cumprod", "tril", "triu"):
     setattr(Arithmetic, f"{_name}_", through_method(_name))
 title_all(ALL_METHODS)

@@ -146,6 +146,8 @@ class Arithmetic:
     __rxor__ = _operator("bitwise_xor", True)
     __lshift__ = _operator("bitwise_left_shift")
     __rshift__ = _operator("bitwise_right_shift")
+    __rlshift__ = _operator("bitwise_left_shift", reflected=True)
+    __rrshift__ = _operator("bitwise_right_shift", reflected=True)
     __eq__ = _operator("eq")
     __ne__ = _operator("ne")
     __lt__ = _ordering("lt")

@@ -1,5 +1,6 @@
 """``torch.nn.functional``: what layers compute, as functions of tensors. One family a file."""
 
+from tenon.core.rerouting import register
 from tenon.nn import _reduction as _Reduction  # noqa: F401 - torch's name for it
 from tenon.nn import grad
 from tenon.nn.functional.activation import (
@@ -271,3 +272,5 @@ __all__ = [
     "upsample_bilinear",
     "upsample_nearest",
 ]
+
+register("torch.nn.functional", {name: globals()[name] for name in __all__})

@@ -11,6 +11,7 @@ from typing import Any
 import tenon.ops  # noqa: F401 - a table without ops finds nothing
 from tenon.core.op import table
 from tenon.core.precision import runs_in
+from tenon.core.rerouting import register
 from tenon.errors import ShapeError
 
 __all__ = ["gru_cell", "lstm_cell", "rnn_relu_cell", "rnn_tanh_cell"]
@@ -72,3 +73,6 @@ def rnn_relu_cell(input: Any, hx: Any, w_ih: Any, w_hh: Any, b_ih: Any = None, b
     """``relu(w_ih input + b_ih + w_hh hx + b_hh)``, by rows."""
     _check(input, (hx,), w_ih, w_hh, 1)
     return step(table.rnn_sequence, input, hx, w_ih, w_hh, b_ih, b_hh, nonlinearity="relu")[0]
+
+
+register("torch", {name: globals()[name] for name in __all__})

@@ -11,6 +11,7 @@ from typing import Any
 from tenon.core.create import tensor
 from tenon.core.factories import arange, zeros_like
 from tenon.core.grad_mode import no_grad
+from tenon.core.rerouting import register
 from tenon.errors import ArgumentError, ShapeError
 from tenon.functions.choosing import searchsorted
 from tenon.functions.contraction import var_mean
@@ -180,3 +181,6 @@ def instance_norm(
 ) -> Any:
     """Channels of every sample of ``[N, C, ...]`` normalised on their own."""
     return F.instance_norm(input, running_mean, running_var, weight, bias, use_input_stats, momentum, eps)
+
+
+register("torch", {name: globals()[name] for name in __all__})

@@ -15,6 +15,7 @@ from typing import Any
 import tenon.ops  # noqa: F401 - a table without ops finds nothing
 from tenon.core.op import table
 from tenon.core.precision import runs_in
+from tenon.core.rerouting import register
 from tenon.core.tensor import Tensor
 from tenon.errors import ModuleTypeError, ShapeError
 from tenon.nn.functional.dropout import dropout as drop
@@ -130,3 +131,6 @@ def rnn_relu(*args: Any) -> tuple[Any, Any]:
     """Outputs and final states of a recurrent network of relu; see the module's forms."""
     out, h = _either("rnn_relu", functools.partial(_rnn, nonlinearity="relu"), False, args)
     return out, h
+
+
+register("torch", {name: globals()[name] for name in __all__})

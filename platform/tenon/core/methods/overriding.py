@@ -1,0 +1,37 @@
+"""How Tensor takes part in ``__torch_function__``: subclasses keep their class, unless they say otherwise."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tenon.core.overriding import DisableTorchFunctionSubclass, converted, wants
+from tenon.core.rerouting import ask_for_good
+
+#: Getters of tensors that stay what they are.
+_AS_THEY_ARE = ("_base", "grad")
+
+
+class Overriding:
+    """``__torch_function__``, and what notices the first class that has it called."""
+
+    __slots__ = ()
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if cls.__module__ != "tenon.core.tensor" and wants(cls):
+            ask_for_good()
+
+    @classmethod
+    def __torch_function__(
+        cls, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        """Called in place of ``func`` when a subclass is among its arguments: the results become of that
+        class."""
+        if not all(issubclass(cls, each) for each in types):
+            return NotImplemented
+        with DisableTorchFunctionSubclass():
+            result = func(*args, **(kwargs or {}))
+        getter = getattr(func, "__self__", None)
+        if getter.__class__ is property and getter.fget.__name__ in _AS_THEY_ARE:
+            return result
+        return converted(result, cls)

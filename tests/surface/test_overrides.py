@@ -1,0 +1,179 @@
+"""``__torch_function__``: classes and modes that take over functions, and that nothing changes without them."""
+
+import copy
+import inspect
+import pickle
+
+import pytest
+
+import tenon
+from tenon import overrides
+from tenon.core import rerouting
+from tenon.nn import functional as F
+
+stack = tenon.stack  # held from before any class asks
+
+
+@pytest.fixture(autouse=True)
+def classes_are_asked():
+    rerouting.ask_for_good()  # the classes below were defined long before the test
+
+
+class Tagged(tenon.Tensor):
+    """Keeps its class; notes what was called."""
+
+    calls: list = []
+
+    @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):
+        cls.calls.append(overrides.resolve_name(func))
+        return super().__torch_function__(func, types, args, kwargs)
+
+
+class Kept(tenon.Tensor):
+    """Says nothing of ``__torch_function__``."""
+
+
+class Money:
+    """No tensor, but functions may be told what it means."""
+
+    known: dict = {}
+
+    def __init__(self, amount):
+        self.amount = amount
+
+    @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):
+        if func not in cls.known:
+            return NotImplemented
+        return cls.known[func](*args, **(kwargs or {}))
+
+
+Money.known[tenon.add] = lambda a, b: Money(a.amount + b.amount)
+Money.known[tenon.mean] = lambda money: money.amount
+Money.known[F.relu] = lambda money: Money(max(money.amount, 0))
+
+
+@pytest.fixture
+def tagged():
+    x = tenon.tensor([[1.0, 2.0], [3.0, 4.0]]).as_subclass(Tagged)
+    Tagged.calls.clear()
+    return x
+
+
+def test_a_subclass_sees_each_public_call_once_and_keeps_its_class(tagged):
+    plain = tenon.ones(2, 2)
+    results = [
+        tagged + 1, 2 - tagged, plain @ tagged, tagged[0], tagged.T, F.relu(tagged), tenon.linalg.inv(tagged),
+        stack([plain, tagged]), tagged.mul_(2), tagged.max(0).values, tenon.zeros_like(input=tagged),
+    ]  # fmt: skip
+
+    assert all(type(r) is Tagged for r in results) and tagged.shape == (2, 2)
+    assert Tagged.calls == [
+        "torch.Tensor.add", "torch.Tensor.__rsub__", "torch.Tensor.matmul", "torch.Tensor.__getitem__",
+        "torch.Tensor.T.__get__", "torch.nn.functional.relu", "torch.linalg.inv", "torch.stack",
+        "torch.Tensor.mul_", "torch.Tensor.max", "torch.zeros_like", "torch.Tensor.shape.__get__",
+    ]  # fmt: skip
+    tagged.requires_grad = False
+    assert Tagged.calls[-1] == "torch.Tensor.requires_grad.__set__"
+    assert type(tenon.tensor(tagged)) is type(plain + 1) is tenon.Tensor
+
+
+def test_a_subclass_takes_part_in_gradients_layers_and_copies():
+    x = tenon.rand(3, 2).as_subclass(Kept)
+    weight = tenon.ones(2, 2, requires_grad=True)
+    loss = tenon.nn.Linear(2, 1)(x @ weight).sum()
+    loss.backward()
+
+    assert type(loss) is Kept and weight.grad is not None and list(map(type, x)) == [Kept] * 3
+    assert type(copy.deepcopy(x)) is type(copy.copy(x)) is type(pickle.loads(pickle.dumps(x))) is Kept
+    assert repr(tenon.ones(2).as_subclass(Kept)) == "Kept([1., 1.])"
+
+
+def test_subclasses_come_before_what_they_derive_from_and_strangers_are_refused():
+    class Nearer(Kept):
+        pass
+
+    class Other(tenon.Tensor):
+        pass
+
+    class Silent(tenon.Tensor):
+        __torch_function__ = tenon._C._disabled_torch_function_impl
+
+    near, kept, other, silent = (tenon.ones(2).as_subclass(c) for c in (Nearer, Kept, Other, Silent))
+
+    assert type(kept + near) is type(tenon.add(near, kept)) is Nearer
+    with pytest.raises(TypeError, match=r"'torch\.add'.*Kept.*Other.*Multiple dispatch failed"):
+        tenon.add(kept, other)
+    assert type(silent + 1) is type(tenon.nn.Parameter(tenon.ones(2)) + 1) is tenon.Tensor
+    assert overrides.has_torch_function((kept,)) and not overrides.has_torch_function((silent, tenon.ones(1)))
+    with tenon._C.DisableTorchFunctionSubclass():
+        assert type(kept + 1) is tenon.Tensor and not overrides.has_torch_function((kept,))
+
+
+def test_a_class_that_is_no_tensor_is_asked_by_the_first_function_that_it_meets():
+    rerouting.ask_nobody()
+
+    assert tenon.mean(Money(3)) == 3
+    assert tenon.add(Money(1), Money(2)).amount == 3 and F.relu(Money(-1)).amount == 0
+    with pytest.raises(TypeError, match=r"no implementation found for 'torch\.stack'.*Money"):
+        stack([Money(1), tenon.ones(1)])
+    with pytest.raises(TypeError, match=r"argument 'input'.*must be Tensor, not str"):
+        tenon.mean("three")
+
+
+def test_a_mode_sees_factories_too_and_functions_have_their_own_code_afterwards():
+    seen = []
+
+    class Seeing(overrides.TorchFunctionMode):
+        def __torch_function__(self, func, types, args=(), kwargs=None):
+            seen.append((func.__name__, types))
+            return func(*args, **(kwargs or {}))
+
+    rerouting.ask_nobody()
+    code = tenon.Tensor.exp.__code__
+    with Seeing(), overrides.BaseTorchFunctionMode():
+        assert tenon.Tensor.exp.__code__ is not code
+        y = tenon.ones(2).exp().shape
+    with (
+        pytest.raises(NotImplementedError, match="defines no __torch_function__"),
+        overrides.TorchFunctionMode(),
+    ):
+        tenon.ones(2)
+    with Seeing(), tenon._C.DisableTorchFunction():
+        tenon.ones(2)
+
+    assert seen == [("ones", ()), ("exp", ()), ("__get__", ())] and y == (2,)
+    assert tenon.Tensor.exp.__code__ is code
+
+
+def test_functions_written_with_the_protocol_ask_as_tenons_own():
+    @overrides.wrap_torch_function(lambda a, b: (a, b))
+    def sold(a, b):
+        return "nobody asked"
+
+    Money.known[sold] = lambda a, b: a.amount * b
+
+    assert sold(1, 2) == "nobody asked" and sold(Money(3), 2) == 6
+    assert overrides.handle_torch_function(tenon.mean, (Money(4),), Money(4)) == 4
+    assert overrides.is_tensor_like(Money(1)) and overrides.is_tensor_like(tenon.ones(1))
+    assert overrides.is_tensor_method_or_property(tenon.Tensor.add)
+    assert overrides.is_tensor_method_or_property(tenon.Tensor.shape.__get__)
+    assert not overrides.is_tensor_method_or_property(tenon.add) and overrides.resolve_name(print) is None
+
+
+def test_the_lists_name_functions_and_signatures_survive():
+    before = inspect.signature(F.linear)
+    listed = overrides.get_overridable_functions()
+    dummies = overrides.get_testing_overrides()
+
+    assert tenon.add in listed[tenon] and tenon.Tensor.add in listed[tenon.Tensor] and F.relu in listed[F]
+    assert tenon.ones not in listed[tenon] and tenon.ones in overrides.get_ignored_functions()
+    assert inspect.signature(F.linear) == before == inspect.signature(dummies[F.linear])
+    assert dummies[tenon.add]() == -1 and F.linear(tenon.ones(1, 2), tenon.ones(1, 2)).item() == 2
+
+
+def test_a_number_is_shifted_by_a_tensor():
+    bits = tenon.tensor([1, 2])
+
+    assert (3 << bits).tolist() == [6, 12] and (16 >> bits).tolist() == [8, 4]
