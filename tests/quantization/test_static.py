@@ -375,9 +375,10 @@ def test_a_norm_after_a_transposed_convolution_is_folded(groups):
     for x in batches():
         model(x)
 
-    small = tenon.quantize(model.eval(), "int8", [x]).model
+    small, receipt = tenon.quantize(model.eval(), "int8", [x])
 
     assert [type(layer) for layer in small] == [StaticConv, nn.ConvTranspose2d, Folded]
+    assert receipt["2"].kind == "BatchNorm2d -> Folded" and receipt["2"].parameters.after == 0
     np.testing.assert_allclose(result(small, x), result(model, x), atol=0.05)
 
 

@@ -183,6 +183,8 @@ def receipt_of(
                 layers[size] = _layer_times(before, after, given, seconds)
         accuracy = None if data is None else Change(_accuracy(before, data), _accuracy(after, data))
     old, new = _leaves(before), _leaves(after)
+    folded = {p: m for p, m in after.named_modules() if not (m._modules or m._parameters or m._buffers)}
+    new |= {path: folded[path] for path in old if path in folded}
     rows = tuple(
         _row(
             path, old.get(path), new.get(path), {size: by[path] for size, by in layers.items() if path in by}
