@@ -156,3 +156,26 @@ def test_gradients_kept_from_an_earlier_step_keep_their_values():
         expected = alone(lambda model, x, factor=step + 1.0: model(factor * x).square().mean())["other"]
         np.testing.assert_allclose(first[step], expected, rtol=1e-10)
         assert (first[step] == second[step]).all()
+
+
+@pytest.mark.parametrize("compiled", [False, True], ids=["eager", "compiled"])
+def test_quantized_layers_beside_layers_that_learn_are_those_of_rank_0(compiled):
+    fresh = [nn.Linear(4, 4) for _ in range(2)]
+    quantized = [tenon.quantization.quantize_dynamic(layer) for layer in fresh]
+
+    def work(communicator):
+        model = DistributedDataParallel(nn.Sequential(quantized[communicator.rank], nn.Linear(4, 2)))
+
+        def step(x):
+            model(x).square().mean().backward()
+
+        run = tenon.compile(step) if compiled else step
+        for _ in range(2):
+            run(tenon.ones(2, 4))
+        weight = model.module[0]._buffers["weight"]
+        assert not weight.raw.flags.writeable and model.module[1].weight.grad is not None
+        return weight.numpy().copy()
+
+    first, second = run_ranks(2, work)
+
+    assert (first == second).all()

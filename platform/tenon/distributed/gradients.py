@@ -328,8 +328,11 @@ def broadcast_tensors(
     if communicator.size == 1:
         return
     if _recording():
-        _record_broadcast(tensors, communicator, root, name)
-        return
+        # What nothing writes to is made equal once: a program cannot write there, and need not.
+        changing = [tensor for tensor in tensors if staging.writable(tensor)]
+        if changing:
+            _record_broadcast(changing, communicator, root, name)
+        tensors = [tensor for tensor in tensors if not staging.writable(tensor)]
     packed: list[Tensor] = []
     size = 0
     for tensor in tensors:

@@ -39,10 +39,24 @@ def to_host(tensor: Tensor) -> Array:
     return array
 
 
+def writable(tensor: Tensor) -> bool:
+    """Whether the memory of ``tensor`` may be written; that of quantized weights may not (ADR 0032)."""
+    return not isinstance(tensor.raw, np.ndarray) or bool(tensor.raw.flags.writeable)
+
+
 def write(tensor: Tensor, array: Array) -> None:
-    """Overwrite ``tensor`` with ``array``; autograd sees a changed version, but no operation."""
+    """Overwrite ``tensor`` with ``array``; autograd sees a changed version, but no operation.
+
+    Memory that may only be read is exchanged, if ``array`` has other numbers.
+    """
     host = to_host(tensor)
-    if isinstance(tensor.raw, np.ndarray):
+    if not writable(tensor):
+        if host.tobytes() == array.tobytes():
+            return
+        made = array.reshape(host.shape).copy()
+        made.setflags(write=False)
+        tensor.data = Tensor._of(made, tensor._backend)
+    elif isinstance(tensor.raw, np.ndarray):
         if array is not host:
             np.copyto(host, np.asarray(array).reshape(host.shape))
     else:
