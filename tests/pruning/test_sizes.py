@@ -84,6 +84,32 @@ class Following(Attention):
         return self.proj(F.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2))
 
 
+class Looped(Attention):
+    """One head after the other, at places that are computed from a size of an input."""
+
+    def forward(self, x):
+        width = x.shape[-1] // self.heads
+        q, k, v = self.qkv(x).chunk(3, dim=-1)
+        parts = []
+        for head in range(self.heads):
+            i = slice(head * width, (head + 1) * width)
+            parts.append(F.scaled_dot_product_attention(q[..., i], k[..., i], v[..., i]))
+        return self.proj(tenon.cat(parts, -1))
+
+
+class Narrowed(Attention):
+    """The same at places that are computed from a size that shrinks."""
+
+    def forward(self, x):
+        qkv = self.qkv(x)
+        width = qkv.size(-1) // 3 // self.heads
+        parts = []
+        for head in range(self.heads):
+            q, k, v = (qkv.narrow(-1, (i * self.heads + head) * width, width) for i in range(3))
+            parts.append((q @ k.mT / 2).softmax(-1) @ v)
+        return self.proj(tenon.cat(parts, -1))
+
+
 def without_heads(model, *heads):
     mask = tenon.ones_like(model.proj.weight)
     for head in heads:
@@ -97,7 +123,7 @@ def seed():
     tenon.manual_seed(0)
 
 
-@pytest.mark.parametrize("kind", [Reshaped, Cut, Inferred, Merged, Unflattened, Following])
+@pytest.mark.parametrize("kind", [Reshaped, Cut, Inferred, Merged, Unflattened, Following, Looped, Narrowed])
 def test_heads_go_and_inputs_of_other_sizes_follow(kind):
     model = nn.Sequential(nn.Linear(5, 16), without_heads(kind(), 1)).eval()
     batches = [tenon.randn(2, 7, 5), tenon.randn(5, 3, 5), tenon.randn(1, 8, 5)]
@@ -116,7 +142,7 @@ def test_heads_go_and_inputs_of_other_sizes_follow(kind):
     assert model[1].qkv.weight.grad.shape == (36, 16)
 
 
-@pytest.mark.parametrize("kind", [Reshaped, Cut, Merged])
+@pytest.mark.parametrize("kind", [Reshaped, Cut, Merged, Looped, Narrowed])
 def test_a_second_removal_joins_the_first(kind):
     model, x = without_heads(kind(), 1), tenon.randn(3, 7, 16)
     tenon.prune.compact(model, x, seconds=0)
@@ -222,21 +248,17 @@ def test_what_a_product_is_divided_by_is_not_changed(scaled):
     )
 
 
-class Looped(Attention):
-    """One head after the other: how many there are is in no size that is asked for."""
+class Counted(Attention):
+    """One head after the other, by its number: the last has another one if one before it is gone."""
 
     def forward(self, x):
-        width = x.shape[-1] // self.heads
-        q, k, v = self.qkv(x).chunk(3, dim=-1)
-        parts = []
-        for head in range(self.heads):
-            i = slice(head * width, (head + 1) * width)
-            parts.append(F.scaled_dot_product_attention(q[..., i], k[..., i], v[..., i]))
+        q, k, v = self.qkv(x).unflatten(-1, (3, 4, 4)).unbind(2)
+        parts = [F.scaled_dot_product_attention(*(t[:, :, i] for t in (q, k, v))) for i in range(4)]
         return self.proj(tenon.cat(parts, -1))
 
 
-def test_sizes_that_nobody_asks_for_are_an_error_that_names_the_module():
-    model, x = nn.Sequential(nn.Linear(5, 16), without_heads(Looped(), 1)), tenon.randn(2, 7, 5)
+def test_numbers_that_nobody_asks_for_are_an_error_that_names_the_module():
+    model, x = nn.Sequential(nn.Linear(5, 16), without_heads(Counted(), 1)), tenon.randn(2, 7, 5)
     state = {name: t.clone() for name, t in model.state_dict().items()}
 
     with pytest.raises(PruningError, match="'1'"):
@@ -254,6 +276,7 @@ def test_sizes_that_nobody_asks_for_are_an_error_that_names_the_module():
         '{"shapes":[[[0,1]]]}',
         '{"cuts":[[[3,3]]]}',
         '{"shapes":[[null,[4,"3"]]]}',
+        '{"slices":[[[8,2,3],[0,4,null],[[0,"4",1]]]]}',
     ],
 )
 def test_rules_that_were_tampered_with_are_refused(said):

@@ -74,7 +74,10 @@ def split(tensor: Any, key: Any) -> tuple[tuple[Any, ...], tuple[Any, ...] | Non
             basic.append(None)
             advanced.append(FULL)
         elif isinstance(k, slice):
-            basic.append(_checked_slice(k))
+            k = _checked_slice(k)
+            if watch.asked is not None and k != FULL:
+                k = watch.asked("slice", (shape[axis], axis, len(shape)), k)
+            basic.append(k)
             advanced.append(FULL)
             axis += 1
         elif k.__class__ is int or _is_integer(k):

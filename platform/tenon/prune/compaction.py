@@ -29,6 +29,7 @@ from tenon.prune.flow import KINDS, RULES, Analysis
 from tenon.prune.removal import Removal, removable, removal, stays
 from tenon.prune.shrinking import shrink, tensors_of
 from tenon.prune.size_rules import sizes_in_code
+from tenon.prune.slice_rules import slice_rules, slices_left
 from tenon.prune.structure import apply_numbers, note_structure, numbers_of, structure_of
 from tenon.prune.trace import trace
 from tenon.quantization.scheme import Decoded
@@ -225,6 +226,7 @@ def _resized(
         for path, numbers in way.items():
             structure[path] = {**structure.get(path, {}), **numbers}
         apply_numbers(made, structure)
+        _say_slices(made, structure, analysis, found, args, kwargs)
         try:
             _compare(masked, made, args, kwargs, found, tolerance)
         except PruningError:
@@ -233,6 +235,21 @@ def _resized(
             way = ways.pop(0)
         else:
             return made, structure
+
+
+def _say_slices(
+    made: Module, structure: Structure, analysis: Analysis, found: Removal, args: Any, kwargs: Any
+) -> None:
+    """Give ``made`` and ``structure`` rules for the slices that its code asks for, if all can be told."""
+    try:
+        answers = slices_left(analysis.trace, analysis.flows, found.gone)
+        rules = slice_rules(lambda: made(*args, **kwargs), answers) if answers else {}
+    except _OF_CODE:  # the comparison says what is wrong
+        return
+    for path, module in made.named_modules():
+        if id(module) in rules and (rules[id(module)] or "slices" in structure.get(path, {})):
+            structure.setdefault(path, {})["slices"] = rules[id(module)]
+    apply_numbers(made, structure)
 
 
 def _numbers_in_code(modules: dict[str, Module], found: Removal) -> Structure:

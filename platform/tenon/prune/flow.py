@@ -55,9 +55,10 @@ class Flow:
 
 @dataclass(frozen=True, slots=True)
 class Sum:
-    """A sum over ``atoms``: those that are ``free`` add nothing to it. Nobody misses it where all atoms of
-    ``into``, if there are any, are gone."""
+    """A sum over ``atoms`` in ``node``: those that are ``free`` add nothing to it. Nobody misses it where all
+    atoms of ``into``, if there are any, are gone."""
 
+    node: Node
     atoms: Any
     free: Any
     reason: str
@@ -108,6 +109,7 @@ class Analysis:
         self.trace, self.scaled = trace, scaled
         #: Nodes that depend on what the model is given, and whether two of them are multiplied somewhere.
         self.computed: set[Node] = set()
+        self.entering: Node
         self.scales = False
         self.atoms = Atoms()
         self.flows: dict[Ref, Flow] = {}
@@ -132,11 +134,14 @@ class Analysis:
     def _enter(self, node: Node) -> None:
         if node.kind == "scalar":
             return
+        self.entering = node
         given = node.kind not in ("call", "constant") and node not in self.trace.stored
         if given or any(ref.node in self.computed for ref in node.refs):
             self.computed.add(node)
         if node.kind != "call":
             made: tuple[Flow, ...] = (self._beginning(node),)
+        elif all(0 in aval.shape for aval in node.avals):  # what is left of a head that is gone
+            made = tuple(Flow(aval.shape) for aval in node.avals)
         else:
             rule = RULES.get(node.name) or KINDS.get(node.op.kind.value, unknown)
             args = [self.flow(a) if isinstance(a, Ref) or _number(a) else a for a in node.args]
@@ -257,7 +262,7 @@ class Analysis:
         of them with ``into``."""
         if atoms is None:
             return
-        self.sums.append(Sum(atoms, self.folded(atoms, free, fold), reason, into))
+        self.sums.append(Sum(self.entering, atoms, self.folded(atoms, free, fold), reason, into))
 
     def folded(self, atoms: Any, free: Any, fold: Fold | None) -> Any:
         """Which of ``atoms`` add nothing to a sum, or a constant for ``fold``, which is done if they go."""

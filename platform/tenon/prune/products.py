@@ -33,6 +33,8 @@ def multiplied(analysis: Analysis, node: Node, x: Flow, y: Flow) -> tuple[Flow, 
         if analysis.scaled:
             analysis.keep(Flow(atoms.shape, [atoms]), f"{place(node)} may divide by how many there are")
     depth = x.shape[-1]
+    if not depth:
+        return (zeros(node, [], np.ones((1,) * rank, bool)),)
     filled: Any = np.broadcast_to(~x.zero, (*x.zero.shape[:-1], depth))
     other: Any = np.broadcast_to(~y.zero, (*y.zero.shape[:-2], depth, y.zero.shape[-1]))
     free = ~filled.reshape(-1, depth).any(0) | ~np.moveaxis(other, -2, -1).reshape(-1, depth).any(0)

@@ -13,7 +13,7 @@ import numpy as np
 
 from tenon.graph.graph import Node, Ref
 from tenon.prune.atoms import FIXED
-from tenon.prune.flow import Analysis, squeezed, varying
+from tenon.prune.flow import Analysis, Sum, squeezed, varying
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,14 +55,12 @@ def prunable(analysis: Analysis) -> tuple[Any, Any]:
 
 def removable(analysis: Analysis) -> Any:
     """One boolean for each atom: whether it goes."""
-    for each in analysis.sums:
-        if each.into is None:
-            analysis.atoms.keep(each.atoms[~each.free], each.reason)
     roots, gone = prunable(analysis)
+    demand = _Demand(analysis, roots)
     changed = True
     while changed:  # cheap and sure things first: what is put back may put back more
         changed = (
-            _feed(analysis, roots, gone)
+            demand.feed(gone)
             or _leave_something(analysis, roots, gone)
             or _make_rectangles(analysis, roots, gone)
             or level_groups(analysis, roots, gone)
@@ -101,18 +99,48 @@ def _leave_something(analysis: Analysis, roots: Any, gone: Any) -> bool:
     return changed
 
 
-def _feed(analysis: Analysis, roots: Any, gone: Any) -> bool:
-    """What sums need stays, if something is left of what they are added up into."""
-    changed = False
-    for each in analysis.sums:
-        if each.into is None or gone[roots[each.into]].all():
-            continue
-        needed = each.atoms[~each.free]
-        if gone[roots[needed]].any():
-            analysis.atoms.keep(needed[gone[roots[needed]]], each.reason)
-            gone[roots[needed]] = False
-            changed = True
-    return changed
+class _Demand:
+    """What is needed by what is left, from the outputs on. A value without elements asks for nothing, nor
+    does what only such values are computed from: the queries of a head whose values are gone."""
+
+    def __init__(self, analysis: Analysis, roots: Any) -> None:
+        self.analysis, self.roots = analysis, roots
+        self.sums: dict[Node, list[Sum]] = {}
+        for each in analysis.sums:
+            self.sums.setdefault(each.node, []).append(each)
+        self.nodes = [node for node in reversed(analysis.trace.graph.nodes) if node.kind == "call"]
+        self.readers: dict[Node, list[Node]] = {}
+        for node in self.nodes:
+            for ref in node.refs:
+                self.readers.setdefault(ref.node, []).append(node)
+        self.layers = {
+            node: [
+                [np.unique(roots[a]) for a in analysis.flows[node.out(i)].layers]
+                for i in range(len(node.avals))
+            ]
+            for node in self.nodes
+        }
+        self.last = {ref.node for ref in analysis.trace.outputs}
+
+    def feed(self, gone: Any) -> bool:
+        """Put back what is needed and ``gone``."""
+        changed = False
+        idle: set[Node] = set()
+        for node in self.nodes:
+            readers = self.readers.get(node)
+            empty = all(any(gone[layer].all() for layer in layers) for layers in self.layers[node])
+            if node not in self.last and (empty or (readers and idle.issuperset(readers))):
+                idle.add(node)
+                continue
+            for each in self.sums.get(node, ()):
+                if each.into is not None and gone[self.roots[each.into]].all():
+                    continue
+                needed = each.atoms[~each.free]
+                if gone[self.roots[needed]].any():
+                    self.analysis.atoms.keep(needed, each.reason)
+                    gone[self.roots[needed]] = False
+                    changed = True
+        return changed
 
 
 def level_groups(analysis: Analysis, roots: Any, gone: Any, worth: Any = None) -> bool:

@@ -1,9 +1,10 @@
-"""Sizes that code computes, such as ``width // self.heads``, in models from which some of it was removed.
+"""Sizes and places that code computes, such as ``width // self.heads``, in models from which some of it was
+removed.
 
 No attribute says such a size, so none can be set. A ``Sizes`` stands among the forward pre-hooks of the
-module instead: its code asks ``reshape``, ``view``, ``unflatten``, ``split`` and ``chunk`` for the same as
-before, and the rules say what that has become. ``size_rules.py`` finds them; they are saved with the
-structure.
+module instead: its code asks ``reshape``, ``view``, ``unflatten``, ``split``, ``chunk``, ``narrow`` and
+``x[a:b]`` for the same as before, and the rules say what that has become. ``size_rules.py`` and
+``slice_rules.py`` find them; they are saved with the structure.
 """
 
 from __future__ import annotations
@@ -16,20 +17,20 @@ from itertools import count
 from typing import Any
 
 from tenon.core import scopes, watch
-from tenon.errors import CheckpointError
+from tenon.errors import CheckpointError, PruningError
 from tenon.graph.graph import Graph
 from tenon.nn.module import Module
 
 #: The names of the rules in a structure.
-NAMES = ("shapes", "cuts", "chunks")
+NAMES = ("shapes", "cuts", "chunks", "slices")
 
 
 class _Here(threading.local):
     """The rules of the modules that this thread called last, by id, each with the call that they are for, and
-    with numbers for the chunks that it asks for."""
+    with numbers for the chunks that it asks for and how often it asked by which rule for slices."""
 
     def __init__(self) -> None:
-        self.rules: dict[int, tuple[Any, Sizes, Iterator[int]]] = {}
+        self.rules: dict[int, tuple[Any, Sizes, Iterator[int], dict[int, int]]] = {}
 
 
 _here = _Here()
@@ -41,7 +42,9 @@ def asked(kind: str, shape: tuple[int, ...], sizes: Any) -> Any:
     found = None if place is None else _here.rules.get(place[1])
     if found is None or found[0] is not place:
         return even(shape[0], sizes) if kind == "chunks" else sizes
-    _, rules, numbers = found
+    _, rules, numbers, counts = found
+    if kind == "slice":
+        return rules.part(shape, sizes, counts)
     if kind == "chunks":
         return rules.chunk(shape[0], sizes, next(numbers))
     return rules.shape(shape, sizes) if kind == "shape" else rules.cut(shape[0], sizes)
@@ -58,17 +61,20 @@ class Sizes:
     """A forward pre-hook. In ``shapes`` None stands for a size that is right as it is asked for, else there
     is what is asked for and what that has become, and a third number where it may be asked for several times
     over, as the heads of a batch are; in ``cuts`` the pieces asked for and those there are; in ``chunks``, of
-    one call after the other, how many are asked for and the sizes of those there are."""
+    one call after the other, how many are asked for and the sizes of those there are; in ``slices`` the axis
+    (its size, which it is, of how many), the slice asked for, and those there are: one, or one after the
+    other of a call."""
 
     shapes: tuple[Any, ...] = ()
     cuts: tuple[Any, ...] = ()
     chunks: tuple[Any, ...] = ()
+    slices: tuple[Any, ...] = ()
 
     def __call__(self, module: Module, args: Any) -> None:
         """A call of ``module`` begins."""
         if watch.asked is None:
             watch.asked = asked
-        _here.rules[id(module)] = (scopes.here.place, self, count())
+        _here.rules[id(module)] = (scopes.here.place, self, count(), {})
 
     def shape(self, shape: tuple[int, ...], sizes: tuple[int, ...]) -> tuple[int, ...]:
         """``sizes`` as they are if they fit ``shape``, else by the first rule that knows them."""
@@ -97,6 +103,23 @@ class Sizes:
                 return list(sizes)
         return even(size, pieces)
 
+    def part(self, axis: tuple[int, ...], asked_for: slice, counts: dict[int, int]) -> slice:
+        """What ``asked_for`` of an ``axis`` is; ``counts`` says how often each rule was applied."""
+        said = [asked_for.start, asked_for.stop, asked_for.step]
+        for number, (place, before, answers) in enumerate(self.slices):
+            if before != said or place != list(axis):
+                continue
+            index = counts[number] = counts.get(number, -1) + 1
+            if len(answers) == 1:
+                return slice(*answers[0])
+            if index < len(answers):
+                return slice(*answers[index])
+            raise PruningError(
+                f"[{said[0]}:{said[1]}] of {place[0]} channels meant other ones each of {len(answers)} times"
+                " when the model was compacted, and is asked for once more. Compact it with a longer example."
+            )
+        return asked_for
+
 
 def _knows(rule: Any, size: int) -> bool:
     if rule is None or size == -1:
@@ -117,7 +140,17 @@ def sizes_from(path: str, said: dict[str, Any]) -> Sizes | None:
         right = isinstance(values, list) and (not counts or len(values) in counts)
         return right and all(type(v) is int and v > 0 for v in values)
 
-    shapes, cuts, chunks = (said.get(name, []) for name in NAMES)
+    def slices_too(values: Any) -> bool:
+        return isinstance(values, list) and all(
+            isinstance(rule, list)
+            and len(rule) == 3
+            and all(isinstance(part, list) and len(part) == 3 for part in (*rule[:2], *rule[2]))
+            and all(type(v) is int for part in (rule[0], *rule[2]) for v in part)
+            and all(v is None or type(v) is int for v in rule[1])
+            for rule in values
+        )
+
+    shapes, cuts, chunks, slices = (said.get(name, []) for name in NAMES)
     if not (
         isinstance(shapes, list)
         and all(isinstance(rule, list) for rule in shapes)
@@ -127,9 +160,11 @@ def sizes_from(path: str, said: dict[str, Any]) -> Sizes | None:
         and isinstance(chunks, list)
         and all(isinstance(rule, list) and len(rule) == 2 for rule in chunks)
         and all(numbers([pieces]) and numbers(sizes) for pieces, sizes in chunks)
+        and slices_too(slices)
     ):
         raise CheckpointError(f"the sizes saved for '{path}' are none: {said}.")
-    return Sizes(tuple(shapes), tuple(cuts), tuple(chunks)) if shapes or cuts or chunks else None
+    rules = tuple(map(tuple, (shapes, cuts, chunks, slices)))
+    return Sizes(*rules) if any(rules) else None
 
 
 def set_sizes(module: Module, sizes: Sizes | None) -> None:
@@ -143,11 +178,13 @@ def set_sizes(module: Module, sizes: Sizes | None) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """One question of code that was recorded: the module by its id, which node comes next, and the sizes."""
+    """One question of code that was recorded: the module by its id, which node comes next, of what, and the
+    sizes; of slices those that were meant."""
 
     module: int
     position: int
     kind: str
+    shape: tuple[int, ...]
     sizes: Any
 
 
@@ -156,10 +193,11 @@ def note_asked(graph: Graph, notes: list[Asked]) -> Callable[[], None]:
     before = watch.asked
 
     def note(kind: str, shape: tuple[int, ...], sizes: Any) -> Any:
-        place = scopes.here.place
+        place, meant = scopes.here.place, asked(kind, shape, sizes)
         if place is not None:
-            notes.append(Asked(place[1], len(graph.nodes), kind, sizes))
-        return asked(kind, shape, sizes)
+            said = meant if kind == "slice" else sizes
+            notes.append(Asked(place[1], len(graph.nodes), kind, shape, said))
+        return meant
 
     def end() -> None:
         watch.asked = before

@@ -266,6 +266,11 @@ class Movement:
         if isinstance(start, Value) and (start.raw.ndim or start.raw.dtype.kind not in "iu"):
             raise ShapeError("start must be an 0-dim integral Tensor.")
         start = int(start)
+        if watch.asked is not None:
+            cut = slice(start, None if start + length == 0 > start else start + length)
+            found = watch.asked("slice", (size, axis, self.raw.ndim), cut)
+            if found is not cut:
+                start, length = found.start, found.stop - found.start
         if not -size <= start <= size:
             raise AxisError(
                 f"start out of range (expected to be in range of [{-size}, {size}], but got {start})"
