@@ -75,8 +75,13 @@ class UntypedStorage:
     @classmethod
     def of(cls, raw: Any) -> UntypedStorage:
         """The memory behind an array."""
+        return cls.over(memory_of(raw)[0].view(np.uint8))
+
+    @classmethod
+    def over(cls, data: Any) -> UntypedStorage:
+        """The memory that a vector of bytes shows, and no more of what it is a part of."""
         made = cls.__new__(cls)
-        made._bytes = memory_of(raw)[0].view(np.uint8)
+        made._bytes = data
         return made
 
     @property
@@ -132,9 +137,7 @@ class UntypedStorage:
 
     def __getitem__(self, place: Any) -> Any:
         if isinstance(place, slice):
-            made = UntypedStorage.__new__(UntypedStorage)
-            made._bytes = self._bytes[place]
-            return made
+            return UntypedStorage.over(self._bytes[place])
         self._check(place)
         return int(self._bytes[place])
 
@@ -161,9 +164,7 @@ class UntypedStorage:
 
     def clone(self) -> UntypedStorage:
         """A copy."""
-        made = UntypedStorage.__new__(UntypedStorage)
-        made._bytes = self._bytes.copy()
-        return made
+        return UntypedStorage.over(self._bytes.copy())
 
     def resize_(self, size: int) -> None:
         """Refused, but for the size that it has: memory never grows or shrinks under those who share it."""

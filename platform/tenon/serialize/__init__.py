@@ -53,8 +53,9 @@ def save(
     Modules made of layers of ``tenon.nn`` alone can be saved whole, in PyTorch's format. Nothing is written
     if ``obj`` holds something else (``UnsavableError`` says where).
 
-    No pickler runs: ``pickle_module`` can only be Python's own, and every ``pickle_protocol`` from 2 on
-    gives the same file, in protocol 2.
+    Without ``_use_new_zipfile_serialization`` it is the format of PyTorch before 1.6. No pickler runs:
+    ``pickle_module`` can only be Python's own, and every ``pickle_protocol`` from 2 on gives the same
+    file, in protocol 2.
     """
     if pickle_module is not None and pickle_module is not pickle:
         raise UnsupportedError(
@@ -66,15 +67,11 @@ def save(
         raise ValueError(
             f"save: pickle_protocol must be 2 to {pickle.HIGHEST_PROTOCOL}, not {pickle_protocol!r}."
         )
-    if not _use_new_zipfile_serialization:
-        raise UnsupportedError(
-            "save: PyTorch's format before 1.6 is read, but not written. Leave "
-            "_use_new_zipfile_serialization out."
-        )
+    packed: Any = torch_zip.Archive if _use_new_zipfile_serialization else torch_legacy.OldArchive
     if isinstance(f, (str, os.PathLike)):
         path = Path(f)
         is_safetensors = path.suffix == SAFETENSORS
-        ready: Any = tensors.Packed(obj) if is_safetensors else torch_zip.Archive(obj)
+        ready: Any = tensors.Packed(obj) if is_safetensors else packed(obj)
         with replacing(path) as file:
             ready.write(file, path.stem.encode("utf-8", "replace").decode())
         return
@@ -83,7 +80,7 @@ def save(
             "expected 'f' to be string, path, or a file-like object with a 'write' attribute, got a "
             f"{type(f).__name__} (save: f must be a path or a file object with write())"
         )
-    archive = torch_zip.Archive(obj)
+    archive = packed(obj)
     try:
         archive.write(f, "archive")
         if callable(getattr(f, "flush", None)):
@@ -176,7 +173,7 @@ def _read(file: Any, placement: Placement, encoding: str, layers: bool, shared: 
     if kind == "zip":
         return torch_zip.read(file, placement, encoding, layers, shared)
     if kind == "legacy":
-        return torch_legacy.read(file, placement, encoding)
+        return torch_legacy.read(file, placement, encoding, layers)
     return tensors.read(file, placement)
 
 

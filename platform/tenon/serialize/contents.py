@@ -13,7 +13,9 @@ from typing import Any, NoReturn
 import numpy as np
 
 from tenon.core.size import Size
+from tenon.core.storage import UntypedStorage
 from tenon.core.tensor import Tensor
+from tenon.core.typed_storage import TypedStorage
 from tenon.device import Device
 from tenon.dtypes import dtype
 from tenon.errors import UnsavableError
@@ -30,6 +32,8 @@ MAX_INTEGER_BITS = 255 * 8 - 1
 MAPPINGS = (dict, OrderedDict, Counter)
 SEQUENCES = (list, tuple, set, Size)
 SCALARS = (type(None), bool, int, float, complex, str, bytes, bytearray, dtype, Device)
+#: Memory without a tensor, which PyTorch's files can hold.
+STORAGES = (TypedStorage, UntypedStorage)
 _KEYS = (type(None), bool, int, float, complex, str, bytes, dtype, Device, Size)
 
 Path = tuple[Any, ...]
@@ -96,10 +100,10 @@ def attributes_of_tensor(tensor: Tensor) -> dict[str, Any]:
     return found | {"_is_buffer": True} if isinstance(tensor, Buffer) else found
 
 
-def tensors_of(obj: Any, *, attributes: bool = False) -> list[Tensor]:
-    """Every tensor in ``obj``, each once, in the order in which they are met; those put on tensors too if a
-    format has ``attributes``."""
-    found: dict[int, Tensor] = {}
+def tensors_of(obj: Any, *, whole: bool = False) -> list[Any]:
+    """Every tensor in ``obj``, each once, in the order in which they are met; a format that holds objects
+    ``whole`` has those put on tensors too, and storages."""
+    found: dict[int, Any] = {}
     seen: dict[int, Any] = {}  # by identity, which lasts as long as what is kept here
     pending: list[tuple[Any, Path]] = [(obj, ())]
     while pending:
@@ -108,8 +112,11 @@ def tensors_of(obj: Any, *, attributes: bool = False) -> list[Tensor]:
             _check_tensor(value, path)
             if id(value) not in found:
                 found[id(value)] = value
-                held = attributes_of_tensor(value) if attributes else {}
+                held = attributes_of_tensor(value) if whole else {}
                 pending.extend((item, (*path, attribute(name))) for name, item in held.items())
+            continue
+        if whole and isinstance(value, STORAGES):
+            found.setdefault(id(value), value)
             continue
         plain = type(value) in MAPPINGS or type(value) in SEQUENCES
         if not (plain or isinstance(value, Module)) or id(value) in seen:

@@ -19,7 +19,9 @@ import numpy as np
 
 from tenon.core.aval import Aval, contiguous_strides
 from tenon.core.backend import backend_for
+from tenon.core.storage import UntypedStorage
 from tenon.core.tensor import Tensor
+from tenon.core.typed_storage import TypedStorage
 from tenon.device import CPU, Device
 from tenon.dtypes import FROM_NUMPY, dtype
 from tenon.errors import CheckpointError, DTypeError
@@ -64,38 +66,39 @@ class _Extent:
 
 
 class StorageTable:
-    """The storages that the tensors of one save share."""
+    """The storages that the tensors of one save share, and those that are saved by themselves."""
 
     def __init__(self, tensors: Iterable[Any]) -> None:
         self._described: dict[int, Described] = {}
         self._kept: list[Any] = []  # tensors, so that no id is used twice
         extents: dict[str, list[_Extent]] = {}
-        pending: list[tuple[Any, int, str]] = []
-        for tensor in tensors:
-            if id(tensor) in self._described:
+        pending: list[tuple[int, Any, str]] = []
+        for given in tensors:
+            if id(given) in self._described:
                 continue
-            self._kept.append(tensor)
+            tensor = given if isinstance(given, Tensor) else _over(given)
+            self._kept += (given, tensor)
+            self._described[id(given)] = _alone(tensor)
             extent = _extent_of(tensor)
             if extent is None:
-                self._described[id(tensor)] = _alone(tensor)
                 continue
             location = location_of(tensor)
             extents.setdefault(location, []).append(extent)
-            pending.append((tensor, address_of(tensor.raw), location))
-            self._described[id(tensor)] = _alone(tensor)
+            pending.append((id(given), tensor.raw, location))
         storages = {location: _merge(found, location) for location, found in extents.items()}
-        for tensor, address, location in pending:
-            self._place(tensor, address, storages[location])
+        for key, raw, location in pending:
+            self._place(key, raw, storages[location])
 
     def describe(self, tensor: Any) -> Described:
-        """Where ``tensor`` lies; it must have been among the tensors of this table."""
+        """Where ``tensor``, or the first byte of a storage, lies; it must have been given to this table."""
         return self._described[id(tensor)]
 
-    def _place(self, tensor: Any, address: int, storages: list[Storage]) -> None:
+    def _place(self, key: int, raw: Any, storages: list[Storage]) -> None:
+        address = address_of(raw)
         storage = _holding(storages, address)
-        alone = self._described[id(tensor)]
+        alone = self._described[key]
         itemsize = alone.dtype.itemsize
-        strides = _element_strides(tensor.raw)
+        strides = _element_strides(raw)
         reach = sum((n - 1) * s for n, s in zip(alone.shape, strides, strict=True)) + 1
         if (address - storage.low) % itemsize or address - storage.low + reach * itemsize > storage.nbytes:
             return  # odd bytes of a shared buffer, or memory of two owners: this tensor goes alone
@@ -105,7 +108,7 @@ class StorageTable:
             storage.dtype = None
         if storage.nbytes % itemsize:
             storage.dtype, storage.key = None, "seen"
-        self._described[id(tensor)] = Described(
+        self._described[key] = Described(
             storage,
             alone.dtype,
             (address - storage.low) // itemsize,
@@ -115,6 +118,12 @@ class StorageTable:
             alone.requires_grad,
             alone.is_parameter,
         )
+
+
+def _over(storage: Any) -> Any:
+    """All numbers of a storage as a tensor, or all bytes."""
+    kind = storage.dtype if isinstance(storage, TypedStorage) else FROM_NUMPY[np.dtype(np.uint8)]
+    return Tensor._of(storage.untyped().array(kind), backend_for(storage.device))
 
 
 def location_of(tensor: Any) -> str:
@@ -266,7 +275,7 @@ def _holding(storages: list[Storage], address: int) -> Storage:
 class LoadedStorage:
     """Bytes read from a file, their element type, and the device that they go to."""
 
-    __slots__ = ("_placed", "array", "device", "dtype", "nbytes")
+    __slots__ = ("_placed", "_shown", "array", "device", "dtype", "nbytes")
 
     def __init__(self, array: Array | None, nbytes: int, kind: dtype, device: Device) -> None:
         self.array = array  # None on meta, where only the size counts
@@ -274,6 +283,17 @@ class LoadedStorage:
         self.dtype = kind
         self.device = device
         self._placed: dict[dtype, Any] = {}
+        self._shown: Any = None
+
+    def alone(self) -> Any:
+        """The storage by itself, one object however often it is asked for; a tensor on ``meta``."""
+        if self._shown is None and self.array is None:
+            self._shown = self.tensor()
+        if self._shown is None:
+            on_cpu, raw = self.device.type == CPU.type, self.array
+            memory = UntypedStorage.over(raw) if on_cpu else UntypedStorage.of(self.on_device(self.dtype))
+            self._shown = TypedStorage(wrap_storage=memory, dtype=self.dtype)
+        return self._shown
 
     def tensor(self) -> Any:
         """All elements, as a 1-d tensor."""

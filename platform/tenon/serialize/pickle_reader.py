@@ -283,8 +283,10 @@ class PickleReader:
 
 
 def _plain(value: Any) -> Any:
-    """A storage that stands by itself becomes the 1-d tensor of its elements."""
-    return value.tensor() if isinstance(value, LoadedStorage) else value
+    """A storage that stands by itself, or in tuples, becomes one."""
+    if type(value) is tuple and any(isinstance(each, (LoadedStorage, tuple)) for each in value):
+        return tuple(_plain(each) for each in value)
+    return value.alone() if isinstance(value, LoadedStorage) else value
 
 
 def check_key(key: Any) -> None:

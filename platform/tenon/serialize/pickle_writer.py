@@ -17,12 +17,13 @@ from typing import Any
 
 from tenon.core.size import Size
 from tenon.core.tensor import Tensor
-from tenon.device import Device
+from tenon.core.typed_storage import TypedStorage
 from tenon.dtypes import dtype
 from tenon.errors import UnsavableError
 from tenon.nn.module import Module
 from tenon.serialize import contents, modules
 from tenon.serialize.layout import Described, Storage, StorageTable
+from tenon.serialize.opcodes import Opcodes
 
 #: Element types whose storages have a class of their own in PyTorch; the others use ``UntypedStorage``.
 STORAGE_CLASSES = {
@@ -41,17 +42,15 @@ STORAGE_CLASSES = {
 }
 
 
-class PickleWriter:
+class PickleWriter(Opcodes):
     """Opcodes of one object tree; ``storages`` are what it refers to, in the order of their keys."""
 
-    def __init__(self, table: StorageTable) -> None:
+    def __init__(self, table: StorageTable, *, old: bool = False) -> None:
+        super().__init__()
+        self._old = old  # the format before 1.6, whose references have a sixth part
         self.storages: list[Storage] = []
         self._numbered: set[int] = set()
         self._table = table
-        self._out = bytearray()
-        self._memo: dict[Any, int] = {}
-        self._next = 0
-        self._path: list[Any] = []
         self._kept: list[Any] = []
 
     def dump(self, obj: Any) -> bytes:
@@ -70,6 +69,9 @@ class PickleWriter:
             if not self._recall(id(value)):
                 self._write_tensor(value)
                 self._remember(id(value))
+            return
+        if isinstance(value, contents.STORAGES):
+            self._write_storage(value)
             return
         if isinstance(value, Module):
             if not self._recall(id(value)):
@@ -260,7 +262,7 @@ class PickleWriter:
         if described.storage is None:
             self._global("torch._utils", "_rebuild_meta_tensor_no_storage")
         else:
-            self._global("torch._utils", f"_rebuild_tensor_v{2 if _is_typed(described.storage) else 3}")
+            self._global("torch._utils", f"_rebuild_tensor_v{2 if is_typed(described.storage) else 3}")
 
     def _arguments(self, described: Described, requires_grad: bool) -> None:
         """Its arguments, as a tuple."""
@@ -273,7 +275,7 @@ class PickleWriter:
             self._write(requires_grad)
             self._out += pickle.TUPLE
             return
-        typed = _is_typed(storage)
+        typed = is_typed(storage)
         self._out += pickle.MARK
         self._persistent_id(storage, typed)
         self._int(described.offset)
@@ -284,6 +286,18 @@ class PickleWriter:
         if not typed:
             self._global("torch", described.dtype.name)
         self._out += pickle.TUPLE
+
+    def _write_storage(self, given: Any) -> None:
+        storage = self._table.describe(given).storage
+        if storage is None:
+            contents.refuse(given, tuple(self._path))
+        typed = isinstance(given, TypedStorage)
+        if typed and not (storage.dtype is given.dtype and is_typed(storage)):
+            raise UnsavableError(
+                "Cannot save multiple tensors or storages that view the same data as different types: "
+                f"{contents.spell(tuple(self._path))} is of {given.dtype}. Save a tensor instead."
+            )
+        self._persistent_id(storage, typed)
 
     def _persistent_id(self, storage: Storage, typed: bool) -> None:
         if id(storage) not in self._numbered:
@@ -297,87 +311,14 @@ class PickleWriter:
             self._global("torch", STORAGE_CLASSES[storage.dtype.name])
             count = storage.nbytes // storage.dtype.itemsize
         else:
-            self._global("torch.storage", "UntypedStorage")
+            self._global(*(("torch", "ByteStorage") if self._old else ("torch.storage", "UntypedStorage")))
             count = storage.nbytes
         self._str(storage.key)
         self._str(storage.location)
         self._int(count)
-        self._out += pickle.TUPLE + pickle.BINPERSID
-
-    # --- opcodes ---
-
-    def _int(self, value: int) -> None:
-        contents.check_integer(value, tuple(self._path))
-        if 0 <= value <= 0xFF:
-            self._out += pickle.BININT1 + struct.pack("<B", value)
-        elif 0 <= value <= 0xFFFF:
-            self._out += pickle.BININT2 + struct.pack("<H", value)
-        elif -0x80000000 <= value <= 0x7FFFFFFF:
-            self._out += pickle.BININT + struct.pack("<i", value)
-        else:
-            encoded = pickle.encode_long(value)
-            self._out += pickle.LONG1 + struct.pack("<B", len(encoded)) + encoded
-
-    def _str(self, value: str) -> None:
-        if self._recall(("str", value)):
-            return
-        encoded = value.encode("utf-8", "surrogatepass")
-        if len(encoded) > 0xFFFFFFFF:
-            raise UnsavableError(
-                f"cannot save {contents.spell(tuple(self._path))}: a string of 4 GB or more."
-            )
-        self._out += pickle.BINUNICODE + struct.pack("<I", len(encoded)) + encoded
-        self._remember(("str", value))
-
-    def _bytes(self, value: bytes) -> None:
-        # Protocol 2 has no bytes; this is how Python itself spells them there.
-        self._global("_codecs", "encode")
-        self._str(value.decode("latin1"))
-        self._str("latin1")
-        self._out += pickle.TUPLE2 + pickle.REDUCE
-
-    def _device(self, device: Device) -> None:
-        self._global("torch", "device")
-        self._str(device.type)
-        if device.index is None:
-            self._out += pickle.TUPLE1
-        else:
-            self._int(device.index)
-            self._out += pickle.TUPLE2
-        self._out += pickle.REDUCE
-
-    def _ordered_dict(self) -> None:
-        self._global("collections", "OrderedDict")
-        self._out += pickle.EMPTY_TUPLE + pickle.REDUCE
-
-    def _global(self, module: str, name: str) -> None:
-        key = ("global", module, name)
-        if not self._recall(key):
-            self._out += pickle.GLOBAL + f"{module}\n{name}\n".encode()
-            self._remember(key)
-
-    def _remember(self, key: Any) -> None:
-        number = self._next
-        self._memo[key] = number
-        self._next += 1
-        self._out += (
-            pickle.BINPUT + bytes([number])
-            if number < 256
-            else pickle.LONG_BINPUT + struct.pack("<I", number)
-        )
-
-    def _recall(self, key: Any) -> bool:
-        number = self._memo.get(key)
-        if number is None:
-            return False
-        self._out += (
-            pickle.BINGET + bytes([number])
-            if number < 256
-            else pickle.LONG_BINGET + struct.pack("<I", number)
-        )
-        return True
+        self._out += (pickle.NONE if self._old else b"") + pickle.TUPLE + pickle.BINPERSID
 
 
-def _is_typed(storage: Storage) -> bool:
+def is_typed(storage: Storage) -> bool:
     """Whether PyTorch has a class of storages for its dtype."""
     return storage.dtype is not None and storage.dtype.name in STORAGE_CLASSES

@@ -1,6 +1,6 @@
 """PyTorch's format before 1.6: pickles one after another, then the bytes of the storages.
 
-Read only. The object tree comes before the data that it needs, so it is skipped first (by its opcodes,
+The object tree comes before the data that it needs, so it is skipped first (by its opcodes,
 which runs nothing), the storages are read, and then the tree is built.
 """
 
@@ -14,9 +14,12 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from tenon.errors import CheckpointError
-from tenon.serialize.layout import LoadedStorage
+from tenon.errors import ArgumentError, CheckpointError
+from tenon.serialize import options
+from tenon.serialize.contents import tensors_of
+from tenon.serialize.layout import LoadedStorage, StorageTable
 from tenon.serialize.pickle_reader import PickleReader
+from tenon.serialize.pickle_writer import PickleWriter, is_typed
 from tenon.serialize.placement import Placement
 from tenon.serialize.torch_globals import StorageClass, torch_globals
 from tenon.serialize.torch_zip import byteswap
@@ -27,7 +30,43 @@ MAGIC = b"\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."
 _PROTOCOL = 1001
 
 
-def read(file: BinaryIO, placement: Placement, encoding: str = "utf-8") -> Any:
+class OldArchive:
+    """An object made ready to be written in this format: nothing in it can fail any more but the disk."""
+
+    def __init__(self, obj: Any) -> None:
+        if options.scope.skip_data:
+            raise ArgumentError(
+                "Cannot use skip_data=True with _use_new_zipfile_serialization=False: the format has no"
+                " space to fill later. Leave one of them out."
+            )
+        self._tensors = tensors_of(obj, whole=True)  # kept alive until the bytes are written
+        writer = PickleWriter(StorageTable(self._tensors), old=True)
+        self._tree = writer.dump(obj)
+        self._storages = writer.storages
+
+    def write(self, file: Any, name: str) -> None:
+        """Write everything to ``file``; the format has no place for ``name``."""
+        sizes = {"short": 2, "int": 4, "long": 4}
+        system = {
+            "protocol_version": _PROTOCOL,
+            "little_endian": sys.byteorder == "little",
+            "type_sizes": sizes,
+        }
+        for plain in (_MAGIC_NUMBER, _PROTOCOL, system):
+            file.write(_pickled(plain))
+        file.write(self._tree)
+        file.write(_pickled([storage.key for storage in self._storages]))
+        for storage in self._storages:
+            width = storage.dtype.itemsize if storage.dtype and is_typed(storage) else 1
+            file.write(struct.pack("<q", storage.nbytes // width))
+            file.write(memoryview(storage.fetch()) if storage.nbytes else b"")
+
+
+def _pickled(plain: Any) -> bytes:
+    return PickleWriter(StorageTable([])).dump(plain)
+
+
+def read(file: BinaryIO, placement: Placement, encoding: str = "utf-8", layers: bool = False) -> Any:
     """The object in a file of the old format."""
     source = placement.source
     if _simple(file, source) != _MAGIC_NUMBER or _simple(file, source) != _PROTOCOL:
@@ -44,9 +83,10 @@ def read(file: BinaryIO, placement: Placement, encoding: str = "utf-8") -> Any:
         file, keys, placement, swap=system.get("little_endian", True) != (sys.byteorder == "little")
     )
     # Twice over: the first walk tells the element size of each storage, which the data do not.
-    PickleReader(io.BytesIO(tree), torch_globals(), storages.announce, source, encoding).load()
+    known = torch_globals(layers)
+    PickleReader(io.BytesIO(tree), known, storages.announce, source, encoding).load()
     storages.read_all()
-    return PickleReader(io.BytesIO(tree), torch_globals(), storages.find, source, encoding).load()
+    return PickleReader(io.BytesIO(tree), known, storages.find, source, encoding).load()
 
 
 def _simple(file: BinaryIO, source: str) -> Any:
@@ -83,17 +123,19 @@ class _Storages:
         self._file, self._keys, self._placement, self._swap = file, keys, placement, swap
         self._announced: dict[str, tuple[StorageClass, str, int]] = {}
         self._found: dict[str, LoadedStorage] = {}
+        self._views: dict[tuple[int, int, str], LoadedStorage] = {}
 
     def announce(self, identity: Any) -> LoadedStorage:
         """Note what the object tree says about a storage; the tensors over it have no data yet."""
-        kind, key, location, count = self._parse(identity)
+        kind, key, location, count, view = self._parse(identity)
         if key not in self._keys or count < 0:
             raise CheckpointError(
                 f"storage {key!r} is not in the file's list of storages, or has size {count}"
             )
         self._announced[key] = (kind, location, count)
+        shown = count if view is None else view[1]
         return LoadedStorage(
-            None, count * kind.dtype.itemsize, kind.dtype, Placement("meta", "").device("cpu")
+            None, shown * kind.dtype.itemsize, kind.dtype, Placement("meta", "").device("cpu")
         )
 
     def read_all(self) -> None:
@@ -123,24 +165,41 @@ class _Storages:
 
     def find(self, identity: Any) -> LoadedStorage:
         """The storage that a persistent id refers to."""
-        return self._found[self._parse(identity)[1]]
+        kind, key, _, _, view = self._parse(identity)
+        whole = self._found[key]
+        if view is None:
+            return whole
+        if view not in self._views:
+            low, size = view[0] * kind.dtype.itemsize, view[1] * kind.dtype.itemsize
+            part = None if whole.array is None else whole.array[low : low + size]
+            self._views[view] = LoadedStorage(part, size, kind.dtype, whole.device)
+        return self._views[view]
 
-    def _parse(self, identity: Any) -> tuple[StorageClass, str, str, int]:
+    def _parse(self, identity: Any) -> tuple[StorageClass, str, str, int, tuple[int, int, str] | None]:
+        """Type, key, place and length of a storage; offset, length and key if a part of it is meant."""
         if type(identity) is tuple and len(identity) == 6 and identity[0] in ("storage", b"storage"):
             _, kind, key, location, count, view = identity
             key, location = _text(key), _text(location)
-            if view is not None:
-                raise CheckpointError(
-                    f"storage {key!r} is a view of another; save the file again with PyTorch 1.6 or later"
-                )
+            part = _part(view, count)
             if (
                 isinstance(kind, StorageClass)
                 and type(key) is str
                 and type(location) is str
                 and type(count) is int
             ):
-                return kind, key, location, count
+                return kind, key, location, count, part
         raise CheckpointError(f"a reference {identity!r} is not one to a storage")
+
+
+def _part(view: Any, count: Any) -> tuple[int, int, str] | None:
+    """Offset, length and key of a part of a storage of ``count`` elements, which files before 0.4 name."""
+    if view is None:
+        return None
+    if type(view) is tuple and len(view) == 3 and type(view[1]) is type(view[2]) is type(count) is int:
+        key, start, size = _text(view[0]), view[1], view[2]
+        if key is not None and 0 <= start <= start + size <= count:
+            return start, size, key
+    raise CheckpointError(f"a part {view!r} of a storage of {count!r} elements is none")
 
 
 def _exactly(file: BinaryIO, nbytes: int) -> Any:

@@ -44,7 +44,7 @@ class Archive:
     """An object made ready to be written: nothing in it can fail any more but the disk."""
 
     def __init__(self, obj: Any) -> None:
-        self._tensors = tensors_of(obj, attributes=True)  # kept alive until the bytes are written
+        self._tensors = tensors_of(obj, whole=True)  # kept alive until the bytes are written
         writer = PickleWriter(StorageTable(self._tensors))
         self._tree = writer.dump(obj)
         if options.scope.skip_data and any(t.device.type == "meta" for t in self._tensors):
