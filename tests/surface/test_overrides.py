@@ -9,6 +9,7 @@ import pytest
 import tenon
 from tenon import overrides
 from tenon.core import rerouting
+from tenon.errors import TenonWarning
 from tenon.nn import functional as F
 
 stack = tenon.stack  # held from before any class asks
@@ -177,3 +178,27 @@ def test_a_number_is_shifted_by_a_tensor():
     bits = tenon.tensor([1, 2])
 
     assert (3 << bits).tolist() == [6, 12] and (16 >> bits).tolist() == [8, 4]
+
+
+def test_compiled_functions_are_eager_where_somebody_is_asked():
+    class Kept(tenon.Tensor):
+        pass
+
+    class Counting(overrides.TorchFunctionMode):
+        calls = 0
+
+        def __torch_function__(self, func, types, args=(), kwargs=None):
+            Counting.calls += 1
+            return func(*args, **(kwargs or {}))
+
+    compiled = tenon.compile(lambda x: (x * 2).relu())
+    plain = tenon.ones(3)
+    for _ in range(4):
+        compiled(plain)
+    with pytest.warns(TenonWarning, match="runs eagerly: __torch_function__ of a class or mode"):
+        kinds = {type(compiled(plain.as_subclass(Kept))) for _ in range(4)}
+    with Counting():
+        compiled(plain)
+
+    assert len(compiled.programs) == 1 and kinds == {Kept}
+    assert Counting.calls == 2 and type(compiled(plain)) is tenon.Tensor

@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from tenon.core import watch
 from tenon.core.value import Value
 
 
@@ -134,6 +135,8 @@ def ask(
 
 def handle(function: Any, found: list[Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """What the innermost mode, or the first of ``found`` that knows how, makes of the call."""
+    if watch.recorder is not None:
+        watch.recorder.unsupported("__torch_function__ of a class or mode")
     types = tuple(type(value) for value in found)
     if STATE.modes and STATE.off != 2:
         mode = STATE.modes.pop()  # it may call functions itself

@@ -21,6 +21,7 @@ from tenon.core.aval import aval_of
 from tenon.core.backend import backend_named
 from tenon.core.grad_mode import MODE
 from tenon.core.interceptor import SLOT
+from tenon.core.overriding import MODES
 from tenon.core.precision import PRECISION
 from tenon.core.pytree import TreeSpec, tree_flatten
 from tenon.core.value import Value
@@ -104,7 +105,7 @@ class Compiled:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call the function, or replay it."""
-        if watch.recorder is not None or watch.created is not None or SLOT.watched():
+        if watch.recorder is not None or watch.created is not None or SLOT.watched() or MODES:
             return self.function(*args, **kwargs)  # part of another recording, or somebody watches
         if watch.not_compiled is not None:
             raise UnsupportedError(f"{_name(self.function)}: {watch.not_compiled}")
@@ -331,6 +332,7 @@ def _key(leaves: list[Any]) -> tuple[Any, ...]:
     return tuple(
         (
             (
+                leaf.__class__,
                 leaf.raw.shape,
                 leaf.raw.dtype,
                 leaf._track and (leaf._node is not None, getattr(leaf, "_grad", None) is not None),
