@@ -113,7 +113,7 @@ def get_ignored_functions() -> set[Callable[..., Any]]:
 
 def get_default_nowrap_functions() -> set[Callable[..., Any]]:
     """What gives tensors that stay plain, where a subclass says nothing else."""
-    return {Tensor._base.__get__, Tensor.grad.__get__}  # type: ignore[attr-defined]
+    return {Tensor._base.__get__, Tensor.grad.__get__}
 
 
 def get_testing_overrides() -> dict[Callable[..., Any], Callable[..., Any]]:

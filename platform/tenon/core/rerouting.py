@@ -33,7 +33,7 @@ def _detour(*args: Any, **kwargs: Any) -> Any:
     plain, modes, original, asking = ("plain", "modes", "original", "asking")
     if not kwargs and not modes:
         for a in args:
-            if a.__class__ not in plain:  # type: ignore[operator]
+            if a.__class__ not in plain:
                 break
         else:
             return original(*args)  # type: ignore[operator]

@@ -59,7 +59,7 @@ class OldArchive:
         for storage in self._storages:
             width = storage.dtype.itemsize if storage.dtype and is_typed(storage) else 1
             file.write(struct.pack("<q", storage.nbytes // width))
-            file.write(memoryview(storage.fetch()) if storage.nbytes else b"")
+            file.write(storage.fetch().data if storage.nbytes else b"")
 
 
 def _pickled(plain: Any) -> bytes:

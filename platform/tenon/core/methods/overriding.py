@@ -32,6 +32,6 @@ class Overriding:
         with DisableTorchFunctionSubclass():
             result = func(*args, **(kwargs or {}))
         getter = getattr(func, "__self__", None)
-        if getter.__class__ is property and getter.fget.__name__ in _AS_THEY_ARE:
+        if isinstance(getter, property) and getattr(getter.fget, "__name__", "") in _AS_THEY_ARE:
             return result
         return converted(result, cls)
