@@ -148,6 +148,7 @@ _SUBMODULES = frozenset(
         "extend",
         "fft",
         "func",
+        "functional",
         "functions",
         "futures",
         "hub",

@@ -174,10 +174,14 @@ def test_the_lists_name_functions_and_signatures_survive():
     assert dummies[tenon.add]() == -1 and F.linear(tenon.ones(1, 2), tenon.ones(1, 2)).item() == 2
 
 
-def test_a_number_is_shifted_by_a_tensor():
+def test_shifts_take_numbers_first_and_write_in_place():
     bits = tenon.tensor([1, 2])
+    held = bits
 
     assert (3 << bits).tolist() == [6, 12] and (16 >> bits).tolist() == [8, 4]
+    held <<= 2
+    held >>= 1
+    assert held is bits and bits.tolist() == [2, 4]
 
 
 def test_compiled_functions_are_eager_where_somebody_is_asked():
@@ -202,3 +206,11 @@ def test_compiled_functions_are_eager_where_somebody_is_asked():
 
     assert len(compiled.programs) == 1 and kinds == {Kept}
     assert Counting.calls == 2 and type(compiled(plain)) is tenon.Tensor
+
+
+def test_what_torch_has_elsewhere_is_there():
+    x = tenon.ones(2)
+
+    assert tenon.functional.einsum is tenon.einsum and "split" in tenon.functional.__all__
+    assert not (x.is_mps or x.is_nested or x.is_sparse_csr or x.is_mkldnn)
+    assert overrides.resolve_name(tenon.nn.init.uniform_) == "torch.nn.init.uniform_"

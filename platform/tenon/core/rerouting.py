@@ -24,7 +24,7 @@ _SHOWN = {
 }  # fmt: skip
 #: What Python calls on classes or at every turn, and what a handler needs itself.
 _NEVER = frozenset(
-    ["as_subclass", "module_load", "__new__", "__init__", "__init_subclass__", "__torch_function__",
+    ["as_subclass", "__new__", "__init__", "__init_subclass__", "__torch_function__",
      "__iter__", "__hash__", "__setattr__", "__delattr__", "__getattribute__", "__sizeof__"]
 )  # fmt: skip
 

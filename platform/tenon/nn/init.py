@@ -18,6 +18,7 @@ from typing import Literal, ParamSpec, TypeVar
 from tenon import ops
 from tenon.core import create, draws, factories
 from tenon.core.grad_mode import no_grad
+from tenon.core.rerouting import register
 from tenon.core.tensor import Tensor
 from tenon.errors import ModuleValueError
 from tenon.random import Generator
@@ -360,3 +361,6 @@ kaiming_uniform = _deprecated(kaiming_uniform_)
 kaiming_normal = _deprecated(kaiming_normal_)
 orthogonal = _deprecated(orthogonal_)
 sparse = _deprecated(sparse_)
+
+
+register("torch.nn.init", {f.__name__: f for f in (uniform_, normal_, constant_, kaiming_uniform_)})

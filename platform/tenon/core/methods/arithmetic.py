@@ -165,6 +165,8 @@ class Arithmetic:
     __iand__ = _inplace_operator("bitwise_and")
     __ior__ = _inplace_operator("bitwise_or")
     __ixor__ = _inplace_operator("bitwise_xor")
+    __ilshift__ = _inplace_operator("bitwise_left_shift")
+    __irshift__ = _inplace_operator("bitwise_right_shift")
 
     def __neg__(self) -> Any:
         return self.neg()

@@ -249,3 +249,16 @@ def _show(x: Any, raw: Any) -> Any:
     x._view = None
     x._expose()
     return x
+
+
+def _never(name: str) -> property:
+    def method(self: Any) -> bool:
+        return False
+
+    method.__name__ = method.__qualname__ = name
+    method.__doc__ = "Always False: there are no such tensors here."
+    return property(method)
+
+
+for _kind in ("ipu", "maia", "mkldnn", "mps", "mtia", "nested", "sparse_csr", "vulkan", "xla", "xpu"):
+    setattr(Memory, f"is_{_kind}", _never(f"is_{_kind}"))

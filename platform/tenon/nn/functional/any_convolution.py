@@ -8,6 +8,7 @@ from typing import Any
 import tenon.ops  # noqa: F401 - a table without ops finds nothing
 from tenon.core.methods.titles import titled
 from tenon.core.op import table as f
+from tenon.core.rerouting import register
 from tenon.errors import ShapeError
 from tenon.nn.functional.convolution import (
     conv1d,
@@ -53,3 +54,6 @@ def conv_tbc(input: Any, weight: Any, bias: Any, pad: int = 0) -> Any:
     x = f.pad(input, widths=((pad, pad + nowhere), (0, 0), (0, 0)), value=0)
     made = conv1d(x.permute(1, 2, 0), weight.permute(2, 1, 0), bias).permute(2, 0, 1)
     return made[:0] if nowhere else made
+
+
+register("torch", {"conv_tbc": conv_tbc, "convolution": convolution})
