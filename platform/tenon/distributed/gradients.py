@@ -327,12 +327,20 @@ def broadcast_tensors(
     """Overwrite ``tensors`` on every rank by those of ``root``, packed into few messages of at most 25 MB."""
     if communicator.size == 1:
         return
-    if _recording():
-        # What nothing writes to is made equal once: a program cannot write there, and need not.
-        changing = [tensor for tensor in tensors if staging.writable(tensor)]
-        if changing:
-            _record_broadcast(changing, communicator, root, name)
-        tensors = [tensor for tensor in tensors if not staging.writable(tensor)]
+    # What is only read is made equal by itself: a program cannot write there, and need not.
+    changing = [tensor for tensor in tensors if staging.writable(tensor)]
+    if changing and _recording():
+        _record_broadcast(changing, communicator, root, name)
+    else:
+        _broadcast_in_messages(changing, communicator, root, name)
+    if len(changing) < len(tensors):
+        fixed = [tensor for tensor in tensors if not staging.writable(tensor)]
+        _broadcast_in_messages(fixed, communicator, root, name)
+
+
+def _broadcast_in_messages(
+    tensors: Sequence[Tensor], communicator: Communicator, root: int, name: str
+) -> None:
     packed: list[Tensor] = []
     size = 0
     for tensor in tensors:
