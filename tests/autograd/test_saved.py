@@ -41,6 +41,10 @@ def test_inputs_results_numbers_and_attrs_have_torchs_names():
     assert seen._version == result._version == 1
     assert tenon.stack([a, b], dim=0).grad_fn._saved_dim == 0
     assert tuple(a.mean().grad_fn._saved_self_sym_sizes) == (2,)
+    image = tenon.ones(1, 2, 4, 5, requires_grad=True)
+    columns = tenon.nn.functional.unfold(image, 3).grad_fn
+    assert (columns._saved_self_sym_argsize_minus_2, columns._saved_self_sym_argsize_minus_1) == (4, 5)
+    assert tenon.nn.Conv2d(2, 3, 1)(image).grad_fn._saved_bias_sym_sizes_opt == (3,)
     with pytest.raises(AttributeError, match="_saved_weather"):
         _ = product.grad_fn._saved_weather
     with pytest.raises(AttributeError, match="does not read that value"):

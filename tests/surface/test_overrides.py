@@ -159,6 +159,13 @@ def test_functions_written_with_the_protocol_ask_as_tenons_own():
     assert overrides.handle_torch_function(tenon.mean, (Money(4),), Money(4)) == 4
     assert overrides.is_tensor_like(Money(1)) and overrides.is_tensor_like(tenon.ones(1))
     assert overrides.is_tensor_method_or_property(tenon.Tensor.add)
+
+    class Older:
+        def __torch_function__(self, func, types, args=(), kwargs=None):
+            return "asked"
+
+    with pytest.warns(DeprecationWarning, match="plain method is deprecated"):
+        assert tenon.sin(Older()) == "asked"
     assert overrides.is_tensor_method_or_property(tenon.Tensor.shape.__get__)
     assert not overrides.is_tensor_method_or_property(tenon.add) and overrides.resolve_name(print) is None
 

@@ -7,6 +7,7 @@ rerouted through ``ask`` (``rerouting.py``, ADR 0038); until then they know noth
 from __future__ import annotations
 
 import threading
+import warnings
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -81,6 +82,10 @@ def wants(cls: type) -> bool:
     return asked is not None and asked is not disabled and cls.__module__.partition(".")[0] != "torch"
 
 
+_PLAIN_METHOD = (
+    "Defining your `__torch_function__` as a plain method is deprecated and will be an error in future, please"
+    " define it as a classmethod."
+)
 #: Namespace -> its functions (and, of Tensor, properties) by name.
 NAMESPACES: dict[str, dict[str, Any]] = {}
 
@@ -147,6 +152,8 @@ def handle(function: Any, found: list[Any], args: tuple[Any, ...], kwargs: dict[
         if result is not NotImplemented:
             return result
     for value in found:
+        if getattr(value.__torch_function__, "__self__", None) is value:
+            warnings.warn(_PLAIN_METHOD, DeprecationWarning, stacklevel=3)
         result = value.__torch_function__(function, types, args, kwargs)
         if result is not NotImplemented:
             return result

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from abc import ABCMeta
 from collections.abc import Callable
 from typing import Any
@@ -13,6 +14,8 @@ from tenon.errors import GradError
 
 _FIRST = ("self", "input")
 _SECOND = ("other", "exponent", "mat2", "weight")
+#: What of an input's shape torch keeps: all of it, or the size at one place.
+_SIZE = re.compile(r"(?P<of>\w+?)_sym_(sizes(_opt)?|argsize_(?P<minus>minus_)?(?P<place>\d+))")
 _ATTRS = {"dim": ("axis", "axes"), "keepdim": ("keepdims",)}
 
 
@@ -86,6 +89,11 @@ def find(node: Any, name: str) -> Any:
     for own in (wanted, *_ATTRS.get(wanted, ())):
         if own in node.attrs:
             return node.attrs[own]
+    size = _SIZE.fullmatch(wanted)
+    if size is not None and (of := _position(node.op, size["of"])) is not None:
+        node.check()
+        shape = Size(() if node.args[of] is None else node.args[of].shape)
+        return shape if size["place"] is None else shape[int(size["place"]) * (-1 if size["minus"] else 1)]
     position = _position(node.op, wanted)
     if position is None and wanted != "self_sym_sizes":
         raise AttributeError(f"{type(node).__name__!r} object has no attribute {name!r}")
