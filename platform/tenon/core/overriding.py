@@ -83,8 +83,8 @@ def wants(cls: type) -> bool:
 
 
 _PLAIN_METHOD = (
-    "Defining your `__torch_function__` as a plain method is deprecated and will be an error in future, please"
-    " define it as a classmethod."
+    "Defining your `__torch_function__` as a plain method is deprecated and will be an error in future,"
+    " please define it as a classmethod."
 )
 #: Namespace -> its functions (and, of Tensor, properties) by name.
 NAMESPACES: dict[str, dict[str, Any]] = {}
