@@ -2,6 +2,7 @@
 
 import io
 import mmap
+import pickle
 import sys
 import zipfile
 
@@ -99,3 +100,55 @@ def test_mapped_tensors_change_the_file_if_it_is_shared(tmp_path):
         tenon.load(tmp_path / "old.pt", mmap=True)
     with pytest.raises(ArgumentError, match="expected mmap"):
         serialization.set_default_mmap_options(77)
+
+
+def test_the_environment_has_a_say_in_what_may_be_loaded(monkeypatch):
+    file = saved(tenon.nn.Linear(2, 3))
+
+    def load(**options):
+        file.seek(0)
+        return tenon.load(file, **options)
+
+    with pytest.raises(pickle.UnpicklingError, match="Weights only load failed"):
+        load()
+    monkeypatch.setenv("TORCH_FORCE_WEIGHTS_ONLY_LOAD", "1")
+    with pytest.raises(pickle.UnpicklingError, match="Weights only load failed"):
+        load(weights_only=False)
+    monkeypatch.setenv("TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD", "1")
+    with pytest.raises(ArgumentError, match="Only one of"):
+        load()
+    monkeypatch.delenv("TORCH_FORCE_WEIGHTS_ONLY_LOAD")
+    with pytest.raises(pickle.UnpicklingError, match="Weights only load failed"):
+        load(weights_only=True)
+    with pytest.warns(UserWarning, match="forcing weights_only=False"):
+        assert isinstance(load(), tenon.nn.Linear)
+
+
+@pytest.mark.parametrize("new", [True, False])
+def test_files_that_do_not_say_that_they_are_seekable_fill_memory_themselves(new):
+    class File:
+        def __init__(self, data):
+            self.filled, inner = 0, io.BytesIO(data)
+            self.read, self.readline, self.seek, self.tell = (
+                inner.read,
+                inner.readline,
+                inner.seek,
+                inner.tell,
+            )
+            self._inner = inner
+
+        def readinto(self, view):
+            count = self._inner.readinto(view)
+            self.filled += count
+            return count
+
+    data = saved(tenon.arange(4.0), _use_new_zipfile_serialization=new).getvalue()
+    at = data.index(tenon.arange(4.0).numpy().tobytes())
+
+    assert tenon.load(file := File(data)).tolist() == [0.0, 1.0, 2.0, 3.0] and file.filled >= 16
+    for cut in (data[: at + 9], data[:at]):
+        with pytest.raises(CheckpointError):
+            tenon.load(File(cut))
+    if new:
+        with pytest.raises(CheckpointError, match="Bad CRC-32"):
+            tenon.load(File(data[:at] + b"!" + data[at + 1 :]))

@@ -100,7 +100,7 @@ def load(
     map_location: MapLocation = None,
     pickle_module: Any = None,
     *,
-    weights_only: bool | None = True,
+    weights_only: bool | None = None,
     mmap: bool | None = None,
     **pickle_load_args: Any,
 ) -> Any:
@@ -128,6 +128,7 @@ def load(
             f"load: unknown argument {next(iter(pickle_load_args))!r}. Only `encoding` is passed on to "
             "pickles."
         )
+    safe = options.weights_only(weights_only)
     mapped = options.load.mmap if mmap is None else mmap
     if mapped and not isinstance(f, (str, os.PathLike)):
         raise ValueError(
@@ -141,7 +142,7 @@ def load(
                 f"`torch.save({f}, _use_new_zipfile_serialization=True)`. Leave mmap out."
             )
         try:
-            return _read(file, Placement(map_location, source), encoding, weights_only is False, shared)
+            return _read(file, Placement(map_location, source), encoding, not safe, shared)
         except CallerError as carried:
             raise carried.error from None
 
@@ -187,10 +188,26 @@ def _reading(f: FileLike, mode: str = "rb") -> Iterator[tuple[Any, str]]:
     if not callable(getattr(f, "read", None)):
         raise TypeError(f"load: f must be a path or a file object with read(), not a {type(f).__name__}.")
     seekable = getattr(f, "seekable", None)
-    if callable(seekable) and seekable() and callable(getattr(f, "readline", None)):
+    moves = all(callable(getattr(f, name, None)) for name in ("seek", "tell", "readline"))
+    if moves and not callable(seekable):
+        yield _Seekable(f), _named(f)
+    elif moves and seekable():
         yield f, _named(f)
     else:
         yield io.BytesIO(f.read()), _named(f)
+
+
+class _Seekable:
+    """A file object that has ``seek`` and does not say so."""
+
+    def __init__(self, file: Any) -> None:
+        self._file = file
+
+    def seekable(self) -> bool:
+        return True
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._file, name)
 
 
 def _named(f: Any) -> str:

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import sys
 import threading
+import warnings
 from dataclasses import dataclass
 from mmap import MAP_PRIVATE, MAP_SHARED
 
+from tenon.config import environment
 from tenon.errors import ArgumentError
 from tenon.serialize.byte_order import LoadEndianness
 
@@ -45,6 +47,31 @@ class _Scope(threading.local):
 
 
 scope = _Scope()
+
+
+def weights_only(asked: bool | None) -> bool:
+    """Whether a file may hold weights alone: what was asked, or True, if the environment agrees.
+
+    ``TORCH_FORCE_WEIGHTS_ONLY_LOAD=1`` overrules False, ``TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD=1`` no answer.
+    """
+    always, never = (
+        environment(f"TORCH_FORCE_{middle}WEIGHTS_ONLY_LOAD") in ("1", "y", "yes", "true")
+        for middle in ("", "NO_")
+    )
+    if always and never:
+        raise ArgumentError(
+            "Only one of `TORCH_FORCE_WEIGHTS_ONLY_LOAD` or `TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD` should be "
+            "set, but both were set. Unset one."
+        )
+    if never and asked is None:
+        warnings.warn(
+            "Environment variable TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD detected, since the `weights_only` "
+            "argument was not given to load: forcing weights_only=False.",
+            UserWarning,
+            stacklevel=3,
+        )
+        return False
+    return always or asked is not False
 
 
 class skip_data:

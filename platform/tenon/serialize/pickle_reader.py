@@ -176,9 +176,9 @@ class PickleReader:
         found = self._allowed.get(full)
         if found is None:
             raise UnsafeCheckpointError(
-                f"refused to load {self.source}: it asks for the global {full!r}, and tenon never imports "
-                "or runs what a "
-                "checkpoint names; it builds tensors, plain containers and numbers only"
+                f"Weights only load failed: refused to load {self.source}, which asks for the global "
+                f"{full!r}. tenon never imports or runs what a checkpoint names; it builds tensors, plain "
+                "containers and numbers only"
                 + (", and with weights_only=False layers of tenon.nn" if full.startswith("torch.nn.") else "")
                 + ". If you trust the file, load it where it was made and save `state_dict()`s instead of "
                 "whole objects."

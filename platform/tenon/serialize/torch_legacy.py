@@ -28,6 +28,8 @@ _MAGIC_NUMBER = 0x1950A86A20F9469CFC6C
 #: How the first pickle, the magic number, begins in every protocol from 2 on.
 MAGIC = b"\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."
 _PROTOCOL = 1001
+#: Bytes for which memory is taken before they are seen to be there.
+_AT_ONCE = 1 << 24
 
 
 class OldArchive:
@@ -204,9 +206,16 @@ def _part(view: Any, count: Any) -> tuple[int, int, str] | None:
 
 def _exactly(file: BinaryIO, nbytes: int) -> Any:
     """``nbytes`` bytes as an array, or None if the file ends before; takes memory only as data come."""
+    if callable(getattr(file, "readinto", None)) and nbytes <= _AT_ONCE:
+        memory = np.empty(nbytes, np.uint8)
+        filled, read = 0, 1
+        while read and filled < nbytes:
+            read = file.readinto(memoryview(memory)[filled:])  # type: ignore[attr-defined]
+            filled += read or 0
+        return memory if filled == nbytes else None
     parts, left = [], nbytes
     while left:
-        part = file.read(min(left, 1 << 24))
+        part = file.read(min(left, _AT_ONCE))
         if not part:
             return None
         parts.append(np.frombuffer(part, np.uint8))

@@ -206,6 +206,9 @@ class _ArchiveReader:
     def _fill(self, info: zipfile.ZipInfo, memory: Any) -> None:
         """Read a record into ``memory``; zipfile checks the CRC-32 at its end."""
         view, position = memoryview(memory), 0
+        if info.compress_type == zipfile.ZIP_STORED and callable(getattr(self._file, "readinto", None)):
+            self._fill_from_file(info, view)
+            return
         try:
             with self._zip.open(info) as record:
                 while data := record.read(_CHUNK):
@@ -215,6 +218,21 @@ class _ArchiveReader:
             self._broken(error, info.filename)
         if position != len(view):
             self._broken(EOFError(f"{position} of {len(view)} bytes are there"), info.filename)
+
+    def _fill_from_file(self, info: zipfile.ZipInfo, view: memoryview) -> None:
+        """Let the file read a record into ``view``, where zipfile would copy it."""
+        crc, position = 0, 0
+        try:
+            self._file.seek(data_offset(self._file, info))
+            while count := self._file.readinto(view[position : position + _CHUNK]):
+                crc = zlib.crc32(view[position : position + count], crc)
+                position += count
+        except (*_BROKEN, OSError) as error:
+            self._broken(error, info.filename)
+        if position != len(view):
+            self._broken(EOFError(f"{position} of {len(view)} bytes are there"), info.filename)
+        if crc != getattr(info, "CRC", crc):
+            self._broken(zipfile.BadZipFile(f"Bad CRC-32 for file {info.filename!r}"), info.filename)
 
     def _info(self, name: str) -> zipfile.ZipInfo:
         info = self.infos.get(self.prefix + name)
