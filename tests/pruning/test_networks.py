@@ -56,6 +56,19 @@ class Last(nn.Module):
         return self.out(state[0])
 
 
+class Projected(nn.Module):
+    """Recurrent layers of which a part of the states goes on, over bags of words."""
+
+    def __init__(self):
+        super().__init__()
+        self.words, self.layer = nn.EmbeddingBag(9, 6), nn.LSTM(6, 8, 2, bidirectional=True, proj_size=4)
+        self.out = nn.Linear(8, 3)
+
+    def forward(self, x):
+        bags = self.words((x.reshape(-1, x.shape[-1]).abs() * 4).long().clamp(max=8))
+        return self.out(self.layer(bags.reshape(*x.shape[:2], -1))[0])
+
+
 class Einsum(nn.Module):
     """Parameters without a layer: a map, and positions that are added."""
 
@@ -208,6 +221,7 @@ NETWORKS = {
     "gated": (Gated, (2, 3, 8)),
     "cells": (lambda: Last(True), WORDS),
     "gru": (lambda: Last(False), WORDS),
+    "projections": (Projected, WORDS),
     "einsum": (Einsum, WORDS),
     "steps": (Stepped, WORDS),
     "normalized": (normalized, (3, 4)),

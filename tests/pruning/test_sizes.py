@@ -271,7 +271,7 @@ def test_numbers_that_nobody_asks_for_are_an_error_that_names_the_module():
 @pytest.mark.parametrize(
     "said",
     [
-        '{"chunks":[[2,[0,3]]]}',
+        '{"chunks":[[0,[1,3]]]}',
         '{"shapes":3}',
         '{"shapes":[[[0,1]]]}',
         '{"cuts":[[[3,3]]]}',

@@ -21,18 +21,18 @@ def sequence(analysis: Analysis, node: Node, x: Flow, *args: Any) -> tuple[Flow,
     gates, candidate = _GATES[node.name]
     lstm = node.name == "lstm_sequence"
     states, weights = args[: 1 + lstm], args[1 + lstm : 5 + lstm]
-    if (lstm and isinstance(args[-1], Flow)) or (
-        node.attrs.get("nonlinearity", "tanh") not in ("tanh", "relu")
-    ):
-        return unknown(analysis, node, x, *args)  # a projection of the states
+    if node.attrs.get("nonlinearity", "tanh") not in ("tanh", "relu"):
+        return unknown(analysis, node, x, *args)
     w_ih, w_hh = weights[:2]
     biases = [b for b in weights[2:] if isinstance(b, Flow)]
+    projection = args[-1] if lstm and isinstance(args[-1], Flow) else None
+    outer, cells = (w_hh, states) if projection is None else (projection, states[1:])
     reason = f"the states of {place(node)} cannot shrink"
-    units = _units(analysis, gates, w_ih, w_hh, biases, states, reason)
+    units = _units(analysis, gates, [outer, *cells], (w_ih, w_hh, *biases), reason)
     inputs = analysis.meet(analysis.vector(x, 1), analysis.vector(w_ih, 1), reason)
     present = np.broadcast_to(~x.zero, x.shape).any(0)
     filled = np.broadcast_to(~w_ih.zero, w_ih.shape)
-    size = w_hh.shape[1]
+    size = outer.shape[1]
     said = f"{place(node)} reads them as numbers other than zero"
     analysis.consume(inputs, ~present | ~filled.any(0), said)
     rows = slice(candidate * size, (candidate + 1) * size)
@@ -40,22 +40,32 @@ def sequence(analysis: Analysis, node: Node, x: Flow, *args: Any) -> tuple[Flow,
     zero = ~(filled & present)[rows].any(1) & ~recurrent[rows].any(1)
     for bias in biases:
         zero = zero & np.broadcast_to(bias.zero, bias.shape)[rows]
-    for state in states:
+    for state in cells:
         zero = zero & np.broadcast_to(state.zero, state.shape).all(0)
-    analysis.consume(units, zero | ~recurrent.any(0), said)
-    layers = [] if units is None else [units.reshape(1, -1)]
+    shown: Any = np.broadcast_to(~outer.zero, outer.shape)
+    analysis.consume(units, zero | ~shown.any(0), said)
+    made = [(units, zero)] * (2 + lstm)
+    if projection is not None:
+        outputs = _units(analysis, 1, [w_hh, states[0]], (projection,), reason)
+        nothing = ~(shown & ~zero).any(1) & np.broadcast_to(states[0].zero, states[0].shape).all(0)
+        analysis.consume(outputs, nothing | ~recurrent.any(0), said)
+        made[:2] = [(outputs, nothing)] * 2
     return tuple(
-        Flow(aval.shape, list(layers), zero.reshape(1, -1), np.zeros((1, size), aval.dtype))
-        for aval in node.avals[: 2 + lstm]
+        Flow(
+            aval.shape,
+            [] if atoms is None else [atoms.reshape(1, -1)],
+            known.reshape(1, -1),
+            np.zeros((1, len(known)), aval.dtype),
+        )
+        for aval, (atoms, known) in zip(node.avals, made, strict=False)
     ) + tuple(Flow(aval.shape) for aval in node.avals[2 + lstm :])
 
 
-def _units(
-    analysis: Analysis, gates: int, w_ih: Flow, w_hh: Flow, biases: list[Flow], states: Any, reason: str
-) -> Any:
-    """The atoms of the hidden units, united over gates, columns, biases and states; None where they stay."""
-    found = [analysis.vector(w_hh, 1), *(analysis.vector(state, 1) for state in states)]
-    for flow in (w_ih, w_hh, *biases):
+def _units(analysis: Analysis, gates: int, columns: Any, rows_of: Any, reason: str) -> Any:
+    """The atoms of the columns of some values, united with the rows of others, of each of so many gates; None
+    where they stay."""
+    found = [analysis.vector(flow, 1) for flow in columns]
+    for flow in rows_of:
         rows = analysis.vector(flow, 0)
         found += [None] * gates if rows is None else list(rows.reshape(gates, -1))
     units = found[0]

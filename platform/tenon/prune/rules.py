@@ -66,6 +66,13 @@ def taken(analysis: Analysis, node: Node, x: Flow, *indices: Any) -> tuple[Flow,
     return (zeros(node, [take(layer) for layer in layers], take(zeros_there)),)
 
 
+@rule("segment_sum")
+def segmented(analysis: Analysis, node: Node, x: Flow, offsets: Flow) -> tuple[Flow, ...]:
+    """Sums over rows, as of the words of a bag; the other axes stay as they are."""
+    layers = analysis.flatten(x, f"{place(node)} sums over them", {0})
+    return (zeros(node, layers, np.broadcast_to(x.zero, x.shape).all(0, keepdims=True)),)
+
+
 @rule("gather")
 def gathered(analysis: Analysis, node: Node, x: Flow, indices: Flow) -> tuple[Flow, ...]:
     """Numbers along one axis, each of the others with indices of its own."""

@@ -138,7 +138,7 @@ def sizes_from(path: str, said: dict[str, Any]) -> Sizes | None:
 
     def numbers(values: Any, *counts: int) -> bool:
         right = isinstance(values, list) and (not counts or len(values) in counts)
-        return right and all(type(v) is int and v > 0 for v in values)
+        return right and all(type(v) is int and v >= 0 for v in values)
 
     def slices_too(values: Any) -> bool:
         return isinstance(values, list) and all(
@@ -154,12 +154,12 @@ def sizes_from(path: str, said: dict[str, Any]) -> Sizes | None:
     if not (
         isinstance(shapes, list)
         and all(isinstance(rule, list) for rule in shapes)
-        and all(each is None or numbers(each, 2, 3) for rule in shapes for each in rule)
+        and all(each is None or (numbers(each, 2, 3) and each[0]) for rule in shapes for each in rule)
         and isinstance(cuts, list)
         and all(isinstance(rule, list) and len(rule) == 2 and all(map(numbers, rule)) for rule in cuts)
         and isinstance(chunks, list)
         and all(isinstance(rule, list) and len(rule) == 2 for rule in chunks)
-        and all(numbers([pieces]) and numbers(sizes) for pieces, sizes in chunks)
+        and all(numbers([pieces]) and pieces and numbers(sizes) for pieces, sizes in chunks)
         and slices_too(slices)
     ):
         raise CheckpointError(f"the sizes saved for '{path}' are none: {said}.")

@@ -19,7 +19,7 @@ from tenon.errors import ArgumentError, CheckpointError
 from tenon.nn.layers.activation import PReLU
 from tenon.nn.layers.attention import MultiheadAttention
 from tenon.nn.layers.conv import _ConvNd
-from tenon.nn.layers.embedding import Embedding
+from tenon.nn.layers.embedding import Embedding, EmbeddingBag
 from tenon.nn.layers.linear import Linear
 from tenon.nn.layers.norm import GroupNorm, _NormBase
 from tenon.nn.layers.recurrent import RNNBase
@@ -52,6 +52,12 @@ def _norm(layer: Any) -> dict[str, int]:
     return {} if own is None else {"num_features": own.shape[0]}
 
 
+def _recurrent(layer: Any) -> dict[str, int]:
+    inner, outer = layer.weight_ih_l0, layer.weight_hr_l0 if layer.proj_size else layer.weight_hh_l0
+    numbers = {"input_size": inner.shape[1], "hidden_size": outer.shape[1]}
+    return {**numbers, "proj_size": outer.shape[0]} if layer.proj_size else numbers
+
+
 def _groups(layer: Any) -> dict[str, int] | None:
     if layer.weight is None:
         return None
@@ -60,14 +66,14 @@ def _groups(layer: Any) -> dict[str, int] | None:
 
 
 #: What the numbers of a layer have to be for the weights it has.
-_NUMBERS: tuple[tuple[type, Callable[[Any], dict[str, int] | None]], ...] = (
+_NUMBERS: tuple[tuple[type | tuple[type, ...], Callable[[Any], dict[str, int] | None]], ...] = (
     (Linear, lambda m: {"in_features": m.weight.shape[1], "out_features": m.weight.shape[0]}),
     (_ConvNd, _conv),
     (_NormBase, _norm),
     (GroupNorm, _groups),
-    (Embedding, lambda m: {"embedding_dim": m.weight.shape[1]}),
+    ((Embedding, EmbeddingBag), lambda m: {"embedding_dim": m.weight.shape[1]}),
     (MultiheadAttention, _attention),
-    (RNNBase, lambda m: {"input_size": m.weight_ih_l0.shape[1], "hidden_size": m.weight_hh_l0.shape[1]}),
+    (RNNBase, _recurrent),
     (RNNCellBase, lambda m: {"input_size": m.weight_ih.shape[1], "hidden_size": m.weight_hh.shape[1]}),
     (PReLU, lambda m: {"num_parameters": m.weight.shape[0]}),
 )
