@@ -268,6 +268,25 @@ def test_numbers_that_nobody_asks_for_are_an_error_that_names_the_module():
     assert model[1].heads == 4 and not any(hasattr(h, "cuts") for h in model[1]._forward_pre_hooks.values())
 
 
+class Crops(Attention):
+    """Takes a piece of the channels, and the same of the time."""
+
+    def forward(self, x):
+        y = self.proj(x).relu()
+        return self.qkv.weight[:1, :4] @ y[..., 4:8].mT + y.mT[..., 4:8].sum()
+
+
+def test_a_slice_that_could_be_one_of_time_is_refused():
+    model, x = Crops().eval(), tenon.randn(2, 9, 16)
+    for name in ("weight", "bias"):
+        mask = tenon.ones_like(getattr(model.proj, name))
+        mask[[0, 1]] = 0
+        prune.custom_from_mask(model.proj, name, mask)
+
+    with pytest.raises(PruningError, match="written into 'Crops'"):
+        tenon.prune.compact(model, x, seconds=0)  # of 14 channels, as of 14 steps, 4:8 would be 2:6
+
+
 @pytest.mark.parametrize(
     "said",
     [

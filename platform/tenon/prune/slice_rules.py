@@ -20,8 +20,9 @@ from tenon.prune.sizes import Asked, asked
 from tenon.prune.trace import Trace
 
 
-def slices_left(trace: Trace, flows: dict[Ref, Flow], gone: Any) -> list[slice]:
-    """What every slice that was asked for has become, in that order; empty if none has to become another.
+def slices_left(trace: Trace, flows: dict[Ref, Flow], gone: Any) -> list[tuple[slice, bool]]:
+    """What every slice that was asked for has become, in that order, and whether its axis is one of channels;
+    empty if none has to become another.
 
     PruningError where what is left of one is no slice.
     """
@@ -40,7 +41,8 @@ def slices_left(trace: Trace, flows: dict[Ref, Flow], gone: Any) -> list[slice]:
         steps = np.unique(np.diff(left)).tolist() or [1]
         if len(steps) > 1:
             raise PruningError(f"what is left of every {each.sizes.step}th channel is no slice")
-        made.append(slice(int(left[0]), int(left[-1]) + 1, steps[0]) if left.size else slice(0, 0, 1))
+        answer = slice(int(left[0]), int(left[-1]) + 1, steps[0]) if left.size else slice(0, 0, 1)
+        made.append((answer, bool(layers)))
     return made if moved else []
 
 
@@ -65,24 +67,28 @@ def _cut(node: Node, axis: int) -> slice:
     return keys[axis] if axis < len(keys) and isinstance(keys[axis], slice) else slice(None)
 
 
-def slice_rules(run: Callable[[], Any], answers: Sequence[slice]) -> dict[int, list[Any]]:
+def slice_rules(run: Callable[[], Any], answers: Sequence[tuple[slice, bool]]) -> dict[int, list[Any]]:
     """The rules of every module, by its id, by which a ``run`` of the smaller model gets ``answers``.
 
-    PruningError if it asks for other slices than were recorded, or by them for several things at a time.
+    PruningError if it asks for other slices than were recorded, or by them for several things at a time: also
+    where that would be so for an axis of another length, such as time.
     """
     left = iter(answers)
     calls: dict[tuple[int, int], dict[Any, list[Any]]] = {}
+    others: set[tuple[int, Any]] = set()
     held = []  # places, so that no two have one id
 
     def replay(kind: str, shape: tuple[int, ...], sizes: Any) -> Any:
         place = scopes.here.place
         if kind != "slice" or place is None:
             return asked(kind, shape, sizes)
-        answer = next(left, None)
+        answer, channels = next(left, (None, False))
         if answer is None or len(range(*answer.indices(shape[0]))) != len(range(answer.stop)[answer]):
             raise PruningError("the model asks for other slices than when it was recorded")
         held.append(place)
         said = (shape, (sizes.start, sizes.stop, sizes.step))
+        if not channels:
+            others.add((place[1], (shape[1:], said[1])))
         calls.setdefault((place[1], id(place)), {}).setdefault(said, []).append(
             [answer.start, answer.stop, answer.step]
         )
@@ -101,13 +107,17 @@ def slice_rules(run: Callable[[], Any], answers: Sequence[slice]) -> dict[int, l
             several = found if any(f != found[0] for f in found) else found[:1]
             if rules.setdefault(module, {}).setdefault(said, several) != several:
                 raise PruningError("the same slice means other channels in another call of a module")
-    return {
-        module: [[list(s[0]), list(s[1]), found] for s, found in asks.items() if _means_other(s, found)]
-        for module, asks in rules.items()
-    }
+    made: dict[int, list[Any]] = {}
+    for module, asks in rules.items():
+        made[module] = []
+        for (axis, said), found in asks.items():
+            if _means_other(axis[0], said, found):
+                if (module, (axis[1:], said)) in others:
+                    raise PruningError("the same slice is asked of what has no channels")
+                made[module].append([list(axis), list(said), found])
+    return made
 
 
-def _means_other(said: tuple[Any, Any], found: list[Any]) -> bool:
-    size, (start, stop, _) = said[0][0], said[1]
-    beyond = max(start or 0, stop or 0) > size  # cut off by ``x[a:b]``, an error of ``narrow``
-    return beyond or any(range(size)[slice(*said[1])] != range(size)[slice(*answer)] for answer in found)
+def _means_other(size: int, said: tuple[Any, ...], found: list[Any]) -> bool:
+    beyond = max(said[0] or 0, said[1] or 0) > size  # cut off by ``x[a:b]``, an error of ``narrow``
+    return beyond or any(range(size)[slice(*said)] != range(size)[slice(*answer)] for answer in found)
