@@ -4,6 +4,7 @@ import pytest
 
 import tenon
 from tenon import nn
+from tenon.errors import UnsupportedError
 from tenon.func import functional_call, stack_module_state
 from tenon.nn.utils import parameters_to_vector, skip_init, vector_to_parameters
 
@@ -87,6 +88,18 @@ def test_old_path_of_functional_call_warns():
         out = nn.utils.stateless.functional_call(Scale(), {"weight": tenon.zeros(1)}, tenon.ones(1))
 
     assert out.tolist() == [0.0]
+
+
+def test_the_inner_names_of_stateless_replace_without_a_warning():
+    layer, zero = Scale(), tenon.zeros(1)
+    own = layer.weight
+
+    assert nn.utils.stateless._functional_call(layer, {"weight": zero}, tenon.ones(1)).item() == 0.0
+    with nn.utils.stateless._reparametrize_module(layer, {"weight": zero}):
+        assert layer.weight is zero
+    assert layer.weight is own
+    with pytest.raises(UnsupportedError, match="stack_weights"):
+        nn.utils.stateless._reparametrize_module(layer, {}, stack_weights=True)
 
 
 def test_stacked_state_is_new_leaves_by_name():

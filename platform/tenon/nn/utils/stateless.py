@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import warnings
+from contextlib import AbstractContextManager
 from typing import Any
 
 from tenon.core.tensor import Tensor
-from tenon.nn import functional_call as _functional_call
+from tenon.errors import UnsupportedError
+from tenon.nn.functional_call import functional_call as _call
+from tenon.nn.functional_call import replaced
 from tenon.nn.module import Module
 
 
@@ -27,6 +30,32 @@ def functional_call(
         FutureWarning,
         stacklevel=2,
     )
-    return _functional_call.functional_call(
-        module, parameters_and_buffers, args, kwargs, tie_weights=tie_weights, strict=strict
-    )
+    return _call(module, parameters_and_buffers, args, kwargs, tie_weights=tie_weights, strict=strict)
+
+
+def _functional_call(
+    module: Module,
+    parameters_and_buffers: dict[str, Tensor],
+    args: Any = None,
+    kwargs: dict[str, Any] | None = None,
+    *,
+    tie_weights: bool = True,
+    strict: bool = False,
+) -> Any:
+    """``functional_call`` without the warning, as torch's own code calls it."""
+    return _call(module, parameters_and_buffers, args, kwargs, tie_weights=tie_weights, strict=strict)
+
+
+def _reparametrize_module(
+    module: Module,
+    parameters_and_buffers: dict[str, Tensor],
+    tie_weights: bool = False,
+    strict: bool = False,
+    stack_weights: bool = False,
+) -> AbstractContextManager[None]:
+    """In the ``with`` block ``module`` has these tensors; those that it assigns are in the dict after."""
+    if stack_weights:
+        raise UnsupportedError(
+            "_reparametrize_module: stack_weights is for traces, of which there are none; leave it out."
+        )
+    return replaced(module, parameters_and_buffers, tie_weights=tie_weights, strict=strict)
