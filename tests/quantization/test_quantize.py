@@ -144,6 +144,35 @@ def test_a_layer_that_is_shared_stays_shared():
     assert model[0] is model[2] and type(model[0]) is DynamicLinear
 
 
+class Tied(nn.Module):
+    """An output whose weight is that of the words."""
+
+    def __init__(self):
+        super().__init__()
+        self.words, self.out = nn.Embedding(50, 24), nn.Linear(24, 50, bias=False)
+        self.out.weight = self.words.weight
+
+    def forward(self, x):
+        return self.out(self.words(x))
+
+
+@pytest.mark.parametrize("spec", SPECS)
+def test_a_weight_that_layers_share_is_stored_once(spec, tmp_path):
+    model = Tied()
+
+    small, receipt = tenon.quantize(model, spec)
+
+    file = tmp_path / "small.safetensors"
+    tenon.save(small.state_dict(), file)
+    loaded = tenon.compress.load(model, tenon.load(file))
+    for each in (small, loaded):
+        held = [{id(t) for t in layer.buffers() if t.numel()} for layer in (each.words, each.out)]
+        assert held[0] & held[1] and tenon.equal(each(WORDS), small(WORDS))
+    assert receipt.total.parameters.after == 1200
+    structure_of_both = 2400  # bytes at most, names and JSON
+    assert file.stat().st_size < sum(t.nbytes for t in small.words.buffers()) + structure_of_both
+
+
 def test_masks_and_parametrizations_are_baked_in():
     tenon.manual_seed(0)
     layer = nn.Linear(16, 8)

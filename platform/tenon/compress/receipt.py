@@ -328,15 +328,17 @@ def _parameters(module: Module) -> int:
     from tenon.quantization.scheme import Decoded
 
     count: int = sum(p.numel() for p in module.parameters())
+    few: dict[int, int] = {}  # by the tensor, which tied layers share
     for each in module.modules():
         if isinstance(each, QuantizedLayer):
             held = ((name, tensor) for name, tensor in each._buffers.items() if tensor is not None)
             named = ((n, t) for n, t in held if n.startswith(("weight", "bias")) and not n.endswith("scale"))
-            count += sum(tensor.numel() for _, tensor in named)
+            few |= {id(tensor): tensor.numel() for _, tensor in named}
         pipelines = (pipeline_of(each, name) for name in vars(each).get("_weights", ()))
-        steps = (pipeline.steps[0] for pipeline in pipelines if pipeline is not None)
-        count += sum(math.prod(step.shape) for step in steps if isinstance(step, Decoded))
-    return count
+        for pipeline in pipelines:
+            if pipeline is not None and isinstance(pipeline.steps[0], Decoded):
+                few[id(pipeline.originals(each)[0])] = math.prod(pipeline.steps[0].shape)
+    return count + sum(few.values())
 
 
 def _held_bytes(module: Module) -> int:

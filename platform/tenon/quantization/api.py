@@ -20,7 +20,9 @@ from tenon.quantization.scheme import (
     decodes,
     replace,
     scheme_of,
+    share,
     skipped,
+    tied,
 )
 from tenon.quantization.static import StaticScheme, convert
 from tenon.quantization.structure import KEY, note_structure
@@ -93,6 +95,7 @@ def converted(model: Module, scheme: Scheme, calls: Sequence[Any], skip: Collect
         if path not in skip:
             check_weights(path, module)
             bake(module)
+    ties = tied(made)
     if isinstance(scheme, StaticScheme):
         made, found = convert(made, calls, skip, scheme)
     else:
@@ -102,6 +105,7 @@ def converted(model: Module, scheme: Scheme, calls: Sequence[Any], skip: Collect
             f"there is nothing in this {type(model).__name__} that {scheme.name} quantizes"
             f"{' beside what is skipped' if skip else ''}."
         )
+    share(made, ties)
     note_structure(made)
     return made
 

@@ -191,6 +191,30 @@ def skipped(model: Module, skip: Collection[str], what: str) -> set[str]:
     return {path for path, m in model.named_modules(remove_duplicate=False) if id(m) in modules}
 
 
+def tied(model: Module) -> list[list[str]]:
+    """The paths of modules that have one parameter, for each that several have."""
+    paths: dict[int, list[str]] = {}
+    for path, module in model.named_modules():
+        for held in module._parameters.values():
+            if held is not None:
+                paths.setdefault(id(held), []).append(path)
+    return [several for several in paths.values() if len(several) > 1]
+
+
+def share(model: Module, ties: list[list[str]]) -> None:
+    """Let modules that had one parameter have one tensor of few bits, where that is the same in each."""
+    for several in ties:
+        found: list[Any] = []
+        for module in map(model.get_submodule, several):
+            for name, own in module._buffers.items():
+                if own is None or not own.numel():
+                    continue
+                same = (t for t in found if t.dtype is own.dtype and t.shape == own.shape)
+                first = next((t for t in same if bool((t == own).all())), None)
+                module._buffers[name] = own if first is None else first
+                found.append(module._buffers[name])
+
+
 def bake(module: Any) -> None:
     """Let weights that are computed by steps (parametrized, pruned) be plain parameters of what they are."""
     for name in [n for n in module.__dict__.get("_weights", {}) if pipeline_of(module, n)]:

@@ -25,7 +25,7 @@ from tenon.quantization.layers import (
     QuantizedLayer,
 )
 from tenon.quantization.recurrent_layers import DYNAMIC
-from tenon.quantization.scheme import Decoded, bake, replace
+from tenon.quantization.scheme import Decoded, bake, replace, share, tied
 from tenon.quantization.static_layers import Folded, StaticConv, StaticLinear, StaticMaxPool
 
 #: The buffer that holds the structure.
@@ -78,6 +78,7 @@ def load(model: Module, state: Mapping[str, Any]) -> Module:
             " model.load_state_dict."
         )
     made = copy.deepcopy(model)
+    ties = tied(made)
     modules = dict(made.named_modules())
     for path, described in read(state[KEY], KEY).items():
         module = modules.get(path)
@@ -102,6 +103,7 @@ def load(model: Module, state: Mapping[str, Any]) -> Module:
     note_structure(made)
     made._buffers[KEY] = zeros_of(state[KEY])
     made.load_state_dict(state)
+    share(made, ties)
     return made
 
 
