@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Sequence
 from enum import Enum
 from typing import Any
 
 from tenon.backends import mkldnn
+from tenon.core.edges import AccumulateGrad
 from tenon.core.methods.convert import parse_to
 from tenon.core.overriding import (  # noqa: F401 - torch has them here
     DisableTorchFunction,
@@ -98,6 +100,23 @@ class _Functions:
 
 
 _nn = _Functions()
+
+
+class _functions:
+    """``torch._C._functions``: nodes that code walking a graph tells by their class."""
+
+    AccumulateGrad = AccumulateGrad
+
+
+class _WeakTensorRef:
+    """Knows whether a tensor is still there, without keeping it."""
+
+    def __init__(self, tensor: Tensor) -> None:
+        self._reference = weakref.ref(tensor)
+
+    def expired(self) -> bool:
+        """Whether the tensor is gone."""
+        return self._reference() is None
 
 
 def _get_mkldnn_enabled() -> bool:

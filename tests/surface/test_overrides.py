@@ -216,8 +216,11 @@ def test_compiled_functions_are_eager_where_somebody_is_asked():
 
 
 def test_what_torch_has_elsewhere_is_there():
-    x = tenon.ones(2)
+    x = tenon.ones(2, requires_grad=True)
+    reference = tenon._C._WeakTensorRef(x * 2)
 
     assert tenon.functional.einsum is tenon.einsum and "split" in tenon.functional.__all__
     assert not (x.is_mps or x.is_nested or x.is_sparse_csr or x.is_mkldnn)
+    assert reference.expired() and not tenon._C._WeakTensorRef(x).expired()
+    assert isinstance(x.exp().grad_fn.next_functions[0][0], tenon._C._functions.AccumulateGrad)
     assert overrides.resolve_name(tenon.nn.init.uniform_) == "torch.nn.init.uniform_"
