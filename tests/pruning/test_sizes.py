@@ -110,6 +110,19 @@ class Narrowed(Attention):
         return self.proj(tenon.cat(parts, -1))
 
 
+class Written(Looped):
+    """Every head writes into its place of what will be all of them."""
+
+    def forward(self, x):
+        q, k, v = self.qkv(x).chunk(3, dim=-1)
+        out = tenon.zeros_like(v)
+        for head in range(self.heads):
+            i = slice(head * 4, head * 4 + 4)
+            out[..., i] = F.scaled_dot_product_attention(q[..., i], k[..., i], v[..., i])
+        out[:, 0] = 0.5
+        return self.proj(out)
+
+
 def without_heads(model, *heads):
     mask = tenon.ones_like(model.proj.weight)
     for head in heads:
@@ -123,7 +136,9 @@ def seed():
     tenon.manual_seed(0)
 
 
-@pytest.mark.parametrize("kind", [Reshaped, Cut, Inferred, Merged, Unflattened, Following, Looped, Narrowed])
+@pytest.mark.parametrize(
+    "kind", [Reshaped, Cut, Inferred, Merged, Unflattened, Following, Looped, Narrowed, Written]
+)
 def test_heads_go_and_inputs_of_other_sizes_follow(kind):
     model = nn.Sequential(nn.Linear(5, 16), without_heads(kind(), 1)).eval()
     batches = [tenon.randn(2, 7, 5), tenon.randn(5, 3, 5), tenon.randn(1, 8, 5)]

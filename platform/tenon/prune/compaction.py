@@ -12,7 +12,8 @@ from collections.abc import Sequence
 from typing import Any
 
 import tenon.prune.products
-import tenon.prune.recurrent  # noqa: F401 - an analysis without rules knows no op
+import tenon.prune.recurrent
+import tenon.prune.writes  # noqa: F401 - an analysis without rules knows no op
 from tenon.compress.receipt import Receipt, call_of, difference, evaluating, receipt_of
 from tenon.core.grad_mode import no_grad
 from tenon.core.pytree import tree_leaves
@@ -97,7 +98,7 @@ def _removed(masked: Module, args: Any, kwargs: Any) -> tuple[Module, Structure,
         try:
             return _without(masked, smaller, analysis, names, args, kwargs)
         except PruningError as error:
-            if not analysis.scales:
+            if not (analysis.scales or analysis.writes):
                 raise
             first = error
         smaller = copy.deepcopy(masked)

@@ -102,7 +102,8 @@ def squeezed(array: Any) -> Any:
 class Analysis:
     """The flows of all values of a trace, and what follows from them.
 
-    With ``scaled``, what two computed values are multiplied and summed over stays: see ``products.py``.
+    With ``scaled``, what two computed values are multiplied and summed over stays (see ``products.py``), and
+    what is written into a value that may have been made with a size of its own.
     """
 
     def __init__(self, trace: Trace, *, scaled: bool = False) -> None:
@@ -111,6 +112,8 @@ class Analysis:
         self.computed: set[Node] = set()
         self.entering: Node
         self.scales = False
+        #: Whether channels are written into another value.
+        self.writes = False
         self.atoms = Atoms()
         self.flows: dict[Ref, Flow] = {}
         #: Of every parameter and buffer the atoms of each of its axes.
