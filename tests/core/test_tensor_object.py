@@ -377,3 +377,25 @@ def test_a_tensor_can_be_seen_as_one_of_a_subclass():
     assert leaf.grad.tolist() == [3, 3]
     with pytest.raises(TypeError, match="must be a subclass of Tensor"):
         leaf.as_subclass(dict)
+
+
+def test_a_subclass_is_made_over_the_memory_of_a_tensor():
+    class Holder(tenon.Tensor):
+        __slots__ = ("inner",)
+
+        @staticmethod
+        def __new__(cls, inner):
+            made = tenon.Tensor._make_subclass(cls, inner.to("meta"), inner.requires_grad)
+            made.inner = inner
+            return made
+
+    inner = tenon.ones(2, requires_grad=True)
+    held, shared = Holder(inner), tenon.Tensor._make_subclass(tenon.nn.Parameter, inner)
+
+    assert type(held) is Holder and held.is_meta and held.requires_grad and held.inner is inner
+    assert type(copy.deepcopy(held)) is Holder and copy.deepcopy(held).inner.tolist() == [1.0, 1.0]
+    assert shared.data_ptr() == inner.data_ptr() and shared.is_leaf and not shared.requires_grad
+    with pytest.raises(TypeError, match="does not inherit from Tensor"):
+        tenon.Tensor._make_subclass(dict, inner)
+    with pytest.raises(TypeError, match="must be Tensor, not int"):
+        tenon.Tensor._make_subclass(Holder, 3)

@@ -319,7 +319,21 @@ def deepcopy(x: Any, memo: dict[int, Any]) -> Any:
         made.grad = copy.deepcopy(x.grad, memo)
     extra = {k: v for k, v in x.__dict__.items() if k not in NOT_COPIED}
     made.__dict__.update(copy.deepcopy(extra, memo))
+    for name in _own_slots(type(x)):
+        if hasattr(x, name):
+            setattr(made, name, copy.deepcopy(getattr(x, name), memo))
     return made
+
+
+@functools.cache
+def _own_slots(kind: type) -> tuple[str, ...]:
+    """The slots that subclasses of tensors have declared."""
+    names = (
+        getattr(each, "__slots__", ()) for each in kind.__mro__ if each.__module__.split(".")[0] != "tenon"
+    )
+    return tuple(
+        name for each in names for name in ((each,) if isinstance(each, str) else each) if name[:2] != "__"
+    )
 
 
 #: Attributes that are a tensor's place in a program, not part of what a copy keeps.

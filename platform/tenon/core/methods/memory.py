@@ -61,6 +61,24 @@ class Memory:
         made.__class__ = cls
         return made
 
+    @staticmethod
+    def _make_subclass(cls: type, data: Any, require_grad: bool = False) -> Any:
+        """A leaf of class ``cls`` over the memory of ``data``: for the ``__new__`` of such classes."""
+        if not isinstance(data, Value):
+            raise TypeError(
+                f"_make_subclass(): argument 'data' (position 2) must be Tensor, not {type(data).__name__}"
+            )
+        if not (isinstance(cls, type) and issubclass(cls, Value)):
+            raise TypeError(
+                "Creating a Tensor subclass from a class that does not inherit from Tensor is not possible. "
+                f"Make sure your class inherits from Tensor: {cls!r} does not."
+            )
+        data._expose()
+        shown = data.detach()  # type: ignore[attr-defined]
+        made: Any = cls._of(shown.raw, shown._backend)  # type: ignore[attr-defined]
+        made._version_counter = shown._version_counter
+        return made.requires_grad_() if require_grad else made
+
     def storage_offset(self) -> int:
         """Elements between the start of the memory and the first element."""
         return int(memory_of(self.raw)[1]) if hasattr(self.raw, "strides") else 0
