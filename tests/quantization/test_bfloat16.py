@@ -76,3 +76,18 @@ def test_a_model_that_is_a_layer_has_one_row(multiplied):
     (row,) = receipt.rows
     assert row.parameters.before == row.parameters.after == receipt.total.parameters.after == 36
     assert row.kind.startswith("Linear -> BFloat16Linear")
+
+
+def test_what_loses_channels_afterwards_is_read_back():
+    def make():
+        return nn.Sequential(nn.Conv2d(2, 4, 3), nn.BatchNorm2d(4), nn.Flatten(), nn.Linear(64, 3)).eval()
+
+    tenon.manual_seed(0)
+    x, small = tenon.randn(2, 2, 6, 6), tenon.quantize(make(), "bfloat16").model
+    assert tenon.prune.mask_channels(small, x, 0.5) == 2
+    masked = small(x)
+
+    tenon.prune.compact(small, x, seconds=0)
+
+    assert small[0].out_channels == 2 and (small(x) - masked).abs().max() < 1e-5
+    assert tenon.equal(tenon.compress.load(make(), small.state_dict())(x), small(x))

@@ -33,6 +33,7 @@ from tenon.prune.size_rules import sizes_in_code
 from tenon.prune.slice_rules import slice_rules, slices_left
 from tenon.prune.structure import apply_numbers, note_structure, numbers_of, structure_of
 from tenon.prune.trace import trace
+from tenon.quantization import structure as quantized
 from tenon.quantization.scheme import Decoded
 from tenon.quantization.training import Watched
 
@@ -75,19 +76,26 @@ def compact(
     masked = copy.deepcopy(model)
     bake_masks(masked)
     smaller, structure, notes = _removed(masked, args, kwargs)
-    note_structure(smaller, structure)
+    _note(smaller, structure)
     receipt = receipt_of(
         masked, smaller, example, batch_sizes=batch_sizes, data=data, notes=notes, seconds=seconds
     )
     bake_masks(model)
     apply_numbers(model, structure)
-    note_structure(model, structure)
+    _note(model, structure)
     for own, new in zip(tensors_of(model), tensors_of(smaller), strict=True):
         own.data = new.data
         own.grad = None
     leave(model.parameters())
     receipt.show()
     return receipt
+
+
+def _note(model: Module, structure: Structure) -> None:
+    """Let the state dict say what was removed, and what sizes layers of few bits have now."""
+    note_structure(model, structure)
+    if quantized.KEY in model._buffers:
+        quantized.note_structure(model)
 
 
 def _removed(masked: Module, args: Any, kwargs: Any) -> tuple[Module, Structure, list[str]]:

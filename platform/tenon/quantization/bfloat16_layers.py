@@ -64,10 +64,10 @@ class BFloat16Linear(BFloat16Layer):
         return made.train(layer.training)
 
     def numbers(self) -> dict[str, Any]:
-        """Sizes and bias."""
-        return {
-            "in_features": self.in_features, "out_features": self.out_features, "bias": self.bias is not None,
-        }  # fmt: skip
+        """Sizes, those of the weight, from which pruning may have removed some; and bias."""
+        weight: Any = self._buffers["weight"]
+        rows, columns = weight.shape
+        return {"in_features": columns, "out_features": rows, "bias": self.bias is not None}
 
     def _computed(self, input: Any, weight: Any, bias: Any, *given: Any) -> Any:
         return linear(input, weight, bias)
