@@ -10,7 +10,6 @@ from tenon.functions import (
     cartesian_prod,
     cdist,
     chain_matmul,
-    einsum,
     istft,
     lu,
     meshgrid,
@@ -24,6 +23,7 @@ from tenon.functions import (
     unique_consecutive,
     unravel_index,
 )
+from tenon.functions.einsum import einsum
 
 __all__ = [
     "atleast_1d", "atleast_2d", "atleast_3d", "block_diag", "broadcast_shapes", "broadcast_tensors",

@@ -319,7 +319,7 @@ def deepcopy(x: Any, memo: dict[int, Any]) -> Any:
         made.grad = copy.deepcopy(x.grad, memo)
     extra = {k: v for k, v in x.__dict__.items() if k not in NOT_COPIED}
     made.__dict__.update(copy.deepcopy(extra, memo))
-    for name in _own_slots(type(x)):
+    for name in _own_slots(x.__class__):
         if hasattr(x, name):
             setattr(made, name, copy.deepcopy(getattr(x, name), memo))
     return made

@@ -44,7 +44,7 @@ def sequence(analysis: Analysis, node: Node, x: Flow, *args: Any) -> tuple[Flow,
         zero = zero & np.broadcast_to(state.zero, state.shape).all(0)
     shown: Any = np.broadcast_to(~outer.zero, outer.shape)
     analysis.consume(units, zero | ~shown.any(0), said)
-    made = [(units, zero)] * (2 + lstm)
+    made: list[tuple[Any, Any]] = [(units, zero)] * (2 + lstm)
     if projection is not None:
         outputs = _units(analysis, 1, [w_hh, states[0]], (projection,), reason)
         nothing = ~(shown & ~zero).any(1) & np.broadcast_to(states[0].zero, states[0].shape).all(0)

@@ -187,7 +187,7 @@ def _reading(f: FileLike, mode: str = "rb") -> Iterator[tuple[Any, str]]:
         return
     if not callable(getattr(f, "read", None)):
         raise TypeError(f"load: f must be a path or a file object with read(), not a {type(f).__name__}.")
-    seekable = getattr(f, "seekable", None)
+    seekable: Any = getattr(f, "seekable", None)
     moves = all(callable(getattr(f, name, None)) for name in ("seek", "tell", "readline"))
     if moves and not callable(seekable):
         yield _Seekable(f), _named(f)

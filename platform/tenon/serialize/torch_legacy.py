@@ -210,7 +210,7 @@ def _exactly(file: BinaryIO, nbytes: int) -> Any:
         memory = np.empty(nbytes, np.uint8)
         filled, read = 0, 1
         while read and filled < nbytes:
-            read = file.readinto(memoryview(memory)[filled:])  # type: ignore[attr-defined]
+            read = file.readinto(memory.data[filled:])  # type: ignore[attr-defined]
             filled += read or 0
         return memory if filled == nbytes else None
     parts, left = [], nbytes

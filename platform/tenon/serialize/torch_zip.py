@@ -15,7 +15,7 @@ import sys
 import warnings
 import zipfile
 import zlib
-from typing import Any, BinaryIO, NoReturn
+from typing import Any, BinaryIO, NoReturn, cast
 
 import numpy as np
 
@@ -221,10 +221,10 @@ class _ArchiveReader:
 
     def _fill_from_file(self, info: zipfile.ZipInfo, view: memoryview) -> None:
         """Let the file read a record into ``view``, where zipfile would copy it."""
-        crc, position = 0, 0
+        crc, position, file = 0, 0, cast(Any, self._file)
         try:
-            self._file.seek(data_offset(self._file, info))
-            while count := self._file.readinto(view[position : position + _CHUNK]):
+            file.seek(data_offset(file, info))
+            while count := file.readinto(view[position : position + _CHUNK]):
                 crc = zlib.crc32(view[position : position + count], crc)
                 position += count
         except (*_BROKEN, OSError) as error:
