@@ -54,13 +54,6 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-@pytest.fixture(autouse=True)
-def _functions_ask_nobody():
-    """A test that derives a class from Tensor slows no later one, some of which measure."""
-    yield
-    rerouting.ask_nobody()
-
-
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     """Two workers for folders; none for single files, and for what is chosen by marker: that may be timed."""
     folders = all(Path(argument).is_dir() for argument in config.args)
@@ -134,6 +127,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> Iterator[None]:
     """Nor at what a file's tests imported: torch's and numba's modules alone cost 0.5 s a collection."""
     yield
+    rerouting.ask_nobody()  # classes that a test derived from Tensor slow no later one, some of which measure
     if nextitem is not None and nextitem.path != item.path:
         _freeze()
 
