@@ -40,6 +40,10 @@ BROWSER = tuple(f"tests/dashboard/test_{name}.py" for name in ("access", "browse
 os.environ.pop("PYTHONUNBUFFERED", None)
 os.environ.update(OPEN_MPI)
 
+# Threads of one worker that wait for their next piece in a loop take the core of the other: a sixth of the time.
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "4")
+
 # Some hundred ranks start, and each would compile the library's source anew for 0.4 s, where no byte code may be
 # written beside it: there it is kept in a folder of this run's own.
 if os.environ.pop("PYTHONDONTWRITEBYTECODE", "") and "PYTHONPYCACHEPREFIX" not in os.environ:
