@@ -22,6 +22,7 @@ _RUN = 32
 #: Elements below which an array is not worth asking what it is.
 _FEW = 256
 _NUMBERS = frozenset((bool, int, float))
+_NOTHING, _INFINITY = np.float32(0), np.float32(math.inf)
 
 
 def _with_slope(kernel: Compiled, x: Any, cost: int) -> Any:
@@ -51,7 +52,7 @@ def relu(x: Any, *, out: Any = None) -> Any:
     if x.size < WORTH or not fits(x) or (out is not None and not (out is x and x.flags.carray)):
         return direct.relu(x, out=out)
     if out is not None:
-        share(smooth.relu_over, (x.reshape(-1),), x.size, x.size)
+        share(smooth.clamp_over, (x.reshape(-1), _NOTHING, _INFINITY), x.size, x.size)
         return out
     (x,), back = aligned(x)
     out = np.empty_like(x)

@@ -121,14 +121,6 @@ def relu(x, out, start, stop):  # type: ignore[no-untyped-def]
         out[i] = _ZERO if x[i] < _ZERO else x[i]
 
 
-@kernel("void(float32[::1], int64, int64)")
-def relu_over(x, start, stop):  # type: ignore[no-untyped-def]
-    """The same over ``x`` itself, which is one array less to tell apart."""
-    x = x[start:stop]
-    for i in range(x.size):
-        x[i] = _ZERO if x[i] < _ZERO else x[i]
-
-
 @kernel("void(float32[::1], float32, float32, int64, int64)")
 def clamp_over(x, low, high, start, stop):  # type: ignore[no-untyped-def]
     """``x`` itself between the bounds, of which the higher wins; NaN stays."""

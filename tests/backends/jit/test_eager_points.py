@@ -18,6 +18,7 @@ CALLS = {
     "nan_to_num": (1, {"nan": 0.25, "high": 9.0, "low": -8.0}),
     "leaky_relu_grad": (2, {"slope": 0.2}),
     "softplus_grad": (2, {"beta": 1.5, "threshold": 20.0}),
+    **{name: (1, {}) for name in ("exp2", "expm1", "log1p", "log2", "log10", "tanh", "sigmoid")},
 }
 
 
@@ -104,3 +105,14 @@ def test_bounds_that_lie_in_the_clamped_memory_are_read_before_it_is_written():
     x.clamp_(tenon.full((150, 150), 0.5), x.T)
 
     np.testing.assert_array_equal(x.numpy(), expected)
+
+
+@pytest.mark.parametrize("name", ["exp2", "expm1", "log1p", "log2", "log10", "tanh", "sigmoid", "relu"])
+def test_functions_over_themselves_give_what_they_give_elsewhere(name):
+    x = tenon.from_numpy(drawn(200, 99))
+    expected = getattr(x, name)()
+
+    found = getattr(x, f"{name}_")()
+
+    assert found is x
+    np.testing.assert_array_equal(x.numpy(), expected.numpy())
