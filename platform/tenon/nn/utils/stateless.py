@@ -33,8 +33,17 @@ def functional_call(
     return _call(module, parameters_and_buffers, args, kwargs, tie_weights=tie_weights, strict=strict)
 
 
-#: Without the warning, as torch's own code calls it.
-_functional_call = _call
+def _functional_call(
+    module: Module,
+    parameters_and_buffers: dict[str, Tensor],
+    args: Any = None,
+    kwargs: dict[str, Any] | None = None,
+    *,
+    tie_weights: bool = True,
+    strict: bool = False,
+) -> Any:
+    """``functional_call`` without the warning, as torch's own code calls it."""
+    return _call(module, parameters_and_buffers, args, kwargs, tie_weights=tie_weights, strict=strict)
 
 
 def _reparametrize_module(
