@@ -181,7 +181,8 @@ class Formula:
         if formula is not None:
             inner = Formula(self.code, TYPES[kind.name] if kind.reg == "double" else _FLOAT32)
             inner.plain = True
-            made = inner.run(formula, {"x": Val(values[0].text, inner.type)})
+            given = {letter: Val(v.text, inner.type) for letter, v in zip("xy", values, strict=False)}
+            made = inner.run(formula, given)
             return Val(made.text, kind)
         if name in mathlib.LIBRARY:
             own = name + ("f" if kind.reg == "float" else "")
@@ -256,6 +257,19 @@ class Formula:
         for c in coefficients[-2::-1]:
             made = self._fn_fma(made, x, c)
         return made
+
+    def _fn_hypot(self, a: Any, b: Any) -> Val:
+        """Float32's squares are exact in float64, and do not overflow there."""
+        x, y = (self.typed(v, self.type) for v in (a, b))
+        kind, wide = x.type, TYPES["float64"]
+        if kind.reg != "float":
+            return Val(self.code.call("hypot", kind.reg, x, y), kind)
+        inner = Formula(self.code, wide)
+        inner.plain = True
+        given = {"x": convert(self.code, x, wide), "y": convert(self.code, y, wide)}
+        made = inner.run("sqrt(x * x + y * y)", given)
+        far = self._compare(ast.Eq, self._fn_fmax(self._abs(x), self._abs(y)), math.inf)
+        return self._select(far, math.inf, Val(self.code.let(f"fptrunc double {made.text} to float"), kind))
 
     def _fn_bits(self, x: Val) -> Val:
         return Val(self.code.let(f"bitcast float {x.text} to i32"), _INT32)

@@ -9,23 +9,34 @@ from typing import Any
 import numpy as np
 
 from tenon.extend import Kernel
+from tenon.ops import acos as _acos
+from tenon.ops import asin as _asin
+from tenon.ops import atan as _atan
+from tenon.ops import atan2 as _atan2
+from tenon.ops import atanh as _atanh
 from tenon.ops import copysign as _copysign
+from tenon.ops import cosh as _cosh
 from tenon.ops import erf as _erf
 from tenon.ops import erfc as _erfc
 from tenon.ops import exp2 as _exp2
 from tenon.ops import expm1 as _expm1
 from tenon.ops import floor_divide as _floor_divide
+from tenon.ops import fmod as _fmod
+from tenon.ops import hypot as _hypot
 from tenon.ops import leaky_relu_grad as _leaky_relu_grad
 from tenon.ops import log1p as _log1p
 from tenon.ops import log2 as _log2
 from tenon.ops import log10 as _log10
+from tenon.ops import logaddexp as _logaddexp
 from tenon.ops import nan_to_num as _nan_to_num
 from tenon.ops import remainder as _remainder
 from tenon.ops import rsqrt as _rsqrt
+from tenon.ops import sinh as _sinh
 from tenon.ops import softplus_grad as _softplus_grad
+from tenon.ops import tan as _tan
 from tenon.ops import tanh as _tanh
 from tenon_cpu.jit import codegen_llvm, points, short
-from tenon_cpu.jit.calls import FLOAT, WORTH, fits, plain, share
+from tenon_cpu.jit.calls import FLOAT, WORTH, aligned, fits, plain, share
 from tenon_cpu.kernels import direct, pointwise
 
 
@@ -87,6 +98,23 @@ def floor_divide(x: Any, y: Any, *, out: Any = None) -> Any:
     return _quotients(_floor_divide, points.floor_divide, x, y, out)
 
 
+def fmod(x: Any, y: Any, *, out: Any = None) -> Any:
+    """C's modulo."""
+    return _quotients(_fmod, points.fmod, x, y, out)
+
+
+def tan(x: Any, *, out: Any = None) -> Any:
+    """By a loop for what is below 2**20; NumPy does all others."""
+    if out is not None or x.__class__ is not np.ndarray or x.size < WORTH or not fits(x):
+        return np.tan(x, out=out)
+    (x,), back = aligned(x)
+    made, unusual = np.empty_like(x), np.zeros(1, np.uint8)
+    share(points.tan, (x.reshape(-1), made.reshape(-1), unusual), made.size, 20 * made.size)
+    if unusual[0]:
+        np.tan(x, made)
+    return made if back is None else made.transpose(back)
+
+
 def pow(x: Any, y: Any, *, out: Any = None) -> Any:
     """Cubes in one pass; all else by NumPy."""
     if y.__class__ in (int, float) and y == 3 and out is None:
@@ -96,6 +124,11 @@ def pow(x: Any, y: Any, *, out: Any = None) -> Any:
     return pointwise.pow(x, y, out=out)
 
 
+_FOR_WIDE: Any = (
+    _exp2, _expm1, _log1p, _log2, _log10, _tanh, _tan, _asin, _acos, _atan, _atan2, _sinh, _cosh, _atanh,
+)  # fmt: skip
+
+
 def _outrun() -> dict[str, Kernel]:
     """Functions for which NumPy runs no AVX-512 loop in float32: those that it has are for such processors
     alone, and elsewhere it goes number by number (``log1p`` of 262,144: 4,600 us; generated 420)."""
@@ -103,11 +136,17 @@ def _outrun() -> dict[str, Kernel]:
         from numpy.lib.introspect import opt_func_info
     except ImportError:  # NumPy 2.0 does not tell
         return {}
-    ops = {op.name: op for op in (_exp2, _expm1, _log1p, _log2, _log10, _tanh)}
-    loops = opt_func_info(f"^({'|'.join(ops)})$", "^float32$")
-    used = {name: loops.get(name, {}).get("ff", {}).get("current", "") for name in ops}
-    slow = [name for name, loop in used.items() if "V4" not in loop and "AVX512" not in loop]
-    found = {name: functools.partial(_made, name, getattr(np, name)) for name in slow}
+    loops = opt_func_info(f"^({'|'.join(op.ufunc for op in _FOR_WIDE)})$", "^float32$")
+    slow = []
+    for op in _FOR_WIDE:
+        used = "".join(loop["current"] for loop in loops.get(op.ufunc, {}).values())
+        if "V4" not in used and "AVX512" not in used:
+            slow.append(op)
+    found: dict[str, Kernel] = {
+        op.name: functools.partial(_made, op.name, getattr(np, op.ufunc)) for op in slow
+    }
+    if _tan.name in found:
+        found[_tan.name] = tan
     if _tanh.name in found:  # which it is made of
         found["sigmoid"] = functools.partial(_made, "sigmoid", direct.sigmoid)
     return found
@@ -117,12 +156,13 @@ KERNELS: dict[str, Kernel] = {
     **_outrun(),
     **{
         op.name: functools.partial(_made, op.name, functools.partial(op.forward, np))
-        for op in (_erf, _erfc, _copysign, _rsqrt)
+        for op in (_erf, _erfc, _copysign, _rsqrt, _hypot, _logaddexp)
     },
     "pow": pow,
     "sign": functools.partial(_made, "sign", direct.sign),
     "remainder": remainder,
     "floor_divide": floor_divide,
+    "fmod": fmod,
 }
 COMPOSITES: dict[str, Kernel] = {
     op.name: functools.partial(_in_parts, op) for op in (_leaky_relu_grad, _softplus_grad, _nan_to_num)

@@ -15,9 +15,11 @@ float32 and int32; ``real(i)`` from int32.
 from __future__ import annotations
 
 from tenon.extend import expressions
+from tenon_cpu.jit import mathlib_angles
 
-#: Function -> its formula in float32, of ``x``.
+#: Function -> its formula in float32, of ``x`` (and ``y``).
 FORMULAS: dict[str, str] = {
+    **mathlib_angles.FORMULAS,
     # 2^k e^r with |r| <= ln(2) / 2. k is rounded by adding 1.5 * 2^23; 2^k is built of two factors, so that
     # results below the normal range are rounded, not flushed, and those above become infinite. What is 0 is
     # computed from 0: a masked score, exp(-inf), would else take its product through the range where

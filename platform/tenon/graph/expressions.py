@@ -38,6 +38,7 @@ EXPRESSIONS: dict[str, str] = {
     "fmin": "fmin(a, b)",
     "atan2": "atan2(a, b)",
     "hypot": "hypot(a, b)",
+    "logaddexp": "maximum(a, b) + log1p(exp(-(0 if a == b else abs(a - b))))",
     "copysign": "copysign(a, b)",
     "heaviside": "b if a == 0 else (1 if a > 0 else 0)",
     "neg": "-a",
@@ -89,8 +90,8 @@ BOOLEAN = frozenset({
 })  # fmt: skip
 #: Ops whose operands must be floats: integers would become some float first.
 FLOAT_ONLY = frozenset({
-    *TRANSCENDENTAL, "div", "pow", "atan2", "hypot", "copysign", "rsqrt", "reciprocal", "leaky_relu", "silu",
-    "leaky_relu_grad", "softplus_grad",
+    *TRANSCENDENTAL, "div", "pow", "atan2", "hypot", "logaddexp", "copysign", "rsqrt", "reciprocal",
+    "leaky_relu", "silu", "leaky_relu_grad", "softplus_grad",
 })  # fmt: skip
 #: Operands before this one do not take part in the common dtype.
 CONDITIONS = {"where": 1}

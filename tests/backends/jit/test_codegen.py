@@ -28,6 +28,12 @@ FUNCTIONS = {
     "sigmoid": (lambda x: 1 / (1 + np.exp(-x)), (-87, 30), 3),
     "erf": (np.vectorize(math.erf), (-6, 6), 3),
     "erfc": (np.vectorize(math.erfc), (-6, 9), 7),
+    "asin": (np.arcsin, (-1, 1), 1.5),
+    "acos": (np.arccos, (-1, 1), 1.5),
+    "atan": (np.arctan, (-30, 30), 1.2),
+    "sinh": (np.sinh, (-91, 91), 2),
+    "cosh": (np.cosh, (-91, 91), 2),
+    "atanh": (np.arctanh, (-1, 1), 2),
     "sqrt": (np.sqrt, (0, 1e30), 1),
     "rsqrt": (lambda x: 1 / np.sqrt(x), (1e-30, 1e30), 2),
 }
@@ -114,7 +120,8 @@ def test_tests_and_roundings_at_special_values(name):
 
 
 @pytest.mark.parametrize(
-    "name", ["exp", "log", "tanh", "sigmoid", "erf", "erfc", "gelu", "silu", "softplus", "relu"]
+    "name",
+    ["exp", "log", "tanh", "sigmoid", "erf", "erfc", "atan", "sinh", "gelu", "silu", "softplus", "relu"],
 )
 def test_loops_over_float32_become_vectors(name):
     builder = Builder()

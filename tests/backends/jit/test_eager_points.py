@@ -19,6 +19,7 @@ CALLS = {
     "leaky_relu_grad": (2, {"slope": 0.2}),
     "softplus_grad": (2, {"beta": 1.5, "threshold": 20.0}),
     **{name: (1, {}) for name in ("exp2", "expm1", "log1p", "log2", "log10", "tanh", "sigmoid")},
+    **{name: (1, {}) for name in ("asin", "acos", "atan", "sinh", "cosh", "atanh")},
 }
 
 
@@ -48,6 +49,50 @@ def test_generated_code_gives_what_the_parts_give(name, lies):
 
     assert found.dtype == np.float32
     np.testing.assert_allclose(found, wanted.astype(np.float32), rtol=2e-6, atol=1e-44)
+
+
+#: Function of NumPy -> the op, and the error allowed in units in the last place.
+PRECISE = {"arctan2": ("atan2", 1.2), "hypot": ("hypot", 0.51), "fmod": ("fmod", 0), "tan": ("tan", 0.53)}
+
+
+@pytest.mark.parametrize("function", PRECISE)
+def test_angles_and_quotients_are_those_of_float64_rounded(function):
+    name, units = PRECISE[function]
+    rng = np.random.default_rng(5)
+    odd = np.array([*ODD, -3e38, 1.0, -1.0, np.pi / 2, 1e4, -0.5, 7.0], np.float32)
+    x, y = (a.ravel() for a in np.meshgrid(odd, odd))
+    far = np.exp(rng.uniform(-9, 9, 20000)) * rng.choice([-1, 1], 20000)
+    x, y = (np.concatenate([a, b.astype(np.float32)]) for a, b in ((x, far), (y, rng.permutation(far))))
+    args = (np.where(np.abs(x) < 1e6, x, np.inf),) if name == "tan" else (x, y)
+    if name == "fmod":  # of quotients all of which are small
+        args = np.where(np.abs(x) < 1e3, x, 5), np.where(np.abs(y) > 1e-3, y, 3)
+
+    with np.errstate(all="ignore"):
+        found = BACKEND.kernels[getattr(ops, name)](*args).astype(np.float64)
+        wanted = getattr(np, function)(*[a.astype(np.float64) for a in args])
+        rounded = wanted.astype(np.float32)
+        special = ~np.isfinite(rounded) | (wanted == 0)
+
+        assert np.all(special | (np.abs(found - wanted) <= units * np.spacing(np.abs(rounded))))
+    np.testing.assert_array_equal(found[special], rounded[special])
+    np.testing.assert_array_equal(np.signbit(found[wanted == 0]), np.signbit(wanted[wanted == 0]))
+
+
+def test_sums_of_exponentials_keep_infinities():
+    x, y = (a.ravel() for a in np.meshgrid(np.tile(ODD, 10), ODD))
+    x, y = (np.concatenate([a, drawn(99, 99)[k:].ravel()[:9000]]) for k, a in enumerate((x, y)))
+    with np.errstate(all="ignore"):
+        wanted = np.logaddexp(x.astype(np.float64), y)
+
+    np.testing.assert_allclose(BACKEND.kernels[ops.logaddexp](x, y), wanted, rtol=2e-7, atol=2e-7)
+
+
+def test_the_tangent_of_large_numbers_is_numpys():
+    x = drawn(200, 99)
+    x[0, 20:40] = np.float32(10.0) ** np.arange(6, 26)
+
+    with np.errstate(invalid="ignore"):
+        np.testing.assert_allclose(BACKEND.kernels[ops.tan](x), np.tan(x), rtol=3e-7)
 
 
 def test_columns_and_rows_are_repeated():
