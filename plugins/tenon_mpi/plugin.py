@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from tenon.extend import hookimpl
+
+
+@hookimpl
+def tenon_configure() -> None:
+    """``tenon doctor`` shows the MPI library."""
+    from tenon.extend import doctor_section
+
+    doctor_section("mpi")(_library)
 
 
 @hookimpl
@@ -14,3 +24,9 @@ def tenon_communicators() -> dict[str, str]:
         "mpi-messages": "tenon_mpi.communicator:MessageCommunicator",
         "mpi-shared": "tenon_mpi.communicator:SharedCommunicator",
     }
+
+
+def _library() -> Iterable[tuple[str, str]]:
+    from tenon_mpi.doctor import rows
+
+    return rows()

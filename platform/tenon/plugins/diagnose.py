@@ -12,7 +12,6 @@ import importlib.metadata
 import importlib.util
 import os
 import platform
-import subprocess
 import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, fields
@@ -29,9 +28,6 @@ Row = tuple[str, str]
 Section = Callable[[], Iterable[Row]]
 
 _THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
-_MPI_PROBE = (
-    "import mpi4py; mpi4py.rc.initialize = False; from mpi4py import MPI; print(MPI.Get_library_version())"
-)
 _sections: dict[str, Section] = {}
 
 
@@ -108,7 +104,6 @@ def examine(host: Host) -> list[tuple[str, list[Row]]]:
         "python": _python,
         "numpy": _numpy,
         "backends": lambda: _backends(host),
-        "mpi": _mpi,
         "environment": lambda: _environment(host.config),
         "plugins": lambda: _plugins(host),
     }
@@ -172,20 +167,6 @@ def _availability(component: Component) -> str:
     except Exception as error:
         return f"broken: {type(error).__name__}: {error}"
     return f"{'available' if ok else 'not available'}: {reason}"
-
-
-def _mpi() -> Iterable[Row]:
-    if importlib.util.find_spec("mpi4py") is None:
-        yield "mpi4py", "not installed; `pip install 'tenon-platform[mpich]'` brings it and an MPI library"
-        return
-    yield "mpi4py", importlib.metadata.version("mpi4py")
-    # In a process of its own: loading an MPI library may abort, and must not initialise MPI here.
-    probe = subprocess.run([sys.executable, "-c", _MPI_PROBE], capture_output=True, text=True, timeout=60)
-    lines = (probe.stdout if probe.returncode == 0 else probe.stderr).strip().splitlines()
-    if probe.returncode == 0:
-        yield "library", " ".join(lines[0].split())
-    else:
-        yield "library", f"cannot be loaded: {lines[-1] if lines else f'exit code {probe.returncode}'}"
 
 
 def _environment(config: Config) -> Iterable[Row]:
