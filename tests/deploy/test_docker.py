@@ -1,4 +1,4 @@
-"""The images' recipes: no daemon builds them here, so what they copy, install and run is checked without one."""
+"""The images' recipes: what they copy, install and run is checked without building them."""
 
 import os
 import shutil
