@@ -181,20 +181,44 @@ def max_pool(x: Any, **attrs: Any) -> Any:
 
 
 def max_pool_grad(g: Any, x: Any, out: Any, **attrs: Any) -> Any:
-    """Windows of 2 by 2 and along lines; others by NumPy."""
+    """Windows of 2 by 2, along lines, and all others."""
     if x.ndim == 3 and x.size >= WORTH and fits(g, x, out) and g.shape == out.shape:
         count, dx = x.shape[0] * x.shape[1], np.zeros(x.shape, FLOAT)
         lines = [plain(a).reshape(count, -1) for a in (g, x, out)]
         arrays = (*lines, *_line(attrs), dx.reshape(count, -1))
         share(windows.max_pool_lines_grad, arrays, count, 20 * g.size)
         return dx
-    if not _halves(x, attrs) or not fits(g, x, out) or not g.shape == out.shape == _halved(x):
+    if x.ndim < 4 or x.size < WORTH or not fits(g, x, out) or g.shape != out.shape:
         return pooling.max_pool_grad(g, x, out, **attrs)
+    if not _halves(x, attrs) or g.shape != _halved(x):
+        return _max_pool_grad(g, x, out, attrs)
     g, x, out = plain(g), plain(x), plain(out)
     whole = x.shape[2] % 2 == x.shape[3] % 2 == 0
     made = np.empty_like(x) if whole else np.zeros_like(x)
     arrays = (_planes(g), _planes(x), _planes(out), _planes(made))
     share(windows.max_pool_2x2_grad, arrays, arrays[0].shape[0], 8 * x.size)
+    return made
+
+
+def _max_pool_grad(g: Any, x: Any, out: Any, attrs: dict[str, Any]) -> Any:
+    """Of planes and volumes, whatever the windows."""
+    missing, count = 5 - x.ndim, x.shape[0] * x.shape[1]
+    layout = np.ones((5, 3), INDEX)
+    layout[2] = 0
+    for row, name in zip(layout, ("kernel", "stride", "padding", "dilation"), strict=False):
+        row[missing:] = attrs[name]
+    volumes = [plain(a).reshape(count, *(1,) * missing, *a.shape[2:]) for a in (g, x, out)]
+    steps, dilation = layout[1], layout[3]
+    reach = (np.array(volumes[0].shape[1:]) - 1) * steps + (layout[0] - 1) * dilation + 1
+    np.maximum(reach, layout[2] + volumes[1].shape[1:], out=layout[4])
+    _, high, wide = layout[4]
+    offsets = np.zeros((1, 1, 1), INDEX)
+    for axis, size in enumerate((high * wide, wide, 1)):
+        places = np.arange(layout[0, axis] - 1, -1, -1) * dilation[axis] * size
+        offsets = offsets + places.reshape([-1 if a == axis else 1 for a in range(3)])
+    made = np.empty(x.shape, FLOAT)
+    arrays = (*volumes, layout, offsets.reshape(-1), made.reshape(count, -1))
+    share(windows.max_pool_grad, arrays, count, 15 * g.size * offsets.size)
     return made
 
 

@@ -10,7 +10,7 @@ from tenon_cpu.jit.vectors import bits, number
 _TRUE = np.int32(1)
 _ZERO = np.float32(0)
 _NOWHERE = np.int32(-(2**31))
-_LOWEST = np.float32(-np.inf)
+_LOWEST, _NAN = np.float32(-np.inf), np.float32(np.nan)
 
 
 @kernel("void(float32[:,:,::1], float32[:,:,::1], int64, int64)")
@@ -118,3 +118,67 @@ def max_pool_lines_grad(g, x, y, size, step, before, dilation, out, start, stop)
         for i in range(count):
             if found[i] != _NOWHERE:
                 made[i * step + found[i]] += given[i]
+
+
+@inlined
+def _at_last_nan(g, x, y, layout, out):  # type: ignore[no-untyped-def]
+    """The gradient of windows whose maximum is NaN goes to its last place."""
+    deep, high, wide = x.shape
+    for a in range(y.shape[0]):
+        for b in range(y.shape[1]):
+            for c in range(y.shape[2]):
+                place = layout[0, 0] * layout[0, 1] * layout[0, 2] if y[a, b, c] != y[a, b, c] else 0
+                while place > 0:
+                    place -= 1
+                    k, rest = place % layout[0, 2], place // layout[0, 2]
+                    i = a * layout[1, 0] - layout[2, 0] + rest // layout[0, 1] * layout[3, 0]
+                    j = b * layout[1, 1] - layout[2, 1] + rest % layout[0, 1] * layout[3, 1]
+                    k = c * layout[1, 2] - layout[2, 2] + k * layout[3, 2]
+                    inside = 0 <= i < deep and 0 <= j < high and 0 <= k < wide
+                    if inside and x[i, j, k] != x[i, j, k]:
+                        out[(i * high + j) * wide + k] += g[a, b, c]
+                        place = 0
+
+
+@kernel(
+    "void(float32[:,:,:,::1], float32[:,:,:,::1], float32[:,:,:,::1], int64[:,::1], int64[::1],"
+    " float32[:,::1], int64, int64)"
+)
+def max_pool_grad(g, x, y, layout, offsets, out, start, stop):  # type: ignore[no-untyped-def]
+    """The same of volumes. ``layout`` has sizes of windows, steps, padding, dilation and padded sizes of the
+    three axes, ``offsets`` the places of a window in a padded volume, from the last.
+
+    Padding is NaN, which equals nothing. Who finds nothing gives to a place behind the volume."""
+    deep, high, wide = x.shape[1:]
+    padded, row, step = layout[4, 0] * layout[4, 1] * layout[4, 2], layout[4, 2], layout[1, 2]
+    before = (layout[2, 0] * layout[4, 1] + layout[2, 1]) * row + layout[2, 2]
+    cells, sums = np.empty(padded, np.float32), np.empty(padded + 1, np.float32)
+    cells[:], count = _NAN, offsets.size
+    for p in range(start, stop):
+        for i in range(deep):
+            for j in range(high):
+                line, copied = x[p, i, j], cells[before + (i * layout[4, 1] + j) * row :]
+                for k in range(line.size):
+                    copied[k] = line[k]
+        sums[:] = _ZERO
+        strange = np.int32(0)
+        for a in range(y.shape[1]):
+            for b in range(y.shape[2]):
+                top, given = y[p, a, b], g[p, a, b]
+                begin = (a * layout[1, 0] * layout[4, 1] + b * layout[1, 1]) * row
+                for c in range(top.size):
+                    base, t, at = np.uint64(begin + c * step), top[c], np.uint64(padded)
+                    for q in range(count):
+                        place = base + np.uint64(offsets[q])  # unsigned: no look for negative ones
+                        at = place if cells[place] == t else at
+                    sums[at] += given[c]
+                for c in range(top.size):
+                    strange |= np.int32(top[c] != top[c])
+        for i in range(deep):
+            for j in range(high):
+                line = out[p, (i * high + j) * wide :]
+                copied = sums[before + (i * layout[4, 1] + j) * row :]
+                for k in range(wide):
+                    line[k] = copied[k]
+        if strange:
+            _at_last_nan(g[p], x[p], y[p], layout, out[p])

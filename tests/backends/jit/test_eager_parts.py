@@ -9,6 +9,7 @@ import tenon
 from tenon import ops
 from tenon.errors import IndexRangeError, ShapeError
 from tenon_cpu.jit import compile as jit
+from tenon_cpu.jit import eager_parts
 from tenon_cpu.jit.compile import Kernel
 
 BACKEND = tenon.zeros(1)._backend
@@ -189,6 +190,30 @@ def test_a_window_of_nothing_but_padding_gives_no_gradient(rng):
     made = BACKEND.kernels[ops.max_pool_grad](np.ones_like(out), x, out, **attrs)
 
     assert np.isneginf(out).all() and not made.any()
+
+
+@pytest.mark.parametrize(
+    "layout",
+    [
+        {"kernel": (3, 3), "stride": (2, 2), "padding": (1, 1), "dilation": (1, 1)},
+        {"kernel": (3, 2), "stride": (1, 3), "padding": (1, 0), "dilation": (2, 1)},
+        {"kernel": (5, 5), "stride": (4, 4), "padding": (2, 2), "dilation": (1, 1), "ceil_mode": True},
+        {"kernel": (3, 3), "stride": (2, 2), "padding": (1, 1), "dilation": (9, 9)},
+        {"kernel": (3, 2, 3), "stride": (2, 1, 2), "padding": (1, 1, 0), "dilation": (1, 2, 1)},
+    ],
+    ids=str,
+)
+def test_gradients_of_maxima_go_to_the_first_of_a_window_or_its_last_nan(rng, layout):
+    shape = (3, 6, *(20, 41, 12)[: len(layout["kernel"])])
+    x = rng.integers(-3, 4, shape).astype(np.float32)
+    x[0, 1, 4:9], x[1, 2, 9:12], x[1, 0] = NAN, -INF, -INF
+    x[2, 0, 3, 5] = NAN
+    out = ops.max_pool.forward(np, x, **layout)
+    g = rng.integers(-50, 50, out.shape).astype(np.float32)
+
+    made = eager_parts.max_pool_grad(g, x, out, **layout)
+
+    np.testing.assert_array_equal(made, ops.max_pool_grad.forward(np, g, x, out, **layout))
 
 
 @pytest.mark.parametrize("shape", [(700, 13), (9001,), (500, 3, 7)])
