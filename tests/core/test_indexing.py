@@ -292,3 +292,19 @@ def test_places_along_one_axis_are_a_vector_of_integers_and_values_of_one_dtype(
         x.scatter(0, tenon.tensor([0]), one, reduce="bad")
     with pytest.raises(RuntimeError, match="only supports Tensor or scalar"):
         "a" in x  # noqa: B015 - the question itself is refused
+
+
+@pytest.mark.parametrize("how", ["prod", "mean", "amax", "amin"])
+@pytest.mark.parametrize("own", [True, False])
+def test_scattered_numbers_of_many_rows_and_their_gradients(how, own, parity):
+    def program(t):
+        x, y = (t.arange(12000, dtype=t.float32).reshape(100, 120).mul(k).remainder(7) - 3 for k in (3, 5))
+        x[1, 2], y[3, 4], y[5] = float("nan"), float("nan"), float("inf")
+        x, y = x.requires_grad_(), y.requires_grad_()
+        places = t.arange(12000).reshape(100, 120) * 7 % 90
+        made = [x.scatter_reduce(d, places, y, how, include_self=own) for d in (0, 1)]
+        made.append(x.index_reduce(0, places[0, :100], y, how, include_self=own))
+        gradients = [g for m in made[:2] for g in t.autograd.grad(m.sum(), (x, y))] if how[0] == "a" else []
+        return [v.detach() for v in (*made, *gradients)]
+
+    parity(program)

@@ -23,9 +23,11 @@ from tenon.ops import tap_sum as _tap_sum
 from tenon.ops.axis_tables import Table
 from tenon.ops.grid import OFFSETS, products
 from tenon.ops.resampling import along, few_edges, tables, walked
+from tenon.ops.scatter_extreme import worst
 from tenon.ops.window_choice import adaptive_bounds, fractional_starts
 from tenon_cpu.jit import grids, lines, resampling
 from tenon_cpu.jit.calls import FLOAT, INDEX, WORTH, fits, indices_fit, plain, share
+from tenon_cpu.jit.vectors import WAYS
 
 _PADDINGS = {"zeros": 0, "border": 1, "reflection": 2}
 
@@ -160,7 +162,7 @@ def grid_places(grid: Any, **attrs: Any) -> Any:
 def _whole(x: Any, index: Any, axis: int) -> bool:
     """The index covers all of ``x`` but along ``axis``, and kernels serve."""
     around = x.shape[:axis] == index.shape[:axis] and x.shape[axis + 1 :] == index.shape[axis + 1 :]
-    return max(x.size, index.size) >= WORTH and around and indices_fit(index) and fits(x)
+    return max(x.size, index.size) >= WORTH and around and index.dtype is INDEX and fits(x)
 
 
 def _cut(x: Any, axis: int) -> Any:
@@ -174,26 +176,28 @@ def gather(x: Any, index: Any, *, axis: int) -> Any:
     if not x.ndim or not _whole(x, index, axis):
         return _gather.forward(np, x, index, axis=axis)
     out, outside = np.empty(index.shape, FLOAT), np.zeros(1, np.uint8)
-    arrays = (_cut(plain(x), axis), _cut(index, axis), _cut(out, axis), outside)
+    arrays = (_cut(plain(x), axis), _cut(plain(index), axis), _cut(out, axis), outside)
     kernel = resampling.pick if axis == x.ndim - 1 else lines.pick
     share(kernel, arrays, arrays[0].shape[0], 10 * index.size)
     return _gather.forward(np, x, index, axis=axis) if outside[0] else out
 
 
 def scatter(x: Any, index: Any, y: Any, *, axis: int, reduce: str | None = None) -> Any:
-    """Written or added, to whole lines; the reference says which index is outside."""
-    if (
-        not x.ndim
-        or reduce not in (None, "add")
-        or getattr(y, "shape", None) != index.shape
-        or not _whole(x, index, axis)
-        or not fits(y)
-    ):
+    """Written to whole lines, or combined with them; the reference says which index is outside."""
+    if not x.ndim or getattr(y, "shape", None) != index.shape or not _whole(x, index, axis) or not fits(y):
         return _scatter.forward(np, x, index, y, axis=axis, reduce=reduce)
     out, outside = np.array(x, order="C"), np.zeros(1, np.uint8)
-    arrays = (_cut(plain(y), axis), _cut(index, axis), _cut(out, axis), outside)
-    kernel = resampling.place if axis == x.ndim - 1 else lines.place
-    share(kernel, (*arrays, int(reduce is not None)), arrays[2].shape[0], 10 * index.size)
+    given, made, kernel = _cut(plain(y), axis), _cut(out, axis), lines.place
+    if made.ndim == 2:
+        kernel, places = resampling.place, _cut(plain(index), axis)
+    elif all(not step or a == axis for a, step in enumerate(index.strides)):  # the same for whole rows
+        kernel, places = (
+            lines.place_rows,
+            plain(index[tuple(slice(None) if a == axis else 0 for a in range(x.ndim))]),
+        )
+    else:
+        places = _cut(plain(index), axis)
+    share(kernel, (given, places, made, outside, WAYS[reduce]), made.shape[0], 10 * index.size)
     return _scatter.forward(np, x, index, y, axis=axis, reduce=reduce) if outside[0] else out
 
 
@@ -248,7 +252,20 @@ def fractional_max_pool_indices(x: Any, samples: Any, *, kernel: Any, sizes: Any
     return _largest(x, [_windows(s, s + k, 1) for s, k in zip(starts, kernel, strict=True)])
 
 
+def scatter_prod(x: Any, index: Any, y: Any, *, axis: int) -> Any:
+    """Multiplied."""
+    return scatter(x, index, y, axis=axis, reduce="multiply")
+
+
+def scatter_extreme(x: Any, index: Any, y: Any, *, axis: int, reduce: str, include_self: bool = True) -> Any:
+    """The largest or smallest."""
+    start = x if include_self else scatter(x, index, worst(x.dtype, reduce), axis=axis)
+    return scatter(start, index, y, axis=axis, reduce=reduce)
+
+
 KERNELS: dict[str, Kernel] = {
+    "scatter_extreme": scatter_extreme,
+    "scatter_prod": scatter_prod,
     "resample": resample,
     "resample_grad": resample_grad,
     "tap_sum": tap_sum,

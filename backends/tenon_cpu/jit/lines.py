@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from tenon_cpu.jit.compile import inlined, kernel
-from tenon_cpu.jit.vectors import bits, number, order, plus
+from tenon_cpu.jit.vectors import bits, combined, number, order, plus
 
 _ZERO, _ONE = np.float32(0), np.float32(1)
 _LARGEST = np.int32(2**31 - 1)
@@ -167,8 +167,8 @@ def pick(x, places, out, outside, start, stop):  # type: ignore[no-untyped-def]
 
 
 @kernel("void(float32[:,:,::1], int64[:,:,::1], float32[:,:,::1], uint8[::1], int64, int64, int64)")
-def place(y, places, out, outside, adding, start, stop):  # type: ignore[no-untyped-def]
-    """``out[r, places[r, i, j], j] = y[r, i, j]``, or added to it."""
+def place(y, places, out, outside, how, start, stop):  # type: ignore[no-untyped-def]
+    """``out[r, places[r, i, j], j] = y[r, i, j]``, or combined with it: see ``combined``."""
     size, inner = out.shape[1], out.shape[2]
     for r in range(start, stop):
         for i in range(places.shape[1]):
@@ -177,10 +177,24 @@ def place(y, places, out, outside, adding, start, stop):  # type: ignore[no-unty
                 k = at[j]
                 if not 0 <= k < size:
                     outside[0] = 1
-                elif adding:
-                    out[r, k, j] += given[j]
+                elif how:
+                    out[r, k, j] = combined(out[r, k, j], given[j], how)
                 else:
                     out[r, k, j] = given[j]
+
+
+@kernel("void(float32[:,:,::1], int64[::1], float32[:,:,::1], uint8[::1], int64, int64, int64)")
+def place_rows(y, places, out, outside, how, start, stop):  # type: ignore[no-untyped-def]
+    """The same of whole rows: ``out[r, places[i]]`` and ``y[r, i]``."""
+    for r in range(start, stop):
+        for i in range(places.size):
+            k, given = places[i], y[r, i]
+            if not 0 <= k < out.shape[1]:
+                outside[0] = 1
+            else:
+                made = out[r, k]
+                for j in range(given.size):
+                    made[j] = combined(made[j], given[j], how) if how else given[j]
 
 
 @kernel("void(float32[:,:,::1], float32[::1], float32[::1], float32[:,:,::1], int64, int64)")

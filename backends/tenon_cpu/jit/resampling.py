@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from tenon_cpu.jit.compile import kernel
+from tenon_cpu.jit.vectors import combined
 
 _ZERO = np.float32(0)
 #: Places whose indices and weights are read for one channel after the other.
@@ -162,16 +163,16 @@ def pick(x, places, out, outside, start, stop):  # type: ignore[no-untyped-def]
 
 
 @kernel("void(float32[:,::1], int64[:,::1], float32[:,::1], uint8[::1], int64, int64, int64)")
-def place(y, places, out, outside, adding, start, stop):  # type: ignore[no-untyped-def]
-    """Elements of each row written or added at its places."""
+def place(y, places, out, outside, how, start, stop):  # type: ignore[no-untyped-def]
+    """Elements of each row written at its places, or combined with what is there."""
     for r in range(start, stop):
         line, at, given = out[r], places[r], y[r]
         for i in range(given.size):
             to = at[i]
             if not 0 <= to < line.size:
                 outside[0] = 1
-            elif adding:
-                line[to] += given[i]
+            elif how:
+                line[to] = combined(line[to], given[i], how)
             else:
                 line[to] = given[i]
 

@@ -37,6 +37,22 @@ def plus(a, b):  # type: ignore[no-untyped-def]
     return a + b
 
 
+#: Ways of ``combined``, by the names that scattering has for them.
+WAYS = {None: 0, "add": 1, "multiply": 2, "amax": 3, "amin": 4}
+
+
+@inlined
+def combined(a, b, how):  # type: ignore[no-untyped-def]
+    """``a`` and ``b`` in one of ``WAYS``; the first NaN stays."""
+    if how == 1:
+        return a + b
+    if how == 2:
+        return a * b
+    if how == 3:
+        return b if b > a or b != b else a
+    return b if b < a or b != b else a
+
+
 @inlined
 def bits(x):  # type: ignore[no-untyped-def]
     """The bits of a float32 as an int32."""

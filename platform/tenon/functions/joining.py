@@ -6,8 +6,10 @@ import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+
 from tenon import ops
-from tenon.core import aval
+from tenon.core import aval, create
 from tenon.core.aval import normalize_axis
 from tenon.core.factories import zeros
 from tenon.core.methods.titles import titled
@@ -237,11 +239,21 @@ def combinations(input: Any, r: int = 2, with_replacement: bool = False) -> Any:
     """All selections of ``r`` elements of a vector, one row each."""
     if input.raw.ndim != 1:
         raise ShapeError(f"Expect a 1D vector, but got shape {list(input.raw.shape)}")
-    choose = itertools.combinations_with_replacement if with_replacement else itertools.combinations
-    rows = list(choose(range(input.raw.shape[0]), r))
+    count = input.raw.shape[0]
     if not r:
         return input.new_empty(0)
-    return input[([list(row) for row in rows],)] if rows else input[:0].reshape(0, 1).expand(0, r)
+    if r == 2:
+        many = np.arange(count, 0, -1) - (not with_replacement)
+        first = np.repeat(np.arange(count), many)
+        behind = np.arange(first.size) - np.repeat(np.cumsum(many) - many, many)
+        rows = np.stack((first, first + behind + (not with_replacement)), axis=1)
+    else:
+        choose = itertools.combinations_with_replacement if with_replacement else itertools.combinations
+        rows = np.fromiter(itertools.chain.from_iterable(choose(range(count), r)), np.int64).reshape(-1, r)
+    if not rows.size:
+        return input[:0].reshape(0, 1).expand(0, r)
+    places = create.wrap(rows.reshape(-1), input.device)
+    return input.gather(0, places).reshape(rows.shape)
 
 
 def constant_pad_nd(input: Any, pad: Any, value: Any = 0) -> Any:

@@ -43,6 +43,7 @@ from tenon.ops import (  # noqa: F401
     reduce,
     resampling,
     sampling,
+    scatter_extreme,
     segments,
     smooth,
     solving,

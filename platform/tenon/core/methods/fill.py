@@ -90,12 +90,22 @@ class Fill:
         return self.copy_(self.new_tensor(made).reshape(self.raw.shape))  # type: ignore[attr-defined]
 
     def fill_diagonal_(self, fill_value: Any, wrap: bool = False) -> Any:
-        """The main diagonal set to ``fill_value``."""
-        if self.raw.ndim < 2:
-            raise ShapeError(f"fill_diagonal_: dimensions must be larger than 1, got {self.raw.ndim}")
-        size = min(self.raw.shape)
-        rows = list(range(size))
-        self[(rows,) * self.raw.ndim] = fill_value  # type: ignore[index]
+        """The main diagonal set to ``fill_value``; with ``wrap`` a tall matrix has one after the other, a row
+        between them."""
+        shape = self.raw.shape
+        if len(shape) < 2:
+            raise ShapeError(
+                f"dimensions must larger than 1: fill_diagonal_ has no diagonal in {list(shape)}"
+            )
+        if len(shape) > 2 and len(set(shape)) > 1:
+            raise ShapeError(f"all dimensions of input must be of equal length, got {list(shape)}")
+        x: Any = self
+        several = wrap and len(shape) == 2 and shape[0] > shape[1] + 1 > 1
+        blocks = range(0, shape[0], shape[1] + 1) if several else ()
+        for diagonal in [x[i : i + shape[1]] for i in blocks] or [x]:
+            while diagonal.raw.ndim > 1:
+                diagonal = diagonal.diagonal()
+            diagonal.fill_(fill_value)
         return self
 
     def _draw(self, name: str, *args: Any, generator: Any = None, **kwargs: Any) -> Any:

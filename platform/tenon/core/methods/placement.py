@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from tenon.core.aval import normalize_axis
-from tenon.core.grad_mode import MODE
 from tenon.core.methods.forms import inplace_form
 from tenon.core.methods.movement import sizes
 from tenon.core.op import table as f
@@ -70,7 +67,7 @@ class Placement:
             raise DTypeError("scatter(): Expected self.dtype to be equal to src.dtype")
         axis = normalize_axis(dim, self.raw.ndim)
         if reduce in ("amax", "amin"):
-            return _extreme(self, src, index, axis, reduce, include_self)
+            return f.scatter_extreme(self, index, src, axis=axis, reduce=reduce, include_self=include_self)
         start = self if include_self else f.scatter(self, index, _IDENTITIES[reduce], axis=axis)
         if reduce == "prod":
             return f.scatter_prod(start, index, src, axis=axis)
@@ -152,32 +149,6 @@ def _fits(name: str, place: Any, src: Any) -> Any:
             f"{list(place.raw.shape)}"
         )
     return src
-
-
-def _worst(kind: Any, reduce: str) -> Any:
-    """What every number of a dtype replaces as a maximum (or minimum)."""
-    if kind.kind == "b":
-        return reduce == "amin"
-    if kind.kind in "iu":
-        limits = np.iinfo(kind)
-        return int(limits.min if reduce == "amax" else limits.max)
-    return float("-inf") if reduce == "amax" else float("inf")
-
-
-def _extreme(x: Any, src: Any, index: Any, axis: int, reduce: str, include_self: bool) -> Any:
-    """Scattered maximum or minimum; those that reach it share the gradient evenly."""
-    start = x.detach()
-    if not include_self:
-        start = f.scatter(start, index, _worst(x.raw.dtype, reduce), axis=axis)
-    best = f.scatter(start, index, src.detach(), axis=axis, reduce=reduce)
-    if not (MODE.enabled and (x.requires_grad or src.requires_grad)):
-        return best
-    own = f.eq(start, best)
-    window = f.index(src, key=tuple(slice(0, s) for s in index.raw.shape))
-    theirs = f.eq(window, f.gather(best, index, axis=axis))
-    total = f.scatter(f.where(own, x, 0.0), index, f.where(theirs, window, 0.0), axis=axis, reduce="add")
-    hits = f.scatter(own.to(best.dtype), index, theirs.to(best.dtype), axis=axis, reduce="add")
-    return f.div(total, hits)
 
 
 def _attach() -> None:

@@ -293,6 +293,17 @@ def _segment_spread(x: Any, offsets: Any, *, end: int, rows: int) -> Any:
     return made
 
 
+def _scattered_extreme(x: Any, index: Any, y: Any, *, axis: int, reduce: str, include_self: bool) -> Any:
+    made = x.copy()
+    for place in np.ndindex(made.shape):
+        row, column = place
+        given = [y[i, column] for i in range(index.shape[0]) if index[i, column] == row]
+        if given:
+            own = [x[place]] if include_self else []
+            made[place] = (max if reduce == "amax" else min)([*own, *given])
+    return made
+
+
 _STARTS = values(0, 2, 2, 5, dtype="int64")
 add("segment_sum", "bags", normal(7, 3), _STARTS, reference=_segment_sum, attrs={"end": 7}, loose=4.0)
 add("segment_sum", "rest", normal(7, 3), _STARTS, reference=_segment_sum, attrs={"end": 6}, loose=4.0)
@@ -316,6 +327,16 @@ add(
     reference=lambda x, index, y, axis: _scatter(x, index, y, axis, "multiply"),
     attrs={"axis": 0},
 )
+for _reduce, _itself in (("amax", True), ("amin", False)):
+    add(
+        "scatter_extreme",
+        f"{_reduce}_{'with' if _itself else 'without'}_itself",
+        normal(4, 5),
+        integer(0, 4, 3, 5),
+        normal(4, 5),
+        reference=_scattered_extreme,
+        attrs={"axis": 0, "reduce": _reduce, "include_self": _itself},
+    )
 for _name in ("once", "refused"):
     add(
         _name,
