@@ -29,6 +29,7 @@ PAGES = (
     "tenon.optim.lr_scheduler",
     "tenon.autograd",
     "tenon.data",
+    "tenon.distributions",
     "tenon.distributed",
     "tenon.serialize",
     "tenon.serialize.checkpoint",

@@ -81,6 +81,10 @@ _home(
 )
 _home("tenon.device", "get_default_device set_default_device")
 _home("tenon.random", "Generator default_generator manual_seed seed initial_seed get_rng_state set_rng_state")
+_home(
+    "tenon.distributions.drawing",
+    "poisson binomial _standard_gamma _standard_gamma_grad _sample_dirichlet _dirichlet_grad",
+)
 _home("tenon.serialize", "save load")
 _home("tenon.nn.summary", "summary")
 _home("tenon.quantization", "quantize")
@@ -143,6 +147,7 @@ _SUBMODULES = frozenset(
         "cuda",
         "data",
         "distributed",
+        "distributions",
         "dtypes",
         "errors",
         "extend",

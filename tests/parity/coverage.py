@@ -42,6 +42,7 @@ AREAS = [
     "nn_utils",
     "autograd",
     "data",
+    "distributions",
 ]
 HEAD = f"""\
 # What of torch's surface is there

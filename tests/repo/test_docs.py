@@ -86,6 +86,10 @@ def test_code_of_the_training_guide_runs(tmp_path, monkeypatch):
     assert names["Net"](hidden=4)(splits.train[0][0]).shape == (2,)
 
 
+def test_code_of_the_guide_to_distributions_runs():
+    assert run_code_of("distributions.md")["reward"].mean() > 0.8
+
+
 @pytest.mark.filterwarnings("ignore:Error detected in:tenon.errors.TenonWarning")
 @pytest.mark.parametrize("page", ["errors.md", "autograd.md"])
 def test_sessions_are_as_the_guide_shows_them(page, tmp_path, monkeypatch):

@@ -1,0 +1,6 @@
+"""Makes ``distributions.cases`` importable for the tests beside it."""
+
+import sys
+from pathlib import Path
+
+sys.path.append(str(Path(__file__).parents[1]))
