@@ -1,0 +1,60 @@
+"""PyTorch's path ``torch.testing._comparison``: kinds of pairs, from which test suites derive their own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tenon.testing.comparison import assert_close, not_close_error_metas, originate_pairs
+from tenon.testing.mismatches import Identifier, default_tolerances, scalar_text, tensor_text
+from tenon.testing.pairs import (
+    BooleanPair,
+    ErrorMeta,
+    NonePair,
+    NumberPair,
+    ObjectPair,
+    Pair,
+    TensorLikePair,
+    UnsupportedInputs,
+    get_tolerances,
+)
+
+__all__ = [
+    "BooleanPair",
+    "ErrorMeta",
+    "NonePair",
+    "NumberPair",
+    "ObjectPair",
+    "Pair",
+    "TensorLikePair",
+    "UnsupportedInputs",
+    "assert_close",
+    "default_tolerances",
+    "get_tolerances",
+    "make_scalar_mismatch_msg",
+    "make_tensor_mismatch_msg",
+    "not_close_error_metas",
+    "originate_pairs",
+]
+
+
+def make_scalar_mismatch_msg(
+    actual: Any, expected: Any, *, rtol: float, atol: float, identifier: Identifier = None
+) -> str:
+    """How far two numbers are apart, in words."""
+    return scalar_text(actual, expected, rtol, atol, identifier)
+
+
+def make_tensor_mismatch_msg(
+    actual: Any, expected: Any, matches: Any, *, rtol: float, atol: float, identifier: Identifier = None
+) -> str:
+    """How many elements of two tensors differ, and where the most, in words."""
+    with np.errstate(all="ignore"):
+        arrays = [each.detach().cpu().numpy() for each in (actual, expected, matches)]
+        return tensor_text(*arrays, rtol, atol, identifier)
+
+
+def _unwrap_dtensor_for_comparison(actual: Any, expected: Any) -> tuple[Any, Any]:
+    """Both as they are: no tensor here is laid over several processes."""
+    return actual, expected

@@ -1,0 +1,90 @@
+"""When numbers count as close, and what is said when they do not: torch.testing's tolerances and words."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from tenon import dtypes
+from tenon.core.tensor import Tensor
+
+#: dtype -> (rtol, atol); all others must be equal.
+DEFAULT_TOLERANCES: dict[Any, tuple[float, float]] = {
+    dtypes.float16: (1e-3, 1e-5),
+    dtypes.bfloat16: (1.6e-2, 1e-5),
+    dtypes.float32: (1.3e-6, 1e-5),
+    dtypes.float64: (1e-7, 1e-7),
+    dtypes.complex64: (1.3e-6, 1e-5),
+    dtypes.complex128: (1e-7, 1e-7),
+}
+#: What is compared, in words; or what makes them of the usual ones.
+Identifier = str | Callable[[str], str] | None
+
+
+def default_tolerances(
+    *inputs: Any, dtype_precisions: Mapping[Any, tuple[float, float]] | None = None
+) -> tuple[float, float]:
+    """The loosest ``(rtol, atol)`` of some tensors or dtypes."""
+    found = []
+    for each in inputs:
+        if not isinstance(each, (Tensor, dtypes.dtype)):
+            raise TypeError(f"Expected a torch.Tensor or a torch.dtype, but got {type(each)} instead.")
+        kind = each.dtype if isinstance(each, Tensor) else each
+        found.append((dtype_precisions or DEFAULT_TOLERANCES).get(kind, (0.0, 0.0)))
+    return max(r for r, _ in found), max(a for _, a in found)
+
+
+def close(a: Any, e: Any, rtol: float, atol: float, equal_nan: bool) -> Any:
+    """Where two arrays are close."""
+    if a.dtype.kind in "biu":
+        if rtol == 0 and atol == 0:
+            return a == e
+        a, e = a.astype(np.float64), e.astype(np.float64)
+    elif a.dtype.kind != "c":
+        a, e = a.astype(np.float64), e.astype(np.float64)
+    gap = np.abs(a - e)
+    matches = (a == e) | (np.isfinite(gap) & (gap <= atol + np.abs(rtol * e)))
+    return matches | (np.isnan(a) & np.isnan(e)) if equal_nan else matches
+
+
+def number(array: Any) -> Any:
+    """The one element of an array as a Python number."""
+    return float(array) if array.dtype.kind == "V" else array.item()
+
+
+def _head(usual: str, identifier: Identifier, rtol: float, atol: float) -> str:
+    name = identifier(usual) if callable(identifier) else identifier or usual
+    return f"{name} are not {'equal' if rtol == 0 and atol == 0 else 'close'}!\n\n"
+
+
+def _differences(absolute: str, relative: str, rtol: float, atol: float) -> str:
+    if rtol == 0 and atol == 0:
+        return f"{absolute}\n{relative}"
+    return f"{absolute} (up to {atol} allowed)\n{relative} (up to {rtol} allowed)"
+
+
+def scalar_text(actual: Any, expected: Any, rtol: float, atol: float, identifier: Identifier = None) -> str:
+    """How far two numbers are apart."""
+    gap = abs(actual - expected)
+    relative = float("inf") if expected == 0 else gap / abs(expected)
+    text = f"{_head('Scalars', identifier, rtol, atol)}Expected {expected} but got {actual}.\n"
+    return text + _differences(f"Absolute difference: {gap}", f"Relative difference: {relative}", rtol, atol)
+
+
+def tensor_text(a: Any, e: Any, matches: Any, rtol: float, atol: float, identifier: Identifier = None) -> str:
+    """How many elements of two arrays differ, and where the most."""
+    wrong, total = int(matches.size - matches.sum()), matches.size
+    wide = np.int64 if a.dtype.kind in "biu" else a.dtype
+    gap = np.abs(a.astype(wide) - e.astype(wide))
+    relative = gap / (np.abs(e.astype(wide)) if wide is not np.int64 else np.abs(e.astype(np.float32)))
+    found = []
+    for name, each in (("absolute", gap), ("relative", relative)):
+        each = np.where(matches, each.dtype.type(0), each)
+        place = np.unravel_index(int(np.argmax(each)), each.shape)
+        index = tuple(int(i) for i in place)
+        found.append(f"Greatest {name} difference: {number(each[place])} at index {index}")
+    head = _head("Tensor-likes", identifier, rtol, atol)
+    head += f"Mismatched elements: {wrong} / {total} ({wrong / total:.1%})\n"
+    return head + _differences(found[0], found[1], rtol, atol)

@@ -1,0 +1,308 @@
+"""Pairs of values that can be compared: the kinds that ``assert_close`` knows, and a base for more.
+
+A kind says in its constructor whether it takes two values (``UnsupportedInputs`` if not) and in ``compare``
+how they differ. The first kind of a list that takes them is theirs. Names and options are those of
+``torch.testing._comparison``, as test suites derive kinds of their own from these.
+"""
+
+from __future__ import annotations
+
+import abc
+import cmath
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar, NoReturn
+
+import numpy as np
+
+from tenon import dtypes
+from tenon.core.create import as_tensor
+from tenon.core.tensor import Tensor
+from tenon.testing import mismatches
+
+Path = tuple[Any, ...]
+Message = str | Callable[[str], str] | None
+
+
+class ErrorMeta(Exception):
+    """A difference at ``id``, to be raised as ``type``."""
+
+    def __init__(self, type: type[Exception], msg: str, *, id: Path = ()) -> None:
+        super().__init__(msg)
+        self.type, self.msg, self.id = type, msg, id
+
+    def to_error(self, msg: Message = None) -> Exception:
+        """The exception; ``msg`` takes the place of the message, or is called with it."""
+        if isinstance(msg, str):
+            return self.type(msg)
+        text = self.msg
+        if self.id:
+            text += f"\n\nThe failure occurred for item {''.join(str([p]) for p in self.id)}"
+        return self.type(text if msg is None else msg(text))
+
+
+class UnsupportedInputs(Exception):
+    """The kind of pair does not take these values."""
+
+
+def get_tolerances(
+    *inputs: Any, rtol: float | None, atol: float | None, id: Path = ()
+) -> tuple[float, float]:
+    """The given tolerances, or the loosest defaults of ``inputs``."""
+    if rtol is not None and atol is not None:
+        return rtol, atol
+    if rtol is None and atol is None:
+        return mismatches.default_tolerances(*inputs)
+    missing = "rtol" if rtol is None else "atol"
+    text = f"Both 'rtol' and 'atol' must be either specified or omitted, but got no {missing}."
+    raise ErrorMeta(ValueError, text, id=id)
+
+
+class Pair(abc.ABC):
+    """Two values at ``id``; kinds take the options they read and hand on the rest, which is ignored."""
+
+    def __init__(self, actual: Any, expected: Any, *, id: Path = (), **unknown_parameters: Any) -> None:
+        self.actual, self.expected, self.id = actual, expected, id
+        self._unknown_parameters = unknown_parameters
+
+    @staticmethod
+    def _inputs_not_supported() -> NoReturn:
+        raise UnsupportedInputs
+
+    @staticmethod
+    def _check_inputs_isinstance(*inputs: Any, cls: type | tuple[type, ...]) -> None:
+        if not all(isinstance(each, cls) for each in inputs):
+            raise UnsupportedInputs
+
+    def _fail(self, type: type[Exception], msg: str, *, id: Path = ()) -> NoReturn:
+        raise ErrorMeta(type, msg, id=id or getattr(self, "id", ()))
+
+    @abc.abstractmethod
+    def compare(self) -> None:
+        """Raise ``ErrorMeta`` if the values differ."""
+
+    def extra_repr(self) -> Sequence[str | tuple[str, Any]]:
+        """Names of attributes, or names with values, that ``repr`` shows too."""
+        return []
+
+    def __repr__(self) -> str:
+        shown = [("id", self.id), ("actual", self.actual), ("expected", self.expected)]
+        shown += [(x, getattr(self, x)) if isinstance(x, str) else x for x in self.extra_repr()]
+        body = "".join(f"    {name}={value!s},\n" for name, value in shown)
+        return f"{type(self).__name__}(\n{body})"
+
+
+class ObjectPair(Pair):
+    """Whatever can be compared by ``==``."""
+
+    def compare(self) -> None:
+        """Ask ``==``."""
+        try:
+            equal = bool(self.actual == self.expected)
+        except Exception as error:
+            text = f"{self.actual} == {self.expected} failed with:\n{error}."
+            raise ErrorMeta(ValueError, text, id=self.id) from error
+        if not equal:
+            self._fail(AssertionError, f"{self.actual} != {self.expected}")
+
+
+class NonePair(Pair):
+    """None, and anything."""
+
+    def __init__(self, actual: Any, expected: Any, **other_parameters: Any) -> None:
+        if actual is not None and expected is not None:
+            raise UnsupportedInputs
+        super().__init__(actual, expected, **other_parameters)
+
+    def compare(self) -> None:
+        """Both must be None."""
+        if self.actual is not self.expected:
+            self._fail(AssertionError, f"None mismatch: {self.actual} is not {self.expected}")
+
+
+class BooleanPair(Pair):
+    """Booleans, NumPy's too."""
+
+    _supported_types: ClassVar[tuple[type, ...]] = (bool, np.bool_)
+
+    def __init__(self, actual: Any, expected: Any, *, id: Path = (), **other_parameters: Any) -> None:
+        actual, expected = self._process_inputs(actual, expected, id=id)
+        super().__init__(actual, expected, id=id, **other_parameters)
+
+    def _process_inputs(self, actual: Any, expected: Any, *, id: Path) -> Sequence[bool]:
+        self._check_inputs_isinstance(actual, expected, cls=self._supported_types)
+        return [self._to_bool(each, id=id) for each in (actual, expected)]
+
+    def _to_bool(self, bool_like: Any, *, id: Path) -> bool:
+        if not isinstance(bool_like, (bool, np.bool_)):
+            raise ErrorMeta(TypeError, f"Unknown boolean type {type(bool_like)}.", id=id)
+        return bool(bool_like)
+
+    def compare(self) -> None:
+        """Both must be the same."""
+        if self.actual is not self.expected:
+            self._fail(AssertionError, f"Booleans mismatch: {self.actual} is not {self.expected}")
+
+
+class NumberPair(Pair):
+    """Python's numbers, and NumPy's."""
+
+    _TYPE_TO_DTYPE: ClassVar[dict[type, Any]] = {
+        int: dtypes.int64,
+        float: dtypes.float64,
+        complex: dtypes.complex128,
+    }
+    _supported_types: ClassVar[tuple[type, ...]] = (int, float, complex, np.number)
+
+    def __init__(
+        self,
+        actual: Any,
+        expected: Any,
+        *,
+        id: Path = (),
+        rtol: float | None = None,
+        atol: float | None = None,
+        equal_nan: bool = False,
+        check_dtype: bool = False,
+        **other_parameters: Any,
+    ) -> None:
+        actual, expected = self._process_inputs(actual, expected, id=id)
+        super().__init__(actual, expected, id=id, **other_parameters)
+        kinds = [self._TYPE_TO_DTYPE[type(each)] for each in (actual, expected)]
+        self.rtol, self.atol = get_tolerances(*kinds, rtol=rtol, atol=atol, id=id)
+        self.equal_nan, self.check_dtype = equal_nan, check_dtype
+
+    def _process_inputs(self, actual: Any, expected: Any, *, id: Path) -> Sequence[Any]:
+        self._check_inputs_isinstance(actual, expected, cls=self._supported_types)
+        return [self._to_number(each, id=id) for each in (actual, expected)]
+
+    def _to_number(self, number_like: Any, *, id: Path) -> Any:
+        if isinstance(number_like, np.number):
+            return number_like.item()
+        if not isinstance(number_like, tuple(self._TYPE_TO_DTYPE)):
+            raise ErrorMeta(TypeError, f"Unknown number type {type(number_like)}.", id=id)
+        return number_like
+
+    def compare(self) -> None:
+        """Types, if asked for, then values."""
+        a, e = self.actual, self.expected
+        if self.check_dtype and type(a) is not type(e):
+            self._fail(AssertionError, f"The (d)types do not match: {type(a)} != {type(e)}.")
+        gap = abs(a - e)
+        if a == e or (cmath.isfinite(gap) and gap <= self.atol + self.rtol * abs(e)):
+            return
+        if not (self.equal_nan and cmath.isnan(a) and cmath.isnan(e)):
+            self._fail(AssertionError, mismatches.scalar_text(a, e, self.rtol, self.atol))
+
+    def extra_repr(self) -> Sequence[str]:
+        """The options."""
+        return ("rtol", "atol", "equal_nan", "check_dtype")
+
+
+class TensorLikePair(Pair):
+    """Tensors, and what can be made one."""
+
+    def __init__(
+        self,
+        actual: Any,
+        expected: Any,
+        *,
+        id: Path = (),
+        allow_subclasses: bool = True,
+        rtol: float | None = None,
+        atol: float | None = None,
+        equal_nan: bool = False,
+        check_device: bool = True,
+        check_dtype: bool = True,
+        check_layout: bool = True,
+        check_stride: bool = False,
+        **other_parameters: Any,
+    ) -> None:
+        actual, expected = self._process_inputs(actual, expected, id=id, allow_subclasses=allow_subclasses)
+        super().__init__(actual, expected, id=id, **other_parameters)
+        self.rtol, self.atol = get_tolerances(actual, expected, rtol=rtol, atol=atol, id=id)
+        self.equal_nan, self.check_device, self.check_dtype = equal_nan, check_device, check_dtype
+        self.check_layout, self.check_stride = check_layout, check_stride
+
+    def _process_inputs(
+        self, actual: Any, expected: Any, *, id: Path, allow_subclasses: bool
+    ) -> Sequence[Tensor]:
+        related = isinstance(actual, type(expected)) or isinstance(expected, type(actual))
+        if not related or not (allow_subclasses or type(actual) is type(expected)):
+            raise UnsupportedInputs
+        tensors = [self._to_tensor(each) for each in (actual, expected)]
+        for each in tensors:
+            self._check_supported(each, id=id)
+        return tensors
+
+    def _to_tensor(self, tensor_like: Any) -> Tensor:
+        if isinstance(tensor_like, Tensor):
+            return tensor_like
+        try:
+            return as_tensor(tensor_like)
+        except Exception:
+            raise UnsupportedInputs from None
+
+    def _check_supported(self, tensor: Tensor, *, id: Path) -> None:
+        """All layouts that tensors have here are."""
+
+    def compare(self) -> None:
+        """Attributes, then values."""
+        actual, expected = self.actual, self.expected
+        self._compare_attributes(actual, expected)
+        if "meta" not in (actual.device.type, expected.device.type):
+            self._compare_values(*self._equalize_attributes(actual, expected))
+
+    def _compare_attributes(self, actual: Any, expected: Any) -> None:
+        checks = [("shape", True, actual.shape, expected.shape)]
+        checks.append(("layout", self.check_layout, actual.layout, expected.layout))
+        if self.check_stride:
+            checks.append(("stride()", True, actual.stride(), expected.stride()))
+        checks.append(("device", self.check_device, actual.device, expected.device))
+        checks.append(("dtype", self.check_dtype, actual.dtype, expected.dtype))
+        for name, wanted, a, e in checks:
+            if wanted and a != e:
+                text = f"The values for attribute '{name}' do not match: {a} != {e}."
+                self._fail(AssertionError, text)
+
+    def _equalize_attributes(self, actual: Any, expected: Any) -> tuple[Any, Any]:
+        common = actual.dtype
+        if actual.dtype != expected.dtype:
+            common = dtypes.promote_types(_signed(actual.dtype), _signed(expected.dtype))
+        a, e = (t.detach().cpu().to(common) for t in (actual, expected))
+        return a, e
+
+    def _compare_values(self, actual: Any, expected: Any) -> None:
+        self._compare_regular_values_close(
+            actual, expected, rtol=self.rtol, atol=self.atol, equal_nan=self.equal_nan
+        )
+
+    def _compare_regular_values_close(
+        self,
+        actual: Any,
+        expected: Any,
+        *,
+        rtol: float,
+        atol: float,
+        equal_nan: bool,
+        identifier: mismatches.Identifier = None,
+    ) -> None:
+        a, e = (np.asarray(t.numpy()) for t in (actual, expected))
+        with np.errstate(all="ignore"):
+            matches = mismatches.close(a, e, rtol, atol, equal_nan)
+            if matches.all():
+                return
+            if a.ndim:
+                text = mismatches.tensor_text(a, e, matches, rtol, atol, identifier)
+            else:
+                numbers = mismatches.number(a), mismatches.number(e)
+                text = mismatches.scalar_text(*numbers, rtol, atol, identifier)
+        self._fail(AssertionError, text)
+
+    def extra_repr(self) -> Sequence[str]:
+        """The options."""
+        checks = ("check_device", "check_dtype", "check_layout", "check_stride")
+        return ("rtol", "atol", "equal_nan", *checks)
+
+
+def _signed(kind: Any) -> Any:
+    return dtypes.int64 if kind in (dtypes.uint16, dtypes.uint32, dtypes.uint64) else kind
