@@ -19,7 +19,8 @@ from typing import Any
 
 from tenon.core import watch
 from tenon.errors import ArgumentError, CaptureError
-from tenon.graph.compile import Compiled
+from tenon.graph.compile import EVERY, Compiled
+from tenon.graph.stance import set_stance
 from tenon.nn.compiled import OptimizedModule
 from tenon.nn.module import Module
 
@@ -103,4 +104,10 @@ def disable(fn: Any = None, recursive: bool = True, *, reason: str | None = None
     return eager
 
 
-__all__ = ["compile", "disable", "is_compiling"]
+def reset() -> None:
+    """Forget all programs; compiled functions record anew."""
+    for each in list(EVERY):
+        each.forget()
+
+
+__all__ = ["compile", "disable", "is_compiling", "reset", "set_stance"]

@@ -323,6 +323,54 @@ def test_what_is_kept_from_the_compiler_runs_at_every_call():
         tenon.compiler.disable(3)
 
 
+@pytest.fixture
+def stance():
+    yield tenon.compiler.set_stance
+    tenon.compiler.set_stance("default")
+
+
+def test_a_stance_holds_from_now_on_in_a_block_or_in_a_function(stance):
+    double = tenon.compile(lambda x: x * 2)
+    with stance("force_eager"):
+        for _ in range(4):
+            double(tenon.ones(2))
+    assert not double.programs
+    for _ in range(3):
+        double(tenon.ones(2))
+
+    stance("fail_on_recompile")
+    assert double(tenon.ones(2)).tolist() == [2, 2]
+    with pytest.raises(CaptureError, match="stance is 'fail_on_recompile'"):
+        double(tenon.ones(3))
+    with stance("force_eager"):
+        assert double(tenon.ones(3)).tolist() == [2, 2, 2]
+    stance("default")
+    other = stance("eager_on_recompile")(lambda size: double(tenon.ones(size)))
+    assert [other(size).numel() for size in (5, 5, 5, 5, 2)] == [5, 5, 5, 5, 2]
+    assert len(double.programs) == 1
+    for _ in range(4):
+        double(tenon.ones(5))
+
+    assert len(double.programs) == 2
+    with pytest.raises(ValueError, match="invalid stance 'fast'"):
+        stance("fast")
+    with pytest.raises(ValueError, match="force_backend"):
+        stance(force_backend="eager")
+
+
+def test_programs_are_forgotten_when_the_compiler_is_reset():
+    double = tenon.compile(lambda x: x * 2)
+    for _ in range(4):
+        double(tenon.ones(2))
+    assert double.programs
+
+    tenon._dynamo.reset()
+
+    assert not double.programs and not double.reasons
+    assert [double(tenon.ones(2)).tolist() for _ in range(4)] == [[2, 2]] * 4
+    assert len(double.programs) == 1
+
+
 @dataclasses.dataclass
 class Answer:
     loss: tenon.Tensor

@@ -12,6 +12,7 @@ import functools
 import sys
 import threading
 import warnings
+import weakref
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable
 from typing import Any
@@ -35,6 +36,7 @@ from tenon.graph.entry import MISS, alike
 from tenon.graph.pairs import DifferentiableReplay
 from tenon.graph.recording import Recording, overlapping, record
 from tenon.graph.replay import Replay
+from tenon.graph.stance import STANCE
 
 #: Recordings kept for one function; with more kinds of calls it stays eager.
 LIMIT = 8
@@ -64,6 +66,10 @@ class Case:
         self.reason: str | None = None
 
 
+#: All that there are.
+EVERY: weakref.WeakSet[Compiled] = weakref.WeakSet()
+
+
 class Compiled:
     """The compiled form of ``function``. ``reasons`` lists every recording and refusal, in words."""
 
@@ -78,6 +84,15 @@ class Compiled:
         self.casting: dict[Any, Compiled] = {}
         #: The kind of the latest call that was replayed: a quick test, the mode, the case.
         self._latest: tuple[Any, tuple[Any, ...], Case] | None = None
+        self._warned = self._warned_hooks = False
+        EVERY.add(self)
+
+    def forget(self) -> None:
+        """Record anew from the next call on."""
+        self.cases.clear()
+        self.casting.clear()
+        self.reasons.clear()
+        self._latest = None
         self._warned = self._warned_hooks = False
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
@@ -105,7 +120,7 @@ class Compiled:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call the function, or replay it."""
-        if watch.recorder is not None or watch.created is not None or SLOT.watched() or MODES:
+        if watch.recorder is not None or watch.created is not None or SLOT.watched() or MODES or STANCE.eager:
             return self.function(*args, **kwargs)  # part of another recording, or somebody watches
         if watch.not_compiled is not None:
             raise UnsupportedError(f"{_name(self.function)}: {watch.not_compiled}")
@@ -175,6 +190,8 @@ class Compiled:
             return own(*args, **kwargs)
 
     def _record(self, case: Case, args: Any, kwargs: Any) -> Any:
+        if not STANCE.may_record(_name(self.function)):
+            return self.function(*args, **kwargs)
         case.calls += 1
         if self.fullgraph and case.reason is not None:
             raise self._uncompiled(case.reason)
