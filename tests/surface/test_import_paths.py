@@ -48,6 +48,22 @@ def test_torchs_path_leads_home(path, name, home):
         assert getattr(face, name) is found
 
 
+@pytest.mark.parametrize(
+    "path", ["autograd.gradcheck", "nn.utils.spectral_norm", "nn.parallel.data_parallel"]
+)
+def test_a_function_stays_where_its_module_is_imported_by_another_name(path):
+    package, _, name = f"tenon.{path}".rpartition(".")
+    parent, module = importlib.import_module(package), importlib.import_module(f"tenon.{path}")
+    function = getattr(module, name)
+
+    setattr(parent, name, module)  # what an importer does
+    assert getattr(parent, name) is function
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(parent, name, len)
+        assert getattr(parent, name) is len
+    assert getattr(parent, name) is function
+
+
 def test_a_submodule_of_utils_is_an_attribute_without_an_import_of_its_own():
     code = (
         "import tenon as torch; torch.utils.data.DataLoader; torch.utils.checkpoint.checkpoint;"

@@ -25,6 +25,7 @@ from tenon.core.backward import _calculate_shape as _calculate_shape
 from tenon.core.backward import backward, grad
 from tenon.core.grad_mode import _force_original_view_tracking as _force_original_view_tracking
 from tenon.core.grad_mode import is_grad_enabled, is_multithreading_enabled, is_view_replay_enabled
+from tenon.core.packages import functions_first as _functions_first
 from tenon.core.saved_names import SavedTensor
 from tenon.overrides import handle_torch_function, has_torch_function, is_tensor_like
 
@@ -53,6 +54,8 @@ __all__ = [
     "set_grad_enabled",
     "set_multithreading_enabled",
 ]
+
+_functions_first(__name__)
 
 
 def __getattr__(name: str) -> Any:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from tenon.core.packages import functions_first as _functions_first
 from tenon.nn.parallel.data_parallel import DataParallel, data_parallel
 from tenon.nn.parallel.scatter_gather import gather, scatter
 
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
     from tenon.distributed.data_parallel import DistributedDataParallel as DistributedDataParallel
 
 __all__ = ["DataParallel", "DistributedDataParallel", "data_parallel", "gather", "scatter"]
+
+_functions_first(__name__)
 
 
 def __getattr__(name: str) -> Any:

@@ -1,5 +1,6 @@
 """PyTorch's ``nn.utils``."""
 
+from tenon.core.packages import functions_first as _functions_first
 from tenon.nn.utils import (
     clip_grad,
     convert_parameters,
@@ -64,3 +65,5 @@ __all__ = [
     "vector_to_parameters",
     "weight_norm",
 ]
+
+_functions_first(__name__)
