@@ -8,8 +8,11 @@ from enum import Enum
 from typing import Any
 
 from tenon.backends import mkldnn
+from tenon.backends.cpu import get_cpu_capability as _get_cpu_capability  # noqa: F401
+from tenon.core import rerouting
 from tenon.core.edges import AccumulateGrad
 from tenon.core.methods.convert import parse_to
+from tenon.core.overriding import STATE as _OVERRIDES
 from tenon.core.overriding import (  # noqa: F401 - torch has them here
     DisableTorchFunction,
     DisableTorchFunctionSubclass,
@@ -17,9 +20,55 @@ from tenon.core.overriding import (  # noqa: F401 - torch has them here
 from tenon.core.overriding import disabled as _disabled_torch_function_impl  # noqa: F401
 from tenon.core.tensor import Tensor
 from tenon.errors import ShapeError
+from tenon.jit import ScriptDict, ScriptFunction, ScriptList, ScriptMethod  # noqa: F401
 from tenon.nn import functional as _functional
 
 __all__: list[str] = []
+
+
+#: ``torch.linalg`` and ``torch.fft`` work whatever libraries are installed.
+has_lapack = has_spectral = True
+
+
+class _TorchFunctionState(Enum):
+    """Who is asked by ``__torch_function__`` in this thread."""
+
+    ENABLED = 0
+    SUBCLASSES_DISABLED = 1
+    ALL_DISABLED = 2
+
+
+def _get_torch_function_state() -> _TorchFunctionState:
+    return _TorchFunctionState(_OVERRIDES.off)
+
+
+def _set_torch_function_state(state: _TorchFunctionState) -> None:
+    _OVERRIDES.off = state.value
+
+
+def _len_torch_function_stack() -> int:
+    """How many modes of ``torch.overrides`` are at work in this thread."""
+    return len(_OVERRIDES.modes)
+
+
+def _get_function_stack_at(level: int) -> Any:
+    return _OVERRIDES.modes[level]
+
+
+def _push_on_torch_function_stack(mode: Any) -> None:
+    rerouting.reroute(mode=mode)
+    _OVERRIDES.modes.append(mode)
+
+
+def _pop_torch_function_stack() -> Any:
+    mode = _OVERRIDES.modes.pop()
+    rerouting.restore(mode)
+    return mode
+
+
+def _get_privateuse1_backend_name() -> str:
+    """PyTorch's name of the device that is kept for others, which is not taken here."""
+    return "privateuseone"
 
 
 class _ConvBackend(Enum):

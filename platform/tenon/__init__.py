@@ -61,6 +61,11 @@ _home(
     "CharStorage ByteStorage BoolStorage ComplexFloatStorage ComplexDoubleStorage",
 )
 _home("tenon.core.layout", "layout strided sparse_coo sparse_csr sparse_csc sparse_bsr sparse_bsc")
+_home(
+    "tenon.core.qscheme",
+    "qscheme per_tensor_affine per_tensor_symmetric per_channel_affine per_channel_symmetric "
+    "per_channel_affine_float_qparams",
+)
 _home("tenon.autograd.anomaly_mode", "is_anomaly_check_nan_enabled is_anomaly_enabled set_anomaly_enabled")
 _home("tenon.func", "vmap")
 _home("tenon.core.draws", "rand randn randint randperm rand_like randn_like randint_like normal")
@@ -114,6 +119,7 @@ _home(
 )
 
 _RENAMED = {
+    "_disable_dynamo": ("tenon.compiler", "disable"),
     "half": ("tenon.dtypes", "float16"),
     "float": ("tenon.dtypes", "float32"),
     "double": ("tenon.dtypes", "float64"),
@@ -129,6 +135,7 @@ _SUBMODULES = frozenset(
         "__future__",
         "_C",
         "_dynamo",
+        "_logging",
         "_subclasses",
         "_VF",
         "_utils",
@@ -163,6 +170,7 @@ _SUBMODULES = frozenset(
         "mtia",
         "multiprocessing",
         "nn",
+        "onnx",
         "ops",
         "optim",
         "overrides",

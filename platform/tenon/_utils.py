@@ -18,6 +18,11 @@ def _element_size(dtype: Any) -> int:
     return int(dtype.itemsize)
 
 
+def _is_privateuse1_backend_available() -> bool:
+    """False: backends of others are plugins, and none takes the place that PyTorch keeps for one."""
+    return False
+
+
 class KeyErrorMessage(str):
     """A message whose lines a KeyError shows as lines."""
 

@@ -119,3 +119,24 @@ class ScriptFunction:
 
     def __init__(self) -> None:
         script(self)
+
+
+class ScriptMethod:
+    """A compiled method, which nothing is an instance of."""
+
+    def __init__(self) -> None:
+        script(self)
+
+
+class ScriptDict:
+    """A dict of a compiled function, which nothing is an instance of."""
+
+    def __init__(self, entries: Any = None) -> None:
+        script(self)
+
+
+class ScriptList:
+    """A list of a compiled function, which nothing is an instance of."""
+
+    def __init__(self, entries: Any = None) -> None:
+        script(self)

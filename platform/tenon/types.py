@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import IO, Any, TypeAlias
 
 from tenon.core.layout import layout as _layout
+from tenon.core.qscheme import qscheme as _qscheme
 from tenon.core.size import Size
 from tenon.core.storage import UntypedStorage
 from tenon.core.tensor import Tensor
@@ -47,5 +48,6 @@ __all__ = [
     "_float",
     "_int",
     "_layout",
+    "_qscheme",
     "_size",
 ]

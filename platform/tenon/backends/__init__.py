@@ -8,6 +8,32 @@ what is set for them has no effect.
 
 from __future__ import annotations
 
-from tenon.backends import cuda, cudnn, mkl, mkldnn, mps, nnpack, openmp, quantized
+from tenon.backends import cpu, cuda, cudnn, mkl, mkldnn, mps, nnpack, openmp, quantized, xnnpack
 
-__all__ = ["cuda", "cudnn", "mkl", "mkldnn", "mps", "nnpack", "openmp", "quantized"]
+__all__ = [
+    "cpu",
+    "cuda",
+    "cudnn",
+    "disable_global_flags",
+    "flags_frozen",
+    "mkl",
+    "mkldnn",
+    "mps",
+    "nnpack",
+    "openmp",
+    "quantized",
+    "xnnpack",
+]
+
+_frozen = False
+
+
+def disable_global_flags() -> None:
+    """Note that switches are to be set by their blocks (``flags``) only; nothing here checks it."""
+    global _frozen
+    _frozen = True
+
+
+def flags_frozen() -> bool:
+    """Whether ``disable_global_flags`` was called."""
+    return _frozen

@@ -2,11 +2,24 @@
 
 from __future__ import annotations
 
+import functools
+import platform
+import re
 from typing import Any
+
+from numpy._core import _multiarray_umath as _numpy
 
 from tenon.cpu import amp
 
-__all__ = ["amp", "current_device", "device_count", "is_available", "is_initialized", "synchronize"]
+__all__ = [
+    "amp",
+    "current_device",
+    "device_count",
+    "get_capabilities",
+    "is_available",
+    "is_initialized",
+    "synchronize",
+]
 
 
 def is_available() -> bool:
@@ -31,3 +44,34 @@ def current_device() -> str:
 
 def synchronize(device: Any = None) -> None:
     """Nothing to wait for: operations are done when they return."""
+
+
+@functools.lru_cache
+def _features() -> dict[str, bool]:
+    """What NumPy found out about the processor, by torch's names (``avx2``, ``avx512_vnni``)."""
+    found: dict[str, bool] = _numpy.__cpu_features__
+    return {
+        re.sub(r"^avx512_?(?=.)", "avx512_", re.sub(r"^sse4(?=\d)", "sse4_", name.lower())): there
+        for name, there in found.items()
+    }
+
+
+def get_capabilities() -> dict[str, Any]:
+    """The architecture, and which sets of instructions the processor has, as far as NumPy asks for them."""
+    return {"architecture": platform.machine(), **_features()}
+
+
+def _is_avx2_supported() -> bool:
+    return _features().get("avx2", False)
+
+
+def _is_avx512_supported() -> bool:
+    return _features().get("avx512_skx", False)
+
+
+def _is_vnni_supported() -> bool:
+    return _features().get("avx512_vnni", False)
+
+
+def _is_avx512_bf16_supported() -> bool:
+    return _features().get("avx512_bf16", False)

@@ -9,6 +9,7 @@ import ml_dtypes
 import numpy as np
 
 from tenon import dtypes
+from tenon.errors import UnsupportedError
 
 __all__ = ["e", "finfo", "iinfo", "inf", "nan", "newaxis", "pi"]
 
@@ -17,6 +18,16 @@ e = math.e
 inf = math.inf
 nan = math.nan
 newaxis = None
+
+
+def _limits(kind: dtypes.dtype) -> Any:
+    """What NumPy or ml_dtypes knows of a floating dtype, be it one that no tensor has (``float8_*``)."""
+    narrow: Any = ml_dtypes.finfo
+    if not isinstance(kind, dtypes.NamedDType):
+        return narrow(kind.numpy) if kind is dtypes.bfloat16 else np.finfo(kind.numpy)
+    if not hasattr(ml_dtypes, kind.name):
+        raise UnsupportedError(f"finfo: {kind!r}, of which two fill a byte, has no known limits.")
+    return narrow(getattr(ml_dtypes, kind.name))
 
 
 class finfo:
@@ -33,8 +44,7 @@ class finfo:
                 f"torch.finfo() requires a floating point input type. Use torch.iinfo to handle '{kind.name}'"
             )
         kind = kind.to_real()
-        narrow: Any = ml_dtypes.finfo
-        limits: Any = narrow(kind.numpy) if kind is dtypes.bfloat16 else np.finfo(kind.numpy)
+        limits = _limits(kind)
         self.dtype: str = kind.name
         self.bits: int = kind.itemsize * 8
         self.eps = float(limits.eps)

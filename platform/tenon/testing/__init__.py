@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from tenon.testing import _comparison as _comparison
+from tenon.testing import _utils as _utils
 from tenon.testing.comparison import assert_close
 from tenon.testing.creation import make_tensor
 

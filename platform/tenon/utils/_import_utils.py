@@ -11,8 +11,14 @@ __all__ = ["check_module_exists", "dill_available", "import_dill"]
 
 
 def check_module_exists(name: str) -> bool:
-    """Whether a top-level module could be imported; it is not."""
-    return importlib.util.find_spec(name) is not None
+    """Whether a module could be imported; it is not, though a package around it is."""
+    try:
+        return importlib.util.find_spec(name) is not None
+    except ImportError:  # the package around it is not there
+        return False
+
+
+_check_module_exists = check_module_exists
 
 
 @functools.lru_cache

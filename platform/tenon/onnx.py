@@ -1,0 +1,37 @@
+"""torch's ``torch.onnx``: models are not exported, and code that asks whether one is gets its answer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+from tenon.errors import UnsupportedError
+
+__all__ = [
+    "export",
+    "is_in_onnx_export",
+    "register_custom_op_symbolic",
+    "unregister_custom_op_symbolic",
+]
+
+
+def is_in_onnx_export() -> bool:
+    """False: nothing is exported."""
+    return False
+
+
+def _refused(name: str) -> Callable[..., NoReturn]:
+    def refuse(*args: Any, **options: Any) -> NoReturn:
+        raise UnsupportedError(
+            f"torch.onnx.{name}: models are not written as ONNX here. Save the state_dict with tenon.save "
+            "and load it in PyTorch, which reads it, to export the model from there."
+        )
+
+    refuse.__name__ = refuse.__qualname__ = name
+    refuse.__doc__ = "Refused: models are not written as ONNX here."
+    return refuse
+
+
+export = _refused("export")
+register_custom_op_symbolic = _refused("register_custom_op_symbolic")
+unregister_custom_op_symbolic = _refused("unregister_custom_op_symbolic")

@@ -1,0 +1,28 @@
+"""PyTorch's path ``torch.testing._utils``: random numbers set, and set back, around a call."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from tenon.random import get_rng_state, manual_seed, set_rng_state
+
+__all__ = ["freeze_rng_state", "wrapper_set_seed"]
+
+
+@contextlib.contextmanager
+def freeze_rng_state() -> Iterator[None]:
+    """Leave the CPU's generator after the block as it was before."""
+    state = get_rng_state()
+    try:
+        yield
+    finally:
+        set_rng_state(state)
+
+
+def wrapper_set_seed(op: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """``op(*args, **kwargs)`` with the seed 42, which does not outlast it."""
+    with freeze_rng_state():
+        manual_seed(42)
+        return op(*args, **kwargs)

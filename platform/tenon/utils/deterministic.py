@@ -1,0 +1,6 @@
+"""torch's ``torch.utils.deterministic``: a switch that is kept, without effect."""
+
+__all__ = ["fill_uninitialized_memory"]
+
+#: Whether ``empty`` should be filled under ``use_deterministic_algorithms``; it is not filled here.
+fill_uninitialized_memory: bool = True

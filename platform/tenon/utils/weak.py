@@ -1,0 +1,130 @@
+"""PyTorch's path ``torch.utils.weak``: dictionaries whose keys are told apart by identity and held weakly.
+
+Tensors compare by their numbers, so an ordinary dictionary of weak references cannot hold them.
+"""
+
+from __future__ import annotations
+
+import copy
+import weakref
+from collections.abc import Iterator, Mapping, MutableMapping
+from typing import Any
+
+__all__ = ["TensorWeakRef", "WeakIdKeyDictionary", "WeakIdRef", "WeakTensorKeyDictionary"]
+
+
+class WeakIdRef(weakref.ref[Any]):
+    """A weak reference that equals others to the same object, whatever the object thinks of ``==``."""
+
+    __slots__ = ("_id",)
+
+    def __init__(self, key: Any, callback: Any = None) -> None:
+        super().__init__(key, callback)
+        self._id = id(key)
+
+    def __call__(self) -> Any:
+        """The object, or None if it is gone."""
+        return super().__call__()
+
+    def __hash__(self) -> int:
+        return self._id
+
+    def __eq__(self, other: object) -> bool:
+        mine = self()
+        if mine is None or not isinstance(other, WeakIdRef):
+            return self is other
+        return mine is other()
+
+    def __ne__(self, other: object) -> bool:  # a reference has one of its own, which asks the objects
+        return not self == other
+
+
+class WeakIdKeyDictionary(MutableMapping[Any, Any]):
+    """A dictionary that forgets an entry when its key is gone."""
+
+    def __init__(self, dict: Mapping[Any, Any] | None = None, ref_type: type[Any] = WeakIdRef) -> None:
+        self.ref_type = ref_type
+        self.data: Any = {}
+        entries = weakref.ref(self)
+
+        def forget(key: Any) -> None:
+            there = entries()
+            if there is not None:
+                there.data.pop(key, None)
+
+        self._forget = forget
+        self.update(dict or {})
+
+    def __getitem__(self, key: Any) -> Any:
+        return self.data[self.ref_type(key)]
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        self.data[self.ref_type(key, self._forget)] = value
+
+    def __delitem__(self, key: Any) -> None:
+        del self.data[self.ref_type(key)]
+
+    def __contains__(self, key: object) -> bool:
+        try:
+            return self.ref_type(key) in self.data
+        except TypeError:  # it cannot be held weakly, so it is no key
+            return False
+
+    def __len__(self) -> int:
+        return len(self.data)
+
+    def __iter__(self) -> Iterator[Any]:
+        for reference in list(self.data):  # a key may go while its neighbours are looked at
+            key = reference()
+            if key is not None:
+                yield key
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} at {id(self):#x}>"
+
+    def keyrefs(self) -> list[Any]:
+        """The references to the keys."""
+        return list(self.data)
+
+    def copy(self) -> WeakIdKeyDictionary:
+        """A dictionary of the same keys and values."""
+        return type(self)(self, ref_type=self.ref_type)
+
+    __copy__ = copy
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> WeakIdKeyDictionary:
+        """The same keys, and copies of the values."""
+        new = type(self)(ref_type=self.ref_type)
+        for key, value in self.items():
+            new[key] = copy.deepcopy(value, memo)
+        return new
+
+    def __or__(self, other: Any) -> WeakIdKeyDictionary:
+        new = self.copy()
+        new.update(other)
+        return new
+
+    def __ior__(self, other: Any) -> WeakIdKeyDictionary:
+        self.update(other)
+        return self
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Mapping):
+            return NotImplemented
+        return {id(k): v for k, v in self.items()} == {id(k): v for k, v in other.items()}
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+WeakTensorKeyDictionary = WeakIdKeyDictionary
+
+
+class TensorWeakRef:
+    """A weak reference to a tensor."""
+
+    def __init__(self, tensor: Any) -> None:
+        self.ref = weakref.ref(tensor)
+
+    def __call__(self) -> Any:
+        """The tensor, or None if it is gone."""
+        return self.ref()
