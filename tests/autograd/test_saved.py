@@ -6,6 +6,7 @@ import weakref
 import pytest
 
 import tenon
+from tenon import nn
 from tenon.autograd import Function, SavedTensor
 from tenon.autograd.graph import disable_saved_tensors_hooks, saved_tensors_hooks
 from tenon.errors import FreedGraphError, GradError
@@ -216,3 +217,21 @@ def test_hooks_that_keep_outputs_leave_no_cycle():
         assert [node() for node in run()] == [None, None]
     finally:
         gc.enable()
+
+
+def test_what_a_max_pool_returns_may_be_modified_in_place():
+    x = tenon.tensor([[[[1.0, 3.0, -2.0, -4.0]]]], dtype=tenon.float64, requires_grad=True)
+
+    def pooled(x):
+        return nn.functional.max_pool2d(x * x * x, (1, 2)).relu_()
+
+    def gradient(kept=False):
+        return tenon.autograd.grad(pooled(x).sum(), x, create_graph=kept)[0]
+
+    assert gradient().tolist() == gradient(kept=True).tolist() == [[[[0.0, 27.0, 0.0, 0.0]]]]
+    with saved_tensors_hooks(lambda t: t, lambda t: t):
+        assert gradient().tolist() == [[[[0.0, 27.0, 0.0, 0.0]]]]
+    net = nn.Sequential(nn.MaxPool2d((1, 2)), nn.ReLU(inplace=True)).double()
+    compiled = tenon.compile(lambda x: tenon.autograd.grad(net(x * 2).sum(), x)[0], fullgraph=True)
+    for _ in range(4):
+        assert compiled(x).tolist() == [[[[0.0, 2.0, 0.0, 0.0]]]]

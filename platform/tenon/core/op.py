@@ -96,6 +96,9 @@ class Op:
     residuals: ClassVar[int] = 0
     #: ``vjp_joint`` makes them anew from ``saves`` where it gets none: its own graph is wanted.
     remakes: ClassVar[bool] = False
+    #: An output that was modified in place since is computed again, from the inputs, which ``saves`` names
+    #: all: torch's rule does not read it.
+    repeats: ClassVar[bool] = False
     #: None, "same" (arguments take their common dtype) or "float" (and integers become floats).
     promotion: ClassVar[str | None] = None
     #: Inputs before this one keep their dtype: a condition stays boolean.

@@ -143,6 +143,7 @@ class Sweep:
                         node.check()
         if out is not None and node.out_counter is not None and node.out_counter[0] != node.out_version:
             node.check()
+            out = getattr(node.backend.raw, node.op.name)(*args, **attrs)  # the op repeats
         f, joint, rules, residuals = node.backend.raw, plan[6], plan[7], plan[9]
         if plan[8]:
             grad = _materialize(node, grad)
@@ -252,7 +253,7 @@ class Sweep:
         if op.outputs != 1:
             grad = _materialize(node, grad)
         args, out = node.args, node.out
-        if node.packed is not None:
+        if node.packed is not None or node.overwritten():
             found, shown = node.values()
             args = [a.raw if isinstance(a, Value) else a for a in found]
             out = None if shown is None else shown.raw

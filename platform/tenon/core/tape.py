@@ -31,8 +31,7 @@ class Node:
 
     __slots__ = (
         "__dict__", "__weakref__", "args", "attrs", "backend", "edges", "module", "op", "out", "out_counter",
-        "plan", "saved", "seq",
-        "versions", "watched",
+        "plan", "saved", "seq", "versions", "watched",
     )  # fmt: skip
 
     # Rare, so kept in __dict__ when set.
@@ -137,24 +136,26 @@ class Node:
                     counter = value._version_counter
                     if counter is not None and counter[0] != then:
                         self._modified(value.raw, counter[0], then, "input")
-        counter = self.out_counter
-        if counter is not None and counter[0] != self.out_version:
-            self._modified(self.out, counter[0], self.out_version, "output")
+        if self.overwritten() and not self.op.repeats:
+            self._modified(self.out, self.out_counter[0], self.out_version, "output")  # type: ignore[index]
+
+    def overwritten(self) -> bool:
+        """Whether the saved output was modified in place since."""
+        return self.out_counter is not None and self.out_counter[0] != self.out_version
 
     def values(self) -> tuple[list[Any], Any]:
-        """Arguments and output as tensors with their history (arrays where only the shape is asked for),
-        checked."""
+        """Arguments and output, checked, as tensors with their history (arrays where only shapes matter)."""
         self.check()
         if self.packed is not None:
             from tenon.core.saving import unpacked  # rare, and built on this module's nodes
 
             return unpacked(self)
-        arguments = list(self.args)
-        if self.saved is not None:
-            for i, value in enumerate(self.saved):
-                if value is not None:
-                    arguments[i] = value
-        return arguments, None if self.out is None else self.output_tensor(self.out)
+        kept = (None,) * len(self.args) if self.saved is None else self.saved
+        arguments = [a if t is None else t for a, t in zip(self.args, kept, strict=True)]
+        if self.out is None:
+            return arguments, None
+        again = self.overwritten()  # which ``check`` lets pass for ops that repeat
+        return arguments, self.op(*arguments, **self.attrs) if again else self.output_tensor(self.out)
 
     def output_tensor(self, raw: Any) -> Any:
         """``raw``, this node's saved output, as a tensor whose history is this node."""
@@ -375,8 +376,7 @@ def record_single(plan: Any, backend: Any, x: Any, attrs: dict[str, Any]) -> Any
 
 
 def _keep(node: Node, keeps: Any, args: tuple[Any, ...], raw: list[Any]) -> None:
-    """Fill ``saved`` and ``versions``, and put avals where only a shape is asked for. ``keeps``: True, or a
-    mask."""
+    """Fill ``saved`` and ``versions``; avals where only a shape is asked for. ``keeps``: True, or a mask."""
     saved: list[Any] = []
     versions: list[int] = []
     last = 0 if keeps is True else len(keeps) - 1

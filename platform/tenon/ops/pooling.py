@@ -125,6 +125,7 @@ class MaxPool(Primitive):
     kind = Kind.WINDOW
     follows = 1
     saves = ("x", "out")
+    repeats = True  # torch reads the places of the maxima
 
     def infer(self, x, *, kernel, stride, padding, dilation, ceil_mode=False):
         """Pooled sizes."""
