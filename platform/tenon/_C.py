@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from enum import Enum
 from typing import Any
 
+from tenon import accelerator
 from tenon.backends import mkldnn
 from tenon.backends.cpu import get_cpu_capability as _get_cpu_capability  # noqa: F401
 from tenon.core import rerouting
@@ -19,6 +20,7 @@ from tenon.core.overriding import (  # noqa: F401 - torch has them here
 )
 from tenon.core.overriding import disabled as _disabled_torch_function_impl  # noqa: F401
 from tenon.core.tensor import Tensor
+from tenon.device import Device
 from tenon.errors import ShapeError
 from tenon.jit import ScriptDict, ScriptFunction, ScriptList, ScriptMethod  # noqa: F401
 from tenon.nn import functional as _functional
@@ -176,3 +178,16 @@ def _get_mkldnn_enabled() -> bool:
 def _set_mkldnn_enabled(enabled: bool) -> None:
     """Note what scripts ask of ``torch.backends.mkldnn``; it is without effect, as there."""
     mkldnn.enabled = enabled
+
+
+def _log_api_usage_once(*args: Any) -> None:
+    """Nothing: what is used is told to nobody."""
+
+
+def _get_tracing_state() -> None:
+    """None: nothing is traced for TorchScript."""
+
+
+def _get_accelerator(check: bool | None = None) -> Device:
+    """The device beside the CPU, else the CPU."""
+    return accelerator.current_accelerator() or Device("cpu")

@@ -54,6 +54,7 @@ _home(
     "zeros ones empty full zeros_like ones_like empty_like full_like arange linspace logspace eye "
     "scalar_tensor tril_indices triu_indices empty_strided empty_permuted",
 )
+_home("tenon.errors", "OutOfMemoryError")
 _home("tenon.core.storage", "UntypedStorage")
 _home(
     "tenon.core.typed_storage",
@@ -135,6 +136,7 @@ _SUBMODULES = frozenset(
         "__future__",
         "_C",
         "_dynamo",
+        "_inductor",
         "_logging",
         "_subclasses",
         "_VF",
@@ -163,6 +165,7 @@ _SUBMODULES = frozenset(
         "functional",
         "functions",
         "futures",
+        "fx",
         "hub",
         "jit",
         "linalg",

@@ -15,7 +15,7 @@ Guide: ``docs/guide/compile.md``.
 from __future__ import annotations
 
 import functools
-from typing import Any
+from typing import Any, TypeVar
 
 from tenon.core import watch
 from tenon.errors import ArgumentError, CaptureError
@@ -104,10 +104,51 @@ def disable(fn: Any = None, recursive: bool = True, *, reason: str | None = None
     return eager
 
 
+T = TypeVar("T")
+
+
+def is_exporting() -> bool:
+    """False: nothing is exported."""
+    return False
+
+
 def reset() -> None:
     """Forget all programs; compiled functions record anew."""
     for each in list(EVERY):
         each.forget()
 
 
-__all__ = ["compile", "disable", "is_compiling", "reset", "set_stance"]
+def cudagraph_mark_step_begin() -> None:
+    """Nothing: results are arrays of their own, not places that the next step writes to."""
+
+
+def allow_in_graph(fn: T) -> T:
+    """``fn``: what a compiled function calls is recorded, op by op."""
+    return fn
+
+
+def assume_constant_result(fn: T) -> T:
+    """``fn``: what Python computes while it is recorded is a constant of the program."""
+    return fn
+
+
+def list_backends(exclude_tags: Any = ()) -> list[str]:
+    """The names that ``compile`` takes for its one compiler."""
+    return ["inductor", "tenon"]
+
+
+is_dynamo_compiling = is_compiling
+
+__all__ = [
+    "allow_in_graph",
+    "assume_constant_result",
+    "compile",
+    "cudagraph_mark_step_begin",
+    "disable",
+    "is_compiling",
+    "is_dynamo_compiling",
+    "is_exporting",
+    "list_backends",
+    "reset",
+    "set_stance",
+]

@@ -26,16 +26,43 @@ from tenon.errors import ArgumentError, UnsupportedError
 __all__ = ["download_url_to_file", "get_dir", "help", "list", "load", "load_state_dict_from_url", "set_dir"]
 
 #: As PyTorch: the hexadecimal digits between the last hyphen and the suffix begin the file's SHA-256.
-_HASH = re.compile(r"-([a-f0-9]*)\.")
+HASH_REGEX = re.compile(r"-([a-f0-9]*)\.")
 _chosen: dict[str, str] = {}
 
 
 def get_dir() -> str:
     """Where files are kept: what ``set_dir`` said, else ``$TORCH_HOME/hub``, else tenon's cache."""
-    if "dir" in _chosen:
-        return _chosen["dir"]
+    return _chosen["dir"] if "dir" in _chosen else os.path.join(_get_torch_home(), "hub")
+
+
+def _get_torch_home() -> str:
     home = environment("TORCH_HOME")
-    return str((Path(home).expanduser() if home else Config.from_environment().cache_folder()) / "hub")
+    return str(Path(home).expanduser() if home else Config.from_environment().cache_folder())
+
+
+class tqdm:
+    """The part of tqdm's progress bar that downloads use; it shows nothing, as progress is not shown here."""
+
+    def __init__(self, iterable: Any = None, *args: Any, **options: Any) -> None:
+        self.iterable = iterable
+
+    def __iter__(self) -> Any:
+        return iter(self.iterable)
+
+    def __enter__(self) -> tqdm:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        """Nothing to take off the screen."""
+
+    def update(self, n: float = 1) -> None:
+        """Take note of nothing."""
+
+    def set_description(self, desc: str | None = None, refresh: bool = True) -> None:
+        """Take note of nothing."""
+
+    def close(self) -> None:
+        """Nothing to take off the screen."""
 
 
 def set_dir(d: str | os.PathLike[str]) -> None:
@@ -134,6 +161,6 @@ def load_state_dict_from_url(
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / (file_name or unquote(os.path.basename(urlparse(url).path)))
     if not path.exists():
-        found = _HASH.search(path.name) if check_hash else None
+        found = HASH_REGEX.search(path.name) if check_hash else None
         download_url_to_file(url, str(path), found.group(1) if found else None, progress)
     return read(str(path), map_location=map_location, weights_only=weights_only)

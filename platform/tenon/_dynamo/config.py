@@ -4,9 +4,15 @@ What cannot be recorded stays eager and says so once, whatever ``suppress_errors
 ``tenon.compile(fullgraph=True)``.
 """
 
-__all__ = ["cache_size_limit", "compiled_autograd", "recompile_limit", "suppress_errors"]
-
 suppress_errors: bool = False
+verbose: bool = False
 compiled_autograd: bool = False
-recompile_limit: int = 8
 cache_size_limit: int = 8
+recompile_limit: int = 8
+accumulated_cache_size_limit: int = 256
+accumulated_recompile_limit: int = 256
+automatic_dynamic_shapes: bool = True
+assume_static_by_default: bool = True
+capture_scalar_outputs: bool = False
+capture_dynamic_output_shape_ops: bool = False
+optimize_ddp: bool = True

@@ -10,6 +10,7 @@ from typing import Any
 from tenon.core import create, draws, factories, rerouting
 from tenon.core.promotion import result_type
 from tenon.functions import (
+    checks,
     choosing,
     contraction,
     control,
@@ -32,8 +33,8 @@ from tenon.functions.derived import derive_all
 from tenon.functions.einsum import einsum
 
 _FAMILIES = (
-    choosing, contraction, control, copies, counting, factorizations, foreach, joining, limits, making,
-    older_factorizations, older_making, questions, settings, slopes, spectra, typed,
+    checks, choosing, contraction, control, copies, counting, factorizations, foreach, joining, limits,
+    making, older_factorizations, older_making, questions, settings, slopes, spectra, typed,
 )  # fmt: skip
 _FUNCTIONS: dict[str, Any] = derive_all() | {name: getattr(m, name) for m in _FAMILIES for name in m.__all__}
 _FUNCTIONS["einsum"] = einsum
@@ -41,7 +42,7 @@ _FUNCTIONS["einsum"] = einsum
 __all__ = sorted(_FUNCTIONS)
 
 #: Families without functions of tensors, and functions that no tensor takes over.
-_OWN = (control, settings, typed)
+_OWN = (checks, control, settings, typed)
 _TELLING = {"broadcast_shapes", "is_storage", "is_tensor", "typename"}.union(*(m.__all__ for m in _OWN))
 _MAKING = (
     "arange", "as_tensor", "empty", "empty_permuted", "empty_strided", "eye", "from_numpy", "full",

@@ -102,6 +102,10 @@ def script_if_tracing(function: T) -> T:
     return function
 
 
+#: Their names inside torch.
+_script_if_tracing, _overload_method, _overload = script_if_tracing, _itself, _itself
+
+
 def annotate(the_type: Any, the_value: T) -> T:
     """``the_value``."""
     return the_value

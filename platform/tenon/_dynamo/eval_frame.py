@@ -1,0 +1,10 @@
+"""PyTorch's path for the module that ``compile`` returns; the code is in ``tenon.nn.compiled``."""
+
+from tenon.nn.compiled import OptimizedModule
+
+__all__ = ["OptimizedModule", "is_dynamo_supported"]
+
+
+def is_dynamo_supported() -> bool:
+    """True: ``tenon.compile`` works wherever tenon does."""
+    return True
