@@ -170,10 +170,10 @@ class CpuBackend(Backend):
     def memory(self, device: Device | None = None) -> MemoryStats:
         """Resident and peak memory of this process, and the machine's total."""
         import os
-        import resource
 
-        page = os.sysconf("SC_PAGE_SIZE")
-        with open("/proc/self/statm") as statm:
-            used = int(statm.read().split()[1]) * page
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-        return MemoryStats(used, max(used, peak), os.sysconf("SC_PHYS_PAGES") * page)
+        # Not getrusage: its peak is at first that of the process that started this one.
+        with open("/proc/self/status") as status:
+            sizes = dict(line.split(":", 1) for line in status)
+        used, peak = (1024 * int(sizes[name].split()[0]) for name in ("VmRSS", "VmHWM"))
+        total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        return MemoryStats(used, max(used, peak), total)
