@@ -176,3 +176,44 @@ def test_a_tangent_is_taken_as_it_is_or_copied_if_laid_out_otherwise(module):
         assert kept(t.zeros(2, 3))
         assert not kept(t.zeros(3, 2).t())
         assert not kept(t.zeros(3, 3)[:2])
+
+
+def half_constant(x):
+    with tenon.no_grad():
+        constant, _ = (x * 2).chunk(1)[0].sort()
+    return (x * constant).sum()
+
+
+def test_no_grad_stops_gradients_but_not_tangents():
+    x = values(1.5, 2.5).requires_grad_()
+
+    with forward_ad.dual_level():
+        dual = forward_ad.make_dual(x, values(1.0, 3.0))
+        partly = half_constant(dual)
+        with tenon.no_grad():
+            wholly = dual * dual * values(1.0, 1.0).requires_grad_()
+        slope = forward_ad.unpack_dual(wholly).tangent
+        (pulled,) = tenon.autograd.grad(partly, x, create_graph=True)
+        curve = forward_ad.unpack_dual(pulled).tangent
+
+        assert forward_ad.unpack_dual(partly).tangent.item() == 2 * (2 * 1.5 * 1.0 + 2 * 2.5 * 3.0)
+        assert slope.tolist() == [3.0, 15.0]
+        assert not slope.requires_grad and not forward_ad.unpack_dual(wholly).primal.requires_grad
+        assert pulled.tolist() == [3.0, 5.0]
+        assert curve.tolist() == [2.0, 6.0]
+
+
+def test_no_grad_does_not_stop_the_forward_mode_of_functions():
+    x, direction = values(1.5, 2.5), values(1.0, 3.0)
+    forward, functional = tenon.func.jacfwd, tenon.autograd.functional
+    kept = {"vectorize": True, "strategy": "forward-mode"}
+
+    slope = tenon.func.jvp(half_constant, (x,), (direction,))[1]
+    second = tenon.func.hessian(half_constant)(x)
+
+    assert slope.item() == 2 * (2 * 1.5 * 1.0 + 2 * 2.5 * 3.0)
+    assert forward(half_constant)(x).tolist() == [6.0, 10.0]
+    assert functional.jacobian(half_constant, x, **kept).tolist() == [6.0, 10.0]
+    assert tenon.func.jacrev(half_constant)(x).tolist() == [3.0, 5.0]
+    assert second.tolist() == [[2.0, 0.0], [0.0, 2.0]]
+    assert forward(forward(half_constant))(x).tolist() == [[4.0, 0.0], [0.0, 4.0]]

@@ -3,9 +3,9 @@
 No op has a forward-mode rule here. A dual tensor has a node of its own on the tape, and ``unpack_dual`` finds
 the tangent of a result by differentiating its backward pass with respect to what that starts from: the
 transpose of the transpose. The numbers are those of forward mode; the price is a tape, and two backward
-passes for each tangent that is asked for. What runs under ``no_grad`` carries no tangent. A custom Function
-with a ``jvp`` is asked for its tangents at once, and its outputs are duals of their own; one without has its
-``backward`` transposed.
+passes for each tangent that is asked for. A custom Function with a ``jvp`` is asked for its tangents at once,
+and its outputs are duals of their own; one without has its ``backward`` transposed. ``no_grad`` stops
+gradients, not tangents: what an op makes of duals there is a dual of its own too (``onward.py``).
 """
 
 from __future__ import annotations
@@ -13,11 +13,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from tenon.autograd.onward import Onward
 from tenon.core.aval import Aval
 from tenon.core.backward import grad as differentiate
 from tenon.core.edges import GradientEdge
 from tenon.core.factories import zeros_like
 from tenon.core.grad_mode import enable_grad
+from tenon.core.interceptor import SLOT
 from tenon.core.late import LATE
 from tenon.core.tape import CustomNode, StandIn
 from tenon.core.tensor import Tensor
@@ -42,6 +44,9 @@ class UnpackedDualTensor(NamedTuple):
 
 class _Level:
     """What the duals of one level have in common; none is alive when it is over."""
+
+    def __init__(self) -> None:
+        self.onward = Onward(lambda value: bool(_duals(value)), _carried)
 
 
 class _State:
@@ -85,6 +90,7 @@ def enter_dual_level() -> int:
         )
     global _current_level
     _State.level, _current_level = _Level(), 0
+    SLOT.push(_State.level.onward)
     return 0
 
 
@@ -93,6 +99,7 @@ def exit_dual_level(*, level: int | None = None) -> None:
     if _State.level is None or level not in (None, 0):
         raise GradError("Trying to exit a forward AD level that was not the last one that was created.")
     global _current_level
+    SLOT.pop(_State.level.onward)
     _State.level, _current_level = None, -1
 
 
@@ -257,6 +264,15 @@ def carry(outputs: tuple[Any, ...], tangents: tuple[Any, ...]) -> None:
             before = _alias(output)
             before._node, before._index, before._track = output._node, output._index, output._track
             output._node, output._index, output._track = _Dual(before, tangent, _State.level), 0, True
+
+
+def _carried(made: Any) -> None:
+    """Make a dual without gradients of what an untaped op made of duals; its tangent is known at once."""
+    duals = _duals(made)
+    if duals:
+        tangent = _pushed(made, duals, False)
+        made._node, made._index, made._track = None, 0, False
+        carry((made,), (tangent,))
 
 
 def _tangent_of(tensor: Any) -> Any:

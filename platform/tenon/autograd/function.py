@@ -208,12 +208,16 @@ class Function:
         ctx.needs_input_grad = needs
         tracked = MODE.enabled and any(needs)
         tangents = _tangents(cls, args) if forward_ad.at_work() else None
-        with no_grad():
-            if separate:
-                result = cls.forward(*args, **kwargs)
-                cls.setup_context(ctx, args, result)
-            else:
-                result = cls.forward(ctx, *args, **kwargs)
+        forward, MODE.forward = MODE.forward, False
+        try:
+            with no_grad():
+                if separate:
+                    result = cls.forward(*args, **kwargs)
+                    cls.setup_context(ctx, args, result)
+                else:
+                    result = cls.forward(ctx, *args, **kwargs)
+        finally:
+            MODE.forward = forward
         backend = next((a._backend for a in args if isinstance(a, Value)), None)
         node = cls._backward_cls(cls, ctx, args, backend) if tracked else None
         returned = result if isinstance(result, tuple) else (result,)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
+from tenon.autograd.onward import going_on, pushing
 from tenon.core.backward import grad
 from tenon.core.factories import ones_like, zeros_like
 from tenon.core.grad_mode import enable_grad
@@ -167,7 +169,7 @@ def jacobian(
             "torch.autograd.functional.jacobian: `strict=True` and `vectorized=True` are not supported"
             " together. Please either set `strict=False` or `vectorize=False`."
         )
-    return _jacobian(func, inputs, create_graph, strict, _OUTPUT, "jacobian")
+    return _jacobian(func, inputs, create_graph, strict, _OUTPUT, "jacobian", strategy == "forward-mode")
 
 
 def _check_forward(strategy: str, vectorize: bool) -> None:
@@ -185,12 +187,21 @@ _OUTPUT = (
 
 
 def _jacobian(
-    func: Callable[..., Any], inputs: Any, create_graph: bool, strict: bool, words: str, to: str
+    func: Callable[..., Any],
+    inputs: Any,
+    create_graph: bool,
+    strict: bool,
+    words: str,
+    to: str,
+    forward: bool,
 ) -> Any:
     with enable_grad():
         several, given = _tuple(inputs, "inputs", to)
         fresh = _fresh(given, create_graph)
-        many, outputs = _outputs(func(*fresh), to, strict)
+        with going_on(fresh) if forward else nullcontext():
+            returned = func(*fresh)
+        many, outputs = _outputs(returned, to, strict)
+    with enable_grad(), pushing() if forward else nullcontext():
         rows = []
         for number, output in enumerate(outputs):
             flat, told = output.reshape(-1), words.replace("{output}", str(number))
@@ -248,7 +259,8 @@ def hessian(
                     raise GradError(_LINEAR.format(position))
         return found if several else found[0]
 
-    return _jacobian(gradient, inputs, create_graph, strict, _LINEAR, "hessian")
+    forward = outer_jacobian_strategy == "forward-mode"
+    return _jacobian(gradient, inputs, create_graph, strict, _LINEAR, "hessian", forward)
 
 
 def _single(output: Any, name: str, strict: bool) -> Any:

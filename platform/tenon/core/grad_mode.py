@@ -26,6 +26,10 @@ class _Mode(threading.local):
     #: Whether a view that was changed shows its own op as its history, not ``as_strided``.
     replay: bool = False
     multithreading: bool = True
+    #: Whether tangents go on through ops that are not taped: not inside a custom Function's ``forward``.
+    forward: bool = True
+    #: A backward pass in progress serves to find tangents: ``autograd/onward.py``.
+    pushing: bool = False
     #: What new tensors get as their version counter.
     counter: list[int] | None = None
 

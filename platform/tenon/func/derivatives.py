@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import nullcontext
 from types import MappingProxyType
 from typing import Any
 
+from tenon.autograd.onward import going_on, pushing
 from tenon.core.backward import grad as differentiate
 from tenon.core.factories import zeros_like
 from tenon.core.grad_mode import enable_grad, is_grad_enabled
@@ -61,7 +63,9 @@ class _Run:
         args: tuple[Any, ...],
         chosen: list[int],
         kwargs: Mapping[str, Any] = MappingProxyType({}),
+        forward: bool = False,
     ) -> None:
+        self.forward = forward
         self.taped = is_grad_enabled()
         leaves, self.spec = tree_flatten([args[i] for i in chosen])
         for leaf in leaves:
@@ -75,7 +79,8 @@ class _Run:
             fresh = list(args)
             for i, value in zip(chosen, tree_unflatten(self.leaves, self.spec), strict=True):
                 fresh[i] = value
-            self.output = func(*fresh, **kwargs)
+            with going_on(self.leaves) if forward else nullcontext():
+                self.output = func(*fresh, **kwargs)
         outer = any(leaf.requires_grad for leaf in leaves)
         self.watched = self.taped and (outer or self._captures())
 
@@ -105,7 +110,7 @@ class _Run:
         if not pairs:
             return [zeros_like(leaf.detach()) for leaf in self.leaves]
         tensors, seeds = [o for o, _ in pairs], [v for _, v in pairs]
-        with enable_grad():
+        with enable_grad(), pushing() if self.forward else nullcontext():
             found = differentiate(
                 tensors, self.leaves, seeds, keep or self.watched, self.watched, allow_unused=True
             )
@@ -244,7 +249,7 @@ def jvp(
                 f" Tensor, this is not supported. Tensor is of size {list(point.shape)} while the given"
                 f" forward gradient is of size {list(direction.shape)}."
             )
-    run = _Run(func, primals, list(range(len(primals))))
+    run = _Run(func, primals, list(range(len(primals))), forward=True)
     output, aux = _split(run.output, has_aux, "jvp(f, primals, tangents)")
     outputs, made = _tensors(output, "jvp(f, primals, tangents)")
     run.watched = run.watched or (run.taped and any(d.requires_grad for d in directions))
@@ -257,7 +262,7 @@ def _pushed(run: _Run, outputs: list[Any], directions: list[Any], strict: bool) 
     reached = [o for o in outputs if o.requires_grad]
     if strict and len(reached) < len(outputs):
         raise GradError("jvp: an output is independent of the inputs. This is not allowed in strict mode.")
-    with enable_grad():
+    with enable_grad(), pushing():
         seeds = [_own(zeros_like(o.detach())) for o in reached]
         pulled = (
             differentiate(reached, run.leaves, seeds, create_graph=True, allow_unused=True) if seeds else ()
@@ -299,10 +304,13 @@ def jacrev(
 
     One backward pass a number of the output, so that ``chunk_size`` changes nothing.
     """
+    return _jacobian(func, argnums, has_aux, False)
 
+
+def _jacobian(func: Callable[..., Any], argnums: Argnums, has_aux: bool, forward: bool) -> Callable[..., Any]:
     @functools.wraps(func)
     def jacobian(*args: Any, **kwargs: Any) -> Any:
-        run = _Run(func, args, _positions(argnums, len(args)), kwargs)
+        run = _Run(func, args, _positions(argnums, len(args)), kwargs, forward)
         output, aux = _split(run.output, has_aux, "jacrev(f)(*args)")
         outputs, spec = _tensors(output, "jacrev(f)(*args)")
         made = tree_unflatten([run.as_given(_rows(run, each), argnums) for each in outputs], spec)
@@ -329,9 +337,9 @@ def _rows(run: _Run, output: Any) -> list[Any]:
 def jacfwd(
     func: Callable[..., Any], argnums: Argnums = 0, has_aux: bool = False, *, randomness: str = "error"
 ) -> Callable[..., Any]:
-    """``jacrev`` under the name of torch's forward mode, whose numbers it gives: there is no forward mode
-    here."""
-    return jacrev(func, argnums, has_aux=has_aux)
+    """``jacrev`` under the name of torch's forward mode, whose numbers it gives: as there, ``no_grad`` in
+    ``func`` is no hindrance."""
+    return _jacobian(func, argnums, has_aux, True)
 
 
 def hessian(func: Callable[..., Any], argnums: Argnums = 0) -> Callable[..., Any]:

@@ -1,0 +1,108 @@
+"""Forward mode under ``no_grad``: gradients stop there, tangents do not, as in torch.
+
+Tangents are found on the tape, so an op whose inputs have some is taped all the same. Nothing else about it
+is: its other inputs count as constants.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from tenon.core.aval import Aval
+from tenon.core.backward_end import PASS
+from tenon.core.grad_mode import MODE
+from tenon.core.interceptor import SLOT
+from tenon.core.tape import CustomNode, StandIn
+from tenon.core.tensor import Tensor
+
+
+class Onward:
+    """Tapes ops under ``no_grad`` that get a tensor for which ``carries`` is true; ``then`` gets what they
+    made."""
+
+    #: Backward passes work as if this were not there.
+    only_casts = True
+
+    def __init__(self, carries: Callable[[Any], bool], then: Callable[[Any], None]) -> None:
+        self.carries = carries
+        self.then = then
+
+    def run(self, op: Any, args: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
+        """The op, taped where a tangent has to go on."""
+        below = SLOT.below(self)
+        if MODE.enabled or MODE.inference or not MODE.forward or PASS.sweep is not None:
+            return below(op, args, attrs)
+        carry = [isinstance(a, Tensor) and a._track and self.carries(a) for a in args]
+        if not any(carry):
+            return below(op, args, attrs)
+        given = tuple(
+            a if c or not isinstance(a, Tensor) else a.detach() for a, c in zip(args, carry, strict=True)
+        )
+        MODE.enabled = True
+        try:
+            made = below(op, given, attrs)
+            for each in made if isinstance(made, tuple) else (made,):
+                if isinstance(each, Tensor) and each._track:
+                    self.then(each)
+        finally:
+            MODE.enabled = False
+        return made
+
+
+@contextmanager
+def going_on(inputs: Sequence[Any]) -> Iterator[None]:
+    """Inside, ``no_grad`` leaves a way to ``inputs`` that is open to the passes made in ``pushing`` alone."""
+    ends = {id(x) if x._node is None else id(x._node) for x in inputs}
+    onward = Onward(lambda value: _leads(value, ends), _gate)
+    SLOT.push(onward)
+    try:
+        yield
+    finally:
+        SLOT.pop(onward)
+
+
+@contextmanager
+def pushing() -> Iterator[None]:
+    """Inside, backward passes serve to find tangents."""
+    before, MODE.pushing = MODE.pushing, True
+    try:
+        yield
+    finally:
+        MODE.pushing = before
+
+
+class _Gate(CustomNode):
+    """Behind what was made under ``no_grad``: only a pass that serves to find tangents comes through."""
+
+    __slots__ = ()
+
+    def apply_tensors(self, grad: Any, create_graph: bool) -> list[Any]:
+        """The gradient as it is, or nothing."""
+        return [grad if MODE.pushing else None]
+
+
+_GATE = StandIn("onward", "OnwardBackward0")
+
+
+def _gate(made: Any) -> None:
+    behind = Tensor._of(made.raw, made._backend)
+    behind._node, behind._index, behind._track = made._node, made._index, True
+    node = _Gate(_GATE, made._backend, (behind,))
+    node.output_avals = (Aval(tuple(made.raw.shape), made.raw.dtype),)
+    made._node, made._index = node, 0
+
+
+def _leads(value: Any, ends: set[int]) -> bool:
+    """Whether a path from ``value`` comes to one of ``ends``, ids of nodes and leaves."""
+    stack: list[Any] = [value if value._node is None else value._node]
+    seen: set[int] = set()
+    while stack:
+        here = stack.pop()
+        if id(here) in ends:
+            return True
+        if id(here) not in seen:
+            seen.add(id(here))
+            stack.extend(e[0] for e in getattr(here, "edges", ()) if e is not None)
+    return False
