@@ -52,6 +52,37 @@ def test_inputs_results_numbers_and_attrs_have_torchs_names():
         _ = (a + b).grad_fn._saved_self
 
 
+NUMBERS = {
+    "output_size": (lambda t, x: t.nn.functional.interpolate(x, 4, mode="linear"), (4,)),
+    "scales": (lambda t, x: t.nn.functional.interpolate(x, scale_factor=0.5, mode="linear"), 0.5),
+    "align_corners": (lambda t, x: t.nn.functional.interpolate(x, 4, mode="linear"), False),
+    "p": (lambda t, x: t.pdist(x[0], p=1), 1.0),
+    "rounding_mode": (lambda t, x: t.div(x, 2.0, rounding_mode="trunc"), "trunc"),
+    "storage_offset": (lambda t, x: x.as_strided((2,), (1,), 1), 1),
+    "negative_slope": (lambda t, x: t.nn.functional.leaky_relu(x, 0.2), 0.2),
+    "max_val": (lambda t, x: t.nn.functional.hardtanh(x), 1.0),
+    "dim1": (lambda t, x: x.transpose(0, 1), 1),
+    "index": (lambda t, x: x.select(2, 1), 1),
+    "end": (lambda t, x: x[:, :, 0:1], 1),
+    "exponent": (lambda t, x: x.pow(2), 2),
+    "reduction": (lambda t, x: t.nn.functional.mse_loss(x, x.detach()), 1),
+    "dimension": (lambda t, x: x.unfold(2, 2, 1), 2),
+}
+
+
+@pytest.mark.parametrize("module", ["tenon", pytest.param("torch", marks=pytest.mark.oracle)])
+def test_numbers_have_torchs_names_and_forms(module):
+    t = pytest.importorskip(module)
+    x = t.ones(1, 2, 3, requires_grad=True)
+
+    for name, (call, wanted) in NUMBERS.items():
+        assert getattr(call(t, x).grad_fn, f"_saved_{name}") == wanted
+    columns = x[:, t.tensor([0, 1])].grad_fn._saved_indices
+    assert columns[0] is None and columns[1].tolist() == [0, 1]
+    assert not hasattr(x.trunc().grad_fn, "_saved_rounding_mode")
+    assert not hasattr(x[:, :1].grad_fn, "_saved_scales_d")
+
+
 def test_what_was_freed_says_so():
     a = leaf(2.0)
     out = a * a

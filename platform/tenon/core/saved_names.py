@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tenon.core.aval import aval_of
+from tenon.core.saved_numbers import number
 from tenon.core.saving import OUT, Packed, SavedTensorsHooks, check_hooks
 from tenon.core.size import Size
 from tenon.errors import GradError
@@ -86,6 +87,9 @@ def find(node: Any, name: str) -> Any:
     """What ``node`` saved as ``name``; AttributeError if it saved no such thing."""
     raw = name.startswith("_raw_saved_")
     wanted = name.removeprefix("_raw_saved_" if raw else "_saved_")
+    known = None if raw else number(node, wanted)
+    if known is not None:
+        return known[0]
     for own in (wanted, *_ATTRS.get(wanted, ())):
         if own in node.attrs:
             return node.attrs[own]
