@@ -7,7 +7,6 @@ return a result without history.
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -23,6 +22,7 @@ from tenon.core.precision import runs_in
 from tenon.core.rerouting import register
 from tenon.core.results import named_result
 from tenon.errors import ArgumentError, DTypeError, GradError, ShapeError
+from tenon.functions.contraction import chained
 from tenon.functions.derived import into
 from tenon.functions.factorizations import (
     eig,
@@ -258,34 +258,7 @@ def multi_dot(tensors: Sequence[Any], *, out: Any = None) -> Any:
             raise ShapeError(f"multi_dot(): tensor {place} must be 2D but got {t.raw.ndim}D")
         if t.raw.dtype != tensors[0].raw.dtype:
             raise DTypeError(f"multi_dot(): expected all tensors of {tensors[0].dtype}, got {t.dtype}")
-    sizes = [
-        t.raw.shape[0] if t.raw.ndim == 2 else (1, t.raw.shape[0])[place > 0]
-        for place, t in enumerate(tensors)
-    ]
-    sizes.append(tensors[-1].raw.shape[1] if tensors[-1].raw.ndim == 2 else 1)
-
-    @functools.cache
-    def cheapest(first: int, last: int) -> tuple[int, int]:
-        """The cost of the product of ``first`` to ``last``, and after which factor it is split."""
-        if first == last:
-            return 0, first
-        return min(
-            (
-                cheapest(first, k)[0]
-                + cheapest(k + 1, last)[0]
-                + sizes[first] * sizes[k + 1] * sizes[last + 1],
-                k,
-            )
-            for k in range(first, last)
-        )
-
-    def product(first: int, last: int) -> Any:
-        if first == last:
-            return tensors[first]
-        split = cheapest(first, last)[1]
-        return ops.matmul(product(first, split), product(split + 1, last))
-
-    return _given(out, product(0, len(tensors) - 1))
+    return _given(out, chained(tensors))
 
 
 @titled("LinalgCholeskyEx0")

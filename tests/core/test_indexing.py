@@ -308,3 +308,12 @@ def test_scattered_numbers_of_many_rows_and_their_gradients(how, own, parity):
         return [v.detach() for v in (*made, *gradients)]
 
     parity(program)
+
+
+def test_many_masked_numbers_are_written_in_order(parity):
+    def program(t):
+        x, y = t.arange(20000.0).reshape(100, 200).requires_grad_(), t.arange(30000.0).neg().requires_grad_()
+        made = x.masked_scatter(t.arange(20000).reshape(100, 200) % 3 == 0, y)
+        return [made.detach(), *t.autograd.grad((made * made).sum(), (x, y))]
+
+    parity(program)

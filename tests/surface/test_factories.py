@@ -255,3 +255,17 @@ def test_complex_ends_and_ends_that_are_no_numbers():
         tenon.linspace(tenon.tensor([0.0]), 1, 3)
     with pytest.raises(RuntimeError, match="expects floating point dtypes"):
         tenon.hann_window(3, dtype=tenon.int64)
+
+
+def test_long_windows_are_cosines_rounded_once():
+    angles = np.arange(9001) * (2 * np.pi / 9000)
+
+    for made, low in ((tenon.hann_window(9001, False), 0.5), (tenon.hamming_window(9001, False), 0.54)):
+        np.testing.assert_allclose(made.numpy(), low - (1 - low) * np.cos(angles), rtol=0, atol=3.1e-8)
+
+
+@pytest.mark.parametrize("offset", [-4, -1, 0, 2, 6])
+def test_places_of_triangles_are_numpys(offset):
+    for rows, columns in ((3, 5), (5, 3), (0, 2), (4, 4)):
+        for mine, theirs in ((tenon.tril_indices, np.tril_indices), (tenon.triu_indices, np.triu_indices)):
+            np.testing.assert_array_equal(mine(rows, columns, offset).numpy(), theirs(rows, offset, columns))

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tenon import dtypes
-from tenon.core import watch
+from tenon.core import triangles, watch
 from tenon.core.create import full as _full
 from tenon.core.create import wrap
 from tenon.core.following import LAST, channels_lie_last
@@ -346,13 +346,13 @@ def scalar_tensor(s: Any, *, dtype: Any = None, device: Any = None, requires_gra
 @with_layout
 def tril_indices(row: int, col: int, offset: int = 0, *, dtype: Any = None, device: Any = None) -> Any:
     """Rows and columns of the lower triangle."""
-    return wrap(np.stack(np.tril_indices(row, offset, col)).astype(_range_dtype(dtype, 0).numpy), device)
+    return wrap(triangles.lower(row, col, offset, _range_dtype(dtype, 0).numpy), device)
 
 
 @with_layout
 def triu_indices(row: int, col: int, offset: int = 0, *, dtype: Any = None, device: Any = None) -> Any:
     """Rows and columns of the upper triangle."""
-    return wrap(np.stack(np.triu_indices(row, offset, col)).astype(_range_dtype(dtype, 0).numpy), device)
+    return wrap(triangles.upper(row, col, offset, _range_dtype(dtype, 0).numpy), device)
 
 
 def written(out: Any, made: Any, dtype: Any = None) -> Any:

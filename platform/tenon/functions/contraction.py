@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Sequence
 from typing import Any
 
 from tenon import ops
@@ -66,9 +67,46 @@ def tensordot(a: Any, b: Any, dims: Any = 2, out: Any = None) -> Any:
 
 @titled("View0")
 def chain_matmul(*matrices: Any, out: Any = None) -> Any:
-    """The product of all matrices."""
-    made = functools.reduce(lambda x, y: x.mm(y), matrices)
+    """The product of all matrices, in the cheapest order."""
+    for t in matrices:
+        if t.raw.ndim != 2:
+            raise ShapeError(
+                f"Tensor dimension is {t.raw.ndim}, expected 2 instead: chain_matmul takes matrices"
+            )
+    made = chained(matrices)
     return made if out is None else into(out, made)
+
+
+def chained(tensors: Sequence[Any]) -> Any:
+    """The product of matrices in the cheapest order; the first and the last may be vectors."""
+    sizes = [
+        t.raw.shape[0] if t.raw.ndim == 2 else (1, t.raw.shape[0])[place > 0]
+        for place, t in enumerate(tensors)
+    ]
+    sizes.append(tensors[-1].raw.shape[1] if tensors[-1].raw.ndim == 2 else 1)
+
+    @functools.cache
+    def cheapest(first: int, last: int) -> tuple[int, int]:
+        """The cost of the product of ``first`` to ``last``, and after which factor it is split."""
+        if first == last:
+            return 0, first
+        return min(
+            (
+                cheapest(first, k)[0]
+                + cheapest(k + 1, last)[0]
+                + sizes[first] * sizes[k + 1] * sizes[last + 1],
+                k,
+            )
+            for k in range(first, last)
+        )
+
+    def product(first: int, last: int) -> Any:
+        if first == last:
+            return tensors[first]
+        split = cheapest(first, last)[1]
+        return ops.matmul(product(first, split), product(split + 1, last))
+
+    return product(0, len(tensors) - 1)
 
 
 def polygamma(n: int, input: Any, *, out: Any = None) -> Any:
@@ -166,6 +204,7 @@ def _trapezoids(y: Any, x: Any, dx: Any, dim: int) -> Any:
 trapz = trapezoid
 
 
+@titled(lambda x, N=None, increasing=False: "" if increasing else "Flip0")
 def vander(x: Any, N: int | None = None, increasing: bool = False) -> Any:
     """Matrix of the powers of ``x``, one column each."""
     if x.raw.ndim != 1:
@@ -175,8 +214,14 @@ def vander(x: Any, N: int | None = None, increasing: bool = False) -> Any:
         raise ShapeError(f"N must be non-negative. Got {count}.")
     if x.raw.dtype.kind in "biu":
         x = x.long()
-    powers = [x**i for i in range(count)]
-    if not powers:
+    if not count:
         return x.new_empty(*x.raw.shape, 0)
-    made = ops.stack(*powers, axis=x.raw.ndim)
-    return made.to(result_type(x, 1)) if increasing else made.flip(-1).to(result_type(x, 1))
+    return ops.stack(*powers(x, count)[:: 1 if increasing else -1], axis=1).to(result_type(x, 1))
+
+
+def powers(x: Any, count: int) -> list[Any]:
+    """``x ** 0`` to ``x ** (count - 1)``, each a product of the one before, as torch's."""
+    made = [x.new_ones(x.raw.shape), x]
+    for _ in range(count - 2):
+        made.append(ops.mul(made[-1], x))
+    return made[:count]

@@ -15,6 +15,7 @@ from tenon.core.create import from_backend_array
 from tenon.core.methods.titles import titled
 from tenon.core.results import named_result
 from tenon.errors import ArgumentError, ShapeError, UnsupportedError
+from tenon.functions.contraction import powers
 from tenon.functions.derived import into
 from tenon.ops.linalg import LinearAlgebraError
 
@@ -225,7 +226,7 @@ def vander(x: Any, *, N: int | None = None) -> Any:
         raise ArgumentError(f"N must be greater than 1, got {count}.")
     base = x if x.raw.dtype.kind in "fcV" else x.long()
     base = base.reshape(1) if not base.raw.ndim else base
-    return ops.stack(*(base**i for i in range(count)), axis=base.raw.ndim)
+    return ops.stack(*powers(base, count), axis=base.raw.ndim)
 
 
 def tensorinv(A: Any, ind: int = 2, *, out: Any = None) -> Any:

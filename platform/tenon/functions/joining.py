@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from tenon import ops
-from tenon.core import aval, create
+from tenon.core import aval, create, triangles
 from tenon.core.aval import normalize_axis
 from tenon.core.factories import zeros
 from tenon.core.methods.titles import titled
@@ -243,10 +243,7 @@ def combinations(input: Any, r: int = 2, with_replacement: bool = False) -> Any:
     if not r:
         return input.new_empty(0)
     if r == 2:
-        many = np.arange(count, 0, -1) - (not with_replacement)
-        first = np.repeat(np.arange(count), many)
-        behind = np.arange(first.size) - np.repeat(np.cumsum(many) - many, many)
-        rows = np.stack((first, first + behind + (not with_replacement)), axis=1)
+        rows = triangles.upper(count, count, 0 if with_replacement else 1, np.int64).T
     else:
         choose = itertools.combinations_with_replacement if with_replacement else itertools.combinations
         rows = np.fromiter(itertools.chain.from_iterable(choose(range(count), r)), np.int64).reshape(-1, r)

@@ -8,6 +8,7 @@ import numpy as np
 
 from tenon.core.aval import Aval, matmul_shape
 from tenon.core.op import Kind, Primitive
+from tenon.errors import DTypeError
 
 
 class Matmul(Primitive):
@@ -90,8 +91,43 @@ def out_shape(x: Any, y: Any) -> tuple[int, ...]:
     return matmul_shape(tuple(x.shape), tuple(y.shape))
 
 
+class Cross(Primitive):
+    """The vector product along an axis of three."""
+
+    kind = Kind.CONTRACT
+    inputs = ("x", "y")
+    saves = ("x", "y")
+    reads = {"x": ("y",), "y": ("x",)}
+    promotion = "equal"
+    grad_name = "LinalgCrossBackward0"
+
+    def infer(self, x, y, *, axis):
+        """``x``'s own aval."""
+        if x.dtype.kind == "b":
+            raise DTypeError("\"cross\" not implemented for 'Bool': cast to a number first.")
+        return Aval(tuple(x.shape), x.dtype)
+
+    def forward(self, xp, x, y, *, axis):
+        """Part by part, each where it belongs."""
+        self.infer(x, y, axis=axis)
+        (a0, a1, a2), (b0, b1, b2) = xp.moveaxis(x, axis, 0), xp.moveaxis(y, axis, 0)
+        out = xp.empty(x.shape, x.dtype)
+        parts = xp.moveaxis(out, axis, 0)
+        parts[0] = a1 * b2 - a2 * b1
+        parts[1] = a2 * b0 - a0 * b2
+        parts[2] = a0 * b1 - a1 * b0
+        return out
+
+    # g (x * y) = x (y * g) = y (g * x)
+    def vjp_x(self, f, g, out, x, y, *, axis):
+        return f.cross(f.conj(y), g, axis=axis)
+
+    def vjp_y(self, f, g, out, x, y, *, axis):
+        return f.cross(g, f.conj(x), axis=axis)
+
+
 def _swap(f: Any, x: Any) -> Any:
     return f.transpose(x, axis0=len(x.shape) - 2, axis1=len(x.shape) - 1)
 
 
-matmul = Matmul()
+matmul, cross = Matmul(), Cross()

@@ -259,15 +259,18 @@ class Indexing:
         if shape != tuple(self.raw.shape):
             return f.expand(self, shape=shape).masked_scatter(mask, source)
         where = f.expand(mask, shape=shape)
-        count = int(where.sum().item())
+        if not self.raw.ndim:
+            if source.raw.size == 0 and bool(where.item()):
+                raise ShapeError("masked_scatter: expected at least 1 source elements, got 0")
+            return f.where(where, source.reshape(-1)[0] if source.raw.size else self, self)
+        places = f.nonzero(where.reshape(-1)).reshape(-1)
+        count = places.raw.shape[0]
         if count > source.raw.size:
             raise ShapeError(
                 f"masked_scatter: expected at least {count} source elements, got {source.raw.size}"
             )
-        if not self.raw.ndim:
-            return f.where(where, source.reshape(-1)[0] if count else self, self)
-        _, layout, indices = split(self, where)
-        return f.put(self, source.reshape(-1)[:count], *indices, layout=layout)
+        flat = f.reshape(self, shape=(-1,))
+        return f.reshape(f.scatter(flat, places, source.reshape(-1)[:count], axis=0), shape=shape)
 
     def take(self, index: Any) -> Any:
         """Elements of the flattened tensor at ``index``."""

@@ -221,7 +221,9 @@ class Numeric:
 
     def isreal(self) -> Any:
         """Has no imaginary part."""
-        return f.eq(f.imag(self), 0) if self.raw.dtype.kind == "c" else f.logical_or(f.eq(self, self), True)
+        if self.raw.dtype.kind == "c":
+            return f.eq(f.imag(self), 0)
+        return f.new_full(self.detach(), shape=tuple(self.raw.shape), value=True, dtype=np.dtype(np.bool_))
 
 
 def _is_complex(value: Any) -> bool:

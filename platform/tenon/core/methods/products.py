@@ -150,10 +150,7 @@ class Products:
                 raise ShapeError(
                     f"dimension {dim} does not have size 3 but size {shape[axis]} (shape {list(shape)})"
                 )
-        return f.sub(
-            f.mul(a.roll(-1, axis), b.roll(-2, axis)),
-            f.mul(a.roll(-2, axis), b.roll(-1, axis)),
-        )
+        return f.cross(a, b, axis=axis)
 
     @runs_in("float32", cuda="usual")
     def trace(self) -> Any:

@@ -43,4 +43,13 @@ add(
     tags="expanded",
     loose=4.0,
 )
+for _axis, _shape in ((1, (4, 3)), (0, (3, 2, 2))):
+    add(
+        "cross",
+        f"axis_{_axis}",
+        normal(*_shape),
+        normal(*_shape),
+        reference=lambda x, y, axis: np.cross(x, y, axis=axis),
+        attrs={"axis": _axis},
+    )
 add("matmul", "integers", integer(-4, 5, 3, 4), integer(-4, 5, 4, 2), reference=np.matmul, tags="integer")
