@@ -269,6 +269,14 @@ class CommunicatorError(TenonError, RuntimeError):
     """Ranks cannot communicate, or disagree about what they communicate."""
 
 
+class RankArgumentError(CommunicatorError, ValueError):
+    """A rank, group or backend that does not exist, or a list of the wrong length, in a collective."""
+
+
+class RankTypeError(CommunicatorError, TypeError):
+    """Something else than a tensor, a list of tensors or a group in a collective."""
+
+
 class LaunchError(CommunicatorError):
     """A distributed run could not be started."""
 

@@ -154,6 +154,7 @@ class FunctionEvent(_Times):
         self.module = self.phase = ""
         self.flops = flops
         self.is_user_annotation = is_user_annotation
+        self.is_async = name.startswith("gloo:")  # Collectives, as torch has them.
         self.cpu_time_total = self.self_cpu_time_total = self.time_range.elapsed_us()
         self.cpu_children: list[FunctionEvent] = []
         self.cpu_parent: FunctionEvent | None = None

@@ -36,6 +36,8 @@ SAME_AS_TORCH = [
     *["get_rank", "get_world_size", "irecv", "is_available", "is_initialized", "isend"],
     *["monitored_barrier", "new_group", "new_subgroups", "recv", "reduce", "reduce_scatter"],
     *["reduce_scatter_tensor", "scatter", "scatter_object_list", "send"],
+    *["all_gather_coalesced", "all_reduce_coalesced", "new_subgroups_by_enumeration"],
+    *["recv_object_list", "send_object_list", "get_backend_config", "is_backend_available"],
 ]
 DTYPES = [tenon.float32, tenon.float64, tenon.float16, tenon.bfloat16, tenon.int64, tenon.uint8, tenon.bool]
 
@@ -241,8 +243,76 @@ def test_groups_hold_some_of_the_ranks(rank, size):
     tensor.fill_(rank)
     dist.broadcast(tensor, 3, group=group)
     assert tensor.item() == 3
-    with pytest.raises(CommunicatorError, match="rank 0 is not in the group"):
+    with pytest.raises(CommunicatorError, match="Global rank 0 is not part of group"):
         dist.broadcast(tensor, 0, group=group)
+
+
+@on_ranks(4)
+def test_groups_answer_like_torchs(rank, size):
+    pair, pairs = dist.new_subgroups_by_enumeration([[0, 3], [2]])
+    assert len(pairs) == 2 and (pair is None) == (rank == 1)
+    if pair is not None:
+        assert isinstance(pair, dist.ProcessGroup)
+        assert (pair.size(), pair.rank()) == ((1, 0) if rank == 2 else (2, rank // 3))
+        dist.destroy_process_group(pair)  # That group only.
+    assert dist.group.WORLD.size() == 4 and dist.group.WORLD.rank() == dist.get_rank() == rank
+    with pytest.raises(ValueError, match="both subgroup"):
+        dist.new_subgroups_by_enumeration([[0, 1], [1, 2]])
+    with pytest.raises(ValueError, match="must not exceed the world size"):
+        dist.new_subgroups(5)
+    with pytest.raises(ValueError, match="Invalid process group specified"):
+        dist.get_backend(dist.GroupMember.NON_GROUP_MEMBER)
+
+
+@on_ranks()
+def test_several_tensors_and_objects_go_in_one_call(rank, size):
+    tensors = [tenon.full((2,), float(rank)), tenon.tensor(1 + 1j)]
+    work = dist.new_group().allreduce([tenon.ones(2)])
+    assert work.get_future().then(lambda done: done.value()[0].tolist()).wait() == [3, 3]
+    future = dist.all_reduce_coalesced(tensors, async_op=True)
+    assert future.wait()[0].tolist() == [3, 3] and tensors[1].item() == 3 + 3j
+    rows = [[tenon.zeros(2), tenon.zeros(0)] for _ in range(size)]
+    dist.all_gather_coalesced(rows, [tenon.full((2,), float(rank)), tenon.zeros(0)])
+    assert [row[0].tolist() for row in rows] == [[r, r] for r in range(size)]
+    with pytest.raises(ShapeError, match="need one list each"):
+        dist.all_gather_coalesced(rows[:1], [tenon.zeros(2)])
+    if rank == 0:
+        dist.send_object_list(["a", {1}, tenon.ones(2)], dst=2)
+    elif rank == 2:
+        values = [None, None, None]
+        assert dist.recv_object_list(values, src=0) == 0
+        assert values[:2] == ["a", {1}] and values[2].tolist() == [1, 1]
+
+
+@on_ranks()
+def test_bits_are_combined_and_complex_orders_refused(rank, size):
+    for op, ints, bools in (("BAND", 0, False), ("BOR", 7, True), ("BXOR", 7, True)):
+        bits = tenon.tensor([1 << rank], dtype=tenon.int16)
+        flag = tenon.tensor([rank == 1])
+        dist.all_reduce(bits, getattr(dist.ReduceOp, op))
+        dist.all_reduce(flag, getattr(dist.ReduceOp, op))
+        assert (bits.item(), flag.item()) == (ints, bools)
+        with pytest.raises(RuntimeError, match="non-integral"):
+            dist.all_reduce(tenon.ones(1), getattr(dist.ReduceOp, op))
+    number = tenon.tensor([1j])
+    for op in (dist.ReduceOp.MAX, dist.ReduceOp.PRODUCT):
+        with pytest.raises(ValueError, match="all_reduce does not support"):
+            dist.all_reduce(number, op)
+
+
+def test_backends_have_torchs_names():
+    assert dist.Backend("GLOO") == dist.Backend.GLOO == dist.get_default_backend_for_device("cpu") == "gloo"
+    with pytest.raises(ValueError, match="string-ish"):
+        dist.Backend(None)
+    assert dist.is_backend_available("cpu:gloo") and not dist.is_backend_available("cpu:gloo,cuda:nccl")
+    dist.init_process_group("GLOO")
+    assert (dist.get_backend(), dist.get_backend_config()) == ("gloo", "cpu:gloo,cuda:gloo")
+    dist.destroy_process_group()
+    assert dist.get_backend() == "local"
+    assert dist.reduce_op.SUM is dist.ReduceOp.SUM and not dist.is_nccl_available()
+    from tenon.distributed.distributed_c10d import ProcessGroup, _get_default_group
+
+    assert isinstance(_get_default_group(), ProcessGroup)
 
 
 def test_groups_of_impossible_ranks_are_refused():
@@ -278,7 +348,7 @@ def test_a_tensor_that_backward_still_needs_may_not_be_reduced_unnoticed():
 
 
 def test_arrays_are_refused_by_type():
-    with pytest.raises(CommunicatorError, match="tensor is a ndarray, not a Tensor"):
+    with pytest.raises(TypeError, match="all_reduce was given a ndarray"):
         dist.all_reduce(np.ones(2))
 
 

@@ -15,7 +15,21 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from tenon.distributed.accumulation import GradientAccumulation as GradientAccumulation
     from tenon.distributed.accumulation import sum_and_count as sum_and_count
+    from tenon.distributed.backends import Backend as Backend
+    from tenon.distributed.backends import DebugLevel as DebugLevel
+    from tenon.distributed.backends import default_pg_timeout as default_pg_timeout
+    from tenon.distributed.backends import get_debug_level as get_debug_level
+    from tenon.distributed.backends import get_default_backend_for_device as get_default_backend_for_device
+    from tenon.distributed.backends import is_backend_available as is_backend_available
+    from tenon.distributed.backends import is_gloo_available as is_gloo_available
+    from tenon.distributed.backends import is_mpi_available as is_mpi_available
+    from tenon.distributed.backends import is_nccl_available as is_nccl_available
+    from tenon.distributed.backends import is_torchelastic_launched as is_torchelastic_launched
+    from tenon.distributed.backends import is_ucc_available as is_ucc_available
+    from tenon.distributed.backends import is_xccl_available as is_xccl_available
     from tenon.distributed.calls import Work as Work
+    from tenon.distributed.coalesced import all_gather_coalesced as all_gather_coalesced
+    from tenon.distributed.coalesced import all_reduce_coalesced as all_reduce_coalesced
     from tenon.distributed.collectives import all_gather as all_gather
     from tenon.distributed.collectives import all_gather_into_tensor as all_gather_into_tensor
     from tenon.distributed.collectives import all_reduce as all_reduce
@@ -29,6 +43,7 @@ if TYPE_CHECKING:
     from tenon.distributed.collectives import scatter as scatter
     from tenon.distributed.comm_hooks import GradBucket as GradBucket
     from tenon.distributed.communicator import Communicator as Communicator
+    from tenon.distributed.communicator import ProcessGroup as ProcessGroup
     from tenon.distributed.data_parallel import DistributedDataParallel as DistributedDataParallel
     from tenon.distributed.exchange import all_to_all as all_to_all
     from tenon.distributed.exchange import all_to_all_single as all_to_all_single
@@ -37,7 +52,9 @@ if TYPE_CHECKING:
     from tenon.distributed.object_collectives import all_gather_object as all_gather_object
     from tenon.distributed.object_collectives import broadcast_object_list as broadcast_object_list
     from tenon.distributed.object_collectives import gather_object as gather_object
+    from tenon.distributed.object_collectives import recv_object_list as recv_object_list
     from tenon.distributed.object_collectives import scatter_object_list as scatter_object_list
+    from tenon.distributed.object_collectives import send_object_list as send_object_list
     from tenon.distributed.point_to_point import P2POp as P2POp
     from tenon.distributed.point_to_point import batch_isend_irecv as batch_isend_irecv
     from tenon.distributed.point_to_point import irecv as irecv
@@ -47,6 +64,7 @@ if TYPE_CHECKING:
     from tenon.distributed.process_group import GroupMember as GroupMember
     from tenon.distributed.process_group import destroy_process_group as destroy_process_group
     from tenon.distributed.process_group import get_backend as get_backend
+    from tenon.distributed.process_group import get_backend_config as get_backend_config
     from tenon.distributed.process_group import get_global_rank as get_global_rank
     from tenon.distributed.process_group import get_group_rank as get_group_rank
     from tenon.distributed.process_group import get_local_rank as get_local_rank
@@ -58,10 +76,12 @@ if TYPE_CHECKING:
     from tenon.distributed.process_group import init_process_group as init_process_group
     from tenon.distributed.process_group import is_available as is_available
     from tenon.distributed.process_group import is_initialized as is_initialized
-    from tenon.distributed.process_group import is_mpi_available as is_mpi_available
     from tenon.distributed.process_group import new_group as new_group
     from tenon.distributed.process_group import new_subgroups as new_subgroups
+    from tenon.distributed.process_group import new_subgroups_by_enumeration as new_subgroups_by_enumeration
     from tenon.distributed.reduction import ReduceOp as ReduceOp
+    from tenon.distributed.reduction import reduce_op as reduce_op
+    from tenon.distributed.reduction import supports_complex as supports_complex
     from tenon.distributed.sampler import DistributedSampler as DistributedSampler
     from tenon.distributed.sampler import ShardedSampler as ShardedSampler
     from tenon.distributed.sampler import reduce_sum_count as reduce_sum_count
@@ -70,7 +90,22 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "accumulation": ("GradientAccumulation", "sum_and_count"),
+    "backends": (
+        "Backend",
+        "DebugLevel",
+        "default_pg_timeout",
+        "get_debug_level",
+        "get_default_backend_for_device",
+        "is_backend_available",
+        "is_gloo_available",
+        "is_mpi_available",
+        "is_nccl_available",
+        "is_torchelastic_launched",
+        "is_ucc_available",
+        "is_xccl_available",
+    ),
     "calls": ("Work",),
+    "coalesced": ("all_gather_coalesced", "all_reduce_coalesced"),
     "collectives": (
         "all_gather",
         "all_gather_into_tensor",
@@ -85,7 +120,7 @@ _HOMES = {
         "scatter",
     ),
     "comm_hooks": ("GradBucket",),
-    "communicator": ("Communicator",),
+    "communicator": ("Communicator", "ProcessGroup"),
     "data_parallel": ("DistributedDataParallel",),
     "exchange": ("all_to_all", "all_to_all_single"),
     "gradients": ("GradientSynchronizer",),
@@ -94,20 +129,16 @@ _HOMES = {
         "all_gather_object",
         "broadcast_object_list",
         "gather_object",
+        "recv_object_list",
         "scatter_object_list",
+        "send_object_list",
     ),
-    "point_to_point": (
-        "P2POp",
-        "batch_isend_irecv",
-        "irecv",
-        "isend",
-        "recv",
-        "send",
-    ),
+    "point_to_point": ("P2POp", "batch_isend_irecv", "irecv", "isend", "recv", "send"),
     "process_group": (
         "GroupMember",
         "destroy_process_group",
         "get_backend",
+        "get_backend_config",
         "get_global_rank",
         "get_group_rank",
         "get_local_rank",
@@ -119,23 +150,16 @@ _HOMES = {
         "init_process_group",
         "is_available",
         "is_initialized",
-        "is_mpi_available",
         "new_group",
         "new_subgroups",
+        "new_subgroups_by_enumeration",
     ),
-    "reduction": ("ReduceOp",),
-    "sampler": (
-        "DistributedSampler",
-        "ShardedSampler",
-        "reduce_sum_count",
-    ),
-    "world": (
-        "get_communicator",
-        "use_communicator",
-    ),
+    "reduction": ("ReduceOp", "reduce_op", "supports_complex"),
+    "sampler": ("DistributedSampler", "ShardedSampler", "reduce_sum_count"),
+    "world": ("get_communicator", "use_communicator"),
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names}
-_PACKAGES = ("algorithms", "nn", "optim")
+_PACKAGES = ("algorithms", "distributed_c10d", "nn", "optim")
 
 __all__ = sorted(_HOME)
 

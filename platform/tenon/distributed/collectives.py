@@ -19,8 +19,8 @@ from tenon.distributed import identity, operations, staging
 from tenon.distributed.calls import Work
 from tenon.distributed.communicator import Array, Communicator
 from tenon.distributed.process_group import root_of, taking_part
-from tenon.distributed.reduction import ReduceOp
-from tenon.errors import ShapeError
+from tenon.distributed.reduction import ReduceOp, supports_complex
+from tenon.errors import RankArgumentError, ShapeError
 from tenon.futures import Future
 
 Group = Any
@@ -45,15 +45,19 @@ class TensorWork(Work):
             self._tensor = None
         return True
 
+    def result(self) -> list[Tensor]:
+        """The tensors that it fills, once it is done."""
+        self.wait()
+        return [] if self._outcome is None else [self._outcome]
+
     def is_completed(self) -> bool:
         """Whether ``wait`` would return at once."""
         return self._pending.is_completed()
 
     def get_future(self) -> Future[list[Tensor]]:
         """A future of ``[tensor]``, for ``then``; waits for the collective first."""
-        self.wait()
         future: Future[list[Tensor]] = Future()
-        future.set_result([] if self._outcome is None else [self._outcome])
+        future.set_result(self.result())
         return future
 
     def is_success(self) -> bool:
@@ -82,6 +86,11 @@ def all_reduce(
 ) -> Work | None:
     """Replace ``tensor`` on every rank by the sum over the ranks, or what ``op`` says."""
     staging.check_tensor(tensor, "all_reduce")
+    if op is not ReduceOp.SUM and tensor.is_complex() and not supports_complex(ReduceOp.of(op)):
+        raise RankArgumentError(
+            f"all_reduce does not support {ReduceOp.of(op).name} on complex tensors. "
+            "Reduce torch.view_as_real(tensor)."
+        )
     communicator = taking_part(group, "all_reduce")
     if communicator is None:
         return None

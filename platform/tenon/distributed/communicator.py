@@ -11,7 +11,6 @@ Implementations: ``local.py`` (one rank), ``threaded.py`` (ranks as threads, for
 
 from __future__ import annotations
 
-import functools
 import os
 import socket
 from abc import ABC, abstractmethod
@@ -25,12 +24,22 @@ from tenon.distributed import failure
 from tenon.distributed.arrays import READ_ONLY, delivered, flat_of, prepared, target_for
 from tenon.distributed.arrays import Array as Array
 from tenon.distributed.calls import FINISH, Call, Work, remembered
-from tenon.distributed.reduction import ReduceOp, accumulator, check_transferable, dtype_name, is_extremum
+from tenon.distributed.reduction import ReduceOp, check_transferable, dtype_name, reduction_call
 from tenon.distributed.traffic import Traffic
-from tenon.errors import CommunicatorError, DTypeError, ShapeError, UnsupportedError
+from tenon.errors import CommunicatorError, ShapeError, UnsupportedError
 
 LARGEST_TAG = 10_000
 """MPI promises 32767; each of ours takes two."""
+
+
+class Count(int):
+    """A number that torch's scripts may also call: its groups have ``rank()`` and ``size()``."""
+
+    __slots__ = ()
+
+    def __call__(self) -> int:
+        """The number."""
+        return int(self)
 
 
 class Communicator(ABC):
@@ -41,8 +50,8 @@ class Communicator(ABC):
     """
 
     name = "communicator"
-    rank: int
-    size: int
+    rank: Count
+    size: Count
     local_rank: int
     local_size: int
     node: int = 0
@@ -61,8 +70,8 @@ class Communicator(ABC):
     def __init__(
         self, rank: int, size: int, local_rank: int | None = None, local_size: int | None = None
     ) -> None:
-        self.rank = rank
-        self.size = size
+        self.rank = Count(rank)
+        self.size = Count(size)
         self.local_rank = rank if local_rank is None else local_rank
         self.local_size = size if local_size is None else local_size
         self.ranks = tuple(range(size))
@@ -238,6 +247,12 @@ class Communicator(ABC):
         """Leave the group. Every rank must do so at the same point; later calls raise where ranks exist."""
         self.agree(Call("destroy_process_group", "", (), "", None))
 
+    def allreduce(self, tensors: Any, opts: Any = None) -> Work:
+        """What torch's groups call a sum of tensors over the ranks that has begun: hooks write it so."""
+        from tenon.distributed import coalesced  # It speaks through communicators.
+
+        return coalesced.begin_all_reduce(tensors, opts, self)
+
     def finish(self) -> None:
         """Say that this rank's program has ended, and wait for the others to say so."""
         self.agree(FINISH)
@@ -345,6 +360,10 @@ class Communicator(ABC):
             )
 
 
+ProcessGroup = Communicator
+"""torch's name, for annotations and ``isinstance``."""
+
+
 def _nothing() -> None:
     """What a barrier does once all have come."""
 
@@ -363,21 +382,3 @@ def message(array: Array) -> str:
     'float64[2, 3]'
     """
     return f"{dtype_name(array.dtype)}{list(array.shape)}"
-
-
-@functools.lru_cache(maxsize=4096)
-def reduction_call(
-    kind: str, op: str, shape: tuple[int, ...], dtype: np.dtype[Any], name: str | None
-) -> tuple[ReduceOp, Call]:
-    """The operation and the call, checked once for each kind of call; raises for what cannot be combined."""
-    operation = ReduceOp.of(op)
-    check_transferable(dtype)
-    accumulator(dtype)
-    if operation is ReduceOp.AVG and dtype.kind in "biu":
-        raise DTypeError(
-            f"a mean of {dtype} values over ranks has no exact {dtype} result. "
-            "Convert to a floating dtype first, or reduce with 'sum'."
-        )
-    if is_extremum(operation) and dtype.kind == "c":
-        raise DTypeError(f"{dtype} values have no order, so '{operation}' is not defined. Use 'sum'.")
-    return operation, Call(kind, operation.value, shape, dtype_name(dtype), name)

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tenon.distributed import objects
+import numpy as np
+
+from tenon.distributed import objects, staging
 from tenon.distributed.process_group import root_of, taking_part
 from tenon.errors import ShapeError
 
@@ -61,13 +63,7 @@ def broadcast_object_list(
     root = root_of(communicator, src, group_src, "src")
     mine = objects.encode(object_list) if communicator.rank == root else b""
     payloads = communicator.all_gather_bytes(mine, name=f"broadcast_object_list from rank {root}")
-    received = objects.decode(payloads[root])
-    if len(received) != len(object_list):
-        raise ShapeError(
-            f"broadcast_object_list: rank {root} sent {len(received)} values, rank {communicator.rank} has "
-            f"places for {len(object_list)}. Pass lists of equal length."
-        )
-    object_list[:] = received
+    _replace(object_list, objects.decode(payloads[root]), root, "broadcast_object_list")
 
 
 def scatter_object_list(
@@ -93,3 +89,53 @@ def scatter_object_list(
     mine = objects.encode(given) if communicator.rank == root else b""
     payloads = communicator.all_gather_bytes(mine, name=f"scatter_object_list from rank {root}")
     scatter_object_output_list[0] = objects.decode(payloads[root])[communicator.rank]
+
+
+def send_object_list(
+    object_list: list[Any],
+    dst: int | None = None,
+    group: Any = None,
+    device: Any = None,
+    group_dst: int | None = None,
+    use_batch: bool = False,
+) -> None:
+    """Send the values to rank ``dst``, which must call ``recv_object_list``."""
+    communicator = taking_part(group, "send_object_list")
+    if communicator is None:
+        return
+    staging.refuse_recording("send_object_list")
+    root = root_of(communicator, dst, group_dst, "dst")
+    payload = np.frombuffer(objects.encode(list(object_list)), np.uint8)
+    communicator.send(np.array([payload.size]), root).wait()
+    communicator.send(payload, root).wait()
+
+
+def recv_object_list(
+    object_list: list[Any],
+    src: int | None = None,
+    group: Any = None,
+    device: Any = None,
+    group_src: int | None = None,
+    use_batch: bool = False,
+) -> int:
+    """Replace the values in ``object_list`` by those that rank ``src`` sends; ``src``, or -1 outside."""
+    communicator = taking_part(group, "recv_object_list")
+    if communicator is None:
+        return -1
+    staging.refuse_recording("recv_object_list")
+    root = root_of(communicator, src, group_src, "src")
+    length = np.empty(1, np.int64)
+    communicator.receive(length, root).wait()
+    payload = np.empty(int(length[0]), np.uint8)
+    communicator.receive(payload, root).wait()
+    _replace(object_list, objects.decode(payload.tobytes()), root, "recv_object_list")
+    return communicator.ranks[root]
+
+
+def _replace(places: list[Any], received: list[Any], root: int, function: str) -> None:
+    if len(received) != len(places):
+        raise ShapeError(
+            f"{function}: rank {root} sent {len(received)} values, and here are places for {len(places)}. "
+            "Pass lists of equal length."
+        )
+    places[:] = received

@@ -1,19 +1,25 @@
 """Plain Python values between ranks, as JSON: what arrives is data and can never be code.
 
 torch pickles here, so that any rank can run anything on any other. None, bool, int, float, str, bytes,
-list, tuple, dict, and NumPy numbers and arrays go through unchanged; everything else is refused by name.
+complex, list, tuple, set, dict, NumPy numbers and arrays, and tensors go through unchanged, tensors without
+their gradients and onto the CPU; everything else is refused by name.
 """
 
 from __future__ import annotations
 
 import base64
 import json
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
 
+from tenon.core.create import from_numpy
+from tenon.core.tensor import Tensor
+from tenon.distributed.communicator import Count
 from tenon.distributed.reduction import BFLOAT16, check_transferable
 from tenon.errors import CommunicatorError
+from tenon.nn.parameter import Parameter
 
 DEEPEST = 100
 
@@ -38,9 +44,13 @@ def _pack(value: Any, path: str, depth: int) -> Any:
         raise CommunicatorError(f"{path} is nested more than {DEEPEST} deep. Send it in parts.")
     if value is None or type(value) in (bool, int, float, str):
         return value
-    if type(value) in (list, tuple):
+    if type(value) is Count:
+        return int(value)
+    if type(value) is complex:
+        return ["complex", [value.real, value.imag]]
+    if type(value) in (list, tuple, set, frozenset):
         items = [_pack(item, f"{path}[{index}]", depth + 1) for index, item in enumerate(value)]
-        return ["list" if type(value) is list else "tuple", items]
+        return [type(value).__name__, items]
     if type(value) is dict:
         pairs = []
         for key, item in value.items():
@@ -52,13 +62,22 @@ def _pack(value: Any, path: str, depth: int) -> Any:
         return ["bytes", base64.b64encode(value).decode("ascii")]
     if isinstance(value, np.ndarray | np.generic):
         return _pack_array(value)
+    if type(value) in (Tensor, Parameter):
+        host = np.asarray(value.detach().cpu().raw)
+        return [
+            "parameter" if type(value) is Parameter else "tensor",
+            [_pack_array(host), value.requires_grad],
+        ]
     raise CommunicatorError(f"{path} is a {type(value).__module__}.{type(value).__qualname__}. {_ADVICE}")
 
 
 _ADVICE = (
-    "Ranks exchange only None, bool, int, float, str, bytes, list, tuple, dict and NumPy values, never "
-    "pickles. Send its fields as a dict, or tensors with broadcast and all_gather."
+    "Ranks exchange only None, numbers, str, bytes, list, tuple, set, dict, NumPy values and tensors, never "
+    "pickles. Send its fields as a dict."
 )
+
+
+_SEQUENCES: dict[str, Callable[[Iterable[Any]], Any]] = {"tuple": tuple, "set": set, "frozenset": frozenset}
 
 
 def _pack_array(value: Any) -> Any:
@@ -76,8 +95,13 @@ def _unpack(packed: Any) -> Any:
     tag, content = packed
     if tag == "list":
         return [_unpack(item) for item in content]
-    if tag == "tuple":
-        return tuple(_unpack(item) for item in content)
+    if tag in _SEQUENCES:
+        return _SEQUENCES[tag](_unpack(item) for item in content)
+    if tag == "complex":
+        return complex(*content)
+    if tag in ("tensor", "parameter"):
+        made = from_numpy(_unpack(content[0]))
+        return Parameter(made, content[1]) if tag == "parameter" else made.requires_grad_(content[1])
     if tag == "dict":
         return {_unpack(key): _unpack(item) for key, item in content}
     if tag == "bytes":

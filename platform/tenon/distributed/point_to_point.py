@@ -12,7 +12,7 @@ from tenon.distributed import staging
 from tenon.distributed.calls import Work
 from tenon.distributed.collectives import TensorWork
 from tenon.distributed.process_group import root_of, taking_part
-from tenon.errors import CommunicatorError
+from tenon.errors import CommunicatorError, RankArgumentError
 
 
 def isend(
@@ -94,12 +94,14 @@ class P2POp:
         group_peer: int | None = None,
     ) -> None:
         if op not in (isend, irecv):
-            raise CommunicatorError(f"P2POp: op must be isend or irecv, not {op!r}.")
+            raise RankArgumentError(f"Invalid ``op``: P2POp takes isend or irecv, not {op!r}.")
         self.op, self.tensor, self.peer, self.group, self.tag = op, tensor, peer, group, tag
         self.group_peer = group_peer
 
 
 def batch_isend_irecv(p2p_op_list: Sequence[P2POp]) -> list[Work]:
     """Begin all these messages; wait for each of the results."""
+    if not all(isinstance(one, P2POp) for one in p2p_op_list):
+        raise RankArgumentError("Invalid ``p2p_op_list``: each of its items must be a P2POp.")
     works = [one.op(one.tensor, one.peer, one.group, one.tag, one.group_peer) for one in p2p_op_list]
     return [work for work in works if work is not None]

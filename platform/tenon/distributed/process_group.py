@@ -6,7 +6,6 @@ already.
 
 from __future__ import annotations
 
-import importlib.util
 import warnings
 from collections.abc import Sequence
 from typing import Any
@@ -14,10 +13,18 @@ from typing import Any
 from tenon.distributed import world
 from tenon.distributed.communicator import Communicator
 from tenon.distributed.startup import launched
-from tenon.errors import CommunicatorError, LaunchError, TenonWarning, UnsupportedError
+from tenon.errors import (
+    CommunicatorError,
+    LaunchError,
+    RankArgumentError,
+    RankTypeError,
+    TenonWarning,
+    UnsupportedError,
+)
 
-TORCH_BACKENDS = frozenset({"gloo", "nccl", "ucc", "mpi", "cpu:gloo,cuda:nccl"})
+TORCH_BACKENDS = frozenset({"gloo", "nccl", "ucc", "mpi"})
 _destroyed = False
+_asked: str | None = None
 
 
 class NonMember:
@@ -27,10 +34,18 @@ class NonMember:
         return "GroupMember.NON_GROUP_MEMBER"
 
 
-class GroupMember:
+class _Everyone(type):
+    """Lets ``WORLD`` be the communicator in force where it is read, which threads have their own of."""
+
+    @property
+    def WORLD(cls) -> Communicator | None:
+        """All ranks; None, which means them too, before the first use."""
+        return world.current()
+
+
+class GroupMember(metaclass=_Everyone):
     """torch's names for all ranks, and for a group that this rank is not in."""
 
-    WORLD: Communicator | None = None
     NON_GROUP_MEMBER = NonMember()
 
 
@@ -54,7 +69,7 @@ def init_process_group(
     torch's backend names are accepted, since MPI does their work; any other must be a communicator's name.
     ``world_size`` and ``rank`` are checked against the launcher's if given.
     """
-    global _destroyed
+    global _asked, _destroyed
     if (init_method or "env://") != "env://" or store is not None:
         raise LaunchError(
             f"init_method={init_method!r}, store={store!r}: ranks find each other through the launcher. "
@@ -62,7 +77,9 @@ def init_process_group(
         )
     communicator = world.get_communicator()
     _destroyed = False
-    if backend is not None and backend not in TORCH_BACKENDS and backend != communicator.name:
+    asked = None if backend is None else backend.lower()
+    names = {part.rpartition(":")[2] for part in (asked or "mpi").split(",")}
+    if not names <= TORCH_BACKENDS | {communicator.name}:
         raise LaunchError(
             f"backend={backend!r} was asked for, but this process speaks through {communicator.name!r}. "
             f"Leave it out, or set TENON_COMMUNICATOR={backend} before the start."
@@ -72,26 +89,27 @@ def init_process_group(
             f"init_process_group(world_size={world_size}, rank={rank}), but the launcher made this process "
             f"rank {communicator.rank} of {communicator.size}. Leave both out."
         )
+    _asked = asked
 
 
 def destroy_process_group(group: Communicator | None = None) -> None:
     """Part from the other ranks; all must do so at the same point. Communicating again starts anew."""
-    global _destroyed
+    global _asked, _destroyed
+    if isinstance(group, NonMember):
+        return
     communicator = world.current() if group is None else group
     if communicator is not None:
+        everyone = communicator is world.current()
         communicator.close()
+        if not everyone:
+            return
         world.set_process_communicator(None)
-    _destroyed = True
+    _asked, _destroyed = None, True
 
 
 def is_available() -> bool:
     """Always true: alone, every collective works on one rank."""
     return True
-
-
-def is_mpi_available() -> bool:
-    """Whether mpi4py is installed; MPI itself is not loaded."""
-    return importlib.util.find_spec("mpi4py") is not None
 
 
 def is_initialized() -> bool:
@@ -102,13 +120,13 @@ def is_initialized() -> bool:
 def get_rank(group: Communicator | None = None) -> int:
     """This process's number among all ranks, or those of ``group``; -1 outside of it."""
     found = find_group(group)
-    return -1 if found is None else found.rank
+    return -1 if found is None else int(found.rank)
 
 
 def get_world_size(group: Communicator | None = None) -> int:
     """The number of ranks, 1 without a launcher; -1 for a group that this rank is not in."""
     found = find_group(group)
-    return -1 if found is None else found.size
+    return -1 if found is None else int(found.size)
 
 
 def get_local_rank(group: Communicator | None = None) -> int:
@@ -122,8 +140,15 @@ def get_node_local_rank(fallback_rank: int | None = None) -> int:
 
 
 def get_backend(group: Communicator | None = None) -> str:
-    """The communicator's name, such as "mpi"."""
-    return member(group).name
+    """The name that ``init_process_group`` was given, or else the communicator's, such as "mpi"."""
+    found = member(group)
+    return _asked or found.name
+
+
+def get_backend_config(group: Communicator | None = None) -> str:
+    """``get_backend`` for each type of device: "cpu:gloo,cuda:gloo"."""
+    name = get_backend(group)
+    return name if ":" in name else f"cpu:{name},cuda:{name}"
 
 
 def new_group(
@@ -169,19 +194,50 @@ def new_subgroups(
     group_desc: str | None = None,
 ) -> tuple[Communicator, list[Communicator | NonMember]]:
     """Groups of ``group_size`` consecutive ranks each, by default those of a node: mine, and all of them."""
-    communicator = world.get_communicator()
+    communicator = member(group)
     each = communicator.local_size if group_size is None else group_size
-    if each < 1 or communicator.size % each:
-        raise CommunicatorError(
-            f"new_subgroups: {communicator.size} ranks do not divide into groups of {each}."
+    if each < 1:
+        raise RankArgumentError(f"The arg 'group_size' ({each}) must be positive.")
+    if each > communicator.size:
+        raise RankArgumentError(
+            f"The arg 'group_size' ({each}) must not exceed the world size ({communicator.size})."
+        )
+    if communicator.size % each:
+        raise RankArgumentError(
+            f"The world size ({communicator.size}) must be divisible by group_size={each}: "
+            "new_subgroups makes groups of one size. Use new_subgroups_by_enumeration for others."
         )
     mine = communicator.rank // each
     made = communicator.split(mine, communicator.rank, name=f"of {each} ranks each")
     assert made is not None
-    made.ranks = tuple(range(mine * each, (mine + 1) * each))
+    made.ranks = communicator.ranks[mine * each : (mine + 1) * each]
     everyone: list[Communicator | NonMember] = [GroupMember.NON_GROUP_MEMBER] * (communicator.size // each)
     everyone[mine] = made
     return made, everyone
+
+
+def new_subgroups_by_enumeration(
+    ranks_per_subgroup_list: Sequence[Sequence[int]],
+    timeout: Any = None,
+    backend: str | None = None,
+    pg_options: Any = None,
+    group_desc: str | None = None,
+) -> tuple[Communicator | None, list[Communicator | NonMember]]:
+    """Groups of these ranks, of which none is in two: mine, or None, and all of them."""
+    if not ranks_per_subgroup_list:
+        raise RankArgumentError(
+            "The arg 'ranks_per_subgroup_list' cannot be empty. Give a list of ranks per group."
+        )
+    of: dict[int, Sequence[int]] = {}
+    for ranks in ranks_per_subgroup_list:
+        for rank in ranks:
+            if rank in of:
+                raise RankArgumentError(
+                    f"Rank {rank} has appeared in both subgroup {of[rank]} and {ranks}. Leave it out of one."
+                )
+            of[rank] = ranks
+    made = [new_group(ranks) for ranks in ranks_per_subgroup_list]
+    return next((one for one in made if isinstance(one, Communicator)), None), made
 
 
 def get_process_group_ranks(group: Communicator | None = None) -> list[int]:
@@ -193,7 +249,9 @@ def get_group_rank(group: Communicator, global_rank: int) -> int:
     """The number in ``group`` of rank ``global_rank``."""
     ranks = member(group).ranks
     if global_rank not in ranks:
-        raise CommunicatorError(f"rank {global_rank} is not in the group of ranks {list(ranks)}.")
+        raise RankArgumentError(
+            f"Global rank {global_rank} is not part of group: it is of ranks {list(ranks)}."
+        )
     return ranks.index(global_rank)
 
 
@@ -201,7 +259,9 @@ def get_global_rank(group: Communicator, group_rank: int) -> int:
     """The number among all ranks of the one that is ``group_rank`` in ``group``."""
     ranks = member(group).ranks
     if not 0 <= group_rank < len(ranks):
-        raise CommunicatorError(f"the group of ranks {list(ranks)} has no number {group_rank}.")
+        raise RankArgumentError(
+            f"Group rank {group_rank} is not part of group: it has {len(ranks)} ranks, {list(ranks)}."
+        )
     return ranks[group_rank]
 
 
@@ -212,9 +272,7 @@ def find_group(group: Any) -> Communicator | None:
     if isinstance(group, NonMember):
         return None
     if not isinstance(group, Communicator):
-        raise CommunicatorError(
-            f"group is a {type(group).__name__}. Pass a Communicator, or None for all ranks."
-        )
+        raise RankTypeError(f"group is a {type(group).__name__}. Pass a Communicator, or None for all ranks.")
     return group
 
 
@@ -222,7 +280,7 @@ def member(group: Any) -> Communicator:
     """The communicator meant by ``group``, of which this rank must be a member."""
     found = find_group(group)
     if found is None:
-        raise CommunicatorError("this rank is not in the group: new_group gave it NON_GROUP_MEMBER.")
+        raise RankArgumentError("Invalid process group specified: new_group gave this rank NON_GROUP_MEMBER.")
     return found
 
 
@@ -241,5 +299,5 @@ def taking_part(group: Any, function: str) -> Communicator | None:
 def root_of(communicator: Communicator, rank: int | None, group_rank: int | None, argument: str) -> int:
     """The root's number in ``communicator``, given among all ranks or, as ``group_...``, in the group."""
     if (rank is None) == (group_rank is None):
-        raise CommunicatorError(f"give either {argument} or group_{argument}, not {rank} and {group_rank}.")
+        raise RankArgumentError(f"give either {argument} or group_{argument}, not {rank} and {group_rank}.")
     return get_group_rank(communicator, int(rank)) if rank is not None else int(group_rank or 0)

@@ -10,6 +10,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
+from tenon.distributed.calls import Call
 from tenon.errors import CommunicatorError, DTypeError
 
 Array = np.ndarray[Any, Any]
@@ -24,6 +25,9 @@ class ReduceOp(StrEnum):
     PRODUCT = "prod"
     MIN = "min"
     MAX = "max"
+    BAND = "band"
+    BOR = "bor"
+    BXOR = "bxor"
 
     @classmethod
     def of(cls, op: str | ReduceOp) -> ReduceOp:
@@ -39,9 +43,23 @@ class ReduceOp(StrEnum):
             raise CommunicatorError(f"{op!r} is no reduction. Use one of {names}.") from None
 
 
+reduce_op = ReduceOp
+"""torch's old name."""
+
+
 def is_extremum(op: ReduceOp) -> bool:
     """Whether ``op`` is MIN or MAX."""
     return op is ReduceOp.MIN or op is ReduceOp.MAX
+
+
+def is_bitwise(op: ReduceOp) -> bool:
+    """Whether ``op`` combines the bits of integers."""
+    return op in (ReduceOp.BAND, ReduceOp.BOR, ReduceOp.BXOR)
+
+
+def supports_complex(reduceOp: str) -> bool:
+    """Whether torch's reductions take complex tensors with this operation: sums and means do."""
+    return reduceOp in (ReduceOp.SUM, ReduceOp.AVG)
 
 
 def check_transferable(dtype: np.dtype[Any]) -> None:
@@ -71,9 +89,32 @@ def accumulator(dtype: np.dtype[Any]) -> np.dtype[Any]:
 
 def element_op(op: ReduceOp, dtype: np.dtype[Any]) -> ReduceOp:
     """The operation on accumulators: for bool a maximum (any) or minimum (all); for a mean, the sum."""
-    if dtype.kind == "b":
-        return ReduceOp.MAX if op in (ReduceOp.SUM, ReduceOp.MAX) else ReduceOp.MIN
+    if dtype.kind == "b" and op is not ReduceOp.BXOR:
+        return ReduceOp.MAX if op in (ReduceOp.SUM, ReduceOp.MAX, ReduceOp.BOR) else ReduceOp.MIN
     return ReduceOp.SUM if op is ReduceOp.AVG else op
+
+
+@functools.lru_cache(maxsize=4096)
+def reduction_call(
+    kind: str, op: str, shape: tuple[int, ...], dtype: np.dtype[Any], name: str | None
+) -> tuple[ReduceOp, Call]:
+    """The operation and the call, checked once for each kind of call; raises for what cannot be combined."""
+    operation = ReduceOp.of(op)
+    check_transferable(dtype)
+    accumulator(dtype)
+    if operation is ReduceOp.AVG and dtype.kind in "biu":
+        raise DTypeError(
+            f"a mean of {dtype} values over ranks has no exact {dtype} result. "
+            "Convert to a floating dtype first, or reduce with 'sum'."
+        )
+    if is_bitwise(operation) and dtype.kind not in "biu":
+        raise DTypeError(
+            f"Cannot use ReduceOp.{operation.name} with non-integral dtype {dtype}: it combines "
+            "bits. Use 'sum'."
+        )
+    if is_extremum(operation) and dtype.kind == "c":
+        raise DTypeError(f"{dtype} values have no order, so '{operation}' is not defined. Use 'sum'.")
+    return operation, Call(kind, operation.value, shape, dtype_name(dtype), name)
 
 
 _COMBINE = {
@@ -81,6 +122,9 @@ _COMBINE = {
     ReduceOp.PRODUCT: np.multiply,
     ReduceOp.MIN: np.minimum,
     ReduceOp.MAX: np.maximum,
+    ReduceOp.BAND: np.bitwise_and,
+    ReduceOp.BOR: np.bitwise_or,
+    ReduceOp.BXOR: np.bitwise_xor,
 }
 
 

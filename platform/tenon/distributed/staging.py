@@ -12,7 +12,7 @@ import numpy as np
 
 from tenon.core import watch
 from tenon.core.tensor import Tensor
-from tenon.errors import CommunicatorError
+from tenon.errors import RankTypeError
 
 Array = np.ndarray[Any, Any]
 
@@ -20,9 +20,10 @@ Array = np.ndarray[Any, Any]
 def check_tensor(tensor: Any, function: str, argument: str = "tensor") -> Tensor:
     """``tensor``, or an error that says what was given instead."""
     if not isinstance(tensor, Tensor):
-        raise CommunicatorError(
-            f"{function}: {argument} is a {type(tensor).__name__}, not a Tensor. "
-            "Wrap it with tenon.tensor(...), or send plain values with all_gather_object."
+        raise RankTypeError(
+            f"Invalid function argument. Expected parameter `{argument}` of type torch.Tensor, but "
+            f"{function} was given a {type(tensor).__name__}. Wrap it with tenon.tensor(...), or send plain "
+            "values with all_gather_object."
         )
     return tensor
 
