@@ -34,7 +34,8 @@ def names(wheel):
 
 
 def test_the_wheel_is_small(wheel):
-    assert wheel.stat().st_size < 2_000_000
+    # 0.4 MB of it are docstrings and comments. The bound was 2,000,000 before there were distributions.
+    assert wheel.stat().st_size < 2_500_000
 
 
 def test_the_wheel_has_data_licence_and_type_marker(wheel):
