@@ -8,6 +8,7 @@ Every function is one or two of the ops of ``tenon/ops/fft.py`` after cutting or
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -249,7 +250,7 @@ def fftfreq(
     requires_grad: bool = False, **rest: Any,
 ) -> Any:  # fmt: skip
     """The frequencies of ``fft``'s results for samples ``d`` apart."""
-    made = np.fft.fftfreq(n, d).astype(kind_of(dtype).numpy)
+    made = _frequencies(n, d, True, kind_of(dtype).numpy)
     return _given(out, wrap(made, as_device(device), requires_grad))
 
 
@@ -258,8 +259,20 @@ def rfftfreq(
     requires_grad: bool = False, **rest: Any,
 ) -> Any:  # fmt: skip
     """The frequencies of ``rfft``'s results for samples ``d`` apart."""
-    made = np.fft.rfftfreq(n, d).astype(kind_of(dtype).numpy)
+    made = _frequencies(n, d, False, kind_of(dtype).numpy)
     return _given(out, wrap(made, as_device(device), requires_grad))
+
+
+def _frequencies(n: int, d: float, signed: bool, dtype: Any) -> Any:
+    """The frequencies of ``n`` samples, those above half of them negative, or left out."""
+    n = operator.index(n)
+    own = dtype if dtype.char in "fd" else np.dtype(np.float32)
+    made = np.arange(n if signed else n // 2 + 1, dtype=own)
+    if signed:
+        made[(n + 1) // 2 :] -= own.type(n)
+    with np.errstate(divide="ignore", invalid="ignore"):  # no samples
+        made *= own.type(np.float64(1) / (n * d))
+    return made.astype(dtype, copy=False)
 
 
 def _all(x: Any, dim: Any) -> tuple[int, ...]:

@@ -184,6 +184,8 @@ def rsub(input: Any, other: Any, *, alpha: Any = 1) -> Any:
 @titled(lambda y, x=None, **k: "Mul1" if x is None else "Div1")
 def trapezoid(y: Any, x: Any = None, *, dx: Any = 1, dim: int = -1) -> Any:
     """Integral of ``y`` along ``dim`` by the trapezoidal rule."""
+    if x is None:  # numbers multiply what is left
+        return _trapezoids(y, x, 1, dim).sum(dim) * dx / 2.0
     return _trapezoids(y, x, dx, dim).sum(dim) / 2.0
 
 
@@ -192,7 +194,7 @@ def _trapezoids(y: Any, x: Any, dx: Any, dim: int) -> Any:
     size = y.size(dim)
     sums = y.narrow(dim, min(1, size), max(size - 1, 0)) + y.narrow(dim, 0, max(size - 1, 0))
     if x is None:
-        return sums * dx
+        return sums if dx.__class__ is int and dx == 1 and sums.raw.dtype.kind in "fcV" else sums * dx
     steps = x.diff()
     if x.raw.ndim == 1:
         steps = steps.reshape([-1 if d == dim % y.raw.ndim else 1 for d in range(y.raw.ndim)])

@@ -34,6 +34,7 @@ from tenon.ops import (  # noqa: F401
     once,
     patches,
     piecewise,
+    placing,
     pooling,
     prod_parts,
     quantized,

@@ -42,20 +42,20 @@ class Placement:
 
     def select_scatter(self, src: Any, dim: int, index: int) -> Any:
         """A copy with ``src`` at ``index`` of ``dim``."""
-        made = self.clone()
-        place = made.select(dim, index)
-        place.copy_(_fits("select_scatter", place, src))
-        return made
+        axis = normalize_axis(dim, self.raw.ndim)
+        part = self.detach().select(dim, index)
+        return self._placed("select_scatter", part, src, (*(slice(None),) * axis, index))
 
     def slice_scatter(
         self, src: Any, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1
     ) -> Any:
         """A copy with ``src`` at ``start:end:step`` of ``dim``."""
-        made = self.clone()
-        axis = normalize_axis(dim, self.raw.ndim)
-        place = made[(slice(None),) * axis + (slice(start, end, step),)]
-        place.copy_(_fits("slice_scatter", place, src))
-        return made
+        key = (slice(None),) * normalize_axis(dim, self.raw.ndim) + (slice(start, end, step),)
+        return self._placed("slice_scatter", self.detach()[key], src, key)
+
+    def _placed(self, name: str, part: Any, src: Any, key: Any) -> Any:
+        """A copy with ``src`` in the place of ``part``, which lies at ``key``."""
+        return f.place(self, f.cast(_fits(name, part, src), dtype=self.raw.dtype), key=key)
 
     def scatter_reduce(
         self, dim: int, index: Any, src: Any, reduce: str, *, include_self: bool = True

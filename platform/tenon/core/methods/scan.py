@@ -181,7 +181,8 @@ class Scan:
         x = self.reshape(-1) if dim is None else self.movedim(dim, 0)
         size = x.raw.shape[0]
         if size > 1:
-            differs = f.ne(x.narrow(0, 1, size - 1), x.narrow(0, 0, size - 1)).reshape(size - 1, -1).any(1)
+            differs = f.ne(x.narrow(0, 1, size - 1), x.narrow(0, 0, size - 1))
+            differs = differs.reshape(size - 1, -1).any(1) if x.raw.ndim > 1 else differs
             fresh = f.cat(f.new_full(differs, shape=(1,), value=True), differs, axis=0)
         else:
             fresh = f.new_full(x.detach(), shape=(size,), value=True, dtype=np.dtype(np.bool_))

@@ -327,6 +327,16 @@ add(
     reference=lambda x, index, y, axis: _scatter(x, index, y, axis, "multiply"),
     attrs={"axis": 0},
 )
+
+
+def _placed(x: Any, y: Any, *, key: Any) -> Any:
+    made = x.copy()
+    made[key] = y
+    return made
+
+
+for _key, _shape in (((1,), (3,)), ((slice(None), slice(0, 3, 2)), (4, 2))):
+    add("place", str(len(_key)), normal(4, 3), normal(*_shape), reference=_placed, attrs={"key": _key})
 for _reduce, _itself in (("amax", True), ("amin", False)):
     add(
         "scatter_extreme",
