@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import functools
+import importlib
 import platform
 import re
 from typing import Any
-
-from numpy._core import _multiarray_umath as _numpy
 
 from tenon.cpu import amp
 
@@ -49,7 +48,7 @@ def synchronize(device: Any = None) -> None:
 @functools.lru_cache
 def _features() -> dict[str, bool]:
     """What NumPy found out about the processor, by torch's names (``avx2``, ``avx512_vnni``)."""
-    found: dict[str, bool] = _numpy.__cpu_features__
+    found: dict[str, bool] = importlib.import_module("numpy._core._multiarray_umath").__cpu_features__
     return {
         re.sub(r"^avx512_?(?=.)", "avx512_", re.sub(r"^sse4(?=\d)", "sse4_", name.lower())): there
         for name, there in found.items()

@@ -42,12 +42,18 @@ FINISH_TIME = 0.3
 class Abortable(Protocol):
     """What the hooks need of a communicator."""
 
-    rank: int
-    size: int
     host: str
     node: int
     job: str
     step: int | None
+
+    @property
+    def rank(self) -> int:
+        """This process's place among the ranks."""
+
+    @property
+    def size(self) -> int:
+        """How many ranks there are."""
 
     def claim_report(self) -> bool:
         """Whether no rank of this node has reported yet; asked by one at a time, which then does."""

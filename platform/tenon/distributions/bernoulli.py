@@ -25,8 +25,8 @@ class ProbsOrLogits(Distribution):
         given_once(probs, logits)
         count, value = broadcast_all(total_count, logits if probs is None else probs)
         value = value if value.is_floating_point() else value.to(tenon.get_default_dtype())
-        pair = (None, value) if probs is None else (value, None)
-        self._given(*pair, validate_args, total_count=count.to(value.dtype))
+        probs, logits = (None, value) if probs is None else (value, None)
+        self._given(probs, logits, validate_args, total_count=count.to(value.dtype))
 
     @property
     def _param(self) -> Any:

@@ -43,12 +43,12 @@ class _Dependent(Constraint):
         return value
 
     @property
-    def is_discrete(self) -> Any:  # type: ignore[override]
+    def is_discrete(self) -> Any:
         """As given; an error if it was not."""
         return self._known("is_discrete")
 
     @property
-    def event_dim(self) -> Any:  # type: ignore[override]
+    def event_dim(self) -> Any:
         """As given; an error if it was not."""
         return self._known("event_dim")
 
@@ -97,12 +97,12 @@ class _IndependentConstraint(Constraint):
         self.reinterpreted_batch_ndims = reinterpreted_batch_ndims
 
     @property
-    def is_discrete(self) -> Any:  # type: ignore[override]
+    def is_discrete(self) -> Any:
         """As the base."""
         return self.base_constraint.is_discrete
 
     @property
-    def event_dim(self) -> Any:  # type: ignore[override]
+    def event_dim(self) -> Any:
         """The base's axes and the reinterpreted ones."""
         return self.base_constraint.event_dim + self.reinterpreted_batch_ndims
 
@@ -129,12 +129,12 @@ class MixtureSameFamilyConstraint(Constraint):
         self.base_constraint = base_constraint
 
     @property
-    def is_discrete(self) -> Any:  # type: ignore[override]
+    def is_discrete(self) -> Any:
         """As the base."""
         return self.base_constraint.is_discrete
 
     @property
-    def event_dim(self) -> Any:  # type: ignore[override]
+    def event_dim(self) -> Any:
         """As the base."""
         return self.base_constraint.event_dim
 
@@ -159,12 +159,12 @@ class _Parts(Constraint):
         self.cseq, self.dim = list(cseq), dim
 
     @property
-    def is_discrete(self) -> Any:  # type: ignore[override]
+    def is_discrete(self) -> Any:
         """Whether one of the parts is."""
         return any(c.is_discrete for c in self.cseq)
 
     @property
-    def event_dim(self) -> Any:  # type: ignore[override]
+    def event_dim(self) -> Any:
         """The most axes that a part has."""
         return max(c.event_dim for c in self.cseq)
 

@@ -19,7 +19,7 @@ class ConstraintRegistry:
     def __init__(self) -> None:
         self._registry: dict[Any, Callable[[Any], Any]] = {}
 
-    def register(self, constraint: Any, factory: Any = None) -> Any:
+    def register(self, constraint: Any, factory: Callable[[Any], Any] | None = None) -> Callable[[Any], Any]:
         """Use ``factory(constraint)`` for the class of ``constraint``; without it, a decorator."""
         if factory is None:
             return lambda factory: self.register(constraint, factory)

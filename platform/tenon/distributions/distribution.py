@@ -9,7 +9,7 @@ begin with the batch shape, and define ``rsample`` or ``sample`` and ``log_prob`
 from __future__ import annotations
 
 import warnings
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import tenon
 from tenon.distributions import constraints
@@ -43,6 +43,10 @@ class Distribution:
             self._validate_args = validate_args
         if self._validate_args:
             self._validate_parameters()
+
+    if TYPE_CHECKING:  # Parameters are attributes that ``_spread`` sets.
+
+        def __getattr__(self, name: str) -> Any: ...
 
     def _spread(self, validate_args: bool | None, **parameters: Any) -> None:
         """Begin a distribution of single numbers: its parameters, of one shape, which is the batch shape."""

@@ -31,7 +31,7 @@ def _as(values: Any, like: Any) -> Any:
 
 class _StandardGamma(Function):
     @staticmethod
-    def forward(ctx: Any, concentration: Any, generator: Any) -> Any:  # type: ignore[override]
+    def forward(ctx: Any, concentration: Any, generator: Any) -> Any:
         tiny = tenon.finfo(concentration.dtype).tiny
         drawn = np.exp(log_standard_gamma(generator, _host(concentration)))
         made = _as(np.maximum(drawn, tiny), concentration)
@@ -39,13 +39,13 @@ class _StandardGamma(Function):
         return made
 
     @staticmethod
-    def backward(ctx: Any, grad: Any) -> Any:  # type: ignore[override]
+    def backward(ctx: Any, grad: Any) -> Any:
         return grad * _standard_gamma_grad(*ctx.saved_tensors), None
 
 
 class _SampleDirichlet(Function):
     @staticmethod
-    def forward(ctx: Any, concentration: Any, generator: Any) -> Any:  # type: ignore[override]
+    def forward(ctx: Any, concentration: Any, generator: Any) -> Any:
         logs = log_standard_gamma(generator, _host(concentration))
         parts = np.exp(logs - logs.max(-1, keepdims=True)) if logs.size else logs
         made = parts / parts.sum(-1, keepdims=True)
@@ -55,7 +55,7 @@ class _SampleDirichlet(Function):
         return sample
 
     @staticmethod
-    def backward(ctx: Any, grad: Any) -> Any:  # type: ignore[override]
+    def backward(ctx: Any, grad: Any) -> Any:
         concentration, sample = ctx.saved_tensors
         return dirichlet_backward(sample, concentration, grad), None
 

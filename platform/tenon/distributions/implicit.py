@@ -54,7 +54,8 @@ def _in_pieces(rule: Callable[..., Any], *arrays: Any) -> Any:
 
 
 def _psi(x: Any) -> Any:
-    return digamma.forward(np, x)
+    forward: Any = digamma.forward
+    return forward(np, x)
 
 
 def gamma_slope(concentration: Any, x: Any) -> Any:

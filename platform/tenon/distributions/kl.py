@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import warnings
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import tenon
 from tenon.distributions.distribution import Distribution
@@ -17,16 +17,17 @@ from tenon.distributions.exp_family import ExponentialFamily
 from tenon.distributions.utils import _sum_rightmost
 from tenon.errors import ArgumentError, UnsupportedError
 
+Rule = TypeVar("Rule", bound=Callable[[Any, Any], Any])
 _KL_REGISTRY: dict[tuple[type, type], Callable[[Any, Any], Any]] = {}
 
 
-def register_kl(type_p: Any, type_q: Any) -> Any:
+def register_kl(type_p: Any, type_q: Any) -> Callable[[Rule], Rule]:
     """Decorate ``f(p, q)``, the divergence of a ``type_p`` from a ``type_q``."""
     for given in (type_p, type_q):
         if not (isinstance(given, type) and issubclass(given, Distribution)):
             raise ArgumentError(f"Expected type to be a Distribution subclass but got {given}")
 
-    def register(rule: Any) -> Any:
+    def register(rule: Rule) -> Rule:
         _KL_REGISTRY[type_p, type_q] = rule
         _rule_for.cache_clear()
         return rule
@@ -35,7 +36,7 @@ def register_kl(type_p: Any, type_q: Any) -> Any:
 
 
 @functools.lru_cache(maxsize=512)
-def _rule_for(type_p: type, type_q: type) -> Any:
+def _rule_for(type_p: Any, type_q: Any) -> Any:
     """The rule of the nearest bases; those of ``p`` count first, where that matters with a warning."""
 
     def nearness(pair: tuple[type, type]) -> tuple[int, int]:
@@ -62,7 +63,8 @@ def kl_divergence(p: Any, q: Any) -> Any:
     >>> kl_divergence(Normal(1.0, 1.0), Normal(0.0, 1.0))
     tensor(0.5000)
     """
-    rule = _rule_for(type(p), type(q))
+    families: Any = type(p), type(q)
+    rule = _rule_for(*families)
     if rule is None:
         raise UnsupportedError(
             f"No KL(p || q) is implemented for p type {type(p).__name__} and q type {type(q).__name__}. "

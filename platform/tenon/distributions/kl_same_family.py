@@ -183,7 +183,8 @@ def _check_sizes(p: Any, q: Any) -> None:
 def _log_det(d: Any) -> Any:
     if isinstance(d, MultivariateNormal):
         return 2 * _half_log_det(d._unbroadcasted_scale_tril)
-    return _batch_lowrank_logdet(*d._parts, d._capacitance_tril)
+    factor, diagonal = d._parts
+    return _batch_lowrank_logdet(factor, diagonal, d._capacitance_tril)
 
 
 def _squares(x: Any) -> Any:

@@ -102,7 +102,7 @@ class LowRankMultivariateNormal(Distribution):
     mode = mean
 
     @lazy_property
-    def variance(self) -> Any:  # type: ignore[override]
+    def variance(self) -> Any:
         """The covariance's diagonal."""
         factor, diag = self._parts
         return (factor.square().sum(-1) + diag).expand(self._batch_shape + self._event_shape)

@@ -169,7 +169,7 @@ class _InverseTransform(Transform):
     def __eq__(self, other: object) -> bool:
         return isinstance(other, _InverseTransform) and self._inv == other._inv
 
-    __hash__ = None  # type: ignore[assignment]
+    __hash__ = None
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._inv!r})"
@@ -325,7 +325,8 @@ class IndependentTransform(Transform):
     @property
     def bijective(self) -> bool:  # type: ignore[override]
         """As the base."""
-        return self.base_transform.bijective
+        found: bool = self.base_transform.bijective
+        return found
 
     @property
     def sign(self) -> Any:

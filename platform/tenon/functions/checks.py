@@ -108,7 +108,8 @@ def _check_tensor_all(cond: Tensor, message: Message = None) -> None:
 
 def _shape_as_tensor(input: Tensor) -> Tensor:
     """The sizes of ``input`` as a tensor of int64."""
-    return tensor(list(input.shape))
+    made: Tensor = tensor(list(input.shape))
+    return made
 
 
 def sym_int(a: Any) -> int:

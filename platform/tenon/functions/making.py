@@ -132,7 +132,7 @@ def _window(
         raise DTypeError(f"a window expects floating point dtypes, got: {kind}")
     step = 2 * math.pi / max(length if periodic else length - 1, 1)
     cosines = _cosines if length > 4 * _RUN and kind.itemsize < 8 else _cosines_one_by_one
-    array = sum(w * (cosines(length, n * step) if n else 1.0) for n, w in enumerate(weights))
+    array: Any = sum(w * (cosines(length, n * step) if n else 1.0) for n, w in enumerate(weights))
     array = array if length > 1 else np.ones(length)
     return wrap(np.asarray(array).astype(kind.numpy), device, requires_grad)
 

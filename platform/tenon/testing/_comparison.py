@@ -51,8 +51,8 @@ def make_tensor_mismatch_msg(
 ) -> str:
     """How many elements of two tensors differ, and where the most, in words."""
     with np.errstate(all="ignore"):
-        arrays = [each.detach().cpu().numpy() for each in (actual, expected, matches)]
-        return tensor_text(*arrays, rtol, atol, identifier)
+        a, e, matching = (each.detach().cpu().numpy() for each in (actual, expected, matches))
+        return tensor_text(a, e, matching, rtol, atol, identifier)
 
 
 def _unwrap_dtensor_for_comparison(actual: Any, expected: Any) -> tuple[Any, Any]:

@@ -86,7 +86,7 @@ def not_close_error_metas(
         )
     except ErrorMeta as meta:
         raise meta.to_error() from None
-    return [meta for pair in pairs if (meta := _difference(pair)) is not None]
+    return [found for pair in pairs if (found := _difference(pair)) is not None]
 
 
 def _difference(pair: Pair) -> ErrorMeta | None:

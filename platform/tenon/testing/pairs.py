@@ -238,7 +238,8 @@ class TensorLikePair(Pair):
         if isinstance(tensor_like, Tensor):
             return tensor_like
         try:
-            return as_tensor(tensor_like)
+            made: Tensor = as_tensor(tensor_like)
+            return made
         except Exception:
             raise UnsupportedInputs from None
 
