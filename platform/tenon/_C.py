@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import itertools
 import weakref
 from collections.abc import Sequence
 from enum import Enum
 from typing import Any
 
 from tenon import accelerator
+from tenon.autograd.delayed import DelayedError, UndefinedGrad
+from tenon.autograd.saved import KeptTensor
 from tenon.backends import mkldnn
 from tenon.backends.cpu import get_cpu_capability as _get_cpu_capability  # noqa: F401
 from tenon.core import rerouting
+from tenon.core.backward_end import PASS
 from tenon.core.edges import AccumulateGrad
+from tenon.core.grad_mode import is_grad_enabled  # noqa: F401 - torch has it here
 from tenon.core.methods.convert import parse_to
 from tenon.core.overriding import STATE as _OVERRIDES
 from tenon.core.overriding import (  # noqa: F401 - torch has them here
@@ -19,9 +24,11 @@ from tenon.core.overriding import (  # noqa: F401 - torch has them here
     DisableTorchFunctionSubclass,
 )
 from tenon.core.overriding import disabled as _disabled_torch_function_impl  # noqa: F401
+from tenon.core.saved_names import SavedTensor
+from tenon.core.saving import hooks_are_let_in
 from tenon.core.tensor import Tensor
 from tenon.device import Device
-from tenon.errors import ShapeError
+from tenon.errors import ArgumentError, ShapeError
 from tenon.jit import ScriptDict, ScriptFunction, ScriptList, ScriptMethod  # noqa: F401
 from tenon.nn import functional as _functional
 
@@ -157,6 +164,45 @@ class _functions:
     """``torch._C._functions``: nodes that code walking a graph tells by their class."""
 
     AccumulateGrad = AccumulateGrad
+    DelayedError = DelayedError
+    UndefinedGrad = UndefinedGrad
+
+
+class _autograd:
+    """``torch._C._autograd``: what nodes keep, and versions that are set by hand."""
+
+    SavedTensor = SavedTensor
+
+    @staticmethod
+    def _make_saved_tensor(tensor: Tensor, is_output: bool = False) -> KeptTensor:
+        """``tensor`` kept as nodes keep theirs, through the hooks at work."""
+        return KeptTensor(tensor, is_output)
+
+    @staticmethod
+    def _saved_tensors_hooks_is_enabled() -> bool:
+        """Whether hooks on saved values are let in."""
+        return hooks_are_let_in()
+
+    @staticmethod
+    def _unsafe_set_version_counter(tensors: Sequence[Tensor], versions: Sequence[int]) -> None:
+        """Set how often each of ``tensors`` was changed in place."""
+        for tensor, version in zip(tensors, versions, strict=True):
+            if version < 0:
+                raise ArgumentError(f"Cannot set a version counter to a value below 0: got {version}.")
+            tensor._counter()[0] = version
+
+
+_passes: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
+_next_pass = itertools.count().__next__
+
+
+def _current_graph_task_id() -> int:
+    """The number of the backward pass in progress, which it gets when it is first asked for; -1 outside."""
+    if PASS.sweep is None:
+        return -1
+    if PASS.sweep not in _passes:
+        _passes[PASS.sweep] = _next_pass()
+    return _passes[PASS.sweep]
 
 
 class _WeakTensorRef:

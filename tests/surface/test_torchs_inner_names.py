@@ -8,7 +8,7 @@ import pytest
 import tenon
 from tenon import _C, _utils, nn
 from tenon._subclasses.meta_utils import assert_metadata_eq
-from tenon.errors import DTypeError, ShapeError, UnsupportedDTypeError
+from tenon.errors import ArgumentError, DTypeError, GradError, ShapeError, UnsupportedDTypeError
 from tenon.nn.parallel import _functions, gather, scatter
 from tenon.utils._foreach_utils import _group_tensors_by_device_and_dtype
 
@@ -134,3 +134,51 @@ def test_torchs_second_grid_sampler_is_the_first():
         tenon._grid_sampler_2d_cpu_fallback(image, grid, 0, 0, False),
         nn.functional.grid_sample(image, grid, align_corners=False),
     )
+
+
+def test_nodes_of_torchs_stop_gradients_with_an_error_or_with_nothing():
+    x, y = tenon.ones(2, requires_grad=True), tenon.ones(2, requires_grad=True)
+    functions = tenon._C._functions
+
+    late = functions.DelayedError("too late", 2)(y, y)
+    (nothing,) = tenon.autograd.grad((functions.UndefinedGrad()(x) * 2).sum(), x, allow_unused=True)
+    view = x.clone().view(-1)
+    view += late[1]
+
+    assert nothing is None
+    assert isinstance(late[0].grad_fn, functions.DelayedError) and late[0].grad_fn.name() == "Error"
+    assert issubclass(functions.UndefinedGrad, tenon.autograd.graph.Node)
+    assert tenon.autograd.grad(view.sum(), x)[0].tolist() == [1.0, 1.0]
+    with pytest.raises(GradError, match="too late"):
+        (x + late[1]).sum().backward()
+
+
+def test_passes_have_numbers_and_versions_can_be_set():
+    seen, inner = [], tenon._C
+    x = tenon.ones(2, requires_grad=True).clone()
+    x.register_hook(lambda grad: seen.append((inner._current_graph_task_id(), inner.is_grad_enabled())))
+
+    x.sum().backward()
+    x.sum().backward()
+    inner._autograd._unsafe_set_version_counter((x,), (7,))
+
+    assert seen[1] == (seen[0][0] + 1, False) and inner._current_graph_task_id() == -1
+    assert x._version == 7
+    with pytest.raises(ArgumentError, match="Cannot set"):
+        inner._autograd._unsafe_set_version_counter((x,), (-1,))
+
+
+def test_tensors_can_be_kept_as_nodes_keep_theirs():
+    a = tenon.ones(2, requires_grad=True)
+    inner = tenon._C._autograd
+
+    with tenon.autograd.graph.saved_tensors_hooks(lambda x: x * 2, lambda x: x / 4):
+        halved = inner._make_saved_tensor(a)
+    output = a.exp()
+    kept = inner._make_saved_tensor(output, is_output=True)
+
+    assert halved.unpack().tolist() == [0.5, 0.5]
+    assert kept.unpack().grad_fn is output.grad_fn and isinstance(kept, inner.SavedTensor)
+    with tenon.autograd.graph.disable_saved_tensors_hooks("no hooks here"):
+        assert not inner._saved_tensors_hooks_is_enabled()
+    assert inner._saved_tensors_hooks_is_enabled()

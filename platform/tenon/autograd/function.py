@@ -12,10 +12,11 @@ import inspect
 import warnings
 import weakref
 from collections.abc import Callable
-from typing import Any, NoReturn
+from typing import Any
 
 from tenon.autograd import forward_ad
 from tenon.autograd.context import FunctionCtx
+from tenon.autograd.delayed import DelayedError
 from tenon.autograd.outputs import connected
 from tenon.core.aval import Aval
 from tenon.core.grad_mode import MODE, no_grad
@@ -283,32 +284,11 @@ class InplaceFunction(Function):
         self.inplace = inplace
 
 
-_ERROR = StandIn("Error", "Error", 0, simple=False)
-
-
-class _Refusing(CustomNode):
-    """Behind gradients that must not be differentiated: a gradient that comes here is an error."""
-
-    __slots__ = ()
-
-    def apply_tensors(self, grad: Any, create_graph: bool) -> NoReturn:
-        """Always an error."""
-        raise GradError("trying to differentiate twice a function that was marked with @once_differentiable")
+_TWICE = "trying to differentiate twice a function that was marked with @once_differentiable"
 
 
 def _refused(outputs: tuple[Any, ...]) -> tuple[Any, ...]:
     """``outputs`` without their history, behind one node that leads to leaves in their place."""
     leaves = [o.detach().requires_grad_() if isinstance(o, Value) else None for o in outputs]  # type: ignore[attr-defined]
-    backend = next((leaf._backend for leaf in leaves if leaf is not None), None)
-    node = _Refusing(_ERROR, backend, leaves)
-    node.output_avals = tuple(
-        None if leaf is None else Aval(tuple(leaf.raw.shape), leaf.raw.dtype) for leaf in leaves
-    )
-    refused: list[Any] = []
-    for index, leaf in enumerate(leaves):
-        made = leaf
-        if leaf is not None:
-            made = leaf.detach()
-            made._node, made._index, made._track = node, index, True
-        refused.append(made)
-    return tuple(refused)
+    found = DelayedError(_TWICE, len(leaves))(*leaves)
+    return found if isinstance(found, tuple) else (found,)

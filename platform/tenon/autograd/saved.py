@@ -69,6 +69,20 @@ class Saved:
         return made
 
 
+class KeptTensor(Saved):
+    """A tensor that no node keeps, for ``_C._autograd._make_saved_tensor``."""
+
+    __slots__ = ("node",)
+
+    def __init__(self, value: Any, is_output: bool) -> None:
+        super().__init__(value, value._index if is_output else None, "a SavedTensor")
+        self.node = value._node if is_output else None
+
+    def unpack(self, node: Any = None) -> Any:
+        """The tensor, with its history."""
+        return super().unpack(self.node)
+
+
 class SavedNone:
     """Stands for a None that a custom Function saved."""
 

@@ -32,6 +32,11 @@ def innermost() -> SavedTensorsHooks | None:
     return _STACK.hooks[-1] if _STACK.hooks else None
 
 
+def hooks_are_let_in() -> bool:
+    """Whether no ``disable_saved_tensors_hooks`` is at work in this thread."""
+    return _STACK.refused is None
+
+
 @contextlib.contextmanager
 def disable_saved_tensors_hooks(error_message: str) -> Iterator[None]:
     """Refuse hooks on saved values inside, with ``error_message``."""
