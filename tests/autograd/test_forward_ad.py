@@ -31,11 +31,21 @@ def changed_in_place(x, y):
     return z
 
 
+def in_parts(x, y):
+    return tenon.nn.functional.leaky_relu((x * y).prod(0, keepdim=True) - x)
+
+
+def in_logarithms(x, y):
+    return (x * y).logcumsumexp(0)
+
+
 def only_one(x, y):
     return y * 2 + 0 * x.detach()
 
 
-@pytest.mark.parametrize("function", [elementwise, reduced, product, changed_in_place, only_one])
+@pytest.mark.parametrize(
+    "function", [elementwise, reduced, product, changed_in_place, in_parts, in_logarithms, only_one]
+)
 @pytest.mark.parametrize("both", [False, True])
 def test_tangents_are_slopes(function, both):
     rng = np.random.default_rng(1)
@@ -216,4 +226,5 @@ def test_no_grad_does_not_stop_the_forward_mode_of_functions():
     assert functional.jacobian(half_constant, x, **kept).tolist() == [6.0, 10.0]
     assert tenon.func.jacrev(half_constant)(x).tolist() == [3.0, 5.0]
     assert second.tolist() == [[2.0, 0.0], [0.0, 2.0]]
+    assert tenon.func.jvp(lambda x: in_logarithms(x, x), (x,), (direction,))[1][0].item() == pytest.approx(3)
     assert forward(forward(half_constant))(x).tolist() == [[4.0, 0.0], [0.0, 4.0]]

@@ -17,7 +17,7 @@ from tenon.autograd.onward import Onward
 from tenon.core.aval import Aval
 from tenon.core.backward import grad as differentiate
 from tenon.core.edges import GradientEdge
-from tenon.core.factories import zeros_like
+from tenon.core.factories import ones_like, zeros_like
 from tenon.core.grad_mode import enable_grad
 from tenon.core.interceptor import SLOT
 from tenon.core.late import LATE
@@ -304,7 +304,7 @@ def _pushed(tensor: Any, duals: list[_Dual], asked: bool) -> Any:
 
 def _transposed(tensor: Any, duals: list[_Dual], asked: bool) -> Any:
     with enable_grad():
-        seed = zeros_like(tensor.detach()).requires_grad_()
+        seed = ones_like(tensor.detach()).requires_grad_()  # rules may be linear by logarithms
         ends = [GradientEdge(d, 0) for d in duals]
         pulled = differentiate([tensor], ends, [seed], create_graph=True, allow_unused=True)
         pairs = [

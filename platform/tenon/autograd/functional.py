@@ -134,7 +134,7 @@ def jvp(
         vectors = _vector(v, given, several, _IN, "jvp")
         fresh = _fresh(given, create_graph)
         many, outputs = _outputs(func(*fresh), "jvp", strict)
-        seeds = tuple(zeros_like(o).requires_grad_() for o in outputs)
+        seeds = tuple(ones_like(o).requires_grad_() for o in outputs)  # rules may be linear by logarithms
         pulled = _grads(outputs, fresh, seeds, True, strict)
         found = _grads(pulled, seeds, vectors, create_graph)
         if strict and create_graph:

@@ -14,6 +14,7 @@ from tenon.core.aval import Aval
 from tenon.core.backward_end import PASS
 from tenon.core.grad_mode import MODE
 from tenon.core.interceptor import SLOT
+from tenon.core.op import Composite
 from tenon.core.tape import CustomNode, StandIn
 from tenon.core.tensor import Tensor
 
@@ -31,24 +32,31 @@ class Onward:
 
     def run(self, op: Any, args: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
         """The op, taped where a tangent has to go on."""
-        below = SLOT.below(self)
-        if MODE.enabled or MODE.inference or not MODE.forward or PASS.sweep is not None:
-            return below(op, args, attrs)
+        if MODE.enabled:
+            return self._taped(op, args, attrs)
+        if MODE.inference or not MODE.forward or PASS.sweep is not None:
+            return SLOT.below(self)(op, args, attrs)
         carry = [isinstance(a, Tensor) and a._track and self.carries(a) for a in args]
         if not any(carry):
-            return below(op, args, attrs)
+            return SLOT.below(self)(op, args, attrs)
         given = tuple(
             a if c or not isinstance(a, Tensor) else a.detach() for a, c in zip(args, carry, strict=True)
         )
         MODE.enabled = True
         try:
-            made = below(op, given, attrs)
+            made = self._taped(op, given, attrs)
             for each in made if isinstance(made, tuple) else (made,):
                 if isinstance(each, Tensor) and each._track:
                     self.then(each)
         finally:
             MODE.enabled = False
         return made
+
+    def _taped(self, op: Any, args: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
+        tracked = any(isinstance(a, Tensor) and (a._track or a._stale()) for a in args)
+        if tracked and isinstance(op, Composite) and not op.differentiable:
+            return SLOT.parts(op, args, attrs)  # they have the gradients
+        return SLOT.below(self)(op, args, attrs)
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from typing import Any
 
 from tenon.autograd.onward import going_on, pushing
 from tenon.core.backward import grad as differentiate
-from tenon.core.factories import zeros_like
+from tenon.core.factories import ones_like, zeros_like
 from tenon.core.grad_mode import enable_grad, is_grad_enabled
 from tenon.core.op import table
 from tenon.core.pytree import TreeSpec, tree_flatten, tree_map, tree_unflatten
@@ -263,7 +263,7 @@ def _pushed(run: _Run, outputs: list[Any], directions: list[Any], strict: bool) 
     if strict and len(reached) < len(outputs):
         raise GradError("jvp: an output is independent of the inputs. This is not allowed in strict mode.")
     with enable_grad(), pushing():
-        seeds = [_own(zeros_like(o.detach())) for o in reached]
+        seeds = [_own(ones_like(o.detach())) for o in reached]  # rules may be linear by logarithms
         pulled = (
             differentiate(reached, run.leaves, seeds, create_graph=True, allow_unused=True) if seeds else ()
         )
