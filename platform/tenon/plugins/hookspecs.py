@@ -123,11 +123,11 @@ def tenon_quantizers() -> Mapping[str, str]:
 
 @hookspec
 def tenon_observers() -> Mapping[str, str]:
-    """Name -> target of an observer class, which receives what a run measures.
+    """Name -> target of an observer class, which receives what a run or a script measures.
 
-    Called: at the first use of the kind, when a run's configuration names an observer.
+    Called: at the first use of the kind, as ``tenon.utils.tensorboard.SummaryWriter``.
     Mode: collect.
-    Example: ``return {"tensorboard": "tenon_tensorboard.writer:TensorBoard"}`` (tenon_tensorboard)
+    Example: ``return {"SummaryWriter": "tenon_tensorboard.summary_writer:SummaryWriter"}``
     """
     raise NotImplementedError
 

@@ -1,0 +1,5 @@
+"""torch's ``torch.utils.tensorboard``; ``SummaryWriter`` is a plugin's."""
+
+from tenon.plugins.lazy import lazy_namespace
+
+__getattr__, __dir__ = lazy_namespace(__name__, kind="observers", only=("SummaryWriter",))

@@ -1,0 +1,267 @@
+"""``torch.utils.tensorboard.SummaryWriter``: what a script hands it, as TensorBoard's event files.
+
+What was written is on the disk after ``flush`` and ``close``, with the first call five seconds after the last
+time, and when the interpreter ends, as scripts seldom close their writer. Not here: ``add_embedding``.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+import weakref
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+import tenon
+from tenon_tensorboard.writer import BINS, RunWriter, without_torch
+
+_NUMPYS = ("auto", "fd", "doane", "scott", "stone", "rice", "sturges", "sqrt")
+
+
+def _array(value: Any) -> Any:
+    """A tensor, or a list with tensors in it, as an array on the CPU; anything else as it is."""
+    if isinstance(value, tenon.Tensor):
+        value = value.detach().cpu()
+        return (value.float() if value.dtype is tenon.bfloat16 else value).numpy()
+    if isinstance(value, (list, tuple)):
+        return np.array([_array(v) for v in value])
+    return value
+
+
+class SummaryWriter:
+    """Writes to ``log_dir``, or to ``runs/<time>_<host><comment>``; also a context manager.
+
+    ``max_queue`` and ``flush_secs`` are taken for torch's sake: nothing queues.
+    """
+
+    def __init__(
+        self,
+        log_dir: str | os.PathLike[str] | None = None,
+        comment: str = "",
+        purge_step: int | None = None,
+        max_queue: int = 10,
+        flush_secs: int = 120,
+        filename_suffix: str = "",
+    ) -> None:
+        if not log_dir:
+            log_dir = f"runs/{time.strftime('%b%d_%H-%M-%S')}_{socket.gethostname()}{comment}"
+        self.log_dir = os.fspath(log_dir)
+        self._suffix = filename_suffix
+        self._writers: dict[str, RunWriter] = {}
+        self._at_end = weakref.finalize(self, _close, self._writers)
+        with without_torch():
+            from tensorboardX import summary  # type: ignore[import-untyped]
+            from tensorboardX.proto import event_pb2  # type: ignore[import-untyped]
+        self._make = summary
+        first = self._writer(self.log_dir)
+        if purge_step is not None:
+            started = event_pb2.SessionLog(status=event_pb2.SessionLog.START)
+            first.write(purge_step, session_log=started)
+
+    def _writer(self, folder: str) -> RunWriter:
+        if folder not in self._writers:
+            self._writers[folder] = RunWriter(folder, self._suffix)
+        return self._writers[folder]
+
+    def _add(self, summary: Any, step: int | None, walltime: float | None, folder: str | None = None) -> None:
+        self._writer(folder or self.log_dir).write(step or 0, walltime, summary=summary)
+
+    def get_logdir(self) -> str:
+        """The folder."""
+        return self.log_dir
+
+    def add_scalar(
+        self,
+        tag: str,
+        scalar_value: Any,
+        global_step: int | None = None,
+        walltime: float | None = None,
+        new_style: bool = False,
+        double_precision: bool = False,
+    ) -> None:
+        """One number."""
+        self._add(self._make.scalar(tag, float(scalar_value)), global_step, walltime)
+
+    def add_scalars(
+        self,
+        main_tag: str,
+        tag_scalar_dict: Mapping[str, Any],
+        global_step: int | None = None,
+        walltime: float | None = None,
+    ) -> None:
+        """Several numbers in one chart: each is a run of its own, in a folder below."""
+        for tag, value in tag_scalar_dict.items():
+            folder = f"{self.log_dir}/{main_tag.replace('/', '_')}_{tag}"
+            self._add(self._make.scalar(main_tag, float(value)), global_step, walltime, folder)
+
+    def add_histogram(
+        self,
+        tag: str,
+        values: Any,
+        global_step: int | None = None,
+        bins: str | Sequence[float] = "tensorflow",
+        walltime: float | None = None,
+        max_bins: int | None = None,
+    ) -> None:
+        """How numbers are spread. ``bins``: edges, "tensorflow", or a rule of ``numpy.histogram``."""
+        edges = BINS if isinstance(bins, str) and bins not in _NUMPYS else bins
+        made = self._make.histogram(tag, np.ravel(_array(values)), edges, max_bins=max_bins)
+        self._add(made, global_step, walltime)
+
+    def add_image(
+        self,
+        tag: str,
+        img_tensor: Any,
+        global_step: int | None = None,
+        walltime: float | None = None,
+        dataformats: str = "CHW",
+    ) -> None:
+        """A picture: numbers of 0 to 1, or bytes."""
+        self._add(self._make.image(tag, _array(img_tensor), dataformats=dataformats), global_step, walltime)
+
+    def add_images(
+        self,
+        tag: str,
+        img_tensor: Any,
+        global_step: int | None = None,
+        walltime: float | None = None,
+        dataformats: str = "NCHW",
+    ) -> None:
+        """Pictures in a grid."""
+        self.add_image(tag, img_tensor, global_step, walltime, dataformats)
+
+    def add_figure(
+        self,
+        tag: str,
+        figure: Any,
+        global_step: int | None = None,
+        close: bool = True,
+        walltime: float | None = None,
+    ) -> None:
+        """A figure of matplotlib, or a list of figures of one size."""
+        with without_torch():
+            from tensorboardX.utils import figure_to_image  # type: ignore[import-untyped]
+        several = isinstance(figure, list)
+        shown = figure_to_image(figure, close)
+        self.add_image(tag, shown, global_step, walltime, "NCHW" if several else "CHW")
+
+    def add_video(
+        self,
+        tag: str,
+        vid_tensor: Any,
+        global_step: int | None = None,
+        fps: int = 4,
+        walltime: float | None = None,
+    ) -> None:
+        """Moving pictures ``[N, T, C, H, W]`` (needs moviepy)."""
+        self._add(self._make.video(tag, _array(vid_tensor), fps), global_step, walltime)
+
+    def add_audio(
+        self,
+        tag: str,
+        snd_tensor: Any,
+        global_step: int | None = None,
+        sample_rate: int = 44100,
+        walltime: float | None = None,
+    ) -> None:
+        """Sound: numbers of -1 to 1 (needs soundfile)."""
+        self._add(self._make.audio(tag, _array(snd_tensor), sample_rate), global_step, walltime)
+
+    def add_text(
+        self, tag: str, text_string: str, global_step: int | None = None, walltime: float | None = None
+    ) -> None:
+        """A text in Markdown."""
+        self._add(self._make.text(tag, text_string), global_step, walltime)
+
+    def add_pr_curve(
+        self,
+        tag: str,
+        labels: Any,
+        predictions: Any,
+        global_step: int | None = None,
+        num_thresholds: int = 127,
+        weights: Any = None,
+        walltime: float | None = None,
+    ) -> None:
+        """Precision over recall, of labels 0 and 1 and the probabilities that were predicted for them."""
+        given = _array(labels), _array(predictions), num_thresholds, _array(weights)
+        self._add(self._make.pr_curve(tag, *given), global_step, walltime)
+
+    def add_mesh(
+        self,
+        tag: str,
+        vertices: Any,
+        colors: Any = None,
+        faces: Any = None,
+        config_dict: Any = None,
+        global_step: int | None = None,
+        walltime: float | None = None,
+    ) -> None:
+        """Points ``[N, P, 3]`` or triangles in space."""
+        made = self._make.mesh(tag, _array(vertices), _array(colors), _array(faces), config_dict)
+        self._add(made, global_step, walltime)
+
+    def add_graph(
+        self, model: Any, input_to_model: Any = None, verbose: bool = False, use_strict_trace: bool = True
+    ) -> None:
+        """The model in the tab Graphs, as one call with ``input_to_model`` shows it."""
+        from tenon_tensorboard.graph import ModelGraph
+
+        inputs = input_to_model if isinstance(input_to_model, (list, tuple)) else (input_to_model,)
+        self._writer(self.log_dir).graph(ModelGraph(model, *inputs))
+
+    def add_hparams(
+        self,
+        hparam_dict: Mapping[str, Any],
+        metric_dict: Mapping[str, Any],
+        hparam_domain_discrete: Any = None,
+        run_name: str | None = None,
+        global_step: int | None = None,
+    ) -> None:
+        """What a run was made with and how it ended: a run of its own, in a folder below."""
+        folder = os.path.join(self.log_dir, run_name or str(time.time()))
+        given = {k: v.item() if isinstance(v, tenon.Tensor) else v for k, v in hparam_dict.items()}
+        metrics = {k: float(v) for k, v in metric_dict.items()}
+        for made in self._make.hparams(given, metrics):
+            self._add(made, global_step, None, folder)
+        for tag, value in metrics.items():
+            self._add(self._make.scalar(tag, value), global_step, None, folder)
+
+    def add_custom_scalars(self, layout: Mapping[str, Mapping[str, Sequence[Any]]]) -> None:
+        """Charts of the tab Custom Scalars: category, title, kind and tags."""
+        self._writer(self.log_dir).layout(layout)
+
+    def add_custom_scalars_multilinechart(
+        self, tags: Sequence[str], category: str = "default", title: str = "untitled"
+    ) -> None:
+        """One chart of several lines."""
+        self.add_custom_scalars({category: {title: ["Multiline", list(tags)]}})
+
+    def add_custom_scalars_marginchart(
+        self, tags: Sequence[str], category: str = "default", title: str = "untitled"
+    ) -> None:
+        """One line between two others."""
+        self.add_custom_scalars({category: {title: ["Margin", list(tags)]}})
+
+    def flush(self) -> None:
+        """Everything written so far is on the disk."""
+        for writer in self._writers.values():
+            writer.flush()
+
+    def close(self) -> None:
+        """Close the files; what is written afterwards goes to new ones."""
+        _close(self._writers)
+
+    def __enter__(self) -> SummaryWriter:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+
+def _close(writers: dict[str, RunWriter]) -> None:
+    while writers:
+        writers.popitem()[1].close()
