@@ -195,7 +195,7 @@ def _symbols(llvm: Any) -> bool:
         library = ctypes.CDLL("libm.so.6")
     except OSError:
         library = ctypes.CDLL(ctypes.util.find_library("m") or None)
-    mathematics = [own for name in sorted(mathlib.LIBRARY | {"sqrt"}) for own in (name, f"{name}f")]
+    mathematics = [own for name in sorted(mathlib.LIBRARY | {"sqrt", "lgamma"}) for own in (name, f"{name}f")]
     know({name: _address_in(library, name) for name in (*mathematics, *_MEMORY)}, llvm)
     know({"tenon_team": ctypes.addressof(_team)}, llvm)
     names = ("GOMP_parallel", "omp_get_thread_num", "omp_get_num_threads")

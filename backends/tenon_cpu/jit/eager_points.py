@@ -16,6 +16,7 @@ from tenon.ops import atan2 as _atan2
 from tenon.ops import atanh as _atanh
 from tenon.ops import copysign as _copysign
 from tenon.ops import cosh as _cosh
+from tenon.ops import digamma as _digamma
 from tenon.ops import erf as _erf
 from tenon.ops import erfc as _erfc
 from tenon.ops import exp2 as _exp2
@@ -24,18 +25,20 @@ from tenon.ops import floor_divide as _floor_divide
 from tenon.ops import fmod as _fmod
 from tenon.ops import hypot as _hypot
 from tenon.ops import leaky_relu_grad as _leaky_relu_grad
+from tenon.ops import lgamma as _lgamma
 from tenon.ops import log1p as _log1p
 from tenon.ops import log2 as _log2
 from tenon.ops import log10 as _log10
 from tenon.ops import logaddexp as _logaddexp
 from tenon.ops import nan_to_num as _nan_to_num
+from tenon.ops import polygamma as _polygamma
 from tenon.ops import remainder as _remainder
 from tenon.ops import rsqrt as _rsqrt
 from tenon.ops import sinh as _sinh
 from tenon.ops import softplus_grad as _softplus_grad
 from tenon.ops import tan as _tan
 from tenon.ops import tanh as _tanh
-from tenon_cpu.jit import codegen_llvm, points, short
+from tenon_cpu.jit import codegen_llvm, gamma, points, short
 from tenon_cpu.jit.calls import FLOAT, WORTH, aligned, fits, plain, share
 from tenon_cpu.kernels import direct, pointwise
 
@@ -115,6 +118,23 @@ def tan(x: Any, *, out: Any = None) -> Any:
     return made if back is None else made.transpose(back)
 
 
+def _alone(op: Any, kernel: Any, x: Any, *, out: Any = None, **attrs: Any) -> Any:
+    """``op`` of a large array by a loop that does nothing else."""
+    if out is not None or x.__class__ is not np.ndarray or x.size < WORTH or not fits(x):
+        return op.forward(np, x, out=out, **attrs)
+    (x,), back = aligned(x)
+    made = np.empty_like(x)
+    share(kernel, (x.reshape(-1), made.reshape(-1)), made.size, 200 * made.size)
+    return made if back is None else made.transpose(back)
+
+
+def polygamma(x: Any, *, order: int, out: Any = None) -> Any:
+    """The first derivative of ``digamma`` by a loop."""
+    if order == 1:
+        return _alone(_polygamma, gamma.trigamma, x, out=out, order=order)
+    return _polygamma.forward(np, x, out=out, order=order)
+
+
 def pow(x: Any, y: Any, *, out: Any = None) -> Any:
     """Cubes in one pass; all else by NumPy."""
     if y.__class__ in (int, float) and y == 3 and out is None:
@@ -163,6 +183,9 @@ KERNELS: dict[str, Kernel] = {
     "remainder": remainder,
     "floor_divide": floor_divide,
     "fmod": fmod,
+    "lgamma": functools.partial(_alone, _lgamma, gamma.lgamma),
+    "digamma": functools.partial(_alone, _digamma, gamma.digamma),
+    "polygamma": polygamma,
 }
 COMPOSITES: dict[str, Kernel] = {
     op.name: functools.partial(_in_parts, op) for op in (_leaky_relu_grad, _softplus_grad, _nan_to_num)
