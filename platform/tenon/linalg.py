@@ -280,14 +280,27 @@ def cholesky_ex(A: Any, *, upper: bool = False, check_errors: bool = False, out:
 
 
 def _first_indefinite(A: Any) -> Any:
-    """The order of the first leading minor of each matrix that is not positive definite, else 0."""
+    """The order of the first leading minor of each matrix that is not positive definite, else 0.
+
+    By the pivots of the factorisation; where rounding alone made them positive, LAPACK refuses the matrix
+    all the same, and its last minor is named.
+    """
     host = A._backend.to_host(A.raw)
     size = host.shape[-1]
-    found = np.zeros(host.shape[:-2], np.int32)
-    for order in range(size, 0, -1):
-        lead = np.tril(host[..., :order, :order], -1)
-        lead = lead + np.swapaxes(lead, -1, -2).conj() + host[..., :order, :order] * np.eye(order)
-        found[np.linalg.eigvalsh(lead)[..., 0] <= 0] = order
+    found, factor = np.zeros(host.shape[:-2], np.int32), np.zeros_like(host)
+    for k in range(size):
+        row = factor[..., k, :k]
+        pivot = host[..., k, k].real - np.sum(np.abs(row) ** 2, -1)
+        found[~(pivot > 0) & (found == 0)] = k + 1
+        root = np.sqrt(np.where(pivot > 0, pivot, 1))[..., None]
+        factor[..., k, k] = root[..., 0]
+        inner = factor[..., k + 1 :, :k] @ row.conj()[..., None]
+        factor[..., k + 1 :, k] = (host[..., k + 1 :, k] - inner[..., 0]) / root
+    for at in np.argwhere(found == 0):
+        try:
+            np.linalg.cholesky(host[tuple(at)])
+        except np.linalg.LinAlgError:
+            found[tuple(at)] = size
     return found
 
 
