@@ -72,6 +72,9 @@ def test_counts_at_the_edges():
     assert tenon.binomial(count, prob)[:3].tolist() == [0.0, 5.0, 0.0]
     assert abs(tenon.binomial(count, prob)[3].item() - 2.5e5) < 6 * 354
     assert tenon.poisson(tenon.zeros(3)).tolist() == [0.0] * 3
+    rate = tenon.ones(3, requires_grad=True)
+    tenon.poisson(rate).sum().backward()
+    assert rate.grad.tolist() == [0.0] * 3
     with pytest.raises(ValueError, match="binomial only supports floating-point dtypes for count"):
         tenon.binomial(tenon.tensor([3]), tenon.tensor([0.5]))
     with pytest.raises(RuntimeError, match="invalid Poisson rate"):
@@ -80,6 +83,17 @@ def test_counts_at_the_edges():
     np.testing.assert_allclose(
         rejection.log_factorial(k), [math.lgamma(v + 1) for v in k], rtol=1e-12, atol=1e-12
     )
+
+
+def test_correlations_have_the_distribution_of_their_paper():
+    tenon.manual_seed(3)
+    factor = D.LKJCholesky(3, tenon.tensor(2.0).double()).sample((COUNT,))
+    correlation = factor @ factor.mT
+
+    # each is a beta number of concentrations eta - 1 + dim / 2, stretched over (-1, 1)
+    for i, j in ((0, 1), (0, 2), (1, 2)):
+        square = correlation[:, i, j].square()
+        assert abs(square.mean().item() - 1 / 6) < 6 * square.std().item() / COUNT**0.5
 
 
 def test_one_seed_gives_one_sample():

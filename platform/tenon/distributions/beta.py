@@ -60,7 +60,7 @@ class Beta(ExponentialFamily):
 
     @property
     def _natural_params(self) -> tuple[Any, ...]:
-        return self.concentration1, self.concentration0
+        return self.concentration1 - 1, self.concentration0 - 1
 
     def _log_normalizer(self, x: Any, y: Any) -> Any:
-        return tenon.lgamma(x) + tenon.lgamma(y) - tenon.lgamma(x + y)
+        return tenon.lgamma(x + 1) + tenon.lgamma(y + 1) - tenon.lgamma(x + y + 2)

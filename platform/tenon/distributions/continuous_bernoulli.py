@@ -9,7 +9,7 @@ import tenon
 from tenon.distributions import constraints
 from tenon.distributions.bernoulli import ProbsOrLogits
 from tenon.distributions.exp_family import ExponentialFamily
-from tenon.distributions.utils import clamp_probs
+from tenon.distributions.utils import clamp_probs, lazy_property, logits_to_probs
 from tenon.nn.functional import binary_cross_entropy_with_logits
 
 
@@ -35,6 +35,11 @@ class ContinuousBernoulli(ProbsOrLogits, ExponentialFamily):
         self._lims = lims
         if probs is not None:
             self.probs = clamp_probs(self.probs)
+
+    @lazy_property
+    def probs(self) -> Any:
+        """The parameter, kept off 0 and 1."""
+        return clamp_probs(logits_to_probs(self.logits, is_binary=True))
 
     def _outside(self) -> Any:
         """Where the formulae hold."""

@@ -13,6 +13,11 @@ from tenon.errors import ArgumentError
 from tenon.nn.functional import one_hot
 
 
+def _log_beta(a: Any) -> Any:
+    """The logarithm of the beta function of the last axis: the log-normaliser by concentrations."""
+    return a.lgamma().sum(-1) - tenon.lgamma(a.sum(-1))
+
+
 class Dirichlet(ExponentialFamily):
     """Points of a simplex, in the last axis; samples have implicit gradients."""
 
@@ -49,17 +54,17 @@ class Dirichlet(ExponentialFamily):
     def log_prob(self, value: Any) -> Any:
         if self._validate_args:
             self._validate_sample(value)
-        return tenon.xlogy(self.concentration - 1.0, value).sum(-1) - self._log_normalizer(self.concentration)
+        return tenon.xlogy(self.concentration - 1.0, value).sum(-1) - _log_beta(self.concentration)
 
     def entropy(self) -> Any:
         a = self.concentration
         total, k = a.sum(-1), a.shape[-1]
         spread = (k - total) * tenon.digamma(total) + ((a - 1.0) * tenon.digamma(a)).sum(-1)
-        return self._log_normalizer(a) - spread
+        return _log_beta(a) - spread
 
     @property
     def _natural_params(self) -> tuple[Any, ...]:
-        return (self.concentration,)
+        return (self.concentration - 1,)
 
     def _log_normalizer(self, x: Any) -> Any:
-        return x.lgamma().sum(-1) - tenon.lgamma(x.sum(-1))
+        return _log_beta(x + 1)

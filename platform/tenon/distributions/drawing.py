@@ -90,12 +90,19 @@ def _dirichlet_grad(sample: Any, concentration: Any, total: Any) -> Any:
     return _as(np.where(x < 1, slopes, 0.0), sample)
 
 
+def _without_slope(drawn: Any, parameter: Any) -> Any:
+    """``drawn``, with a gradient of zeros for a ``parameter`` that has one, as torch has it."""
+    if not (parameter.requires_grad and tenon.is_grad_enabled()):
+        return drawn
+    return parameter.expand(drawn.shape).to(drawn.dtype).clone().copy_(drawn)
+
+
 def poisson(input: Any, generator: Any = None) -> Any:
     """Poisson numbers of the rates ``input``, in its dtype; no gradient goes through them."""
     rates = _host(input)
     if rates.size and rates.min() < 0:
         raise ArgumentError(f"invalid Poisson rate, expected rate to be non-negative, got {rates.min():.6g}")
-    return _as(_poisson(generator, rates), input)
+    return _without_slope(_as(_poisson(generator, rates), input), input)
 
 
 def binomial(count: Any, prob: Any, generator: Any = None) -> Any:
@@ -105,4 +112,4 @@ def binomial(count: Any, prob: Any, generator: Any = None) -> Any:
             raise ArgumentError(
                 f"binomial only supports floating-point dtypes for {name}, got: {value.dtype}. Use .float()."
             )
-    return _as(_binomial(generator, _host(count), _host(prob)), count)
+    return _without_slope(_as(_binomial(generator, _host(count), _host(prob)), count), prob)

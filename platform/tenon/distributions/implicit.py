@@ -84,6 +84,12 @@ def beta_slope(x: Any, a: Any, b: Any) -> Any:
     return _in_pieces(_beta_rows, x, a, b)
 
 
+def _log_mean_exp(y: Any, s: Any) -> Any:
+    """``log(1 - y + y exp(s))``, for any ``s``."""
+    far = s + np.log(y + (1 - y) * np.exp(-np.maximum(s, 0.0)))
+    return np.where(s > 30, far, np.log1p(y * np.expm1(np.minimum(s, 30.0))))
+
+
 def _beta_rows(x: Any, a: Any, b: Any) -> Any:
     mean = _psi(a) - _psi(a + b)
     log_x = np.log(x)
@@ -98,7 +104,7 @@ def _beta_rows(x: Any, a: Any, b: Any) -> Any:
             continue
         y, p, q, m, v = (k[side, None] for k in (x, a, b, mean - log_x, unit))
         # t = x e / (1 - x + x e) with e = exp(sign s); log(t / x) and log((1 - t) / (1 - x)) share a part
-        shared = lambda s, y=y, sign=sign: np.log1p(y * np.expm1(sign * s))  # noqa: E731
+        shared = lambda s, y=y, sign=sign: _log_mean_exp(y, sign * s)  # noqa: E731
         moved = lambda s, sign=sign, shared=shared: sign * s - shared(s)  # noqa: E731
         weight = lambda s, m=m, sign=sign, moved=moved: sign * (moved(s) - m)  # noqa: E731
         exponent = lambda s, p=p, q=q, moved=moved, shared=shared: p * moved(s) - q * shared(s)  # noqa: E731

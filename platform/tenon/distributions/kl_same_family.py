@@ -12,7 +12,7 @@ from tenon.distributions.binomial import Binomial
 from tenon.distributions.categorical import Categorical
 from tenon.distributions.cauchy import Cauchy
 from tenon.distributions.continuous_bernoulli import ContinuousBernoulli
-from tenon.distributions.dirichlet import Dirichlet
+from tenon.distributions.dirichlet import Dirichlet, _log_beta
 from tenon.distributions.exponential import Exponential
 from tenon.distributions.gamma import Gamma
 from tenon.distributions.geometric import Geometric
@@ -75,7 +75,7 @@ def _beta(p: Any, q: Any) -> Any:
 def _dirichlet(p: Any, q: Any) -> Any:
     a, b = p.concentration, q.concentration
     expected_logs = a.digamma() - a.sum(-1, True).digamma()
-    return q._log_normalizer(b) - p._log_normalizer(a) + ((a - b) * expected_logs).sum(-1)
+    return _log_beta(b) - _log_beta(a) + ((a - b) * expected_logs).sum(-1)
 
 
 @register_kl(Cauchy, Cauchy)

@@ -32,7 +32,7 @@ class LKJCholesky(Distribution):
         below = tenon.arange(dim - 1, dtype=self.concentration.dtype, device=self.concentration.device)
         below = tenon.cat([below.new_zeros(1), below])
         most = self.concentration + 0.5 * (dim - 2)
-        self._beta = Beta(below + 0.5, most.unsqueeze(-1) - 0.5 * below)
+        self._beta = Beta(0.5 * (below + 1), most.unsqueeze(-1) - 0.5 * below)
 
     def _expand_part(self, name: str, part: Distribution, shape: Any) -> Any:
         return part.expand((*shape, self.dim))
