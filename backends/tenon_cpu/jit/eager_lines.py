@@ -10,6 +10,7 @@ import numpy as np
 from tenon.extend import Kernel
 from tenon.ops import amax as _amax
 from tenon.ops import amin as _amin
+from tenon.ops import cumprod as _cumprod
 from tenon.ops import cumsum as _cumsum
 from tenon.ops import prod as _prod
 from tenon.ops import put as _put
@@ -53,6 +54,15 @@ def cumsum(x: Any, *, axis: int) -> Any:
         return _cumsum.forward(np, x, axis=axis)
     given, out = _lines(x, axis), np.empty(x.shape, FLOAT)
     share(lines.cumsum, (given, out.reshape(given.shape)), given.shape[0], 10 * x.size)
+    return out
+
+
+def cumprod(x: Any, *, axis: int) -> Any:
+    """Along any axis."""
+    if x.size < WORTH or not fits(x):
+        return _cumprod.forward(np, x, axis=axis)
+    given, out = _lines(x, axis), np.empty(x.shape, FLOAT)
+    share(lines.cumprod, (given, out.reshape(given.shape)), given.shape[0], 20 * x.size)
     return out
 
 
@@ -205,6 +215,7 @@ def triu(x: Any, *, k: int = 0) -> Any:
 KERNELS: dict[str, Kernel] = {
     "argsort": argsort,
     "cumsum": cumsum,
+    "cumprod": cumprod,
     "amax": amax,
     "amin": amin,
     "prod": prod,

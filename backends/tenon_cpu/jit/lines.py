@@ -33,6 +33,27 @@ def product(row):  # type: ignore[no-untyped-def]
 
 
 @kernel("void(float32[:,:,::1], float32[:,:,::1], int64, int64)")
+def cumprod(x, out, start, stop):  # type: ignore[no-untyped-def]
+    """Running products, in float64 as PyTorch's: they may leave float32's range and come back."""
+    size, inner = x.shape[1], x.shape[2]
+    products = np.empty(inner, np.float64)
+    for r in range(start, stop):
+        if inner == 1:
+            s = np.float64(1)
+            for i in range(size):
+                s *= x[r, i, 0]
+                out[r, i, 0] = s
+        else:
+            for j in range(inner):
+                products[j] = np.float64(1)
+            for i in range(size):
+                row, made = x[r, i], out[r, i]
+                for j in range(inner):
+                    products[j] *= row[j]
+                    made[j] = products[j]
+
+
+@kernel("void(float32[:,:,::1], float32[:,:,::1], int64, int64)")
 def cumsum(x, out, start, stop):  # type: ignore[no-untyped-def]
     """Running sums; of rows in float64."""
     size, inner = x.shape[1], x.shape[2]

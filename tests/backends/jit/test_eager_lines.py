@@ -34,6 +34,17 @@ def test_running_sums_along_every_axis(axis):
     np.testing.assert_allclose(kernel("cumsum")(x, axis=axis), np.cumsum(x, axis), rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize("axis", [0, 1, 2])
+def test_running_products_are_rounded_once(axis):
+    x = normal(30, 40, 50)
+    x[0, 0, :3], x[3, :5, 2] = (NAN, INF, -0.0), (1e30, 1e30, 1e-30, 0.0, -1.0)
+
+    with np.errstate(over="ignore", invalid="ignore"):
+        wanted = np.cumprod(x, axis, dtype=np.float64).astype(np.float32)
+
+    np.testing.assert_array_equal(kernel("cumprod")(x, axis=axis), wanted)
+
+
 @pytest.mark.parametrize("name", ["amax", "amin"])
 def test_extremes_of_rows_find_nan_of_either_sign(name):
     x = normal(3, 70, 60)
