@@ -106,6 +106,11 @@ class _Below(Constraint):
         self.upper_bound = upper_bound
 
 
+def _whole(value: Any, fits: Any) -> Any:
+    """``fits`` where ``value`` is a whole number, which integers need not be asked."""
+    return fits & (value % 1 == 0) if value.is_floating_point() else fits
+
+
 class _IntegerInterval(_Bounded):
     """Whole numbers between two, both included."""
 
@@ -113,7 +118,7 @@ class _IntegerInterval(_Bounded):
 
     def check(self, value: Any) -> Any:
         """Whether numbers are whole and between the bounds."""
-        return (value % 1 == 0) & (self.lower_bound <= value) & (value <= self.upper_bound)
+        return _whole(value, (self.lower_bound <= value) & (value <= self.upper_bound))
 
 
 class _IntegerLessThan(_Below):
@@ -123,7 +128,7 @@ class _IntegerLessThan(_Below):
 
     def check(self, value: Any) -> Any:
         """Whether numbers are whole and not above the bound."""
-        return (value % 1 == 0) & (value <= self.upper_bound)
+        return _whole(value, value <= self.upper_bound)
 
 
 class _IntegerGreaterThan(_Above):
@@ -133,7 +138,7 @@ class _IntegerGreaterThan(_Above):
 
     def check(self, value: Any) -> Any:
         """Whether numbers are whole and not below the bound."""
-        return (value % 1 == 0) & (value >= self.lower_bound)
+        return _whole(value, value >= self.lower_bound)
 
 
 class _Real(Constraint):
