@@ -117,12 +117,43 @@ def test_buffers_follow_rank_0_while_training_only():
 
 def test_buffers_can_be_left_alone():
     def work(communicator):
-        model = DistributedDataParallel(Model(), broadcast_buffers=False)
+        model = DistributedDataParallel(Model(), forward_sync_buffers=False)
         model.module.calls += 100 * communicator.rank
         model(batch(communicator.rank, 2))
         return model.module.calls.item()
 
     assert run_ranks(2, work) == [1, 101]
+
+
+def test_the_older_option_of_buffers_leaves_them_from_the_start():
+    def work(communicator):
+        seen = []
+        for options in (
+            {"broadcast_buffers": False},
+            {"broadcast_buffers": False, "forward_sync_buffers": True},
+        ):
+            plain = Model()
+            plain.calls += 100 * communicator.rank
+            model = DistributedDataParallel(plain, **options)
+            assert model.broadcast_buffers is model.forward_sync_buffers is (len(options) == 2)
+            seen.append(plain.calls.item())
+        return seen
+
+    with pytest.warns(FutureWarning, match="broadcast_buffers"):
+        assert run_ranks(2, work) == [[0, 0], [100, 0]]
+
+
+def test_ignored_layers_may_differ_between_ranks():
+    def work(communicator):
+        plain = tenon.nn.Sequential(tenon.nn.Linear(2, 2), tenon.nn.Linear(2, 3 + communicator.rank))
+        DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(plain, ["1.weight", "1.bias"])
+        model = DistributedDataParallel(plain)
+        model(tenon.full((1, 2), float(communicator.rank))).sum().backward()
+        with pytest.raises(RuntimeError, match="before training loop starts"):
+            model._set_static_graph()
+        return plain[0].bias.shape, plain[1].weight.shape
+
+    assert run_ranks(2, work) == [((2,), (3, 2)), ((2,), (4, 2))]
 
 
 def test_no_sync_adds_up_locally_and_the_next_backward_averages_the_sums():

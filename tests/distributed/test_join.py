@@ -227,3 +227,23 @@ def test_ranks_that_have_taken_fewer_steps_have_no_other_options():
     first, second = run_ranks(2, work)
 
     assert (first == second).all()
+
+
+def test_a_rank_that_was_done_keeps_its_own_gradients_and_buffers():
+    def work(communicator):
+        model = DistributedDataParallel(Line(), forward_sync_buffers=False)
+        seen = []
+        for left in (None, 7.0):
+            with model.join(divide_by_initial_world_size=False):
+                for _ in range(1 + communicator.rank):
+                    model.zero_grad()
+                    model(tenon.ones(1, 3, dtype=tenon.float64)).sum().backward()
+                    seen.append(model.module.weight.grad[0].item())
+                model.module.weight.grad = (
+                    None if left is None else tenon.full((3,), left, dtype=tenon.float64)
+                )
+            kept = model.module.weight.grad
+            assert kept is None if left is None else kept.tolist() == [7, 7, 7]
+        return seen, model.module.calls.item()
+
+    assert run_ranks(2, work) == [([1, 1], 2), ([1, 1, 1, 1], 4)]

@@ -102,7 +102,7 @@ class GradientAccumulation:
         total, count = reduce_sum_count(
             self._total, self._count, name=self._name("loss"), communicator=communicator
         )
-        if self._wrapped is not None and self._wrapped.broadcast_buffers:
+        if self._wrapped is not None and self._wrapped.forward_sync_buffers:
             self._wrapped.broadcast_buffers_now()
         mine, self._total, self._count = self._count, 0.0, 0.0
         if count == 0:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import warnings
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
@@ -23,6 +24,7 @@ from tenon.device import CPU, Device
 from tenon.distributed import comm_hooks
 from tenon.distributed.bucket_home import BucketHome
 from tenon.distributed.communicator import Communicator
+from tenon.distributed.data_parallel_join import DataParallelJoinHook
 from tenon.distributed.gradients import GradientSynchronizer, broadcast_tensors
 from tenon.distributed.join import Join, Joinable, JoinHook
 from tenon.distributed.logical_shards import SHARDS, LogicalShards
@@ -38,7 +40,7 @@ class DistributedDataParallel(Module, Joinable):
     """Run ``module`` on this rank's batch; after ``backward`` its gradients are the mean over all ranks.
 
     At construction the ranks compare their models, and take over the parameters and buffers of rank 0.
-    While training, buffers follow rank 0 at each forward (``broadcast_buffers=False`` leaves them).
+    While training, buffers follow rank 0 at each forward (``forward_sync_buffers=False`` leaves them).
     ``static_graph`` promises that every step uses the same parameters, and saves a message a step;
     ``find_unused_parameters`` says that some are unused on purpose, and silences the warning that names them.
     ``device_ids``, ``gradient_as_bucket_view`` and ``check_reduction`` are accepted and change nothing:
@@ -95,7 +97,15 @@ class DistributedDataParallel(Module, Joinable):
         self.module = module
         self.device_ids = device_ids
         self.dim = dim
-        self.broadcast_buffers = broadcast_buffers is not False and forward_sync_buffers is not False
+        if broadcast_buffers is not None:
+            warnings.warn(
+                "`broadcast_buffers` is deprecated in PyTorch. Use `forward_sync_buffers`, which counts "
+                "where both are given; if it is False, buffers still are those of rank 0 after construction.",
+                FutureWarning,
+                stacklevel=2,
+            )
+        given = forward_sync_buffers if forward_sync_buffers is not None else broadcast_buffers
+        self.forward_sync_buffers = given is not False
         self.require_backward_grad_sync = True
         self.find_unused_parameters = find_unused_parameters
         self.static_graph = static_graph
@@ -111,7 +121,7 @@ class DistributedDataParallel(Module, Joinable):
             module=module,
         )
         self.process_group = self.synchronizer.communicator
-        if init_sync:
+        if init_sync and (self.forward_sync_buffers or forward_sync_buffers is not None):
             self.broadcast_buffers_now()
         self._forward_syncs = True
         self._taking_part: int | None = None
@@ -140,7 +150,7 @@ class DistributedDataParallel(Module, Joinable):
         self._forward_syncs = self.require_backward_grad_sync
         if watch.recorder is not None:
             watch.recorder.guard_value("no_sync()", lambda: self.require_backward_grad_sync)
-        follows = self.training and self.broadcast_buffers and self._forward_syncs and is_grad_enabled()
+        follows = self.training and self.forward_sync_buffers and self._forward_syncs and is_grad_enabled()
         root = self._meet(follows)
         if follows:
             self.broadcast_buffers_now(root)
@@ -156,6 +166,20 @@ class DistributedDataParallel(Module, Joinable):
             broadcast_tensors(
                 buffers, self.process_group, root=root, name=f"buffers of {self.synchronizer.model}"
             )
+
+    @property
+    def broadcast_buffers(self) -> bool:
+        """``forward_sync_buffers`` under its older name."""
+        return self.forward_sync_buffers
+
+    def _set_static_graph(self) -> None:
+        """``static_graph=True`` after construction, as torch's scripts may have it."""
+        if self.synchronizer.began:
+            raise CommunicatorError(
+                "_set_static_graph() should be called before training loop starts and after "
+                "DistributedDataParallel is constructed. Or pass static_graph=True."
+            )
+        self.static_graph = self.synchronizer.static = True
 
     def shards(self, *parts: Any, step: int) -> Iterator[Any]:
         """With ``deterministic="world"``: this rank's shards of a batch, in turn.
@@ -243,7 +267,7 @@ class DistributedDataParallel(Module, Joinable):
     def join_hook(self, **kwargs: Any) -> JoinHook:
         """What a rank without data does for this model; ``divide_by_initial_world_size`` is its option."""
         self._refuse_deterministic("join")
-        return _DataParallelJoinHook(self, kwargs.get("divide_by_initial_world_size", True))
+        return DataParallelJoinHook(self, kwargs.get("divide_by_initial_world_size", True))
 
     @property
     def join_device(self) -> Device:
@@ -305,7 +329,7 @@ class DistributedDataParallel(Module, Joinable):
             copy.deepcopy(self.module, memo),
             self.device_ids,
             dim=self.dim,
-            broadcast_buffers=self.broadcast_buffers,
+            forward_sync_buffers=self.forward_sync_buffers,
             init_sync=False,
             process_group=self.process_group,
             bucket_cap_mb=self.synchronizer.bucket_cap_mb,
@@ -329,32 +353,6 @@ class DistributedDataParallel(Module, Joinable):
         if queue_callback(self._synchronize):
             self.synchronizer.restart()
         self.synchronizer.fill(parameter)
-
-
-class _DataParallelJoinHook(JoinHook):
-    """A rank without data adds zeros to the gradients of the others, and takes over what they trained."""
-
-    def __init__(self, model: DistributedDataParallel, divide_by_initial_world_size: bool) -> None:
-        self.model = model
-        model._divides_by_all = divide_by_initial_world_size
-
-    def main_hook(self) -> None:
-        model = self.model
-        root, syncs, follows = model._exchange(False, False, False)
-        if follows:
-            model.broadcast_buffers_now(root)
-        if syncs:
-            model.synchronizer.synchronize_without_gradients(model._taking_part or 0)
-
-    def post_hook(self, is_last_joiner: bool) -> None:
-        model = self.model
-        rank = np.array([model.process_group.rank if is_last_joiner else -1], np.int32)
-        root = int(model.process_group.all_reduce(rank, "max", name="last rank with data").wait()[0])
-        named = model.module.named_parameters()
-        parameters = [p for name, p in named if name not in model.parameters_to_ignore]
-        broadcast_tensors(parameters, model.process_group, root=root, name="parameters")
-        model.synchronizer.stepped.forget()
-        model.broadcast_buffers_now(root)
 
 
 def leave(parameters: Iterable[Tensor]) -> None:

@@ -62,7 +62,7 @@ class GradientSynchronizer:
             staging.check_tensor(parameter, "GradientSynchronizer", f"parameter {name!r}")
         self.parameters = [(name, tensor) for name, tensor in everything if tensor.requires_grad]
         self.static = static
-        layers = [] if module is None else identity.structure(module)
+        layers = [] if module is None else identity.structure(module, [tensor for _, tensor in everything])
         buckets.agree(self.communicator, everything, [f"bucket_cap_mb={self.bucket_cap_mb:g}", *layers])
         self.communicator.models += 1
         self.model = f"model {self.communicator.models}"
@@ -184,6 +184,11 @@ class GradientSynchronizer:
         self.synchronize(taking_part=taking_part)
 
     @property
+    def began(self) -> bool:
+        """Whether a backward has come to its end."""
+        return self._arrivals is None
+
+    @property
     def _telling(self) -> bool:
         """Whether buckets tell who has which gradients. Those that begin during backward do not know yet, and
         hooks expect gradients alone: then a message before them does."""
@@ -219,9 +224,11 @@ class GradientSynchronizer:
         elif not np.array_equal(mine, self._had):
             pairs = zip(self.parameters, mine, self._had, strict=True)
             changed = [name for (name, _), now, before in pairs if now != before]
+            names = ", ".join(changed[:10])
             raise CommunicatorError(
-                f"static_graph=True, but {', '.join(changed[:10])} had a gradient in one step and not in "
-                "another. Leave static_graph out where the parameters in use change."
+                f"Your training graph has changed in this iteration: static_graph=True, but {names} had a "
+                "gradient in one step and not in another. Leave static_graph out where the parameters in use "
+                "change."
             )
 
     def _note(self) -> str:

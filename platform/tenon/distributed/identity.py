@@ -135,15 +135,21 @@ class Parameters:
 PARAMETERS = Parameters()
 
 
-def structure(module: Any) -> list[str]:
+def structure(module: Any, parameters: Iterable[Tensor] | None = None) -> list[str]:
     """What the modules are, one a line, with the options of tenon's own layers: parameters do not tell all.
+
+    With ``parameters``, without the layers that have others only: those are left out of all communication.
 
     >>> from tenon import nn
     >>> structure(nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Dropout(0.1)))[2:]
     ['1 is ReLU()', '2 is Dropout(p=0.1, inplace=False)']
     """
     lines = []
+    known = None if parameters is None else {id(parameter) for parameter in parameters}
     for path, part in module.named_modules():
+        has = [id(parameter) for parameter in part.parameters(recurse=False)]
+        if known is not None and has and known.isdisjoint(has):
+            continue
         own = type(part).__module__.startswith("tenon.nn.")
         options = re.sub(r"0x[0-9a-f]+|cuda:\d+", "", part.extra_repr()) if own else ""
         lines.append(f"{path or 'the model'} is {type(part).__qualname__}({options})")

@@ -60,7 +60,7 @@ def broadcast_object_list(
     communicator = taking_part(group, "broadcast_object_list")
     if communicator is None:
         return
-    root = root_of(communicator, src, group_src, "src")
+    root = 0 if src is None and group_src is None else root_of(communicator, src, group_src, "src")
     mine = objects.encode(object_list) if communicator.rank == root else b""
     payloads = communicator.all_gather_bytes(mine, name=f"broadcast_object_list from rank {root}")
     _replace(object_list, objects.decode(payloads[root]), root, "broadcast_object_list")
@@ -85,7 +85,10 @@ def scatter_object_list(
             f"ranks. Pass one per rank on rank {root}."
         )
     if not scatter_object_output_list:
-        raise ShapeError("scatter_object_list: scatter_object_output_list must have a place 0 for the value.")
+        raise ShapeError(
+            "Expected argument scatter_object_output_list to be a list of size at least 1: its place 0 is "
+            "for the value."
+        )
     mine = objects.encode(given) if communicator.rank == root else b""
     payloads = communicator.all_gather_bytes(mine, name=f"scatter_object_list from rank {root}")
     scatter_object_output_list[0] = objects.decode(payloads[root])[communicator.rank]
@@ -104,7 +107,7 @@ def send_object_list(
     if communicator is None:
         return
     staging.refuse_recording("send_object_list")
-    root = root_of(communicator, dst, group_dst, "dst")
+    root = 0 if dst is None and group_dst is None else root_of(communicator, dst, group_dst, "dst")
     payload = np.frombuffer(objects.encode(list(object_list)), np.uint8)
     communicator.send(np.array([payload.size]), root).wait()
     communicator.send(payload, root).wait()

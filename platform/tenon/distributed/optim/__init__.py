@@ -1,5 +1,6 @@
-"""``tenon.distributed.optim``: optimizers whose state is spread over the ranks."""
+"""``tenon.distributed.optim``: optimizers that know of other ranks."""
 
+from tenon.distributed.local_sgd import PostLocalSGDOptimizer
 from tenon.distributed.zero import ZeroRedundancyOptimizer
 
-__all__ = ["ZeroRedundancyOptimizer"]
+__all__ = ["PostLocalSGDOptimizer", "ZeroRedundancyOptimizer"]
