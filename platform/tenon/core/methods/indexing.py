@@ -246,7 +246,10 @@ class Indexing:
         if mask.raw.dtype.kind != "b":
             raise DTypeError(f"masked_select: expected BoolTensor for mask, got {mask.dtype}")
         shape = np.broadcast_shapes(tuple(self.raw.shape), tuple(mask.raw.shape))
-        return f.expand(self, shape=shape)[f.expand(mask, shape=shape)]
+        x, mask = f.expand(self, shape=shape), f.expand(mask, shape=shape)
+        if len(shape) < 2 or watch.recorder is not None:
+            return x[mask]
+        return f.gather(x.reshape(-1), f.nonzero(mask.reshape(-1)).reshape(-1), axis=0)
 
     def masked_scatter(self, mask: Any, source: Any) -> Any:
         """A copy with consecutive elements of ``source`` written where ``mask``."""
