@@ -2,6 +2,7 @@
 
 import copy
 import gc
+import importlib
 import os
 import pickle
 
@@ -134,3 +135,7 @@ def test_flags_are_noted_as_frozen():
     tenon.backends.disable_global_flags()
     assert tenon.backends.flags_frozen()
     tenon.backends._frozen = before
+
+
+def test_types_of_gpus_are_named():
+    assert "cuda" in importlib.import_module("tenon._inductor.utils").GPU_TYPES
