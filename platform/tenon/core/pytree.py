@@ -1,14 +1,14 @@
 """Nested containers as a flat list of leaves and a ``TreeSpec`` that puts them together again.
 
-Containers are tuples, named tuples, lists and dictionaries (``OrderedDict`` and ``defaultdict`` too);
-everything else, subclasses of these included, is a leaf. ``tenon.utils._pytree`` offers the names under
-the path that PyTorch code imports.
+Containers are tuples, named tuples, lists, dictionaries (``OrderedDict`` and ``defaultdict`` too) and objects
+of classes that were registered; everything else, subclasses of these included, is a leaf.
+``tenon.utils._pytree`` offers the names under the path that PyTorch code imports.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict, defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -43,6 +43,35 @@ class TreeSpec:
 LEAF = TreeSpec(None, None, ())
 
 
+@dataclass(frozen=True, slots=True)
+class Node:
+    """How objects of a registered class are taken apart and put together."""
+
+    flatten: Callable[[Any], tuple[Any, Any]]
+    unflatten: Callable[[Any, Any], Any]
+    flatten_with_keys: Callable[[Any], tuple[Any, Any]] | None
+
+
+REGISTERED: dict[type, Node] = {}
+
+
+def register_pytree_node(
+    cls: type,
+    flatten_fn: Callable[[Any], tuple[Any, Any]],
+    unflatten_fn: Callable[[Any, Any], Any],
+    *,
+    serialized_type_name: str | None = None,
+    to_dumpable_context: Any = None,
+    from_dumpable_context: Any = None,
+    flatten_with_keys_fn: Callable[[Any], tuple[Any, Any]] | None = None,
+) -> None:
+    """Make objects of ``cls`` containers: ``flatten_fn(object)`` gives their children and a context,
+    ``unflatten_fn(children, context)`` an object. How PyTorch writes them to files is not asked for here."""
+    if cls in REGISTERED or cls in (*_MAPPINGS, list, tuple):
+        raise TreeError(f"{cls} is already registered as pytree node. Register each class once.")
+    REGISTERED[cls] = Node(flatten_fn, unflatten_fn, flatten_with_keys_fn)
+
+
 def _children(tree: Any) -> tuple[Any, Any, list[Any]] | None:
     """``(type, context, children)`` of a container, None for a leaf."""
     kind = type(tree)
@@ -52,6 +81,9 @@ def _children(tree: Any) -> tuple[Any, Any, list[Any]] | None:
         return kind, (keys, factory), [tree[key] for key in keys]
     if kind is list or kind is tuple:
         return kind, None, list(tree)
+    if kind in REGISTERED:
+        children, context = REGISTERED[kind].flatten(tree)
+        return kind, context, list(children)
     if isinstance(tree, tuple) and hasattr(kind, "_fields"):
         return "namedtuple", kind, list(tree)
     return None
@@ -100,6 +132,8 @@ def _build(leaves: Any, spec: TreeSpec) -> Any:
         return defaultdict(factory, pairs) if spec.type is defaultdict else spec.type(pairs)
     if spec.type == "namedtuple":
         return spec.context(*children)
+    if spec.type in REGISTERED:
+        return REGISTERED[spec.type].unflatten(children, spec.context)
     return spec.type(children)
 
 
@@ -124,6 +158,53 @@ def _same(tree: Any, spec: TreeSpec, is_leaf: Callable[[Any], bool] | None) -> l
 def tree_leaves(tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> list[Any]:
     """The leaves of ``tree`` from left to right."""
     return tree_flatten(tree, is_leaf)[0]
+
+
+def tree_iter(tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> Iterator[Any]:
+    """The leaves of ``tree``, one after the other."""
+    return iter(tree_leaves(tree, is_leaf))
+
+
+def tree_structure(tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> TreeSpec:
+    """The spec of ``tree``."""
+    return tree_flatten(tree, is_leaf)[1]
+
+
+def tree_is_leaf(tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> bool:
+    """Whether ``tree`` is a leaf itself."""
+    return (is_leaf is not None and is_leaf(tree)) or _children(tree) is None
+
+
+def tree_map_(
+    func: Callable[..., Any], tree: Any, *rests: Any, is_leaf: Callable[[Any], bool] | None = None
+) -> Any:
+    """``tree`` itself, after a call of ``func`` with every leaf (and those of ``rests`` in its place)."""
+    tree_map(func, tree, *rests, is_leaf=is_leaf)
+    return tree
+
+
+def tree_all(pred: Callable[[Any], bool], tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> bool:
+    """Whether ``pred`` holds for all leaves."""
+    return all(map(pred, tree_iter(tree, is_leaf)))
+
+
+def tree_any(pred: Callable[[Any], bool], tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> bool:
+    """Whether ``pred`` holds for a leaf."""
+    return any(map(pred, tree_iter(tree, is_leaf)))
+
+
+def tree_all_only(
+    type_or_types: Any, pred: Callable[[Any], bool], tree: Any, is_leaf: Callable[[Any], bool] | None = None
+) -> bool:
+    """Whether ``pred`` holds for all leaves of a type."""
+    return all(pred(leaf) for leaf in tree_iter(tree, is_leaf) if isinstance(leaf, type_or_types))
+
+
+def tree_any_only(
+    type_or_types: Any, pred: Callable[[Any], bool], tree: Any, is_leaf: Callable[[Any], bool] | None = None
+) -> bool:
+    """Whether ``pred`` holds for a leaf of a type."""
+    return any(pred(leaf) for leaf in tree_iter(tree, is_leaf) if isinstance(leaf, type_or_types))
 
 
 def tree_map_only(

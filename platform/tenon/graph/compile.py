@@ -24,7 +24,7 @@ from tenon.core.grad_mode import MODE
 from tenon.core.interceptor import SLOT
 from tenon.core.overriding import MODES
 from tenon.core.precision import PRECISION
-from tenon.core.pytree import TreeSpec, tree_flatten
+from tenon.core.pytree import REGISTERED, TreeSpec, tree_flatten
 from tenon.core.value import Value
 from tenon.core.where import user_line
 from tenon.device import get_default_device
@@ -323,7 +323,9 @@ def _name(function: Any) -> str:
 
 def _flat(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[list[Any], Any]:
     """The leaves of the arguments, and a hashable description of their nest."""
-    if not kwargs and not any(a.__class__ in _CONTAINERS or hasattr(a, "_fields") for a in args):
+    if not kwargs and not any(
+        a.__class__ in _CONTAINERS or a.__class__ in REGISTERED or hasattr(a, "_fields") for a in args
+    ):
         return list(args), len(args)
     leaves, spec = tree_flatten((args, kwargs))
     return leaves, _hashable(spec)
@@ -340,7 +342,8 @@ _CONTAINERS = frozenset((tuple, list, dict, OrderedDict, defaultdict))
 
 def _hashable(spec: TreeSpec) -> Any:
     children = tuple(_hashable(child) for child in spec.children_specs)
-    keys = tuple(spec.context[0]) if isinstance(spec.context, tuple) else spec.context
+    mapping = spec.type in _CONTAINERS and spec.context is not None
+    keys = tuple(spec.context[0]) if mapping else spec.context
     return (spec.type, keys, children)
 
 

@@ -1,12 +1,66 @@
 """PyTorch's path for nested containers; the code is in ``tenon.core.pytree``."""
 
+from typing import Any, TypeAlias
+
 from tenon.core.pytree import (
+    LEAF,
     TreeSpec,
+    register_pytree_node,
+    tree_all,
+    tree_all_only,
+    tree_any,
+    tree_any_only,
     tree_flatten,
+    tree_is_leaf,
+    tree_iter,
     tree_leaves,
     tree_map,
+    tree_map_,
     tree_map_only,
+    tree_structure,
     tree_unflatten,
 )
+from tenon.core.pytree_paths import (
+    GetAttrKey,
+    MappingKey,
+    SequenceKey,
+    keystr,
+    tree_flatten_with_path,
+    tree_leaves_with_path,
+    tree_map_with_path,
+)
 
-__all__ = ["TreeSpec", "tree_flatten", "tree_leaves", "tree_map", "tree_map_only", "tree_unflatten"]
+__all__ = [
+    "GetAttrKey",
+    "LeafSpec",
+    "MappingKey",
+    "PyTree",
+    "SequenceKey",
+    "TreeSpec",
+    "keystr",
+    "register_pytree_node",
+    "tree_all",
+    "tree_all_only",
+    "tree_any",
+    "tree_any_only",
+    "tree_flatten",
+    "tree_flatten_with_path",
+    "tree_is_leaf",
+    "tree_iter",
+    "tree_leaves",
+    "tree_leaves_with_path",
+    "tree_map",
+    "tree_map_",
+    "tree_map_only",
+    "tree_map_with_path",
+    "tree_structure",
+    "tree_unflatten",
+]
+
+PyTree: TypeAlias = Any
+_register_pytree_node = register_pytree_node
+
+
+def LeafSpec() -> TreeSpec:
+    """The spec of a leaf."""
+    return LEAF
