@@ -35,6 +35,24 @@ from tenon.core.quiet import IGNORE, enter, leave
 from tenon.core.tensor import Tensor
 from tenon.optim import batch, fused, fused_flag, groups, state, step_hooks, update
 from tenon.optim.groups import required
+from tenon.optim.porting import (  # noqa: F401 - where optimizers written for torch look for them
+    _capturable_doc,
+    _default_to_fused_or_foreach,
+    _differentiable_doc,
+    _disable_dynamo_if_unsupported,
+    _foreach_doc,
+    _foreach_supported_types,
+    _fused_doc,
+    _get_capturable_supported_devices,
+    _get_scalar_dtype,
+    _get_value,
+    _maximize_doc,
+    _params_doc,
+    _stack_if_compiling,
+    _to_scalar,
+    _use_grad_for_differentiable,
+    _view_as_real,
+)
 from tenon.optim.step_hooks import (
     Hook,
     register_optimizer_step_post_hook,
@@ -230,6 +248,8 @@ class Optimizer:
             text += "".join(f"    {k}: {group[k]}\n" for k in sorted(group) if k != "params")
         return text + ")"
 
+
+_global_optimizer_pre_hooks, _global_optimizer_post_hooks = step_hooks.GLOBAL_PRE, step_hooks.GLOBAL_POST
 
 __all__ = [
     "Optimizer",
