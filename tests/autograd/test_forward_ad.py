@@ -228,3 +228,59 @@ def test_no_grad_does_not_stop_the_forward_mode_of_functions():
     assert second.tolist() == [[2.0, 0.0], [0.0, 2.0]]
     assert tenon.func.jvp(lambda x: in_logarithms(x, x), (x,), (direction,))[1][0].item() == pytest.approx(3)
     assert forward(forward(half_constant))(x).tolist() == [[4.0, 0.0], [0.0, 4.0]]
+
+
+def halved_first(dual, plain):
+    dual[:1].mul_(0.5)
+
+
+def accumulated(dual, plain):
+    plain.addcmul_(dual, dual)
+
+
+def overwritten(dual, plain):
+    dual[0] = 5.0
+    plain.copy_(dual)
+
+
+@pytest.mark.parametrize("module", ["tenon", pytest.param("torch", marks=pytest.mark.oracle)])
+@pytest.mark.parametrize(
+    ("change", "of_dual", "of_plain"),
+    [
+        (halved_first, [0.5, 3.0], None),
+        (accumulated, [1.0, 3.0], [2.0, 12.0]),
+        (overwritten, [0.0, 3.0], [0.0, 3.0]),
+    ],
+)
+def test_changes_in_place_under_no_grad_change_tangents(module, change, of_dual, of_plain):
+    t = pytest.importorskip(module)
+    forward = t.autograd.forward_ad
+
+    with forward.dual_level():
+        dual, plain = forward.make_dual(t.tensor([1.0, 2.0]), t.tensor([1.0, 3.0])) * 1, t.zeros(2)
+        with t.no_grad():
+            change(dual, plain)
+        tangents = [forward.unpack_dual(each).tangent for each in (dual, plain)]
+
+        assert tangents[0].tolist() == of_dual
+        assert (None if tangents[1] is None else tangents[1].tolist()) == of_plain
+
+
+def test_what_was_changed_by_duals_is_plain_afterwards():
+    buffer, x = tenon.zeros(2), tenon.ones(2)
+
+    def averaged(x):
+        with tenon.no_grad():
+            buffer.mul_(0.5).add_(x)
+        return buffer * x
+
+    with forward_ad.dual_level():
+        averaged(forward_ad.make_dual(x, x))
+        assert forward_ad.unpack_dual(buffer).tangent.tolist() == [1.0, 1.0]
+    within = buffer.requires_grad
+    slope = tenon.func.jvp(averaged, (x,), (x,))[1]
+    rows = tenon.func.jacfwd(averaged)(x)
+
+    assert not within and not buffer.requires_grad and buffer.is_leaf
+    assert slope.tolist() == [2.5, 2.5]
+    assert rows.diagonal().tolist() == [2.75, 2.75]

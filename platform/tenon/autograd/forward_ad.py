@@ -19,7 +19,6 @@ from tenon.core.backward import grad as differentiate
 from tenon.core.edges import GradientEdge
 from tenon.core.factories import ones_like, zeros_like
 from tenon.core.grad_mode import enable_grad
-from tenon.core.interceptor import SLOT
 from tenon.core.late import LATE
 from tenon.core.tape import CustomNode, StandIn
 from tenon.core.tensor import Tensor
@@ -90,7 +89,7 @@ def enter_dual_level() -> int:
         )
     global _current_level
     _State.level, _current_level = _Level(), 0
-    SLOT.push(_State.level.onward)
+    _State.level.onward.__enter__()
     return 0
 
 
@@ -99,7 +98,8 @@ def exit_dual_level(*, level: int | None = None) -> None:
     if _State.level is None or level not in (None, 0):
         raise GradError("Trying to exit a forward AD level that was not the last one that was created.")
     global _current_level
-    SLOT.pop(_State.level.onward)
+    _State.level.onward.__exit__()
+    _State.level.onward.restore()
     _State.level, _current_level = None, -1
 
 

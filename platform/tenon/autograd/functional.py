@@ -198,7 +198,7 @@ def _jacobian(
     with enable_grad():
         several, given = _tuple(inputs, "inputs", to)
         fresh = _fresh(given, create_graph)
-        with going_on(fresh) if forward else nullcontext():
+        with going_on(fresh) if forward else nullcontext() as onward:
             returned = func(*fresh)
         many, outputs = _outputs(returned, to, strict)
     with enable_grad(), pushing() if forward else nullcontext():
@@ -219,6 +219,8 @@ def _jacobian(
                     table.cat(*stacked, axis=0).reshape(shape) if stacked else zeros_like(x).new_zeros(shape)
                 )
             rows.append(_restored(tuple(made), several, create_graph))
+    if onward is not None:
+        onward.restore()
     return tuple(rows) if many else rows[0]
 
 

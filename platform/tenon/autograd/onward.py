@@ -6,13 +6,16 @@ is: its other inputs count as constants.
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from tenon.core import watch
 from tenon.core.aval import Aval
 from tenon.core.backward_end import PASS
 from tenon.core.grad_mode import MODE
+from tenon.core.inplace import inplace
 from tenon.core.interceptor import SLOT
 from tenon.core.op import Composite
 from tenon.core.tape import CustomNode, StandIn
@@ -29,19 +32,16 @@ class Onward:
     def __init__(self, carries: Callable[[Any], bool], then: Callable[[Any], None]) -> None:
         self.carries = carries
         self.then = then
+        self.around: Any = None
+        self.plain: list[weakref.ref[Any]] = []
 
     def run(self, op: Any, args: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
         """The op, taped where a tangent has to go on."""
         if MODE.enabled:
             return self._taped(op, args, attrs)
-        if MODE.inference or not MODE.forward or PASS.sweep is not None:
+        given = self._given(args)
+        if given is None:
             return SLOT.below(self)(op, args, attrs)
-        carry = [isinstance(a, Tensor) and a._track and self.carries(a) for a in args]
-        if not any(carry):
-            return SLOT.below(self)(op, args, attrs)
-        given = tuple(
-            a if c or not isinstance(a, Tensor) else a.detach() for a, c in zip(args, carry, strict=True)
-        )
         MODE.enabled = True
         try:
             made = self._taped(op, given, attrs)
@@ -52,23 +52,63 @@ class Onward:
             MODE.enabled = False
         return made
 
+    def changes(self, op: Any, x: Any, args: tuple[Any, ...], attrs: dict[str, Any]) -> bool:
+        """Change ``x`` in place, taped where a tangent has to go on; False, and nothing done, if none has."""
+        given = self._given((x, *args))
+        if given is None or (given[0] is not x and x._track):  # a leaf has no place for one
+            return False
+        base = x if x._view is None else x._view[0]
+        self.plain += [weakref.ref(each) for each in (x, base) if not each._track]
+        MODE.enabled = True
+        try:
+            inplace(op, x, *given[1:], **attrs)
+            self.then(base)
+        finally:
+            MODE.enabled = False
+        return True
+
+    def restore(self) -> None:
+        """Take from tensors that had no history before they were changed, buffers say, what they got here."""
+        for reference in self.plain:
+            tensor = reference()
+            if tensor is not None:
+                tensor._node, tensor._index, tensor._track = None, 0, False
+        self.plain.clear()
+
+    def _given(self, args: tuple[Any, ...]) -> tuple[Any, ...] | None:
+        """``args``, those without tangents as constants; None if no tangent has to go on."""
+        if MODE.inference or not MODE.forward or PASS.sweep is not None:
+            return None
+        carry = [isinstance(a, Tensor) and (a._track or a._stale()) and self.carries(a) for a in args]
+        if not any(carry):
+            return None
+        return tuple(
+            a if c or not isinstance(a, Tensor) else a.detach() for a, c in zip(args, carry, strict=True)
+        )
+
     def _taped(self, op: Any, args: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
         tracked = any(isinstance(a, Tensor) and (a._track or a._stale()) for a in args)
         if tracked and isinstance(op, Composite) and not op.differentiable:
             return SLOT.parts(op, args, attrs)  # they have the gradients
         return SLOT.below(self)(op, args, attrs)
 
+    def __enter__(self) -> None:
+        self.around, watch.onward = watch.onward, self
+        SLOT.push(self)
+
+    def __exit__(self, *exc: object) -> None:
+        watch.onward = self.around
+        SLOT.pop(self)
+
 
 @contextmanager
-def going_on(inputs: Sequence[Any]) -> Iterator[None]:
-    """Inside, ``no_grad`` leaves a way to ``inputs`` that is open to the passes made in ``pushing`` alone."""
+def going_on(inputs: Sequence[Any]) -> Iterator[Onward]:
+    """Inside, ``no_grad`` leaves a way to ``inputs`` that is open to the passes made in ``pushing`` alone; at
+    their end, ``restore`` what was given."""
     ends = {id(x) if x._node is None else id(x._node) for x in inputs}
     onward = Onward(lambda value: _leads(value, ends), _gate)
-    SLOT.push(onward)
-    try:
-        yield
-    finally:
-        SLOT.pop(onward)
+    with onward:
+        yield onward
 
 
 @contextmanager

@@ -38,6 +38,8 @@ def inplace(op: Any, x: Any, *args: Any, **attrs: Any) -> Any:
 
     ``op`` is an Op, or any function of tensors that leaves its arguments alone.
     """
+    if watch.onward is not None and not MODE.enabled and watch.onward.changes(op, x, args, attrs):
+        return x
     counter = x._version_counter
     if counter is None:
         counter = x._version_counter = [0]

@@ -47,6 +47,9 @@ walked: weakref.WeakSet[Any] | None = None
 #: Why no compiled function may be called now; None where they may.
 not_compiled: str | None = None
 
+#: What lets tangents go on under ``no_grad``, where forward mode is at work: ``autograd/onward.py``.
+onward: Any = None
+
 #: The ``graph.recorder.Recorder`` at work, for what changes or makes arrays beside the ops.
 recorder: Any = None
 

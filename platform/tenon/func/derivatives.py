@@ -79,7 +79,7 @@ class _Run:
             fresh = list(args)
             for i, value in zip(chosen, tree_unflatten(self.leaves, self.spec), strict=True):
                 fresh[i] = value
-            with going_on(self.leaves) if forward else nullcontext():
+            with going_on(self.leaves) if forward else nullcontext() as self.onward:
                 self.output = func(*fresh, **kwargs)
         outer = any(leaf.requires_grad for leaf in leaves)
         self.watched = self.taped and (outer or self._captures())
@@ -121,6 +121,8 @@ class _Run:
         for leaf in self.leaves:
             if _OWN in leaf.__dict__:
                 leaf.__dict__[_OWN] = _DONE
+        if self.onward is not None and not self.watched:
+            self.onward.restore()
         return values if self.watched else tree_map(_detached, values)
 
     def as_given(self, values: list[Any], argnums: Argnums) -> Any:
