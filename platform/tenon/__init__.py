@@ -42,6 +42,7 @@ _home("tenon.core.tensor", "Tensor")
 _home("tenon.amp.autocast_mode", "autocast")
 _home(
     "tenon.amp.state",
+    "get_autocast_cpu_dtype get_autocast_gpu_dtype is_autocast_cpu_enabled "
     "is_autocast_enabled set_autocast_enabled get_autocast_dtype set_autocast_dtype "
     "is_autocast_cache_enabled set_autocast_cache_enabled clear_autocast_cache autocast_increment_nesting "
     "autocast_decrement_nesting",

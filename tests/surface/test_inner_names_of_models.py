@@ -6,9 +6,10 @@ import pytest
 
 import tenon
 from tenon import fx, hub, onnx
+from tenon.backends import cuda as kernels
 from tenon.errors import UnsupportedError
 from tenon.nn.modules.instancenorm import _InstanceNorm
-from tenon.utils import model_zoo
+from tenon.utils import checkpoint, model_zoo
 
 
 def test_checks_raise_their_kind_of_error_with_the_message_that_is_made_for_it():
@@ -81,3 +82,16 @@ def test_bases_of_layers_can_be_asked_for():
     assert isinstance(tenon.nn.InstanceNorm2d(3), _InstanceNorm)
     assert tenon._C._get_tracing_state() is None and tenon._C._get_accelerator().type in ("cpu", "cuda")
     assert tenon.OutOfMemoryError is tenon.cuda.OutOfMemoryError
+
+
+def test_switches_of_attention_and_states_of_devices_without_any():
+    with kernels.sdp_kernel(enable_math=False, enable_mem_efficient=False):
+        assert kernels.flash_sdp_enabled() and not kernels.math_sdp_enabled()
+    assert kernels.math_sdp_enabled() and kernels.mem_efficient_sdp_enabled()
+    assert len(tenon.cuda.get_rng_state_all()) == tenon.cuda.device_count()
+    assert tenon.cuda._initialized == tenon.cuda.is_initialized()
+    tenon.cuda.set_rng_state_all(tenon.cuda.random.get_rng_state_all())
+    checkpoint.set_device_states(*checkpoint.get_device_states(tenon.ones(1)))
+    with tenon.autocast("cpu", dtype=tenon.bfloat16):
+        assert tenon.is_autocast_cpu_enabled() and tenon.get_autocast_cpu_dtype() is tenon.bfloat16
+    assert tenon.get_autocast_gpu_dtype() is tenon.float16

@@ -146,6 +146,21 @@ def set_autocast_dtype(device_type: str, dtype: dtype) -> None:
     STATE.settle()
 
 
+def get_autocast_gpu_dtype() -> dtype:
+    """``get_autocast_dtype("cuda")``, as it was called before."""
+    return get_autocast_dtype("cuda")
+
+
+def get_autocast_cpu_dtype() -> dtype:
+    """``get_autocast_dtype("cpu")``, as it was called before."""
+    return get_autocast_dtype("cpu")
+
+
+def is_autocast_cpu_enabled() -> bool:
+    """``is_autocast_enabled("cpu")``, as it was called before."""
+    return is_autocast_enabled("cpu")
+
+
 def is_autocast_cache_enabled() -> bool:
     """Whether casts of parameters are kept until the outermost region ends."""
     return STATE.cache_enabled

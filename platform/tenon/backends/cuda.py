@@ -2,10 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
+
 from tenon import cuda
 from tenon.functions.settings import get_float32_matmul_precision, set_float32_matmul_precision
 
-__all__ = ["is_built", "matmul"]
+__all__ = [
+    "enable_cudnn_sdp",
+    "enable_flash_sdp",
+    "enable_math_sdp",
+    "enable_mem_efficient_sdp",
+    "flash_sdp_enabled",
+    "is_built",
+    "math_sdp_enabled",
+    "matmul",
+    "mem_efficient_sdp_enabled",
+    "sdp_kernel",
+]
 
 
 def is_built() -> bool:
@@ -28,3 +42,59 @@ class _Products:
 
 #: Settings of matrix products.
 matmul = _Products()
+
+#: Which of torch's kernels of attention may run. Here is one for every case, so this is only kept.
+_allowed = {"flash": True, "mem_efficient": True, "math": True, "cudnn": True}
+
+
+def enable_flash_sdp(enabled: bool) -> None:
+    """Note whether flash attention may run."""
+    _allowed["flash"] = enabled
+
+
+def enable_mem_efficient_sdp(enabled: bool) -> None:
+    """Note whether attention that saves memory may run."""
+    _allowed["mem_efficient"] = enabled
+
+
+def enable_math_sdp(enabled: bool) -> None:
+    """Note whether plain attention may run."""
+    _allowed["math"] = enabled
+
+
+def enable_cudnn_sdp(enabled: bool) -> None:
+    """Note whether cuDNN's attention may run."""
+    _allowed["cudnn"] = enabled
+
+
+def flash_sdp_enabled() -> bool:
+    """What ``enable_flash_sdp`` was told."""
+    return _allowed["flash"]
+
+
+def mem_efficient_sdp_enabled() -> bool:
+    """What ``enable_mem_efficient_sdp`` was told."""
+    return _allowed["mem_efficient"]
+
+
+def math_sdp_enabled() -> bool:
+    """What ``enable_math_sdp`` was told."""
+    return _allowed["math"]
+
+
+@contextlib.contextmanager
+def sdp_kernel(
+    enable_flash: bool = True,
+    enable_math: bool = True,
+    enable_mem_efficient: bool = True,
+    enable_cudnn: bool = True,
+) -> Iterator[None]:
+    """As the switches, inside the ``with`` block."""
+    before = dict(_allowed)
+    _allowed.update(
+        flash=enable_flash, math=enable_math, mem_efficient=enable_mem_efficient, cudnn=enable_cudnn
+    )
+    try:
+        yield
+    finally:
+        _allowed.update(before)

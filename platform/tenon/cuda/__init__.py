@@ -266,6 +266,10 @@ def _stats(device: DeviceLike) -> Any:
 
 
 def __getattr__(name: str) -> Any:
-    if name != "amp":
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return importlib.import_module("tenon.cuda.amp")  # which needs this module
+    if name in ("amp", "random"):  # which need this module
+        return importlib.import_module(f"tenon.cuda.{name}")
+    if name == "_initialized":
+        return is_initialized()
+    if name.endswith("rng_state") or name.endswith("rng_state_all"):
+        return getattr(importlib.import_module("tenon.cuda.random"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -5,8 +5,7 @@ Without ``use_reentrant`` the graph stays as it is, and what its nodes would sav
 and fills them all; each is emptied as it is read. So every use of the graph works: ``autograd.grad``,
 ``create_graph``, hooks, several backward passes, parts inside parts.
 
-``use_reentrant=True`` is torch's older way: a custom Function that has no graph inside and runs a backward
-pass of its own.
+``use_reentrant=True`` is torch's older way: a custom Function without a graph, with a backward pass inside.
 """
 
 from __future__ import annotations
@@ -29,6 +28,7 @@ from tenon.core.tensor import Tensor
 from tenon.core.where import user_line
 from tenon.errors import ArgumentError, CheckpointMismatchError, GradError, TenonWarning
 from tenon.random import default_generator, fork_rng
+from tenon.utils.device_states import get_device_states, set_device_states  # noqa: F401 - torch has them here
 from tenon.utils.graph_exec_group import GraphExecGroup, group_of_pass
 from tenon.utils.selective_checkpoint import (
     CheckpointPolicy,
