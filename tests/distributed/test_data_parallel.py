@@ -428,7 +428,7 @@ def test_a_deep_copy_averages_its_own_gradients():
 def test_a_model_without_trainable_parameters_is_refused_as_in_torch():
     model = Affine().requires_grad_(False)
 
-    with pytest.raises(ModuleError, match="is not needed when a module doesn't have any parameters"):
+    with pytest.raises(ModuleError, match="is not needed when a module doesn't have any parameter that"):
         DistributedDataParallel(model)
 
 

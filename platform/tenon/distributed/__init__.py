@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from tenon.distributed.coalesced import all_reduce_coalesced as all_reduce_coalesced
     from tenon.distributed.collectives import all_gather as all_gather
     from tenon.distributed.collectives import all_gather_into_tensor as all_gather_into_tensor
+    from tenon.distributed.collectives import all_gather_single as all_gather_single
     from tenon.distributed.collectives import all_reduce as all_reduce
     from tenon.distributed.collectives import barrier as barrier
     from tenon.distributed.collectives import broadcast as broadcast
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from tenon.distributed.collectives import monitored_barrier as monitored_barrier
     from tenon.distributed.collectives import reduce as reduce
     from tenon.distributed.collectives import reduce_scatter as reduce_scatter
+    from tenon.distributed.collectives import reduce_scatter_single as reduce_scatter_single
     from tenon.distributed.collectives import reduce_scatter_tensor as reduce_scatter_tensor
     from tenon.distributed.collectives import scatter as scatter
     from tenon.distributed.comm_hooks import GradBucket as GradBucket
@@ -109,6 +111,7 @@ _HOMES = {
     "collectives": (
         "all_gather",
         "all_gather_into_tensor",
+        "all_gather_single",
         "all_reduce",
         "barrier",
         "broadcast",
@@ -117,6 +120,7 @@ _HOMES = {
         "reduce",
         "reduce_scatter",
         "reduce_scatter_tensor",
+        "reduce_scatter_single",
         "scatter",
     ),
     "comm_hooks": ("GradBucket",),

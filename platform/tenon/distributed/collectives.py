@@ -20,7 +20,7 @@ from tenon.distributed.calls import Work
 from tenon.distributed.communicator import Array, Communicator
 from tenon.distributed.process_group import root_of, taking_part
 from tenon.distributed.reduction import ReduceOp, supports_complex
-from tenon.errors import RankArgumentError, ShapeError
+from tenon.errors import RankArgumentError, RankTypeError, ShapeError
 from tenon.futures import Future
 
 Group = Any
@@ -169,17 +169,28 @@ def all_gather(
 def all_gather_into_tensor(
     output_tensor: Tensor, input_tensor: Tensor, group: Group = None, async_op: bool = False
 ) -> Work | None:
-    """Write the tensors of all ranks into one: stacked or, with ``size * n`` rows, one after another."""
+    """Write the tensors of all ranks one after another into one of any shape: stacked, joined or flat."""
     communicator = taking_part(group, "all_gather_into_tensor")
     if communicator is None:
         return None
     staging.check_tensor(input_tensor, "all_gather_into_tensor", "input_tensor")
-    own = tuple(input_tensor.shape)
-    stacked = (communicator.size, *own)
-    joined = (communicator.size * own[0], *own[1:]) if own else (communicator.size,)
-    shape = stacked if tuple(output_tensor.shape) == stacked else joined
-    _check_like(output_tensor, shape, input_tensor, "all_gather_into_tensor: output_tensor")
+    staging.check_tensor(output_tensor, "all_gather_into_tensor", "output_tensor")
+    if output_tensor.numel() != communicator.size * input_tensor.numel():
+        raise ShapeError(
+            "all_gather_into_tensor: output tensor size must be equal to world_size times input tensor size: "
+            f"output_tensor {list(output_tensor.shape)} must hold {communicator.size} times the elements of "
+            f"input_tensor {list(input_tensor.shape)}."
+        )
+    if output_tensor.dtype != input_tensor.dtype:
+        raise RankTypeError(
+            f"all_gather_into_tensor: output_tensor is {output_tensor.dtype}, input_tensor "
+            f"{input_tensor.dtype}. Give both one dtype."
+        )
     return put(output_tensor, operations.all_gather, input_tensor, async_op, group=communicator)
+
+
+all_gather_single = all_gather_into_tensor
+"""torch's newer name."""
 
 
 def reduce_scatter_tensor(
@@ -202,6 +213,10 @@ def reduce_scatter_tensor(
         )
     rows = rows_of(input, (communicator.size, *output.shape))
     return put(output, operations.reduce_scatter, rows, async_op, op=str(op), group=communicator)
+
+
+reduce_scatter_single = reduce_scatter_tensor
+"""torch's newer name."""
 
 
 def reduce_scatter(

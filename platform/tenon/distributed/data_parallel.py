@@ -91,11 +91,11 @@ class DistributedDataParallel(Module, Joinable):
         named = [(name, p) for name, p in module.named_parameters() if name not in self.parameters_to_ignore]
         if not any(parameter.requires_grad for _, parameter in named):
             raise ModuleError(
-                "DistributedDataParallel is not needed when a module doesn't have any parameters that "
-                "require a gradient. Use the module itself."
+                "DistributedDataParallel is not needed when a module doesn't have any parameter that "
+                "requires a gradient. Use the module itself."
             )
         self.module = module
-        self.device_ids = device_ids
+        self.device_ids, self.output_device = device_ids, output_device
         self.dim = dim
         if broadcast_buffers is not None:
             warnings.warn(
@@ -166,6 +166,11 @@ class DistributedDataParallel(Module, Joinable):
             broadcast_tensors(
                 buffers, self.process_group, root=root, name=f"buffers of {self.synchronizer.model}"
             )
+
+    @property
+    def device(self) -> Device:
+        """The device of the first parameter."""
+        return next(self.module.parameters()).device
 
     @property
     def broadcast_buffers(self) -> bool:

@@ -14,7 +14,6 @@ from tenon.distributed import world
 from tenon.distributed.communicator import Communicator
 from tenon.distributed.startup import launched
 from tenon.errors import (
-    CommunicatorError,
     LaunchError,
     RankArgumentError,
     RankTypeError,
@@ -173,7 +172,7 @@ def new_group(
         chosen.sort()
     wrong = [rank for rank in chosen if not 0 <= rank < communicator.size]
     if wrong or len(set(chosen)) != len(chosen) or not chosen:
-        raise CommunicatorError(
+        raise RankArgumentError(
             f"new_group: ranks={ranks} must be different numbers from 0 to {communicator.size - 1}."
         )
     inside = communicator.rank in chosen
