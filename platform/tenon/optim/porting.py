@@ -10,7 +10,8 @@ from tenon import dtypes
 from tenon.core import watch
 from tenon.core.grad_mode import set_grad_enabled
 from tenon.core.tensor import Tensor
-from tenon.functions import stack, view_as_real
+from tenon.functions.joining import stack
+from tenon.functions.making import view_as_real
 from tenon.nn.parameter import Parameter
 from tenon.utils._foreach_utils import (
     _get_foreach_kernels_supported_devices,
