@@ -186,7 +186,11 @@ def of_number(value: Any) -> dtype:
     """The dtype of a tensor of a Python number: the default one for a float."""
     if isinstance(value, float):
         return _Default.float
-    return _Default.float.to_complex() if isinstance(value, complex) else as_dtype(type(value))
+    if isinstance(value, complex):
+        return _Default.float.to_complex()
+    if isinstance(value, int) and not isinstance(value, builtin_bool):
+        return int64
+    return as_dtype(type(value))
 
 
 builtin_bool = builtins.bool

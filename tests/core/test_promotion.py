@@ -1,5 +1,6 @@
 """The result dtype of every pair of dtypes, dimensioned, 0-d and Python numbers, as in torch."""
 
+import enum
 import itertools
 import warnings
 
@@ -169,3 +170,17 @@ def test_a_condition_stays_boolean_beside_floats():
 
     assert made.dtype == tenon.float32
     assert made.grad_fn.args[0] is mask.raw  # what the gradient keeps: neither cast nor copied
+
+
+class Level(enum.IntEnum):
+    HIGH = 3
+
+
+def test_members_of_enumerations_are_numbers(parity):
+    def program(t):
+        x = t.tensor([1.0, 2.0], requires_grad=True)
+        y = Level.HIGH * x**Level.HIGH / Level.HIGH - Level.HIGH
+        y.sum().backward()
+        return y, x.grad, t.full((2,), Level.HIGH), t.tensor([Level.HIGH, 1]), x.clamp(max=Level.HIGH)
+
+    parity(program)

@@ -259,9 +259,9 @@ def test_groups_answer_like_torchs(rank, size):
     assert len(pairs) == 2 and (pair is None) == (rank == 1)
     if pair is not None:
         assert isinstance(pair, dist.ProcessGroup)
-        assert (pair.size(), pair.rank()) == ((1, 0) if rank == 2 else (2, rank // 3))
+        assert (pair.size, pair.rank) == ((1, 0) if rank == 2 else (2, rank // 3))
         dist.destroy_process_group(pair)  # That group only.
-    assert dist.group.WORLD.size() == 4 and dist.group.WORLD.rank() == dist.get_rank() == rank
+    assert dist.group.WORLD.size == 4 and dist.group.WORLD.rank == dist.get_rank() == rank
     with pytest.raises(ValueError, match="both subgroup"):
         dist.new_subgroups_by_enumeration([[0, 1], [1, 2]])
     with pytest.raises(ValueError, match="must not exceed the world size"):

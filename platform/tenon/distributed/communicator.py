@@ -32,16 +32,6 @@ LARGEST_TAG = 10_000
 """MPI promises 32767; each of ours takes two."""
 
 
-class Count(int):
-    """A number that torch's scripts may also call: its groups have ``rank()`` and ``size()``."""
-
-    __slots__ = ()
-
-    def __call__(self) -> int:
-        """The number."""
-        return int(self)
-
-
 class Communicator(ABC):
     """A group of ranks that make the same calls in the same order.
 
@@ -50,8 +40,8 @@ class Communicator(ABC):
     """
 
     name = "communicator"
-    rank: Count
-    size: Count
+    rank: int
+    size: int
     local_rank: int
     local_size: int
     node: int = 0
@@ -70,8 +60,8 @@ class Communicator(ABC):
     def __init__(
         self, rank: int, size: int, local_rank: int | None = None, local_size: int | None = None
     ) -> None:
-        self.rank = Count(rank)
-        self.size = Count(size)
+        self.rank = rank
+        self.size = size
         self.local_rank = rank if local_rank is None else local_rank
         self.local_size = size if local_size is None else local_size
         self.ranks = tuple(range(size))

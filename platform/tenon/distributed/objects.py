@@ -16,7 +16,6 @@ import numpy as np
 
 from tenon.core.create import from_numpy
 from tenon.core.tensor import Tensor
-from tenon.distributed.communicator import Count
 from tenon.distributed.reduction import BFLOAT16, check_transferable
 from tenon.errors import CommunicatorError
 from tenon.nn.parameter import Parameter
@@ -44,8 +43,6 @@ def _pack(value: Any, path: str, depth: int) -> Any:
         raise CommunicatorError(f"{path} is nested more than {DEEPEST} deep. Send it in parts.")
     if value is None or type(value) in (bool, int, float, str):
         return value
-    if type(value) is Count:
-        return int(value)
     if type(value) is complex:
         return ["complex", [value.real, value.imag]]
     if type(value) in (list, tuple, set, frozenset):
