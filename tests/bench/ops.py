@@ -25,8 +25,8 @@ sys.path.append(str(FOLDER.parent))
 #: The least that a ratio may be.
 BAR = 0.5
 SHOWN = 10
-#: Titles of areas whose names do no work on the elements of a tensor.
-ELSEWHERE = {"autograd", "data", "nn.utils", "optim.lr_scheduler"}
+#: Titles of areas whose names do no work on the elements of a tensor, or do it by functions timed here.
+ELSEWHERE = {"autograd", "data", "distributions", "nn.utils", "optim.lr_scheduler"}
 #: Seconds of the shortest turn: quicker calls are made several times in it.
 TURN = 2e-4
 
