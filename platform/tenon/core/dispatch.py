@@ -29,7 +29,6 @@ from tenon.errors import DeviceError, DTypeError, IndexRangeError, ShapeError, T
 _new = object.__new__
 #: Where a Python number stands in torch's order of categories, and where an array of that NumPy kind does.
 _RANK = {bool: 0, int: 1, float: 2, complex: 3}
-_NUMBERS: tuple[Any, ...] = (int, float, complex)
 #: V is bfloat16: NumPy would widen it beside a number, so that every number is converted to it first.
 _KIND_RANK = {"b": 0, "i": 1, "u": 1, "f": 2, "V": -1, "c": 3}
 _INEXACT = frozenset("fcV")
@@ -290,13 +289,10 @@ def _keep_output(op: Op, node: Any, t: Any) -> None:
 
 
 def _plain(value: Any) -> Any:
-    """NumPy's scalars, and numbers of a class of their own (members of an IntEnum), as Python numbers;
-    everything else as it is."""
+    """NumPy's scalars, and numbers of a class of their own (an IntEnum's), as Python's; all else as it is."""
     if isinstance(value, np.generic):
         return value.item() if value.dtype.kind in _KIND_RANK else value
-    if value.__class__ in _RANK or not isinstance(value, _NUMBERS):
-        return value
-    return next(kind(value) for kind in _NUMBERS if isinstance(value, kind))
+    return +value if isinstance(value, (int, float, complex)) and value.__class__ not in _RANK else value
 
 
 def _link_view(op: Op, attrs: dict[str, Any], parent: Any, view: Any) -> None:
