@@ -224,3 +224,10 @@ def test_what_torch_has_elsewhere_is_there():
     assert reference.expired() and not tenon._C._WeakTensorRef(x).expired()
     assert isinstance(x.exp().grad_fn.next_functions[0][0], tenon._C._functions.AccumulateGrad)
     assert overrides.resolve_name(tenon.nn.init.uniform_) == "torch.nn.init.uniform_"
+
+
+def test_locals_of_a_function_that_asks_can_be_looked_at():
+    with pytest.raises(TypeError) as caught:
+        tenon.addcdiv(tenon.ones(2), 1, 2, 3, 4)
+    frame = next(f for f in caught.traceback if f.frame.code.name == "function").frame  # it has closed over names
+    assert frame.f_locals["name"] == "addcdiv"

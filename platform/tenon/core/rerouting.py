@@ -8,7 +8,7 @@ See ADR 0038.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from functools import partial
+from functools import cache, partial
 from types import CodeType, FunctionType
 from typing import Any
 
@@ -29,15 +29,33 @@ _NEVER = frozenset(
 )  # fmt: skip
 
 
-def _detour(*args: Any, **kwargs: Any) -> Any:
-    plain, modes, original, asking = ("plain", "modes", "original", "asking")
-    if not kwargs and not modes:
-        for a in args:
-            if a.__class__ not in plain:
-                break
-        else:
-            return original(*args)  # type: ignore[operator]
-    return asking(args, kwargs)  # type: ignore[operator]
+#: A code begins by fetching what its function has closed over, so there is one detour for each such number:
+#: without that, looking at the frame's locals (a debugger, pytest) reads where nothing is.
+_DETOUR = """
+def around({closed}):
+    def detour(*args, **kwargs):
+        if 0:
+            return {closed}
+        plain, modes, original, asking = ("plain", "modes", "original", "asking")
+        if not kwargs and not modes:
+            for a in args:
+                if a.__class__ not in plain:
+                    break
+            else:
+                return original(*args)
+        return asking(args, kwargs)
+    return detour
+"""
+
+
+@cache
+def _detour(closed: int) -> CodeType:
+    """The code of functions that have closed over ``closed`` names."""
+    space: dict[str, Any] = {}
+    names = [f"closed{k}" for k in range(closed)]
+    exec(compile(_DETOUR.format(closed=", ".join(names)), __file__, "exec"), space)
+    detour: FunctionType = space["around"](*names)
+    return detour.__code__
 
 
 _PLACES = ("plain", "modes", "original", "asking")
@@ -146,6 +164,6 @@ def _asking(function: FunctionType, public: Any) -> CodeType:
     if not hasattr(function, "__wrapped__"):
         function.__wrapped__ = original  # type: ignore[attr-defined]  # whose signature it keeps
     asking = partial(ask, public, original, id(function) in BARE)
-    detour = _detour.__code__
+    detour = _detour(len(code.co_freevars))
     consts = tuple((PLAIN, MODES, original, asking) if c == _PLACES else c for c in detour.co_consts)
-    return detour.replace(co_consts=consts, co_freevars=code.co_freevars, co_name=function.__name__)
+    return detour.replace(co_consts=consts, co_name=function.__name__)
