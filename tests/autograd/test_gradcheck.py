@@ -311,3 +311,42 @@ def test_slopes_by_a_complex_number_are_compared_as_one_number(fast):
     assert gradcheck(invert, (z,), fast_mode=fast, atol=9e-6, rtol=1e-9)
     with pytest.raises(RuntimeError, match="Jacobian mismatch"):
         gradcheck(invert, (z,), fast_mode=fast, atol=1e-6, rtol=1e-9)
+
+
+class Bent(Function):
+    """Twice its input; the tangent is found in a way that depends on ``Bent.how``."""
+
+    how: object = None
+
+    @staticmethod
+    def forward(ctx, x, y):
+        ctx.set_materialize_grads(False)
+        return x * 2 + y
+
+    @staticmethod
+    def jvp(ctx, x_t, y_t):
+        return Bent.how(x_t, y_t)
+
+
+def right_slope(x_t, y_t):
+    return (0 if x_t is None else x_t * 2) + (0 if y_t is None else y_t)
+
+
+def test_tangents_that_are_missing_count_as_zeros(monkeypatch):
+    x, y = (tenon.rand(2, dtype=tenon.float64, requires_grad=True) for _ in range(2))
+    options = {"check_forward_ad": True, "check_backward_ad": False}
+    monkeypatch.setattr(Bent, "how", right_slope)
+    assert gradcheck(Bent.apply, (x, y), check_batched_forward_grad=True, **options)
+    monkeypatch.setattr(Bent, "how", lambda a, b: a * 3 if b is None else right_slope(a, b))
+    with pytest.raises(GradcheckError, match="undefined forward gradients .* output 0 differs when input 1"):
+        gradcheck(Bent.apply, (x, y), **options)
+    assert gradcheck(Bent.apply, (x, y), check_undefined_grad=False, **options)
+
+
+def test_batches_of_tangents_are_checked_on_request(monkeypatch):
+    x, y = (tenon.rand(2, dtype=tenon.float64, requires_grad=True) for _ in range(2))
+    options = {"check_forward_ad": True, "check_backward_ad": False, "check_undefined_grad": False}
+    monkeypatch.setattr(Bent, "how", lambda a, b: right_slope(a, b) + 0 * tenon.rand(2))
+    assert gradcheck(Bent.apply, (x, y), **options)
+    with pytest.raises(GradcheckError, match="batched gradients, got: vmap: .* random"):
+        gradcheck(Bent.apply, (x, y), check_batched_forward_grad=True, **options)

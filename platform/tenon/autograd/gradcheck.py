@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from tenon.autograd.forward_checks import check_batched_tangents, check_undefined_tangents
 from tenon.autograd.function import Function
 from tenon.autograd.jacobians import (
     Array,
@@ -86,7 +87,7 @@ def gradcheck(
     try:
         _check(
             func, given, eps, atol, rtol, nondet_tol, check_undefined_grad, check_grad_dtypes,
-            check_batched_grad, fast_mode, check_forward_ad, check_backward_ad,
+            check_batched_grad, check_batched_forward_grad, fast_mode, check_forward_ad, check_backward_ad,
         )  # fmt: skip
     except GradcheckError:
         if raise_exception:
@@ -133,7 +134,12 @@ def gradgradcheck(
     else:
         seeds = tuple(grad_outputs) if isinstance(grad_outputs, (tuple, list)) else (grad_outputs,)
 
+    active = [isinstance(a, Tensor) and a.requires_grad for a in given + seeds]
+
     def first_order(*args: Any) -> tuple[Any, ...]:
+        for a, asks in zip(args, active, strict=True):  # forward checks come with detached ones
+            if asks and not a.requires_grad:
+                a.requires_grad_()
         own, vectors = args[: len(given)], args[len(given) :]
         outputs = differentiable(func(*own))
         wanted = [a for a in own if isinstance(a, Tensor) and a.requires_grad]
@@ -160,7 +166,8 @@ def gradgradcheck(
 
 def _check(
     func: Any, inputs: tuple[Any, ...], eps: float, atol: float, rtol: float, nondet_tol: float,
-    undefined: bool, dtypes: bool, batched: bool, fast: bool, forward: bool, backward: bool,
+    undefined: bool, dtypes: bool, batched: bool, batched_forward: bool, fast: bool, forward: bool,
+    backward: bool,
 ) -> None:  # fmt: skip
     active = _active(inputs)
     result = func(*inputs)
@@ -208,6 +215,10 @@ def _check(
         for position, found in enumerate(jacobians):
             found = seeds[position] @ found if fast else found
             compare("computed with forward mode ", found, slopes[position][place], position, i)
+    if batched_forward:
+        check_batched_tangents(func, inputs, active)
+    if forward and undefined:
+        check_undefined_tangents(func, inputs, active)
     if backward:
         _check_linear(outputs, wanted)
         if undefined:

@@ -86,7 +86,7 @@ def tangents(
                 duals = list(inputs)
                 for j in active:  # all, as a function may ask any of them for its tangent
                     tangent = step if j == i else np.zeros(parts(inputs[j]).size)
-                    duals[j] = forward_ad.make_dual(inputs[j], joined(tangent, inputs[j]))
+                    duals[j] = forward_ad.make_dual(inputs[j].detach(), joined(tangent, inputs[j]))
                 made = differentiable(func(*duals))
                 for column, output in zip(columns, made, strict=True):
                     pushed = forward_ad.unpack_dual(output).tangent

@@ -1,0 +1,80 @@
+"""What ``gradcheck`` asks of forward mode beyond right tangents: missing ones count as zeros, and batches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from tenon.autograd import forward_ad
+from tenon.autograd.jacobians import directions, joined, parts
+from tenon.core.factories import zeros_like
+from tenon.core.op import table
+from tenon.core.tensor import Tensor
+from tenon.errors import GradcheckError
+
+
+def check_undefined_tangents(func: Callable[..., Any], inputs: Sequence[Any], active: list[int]) -> None:
+    """Each input at a time without a tangent: as if that were zeros."""
+    with forward_ad.dual_level():
+        duals = list(inputs)
+        for i in active:
+            step = joined(directions(inputs[i], i)[0], inputs[i])
+            duals[i] = forward_ad.make_dual(inputs[i].detach(), step)
+        for i in active:
+            x, own = inputs[i].detach(), duals[i]
+            duals[i] = forward_ad.make_dual(x, zeros_like(x))
+            with_zeros = _tangents(func(*duals))
+            duals[i] = x
+            without = _tangents(func(*duals))
+            duals[i] = own
+            for position, (a, b) in enumerate(zip(with_zeros, without, strict=True)):
+                one, other = (0.0 if t is None else parts(t) for t in (a, b))
+                if not np.allclose(one, other):
+                    raise GradcheckError(
+                        "Expected all undefined forward gradients to be treated as zeros, but the tangent of"
+                        f" output {position} differs when input {i} has none."
+                    )
+
+
+def check_batched_tangents(func: Callable[..., Any], inputs: Sequence[Any], active: list[int]) -> None:
+    """Two tangents of each input at once (``vmap``) must give what they give one by one."""
+    from tenon._vmap_internals import vmap  # it stands on this package
+
+    for i in active:
+
+        def jvp(tangent: Any, i: int = i) -> Any:
+            with forward_ad.dual_level():
+                duals = list(inputs)
+                duals[i] = forward_ad.make_dual(inputs[i].detach(), tangent)
+                made = _outputs(func(*duals))
+                found = [forward_ad.unpack_dual(o) for o in made]
+                return tuple(zeros_like(f.primal) if f.tangent is None else f.tangent for f in found)
+
+        steps = [joined(directions(inputs[i], i + k)[0], inputs[i]) for k in (0, 1000)]
+        singly = [jvp(step) for step in steps]
+        try:
+            together = vmap(jvp)(table.stack(*steps, axis=0))
+        except RuntimeError as error:
+            raise GradcheckError(
+                f"While computing batched gradients, got: {error}\n\ngradcheck failed while testing batched"
+                " forward gradients (check_batched_forward_grad=True): func must work inside of func.vmap."
+            ) from error
+        for position, batch in enumerate(together):
+            for k, single in enumerate(singly):
+                if not np.allclose(parts(batch[k]), parts(single[position])):
+                    raise GradcheckError(
+                        f"For output {position} and input {i}: the tangents of a batch differ from those"
+                        f" computed one by one.\nin the batch:{batch[k]}\nalone:{single[position]}"
+                    )
+
+
+def _outputs(result: Any) -> list[Any]:
+    """The floating-point and complex tensors among what a function returned."""
+    several = result if isinstance(result, (tuple, list)) else (result,)
+    return [o for o in several if isinstance(o, Tensor) and o.raw.dtype.kind in "fcV"]
+
+
+def _tangents(result: Any) -> list[Any]:
+    return [forward_ad.unpack_dual(o).tangent for o in _outputs(result)]
