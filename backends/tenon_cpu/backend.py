@@ -132,8 +132,8 @@ class CpuBackend(Backend):
         return array
 
     def to_host(self, array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-        """``array`` itself."""
-        return array
+        """``array`` itself, or the data of what stands where one does."""
+        return np.asarray(array)
 
     def as_array(self, value: Any) -> np.ndarray[Any, Any]:
         """NumPy's scalars as 0-d arrays."""

@@ -12,14 +12,17 @@ import inspect
 import sys
 import types
 from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
 from typing import Any
 
 from tenon.core import overriding, rerouting
+from tenon.core.grad_mode import enable_grad
 from tenon.core.tensor import Tensor
 
 __all__ = [
     "BaseTorchFunctionMode",
     "TorchFunctionMode",
+    "enable_reentrant_dispatch",
     "get_default_nowrap_functions",
     "get_ignored_functions",
     "get_overridable_functions",
@@ -39,6 +42,12 @@ def has_torch_function(relevant_args: Iterable[Any]) -> bool:
     return (bool(state.modes) and state.off != 2) or (
         not state.off and any(overriding.wants(type(each)) for each in relevant_args)
     )
+
+
+def enable_reentrant_dispatch() -> AbstractContextManager[None]:
+    """Inside of a ``__torch_dispatch__``, a block whose ops are taped again: what a tensor stands for may
+    have a history of its own."""
+    return enable_grad()
 
 
 def has_torch_function_unary(argument: Any) -> bool:

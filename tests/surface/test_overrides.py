@@ -229,5 +229,7 @@ def test_what_torch_has_elsewhere_is_there():
 def test_locals_of_a_function_that_asks_can_be_looked_at():
     with pytest.raises(TypeError) as caught:
         tenon.addcdiv(tenon.ones(2), 1, 2, 3, 4)
-    frame = next(f for f in caught.traceback if f.frame.code.name == "function").frame  # it has closed over names
+    frame = next(
+        f for f in caught.traceback if f.frame.code.name == "function"
+    ).frame  # it has closed over names
     assert frame.f_locals["name"] == "addcdiv"

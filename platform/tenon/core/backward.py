@@ -133,7 +133,10 @@ def grad(
         elif not isinstance(value, Value):
             value = Value.make(target._backend.as_array(value), target._backend)
         elif not create_graph:
-            value = Value.make(value.raw, value._backend)
+            raw = value.raw
+            value = Value.make(
+                value._backend.as_array(raw) if raw.__class__ is LATE.shell else raw, value._backend
+            )
         if value is not None and not isinstance(target, EdgeEnd) and value.raw.dtype != target.raw.dtype:
             with set_grad_enabled(create_graph):  # rules may compute wider than the input is
                 value = table.cast(value, dtype=target.raw.dtype)
@@ -334,7 +337,9 @@ def _initial(roots: list[Any], grads: list[Any], sweep: Sweep) -> list[Any]:
                 )
             if value.raw.dtype != raw.dtype:
                 value = table.cast(value, dtype=raw.dtype)
-        result.append(value if sweep.as_tensors else value.raw)
+        if not sweep.as_tensors:
+            value = value._backend.as_array(value.raw) if value.raw.__class__ is LATE.shell else value.raw
+        result.append(value)
     return result
 
 

@@ -62,6 +62,10 @@ class Slot:
             self._stack = tuple(each for each in self._stack if each is not interceptor)
             self.top = self._stack[-1] if self._stack else None
 
+    def holds(self, interceptor: Interceptor) -> bool:
+        """Whether ``interceptor`` is in the slot."""
+        return interceptor in self._stack
+
     def below(self, interceptor: Interceptor) -> Callable[..., Any]:
         """``run`` of the interceptor under this one, or plain dispatch."""
         stack = self._stack

@@ -13,14 +13,17 @@ from typing import Any
 class Late:
     """One slot a function."""
 
-    __slots__ = ("backward", "inplace", "tangent_of")
+    __slots__ = ("backward", "inplace", "shell", "tangent_of")
 
     backward: Callable[..., None]
     inplace: Callable[..., Any]
     #: A dual tensor's tangent, else None: there is none before ``autograd.forward_ad`` is loaded.
     tangent_of: Callable[[Any], Any]
+    #: What lies where tensors have an array that only stand for others; None before there is such a tensor.
+    shell: type | None
 
     def __init__(self) -> None:
+        self.shell = None
         self.tangent_of = lambda tensor: None
 
 

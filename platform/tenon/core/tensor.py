@@ -15,6 +15,7 @@ import numpy as np
 from tenon.core import create, watch
 from tenon.core.edges import shown
 from tenon.core.grad_mode import MODE, UNCOUNTED
+from tenon.core.late import LATE
 from tenon.core.methods import ALL_METHODS
 from tenon.core.overriding import PLAIN
 from tenon.core.rerouting import register_methods
@@ -115,7 +116,7 @@ class Tensor(*ALL_METHODS, Value):  # type: ignore[misc]
     def data(self) -> Any:
         """The same memory without history; assigning exchanges the memory."""
         self._expose()
-        return Tensor._of(self.raw, self._backend)
+        return Tensor._of(self.raw, self._backend) if self.raw.__class__ is not LATE.shell else self.detach()
 
     @data.setter
     def data(self, value: Any) -> None:

@@ -49,6 +49,7 @@ from tenon.ops import (  # noqa: F401
     smooth,
     solving,
     special,
+    standing,
     strided,
     window,
     window_choice,

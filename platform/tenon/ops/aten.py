@@ -28,6 +28,15 @@ class Operator:
         self.overload = overload
         self.key = name.replace("_", "").lower()
 
+    @property
+    def __name__(self) -> str:
+        return f"{self.name}.{self.overload}" if self.overload else self.name
+
+    @property
+    def overloadpacket(self) -> Operator:
+        """The operator, whatever the overload."""
+        return Operator(self.name)
+
     def __getattr__(self, overload: str) -> Operator:
         if overload.startswith("_"):
             raise AttributeError(f"{self!r} has no overload {overload!r}")

@@ -1,31 +1,73 @@
-"""PyTorch's path ``utils._python_dispatch``: modes under the ops, which are refused, and wrappers of tensors,
-which there are none of."""
+"""PyTorch's path ``utils._python_dispatch``: modes that see every op, and wrappers of tensors."""
 
 from __future__ import annotations
 
-from typing import Any
+import threading
+from typing import Any, Self
 
-from tenon.errors import UnsupportedError
+from tenon.core.interceptor import SLOT
+from tenon.core.op import Composite
+from tenon.core.value import Value
+from tenon.ops.standing import Called, stands
 
 __all__ = ["TorchDispatchMode", "is_traceable_wrapper_subclass"]
 
 
 class TorchDispatchMode:
-    """A mode that would see every op; entering it is refused, as ops do not call ``__torch_dispatch__``."""
+    """Derive and define ``__torch_dispatch__(self, func, types, args=(), kwargs=None)``: inside ``with`` it
+    is called for every op, those of backward passes too, and gives the result; ``func(*args, **kwargs)``
+    computes it. The mode is off inside of the handler.
+
+    Arguments are those of tenon's op: tensors by position, everything else by keyword; ``func`` has torch's
+    name and is equal to torch's operator, ``func == torch.ops.aten.mul.Tensor``. The handler stands above the
+    tape: what it makes of tensors has its own history.
+
+    >>> import tenon
+    >>> class Names(TorchDispatchMode):
+    ...     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+    ...         print(func)
+    ...         return func(*args, **(kwargs or {}))
+    >>> with Names():
+    ...     y = tenon.ones(2) * 3
+    aten.mul.default
+    """
 
     def __init__(self, _dispatch_key: Any = None) -> None:
-        """Nothing to keep."""
+        self._inside = threading.local()
 
-    def __enter__(self) -> Any:
-        raise UnsupportedError(
-            f"{type(self).__name__}: ops do not call __torch_dispatch__ here. To see every op, use"
-            " tenon.profiler, or an interceptor of tenon.extend."
-        )
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        """What the mode makes of one op."""
+        raise NotImplementedError(f"{type(self).__name__} must define __torch_dispatch__.")
+
+    def run(self, op: Any, args: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
+        """One op of anybody's."""
+        inside = self.__dict__.setdefault(
+            "_inside", threading.local()
+        )  # derived classes may not call __init__
+        if getattr(inside, "handler", False):
+            return SLOT.below(self)(op, args, attrs)
+        if isinstance(op, Composite) and not op.differentiable:
+            return SLOT.parts(op, args, attrs)
+        types = tuple(dict.fromkeys(type(a) for a in args if isinstance(a, Value) and stands(a)))
+        inside.handler = True
+        try:
+            return self.__torch_dispatch__(Called(op, args, attrs), types, args, dict(attrs))
+        finally:
+            inside.handler = False
+
+    def __enter__(self) -> Self:
+        SLOT.push(self)
+        return self
 
     def __exit__(self, *exc: object) -> None:
-        """Nothing was entered."""
+        SLOT.pop(self)
 
 
 def is_traceable_wrapper_subclass(t: Any) -> bool:
-    """False: no subclass of Tensor wraps others."""
-    return False
+    """Whether ``t`` stands for other tensors and says for which: by ``__tensor_flatten__`` and
+    ``__tensor_unflatten__``."""
+    return bool(
+        stands(t) and hasattr(type(t), "__tensor_flatten__") and hasattr(type(t), "__tensor_unflatten__")
+    )

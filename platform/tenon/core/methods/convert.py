@@ -10,6 +10,8 @@ import numpy as np
 from tenon import dtypes
 from tenon.core import formats
 from tenon.core.backend import backend_for
+from tenon.core.grad_mode import no_grad
+from tenon.core.late import LATE
 from tenon.core.layout import layout, strided, with_layout
 from tenon.core.op import table as f
 from tenon.core.storage import address, is_shared
@@ -304,6 +306,9 @@ _TYPE_NAMES = {
 
 def detached(x: Any) -> Any:
     """An alias of ``x`` without history, sharing its version counter."""
+    if x.raw.__class__ is LATE.shell:
+        with no_grad():
+            return f.alias(x)
     t = Value.make(x.raw, x._backend)
     counter = x._version_counter
     if counter is None:

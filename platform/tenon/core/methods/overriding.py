@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tenon.core.overriding import DisableTorchFunctionSubclass, converted, wants
+from tenon.core.overriding import DisableTorchFunctionSubclass, converted, disabled, wants
 from tenon.core.rerouting import ask_for_good
 
 #: Getters of tensors that stay what they are.
@@ -18,6 +18,9 @@ class Overriding:
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
+        own = vars(cls)
+        if "__torch_dispatch__" in own and "__torch_function__" not in own:
+            cls.__torch_function__ = staticmethod(disabled)  # type: ignore[assignment]  # torch: asked of ops only
         if cls.__module__ != "tenon.core.tensor" and wants(cls):
             ask_for_good()
 
