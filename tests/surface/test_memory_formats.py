@@ -208,3 +208,50 @@ def test_what_torch_computes_by_other_means_gives_up_the_format():
     assert F.pad(x, (1, 1, 1, 1), mode="circular").is_contiguous()
     out = F.adaptive_avg_pool2d(x, 1)
     assert tenon.autograd.grad(out, x, tenon.ones(2, 4, 1, 1))[0].is_contiguous()
+
+
+def permuted(*axes):
+    """An array of ones of 2, 3, 4 and 5 elements an axis, with ``axes`` in this order in memory."""
+    sizes = (2, 3, 4, 5)
+    return tenon.ones(*(sizes[a] for a in axes)).permute(*(axes.index(a) for a in range(4)))
+
+
+def test_the_first_operand_that_decides_orders_an_elementwise_result():
+    x, y, plain = permuted(0, 2, 3, 1), permuted(3, 1, 0, 2), image(2, 3, 4, 5)
+
+    assert (x + y).stride() == (x * plain).stride() == x.stride()
+    assert (plain + x).stride() == plain.stride()
+    assert (y < x).stride() == (y / x.double()).stride() == y.stride()
+    assert (x + tenon.ones(5)).stride() == (tenon.ones(3, 1, 1) - x).stride() == x.stride()
+    assert tenon.where(plain > 3, x, y).stride() == plain.stride()
+    assert tenon.where(tenon.tensor(True), x, y).stride() == x.stride()
+    assert tenon.addcmul(y, x, plain).stride() == tenon.lerp(y, plain, x).stride() == y.stride()
+    assert tenon.equal(y * plain, y.contiguous() * plain)
+
+
+def test_axes_of_one_element_get_strides_by_their_order_too():
+    x = tenon.ones(1, 1, 4, 12)[..., ::2].permute(2, 0, 1, 3)
+
+    assert (x + x).stride() == (x + tenon.ones(6)).stride() == (6, 24, 24, 1)
+    assert (x.permute(3, 0, 1, 2) + x.permute(3, 0, 1, 2)).stride() == (1, 6, 24, 24)
+
+
+def test_new_tensors_lie_as_what_they_are_like_even_with_gaps():
+    x = permuted(0, 2, 3, 1)[..., ::2]
+
+    dense = (36, 1, 9, 3)
+
+    assert tenon.zeros_like(x).stride() == tenon.rand_like(x).stride() == (x * 2).stride() == dense
+    assert tenon.randint_like(x, 9, memory_format=tenon.contiguous_format).is_contiguous()
+    assert x.double(memory_format=tenon.contiguous_format).is_contiguous()
+    assert x.double().stride() == x.int(memory_format=tenon.preserve_format).stride() == dense
+
+
+def test_random_numbers_come_in_the_order_of_a_format_that_is_asked_for():
+    tenon.manual_seed(0)
+    expected = tenon.rand(2, 4, 5, 3).permute(0, 3, 1, 2)
+
+    tenon.manual_seed(0)
+    made = tenon.rand_like(image(2, 3, 4, 5), memory_format=tenon.channels_last)
+
+    assert tenon.equal(made, expected) and made.stride() == expected.stride()

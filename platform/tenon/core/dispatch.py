@@ -18,6 +18,7 @@ from tenon.core.backend import backend_for
 from tenon.core.grad_mode import MODE, UNCOUNTED
 from tenon.core.interceptor import SLOT
 from tenon.core.op import Op
+from tenon.core.order import ordered
 from tenon.core.promotion import unify
 from tenon.core.quiet import IGNORE, enter, leave
 from tenon.core.tape import record, record_pair, record_single
@@ -96,7 +97,7 @@ def run(op: Op, args: tuple[Any, ...], attrs: dict[str, Any], compute: Any = Non
         else:
             kernel = plan[13 if short else 0]
         kernel = kernel if compute is None else partial(compute, kernel)
-        out = kernel(*raw, **attrs) if attrs else kernel(*raw)
+        out = ordered(kernel, raw, attrs) if plan[16] else kernel(*raw, **attrs) if attrs else kernel(*raw)
     except _FAILURES as error:
         if error.__class__ is OverflowError and promotion is not None and number == 1:
             return run(op, unify(op, args), attrs, compute)  # torch wraps a number that the dtype cannot hold
@@ -154,7 +155,7 @@ def pair(op: Op, x: Any, y: Any) -> Any:
     kind, plan = r.dtype, backend.plans[op]
     if isinstance(y, Value):
         s = y.raw
-        if s.dtype is not kind or y._backend is not backend:
+        if s.dtype is not kind or y._backend is not backend or (plan[16] and not r.flags.c_contiguous):
             return run(op, (x, y), _NO_ATTRS)
         track = y._track or (y._view is not None and y._stale())
     elif _RANK.get(y.__class__, 9) <= _KIND_RANK[kind.kind]:

@@ -12,12 +12,12 @@ from tenon.core.backend import backend_for
 from tenon.core.create import full as _full
 from tenon.core.create import wrap
 from tenon.core.factories import kind_of, shape_of, written
-from tenon.core.following import channels_lie_last, laid_last
-from tenon.core.formats import laid_out
+from tenon.core.formats import axes_of, preserve_format
 from tenon.core.grad_mode import MODE
 from tenon.core.layout import plain, with_layout
 from tenon.core.methods.movement import sizes
 from tenon.core.methods.titles import titled
+from tenon.core.order import memory_order
 from tenon.core.value import Value
 from tenon.device import as_device
 from tenon.errors import ArgumentError, ShapeError
@@ -127,12 +127,17 @@ def randperm(
     )
 
 
-def _laid_out_as(input: Any, kind: dtypes.dtype) -> Any:
-    """A host array whose elements lie as ``input``'s: they are drawn in the order of memory."""
-    if isinstance(input.raw, np.ndarray):
-        made = np.empty_like(input.raw, kind.numpy)
-        return laid_last(np, made) if channels_lie_last(input.raw) else made
-    return np.empty(tuple(input.shape), kind.numpy)
+def _laid_out_as(input: Any, kind: dtypes.dtype, memory_format: Any) -> Any:
+    """A host array whose elements lie as ``input``'s, or in ``memory_format``: they are drawn in the order of
+    memory."""
+    shape = tuple(input.raw.shape)
+    if memory_format is None or memory_format is preserve_format:
+        axes = memory_order(input.raw)
+    else:
+        axes = axes_of(memory_format, len(shape))
+    if axes is None:
+        return np.empty(shape, kind.numpy)
+    return np.empty([shape[axis] for axis in axes], kind.numpy).transpose(np.argsort(axes))
 
 
 def rand_like(
@@ -146,11 +151,10 @@ def rand_like(
 ) -> Any:
     """Uniform numbers in ``input``'s shape."""
     kind = dtypes.as_dtype(dtype or input.dtype)
-    draw = lambda: random.uniform(generator, out=_laid_out_as(input, kind))  # noqa: E731
-    made = _drawn(draw, tuple(input.shape), kind, device or input.device, requires_grad, "rand_like")
     memory_format = rest.pop("memory_format", None)
     plain("rand_like", rest)
-    return laid_out(made, memory_format)
+    draw = lambda: random.uniform(generator, out=_laid_out_as(input, kind, memory_format))  # noqa: E731
+    return _drawn(draw, tuple(input.shape), kind, device or input.device, requires_grad, "rand_like")
 
 
 def randn_like(
@@ -164,11 +168,10 @@ def randn_like(
 ) -> Any:
     """Standard normal numbers in ``input``'s shape."""
     kind = dtypes.as_dtype(dtype or input.dtype)
-    draw = lambda: random.normal(generator, out=_laid_out_as(input, kind))  # noqa: E731
-    made = _drawn(draw, tuple(input.shape), kind, device or input.device, requires_grad, "randn_like")
     memory_format = rest.pop("memory_format", None)
     plain("randn_like", rest)
-    return laid_out(made, memory_format)
+    draw = lambda: random.normal(generator, out=_laid_out_as(input, kind, memory_format))  # noqa: E731
+    return _drawn(draw, tuple(input.shape), kind, device or input.device, requires_grad, "randn_like")
 
 
 @with_layout
@@ -180,11 +183,12 @@ def randint_like(
     dtype: Any = None,
     device: Any = None,
     requires_grad: bool = False,
+    memory_format: Any = None,
 ) -> Any:
     """Integers in [low, high) in ``input``'s shape."""
     low, high = (0, low) if high is None else (low, high)
     kind = dtypes.as_dtype(dtype or input.dtype)
-    draw = lambda: random.randint(None, low, high, out=_laid_out_as(input, kind))  # noqa: E731
+    draw = lambda: random.randint(None, low, high, out=_laid_out_as(input, kind, memory_format))  # noqa: E731
     return _drawn(draw, tuple(input.shape), kind, device or input.device, requires_grad)
 
 

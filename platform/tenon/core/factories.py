@@ -11,12 +11,12 @@ from tenon import dtypes
 from tenon.core import triangles, watch
 from tenon.core.create import full as _full
 from tenon.core.create import wrap
-from tenon.core.following import LAST, channels_lie_last
 from tenon.core.formats import laid_out
 from tenon.core.grad_mode import MODE
 from tenon.core.inplace import check_overlap
 from tenon.core.layout import plain, with_layout
 from tenon.core.methods.movement import sizes
+from tenon.core.order import memory_order
 from tenon.core.value import Value, refuse_writing
 from tenon.core.watch import making_shown
 from tenon.errors import ArgumentError, DTypeError, ShapeError
@@ -137,26 +137,13 @@ def full(
 def _like(x: Any, value: Any, dtype: Any, device: Any, requires_grad: bool) -> Any:
     kind = x.dtype if dtype is None else dtypes.as_dtype(dtype)
     place = x.device if device is None else device
-    order = None if watch.recorder is not None else _order(x.raw)
+    order = None if watch.recorder is not None else memory_order(x.raw)
     if order is None:
         return _full(x.raw.shape, value, kind, place, requires_grad)
     made = _full([x.raw.shape[axis] for axis in order], value, kind, place)
     return (
         made.permute([order.index(axis) for axis in range(len(order))]).detach().requires_grad_(requires_grad)
     )
-
-
-def _order(raw: Any) -> list[int] | None:
-    """The axes of a dense array as they lie in memory, if that is not their own order."""
-    if not hasattr(raw, "flags") or not raw.size:
-        return None
-    if channels_lie_last(raw):
-        axes = LAST[raw.ndim]
-        return list(axes) if raw.transpose(axes).flags.c_contiguous else None
-    if raw.flags.c_contiguous:
-        return None
-    order = sorted(range(raw.ndim), key=lambda axis: -raw.strides[axis])
-    return order if raw.transpose(order).flags.c_contiguous else None
 
 
 @with_layout

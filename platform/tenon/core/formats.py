@@ -1,8 +1,8 @@
 """Memory formats: ``torch.contiguous_format``, ``channels_last`` and their kin.
 
 A format is an order of strides; shapes and values do not know of it. ``channels_last`` is ``[N, C, H, W]``
-lying in memory as ``[N, H, W, C]``, ``channels_last_3d`` the same with one more axis. Elementwise ops keep
-the order of their first argument; ``following.py`` has what other ops do.
+lying in memory as ``[N, H, W, C]``, ``channels_last_3d`` the same with one more axis. ``order.py`` has what
+elementwise ops do with it, ``following.py`` what others do.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ channels_last = memory_format("channels_last", (0, 2, 3, 1))
 channels_last_3d = memory_format("channels_last_3d", (0, 2, 3, 4, 1))
 
 
-def _axes(wanted: Any, rank: int) -> tuple[int, ...] | None:
+def axes_of(wanted: Any, rank: int) -> tuple[int, ...] | None:
     """The axes of ``wanted`` in the order in which they lie in memory; None for C order."""
     if not isinstance(wanted, memory_format):
         raise TypeError(f"memory_format must be a torch.memory_format, not {type(wanted).__name__}")
@@ -61,7 +61,7 @@ def is_contiguous(raw: Any, wanted: Any = None) -> bool:
         raise ArgumentError("preserve memory format is unsupported by the contiguous operator")
     if isinstance(wanted, memory_format) and wanted._axes is not None and len(wanted._axes) != raw.ndim:
         return False
-    axes = _axes(wanted, raw.ndim)
+    axes = axes_of(wanted, raw.ndim)
     return bool((raw if axes is None else raw.transpose(axes)).flags.c_contiguous)
 
 
@@ -75,7 +75,7 @@ def suggested(raw: Any) -> memory_format | None:
 
 def contiguous(x: Any, wanted: Any = None) -> Any:
     """``x`` in the order ``wanted``: itself if it is."""
-    axes = None if wanted is None else _axes(wanted, x.raw.ndim)
+    axes = None if wanted is None else axes_of(wanted, x.raw.ndim)
     if is_contiguous(x.raw, wanted):
         return x
     return f.contiguous(x) if axes is None else _permuted(x, axes, f.contiguous)
@@ -104,7 +104,7 @@ def clone(x: Any, wanted: Any = None) -> Any:
     """A copy of ``x`` in the order ``wanted``; by default it keeps the order that ``x`` has."""
     if wanted is None or wanted is preserve_format:
         return f.clone(x)
-    axes = _axes(wanted, x.raw.ndim)
+    axes = axes_of(wanted, x.raw.ndim)
     if axes is None:
         return f.clone(x) if is_contiguous(x.raw) else f.contiguous(x)
     return _permuted(x, axes, lambda y: f.clone(f.contiguous(y)))
@@ -113,7 +113,7 @@ def clone(x: Any, wanted: Any = None) -> Any:
 def in_format(x: Any, wanted: Any) -> Any:
     """``x`` as ``.to(memory_format=...)`` gives it: with the strides of ``wanted``, even those of axes of one
     element, which ``contiguous`` leaves alone."""
-    axes = _axes(wanted, x.raw.ndim)
+    axes = axes_of(wanted, x.raw.ndim)
     if not hasattr(x.raw, "strides") or channels_lie_last(x.raw) == (axes is not None):
         return contiguous(x, wanted)
     if not is_contiguous(x.raw, wanted):

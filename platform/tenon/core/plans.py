@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from tenon.core.following import following
-from tenon.core.op import Op
+from tenon.core.op import Kind, Op
 
 #: Everything dispatch, tape and sweep ask of an op, so that it costs one look-up: every op is a class of its
 #: own, and reading six attributes off ever-changing classes took 0.2 us. In order: the kernel; ``promotion``;
 #: one output, no residual, no view; differentiable (2 where the output's dtype decides); what the tape keeps
 #: (``op._keeps``); the op; ``joint``; ``rules``; not exactly one output; ``residuals``; whether its
 #: arithmetic may overflow; ``_operands(op)``; whether it saves its output; the kernel for floats of 16 bits;
-#: both kernels for calls whose residuals nobody will need.
+#: both kernels for calls whose residuals nobody will need; whether ``order.py`` lays its results.
 Plan = tuple[Any, ...]
 
 
@@ -32,6 +32,7 @@ class PlanTable(dict[Op, Plan]):
     def __init__(self, backend: Any) -> None:
         super().__init__()
         self.backend = backend
+        self.has_order = backend.xp is not None
 
     def __missing__(self, op: Op) -> Plan:
         plain, short = self._kept(op, (self.backend.kernels[op], self.backend.short_kernels[op]))
@@ -40,6 +41,7 @@ class PlanTable(dict[Op, Plan]):
             2 if op.integral else op.differentiable, op.keeps, op,
             op.joint, op.rules, op.outputs != 1, op.residuals, not op.view,
             _operands(op), op.saves_out, short, *self._kept(op, self._for_values(op)),
+            op.kind is Kind.ELEMENTWISE and len(op.inputs) > 1 and not op.follows and self.has_order,
         )  # fmt: skip
         return plan
 

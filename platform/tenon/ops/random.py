@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from tenon import random
 from tenon.core.aval import Aval
 from tenon.core.op import Kind, Primitive
+from tenon.core.order import memory_order
 from tenon.random import keys
 
 
@@ -43,14 +42,6 @@ class DropoutMask(Primitive):
             noise[...] = address.uniform(shape) >= p
             noise /= wide.type(1.0 - p)
         return xp.asarray(noise.astype(x.dtype, copy=False))
-
-
-def memory_order(x: Any) -> tuple[int, ...] | None:
-    """The axes of ``x`` from the slowest to the fastest in memory; None for C order and broadcast arrays."""
-    if x.ndim < 2 or x.flags.c_contiguous or 0 in x.strides:
-        return None
-    order = tuple(sorted(range(x.ndim), key=lambda axis: -x.strides[axis]))
-    return None if order == tuple(range(x.ndim)) else order
 
 
 dropout_mask = DropoutMask()

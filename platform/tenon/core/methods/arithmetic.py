@@ -253,7 +253,7 @@ class Arithmetic:
         """``self + weight * (end - self)``."""
         if end.raw.dtype != self.raw.dtype:  # type: ignore[attr-defined]
             raise DTypeError(f"expected dtype {self.dtype} for `end` but got dtype {end.dtype}")  # type: ignore[attr-defined]
-        made = f.add(self, f.mul(weight, f.sub(end, self)))
+        made = f.add(self, f.mul(f.sub(end, self), weight))
         if made._node is not None:
             made._node.title = f"LerpBackward{int(isinstance(weight, Value))}"
         return made

@@ -383,6 +383,8 @@ def _is_dtype(value: Any) -> bool:
 
 def _cast_method(name: str, target: dtypes.dtype) -> Any:
     def method(self: Any, memory_format: Any = None) -> Any:
+        if memory_format is not None:
+            return self.to(target, memory_format=memory_format)
         return self if self.raw.dtype == target.numpy else f.cast(self, dtype=target.numpy)
 
     method.__name__, method.__doc__ = name, f"This tensor as ``{target}``; itself if it is."
