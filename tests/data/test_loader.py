@@ -17,6 +17,7 @@ from data_samples import Rows, Stream, flat, numbers
 
 import tenon
 from tenon import data
+from tenon.data.serving import WorkerInfo
 from tenon.errors import WorkerError
 
 pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create")  # on machines of one core
@@ -252,6 +253,10 @@ def test_each_worker_knows_who_it_is_and_is_prepared_once():
     assert {row[0] for row in rows} == {0, 1} and all(row[1] == 2 and row[2] == row[0] + 100 for row in rows)
     assert all(row[3] == 1 for row in rows)  # one thread each
     assert data.get_worker_info() is None
+    info = WorkerInfo(0, 2, 1, None)
+    with pytest.raises(RuntimeError, match="Cannot assign attributes to WorkerInfo objects"):
+        info.id = 1
+    assert repr(info) == "WorkerInfo(id=0, num_workers=2, seed=1, dataset=None)"
 
 
 class Who(data.Dataset):

@@ -18,19 +18,28 @@ import numpy as np
 
 from tenon._utils import ExceptionWrapper
 from tenon.data.collate import default_convert, fetch
+from tenon.errors import WorkerError
 from tenon.random import initial_seed, manual_seed
 
 BATCH, FAILED, ENDED = "batch", "failed", "ended"
 
 
-@dataclass(frozen=True)
+@dataclass
 class WorkerInfo:
-    """Who a worker is, as ``get_worker_info()`` tells it."""
+    """Who a worker is, as ``get_worker_info()`` tells it; nothing of it can be assigned."""
 
     id: int
     num_workers: int
     seed: int
     dataset: Any
+
+    def __post_init__(self) -> None:
+        self.__dict__["_made"] = True
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if "_made" in self.__dict__:
+            raise WorkerError("Cannot assign attributes to WorkerInfo objects")
+        super().__setattr__(name, value)
 
 
 _LOCAL = threading.local()
