@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 import tenon
-from tenon.core.interceptor import SLOT
 from tenon.ops import standing
 from tenon.overrides import enable_reentrant_dispatch
+from tenon.utils._mode_utils import no_dispatch
 from tenon.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper_subclass
 from tenon.utils._pytree import tree_map
 
@@ -16,7 +16,7 @@ aten = tenon.ops.aten
 @pytest.fixture(autouse=True)
 def nothing_is_left():
     yield
-    SLOT.pop(standing._STANDING)
+    standing.ask_nobody()
 
 
 class Noted(tenon.Tensor):
@@ -119,6 +119,27 @@ def test_classes_may_leave_it_to_others():
     with pytest.raises(RuntimeError, match="must define __torch_dispatch__ on Tensor"):
         tenon.Tensor._make_wrapper_subclass(tenon.Tensor, (2,))
     assert not is_traceable_wrapper_subclass(Noted(one)) and not is_traceable_wrapper_subclass(one)
+
+
+class Counted(tenon.Tensor):
+    """Has data of its own, and counts."""
+
+    count = 0
+
+    @classmethod
+    def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
+        cls.count += 1
+        with no_dispatch():
+            return func(*args, **(kwargs or {}))
+
+
+def test_tensors_with_data_ask_their_class_too(monkeypatch):
+    monkeypatch.setattr(Counted, "count", 0)
+    x = tenon.Tensor._make_subclass(Counted, tenon.tensor([1.0, 2.0]), True)
+    (x * x).sum().backward()
+    assert (Counted.count, x.grad.tolist()) == (1, [2.0, 4.0])  # the product is a plain tensor
+    y = tenon.ones(2).as_subclass(Counted)
+    assert (y + 1).tolist() == [2.0, 2.0] and Counted.count == 2
 
 
 class Names(TorchDispatchMode):

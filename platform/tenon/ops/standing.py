@@ -1,15 +1,18 @@
-"""Tensors that stand for others: ``Tensor._make_wrapper_subclass`` and ``__torch_dispatch__``.
+"""Classes that are asked of ops, ``__torch_dispatch__``, and tensors that stand for others.
 
-An op that gets one calls its class's ``__torch_dispatch__(func, types, args, kwargs)`` instead of a kernel;
-calling ``func`` computes the op on whatever it is given. Such a tensor has a shape and a dtype, and no data:
-where data is wanted (``tolist``, comparing, gradients) its class is asked to copy it into a plain tensor. The
-history of what a handler gives is that of the same op on that data. See ADR 0040.
+An op that gets a tensor of such a class calls ``__torch_dispatch__(func, types, args, kwargs)`` instead of a
+kernel; calling ``func`` computes the op on whatever it is given. A tensor that stands for others, made by
+``Tensor._make_wrapper_subclass``, has a shape and a dtype, and no data: where data is wanted (``tolist``,
+comparing, gradients) its class is asked to copy it into a plain tensor. The history of what a handler gives
+is that of the same op on the data. See ADR 0040.
 """
 
 from __future__ import annotations
 
+import contextlib
+import threading
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -67,7 +70,8 @@ class Shell(NDArrayOperatorsMixin):
         found = self._owner()
         if found is None:
             raise ReferenceError(
-                f"the tensor of shape {list(self.shape)} that stood for others is gone: keep it, not its .raw."
+                f"the tensor of shape {list(self.shape)} that stood for others is gone: keep it, and not"
+                " its .raw."
             )
         return found
 
@@ -146,15 +150,23 @@ def stands(value: Any) -> bool:
     return isinstance(value, Tensor) and value.raw.__class__ is Shell
 
 
-class _Standing:
-    """Asks the classes of tensors that stand for others."""
+class _Off(threading.local):
+    depth = 0
+
+
+class _Asking:
+    """Asks the classes that have a ``__torch_dispatch__``."""
 
     only_casts = True
 
+    def __init__(self) -> None:
+        self.classes: set[type] = set()
+        self.off = _Off()
+
     def run(self, op: Any, args: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
         """The op, or what the first handler makes of it."""
-        types = tuple(dict.fromkeys(type(a) for a in args if stands(a)))
-        if not types:
+        types: Any = tuple(dict.fromkeys(a.__class__ for a in args if a.__class__ in self.classes))
+        if not types or self.off.depth:
             return SLOT.below(self)(op, args, attrs)
         if isinstance(op, Composite) and not op.differentiable:
             return SLOT.parts(op, args, attrs)
@@ -177,7 +189,30 @@ class _Standing:
         return made
 
 
-_STANDING = _Standing()
+_ASKING = _Asking()
+
+
+def _ask(cls: type) -> None:
+    """Have ``cls`` asked from now on."""
+    _ASKING.classes.add(cls)
+    if not SLOT.holds(_ASKING):
+        SLOT.sink(_ASKING)
+
+
+def ask_nobody() -> None:
+    """Forget the classes that are asked: for measurements."""
+    _ASKING.classes.clear()
+    SLOT.pop(_ASKING)
+
+
+@contextlib.contextmanager
+def no_dispatch() -> Iterator[None]:
+    """A block in which no class is asked: for a handler whose tensors have data of their own."""
+    _ASKING.off.depth += 1
+    try:
+        yield
+    finally:
+        _ASKING.off.depth -= 1
 
 
 def _opened(value: Any) -> Any:
@@ -213,9 +248,8 @@ def _make_wrapper_subclass(
             f"_make_wrapper_subclass: you must define __torch_dispatch__ on {cls.__name__}: its tensors have"
             " no data that an op could read."
         )
-    if not SLOT.holds(_STANDING):
-        SLOT.sink(_STANDING)
-        LATE.shell = Shell
+    _ask(cls)
+    LATE.shell = Shell
     kind = (get_default_dtype() if dtype is None else dtype).numpy
     backend = backend_for(get_default_device() if device is None else Device(device))
     made: Any = cls._of(None, backend)  # type: ignore[attr-defined]
@@ -223,4 +257,5 @@ def _make_wrapper_subclass(
     return made.requires_grad_() if requires_grad else made
 
 
+LATE.ask_of_ops = _ask
 Tensor._make_wrapper_subclass = staticmethod(_make_wrapper_subclass)

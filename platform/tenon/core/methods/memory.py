@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from tenon.core import watch
 from tenon.core.grad_mode import MODE, UNCOUNTED
+from tenon.core.late import LATE
 from tenon.core.layout import plain
 from tenon.core.methods.movement import sizes
 from tenon.core.op import table as f
@@ -59,6 +60,8 @@ class Memory:
             raise TypeError(f"as_subclass(): cls must be a subclass of Tensor, not {cls!r}.")
         made = f.alias(self)
         made.__class__ = cls
+        if hasattr(cls, "__torch_dispatch__"):
+            LATE.ask_of_ops(cls)
         return made
 
     @staticmethod
@@ -77,6 +80,8 @@ class Memory:
         shown = data.detach()  # type: ignore[attr-defined]
         made: Any = cls._of(shown.raw, shown._backend)  # type: ignore[attr-defined]
         made._version_counter = shown._version_counter
+        if hasattr(cls, "__torch_dispatch__"):
+            LATE.ask_of_ops(cls)
         return made.requires_grad_() if require_grad else made
 
     def storage_offset(self) -> int:
