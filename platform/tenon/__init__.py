@@ -57,10 +57,12 @@ _home(
 )
 _home("tenon.errors", "OutOfMemoryError")
 _home("tenon.core.storage", "UntypedStorage")
+_home("tenon.core.typed_storage", "TypedStorage")
 _home(
-    "tenon.core.typed_storage",
-    "TypedStorage DoubleStorage FloatStorage HalfStorage BFloat16Storage LongStorage IntStorage ShortStorage "
-    "CharStorage ByteStorage BoolStorage ComplexFloatStorage ComplexDoubleStorage",
+    "tenon.core.legacy_storages",
+    "DoubleStorage FloatStorage HalfStorage BFloat16Storage LongStorage IntStorage ShortStorage CharStorage "
+    "ByteStorage BoolStorage ComplexFloatStorage ComplexDoubleStorage QInt8Storage QInt32Storage "
+    "QUInt8Storage QUInt4x2Storage QUInt2x4Storage _storage_classes",
 )
 _home("tenon.core.layout", "layout strided sparse_coo sparse_csr sparse_csc sparse_bsr sparse_bsc")
 _home(

@@ -79,7 +79,12 @@ def tensor(
         t = data.detach().to(place, dtype or data.dtype, copy=True)  # type: ignore[attr-defined]
         return t.requires_grad_() if requires_grad else t
     if isinstance(data, (TypedStorage, UntypedStorage)):  # whose bytes are read as numbers of the dtype
-        kind = dtype or (data.dtype if isinstance(data, TypedStorage) else dtypes.get_default_dtype())
+        kind = dtype or (data.dtype if isinstance(data, TypedStorage) else dtypes.int64)
+        if isinstance(data, TypedStorage) and data.dtype != kind:
+            raise DTypeError(
+                f"Expected a Storage of type {scalar_name(kind)} or an UntypedStorage, but got "
+                f"{scalar_name(data.dtype)}"
+            )
         return wrap(data.untyped().array(kind).copy(), device, requires_grad)
     return wrap(to_array(data, dtype), device, requires_grad)
 
@@ -253,8 +258,9 @@ def legacy_tensor(cls: type, args: tuple[Any, ...], kwargs: dict[str, Any], dtyp
 def _over(storage: Any, kind: dtype) -> Any:
     """A vector that shows a storage, and shares it."""
     if isinstance(storage, TypedStorage) and storage.dtype != kind:
-        raise TypeError(
-            f"a tensor type of {kind} got a storage of {storage.dtype}; use torch.tensor(storage)."
+        raise DTypeError(
+            f"Expected a Storage of type {scalar_name(kind)} or an UntypedStorage, but got type "
+            f"{scalar_name(storage.dtype)} for argument 1 'storage'"
         )
     made = Value.make(storage.untyped().array(kind), backend_named(storage.device.type))
     made._expose()

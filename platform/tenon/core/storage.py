@@ -13,9 +13,19 @@ from typing import Any
 
 import numpy as np
 
-from tenon.core.backend import backend_named
+from tenon.core.aval import Aval
+from tenon.core.storage_moves import Moves, new_bytes
+from tenon.core.storage_sources import buffer_bytes, file_bytes, shared_bytes, swap_bytes
 from tenon.dtypes import dtype
-from tenon.errors import ArgumentError, IndexRangeError, UnsupportedError, ViewError
+from tenon.errors import (
+    ArgumentError,
+    DeviceError,
+    DTypeError,
+    IndexRangeError,
+    NoDataError,
+    UnsupportedError,
+    ViewError,
+)
 
 
 def address(raw: Any) -> int:
@@ -27,6 +37,8 @@ def address(raw: Any) -> int:
 
 def memory_of(raw: Any) -> tuple[Any, int]:
     """All elements of the memory that ``raw`` shows, as a vector of its dtype, and the place of its first."""
+    if isinstance(raw, Aval):
+        return Aval((raw.size,), raw.dtype), 0
     owner = raw
     while hasattr(getattr(owner, "base", None), "__array_interface__"):
         owner = owner.base
@@ -62,20 +74,28 @@ def is_shared(raw: Any) -> bool:
     return isinstance(owner, mmap.mmap) or hasattr(raw, "__cuda_array_interface__")
 
 
-class UntypedStorage:
+class UntypedStorage(Moves):
     """Bytes of memory that tensors share; ``UntypedStorage(n)`` are ``n`` new ones. Equal if the same."""
 
     def __init__(self, size: int | Sequence[int] = 0, *, device: Any = "cpu") -> None:
-        if str(device) != "cpu":
-            raise UnsupportedError(
-                f"new storages are made on the CPU only, not on {device!r}; make a tensor there."
-            )
-        self._bytes: Any = np.zeros(size, np.uint8) if isinstance(size, int) else np.array(size, np.uint8)
+        device = "cpu" if device is None else device
+        if isinstance(size, (int, np.integer)):
+            self._bytes: Any = new_bytes(int(size), device)
+            return
+        numbers = np.array(_whole_numbers(size), np.int64).astype(np.uint8)
+        self._bytes = new_bytes(numbers.size, device)
+        if isinstance(self._bytes, np.ndarray):
+            self._bytes[...] = numbers
+        elif not isinstance(self._bytes, Aval):
+            self._bytes = UntypedStorage.over(numbers)._moved(device)
 
     @classmethod
     def of(cls, raw: Any) -> UntypedStorage:
         """The memory behind an array."""
-        return cls.over(memory_of(raw)[0].view(np.uint8))
+        memory = memory_of(raw)[0]
+        if isinstance(memory, Aval):
+            return cls.over(Aval((memory.nbytes,), np.dtype(np.uint8)))
+        return cls.over(memory.view(np.uint8))
 
     @classmethod
     def over(cls, data: Any) -> UntypedStorage:
@@ -84,11 +104,32 @@ class UntypedStorage:
         made._bytes = data
         return made
 
-    @property
-    def device(self) -> Any:
-        """Where the bytes lie."""
-        kind = "cuda" if hasattr(self._bytes, "__cuda_array_interface__") else "cpu"
-        return backend_named(kind).device_of(self._bytes)
+    @classmethod
+    def from_file(cls, filename: Any, shared: bool = False, nbytes: int = 0) -> UntypedStorage:
+        """The first bytes of a file, mapped; with ``shared`` writing here changes the file."""
+        return cls.over(file_bytes(filename, shared, nbytes))
+
+    @classmethod
+    def from_buffer(
+        cls,
+        buffer: Any,
+        byte_order: str | None = None,
+        count: int = -1,
+        offset: int = 0,
+        dtype: dtype | None = None,
+    ) -> UntypedStorage:
+        """A copy of the numbers in an object with a buffer, such as ``bytes``.
+
+        >>> from tenon import dtypes
+        >>> UntypedStorage.from_buffer(bytes([1, 2]), "big", dtype=dtypes.int16).array(dtypes.int16).tolist()
+        [258]
+        """
+        return cls.over(buffer_bytes(buffer, byte_order, count, offset, dtype))
+
+    @classmethod
+    def _new_shared(cls, size: int, *, device: Any = "cpu") -> UntypedStorage:
+        """Zeros that processes forked from now on share."""
+        return cls.over(shared_bytes(size)) if str(device) == "cpu" else cls(size, device=device)
 
     def data_ptr(self) -> int:
         """Address of the first byte."""
@@ -100,10 +141,13 @@ class UntypedStorage:
 
     size = __len__ = nbytes
 
+    def __sizeof__(self) -> int:
+        return object.__sizeof__(self) + self.nbytes()
+
     @property
     def _cdata(self) -> int:
         """A number that storages of the same memory share, and no others."""
-        return self.data_ptr() if len(self) else id(self._bytes)
+        return (self.data_ptr() if len(self) else 0) or id(self._bytes)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, UntypedStorage) and (self._cdata, len(self)) == (other._cdata, len(other))
@@ -115,60 +159,118 @@ class UntypedStorage:
         """Itself."""
         return self
 
-    @property
-    def is_cuda(self) -> bool:
-        """Whether the bytes lie on an NVIDIA GPU."""
-        return bool(self.device.type == "cuda")
+    def type(self) -> str:
+        """torch's name of the class."""
+        return "torch.storage.UntypedStorage"
 
     def is_shared(self) -> bool:
         """Whether forked processes share the bytes."""
         return is_shared(self._bytes)
 
+    def share_memory_(self) -> UntypedStorage:
+        """Refused for memory that is not shared yet: tensors over it would stay on the old memory."""
+        if isinstance(self._bytes, Aval):
+            raise DeviceError("_share_fd_: only available on CPU")
+        if not self.is_shared():
+            raise UnsupportedError(
+                "a storage cannot move to shared memory, since tensors over it would keep the old one. Call"
+                " tensor.share_memory_(), or make the storage by UntypedStorage._new_shared(nbytes)."
+            )
+        return self
+
+    def pin_memory(self, device: Any = None) -> UntypedStorage:
+        """Itself: pinned memory belongs to the CUDA backend's own staging buffers."""
+        return self
+
+    def to(self, *, device: Any, non_blocking: bool = False) -> UntypedStorage:
+        """The bytes on a device; itself if they are there."""
+        moved = self._moved(device)
+        return self if moved is self._bytes else UntypedStorage.over(moved)
+
+    def cpu(self) -> UntypedStorage:
+        """The bytes on the CPU; itself if they are there."""
+        return self.to(device="cpu")
+
+    def cuda(self, device: Any = None, non_blocking: bool = False) -> UntypedStorage:
+        """The bytes on a CUDA device."""
+        return self.to(device="cuda" if device is None else device)
+
     def element_size(self) -> int:
         """1: a byte."""
         return 1
 
+    def byteswap(self, dtype: dtype) -> None:
+        """The bytes of every number of ``dtype`` reversed, in place."""
+        swap_bytes(self._with_data(), dtype)
+
     def tolist(self) -> list[int]:
         """The bytes as numbers."""
-        return [int(b) for b in self._bytes]
+        return [int(b) for b in self._with_data()]
 
     def __iter__(self) -> Iterator[int]:
         return iter(self.tolist())
 
     def __getitem__(self, place: Any) -> Any:
+        data = self._with_data()
         if isinstance(place, slice):
-            return UntypedStorage.over(self._bytes[place])
+            if place.step not in (None, 1):
+                raise ArgumentError(
+                    f"Trying to slice with a step of {place.step}, but only a step of 1 is supported"
+                )
+            return UntypedStorage.over(data[place])
         self._check(place)
-        return int(self._bytes[place])
+        return int(data[place])
 
     def __setitem__(self, place: Any, value: Any) -> None:
         if not isinstance(place, slice):
             self._check(place)
-        self._bytes[place] = value
+        self._with_data()[place] = value
 
-    def _check(self, place: int) -> None:
+    def _check(self, place: Any) -> None:
+        if not isinstance(place, (int, np.integer)):
+            raise TypeError(f"can't index a torch.UntypedStorage with {type(place).__name__}")
         if not -len(self) <= place < len(self):
             raise IndexRangeError(f"index {place} out of range for storage of size {len(self)}")
 
     def fill_(self, value: int) -> UntypedStorage:
         """Every byte set to ``value``."""
-        self._bytes[...] = value
+        if not isinstance(self._bytes, Aval):
+            self._bytes[...] = value
         return self
 
-    def copy_(self, source: UntypedStorage, non_blocking: bool = False) -> UntypedStorage:
-        """``source``'s bytes written here; as many as there are."""
-        if len(source) != len(self):
-            raise ArgumentError(f"a storage of {len(self)} bytes cannot take the {len(source)} of another.")
-        self._bytes[...] = source._bytes
+    def copy_(self, source: Any, non_blocking: bool | None = None) -> UntypedStorage:
+        """The bytes of a storage as large written here."""
+        given = source.untyped()
+        if len(given) != len(self):
+            raise ArgumentError(
+                f"size does not match, self was {len(self)} bytes but src was {len(given)} bytes"
+            )
+        if not isinstance(self._bytes, Aval):
+            if isinstance(given._bytes, Aval):
+                raise NoDataError("Cannot copy out of meta tensor; no data!")
+            self._bytes[...] = given.to(device=self.device)._bytes
         return self
 
     def clone(self) -> UntypedStorage:
         """A copy."""
         return UntypedStorage.over(self._bytes.copy())
 
+    __copy__ = clone
+
+    def __deepcopy__(self, memo: dict[Any, Any]) -> UntypedStorage:
+        # One copy for all that share the memory: tensors, and the storages that each of them makes anew.
+        copies = memo.setdefault("torch", {})
+        key = (self._cdata, len(self))
+        if key not in copies:
+            copies[key] = self.clone()
+        copied: UntypedStorage = copies[key]
+        return copied
+
     def resize_(self, size: int) -> None:
         """Refused, but for the size that it has: memory never grows or shrinks under those who share it."""
-        if size != len(self):
+        if isinstance(self._bytes, Aval):
+            self._bytes = Aval((size,), self._bytes.dtype)
+        elif size != len(self):
             raise UnsupportedError(
                 f"a storage of {len(self)} bytes cannot become one of {size}: tensors that share it would not"
                 " follow. Use tensor.resize_, which takes new memory, or make a new tensor."
@@ -176,8 +278,29 @@ class UntypedStorage:
 
     def array(self, kind: dtype) -> Any:
         """The bytes as a vector of another dtype; a rest of less than one element is left out."""
-        whole = len(self) // kind.numpy.itemsize * kind.numpy.itemsize
-        return self._bytes[:whole].view(kind.numpy)
+        count = len(self) // kind.numpy.itemsize
+        if isinstance(self._bytes, Aval):
+            return Aval((count,), kind.numpy)
+        return self._bytes[: count * kind.numpy.itemsize].view(kind.numpy)
+
+    def _shown(self) -> Any:
+        return self._bytes
 
     def __repr__(self) -> str:
-        return f"torch.storage.UntypedStorage(device={self.device}) of size {len(self)}"
+        about = f"[torch.storage.UntypedStorage(device={self.device}) of size {len(self)}]"
+        if isinstance(self._bytes, Aval):
+            return f"...\n{about}"
+        return " " + "\n ".join(map(str, self)) + f"\n{about}"
+
+
+def _whole_numbers(given: Any) -> list[int]:
+    if not isinstance(given, Sequence) and not (isinstance(given, np.ndarray) and given.ndim == 1):
+        raise DTypeError(f"torch.UntypedStorage(): Expected a sequence type, but got {type(given).__name__}")
+    for item in given:
+        if not isinstance(item, (int, np.integer)):
+            raise DTypeError(
+                "torch.UntypedStorage(): tried to construct a storage from a sequence"
+                f" ({type(given).__name__}), but one of the items was of type {type(item).__name__} instead"
+                " of int"
+            )
+    return [int(item) for item in given]

@@ -1,40 +1,54 @@
-"""The memory behind tensors as numbers: ``tensor.storage()``, and torch's old ``FloatStorage`` and its kin.
-
-``FloatStorage(3)`` and ``FloatStorage([1, 2])`` make memory; ``isinstance(s, FloatStorage)`` asks for its
-dtype.
-All such objects are of the one class ``TypedStorage``.
+"""The memory behind tensors as numbers: ``tensor.storage()``. ``FloatStorage`` and its kin make it
+(``legacy_storages.py``), and all such objects are of the one class ``TypedStorage``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any, ClassVar
+import copy
+from collections.abc import Iterator, Sequence
+from typing import Any, NoReturn
 
 import numpy as np
 
 from tenon import dtypes
+from tenon.core.aval import Aval
 from tenon.core.storage import UntypedStorage
+from tenon.core.storage_moves import Moves, check_number
 from tenon.dtypes import FROM_NUMPY, dtype
-from tenon.errors import ArgumentError, IndexRangeError
+from tenon.errors import ArgumentError, DTypeError, IndexRangeError
 
-_NAMES = {
-    "DoubleStorage": dtypes.float64,
-    "FloatStorage": dtypes.float32,
-    "HalfStorage": dtypes.float16,
-    "BFloat16Storage": dtypes.bfloat16,
-    "LongStorage": dtypes.int64,
-    "IntStorage": dtypes.int32,
-    "ShortStorage": dtypes.int16,
-    "CharStorage": dtypes.int8,
-    "ByteStorage": dtypes.uint8,
-    "BoolStorage": dtypes.bool,
-    "ComplexFloatStorage": dtypes.complex64,
-    "ComplexDoubleStorage": dtypes.complex128,
+#: torch's name of the memory of each dtype that has one.
+STORAGE_NAMES: dict[dtype, str] = {
+    dtypes.float64: "DoubleStorage",
+    dtypes.float32: "FloatStorage",
+    dtypes.float16: "HalfStorage",
+    dtypes.bfloat16: "BFloat16Storage",
+    dtypes.int64: "LongStorage",
+    dtypes.int32: "IntStorage",
+    dtypes.int16: "ShortStorage",
+    dtypes.int8: "CharStorage",
+    dtypes.uint8: "ByteStorage",
+    dtypes.bool: "BoolStorage",
+    dtypes.complex64: "ComplexFloatStorage",
+    dtypes.complex128: "ComplexDoubleStorage",
+    dtypes.NAMED["qint8"]: "QInt8Storage",
+    dtypes.NAMED["qint32"]: "QInt32Storage",
+    dtypes.NAMED["quint8"]: "QUInt8Storage",
+    dtypes.NAMED["quint4x2"]: "QUInt4x2Storage",
+    dtypes.NAMED["quint2x4"]: "QUInt2x4Storage",
 }
-_NAME_OF = {kind: name for name, kind in _NAMES.items()}
+_QUANTIZED = {
+    dtypes.NAMED["qint8"]: dtypes.int8,
+    dtypes.NAMED["qint32"]: dtypes.int32,
+    **{dtypes.NAMED[name]: dtypes.uint8 for name in ("quint8", "quint4x2", "quint2x4")},
+}
+_FORMS = (
+    "{} received an invalid combination of arguments. Expected one of:\n"
+    " * {}\n * (int size{})\n * (Sequence data{})\n * (*, UntypedStorage wrap_storage{})\n"
+)
 
 
-class TypedStorage:
+class TypedStorage(Moves):
     """The memory behind a tensor as numbers of its dtype: what the older ``tensor.storage()`` returns.
 
     ``TypedStorage(n)`` and ``TypedStorage([...])`` are new memory, ``wrap_storage`` shows given bytes.
@@ -43,56 +57,74 @@ class TypedStorage:
     [1.0, 2.0]
     """
 
+    dtype: dtypes.dtype
+    _untyped_storage: UntypedStorage
+
     def __init__(
-        self, *args: Any, wrap_storage: Any = None, dtype: dtype | None = None, device: Any = None
+        self, *args: Any, wrap_storage: Any = None, dtype: dtypes.dtype | None = None, device: Any = None
     ) -> None:
         if wrap_storage is not None:
-            if args or device is not None or dtype is None or not isinstance(wrap_storage, UntypedStorage):
-                raise TypeError(
-                    "TypedStorage: wrap_storage is an UntypedStorage, given with dtype and without a size or "
-                    f"device; got {type(wrap_storage).__name__}, dtype={dtype}, device={device}, {args}."
-                )
-            self._untyped_storage, self.dtype = wrap_storage, dtype
+            _check_wrapping(args, wrap_storage, dtype, device)
+            self._untyped_storage = wrap_storage
+            assert dtype is not None  # as just checked
+            self.dtype = dtype
             return
-        if len(args) > 1:
-            raise TypeError(f"TypedStorage: expected one size or sequence of numbers, got {args}.")
+        check_contents("TypedStorage.__init__", args, _TYPED)
         self.dtype = dtype or dtypes.get_default_dtype()
-        given = args[0] if args else 0
-        if isinstance(given, int):
-            self._untyped_storage = UntypedStorage(
-                given * self.dtype.itemsize, device="cpu" if device is None else device
-            )
+        place, given = "cpu" if device is None else device, args[0] if args else 0
+        if isinstance(given, (int, np.integer)):
+            self._untyped_storage = UntypedStorage(int(given) * self.dtype.itemsize, device=place)
             return
-        numbers = np.asarray(list(given)).astype(self.dtype.numpy)
-        self._untyped_storage = UntypedStorage(numbers.nbytes, device="cpu" if device is None else device)
-        self._numbers[:] = numbers
+        check_number(given)
+        numbers = np.asarray(list(given)).astype(number_dtype(self.dtype).numpy)
+        self._untyped_storage = UntypedStorage.over(numbers.view(np.uint8)).to(device=place)
 
     @classmethod
     def of(cls, raw: Any) -> TypedStorage:
         """The memory behind an array."""
-        return cls(wrap_storage=UntypedStorage.of(raw), dtype=FROM_NUMPY[raw.dtype])
+        return TypedStorage(wrap_storage=UntypedStorage.of(raw), dtype=FROM_NUMPY[raw.dtype])
+
+    @classmethod
+    def from_buffer(cls, *args: Any, dtype: Any = None, device: Any = None, **kwargs: Any) -> TypedStorage:
+        """A copy of the numbers in an object with a buffer; see ``UntypedStorage.from_buffer``."""
+        if device is not None and str(device) != "cpu":
+            raise ArgumentError(f"TypedStorage.from_buffer: Not available for device {device}")
+        kind = dtype or dtypes.get_default_dtype()
+        kwargs["dtype"] = number_dtype(kind)
+        made = UntypedStorage.from_buffer(*args, **kwargs)
+        return TypedStorage(wrap_storage=made, dtype=kind)
+
+    @classmethod
+    def from_file(cls, filename: Any, shared: bool = False, size: int = 0) -> TypedStorage:
+        """Refused: only ``FloatStorage`` and its kin know what numbers a file holds."""
+        raise ArgumentError("from_file can only be called on derived classes, such as FloatStorage.")
+
+    def _wrapped(self, untyped: UntypedStorage) -> TypedStorage:
+        return TypedStorage(wrap_storage=untyped, dtype=self.dtype)
+
+    @property
+    def _bytes(self) -> Any:
+        return self._untyped_storage._bytes
 
     @property
     def _numbers(self) -> Any:
-        return self._untyped_storage.array(self.dtype)
+        self._with_data()
+        return self._untyped_storage.array(number_dtype(self.dtype))
+
+    def _shown(self) -> Any:
+        return self._untyped_storage.array(number_dtype(self.dtype))
 
     @property
     def _cdata(self) -> int:
         return self._untyped_storage._cdata
 
+    @property
+    def _dtype(self) -> dtypes.dtype:
+        return self.dtype
+
     def untyped(self) -> UntypedStorage:
         """The same memory as bytes."""
         return self._untyped_storage
-
-    @property
-    def device(self) -> Any:
-        """Where the numbers lie."""
-        return self._untyped_storage.device
-
-    @property
-    def is_cuda(self) -> bool:
-        """Whether the numbers lie on an NVIDIA GPU."""
-        return self._untyped_storage.is_cuda
 
     def data_ptr(self) -> int:
         """Address of the first number."""
@@ -102,9 +134,37 @@ class TypedStorage:
         """Number of bytes."""
         return self._untyped_storage.nbytes()
 
+    def __sizeof__(self) -> int:
+        return object.__sizeof__(self) + self.nbytes()
+
     def is_shared(self) -> bool:
         """Whether forked processes share the numbers."""
         return self._untyped_storage.is_shared()
+
+    def share_memory_(self) -> TypedStorage:
+        """Itself if its memory is shared; refused otherwise, see ``UntypedStorage.share_memory_``."""
+        self._untyped_storage.share_memory_()
+        return self
+
+    def _new_shared(self, size: int, *, device: Any = "cpu") -> TypedStorage:
+        """``size`` zeros of the same dtype that processes forked from now on share."""
+        return self._wrapped(UntypedStorage._new_shared(size * self.dtype.itemsize, device=device or "cpu"))
+
+    def pin_memory(self, device: Any = None) -> TypedStorage:
+        """Itself: pinned memory belongs to the CUDA backend's own staging buffers."""
+        return self
+
+    def to(self, *, device: Any, non_blocking: bool = False) -> TypedStorage:
+        """The numbers on a device."""
+        return self._wrapped(self._untyped_storage.to(device=device))
+
+    def cpu(self) -> TypedStorage:
+        """The numbers on the CPU."""
+        return self.to(device="cpu")
+
+    def cuda(self, device: Any = None, non_blocking: bool = False) -> TypedStorage:
+        """The numbers on a CUDA device."""
+        return self.to(device="cuda" if device is None else device)
 
     def element_size(self) -> int:
         """Bytes of one number."""
@@ -112,17 +172,19 @@ class TypedStorage:
 
     def pickle_storage_type(self) -> str:
         """The name that torch has for such memory, as ``FloatStorage``."""
-        if self.dtype not in _NAME_OF:
+        if self.dtype not in STORAGE_NAMES:
             raise KeyError(f"dtype {self.dtype} is not recognized: torch has no named storage for it.")
-        return _NAME_OF[self.dtype]
+        return STORAGE_NAMES[self.dtype]
 
     def type(self) -> str:
         """Its full name, as ``torch.FloatStorage``."""
+        if self.dtype not in STORAGE_NAMES or isinstance(self._bytes, Aval):
+            return "torch.storage.TypedStorage"
         return f"torch.{'cuda.' if self.is_cuda else ''}{self.pickle_storage_type()}"
 
     def size(self) -> int:
         """How many numbers."""
-        return int(self._numbers.size)
+        return self.nbytes() // int(self.dtype.itemsize)
 
     __len__ = _size = size
 
@@ -134,16 +196,21 @@ class TypedStorage:
         return iter(self.tolist())
 
     def __getitem__(self, place: int) -> Any:
-        return self._numbers[self._place(place)].item()
-
-    def __setitem__(self, place: Any, value: Any) -> None:
-        self._numbers[place if isinstance(place, slice) else self._place(place)] = value
-
-    def _place(self, place: Any) -> int:
+        numbers = self._numbers
         if isinstance(place, slice):
             raise ArgumentError(
                 "slices are only supported in UntypedStorage.__getitem__; use untyped(), or slice a tensor."
             )
+        return numbers[self._place(place)].item()
+
+    def __setitem__(self, place: Any, value: Any) -> None:
+        if isinstance(value, Moves):
+            raise ArgumentError(f"cannot set item with value type {type(value)}; use copy_.")
+        at = place if isinstance(place, slice) else self._place(place)
+        if not isinstance(self._bytes, Aval):
+            self._numbers[at] = value
+
+    def _place(self, place: Any) -> int:
         if not isinstance(place, int):
             raise ArgumentError(f"can't index a {type(self)} with {type(place)}")
         if not -len(self) <= place < len(self):
@@ -152,53 +219,84 @@ class TypedStorage:
 
     def fill_(self, value: Any) -> TypedStorage:
         """Every number set to ``value``."""
-        self._numbers[...] = value
+        self[:] = value
         return self
 
-    def copy_(self, source: Any, non_blocking: bool = False) -> TypedStorage:
+    def copy_(self, source: Any, non_blocking: bool | None = None) -> TypedStorage:
         """The bytes of a storage as large written here."""
-        self._untyped_storage.copy_(source.untyped())
+        self._untyped_storage.copy_(source)
         return self
+
+    def resize_(self, size: int) -> None:
+        """Refused, but for the size that it has; see ``UntypedStorage.resize_``."""
+        self._untyped_storage.resize_(size * self.dtype.itemsize)
 
     def clone(self) -> TypedStorage:
         """A copy."""
-        return TypedStorage(wrap_storage=self._untyped_storage.clone(), dtype=self.dtype)
+        return self._wrapped(self._untyped_storage.clone())
 
-    def __copy__(self) -> TypedStorage:
-        return self.clone()
+    __copy__ = clone
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> TypedStorage:
-        memo[id(self)] = copied = self.clone()
-        return copied
+    def __deepcopy__(self, memo: dict[Any, Any]) -> TypedStorage:
+        return self._wrapped(copy.deepcopy(self._untyped_storage, memo))
 
     def __repr__(self) -> str:
-        rows = "\n".join(f" {number}" for number in self)
         about = f"[torch.storage.TypedStorage(dtype={self.dtype}, device={self.device}) of size {len(self)}]"
+        if isinstance(self._bytes, Aval):
+            return f"...\n{about}"
+        rows = "\n".join(f" {number}" for number in self)
         return f"{rows}\n{about}" if rows else about
 
 
-class _StorageType(type):
-    dtype: dtype
-
-    def __instancecheck__(cls, instance: Any) -> bool:
-        return isinstance(instance, TypedStorage) and instance.dtype == cls.dtype and not instance.is_cuda
-
-    def __repr__(cls) -> str:
-        return f"<class 'torch.{cls.__name__}'>"
+_TYPED = (
+    "(*, torch.device device, torch.dtype dtype)", ", *, torch.device device, torch.dtype dtype",
+    ", torch.dtype dtype",
+)  # fmt: skip
+#: The same of ``FloatStorage`` and its kin, which know their dtype and device.
+NAMED_FORMS = ("no arguments", "", "")
 
 
-class _Typed(metaclass=_StorageType):
-    """Makes memory for numbers of one dtype on the CPU."""
-
-    dtype: ClassVar[dtypes.dtype] = dtypes.float32
-
-    def __new__(cls, *args: Any, wrap_storage: Any = None) -> Any:
-        return TypedStorage(*args, wrap_storage=wrap_storage, dtype=cls.dtype)
+def number_dtype(kind: dtype) -> dtype:
+    """The dtype that the memory of ``kind`` is read as: itself, or integers where it is quantized."""
+    return _QUANTIZED.get(kind, kind)
 
 
-for _name, _dtype in _NAMES.items():
-    globals()[_name] = _StorageType(
-        _name, (_Typed,), {"dtype": _dtype, "__doc__": f"Memory of {_dtype} on the CPU."}
-    )
+def refuse_arguments(kind: Any, caller: str, forms: tuple[str, str, str], problem: str) -> NoReturn:
+    """An error of class ``kind`` with all that ``caller`` can be given."""
+    first, more, wrapped = forms
+    raise kind(_FORMS.format(caller, first, more, more, wrapped) + problem)
 
-__all__ = [*_NAMES, "TypedStorage"]
+
+def check_contents(caller: str, args: tuple[Any, ...], forms: tuple[str, str, str]) -> None:
+    """One size, one sequence or nothing."""
+    if len(args) > 1:
+        refuse_arguments(ArgumentError, caller, forms, "Too many positional arguments")
+    if args and not isinstance(args[0], (int, np.integer, Sequence, np.ndarray)):
+        problem = f"Argument type not recognized: {type(args[0])}"
+        refuse_arguments(DTypeError, caller, forms, problem)
+
+
+def _check_wrapping(args: tuple[Any, ...], wrap_storage: Any, kind: Any, device: Any) -> None:
+    caller = "TypedStorage.__init__"
+    check_wrapped(caller, args, wrap_storage, _TYPED)
+    if kind is None:
+        refuse_arguments(ArgumentError, caller, _TYPED, "Argument 'dtype' must be specified")
+    if not isinstance(kind, dtype):
+        problem = f"Argument 'dtype' must be torch.dtype, not {type(kind)}"
+        refuse_arguments(DTypeError, caller, _TYPED, problem)
+    if device is not None:
+        problem = "Argument 'device' should not be specified when 'wrap_storage' is given"
+        refuse_arguments(ArgumentError, caller, _TYPED, problem)
+
+
+def check_wrapped(caller: str, args: tuple[Any, ...], wrapped: Any, forms: tuple[str, str, str]) -> None:
+    """An untyped storage, given alone."""
+    if args:
+        problem = "No positional arguments should be given when using 'wrap_storage'"
+        refuse_arguments(ArgumentError, caller, forms, problem)
+    if not isinstance(wrapped, UntypedStorage):
+        problem = f"Argument 'wrap_storage' must be UntypedStorage, but got {type(wrapped)}"
+        refuse_arguments(DTypeError, caller, forms, problem)
+
+
+__all__ = ["STORAGE_NAMES", "TypedStorage"]

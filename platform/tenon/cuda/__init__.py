@@ -13,6 +13,7 @@ from typing import Any
 
 from tenon import random
 from tenon.core.backend import Availability, backend_for, backend_named
+from tenon.core.legacy_storages import ON_CUDA
 from tenon.device import Device
 from tenon.errors import DeviceError, OutOfMemoryError, TenonError
 
@@ -272,4 +273,6 @@ def __getattr__(name: str) -> Any:
         return is_initialized()
     if name.endswith("rng_state") or name.endswith("rng_state_all"):
         return getattr(importlib.import_module("tenon.cuda.random"), name)
+    if name.endswith("Storage") and name in ON_CUDA:
+        return ON_CUDA[name]
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -24,6 +24,7 @@ from tenon.functions import (
     older_factorizations,
     older_making,
     questions,
+    reading,
     settings,
     slopes,
     spectra,
@@ -34,7 +35,7 @@ from tenon.functions.einsum import einsum
 
 _FAMILIES = (
     checks, choosing, contraction, control, copies, counting, factorizations, foreach, joining, limits,
-    making, older_factorizations, older_making, questions, settings, slopes, spectra, typed,
+    making, older_factorizations, older_making, questions, reading, settings, slopes, spectra, typed,
 )  # fmt: skip
 _FUNCTIONS: dict[str, Any] = derive_all() | {name: getattr(m, name) for m in _FAMILIES for name in m.__all__}
 _FUNCTIONS["einsum"] = einsum
@@ -54,7 +55,14 @@ _MADE = {n: getattr(m, n) for m in (create, factories, draws) for n in (*_MAKING
 rerouting.register(
     "torch",
     {n: f for n, f in _FUNCTIONS.items() if n not in _TELLING} | _MADE | {"result_type": result_type},
-    bare=[*_MAKING, *(n for n in making.__all__ if n.endswith("window")), "asarray", "frombuffer", "range"],
+    bare=[
+        *_MAKING,
+        *(n for n in making.__all__ if n.endswith("window")),
+        "asarray",
+        "from_file",
+        "frombuffer",
+        "range",
+    ],
 )
 
 

@@ -7,15 +7,19 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from tenon.core import watch
+from tenon.core.aval import Aval
 from tenon.core.grad_mode import MODE, UNCOUNTED
 from tenon.core.late import LATE
 from tenon.core.layout import plain
+from tenon.core.legacy_storages import storage_class
 from tenon.core.methods.movement import sizes
 from tenon.core.op import table as f
 from tenon.core.storage import UntypedStorage, address, memory_of
+from tenon.core.storage_moves import Moves
 from tenon.core.typed_storage import TypedStorage
 from tenon.core.value import Value
-from tenon.errors import ArgumentError, CaptureError, GradError, ShapeError
+from tenon.dtypes import FROM_NUMPY, scalar_name
+from tenon.errors import ArgumentError, CaptureError, DeviceError, GradError, ShapeError
 
 _CONTENTS = itertools.count(1)
 
@@ -98,6 +102,12 @@ class Memory:
         self._expose()
         return TypedStorage.of(self.raw)
 
+    _typed_storage = storage
+
+    def storage_type(self) -> Any:
+        """The class of such storages, as ``torch.FloatStorage``; None where torch has none."""
+        return storage_class(FROM_NUMPY[self.raw.dtype], self.device.type)
+
     def as_strided(self, size: Any, stride: Any, storage_offset: int | None = None) -> Any:
         """A view of the memory behind this tensor: element ``i, j, ...`` lies at ``storage_offset + i *
         stride[0] + j * stride[1] + ...``.
@@ -151,6 +161,8 @@ class Memory:
         if count * self.raw.dtype.itemsize >= 1 << 63:
             raise ShapeError(f"Storage size calculation overflowed with sizes={list(shape)}")
         memory, start = memory_of(self.raw)
+        if isinstance(memory, Aval):
+            return _show(self, memory.with_shape(shape))
         if start + count > memory.size:
             larger = self._backend.empty((count,), self.raw.dtype, self.device)
             kept = memory[start:]
@@ -182,10 +194,7 @@ class Memory:
         _refuse_recording("set_")
         if source is None:
             return _show(self, self._backend.empty((0,), self.raw.dtype, self.device))
-        if isinstance(source, Value) and source.raw.dtype != self.raw.dtype:
-            raise ArgumentError(
-                f"Could not set tensor of type {source.dtype} to a tensor of type {self.dtype}"  # type: ignore[attr-defined]
-            )
+        _check_source(self, source)
         if isinstance(source, Value):
             source._expose()
             shown: Any = source.detach()  # type: ignore[attr-defined]
@@ -215,6 +224,30 @@ class Memory:
 
         return empty_strided(
             size, stride, dtype=dtype or self.dtype, device=device or self.device, requires_grad=requires_grad
+        )
+
+
+def _check_source(x: Any, source: Any) -> None:
+    """Refuses what ``set_`` cannot show: other dtypes, other devices."""
+    wanted, tensor = FROM_NUMPY[x.raw.dtype], isinstance(source, Value)
+    if not tensor and not isinstance(source, Moves):
+        raise TypeError(
+            f"set_(): argument 'source' must be a Tensor or a Storage, not {type(source).__name__}"
+        )
+    if tensor and source.raw.dtype != x.raw.dtype:
+        raise ArgumentError(
+            f"Could not set tensor of type {scalar_name(FROM_NUMPY[source.raw.dtype])} to a tensor of type"
+            f" {scalar_name(wanted)}"
+        )
+    if isinstance(source, TypedStorage) and source.dtype != wanted:
+        raise ArgumentError(
+            f"Expected a Storage of type {scalar_name(wanted)} or an UntypedStorage, but got type "
+            f"{scalar_name(source.dtype)} for argument 1 'storage'"
+        )
+    if source.device != x.device:
+        raise DeviceError(
+            f'Attempted to set the storage of a tensor on device "{x.device}" to a storage on different'
+            f' device "{source.device}". This is no longer allowed; the devices must match.'
         )
 
 

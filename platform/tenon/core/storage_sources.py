@@ -1,0 +1,100 @@
+"""Bytes for storages that come from elsewhere: a mapped file, memory of forked processes, a buffer."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import sys
+from typing import Any
+
+import numpy as np
+
+from tenon.dtypes import dtype
+from tenon.errors import ArgumentError, DTypeError
+
+
+class FileMapping(mmap.mmap):
+    """The mapped bytes of a file, which know its name where writing reaches it."""
+
+    filename: str | None = None
+
+
+def filename_of(raw: Any) -> str | None:
+    """The file that writing to ``raw`` writes to, if it was opened by ``from_file``."""
+    while isinstance(raw, np.ndarray):
+        raw = raw.base
+    return raw.filename if isinstance(raw, FileMapping) else None
+
+
+def file_bytes(filename: Any, shared: bool, count: int) -> Any:
+    """The first ``count`` bytes of a file, mapped; ``shared`` lets writing change it, and grows it."""
+    name = os.fsdecode(filename)
+    if count < 0:
+        raise ArgumentError(f"unable to mmap {count} bytes from file <{name}>: give a size of 0 or more.")
+    if count == 0:
+        return np.empty(0, np.uint8)
+    mode, flags = ("read-write", os.O_RDWR | os.O_CREAT) if shared else ("read-only", os.O_RDONLY)
+    try:
+        handle = os.open(name, flags | getattr(os, "O_BINARY", 0), 0o600)
+    except OSError as error:
+        raise ArgumentError(
+            f"unable to open file <{name}> in {mode} mode: {error.strerror} ({error.errno})"
+        ) from error
+    try:
+        found = os.fstat(handle).st_size
+        if found < count and not shared:
+            raise ArgumentError(
+                f"file <{name}> size <{found}> is smaller than the required mapping size <{count}>"
+            )
+        if found < count:
+            os.ftruncate(handle, count)
+        mapped = FileMapping(handle, count, access=mmap.ACCESS_WRITE if shared else mmap.ACCESS_COPY)
+    finally:
+        os.close(handle)
+    mapped.filename = name if shared else None
+    return np.ndarray((count,), np.uint8, mapped)
+
+
+def shared_bytes(count: int) -> Any:
+    """Zeros that processes forked from now on share."""
+    return np.ndarray((count,), np.uint8, mmap.mmap(-1, count)) if count else np.empty(0, np.uint8)
+
+
+def buffer_bytes(buffer: Any, byte_order: str | None, count: int, offset: int, kind: dtype | None) -> Any:
+    """A copy of ``count`` numbers (-1: all) of an object with a buffer, in this machine's byte order."""
+    if kind is None:
+        raise ArgumentError("argument 'dtype' cannot be None")
+    if not isinstance(kind, dtype):
+        raise DTypeError(f"argument 'dtype' must be of type torch.dtype, not {type(kind).__name__}")
+    if kind.name not in ("uint8", "int8") and byte_order is None:
+        raise ArgumentError("function missing required argument 'byte_order' (pos 2)")
+    if byte_order not in (None, "big", "little", "native"):
+        raise ValueError(f"invalid byte_order '{byte_order}' (expected 'big', 'little', or 'native')")
+    given = memoryview(buffer).cast("B")
+    size, length = kind.numpy.itemsize, len(given)
+    if not 0 <= offset <= length:
+        raise ValueError(
+            f"offset must be non-negative and no greater than buffer length ({length}), but got {offset}"
+        )
+    if count < 0:
+        if (length - offset) % size:
+            raise ValueError(f"buffer size ({length}) must be a multiple of element size ({size})")
+        count = (length - offset) // size
+    if offset + count * size > length:
+        raise ValueError(
+            f"buffer has only {length - offset} bytes after offset {offset}, but specified a size of {count}"
+            f" ({count * size} bytes)"
+        )
+    made = np.frombuffer(given, np.uint8, count * size, offset).copy()
+    if kind.name == "bool":
+        return (made != 0).view(np.uint8)
+    if byte_order not in (None, "native", sys.byteorder):
+        swap_bytes(made, kind)
+    return made
+
+
+def swap_bytes(raw: Any, kind: dtype) -> None:
+    """The bytes of every number of ``raw`` (of each part of a complex one) reversed, in place."""
+    size = kind.itemsize // 2 if kind.is_complex else kind.itemsize
+    whole = raw[: raw.size // size * size].reshape(-1, size)
+    whole[...] = whole[:, ::-1].copy()

@@ -1,0 +1,40 @@
+"""``from_file``: a tensor over the bytes of a mapped file."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tenon import dtypes
+from tenon.core.backend import backend_named
+from tenon.core.layout import with_layout
+from tenon.core.storage import UntypedStorage
+from tenon.core.value import Value
+from tenon.device import as_device
+from tenon.errors import DeviceError
+
+__all__ = ["from_file"]
+
+
+@with_layout
+def from_file(
+    filename: Any,
+    shared: bool | None = None,
+    size: int | None = 0,
+    *,
+    dtype: Any = None,
+    device: Any = None,
+    requires_grad: bool = False,
+) -> Any:
+    """The first ``size`` numbers of a file as a vector, which the system reads when they are looked at.
+
+    With ``shared`` the file is made or grown where needed, and writing to the tensor writes to it; without,
+    what is written stays in this process.
+    """
+    place = as_device(device)
+    if place.type != "cpu":
+        raise DeviceError(f"from_file: a file is mapped on the CPU, not on {place}; use .to({str(place)!r}).")
+    kind = dtypes.get_default_dtype() if dtype is None else dtypes.as_dtype(dtype)
+    mapped = UntypedStorage.from_file(filename, bool(shared), (size or 0) * kind.numpy.itemsize)
+    made: Any = Value.make(mapped.array(kind), backend_named("cpu"))
+    made._expose()
+    return made.requires_grad_() if requires_grad else made
