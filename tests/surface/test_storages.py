@@ -45,6 +45,24 @@ def test_storages_are_shared_by_tensors_over_them_and_equal_by_memory():
             wrong(storage)
 
 
+def test_a_deep_copy_keeps_what_tensors_and_storages_share():
+    base = tenon.arange(6.0)
+    column = base.view(2, 3)[:, 1]
+
+    a, s, c, other, wide = copy.deepcopy([base, base.storage(), column, tenon.zeros(2), base[:1].expand(4)])
+    a[1] = 9
+
+    assert s[1] == c[0] == 9 and base[1] == 1 and other.tolist() == [0, 0]
+    assert (c.stride(), c.storage_offset(), wide.stride()) == ((3,), 1, (0,))
+    assert a.untyped_storage() == c.untyped_storage() != other.untyped_storage()
+
+
+def test_a_deep_copy_of_a_window_into_a_file_copies_the_window(tmp_path):
+    whole = tenon.from_file(tmp_path / "numbers", shared=True, size=1000)
+
+    assert copy.deepcopy(whole[10:12]).untyped_storage().nbytes() == 8
+
+
 def test_numbers_of_a_storage_are_cast():
     numbers = tenon.IntStorage([-1, 0, 3])
 

@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import copy
 import functools
 from typing import Any
 
@@ -305,41 +304,6 @@ def exchange_data(x: Any, value: Any) -> None:
     x.raw, x._backend = value.raw, value._backend
     x._view = None
     x._expose()  # ``value`` shows this memory too, and has a version of its own
-
-
-def deepcopy(x: Any, memo: dict[int, Any]) -> Any:
-    """A copy of a leaf with its gradient and attributes; GradError for a tensor with history."""
-    if id(x) in memo:
-        return memo[id(x)]
-    if x._node is not None:
-        raise GradError(
-            "Only Tensors created explicitly by the user (graph leaves) support the deepcopy protocol at the"
-            " moment.  If you were attempting to deepcopy a module, this may be because of a"
-            " torch.nn.utils.weight_norm usage, see https://github.com/pytorch/pytorch/pull/103001"
-        )
-    raw = x.raw if isinstance(x.raw, Aval) else x.raw.copy(order="K")
-    made = type(x)._of(raw, x._backend)
-    made._track = x._track
-    memo[id(x)] = made
-    if x.grad is not None:
-        made.grad = copy.deepcopy(x.grad, memo)
-    extra = {k: v for k, v in x.__dict__.items() if k not in NOT_COPIED}
-    made.__dict__.update(copy.deepcopy(extra, memo))
-    for name in _own_slots(x.__class__):
-        if hasattr(x, name):
-            setattr(made, name, copy.deepcopy(getattr(x, name), memo))
-    return made
-
-
-@functools.cache
-def _own_slots(kind: type) -> tuple[str, ...]:
-    """The slots that subclasses of tensors have declared."""
-    names = (
-        getattr(each, "__slots__", ()) for each in kind.__mro__ if each.__module__.split(".")[0] != "tenon"
-    )
-    return tuple(
-        name for each in names for name in ((each,) if isinstance(each, str) else each) if name[:2] != "__"
-    )
 
 
 #: Attributes that are a tensor's place in a program, not part of what a copy keeps.

@@ -259,12 +259,16 @@ class UntypedStorage(Moves):
 
     def __deepcopy__(self, memo: dict[Any, Any]) -> UntypedStorage:
         # One copy for all that share the memory: tensors, and the storages that each of them makes anew.
-        copies = memo.setdefault("torch", {})
-        key = (self._cdata, len(self))
-        if key not in copies:
-            copies[key] = self.clone()
-        copied: UntypedStorage = copies[key]
+        copied: UntypedStorage | None = self.copies(memo).get(self._cdata)
+        if copied is None:
+            copied = self.copies(memo)[self._cdata] = self.clone()
         return copied
+
+    @staticmethod
+    def copies(memo: dict[Any, Any]) -> dict[int, UntypedStorage]:
+        """What ``copy.deepcopy`` has made of storages so far, by ``_cdata``."""
+        made: dict[int, UntypedStorage] = memo.setdefault("torch", {})
+        return made
 
     def resize_(self, size: int) -> None:
         """Refused, but for the size that it has: memory never grows or shrinks under those who share it."""

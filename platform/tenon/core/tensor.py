@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from tenon.core import create, watch
+from tenon.core import copying, create, watch
 from tenon.core.edges import shown
 from tenon.core.grad_mode import MODE, UNCOUNTED
 from tenon.core.late import LATE
@@ -267,7 +267,7 @@ class Tensor(*ALL_METHODS, Value):  # type: ignore[misc]
         return sorted(n for n in set(super().__dir__()) if not n.startswith("vjp") and n not in hidden)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
-        return create.deepcopy(self, memo)
+        return copying.deepcopy(self, memo)
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         return create.reduce(self)
