@@ -184,6 +184,7 @@ _SUBMODULES = frozenset(
         "profiler",
         "prune",
         "quantization",
+        "quasirandom",
         "random",
         "serialization",
         "serialize",

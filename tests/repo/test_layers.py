@@ -18,7 +18,7 @@ LAYERS = [
     {"graph", "functions", "fft", "linalg", "special", "backends", "cuda", "amp", "cpu"},
     {"nn", "optim", "distributed", "observe", "serialize", "data", "autograd", "func", "utils",
      "multiprocessing"},
-    {"distributions"},
+    {"distributions", "quasirandom"},
     {"training", "testing", "compress", "prune", "quantization"},
     {"cli", "extend"},
 ]  # fmt: skip

@@ -34,14 +34,16 @@ def names(wheel):
 
 
 def test_the_wheel_is_small(wheel):
-    # 0.4 MB of it are docstrings and comments. The bound was 2,000,000 before there were distributions.
-    assert wheel.stat().st_size < 2_500_000
+    # 0.4 MB of it are docstrings and comments, 0.4 MB Sobol's direction numbers, which do not compress. The
+    # bound was 2,000,000 before there were distributions, and 2,500,000 before those numbers.
+    assert wheel.stat().st_size < 2_900_000
 
 
 def test_the_wheel_has_data_licence_and_type_marker(wheel):
     inside = set(names(wheel))
 
     assert {"tenon_recipes/data/digits.csv.gz", "tenon_recipes/data/README.md", "tenon/py.typed"} <= inside
+    assert {"tenon/quasirandom/joe_kuo_6.npz", "tenon/quasirandom/README.md"} <= inside
     assert any(name.endswith(".dist-info/licenses/LICENSE") for name in inside)
     assert {"tenon_dashboard/static/index.js", "tenon_dashboard/static/style.css"} <= inside
     stubs = {str(p.relative_to(ROOT / "platform")) for p in (ROOT / "platform").rglob("*.pyi")}
