@@ -317,3 +317,14 @@ def test_many_masked_numbers_are_written_in_order(parity):
         return [made.detach(), *t.autograd.grad((made * made).sum(), (x, y))]
 
     parity(program)
+
+
+def test_an_index_without_axes_is_one_place():
+    x = tenon.arange(3.0).requires_grad_()
+    index, y = tenon.tensor(1), tenon.tensor(5.0, requires_grad=True)
+    assert x.gather(0, index).shape == () and x.gather(0, index).item() == 1.0
+    (x.gather(0, index) + (x.scatter(0, index, y) * tenon.arange(3.0)).sum()).backward()
+    assert x.grad.tolist() == [0.0, 1.0, 2.0] and y.grad.item() == 1.0
+    assert tenon.zeros(3).scatter_add_(0, index, y.detach()).tolist() == [0.0, 5.0, 0.0]
+    with pytest.raises(RuntimeError, match="same number of dimensions"):
+        tenon.ones(2, 2).gather(0, index)

@@ -55,7 +55,7 @@ def check_along(name: str, x: Any, index: Any, axis: int) -> None:
         raise IndexRangeError(
             f"{name}(): Expected dtype int32/int64 for index, got {index.dtype}. Use .long()."
         )
-    if len(index.shape) != len(x.shape) and not (len(x.shape) == 0 and len(index.shape) == 1):
+    if max(len(index.shape), 1) != max(len(x.shape), 1):
         raise ShapeError(
             "Index tensor must have the same number of dimensions as input tensor "
             f"({name}: index {list(index.shape)}, input {list(x.shape)})"

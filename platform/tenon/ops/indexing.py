@@ -190,6 +190,8 @@ class Gather(Primitive):
         if not x.ndim:
             return x.reshape(1)[index].reshape(index.shape)
         self.infer(x, index, axis=axis)
+        if not index.ndim:
+            return self.forward(xp, x, index.reshape(1), axis=axis).reshape(())
         check_range(xp, self.name, index, x.shape[axis], axis)
         window = tuple(slice(None) if a == axis else slice(0, s) for a, s in enumerate(index.shape))
         return xp.take_along_axis(x[window], index, axis)
@@ -223,7 +225,9 @@ class Scatter(Primitive):
         made = xp.array(x)
         if index.size == 0:
             return made
-        target, where = (made.reshape(1), index.reshape(-1)) if not x.ndim else (made, index)
+        target, where = made, index
+        if not x.ndim or not index.ndim:  # numbers count as having one axis
+            target, where = made.reshape(-1), index.reshape(-1)
         check_range(xp, self.name, where, target.shape[axis], axis)
         grid = list(xp.ogrid[tuple(slice(0, s) for s in where.shape)])
         grid[axis] = where
