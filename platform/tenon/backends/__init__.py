@@ -3,12 +3,12 @@
 tenon's own backends are plugins (``tenon.extend``); this is the place of torch's switches, so that a script
 which sets them runs. Each says what it does here: ``cuda.matmul.allow_tf32`` is
 ``set_float32_matmul_precision``; cuDNN, MKL and Metal are not called, so their ``is_available`` is False and
-what is set for them has no effect.
+what is set for them has no effect. ``opt_einsum`` is used by ``einsum`` where that package is installed.
 """
 
 from __future__ import annotations
 
-from tenon.backends import cpu, cuda, cudnn, mkl, mkldnn, mps, nnpack, openmp, quantized, xnnpack
+from tenon.backends import cpu, cuda, cudnn, mkl, mkldnn, mps, nnpack, openmp, opt_einsum, quantized, xnnpack
 
 __all__ = [
     "cpu",
@@ -21,6 +21,7 @@ __all__ = [
     "mps",
     "nnpack",
     "openmp",
+    "opt_einsum",
     "quantized",
     "xnnpack",
 ]

@@ -1,8 +1,9 @@
 """``einsum``: sums of products by index letters, as transposes, reshapes and matrix products.
 
-Two operands at a time, from the left: letters that only one of them has and nobody needs are summed
-away first, shared letters that are needed become the batch of one matrix product, shared letters that
-are not become its inner axis. All steps are ops, so gradients of any order come with them.
+Two operands at a time, from the left or in the order that ``backends.opt_einsum`` finds: letters that only
+one of them has and nobody needs are summed away first, shared letters that are needed become the batch of
+one matrix product, shared letters that are not become its inner axis. All steps are ops, so gradients of
+any order come with them.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from collections import Counter
 from typing import Any, NamedTuple
 
 from tenon import ops
+from tenon.backends import opt_einsum
 from tenon.core.value import Value
 from tenon.errors import ArgumentError, ShapeError
 
@@ -45,11 +47,7 @@ def einsum(equation: Any, *operands: Any) -> Any:
     terms, output = _parse(equation, operands)
     terms = [_diagonal(t) for t in terms]
     _check_sizes(terms, equation)
-    result = terms[0]
-    for position, right in enumerate(terms[1:], 1):
-        needed = {*output, *(label for t in terms[position + 1 :] for label in t.labels)}
-        result = _contract(result, right, needed)
-    result = _summed(result, set(output))
+    result = _summed(_contracted(terms, output, opt_einsum.path(equation, operands)), set(output))
     order = tuple(result.labels.index(label) for label in output)
     return result.tensor if order == tuple(range(len(order))) else ops.permute(result.tensor, axes=order)
 
@@ -178,6 +176,16 @@ def _summed(term: Term, needed: set[Any]) -> Term:
         shape = tuple(s for a, s in enumerate(term.tensor.raw.shape) if a not in axes)
         return Term(ops.reshape(term.tensor, shape=shape), labels)
     return Term(term.tensor.sum(axes), labels)
+
+
+def _contracted(terms: list[Term], output: tuple[Any, ...], path: list[tuple[int, ...]] | None) -> Term:
+    """All terms as one, two at a time: along ``path``, or from the left."""
+    for step in path or [(0, 1)] * (len(terms) - 1):
+        first, second = sorted(step)
+        right, left = terms.pop(second), terms.pop(first)
+        needed = {*output, *(label for t in terms for label in t.labels)}
+        terms.insert(len(terms) if path else 0, _contract(left, right, needed))
+    return terms[0]
 
 
 def _contract(left: Term, right: Term, needed: set[Any]) -> Term:
