@@ -19,7 +19,9 @@ _SIGN = np.int64(0x7FFFFFFF)
 
 
 def argsort(x: Any, *, axis: int, descending: bool = False, start: int = 0, stop: int | None = None) -> Any:
-    """Of float32, and of integers and booleans of up to 32 bits; NaN counts as largest, ties keep order."""
+    """Of floats, integers and booleans of up to 32 bits; NaN counts as largest, ties keep order."""
+    if x.dtype.itemsize == 2 and x.dtype.kind in "fV":
+        x = x.astype(np.float32)
     last = x if axis == x.ndim - 1 or not x.ndim else np.moveaxis(x, axis, -1)
     keys = _keys(last) if x.size >= _SMALL and last.shape[-1] < 1 << 31 else None
     if keys is None:

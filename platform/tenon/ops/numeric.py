@@ -236,6 +236,7 @@ class ModeIndex(Primitive):
 
     def forward(self, xp, x, *, axis):
         """Sort, then measure runs: an element's place in its run is largest at the end of the longest."""
+        x = x.astype(np.float32) if x.dtype.kind == "V" else x  # NumPy cannot order bfloat16 among NaN
         order = xp.argsort(x, axis=axis, kind="stable")
         rows = xp.moveaxis(xp.take_along_axis(x, order, axis), axis, -1)
         steps = xp.arange(rows.shape[-1])

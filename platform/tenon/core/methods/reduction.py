@@ -344,8 +344,12 @@ class Reduction:
         host = self._backend.to_host(self.raw)  # type: ignore[attr-defined]
         if dim is not None:
             self._refuse_hollow(dim)
+        host = (
+            host.astype(np.float32) if host.dtype.kind == "V" else host
+        )  # NumPy misplaces its NaN
         found: Any = np.unique(host, False, return_inverse, return_counts, dim, equal_nan=False)  # type: ignore[call-overload]
         parts = list(found) if return_inverse or return_counts else [found]
+        parts[0] = parts[0].astype(self.raw.dtype, copy=False)
         if return_inverse:
             parts[1] = parts[1].reshape(host.shape if dim is None else (host.shape[dim],))
         made = [from_backend_array(self, p) for p in parts]
