@@ -269,3 +269,14 @@ def test_places_of_triangles_are_numpys(offset):
     for rows, columns in ((3, 5), (5, 3), (0, 2), (4, 4)):
         for mine, theirs in ((tenon.tril_indices, np.tril_indices), (tenon.triu_indices, np.triu_indices)):
             np.testing.assert_array_equal(mine(rows, columns, offset).numpy(), theirs(rows, offset, columns))
+
+
+def test_randint_starts_at_0_where_only_the_end_is_named():
+    for made, low in (
+        (tenon.randint(high=3, size=(64,)), 0),
+        (tenon.randint(3, size=(64,)), 0),
+        (tenon.randint(low=1, high=3, size=(64,)), 1),
+    ):
+        assert (made.min().item(), made.max().item()) == (low, 2)
+    with pytest.raises(TypeError, match="high"):
+        tenon.randint(size=(3,))

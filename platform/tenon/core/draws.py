@@ -85,7 +85,7 @@ def randn(
 
 @with_layout
 def randint(
-    low: int, high: Any = None, size: Any = None, *, generator: Any = None, dtype: Any = None,
+    low: Any = None, high: Any = None, size: Any = None, *, generator: Any = None, dtype: Any = None,
     device: Any = None,
     requires_grad: bool = False, out: Any = None,
 ) -> Any:  # fmt: skip
@@ -94,6 +94,9 @@ def randint(
         low, high, size = 0, low, high
     if high is None or isinstance(high, (tuple, list)):
         low, high, size = 0, low, high if size is None else size
+    if high is None:
+        raise TypeError('randint() missing 1 required positional arguments: "high"')
+    low = 0 if low is None else low
     kind = dtypes.int64 if dtype is None else dtypes.as_dtype(dtype)
     shape = sizes((size,))
     return written(
