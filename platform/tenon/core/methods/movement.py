@@ -98,8 +98,8 @@ class Movement:
         return self if start == end else f.reshape(self, shape=(*shape[:start], joined, *shape[end + 1 :]))
 
     def ravel(self) -> Any:
-        """All axes joined into one."""
-        return self.reshape(-1)
+        """All axes joined into one, whose elements lie side by side."""
+        return self.contiguous().reshape(-1)
 
     def unflatten(self, dim: int, sizes: Any) -> Any:
         """Axis ``dim`` split into ``sizes`` (one may be -1)."""
