@@ -32,7 +32,7 @@ def test_nan_is_the_largest_of_16_bit_floats(copies):
         for order in (
             lambda t: t.sort(stable=True), lambda t: t.sort(descending=True), lambda t: t.topk(4),
             lambda t: t.topk(4, largest=False), lambda t: t.kthvalue(2), lambda t: t.mode(),
-            lambda t: tenon.unique(t, return_inverse=True),
+            lambda t: tenon.unique(t[:6], return_inverse=True),
         ):  # fmt: skip
             (values, places), (expected, expected_places) = order(x), order(wide)
             assert values.dtype == dtype and tenon.equal(places, expected_places)

@@ -344,9 +344,7 @@ class Reduction:
         host = self._backend.to_host(self.raw)  # type: ignore[attr-defined]
         if dim is not None:
             self._refuse_hollow(dim)
-        host = (
-            host.astype(np.float32) if host.dtype.kind == "V" else host
-        )  # NumPy misplaces its NaN
+        host = host.astype(np.float32) if host.dtype.kind == "V" else host  # NumPy misplaces its NaN
         found: Any = np.unique(host, False, return_inverse, return_counts, dim, equal_nan=False)  # type: ignore[call-overload]
         parts = list(found) if return_inverse or return_counts else [found]
         parts[0] = parts[0].astype(self.raw.dtype, copy=False)
