@@ -18,8 +18,9 @@ if TYPE_CHECKING:  # what editors and type checkers should know; at run time all
     from tenon.amp.autocast_mode import autocast
     from tenon.core.create import as_tensor, from_numpy, tensor
     from tenon.core.draws import rand, randint, randn, randperm
-    from tenon.core.factories import arange, empty, full, linspace, ones, zeros
+    from tenon.core.factories import empty, full, ones, zeros
     from tenon.core.grad_mode import enable_grad, inference_mode, is_grad_enabled, no_grad, set_grad_enabled
+    from tenon.core.ranges import arange, linspace
     from tenon.core.size import Size
     from tenon.core.tensor import Tensor
     from tenon.dtypes import bfloat16, dtype, float16, float32, float64, int8, int16, int32, int64, uint8
@@ -52,9 +53,10 @@ _home("tenon.core.size", "Size")
 _home("tenon.core.create", "tensor as_tensor from_numpy")
 _home(
     "tenon.core.factories",
-    "zeros ones empty full zeros_like ones_like empty_like full_like arange linspace logspace eye "
+    "zeros ones empty full zeros_like ones_like empty_like full_like eye "
     "scalar_tensor tril_indices triu_indices empty_strided empty_permuted",
 )
+_home("tenon.core.ranges", "arange linspace logspace")
 _home("tenon.errors", "OutOfMemoryError")
 _home("tenon.core.storage", "UntypedStorage")
 _home("tenon.core.typed_storage", "TypedStorage")

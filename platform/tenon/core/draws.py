@@ -57,12 +57,12 @@ def rand(
     **rest: Any,
 ) -> Any:
     """Uniform numbers in [0, 1), PyTorch's for the same seed."""
-    shape, kind = shape_of(size, rest.pop("size", None) if rest else None), kind_of(dtype)
+    shape, kind = shape_of(size, rest.pop("size", None) if rest else None), kind_of(dtype, out)
     if rest:
         plain("rand", rest)
     draw = lambda: random.uniform(generator, shape, kind.numpy.type)  # noqa: E731
     made = _drawn(draw, shape, kind, device, requires_grad, "rand")
-    return made if out is None else written(out, made)
+    return made if out is None else written(out, made, dtype)
 
 
 def randn(
@@ -75,12 +75,12 @@ def randn(
     **rest: Any,
 ) -> Any:
     """Standard normal numbers, PyTorch's for the same seed."""
-    shape, kind = shape_of(size, rest.pop("size", None) if rest else None), kind_of(dtype)
+    shape, kind = shape_of(size, rest.pop("size", None) if rest else None), kind_of(dtype, out)
     if rest:
         plain("randn", rest)
     draw = lambda: random.normal(generator, shape, kind.numpy.type)  # noqa: E731
     made = _drawn(draw, shape, kind, device, requires_grad, "randn")
-    return made if out is None else written(out, made)
+    return made if out is None else written(out, made, dtype)
 
 
 @with_layout

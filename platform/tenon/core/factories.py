@@ -1,8 +1,7 @@
-"""Tensors by shape: ``zeros``, ``arange``, ``randn`` and their like, with torch's signatures."""
+"""Tensors by shape: ``zeros``, ``full``, ``eye`` and their like, with torch's signatures."""
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
@@ -22,9 +21,11 @@ from tenon.core.watch import making_shown
 from tenon.errors import ArgumentError, DTypeError, ShapeError
 
 
-def kind_of(dtype: Any) -> dtypes.dtype:
-    """``dtype``, or the default one."""
-    return dtypes.get_default_dtype() if dtype is None else dtypes.as_dtype(dtype)
+def kind_of(dtype: Any, out: Any = None) -> dtypes.dtype:
+    """``dtype``, or ``out``'s, or the default one."""
+    if dtype is None:
+        return dtypes.get_default_dtype() if out is None else out.dtype
+    return dtypes.as_dtype(dtype)
 
 
 def shape_of(size: tuple[Any, ...], keyword: Any) -> tuple[int, ...]:
@@ -41,7 +42,7 @@ def zeros(
     shape = shape_of(size, rest.pop("size", None))
     if rest:
         plain("zeros", rest)
-    return written(out, _full(shape, 0, kind_of(dtype), device, requires_grad), dtype)
+    return written(out, _full(shape, 0, kind_of(dtype, out), device, requires_grad), dtype)
 
 
 @making_shown
@@ -53,7 +54,7 @@ def ones(
     shape = shape_of(size, rest.pop("size", None))
     if rest:
         plain("ones", rest)
-    return written(out, _full(shape, 1, kind_of(dtype), device, requires_grad), dtype)
+    return written(out, _full(shape, 1, kind_of(dtype, out), device, requires_grad), dtype)
 
 
 @making_shown
@@ -63,7 +64,7 @@ def empty(
 ) -> Any:  # fmt: skip
     """A tensor that is not initialised."""
     shape = shape_of(size, rest.pop("size", None))
-    made = _full(shape, None, kind_of(dtype), device, requires_grad)
+    made = _full(shape, None, kind_of(dtype, out), device, requires_grad)
     memory_format = rest.pop("memory_format", None)
     if rest:
         plain("empty", rest)
@@ -130,7 +131,7 @@ def full(
     """A tensor of ``fill_value``; the dtype follows the value."""
     if isinstance(fill_value, Value):
         fill_value = fill_value.item()  # type: ignore[attr-defined]
-    kind = dtypes.of_number(fill_value) if dtype is None else dtypes.as_dtype(dtype)
+    kind = dtypes.of_number(fill_value) if dtype is None and out is None else kind_of(dtype, out)
     return written(out, _full(sizes((size,)), fill_value, kind, device, requires_grad), dtype)
 
 
@@ -199,111 +200,6 @@ def full_like(
     return laid_out(_like(input, fill_value, dtype, device, requires_grad), memory_format)
 
 
-def _range_dtype(dtype: Any, *numbers: Any) -> dtypes.dtype:
-    if dtype is not None:
-        return dtypes.as_dtype(dtype)
-    return dtypes.int64 if all(isinstance(n, int) for n in numbers) else dtypes.get_default_dtype()
-
-
-def _number(value: Any) -> Any:
-    return value.item() if isinstance(value, (Value, np.generic)) else value  # type: ignore[union-attr]
-
-
-@with_layout
-def arange(
-    start: Any,
-    end: Any = None,
-    step: Any = 1,
-    *,
-    dtype: Any = None,
-    device: Any = None,
-    requires_grad: bool = False,
-    out: Any = None,
-) -> Any:
-    """Numbers from ``start`` (default 0) up to but without ``end``."""
-    start, end = (0, start) if end is None else (start, end)
-    start, end, step = _number(start), _number(end), _number(step)
-    kind = out.dtype if dtype is None and out is not None else _range_dtype(dtype, start, end, step)
-    if not (math.isfinite(start) and math.isfinite(end)):
-        raise ArgumentError(f"unsupported range: {start} -> {end}")
-    if kind == dtypes.int64:  # torch counts in integers here, in floats for all others
-        start, end, step = int(start), int(end), int(step)
-    if step == 0:
-        raise ArgumentError("step must be nonzero")
-    if (end - start) * step < 0:
-        raise ArgumentError(
-            f"upper bound and lower bound inconsistent with step sign: arange({start}, {end}, {step})"
-        )
-    count = math.ceil((end - start) / step)
-    if kind.is_floating_point:
-        array = (start + np.arange(count) * step).astype(kind.numpy)
-    else:
-        array = np.arange(count, dtype=np.int64)
-        if step != 1 or start != 0:
-            array = array * int(step) + int(start)
-        array = array.astype(kind.numpy, copy=False)
-    return written(out, wrap(array, device, requires_grad), dtype)
-
-
-def _end(name: str, which: str, value: Any) -> Any:
-    """A number, or that of a 0-d tensor."""
-    if isinstance(value, Value) and value.raw.ndim:
-        raise ShapeError(
-            f"{name} only supports 0-dimensional start and end tensors, but got {which} with"
-            f" {value.raw.ndim} dimension(s)."
-        )
-    return _number(value)
-
-
-def _ends_kind(dtype: Any, start: Any, end: Any) -> dtypes.dtype:
-    """``dtype``, or the default one: the complex one between complex ends."""
-    kind = kind_of(dtype)
-    whole = isinstance(start, complex) or isinstance(end, complex)
-    return kind.to_complex() if dtype is None and whole else kind
-
-
-@with_layout
-def linspace(
-    start: Any,
-    end: Any,
-    steps: int,
-    *,
-    dtype: Any = None,
-    device: Any = None,
-    requires_grad: bool = False,
-    out: Any = None,
-) -> Any:
-    """``steps`` numbers from ``start`` to ``end``, both included."""
-    if steps < 0:
-        raise ArgumentError(f"number of steps must be non-negative, got {steps}")
-    start, end = _end("linspace", "start", start), _end("linspace", "end", end)
-    kind = _ends_kind(dtype, start, end)
-    if kind.numpy.kind in "iu":
-        start, end = int(start), int(end)
-    array = np.linspace(start, end, steps).astype(kind.numpy)
-    return written(out, wrap(array, device, requires_grad), dtype)
-
-
-@with_layout
-def logspace(
-    start: Any,
-    end: Any,
-    steps: int,
-    base: float = 10.0,
-    *,
-    dtype: Any = None,
-    device: Any = None,
-    requires_grad: bool = False,
-    out: Any = None,
-) -> Any:
-    """``base`` to the powers of ``linspace``."""
-    if steps < 0:
-        raise ArgumentError(f"number of steps must be non-negative, got {steps}")
-    start, end = _end("logspace", "start", start), _end("logspace", "end", end)
-    array = np.logspace(start, end, steps, base=base).astype(_ends_kind(dtype, start, end).numpy)
-    return written(out, wrap(array, device, requires_grad), dtype)
-
-
 @with_layout
 def eye(
     n: int,
@@ -321,7 +217,7 @@ def eye(
             if n < 0
             else f"m must be greater or equal to 0, got {m}"
         )
-    return written(out, wrap(np.eye(n, m, dtype=kind_of(dtype).numpy), device, requires_grad), dtype)
+    return written(out, wrap(np.eye(n, m, dtype=kind_of(dtype, out).numpy), device, requires_grad), dtype)
 
 
 @with_layout
@@ -333,13 +229,19 @@ def scalar_tensor(s: Any, *, dtype: Any = None, device: Any = None, requires_gra
 @with_layout
 def tril_indices(row: int, col: int, offset: int = 0, *, dtype: Any = None, device: Any = None) -> Any:
     """Rows and columns of the lower triangle."""
-    return wrap(triangles.lower(row, col, offset, _range_dtype(dtype, 0).numpy), device)
+    return wrap(
+        triangles.lower(row, col, offset, (dtypes.int64 if dtype is None else dtypes.as_dtype(dtype)).numpy),
+        device,
+    )
 
 
 @with_layout
 def triu_indices(row: int, col: int, offset: int = 0, *, dtype: Any = None, device: Any = None) -> Any:
     """Rows and columns of the upper triangle."""
-    return wrap(triangles.upper(row, col, offset, _range_dtype(dtype, 0).numpy), device)
+    return wrap(
+        triangles.upper(row, col, offset, (dtypes.int64 if dtype is None else dtypes.as_dtype(dtype)).numpy),
+        device,
+    )
 
 
 def written(out: Any, made: Any, dtype: Any = None) -> Any:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tenon.core import create, draws, factories, rerouting
+from tenon.core import create, draws, factories, ranges, rerouting
 from tenon.core.promotion import result_type
 from tenon.functions import (
     checks,
@@ -51,7 +51,9 @@ _MAKING = (
     "tensor", "tril_indices", "triu_indices", "zeros",
 )  # fmt: skip
 _LIKE = ("empty_like", "full_like", "ones_like", "rand_like", "randint_like", "randn_like", "zeros_like")
-_MADE = {n: getattr(m, n) for m in (create, factories, draws) for n in (*_MAKING, *_LIKE) if hasattr(m, n)}
+_MADE = {
+    n: getattr(m, n) for m in (create, factories, ranges, draws) for n in (*_MAKING, *_LIKE) if hasattr(m, n)
+}
 rerouting.register(
     "torch",
     {n: f for n, f in _FUNCTIONS.items() if n not in _TELLING} | _MADE | {"result_type": result_type},

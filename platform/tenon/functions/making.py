@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from typing import Any
 
 import numpy as np
@@ -12,8 +13,9 @@ from tenon.core.create import as_tensor, from_numpy, wrap
 from tenon.core.methods.forms import need_tensor
 from tenon.core.methods.titles import titled
 from tenon.core.value import Value
+from tenon.device import as_device
 from tenon.dtypes import scalar_name
-from tenon.errors import ArgumentError, DTypeError, ExportError, ShapeError
+from tenon.errors import ArgumentError, DTypeError, ExportError, ShapeError, TenonWarning
 from tenon.functions.derived import into, refuse
 from tenon.signal.windows import kaiser
 
@@ -213,17 +215,46 @@ def asarray(
     copy: bool | None = None,
     requires_grad: bool | None = None,
 ) -> Any:
-    """``obj`` as a tensor: shared where possible (``copy=None``), never (True), or else an error (False)."""
-    made = as_tensor(obj, dtype, device)
-    on_host = isinstance(obj, np.ndarray) and isinstance(made.raw, np.ndarray)
-    shared = made is obj or (on_host and np.may_share_memory(made.raw, obj))
-    if copy is False and not shared:
-        raise ValueError("asarray(): copy=False, but a new copy is needed for this object, dtype or device.")
-    if copy and shared:
-        made = made.clone()
+    """``obj`` as a tensor: shared where possible (``copy=None``), never (True), or else an error (False).
+
+    Tensors, arrays, DLPack capsules and buffers share their memory; a buffer is read as ``dtype`` if that is
+    given.
+    """
+    source = _over_memory(obj, dtype, copy)
+    if source is None:
+        if copy is False:
+            raise ArgumentError("can't alias arbitrary sequence into a tensor. Leave copy=False out.")
+        made = as_tensor(obj, dtype, device)
+    else:
+        place = source.device if device is None and source is obj else as_device(device)
+        elsewhere = place.type != source.device.type or None is not place.index != source.device.index
+        other = dtype is not None and source.dtype is not dtypes.as_dtype(dtype)
+        if copy is False and elsewhere:
+            raise ArgumentError(f"can't alias tensor from device '{source.device}' to '{place}'.")
+        if copy is False and other:
+            first, second = scalar_name(source.dtype), scalar_name(dtypes.as_dtype(dtype))
+            raise ArgumentError(f"can't alias tensor with dtype '{first}' into dtype '{second}'.")
+        made = source.to(device=place, dtype=dtype, copy=bool(copy))
     if requires_grad is False:
         made = made.detach()
     return made.requires_grad_() if requires_grad else made
+
+
+def _over_memory(obj: Any, dtype: Any, copy: bool | None) -> Any:
+    """A tensor over the memory of ``obj``; None if that is a sequence of numbers, or read-only."""
+    if isinstance(obj, Value):
+        return obj
+    if type(obj).__name__ == "PyCapsule":
+        return from_dlpack(obj)
+    if isinstance(obj, np.ndarray):
+        return from_numpy(obj) if obj.flags.writeable and min(obj.strides, default=0) >= 0 else None
+    if dtype is None or isinstance(obj, np.generic):
+        return None
+    try:
+        readonly = memoryview(obj).readonly
+    except TypeError:
+        return None
+    return None if readonly and copy is False else frombuffer(obj, dtype=dtype)
 
 
 def frombuffer(
@@ -231,9 +262,46 @@ def frombuffer(
 ) -> Any:
     """A vector over the memory of ``buffer`` (a copy of it if it is read-only)."""
     kind = dtypes.as_dtype(dtype)
-    array = np.frombuffer(buffer, kind.numpy, count, offset)
-    made = from_numpy(array if array.flags.writeable else array.copy())
+    try:
+        room = memoryview(buffer).nbytes
+    except TypeError as error:
+        raise ArgumentError(
+            f"object does not implement Python buffer protocol. A {type(buffer).__name__} has no memory to "
+            "show."
+        ) from error
+    _check_part(room, kind.itemsize, count, offset)
+    array = np.frombuffer(buffer, np.uint8)[offset:]
+    if not array.flags.writeable:
+        warnings.warn(
+            "The given buffer is not writable. The tensor has a copy of it; give a bytearray to share.",
+            TenonWarning,
+            stacklevel=2,
+        )
+        array = array.copy()
+    array = array[: count * kind.itemsize] if count > 0 else array
+    made = from_numpy(array.view(kind.numpy))
     return made.requires_grad_() if requires_grad else made
+
+
+def _check_part(room: int, size: int, count: int, offset: int) -> None:
+    """That ``count`` elements of ``size`` bytes lie from byte ``offset`` on in a buffer of ``room`` bytes."""
+    if not room or not count:
+        raise ArgumentError(f"both buffer length ({room}) and count ({count}) must not be 0")
+    if not 0 <= offset < room:
+        raise ArgumentError(
+            f"offset ({offset} bytes) must be non-negative and no greater than buffer length ({room} bytes) "
+            "minus 1"
+        )
+    if count < 0 and (room - offset) % size:
+        raise ArgumentError(
+            f"buffer length ({room - offset} bytes) after offset ({offset} bytes) must be a multiple of "
+            f"element size ({size})"
+        )
+    if count > 0 and offset + count * size > room:
+        raise ArgumentError(
+            f"requested buffer length ({count} * {size} bytes) after offset ({offset} bytes) must not be "
+            f"greater than actual buffer length ({room} bytes)"
+        )
 
 
 class _Capsule:

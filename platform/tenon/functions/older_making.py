@@ -6,7 +6,7 @@ import warnings
 from typing import Any
 
 from tenon import dtypes
-from tenon.core.factories import arange
+from tenon.core.ranges import arange
 from tenon.errors import ArgumentError, TenonWarning
 
 __all__ = ["range"]
@@ -39,5 +39,11 @@ def range(
     kind = dtype or (dtypes.get_default_dtype() if out is None else out.dtype)
     last = start + int((end - start) / step) * step
     return arange(
-        start, last + step / 2, step, dtype=kind, device=device, requires_grad=requires_grad, out=out
+        start,
+        last + (step / 2 if kind.is_floating_point else step),
+        step,
+        dtype=kind,
+        device=device,
+        requires_grad=requires_grad,
+        out=out,
     )

@@ -9,8 +9,9 @@ from __future__ import annotations
 from typing import Any, ClassVar, Self
 
 from tenon import ops
-from tenon.core.factories import arange, ones, zeros
+from tenon.core.factories import ones, zeros
 from tenon.core.pytree import tree_leaves, tree_map_only
+from tenon.core.ranges import arange
 from tenon.core.tensor import Tensor
 from tenon.dtypes import float32, int8
 from tenon.nn.functional import embedding_bag

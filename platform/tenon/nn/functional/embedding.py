@@ -9,10 +9,10 @@ import tenon.ops  # noqa: F401 - a table without ops finds nothing
 from tenon import dtypes
 from tenon.core import watch
 from tenon.core.aval import Aval
-from tenon.core.factories import arange
 from tenon.core.grad_mode import is_grad_enabled, no_grad
 from tenon.core.methods.titles import titled
 from tenon.core.op import table as f
+from tenon.core.ranges import arange
 from tenon.core.value import Value
 from tenon.errors import (
     DTypeError,

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 import tenon.ops  # noqa: F401 - a table without ops finds nothing
-from tenon.core.factories import arange
 from tenon.core.methods.titles import titled
 from tenon.core.op import table as f
 from tenon.core.precision import runs_in
+from tenon.core.ranges import arange
 from tenon.errors import DTypeError, IndexRangeError, ModuleValueError, ShapeError
 from tenon.nn.functional.arguments import reduction_of, without_gradient
 from tenon.nn.functional.distance import pairwise_distance

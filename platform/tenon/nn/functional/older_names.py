@@ -9,8 +9,9 @@ from __future__ import annotations
 from typing import Any
 
 from tenon.core.create import tensor
-from tenon.core.factories import arange, zeros_like
+from tenon.core.factories import zeros_like
 from tenon.core.grad_mode import no_grad
+from tenon.core.ranges import arange
 from tenon.core.rerouting import register
 from tenon.errors import ArgumentError, ShapeError
 from tenon.functions.choosing import searchsorted

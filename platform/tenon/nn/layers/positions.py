@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import Any
 
 import tenon.ops  # noqa: F401 - a table without ops finds nothing
-from tenon.core.factories import arange
 from tenon.core.op import table as f
+from tenon.core.ranges import arange
 from tenon.core.tensor import Tensor
 from tenon.dtypes import float32
 from tenon.errors import ModuleValueError, ShapeError

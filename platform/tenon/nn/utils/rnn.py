@@ -11,8 +11,8 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple, Self
 
 from tenon.core.create import as_tensor
-from tenon.core.factories import arange
 from tenon.core.op import table
+from tenon.core.ranges import arange
 from tenon.core.tensor import Tensor
 from tenon.dtypes import int64
 from tenon.errors import ArgumentError, OptionError, ShapeError
