@@ -352,3 +352,37 @@ def test_frombuffer_says_which_part_it_cannot_read():
             tenon.frombuffer(given, dtype=tenon.float32, **options)
     with pytest.warns(UserWarning, match="not writable"):
         assert tenon.frombuffer(b"ab", dtype=tenon.uint8).tolist() == [97, 98]
+
+
+def test_numbers_of_numpy_in_a_list_bring_their_dtype_and_tensors_of_one_element_count_as_numbers():
+    one, many = np.float32(1), np.arange(2.0)
+    for data, dtype in (
+        ([one, 0.5], tenon.float32), ([0.5, np.float64(1)], tenon.float64), ([1, np.float16(2)], tenon.float16),
+        ([1, np.uint8(1)], tenon.int64), ([True, np.int8(2)], tenon.int8), ([[0.5, 1], [2, np.float64(3)]], tenon.float64),
+        ([many, [1, 2]], tenon.float64), ([1j, one], tenon.complex64), ([1, 2.0], tenon.float32),
+    ):  # fmt: skip
+        assert tenon.tensor(data).dtype == dtype
+    first = tenon.tensor([1.5])
+    for data in ([first, tenon.tensor([[2.5]])], [first, 2.5], [1.5, tenon.tensor(2.5)]):
+        assert tenon.tensor(data).tolist() == [1.5, 2.5]
+
+
+def test_data_that_cannot_be_a_tensor_is_refused_by_name():
+    itself = [0]
+    itself += [itself]
+    for data, error, message in (
+        ([0, "torch"], TypeError, "invalid data type 'str'"),
+        ([1, {}], RuntimeError, "Could not infer dtype of dict"),
+        ([[1, 2], itself], TypeError, "self-referential lists are incompatible"),
+    ):
+        with pytest.raises(error, match=message):
+            tenon.tensor(data)
+    with pytest.raises(RuntimeError, match="Storage size calculation overflowed"):
+        tenon.empty(1 << 40, 1 << 40)
+    with pytest.raises(RuntimeError, match=r"Tensor\(tensor, device=device\) is not supported"):
+        tenon.Tensor(tenon.ones(1), device="cpu")
+    for window in (tenon.bartlett_window, tenon.hann_window, tenon.kaiser_window):
+        with pytest.raises(RuntimeError, match="floating point"):
+            window(3, dtype=tenon.int64, layout=tenon.strided)
+    with pytest.raises(RuntimeError, match="n cannot be greater than 255"):
+        tenon.randperm(257, out=tenon.empty(0, dtype=tenon.uint8))

@@ -15,6 +15,7 @@ from tenon import dtypes, random
 from tenon.core import watch
 from tenon.core.aval import Aval, normalize_axis
 from tenon.core.backend import backend_for, backend_named
+from tenon.core.reading import to_array
 from tenon.core.size import Size
 from tenon.core.storage import UntypedStorage
 from tenon.core.typed_storage import TypedStorage
@@ -99,107 +100,6 @@ def as_tensor(data: Any, dtype: Any = None, device: Any = None) -> Any:
     return tensor(data, dtype=dtype, device=device)
 
 
-def to_array(data: Any, kind: Any = None) -> np.ndarray[Any, Any]:
-    """A new contiguous host array of ``data`` in ``kind`` or the dtype torch would infer."""
-    target = None if kind is None else dtypes.as_dtype(kind).numpy
-    if isinstance(data, (np.ndarray, np.generic)):
-        dtypes.from_numpy_dtype(data.dtype)
-        return np.array(data, target or data.dtype, order="C")
-    if isinstance(data, (list, tuple)) and _holds_tensors(data):
-        target = target or _common(data).numpy
-        data = _unwrapped(data)
-    _check_ragged(data)
-    if target is not None and target.kind in "iu":
-        return _whole(data, target)
-    if target is not None:
-        try:
-            return np.array(data, target, order="C")
-        except (TypeError, ValueError) as error:
-            raise _not_data(data, error) from None
-    try:
-        array = np.array(data, order="C")
-    except ValueError as error:
-        raise _not_data(data, error) from None
-    except TypeError as error:
-        raise ValueError(f"could not determine the shape of object type '{type(data).__name__}'") from error
-    if array.dtype.kind == "f" and not _numpy_inside(data):
-        return array.astype(dtypes.get_default_dtype().numpy)
-    if array.dtype.kind == "c" and not _numpy_inside(data):
-        return array.astype(dtypes.get_default_dtype().to_complex().numpy)
-    if array.size == 0 and array.dtype.kind == "f":
-        return array.astype(dtypes.get_default_dtype().numpy)
-    if array.dtype not in FROM_NUMPY:
-        raise _not_data(data, None)
-    if array.dtype == np.uint64 and not _numpy_inside(data):
-        raise ArgumentError(f"Overflow when unpacking long long: {array.max()} is no 64-bit integer.")
-    return array
-
-
-def _whole(data: Any, target: np.dtype[Any]) -> np.ndarray[Any, Any]:
-    """``data`` as integers: floats cut, negative numbers counted from the end of an unsigned dtype."""
-    found = np.array(data)
-    if found.dtype.kind in "fcb":
-        return np.array(found, target, order="C")
-    if found.dtype.kind == "i" and found.size:
-        limits = np.iinfo(target)
-        low = -int(limits.max) if target.kind == "u" else int(limits.min)
-        if int(found.min()) < low or int(found.max()) > limits.max:
-            raise ArgumentError(f"value cannot be converted to type {target} without overflow: {data!r:.80}")
-        return found.astype(target, order="C")
-    return np.array(data, target, order="C")
-
-
-def _not_data(data: Any, error: Exception | None) -> Exception:
-    detail = f": {error}" if error is not None else ""
-    return DTypeError(
-        f"could not infer dtype of {type(data).__name__}{detail}. Pass numbers, nested lists of them, or an"
-        " array."
-    )
-
-
-def _holds_tensors(data: Any) -> bool:
-    while isinstance(data, (list, tuple)) and len(data):
-        data = data[0]
-    return isinstance(data, Value)
-
-
-def _numpy_inside(data: Any) -> bool:
-    while isinstance(data, (list, tuple)) and len(data):
-        data = data[0]
-    return isinstance(data, (np.ndarray, np.generic))
-
-
-def _common(data: Any) -> dtype:
-    """The dtype that holds all tensors and numbers in nested sequences."""
-    if isinstance(data, Value):
-        return FROM_NUMPY[data.raw.dtype]
-    if isinstance(data, (list, tuple)):
-        return functools.reduce(dtypes.promote_types, map(_common, data)) if data else dtypes.bool
-    return dtypes.of_number(data)
-
-
-def _unwrapped(data: Any) -> Any:
-    if isinstance(data, Value):
-        return data._backend.to_host(data.raw)
-    if isinstance(data, (list, tuple)):
-        return [_unwrapped(d) for d in data]
-    return data
-
-
-def _check_ragged(data: Any) -> None:
-    if not isinstance(data, (list, tuple)) or not data:
-        return
-    lengths = [len(d) if isinstance(d, (list, tuple)) else None for d in data]
-    for length in lengths:
-        if length != lengths[0]:
-            if lengths[0] is None or length is None:
-                raise TypeError("must be real number, not list" if length is not None else "not a sequence")
-            raise ValueError(f"expected sequence of length {lengths[0]} at dim 1 (got {length})")
-    for d in data:
-        if isinstance(d, (list, tuple)):
-            _check_ragged(d)
-
-
 def full(shape: Any, value: Any, kind: dtype, device: Any, requires_grad: bool = False) -> Any:
     """A tensor of one value; ``value=None`` leaves it uninitialised."""
     shape = tuple(int(s) for s in shape)
@@ -207,7 +107,13 @@ def full(shape: Any, value: Any, kind: dtype, device: Any, requires_grad: bool =
         raise ShapeError(f"Trying to create tensor with negative dimension {min(shape)}: {list(shape)}")
     place = as_device(device)
     backend = backend_for(place)
-    raw = backend.empty(shape, kind.numpy, place)
+    try:
+        raw = backend.empty(shape, kind.numpy, place)
+    except ValueError as error:
+        raise ShapeError(
+            f"Storage size calculation overflowed with sizes={list(shape)} of {kind}: no memory has as many "
+            "bytes."
+        ) from error
     if value is None and watch.recorder is not None:
         value = 0  # so that two recordings agree on what "uninitialised" is
     if value is not None and not isinstance(raw, Aval):
@@ -232,6 +138,11 @@ def legacy_tensor(cls: type, args: tuple[Any, ...], kwargs: dict[str, Any], dtyp
     if kwargs:
         raise TypeError(
             f"Tensor() got an unexpected keyword argument {next(iter(kwargs))!r}; use tenon.tensor(...)."
+        )
+    if device is not None and args and isinstance(args[0], Value):
+        raise ArgumentError(
+            "Legacy tensor constructor of the form torch.Tensor(tensor, device=device) is not supported. Use"
+            " torch.as_tensor(tensor, device=device)."
         )
     if not args:
         made = full((0,), None, kind, device)

@@ -124,10 +124,9 @@ def randperm(
     """A random permutation of ``0..n-1``, PyTorch's for the same seed."""
     if n < 0:
         raise ArgumentError(f"n must be non-negative, got {n}")
-    kind = dtypes.int64 if dtype is None else dtypes.as_dtype(dtype)
-    return written(
-        out, _drawn(lambda: random.randperm(generator, n, kind.numpy), (n,), kind, device, requires_grad)
-    )
+    kind = dtypes.int64 if dtype is None and out is None else kind_of(dtype, out)
+    made = _drawn(lambda: random.randperm(generator, n, kind.numpy), (n,), kind, device, requires_grad)
+    return written(out, made, dtype)
 
 
 def _laid_out_as(input: Any, kind: dtypes.dtype, memory_format: Any) -> Any:

@@ -10,6 +10,7 @@ import numpy as np
 
 from tenon import dtypes, ops
 from tenon.core.create import as_tensor, from_numpy, wrap
+from tenon.core.layout import with_layout
 from tenon.core.methods.forms import need_tensor
 from tenon.core.methods.titles import titled
 from tenon.core.value import Value
@@ -128,10 +129,7 @@ def _window(
     length: int, periodic: bool, weights: tuple[float, ...], dtype: Any, device: Any, requires_grad: bool
 ) -> Any:
     kind = dtypes.get_default_dtype() if dtype is None else dtypes.as_dtype(dtype)
-    if length < 0:
-        raise ShapeError(f"a window requires non-negative window_length, got window_length={length}")
-    if not kind.is_floating_point:
-        raise DTypeError(f"a window expects floating point dtypes, got: {kind}")
+    _check_window("this", length, kind)
     step = 2 * math.pi / max(length if periodic else length - 1, 1)
     cosines = _cosines if length > 4 * _RUN and kind.itemsize < 8 else _cosines_one_by_one
     array: Any = sum(w * (cosines(length, n * step) if n else 1.0) for n, w in enumerate(weights))
@@ -139,6 +137,14 @@ def _window(
     return wrap(np.asarray(array).astype(kind.numpy), device, requires_grad)
 
 
+def _check_window(name: str, length: int, kind: dtypes.dtype) -> None:
+    if length < 0:
+        raise ShapeError(f"{name} window requires non-negative window_length, got window_length={length}")
+    if not kind.is_floating_point:
+        raise DTypeError(f"{name} window expects floating point dtypes, got: {kind}")
+
+
+@with_layout
 def hann_window(
     window_length: int,
     periodic: bool = True,
@@ -151,6 +157,7 @@ def hann_window(
     return _window(window_length, periodic, (0.5, -0.5), dtype, device, requires_grad)
 
 
+@with_layout
 def hamming_window(
     window_length: int,
     periodic: bool = True,
@@ -165,6 +172,7 @@ def hamming_window(
     return _window(window_length, periodic, (alpha, -beta), dtype, device, requires_grad)
 
 
+@with_layout
 def blackman_window(
     window_length: int,
     periodic: bool = True,
@@ -177,6 +185,7 @@ def blackman_window(
     return _window(window_length, periodic, (0.42, -0.5, 0.08), dtype, device, requires_grad)
 
 
+@with_layout
 def bartlett_window(
     window_length: int,
     periodic: bool = True,
@@ -188,10 +197,12 @@ def bartlett_window(
     """Bartlett's triangular window."""
     kind = dtypes.get_default_dtype() if dtype is None else dtypes.as_dtype(dtype)
     span = window_length if periodic else window_length - 1
+    _check_window("bartlett", window_length, kind)
     array = 1 - np.abs(2 * np.arange(window_length) / max(span, 1) - 1) if window_length != 1 else np.ones(1)
     return wrap(array.astype(kind.numpy), device, requires_grad)
 
 
+@with_layout
 def kaiser_window(
     window_length: int,
     periodic: bool = True,
@@ -202,6 +213,7 @@ def kaiser_window(
     requires_grad: bool = False,
 ) -> Any:
     """Kaiser's window: ``signal.windows.kaiser`` by its older name."""
+    _check_window("kaiser", window_length, dtypes.get_default_dtype() if dtype is None else dtype)
     return kaiser(
         window_length, beta=beta, sym=not periodic, dtype=dtype, device=device, requires_grad=requires_grad
     )
