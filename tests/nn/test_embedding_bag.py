@@ -24,6 +24,15 @@ def test_sparse_gradients_are_dense_and_say_so():
     assert weight.grad.tolist() == [[0.0, 0.0], [2.0, 2.0], [0.0, 0.0], [0.0, 0.0]]
 
 
+def test_a_table_of_no_width_has_a_gradient_of_its_shape():
+    for rows, indices in ((0, []), (3, [1, 2])):
+        weight = tenon.zeros(rows, 0, requires_grad=True)
+
+        F.embedding(tenon.tensor(indices, dtype=tenon.int64), weight).sum().backward()
+
+        assert weight.grad.shape == (rows, 0)
+
+
 def test_offsets_that_decrease_are_refused():
     with pytest.raises(IndexError, match=r"offsets must not decrease, got \[0, 4, 2\]"):
         F.embedding_bag(tenon.arange(6), tenon.ones(6, 2), tenon.tensor([0, 4, 2]))

@@ -71,7 +71,7 @@ class EmbeddingGrad(Primitive):
 
     def forward(self, xp, g, indices, *, rows, padding_idx=-1, by_frequency=False):
         """Repeated indices add up."""
-        flat, values = indices.reshape(-1), g.reshape(-1, g.shape[-1])
+        flat, values = indices.reshape(-1), g.reshape(indices.size, g.shape[-1])
         made = xp.zeros((rows, g.shape[-1]), g.dtype)
         if padding_idx >= 0:
             kept = xp.not_equal(flat, padding_idx)
