@@ -21,6 +21,8 @@ from tenon_cpu.kernels import activation, direct, piecewise, pointwise, pooling,
 _RUN = 32
 #: Elements below which an array is not worth asking what it is.
 _FEW = 256
+#: Rows that a product adds up in float32 before they join the rest, in float64.
+_ROWS = np.ones(1024, FLOAT)
 _NUMBERS = frozenset((bool, int, float))
 _NOTHING, _INFINITY = np.float32(0), np.float32(math.inf)
 
@@ -261,7 +263,7 @@ def where(condition: Any, x: Any, y: Any) -> Any:
 
 
 def _reduced(x: Any, axes: Any) -> Any:
-    """Sums over leading and trailing ``axes`` of ``x``, flat; None where NumPy is to sum."""
+    """Sums over leading and trailing ``axes`` of ``x``, or many rows, flat; None where NumPy is to sum."""
     if not x.ndim or not x.flags.carray:
         return None
     gone = sorted(axes)
@@ -270,9 +272,11 @@ def _reduced(x: Any, axes: Any) -> Any:
     while inner < len(gone) and gone[-1 - inner] == rank - 1 - inner:
         inner += 1
     outer = len(gone) - inner
-    if not inner or gone[:outer] != list(range(outer)):
-        return None
     shape = x.shape
+    if not inner:
+        return _rows_reduced(x, gone[0], gone[-1] + 1) if gone[-1] - gone[0] < outer else None
+    if gone[:outer] != list(range(outer)):
+        return None
     run = math.prod(shape[rank - inner :])
     if run < _RUN or not fits(x):
         return None
@@ -282,6 +286,22 @@ def _reduced(x: Any, axes: Any) -> Any:
     return made
 
 
+def _rows_reduced(x: Any, first: int, last: int) -> Any:
+    """Sums over the axes ``first`` to ``last``, flat. NumPy would add row by row, and lose a digit for every
+    hundred rows; products with ones are quicker too (1.2 against 36 ms on ``[2000000, 2]``)."""
+    shape, block = x.shape, _ROWS.size
+    count, width = math.prod(shape[first:last]), math.prod(shape[last:])
+    if count <= block or not fits(x):
+        return None
+    matrices = x.reshape(math.prod(shape[:first]), count, width)
+    whole = count // block * block
+    blocks = matrices[:, :whole].reshape(-1, count // block, block, width)
+    made = np.add.reduce(_ROWS @ blocks, 1, np.float64)
+    if whole < count:
+        made += _ROWS[: count - whole] @ matrices[:, whole:]
+    return made.astype(FLOAT).reshape(-1)
+
+
 def _shaped(made: Any, x: Any, axes: Any, keepdims: bool) -> Any:
     if keepdims:
         return made.reshape([1 if i in axes else s for i, s in enumerate(x.shape)])
@@ -289,13 +309,13 @@ def _shaped(made: Any, x: Any, axes: Any, keepdims: bool) -> Any:
 
 
 def sum(x: Any, *, axes: Any, keepdims: bool = False) -> Any:
-    """Over leading and trailing axes; others by NumPy."""
+    """Over leading and trailing axes or many rows; others by NumPy."""
     made = _reduced(x, axes) if x.size >= WORTH and axes else None
     return direct.sum(x, axes=axes, keepdims=keepdims) if made is None else _shaped(made, x, axes, keepdims)
 
 
 def mean(x: Any, *, axes: Any, keepdims: bool = False) -> Any:
-    """Over leading and trailing axes; others by NumPy."""
+    """Over leading and trailing axes or many rows; others by NumPy."""
     made = _reduced(x, axes) if x.size >= WORTH and axes else None
     if made is None:
         return direct.mean(x, axes=axes, keepdims=keepdims)
