@@ -9,7 +9,7 @@ import numpy as np
 from tenon.extend import Kernel
 from tenon.ops import cross_entropy as _cross_entropy
 from tenon.ops.composite.classification import present_targets
-from tenon_cpu.jit import losses, rows
+from tenon_cpu.jit import long_rows, losses, rows
 from tenon_cpu.jit.calls import FLOAT, INDEX, WORTH, fits, indices_fit, plain, share
 from tenon_cpu.kernels import rowwise
 from tenon_cpu.kernels.blocks import rows_of
@@ -73,7 +73,13 @@ def layer_norm(f: Any, x: Any, weight: Any, bias: Any, *, rank: int, eps: float 
     count, width = matrix.shape
     out = np.empty_like(x)
     made, means, deviations = rows_of(out, rank), np.empty(count, FLOAT), np.empty(count, FLOAT)
-    if weight is bias is None:
+    if width >= long_rows.LONG:
+        share(long_rows.standardise, (matrix, np.float32(eps), made, means, deviations), count, 3 * x.size)
+        if weight is not None:
+            np.multiply(made, weight.reshape(-1), out=made)
+        if bias is not None:
+            np.add(made, bias.reshape(-1), out=made)
+    elif weight is bias is None:
         share(rows.standardise, (matrix, np.float32(eps), made, means, deviations), count, 3 * x.size)
     else:
         scale = np.ones(width, FLOAT) if weight is None else plain(weight).reshape(-1)
@@ -102,6 +108,17 @@ def layer_norm_grad(
     count, width = matrix.shape
     dx, blocks = np.empty_like(x), -(-count // rows.BLOCK)
     made, means, deviations = rows_of(dx, rank), plain(mean).reshape(-1), plain(deviation).reshape(-1)
+    shape = x.shape[x.ndim - rank :]
+    if width >= long_rows.LONG:
+        inner = slopes if weight is None else slopes * weight.reshape(-1)
+        share(long_rows.standardise_grad, (inner, matrix, means, deviations, made), count, 4 * x.size)
+        dweight = dbias = g
+        if needs[1]:
+            normal = (matrix - means[:, None]) * deviations[:, None]
+            dweight = np.einsum("ij,ij->j", slopes, normal).reshape(shape)
+        if needs[2]:
+            dbias = np.add.reduce(slopes, 0).reshape(shape)
+        return dx, dweight, dbias
     if weight is None and not any(needs[1:]):
         share(rows.standardise_grad, (slopes, matrix, means, deviations, made), count, 4 * x.size)
         return dx, g, g
@@ -110,7 +127,6 @@ def layer_norm_grad(
     arrays = (slopes, matrix, scale, means, deviations, made, sums)
     share(rows.layer_norm_grad, arrays, blocks, 4 * x.size)
     dweight, dbias = np.add.reduce(sums.reshape(blocks, 2, width), 0)
-    shape = x.shape[x.ndim - rank :]
     return dx, dweight.reshape(shape), dbias.reshape(shape)
 
 

@@ -7,15 +7,16 @@ import numpy as np
 from tenon_cpu.jit.compile import inlined, kernel
 from tenon_cpu.jit.rows import total
 
-_RUN = 1024  # elements added in float32 before they join the rest
+#: Elements added in float32 before they join the rest.
+RUN = 1024
 
 
 @inlined
 def long_total(row):  # type: ignore[no-untyped-def]
     """The sum in float64 of sums of runs."""
     s = np.float64(0)
-    for first in range(0, row.size, _RUN):
-        s += total(row[first : first + _RUN])
+    for first in range(0, row.size, RUN):
+        s += total(row[first : first + RUN])
     return s
 
 

@@ -106,3 +106,14 @@ def test_group_and_instance_norm_agree_with_torch(rng, affine):
                 rtol=1e-3,
                 atol=2e-3 * theirs.abs().max().item(),
             )
+
+
+def test_layer_norm_of_very_long_rows_keeps_its_digits(rng):
+    x, g = normal(rng, 1, 1 << 19) + 8, normal(rng, 1, 1 << 19) + 8
+
+    mean, deviation = agree("layer_norm", x, None, None, rank=1, tolerance=4e-6)[1:]
+
+    agree("layer_norm_grad", g, x, None, mean, deviation, rank=1, needs=ALL, tolerance=4e-6)
+    agree("layer_norm", x[:, : 1 << 17], g[0, : 1 << 17], x[0, : 1 << 17], rank=1, tolerance=1e-5)
+    made = mean[:, :1], deviation[:, :1]
+    agree("layer_norm_grad", g[:, : 1 << 17], x[:, : 1 << 17], g[0, : 1 << 17], *made, rank=1, needs=ALL)
