@@ -172,12 +172,47 @@ def test_a_failed_change_leaves_the_tensor_as_it_was(name):
     assert x._version == version
 
 
-def test_overlapping_operands_behave_as_if_copied():
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda x: x.add_(x.t()),
+        lambda x: x.mul_(x[0]),
+        lambda x: x[1:].copy_(x[:-1]),
+        lambda x: x.lerp_(x, x[0]),
+        lambda x: x.pow_(x.t()),
+        lambda x: tenon.addcmul(x, x[0], x, out=x),
+        lambda x: x[0].index_add_(0, tenon.tensor([1]), x[0, :1]),
+        lambda x: x.scatter_(0, tenon.tensor([[2, 1, 0]]), x[:1]),
+        lambda x: x.put_(tenon.tensor(1), x[2, 2]),
+        lambda x: x[:1, :1].expand(2, 2).bernoulli_(),
+    ],
+)
+def test_what_is_read_may_not_be_overwritten_in_part(write):
     x = tenon.arange(9.0).reshape(3, 3)
 
-    x.add_(x.t())  # torch refuses this
+    with pytest.raises(RuntimeError, match="unsupported operation: "):
+        write(x)
+    assert tenon.equal(x, tenon.arange(9.0).reshape(3, 3))
 
-    assert x.tolist() == [[0.0, 4.0, 8.0], [4.0, 8.0, 12.0], [8.0, 12.0, 16.0]]
+
+def test_what_is_read_may_be_overwritten_as_a_whole_or_as_a_number():
+    x = tenon.arange(9.0).reshape(3, 3)
+
+    x.add_(x.view(3, 3)).fill_(x[1, 1])
+    x.masked_fill_(x > 3, x[0, 0]).index_fill_(0, tenon.tensor([1]), x[2, 2])
+    x[x > 9] = x[0, 0]
+    x[0].copy_(x[1])
+    tenon.exp(x[0], out=x[1])
+
+    assert x.tolist() == [[8.0] * 3, [pytest.approx(2980.958)] * 3, [8.0] * 3]
+
+
+def test_integers_take_what_bernoulli_draws():
+    x = tenon.full((8,), 5)
+
+    tenon.bernoulli(tenon.tensor([0.0, 1.0] * 4), out=x)
+
+    assert x.tolist() == [0, 1] * 4
 
 
 def test_infinities_in_place_warn_no_more_than_elsewhere():

@@ -11,7 +11,7 @@ from tenon.core import watch
 from tenon.core.aval import Aval
 from tenon.core.create import wrap
 from tenon.core.grad_mode import MODE
-from tenon.core.inplace import check_leaf
+from tenon.core.inplace import check_leaf, check_overlap
 from tenon.core.late import LATE
 from tenon.core.op import table
 from tenon.core.value import Value, refuse_writing
@@ -24,6 +24,7 @@ def draw_into(x: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], 
     if MODE.enabled and x.requires_grad:
         check_leaf(x)
     if not isinstance(x.raw, Aval):
+        check_overlap(x.raw)
         function = getattr(random, name)
         if name == "bernoulli":
             kwargs = {"p": args[0]}

@@ -22,6 +22,7 @@ from tenon.core.grad_mode import MODE, UNCOUNTED, set_grad_enabled
 from tenon.core.interceptor import SLOT
 from tenon.core.late import LATE
 from tenon.core.op import Op, table
+from tenon.core.overlap import check_read
 from tenon.core.quiet import IGNORE, enter, leave
 from tenon.core.tape import CustomNode, StandIn
 from tenon.core.tensor import Tensor
@@ -48,6 +49,10 @@ def inplace(op: Any, x: Any, *args: Any, **attrs: Any) -> Any:
     raw = x.raw
     if 0 in raw.strides:
         check_overlap(raw)
+    for a in args:
+        if isinstance(a, Value) and (a._view is not None or x._view is not None or a is x):
+            check_read(op, x, args)
+            break
     tracked = False
     if MODE.enabled:
         tracked = x._track or x._stale()

@@ -13,12 +13,13 @@ from typing import Any
 
 from tenon.core.create import as_tensor
 from tenon.core.factories import write_out
+from tenon.core.overlap import refuse_overlap, refuse_partial
 from tenon.core.rerouting import ask_first
 from tenon.core.results import NamedResult
 from tenon.core.tensor import Tensor
 from tenon.core.value import Value
 from tenon.dtypes import scalar_name
-from tenon.errors import DTypeError, ViewError
+from tenon.errors import DTypeError
 
 #: Functions whose result is no tensor, so that they take no ``out``.
 _PLAIN = "allclose equal is_complex is_floating_point is_nonzero is_same_size is_signed numel"
@@ -72,6 +73,8 @@ _RANDOM = "bernoulli multinomial"
 _EXACT = frozenset(["aminmax", "gather", "mode", "multinomial", "sort"])
 #: Functions whose ``out`` must not lie over the memory of what they read.
 _APART = frozenset(["gather", "index_select", "kthvalue", "masked_select"])
+#: Functions whose ``out`` may lie exactly over what they read, but not partly.
+_OVER = frozenset([*_NUMBERS.split(), *_ELEMENTWISE.split()]) - {"clone", "frexp", "masked_fill"}
 _NUMPY_NAMES = {"axis": "dim", "keepdims": "keepdim", "x": "input", "a": "input", "x2": "other"}
 
 Function = Callable[..., Any]
@@ -88,18 +91,6 @@ def into(out: Any, made: Any) -> Any:
         written = [write_out(o, m) for o, m in zip(out, made, strict=True)]
         return type(made)(written) if isinstance(made, NamedResult) else tuple(written)
     return write_out(out, made)
-
-
-def refuse_overlap(out: Any, *parts: Any) -> None:
-    """ViewError if ``out`` is one of ``parts`` or lies over its memory, as far as torch looks."""
-    for part in parts:
-        arrays = (part.raw, out.raw)
-        dense = all(a.flags.c_contiguous or a.flags.f_contiguous for a in arrays if hasattr(a, "flags"))
-        if part is out or (dense and out.raw.size and out._backend.shares_memory(*arrays)):
-            raise ViewError(
-                "unsupported operation: some elements of the input tensor and the written-to tensor refer to"
-                " a single memory location. Please clone() the tensor before performing the operation."
-            )
 
 
 def _check_exact(name: str, out: Any, made: Any) -> None:
@@ -139,10 +130,13 @@ def derive(name: str, numbers: bool = False, plain: bool = False) -> Function:
                 if name not in _ONLY_NUMBERS:
                     raise TypeError(f"{name}(): one of the first two arguments must be a Tensor, got {args}")
                 args = (as_tensor(args[0]), *args[1:])
-        if out is not None and name in _APART:
+        if out is not None and (name in _APART or name in _OVER):
+            check = refuse_overlap if name in _APART else refuse_partial
             for each in out if isinstance(out, tuple) else (out,):
-                refuse_overlap(each, *(a for a in args if isinstance(a, Value)))
+                check(each, *(a for a in args if isinstance(a, Value)))
         made = method(*args, **kwargs)
+        if out is not None and name == "bernoulli":
+            made = made.to(out.dtype)
         if out is not None and (name in _EXACT or kwargs.get("dtype") is not None):
             _check_exact(name, out, made)
         return made if out is None else into(out, made)

@@ -13,11 +13,12 @@ from tenon.core import aval, create, triangles
 from tenon.core.aval import normalize_axis
 from tenon.core.factories import zeros
 from tenon.core.methods.titles import titled
+from tenon.core.overlap import refuse_overlap
 from tenon.core.promotion import result_type
 from tenon.core.size import Size
 from tenon.core.value import Value
 from tenon.errors import ArgumentError, ShapeError
-from tenon.functions.derived import into, refuse_overlap
+from tenon.functions.derived import into
 
 __all__ = [
     "atleast_1d", "atleast_2d", "atleast_3d", "block_diag", "broadcast_shapes", "broadcast_tensors",

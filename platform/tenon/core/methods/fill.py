@@ -8,6 +8,7 @@ from typing import Any
 from tenon.core import watch
 from tenon.core.late import LATE
 from tenon.core.op import table as f
+from tenon.core.overlap import refuse_partial
 from tenon.core.value import Value
 from tenon.errors import ArgumentError, DTypeError, GradError, ShapeError
 
@@ -22,6 +23,8 @@ class Fill:
         """``src`` broadcast, cast and moved into this tensor."""
         if isinstance(src, Value) and src._backend is not self._backend:  # type: ignore[attr-defined]
             src = src.to(self.device)  # type: ignore[attr-defined]
+        elif isinstance(src, Value) and (src._view is not None or self._view is not None):  # type: ignore[attr-defined]
+            refuse_partial(self, src)
         return LATE.inplace(f.copy, self, src)
 
     def fill_(self, value: Any) -> Any:
