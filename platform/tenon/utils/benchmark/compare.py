@@ -1,0 +1,168 @@
+"""``Compare``: measurements as a table, rows by sub-label and columns by description."""
+
+from __future__ import annotations
+
+import enum
+import math
+from collections.abc import Iterable
+from typing import Any
+
+from tenon.utils.benchmark.measurement import (
+    Measurement,
+    ordered_unique,
+    select_unit,
+    trim_sigfig,
+    unit_to_english,
+)
+
+_BEST, _GOOD, _POOR, _WORST = "\033[92m\033[1m", "\033[34m\033[1m", "\033[2m\033[91m", "\033[31m\033[1m"
+_END = "\033[0m\033[0m"
+_NOTE = "(! XX%) Measurement has high variance, where XX is the IQR / median * 100."
+
+
+class Colorize(enum.Enum):
+    """Against what a time is good or bad."""
+
+    NONE = "none"
+    COLUMNWISE = "columnwise"
+    ROWWISE = "rowwise"
+
+
+class Compare:
+    """Tables of measurements, one a label: ``print(Compare(measurements))``.
+
+    A row is a sub-label (or statement), rows are in groups by number of threads, a column is a description;
+    measurements of one task are taken together. Columns are as wide as they need.
+    """
+
+    def __init__(self, results: Iterable[Measurement]) -> None:
+        self._results: list[Measurement] = []
+        self._trim = self._warn = False
+        self._colors = Colorize.NONE
+        self.extend_results(results)
+
+    def extend_results(self, results: Iterable[Measurement]) -> None:
+        """Take further measurements."""
+        taken = list(results)
+        for r in taken:
+            if not isinstance(r, Measurement):
+                raise ValueError(f"Expected an instance of `Measurement`, got {type(r)} instead.")
+        self._results.extend(taken)
+
+    def trim_significant_figures(self) -> None:
+        """Show no more digits than are known."""
+        self._trim = True
+
+    def colorize(self, rowwise: bool = False) -> None:
+        """Color good and bad times, of a column's group or of a row."""
+        self._colors = Colorize.ROWWISE if rowwise else Colorize.COLUMNWISE
+
+    def highlight_warnings(self) -> None:
+        """Show the spread of times that spread much."""
+        self._warn = True
+
+    def print(self) -> None:
+        """Print the tables."""
+        print(str(self))
+
+    def __str__(self) -> str:
+        labels: dict[Any, list[Measurement]] = {}
+        for each in Measurement.merge(self._results):
+            labels.setdefault(each.task_spec.label, []).append(each)
+        return "\n".join(self._table(label, group) for label, group in labels.items())
+
+    def _table(self, label: str | None, results: list[Measurement]) -> str:
+        unit, scale = select_unit(min(r.median for r in results))
+        keys = ordered_unique(
+            (r.task_spec.num_threads, r.task_spec.env or "", r.as_row_name) for r in results
+        )
+        keys.sort(key=lambda key: key[:2])
+        columns = ordered_unique(r.task_spec.description for r in results)
+        cells = {
+            (r.task_spec.num_threads, r.task_spec.env or "", r.as_row_name, r.task_spec.description): r
+            for r in results
+        }
+        rows = [[cells.get((*key, column)) for column in columns] for key in keys]
+        digits = [self._digits([row[c] for row in rows], scale) for c in range(len(columns))]
+        several = len({env for _, env, _ in keys}) > 1
+        names = _row_names(keys, several)
+        texts = [[self._text(m, digits[c], scale) for c, m in enumerate(row)] for row in rows]
+        widths = [
+            max(len(t) for t in (column or "", *(row[c] for row in texts)))
+            for c, column in enumerate(columns)
+        ]
+        first = max(map(len, names))
+        lines = [
+            "  |  ".join([" " * first, *((c or "").center(w) for c, w in zip(columns, widths, strict=True))])
+        ]
+        whole = len(lines[0])
+        threads = None
+        for i, (key, name) in enumerate(zip(keys, names, strict=True)):
+            if key[0] != threads:
+                threads = key[0]
+                lines.append(f"{threads} threads: ".ljust(whole, "-"))
+            shown = [t.center(w) for t, w in zip(texts[i], widths, strict=True)]
+            best = self._best(rows, keys, i)
+            colored = [_colored(s, m, b) for s, m, b in zip(shown, rows[i], best, strict=True)]
+            lines.append("  |  ".join([name.ljust(first), *colored]))
+        title = f" {label or ''} ".center(whole - 2, "-")
+        lines = [f"[{title}]", *lines, "", f"Times are in {unit_to_english(unit)}s ({unit}).", ""]
+        if self._warn and any(r.has_warnings for r in results):
+            lines[-1:] = [_NOTE, ""]
+        return "\n".join(lines)
+
+    def _digits(self, column: list[Measurement | None], scale: float) -> tuple[int, int, bool]:
+        """Width and decimals of a column's numbers, and whether spreads stand behind them."""
+        given = [m for m in column if m is not None]
+        leading = [math.ceil(math.log10(m.median / scale)) for m in given]
+        decimals = 1
+        if self._trim:
+            decimals = min(max(m.significant_figures - n, 0) for m, n in zip(given, leading, strict=True))
+        return (
+            max(leading) + decimals + bool(decimals),
+            decimals,
+            self._warn and any(m.has_warnings for m in given),
+        )
+
+    def _text(self, m: Measurement | None, digits: tuple[int, int, bool], scale: float) -> str:
+        width, decimals, spreads = digits
+        if m is None:
+            return " " * (width + 7 * spreads)
+        value = m.median / scale
+        value = trim_sigfig(value, m.significant_figures) if self._trim else value
+        spread = f" (! {m.iqr / m.median * 100:.0f}%)" if spreads and m.has_warnings else ""
+        return f"{value:>{width}.{decimals}f}" + (spread.rjust(7) if spreads else "")
+
+    def _best(self, rows: list[list[Measurement | None]], keys: list[Any], i: int) -> list[float | None]:
+        """Against which median each cell of row ``i`` is colored."""
+        if self._colors is Colorize.NONE:
+            return [None] * len(rows[i])
+        if self._colors is Colorize.ROWWISE:
+            return [min(m.median for m in rows[i] if m is not None)] * len(rows[i])
+        group = [row for row, key in zip(rows, keys, strict=True) if key[0] == keys[i][0]]
+        columns = [[row[c] for row in group] for c in range(len(rows[i]))]
+        return [min((m.median for m in column if m is not None), default=None) for column in columns]
+
+
+def _row_names(keys: list[Any], several: bool) -> list[str]:
+    """A row's name, after its environment where that begins, if there is more than one."""
+    found, before = [], None
+    width = max(len(env) for _, env, _ in keys) if several else 0
+    for threads, env, name in keys:
+        fresh = several and (threads, env) != before
+        found.append("  " + (f"({env})" if fresh else "").ljust(width + 4) + name)
+        before = threads, env
+    return found
+
+
+def _colored(text: str, m: Measurement | None, best: float | None) -> str:
+    """``text`` in the color of its distance from ``best``."""
+    if m is None or best is None:
+        return text
+    if m.median <= max(best * 1.01, best + 100e-9):
+        return f"{_BEST}{text}{_END}"
+    if m.median <= best * 1.1:
+        return f"{_GOOD}{text}{_END}"
+    if m.median >= best * 5:
+        return f"{_WORST}{text}{_END}"
+    return f"{_POOR}{text}\033[0m" if m.median >= best * 2 else text
