@@ -178,6 +178,15 @@ def test_out_refuses_a_dtype_that_cannot_hold_the_result():
         tenon.exp(tenon.ones(2), out=tenon.empty(2, dtype=tenon.int64))
 
 
+def test_functions_that_keep_the_dtype_want_out_to_have_it():
+    x = tenon.tensor([-1.5, 2.5])
+    for name, args in (("neg", ()), ("floor", ()), ("abs", ()), ("round", ()), ("sign", ()), ("clamp", (0,))):
+        with pytest.raises(RuntimeError, match="Found dtype Double but expected Float"):
+            getattr(tenon, name)(x, *args, out=tenon.empty(2, dtype=tenon.float64))
+    assert tenon.exp(x, out=tenon.empty(2, dtype=tenon.float64)).dtype == tenon.float64
+    assert tenon.abs(x + 1j, out=tenon.empty(2, dtype=tenon.float64)).dtype == tenon.float64
+
+
 def test_out_refuses_to_lose_a_gradient():
     with pytest.raises(TenonError, match="don't support automatic differentiation"):
         tenon.exp(tenon.ones(2, requires_grad=True), out=tenon.empty(2))

@@ -75,6 +75,13 @@ _EXACT = frozenset(["aminmax", "gather", "mode", "multinomial", "sort"])
 _APART = frozenset(["gather", "index_select", "kthvalue", "masked_select"])
 #: Functions whose ``out`` may lie exactly over what they read, but not partly.
 _OVER = frozenset([*_NUMBERS.split(), *_ELEMENTWISE.split()]) - {"clone", "frexp", "masked_fill"}
+#: Functions which keep their input's dtype, that of ``out`` too.
+_KEEPING = frozenset(
+    [
+        "abs", "absolute", "bitwise_not", "ceil", "clamp", "clamp_max", "clamp_min", "clip", "conj_physical",
+        "fix", "floor", "frac", "neg", "negative", "round", "sgn", "sign", "trunc",
+    ]
+)  # fmt: skip
 _NUMPY_NAMES = {"axis": "dim", "keepdims": "keepdim", "x": "input", "a": "input", "x2": "other"}
 
 Function = Callable[..., Any]
@@ -82,7 +89,9 @@ Function = Callable[..., Any]
 
 def refuse(name: str, value: Any) -> TypeError:
     """The error for a first argument that is no tensor."""
-    return TypeError(f"{name}(): argument 'input' (position 1) must be Tensor, not {type(value).__name__}")
+    kind = type(value)
+    said = f"numpy.{kind.__name__}" if kind.__module__ == "numpy" else kind.__name__
+    return TypeError(f"{name}(): argument 'input' (position 1) must be Tensor, not {said}")
 
 
 def into(out: Any, made: Any) -> Any:
@@ -139,7 +148,12 @@ def derive(name: str, numbers: bool = False, plain: bool = False) -> Function:
             made = made.to(out.dtype)
         if out is not None and (name in _EXACT or kwargs.get("dtype") is not None):
             _check_exact(name, out, made)
-        return made if out is None else into(out, made)
+        if out is None:
+            return made
+        if name in _KEEPING and args[0].raw.dtype == made.raw.dtype != out.raw.dtype:
+            found, wanted = scalar_name(out.dtype), scalar_name(made.dtype)
+            raise DTypeError(f"Found dtype {found} but expected {wanted}: {name} keeps it, in out= too.")
+        return into(out, made)
 
     function.__name__ = function.__qualname__ = name
     function.__module__ = "tenon"
