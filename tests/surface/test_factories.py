@@ -395,3 +395,21 @@ def test_data_that_cannot_be_a_tensor_is_refused_by_name():
             window(3, dtype=tenon.int64, layout=tenon.strided)
     with pytest.raises(RuntimeError, match="n cannot be greater than 255"):
         tenon.randperm(257, out=tenon.empty(0, dtype=tenon.uint8))
+
+
+def test_bfloat16_goes_through_dlpack_with_its_memory():
+    x = tenon.arange(6, dtype=tenon.bfloat16).reshape(2, 3)
+    taken = tenon.from_dlpack(tenon.to_dlpack(x.t()))
+    assert taken.dtype == tenon.bfloat16 and taken.data_ptr() == x.data_ptr() and tenon.equal(taken, x.t())
+
+    class Giver:  # which speaks DLPack and is no tensor of ours
+        def __dlpack__(self, **options):
+            return x.__dlpack__(**options)
+
+        def __dlpack_device__(self):
+            return x.__dlpack_device__()
+
+    shown = tenon.from_dlpack(Giver())
+    shown[0, 0] = 9
+    assert shown.dtype == tenon.bfloat16 and x[0, 0].item() == 9
+    assert tenon.asarray(tenon.to_dlpack(x), copy=True).tolist() == x.tolist()

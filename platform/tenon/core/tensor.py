@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from tenon.core import copying, create, watch
+from tenon.core import copying, create, dlpack, watch
 from tenon.core.edges import shown
 from tenon.core.grad_mode import MODE, UNCOUNTED
 from tenon.core.late import LATE
@@ -304,7 +304,7 @@ class Tensor(*ALL_METHODS, Value):  # type: ignore[misc]
         if self._track:
             raise ExportError("Can't export tensors that require gradient, use tensor.detach()")
         self._expose()
-        return self.raw.__dlpack__(**kwargs)
+        return dlpack.capsule_of(self.raw, kwargs)
 
     def __dlpack_device__(self) -> Any:
         return self.raw.__dlpack_device__()

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from tenon import dtypes, ops
+from tenon.core import dlpack
 from tenon.core.create import as_tensor, from_numpy, wrap
 from tenon.core.layout import with_layout
 from tenon.core.methods.forms import need_tensor
@@ -316,29 +317,6 @@ def _check_part(room: int, size: int, count: int, offset: int) -> None:
         )
 
 
-class _Capsule:
-    """A bare DLPack capsule as the object that gives it, once; it holds memory of the CPU."""
-
-    def __init__(self, capsule: Any) -> None:
-        self._capsule = capsule
-
-    def __dlpack__(self, **kwargs: Any) -> Any:
-        return self._capsule
-
-    def __dlpack_device__(self) -> tuple[int, int]:
-        return 1, 0
-
-
-class _Writable:
-    """An array's memory, declared writable: capsules of the older kind cannot say that theirs is, and NumPy
-    then takes it for read-only."""
-
-    def __init__(self, array: np.ndarray[Any, Any]) -> None:
-        self._array = array
-        place = array.__array_interface__
-        self.__array_interface__ = place | {"data": (place["data"][0], False)}
-
-
 def to_dlpack(tensor: Any) -> Any:
     """The DLPack capsule of a tensor, which one consumer may take."""
     return tensor.__dlpack__()
@@ -351,10 +329,15 @@ def from_dlpack(ext_tensor: Any) -> Any:
             raise ExportError("Can't export tensors that require gradient, use tensor.detach()")
         return ext_tensor.detach()  # type: ignore[attr-defined]
     if type(ext_tensor).__name__ == "PyCapsule":
-        return from_numpy(np.asarray(_Writable(np.from_dlpack(_Capsule(ext_tensor)))))
+        return from_numpy(dlpack.array_of(ext_tensor))
     if not hasattr(ext_tensor, "__dlpack__"):
         raise ArgumentError(
             f"from_dlpack received {type(ext_tensor).__name__}, which is no DLPack capsule and has no"
             " __dlpack__."
         )
-    return from_numpy(np.from_dlpack(ext_tensor))
+    try:
+        return from_numpy(np.from_dlpack(ext_tensor))
+    except (BufferError, RuntimeError):  # NumPy knows no bfloat16
+        if ext_tensor.__dlpack_device__()[0] != 1:
+            raise
+        return from_numpy(dlpack.array_of(ext_tensor.__dlpack__()))
