@@ -24,7 +24,8 @@ class Moves:
     @property
     def device(self) -> Device:
         """Where the bytes lie."""
-        return _backend_of(self._bytes).device_of(self._bytes)
+        found: Device = _backend_of(self._bytes).device_of(self._bytes)
+        return found
 
     @property
     def is_cuda(self) -> bool:

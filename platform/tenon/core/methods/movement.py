@@ -99,7 +99,7 @@ class Movement:
 
     def ravel(self) -> Any:
         """All axes joined into one, whose elements lie side by side."""
-        return self.contiguous().reshape(-1)
+        return self.contiguous().reshape(-1)  # type: ignore[attr-defined]
 
     def unflatten(self, dim: int, sizes: Any) -> Any:
         """Axis ``dim`` split into ``sizes`` (one may be -1)."""
