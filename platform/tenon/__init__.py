@@ -138,6 +138,7 @@ _RENAMED = {
 }
 _SUBMODULES = frozenset(
     [
+        "__config__",
         "__future__",
         "_C",
         "_dynamo",

@@ -10,7 +10,12 @@ from typing import Any
 
 from tenon.errors import DeviceError
 
-_PATTERN = re.compile(r"^([a-z_][a-z_0-9]*)(?::(\d+))?$")
+_PATTERN = re.compile(r"([A-Za-z_][A-Za-z_0-9]*)(?::(0|[1-9]\d*))?")
+#: torch's types, in its order; a plugin's backend may bring others.
+TYPES = (
+    "cpu", "cuda", "ipu", "xpu", "mkldnn", "opengl", "opencl", "ideep", "hip", "ve", "fpga", "maia", "xla",
+    "lazy", "vulkan", "mps", "meta", "hpu", "mtia", "privateuseone",
+)  # fmt: skip
 
 
 class Device:
@@ -29,11 +34,14 @@ class Device:
         elif isinstance(type, int):
             index = type
             type = "cuda"
-        match = _PATTERN.match(type) if isinstance(type, str) else None
+        if not isinstance(type, str):
+            raise TypeError(f"device(): argument 'type' must be str, int or device, not {type!r}")
+        match = _PATTERN.fullmatch(type)
         if match is None:
-            raise DeviceError(
-                f"Invalid device string: {type!r}. Write a type and an optional index, as 'cpu' or 'cuda:1'."
-            )
+            problem = f"Invalid device string: {type!r}." if type else "Device string must not be empty."
+            raise DeviceError(f"{problem} Write a type and an optional index, as 'cpu' or 'cuda:1'.")
+        if match.group(1) not in TYPES:
+            _check_plugin(match.group(1))
         if match.group(2) is not None:
             if index is not None:
                 raise DeviceError(
@@ -74,6 +82,18 @@ class Device:
 
     def __exit__(self, *exc: object) -> None:
         _default.device = self._previous.pop()
+
+
+def _check_plugin(name: str) -> None:
+    """DeviceError unless a plugin has a backend of this name."""
+    from tenon.core.backend import device_types  # finding plugins takes time, and scripts rarely have one
+
+    found = device_types()
+    if name not in found:
+        raise DeviceError(
+            f"Expected one of {', '.join(TYPES)} device type at start of device string: {name}; backends here:"
+            f" {', '.join(found)}. Install the plugin that provides it, or see `tenon plugins`."
+        )
 
 
 class _Default:

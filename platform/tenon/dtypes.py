@@ -88,12 +88,19 @@ complex128 = dtype("complex128", np.complex128, COMPLEX)
 class NamedDType(dtype):
     """An element type that code may name, compare and keep in tables; no tensor here has it."""
 
-    __slots__ = ()
+    __slots__ = ("_signed",)
 
     def __init__(self, name: str, itemsize: int, category: int, signed: Any) -> None:
         self.name, self.category, self.itemsize = name, category, itemsize
         self.is_floating_point, self.is_complex = category == FLOATING, category == COMPLEX
-        self.is_signed = signed
+        self._signed = signed
+
+    @property
+    def is_signed(self) -> Any:
+        """Whether it has negative values; refused for quantized ones, of which torch does not say it."""
+        if self._signed is None:
+            raise UnsupportedDTypeError(f"isSignedType not supported for quantized types, as {self!r} is")
+        return self._signed
 
     @property
     def numpy(self) -> Any:  # type: ignore[override]

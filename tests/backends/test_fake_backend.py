@@ -212,7 +212,7 @@ def test_shape_errors_are_the_same_there():
 
 
 def test_an_unknown_device_type_lists_the_known_ones():
-    with pytest.raises(DeviceError, match=r"'abacus'.*known: cpu, cuda, fake, meta"):
+    with pytest.raises(DeviceError, match="device string: abacus; backends here: cpu, cuda, fake, meta"):
         tenon.zeros(1, device="abacus")
 
 

@@ -2,6 +2,7 @@
 
 import copy
 import gc
+import operator
 import pickle
 import subprocess
 import sys
@@ -399,3 +400,71 @@ def test_a_subclass_is_made_over_the_memory_of_a_tensor():
         tenon.Tensor._make_subclass(dict, inner)
     with pytest.raises(TypeError, match="must be Tensor, not int"):
         tenon.Tensor._make_subclass(Holder, 3)
+
+
+def test_a_size_holds_integers():
+    size = operator.add(tenon.Size(tenon.tensor([2, 3])), (tenon.tensor(4), True))
+
+    assert repr(tenon.Size(size)) == "torch.Size([2, 3, 4, 1])" and tenon.Size(n for n in (1, 2)) == (1, 2)
+    assert (
+        isinstance(operator.add((1,), tenon.Size([2])), tenon.Size)
+        and pickle.loads(pickle.dumps(size)) == size
+    )
+    for wrong in (tenon.ones(2), [1.5], ["a"]):
+        with pytest.raises(TypeError, match=r"takes an iterable of 'int' \(item 0 is "):
+            tenon.Size(wrong)
+    with pytest.raises(TypeError, match="can only concatenate tuple"):
+        operator.add(size, [3])
+
+
+def test_functions_called_for_every_element_have_to_give_numbers():
+    x, y = tenon.arange(3), tenon.zeros(3)
+
+    assert x.clone().apply_(lambda n: n + 0.7).tolist() == [0, 1, 2]
+    for tensor, made in ((x, "1"), (y, "1"), (y, None)):
+        with pytest.raises(TypeError, match=r"interpreted as an integer|must be real number"):
+            tensor.clone().apply_(lambda n, made=made: made)
+    with pytest.raises(
+        TypeError, match=r"map_: expected torch.FloatTensor for 'other' \(got torch.LongTensor"
+    ):
+        y.map_(x, lambda a, b: a)
+    with pytest.raises(RuntimeError, match=r"Can't call map2_\(\) on Variable that requires grad"):
+        y.map2_(y, tenon.zeros(3, requires_grad=True), lambda a, b, c: a)
+
+
+@pytest.mark.parametrize("text", ["other", "other:0", "CPU", "cuda:01", "cuda: 2", "cuda:", "", "cpu:-1"])
+def test_what_is_no_device(text):
+    with pytest.raises(RuntimeError, match=r"device type at start of|Invalid device|must not be empty"):
+        tenon.device(text)
+    with pytest.raises(TypeError, match="argument 'type'"):
+        tenon.device(1.5)
+
+
+def test_generators_are_for_devices_that_draw():
+    for place in ("opengl", "meta"):
+        with pytest.raises(RuntimeError, match="device type not an accelerator"):
+            tenon.Generator(place)
+
+
+def test_tolerances_are_numbers():
+    x = tenon.ones(2)
+
+    assert tenon.isclose(x, x + 1, tenon.tensor(1), tenon.tensor(0.5)).all()
+    for wrong in ("a", tenon.ones(2), tenon.tensor(1.0, requires_grad=True), 1j):
+        with pytest.raises(TypeError, match=r"argument 'atol' \(position 4\) must be float"):
+            x.isclose(x, 1, wrong)
+
+
+def test_means_and_deviations_have_to_broadcast():
+    with pytest.raises(RuntimeError, match=r"size of tensor a \(3\) must match the size of tensor b \(2\)"):
+        tenon.normal(tenon.zeros(3), tenon.ones(2))
+    with pytest.raises(TypeError, match="'size'"):
+        tenon.normal(0.0, 1.0)
+
+
+def test_overlaps_inside_a_tensor_are_told_as_torch_tells_them():
+    x = tenon.zeros(2, 3)
+
+    found = [tenon._debug_has_internal_overlap(t) for t in (x, x.t(), x[:1].expand(4, 3), x.unfold(1, 2, 1))]
+
+    assert found == [0, 0, 1, 2]

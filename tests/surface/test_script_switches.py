@@ -8,6 +8,7 @@ import time
 import warnings
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import tenon
@@ -28,6 +29,25 @@ def test_allowing_tf32_is_allowing_less_exact_products():
         assert backends.cuda.matmul.allow_tf32
     finally:
         tenon.set_float32_matmul_precision(before)
+
+
+def test_the_deterministic_switch_keeps_both_of_its_parts():
+    before = tenon.get_deterministic_debug_mode()
+    try:
+        tenon.use_deterministic_algorithms(False, warn_only=True)
+        assert tenon.is_deterministic_algorithms_warn_only_enabled()
+        assert tenon.get_deterministic_debug_mode() == 0
+        with pytest.raises(TypeError, match=r"'mode' .* must be bool, not int"):
+            tenon.use_deterministic_algorithms(1)
+        with pytest.raises(TypeError, match="debug_mode must be str or int"):
+            tenon.set_deterministic_debug_mode(1.0)
+    finally:
+        tenon.set_deterministic_debug_mode(before)
+
+
+def test_an_installation_tells_what_it_computes_with():
+    assert f"NumPy {np.__version__}" in tenon.__config__.show()
+    assert f"get_num_threads() : {tenon.get_num_threads()}" in tenon.__config__.parallel_info()
 
 
 def test_settings_of_cudnn_are_kept_and_a_block_gives_them_back():

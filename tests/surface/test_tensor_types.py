@@ -26,6 +26,39 @@ def test_type_converts_to_a_tensor_type():
     assert tenon.zeros(1).type(tenon.LongTensor).dtype == tenon.int64
 
 
+def test_type_converts_to_what_a_name_or_a_class_says():
+    x = tenon.zeros(1, dtype=tenon.int8)
+
+    assert x.type("torch.DoubleTensor").dtype is tenon.float64
+    assert x.type(tenon.Tensor).dtype is x.type("torch.Tensor").dtype is tenon.float32
+    with pytest.raises(ValueError, match="invalid type"):
+        x.type("torch.NoTensor")
+    with pytest.raises(TypeError, match="must be a type, str, or dtype"):
+        x.type(3)
+
+
+def test_types_of_the_gpu_are_others():
+    assert not isinstance(tenon.zeros(1), tenon.cuda.FloatTensor)
+    assert repr(tenon.cuda.FloatTensor) == "<class 'torch.cuda.FloatTensor'>"
+    if not tenon.cuda.is_available():
+        with pytest.raises(TypeError, match=r"torch\.cuda\.FloatTensor not available"):
+            tenon.set_default_tensor_type(tenon.cuda.FloatTensor)
+
+
+def test_no_class_derives_from_a_tensor_type():
+    with pytest.raises(TypeError, match=r"'torch\.FloatTensor' is not an acceptable base type"):
+        type("Mine", (tenon.FloatTensor,), {})
+
+
+def test_new_makes_what_the_constructor_of_the_type_makes():
+    x = tenon.zeros(2)
+
+    assert x.new(size=(3, 4)).shape == tenon.Tensor(size=(3, 4)).shape == (3, 4) and x.new(()).shape == (0,)
+    for wrong in ("a", 2.5):
+        with pytest.raises(TypeError, match=r"new\(\): "):
+            x.new(wrong)
+
+
 def test_a_tensor_type_refuses_a_tensor_of_another_dtype():
     with pytest.raises(TypeError, match=r"use tensor.to\(torch.int64\)"):
         tenon.LongTensor(tenon.zeros(2))

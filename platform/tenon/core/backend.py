@@ -319,6 +319,13 @@ def backends_in_use() -> list[Backend]:
     return list(_INSTANCES.values())
 
 
+def device_types() -> list[str]:
+    """The types of devices that backends here serve, sorted; no backend is made."""
+    from tenon.plugins import registry
+
+    return sorted({*registry.names("backends"), *_INSTANCES, "meta"})
+
+
 def backend_named(name: str) -> Backend:
     """The backend called ``name``, made at its first use; DeviceError if there is none or it cannot run
     here."""
@@ -335,9 +342,8 @@ def backend_named(name: str) -> Backend:
                 found = registry.resolve("backends", name)()
             except AttributeError as error:
                 raise DeviceError(
-                    f"no backend for device type {name!r}; known:"
-                    f" {', '.join([*registry.names('backends'), 'meta'])}. Install the plugin that provides"
-                    " it, or see `tenon plugins`."
+                    f"no backend for device type {name!r}; known: {', '.join(device_types())}. Install the"
+                    " plugin that provides it, or see `tenon plugins`."
                 ) from error
             if not isinstance(found, Backend):
                 raise BackendError(

@@ -134,6 +134,8 @@ def legacy_tensor(cls: type, args: tuple[Any, ...], kwargs: dict[str, Any], dtyp
     """``Tensor()``, ``Tensor(2, 3)``, ``Tensor(data)``: float tensors, as torch's legacy constructor."""
     kind = dtype or dtypes.get_default_dtype()
     device = kwargs.pop("device", None)
+    if "size" in kwargs and not args:
+        args = (Size(kwargs.pop("size")),)
     if kwargs:
         raise TypeError(
             f"Tensor() got an unexpected keyword argument {next(iter(kwargs))!r}; use tenon.tensor(...)."
@@ -156,6 +158,10 @@ def legacy_tensor(cls: type, args: tuple[Any, ...], kwargs: dict[str, Any], dtyp
         made = args[0].detach()  # type: ignore[attr-defined]
     elif len(args) == 1 and isinstance(args[0], (TypedStorage, UntypedStorage)):
         made = _over(args[0], kind)
+    elif len(args) == 1 and isinstance(args[0], (str, float)):
+        text = isinstance(args[0], str)
+        problem = "invalid data type 'str'" if text else "data must be a sequence (got float)"
+        raise TypeError(f"new(): {problem}; sizes are integers, one number is tenon.tensor({args[0]!r}).")
     elif len(args) == 1:
         made = tensor(args[0], dtype=kind, device=device)
     else:

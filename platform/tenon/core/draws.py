@@ -8,6 +8,7 @@ import numpy as np
 
 from tenon import dtypes, random
 from tenon.core import watch
+from tenon.core.aval import broadcast_shapes
 from tenon.core.backend import backend_for
 from tenon.core.create import full as _full
 from tenon.core.create import wrap
@@ -212,12 +213,15 @@ def normal(
     plain("normal", rest)
     if isinstance(mean, Value) or isinstance(std, Value):
         place = mean.device if isinstance(mean, Value) else std.device  # type: ignore[attr-defined]
+        broadcast_shapes(*(v.raw.shape for v in (mean, std) if isinstance(v, Value)))  # or ShapeError
         parts = [v._backend.to_host(v.raw) if isinstance(v, Value) else v for v in (mean, std)]
         made = wrap(random.normal(generator, mean=parts[0], std=parts[1]), place)
         tracked: Any = [v for v in (mean, std) if isinstance(v, Value) and v.requires_grad]  # type: ignore[attr-defined]
         if tracked and MODE.enabled:  # a gradient of zeros, as torch has it
             made = tracked[0].expand(made.raw.shape).clone().copy_(made)
         return written(out, made)
+    if size is None:
+        raise TypeError("normal(): argument 'size' is missing: numbers say no shape; pass size=.")
     shape, kind = sizes((size,)), kind_of(dtype)
     return written(
         out,

@@ -8,7 +8,7 @@ from tenon.core.storage import UntypedStorage
 from tenon.core.typed_storage import TypedStorage
 from tenon.core.value import Value
 
-__all__ = ["is_storage", "is_tensor", "typename"]
+__all__ = ["_debug_has_internal_overlap", "is_storage", "is_tensor", "typename"]
 
 
 def is_tensor(obj: Any) -> bool:
@@ -29,3 +29,14 @@ def typename(obj: Any) -> str:
     module = getattr(named, "__module__", "") or ""
     name = str(named.__qualname__)
     return name if module in ("", "builtins") else f"{module}.{name}"
+
+
+def _debug_has_internal_overlap(x: Any) -> int:
+    """Whether elements of ``x`` share memory: 0 no, 1 yes, 2 not looked into, as torch."""
+    axes = sorted((step, size) for step, size in zip(x.stride(), x.shape, strict=True) if size != 1)
+    dense = 1
+    for step, size in axes:
+        if step != dense:
+            return 1 if any(step == 0 for step, _ in axes) and x.numel() else 2 if x.numel() else 0
+        dense *= size
+    return 0

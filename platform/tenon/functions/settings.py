@@ -38,7 +38,12 @@ class _State:
 
 def use_deterministic_algorithms(mode: bool, *, warn_only: bool = False) -> None:
     """Ask for results that repeat bit by bit. CPU kernels always do; other backends read this setting."""
-    _State.deterministic, _State.warn_only = bool(mode), bool(warn_only)
+    for name, value in (("'mode' (position 1)", mode), ("'warn_only'", warn_only)):
+        if not isinstance(value, bool):
+            raise TypeError(
+                f"_set_deterministic_algorithms(): argument {name} must be bool, not {type(value).__name__}"
+            )
+    _State.deterministic, _State.warn_only = mode, warn_only
 
 
 def are_deterministic_algorithms_enabled() -> bool:
@@ -48,11 +53,13 @@ def are_deterministic_algorithms_enabled() -> bool:
 
 def is_deterministic_algorithms_warn_only_enabled() -> bool:
     """Whether a kernel that cannot be deterministic should only warn."""
-    return _State.deterministic and _State.warn_only
+    return _State.warn_only
 
 
 def set_deterministic_debug_mode(debug_mode: int | str) -> None:
     """``use_deterministic_algorithms`` by a number or a name: 0 "default", 1 "warn", 2 "error"."""
+    if not isinstance(debug_mode, (int, str)):
+        raise TypeError(f"debug_mode must be str or int, but got {type(debug_mode)}")
     number = _MODES.index(debug_mode) if debug_mode in _MODES else debug_mode
     if not isinstance(number, int) or not 0 <= number < len(_MODES):
         raise ArgumentError(f"invalid value of debug_mode, expected 0, 1, 2 or {_MODES}, got {debug_mode!r}")

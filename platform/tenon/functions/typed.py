@@ -1,4 +1,5 @@
-"""``FloatTensor``, ``LongTensor`` and their kin: torch's old tensor types, one for each dtype on the CPU.
+"""``FloatTensor``, ``LongTensor`` and their kin: torch's old tensor types, one for each dtype on the CPU;
+those of ``torch.cuda`` on the GPU.
 
 ``LongTensor(2, 3)`` and ``LongTensor([1, 2])`` make a tensor, ``isinstance(t, LongTensor)`` asks for its
 dtype, ``t.type(LongTensor)`` converts it. The tensors themselves are all of the one class ``Tensor``.
@@ -9,9 +10,11 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from tenon import dtypes
+from tenon.core.backend import backend_for
 from tenon.core.create import legacy_tensor
 from tenon.core.tensor import Tensor
-from tenon.errors import ArgumentError
+from tenon.device import Device, set_default_device
+from tenon.errors import ArgumentError, DeviceError
 
 _NAMES = {
     "FloatTensor": dtypes.float32,
@@ -29,35 +32,74 @@ _NAMES = {
 
 class _TensorType(type):
     dtype: dtypes.dtype
+    device_type: str
 
     def __instancecheck__(cls, instance: Any) -> bool:
-        return isinstance(instance, Tensor) and instance.dtype == cls.dtype and instance.device.type == "cpu"
+        return (
+            isinstance(instance, Tensor)
+            and instance.dtype == cls.dtype
+            and instance.device.type == cls.device_type
+        )
 
     def __repr__(cls) -> str:
-        return f"<class 'torch.{cls.__name__}'>"
+        return f"<class 'torch.{'cuda.' if cls.device_type == 'cuda' else ''}{cls.__name__}'>"
 
 
 class _Typed(metaclass=_TensorType):
-    """Makes tensors of one dtype on the CPU."""
+    """Makes tensors of one dtype on one kind of device."""
 
     dtype: ClassVar[dtypes.dtype] = dtypes.float32
+    device_type: ClassVar[str] = "cpu"
+
+    def __init_subclass__(cls) -> None:
+        for base in cls.__bases__:
+            if base is not _Typed:
+                raise TypeError(
+                    f"type 'torch.{base.__name__}' is not an acceptable base type; derive from torch.Tensor."
+                )
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Any:
-        return legacy_tensor(Tensor, args, kwargs, cls.dtype)
+        return legacy_tensor(Tensor, args, {"device": cls.device_type, **kwargs}, cls.dtype)
+
+
+def _made(name: str, kind: dtypes.dtype, device: str) -> Any:
+    about = f"Tensors of {kind} on {'an NVIDIA GPU' if device == 'cuda' else 'the CPU'}."
+    return _TensorType(name, (_Typed,), {"dtype": kind, "device_type": device, "__doc__": about})
 
 
 for _name, _dtype in _NAMES.items():
-    globals()[_name] = _TensorType(
-        _name, (_Typed,), {"dtype": _dtype, "__doc__": f"Tensors of {_dtype} on the CPU."}
-    )
+    globals()[_name] = _made(_name, _dtype, "cpu")
+
+#: The types of ``torch.cuda``, by name.
+ON_CUDA = {_name: _made(_name, _dtype, "cuda") for _name, _dtype in _NAMES.items()}
+
+
+class _Default:
+    on_cuda = False
 
 
 def set_default_tensor_type(t: Any, /) -> None:
-    """torch's old ``set_default_dtype``: ``DoubleTensor`` or ``"torch.DoubleTensor"`` for float64."""
-    name = t.rpartition(".")[2] if isinstance(t, str) else getattr(t, "__name__", repr(t))
-    if name not in _NAMES:
+    """torch's old ``set_default_dtype``: ``DoubleTensor`` or ``"torch.DoubleTensor"`` for float64.
+
+    A type of ``torch.cuda`` also lets tensors be made on the GPU, until one of the CPU is set.
+    """
+    named = repr(t)[8:-2] if isinstance(t, _TensorType) else str(t)  # <class 'torch.cuda.FloatTensor'>
+    module, _, name = named.rpartition(".")
+    if module not in ("", "torch", "torch.cuda") or name not in _NAMES:
         raise ArgumentError(f"invalid type object: {t!r} is none of {', '.join(_NAMES)}.")
+    if module == "torch.cuda":
+        _check_cuda(named)
     dtypes.set_default_dtype(_NAMES[name])
+    if _Default.on_cuda or module == "torch.cuda":
+        _Default.on_cuda = module == "torch.cuda"
+        set_default_device("cuda" if _Default.on_cuda else None)
+
+
+def _check_cuda(name: str) -> None:
+    try:
+        backend_for(Device("cuda"))
+    except DeviceError as error:
+        raise TypeError(f"type {name} not available: {error}") from error
 
 
 __all__ = [*_NAMES, "set_default_tensor_type"]

@@ -16,7 +16,7 @@ from typing import Any
 from tenon.core.aval import Aval
 from tenon.core.op import Composite, Kind, Primitive
 from tenon.core.storage import strided
-from tenon.dtypes import FROM_NUMPY
+from tenon.dtypes import FROM_NUMPY, scalar_name
 from tenon.errors import DTypeError, ShapeError
 from tenon.ops.kinds import dtype_of, is_complex
 
@@ -82,9 +82,10 @@ def check(x: Any, weight: Any, stride: Any, padding: Any, dilation: Any, groups:
         )
     if x.dtype != weight.dtype:
         mine, others = (_CTYPES.get(dtype_of(v).name, str(FROM_NUMPY[dtype_of(v)])) for v in (x, weight))
+        names = [scalar_name(FROM_NUMPY[dtype_of(v)]) for v in (x, weight)]
         raise DTypeError(
-            f"Input type ({mine}) and weight type ({others}) should be the same. Convert one of them with"
-            " .to(dtype)."
+            f"expected scalar type {names[0]} but found {names[1]}: Input type ({mine}) and"
+            f" weight type ({others}) should be the same. Convert one of them with .to(dtype)."
         )
 
 

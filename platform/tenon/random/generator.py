@@ -16,10 +16,12 @@ from typing import Any
 
 import numpy as np
 
-from tenon.device import Device
-from tenon.errors import RandomArgumentError, UnsupportedError
+from tenon.device import TYPES, Device
+from tenon.errors import DeviceError, RandomArgumentError, UnsupportedError
 from tenon.random.mt19937 import MersenneTwister
 
+#: torch's device types that no generator is for; those of plugins have other names.
+_WITHOUT_NUMBERS = frozenset(TYPES) - {"cpu", "cuda"}
 #: Seed of a new Generator, PyTorch's.
 DEFAULT_SEED = 67280421310721
 
@@ -56,6 +58,11 @@ class Generator:
 
     def __init__(self, device: Device | str | int = "cpu") -> None:
         self._device = Device(device)
+        if self._device.type in _WITHOUT_NUMBERS:
+            raise DeviceError(
+                f"{self._device.type.upper()} device type not an accelerator: no random numbers are drawn"
+                " there. Use 'cpu', 'cuda' or a plugin's device."
+            )
         self._stream = MersenneTwister(DEFAULT_SEED)
 
     @property

@@ -297,6 +297,7 @@ class Arithmetic:
         """``|self - other| <= atol + rtol * |other|`` elementwise."""
         if not isinstance(other, Value):
             raise TypeError(f"isclose(): argument 'other' must be Tensor, not {type(other).__name__}")
+        rtol, atol = _float("rtol", rtol, 3), _float("atol", atol, 4)
         for name, value in (("rtol", rtol), ("atol", atol)):
             if value < 0:
                 raise ArgumentError(f"{name} must be greater than or equal to zero, but got {value}")
@@ -315,6 +316,18 @@ class Arithmetic:
     def allclose(self, other: Any, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False) -> bool:
         """Whether all elements are close (see ``isclose``)."""
         return bool(self.isclose(other, rtol, atol, equal_nan).all().item())
+
+
+def _float(name: str, value: Any, place: int) -> float:
+    """A tolerance: a number, or a tensor of one that no gradient is asked of."""
+    taken = isinstance(value, numbers.Number) and not isinstance(value, complex)
+    if isinstance(value, Value):
+        taken = value.raw.ndim == 0 and not value.requires_grad  # type: ignore[attr-defined]
+    if not taken:
+        raise TypeError(
+            f"isclose(): argument '{name}' (position {place}) must be float, not {type(value).__name__}"
+        )
+    return float(value)
 
 
 def _alpha_times(alpha: Any, x: Any, y: Any) -> Any:

@@ -13,6 +13,7 @@ from tenon.core.backend import backend_for
 from tenon.core.grad_mode import no_grad
 from tenon.core.late import LATE
 from tenon.core.layout import layout, strided, with_layout
+from tenon.core.methods.type_names import TYPE_NAMES, meant
 from tenon.core.op import table as f
 from tenon.core.storage import address, is_shared
 from tenon.core.value import Value
@@ -43,13 +44,10 @@ class Convert:
     def type(self, dtype: Any = None, non_blocking: bool = False) -> Any:
         """The name of the tensor type, or this tensor as another dtype."""
         if dtype is None:
-            return f"torch.{_TYPE_NAMES[dtypes.FROM_NUMPY[self.raw.dtype].name]}"
-        if isinstance(dtype, str):
-            by_name = {f"torch.{v}": k for k, v in _TYPE_NAMES.items()}
-            if dtype not in by_name:
-                raise ArgumentError(f"invalid type: {dtype!r}; known: {', '.join(by_name)}")
-            dtype = dtypes.BY_NAME[by_name[dtype]]
-        return self.to(getattr(dtype, "dtype", dtype))  # a type such as torch.LongTensor has a dtype
+            place = "cuda." if self.is_cuda else ""
+            return f"torch.{place}{TYPE_NAMES[dtypes.FROM_NUMPY[self.raw.dtype].name]}"
+        kind, device = meant(dtype)
+        return self.to(kind) if device is None else self.to(device, kind)
 
     def type_as(self, other: Any) -> Any:
         """This tensor in ``other``'s dtype and on its device."""
@@ -291,17 +289,6 @@ class Convert:
     def is_pinned(self, device: Any = None) -> bool:
         """Always False (see ``pin_memory``)."""
         return False
-
-
-_TYPE_NAMES = {
-    "float32": "FloatTensor", "float64": "DoubleTensor", "float16": "HalfTensor",
-    "bfloat16": "BFloat16Tensor", "int64": "LongTensor",
-    "int32": "IntTensor", "int16": "ShortTensor", "int8": "CharTensor", "uint8": "ByteTensor",
-    "bool": "BoolTensor",
-    "complex64": "ComplexFloatTensor", "complex128": "ComplexDoubleTensor", "uint16": "UInt16Tensor",
-    "uint32": "UInt32Tensor",
-    "uint64": "UInt64Tensor",
-}  # fmt: skip
 
 
 def detached(x: Any) -> Any:

@@ -61,15 +61,15 @@ class Fill:
 
     def apply_(self, callable: Any) -> Any:
         """Every number of this CPU tensor replaced by what ``callable`` makes of it: slow."""
-        return self._each(callable)
+        return self._each("apply_", callable)
 
     def map_(self, tensor: Any, callable: Any) -> Any:
         """As ``apply_``, of this tensor's number and the one of ``tensor`` at its place."""
-        return self._each(callable, tensor)
+        return self._each("map_", callable, tensor)
 
     def map2_(self, tensor1: Any, tensor2: Any, callable: Any) -> Any:
         """As ``map_``, with two tensors."""
-        return self._each(callable, tensor1, tensor2)
+        return self._each("map2_", callable, tensor1, tensor2)
 
     def new(self, *args: Any, **kwargs: Any) -> Any:
         """A new tensor of this dtype, as the constructor of its type makes it: of sizes, or of data."""
@@ -81,16 +81,23 @@ class Fill:
         """Number of axes: none is sparse."""
         return int(self.raw.ndim)
 
-    def _each(self, function: Any, *others: Any) -> Any:
-        if self.requires_grad or any(o.requires_grad for o in others):  # type: ignore[attr-defined]
+    def _each(self, name: str, function: Any, *others: Any) -> Any:
+        x: Any = self
+        if x.requires_grad or any(o.requires_grad for o in others):
             raise GradError(
-                "Can't call apply_(), map_() or map2_() on tensors that require grad. Use detach() first."
+                f"Can't call {name}() on Variable that requires grad. Use var.detach().{name}() instead."
             )
-        if self.device.type != "cpu":  # type: ignore[attr-defined]
+        if x.device.type != "cpu":
             raise TypeError("apply_, map_ and map2_ are only implemented on CPU tensors")
-        lists = [t.expand(self.raw.shape).reshape(-1).tolist() for t in (self, *others)]
-        made = [function(*values) for values in zip(*lists, strict=True)]
-        return self.copy_(self.new_tensor(made).reshape(self.raw.shape))  # type: ignore[attr-defined]
+        for place, other in enumerate(others):
+            if other.raw.dtype != self.raw.dtype:
+                names = ("other",) if len(others) == 1 else ("x", "y")
+                raise TypeError(
+                    f"{name}: expected {x.type()} for '{names[place]}' (got {other.type()}); convert it."
+                )
+        lists = [t.expand(self.raw.shape).reshape(-1).tolist() for t in (x, *others)]
+        made = [_number(function(*values), self.raw.dtype.kind) for values in zip(*lists, strict=True)]
+        return x.copy_(x.new_tensor(made).reshape(self.raw.shape))
 
     def fill_diagonal_(self, fill_value: Any, wrap: bool = False) -> Any:
         """The main diagonal set to ``fill_value``; with ``wrap`` a tall matrix has one after the other, a row
@@ -175,3 +182,14 @@ class Fill:
         from tenon.core.filling import draw_multinomial
 
         return draw_multinomial(self, num_samples, replacement, generator)
+
+
+def _number(made: Any, kind: str) -> Any:
+    """What a function called for each element made, refused unless an array of ``kind`` holds it."""
+    if kind in "iu" and not hasattr(made, "__index__"):
+        if not isinstance(made, float):
+            raise TypeError(f"'{type(made).__name__}' object cannot be interpreted as an integer")
+        return int(made)
+    if not isinstance(made, (Number, Value)) and not hasattr(made, "__float__"):
+        raise TypeError(f"must be real number, not {type(made).__name__}")
+    return made
