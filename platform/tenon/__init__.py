@@ -91,6 +91,7 @@ _home(
     "promote_types can_cast get_default_dtype set_default_dtype",
 )
 _home("tenon.device", "get_default_device set_default_device")
+_home("tenon.amp", "GradScaler")
 _home("tenon.random", "Generator default_generator manual_seed seed initial_seed get_rng_state set_rng_state")
 _home(
     "tenon.distributions.drawing",

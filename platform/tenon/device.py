@@ -91,8 +91,8 @@ def _check_plugin(name: str) -> None:
     found = device_types()
     if name not in found:
         raise DeviceError(
-            f"Expected one of {', '.join(TYPES)} device type at start of device string: {name}; backends here:"
-            f" {', '.join(found)}. Install the plugin that provides it, or see `tenon plugins`."
+            f"Expected one of {', '.join(TYPES)} device type at start of device string: {name}; backends"
+            f" here: {', '.join(found)}. Install the plugin that provides it, or see `tenon plugins`."
         )
 
 

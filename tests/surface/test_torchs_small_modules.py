@@ -12,7 +12,9 @@ import tenon
 from tenon import _C, _logging, onnx
 from tenon._logging import scribe
 from tenon._utils_internal import get_writable_path
+from tenon.distributed.elastic.multiprocessing.errors import record
 from tenon.errors import UnsupportedError
+from tenon.nn import common_types
 from tenon.overrides import TorchFunctionMode
 from tenon.testing import _utils
 from tenon.utils import _import_utils, cpp_extension, weak
@@ -139,3 +141,26 @@ def test_flags_are_noted_as_frozen():
 
 def test_types_of_gpus_are_named():
     assert "cuda" in importlib.import_module("tenon._inductor.utils").GPU_TYPES
+
+
+def test_marks_and_settings_of_scripts_are_there():
+    @record
+    def main(x):
+        """Main."""
+        return x + 1
+
+    assert main(1) == 2 and main.__doc__ == "Main."
+    assert tenon.GradScaler is tenon.amp.GradScaler
+    tenon.set_num_interop_threads(4)
+    assert tenon.get_num_interop_threads() == 1
+    with pytest.raises(RuntimeError, match="positive integer, got 0"):
+        tenon.set_num_interop_threads(0)
+    assert common_types._size_2_t == int | tuple[int, int]
+
+
+def test_batch_norms_can_be_functions_of_the_batch_alone():
+    model = tenon.nn.Sequential(tenon.nn.Linear(2, 3), tenon.nn.BatchNorm1d(3))
+
+    assert tenon.func.replace_all_batch_norm_modules_(model) is model
+    assert list(model.state_dict()) == ["0.weight", "0.bias", "1.weight", "1.bias"]
+    assert tenon.allclose(model.eval()(tenon.randn(50, 2)).mean(0), tenon.zeros(3), atol=1e-5)

@@ -14,12 +14,14 @@ __all__ = [
     "are_deterministic_algorithms_enabled",
     "get_deterministic_debug_mode",
     "get_float32_matmul_precision",
+    "get_num_interop_threads",
     "get_num_threads",
     "is_deterministic_algorithms_warn_only_enabled",
     "is_warn_always_enabled",
     "set_deterministic_debug_mode",
     "set_float32_matmul_precision",
     "set_flush_denormal",
+    "set_num_interop_threads",
     "set_num_threads",
     "set_warn_always",
     "use_deterministic_algorithms",
@@ -103,6 +105,19 @@ def set_num_threads(int: Any) -> None:  # torch's parameter name
 def get_num_threads() -> int:
     """How many threads the CPU's kernels use."""
     return backend_named("cpu").threads()
+
+
+def set_num_interop_threads(int: Any) -> None:  # torch's parameter name
+    """Checked and forgotten: ops run one after the other, on the thread that calls them."""
+    if not isinstance(int, numbers.Integral):
+        raise TypeError(f"set_num_interop_threads expects an int, but got {type(int).__name__}")
+    if int <= 0:
+        raise ArgumentError(f"set_num_interop_threads expects a positive integer, got {int}")
+
+
+def get_num_interop_threads() -> int:
+    """1: ops run one after the other."""
+    return 1
 
 
 def set_warn_always(b: bool, /) -> None:
