@@ -59,7 +59,9 @@ class _Typed(metaclass=_TensorType):
                 )
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Any:
-        return legacy_tensor(Tensor, args, {"device": cls.device_type, **kwargs}, cls.dtype)
+        if cls.device_type == "cuda" and not (args and isinstance(args[0], Tensor)):
+            kwargs = {"device": "cuda", **kwargs}
+        return legacy_tensor(Tensor, args, kwargs, cls.dtype)
 
 
 def _made(name: str, kind: dtypes.dtype, device: str) -> Any:
