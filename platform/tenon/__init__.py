@@ -113,7 +113,10 @@ _home(
 
 _home("tenon.nn.functional.masked_softmax", "_masked_softmax _softmax _softmax_backward_data")
 _home("tenon.nn.functional.any_convolution", "conv_tbc convolution")
-_home("tenon.nn.functional.sampling", "_grid_sampler_2d_cpu_fallback grid_sampler")
+_home(
+    "tenon.nn.functional.sampling",
+    "_grid_sampler_2d_cpu_fallback grid_sampler grid_sampler_2d grid_sampler_3d",
+)
 _home("tenon.backends.nnpack", "_nnpack_available")
 _home("tenon.nn.functional.recurrent", "gru lstm rnn_relu rnn_tanh")
 _home("tenon.nn.functional.cells", "gru_cell lstm_cell rnn_relu_cell rnn_tanh_cell")

@@ -70,7 +70,9 @@ _WRITING = """
 """
 _RANDOM = "bernoulli multinomial"
 #: Functions whose ``out`` has to be of the result's own dtype.
-_EXACT = frozenset(["aminmax", "gather", "mode", "multinomial", "sort"])
+_EXACT = frozenset(["aminmax", "cummax", "cummin", "gather", "logcumsumexp", "mode", "multinomial", "sort"])
+#: Those of them that say so in the words of a kernel.
+_SCANS = frozenset(["cummax", "cummin", "logcumsumexp"])
 #: Functions whose ``out`` must not lie over the memory of what they read.
 _APART = frozenset(["gather", "index_select", "kthvalue", "masked_select"])
 #: Functions whose ``out`` may lie exactly over what they read, but not partly.
@@ -105,6 +107,9 @@ def into(out: Any, made: Any) -> Any:
 def _check_exact(name: str, out: Any, made: Any) -> None:
     for given, found in zip(*(v if isinstance(v, tuple) else (v,) for v in (out, made)), strict=True):
         if given.raw.dtype != found.raw.dtype:
+            if name in _SCANS:
+                kinds = [scalar_name(v.dtype) for v in (found, given)]
+                raise DTypeError(f"{name}: expected scalar_type {kinds[0]} but found {kinds[1]} for out")
             if name == "mode":
                 part = "values" if found is made.values else "indices"
                 raise DTypeError(

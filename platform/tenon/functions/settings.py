@@ -7,6 +7,7 @@ import operator
 from typing import Any
 
 from tenon.config import DECIDED
+from tenon.core.alerts import Settings
 from tenon.core.backend import backend_named
 from tenon.errors import ArgumentError
 
@@ -32,30 +33,28 @@ _MODES = ("default", "warn", "error")
 
 
 class _State:
-    deterministic = False
-    warn_only = False
     precision = "highest"
-    warn_always = False
 
 
 def use_deterministic_algorithms(mode: bool, *, warn_only: bool = False) -> None:
-    """Ask for results that repeat bit by bit. CPU kernels always do; other backends read this setting."""
+    """Ask for results that repeat bit by bit. CPU kernels always do; other backends read this setting, and
+    what torch then refuses (``put`` without ``accumulate``, ``max_unpool2d``) is refused."""
     for name, value in (("'mode' (position 1)", mode), ("'warn_only'", warn_only)):
         if not isinstance(value, bool):
             raise TypeError(
                 f"_set_deterministic_algorithms(): argument {name} must be bool, not {type(value).__name__}"
             )
-    _State.deterministic, _State.warn_only = mode, warn_only
+    Settings.deterministic, Settings.warn_only = mode, warn_only
 
 
 def are_deterministic_algorithms_enabled() -> bool:
     """Whether ``use_deterministic_algorithms`` is on."""
-    return _State.deterministic
+    return Settings.deterministic
 
 
 def is_deterministic_algorithms_warn_only_enabled() -> bool:
     """Whether a kernel that cannot be deterministic should only warn."""
-    return _State.warn_only
+    return Settings.warn_only
 
 
 def set_deterministic_debug_mode(debug_mode: int | str) -> None:
@@ -70,7 +69,7 @@ def set_deterministic_debug_mode(debug_mode: int | str) -> None:
 
 def get_deterministic_debug_mode() -> int:
     """The number of the mode: 0, 1 or 2."""
-    return 0 if not _State.deterministic else 1 if _State.warn_only else 2
+    return 0 if not Settings.deterministic else 1 if Settings.warn_only else 2
 
 
 def set_float32_matmul_precision(precision: str) -> None:
@@ -121,15 +120,12 @@ def get_num_interop_threads() -> int:
 
 
 def set_warn_always(b: bool, /) -> None:
-    """Noted as in torch, whose C++ warns once a process unless this is on.
-
-    Here every warning goes to Python's filters each time: ``warnings.simplefilter("always")`` shows all.
-    """
+    """Whether what is else said once a process (``core/alerts.py``) goes to Python's filters each time."""
     if not isinstance(b, bool):
         raise TypeError(f"set_warn_always expects a bool, but got {type(b).__name__}")
-    _State.warn_always = b
+    Settings.warn_always = b
 
 
 def is_warn_always_enabled() -> bool:
     """What ``set_warn_always`` said last."""
-    return _State.warn_always
+    return Settings.warn_always

@@ -55,6 +55,8 @@ def check_along(name: str, x: Any, index: Any, axis: int) -> None:
         raise IndexRangeError(
             f"{name}(): Expected dtype int32/int64 for index, got {index.dtype}. Use .long()."
         )
+    if 0 in index.shape:
+        return  # of no places, any shape will do
     if max(len(index.shape), 1) != max(len(x.shape), 1):
         raise ShapeError(
             "Index tensor must have the same number of dimensions as input tensor "

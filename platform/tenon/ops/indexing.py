@@ -190,6 +190,8 @@ class Gather(Primitive):
         if not x.ndim:
             return x.reshape(1)[index].reshape(index.shape)
         self.infer(x, index, axis=axis)
+        if not index.size:
+            return xp.empty(index.shape, x.dtype)
         if not index.ndim:
             return self.forward(xp, x, index.reshape(1), axis=axis).reshape(())
         check_range(xp, self.name, index, x.shape[axis], axis)

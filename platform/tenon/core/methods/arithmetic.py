@@ -11,6 +11,7 @@ import numpy as np
 
 from tenon.core.interceptor import SLOT
 from tenon.core.late import LATE
+from tenon.core.methods.old_order import with_value_first
 from tenon.core.op import table as f
 from tenon.core.precision import runs_in
 from tenon.core.value import Value
@@ -258,11 +259,13 @@ class Arithmetic:
             made._node.title = f"LerpBackward{int(isinstance(weight, Value))}"
         return made
 
+    @with_value_first
     @runs_in("usual", cuda="widest")
     def addcmul(self, tensor1: Any, tensor2: Any, *, value: Any = 1) -> Any:
         """``self + value * tensor1 * tensor2``."""
         return f.add(self, scaled(f.mul(tensor1, tensor2), value))
 
+    @with_value_first
     @runs_in("usual", cuda="widest")
     def addcdiv(self, tensor1: Any, tensor2: Any, *, value: Any = 1) -> Any:
         """``self + value * tensor1 / tensor2``."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from tenon.core.alerts import may_differ
 from tenon.core.aval import normalize_axis
 from tenon.core.methods.forms import inplace_form
 from tenon.core.methods.movement import sizes
@@ -96,6 +97,8 @@ class Placement:
 
     def put(self, index: Any, source: Any, accumulate: bool = False) -> Any:
         """A copy with ``source`` written (or added) at positions of the flattened tensor."""
+        if not accumulate:
+            may_differ("put_")
         flat = self.reshape(-1)
         return flat.index_put((index.reshape(-1),), source.reshape(-1), accumulate).reshape(self.raw.shape)
 

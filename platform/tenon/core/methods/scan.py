@@ -35,6 +35,9 @@ class Scan:
         if n == 0:
             return f.alias(self)
         axis = normalize_axis(dim, self.raw.ndim)
+        for p in (prepend, append):
+            if p is not None:
+                self._check_joined(p, axis)
         parts = [p for p in (prepend, self, append) if p is not None]
         x: Any = f.cat(*parts, axis=axis) if len(parts) > 1 else self
         for _ in range(n):
@@ -42,6 +45,22 @@ class Scan:
             upper, lower = x.narrow(axis, min(1, size), max(size - 1, 0)), x.narrow(axis, 0, max(size - 1, 0))
             x = f.logical_xor(upper, lower) if x.raw.dtype.kind == "b" else f.sub(upper, lower)
         return x
+
+    def _check_joined(self, part: Any, axis: int) -> None:
+        """ShapeError if ``part`` cannot be joined to this tensor along ``axis``."""
+        own, other = self.raw.shape, part.raw.shape
+        if len(own) != len(other):
+            raise ShapeError(
+                "diff expects prepend or append to be the same dimension as input, but got shapes"
+                f" {list(other)} and {list(own)}"
+            )
+        for a, (size, found) in enumerate(zip(own, other, strict=True)):
+            if a != axis and size != found:
+                raise ShapeError(
+                    "diff expects the shape of tensor to prepend or append to match that of input except"
+                    f" along the differencing dimension; input.size({a}) = {size}, but got tensor.size({a}) ="
+                    f" {found}"
+                )
 
     def cummax(self, dim: int) -> Any:
         """Running largest element along ``dim``, and where it last was."""

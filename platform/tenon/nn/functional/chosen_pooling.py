@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import tenon.ops  # noqa: F401 - a table without ops finds nothing
+from tenon.core.alerts import may_differ
 from tenon.core.draws import rand
 from tenon.core.formats import entering, like
 from tenon.core.methods.titles import titled
@@ -220,6 +221,7 @@ def _unpool(
             f"Expected shape of indices to be same as that of the input tensor ({list(input.raw.shape)}) but"
             f" got indices tensor with shape: {list(indices.raw.shape)}"
         )
+    may_differ(f"max_unpooling{max(rank, 2)}d_forward_out")
     x, added = _batch(entering(input), rank, f"max_unpool{rank}d")
     flat = (*x.raw.shape[:2], math.prod(x.raw.shape[2:]))
     zeros = f.new_full(x.detach(), shape=(*flat[:2], math.prod(sizes)), value=0, dtype=dtype_of(x.raw))

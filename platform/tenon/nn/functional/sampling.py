@@ -58,6 +58,7 @@ def grid_sampler(
     return grid_sample(input, grid, modes[interpolation_mode], paddings[padding_mode], align_corners)
 
 
+grid_sampler_2d = grid_sampler_3d = grid_sampler
 _grid_sampler_2d_cpu_fallback = grid_sampler  # torch's second way, to compare the first with
 
 
