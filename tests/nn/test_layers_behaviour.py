@@ -82,6 +82,7 @@ def test_wrong_inputs_are_refused_in_torchs_words(layer, shape, message):
         (lambda: nn.Conv2d(4, 4, 3, groups=0), "groups must be a positive integer"),
         (lambda: nn.Conv2d(4, 4, 3, padding="foo"), "Invalid padding string 'foo'"),
         (lambda: nn.Conv2d(4, 4, 3, stride=2, padding="same"), "not supported for strided convolutions"),
+        (lambda: nn.Conv2d(4, 4, 3, stride=(1, 4, 1), padding="same"), "not supported for strided"),
         (lambda: nn.Conv2d(4, 4, 3, padding_mode="mirror"), "padding_mode must be one of"),
         (lambda: nn.Dropout(1.5), "dropout probability has to be between 0 and 1, but got 1.5"),
         (lambda: nn.Embedding(3, 2, padding_idx=3), "Padding_idx must be within num_embeddings"),

@@ -62,6 +62,9 @@ class _ConvNd(Module):
         self.in_channels = in_channels
         self.out_channels = out_channels
         self.kernel_size = per_axis(kernel_size, rank, "kernel_size")
+        steps = stride if isinstance(stride, tuple | list) else [stride]
+        if padding == "same" and any(s != 1 for s in steps):
+            raise ModuleValueError("padding='same' is not supported for strided convolutions")
         self.stride = per_axis(stride, rank, "stride")
         self.dilation = per_axis(dilation, rank, "dilation")
         self.padding = padding if isinstance(padding, str) else per_axis(padding, rank, "padding")
@@ -89,8 +92,6 @@ class _ConvNd(Module):
             )
         if self.padding == "valid":
             return [0, 0] * self.rank
-        if any(s != 1 for s in self.stride):
-            raise ModuleValueError("padding='same' is not supported for strided convolutions")
         widths = []
         for d, k in zip(reversed(self.dilation), reversed(self.kernel_size), strict=True):
             total = d * (k - 1)
