@@ -36,6 +36,17 @@ def test_out_may_not_overlap_itself():
     assert tenon.equal(F.logsigmoid(x, out=tenon.empty(0)), F.logsigmoid(x))
 
 
+def test_threshold_may_write_where_elements_share_a_place():
+    x = tenon.tensor([[0.1, 0.7, -3.0]], requires_grad=True)
+    expanded = (x * 1).expand(4, 3)
+
+    assert F.threshold(expanded, 0.5, 0.25, inplace=True) is expanded
+
+    assert expanded.tolist() == tenon.tensor([[0.25, 0.7, 0.25]]).expand(4, 3).tolist()
+    expanded.sum().backward()
+    assert x.grad.tolist() == [[0.0, 4.0, 0.0]]
+
+
 def test_nearest_interpolation_is_for_floats_and_bytes():
     for mode in ("nearest", "nearest-exact"):
         assert F.interpolate(tenon.ones(1, 1, 4, 4).to(tenon.uint8), 2, mode=mode).dtype is tenon.uint8

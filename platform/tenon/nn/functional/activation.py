@@ -187,7 +187,12 @@ def hardswish(input: Any, inplace: bool = False) -> Any:
 def threshold(input: Any, threshold: float, value: float, inplace: bool = False) -> Any:
     """``input`` where it is above ``threshold``, else ``value``."""
     filled = int(value) if input.raw.dtype.kind in "iu" else float(value)
-    return _apply(f.threshold, input, inplace, threshold=float(threshold), value=filled)
+    attrs = {"threshold": float(threshold), "value": filled}
+    if inplace and 0 in input.stride():  # a second time changes nothing: torch too allows an expanded tensor
+        seen = (slice(1) if step == 0 else slice(None) for step in input.stride())
+        _write(f.threshold, input[tuple(seen)], **attrs)
+        return input
+    return _apply(f.threshold, input, inplace, **attrs)
 
 
 def threshold_(input: Any, threshold_: float, value: float) -> Any:
