@@ -83,3 +83,12 @@ def test_the_words_for_a_mismatch_can_be_had_alone():
     assert "Scalars are not equal" in pairs.make_scalar_mismatch_msg(1, 2, rtol=0, atol=0)
     assert pairs.default_tolerances(a, tenon.float64) == (1.3e-6, 1e-5)
     assert pairs._unwrap_dtensor_for_comparison(a, e) == (a, e)
+
+
+def test_the_older_comparison_is_looser_and_takes_lists():
+    with pytest.warns(FutureWarning, match="assert_close"):
+        tenon.testing.assert_allclose(tenon.tensor([1.0, float("nan")]), [1.00005, float("nan")])
+    with pytest.warns(FutureWarning):
+        tenon.testing.assert_allclose(tenon.ones(2), tenon.ones(2).double())
+    with pytest.warns(FutureWarning), pytest.raises(AssertionError, match="not close"):
+        tenon.testing.assert_allclose(tenon.ones(2), [1.0, 1.001])

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from tenon.testing import _comparison as _comparison
 from tenon.testing import _utils as _utils
-from tenon.testing.comparison import assert_close
+from tenon.testing.comparison import assert_allclose, assert_close
 from tenon.testing.creation import make_tensor
 
 if TYPE_CHECKING:
@@ -29,6 +29,7 @@ __all__ = [
     "CommunicatorSuite",
     "OptimizerSuite",
     "PluginSuite",
+    "assert_allclose",
     "assert_close",
     "make_tensor",
 ]

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from tenon.testing.comparison import assert_close, not_close_error_metas, originate_pairs
+from tenon.testing.comparison import assert_allclose, assert_close, not_close_error_metas, originate_pairs
 from tenon.testing.mismatches import Identifier, default_tolerances, scalar_text, tensor_text
 from tenon.testing.pairs import (
     BooleanPair,
@@ -29,6 +29,7 @@ __all__ = [
     "Pair",
     "TensorLikePair",
     "UnsupportedInputs",
+    "assert_allclose",
     "assert_close",
     "default_tolerances",
     "get_tolerances",

@@ -6,9 +6,14 @@ of a kind that can be compared (``pairs.py``). Only then are values compared.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from tenon import dtypes
+from tenon.core.create import tensor
+from tenon.core.tensor import Tensor
+from tenon.testing.mismatches import default_tolerances
 from tenon.testing.pairs import (
     BooleanPair,
     ErrorMeta,
@@ -62,6 +67,34 @@ def assert_close(
         error = found[0].to_error(msg)
         del found  # what it holds are tracebacks, which hold this frame: a cycle
         raise error
+
+
+#: ``rtol`` and ``atol`` of ``assert_allclose``; other dtypes must be equal.
+_LOOSER = {dtypes.float16: (1e-3, 1e-3), dtypes.float32: (1e-4, 1e-5), dtypes.float64: (1e-5, 1e-8)}
+
+
+def assert_allclose(
+    actual: Any,
+    expected: Any,
+    rtol: float | None = None,
+    atol: float | None = None,
+    equal_nan: bool = True,
+    msg: str = "",
+) -> None:
+    """torch's older comparison: looser, of whatever ``tensor`` takes, and of tensors of different dtypes."""
+    warnings.warn(
+        "`torch.testing.assert_allclose()` is deprecated since 1.12 and will be removed in a future release. "
+        "Please use `torch.testing.assert_close()` instead, with check_dtype=False where dtypes differ.",
+        FutureWarning,
+        stacklevel=2,
+    )
+    actual = actual if isinstance(actual, Tensor) else tensor(actual)
+    expected = expected if isinstance(expected, Tensor) else tensor(expected, dtype=actual.dtype)
+    if rtol is None and atol is None:
+        rtol, atol = default_tolerances(actual, expected, dtype_precisions=_LOOSER)
+    assert_close(
+        actual, expected, rtol=rtol, atol=atol, equal_nan=equal_nan, check_dtype=False, msg=msg or None
+    )
 
 
 def not_close_error_metas(
