@@ -18,7 +18,7 @@ WIDE = 256
 
 
 @inlined
-def _empty(part, whole):  # type: ignore[no-untyped-def]
+def empty(part, whole):  # type: ignore[no-untyped-def]
     """Add the sums of a block of rows to those of all, and begin again."""
     for j in range(part.size):
         whole[j] += part[j]
@@ -43,8 +43,8 @@ def batch_norm(x, weight, bias, eps, out, means, variances, deviations, start, s
             for j in range(width):
                 part[j] += row[j]
             if r % BLOCK == BLOCK - 1:
-                _empty(part, whole)
-        _empty(part, whole)
+                empty(part, whole)
+        empty(part, whole)
         for j in range(width):
             mean[j] = whole[j] / count
             whole[j] = 0
@@ -54,8 +54,8 @@ def batch_norm(x, weight, bias, eps, out, means, variances, deviations, start, s
                 d = row[j] - mean[j]
                 part[j] += d * d
             if r % BLOCK == BLOCK - 1:
-                _empty(part, whole)
-        _empty(part, whole)
+                empty(part, whole)
+        empty(part, whole)
         for j in range(width):
             variance[j] = whole[j] / count
             deviation[j] = _ONE / np.sqrt(variance[j] + eps)
@@ -87,10 +87,10 @@ def batch_norm_grad(g, x, weight, means, deviations, out, dweights, dbiases, sta
                 one[j] += given[j]
                 two[j] += given[j] * (row[j] - mean[j])
             if r % BLOCK == BLOCK - 1:
-                _empty(one, ones)
-                _empty(two, twos)
-        _empty(one, ones)
-        _empty(two, twos)
+                empty(one, ones)
+                empty(two, twos)
+        empty(one, ones)
+        empty(two, twos)
         for j in range(width):
             dbias[j] = ones[j]
             dweight[j] = twos[j] * deviation[j]
