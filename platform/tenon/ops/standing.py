@@ -183,7 +183,8 @@ class _Asking:
                 )
         if tracked:
             plain = SLOT.below(self)(op, tuple(_opened(a) if stands(a) else a for a in args), attrs)
-            for given, shadow in zip(tree_flatten(made)[0], tree_flatten(plain)[0], strict=True):
+            # A handler may give something else altogether, which then has no history.
+            for given, shadow in zip(tree_flatten(made)[0], tree_flatten(plain)[0], strict=False):
                 if isinstance(given, Tensor) and shadow._track:
                     given._node, given._index, given._track = shadow._node, shadow._index, True
         return made
@@ -243,7 +244,7 @@ def _make_wrapper_subclass(
     ``dtype``, ``device`` and ``strides`` (in elements) are what it says of itself; the other arguments change
     nothing here.
     """
-    if "__torch_dispatch__" not in {name for base in cls.__mro__ for name in vars(base)}:
+    if not hasattr(cls, "__torch_dispatch__"):
         raise ArgumentError(
             f"_make_wrapper_subclass: you must define __torch_dispatch__ on {cls.__name__}: its tensors have"
             " no data that an op could read."
