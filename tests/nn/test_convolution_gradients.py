@@ -29,3 +29,15 @@ def test_they_have_gradients_themselves():
     g = tenon.ones(1, 1, 3, 3, dtype=tenon.float64, requires_grad=True)
 
     assert tenon.autograd.gradcheck(lambda a, b: grad.conv2d_weight(a, (1, 1, 2, 2), b), (x, g))
+
+
+def test_no_channels_in_are_none_out_as_in_torch():
+    x, weight, bias = (tenon.ones(*s, requires_grad=True) for s in ((2, 0, 8), (12, 0, 3), (12,)))
+
+    out = F.conv1d(x, weight, bias, stride=2)
+    out.sum().backward()
+
+    assert out.shape == (2, 0, 3)
+    assert [v.grad.shape for v in (x, weight)] == [x.shape, weight.shape]
+    assert bias.grad.tolist() == [0.0] * 12
+    assert F.conv2d(tenon.ones(0, 5, 5), tenon.ones(4, 0, 3, 3)).shape == (0, 3, 3)

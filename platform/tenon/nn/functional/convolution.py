@@ -28,9 +28,9 @@ def _conv(
         "dilation": dilation,
         "groups": int(groups),
     }
-    if bias is not None and not weight.raw.size:
-        bias = bias.detach() + bias * 0  # torch's convolution of nothing gives its bias a gradient of 0
     made = f.conv(x, weight, **attrs) if bias is None else f.convolution(x, weight, bias, **attrs)
+    if not weight.raw.shape[1]:
+        made = made[:, :0]  # torch's convolution of no channels has none either, so its bias no slope
     return made.squeeze(0) if added else made
 
 
