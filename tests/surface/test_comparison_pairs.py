@@ -92,3 +92,13 @@ def test_the_older_comparison_is_looser_and_takes_lists():
         tenon.testing.assert_allclose(tenon.ones(2), tenon.ones(2).double())
     with pytest.warns(FutureWarning), pytest.raises(AssertionError, match="not close"):
         tenon.testing.assert_allclose(tenon.ones(2), [1.0, 1.001])
+
+
+def test_large_tensors_are_compared_to_their_last_element():
+    a = tenon.zeros(3, 1 << 14)
+    b = a.clone()
+    tenon.testing.assert_close(a, b)
+    b[2, -1] = 1
+
+    with pytest.raises(AssertionError, match=r"Mismatched elements: 1 / 49152 [^|]*at index \(2, 16383\)"):
+        tenon.testing.assert_close(a, b)
