@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import enum
 from collections.abc import Iterator
 
 from tenon import cuda
+from tenon.errors import ArgumentError
 from tenon.functions.settings import get_float32_matmul_precision, set_float32_matmul_precision
 
 __all__ = [
@@ -18,6 +20,7 @@ __all__ = [
     "math_sdp_enabled",
     "matmul",
     "mem_efficient_sdp_enabled",
+    "preferred_linalg_library",
     "sdp_kernel",
 ]
 
@@ -25,6 +28,28 @@ __all__ = [
 def is_built() -> bool:
     """Whether there is a backend for CUDA here that can be used."""
     return cuda.is_available()
+
+
+class _LinalgBackend(enum.Enum):
+    """Libraries of linear algebra between which torch chooses on CUDA."""
+
+    Default = "default"
+    Cusolver = "cusolver"
+    Magma = "magma"
+
+
+_preferred = _LinalgBackend.Default
+
+
+def preferred_linalg_library(backend: str | _LinalgBackend | None = None) -> _LinalgBackend:
+    """Note which library scripts prefer, without effect: CuPy has cuSOLVER alone; the one noted last."""
+    global _preferred
+    if backend is not None:
+        names = [each.value for each in _LinalgBackend]
+        if not isinstance(backend, _LinalgBackend) and backend not in names:
+            raise ArgumentError(f"Unknown input value {backend!r}. Choose from: {', '.join(names)}.")
+        _preferred = _LinalgBackend(backend)
+    return _preferred
 
 
 class _Products:

@@ -28,7 +28,9 @@ def _given(out: Any, made: Any) -> Any:
 
 def _pivoted(name: str, pivot: bool) -> None:
     if not pivot:
-        raise UnsupportedError(f"linalg.{name}: LU without pivoting is not implemented; leave pivot=True.")
+        raise UnsupportedError(
+            f"linalg.{name}: LU without pivoting is not implemented on the CPU. Leave pivot=True."
+        )
 
 
 def _factors(packed: Any) -> tuple[Any, Any]:
@@ -160,6 +162,7 @@ def inv_ex(A: Any, *, check_errors: bool = False, out: Any = None) -> Any:
     singular = info > 0
     if bool(singular.any()):
         if check_errors:
+            ops.inv(A.detach())  # says which one
             raise LinearAlgebraError("linalg.inv_ex: the input matrix is singular")
         unit = from_backend_array(A, np.eye(A.raw.shape[-1], dtype=A.raw.dtype))
         where = singular.unsqueeze(-1).unsqueeze(-1)

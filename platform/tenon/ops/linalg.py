@@ -13,6 +13,7 @@ import numpy as np
 from tenon.core.aval import Aval
 from tenon.core.op import Kind, Primitive
 from tenon.errors import DTypeError, ShapeError, TenonError
+from tenon.ops.broken_matrices import what_failed
 from tenon.ops.kinds import is_complex
 
 
@@ -57,9 +58,7 @@ class Factorization(Primitive):
         try:
             return getattr(xp.linalg, function)(*args, **options)
         except np.linalg.LinAlgError as error:
-            raise LinearAlgebraError(
-                f"linalg.{self.name}: {error} (shapes {[list(a.shape) for a in args]})"
-            ) from None
+            raise LinearAlgebraError(what_failed(self.name, function, error, args)) from None
 
 
 def kept(xp: Any, made: tuple[Any, ...]) -> tuple[Any, ...]:

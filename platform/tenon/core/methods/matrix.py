@@ -9,7 +9,7 @@ from tenon.core import watch
 from tenon.core.op import table as f
 from tenon.core.precision import runs_in
 from tenon.core.results import named_result
-from tenon.errors import ShapeError
+from tenon.errors import DTypeError, ShapeError
 
 
 def _whole(number: float) -> int:
@@ -50,6 +50,11 @@ class Matrix:
         if self.raw.ndim < 2 or self.raw.shape[-1] != self.raw.shape[-2]:
             raise ShapeError(
                 f"linalg.matrix_exp: A must be batches of square matrices, got {list(self.raw.shape)}."
+            )
+        if self.raw.dtype.kind in "iub":
+            raise DTypeError(
+                "linalg.matrix_exp: Expected a floating point or complex tensor as input. Got "
+                f"{self.dtype}; cast it with .float()."
             )
         if not self.raw.size:
             return self

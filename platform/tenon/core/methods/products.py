@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 from tenon.core.aval import broadcast_shapes, normalize_axis
@@ -9,7 +10,8 @@ from tenon.core.methods.arithmetic import scaled
 from tenon.core.methods.forms import inplace_form
 from tenon.core.op import table as f
 from tenon.core.precision import runs_in
-from tenon.errors import ShapeError
+from tenon.dtypes import FROM_NUMPY, scalar_name
+from tenon.errors import DTypeError, ShapeError
 
 
 def _ranks(name: str, *wanted: tuple[str, Any, int]) -> None:
@@ -20,6 +22,24 @@ def _ranks(name: str, *wanted: tuple[str, Any, int]) -> None:
                 f"({rank}-d), got shape "
                 f"{list(tensor.raw.shape)}. Use matmul for products that broadcast."
             )
+
+
+def _vectors(x: Any, y: Any) -> None:
+    """That ``x`` and ``y`` are vectors of one dtype and size."""
+    (own, theirs), kinds = (x.raw.shape, y.raw.shape), (x.raw.dtype, y.raw.dtype)
+    if len(own) != 1 or len(theirs) != 1:
+        raise ShapeError(
+            f"1D tensors expected, but got {len(own)}D and {len(theirs)}D tensors. Use matmul for products "
+            "that broadcast."
+        )
+    if kinds[0] != kinds[1]:
+        found = " and ".join(scalar_name(FROM_NUMPY[kind]) for kind in kinds)
+        raise DTypeError(f"dot : expected both vectors to have same dtype, but found {found}")
+    if own != theirs:
+        raise ShapeError(
+            f"inconsistent tensor size, expected tensor [{own[0]}] and src [{theirs[0]}] to have the same "
+            f"number of elements, but got {own[0]} and {theirs[0]} elements respectively"
+        )
 
 
 def _plus(scaled_input: Any, product: Any, beta: Any, alpha: Any) -> Any:
@@ -74,23 +94,29 @@ class Products:
     @runs_in("given", cuda="widest")
     def dot(self, tensor: Any) -> Any:
         """Sum of the products of two vectors' elements."""
-        _ranks("dot", ("self", self, 1), ("tensor", tensor, 1))
+        _vectors(self, tensor)
         return f.matmul(self, tensor)
 
     @runs_in("given", cuda="widest")
     def vdot(self, other: Any) -> Any:
         """As ``dot``, with this vector conjugated."""
-        _ranks("vdot", ("self", self, 1), ("other", other, 1))
+        _vectors(self, other)
         return f.matmul(f.conj(self), other)
 
     def inner(self, other: Any) -> Any:
         """Sums of products over the last axes of both."""
         if not self.raw.ndim or not other.raw.ndim:
             return f.mul(self, other)
-        product = f.matmul(
-            self.reshape(-1, self.raw.shape[-1]), other.reshape(-1, other.raw.shape[-1]).transpose(0, 1)
+        own, theirs = tuple(self.raw.shape), tuple(other.raw.shape)
+        if own[-1] != theirs[-1]:
+            raise ShapeError(
+                "inner() the last dimension must match on both input tensors but got shapes "
+                f"{list(own)} and {list(theirs)}"
+            )
+        left, right = (
+            x.reshape(-1 if s[-1] else math.prod(s[:-1]), s[-1]) for x, s in ((self, own), (other, theirs))
         )
-        return product.reshape(*self.raw.shape[:-1], *other.raw.shape[:-1])
+        return f.matmul(left, right.transpose(0, 1)).reshape(*own[:-1], *theirs[:-1])
 
     def outer(self, vec2: Any) -> Any:
         """All products of two vectors' elements."""

@@ -1,0 +1,75 @@
+"""Which matrix of a batch LAPACK could not factorize, and where in it: looked for when that has happened."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+_FINITE = "input tensor should not contain infs or NaNs. Look for them with isfinite()."
+_SINGULAR = "because the input matrix is singular."
+
+
+def what_failed(name: str, function: str, error: Exception, arrays: tuple[Any, ...]) -> str:
+    """The words for ``xp.linalg.function`` of ``arrays`` not having worked, in the op ``name``."""
+    x = arrays[0]
+    shapes = f"(shapes {[list(a.shape) for a in arrays]})"
+    if not isinstance(x, np.ndarray):
+        return f"linalg.{name}: {error} {shapes}"
+    if function in ("eig", "eigvals"):
+        return f"torch.linalg.eig: {_FINITE} {shapes}"
+    if function == "svd" and not np.isfinite(x).all():
+        return (
+            "linalg.svd: The algorithm failed to converge because the input matrix contained non-finite "
+            f"values. {shapes}"
+        )
+    if function == "cholesky":
+        where, place = _first(x, np.linalg.cholesky, _minor)
+        return (
+            f"linalg.cholesky: {where}The factorization could not be completed because the input is not "
+            f"positive-definite (the leading minor of order {place} is not positive-definite). {shapes}"
+        )
+    if function in ("inv", "solve"):
+        where, place = _first(x, np.linalg.inv, _pivot)
+        if function == "solve":
+            return f"torch.linalg.solve: {where}The solver failed {_SINGULAR} {shapes}"
+        return (
+            f"linalg.inv: {where}The diagonal element {place} is zero, the inversion could not be completed "
+            f"{_SINGULAR} {shapes}"
+        )
+    return f"linalg.{name}: {error} {shapes}"
+
+
+def _first(x: Any, works: Callable[[Any], Any], place: Callable[[Any], int]) -> tuple[str, int]:
+    """The first matrix that does not work, in words, and the place in it that stops it (from 1)."""
+    flat = np.asarray(x).reshape(-1, *x.shape[-2:])
+    for n, each in enumerate(flat):
+        try:
+            works(each)
+        except np.linalg.LinAlgError:
+            return f"(Batch element {n}): " if x.ndim > 2 else "", place(each)
+    return "", 0
+
+
+def _minor(x: Any) -> int:
+    """The order of the first leading minor that is not positive definite."""
+    for order in range(1, len(x)):
+        try:
+            np.linalg.cholesky(x[:order, :order])
+        except np.linalg.LinAlgError:
+            return order
+    return len(x)
+
+
+def _pivot(x: Any) -> int:
+    """The place of the first pivot that is zero, in an elimination that exchanges rows."""
+    left = np.array(x)
+    for step in range(len(left) - 1):
+        best = step + int(np.abs(left[step:, step]).argmax())
+        left[[step, best]] = left[[best, step]]
+        if left[step, step] == 0:
+            return step + 1
+        rows = left[step + 1 :, step] / left[step, step]
+        left[step + 1 :, step:] -= rows[:, None] * left[step, step:]
+    return len(left)
