@@ -9,6 +9,7 @@ library and no MPI: names are found at their first use (PEP 562), at the home li
 from __future__ import annotations
 
 import importlib
+import sys
 from typing import TYPE_CHECKING, Any
 
 from tenon.distributed import startup as _startup
@@ -92,6 +93,7 @@ _home(
 )
 _home("tenon.device", "get_default_device set_default_device")
 _home("tenon.amp", "GradScaler")
+_home("tenon.futures", "Future")
 _home("tenon.random", "Generator default_generator manual_seed seed initial_seed get_rng_state set_rng_state")
 _home(
     "tenon.distributions.drawing",
@@ -216,6 +218,8 @@ def __getattr__(name: str) -> Any:
         module, attribute = _HOMES[name], name
     elif name in _SUBMODULES:
         return importlib.import_module(f"tenon.{name}")
+    elif name == "torch":  # torch's own name is in torch, and some code says torch.torch.Tensor
+        return sys.modules["tenon"]
     elif name.startswith("__"):
         raise AttributeError(f"module 'tenon' has no attribute {name!r}")
     else:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import warnings
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeAlias
 
+from tenon.device import Device
 from tenon.errors import CheckpointError
 from tenon.serialize import FileLike, load, save, unsafe_globals
 from tenon.serialize.byte_order import LoadEndianness
@@ -44,6 +46,8 @@ __all__ = [
 
 
 DEFAULT_PROTOCOL = 2
+#: What ``map_location`` may be, in annotations.
+MAP_LOCATION: TypeAlias = Callable[[Any, str], Any] | Device | str | dict[str, str] | None
 _serialization_tls = scope
 _open_file_like, _open_zipfile_reader, _open_zipfile_writer = open_file, open_reader, open_writer
 

@@ -12,7 +12,7 @@ from tenon._utils import ExceptionWrapper, _flatten_dense_tensors, _unflatten_de
 from tenon.autograd.gradcheck import _get_numerical_jacobian
 from tenon.autograd.profiler import emit_nvtx
 from tenon.autograd.profiler_util import _format_time
-from tenon.errors import UnsupportedError
+from tenon.errors import TenonWarning, UnsupportedError
 from tenon.nn import _reduction
 from tenon.utils.data import DataLoader, IterDataPipe, functional_datapipe
 from tenon.utils.data._utils.collate import collate, default_collate_fn_map
@@ -25,17 +25,21 @@ def test_a_mode_that_would_see_nothing_is_not_entered():
     assert not tenon.profiler.itt.is_available()
 
 
-def test_a_script_is_refused_and_marks_for_it_change_nothing(monkeypatch):
+def test_a_script_stays_python_and_marks_for_it_change_nothing(monkeypatch):
     def double(x):
         return 2 * x
 
-    with pytest.raises(UnsupportedError, match=r"script\(double\).*tenon\.compile"):
-        jit.script(double)
+    monkeypatch.setattr(jit, "_warned", [])
+    with pytest.warns(TenonWarning, match=r"script\(double\).*tenon\.compile"):
+        assert jit.script(double) is double
+    model = tenon.nn.Linear(1, 1)
+    assert jit.script(model) is model  # warned of once
     with pytest.raises(UnsupportedError, match=r"jit\.trace"):
         jit.trace(double, (tenon.ones(1),))
     assert jit.ignore(double) is jit.ignore(drop=True)(double) is jit.unused(double) is double
     assert not jit.is_scripting() and not jit.is_tracing()
     assert not isinstance(tenon.nn.Linear(1, 1), jit.ScriptModule)
+    monkeypatch.setattr(jit, "_warned", [])
     monkeypatch.setenv("PYTORCH_JIT", "0")
     assert jit.script(double) is double
 

@@ -9,11 +9,14 @@ import pickle
 import pytest
 
 import tenon
-from tenon import _C, _logging, onnx
+from tenon import _C, _logging, onnx, serialization
 from tenon._logging import scribe
+from tenon._subclasses.fake_tensor import is_fake
 from tenon._utils_internal import get_writable_path
 from tenon.distributed.elastic.multiprocessing.errors import record
+from tenon.distributed.tensor import DTensor
 from tenon.errors import UnsupportedError
+from tenon.fx.experimental.proxy_tensor import get_proxy_mode
 from tenon.nn import common_types
 from tenon.overrides import TorchFunctionMode
 from tenon.testing import _utils
@@ -164,3 +167,29 @@ def test_batch_norms_can_be_functions_of_the_batch_alone():
     assert tenon.func.replace_all_batch_norm_modules_(model) is model
     assert list(model.state_dict()) == ["0.weight", "0.bias", "1.weight", "1.bias"]
     assert tenon.allclose(model.eval()(tenon.randn(50, 2)).mean(0), tenon.zeros(3), atol=1e-5)
+
+
+def test_questions_of_libraries_are_answered():
+    x = tenon.ones(1)
+
+    assert not isinstance(x, DTensor) and not is_fake(x) and get_proxy_mode() is None
+    with pytest.raises(UnsupportedError, match="DistributedDataParallel"):
+        DTensor.from_local(x)
+    assert not tenon.is_autocast_enabled("mps") and isinstance(tenon.Future(), tenon.futures.Future)
+    assert tenon.torch is tenon and "str" in str(serialization.MAP_LOCATION)
+    with pytest.raises(RuntimeError, match="unsupported autocast device_type 'nope'"):
+        tenon.is_autocast_enabled("nope")
+
+
+def test_an_optimizer_may_wrap_another_without_its_constructor():
+    class Around(tenon.optim.Optimizer):
+        def __init__(self, inner):
+            self.inner = inner
+
+        def step(self, closure=None):
+            self.inner.step(closure)
+
+    x = tenon.ones(1, requires_grad=True)
+    x.sum().backward()
+    Around(tenon.optim.SGD([x], 1.0)).step()
+    assert x.item() == 0.0

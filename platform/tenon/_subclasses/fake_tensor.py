@@ -40,3 +40,8 @@ class FakeTensorConverter:
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         _refuse(type(self))
+
+
+def is_fake(x: object) -> bool:
+    """False: nothing is."""
+    return False

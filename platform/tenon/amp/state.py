@@ -14,6 +14,7 @@ from tenon import dtypes
 from tenon.amp.casting import Casting
 from tenon.core.interceptor import SLOT
 from tenon.core.precision import PRECISION
+from tenon.device import TYPES
 from tenon.dtypes import dtype
 from tenon.errors import ArgumentError
 
@@ -123,8 +124,9 @@ def is_autocast_available(device_type: str) -> bool:
 
 
 def is_autocast_enabled(device_type: str = "cuda") -> bool:
-    """Whether autocast is on in this thread for ``device_type`` (as in torch, "cuda" if none is given)."""
-    return STATE.enabled[_known(device_type)]
+    """Whether autocast is on in this thread for ``device_type`` (as in torch, "cuda" if none is given); never
+    for torch's further types, "mps" say."""
+    return device_type not in TYPES[2:] and STATE.enabled[_known(device_type)]
 
 
 def set_autocast_enabled(device_type: str | bool, enabled: bool | None = None) -> None:

@@ -32,7 +32,6 @@ class PlanTable(dict[Op, Plan]):
     def __init__(self, backend: Any) -> None:
         super().__init__()
         self.backend = backend
-        self.has_order = backend.xp is not None
 
     def __missing__(self, op: Op) -> Plan:
         plain, short = self._kept(op, (self.backend.kernels[op], self.backend.short_kernels[op]))
@@ -41,7 +40,8 @@ class PlanTable(dict[Op, Plan]):
             2 if op.integral else op.differentiable, op.keeps, op,
             op.joint, op.rules, op.outputs != 1, op.residuals, not op.view,
             _operands(op), op.saves_out, short, *self._kept(op, self._for_values(op)),
-            op.kind is Kind.ELEMENTWISE and len(op.inputs) > 1 and not op.follows and self.has_order,
+            op.kind is Kind.ELEMENTWISE and len(op.inputs) > 1 and not op.follows
+            and self.backend.xp is not None,
         )  # fmt: skip
         return plan
 

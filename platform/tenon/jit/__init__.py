@@ -1,18 +1,20 @@
 """torch's ``torch.jit``: TorchScript is not written here; marks for it change nothing.
 
-``script`` and ``trace`` refuse, and name what does their work: ``tenon.compile`` makes a model faster,
-``tenon.save`` keeps it. What only tells TorchScript's compiler something (``ignore``, ``unused``, ``export``,
-``annotate``, ``Final``) returns what it is given, as in PyTorch outside of a script. With ``PYTORCH_JIT=0``
-in the environment, ``script`` too returns what it is given, as PyTorch's does.
+``script`` returns what it is given, which computes the same, and warns once that it stays Python; libraries
+call it where they are imported. ``trace``, ``save`` and ``load``, whose point is the script, refuse and name
+what does their work: ``tenon.compile`` makes a model faster, ``tenon.save`` keeps it. What only tells
+TorchScript's compiler something (``ignore``, ``unused``, ``export``, ``annotate``, ``Final``) returns what it
+is given, as in PyTorch outside of a script.
 """
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from typing import Any, Final, NoReturn, TypeVar
 
 from tenon.config import environment
-from tenon.errors import UnsupportedError
+from tenon.errors import TenonWarning, UnsupportedError
 
 T = TypeVar("T")
 
@@ -47,14 +49,21 @@ def is_tracing() -> bool:
 
 
 def script(obj: T, *args: Any, **options: Any) -> T:
-    """Refused, unless ``PYTORCH_JIT=0`` is set: then ``obj`` itself."""
-    if environment("PYTORCH_JIT") == "0":
-        return obj
-    name = getattr(obj, "__name__", type(obj).__name__)
-    raise UnsupportedError(
-        f"torch.jit.script({name}): TorchScript is not made here. Leave the call away (or set PYTORCH_JIT=0,"
-        " with which it returns what it is given); tenon.compile makes functions and models faster."
-    )
+    """``obj``, which stays Python; warned of once in a process, and not with ``PYTORCH_JIT=0``."""
+    if environment("PYTORCH_JIT") != "0" and not _warned:
+        _warned.append(obj)
+        warnings.warn(
+            f"torch.jit.script({getattr(obj, '__name__', type(obj).__name__)}): TorchScript is not made here,"
+            " and what is given stays as it is. tenon.compile makes functions and models faster;"
+            " PYTORCH_JIT=0 in the environment takes this warning away.",
+            TenonWarning,
+            stacklevel=2,
+        )
+    return obj
+
+
+#: What was to be a script first.
+_warned: list[Any] = []
 
 
 def _refused(name: str, instead: str) -> Callable[..., NoReturn]:
@@ -111,36 +120,43 @@ def annotate(the_type: Any, the_value: T) -> T:
     return the_value
 
 
+def _refuse_one(made: Any) -> NoReturn:
+    raise UnsupportedError(
+        f"torch.jit.{type(made).__name__}: TorchScript is not made here. Write a plain nn.Module, list or dict;"
+        " tenon.compile makes functions and models faster."
+    )
+
+
 class ScriptModule:
     """A compiled module, which nothing is an instance of."""
 
     def __init__(self) -> None:
-        script(self)
+        _refuse_one(self)
 
 
 class ScriptFunction:
     """A compiled function, which nothing is an instance of."""
 
     def __init__(self) -> None:
-        script(self)
+        _refuse_one(self)
 
 
 class ScriptMethod:
     """A compiled method, which nothing is an instance of."""
 
     def __init__(self) -> None:
-        script(self)
+        _refuse_one(self)
 
 
 class ScriptDict:
     """A dict of a compiled function, which nothing is an instance of."""
 
     def __init__(self, entries: Any = None) -> None:
-        script(self)
+        _refuse_one(self)
 
 
 class ScriptList:
     """A list of a compiled function, which nothing is an instance of."""
 
     def __init__(self, entries: Any = None) -> None:
-        script(self)
+        _refuse_one(self)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from tenon.core import watch
@@ -61,13 +61,14 @@ def hooked(step: Callable[..., Any]) -> Callable[..., Any]:
         if watch.recorder is not None:
             watch.recorder.stepping(self, own_rule=getattr(type(self).step, "own_rule", False))
         try:
-            if not (
-                GLOBAL_PRE or GLOBAL_POST or self._optimizer_step_pre_hooks or self._optimizer_step_post_hooks
-            ):
+            # One that wraps another optimizer may never have called Optimizer's constructor.
+            before = own.get("_optimizer_step_pre_hooks") or _NONE
+            after = own.get("_optimizer_step_post_hooks") or _NONE
+            if not (GLOBAL_PRE or GLOBAL_POST or before or after):
                 return step(self, *args, **kwargs)
-            everything = _run_pre_hooks(self, (self, *args), kwargs)
+            everything = _run_pre_hooks(self, before, (self, *args), kwargs)
             result = step(*everything[0], **everything[1])
-            for hook in (*self._optimizer_step_post_hooks.values(), *GLOBAL_POST.values()):
+            for hook in (*after.values(), *GLOBAL_POST.values()):
                 hook(self, *everything)
             return result
         finally:
@@ -77,10 +78,13 @@ def hooked(step: Callable[..., Any]) -> Callable[..., Any]:
     return stepped
 
 
+_NONE: dict[int, Hook] = {}
+
+
 def _run_pre_hooks(
-    optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    optimizer: Any, hooks: Mapping[int, Hook], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    for hook in (*GLOBAL_PRE.values(), *optimizer._optimizer_step_pre_hooks.values()):
+    for hook in (*GLOBAL_PRE.values(), *hooks.values()):
         result = hook(optimizer, args, kwargs)
         if result is not None:
             if not (isinstance(result, tuple) and len(result) == 2):
