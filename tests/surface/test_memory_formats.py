@@ -255,3 +255,26 @@ def test_random_numbers_come_in_the_order_of_a_format_that_is_asked_for():
     made = tenon.rand_like(image(2, 3, 4, 5), memory_format=tenon.channels_last)
 
     assert tenon.equal(made, expected) and made.stride() == expected.stride()
+
+
+@pytest.mark.parametrize(
+    "run",
+    [
+        *(
+            getattr(tenon.Tensor, n)
+            for n in ("sum", "mean", "prod", "amax", "any", "std", "logsumexp", "norm")
+        ),
+        *(getattr(tenon.Tensor, n) for n in ("softmax", "log_softmax", "cumsum", "cumprod", "logcumsumexp")),
+        lambda x, dim: F.layer_norm(x, (5,)),
+        lambda x, dim: x.half().sum(dim=dim),
+        lambda x, dim: x.scatter(dim, tenon.zeros(2, 3, 4, 5, dtype=tenon.int64), x),
+        lambda x, dim: x.triu(),
+    ],
+)
+def test_what_goes_along_an_axis_gives_c_order_that_may_be_viewed(run):
+    x = (image(5, 3, 2, 4) / 40).permute(2, 1, 3, 0)
+
+    made = run(x, dim=1)
+
+    assert made.is_contiguous() and made.view(-1).shape == (made.numel(),)
+    tenon.testing.assert_close(made, run(x.contiguous(), dim=1))

@@ -89,7 +89,8 @@ def index(x: Any, *, key: Any) -> Any:
 def sum(x: Any, *, axes: Any, keepdims: bool = False) -> Any:
     """``add.reduce`` where the dtype is wide enough to add up in."""
     if x.dtype.char in _WIDE:
-        return _add(x, axes, None, None, keepdims)
+        made = _add(x, axes, None, None, keepdims)
+        return made if x.ndim < 3 or made.flags.c_contiguous else np.ascontiguousarray(made)
     return _sum.forward(np, x, axes=axes, keepdims=keepdims)
 
 
@@ -100,7 +101,8 @@ def mean(x: Any, *, axes: Any, keepdims: bool = False) -> Any:
     count, shape = 1, x.shape
     for a in axes:
         count *= shape[a]
-    return _add(x, axes, None, None, keepdims) / count
+    made = _add(x, axes, None, None, keepdims) / count
+    return made if x.ndim < 3 or made.flags.c_contiguous else np.ascontiguousarray(made)
 
 
 def sigmoid(x: Any) -> Any:

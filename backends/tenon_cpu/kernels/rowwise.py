@@ -36,7 +36,7 @@ def _last(x: Any, axis: int) -> bool:
 def softmax(f: Any, x: Any, *, axis: int) -> Any:
     """Maximum, exponential, sum and quotient of each row."""
     if not _last(x, axis) or not plain(x):
-        return _softmax.decompose(f, x, axis=axis)
+        return _softmax.decompose(f, x if x.flags.c_contiguous else x.copy(), axis=axis)
     out = np.empty_like(x)
     rows, made = rows_of(x), rows_of(out)
 
@@ -85,7 +85,7 @@ def softmax_grad(f: Any, g: Any, out: Any, *, axis: int) -> Any:
 def log_softmax(f: Any, x: Any, *, axis: int) -> Any:
     """Maximum, exponential, sum and logarithm of each row."""
     if not _last(x, axis) or not plain(x):
-        return _log_softmax.decompose(f, x, axis=axis)
+        return _log_softmax.decompose(f, x if x.flags.c_contiguous else x.copy(), axis=axis)
     out = np.empty_like(x)
     rows, made = rows_of(x), rows_of(out)
 
@@ -173,7 +173,9 @@ def cross_entropy_grad(
 def layer_norm(f: Any, x: Any, weight: Any, bias: Any, *, rank: int, eps: float = 1e-5) -> Any:
     """Result, mean and reciprocal deviation, row by row."""
     if x.size < _SMALL or not plain(*(v for v in (x, weight, bias) if v is not None)):
-        return _layer_norm.raw_forward(f, x, weight, bias, rank=rank, eps=eps)
+        return _layer_norm.raw_forward(
+            f, x if x.flags.c_contiguous else x.copy(), weight, bias, rank=rank, eps=eps
+        )
     out, rows = np.empty_like(x), rows_of(x, rank)
     made, share = rows_of(out, rank), x.dtype.type(1.0 / rows.shape[1])
     scale, shift = (None if v is None else v.reshape(1, -1) for v in (weight, bias))

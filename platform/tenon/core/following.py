@@ -49,6 +49,21 @@ def laid_last(xp: Any, x: Any) -> Any:
     return made.transpose(BACK[x.ndim])
 
 
+def in_c_order(xp: Any, x: Any) -> Any:
+    """``x``, which NumPy's loops may have left in the order of their input, in C order."""
+    return x if x.flags.c_contiguous else xp.ascontiguousarray(x)
+
+
+def plain(kernel: Any, xp: Any) -> Any:
+    """``kernel`` with outputs in C order."""
+
+    def laid(x: Any, *rest: Any, **attrs: Any) -> Any:
+        out = kernel(x, *rest, **attrs)
+        return tuple(in_c_order(xp, o) for o in out) if out.__class__ is tuple else in_c_order(xp, out)
+
+    return laid
+
+
 def following(kernel: Any, op: Any, xp: Any) -> Any:
     """``kernel`` with outputs in the memory format of the first ``op.follows`` inputs."""
     visible, both = op.outputs, op.follows > 1

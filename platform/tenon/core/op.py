@@ -109,6 +109,8 @@ class Op:
     in_place: ClassVar[bool] = False
     #: How many of the first inputs may say, by their strides, that channels lie last in the outputs too.
     follows: ClassVar[int] = 0
+    #: Outputs lie in C order, whatever the order of the inputs.
+    plain: ClassVar[bool] = False
     #: The output shares memory with the first input.
     view: ClassVar[bool] = False
     #: The output lies on ``attrs["device"]``; ``transfer(x, **attrs)`` is the kernel whatever the backend.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tenon.core.following import following
+from tenon.core.following import following, plain
 from tenon.core.op import Kind, Op
 
 #: Everything dispatch, tape and sweep ask of an op, so that it costs one look-up: every op is a class of its
@@ -46,7 +46,9 @@ class PlanTable(dict[Op, Plan]):
         return plan
 
     def _kept(self, op: Op, kernels: tuple[Any, Any]) -> tuple[Any, Any]:
-        """``kernels``, whose results keep their input's memory format where ``op`` says so."""
+        """``kernels``, whose results keep their input's memory format, or never do, where ``op`` says so."""
+        if op.plain and self.backend.xp is not None:
+            return plain(kernels[0], self.backend.xp), plain(kernels[1], self.backend.xp)
         if not op.follows:
             return kernels
         return following(kernels[0], op, self.backend.xp), following(kernels[1], op, self.backend.xp)

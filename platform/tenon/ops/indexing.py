@@ -210,6 +210,7 @@ class Scatter(Primitive):
     kind = Kind.INDEX
     inputs = ("x", "index", "y")
     saves = ("index",)
+    plain = True
 
     def infer(self, x, index, y, *, axis, reduce=None):
         """``x``'s own aval."""

@@ -337,6 +337,8 @@ class Pad(Move):
 class Tril(Move):
     """Lower triangle of the last two axes, zeros above diagonal ``k``."""
 
+    plain = True
+
     def infer(self, x, *, k=0):
         """The input's own aval."""
         if len(x.shape) < 2:

@@ -194,6 +194,7 @@ class Logcumsumexp(FloatUnary):
     """Logarithm of the running sum of exponentials along ``axis``."""
 
     saves = ("x", "out")
+    plain = True
 
     def infer(self, x, *, axis=0):
         """The input's own aval."""

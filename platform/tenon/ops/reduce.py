@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from tenon.core.aval import Aval, AxisError, broadcast_shapes, reduced_shape
+from tenon.core.following import in_c_order
 from tenon.core.op import Kind, Primitive
 from tenon.errors import ShapeError
 
@@ -47,8 +48,10 @@ class Sum(Total):
     def forward(self, xp, x, *, axes, keepdims=False, out=None):
         """``add.reduce``: half the overhead of ``np.sum``; narrow floats accumulate in float32."""
         if x.dtype.itemsize == 2 and x.dtype.kind in "fV":
-            return xp.add.reduce(x.astype(np.float32), axis=axes, keepdims=keepdims).astype(x.dtype)
-        return xp.add.reduce(x, axis=axes, keepdims=keepdims, out=out)
+            made = xp.add.reduce(x.astype(np.float32), axis=axes, keepdims=keepdims).astype(x.dtype)
+        else:
+            made = xp.add.reduce(x, axis=axes, keepdims=keepdims, out=out)
+        return made if x.ndim < 3 or out is not None else in_c_order(xp, made)
 
     def vjp_x(self, f, g, out, x, *, axes, keepdims=False):
         return _spread(f, g, x.shape, axes, keepdims)
@@ -63,9 +66,10 @@ class Mean(Total):
         """Sum times the reciprocal count."""
         count = math.prod([x.shape[a] for a in axes])
         if x.dtype.itemsize == 2 and x.dtype.kind in "fV":
-            total = xp.add.reduce(x.astype(np.float32), axis=axes, keepdims=keepdims)
+            total = in_c_order(xp, xp.add.reduce(x.astype(np.float32), axis=axes, keepdims=keepdims))
             return (total / np.float32(count) if count else total * np.float32("nan")).astype(x.dtype)
         total = xp.add.reduce(x, axis=axes, keepdims=keepdims)
+        total = total if x.ndim < 3 else in_c_order(xp, total)
         return xp.true_divide(total, count) if count else xp.multiply(total, float("nan"))
 
     def vjp_x(self, f, g, out, x, *, axes, keepdims=False):
@@ -81,7 +85,8 @@ class Prod(Total):
     def forward(self, xp, x, *, axes, keepdims=False, out=None):
         """``multiply.reduce``, which NumPy makes 64 bits wide for integers."""
         made = xp.multiply.reduce(x, axis=axes, keepdims=keepdims, out=out)
-        return made if made.dtype == x.dtype else made.astype(x.dtype)
+        made = made if made.dtype == x.dtype else made.astype(x.dtype)
+        return made if x.ndim < 3 or out is not None else in_c_order(xp, made)
 
     # Product of the others, by products from both sides: right with zeros, and to any order.
     def vjp_x(self, f, g, out, x, *, axes, keepdims=False):
@@ -116,7 +121,8 @@ class Amax(Extreme):
 
     def forward(self, xp, x, *, axes, keepdims=False, out=None):
         """``maximum.reduce``."""
-        return xp.maximum.reduce(x, axis=axes, keepdims=keepdims, out=out)
+        made = xp.maximum.reduce(x, axis=axes, keepdims=keepdims, out=out)
+        return made if x.ndim < 3 or out is not None else in_c_order(xp, made)
 
 
 class Amin(Extreme):
@@ -124,7 +130,8 @@ class Amin(Extreme):
 
     def forward(self, xp, x, *, axes, keepdims=False, out=None):
         """``minimum.reduce``."""
-        return xp.minimum.reduce(x, axis=axes, keepdims=keepdims, out=out)
+        made = xp.minimum.reduce(x, axis=axes, keepdims=keepdims, out=out)
+        return made if x.ndim < 3 or out is not None else in_c_order(xp, made)
 
 
 class _Logic(Reduction):
@@ -140,7 +147,7 @@ class Any_(_Logic):
 
     def forward(self, xp, x, *, axes, keepdims=False):
         """``logical_or.reduce``."""
-        return xp.any(x, axis=axes, keepdims=keepdims)
+        return in_c_order(xp, xp.any(x, axis=axes, keepdims=keepdims))
 
 
 class All_(_Logic):
@@ -150,7 +157,7 @@ class All_(_Logic):
 
     def forward(self, xp, x, *, axes, keepdims=False):
         """``logical_and.reduce``."""
-        return xp.all(x, axis=axes, keepdims=keepdims)
+        return in_c_order(xp, xp.all(x, axis=axes, keepdims=keepdims))
 
 
 class _Arg(Primitive):
@@ -213,6 +220,7 @@ class Cumsum(Primitive):
     """Running sum along ``axis``."""
 
     kind = Kind.REDUCE
+    plain = True
 
     def infer(self, x, *, axis):
         """The input's own aval."""
@@ -233,6 +241,7 @@ class Cumprod(Primitive):
 
     kind = Kind.REDUCE
     saves = ("x", "out")
+    plain = True
 
     def infer(self, x, *, axis):
         """The input's own aval."""

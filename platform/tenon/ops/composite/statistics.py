@@ -20,6 +20,7 @@ class Var(Composite):
 
     kind = Kind.REDUCE
     saves = ("x",)
+    plain = True
 
     def decompose(self, f, x, *, axes, correction=1, keepdims=False):
         centred = f.sub(x, f.mean(x, axes=axes, keepdims=True))
@@ -35,6 +36,7 @@ class Std(Composite):
 
     kind = Kind.REDUCE
     saves = ("x", "out")
+    plain = True
 
     def decompose(self, f, x, *, axes, correction=1, keepdims=False):
         return f.sqrt(f.var(x, axes=axes, correction=correction, keepdims=keepdims))
@@ -49,6 +51,7 @@ class VarMean(Composite):
     kind = Kind.REDUCE
     saves = ("x",)
     outputs = 2
+    plain = True
 
     def decompose(self, f, x, *, axes, correction=1, keepdims=False):
         variance = f.var(x, axes=axes, correction=correction, keepdims=keepdims)
@@ -65,6 +68,7 @@ class StdMean(Composite):
     kind = Kind.REDUCE
     saves = ("x", "out")
     outputs = 2
+    plain = True
 
     def decompose(self, f, x, *, axes, correction=1, keepdims=False):
         deviation = f.std(x, axes=axes, correction=correction, keepdims=keepdims)
@@ -109,6 +113,7 @@ class Logsumexp(Composite):
     kind = Kind.REDUCE
     promotion = "float"
     saves = ("x", "out")
+    plain = True
 
     def decompose(self, f, x, *, axes, keepdims=False):
         if any(x.shape[a] == 0 for a in axes):
@@ -131,6 +136,7 @@ class VectorNorm(Composite):
     kind = Kind.REDUCE
     saves = ("x", "out")
     grad_name = "LinalgVectorNormBackward0"
+    plain = True
 
     def decompose(self, f, x, *, order=2.0, axes=(), keepdims=False):
         size = f.abs(x)
