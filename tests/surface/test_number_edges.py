@@ -53,3 +53,30 @@ def test_complex_numbers_have_no_order(function):
         arguments = {"clamp": (0,), "amax": (), "argmax": (), "max": ()}.get(function, (x,))
         with pytest.raises(RuntimeError):
             getattr(x, function)(*arguments)
+
+
+def test_integers_divide_exactly_at_their_ends_and_never_by_zero():
+    x, y = (tenon.tensor(v, dtype=tenon.int8) for v in ([-128, -128, 127, -7], [-1, 3, -2, 2]))
+    assert tenon.div(x, y, rounding_mode="trunc").tolist() == [-128, -42, -63, -3]
+    for function in (tenon.fmod, tenon.remainder, tenon.floor_divide):
+        with pytest.raises(RuntimeError, match="ZeroDivisionError"):
+            function(x, 0)
+
+
+def test_bounds_of_hardshrink_are_numbers_of_the_tensors_dtype():
+    for dtype in (tenon.bfloat16, tenon.float16, tenon.float32):
+        x = tenon.tensor([0.3, -0.3, 0.5], dtype=dtype)
+        assert tenon.nn.functional.hardshrink(x, 0.3).tolist() == [0, 0, 0.5]
+
+
+def test_functions_without_an_order_or_of_two_dtypes_say_so():
+    x, z = tenon.ones(1), tenon.ones(1, dtype=tenon.complex64)
+    for function in (tenon.max, tenon.min, tenon.maximum, tenon.fmin):
+        with pytest.raises(RuntimeError, match="not implemented for"):
+            function(z, x)
+    for values, message in ((z, "complex tensors"), (x.long(), "tensors with different dtypes")):
+        with pytest.raises(RuntimeError, match=f"heaviside is not yet implemented for {message}"):
+            tenon.heaviside(x, values)
+    for name in ("isposinf", "isneginf", "signbit"):
+        with pytest.raises(RuntimeError, match=f"{name} does not support non-boolean outputs"):
+            getattr(tenon, name)(x, out=tenon.empty(1))

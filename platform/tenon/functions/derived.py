@@ -84,6 +84,7 @@ _KEEPING = frozenset(
         "fix", "floor", "frac", "neg", "negative", "round", "sgn", "sign", "trunc",
     ]
 )  # fmt: skip
+_BOOLEAN = frozenset(["isneginf", "isposinf", "signbit"])
 _NUMPY_NAMES = {"axis": "dim", "keepdims": "keepdim", "x": "input", "a": "input", "x2": "other"}
 
 Function = Callable[..., Any]
@@ -155,6 +156,8 @@ def derive(name: str, numbers: bool = False, plain: bool = False) -> Function:
             _check_exact(name, out, made)
         if out is None:
             return made
+        if name in _BOOLEAN and out.raw.dtype.kind != "b":
+            raise DTypeError(f"{name} does not support non-boolean outputs.")
         if name in _KEEPING and args[0].raw.dtype == made.raw.dtype != out.raw.dtype:
             found, wanted = scalar_name(out.dtype), scalar_name(made.dtype)
             raise DTypeError(f"Found dtype {found} but expected {wanted}: {name} keeps it, in out= too.")

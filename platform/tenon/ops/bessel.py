@@ -50,7 +50,7 @@ class _Bessel(FloatUnary):
         made = _scaled(xp, size, self.order)
         if not self.scaled:
             with np.errstate(over="ignore", invalid="ignore"):
-                made = xp.where(xp.isinf(size), xp.inf, made * xp.exp(xp.minimum(size, 700.0)))
+                made = xp.where(xp.isinf(size), xp.nan, made * xp.exp(xp.minimum(size, 700.0)))
                 made = made * xp.exp(xp.maximum(size, 700.0) - 700.0)
         made = xp.where(xp.isnan(w), xp.nan, made)
         if self.order:

@@ -6,8 +6,7 @@ from typing import Any
 
 from tenon.core.aval import Aval, broadcast_shapes, shape_of
 from tenon.core.op import Kind, Primitive
-from tenon.errors import DivisionByZeroError
-from tenon.ops.kinds import is_complex
+from tenon.ops.kinds import is_complex, refuse_zero
 
 
 class Unary(Primitive):
@@ -226,10 +225,7 @@ class Remainder(Binary):
 
     def forward(self, xp, x, y, *, out=None):
         """As torch: integer division by zero is an error, not 0."""
-        if getattr(y, "dtype", x.dtype if hasattr(x, "dtype") else None) is not None and _integer_zero(
-            xp, x, y
-        ):
-            raise DivisionByZeroError("ZeroDivisionError: integer remainder by zero; check the divisor.")
+        refuse_zero(xp, x, y)
         return xp.remainder(x, y, out=out)
 
     def vjp_x(self, f, g, out, x, y):
@@ -247,6 +243,11 @@ class Fmod(Binary):
     saves = ("x", "y")
     reads = {"x": (), "y": ("x", "y")}
 
+    def forward(self, xp, x, y, *, out=None):
+        """As torch: integer division by zero is an error, not 0."""
+        refuse_zero(xp, x, y)
+        return xp.fmod(x, y, out=out)
+
     def vjp_x(self, f, g, out, x, y):
         return f.sum_to(g, shape=x.shape)
 
@@ -259,8 +260,7 @@ class FloorDivide(Binary):
 
     def forward(self, xp, x, y, *, out=None):
         """Floor division in the common dtype."""
-        if _integer_zero(xp, x, y):
-            raise DivisionByZeroError("ZeroDivisionError: integer division by zero; check the divisor.")
+        refuse_zero(xp, x, y)
         return xp.floor_divide(x, y, out=out)
 
     def vjp_x(self, f, g, out, x, y):
@@ -268,11 +268,6 @@ class FloorDivide(Binary):
 
     def vjp_y(self, f, g, out, x, y):
         return f.sum_to(f.mul(g, 0), shape=y.shape)
-
-
-def _integer_zero(xp: Any, x: Any, y: Any) -> bool:
-    kind = getattr(y, "dtype", getattr(x, "dtype", None))
-    return kind is not None and kind.kind in "iu" and bool(xp.any(xp.equal(y, 0)))
 
 
 class Neg(Unary):

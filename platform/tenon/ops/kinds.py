@@ -8,6 +8,7 @@ import numpy as np
 
 from tenon.core import rounding
 from tenon.dtypes import FROM_NUMPY, scalar_name
+from tenon.errors import DivisionByZeroError
 
 _FLOAT32 = np.dtype(np.float32)
 
@@ -47,3 +48,10 @@ def widened(f: Any, *values: Any) -> tuple[Any, ...]:
 def matching(f: Any, made: Any, x: Any) -> Any:
     """``made`` in the dtype of ``x``."""
     return made if dtype_of(made) == dtype_of(x) else f.cast(made, dtype=dtype_of(x))
+
+
+def refuse_zero(xp: Any, x: Any, y: Any) -> None:
+    """DivisionByZeroError for integers of which some are to be divided by 0."""
+    kind = getattr(y, "dtype", getattr(x, "dtype", None))
+    if kind is not None and kind.kind in "iu" and bool(xp.any(xp.equal(y, 0))):
+        raise DivisionByZeroError("ZeroDivisionError: integer division by zero; check the divisor.")

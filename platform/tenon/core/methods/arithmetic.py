@@ -370,8 +370,7 @@ def _sub(x: Any, y: Any) -> Any:
 def _trunc_divide(x: Any, y: Any) -> Any:
     kinds = [v.raw.dtype.kind if isinstance(v, Value) else type(v).__name__[0] for v in (x, y)]
     if all(k in "iub" for k in kinds):
-        quotient = f.floor_divide(f.abs(x), f.abs(y) if isinstance(y, Value) else abs(y))
-        return f.mul(quotient, f.mul(f.sign(x), f.sign(y) if isinstance(y, Value) else (y > 0) - (y < 0)))
+        return f.floor_divide(f.sub(x, f.fmod(x, y)), y)  # exact, also of -128 as int8
     return f.trunc(f.div(x, y))
 
 

@@ -47,7 +47,8 @@ class Numeric:
 
     def hardshrink(self, lambd: float = 0.5) -> Any:
         """The elements, but 0 where their magnitude is up to ``lambd``."""
-        return f.hardshrink(self, bound=float(lambd))
+        kind = self.raw.dtype  # the bound is a number of it, as in torch
+        return f.hardshrink(self, bound=float(kind.type(lambd) if kind.kind in "fV" else lambd))
 
     def clamp_min(self, min: Any) -> Any:
         """Elements not below ``min``."""
@@ -74,10 +75,13 @@ class Numeric:
 
     def heaviside(self, values: Any) -> Any:
         """0 below zero, 1 above, ``values`` at zero."""
-        if need_tensor("heaviside", "values", values).raw.dtype != self.raw.dtype:
+        kinds = (self.raw.dtype, need_tensor("heaviside", "values", values).raw.dtype)
+        if any(kind.kind == "c" for kind in kinds):
+            raise DTypeError("heaviside is not yet implemented for complex tensors. Use its .real part.")
+        if kinds[0] != kinds[1]:
             raise DTypeError(
-                f"heaviside is not implemented for tensors with different dtypes, {self.dtype} and"
-                f" {values.dtype}"
+                "heaviside is not yet implemented for tensors with different dtypes. Cast one: "
+                f"{self.dtype} and {values.dtype}"
             )
         return f.heaviside(self, values)
 
@@ -116,7 +120,7 @@ class Numeric:
     def polygamma(self, n: int) -> Any:
         """Derivative number ``n`` of ``digamma``."""
         if n < 0:
-            raise ArgumentError(f"polygamma(n, x) does not support negative n, got {n}")
+            raise ArgumentError(f"polygamma(n, x) does not support negative n. It was {n}.")
         return f.digamma(self) if n == 0 else f.polygamma(self, order=n)
 
     def mvlgamma(self, p: int) -> Any:

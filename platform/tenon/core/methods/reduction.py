@@ -166,13 +166,13 @@ class Reduction:
     def max(self, dim: Any = None, keepdim: bool = False, *, other: Any = None) -> Any:
         """Largest of all; ``(values, indices)`` over ``dim``; or elementwise with another tensor."""
         if isinstance(dim, Value) or other is not None:
-            return f.maximum(self, dim if other is None else other)
+            return self.maximum(dim if other is None else other)  # type: ignore[attr-defined]
         return self._extreme("max", dim, keepdim)
 
     def min(self, dim: Any = None, keepdim: bool = False, *, other: Any = None) -> Any:
         """Smallest of all; ``(values, indices)`` over ``dim``; or elementwise with another tensor."""
         if isinstance(dim, Value) or other is not None:
-            return f.minimum(self, dim if other is None else other)
+            return self.minimum(dim if other is None else other)  # type: ignore[attr-defined]
         return self._extreme("min", dim, keepdim)
 
     def _extreme(self, name: str, dim: int | None, keepdim: bool) -> Any:

@@ -219,7 +219,7 @@ def softshrink(input: Any, lambd: float = 0.5, *, out: Any = None) -> Any:
 
 def hardshrink(input: Any, lambd: float = 0.5, *, out: Any = None) -> Any:
     """``input``, but 0 where ``|input| <= lambd``."""
-    return written(out, f.hardshrink(input, bound=float(lambd)))
+    return written(out, input.hardshrink(lambd))
 
 
 @titled("Glu0")
