@@ -122,8 +122,8 @@ def annotate(the_type: Any, the_value: T) -> T:
 
 def _refuse_one(made: Any) -> NoReturn:
     raise UnsupportedError(
-        f"torch.jit.{type(made).__name__}: TorchScript is not made here. Write a plain nn.Module, list or dict;"
-        " tenon.compile makes functions and models faster."
+        f"torch.jit.{type(made).__name__}: TorchScript is not made here. Write a plain nn.Module, list or"
+        " dict; tenon.compile makes functions and models faster."
     )
 
 
