@@ -413,3 +413,16 @@ def test_bfloat16_goes_through_dlpack_with_its_memory():
     shown[0, 0] = 9
     assert shown.dtype == tenon.bfloat16 and x[0, 0].item() == 9
     assert tenon.asarray(tenon.to_dlpack(x), copy=True).tolist() == x.tolist()
+
+
+def test_a_result_that_resizes_out_warns_but_where_out_alone_says_the_shape():
+    x = tenon.ones(2, 3)
+
+    for function in (tenon.add, tenon.normal, tenon.maximum):
+        out = tenon.zeros(5)
+        with pytest.warns(UserWarning, match=r"was resized since it had shape \[5\]"):
+            function(x, x, out=out)
+        assert out.shape == (2, 3)
+    for quiet in (tenon.zeros(2, 3, out=tenon.zeros(5)), tenon.bernoulli(x, out=tenon.zeros(7))):
+        assert quiet.shape == (2, 3)
+    assert tenon.add(x, x, out=tenon.zeros(0)).shape == (2, 3)

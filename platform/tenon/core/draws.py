@@ -12,7 +12,7 @@ from tenon.core.aval import broadcast_shapes
 from tenon.core.backend import backend_for
 from tenon.core.create import full as _full
 from tenon.core.create import wrap
-from tenon.core.factories import kind_of, shape_of, written
+from tenon.core.factories import kind_of, shape_of, write_out, written
 from tenon.core.formats import axes_of, preserve_format
 from tenon.core.grad_mode import MODE
 from tenon.core.layout import plain, with_layout
@@ -219,7 +219,7 @@ def normal(
         tracked: Any = [v for v in (mean, std) if isinstance(v, Value) and v.requires_grad]  # type: ignore[attr-defined]
         if tracked and MODE.enabled:  # a gradient of zeros, as torch has it
             made = tracked[0].expand(made.raw.shape).clone().copy_(made)
-        return written(out, made)
+        return made if out is None else write_out(out, made)
     if size is None:
         raise TypeError("normal(): argument 'size' is missing: numbers say no shape; pass size=.")
     shape, kind = sizes((size,)), kind_of(dtype)

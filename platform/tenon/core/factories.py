@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import numpy as np
@@ -251,11 +252,24 @@ def written(out: Any, made: Any, dtype: Any = None) -> Any:
     if dtype is not None and out.dtype is not made.dtype:
         names = [dtypes.scalar_name(t.dtype) for t in (made, out)]
         raise DTypeError(f"dtype {names[0]} does not match dtype of out parameter ({names[1]})")
-    return write_out(out, made)
+    return _write(out, made)
 
 
 def write_out(out: Any, made: Any) -> Any:
-    """torch's ``out=``: ``out`` takes the result's shape and values, in its own dtype."""
+    """torch's ``out=``: ``out`` takes the result's shape and values, in its own dtype; a warning where it had
+    elements in another shape."""
+    have, wanted = list(out.raw.shape), list(made.raw.shape)
+    if have != wanted and out.raw.size:
+        warnings.warn(
+            f"An output with one or more elements was resized since it had shape {have}, which does not match"
+            f" the required output shape {wanted}. This behavior is deprecated, and in a future PyTorch "
+            "release outputs will not be resized unless they have zero elements. t.resize_(0) empties t.",
+            stacklevel=4,
+        )
+    return _write(out, made)
+
+
+def _write(out: Any, made: Any) -> Any:
     if made._track or (out._track and MODE.enabled):
         raise ArgumentError(
             "functions with out=... arguments don't support automatic differentiation, but one of the"

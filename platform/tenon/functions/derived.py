@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tenon.core.create import as_tensor
-from tenon.core.factories import write_out
+from tenon.core.factories import write_out, written
 from tenon.core.overlap import refuse_overlap, refuse_partial
 from tenon.core.rerouting import ask_first
 from tenon.core.results import NamedResult
@@ -97,6 +97,10 @@ def refuse(name: str, value: Any) -> TypeError:
     return TypeError(f"{name}(): argument 'input' (position 1) must be Tensor, not {said}")
 
 
+#: Functions that resize ``out`` without a warning.
+_DRAWN = ("bernoulli", "multinomial")
+
+
 def into(out: Any, made: Any) -> Any:
     """``made`` written into ``out``: a tensor, or a tuple of them for functions with several results."""
     if isinstance(made, tuple):
@@ -161,7 +165,7 @@ def derive(name: str, numbers: bool = False, plain: bool = False) -> Function:
         if name in _KEEPING and args[0].raw.dtype == made.raw.dtype != out.raw.dtype:
             found, wanted = scalar_name(out.dtype), scalar_name(made.dtype)
             raise DTypeError(f"Found dtype {found} but expected {wanted}: {name} keeps it, in out= too.")
-        return into(out, made)
+        return written(out, made) if name in _DRAWN else into(out, made)
 
     function.__name__ = function.__qualname__ = name
     function.__module__ = "tenon"
