@@ -51,8 +51,3 @@ def _whole(size: Any, place: int) -> int:
     except TypeError:
         name = type(size).__name__
         raise TypeError(f"torch.Size() takes an iterable of 'int' (item {place} is '{name}')") from None
-
-
-def size_of(shape: tuple[int, ...]) -> Size:
-    """An array's shape as a ``Size``: integers, so nothing is to be checked."""
-    return tuple.__new__(Size, shape)

@@ -8,7 +8,7 @@ from typing import Any
 from tenon.core import watch
 from tenon.core.aval import AxisError, infer_reshape, normalize_axes, normalize_axis
 from tenon.core.op import table as f
-from tenon.core.size import size_of
+from tenon.core.size import Size
 from tenon.core.value import Value
 from tenon.errors import ShapeError
 
@@ -38,7 +38,9 @@ class Movement:
 
     def size(self, dim: int | None = None) -> Any:
         """All sizes, or one."""
-        return size_of(self.raw.shape) if dim is None else self.raw.shape[normalize_axis(dim, self.raw.ndim)]
+        if dim is None:
+            return tuple.__new__(Size, self.raw.shape)  # integers: nothing to check
+        return self.raw.shape[normalize_axis(dim, self.raw.ndim)]
 
     def dim(self) -> int:
         """Number of axes."""
