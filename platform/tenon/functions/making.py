@@ -243,10 +243,14 @@ def asarray(
         elsewhere = place.type != source.device.type or None is not place.index != source.device.index
         other = dtype is not None and source.dtype is not dtypes.as_dtype(dtype)
         if copy is False and elsewhere:
-            raise ArgumentError(f"can't alias tensor from device '{source.device}' to '{place}'.")
+            raise ArgumentError(
+                f"can't alias tensor from device '{source.device}' to '{place}'. Leave copy=False away."
+            )
         if copy is False and other:
             first, second = scalar_name(source.dtype), scalar_name(dtypes.as_dtype(dtype))
-            raise ArgumentError(f"can't alias tensor with dtype '{first}' into dtype '{second}'.")
+            raise ArgumentError(
+                f"can't alias tensor with dtype '{first}' into dtype '{second}'. Leave copy=False away."
+            )
         made = source.to(device=place, dtype=dtype, copy=bool(copy))
     if requires_grad is False:
         made = made.detach()
