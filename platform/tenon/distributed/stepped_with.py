@@ -46,7 +46,8 @@ class Followed:
 
 
 def _on_step(optimizer: Any, args: Any, kwargs: Any) -> None:
-    first = next((p for group in optimizer.param_groups for p in group["params"]), None)
+    groups = getattr(optimizer, "param_groups", ())  # one that wraps another may have none of its own
+    first = next((p for group in groups for p in group["params"]), None)
     text = ""
     for followed in _followed:
         if id(first) in followed.numbers:
