@@ -193,15 +193,29 @@ def _incomplete(xp: Any, a: Any, x: Any, upper: bool) -> Any:
     with np.errstate(all="ignore"):
         front = xp.exp(p * xp.log(z) - z - lgamma.forward(xp, p))
         below = z < p + 1
-        lower = xp.where(below, front * _series_of_gamma(xp, p, xp.where(below, z, 0.0)), 0.0)
-        above = xp.where(below, 0.0, front * _fraction_of_gamma(xp, p, xp.where(below, p + 2, z)))
-        part = xp.where(below, 1 - lower, above) if upper else xp.where(below, lower, 1 - above)
+        part = front * _where_due(xp, _series_of_gamma, below, p, z)
+        part = part + front * _where_due(xp, _fraction_of_gamma, ~below, p, z)
+        part = xp.where(below == upper, 1 - part, part)
     # at the edges: all of it lies below y = inf and above y = 0; order 0 has its mass at 0
     small, full = (1.0, 0.0) if upper else (0.0, 1.0)
     edge = xp.where((x == 0) & (a > 0), small, xp.where((a == 0) & (x > 0), full, xp.nan))
     edge = xp.where(xp.isinf(x) & (x > 0) & (a >= 0) & xp.isfinite(a), full, edge)
     edge = xp.where(xp.isinf(a) & (a > 0) & (x >= 0) & xp.isfinite(x), small, edge)
     return xp.where(fine, part, edge)
+
+
+#: Elements of one loop: it goes on until the slowest of them is done.
+_BLOCK = 2048
+
+
+def _where_due(xp: Any, function: Any, due: Any, a: Any, x: Any) -> Any:
+    """``function(a, x)`` where ``due``, and 0 elsewhere."""
+    made = xp.zeros(due.shape)
+    a, x = a[due], x[due]
+    blocks = [function(xp, a[i : i + _BLOCK], x[i : i + _BLOCK]) for i in range(0, a.size, _BLOCK)]
+    if blocks:
+        made[due] = xp.concatenate(blocks)
+    return made
 
 
 def _series_of_gamma(xp: Any, a: Any, x: Any) -> Any:
@@ -227,7 +241,7 @@ def _fraction_of_gamma(xp: Any, a: Any, x: Any) -> Any:
         c = b + step / c
         change = c * d
         made = made * change
-        if not bool(xp.any(xp.abs(change - 1) > 1e-16)):
+        if not bool(xp.any(xp.abs(change - 1) > 5e-16)):  # rounding alone gives 1 and 2 units
             break
     return made
 
