@@ -67,7 +67,7 @@ _home(
     "ByteStorage BoolStorage ComplexFloatStorage ComplexDoubleStorage QInt8Storage QInt32Storage "
     "QUInt8Storage QUInt4x2Storage QUInt2x4Storage _storage_classes",
 )
-_home("tenon.core.layout", "layout strided sparse_coo sparse_csr sparse_csc sparse_bsr sparse_bsc")
+_home("tenon.core.layout", "layout strided sparse_coo sparse_csr sparse_csc sparse_bsr sparse_bsc _mkldnn")
 _home(
     "tenon.core.qscheme",
     "qscheme per_tensor_affine per_tensor_symmetric per_channel_affine per_channel_symmetric "

@@ -17,6 +17,7 @@ def test_all_tensors_are_strided_and_another_layout_is_refused():
     for make in (tenon.zeros, tenon.empty, tenon.randn, tenon.arange, t.new_ones):
         with pytest.raises(UnsupportedError, match=r"torch\.sparse_coo"):
             make(2, layout=tenon.sparse_coo)
+    assert repr(tenon._mkldnn) == "torch._mkldnn" and t.layout is not tenon._mkldnn
 
 
 @pytest.mark.parametrize("name", ["zeros", "ones", "empty", "rand", "randn", "eye", "arange"])

@@ -33,6 +33,7 @@ sparse_csr = layout("sparse_csr")
 sparse_csc = layout("sparse_csc")
 sparse_bsr = layout("sparse_bsr")
 sparse_bsc = layout("sparse_bsc")
+_mkldnn = layout("_mkldnn")
 
 
 def plain(name: str, rest: dict[str, Any]) -> None:
