@@ -184,6 +184,8 @@ def gather(x: Any, index: Any, *, axis: int) -> Any:
 
 def scatter(x: Any, index: Any, y: Any, *, axis: int, reduce: str | None = None) -> Any:
     """Written to whole lines, or combined with them; the reference says which index is outside."""
+    if y.__class__ is float and x.ndim and _whole(x, index, axis):  # zeros, in the gradient of ``scatter``
+        y = np.full(index.shape, y, FLOAT)
     if not x.ndim or getattr(y, "shape", None) != index.shape or not _whole(x, index, axis) or not fits(y):
         return _scatter.forward(np, x, index, y, axis=axis, reduce=reduce)
     out, outside = np.array(x, order="C"), np.zeros(1, np.uint8)

@@ -108,3 +108,16 @@ def test_a_place_that_is_none_changes_nothing(dim, size):
         x.index_add_(dim, tenon.tensor([0, size]), source)
 
     assert x.eq(1).all() and x._version == 0
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+def test_a_number_is_written_to_large_arrays(axis):
+    x, index = drawn(150, 150), np.random.default_rng(0).integers(0, 150, (150, 150))
+    expected = x.copy()
+    np.put_along_axis(expected, index, np.float32(2.5), axis)
+
+    found = tenon.from_numpy(x).scatter(axis, tenon.from_numpy(index), 2.5)
+
+    np.testing.assert_array_equal(found.numpy(), expected)
+    with pytest.raises(IndexRangeError, match="out of bounds"):
+        tenon.from_numpy(x).scatter(axis, tenon.from_numpy(index + 1), 2.5)
