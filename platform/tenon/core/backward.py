@@ -133,10 +133,7 @@ def grad(
         elif not isinstance(value, Value):
             value = Value.make(target._backend.as_array(value), target._backend)
         elif not create_graph:
-            raw = value.raw
-            value = Value.make(
-                value._backend.as_array(raw) if raw.__class__ is LATE.shell else raw, value._backend
-            )
+            value = Value.make(_data(value), value._backend)
         if value is not None and not isinstance(target, EdgeEnd) and value.raw.dtype != target.raw.dtype:
             with set_grad_enabled(create_graph):  # rules may compute wider than the input is
                 value = table.cast(value, dtype=target.raw.dtype)
@@ -337,10 +334,14 @@ def _initial(roots: list[Any], grads: list[Any], sweep: Sweep) -> list[Any]:
                 )
             if value.raw.dtype != raw.dtype:
                 value = table.cast(value, dtype=raw.dtype)
-        if not sweep.as_tensors:
-            value = value._backend.as_array(value.raw) if value.raw.__class__ is LATE.shell else value.raw
-        result.append(value)
+        result.append(value if sweep.as_tensors else _data(value))
     return result
+
+
+def _data(value: Any) -> Any:
+    """``value``'s array; where it stands for other tensors, the one that its class copies out."""
+    raw = value.raw
+    return value._backend.as_array(raw) if raw.__class__ is LATE.shell else raw
 
 
 def _calculate_shape(output: Any, grad: Any, is_grads_batched: bool) -> tuple[Any, Any]:
