@@ -35,7 +35,8 @@ def may_differ(name: str) -> None:
         return
     message = (
         f"{name} does not have a deterministic implementation, but you set"
-        " 'torch.use_deterministic_algorithms(True)'. Turn that off for this call, or give it warn_only=True."
+        " 'torch.use_deterministic_algorithms(True)': so it is in PyTorch. Here its results do repeat;"
+        " turn that off for this call, or give it warn_only=True."
     )
     if not Settings.warn_only:
         raise ArgumentError(message)
