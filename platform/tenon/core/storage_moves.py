@@ -64,7 +64,7 @@ class Moves:
         return shown.to(dtype, copy=True).storage()
 
     def _shown(self) -> Any:
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} defines no _shown(): its numbers as an array.")
 
     def _with_data(self) -> Any:
         if isinstance(self._bytes, Aval):
