@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -16,8 +15,4 @@ def record(fn: Callable[..., Any], error_handler: Any = None) -> Callable[..., A
     reaches the report without that, so ``error_handler`` is not called.
     """
 
-    @functools.wraps(fn)
-    def called(*args: Any, **kwargs: Any) -> Any:
-        return fn(*args, **kwargs)
-
-    return called
+    return fn
