@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import tenon
+from tenon.core import alerts
 from tenon.distributed.threaded import run_ranks
 from tenon.errors import CommunicatorError, ModuleError
 from tenon.nn import Module, Parameter
@@ -163,3 +164,26 @@ def test_groups_train_apart_and_ranks_outside_are_told():
         expected.append(alone.first.grad.numpy())
     assert outside is None and (first == third).all()
     np.testing.assert_allclose(first, np.mean(expected, axis=0), rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "name,value",
+    [
+        ("device_ids", [3]),
+        ("output_device", "cuda:1"),
+        ("dim", 1),
+        ("check_reduction", True),
+        ("skip_all_reduce_unused_params", True),
+        ("batched_grad_copy", True),
+    ],
+)
+def test_an_option_without_effect_says_so(name, value, monkeypatch):
+    monkeypatch.setattr(alerts, "_SAID", set())
+    with pytest.warns(UserWarning, match=f"DistributedDataParallel: {name} has no effect in tenon"):
+        DistributedDataParallel(Chain(), **{name: value})
+
+
+def test_the_device_a_module_is_on_already_asks_for_nothing():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        DistributedDataParallel(Chain(), device_ids=[], output_device="cpu")

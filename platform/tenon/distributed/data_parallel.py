@@ -25,6 +25,7 @@ from tenon.distributed import comm_hooks
 from tenon.distributed.bucket_home import BucketHome
 from tenon.distributed.communicator import Communicator
 from tenon.distributed.data_parallel_join import DataParallelJoinHook
+from tenon.distributed.data_parallel_options import is_own_device, refuse_unsupported, warn_without_effect
 from tenon.distributed.gradients import GradientSynchronizer, broadcast_tensors
 from tenon.distributed.join import Join, Joinable, JoinHook
 from tenon.distributed.logical_shards import SHARDS, LogicalShards
@@ -43,8 +44,11 @@ class DistributedDataParallel(Module, Joinable):
     While training, buffers follow rank 0 at each forward (``forward_sync_buffers=False`` leaves them).
     ``static_graph`` promises that every step uses the same parameters, and saves a message a step;
     ``find_unused_parameters`` says that some are unused on purpose, and silences the warning that names them.
-    ``device_ids``, ``gradient_as_bucket_view`` and ``check_reduction`` are accepted and change nothing:
-    gradients always are views of their buckets on the CPU.
+
+    ``gradient_as_bucket_view`` has no effect: gradients always are views of their buckets on the CPU.
+    ``device_ids``, ``output_device``, ``dim``, ``check_reduction``, ``skip_all_reduce_unused_params`` and
+    ``batched_grad_copy`` have no effect either; a value that asks for something else than what happens anyway
+    is answered by a warning. Inputs must already be on the module's device.
 
     ``deterministic="world"`` makes weights not depend on the number of ranks, bit for bit: each batch is cut
     into ``shards``, and a rank computes its share of them one after another, with ``threads``. Train with
@@ -80,12 +84,20 @@ class DistributedDataParallel(Module, Joinable):
     ) -> None:
         Module.__init__(self)
         Joinable.__init__(self)
-        _refuse(
+        refuse_unsupported(
             delay_all_reduce_named_params=delay_all_reduce_named_params,
             param_to_hook_all_reduce=param_to_hook_all_reduce,
             mixed_precision=mixed_precision,
             device_mesh=device_mesh,
             bucket_cap_mb_list=bucket_cap_mb_list,
+        )
+        warn_without_effect(
+            device_ids=bool(device_ids) and not is_own_device(device_ids[0], module),
+            output_device=output_device is not None and not is_own_device(output_device, module),
+            dim=dim != 0,
+            check_reduction=check_reduction,
+            skip_all_reduce_unused_params=skip_all_reduce_unused_params,
+            batched_grad_copy=batched_grad_copy,
         )
         self.parameters_to_ignore = set(getattr(module, IGNORED, ()))
         named = [(name, p) for name, p in module.named_parameters() if name not in self.parameters_to_ignore]
@@ -369,12 +381,6 @@ def leave(parameters: Iterable[Tensor]) -> None:
         for key, hook in list(hooks.items()):
             if isinstance(getattr(hook, "__self__", None), DistributedDataParallel):
                 del hooks[key]
-
-
-def _refuse(**options: Any) -> None:
-    for name, value in options.items():
-        if value is not None:
-            raise UnsupportedError(f"DistributedDataParallel: {name} is not supported. Leave it out.")
 
 
 def _is_prefixed(state_dict: Mapping[str, Any], prefix: str, module: Module) -> bool:
