@@ -68,7 +68,11 @@ class TensorWork(Work):
 def barrier(
     group: Group = None, async_op: bool = False, device_ids: Any = None, timeout: Any = None
 ) -> Work | None:
-    """Wait until every rank has come here."""
+    """Wait until every rank has come here.
+
+    ``device_ids`` and ``timeout`` have no effect: ranks meet on the host, and the watchdog of
+    ``docs/guide/distributed.md`` says how long a rank waits.
+    """
     communicator = taking_part(group, "barrier")
     if communicator is None:
         return None
@@ -77,7 +81,10 @@ def barrier(
 
 
 def monitored_barrier(group: Group = None, timeout: Any = None, wait_all_ranks: bool = False) -> None:
-    """``barrier`` under torch's other name: ranks that skip it are always named here."""
+    """``barrier`` under torch's other name: ranks that skip it are always named here.
+
+    ``timeout`` has no effect, as for ``barrier``, nor has ``wait_all_ranks``: every missing rank is named.
+    """
     barrier(group)
 
 

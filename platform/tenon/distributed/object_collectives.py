@@ -56,7 +56,10 @@ def broadcast_object_list(
     device: Any = None,
     group_src: int | None = None,
 ) -> None:
-    """Replace the values in ``object_list`` by those of rank ``src``: plain values, nothing is pickled."""
+    """Replace the values in ``object_list`` by those of rank ``src``: plain values, nothing is pickled.
+
+    ``device`` has no effect: values travel as bytes of the host.
+    """
     communicator = taking_part(group, "broadcast_object_list")
     if communicator is None:
         return
@@ -102,7 +105,10 @@ def send_object_list(
     group_dst: int | None = None,
     use_batch: bool = False,
 ) -> None:
-    """Send the values to rank ``dst``, which must call ``recv_object_list``."""
+    """Send the values to rank ``dst``, which must call ``recv_object_list``.
+
+    ``device`` and ``use_batch`` have no effect: values travel as bytes of the host, in two messages.
+    """
     communicator = taking_part(group, "send_object_list")
     if communicator is None:
         return
@@ -121,7 +127,10 @@ def recv_object_list(
     group_src: int | None = None,
     use_batch: bool = False,
 ) -> int:
-    """Replace the values in ``object_list`` by those that rank ``src`` sends; ``src``, or -1 outside."""
+    """Replace the values in ``object_list`` by those that rank ``src`` sends; ``src``, or -1 outside.
+
+    ``device`` and ``use_batch`` have no effect: values travel as bytes of the host, in two messages.
+    """
     communicator = taking_part(group, "recv_object_list")
     if communicator is None:
         return -1

@@ -67,6 +67,9 @@ def init_process_group(
 
     torch's backend names are accepted, since MPI does their work; any other must be a communicator's name.
     ``world_size`` and ``rank`` are checked against the launcher's if given.
+
+    ``timeout``, ``group_name``, ``pg_options`` and ``device_id`` have no effect: MPI has one world, and how
+    long ranks wait is a setting (``docs/guide/distributed.md``).
     """
     global _asked, _destroyed
     if (init_method or "env://") != "env://" or store is not None:
@@ -134,7 +137,10 @@ def get_local_rank(group: Communicator | None = None) -> int:
 
 
 def get_node_local_rank(fallback_rank: int | None = None) -> int:
-    """``get_local_rank`` under torch's name; there is always one, so the fallback is never needed."""
+    """``get_local_rank`` under torch's name; there is always one, so the fallback is never needed.
+
+    ``fallback_rank`` has no effect.
+    """
     return get_local_rank()
 
 
@@ -160,7 +166,11 @@ def new_group(
     device_id: Any = None,
     sort_ranks: bool = True,
 ) -> Communicator | NonMember:
-    """The communicator of ``ranks``, by default in order of number; all ranks call it, also those outside."""
+    """The communicator of ``ranks``, by default in order of number; all ranks call it, also those outside.
+
+    ``timeout``, ``backend``, ``pg_options``, ``group_desc`` and ``device_id`` have no effect: a group is part
+    of the communicator that the launcher gave.
+    """
     communicator = world.get_communicator()
     if use_local_synchronization:
         raise UnsupportedError(
@@ -192,7 +202,10 @@ def new_subgroups(
     pg_options: Any = None,
     group_desc: str | None = None,
 ) -> tuple[Communicator, list[Communicator | NonMember]]:
-    """Groups of ``group_size`` consecutive ranks each, by default those of a node: mine, and all of them."""
+    """Groups of ``group_size`` consecutive ranks each, by default those of a node: mine, and all of them.
+
+    ``timeout``, ``backend``, ``pg_options`` and ``group_desc`` have no effect, as for ``new_group``.
+    """
     communicator = member(group)
     each = communicator.local_size if group_size is None else group_size
     if each < 1:
@@ -222,7 +235,10 @@ def new_subgroups_by_enumeration(
     pg_options: Any = None,
     group_desc: str | None = None,
 ) -> tuple[Communicator | None, list[Communicator | NonMember]]:
-    """Groups of these ranks, of which none is in two: mine, or None, and all of them."""
+    """Groups of these ranks, of which none is in two: mine, or None, and all of them.
+
+    ``timeout``, ``backend``, ``pg_options`` and ``group_desc`` have no effect, as for ``new_group``.
+    """
     if not ranks_per_subgroup_list:
         raise RankArgumentError(
             "The arg 'ranks_per_subgroup_list' cannot be empty. Give a list of ranks per group."

@@ -28,7 +28,10 @@ class SDPBackend(IntEnum):
 
 @contextlib.contextmanager
 def sdpa_kernel(backends: list[SDPBackend] | SDPBackend, set_priority: bool = False) -> Iterator[None]:
-    """A region in which attention may be computed in these ways; ArgumentError if there is none of them."""
+    """A region in which attention may be computed in these ways; ArgumentError if there is none of them.
+
+    ``set_priority`` has no effect: there is one way of computing attention.
+    """
     allowed = [backends] if isinstance(backends, SDPBackend) else backends
     if not isinstance(allowed, (list, tuple)) or not all(isinstance(b, SDPBackend) for b in allowed):
         raise TypeError(

@@ -34,6 +34,8 @@ def get_total_norm(
     >>> import tenon
     >>> get_total_norm([tenon.tensor([3.0]), tenon.tensor([0.0, 4.0])])
     tensor(5.)
+
+    ``foreach`` has no effect: it would only choose how PyTorch computes the same numbers.
     """
     listed = _listed(tensors)
     order = float(norm_type)
@@ -63,7 +65,10 @@ def _norm(tensor: Any, order: float) -> Any:
 def clip_grads_with_norm_(
     parameters: Tensors, max_norm: float, total_norm: Tensor, foreach: bool | None = None
 ) -> None:
-    """Scale gradients in place by ``max_norm / total_norm``, if that is below 1."""
+    """Scale gradients in place by ``max_norm / total_norm``, if that is below 1.
+
+    ``foreach`` has no effect: it would only choose how PyTorch computes the same numbers.
+    """
     scale: Any = ops.clamp(ops.div(float(max_norm), ops.add(total_norm, 1e-6)), None, 1.0)
     for g in _grads(_listed(parameters)):
         g.mul_(scale.to(g.device))
@@ -105,7 +110,10 @@ def clip_grad_norm(
 
 @no_grad()
 def clip_grad_value_(parameters: Tensors, clip_value: float, foreach: bool | None = None) -> None:
-    """Limit every gradient element to ``[-clip_value, clip_value]``, in place."""
+    """Limit every gradient element to ``[-clip_value, clip_value]``, in place.
+
+    ``foreach`` has no effect: it would only choose how PyTorch computes the same numbers.
+    """
     bound = float(clip_value)
     for g in _grads(_listed(parameters)):
         g.clamp_(-bound, bound)

@@ -63,7 +63,10 @@ def scatter(tensors: Sequence[Tensor], src: int = 0, group: Any = None) -> Tenso
 def reduce_scatter(
     output: Tensor, input_list: Sequence[Tensor], op: str = ReduceOp.SUM, group: Any = None
 ) -> Tensor:
-    """The sum over the ranks of ``input_list[rank]``; ``output`` only says the shape."""
+    """The sum over the ranks of ``input_list[rank]``; ``output`` only says the shape.
+
+    ``output`` has no effect: results are new tensors, through which gradients flow.
+    """
     communicator = member(group)
     rows = _stack(input_list, communicator, "reduce_scatter")
     name = str(ReduceOp.of(op))
@@ -73,7 +76,10 @@ def reduce_scatter(
 def all_to_all(
     output_tensor_list: Sequence[Tensor], input_tensor_list: Sequence[Tensor], group: Any = None
 ) -> tuple[Tensor, ...]:
-    """What each rank sent here: its ``input_tensor_list[rank]``. All have one shape."""
+    """What each rank sent here: its ``input_tensor_list[rank]``. All have one shape.
+
+    ``output_tensor_list`` has no effect: results are new tensors, through which gradients flow.
+    """
     communicator = member(group)
     rows = _stack(input_tensor_list, communicator, "all_to_all")
     return _unbind(_run(operations.all_to_all, rows, "all_to_all", group=communicator))
@@ -86,7 +92,10 @@ def all_to_all_single(
     input_split_sizes: Sequence[int] | None = None,
     group: Any = None,
 ) -> Tensor:
-    """``input`` cut into equal parts along its first axis, exchanged, and joined again."""
+    """``input`` cut into equal parts along its first axis, exchanged, and joined again.
+
+    ``output`` has no effect: results are new tensors, through which gradients flow.
+    """
     communicator = member(group)
     size = communicator.size
     lengths = {*(output_split_sizes or ()), *(input_split_sizes or ())}

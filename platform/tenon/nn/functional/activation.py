@@ -274,7 +274,10 @@ def log_softmax(input: Any, dim: int | None = None, _stacklevel: int = 3, dtype:
 
 
 def gumbel_softmax(logits: Any, tau: float = 1, hard: bool = False, eps: float = 1e-10, dim: int = -1) -> Any:
-    """A sample of the Gumbel-softmax distribution; ``hard``: one-hot forwards, soft in the gradient."""
+    """A sample of the Gumbel-softmax distribution; ``hard``: one-hot forwards, soft in the gradient.
+
+    ``eps`` has no effect, as in PyTorch.
+    """
     from tenon.core.factories import empty_like, zeros_like
     from tenon.core.formats import contiguous_format
 

@@ -90,19 +90,28 @@ def adaptive_max_pool3d(input: Any, output_size: Any, return_indices: bool = Fal
 
 @titled("Squeeze1")
 def adaptive_max_pool1d_with_indices(input: Any, output_size: Any, return_indices: bool = False) -> Any:
-    """``adaptive_max_pool1d`` and where each largest element was."""
+    """``adaptive_max_pool1d`` and where each largest element was.
+
+    ``return_indices`` has no effect, as in PyTorch.
+    """
     return _adaptive(input, output_size, True, 1)
 
 
 @titled("AdaptiveMaxPool2D0")
 def adaptive_max_pool2d_with_indices(input: Any, output_size: Any, return_indices: bool = False) -> Any:
-    """``adaptive_max_pool2d`` and where each largest element was."""
+    """``adaptive_max_pool2d`` and where each largest element was.
+
+    ``return_indices`` has no effect, as in PyTorch.
+    """
     return _adaptive(input, output_size, True, 2)
 
 
 @titled("AdaptiveMaxPool3D0")
 def adaptive_max_pool3d_with_indices(input: Any, output_size: Any, return_indices: bool = False) -> Any:
-    """``adaptive_max_pool3d`` and where each largest element was."""
+    """``adaptive_max_pool3d`` and where each largest element was.
+
+    ``return_indices`` has no effect, as in PyTorch.
+    """
     return _adaptive(input, output_size, True, 3)
 
 
@@ -167,7 +176,10 @@ def fractional_max_pool2d_with_indices(
     input: Any, kernel_size: Any, output_size: Any = None, output_ratio: Any = None,
     return_indices: bool = False, _random_samples: Any = None,
 ) -> Any:  # fmt: skip
-    """``fractional_max_pool2d`` and where each largest element was."""
+    """``fractional_max_pool2d`` and where each largest element was.
+
+    ``return_indices`` has no effect, as in PyTorch.
+    """
     return _fractional(input, kernel_size, output_size, output_ratio, True, _random_samples, 2)
 
 
@@ -176,7 +188,10 @@ def fractional_max_pool3d_with_indices(
     input: Any, kernel_size: Any, output_size: Any = None, output_ratio: Any = None,
     return_indices: bool = False, _random_samples: Any = None,
 ) -> Any:  # fmt: skip
-    """``fractional_max_pool3d`` and where each largest element was."""
+    """``fractional_max_pool3d`` and where each largest element was.
+
+    ``return_indices`` has no effect, as in PyTorch.
+    """
     return _fractional(input, kernel_size, output_size, output_ratio, True, _random_samples, 3)
 
 

@@ -148,7 +148,10 @@ def batch_norm(
     eps: float,
     cudnn_enabled: bool,
 ) -> Any:
-    """Channels of ``[N, C, ...]`` normalised over the batch, or by the running statistics."""
+    """Channels of ``[N, C, ...]`` normalised over the batch, or by the running statistics.
+
+    ``cudnn_enabled`` has no effect.
+    """
     return F.batch_norm(input, running_mean, running_var, weight, bias, training, momentum, eps)
 
 
@@ -180,7 +183,10 @@ def instance_norm(
     eps: float,
     cudnn_enabled: bool,
 ) -> Any:
-    """Channels of every sample of ``[N, C, ...]`` normalised on their own."""
+    """Channels of every sample of ``[N, C, ...]`` normalised on their own.
+
+    ``cudnn_enabled`` has no effect.
+    """
     return F.instance_norm(input, running_mean, running_var, weight, bias, use_input_stats, momentum, eps)
 
 

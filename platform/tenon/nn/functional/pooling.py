@@ -133,7 +133,10 @@ def max_pool1d_with_indices(
     ceil_mode: bool = False,
     return_indices: bool = False,
 ) -> Any:  # fmt: skip
-    """``max_pool1d`` and where each largest element was."""
+    """``max_pool1d`` and where each largest element was.
+
+    ``return_indices`` has no effect, as in PyTorch.
+    """
     return _max_pool(input, kernel_size, stride, padding, dilation, ceil_mode, True, 1)
 
 
@@ -143,7 +146,10 @@ def max_pool2d_with_indices(
     ceil_mode: bool = False,
     return_indices: bool = False,
 ) -> Any:  # fmt: skip
-    """``max_pool2d`` and where each largest element was."""
+    """``max_pool2d`` and where each largest element was.
+
+    ``return_indices`` has no effect, as in PyTorch.
+    """
     return _max_pool(input, kernel_size, stride, padding, dilation, ceil_mode, True, 2)
 
 
@@ -153,7 +159,10 @@ def max_pool3d_with_indices(
     ceil_mode: bool = False,
     return_indices: bool = False,
 ) -> Any:  # fmt: skip
-    """``max_pool3d`` and where each largest element was."""
+    """``max_pool3d`` and where each largest element was.
+
+    ``return_indices`` has no effect, as in PyTorch.
+    """
     return _max_pool(input, kernel_size, stride, padding, dilation, ceil_mode, True, 3)
 
 

@@ -13,6 +13,8 @@ def record(fn: Callable[..., Any], error_handler: Any = None) -> Callable[..., A
 
     torch's ``record`` hands the exception to ``torchrun``; under ``mpirun`` and ``tenon.distributed`` it
     reaches the report without that, so ``error_handler`` is not called.
+
+    ``error_handler`` has no effect.
     """
 
     return fn
