@@ -11,6 +11,7 @@ from typing import Any
 from tenon.core import backward, dispatch, inplace  # noqa: F401 - what ops need beneath them
 from tenon.core.op import table
 from tenon.ops import (  # noqa: F401
+    angles,
     aten,
     bessel,
     compare,
@@ -21,11 +22,13 @@ from tenon.ops import (  # noqa: F401
     ctc,
     cylinder,
     elementwise,
+    extremes,
     factorization,
     fft,
     gamma,
     grid,
     indexing,
+    integer_parts,
     joining,
     linalg,
     memory,

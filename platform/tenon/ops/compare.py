@@ -46,6 +46,120 @@ class Bitwise(Primitive):
         return Aval(broadcast_shapes(shape_of(x), shape_of(y)), (x if hasattr(x, "dtype") else y).dtype)
 
 
+class Eq(Compare):
+    """``x == y``."""
+
+    ufunc = "equal"
+
+
+class Ne(Compare):
+    """``x != y``."""
+
+    ufunc = "not_equal"
+
+
+class Lt(Compare):
+    """``x < y``."""
+
+    ufunc = "less"
+
+
+class Le(Compare):
+    """``x <= y``."""
+
+    ufunc = "less_equal"
+
+
+class Gt(Compare):
+    """``x > y``."""
+
+    ufunc = "greater"
+
+
+class Ge(Compare):
+    """``x >= y``."""
+
+    ufunc = "greater_equal"
+
+
+class LogicalAnd(Compare):
+    """Both are non-zero."""
+
+    ufunc = "logical_and"
+
+
+class LogicalOr(Compare):
+    """Either is non-zero."""
+
+    ufunc = "logical_or"
+
+
+class LogicalXor(Compare):
+    """Exactly one is non-zero."""
+
+    ufunc = "logical_xor"
+
+
+class LogicalNot(Test):
+    """Is zero."""
+
+    ufunc = "logical_not"
+
+
+class Isnan(Test):
+    """Is NaN."""
+
+    ufunc = "isnan"
+
+
+class Isinf(Test):
+    """Is infinite."""
+
+    ufunc = "isinf"
+
+
+class Isfinite(Test):
+    """Is neither NaN nor infinite."""
+
+    ufunc = "isfinite"
+
+
+class Signbit(Test):
+    """The sign bit is set."""
+
+    ufunc = "signbit"
+
+
+class BitwiseAnd(Bitwise):
+    """Bitwise and."""
+
+    ufunc = "bitwise_and"
+
+
+class BitwiseOr(Bitwise):
+    """Bitwise or."""
+
+    ufunc = "bitwise_or"
+
+
+class BitwiseXor(Bitwise):
+    """Bitwise exclusive or."""
+
+    ufunc = "bitwise_xor"
+
+
+class BitwiseLeftShift(Bitwise):
+    """``x << y``."""
+
+    ufunc = "left_shift"
+
+
+class BitwiseRightShift(Bitwise):
+    """``x >> y``."""
+
+    ufunc = "right_shift"
+
+
 class BitwiseNot(Primitive):
     """Bits inverted; logical not of booleans."""
 
@@ -57,31 +171,8 @@ class BitwiseNot(Primitive):
         return Aval(x.shape, x.dtype)
 
 
-def _make(base: type, name: str, ufunc: str, doc: str) -> Any:
-    return type(
-        name.title().replace("_", ""),
-        (base,),
-        {"ufunc": ufunc, "name": name, "__doc__": doc, "__module__": __name__},
-    )()
-
-
-eq = _make(Compare, "eq", "equal", "``x == y``.")
-ne = _make(Compare, "ne", "not_equal", "``x != y``.")
-lt = _make(Compare, "lt", "less", "``x < y``.")
-le = _make(Compare, "le", "less_equal", "``x <= y``.")
-gt = _make(Compare, "gt", "greater", "``x > y``.")
-ge = _make(Compare, "ge", "greater_equal", "``x >= y``.")
-logical_and = _make(Compare, "logical_and", "logical_and", "Both are non-zero.")
-logical_or = _make(Compare, "logical_or", "logical_or", "Either is non-zero.")
-logical_xor = _make(Compare, "logical_xor", "logical_xor", "Exactly one is non-zero.")
-logical_not = _make(Test, "logical_not", "logical_not", "Is zero.")
-isnan = _make(Test, "isnan", "isnan", "Is NaN.")
-isinf = _make(Test, "isinf", "isinf", "Is infinite.")
-isfinite = _make(Test, "isfinite", "isfinite", "Is neither NaN nor infinite.")
-signbit = _make(Test, "signbit", "signbit", "The sign bit is set.")
-bitwise_and = _make(Bitwise, "bitwise_and", "bitwise_and", "Bitwise and.")
-bitwise_or = _make(Bitwise, "bitwise_or", "bitwise_or", "Bitwise or.")
-bitwise_xor = _make(Bitwise, "bitwise_xor", "bitwise_xor", "Bitwise exclusive or.")
-bitwise_left_shift = _make(Bitwise, "bitwise_left_shift", "left_shift", "``x << y``.")
-bitwise_right_shift = _make(Bitwise, "bitwise_right_shift", "right_shift", "``x >> y``.")
-bitwise_not = BitwiseNot()
+eq, ne, lt, le, gt, ge = Eq(), Ne(), Lt(), Le(), Gt(), Ge()
+logical_and, logical_or, logical_xor, logical_not = LogicalAnd(), LogicalOr(), LogicalXor(), LogicalNot()
+isnan, isinf, isfinite, signbit = Isnan(), Isinf(), Isfinite(), Signbit()
+bitwise_and, bitwise_or, bitwise_xor, bitwise_not = BitwiseAnd(), BitwiseOr(), BitwiseXor(), BitwiseNot()
+bitwise_left_shift, bitwise_right_shift = BitwiseLeftShift(), BitwiseRightShift()

@@ -6,7 +6,7 @@ from typing import Any
 
 from tenon.core.aval import Aval, broadcast_shapes, shape_of
 from tenon.core.op import Kind, Primitive
-from tenon.ops.kinds import is_complex, refuse_zero
+from tenon.ops.kinds import is_complex
 
 
 class Unary(Primitive):
@@ -121,67 +121,6 @@ class Pow(Binary):
         return f.sum_to(f.mul(g, f.conj(slope)), shape=y.shape)
 
 
-class Maximum(Binary):
-    """The larger of both, NaN if either is; ties share the gradient."""
-
-    ufunc = "maximum"
-    saves = ("x", "y")
-
-    def vjp_x(self, f, g, out, x, y):
-        return f.sum_to(f.mul(g, _share(f, f.lt(x, y), f.eq(x, y), g)), shape=x.shape)
-
-    def vjp_y(self, f, g, out, x, y):
-        return f.sum_to(f.mul(g, _share(f, f.lt(y, x), f.eq(x, y), g)), shape=y.shape)
-
-
-class Minimum(Binary):
-    """The smaller of both, NaN if either is; ties share the gradient."""
-
-    ufunc = "minimum"
-    saves = ("x", "y")
-
-    def vjp_x(self, f, g, out, x, y):
-        return f.sum_to(f.mul(g, _share(f, f.gt(x, y), f.eq(x, y), g)), shape=x.shape)
-
-    def vjp_y(self, f, g, out, x, y):
-        return f.sum_to(f.mul(g, _share(f, f.gt(y, x), f.eq(x, y), g)), shape=y.shape)
-
-
-class Fmax(Binary):
-    """The larger of both, ignoring a NaN; the first of equal ones has the gradient."""
-
-    ufunc = "fmax"
-    saves = ("x", "y", "out")
-
-    def vjp_x(self, f, g, out, x, y):
-        first = f.logical_or(f.ge(x, y), f.ne(out, y))
-        return f.sum_to(f.mul(g, f.cast(first, dtype=g.dtype)), shape=x.shape)
-
-    def vjp_y(self, f, g, out, x, y):
-        second = f.logical_not(f.logical_or(f.ge(x, y), f.ne(out, y)))
-        return f.sum_to(f.mul(g, f.cast(second, dtype=g.dtype)), shape=y.shape)
-
-
-class Fmin(Binary):
-    """The smaller of both, ignoring a NaN; the first of equal ones has the gradient."""
-
-    ufunc = "fmin"
-    saves = ("x", "y", "out")
-
-    def vjp_x(self, f, g, out, x, y):
-        first = f.logical_or(f.le(x, y), f.ne(out, y))
-        return f.sum_to(f.mul(g, f.cast(first, dtype=g.dtype)), shape=x.shape)
-
-    def vjp_y(self, f, g, out, x, y):
-        second = f.logical_not(f.logical_or(f.le(x, y), f.ne(out, y)))
-        return f.sum_to(f.mul(g, f.cast(second, dtype=g.dtype)), shape=y.shape)
-
-
-def _share(f: Any, loses: Any, ties: Any, g: Any) -> Any:
-    """0 where ``loses``, 0.5 where ``ties``, else 1 (a NaN is both's), in ``g``'s dtype."""
-    return f.sub(1.0, f.add(f.cast(loses, dtype=g.dtype), f.mul(f.cast(ties, dtype=g.dtype), 0.5)))
-
-
 class Atan2(Binary):
     """Angle of the point ``(y=x, x=y)``: ``atan2(x, y)`` as torch orders them."""
 
@@ -214,60 +153,6 @@ class Hypot(Binary):
 
     def vjp_y(self, f, g, out, x, y):
         return f.sum_to(f.mul(g, f.div(y, out)), shape=y.shape)
-
-
-class Remainder(Binary):
-    """Python's modulo: the result has the divisor's sign."""
-
-    grad_overloads = {(False, False): "RemainderBackward1"}
-    saves = ("x", "y")
-    reads = {"x": (), "y": ("x", "y")}
-
-    def forward(self, xp, x, y, *, out=None):
-        """As torch: integer division by zero is an error, not 0."""
-        refuse_zero(xp, x, y)
-        return xp.remainder(x, y, out=out)
-
-    def vjp_x(self, f, g, out, x, y):
-        return f.sum_to(g, shape=x.shape)
-
-    def vjp_y(self, f, g, out, x, y):
-        return f.sum_to(f.neg(f.mul(g, f.floor_divide(x, y))), shape=y.shape)
-
-
-class Fmod(Binary):
-    """C's modulo: the result has the dividend's sign."""
-
-    ufunc = "fmod"
-    grad_overloads = {(False, False): "FmodBackward1"}
-    saves = ("x", "y")
-    reads = {"x": (), "y": ("x", "y")}
-
-    def forward(self, xp, x, y, *, out=None):
-        """As torch: integer division by zero is an error, not 0."""
-        refuse_zero(xp, x, y)
-        return xp.fmod(x, y, out=out)
-
-    def vjp_x(self, f, g, out, x, y):
-        return f.sum_to(g, shape=x.shape)
-
-    def vjp_y(self, f, g, out, x, y):
-        return f.sum_to(f.neg(f.mul(g, f.trunc(f.div(x, y)))), shape=y.shape)
-
-
-class FloorDivide(Binary):
-    """``floor(x / y)``; integer division by zero is an error."""
-
-    def forward(self, xp, x, y, *, out=None):
-        """Floor division in the common dtype."""
-        refuse_zero(xp, x, y)
-        return xp.floor_divide(x, y, out=out)
-
-    def vjp_x(self, f, g, out, x, y):
-        return f.sum_to(f.mul(g, 0), shape=x.shape)
-
-    def vjp_y(self, f, g, out, x, y):
-        return f.sum_to(f.mul(g, 0), shape=y.shape)
 
 
 class Neg(Unary):
@@ -313,52 +198,6 @@ class Sign(Unary):
         return f.where(zero, 0.0, f.div(f.sub(g, along), f.where(zero, 1.0, size)))
 
 
-class Floor(Unary):
-    """Largest integer not above."""
-
-    ufunc = "floor"
-
-    def vjp_x(self, f, g, out, x):
-        return f.mul(g, 0)
-
-
-class Ceil(Unary):
-    """Smallest integer not below."""
-
-    ufunc = "ceil"
-
-    def vjp_x(self, f, g, out, x):
-        return f.mul(g, 0)
-
-
-class Trunc(Unary):
-    """Towards zero."""
-
-    ufunc = "trunc"
-
-    def vjp_x(self, f, g, out, x):
-        return f.mul(g, 0)
-
-
-class Round(Unary):
-    """To the nearest integer, halves to even."""
-
-    def infer(self, x, *, decimals=0):
-        """The input's own aval."""
-        return Aval(x.shape, x.dtype)
-
-    def forward(self, xp, x, *, decimals=0, out=None):
-        """``decimals`` digits after the point."""
-        return xp.round(x, decimals, out=out)
-
-    def torch_name(self, args, attrs):
-        """``RoundBackward1`` to given digits."""
-        return "RoundBackward1" if "decimals" in attrs else "RoundBackward0"
-
-    def vjp_x(self, f, g, out, x, *, decimals=0):
-        return f.mul(g, 0)
-
-
 class Where(Primitive):
     """``x`` where ``condition``, else ``y``."""
 
@@ -386,9 +225,6 @@ class Where(Primitive):
 
 
 add, sub, mul, div, pow = Add(), Sub(), Mul(), Div(), Pow()
-maximum, minimum, fmax, fmin = Maximum(), Minimum(), Fmax(), Fmin()
 atan2, hypot = Atan2(), Hypot()
-remainder, fmod, floor_divide = Remainder(), Fmod(), FloorDivide()
 neg, abs, sign = Neg(), Abs(), Sign()
-floor, ceil, trunc, round = Floor(), Ceil(), Trunc(), Round()
 where = Where()

@@ -1,12 +1,8 @@
-"""Smooth elementwise functions: exponentials, logarithms, roots, sigmoid, trigonometry."""
+"""Smooth elementwise functions: exponentials, logarithms, roots, sigmoid."""
 
 from __future__ import annotations
 
-from typing import Any
-
-from tenon.core.op import Primitive
 from tenon.ops.elementwise import Binary, FloatUnary, Unary
-from tenon.ops.kinds import is_complex
 
 
 class Exp(FloatUnary):
@@ -165,46 +161,6 @@ class Sigmoid(FloatUnary):
         return f.mul(g, f.conj(f.mul(out, f.sub(1.0, out))))
 
 
-def _acosh_slope(f: Any, x: Any) -> Any:
-    if is_complex(x):  # in two factors, whose branch cuts are those of acosh
-        return f.mul(f.rsqrt(f.add(x, 1.0)), f.rsqrt(f.sub(x, 1.0)))
-    return f.rsqrt(f.sub(f.mul(x, x), 1.0))
-
-
-def _smooth(name: str, ufunc: str, slope: Any, doc: str, saves: tuple[str, ...] = ("x",)) -> Primitive:
-    """One more float ufunc, whose derivative is ``slope(f, x, out)``."""
-
-    def vjp_x(self, f, g, out, x):
-        return f.mul(g, f.conj(slope(f, x, out)))
-
-    body = {
-        "__doc__": doc,
-        "ufunc": ufunc,
-        "saves": saves,
-        "vjp_x": vjp_x,
-        "name": name,
-        "__module__": __name__,
-    }
-    made: type[Primitive] = type(name.capitalize(), (FloatUnary,), body)
-    return made()
-
-
-sin = _smooth("sin", "sin", lambda f, x, out: f.cos(x), "Sine.")
-cos = _smooth("cos", "cos", lambda f, x, out: f.neg(f.sin(x)), "Cosine.")
-tan = _smooth("tan", "tan", lambda f, x, out: f.add(f.mul(out, out), 1.0), "Tangent.", ("out",))
-asin = _smooth("asin", "arcsin", lambda f, x, out: f.rsqrt(f.sub(1.0, f.mul(x, x))), "Inverse sine.")
-acos = _smooth("acos", "arccos", lambda f, x, out: f.neg(f.rsqrt(f.sub(1.0, f.mul(x, x)))), "Inverse cosine.")
-atan = _smooth("atan", "arctan", lambda f, x, out: f.reciprocal(f.add(f.mul(x, x), 1.0)), "Inverse tangent.")
-sinh = _smooth("sinh", "sinh", lambda f, x, out: f.cosh(x), "Hyperbolic sine.")
-cosh = _smooth("cosh", "cosh", lambda f, x, out: f.sinh(x), "Hyperbolic cosine.")
-tanh = _smooth("tanh", "tanh", lambda f, x, out: f.sub(1.0, f.mul(out, out)), "Hyperbolic tangent.", ("out",))
-asinh = _smooth(
-    "asinh", "arcsinh", lambda f, x, out: f.rsqrt(f.add(f.mul(x, x), 1.0)), "Inverse hyperbolic sine."
-)
-acosh = _smooth("acosh", "arccosh", lambda f, x, out: _acosh_slope(f, x), "Inverse hyperbolic cosine.")
-atanh = _smooth(
-    "atanh", "arctanh", lambda f, x, out: f.reciprocal(f.sub(1.0, f.mul(x, x))), "Inverse hyperbolic tangent."
-)
 exp, exp2, expm1, log, log2, log10, log1p = Exp(), Exp2(), Expm1(), Log(), Log2(), Log10(), Log1p()
 sqrt, rsqrt, square, reciprocal, sigmoid = Sqrt(), Rsqrt(), Square(), Reciprocal(), Sigmoid()
 logaddexp = Logaddexp()

@@ -1,0 +1,135 @@
+"""Angles: trigonometric and hyperbolic functions and their inverses."""
+
+from __future__ import annotations
+
+from tenon.ops.elementwise import FloatUnary
+from tenon.ops.kinds import is_complex
+
+
+class Sin(FloatUnary):
+    """Sine."""
+
+    ufunc = "sin"
+    saves = ("x",)
+
+    def vjp_x(self, f, g, out, x):
+        return f.mul(g, f.conj(f.cos(x)))
+
+
+class Cos(FloatUnary):
+    """Cosine."""
+
+    ufunc = "cos"
+    saves = ("x",)
+
+    def vjp_x(self, f, g, out, x):
+        return f.mul(g, f.conj(f.neg(f.sin(x))))
+
+
+class Tan(FloatUnary):
+    """Tangent."""
+
+    ufunc = "tan"
+    saves = ("out",)
+
+    def vjp_x(self, f, g, out, x):
+        return f.mul(g, f.conj(f.add(f.mul(out, out), 1.0)))
+
+
+class Asin(FloatUnary):
+    """Inverse sine."""
+
+    ufunc = "arcsin"
+    saves = ("x",)
+
+    def vjp_x(self, f, g, out, x):
+        return f.mul(g, f.conj(f.rsqrt(f.sub(1.0, f.mul(x, x)))))
+
+
+class Acos(FloatUnary):
+    """Inverse cosine."""
+
+    ufunc = "arccos"
+    saves = ("x",)
+
+    def vjp_x(self, f, g, out, x):
+        return f.mul(g, f.conj(f.neg(f.rsqrt(f.sub(1.0, f.mul(x, x))))))
+
+
+class Atan(FloatUnary):
+    """Inverse tangent."""
+
+    ufunc = "arctan"
+    saves = ("x",)
+
+    def vjp_x(self, f, g, out, x):
+        return f.mul(g, f.conj(f.reciprocal(f.add(f.mul(x, x), 1.0))))
+
+
+class Sinh(FloatUnary):
+    """Hyperbolic sine."""
+
+    ufunc = "sinh"
+    saves = ("x",)
+
+    def vjp_x(self, f, g, out, x):
+        return f.mul(g, f.conj(f.cosh(x)))
+
+
+class Cosh(FloatUnary):
+    """Hyperbolic cosine."""
+
+    ufunc = "cosh"
+    saves = ("x",)
+
+    def vjp_x(self, f, g, out, x):
+        return f.mul(g, f.conj(f.sinh(x)))
+
+
+class Tanh(FloatUnary):
+    """Hyperbolic tangent."""
+
+    ufunc = "tanh"
+    saves = ("out",)
+
+    def vjp_x(self, f, g, out, x):
+        return f.mul(g, f.conj(f.sub(1.0, f.mul(out, out))))
+
+
+class Asinh(FloatUnary):
+    """Inverse hyperbolic sine."""
+
+    ufunc = "arcsinh"
+    saves = ("x",)
+
+    def vjp_x(self, f, g, out, x):
+        return f.mul(g, f.conj(f.rsqrt(f.add(f.mul(x, x), 1.0))))
+
+
+class Acosh(FloatUnary):
+    """Inverse hyperbolic cosine."""
+
+    ufunc = "arccosh"
+    saves = ("x",)
+
+    # of complex numbers in two factors, whose branch cuts are those of acosh
+    def vjp_x(self, f, g, out, x):
+        if is_complex(x):
+            slope = f.mul(f.rsqrt(f.add(x, 1.0)), f.rsqrt(f.sub(x, 1.0)))
+        else:
+            slope = f.rsqrt(f.sub(f.mul(x, x), 1.0))
+        return f.mul(g, f.conj(slope))
+
+
+class Atanh(FloatUnary):
+    """Inverse hyperbolic tangent."""
+
+    ufunc = "arctanh"
+    saves = ("x",)
+
+    def vjp_x(self, f, g, out, x):
+        return f.mul(g, f.conj(f.reciprocal(f.sub(1.0, f.mul(x, x)))))
+
+
+sin, cos, tan, asin, acos, atan = Sin(), Cos(), Tan(), Asin(), Acos(), Atan()
+sinh, cosh, tanh, asinh, acosh, atanh = Sinh(), Cosh(), Tanh(), Asinh(), Acosh(), Atanh()

@@ -1,0 +1,71 @@
+"""The larger and the smaller of two: ``maximum``, ``minimum`` and the forms that ignore NaN."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tenon.ops.elementwise import Binary
+
+
+class Maximum(Binary):
+    """The larger of both, NaN if either is; ties share the gradient."""
+
+    ufunc = "maximum"
+    saves = ("x", "y")
+
+    def vjp_x(self, f, g, out, x, y):
+        return f.sum_to(f.mul(g, _share(f, f.lt(x, y), f.eq(x, y), g)), shape=x.shape)
+
+    def vjp_y(self, f, g, out, x, y):
+        return f.sum_to(f.mul(g, _share(f, f.lt(y, x), f.eq(x, y), g)), shape=y.shape)
+
+
+class Minimum(Binary):
+    """The smaller of both, NaN if either is; ties share the gradient."""
+
+    ufunc = "minimum"
+    saves = ("x", "y")
+
+    def vjp_x(self, f, g, out, x, y):
+        return f.sum_to(f.mul(g, _share(f, f.gt(x, y), f.eq(x, y), g)), shape=x.shape)
+
+    def vjp_y(self, f, g, out, x, y):
+        return f.sum_to(f.mul(g, _share(f, f.gt(y, x), f.eq(x, y), g)), shape=y.shape)
+
+
+class Fmax(Binary):
+    """The larger of both, ignoring a NaN; the first of equal ones has the gradient."""
+
+    ufunc = "fmax"
+    saves = ("x", "y", "out")
+
+    def vjp_x(self, f, g, out, x, y):
+        first = f.logical_or(f.ge(x, y), f.ne(out, y))
+        return f.sum_to(f.mul(g, f.cast(first, dtype=g.dtype)), shape=x.shape)
+
+    def vjp_y(self, f, g, out, x, y):
+        second = f.logical_not(f.logical_or(f.ge(x, y), f.ne(out, y)))
+        return f.sum_to(f.mul(g, f.cast(second, dtype=g.dtype)), shape=y.shape)
+
+
+class Fmin(Binary):
+    """The smaller of both, ignoring a NaN; the first of equal ones has the gradient."""
+
+    ufunc = "fmin"
+    saves = ("x", "y", "out")
+
+    def vjp_x(self, f, g, out, x, y):
+        first = f.logical_or(f.le(x, y), f.ne(out, y))
+        return f.sum_to(f.mul(g, f.cast(first, dtype=g.dtype)), shape=x.shape)
+
+    def vjp_y(self, f, g, out, x, y):
+        second = f.logical_not(f.logical_or(f.le(x, y), f.ne(out, y)))
+        return f.sum_to(f.mul(g, f.cast(second, dtype=g.dtype)), shape=y.shape)
+
+
+def _share(f: Any, loses: Any, ties: Any, g: Any) -> Any:
+    """0 where ``loses``, 0.5 where ``ties``, else 1 (a NaN is both's), in ``g``'s dtype."""
+    return f.sub(1.0, f.add(f.cast(loses, dtype=g.dtype), f.mul(f.cast(ties, dtype=g.dtype), 0.5)))
+
+
+maximum, minimum, fmax, fmin = Maximum(), Minimum(), Fmax(), Fmin()

@@ -1,0 +1,111 @@
+"""Integer parts and remainders: ``floor``, ``round``, ``fmod``, ``floor_divide``."""
+
+from __future__ import annotations
+
+from tenon.core.aval import Aval
+from tenon.ops.elementwise import Binary, Unary
+from tenon.ops.kinds import refuse_zero
+
+
+class Floor(Unary):
+    """Largest integer not above."""
+
+    ufunc = "floor"
+
+    def vjp_x(self, f, g, out, x):
+        return f.mul(g, 0)
+
+
+class Ceil(Unary):
+    """Smallest integer not below."""
+
+    ufunc = "ceil"
+
+    def vjp_x(self, f, g, out, x):
+        return f.mul(g, 0)
+
+
+class Trunc(Unary):
+    """Towards zero."""
+
+    ufunc = "trunc"
+
+    def vjp_x(self, f, g, out, x):
+        return f.mul(g, 0)
+
+
+class Round(Unary):
+    """To the nearest integer, halves to even."""
+
+    def infer(self, x, *, decimals=0):
+        """The input's own aval."""
+        return Aval(x.shape, x.dtype)
+
+    def forward(self, xp, x, *, decimals=0, out=None):
+        """``decimals`` digits after the point."""
+        return xp.round(x, decimals, out=out)
+
+    def torch_name(self, args, attrs):
+        """``RoundBackward1`` to given digits."""
+        return "RoundBackward1" if "decimals" in attrs else "RoundBackward0"
+
+    def vjp_x(self, f, g, out, x, *, decimals=0):
+        return f.mul(g, 0)
+
+
+class Remainder(Binary):
+    """Python's modulo: the result has the divisor's sign."""
+
+    grad_overloads = {(False, False): "RemainderBackward1"}
+    saves = ("x", "y")
+    reads = {"x": (), "y": ("x", "y")}
+
+    def forward(self, xp, x, y, *, out=None):
+        """As torch: integer division by zero is an error, not 0."""
+        refuse_zero(xp, x, y)
+        return xp.remainder(x, y, out=out)
+
+    def vjp_x(self, f, g, out, x, y):
+        return f.sum_to(g, shape=x.shape)
+
+    def vjp_y(self, f, g, out, x, y):
+        return f.sum_to(f.neg(f.mul(g, f.floor_divide(x, y))), shape=y.shape)
+
+
+class Fmod(Binary):
+    """C's modulo: the result has the dividend's sign."""
+
+    ufunc = "fmod"
+    grad_overloads = {(False, False): "FmodBackward1"}
+    saves = ("x", "y")
+    reads = {"x": (), "y": ("x", "y")}
+
+    def forward(self, xp, x, y, *, out=None):
+        """As torch: integer division by zero is an error, not 0."""
+        refuse_zero(xp, x, y)
+        return xp.fmod(x, y, out=out)
+
+    def vjp_x(self, f, g, out, x, y):
+        return f.sum_to(g, shape=x.shape)
+
+    def vjp_y(self, f, g, out, x, y):
+        return f.sum_to(f.neg(f.mul(g, f.trunc(f.div(x, y)))), shape=y.shape)
+
+
+class FloorDivide(Binary):
+    """``floor(x / y)``; integer division by zero is an error."""
+
+    def forward(self, xp, x, y, *, out=None):
+        """Floor division in the common dtype."""
+        refuse_zero(xp, x, y)
+        return xp.floor_divide(x, y, out=out)
+
+    def vjp_x(self, f, g, out, x, y):
+        return f.sum_to(f.mul(g, 0), shape=x.shape)
+
+    def vjp_y(self, f, g, out, x, y):
+        return f.sum_to(f.mul(g, 0), shape=y.shape)
+
+
+floor, ceil, trunc, round = Floor(), Ceil(), Trunc(), Round()
+remainder, fmod, floor_divide = Remainder(), Fmod(), FloorDivide()
