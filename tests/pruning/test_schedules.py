@@ -2,16 +2,19 @@
 
 import copy
 import functools
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 import tenon
 from tenon import nn
+from tenon.distributed.launch import launch
 from tenon.distributed.optim import ZeroRedundancyOptimizer
 from tenon.distributed.threaded import run_ranks
 from tenon.errors import ConfigError, PruningError
 from tenon.nn.parallel import DistributedDataParallel
+from tenon.plugins.manager import host
 from tenon.prune import Gradual, Lottery, OneShot, Pruner
 from tenon.training import loop
 from tenon.training.checkpoint import fetch
@@ -196,11 +199,11 @@ def test_schedules_that_go_nowhere_are_refused():
             make()
 
 
-def run_of(tmp_path, *lines, resumed=None):
+def run_of(tmp_path, *lines, resumed=None, width=8):
     """A run of the digits from a TOML file, in this process; its session at the end."""
     file = tmp_path / "run.toml"
     head = f'recipe = "digits"\nbatch_size = 256\noutput = "{tmp_path}"\nlog.tensorboard = false\n'
-    file.write_text(head + "model_options.width = 8\n" + "\n".join(lines))
+    file.write_text(head + f"model_options.width = {width}\n" + "\n".join(lines))
     config, recipe = resolve(str(file), (), None)
     session = loop.open_session(config, recipe, resumed)
     loop.run(session)
@@ -262,6 +265,23 @@ def test_a_run_that_goes_on_ends_with_the_masks_of_one_that_was_not_interrupted(
     )
     state = whole.model.state_dict()
     assert all(tenon.equal(t, state[name]) for name, t in session.model.state_dict().items())
+
+
+def test_a_run_goes_on_from_a_checkpoint_that_version_0_1_0_wrote(tmp_path):
+    """It goes back to the early step with the weights that the checkpoint holds of that."""
+    file = Path(__file__).parents[1] / "serialize" / "data" / "pruned-run.safetensors"
+    lines = ["epochs = 2", "optimizer.name = 'SGD'", "optimizer.lr = 0.1"]
+    lines += ["prune.amount = 0.5", "prune.what = 'weights'", "prune.schedule = 'lottery'"]
+    lines += ["prune.every = 6", "prune.rewind = 1", "checkpoint.every = 0"]
+
+    folder, saved = fetch(launch(), file)
+    session = run_of(tmp_path, *lines, resumed=(folder, saved), width=1)
+
+    (section,) = host().save_sections(session).values()
+    (before,) = saved["plugins"].values()
+    assert (before["steps"], section["steps"], session.step) == (5, 12, 12)
+    assert all(tenon.equal(section["early"][name], t) for name, t in before["early"].items())
+    assert zeros(session.model.modules()) > 0
 
 
 def test_a_section_with_bad_values_is_refused(tmp_path):
