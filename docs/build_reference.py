@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from tenon.core.op import Op, attribute_names
+from tenon.engine.op import Op, attribute_names
 
 PAGES = (
     "tenon",
@@ -125,7 +125,7 @@ def defined_here(cls: type, name: str) -> bool:
     owner = next(base for base in cls.__mro__ if name in vars(base))
     if owner is cls:
         return True
-    return owner.__module__.startswith(("tenon.core.methods", "tenon.nn")) and cls.__name__ in (
+    return owner.__module__.startswith(("tenon.tensors.methods", "tenon.nn")) and cls.__name__ in (
         "Tensor",
         "Module",
     )

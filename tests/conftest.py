@@ -22,7 +22,7 @@ from xdist.scheduler import LoadFileScheduling
 
 import tenon
 from tenon.compress.receipt import receipt_of
-from tenon.core import rerouting
+from tenon.tensors import rerouting
 from tenon.testing.suites.communicator import OPEN_MPI
 
 #: Exceptions that torch and tenon may tell apart by different subclasses.

@@ -12,24 +12,25 @@ import importlib
 import sys
 from typing import TYPE_CHECKING, Any
 
+from tenon import moved as _moved
 from tenon.distributed import startup as _startup
 from tenon.version import __version__
 
 if TYPE_CHECKING:  # what editors and type checkers should know; at run time all of it is lazy
     from tenon.amp.autocast_mode import autocast
-    from tenon.core.create import as_tensor, from_numpy, tensor
-    from tenon.core.draws import rand, randint, randn, randperm
-    from tenon.core.factories import empty, full, ones, zeros
-    from tenon.core.grad_mode import enable_grad, inference_mode, is_grad_enabled, no_grad, set_grad_enabled
-    from tenon.core.ranges import arange, linspace
-    from tenon.core.size import Size
-    from tenon.core.tensor import Tensor
     from tenon.dtypes import bfloat16, dtype, float16, float32, float64, int8, int16, int32, int64, uint8
+    from tenon.engine.grad_mode import enable_grad, inference_mode, is_grad_enabled, no_grad, set_grad_enabled
     from tenon.functions.choosing import where
     from tenon.functions.einsum import einsum
     from tenon.functions.joining import cat, stack
     from tenon.random import Generator, get_rng_state, manual_seed, set_rng_state
     from tenon.serialize import load, save
+    from tenon.tensors.creation.create import as_tensor, from_numpy, tensor
+    from tenon.tensors.creation.draws import rand, randint, randn, randperm
+    from tenon.tensors.creation.factories import empty, full, ones, zeros
+    from tenon.tensors.creation.ranges import arange, linspace
+    from tenon.tensors.size import Size
+    from tenon.tensors.tensor import Tensor
 
 #: Public name -> the module where it lives.
 _HOMES: dict[str, str] = {}
@@ -40,7 +41,7 @@ def _home(module: str, names: str) -> None:
         _HOMES[name] = module
 
 
-_home("tenon.core.tensor", "Tensor")
+_home("tenon.tensors.tensor", "Tensor")
 _home("tenon.amp.autocast_mode", "autocast")
 _home(
     "tenon.amp.state",
@@ -50,39 +51,41 @@ _home(
     "autocast_decrement_nesting",
 )
 _home("tenon.compiler", "compile")
-_home("tenon.core.size", "Size")
-_home("tenon.core.create", "tensor as_tensor from_numpy")
+_home("tenon.tensors.size", "Size")
+_home("tenon.tensors.creation.create", "tensor as_tensor from_numpy")
 _home(
-    "tenon.core.factories",
+    "tenon.tensors.creation.factories",
     "zeros ones empty full zeros_like ones_like empty_like full_like eye "
     "scalar_tensor tril_indices triu_indices empty_strided empty_permuted",
 )
-_home("tenon.core.ranges", "arange linspace logspace")
+_home("tenon.tensors.creation.ranges", "arange linspace logspace")
 _home("tenon.errors", "OutOfMemoryError")
-_home("tenon.core.storage", "UntypedStorage")
-_home("tenon.core.typed_storage", "TypedStorage")
+_home("tenon.tensors.storage.untyped", "UntypedStorage")
+_home("tenon.tensors.storage.typed", "TypedStorage")
 _home(
-    "tenon.core.legacy_storages",
+    "tenon.tensors.storage.legacy",
     "DoubleStorage FloatStorage HalfStorage BFloat16Storage LongStorage IntStorage ShortStorage CharStorage "
     "ByteStorage BoolStorage ComplexFloatStorage ComplexDoubleStorage QInt8Storage QInt32Storage "
     "QUInt8Storage QUInt4x2Storage QUInt2x4Storage _storage_classes",
 )
-_home("tenon.core.layout", "layout strided sparse_coo sparse_csr sparse_csc sparse_bsr sparse_bsc _mkldnn")
+_home("tenon.tensors.layout", "layout strided sparse_coo sparse_csr sparse_csc sparse_bsr sparse_bsc _mkldnn")
 _home(
-    "tenon.core.qscheme",
+    "tenon.tensors.qscheme",
     "qscheme per_tensor_affine per_tensor_symmetric per_channel_affine per_channel_symmetric "
     "per_channel_affine_float_qparams",
 )
 _home("tenon.autograd.anomaly_mode", "is_anomaly_check_nan_enabled is_anomaly_enabled set_anomaly_enabled")
 _home("tenon.func", "vmap")
-_home("tenon.core.draws", "rand randn randint randperm rand_like randn_like randint_like normal")
+_home("tenon.tensors.creation.draws", "rand randn randint randperm rand_like randn_like randint_like normal")
 _home(
-    "tenon.core.grad_mode",
+    "tenon.engine.grad_mode",
     "no_grad enable_grad set_grad_enabled inference_mode is_grad_enabled is_inference_mode_enabled",
 )
-_home("tenon.core.formats", "memory_format contiguous_format preserve_format channels_last channels_last_3d")
-_home("tenon.core.promotion", "result_type")
-_home("tenon.core.printing", "set_printoptions get_printoptions")
+_home(
+    "tenon.tensors.formats", "memory_format contiguous_format preserve_format channels_last channels_last_3d"
+)
+_home("tenon.engine.promotion", "result_type")
+_home("tenon.tensors.printing", "set_printoptions get_printoptions")
 _home(
     "tenon.dtypes",
     "dtype bool uint8 uint16 uint32 uint64 int8 int16 int32 int64 float16 bfloat16 float32 float64 complex64 "
@@ -163,13 +166,13 @@ _SUBMODULES = frozenset(
         "compiler",
         "compress",
         "config",
-        "core",
         "cpu",
         "cuda",
         "data",
         "distributed",
         "distributions",
         "dtypes",
+        "engine",
         "errors",
         "extend",
         "fft",
@@ -201,6 +204,7 @@ _SUBMODULES = frozenset(
         "sparse",
         "special",
         "storage",
+        "tensors",
         "testing",
         "training",
         "types",
@@ -248,6 +252,7 @@ def __dir__() -> list[str]:
     return sorted({*public, *_HOMES, *_RENAMED, *_SUBMODULES, *functions.__all__, "__version__"})
 
 
+_moved.install()
 _startup.prepare()  # under a launcher: thread counts, before NumPy is imported, and failure hooks
 
 # Bound here and not at first use: importing ``tenon.device`` would put the module in the class's place.

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tenon.core.tensor import Tensor
+    from tenon.tensors.tensor import Tensor
 
 __all__ = ["ExceptionWrapper", "KeyErrorMessage"]
 
@@ -57,7 +57,7 @@ class ExceptionWrapper:
 
 def _rebuild_tensor(storage: Any, storage_offset: int, size: Sequence[int], stride: Sequence[int]) -> Tensor:
     """The tensor that shows a storage from ``storage_offset`` on."""
-    from tenon.core.factories import empty
+    from tenon.tensors.creation.factories import empty
 
     made: Tensor = empty(0, dtype=storage.dtype).set_(storage.untyped(), storage_offset, size, stride)
     return made

@@ -17,7 +17,7 @@ from __future__ import annotations
 import functools
 from typing import Any, TypeVar
 
-from tenon.core import watch
+from tenon.engine import watch
 from tenon.errors import ArgumentError, CaptureError
 from tenon.graph.compile import EVERY, Compiled
 from tenon.graph.stance import set_stance

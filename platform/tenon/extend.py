@@ -26,22 +26,21 @@ if TYPE_CHECKING:
     from tenon.config import Config as Config
     from tenon.config import environment as environment
     from tenon.config import process_environment as process_environment
-    from tenon.core.aval import Aval as Aval
-    from tenon.core.backend import Availability as Availability
-    from tenon.core.backend import Backend as Backend
-    from tenon.core.backend import Kernel as Kernel
-    from tenon.core.backend import MemoryStats as MemoryStats
-    from tenon.core.backend import backend_for as backend_for
-    from tenon.core.grad_mode import enable_grad as enable_grad
-    from tenon.core.grad_mode import no_grad as no_grad
-    from tenon.core.op import Composite as Composite
-    from tenon.core.op import Kind as Kind
-    from tenon.core.op import Op as Op
-    from tenon.core.op import Primitive as Primitive
-    from tenon.core.tensor import Tensor as Tensor
     from tenon.device import Device as Device
     from tenon.distributed import engine as engine
     from tenon.distributed.communicator import Communicator as Communicator
+    from tenon.engine.aval import Aval as Aval
+    from tenon.engine.backend import Availability as Availability
+    from tenon.engine.backend import Backend as Backend
+    from tenon.engine.backend import Kernel as Kernel
+    from tenon.engine.backend import MemoryStats as MemoryStats
+    from tenon.engine.backend import backend_for as backend_for
+    from tenon.engine.grad_mode import enable_grad as enable_grad
+    from tenon.engine.grad_mode import no_grad as no_grad
+    from tenon.engine.op import Composite as Composite
+    from tenon.engine.op import Kind as Kind
+    from tenon.engine.op import Op as Op
+    from tenon.engine.op import Primitive as Primitive
     from tenon.graph import cluster as cluster
     from tenon.graph import expressions as expressions
     from tenon.graph.recording import record as record
@@ -55,41 +54,42 @@ if TYPE_CHECKING:
     from tenon.optim.scheduler import LRScheduler as LRScheduler
     from tenon.plugins.diagnose import doctor_section as doctor_section
     from tenon.random import loops as random_loops  # noqa: F401 - offered under another name
+    from tenon.tensors.tensor import Tensor as Tensor
     from tenon.training.recipe import Recipe as Recipe
     from tenon.training.session import Session as Session
 
 _TARGETS = {
-    "Aval": "tenon.core.aval:Aval",
-    "Availability": "tenon.core.backend:Availability",
-    "Backend": "tenon.core.backend:Backend",
+    "Aval": "tenon.engine.aval:Aval",
+    "Availability": "tenon.engine.backend:Availability",
+    "Backend": "tenon.engine.backend:Backend",
     "BasePruningMethod": "tenon.nn.pruning:BasePruningMethod",
     "Communicator": "tenon.distributed.communicator:Communicator",
-    "Composite": "tenon.core.op:Composite",
+    "Composite": "tenon.engine.op:Composite",
     "Config": "tenon.config:Config",
     "Criterion": "tenon.nn.pruning:Criterion",
     "Device": "tenon.device:Device",
-    "Kernel": "tenon.core.backend:Kernel",
-    "Kind": "tenon.core.op:Kind",
+    "Kernel": "tenon.engine.backend:Kernel",
+    "Kind": "tenon.engine.op:Kind",
     "LRScheduler": "tenon.optim.scheduler:LRScheduler",
-    "MemoryStats": "tenon.core.backend:MemoryStats",
+    "MemoryStats": "tenon.engine.backend:MemoryStats",
     "Module": "tenon.nn.module:Module",
     "Observer": "tenon.observe.observer:Observer",
-    "Op": "tenon.core.op:Op",
+    "Op": "tenon.engine.op:Op",
     "Optimizer": "tenon.optim.optimizer:Optimizer",
     "Parameter": "tenon.nn.parameter:Parameter",
-    "Primitive": "tenon.core.op:Primitive",
+    "Primitive": "tenon.engine.op:Primitive",
     "Recipe": "tenon.training.recipe:Recipe",
     "Session": "tenon.training.session:Session",
-    "Tensor": "tenon.core.tensor:Tensor",
-    "backend_for": "tenon.core.backend:backend_for",
+    "Tensor": "tenon.tensors.tensor:Tensor",
+    "backend_for": "tenon.engine.backend:backend_for",
     "cluster": "tenon.graph.cluster:",
     "doctor_section": "tenon.plugins.diagnose:doctor_section",
-    "enable_grad": "tenon.core.grad_mode:enable_grad",
+    "enable_grad": "tenon.engine.grad_mode:enable_grad",
     "engine": "tenon.distributed.engine:",
     "environment": "tenon.config:environment",
     "errors": "tenon.errors:",
     "expressions": "tenon.graph.expressions:",
-    "no_grad": "tenon.core.grad_mode:no_grad",
+    "no_grad": "tenon.engine.grad_mode:no_grad",
     "observe": "tenon.observe:",
     "process_environment": "tenon.config:process_environment",
     "quantization": "tenon.quantization:",

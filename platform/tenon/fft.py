@@ -15,14 +15,14 @@ from typing import Any
 import numpy as np
 
 from tenon import dtypes, ops
-from tenon.core.aval import normalize_axis
-from tenon.core.create import wrap
-from tenon.core.factories import kind_of
-from tenon.core.methods.titles import titled
-from tenon.core.rerouting import register
 from tenon.device import as_device
+from tenon.engine.aval import normalize_axis
 from tenon.errors import ArgumentError, DTypeError, ShapeError
 from tenon.functions.derived import into
+from tenon.tensors.creation.create import wrap
+from tenon.tensors.creation.factories import kind_of
+from tenon.tensors.methods.titles import titled
+from tenon.tensors.rerouting import register
 
 __all__ = [
     "fft", "fft2", "fftfreq", "fftn", "fftshift", "hfft", "hfft2", "hfftn", "ifft", "ifft2", "ifftn",

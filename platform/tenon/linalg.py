@@ -14,13 +14,9 @@ from typing import Any
 import numpy as np
 
 from tenon import ops
-from tenon.core.aval import normalize_axis
-from tenon.core.create import from_backend_array
-from tenon.core.grad_mode import MODE
-from tenon.core.methods.titles import titled
-from tenon.core.precision import runs_in
-from tenon.core.rerouting import register
-from tenon.core.results import named_result
+from tenon.engine.aval import normalize_axis
+from tenon.engine.grad_mode import MODE
+from tenon.engine.precision import runs_in
 from tenon.errors import ArgumentError, DTypeError, GradError, ShapeError
 from tenon.functions.contraction import chained
 from tenon.functions.derived import into
@@ -42,6 +38,10 @@ from tenon.functions.factorizations import solve_factored as lu_solve
 from tenon.functions.indefinite import ldl_factor, ldl_factor_ex, ldl_solve
 from tenon.functions.least_squares import lstsq, matrix_rank, pinv
 from tenon.ops.linalg import LinearAlgebraError
+from tenon.tensors.creation.create import from_backend_array
+from tenon.tensors.methods.titles import titled
+from tenon.tensors.rerouting import register
+from tenon.tensors.results import named_result
 
 __all__ = [
     "LinAlgError", "cholesky", "cholesky_ex", "cond", "cross", "det", "diagonal", "eig", "eigh",

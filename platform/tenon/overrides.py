@@ -15,9 +15,9 @@ from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from typing import Any
 
-from tenon.core import overriding, rerouting
-from tenon.core.grad_mode import enable_grad
-from tenon.core.tensor import Tensor
+from tenon.engine.grad_mode import enable_grad
+from tenon.tensors import overriding, rerouting
+from tenon.tensors.tensor import Tensor
 
 __all__ = [
     "BaseTorchFunctionMode",

@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 
 from tenon import dtypes, functions, ops
-from tenon.core.create import as_tensor, from_backend_array
-from tenon.core.methods.titles import titled
-from tenon.core.rerouting import register
-from tenon.core.value import Value
+from tenon.engine.value import Value
 from tenon.errors import DTypeError
 from tenon.functions.derived import into
+from tenon.tensors.creation.create import as_tensor, from_backend_array
+from tenon.tensors.methods.titles import titled
+from tenon.tensors.rerouting import register
 
 __all__ = [
     "airy_ai", "bessel_j0", "bessel_j1", "bessel_y0", "bessel_y1", "chebyshev_polynomial_t",

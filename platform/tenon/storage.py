@@ -1,11 +1,11 @@
-"""PyTorch's path ``torch.storage``; the memory behind tensors is in ``tenon.core.storage``."""
+"""PyTorch's path ``torch.storage``; the memory behind tensors is in ``tenon.tensors.storage.untyped``."""
 
 from __future__ import annotations
 
-from tenon.core.legacy_storages import _LegacyStorage  # noqa: F401 - torch has it here
-from tenon.core.storage import UntypedStorage
-from tenon.core.typed_storage import STORAGE_NAMES, TypedStorage
 from tenon.dtypes import dtype
+from tenon.tensors.storage.legacy import _LegacyStorage  # noqa: F401 - torch has it here
+from tenon.tensors.storage.typed import STORAGE_NAMES, TypedStorage
+from tenon.tensors.storage.untyped import UntypedStorage
 
 
 def _dtype_to_storage_type_map() -> dict[dtype, str]:

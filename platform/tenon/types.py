@@ -7,15 +7,15 @@ import os
 from collections.abc import Sequence
 from typing import IO, Any, TypeAlias
 
-from tenon.core.layout import layout as _layout
-from tenon.core.qscheme import qscheme as _qscheme
-from tenon.core.size import Size
-from tenon.core.storage import UntypedStorage
-from tenon.core.tensor import Tensor
-from tenon.core.typed_storage import TypedStorage
 from tenon.device import Device as _DeviceClass
 from tenon.device import Device as _device
 from tenon.dtypes import dtype as _dtype
+from tenon.tensors.layout import layout as _layout
+from tenon.tensors.qscheme import qscheme as _qscheme
+from tenon.tensors.size import Size
+from tenon.tensors.storage.typed import TypedStorage
+from tenon.tensors.storage.untyped import UntypedStorage
+from tenon.tensors.tensor import Tensor
 
 Number: TypeAlias = int | float | bool
 Device: TypeAlias = _DeviceClass | str | int | None

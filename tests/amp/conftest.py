@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import tenon
-from tenon.core.interceptor import SLOT
+from tenon.engine.interceptor import SLOT
 
 sys.path.insert(0, str(Path(__file__).parent))
 

@@ -9,7 +9,7 @@ import pytest
 
 import tenon
 from tenon import nn
-from tenon.core.interceptor import SLOT
+from tenon.engine.interceptor import SLOT
 from tenon.errors import ArgumentError, TenonWarning
 
 BF16, F16, F32 = tenon.bfloat16, tenon.float16, tenon.float32

@@ -87,8 +87,8 @@ def test_infinities_alone_and_unchecked_nan_are_nobodys_business(net):
 
 
 def test_the_mode_leaves_nothing_behind(net):
-    from tenon.core import watch
-    from tenon.core.interceptor import SLOT
+    from tenon.engine import watch
+    from tenon.engine.interceptor import SLOT
 
     with tenon.autograd.set_detect_anomaly(True), tenon.autograd.detect_anomaly():
         tenon.ones(2).exp()

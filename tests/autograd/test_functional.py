@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import tenon
-from tenon.core.pytree import tree_leaves
+from tenon.tensors.pytree import tree_leaves
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.oracle

@@ -11,7 +11,7 @@ from training import OPTIMIZERS, train
 
 import tenon
 from tenon import nn
-from tenon.core.backend import backend_named
+from tenon.engine.backend import backend_named
 from tenon.errors import IndexRangeError, OutOfMemoryError
 from tenon.testing.suites.backend import BackendSuite
 

@@ -12,9 +12,9 @@ from training import train
 
 import tenon
 from tenon import nn
-from tenon.core import backend as backends
-from tenon.core.op import table
 from tenon.device import Device
+from tenon.engine import backend as backends
+from tenon.engine.op import table
 from tenon.errors import BackendUnavailableError, DeviceError, OutOfMemoryError
 from tenon_cuda import library
 from tenon_cuda.backend import CudaBackend

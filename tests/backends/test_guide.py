@@ -8,7 +8,7 @@ from types import ModuleType
 import pytest
 
 import tenon
-from tenon.core import backend as backends
+from tenon.engine import backend as backends
 from tenon.plugins import manager
 from tenon.testing.suites.backend import BackendSuite
 from tenon_cuda import library

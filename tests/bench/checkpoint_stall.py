@@ -10,9 +10,9 @@ from pathlib import Path
 
 import numpy as np
 
-from tenon.core.create import from_numpy
 from tenon.serialize.background import CheckpointWriter
 from tenon.serialize.checkpoint import write_checkpoint
+from tenon.tensors.creation.create import from_numpy
 
 TENSORS = 60
 ROUNDS = 8

@@ -4,7 +4,7 @@ from collections import OrderedDict, defaultdict, namedtuple
 
 import pytest
 
-from tenon.core.pytree import tree_flatten, tree_leaves, tree_map, tree_map_only, tree_unflatten
+from tenon.tensors.pytree import tree_flatten, tree_leaves, tree_map, tree_map_only, tree_unflatten
 from tenon.utils import _pytree
 
 Point = namedtuple("Point", "x y")

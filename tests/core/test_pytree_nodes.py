@@ -5,8 +5,8 @@ import collections
 import pytest
 
 import tenon
-from tenon.core import pytree as core
 from tenon.errors import TreeError
+from tenon.tensors import pytree as core
 from tenon.utils import _pytree as pytree
 
 Pair = collections.namedtuple("Pair", "first second")

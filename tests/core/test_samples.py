@@ -5,10 +5,10 @@ import pytest
 
 import tenon
 from tenon import ops
-from tenon.core import tape
-from tenon.core.aval import aval_of
-from tenon.core.create import wrap
-from tenon.core.op import NotInferable, table
+from tenon.engine import tape
+from tenon.engine.aval import aval_of
+from tenon.engine.op import NotInferable, table
+from tenon.tensors.creation.create import wrap
 from tenon.testing import samples
 from tenon.testing.assertions import as_tuple, assert_same
 from tenon.testing.gradcheck import check_gradients

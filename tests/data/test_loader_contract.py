@@ -13,7 +13,7 @@ import pytest
 
 import tenon
 from tenon import data
-from tenon.core.backend import backend_named
+from tenon.engine.backend import backend_named
 from tenon.errors import WorkerError
 from tenon.utils.data import DataLoader, Dataset, IterableDataset, Sampler
 

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 import tenon
-from tenon.core import alerts
 from tenon.distributed.threaded import run_ranks
 from tenon.errors import CommunicatorError, ModuleError
 from tenon.nn import Module, Parameter
 from tenon.nn.parallel import DistributedDataParallel
+from tenon.tensors import alerts
 
 
 class Chain(Module):

@@ -7,9 +7,9 @@ import pytest
 
 import tenon
 import tenon.distributed.nn.functional as F
-from tenon.core.interceptor import SLOT
-from tenon.core.op import Kind
 from tenon.distributed.threaded import run_ranks
+from tenon.engine.interceptor import SLOT
+from tenon.engine.op import Kind
 from tenon.errors import ShapeError, UnsupportedError
 from tenon.testing.suites.communicator import launch
 

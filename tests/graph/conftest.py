@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 import tenon.ops  # noqa: F401 - fills the op table
-from tenon.core.aval import Aval, aval_of
-from tenon.core.backend import backend_named
-from tenon.core.op import table
+from tenon.engine.aval import Aval, aval_of
+from tenon.engine.backend import backend_named
+from tenon.engine.op import table
 from tenon.graph.graph import Graph, Ref, Write
 
 F32 = np.dtype(np.float32)

@@ -7,8 +7,8 @@ import pytest
 
 import tenon
 from tenon import nn
-from tenon.core import watch
-from tenon.core.interceptor import SLOT
+from tenon.engine import watch
+from tenon.engine.interceptor import SLOT
 from tenon.errors import CaptureError, GradError, ModifiedValueError
 
 OPTIMIZERS = {

@@ -12,8 +12,8 @@ import pytest
 
 import tenon
 from tenon import nn, optim
-from tenon.core import watch
-from tenon.core.interceptor import SLOT
+from tenon.engine import watch
+from tenon.engine.interceptor import SLOT
 from tenon.errors import CaptureError
 from tenon.nn import functional as F
 from tenon_cpu.jit import codegen_llvm

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 import tenon
-from tenon.core.aval import aval_of
-from tenon.core.op import Composite, table
+from tenon.engine.aval import aval_of
+from tenon.engine.op import Composite, table
 from tenon.graph import passes
 from tenon.graph.graph import Graph
 from tenon.graph.interpreter import Interpreter

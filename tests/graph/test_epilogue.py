@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import tenon
-from tenon.core.op import Composite, table
+from tenon.engine.op import Composite, table
 from tenon.graph.interpreter import Interpreter
 from tenon.graph.passes import default, run
 from tenon.graph.passes.epilogue import epilogue

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 import tenon
-from tenon.core.aval import Aval
-from tenon.core.op import table
+from tenon.engine.aval import Aval
+from tenon.engine.op import table
 from tenon.errors import GraphError
 from tenon.graph.graph import Graph, Node, Ref, Write
 from tenon.graph.passes import run

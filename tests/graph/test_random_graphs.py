@@ -5,7 +5,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tenon.core.backend import backend_named
+from tenon.engine.backend import backend_named
 from tenon.graph import passes
 from tenon.graph.interpreter import Interpreter
 from tenon.graph.program import Program

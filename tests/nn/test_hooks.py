@@ -11,7 +11,7 @@ import pytest
 
 import tenon
 from tenon import nn
-from tenon.core.handle import RemovableHandle
+from tenon.engine.handle import RemovableHandle
 from tenon.nn import hooks
 from tenon.nn.modules import module as global_hooks
 

@@ -8,7 +8,7 @@ import pytest
 
 import tenon
 from tenon import nn
-from tenon.core import scopes
+from tenon.engine import scopes
 
 
 class Double(nn.Module):

@@ -54,7 +54,7 @@ def test_outside_of_any_module_only_the_op_is_named():
 
 
 def test_the_place_is_left_behind_when_forward_raises():
-    from tenon.core import scopes
+    from tenon.engine import scopes
 
     with pytest.raises(Exception, match="cannot be multiplied"):
         nn.Sequential(nn.Linear(3, 2))(tenon.ones(1, 4))

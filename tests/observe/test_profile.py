@@ -11,8 +11,8 @@ import pytest
 
 import tenon
 from tenon import nn
-from tenon.core import scopes, watch
-from tenon.core.interceptor import SLOT
+from tenon.engine import scopes, watch
+from tenon.engine.interceptor import SLOT
 from tenon.errors import ArgumentError, TraceError, UnsupportedError
 from tenon.observe.scopes import OPEN
 from tenon.profiler import (

@@ -8,8 +8,8 @@ import pytest
 
 import tenon
 from tenon import nn
-from tenon.core.interceptor import SLOT
-from tenon.core.op import table
+from tenon.engine.interceptor import SLOT
+from tenon.engine.op import table
 from tenon.errors import ShapeError
 from tenon.extend import observe
 from tenon.profiler import profile

@@ -8,8 +8,8 @@ import pytest
 
 import tenon
 from tenon import nn, ops
-from tenon.core.pytree import tree_leaves
 from tenon.quantization import DYNAMIC
+from tenon.tensors.pytree import tree_leaves
 from tenon_cpu.onednn import available, int8_rnn
 
 op = ops.int8_lstm_sequence

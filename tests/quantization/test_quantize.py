@@ -8,7 +8,6 @@ import pytest
 
 import tenon
 from tenon import nn
-from tenon.core.pytree import tree_leaves
 from tenon.errors import ArgumentError, CheckpointError, QuantizationError
 from tenon.quantization import (
     DynamicLinear,
@@ -19,6 +18,7 @@ from tenon.quantization import (
     to_int4,
     to_int8,
 )
+from tenon.tensors.pytree import tree_leaves
 
 SPECS = ("int8-dynamic", "int8-weights", "int4-weights", "bfloat16-weights", "bfloat16")
 

@@ -13,7 +13,7 @@ FIRST_PARTY = sorted(
 #: Layer of each part of tenon, lowest first; a part may import its own layer and those below.
 LAYERS = [
     {"errors", "config", "dtypes", "device", "random", "plugins"},
-    {"core"},
+    {"engine", "tensors"},
     {"ops"},
     {"graph", "functions", "fft", "linalg", "special", "backends", "cuda", "amp", "cpu"},
     {"nn", "optim", "distributed", "observe", "serialize", "data", "autograd", "func", "utils",

@@ -12,10 +12,10 @@ import time
 import numpy as np
 import pytest
 
-from tenon.core.create import from_numpy
 from tenon.errors import CheckpointWriteError, UnsavableError
 from tenon.serialize import atomic, load, save
 from tenon.serialize.atomic import replacing
+from tenon.tensors.creation.create import from_numpy
 
 SUFFIXES = (".pt", ".safetensors")
 
@@ -99,7 +99,7 @@ def test_a_full_disk_leaves_the_old_file_and_says_so(suffix, tmp_path):
     path = tmp_path / f"m{suffix}"
     script = f"""
 import resource, numpy as np
-from tenon.core.create import from_numpy
+from tenon.tensors.creation.create import from_numpy
 from tenon.errors import CheckpointWriteError
 from tenon.serialize import save
 resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
@@ -204,7 +204,7 @@ def test_leftovers_of_killed_writers_are_removed_and_living_ones_kept(tmp_path):
 
 KILLED = """
 import sys, numpy as np
-from tenon.core.create import from_numpy
+from tenon.tensors.creation.create import from_numpy
 from tenon.serialize import save
 number = 0
 print("ready", flush=True)

@@ -12,17 +12,17 @@ import time
 import numpy as np
 import pytest
 
-from tenon.core.create import from_numpy
 from tenon.errors import CheckpointWriteError, UnsavableError
 from tenon.serialize.background import CheckpointWriter
 from tenon.serialize.checkpoint import checkpoints, latest_valid, read_checkpoint, write_checkpoint
+from tenon.tensors.creation.create import from_numpy
 
 LOOP = """
 import sys
 
 import numpy as np
 
-from tenon.core.create import from_numpy
+from tenon.tensors.creation.create import from_numpy
 from tenon.serialize.background import CheckpointWriter
 
 weight = np.zeros(100_000, np.float32)

@@ -7,7 +7,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tenon.core.create import from_numpy
 from tenon.errors import (
     CheckpointDeviceError,
     CheckpointError,
@@ -25,6 +24,7 @@ from tenon.serialize.checkpoint import (
     write_checkpoint,
 )
 from tenon.serialize.migrate import CHECKPOINT, Migrations
+from tenon.tensors.creation.create import from_numpy
 
 
 def write(folder, step: int, suffix: str = "safetensors"):

@@ -8,9 +8,9 @@ import re
 import numpy as np
 import pytest
 
-from tenon.core.create import from_numpy
 from tenon.errors import CheckpointError
 from tenon.serialize import load, save, verify
+from tenon.tensors.creation.create import from_numpy
 
 SUFFIXES = (".pt", ".safetensors")
 

@@ -6,13 +6,13 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from tenon.core import backend as backends
-from tenon.core.backend import Backend
-from tenon.core.create import from_numpy
-from tenon.core.tensor import Tensor
 from tenon.device import Device
+from tenon.engine import backend as backends
+from tenon.engine.backend import Backend
 from tenon.errors import CheckpointError
 from tenon.serialize import load, save
+from tenon.tensors.creation.create import from_numpy
+from tenon.tensors.tensor import Tensor
 
 
 class DeviceArray:

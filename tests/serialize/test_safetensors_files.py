@@ -11,12 +11,12 @@ import safetensors
 import safetensors.numpy
 
 from tenon import dtypes
-from tenon.core.create import from_numpy
-from tenon.core.tensor import Tensor
 from tenon.errors import CheckpointError
 from tenon.nn.parameter import Parameter
 from tenon.serialize import load, save
 from tenon.serialize.migrate import MANIFEST
+from tenon.tensors.creation.create import from_numpy
+from tenon.tensors.tensor import Tensor
 
 PLAIN = [kind.name for kind in dtypes.ALL if kind is not dtypes.complex128]
 

@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from tenon import dtypes
-from tenon.core.create import from_numpy
-from tenon.core.size import Size
-from tenon.core.tensor import Tensor
 from tenon.device import Device
 from tenon.errors import UnsavableError
 from tenon.nn.parameter import UninitializedParameter
 from tenon.serialize import load, save
+from tenon.tensors.creation.create import from_numpy
+from tenon.tensors.size import Size
+from tenon.tensors.tensor import Tensor
 
 FORMATS = ("pt", "safetensors")
 SLOW = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow]

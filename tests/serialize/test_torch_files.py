@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 from tenon import dtypes
-from tenon.core.create import from_numpy
-from tenon.core.size import Size
-from tenon.core.tensor import Tensor
 from tenon.device import Device
 from tenon.errors import CheckpointError, UnsupportedError
 from tenon.nn.parameter import Parameter
 from tenon.serialize import load, save
+from tenon.tensors.creation.create import from_numpy
+from tenon.tensors.size import Size
+from tenon.tensors.tensor import Tensor
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.oracle

@@ -14,10 +14,10 @@ from collections import OrderedDict
 import numpy as np
 import pytest
 
-from tenon.core.create import from_numpy
 from tenon.dtypes import float32
 from tenon.errors import CheckpointError, UnsafeCheckpointError
 from tenon.serialize import load, save
+from tenon.tensors.creation.create import from_numpy
 
 
 def archive(tree: bytes, **records: bytes) -> io.BytesIO:

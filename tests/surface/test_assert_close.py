@@ -87,7 +87,7 @@ def test_the_verdict_and_its_words_are_torchs(actual, expected, options):
         try:
             verdicts.append(check(tensors(lib, actual), tensors(lib, expected), **options))
         except Exception as error:
-            text = str(error).replace("<class 'torch.Tensor'>", "<class 'tenon.core.tensor.Tensor'>")
+            text = str(error).replace("<class 'torch.Tensor'>", "<class 'tenon.tensors.tensor.Tensor'>")
             verdicts.append((isinstance(error, AssertionError), text))
 
     assert verdicts[1] == verdicts[0]

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tenon
-from tenon.core.printing import get_printoptions, printoptions, set_printoptions
 from tenon.errors import TenonError
+from tenon.tensors.printing import get_printoptions, printoptions, set_printoptions
 
 SHAPES = [
     (),

@@ -13,24 +13,24 @@ from tenon.autograd.delayed import DelayedError, UndefinedGrad
 from tenon.autograd.saved import KeptTensor
 from tenon.backends import mkldnn
 from tenon.backends.cpu import get_cpu_capability as _get_cpu_capability  # noqa: F401
-from tenon.core import rerouting
-from tenon.core.backward_end import PASS
-from tenon.core.edges import AccumulateGrad
-from tenon.core.grad_mode import is_grad_enabled  # noqa: F401 - torch has it here
-from tenon.core.methods.convert import parse_to
-from tenon.core.overriding import STATE as _OVERRIDES
-from tenon.core.overriding import (  # noqa: F401 - torch has them here
-    DisableTorchFunction,
-    DisableTorchFunctionSubclass,
-)
-from tenon.core.overriding import disabled as _disabled_torch_function_impl  # noqa: F401
-from tenon.core.saved_names import SavedTensor
-from tenon.core.saving import hooks_are_let_in
-from tenon.core.tensor import Tensor
 from tenon.device import Device
+from tenon.engine.backward_end import PASS
+from tenon.engine.edges import AccumulateGrad
+from tenon.engine.grad_mode import is_grad_enabled  # noqa: F401 - torch has it here
+from tenon.engine.saving import hooks_are_let_in
 from tenon.errors import ArgumentError, ShapeError
 from tenon.jit import ScriptDict, ScriptFunction, ScriptList, ScriptMethod  # noqa: F401
 from tenon.nn import functional as _functional
+from tenon.tensors import rerouting
+from tenon.tensors.methods.convert import parse_to
+from tenon.tensors.overriding import STATE as _OVERRIDES
+from tenon.tensors.overriding import (  # noqa: F401 - torch has them here
+    DisableTorchFunction,
+    DisableTorchFunctionSubclass,
+)
+from tenon.tensors.overriding import disabled as _disabled_torch_function_impl  # noqa: F401
+from tenon.tensors.saved_names import SavedTensor
+from tenon.tensors.tensor import Tensor
 
 __all__: list[str] = []
 

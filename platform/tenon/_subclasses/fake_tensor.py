@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Any, NoReturn
 
-from tenon.core.tensor import Tensor
 from tenon.errors import UnsupportedError
+from tenon.tensors.tensor import Tensor
 
 __all__ = ["FakeTensor", "FakeTensorConverter", "FakeTensorMode"]
 

@@ -13,9 +13,9 @@ import numpy as np
 from tenon import cuda, dtypes
 from tenon.amp import state
 from tenon.amp.state import STATE, is_autocast_available
-from tenon.core.tensor import Tensor
 from tenon.dtypes import dtype
 from tenon.errors import ArgumentError, TenonWarning
+from tenon.tensors.tensor import Tensor
 
 __all__ = ["autocast", "autocast_decorator", "custom_bwd", "custom_fwd", "is_autocast_available"]
 

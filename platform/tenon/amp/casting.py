@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 
 from tenon.amp import policy
-from tenon.core.grad_mode import MODE
-from tenon.core.interceptor import SLOT
-from tenon.core.op import Composite, table
-from tenon.core.precision import PRECISION
-from tenon.core.value import Value
 from tenon.dtypes import bfloat16, float16
+from tenon.engine.grad_mode import MODE
+from tenon.engine.interceptor import SLOT
+from tenon.engine.op import Composite, table
+from tenon.engine.precision import PRECISION
+from tenon.engine.value import Value
 
 _FLOAT = np.dtype(np.float32)
 _FLOATS = (_FLOAT, float16.numpy, bfloat16.numpy)

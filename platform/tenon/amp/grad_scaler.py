@@ -14,12 +14,12 @@ from enum import Enum
 from typing import Any
 
 from tenon import cuda, dtypes
-from tenon.core import watch
-from tenon.core.factories import full
-from tenon.core.grad_mode import no_grad
-from tenon.core.op import table as f
-from tenon.core.tensor import Tensor
+from tenon.engine import watch
+from tenon.engine.grad_mode import no_grad
+from tenon.engine.op import table as f
 from tenon.errors import ScalerError, TenonWarning
+from tenon.tensors.creation.factories import full
+from tenon.tensors.tensor import Tensor
 
 __all__ = ["GradScaler", "OptState"]
 

@@ -4,7 +4,7 @@ What is not listed runs in the dtypes it gets, and mixed ones are promoted as ou
 norms, activations, additions, ``cat`` and ``stack`` on the CPU. float16, the GPU's usual choice, overflows
 where bfloat16 does not, so that there softmax, norms, sums, powers and exponentials run in float32.
 
-Functions made of several ops name their own policy, see ``core/precision.py``. ``tests/amp/test_parity.py``
+Functions made of several ops name their own policy, see ``engine/precision.py``. ``tests/amp/test_parity.py``
 and ``test_torch_lists.py`` hold all of it to torch.
 """
 

@@ -12,10 +12,10 @@ from typing import Any
 
 from tenon import dtypes
 from tenon.amp.casting import Casting
-from tenon.core.interceptor import SLOT
-from tenon.core.precision import PRECISION
 from tenon.device import TYPES
 from tenon.dtypes import dtype
+from tenon.engine.interceptor import SLOT
+from tenon.engine.precision import PRECISION
 from tenon.errors import ArgumentError
 
 _DEFAULTS = {"cpu": dtypes.bfloat16, "cuda": dtypes.float16}

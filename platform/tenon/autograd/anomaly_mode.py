@@ -20,10 +20,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar
 
-from tenon.core import scopes, watch
-from tenon.core.interceptor import SLOT
-from tenon.core.op import Kind
-from tenon.core.value import Value
+from tenon.engine import scopes, watch
+from tenon.engine.interceptor import SLOT
+from tenon.engine.op import Kind
+from tenon.engine.value import Value
 from tenon.errors import AnomalyError, TenonWarning
 
 _CORE = str(Path(watch.__file__).parent)

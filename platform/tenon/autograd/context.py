@@ -6,7 +6,7 @@ import warnings
 from typing import Any
 
 from tenon.autograd.saved import Saved, SavedNone
-from tenon.core.value import Value
+from tenon.engine.value import Value
 from tenon.errors import FreedGraphError, GradError
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, NoReturn
 
-from tenon.core.aval import Aval
-from tenon.core.tape import CustomNode, StandIn
+from tenon.engine.aval import Aval
+from tenon.engine.tape import CustomNode, StandIn
 from tenon.errors import GradError
 
 __all__ = ["DelayedError", "UndefinedGrad"]

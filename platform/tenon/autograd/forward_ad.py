@@ -14,15 +14,15 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from tenon.autograd.onward import Onward
-from tenon.core.aval import Aval
-from tenon.core.backward import grad as differentiate
-from tenon.core.edges import GradientEdge
-from tenon.core.factories import ones_like, zeros_like
-from tenon.core.grad_mode import enable_grad
-from tenon.core.late import LATE
-from tenon.core.tape import CustomNode, StandIn
-from tenon.core.tensor import Tensor
+from tenon.engine.aval import Aval
+from tenon.engine.backward import grad as differentiate
+from tenon.engine.edges import GradientEdge
+from tenon.engine.grad_mode import enable_grad
+from tenon.engine.late import LATE
+from tenon.engine.tape import CustomNode, StandIn
 from tenon.errors import ArgumentError, GradError
+from tenon.tensors.creation.factories import ones_like, zeros_like
+from tenon.tensors.tensor import Tensor
 
 __all__ = [
     "UnpackedDualTensor",

@@ -9,10 +9,10 @@ import numpy as np
 
 from tenon.autograd import forward_ad
 from tenon.autograd.jacobians import directions, joined, parts
-from tenon.core.factories import zeros_like
-from tenon.core.op import table
-from tenon.core.tensor import Tensor
+from tenon.engine.op import table
 from tenon.errors import GradcheckError
+from tenon.tensors.creation.factories import zeros_like
+from tenon.tensors.tensor import Tensor
 
 
 def check_undefined_tangents(func: Callable[..., Any], inputs: Sequence[Any], active: list[int]) -> None:

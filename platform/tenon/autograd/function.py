@@ -18,12 +18,12 @@ from tenon.autograd import forward_ad
 from tenon.autograd.context import FunctionCtx
 from tenon.autograd.delayed import DelayedError
 from tenon.autograd.outputs import connected
-from tenon.core.aval import Aval
-from tenon.core.grad_mode import MODE, no_grad
-from tenon.core.op import table
-from tenon.core.tape import CustomNode, StandIn
-from tenon.core.undefined import zeros
-from tenon.core.value import Value
+from tenon.engine.aval import Aval
+from tenon.engine.grad_mode import MODE, no_grad
+from tenon.engine.op import table
+from tenon.engine.tape import CustomNode, StandIn
+from tenon.engine.undefined import zeros
+from tenon.engine.value import Value
 from tenon.errors import DTypeError, GradError
 
 

@@ -7,12 +7,12 @@ from contextlib import nullcontext
 from typing import Any
 
 from tenon.autograd.onward import going_on, pushing
-from tenon.core.backward import grad
-from tenon.core.factories import ones_like, zeros_like
-from tenon.core.grad_mode import enable_grad
-from tenon.core.op import table
-from tenon.core.tensor import Tensor
+from tenon.engine.backward import grad
+from tenon.engine.grad_mode import enable_grad
+from tenon.engine.op import table
 from tenon.errors import GradError, OptionError
+from tenon.tensors.creation.factories import ones_like, zeros_like
+from tenon.tensors.tensor import Tensor
 
 __all__ = ["hessian", "hvp", "jacobian", "jvp", "vhp", "vjp"]
 

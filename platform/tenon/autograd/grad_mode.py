@@ -1,6 +1,6 @@
 """torch.autograd.grad_mode: whether ops are taped."""
 
-from tenon.core.grad_mode import (
+from tenon.engine.grad_mode import (
     enable_grad,
     inference_mode,
     is_grad_enabled,

@@ -29,11 +29,11 @@ from tenon.autograd.jacobians import (
     seeds_of,
     tangents,
 )
-from tenon.core.backward import grad
-from tenon.core.create import wrap
-from tenon.core.op import table
-from tenon.core.tensor import Tensor
+from tenon.engine.backward import grad
+from tenon.engine.op import table
 from tenon.errors import ArgumentError, GradcheckError, OptionError, TenonWarning
+from tenon.tensors.creation.create import wrap
+from tenon.tensors.tensor import Tensor
 
 __all__ = [
     "GradcheckError",

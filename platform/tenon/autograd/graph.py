@@ -8,13 +8,13 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tenon.autograd.context import FunctionCtx
-from tenon.core import saving, tape
-from tenon.core.backward_end import PASS, queue_callback
-from tenon.core.edges import AccumulateGrad, GradientEdge, accumulator_of
-from tenon.core.grad_mode import UNCOUNTED
-from tenon.core.handle import RemovableHandle
-from tenon.core.saving import disable_saved_tensors_hooks
-from tenon.core.value import Value
+from tenon.engine import saving, tape
+from tenon.engine.backward_end import PASS, queue_callback
+from tenon.engine.edges import AccumulateGrad, GradientEdge, accumulator_of
+from tenon.engine.grad_mode import UNCOUNTED
+from tenon.engine.handle import RemovableHandle
+from tenon.engine.saving import disable_saved_tensors_hooks
+from tenon.engine.value import Value
 from tenon.errors import GradError, MutationError
 
 __all__ = [

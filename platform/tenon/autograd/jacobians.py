@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 
 from tenon.autograd import forward_ad
-from tenon.core.backward import grad
-from tenon.core.create import wrap
-from tenon.core.draws import rand
-from tenon.core.tensor import Tensor
 from tenon.dtypes import float64
+from tenon.engine.backward import grad
 from tenon.errors import ArgumentError, GradcheckError, UnstableOutputError
 from tenon.random.generator import Generator
+from tenon.tensors.creation.create import wrap
+from tenon.tensors.creation.draws import rand
+from tenon.tensors.tensor import Tensor
 
 Array = np.ndarray[Any, Any]
 

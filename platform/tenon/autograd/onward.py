@@ -11,15 +11,15 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from tenon.core import watch
-from tenon.core.aval import Aval
-from tenon.core.backward_end import PASS
-from tenon.core.grad_mode import MODE
-from tenon.core.inplace import inplace
-from tenon.core.interceptor import SLOT
-from tenon.core.op import Composite
-from tenon.core.tape import CustomNode, StandIn
-from tenon.core.tensor import Tensor
+from tenon.engine import watch
+from tenon.engine.aval import Aval
+from tenon.engine.backward_end import PASS
+from tenon.engine.grad_mode import MODE
+from tenon.engine.interceptor import SLOT
+from tenon.engine.op import Composite
+from tenon.engine.tape import CustomNode, StandIn
+from tenon.tensors.inplace import inplace
+from tenon.tensors.tensor import Tensor
 
 
 class Onward:

@@ -10,13 +10,13 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
-from tenon.core import watch
-from tenon.core.aval import Aval
-from tenon.core.grad_mode import MODE
-from tenon.core.inplace import adopt, check_leaf
-from tenon.core.tensor import Tensor
-from tenon.core.value import FixedView, Value
+from tenon.engine import watch
+from tenon.engine.aval import Aval
+from tenon.engine.grad_mode import MODE
+from tenon.engine.value import FixedView, Value
 from tenon.errors import GradError, TenonWarning
+from tenon.tensors.inplace import adopt, check_leaf
+from tenon.tensors.tensor import Tensor
 
 _ONE_OF_SEVERAL = (
     "Output {} of {} is a view and {{}} inplace. This view is the output of a function that returns multiple"

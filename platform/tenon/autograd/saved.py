@@ -5,11 +5,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from tenon.core.grad_mode import UNCOUNTED
-from tenon.core.saved_names import SavedTensor
-from tenon.core.saving import Packed, SavedTensorsHooks, check_hooks, innermost
-from tenon.core.value import Value, refuse_saving
+from tenon.engine.grad_mode import UNCOUNTED
+from tenon.engine.saving import Packed, SavedTensorsHooks, check_hooks, innermost
+from tenon.engine.value import Value, refuse_saving
 from tenon.errors import FreedGraphError, GradError, ModifiedValueError
+from tenon.tensors.saved_names import SavedTensor
 
 
 class Saved:

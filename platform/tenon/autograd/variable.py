@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from tenon.core.backward_end import queue_callback
-from tenon.core.create import tensor as _tensor
-from tenon.core.tensor import Tensor
-from tenon.core.value import Value
+from tenon.engine.backward_end import queue_callback
+from tenon.engine.value import Value
+from tenon.tensors.creation.create import tensor as _tensor
+from tenon.tensors.tensor import Tensor
 
 
 class _Engine:

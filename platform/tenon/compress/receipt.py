@@ -21,12 +21,12 @@ from rich.markup import escape
 from rich.table import Table
 
 import tenon.serialize as serialize
-from tenon.core.grad_mode import no_grad
-from tenon.core.pytree import tree_leaves, tree_map_only
-from tenon.core.tensor import Tensor
+from tenon.engine.grad_mode import no_grad
 from tenon.errors import ArgumentError
 from tenon.nn.module import Module
 from tenon.nn.weights import pipeline_of
+from tenon.tensors.pytree import tree_leaves, tree_map_only
+from tenon.tensors.tensor import Tensor
 
 #: Times that differ by less than this share are called equal.
 NOISE = 0.1

@@ -6,10 +6,10 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from tenon.core.create import tensor
 from tenon.dtypes import uint8
 from tenon.errors import CheckpointError
 from tenon.nn.module import Module
+from tenon.tensors.creation.create import tensor
 
 _VERSION = 1
 

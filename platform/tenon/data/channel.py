@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 
 from tenon import dtypes
-from tenon.core import create
-from tenon.core.tensor import Tensor
+from tenon.tensors.creation import create
+from tenon.tensors.tensor import Tensor
 
 #: Bytes of arrays from which on shared memory is worth its two system calls.
 LARGE = 1 << 16

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 
 import tenon.ops  # noqa: F401 - a table without ops finds nothing
-from tenon.core import create
-from tenon.core.op import table as f
-from tenon.core.tensor import Tensor
 from tenon.data.combined import samples_of, whole_batch
 from tenon.dtypes import float64
+from tenon.engine.op import table as f
 from tenon.errors import CollateError
+from tenon.tensors.creation import create
+from tenon.tensors.tensor import Tensor
 
 
 def fetch(dataset: Any, indices: Sequence[int], collate: Callable[[Any], Any] | None = None) -> Any:

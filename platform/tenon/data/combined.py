@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from tenon.core import create
 from tenon.data.dataset import Dataset, IterableDataset, T_co, TensorDataset
 from tenon.random import Generator, randperm
+from tenon.tensors.creation import create
 
 
 class ConcatDataset(Dataset[T_co]):

@@ -15,9 +15,9 @@ from typing import Any, Generic, TypeVar
 
 import numpy as np
 
-from tenon.core import create
-from tenon.core.tensor import Tensor
 from tenon.errors import DataError, SizeMismatchError
+from tenon.tensors.creation import create
+from tenon.tensors.tensor import Tensor
 
 T_co = TypeVar("T_co", covariant=True)
 

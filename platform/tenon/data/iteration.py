@@ -10,13 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from tenon.core import watch
-from tenon.core.pytree import tree_map
-from tenon.core.tensor import Tensor
 from tenon.data.sampler import BatchSampler
 from tenon.data.serving import ENDED, FAILED, batch_of, next_batch
+from tenon.engine import watch
 from tenon.errors import TenonWarning, WorkerError
 from tenon.random import random_
+from tenon.tensors.pytree import tree_map
+from tenon.tensors.tensor import Tensor
 
 
 class Progress:

@@ -11,13 +11,13 @@ import weakref
 from collections.abc import Callable, Iterator
 from typing import Any, Generic
 
-from tenon.core import backend
 from tenon.data.collate import default_collate, default_convert
 from tenon.data.dataset import IterableDataset, T_co
 from tenon.data.iteration import Iteration, Progress
 from tenon.data.pool import check_context, pool_of
 from tenon.data.sampler import BatchSampler, RandomSampler, SequentialSampler, check_batches
 from tenon.data.serving import Job
+from tenon.engine import backend
 from tenon.errors import DataError
 from tenon.random import Generator
 

@@ -20,10 +20,10 @@ from multiprocessing import connection as connections
 from multiprocessing.connection import Connection
 from typing import Any
 
-from tenon.core.backend import backend_named
-from tenon.core.op import table
 from tenon.data import channel
 from tenon.data.serving import Job, serve
+from tenon.engine.backend import backend_named
+from tenon.engine.op import table
 from tenon.errors import WorkerError
 from tenon.multiprocessing import get_sharing_strategy
 

@@ -12,11 +12,11 @@ from typing import Any, Generic
 
 import numpy as np
 
-from tenon.core import create
-from tenon.core.tensor import Tensor
 from tenon.data.dataset import T_co
 from tenon.dtypes import float64
 from tenon.random import Generator, default_generator, multinomial, randint, random_, randperm
+from tenon.tensors.creation import create
+from tenon.tensors.tensor import Tensor
 
 
 class Sampler(Generic[T_co]):

@@ -14,8 +14,6 @@ from typing import Any, TypeVar
 import numpy as np
 
 from tenon.amp import GradScaler
-from tenon.core.factories import zeros
-from tenon.core.tensor import Tensor
 from tenon.distributed.communicator import Communicator
 from tenon.distributed.data_parallel import DistributedDataParallel
 from tenon.distributed.gradients import GradientSynchronizer, broadcast_tensors
@@ -23,6 +21,8 @@ from tenon.distributed.sampler import reduce_sum_count
 from tenon.errors import CommunicatorError
 from tenon.nn.functional import cross_entropy, nll_loss
 from tenon.nn.module import Module
+from tenon.tensors.creation.factories import zeros
+from tenon.tensors.tensor import Tensor
 
 Batch = TypeVar("Batch")
 MASKED = (cross_entropy, nll_loss)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from tenon.core.tensor import Tensor
 from tenon.distributed.gradients import GradientSynchronizer
+from tenon.tensors.tensor import Tensor
 
 LARGE = 1 << 14
 """Elements of a matrix from which a copy takes longer than it takes to avoid it."""

@@ -22,13 +22,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tenon.core import watch
-from tenon.core.tensor import Tensor
 from tenon.distributed import staging
 from tenon.distributed.calls import format_ranks
 from tenon.distributed.communicator import Communicator
 from tenon.distributed.reduction import accumulator
+from tenon.engine import watch
 from tenon.errors import CollectiveMismatchError
+from tenon.tensors.tensor import Tensor
 
 MEGABYTE = 1 << 20
 ALIGNMENT = 64

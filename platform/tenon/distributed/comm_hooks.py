@@ -17,15 +17,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tenon import dtypes
-from tenon.core.create import from_numpy
-from tenon.core.grad_mode import no_grad
-from tenon.core.tensor import Tensor
 from tenon.distributed import staging
 from tenon.distributed.communicator import Communicator
 from tenon.distributed.world import get_communicator
+from tenon.engine.grad_mode import no_grad
 from tenon.errors import CommunicatorError, PluginNotFoundError
 from tenon.futures import Future
 from tenon.plugins import registry
+from tenon.tensors.creation.create import from_numpy
+from tenon.tensors.tensor import Tensor
 
 if TYPE_CHECKING:
     from tenon.distributed.buckets import Bucket

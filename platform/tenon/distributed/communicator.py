@@ -19,13 +19,13 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from tenon.core import watch
 from tenon.distributed import failure
 from tenon.distributed.arrays import READ_ONLY, delivered, flat_of, prepared, target_for
 from tenon.distributed.arrays import Array as Array
 from tenon.distributed.calls import FINISH, Call, Work, remembered
 from tenon.distributed.reduction import ReduceOp, check_transferable, dtype_name, reduction_call
 from tenon.distributed.traffic import Traffic
+from tenon.engine import watch
 from tenon.errors import CommunicatorError, ShapeError, UnsupportedError
 
 LARGEST_TAG = 10_000

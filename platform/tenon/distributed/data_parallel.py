@@ -16,10 +16,6 @@ from typing import Any
 
 import numpy as np
 
-from tenon.core import watch
-from tenon.core.backward_end import queue_callback
-from tenon.core.grad_mode import is_grad_enabled
-from tenon.core.tensor import Tensor
 from tenon.device import CPU, Device
 from tenon.distributed import comm_hooks
 from tenon.distributed.bucket_home import BucketHome
@@ -29,9 +25,13 @@ from tenon.distributed.data_parallel_options import is_own_device, refuse_unsupp
 from tenon.distributed.gradients import GradientSynchronizer, broadcast_tensors
 from tenon.distributed.join import Join, Joinable, JoinHook
 from tenon.distributed.logical_shards import SHARDS, LogicalShards
+from tenon.engine import watch
+from tenon.engine.backward_end import queue_callback
+from tenon.engine.grad_mode import is_grad_enabled
 from tenon.errors import ArgumentError, CommunicatorError, ModuleError, UnsupportedError
 from tenon.nn.module import Module
 from tenon.random import initial_seed
+from tenon.tensors.tensor import Tensor
 
 PREFIX = "module."
 IGNORED = "_ddp_params_and_buffers_to_ignore"

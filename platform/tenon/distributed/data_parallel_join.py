@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tenon.core.tensor import Tensor
 from tenon.distributed.gradients import broadcast_tensors
 from tenon.distributed.join import JoinHook
+from tenon.tensors.tensor import Tensor
 
 if TYPE_CHECKING:
     from tenon.distributed.data_parallel import DistributedDataParallel

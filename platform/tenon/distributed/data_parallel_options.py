@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from tenon.core.alerts import warn_once
 from tenon.device import Device
 from tenon.errors import UnsupportedError
 from tenon.nn.module import Module
+from tenon.tensors.alerts import warn_once
 
 #: What to do in place of options that have no effect.
 _INSTEAD = {

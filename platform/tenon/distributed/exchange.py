@@ -6,15 +6,15 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tenon.core.grad_mode import no_grad
-from tenon.core.tensor import Tensor
 from tenon.distributed import operations, staging
 from tenon.distributed.calls import Work
 from tenon.distributed.collectives import Group, check_list, done, put, rows_of, run, stack, write_rows
 from tenon.distributed.communicator import Array, Communicator
 from tenon.distributed.process_group import taking_part
 from tenon.distributed.reduction import ReduceOp
+from tenon.engine.grad_mode import no_grad
 from tenon.errors import ShapeError
+from tenon.tensors.tensor import Tensor
 
 
 def all_to_all(

@@ -14,14 +14,14 @@ from typing import Any
 
 import numpy as np
 
-from tenon.core import watch
-from tenon.core.grad_mode import no_grad
-from tenon.core.tensor import Tensor
 from tenon.distributed import buckets, identity, staging
 from tenon.distributed.communicator import Communicator
 from tenon.distributed.stepped_with import Followed
 from tenon.distributed.world import get_communicator
+from tenon.engine import watch
+from tenon.engine.grad_mode import no_grad
 from tenon.errors import CommunicatorError, TenonWarning
+from tenon.tensors.tensor import Tensor
 
 DEFAULT_CAP_MB = 25.0
 

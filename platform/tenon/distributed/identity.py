@@ -20,10 +20,10 @@ from dataclasses import dataclass
 from types import CodeType, FrameType
 from typing import Any, NamedTuple
 
-from tenon.core import watch
-from tenon.core.tensor import Tensor
 from tenon.distributed.calls import Implied
+from tenon.engine import watch
 from tenon.nn.parameter import is_lazy
+from tenon.tensors.tensor import Tensor
 
 LONGEST = 80
 """Characters of an expression that is used as a name."""

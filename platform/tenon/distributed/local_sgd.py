@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 
-from tenon.core.tensor import Tensor
 from tenon.distributed import staging
 from tenon.distributed.comm_hooks import GradBucket, allreduce_hook, done
 from tenon.distributed.communicator import Communicator
@@ -23,6 +22,7 @@ from tenon.errors import ArgumentError, TenonWarning
 from tenon.futures import Future
 from tenon.optim import step_hooks
 from tenon.optim.optimizer import Optimizer
+from tenon.tensors.tensor import Tensor
 
 Parameters = Iterable[Tensor] | Iterable[Mapping[str, Any]]
 

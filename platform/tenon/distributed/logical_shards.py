@@ -18,9 +18,6 @@ from typing import Any
 import numpy as np
 
 from tenon.config import DECIDED
-from tenon.core import watch
-from tenon.core.backend import backend_named
-from tenon.core.tensor import Tensor
 from tenon.distributed import staging
 from tenon.distributed.buckets import Bucket
 from tenon.distributed.communicator import Communicator
@@ -29,11 +26,14 @@ from tenon.distributed.objects import decode, encode
 from tenon.distributed.reduction import ReduceOp, accumulator, combine
 from tenon.distributed.shard_buffers import ShardBuffers
 from tenon.distributed.shard_sums import ShardSums
+from tenon.engine import watch
+from tenon.engine.backend import backend_named
 from tenon.errors import CommunicatorError, UnsupportedError
 from tenon.nn.layers.sync_batch_norm import SyncBatchNorm
 from tenon.nn.module import Module
 from tenon.random import streams
 from tenon.random.keys import keyed
+from tenon.tensors.tensor import Tensor
 
 SHARDS = 4
 """How many, unless somebody says."""

@@ -14,11 +14,11 @@ from typing import Any
 
 import numpy as np
 
-from tenon.core.create import from_numpy
-from tenon.core.tensor import Tensor
 from tenon.distributed.reduction import BFLOAT16, check_transferable
 from tenon.errors import CommunicatorError
 from tenon.nn.parameter import Parameter
+from tenon.tensors.creation.create import from_numpy
+from tenon.tensors.tensor import Tensor
 
 DEEPEST = 100
 

@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from tenon.core.tensor import Tensor
 from tenon.distributed import staging
 from tenon.distributed.calls import Work
 from tenon.distributed.collectives import TensorWork
 from tenon.distributed.process_group import root_of, taking_part
 from tenon.errors import CommunicatorError, RankArgumentError
+from tenon.tensors.tensor import Tensor
 
 
 def isend(

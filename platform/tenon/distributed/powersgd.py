@@ -16,12 +16,12 @@ from typing import Any
 
 import numpy as np
 
-from tenon.core.tensor import Tensor
 from tenon.distributed import staging
 from tenon.distributed.comm_hooks import GradBucket, allreduce_hook, done, group
 from tenon.distributed.communicator import Communicator
 from tenon.errors import CommunicatorError
 from tenon.futures import Future
+from tenon.tensors.tensor import Tensor
 
 Array = np.ndarray[Any, Any]
 __all__ = ["PowerSGDState", "batched_powerSGD_hook", "powerSGD_hook"]

@@ -11,13 +11,13 @@ from typing import Any
 
 import numpy as np
 
-from tenon.core.tensor import Tensor
 from tenon.distributed import staging
 from tenon.distributed.communicator import Communicator
 from tenon.distributed.gradients import broadcast_tensors
 from tenon.distributed.reduction import ReduceOp, combine
 from tenon.errors import UnsupportedError
 from tenon.nn.module import Module
+from tenon.tensors.tensor import Tensor
 
 Array = np.ndarray[Any, Any]
 

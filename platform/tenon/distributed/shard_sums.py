@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from tenon.core.tensor import Tensor
 from tenon.distributed import staging
 from tenon.distributed.buckets import Bucket
 from tenon.distributed.gradients import GradientSynchronizer
+from tenon.tensors.tensor import Tensor
 
 Array = np.ndarray[Any, Any]
 Gradients = Sequence[Array | None]

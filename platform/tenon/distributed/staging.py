@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from tenon.core import watch
-from tenon.core.tensor import Tensor
+from tenon.engine import watch
 from tenon.errors import RankTypeError
+from tenon.tensors.tensor import Tensor
 
 Array = np.ndarray[Any, Any]
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 import weakref
 
 from tenon.config import environment, process_environment
-from tenon.core import watch
 from tenon.distributed.launcher import RankFacts, detect
+from tenon.engine import watch
 
 ATTEMPT = "TENON_ATTEMPT"
 """The variable by which ``tenon launch`` tells ranks how often they were started."""

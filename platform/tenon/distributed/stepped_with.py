@@ -10,9 +10,9 @@ import weakref
 from collections.abc import Mapping
 from typing import Any
 
-from tenon.core import watch
-from tenon.core.tensor import Tensor
+from tenon.engine import watch
 from tenon.optim.step_hooks import GLOBAL_PRE, register_optimizer_step_pre_hook
+from tenon.tensors.tensor import Tensor
 
 _OWN = ("params", "param_names")
 _followed: weakref.WeakSet[Followed] = weakref.WeakSet()

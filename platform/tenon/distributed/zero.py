@@ -14,8 +14,6 @@ from typing import Any
 
 import numpy as np
 
-from tenon.core.create import wrap
-from tenon.core.tensor import Tensor
 from tenon.device import CPU, Device
 from tenon.distributed import buckets, objects, staging
 from tenon.distributed.communicator import Communicator
@@ -27,6 +25,8 @@ from tenon.distributed.world import get_communicator
 from tenon.errors import OptimizerStateError, UnsupportedError
 from tenon.optim import groups, state
 from tenon.optim.optimizer import Optimizer, ParamsT
+from tenon.tensors.creation.create import wrap
+from tenon.tensors.tensor import Tensor
 
 __all__ = ["ZeroRedundancyOptimizer"]
 

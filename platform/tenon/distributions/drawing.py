@@ -12,12 +12,12 @@ import numpy as np
 
 import tenon
 from tenon.autograd import Function
-from tenon.core.create import wrap
 from tenon.distributions.implicit import beta_slope, gamma_slope
 from tenon.errors import ArgumentError
 from tenon.random.rejection import binomial as _binomial
 from tenon.random.rejection import log_standard_gamma
 from tenon.random.rejection import poisson as _poisson
+from tenon.tensors.creation.create import wrap
 
 
 def _host(x: Any) -> Any:

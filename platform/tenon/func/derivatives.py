@@ -14,13 +14,13 @@ from types import MappingProxyType
 from typing import Any
 
 from tenon.autograd.onward import going_on, pushing
-from tenon.core.backward import grad as differentiate
-from tenon.core.factories import ones_like, zeros_like
-from tenon.core.grad_mode import enable_grad, is_grad_enabled
-from tenon.core.op import table
-from tenon.core.pytree import TreeSpec, tree_flatten, tree_map, tree_unflatten
-from tenon.core.tensor import Tensor
+from tenon.engine.backward import grad as differentiate
+from tenon.engine.grad_mode import enable_grad, is_grad_enabled
+from tenon.engine.op import table
 from tenon.errors import ArgumentError, GradError
+from tenon.tensors.creation.factories import ones_like, zeros_like
+from tenon.tensors.pytree import TreeSpec, tree_flatten, tree_map, tree_unflatten
+from tenon.tensors.tensor import Tensor
 
 __all__ = ["grad", "grad_and_value", "hessian", "jacfwd", "jacrev", "jvp", "linearize", "vjp"]
 

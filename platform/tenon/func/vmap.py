@@ -10,11 +10,11 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from tenon.core.op import table
-from tenon.core.pytree import TreeSpec, tree_flatten, tree_unflatten
-from tenon.core.tensor import Tensor
+from tenon.engine.op import table
 from tenon.errors import ArgumentError, UnsupportedError
 from tenon.random import default_generator
+from tenon.tensors.pytree import TreeSpec, tree_flatten, tree_unflatten
+from tenon.tensors.tensor import Tensor
 
 __all__ = ["vmap"]
 

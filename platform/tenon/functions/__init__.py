@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tenon.core import create, draws, factories, ranges, rerouting
-from tenon.core.promotion import result_type
+from tenon.engine.promotion import result_type
 from tenon.functions import (
     checks,
     choosing,
@@ -32,6 +31,8 @@ from tenon.functions import (
 )
 from tenon.functions.derived import derive_all
 from tenon.functions.einsum import einsum
+from tenon.tensors import rerouting
+from tenon.tensors.creation import create, draws, factories, ranges
 
 _FAMILIES = (
     checks, choosing, contraction, control, copies, counting, factorizations, foreach, joining, limits,

@@ -7,8 +7,8 @@ import math
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from tenon.core.create import tensor
-from tenon.core.tensor import Tensor
+from tenon.tensors.creation.create import tensor
+from tenon.tensors.tensor import Tensor
 
 __all__ = [
     "_assert",

@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 
 from tenon import ops
-from tenon.core.create import as_tensor
-from tenon.core.promotion import result_type
-from tenon.core.value import Value
 from tenon.dtypes import scalar_name
+from tenon.engine.promotion import result_type
+from tenon.engine.value import Value
 from tenon.errors import ArgumentError, DTypeError, IndexRangeError, ShapeError
 from tenon.functions.derived import into, refuse
 from tenon.functions.questions import is_tensor
+from tenon.tensors.creation.create import as_tensor
 
 __all__ = ["bucketize", "isin", "nonzero", "searchsorted", "where"]
 

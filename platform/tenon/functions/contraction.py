@@ -8,14 +8,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from tenon import ops
-from tenon.core.methods.arithmetic import scaled
-from tenon.core.methods.reduction import moments
-from tenon.core.methods.titles import titled
-from tenon.core.precision import runs_in
-from tenon.core.promotion import result_type
-from tenon.core.value import Value
+from tenon.engine.precision import runs_in
+from tenon.engine.promotion import result_type
+from tenon.engine.value import Value
 from tenon.errors import ArgumentError, ShapeError
 from tenon.functions.derived import into, refuse
+from tenon.tensors.methods.arithmetic import scaled
+from tenon.tensors.methods.reduction import moments
+from tenon.tensors.methods.titles import titled
 
 __all__ = [
     "cdist",

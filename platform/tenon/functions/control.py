@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from tenon.core.value import Value
+from tenon.engine.value import Value
 
 __all__ = ["cond", "while_loop"]
 

@@ -7,10 +7,10 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
-from tenon.core.aval import normalize_axis
-from tenon.core.tensor import Tensor
+from tenon.engine.aval import normalize_axis
 from tenon.functions.derived import derive, into
 from tenon.functions.making import view_as_complex, view_as_real
+from tenon.tensors.tensor import Tensor
 
 _METHODS = """
     as_strided as_strided_scatter index_reduce narrow_copy nonzero_static resolve_conj resolve_neg

@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 
 from tenon import ops
-from tenon.core import watch
-from tenon.core.create import from_backend_array
-from tenon.core.methods.movement import sizes
-from tenon.core.results import named_result
-from tenon.core.value import Value
+from tenon.engine import watch
+from tenon.engine.value import Value
 from tenon.errors import ArgumentError, DTypeError, ShapeError
 from tenon.functions.derived import into
+from tenon.tensors.creation.create import from_backend_array
+from tenon.tensors.methods.movement import sizes
+from tenon.tensors.results import named_result
 
 __all__ = ["histogram", "histogramdd", "unravel_index"]
 

@@ -11,15 +11,15 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
-from tenon.core.create import as_tensor
-from tenon.core.factories import write_out, written
-from tenon.core.overlap import refuse_overlap, refuse_partial
-from tenon.core.rerouting import ask_first
-from tenon.core.results import NamedResult
-from tenon.core.tensor import Tensor
-from tenon.core.value import Value
 from tenon.dtypes import scalar_name
+from tenon.engine.value import Value
 from tenon.errors import DTypeError
+from tenon.tensors.creation.create import as_tensor
+from tenon.tensors.creation.factories import write_out, written
+from tenon.tensors.overlap import refuse_overlap, refuse_partial
+from tenon.tensors.rerouting import ask_first
+from tenon.tensors.results import NamedResult
+from tenon.tensors.tensor import Tensor
 
 #: Functions whose result is no tensor, so that they take no ``out``.
 _PLAIN = "allclose equal is_complex is_floating_point is_nonzero is_same_size is_signed numel"

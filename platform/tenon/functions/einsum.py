@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from tenon import ops
 from tenon.backends import opt_einsum
-from tenon.core.value import Value
+from tenon.engine.value import Value
 from tenon.errors import ArgumentError, ShapeError
 
 _ELLIPSIS = "..."

@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 
 from tenon import ops
-from tenon.core.create import from_backend_array
-from tenon.core.methods.titles import titled
-from tenon.core.results import named_result
 from tenon.errors import ArgumentError, ShapeError, UnsupportedError
 from tenon.functions.contraction import powers
 from tenon.functions.derived import into
 from tenon.ops.linalg import LinearAlgebraError
+from tenon.tensors.creation.create import from_backend_array
+from tenon.tensors.methods.titles import titled
+from tenon.tensors.results import named_result
 
 __all__ = ["lu_solve", "lu_unpack", "orgqr", "triangular_solve"]
 

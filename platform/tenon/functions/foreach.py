@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tenon.core.create import tensor
-from tenon.core.tensor import Tensor
 from tenon.errors import ArgumentError, ShapeError
+from tenon.tensors.creation.create import tensor
+from tenon.tensors.tensor import Tensor
 
 #: Of each tensor alone, with a form in place.
 _ALONE = """

@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from tenon.core.create import from_backend_array
-from tenon.core.results import named_result
 from tenon.errors import DTypeError, ShapeError
 from tenon.functions.derived import into
 from tenon.ops.linalg import LinearAlgebraError
+from tenon.tensors.creation.create import from_backend_array
+from tenon.tensors.results import named_result
 
 _ALPHA = (1 + math.sqrt(17)) / 8
 

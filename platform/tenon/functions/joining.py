@@ -9,16 +9,17 @@ from typing import Any
 import numpy as np
 
 from tenon import ops
-from tenon.core import aval, create, triangles
-from tenon.core.aval import normalize_axis
-from tenon.core.factories import zeros
-from tenon.core.methods.titles import titled
-from tenon.core.overlap import refuse_overlap
-from tenon.core.promotion import result_type
-from tenon.core.size import Size
-from tenon.core.value import Value
+from tenon.engine import aval
+from tenon.engine.aval import normalize_axis
+from tenon.engine.promotion import result_type
+from tenon.engine.value import Value
 from tenon.errors import ArgumentError, ShapeError
 from tenon.functions.derived import into
+from tenon.tensors.creation import create, triangles
+from tenon.tensors.creation.factories import zeros
+from tenon.tensors.methods.titles import titled
+from tenon.tensors.overlap import refuse_overlap
+from tenon.tensors.size import Size
 
 __all__ = [
     "atleast_1d", "atleast_2d", "atleast_3d", "block_diag", "broadcast_shapes", "broadcast_tensors",

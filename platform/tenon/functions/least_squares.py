@@ -12,15 +12,15 @@ from typing import Any
 import numpy as np
 
 from tenon import ops
-from tenon.core.backend import backend_named
-from tenon.core.create import from_backend_array
-from tenon.core.grad_mode import MODE
-from tenon.core.methods.titles import titled
-from tenon.core.precision import runs_in
-from tenon.core.results import named_result
-from tenon.core.value import Value
+from tenon.engine.backend import backend_named
+from tenon.engine.grad_mode import MODE
+from tenon.engine.precision import runs_in
+from tenon.engine.value import Value
 from tenon.errors import ArgumentError, ShapeError
 from tenon.functions.derived import into
+from tenon.tensors.creation.create import from_backend_array
+from tenon.tensors.methods.titles import titled
+from tenon.tensors.results import named_result
 
 
 def _given(out: Any, made: Any) -> Any:

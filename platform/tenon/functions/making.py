@@ -9,17 +9,17 @@ from typing import Any
 import numpy as np
 
 from tenon import dtypes, ops
-from tenon.core import dlpack
-from tenon.core.create import as_tensor, from_numpy, wrap
-from tenon.core.layout import with_layout
-from tenon.core.methods.forms import need_tensor
-from tenon.core.methods.titles import titled
-from tenon.core.value import Value
 from tenon.device import as_device
 from tenon.dtypes import scalar_name
+from tenon.engine.value import Value
 from tenon.errors import ArgumentError, DTypeError, ExportError, ShapeError, TenonWarning
 from tenon.functions.derived import into, refuse
 from tenon.signal.windows import kaiser
+from tenon.tensors import dlpack
+from tenon.tensors.creation.create import as_tensor, from_numpy, wrap
+from tenon.tensors.layout import with_layout
+from tenon.tensors.methods.forms import need_tensor
+from tenon.tensors.methods.titles import titled
 
 __all__ = [
     "asarray", "bartlett_window", "blackman_window", "complex", "fill", "from_dlpack", "frombuffer",

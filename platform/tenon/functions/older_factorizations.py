@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 
 from tenon import linalg, ops
-from tenon.core.create import from_backend_array
-from tenon.core.draws import randn
-from tenon.core.methods.titles import titled
-from tenon.core.results import named_result
 from tenon.errors import ArgumentError, GradError, ShapeError, UnsupportedError
 from tenon.functions.derived import into
+from tenon.tensors.creation.create import from_backend_array
+from tenon.tensors.creation.draws import randn
+from tenon.tensors.methods.titles import titled
+from tenon.tensors.results import named_result
 
 __all__ = ["geqrf", "lobpcg", "lu", "ormqr", "pca_lowrank", "svd_lowrank"]
 

@@ -6,8 +6,8 @@ import warnings
 from typing import Any
 
 from tenon import dtypes
-from tenon.core.ranges import arange
 from tenon.errors import ArgumentError, TenonWarning
+from tenon.tensors.creation.ranges import arange
 
 __all__ = ["range"]
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from tenon.core.storage import UntypedStorage
-from tenon.core.typed_storage import TypedStorage
-from tenon.core.value import Value
+from tenon.engine.value import Value
+from tenon.tensors.storage.typed import TypedStorage
+from tenon.tensors.storage.untyped import UntypedStorage
 
 __all__ = ["_debug_has_internal_overlap", "is_storage", "is_tensor", "typename"]
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from tenon import dtypes
-from tenon.core.backend import backend_named
-from tenon.core.layout import with_layout
-from tenon.core.storage import UntypedStorage
-from tenon.core.value import Value
 from tenon.device import as_device
+from tenon.engine.backend import backend_named
+from tenon.engine.value import Value
 from tenon.errors import DeviceError
+from tenon.tensors.layout import with_layout
+from tenon.tensors.storage.untyped import UntypedStorage
 
 __all__ = ["from_file"]
 

@@ -7,9 +7,9 @@ import operator
 from typing import Any
 
 from tenon.config import DECIDED
-from tenon.core.alerts import Settings
-from tenon.core.backend import backend_named
+from tenon.engine.backend import backend_named
 from tenon.errors import ArgumentError
+from tenon.tensors.alerts import Settings
 
 __all__ = [
     "are_deterministic_algorithms_enabled",
@@ -120,7 +120,7 @@ def get_num_interop_threads() -> int:
 
 
 def set_warn_always(b: bool, /) -> None:
-    """Whether what is else said once a process (``core/alerts.py``) goes to Python's filters each time."""
+    """Whether what is else said once a process (``tensors/alerts.py``) goes to Python's filters each time."""
     if not isinstance(b, bool):
         raise TypeError(f"set_warn_always expects a bool, but got {type(b).__name__}")
     Settings.warn_always = b

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from tenon import ops
-from tenon.core.aval import normalize_axes
-from tenon.core.value import Value
+from tenon.engine.aval import normalize_axes
+from tenon.engine.value import Value
 from tenon.errors import ArgumentError, ShapeError
 
 __all__ = ["gradient"]

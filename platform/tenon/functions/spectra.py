@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 
 from tenon import fft, ops
-from tenon.core.create import from_backend_array
-from tenon.core.methods.titles import titled
-from tenon.core.value import Value
+from tenon.engine.value import Value
 from tenon.errors import ArgumentError, DTypeError, ShapeError
 from tenon.functions.making import view_as_real
+from tenon.tensors.creation.create import from_backend_array
+from tenon.tensors.methods.titles import titled
 
 __all__ = ["istft", "stft"]
 

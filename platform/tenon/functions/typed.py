@@ -10,11 +10,11 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from tenon import dtypes
-from tenon.core.backend import backend_for
-from tenon.core.create import legacy_tensor
-from tenon.core.tensor import Tensor
 from tenon.device import Device, set_default_device
+from tenon.engine.backend import backend_for
 from tenon.errors import ArgumentError, DeviceError
+from tenon.tensors.creation.create import legacy_tensor
+from tenon.tensors.tensor import Tensor
 
 _NAMES = {
     "FloatTensor": dtypes.float32,

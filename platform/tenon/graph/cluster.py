@@ -18,8 +18,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tenon.core.aval import Aval, Shape, broadcast_shapes, reduced_shape
-from tenon.core.op import Composite, Op, table
+from tenon.engine.aval import Aval, Shape, broadcast_shapes, reduced_shape
+from tenon.engine.op import Composite, Op, table
 from tenon.errors import NotFusableError
 from tenon.graph import expressions
 

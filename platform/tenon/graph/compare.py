@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from tenon.core.aval import aval_of
-from tenon.core.size import Size
-from tenon.core.value import Value
 from tenon.device import Device
+from tenon.engine.aval import aval_of
+from tenon.engine.value import Value
 from tenon.graph.graph import Graph, Node, Ref
 from tenon.graph.recording import Argument, Output, Recording
+from tenon.tensors.size import Size
 
 
 def difference(a: Recording, b: Recording) -> str | None:

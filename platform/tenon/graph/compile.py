@@ -17,18 +17,15 @@ from collections import OrderedDict, defaultdict
 from collections.abc import Callable
 from typing import Any
 
-from tenon.core import watch
-from tenon.core.aval import aval_of
-from tenon.core.backend import backend_named
-from tenon.core.grad_mode import MODE
-from tenon.core.interceptor import SLOT
-from tenon.core.overriding import MODES
-from tenon.core.precision import PRECISION
-from tenon.core.pytree import REGISTERED, TreeSpec, tree_flatten
-from tenon.core.value import Value
-from tenon.core.where import user_line
 from tenon.device import get_default_device
 from tenon.dtypes import get_default_dtype
+from tenon.engine import watch
+from tenon.engine.aval import aval_of
+from tenon.engine.backend import backend_named
+from tenon.engine.grad_mode import MODE
+from tenon.engine.interceptor import SLOT
+from tenon.engine.precision import PRECISION
+from tenon.engine.value import Value
 from tenon.errors import CaptureError, DivergedError, TenonWarning, UnsupportedError
 from tenon.graph import passes
 from tenon.graph.compare import difference, fingerprint
@@ -37,6 +34,9 @@ from tenon.graph.pairs import DifferentiableReplay
 from tenon.graph.recording import Recording, overlapping, record
 from tenon.graph.replay import Replay
 from tenon.graph.stance import STANCE
+from tenon.tensors.overriding import MODES
+from tenon.tensors.pytree import REGISTERED, TreeSpec, tree_flatten
+from tenon.tensors.where import user_line
 
 #: Recordings kept for one function; with more kinds of calls it stays eager.
 LIMIT = 8

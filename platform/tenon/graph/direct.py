@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from tenon.core.op import table
+from tenon.engine.op import table
 from tenon.graph.graph import Node
 
 _WIDE = frozenset("fdFDlqiLQI?bBhH")

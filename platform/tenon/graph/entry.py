@@ -11,15 +11,15 @@ import itertools
 from sys import getrefcount
 from typing import Any
 
-from tenon.core.pytree import tree_unflatten
-from tenon.core.quiet import IGNORE, enter, leave
-from tenon.core.tensor import Tensor
+from tenon.engine.quiet import IGNORE, enter, leave
 from tenon.errors import DivergedError
 from tenon.graph.guards import Names
 from tenon.graph.lines import forget_with, remember
 from tenon.graph.program import KERNEL_ERRORS
 from tenon.graph.recording import Argument, LeftGradient, Output
 from tenon.random import default_generator
+from tenon.tensors.pytree import tree_unflatten
+from tenon.tensors.tensor import Tensor
 
 MISS = object()
 _COUNT = itertools.count()

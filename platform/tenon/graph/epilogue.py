@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tenon.core.op import Kind, Op, table
+from tenon.engine.op import Kind, Op, table
 
 
 class Epilogue(Op):

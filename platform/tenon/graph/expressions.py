@@ -17,8 +17,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from tenon.core.transcendental import PREDICATES
-from tenon.core.transcendental import TRANSCENDENTAL as TRANSCENDENTAL
+from tenon.tensors.transcendental import PREDICATES
+from tenon.tensors.transcendental import TRANSCENDENTAL as TRANSCENDENTAL
 
 #: Functions of one or two numbers that an expression may call.
 FUNCTIONS = frozenset({

@@ -12,7 +12,7 @@ import weakref
 from types import CodeType, FrameType, FunctionType
 from typing import Any
 
-from tenon.core.value import Value
+from tenon.engine.value import Value
 
 #: Packages whose own variables no program depends on.
 _OTHERS = frozenset(sys.stdlib_module_names - {"__main__"}) | {"numpy", "numba", "llvmlite", "tenon"}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tenon.core.op import Kind, Op, table
+from tenon.engine.op import Kind, Op, table
 from tenon.graph.cluster import Cluster, Ref, Step
 
 

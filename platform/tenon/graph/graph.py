@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tenon.core.aval import Aval, aval_of
-from tenon.core.op import Composite, Kind, NotInferable, Op
+from tenon.engine.aval import Aval, aval_of
+from tenon.engine.op import Composite, Kind, NotInferable, Op
 from tenon.errors import GraphError, TenonError
 from tenon.graph.functions import FUNCTIONS
 

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable
 from types import FunctionType, MethodType
 from typing import Any
 
-from tenon.core import scopes
-from tenon.core.generation import Generation
+from tenon.engine import scopes
+from tenon.engine.generation import Generation
 
 #: A module's dictionaries of hooks that run in calls.
 HOOKS = (

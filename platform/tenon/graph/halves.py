@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from tenon.core.backward import grad as differentiate
-from tenon.core.value import Value
+from tenon.engine.backward import grad as differentiate
+from tenon.engine.value import Value
 from tenon.errors import CaptureError
 from tenon.graph.graph import Graph, Node, Ref
 

@@ -9,13 +9,13 @@ import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from tenon.core.op import table
-from tenon.core.where import user_line
+from tenon.engine.op import table
 from tenon.errors import CaptureError, DivergedError
 from tenon.graph.graph import Graph
 from tenon.graph.guards import Guard
 from tenon.graph.ops import host_call
 from tenon.graph.values import Values
+from tenon.tensors.where import user_line
 
 
 class Host:

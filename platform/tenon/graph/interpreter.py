@@ -16,8 +16,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tenon.core.backend import Backend, backend_named
-from tenon.core.quiet import quiet
+from tenon.engine.backend import Backend, backend_named
+from tenon.engine.quiet import quiet
 from tenon.graph.epilogue import epilogue
 from tenon.graph.graph import Graph, Node, Ref
 from tenon.graph.reorder import reorder

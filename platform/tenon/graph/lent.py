@@ -15,9 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from tenon.core.tensor import Tensor
 from tenon.errors import DivergedError
 from tenon.graph.recording import LeftGradient
+from tenon.tensors.tensor import Tensor
 
 #: References to a tensor, and to its array, that are counted while nobody outside has one.
 OWN = 3

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
-from tenon.core.value import Value
+from tenon.engine.value import Value
 from tenon.graph.graph import Graph, Node
 from tenon.graph.guards import STEP_HOOKS, Guard, Names, literal
 from tenon.graph.scalars import QUESTIONS, Reading, Scalar, asked, evaluate, expression_of

@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tenon.core.tape import CustomNode, StandIn
-from tenon.core.tensor import Tensor
+from tenon.engine.tape import CustomNode, StandIn
 from tenon.errors import FreedGraphError, GradError, ModifiedValueError
 from tenon.graph import entry
 from tenon.graph.entry import MISS
@@ -17,6 +16,7 @@ from tenon.graph.halves import Backward
 from tenon.graph.program import Program
 from tenon.graph.recording import Output, Recording
 from tenon.graph.replay import Replay
+from tenon.tensors.tensor import Tensor
 
 
 class Pair:

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from tenon.core.value import Value
+from tenon.engine.value import Value
 from tenon.graph.frames import Frames, ours
 from tenon.graph.guards import PATIENCE, Guard, Names, is_plain
 

@@ -17,8 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from tenon.core.aval import Aval
-from tenon.core.op import Kind
+from tenon.engine.aval import Aval
+from tenon.engine.op import Kind
 from tenon.graph.arena import ALIGNMENT, Life, aligned, arrange, lower_bound
 from tenon.graph.graph import Graph, Node, Ref
 from tenon.graph.virtual import VirtualMemory, address

@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from tenon.core import dispatch, watch
-from tenon.core.quiet import IGNORE, enter, leave
+from tenon.engine import dispatch, watch
+from tenon.engine.quiet import IGNORE, enter, leave
 from tenon.errors import GraphError, TenonError
 from tenon.graph.emit import Counter, Emitter, described
 from tenon.graph.graph import Graph, Node, Ref

@@ -1,7 +1,7 @@
 """``Recorder``: the interceptor that turns one real execution into a graph.
 
 Every op runs as usual and is written down. What is not an op is told to the recorder through
-``tenon.core.watch``: arrays made from Python data, changes in place, random draws, numbers read back by
+``tenon.engine.watch``: arrays made from Python data, changes in place, random draws, numbers read back by
 Python. Values are followed by the identity of their arrays, see ``values.py``.
 
 Next: ``compile.py`` decides when to record, and what the graph's inputs are bound to.
@@ -14,14 +14,13 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from tenon.core import scopes, watch
-from tenon.core.aval import Aval
-from tenon.core.grad_mode import MODE
-from tenon.core.interceptor import SLOT
-from tenon.core.op import Composite, Kind, NotInferable, table
-from tenon.core.promotion import unify
-from tenon.core.value import Value
-from tenon.core.where import user_line
+from tenon.engine import scopes, watch
+from tenon.engine.aval import Aval
+from tenon.engine.grad_mode import MODE
+from tenon.engine.interceptor import SLOT
+from tenon.engine.op import Composite, Kind, NotInferable, table
+from tenon.engine.promotion import unify
+from tenon.engine.value import Value
 from tenon.errors import CaptureError
 from tenon.graph.gradients import Gradients
 from tenon.graph.graph import Graph, Node, Ref
@@ -31,6 +30,7 @@ from tenon.graph.options import Options
 from tenon.graph.scalars import Scalar, plain
 from tenon.graph.values import Entry, Values
 from tenon.random.generator import Watch
+from tenon.tensors.where import user_line
 
 
 class Recorder(Host, Options, Gradients):

@@ -12,11 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from tenon.core import scopes
-from tenon.core.backend import backend_named
-from tenon.core.generation import generation
-from tenon.core.pytree import TreeSpec, tree_flatten
-from tenon.core.value import Value
+from tenon.engine import scopes
+from tenon.engine.backend import backend_named
+from tenon.engine.generation import generation
+from tenon.engine.value import Value
 from tenon.errors import CaptureError, GraphError
 from tenon.graph.frames import Frames
 from tenon.graph.graph import Graph, Node, Ref, Write
@@ -26,6 +25,7 @@ from tenon.graph.hooked import hooks_of
 from tenon.graph.options import state_guard
 from tenon.graph.places import PlacesGuard
 from tenon.graph.recorder import Recorder
+from tenon.tensors.pytree import TreeSpec, tree_flatten
 
 
 @dataclass(slots=True)

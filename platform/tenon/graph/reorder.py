@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from tenon.core.aval import Aval
-from tenon.core.op import Kind, Op
+from tenon.engine.aval import Aval
+from tenon.engine.op import Kind, Op
 
 
 class Reorder(Op):

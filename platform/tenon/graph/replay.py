@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from tenon.core.tensor import Tensor
 from tenon.graph import entry
 from tenon.graph.lent import Lent
 from tenon.graph.program import Program
 from tenon.graph.recording import LeftGradient, Recording
+from tenon.tensors.tensor import Tensor
 
 
 class Replay:

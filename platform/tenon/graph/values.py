@@ -10,7 +10,7 @@ from __future__ import annotations
 import weakref
 from typing import Any
 
-from tenon.core.op import table
+from tenon.engine.op import table
 from tenon.errors import CaptureError
 from tenon.graph.graph import Ref
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from tenon.core.aval import Aval
+from tenon.engine.aval import Aval
 from tenon.graph.arena import aligned
 
 

@@ -15,12 +15,12 @@ import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tenon.core.aval import Aval
-from tenon.core.grad_mode import MODE
-from tenon.core.op import table
-from tenon.core.tape import CustomNode, StandIn
-from tenon.core.tensor import Tensor
+from tenon.engine.aval import Aval
+from tenon.engine.grad_mode import MODE
+from tenon.engine.op import table
+from tenon.engine.tape import CustomNode, StandIn
 from tenon.errors import GradError
+from tenon.tensors.tensor import Tensor
 
 _NO_INPUT = (
     "Full backward hook is firing when gradients are computed with respect to module outputs since no inputs "

@@ -1,6 +1,6 @@
 """PyTorch's path ``torch.nn.common_types``: what may stand for sizes, in annotations."""
 
-from tenon.core.tensor import Tensor
+from tenon.tensors.tensor import Tensor
 
 _scalar_or_tuple_any_t = int | tuple[int, ...]
 _scalar_or_tuple_1_t = int | tuple[int]

@@ -16,15 +16,15 @@ from tenon.__future__ import (
     get_overwrite_module_params_on_conversion,
     get_swap_module_params_on_conversion,
 )
-from tenon.core.factories import empty_like
-from tenon.core.grad_mode import no_grad
-from tenon.core.methods.convert import parse_to
-from tenon.core.swapping import swap_tensors
-from tenon.core.tensor import Tensor
 from tenon.device import Device
+from tenon.engine.grad_mode import no_grad
 from tenon.errors import GradError, ModuleError, ModuleTypeError, NoDataError
 from tenon.nn.parameter import Parameter, is_lazy
 from tenon.nn.traverse import Traversal
+from tenon.tensors.creation.factories import empty_like
+from tenon.tensors.methods.convert import parse_to
+from tenon.tensors.swapping import swap_tensors
+from tenon.tensors.tensor import Tensor
 
 
 class Conversion(Traversal):

@@ -6,10 +6,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from tenon.core.op import table
-from tenon.core.tensor import Tensor
+from tenon.engine.op import table
 from tenon.errors import ModuleError, ModuleTypeError, ModuleValueError
 from tenon.nn.module import Module
+from tenon.tensors.tensor import Tensor
 
 _MISSING: Any = object()
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import tenon.ops  # noqa: F401 - a table without ops finds nothing
-from tenon.core.op import table as f
+from tenon.engine.op import table as f
 from tenon.nn.functional.arguments import per_axis
 
 

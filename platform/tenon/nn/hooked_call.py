@@ -10,7 +10,7 @@ from __future__ import annotations
 import warnings
 from typing import Any
 
-from tenon.core import scopes
+from tenon.engine import scopes
 from tenon.errors import ModuleError
 from tenon.nn import hooks
 from tenon.nn.backward_hooks import BackwardHook

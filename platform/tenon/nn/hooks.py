@@ -16,9 +16,9 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
 
-from tenon.core.generation import Generation
-from tenon.core.generation import generation as generation
-from tenon.core.handle import RemovableHandle
+from tenon.engine.generation import Generation
+from tenon.engine.generation import generation as generation
+from tenon.engine.handle import RemovableHandle
 from tenon.errors import ModuleError
 
 

@@ -16,12 +16,12 @@ from collections.abc import Callable
 from typing import Literal, ParamSpec, TypeVar
 
 from tenon import ops
-from tenon.core import create, draws, factories
-from tenon.core.grad_mode import no_grad
-from tenon.core.rerouting import register
-from tenon.core.tensor import Tensor
+from tenon.engine.grad_mode import no_grad
 from tenon.errors import ModuleValueError
 from tenon.random import Generator
+from tenon.tensors.creation import create, draws, factories
+from tenon.tensors.rerouting import register
+from tenon.tensors.tensor import Tensor
 
 __all__ = [
     "calculate_gain",

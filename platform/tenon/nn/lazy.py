@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from tenon.core.grad_mode import no_grad
+from tenon.engine.grad_mode import no_grad
 from tenon.errors import MissingForwardError, ModuleError
 from tenon.nn.parameter import is_lazy
 

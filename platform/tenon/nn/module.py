@@ -12,8 +12,8 @@ from collections.abc import Callable
 from typing import Any, ClassVar
 from weakref import ref
 
-from tenon.core import scopes
-from tenon.core.handle import RemovableHandle
+from tenon.engine import scopes
+from tenon.engine.handle import RemovableHandle
 from tenon.errors import MissingForwardError, ModuleError, ModuleTypeError
 from tenon.nn import hooks
 from tenon.nn.hooked_call import call, call_eagerly

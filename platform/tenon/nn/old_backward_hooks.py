@@ -13,10 +13,10 @@ from __future__ import annotations
 import warnings
 from typing import Any
 
-from tenon.core.pytree import tree_flatten, tree_unflatten
-from tenon.core.tensor import Tensor
 from tenon.errors import OldHookWarning
 from tenon.nn.backward_hooks import BackwardHook
+from tenon.tensors.pytree import tree_flatten, tree_unflatten
+from tenon.tensors.tensor import Tensor
 
 _ADVICE = (
     "is deprecated: torch's hook misses some of the gradients there, tenon's gets all. Use "

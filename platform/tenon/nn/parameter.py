@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import Any, ClassVar, NoReturn
 
-from tenon.core import factories
-from tenon.core.create import NOT_COPIED
-from tenon.core.overriding import PLAIN, disabled
-from tenon.core.tensor import Tensor
-from tenon.core.value import Value
+from tenon.engine.value import Value
 from tenon.errors import ModuleError, ModuleTypeError, ModuleValueError
+from tenon.tensors.creation import factories
+from tenon.tensors.creation.create import NOT_COPIED
+from tenon.tensors.overriding import PLAIN, disabled
+from tenon.tensors.tensor import Tensor
 
 _RAW: Any = Value.__dict__["raw"]
 

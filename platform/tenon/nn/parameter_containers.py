@@ -9,12 +9,12 @@ from collections import OrderedDict
 from collections.abc import Iterable, Iterator, KeysView, Mapping
 from typing import Any, Self
 
-from tenon.core.tensor import Tensor
 from tenon.errors import ModuleError, ModuleTypeError
 from tenon.nn.containers import pairs, position
 from tenon.nn.module import Module
 from tenon.nn.parameter import Parameter
 from tenon.nn.registration import typename
+from tenon.tensors.tensor import Tensor
 
 
 def _as_parameter(value: Any) -> Any:

@@ -18,9 +18,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from tenon.core.factories import ones_like
-from tenon.core.grad_mode import no_grad
-from tenon.core.op import table
+from tenon.engine.grad_mode import no_grad
+from tenon.engine.op import table
 from tenon.errors import ModuleTypeError, ModuleValueError, OptionError, PruningError, ShapeError
 from tenon.nn.registration import typename
 from tenon.nn.weights import (
@@ -32,6 +31,7 @@ from tenon.nn.weights import (
     remove_hook,
     stored_tensor,
 )
+from tenon.tensors.creation.factories import ones_like
 
 
 @dataclass

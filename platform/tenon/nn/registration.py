@@ -12,12 +12,12 @@ from __future__ import annotations
 import inspect
 from typing import Any, ClassVar
 
-from tenon.core.generation import Generation
-from tenon.core.tensor import Tensor
+from tenon.engine.generation import Generation
 from tenon.errors import ModuleAttributeError, ModuleError, ModuleNameError, ModuleTypeError, ModuleValueError
 from tenon.nn import hooks
 from tenon.nn.parameter import Buffer, Parameter
 from tenon.nn.registry import NAMES, Registry, adopt
+from tenon.tensors.tensor import Tensor
 
 _REGISTRIES = frozenset(NAMES)
 _ABSENT: Any = object()

@@ -19,8 +19,8 @@ import weakref
 from collections.abc import Iterator
 from typing import Any, ClassVar, TypeVar
 
-from tenon.core import scopes
-from tenon.core.generation import Generation
+from tenon.engine import scopes
+from tenon.engine.generation import Generation
 
 V = TypeVar("V")
 _ABSENT: Any = object()

@@ -18,18 +18,18 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from tenon.core.aval import aval_of
-from tenon.core.grad_mode import no_grad
-from tenon.core.interceptor import SLOT
-from tenon.core.op import NotInferable
-from tenon.core.pytree import tree_leaves, tree_map_only
-from tenon.core.tensor import Tensor
+from tenon.engine.aval import aval_of
+from tenon.engine.grad_mode import no_grad
+from tenon.engine.interceptor import SLOT
+from tenon.engine.op import NotInferable
 from tenon.errors import DeviceError, UnsupportedError
 from tenon.nn.functional_call import functional_call
 from tenon.nn.hooks import register_module_forward_hook, register_module_forward_pre_hook
 from tenon.nn.module import Module
 from tenon.nn.parameter import is_lazy
 from tenon.random import fork_rng
+from tenon.tensors.pytree import tree_leaves, tree_map_only
+from tenon.tensors.tensor import Tensor
 
 __all__ = ["Row", "Summary", "summary"]
 

@@ -14,12 +14,12 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from tenon.__future__ import get_swap_module_params_on_conversion
-from tenon.core.grad_mode import no_grad
-from tenon.core.swapping import swap_tensors
-from tenon.core.tensor import Tensor
+from tenon.engine.grad_mode import no_grad
 from tenon.errors import ModuleError
 from tenon.nn.parameter import Buffer, Parameter, is_lazy
 from tenon.nn.registry import NAMES
+from tenon.tensors.swapping import swap_tensors
+from tenon.tensors.tensor import Tensor
 
 _current: contextvars.ContextVar[Transaction | None] = contextvars.ContextVar("transaction", default=None)
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Self
 
-from tenon.core import watch
-from tenon.core.tensor import Tensor
+from tenon.engine import watch
 from tenon.errors import ModuleAttributeError, ModuleValueError
 from tenon.nn.parameter import Parameter
 from tenon.nn.registration import Registration
+from tenon.tensors.tensor import Tensor
 
 if TYPE_CHECKING:
     from tenon.nn.module import Module

@@ -19,12 +19,12 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol
 
-from tenon.core import watch
-from tenon.core.grad_mode import MODE, no_grad
-from tenon.core.tensor import Tensor
+from tenon.engine import watch
+from tenon.engine.grad_mode import MODE, no_grad
 from tenon.errors import ModuleError, ModuleTypeError, ModuleValueError
 from tenon.nn.parameter import Parameter, is_lazy
 from tenon.nn.registration import typename
+from tenon.tensors.tensor import Tensor
 
 #: Weights computed since the outermost ``cached()`` was entered, by what they depend on.
 _cache: ContextVar[dict[tuple[Any, ...], Any] | None] = ContextVar("weights", default=None)

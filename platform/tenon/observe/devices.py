@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from typing import Any
 
-from tenon.core.value import Value
+from tenon.engine.value import Value
 from tenon.observe.records import DEVICE
 
 

@@ -16,8 +16,8 @@ from weakref import WeakKeyDictionary
 
 from numpy import ndarray
 
-from tenon.core.op import Primitive
-from tenon.core.value import Value
+from tenon.engine.op import Primitive
+from tenon.engine.value import Value
 from tenon.observe.lanes import Lane
 from tenon.observe.records import MEMORY
 

@@ -6,7 +6,7 @@ import sys
 from types import CodeType
 from typing import Any
 
-from tenon.core.where import OURS
+from tenon.tensors.where import OURS
 
 _OURS: dict[CodeType, bool] = {}
 

@@ -2,7 +2,7 @@
 
 Ops are seen where the interceptor slot ends, in plain dispatch, below whatever casts or records; the arrays'
 ops inside gradient rules and optimizers in the backends' raw namespaces; what changes in place, gradient
-nodes, programs, collectives and waits by ``core/watch.py``; module calls by scopes. What runs is what would
+nodes, programs, collectives and waits by ``engine/watch.py``; module calls by scopes. What runs is what would
 run without a tap: nothing is in the slot, so that backward passes and optimizers work on bare arrays, and
 compiled functions stay compiled.
 
@@ -22,11 +22,11 @@ from weakref import ref
 
 from numpy import ndarray
 
-from tenon.core import scopes, watch
-from tenon.core.backend import backend_for, backends_in_use
-from tenon.core.interceptor import SLOT
-from tenon.core.value import Value
 from tenon.device import get_default_device
+from tenon.engine import scopes, watch
+from tenon.engine.backend import backend_for, backends_in_use
+from tenon.engine.interceptor import SLOT
+from tenon.engine.value import Value
 from tenon.errors import UnsupportedError
 from tenon.graph import program
 from tenon.observe.crossings import Crossings

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from tenon.core import backward, dispatch, inplace  # noqa: F401 - what ops need beneath them
-from tenon.core.op import table
+from tenon.engine import backward, dispatch  # noqa: F401 - what ops need beneath them
+from tenon.engine.op import table
 from tenon.ops import (  # noqa: F401
     angles,
     aten,
@@ -57,6 +57,7 @@ from tenon.ops import (  # noqa: F401
     window,
     window_choice,
 )
+from tenon.tensors import inplace  # noqa: F401 - what ops need beneath them
 
 # Importing a submodule put it under its name here; where an op has the same name, the op is meant.
 globals().update({name: op for name, op in table.by_name.items() if name in globals()})

@@ -6,8 +6,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from tenon.core.aval import Aval, broadcast_shapes, shape_of
-from tenon.core.op import Kind, Primitive
+from tenon.engine.aval import Aval, broadcast_shapes, shape_of
+from tenon.engine.op import Kind, Primitive
 
 _BOOL = np.dtype(np.bool_)
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from tenon.core.aval import Aval, broadcast_shapes
-from tenon.core.op import Kind, Primitive
+from tenon.engine.aval import Aval, broadcast_shapes
+from tenon.engine.op import Kind, Primitive
 from tenon.errors import DTypeError
 from tenon.ops.elementwise import Unary
 from tenon.ops.kinds import is_complex

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from tenon.core.aval import Aval, matmul_shape
-from tenon.core.op import Kind, Primitive
+from tenon.engine.aval import Aval, matmul_shape
+from tenon.engine.op import Kind, Primitive
 from tenon.errors import DTypeError
 
 

@@ -13,12 +13,12 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from tenon.core.aval import Aval
-from tenon.core.op import Composite, Kind, Primitive
-from tenon.core.storage import strided
 from tenon.dtypes import FROM_NUMPY, scalar_name
+from tenon.engine.aval import Aval
+from tenon.engine.op import Composite, Kind, Primitive
 from tenon.errors import DTypeError, ShapeError
 from tenon.ops.kinds import dtype_of, is_complex
+from tenon.tensors.storage.untyped import strided
 
 _CTYPES = {"float32": "float", "float64": "double", "float16": "c10::Half", "bfloat16": "c10::BFloat16"}
 _CTYPES |= {"int64": "long long", "int32": "int", "uint8": "unsigned char", "bool": "bool"}

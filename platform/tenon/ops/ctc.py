@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from tenon.core.aval import Aval
-from tenon.core.op import Kind, Primitive
+from tenon.engine.aval import Aval
+from tenon.engine.op import Kind, Primitive
 from tenon.errors import DTypeError, IndexRangeError, ShapeError, UnsupportedError
 from tenon.ops.kinds import dtype_of, title_of
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from tenon.core.op import Primitive
+from tenon.engine.op import Primitive
 from tenon.ops.bessel import i0, i1
 from tenon.ops.elementwise import FloatUnary
 

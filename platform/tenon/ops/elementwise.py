@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from tenon.core.aval import Aval, broadcast_shapes, shape_of
-from tenon.core.op import Kind, Primitive
+from tenon.engine.aval import Aval, broadcast_shapes, shape_of
+from tenon.engine.op import Kind, Primitive
 from tenon.ops.kinds import is_complex
 
 

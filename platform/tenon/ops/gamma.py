@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from tenon.core.aval import Aval, shape_of
+from tenon.engine.aval import Aval, shape_of
 from tenon.errors import UnsupportedError
 from tenon.ops.elementwise import Binary, FloatUnary
 

@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from tenon.core.aval import Aval
-from tenon.core.op import Composite, Kind, Primitive
+from tenon.engine.aval import Aval
+from tenon.engine.op import Composite, Kind, Primitive
 from tenon.ops.convolution import places_in
 from tenon.ops.kinds import dtype_of
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from tenon.core.keys import INDEX, result_shape
 from tenon.errors import IndexRangeError, ShapeError
+from tenon.tensors.keys import INDEX, result_shape
 
 
 def out_of_range(x: Any, layout: tuple[Any, ...], indices: Any, error: Exception) -> IndexRangeError:

@@ -1,7 +1,7 @@
 """Indexing: basic (views), advanced (copies), their assignments, and gather/scatter along an axis.
 
 ``layout`` of the advanced ops is the key with ``INDEX`` where an index array goes and full slices
-elsewhere; ``tenon/core/keys.py`` brings every torch key into that form.
+elsewhere; ``tenon/tensors/keys.py`` brings every torch key into that form.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from tenon.core.aval import Aval, broadcast_shapes
-from tenon.core.keys import INDEX, filled
-from tenon.core.op import Kind, Primitive
+from tenon.engine.aval import Aval, broadcast_shapes
+from tenon.engine.op import Kind, Primitive
 from tenon.errors import IndexRangeError, ShapeError
 from tenon.ops.index_range import check_along, check_range, ill_fitting, out_of_range
+from tenon.tensors.keys import INDEX, filled
 
 _INT = np.dtype(np.int64)
 

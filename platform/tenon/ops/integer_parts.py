@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tenon.core.aval import Aval
+from tenon.engine.aval import Aval
 from tenon.ops.elementwise import Binary, Unary
 from tenon.ops.kinds import refuse_zero
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from tenon.core import rounding
 from tenon.dtypes import FROM_NUMPY, scalar_name
+from tenon.engine import rounding
 from tenon.errors import DivisionByZeroError
 
 _FLOAT32 = np.dtype(np.float32)

@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from tenon.core.aval import Aval, broadcast_shapes, shape_of
-from tenon.core.backend import Backend, backend_for
-from tenon.core.op import Kind, Op, Primitive
 from tenon.device import Device
+from tenon.engine.aval import Aval, broadcast_shapes, shape_of
+from tenon.engine.backend import Backend, backend_for
+from tenon.engine.op import Kind, Op, Primitive
 from tenon.errors import ShapeError
 
 

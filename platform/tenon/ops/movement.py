@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from tenon.core.aval import Aval, broadcast_shapes, infer_reshape, normalize_axis
-from tenon.core.op import Kind, Primitive
-from tenon.core.storage import strided
+from tenon.engine.aval import Aval, broadcast_shapes, infer_reshape, normalize_axis
+from tenon.engine.op import Kind, Primitive
 from tenon.errors import ShapeError, ViewError
+from tenon.tensors.storage.untyped import strided
 
 
 class Move(Primitive):

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from tenon.core.aval import Aval, shape_of
-from tenon.core.op import Kind, Primitive
+from tenon.engine.aval import Aval, shape_of
+from tenon.engine.op import Kind, Primitive
 from tenon.ops.elementwise import Binary, FloatUnary
 from tenon.ops.kinds import dtype_of, is_complex
 from tenon.ops.special import erf

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tenon.core.aval import Aval
-from tenon.core.op import Kind, Primitive
+from tenon.engine.aval import Aval
+from tenon.engine.op import Kind, Primitive
 from tenon.errors import GradError
 
 

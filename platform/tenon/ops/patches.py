@@ -9,8 +9,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from tenon.core.aval import Aval
-from tenon.core.op import Kind, Primitive
+from tenon.engine.aval import Aval
+from tenon.engine.op import Kind, Primitive
 from tenon.errors import ShapeError
 from tenon.ops.convolution import output_sizes, padded, places_in
 

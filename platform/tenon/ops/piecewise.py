@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tenon.core.aval import Aval, broadcast_shapes, shape_of
-from tenon.core.op import Composite, Kind, Primitive
+from tenon.engine.aval import Aval, broadcast_shapes, shape_of
+from tenon.engine.op import Composite, Kind, Primitive
 
 
 class Relu(Primitive):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tenon.core.op import Kind, Primitive
+from tenon.engine.op import Kind, Primitive
 
 
 class Place(Primitive):

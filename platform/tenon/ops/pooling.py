@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from tenon.core.aval import Aval
-from tenon.core.op import Kind, Primitive
+from tenon.engine.aval import Aval
+from tenon.engine.op import Kind, Primitive
 from tenon.errors import ShapeError
 from tenon.ops.convolution import extent, places_in, windows
 from tenon.ops.kinds import is_short

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from tenon.core.aval import Aval
-from tenon.core.op import Composite
+from tenon.engine.aval import Aval
+from tenon.engine.op import Composite
 
 
 class ProdOfOthers(Composite):

@@ -13,8 +13,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from tenon.core.aval import Aval
-from tenon.core.op import Kind, Primitive
+from tenon.engine.aval import Aval
+from tenon.engine.op import Kind, Primitive
 from tenon.errors import DTypeError, ShapeError
 from tenon.ops.composite.recurrent import spans
 from tenon.ops.quantized import LARGEST, SMALLEST, check_weight, exact_floats, int8_dynamic_linear

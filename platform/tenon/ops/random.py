@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from tenon import random
-from tenon.core.aval import Aval
-from tenon.core.op import Kind, Primitive
-from tenon.core.order import memory_order
+from tenon.engine.aval import Aval
+from tenon.engine.op import Kind, Primitive
+from tenon.engine.order import memory_order
 from tenon.random import keys
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from tenon import random
-from tenon.core.aval import Aval
-from tenon.core.op import Kind, Primitive
+from tenon.engine.aval import Aval
+from tenon.engine.op import Kind, Primitive
 from tenon.random import keys
 
 

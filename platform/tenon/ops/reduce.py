@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from tenon.core.aval import Aval, AxisError, broadcast_shapes, reduced_shape
-from tenon.core.following import in_c_order
-from tenon.core.op import Kind, Primitive
+from tenon.engine.aval import Aval, AxisError, broadcast_shapes, reduced_shape
+from tenon.engine.following import in_c_order
+from tenon.engine.op import Kind, Primitive
 from tenon.errors import ShapeError
 
 _INT = np.dtype(np.int64)

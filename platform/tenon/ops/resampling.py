@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from tenon.core.aval import Aval
-from tenon.core.op import Kind, Primitive
+from tenon.engine.aval import Aval
+from tenon.engine.op import Kind, Primitive
 from tenon.ops.axis_tables import Table, length, pads, table_of, transposed
 from tenon.ops.kinds import dtype_of, is_short
 

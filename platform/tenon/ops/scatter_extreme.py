@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from tenon.core.op import Kind, Primitive
+from tenon.engine.op import Kind, Primitive
 from tenon.ops.indexing import scatter
 
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from tenon.core.aval import Aval
-from tenon.core.op import Kind, Primitive
+from tenon.engine.aval import Aval
+from tenon.engine.op import Kind, Primitive
 from tenon.errors import IndexRangeError, ShapeError
 
 

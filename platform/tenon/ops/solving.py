@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from tenon.core.aval import Aval
+from tenon.engine.aval import Aval
 from tenon.errors import ShapeError
 from tenon.ops.linalg import Factorization, adjoint, there
 

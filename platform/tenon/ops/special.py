@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from tenon.core.aval import Aval
-from tenon.core.op import Kind, Primitive
+from tenon.engine.aval import Aval
+from tenon.engine.op import Kind, Primitive
 
 _NEAR64 = (
     1.1283791670955125738, -0.37612638903183748056, 0.11283791670954878666, -0.026866170645076793248,

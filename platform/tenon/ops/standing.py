@@ -18,19 +18,19 @@ from typing import Any
 import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
-from tenon.core.aval import contiguous_strides
-from tenon.core.backend import backend_for
-from tenon.core.grad_mode import MODE, no_grad
-from tenon.core.interceptor import SLOT
-from tenon.core.late import LATE
-from tenon.core.op import Composite
-from tenon.core.pytree import tree_flatten
-from tenon.core.tape import CustomNode, StandIn
-from tenon.core.tensor import Tensor
 from tenon.device import Device, get_default_device
 from tenon.dtypes import get_default_dtype
+from tenon.engine.aval import contiguous_strides
+from tenon.engine.backend import backend_for
+from tenon.engine.grad_mode import MODE, no_grad
+from tenon.engine.interceptor import SLOT
+from tenon.engine.late import LATE
+from tenon.engine.op import Composite
+from tenon.engine.tape import CustomNode, StandIn
 from tenon.errors import ArgumentError
 from tenon.ops.aten import Operator, called
+from tenon.tensors.pytree import tree_flatten
+from tenon.tensors.tensor import Tensor
 
 Array = np.ndarray[Any, Any]
 

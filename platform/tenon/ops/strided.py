@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from tenon.core.aval import Aval
-from tenon.core.op import Kind, Primitive
-from tenon.core.storage import memory_of, strided
+from tenon.engine.aval import Aval
+from tenon.engine.op import Kind, Primitive
+from tenon.tensors.storage.untyped import memory_of, strided
 
 
 def reach(shape: tuple[int, ...], steps: tuple[int, ...], offset: int = 0) -> tuple[int, int]:

@@ -13,10 +13,10 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from tenon.core.aval import Aval
-from tenon.core.tensor import Tensor
+from tenon.engine.aval import Aval
 from tenon.optim import update
 from tenon.optim.update import apart, own_state
+from tenon.tensors.tensor import Tensor
 
 #: Elements up to which a parameter is small.
 SMALL = 1 << 12

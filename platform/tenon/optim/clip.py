@@ -8,11 +8,11 @@ from collections.abc import Iterable
 from typing import Any, TypeAlias
 
 from tenon import ops
-from tenon.core.create import full
-from tenon.core.grad_mode import no_grad
-from tenon.core.tensor import Tensor
 from tenon.dtypes import get_default_dtype
+from tenon.engine.grad_mode import no_grad
 from tenon.errors import GradError
+from tenon.tensors.creation.create import full
+from tenon.tensors.tensor import Tensor
 
 Tensors: TypeAlias = Tensor | Iterable[Tensor]
 

@@ -21,12 +21,12 @@ import inspect
 import operator
 from typing import Any, NamedTuple
 
-from tenon.core.aval import Aval
-from tenon.core.tensor import Tensor
+from tenon.engine.aval import Aval
 from tenon.errors import NotFusableError
 from tenon.optim import recording
 from tenon.optim.recording import OPS, Array, Recording
 from tenon.optim.update import own_state
+from tenon.tensors.tensor import Tensor
 
 #: Elements updated before a kernel is compiled.
 WORTH = 1 << 17

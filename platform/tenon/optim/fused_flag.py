@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tenon.core.aval import Aval
+from tenon.engine.aval import Aval
 from tenon.errors import UnsupportedError
 
 

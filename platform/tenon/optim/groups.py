@@ -6,8 +6,8 @@ import difflib
 import warnings
 from typing import Any
 
-from tenon.core.tensor import Tensor
 from tenon.errors import ConfigError
+from tenon.tensors.tensor import Tensor
 
 
 class Required:

@@ -26,13 +26,12 @@ from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Iterable
 from typing import Any, ClassVar, TypeAlias
 
-from tenon.core import watch
-from tenon.core.aval import Aval
-from tenon.core.grad_mode import MODE, enable_grad
-from tenon.core.handle import RemovableHandle
-from tenon.core.interceptor import SLOT
-from tenon.core.quiet import IGNORE, enter, leave
-from tenon.core.tensor import Tensor
+from tenon.engine import watch
+from tenon.engine.aval import Aval
+from tenon.engine.grad_mode import MODE, enable_grad
+from tenon.engine.handle import RemovableHandle
+from tenon.engine.interceptor import SLOT
+from tenon.engine.quiet import IGNORE, enter, leave
 from tenon.optim import batch, fused, fused_flag, groups, state, step_hooks, update
 from tenon.optim.groups import required
 from tenon.optim.porting import (  # noqa: F401 - where optimizers written for torch look for them
@@ -58,6 +57,7 @@ from tenon.optim.step_hooks import (
     register_optimizer_step_post_hook,
     register_optimizer_step_pre_hook,
 )
+from tenon.tensors.tensor import Tensor
 
 ParamsT: TypeAlias = Iterable[Tensor] | Iterable[dict[str, Any]] | Iterable[tuple[str, Tensor]]
 

@@ -7,12 +7,12 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from tenon import dtypes
-from tenon.core import watch
-from tenon.core.grad_mode import set_grad_enabled
-from tenon.core.tensor import Tensor
+from tenon.engine import watch
+from tenon.engine.grad_mode import set_grad_enabled
 from tenon.functions.joining import stack
 from tenon.functions.making import view_as_real
 from tenon.nn.parameter import Parameter
+from tenon.tensors.tensor import Tensor
 from tenon.utils._foreach_utils import (
     _get_foreach_kernels_supported_devices,
     _get_fused_kernels_supported_devices,

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from tenon.core.op import Composite, table
+from tenon.engine.op import Composite, table
 from tenon.errors import NotFusableError
 from tenon.graph.expressions import CONDITIONS, expression
 

@@ -15,10 +15,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from tenon.core import watch
-from tenon.core.grad_mode import no_grad
-from tenon.core.tensor import Tensor
+from tenon.engine import watch
+from tenon.engine.grad_mode import no_grad
 from tenon.optim.optimizer import Optimizer
+from tenon.tensors.tensor import Tensor
 
 EPOCH_DEPRECATION_WARNING = (
     "The epoch parameter in `scheduler.step()` was not necessary and is being deprecated where possible. "

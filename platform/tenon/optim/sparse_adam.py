@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from tenon.core.grad_mode import enable_grad
-from tenon.core.tensor import Tensor
+from tenon.engine.grad_mode import enable_grad
 from tenon.errors import UnsupportedError
 from tenon.optim.optimizer import Optimizer
+from tenon.tensors.tensor import Tensor
 
 __all__ = ["SparseAdam"]
 

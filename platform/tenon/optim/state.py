@@ -11,10 +11,10 @@ from collections import defaultdict
 from collections.abc import Mapping
 from typing import Any
 
-from tenon.core.aval import Aval
-from tenon.core.tensor import Tensor
+from tenon.engine.aval import Aval
 from tenon.errors import OptimizerStateError
 from tenon.optim.update import initial, step_tensor
+from tenon.tensors.tensor import Tensor
 
 
 def to_dict(optimizer: Any) -> dict[str, Any]:

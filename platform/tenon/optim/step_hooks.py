@@ -11,8 +11,8 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from tenon.core import watch
-from tenon.core.handle import RemovableHandle
+from tenon.engine import watch
+from tenon.engine.handle import RemovableHandle
 
 Hook = Callable[..., Any]
 

@@ -17,14 +17,14 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from tenon.core.create import tensor
-from tenon.core.grad_mode import no_grad
-from tenon.core.tensor import Tensor
 from tenon.dtypes import int64
+from tenon.engine.grad_mode import no_grad
 from tenon.nn.layers.norm import _BatchNorm
 from tenon.nn.module import Module
 from tenon.optim.optimizer import Optimizer
 from tenon.optim.scheduler import LRScheduler, per_group
+from tenon.tensors.creation.create import tensor
+from tenon.tensors.tensor import Tensor
 
 AverageOne = Callable[[Any, Any, Any], Any]
 AverageMany = Callable[[Sequence[Tensor], Sequence[Tensor], Any], None]

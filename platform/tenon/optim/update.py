@@ -17,13 +17,13 @@ from typing import Any
 import numpy as np
 
 from tenon import ops
-from tenon.core import watch
-from tenon.core.aval import Aval
-from tenon.core.create import full
-from tenon.core.grad_mode import MODE
-from tenon.core.rounding import is_short
-from tenon.core.tensor import Tensor
 from tenon.dtypes import float32, float64, get_default_dtype
+from tenon.engine import watch
+from tenon.engine.aval import Aval
+from tenon.engine.grad_mode import MODE
+from tenon.engine.rounding import is_short
+from tenon.tensors.creation.create import full
+from tenon.tensors.tensor import Tensor
 
 #: Float32 elements of one piece. Its temporaries of 64 kB stay in the cache, and malloc hands the same memory
 #: out again; from 128 kB on it asks the system each time, and four million elements took 31 ms, not 12.6.

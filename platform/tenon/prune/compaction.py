@@ -15,10 +15,8 @@ import tenon.prune.products
 import tenon.prune.recurrent
 import tenon.prune.writes  # noqa: F401 - an analysis without rules knows no op
 from tenon.compress.receipt import Receipt, call_of, difference, evaluating, receipt_of
-from tenon.core.grad_mode import no_grad
-from tenon.core.pytree import tree_leaves
-from tenon.core.tensor import Tensor
 from tenon.distributed.data_parallel import leave
+from tenon.engine.grad_mode import no_grad
 from tenon.errors import ModuleTypeError, PruningError, TenonError
 from tenon.graph.graph import Node
 from tenon.nn.layers.attention import MultiheadAttention
@@ -36,6 +34,8 @@ from tenon.prune.trace import trace
 from tenon.quantization import structure as quantized
 from tenon.quantization.scheme import Decoded
 from tenon.quantization.training import Watched
+from tenon.tensors.pytree import tree_leaves
+from tenon.tensors.tensor import Tensor
 
 #: How far the outputs may move, by the largest of them: float32 sums in another order do.
 _TOLERANCE = 1e-4

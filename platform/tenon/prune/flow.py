@@ -14,11 +14,11 @@ from typing import Any
 
 import numpy as np
 
-from tenon.core.create import from_numpy
 from tenon.errors import PruningError
 from tenon.graph.graph import Node, Ref
 from tenon.prune.atoms import Atoms
 from tenon.prune.trace import Trace
+from tenon.tensors.creation.create import from_numpy
 
 Rule = Callable[..., "tuple[Flow, ...]"]
 #: Rules by the name of the op, and by the value of its kind for ops that have none.

@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from tenon.core.create import from_numpy
-from tenon.core.factories import zeros
-from tenon.core.op import table
 from tenon.dtypes import int64, uint16
+from tenon.engine.op import table
 from tenon.nn.layers.linear import Linear
 from tenon.nn.module import Module
 from tenon.nn.parameter import Parameter
+from tenon.tensors.creation.create import from_numpy
+from tenon.tensors.creation.factories import zeros
 
 
 class PackedLinear(Module):

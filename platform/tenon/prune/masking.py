@@ -15,8 +15,7 @@ from typing import Any, Literal
 import numpy as np
 
 from tenon.compress.receipt import call_of, evaluating
-from tenon.core.create import from_numpy
-from tenon.core.grad_mode import no_grad
+from tenon.engine.grad_mode import no_grad
 from tenon.errors import ModuleTypeError, PruningError
 from tenon.graph.graph import Node
 from tenon.nn.module import Module
@@ -28,6 +27,7 @@ from tenon.prune.compaction import analyse, bake_all, check_model, shared_names
 from tenon.prune.flow import Analysis
 from tenon.prune.removal import level_groups, prunable, unite_rectangles
 from tenon.quantization.layers import QuantizedLayer
+from tenon.tensors.creation.create import from_numpy
 
 Scope = Literal["global", "layer"]
 

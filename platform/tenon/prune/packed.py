@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from tenon.compress.receipt import Receipt, call_of, evaluating, receipt_of
-from tenon.core.grad_mode import no_grad
 from tenon.distributed.data_parallel import leave
+from tenon.engine.grad_mode import no_grad
 from tenon.errors import PruningError
 from tenon.nn.layers.linear import Linear
 from tenon.nn.module import Module

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from tenon.core.op import table
+from tenon.engine.op import table
 from tenon.graph.graph import Node
 from tenon.prune.flow import KINDS, RULES, Analysis, Flow, Rule, place, unknown, varying
 

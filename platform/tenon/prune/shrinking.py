@@ -6,15 +6,15 @@ from typing import Any
 
 import numpy as np
 
-from tenon.core.create import from_numpy, tensor
-from tenon.core.op import table
 from tenon.dtypes import int64
+from tenon.engine.op import table
 from tenon.graph.graph import Node
 from tenon.nn.layers.conv import _ConvNd
 from tenon.nn.module import Module
 from tenon.prune.flow import Analysis
 from tenon.prune.removal import Removal
 from tenon.prune.structure import apply_numbers, note_structure, numbers_of, structure_of
+from tenon.tensors.creation.create import from_numpy, tensor
 
 
 def tensors_of(model: Module) -> list[Any]:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Any
 
-from tenon.core import scopes, watch
+from tenon.engine import scopes, watch
 from tenon.errors import CheckpointError, PruningError
 from tenon.graph.graph import Graph
 from tenon.nn.module import Module

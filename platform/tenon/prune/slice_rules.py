@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from tenon.core import scopes, watch
+from tenon.engine import scopes, watch
 from tenon.errors import PruningError
 from tenon.graph.graph import Node, Ref
 from tenon.prune.flow import Flow, varying

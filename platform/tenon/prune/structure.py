@@ -13,7 +13,6 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from tenon.compress.structure import note, noted, read
-from tenon.core.factories import empty
 from tenon.distributed.data_parallel import leave
 from tenon.errors import ArgumentError, CheckpointError
 from tenon.nn.layers.activation import PReLU
@@ -28,6 +27,7 @@ from tenon.nn.module import Module
 from tenon.nn.weights import pipeline_of
 from tenon.prune.layers import PackedLinear
 from tenon.prune.sizes import NAMES, set_sizes, sizes_from
+from tenon.tensors.creation.factories import empty
 
 #: The buffer that holds the structure.
 KEY = "pruned_structure"

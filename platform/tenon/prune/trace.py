@@ -9,18 +9,18 @@ from collections.abc import Set
 from dataclasses import dataclass
 from typing import Any
 
-from tenon.core import scopes
-from tenon.core.backend import backend_named
-from tenon.core.grad_mode import no_grad
-from tenon.core.interceptor import SLOT
-from tenon.core.op import Composite
-from tenon.core.pytree import tree_leaves
-from tenon.core.tensor import Tensor
+from tenon.engine import scopes
+from tenon.engine.backend import backend_named
+from tenon.engine.grad_mode import no_grad
+from tenon.engine.interceptor import SLOT
+from tenon.engine.op import Composite
 from tenon.errors import CaptureError, PruningError
 from tenon.graph.graph import Graph, Node, Ref
 from tenon.graph.recorder import Recorder
 from tenon.nn.module import Module
 from tenon.prune.sizes import Asked, note_asked
+from tenon.tensors.pytree import tree_leaves
+from tenon.tensors.tensor import Tensor
 
 
 @dataclass(frozen=True, slots=True)

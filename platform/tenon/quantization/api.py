@@ -7,7 +7,6 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from tenon.compress import Receipt, receipt_of
-from tenon.core.tensor import Tensor
 from tenon.errors import QuantizationError
 from tenon.nn.module import Module
 from tenon.quantization.bfloat16_layers import BFloat16Layer
@@ -26,6 +25,7 @@ from tenon.quantization.scheme import (
 )
 from tenon.quantization.static import StaticScheme, convert
 from tenon.quantization.structure import KEY, note_structure
+from tenon.tensors.tensor import Tensor
 
 
 class Quantized(NamedTuple):

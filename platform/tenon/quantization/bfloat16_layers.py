@@ -9,12 +9,12 @@ from __future__ import annotations
 from typing import Any, ClassVar, Self
 
 from tenon import ops
-from tenon.core.factories import zeros
 from tenon.dtypes import bfloat16
 from tenon.nn.functional import linear
 from tenon.nn.layers.conv import Conv1d, Conv2d, Conv3d, ConvTranspose1d, ConvTranspose2d, ConvTranspose3d
 from tenon.nn.layers.linear import Linear
 from tenon.quantization.layers import QuantizedLayer
+from tenon.tensors.creation.factories import zeros
 
 
 class BFloat16Layer(QuantizedLayer):

@@ -16,13 +16,13 @@ from contextlib import contextmanager
 from typing import Any
 
 from tenon.compress.receipt import call_of, evaluating
-from tenon.core.grad_mode import no_grad
-from tenon.core.interceptor import SLOT
-from tenon.core.pytree import tree_leaves
-from tenon.core.tensor import Tensor
+from tenon.engine.grad_mode import no_grad
+from tenon.engine.interceptor import SLOT
 from tenon.errors import QuantizationError, TenonError
 from tenon.nn.module import Module
 from tenon.ops import max_pool, relu
+from tenon.tensors.pytree import tree_leaves
+from tenon.tensors.tensor import Tensor
 
 
 class Flow:

@@ -9,14 +9,14 @@ from __future__ import annotations
 from typing import Any, ClassVar, Self
 
 from tenon import ops
-from tenon.core.factories import ones, zeros
-from tenon.core.pytree import tree_leaves, tree_map_only
-from tenon.core.ranges import arange
-from tenon.core.tensor import Tensor
 from tenon.dtypes import float32, int8
 from tenon.nn.functional import embedding_bag
 from tenon.nn.module import Module
 from tenon.quantization.numbers import from_int8, to_int8
+from tenon.tensors.creation.factories import ones, zeros
+from tenon.tensors.creation.ranges import arange
+from tenon.tensors.pytree import tree_leaves, tree_map_only
+from tenon.tensors.tensor import Tensor
 
 
 def freeze(tensor: Tensor) -> None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from tenon.core.create import as_tensor
-from tenon.core.factories import empty
 from tenon.dtypes import float16, float32, int8, uint8
 from tenon.errors import QuantizationError
 from tenon.ops.quantized import LARGEST
+from tenon.tensors.creation.create import as_tensor
+from tenon.tensors.creation.factories import empty
 
 
 def check_float32(what: str, weight: Any) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from tenon.compress import Receipt, receipt_of
 from tenon.compress.receipt import NOISE, call_of, difference, evaluating
-from tenon.core.grad_mode import no_grad
+from tenon.engine.grad_mode import no_grad
 from tenon.errors import QuantizationError
 from tenon.nn.module import Module
 from tenon.quantization.api import Quantized, calibration_calls, converted, notes_on

@@ -15,10 +15,8 @@ from typing import Any, ClassVar
 
 from tenon import nn
 from tenon.compress.receipt import call_of
-from tenon.core.create import as_tensor
-from tenon.core.op import Op
-from tenon.core.tensor import Tensor
 from tenon.dtypes import float32
+from tenon.engine.op import Op
 from tenon.errors import QuantizationError
 from tenon.nn.module import Module
 from tenon.nn.utils.fusion import fuse_conv_bn_weights, fuse_linear_bn_weights
@@ -28,6 +26,8 @@ from tenon.quantization.flow import Flow, running
 from tenon.quantization.numbers import check_float32
 from tenon.quantization.scheme import Scheme, replace
 from tenon.quantization.static_layers import Folded, StaticConv, StaticLinear, StaticMaxPool, padding_of
+from tenon.tensors.creation.create import as_tensor
+from tenon.tensors.tensor import Tensor
 
 _CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 _TRANSPOSED = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)

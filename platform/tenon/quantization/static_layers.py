@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any, Self
 
 from tenon import ops
-from tenon.core.factories import ones, zeros
 from tenon.dtypes import float32, int8
 from tenon.quantization.layers import QuantizedLayer, in_float32
 from tenon.quantization.numbers import to_int8
+from tenon.tensors.creation.factories import ones, zeros
 
 
 class StaticLayer(QuantizedLayer):

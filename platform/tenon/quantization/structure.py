@@ -14,7 +14,6 @@ from dataclasses import asdict, fields
 from typing import Any
 
 from tenon.compress.structure import note, noted, read
-from tenon.core.factories import zeros
 from tenon.errors import ArgumentError, CheckpointError
 from tenon.nn.module import Module
 from tenon.quantization.bfloat16_layers import BFLOAT16
@@ -27,6 +26,7 @@ from tenon.quantization.layers import (
 from tenon.quantization.recurrent_layers import DYNAMIC
 from tenon.quantization.scheme import Decoded, bake, replace, share, tied
 from tenon.quantization.static_layers import Folded, StaticConv, StaticLinear, StaticMaxPool
+from tenon.tensors.creation.factories import zeros
 
 #: The buffer that holds the structure.
 KEY = "quantized_structure"

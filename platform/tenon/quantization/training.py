@@ -13,8 +13,7 @@ import copy
 from collections.abc import Collection
 from typing import Any
 
-from tenon.core.factories import full
-from tenon.core.grad_mode import no_grad
+from tenon.engine.grad_mode import no_grad
 from tenon.errors import QuantizationError
 from tenon.nn.module import Module
 from tenon.nn.utils.parametrize import register_parametrization
@@ -23,6 +22,7 @@ from tenon.quantization.scheme import WATCHED, bake, check_unprepared, check_wei
 from tenon.quantization.static import convert as convert_static
 from tenon.quantization.static import quantizable, steps_of
 from tenon.quantization.structure import note_structure
+from tenon.tensors.creation.factories import full
 
 #: What a prepared model remembers of its first call.
 _FIRST = "_first_call"

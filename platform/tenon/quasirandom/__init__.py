@@ -12,12 +12,12 @@ import numpy as np
 
 import tenon.ops  # noqa: F401 - tensors can do nothing without
 from tenon import dtypes
-from tenon.core.create import from_numpy
-from tenon.core.draws import randint
-from tenon.core.tensor import Tensor
 from tenon.errors import ArgumentError
 from tenon.quasirandom.direction_numbers import BITS, DIMENSIONS, direction_numbers
 from tenon.random import Generator
+from tenon.tensors.creation.create import from_numpy
+from tenon.tensors.creation.draws import randint
+from tenon.tensors.tensor import Tensor
 
 __all__ = ["SobolEngine"]
 

@@ -12,16 +12,16 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from tenon.core.size import Size
-from tenon.core.storage import UntypedStorage
-from tenon.core.tensor import Tensor
-from tenon.core.typed_storage import TypedStorage
 from tenon.device import Device
 from tenon.dtypes import dtype
 from tenon.errors import UnsavableError
 from tenon.nn.module import Module
 from tenon.nn.parameter import Buffer, UninitializedTensorMixin
 from tenon.serialize.modules import state_of
+from tenon.tensors.size import Size
+from tenon.tensors.storage.typed import TypedStorage
+from tenon.tensors.storage.untyped import UntypedStorage
+from tenon.tensors.tensor import Tensor
 
 #: Containers inside containers beyond this are refused: readers everywhere recurse.
 MAX_DEPTH = 200

@@ -17,15 +17,15 @@ from typing import Any
 
 import numpy as np
 
-from tenon.core.aval import Aval, contiguous_strides
-from tenon.core.backend import backend_for
-from tenon.core.storage import UntypedStorage
-from tenon.core.tensor import Tensor
-from tenon.core.typed_storage import TypedStorage
 from tenon.device import CPU, Device
 from tenon.dtypes import FROM_NUMPY, dtype
+from tenon.engine.aval import Aval, contiguous_strides
+from tenon.engine.backend import backend_for
 from tenon.errors import CheckpointError, DTypeError
 from tenon.nn.parameter import Parameter
+from tenon.tensors.storage.typed import TypedStorage
+from tenon.tensors.storage.untyped import UntypedStorage
+from tenon.tensors.tensor import Tensor
 
 Array = np.ndarray[Any, Any]
 

@@ -14,14 +14,14 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tenon import dtypes
-from tenon.core.size import Size
-from tenon.core.tensor import Tensor
 from tenon.device import Device
 from tenon.dtypes import dtype
 from tenon.errors import CheckpointError
 from tenon.serialize import contents
 from tenon.serialize.contents import Path
 from tenon.serialize.pickle_reader import check_key
+from tenon.tensors.size import Size
+from tenon.tensors.tensor import Tensor
 
 
 def encode(value: Any, number: Callable[[Any, Path], int], path: Path = ()) -> Any:

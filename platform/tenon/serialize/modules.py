@@ -15,7 +15,6 @@ import importlib
 import inspect
 from typing import Any
 
-from tenon.core.tensor import Tensor
 from tenon.dtypes import dtype
 from tenon.errors import CheckpointError, UnsafeCheckpointError, UnsavableError
 from tenon.nn.functional.linear_classes import LinearCrossEntropyOptions
@@ -23,6 +22,7 @@ from tenon.nn.hooks import HookAttribute
 from tenon.nn.lazy import LazyModuleMixin
 from tenon.nn.module import Module
 from tenon.nn.parameter import Parameter
+from tenon.tensors.tensor import Tensor
 
 _LAYERS, _FUNCTIONS = "torch.nn", "torch.nn.functional"
 #: What each registry of a module may hold, besides None.

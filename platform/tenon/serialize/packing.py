@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from tenon.core.aval import contiguous_strides
+from tenon.engine.aval import contiguous_strides
 from tenon.serialize.layout import Described, Storage, bytes_of
 
 _MAX_WORK = 10_000

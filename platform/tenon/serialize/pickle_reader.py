@@ -18,12 +18,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, BinaryIO
 
-from tenon.core.size import Size
-from tenon.core.tensor import Tensor
 from tenon.errors import CheckpointError, TenonError, UnsafeCheckpointError
 from tenon.nn.module import Module
 from tenon.serialize import modules
 from tenon.serialize.layout import LoadedStorage
+from tenon.tensors.size import Size
+from tenon.tensors.tensor import Tensor
 
 _MARK = object()
 _MAX_KEY_ITEMS = 10_000

@@ -15,15 +15,15 @@ import struct
 from collections import Counter, OrderedDict
 from typing import Any
 
-from tenon.core.size import Size
-from tenon.core.tensor import Tensor
-from tenon.core.typed_storage import TypedStorage
 from tenon.dtypes import dtype
 from tenon.errors import UnsavableError
 from tenon.nn.module import Module
 from tenon.serialize import contents, modules
 from tenon.serialize.layout import Described, Storage, StorageTable
 from tenon.serialize.opcodes import Opcodes
+from tenon.tensors.size import Size
+from tenon.tensors.storage.typed import TypedStorage
+from tenon.tensors.tensor import Tensor
 
 #: Element types whose storages have a class of their own in PyTorch; the others use ``UntypedStorage``.
 STORAGE_CLASSES = {

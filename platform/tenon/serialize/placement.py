@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from tenon.core.backend import backend_for
-from tenon.core.tensor import Tensor
 from tenon.device import CPU, Device
+from tenon.engine.backend import backend_for
 from tenon.errors import CheckpointDeviceError, DeviceError
 from tenon.serialize.layout import LoadedStorage
+from tenon.tensors.tensor import Tensor
 
 #: What ``load`` accepts: a device or its name, ``{saved: wanted}``, ``f(storage, saved)``, or None.
 MapLocation = str | Device | Mapping[str, Any] | Callable[[Any, str], Any] | None

@@ -19,7 +19,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from tenon import dtypes
-from tenon.core.aval import contiguous_strides
+from tenon.engine.aval import contiguous_strides
 from tenon.errors import CheckpointError, TenonError
 from tenon.nn.parameter import Parameter
 from tenon.serialize import manifest

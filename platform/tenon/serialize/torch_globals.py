@@ -12,8 +12,6 @@ from typing import Any
 import numpy as np
 
 from tenon import dtypes
-from tenon.core.size import Size
-from tenon.core.tensor import Tensor
 from tenon.device import Device
 from tenon.dtypes import dtype
 from tenon.errors import CheckpointError
@@ -23,6 +21,8 @@ from tenon.serialize.layout import LoadedStorage, meta_tensor, rebuild
 from tenon.serialize.pickle_reader import Constructor, Unsupported, check_key
 from tenon.serialize.pickle_writer import STORAGE_CLASSES
 from tenon.serialize.safe_globals import marked
+from tenon.tensors.size import Size
+from tenon.tensors.tensor import Tensor
 
 _NO_SPARSE = "tenon has no sparse tensors. Convert it with .to_dense() where the file was made"
 _NO_QUANTIZED = "tenon reads no quantized tensors. Convert it with .dequantize() where the file was made"

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from tenon import dtypes
-from tenon.core.create import wrap
+from tenon.tensors.creation.create import wrap
 
 __all__ = [
     "bartlett", "blackman", "cosine", "exponential", "gaussian", "general_cosine", "general_hamming",

@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tenon import dtypes
-from tenon.core.create import tensor
-from tenon.core.tensor import Tensor
+from tenon.tensors.creation.create import tensor
+from tenon.tensors.tensor import Tensor
 from tenon.testing.mismatches import default_tolerances
 from tenon.testing.pairs import (
     BooleanPair,

@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from tenon.core.factories import empty
-from tenon.core.formats import memory_format as Format
-from tenon.core.grad_mode import no_grad
 from tenon.dtypes import as_dtype, dtype
+from tenon.engine.grad_mode import no_grad
 from tenon.errors import ArgumentError
 from tenon.functions.limits import finfo
+from tenon.tensors.creation.factories import empty
+from tenon.tensors.formats import memory_format as Format
 
 #: Bounds by the letter of NumPy's kind.
 _BOUNDS = {"b": (0, 2), "u": (0, 10), "i": (-9, 10)}

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from tenon.core.backward import grad
-from tenon.core.create import wrap
+from tenon.engine.backward import grad
+from tenon.tensors.creation.create import wrap
 from tenon.testing.assertions import as_tuple, host
 
 _Array = np.ndarray[Any, Any]

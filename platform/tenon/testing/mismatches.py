@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tenon import dtypes
-from tenon.core.tensor import Tensor
+from tenon.tensors.tensor import Tensor
 
 #: dtype -> (rtol, atol); all others must be equal.
 DEFAULT_TOLERANCES: dict[Any, tuple[float, float]] = {

@@ -15,8 +15,8 @@ from typing import Any, ClassVar, NoReturn
 import numpy as np
 
 from tenon import dtypes
-from tenon.core.create import as_tensor
-from tenon.core.tensor import Tensor
+from tenon.tensors.creation.create import as_tensor
+from tenon.tensors.tensor import Tensor
 from tenon.testing import mismatches
 
 Path = tuple[Any, ...]

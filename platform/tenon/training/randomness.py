@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from tenon import random
-from tenon.core import create
 from tenon.distributed.communicator import Communicator
 from tenon.distributed.objects import decode, encode
+from tenon.tensors.creation import create
 
 
 def capture(communicator: Communicator) -> dict[str, Any]:

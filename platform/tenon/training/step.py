@@ -17,20 +17,20 @@ import numpy as np
 
 from tenon import dtypes, random
 from tenon.amp import GradScaler, autocast
-from tenon.core import watch
-from tenon.core.factories import zeros
-from tenon.core.grad_mode import no_grad
-from tenon.core.tensor import Tensor
 from tenon.data.collate import fetch
 from tenon.device import Device
 from tenon.distributed.accumulation import MASKED, sum_and_count
 from tenon.distributed.gradients import GradientSynchronizer
 from tenon.distributed.logical_shards import LogicalShards
 from tenon.distributed.sampler import reduce_sum_count
+from tenon.engine import watch
+from tenon.engine.grad_mode import no_grad
 from tenon.errors import TrainingError
 from tenon.optim.clip import clip_grad_norm_
 from tenon.random.generator import Generator
 from tenon.random.keys import keyed
+from tenon.tensors.creation.factories import zeros
+from tenon.tensors.tensor import Tensor
 from tenon.training.config import RunConfig
 from tenon.training.session import Session
 

@@ -4,7 +4,7 @@ import importlib
 import pkgutil
 from types import ModuleType
 
-from tenon.core.swapping import swap_tensors
+from tenon.tensors.swapping import swap_tensors
 
 __all__ = ["swap_tensors"]
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import threading
 from typing import Any, Self
 
-from tenon.core.interceptor import SLOT
-from tenon.core.op import Composite
-from tenon.core.value import Value
+from tenon.engine.interceptor import SLOT
+from tenon.engine.op import Composite
+from tenon.engine.value import Value
 from tenon.ops.standing import Called, stands
 
 __all__ = ["TorchDispatchMode", "is_traceable_wrapper_subclass"]

@@ -1,8 +1,8 @@
-"""PyTorch's path for nested containers; the code is in ``tenon.core.pytree``."""
+"""PyTorch's path for nested containers; the code is in ``tenon.tensors.pytree``."""
 
 from typing import Any, TypeAlias
 
-from tenon.core.pytree import (
+from tenon.tensors.pytree import (
     LEAF,
     TreeSpec,
     register_pytree_node,
@@ -20,7 +20,7 @@ from tenon.core.pytree import (
     tree_structure,
     tree_unflatten,
 )
-from tenon.core.pytree_paths import (
+from tenon.tensors.pytree_paths import (
     GetAttrKey,
     MappingKey,
     SequenceKey,

@@ -19,15 +19,15 @@ from typing import Any
 from tenon.amp.autocast_mode import autocast
 from tenon.amp.state import STATE
 from tenon.autograd.function import Function
-from tenon.core import watch
-from tenon.core.backward import backward
-from tenon.core.backward_end import PASS
-from tenon.core.grad_mode import enable_grad, is_grad_enabled, no_grad
-from tenon.core.saving import Packed, SavedTensorsHooks, innermost
-from tenon.core.tensor import Tensor
-from tenon.core.where import user_line
+from tenon.engine import watch
+from tenon.engine.backward import backward
+from tenon.engine.backward_end import PASS
+from tenon.engine.grad_mode import enable_grad, is_grad_enabled, no_grad
+from tenon.engine.saving import Packed, SavedTensorsHooks, innermost
 from tenon.errors import ArgumentError, CheckpointMismatchError, GradError, TenonWarning
 from tenon.random import default_generator, fork_rng
+from tenon.tensors.tensor import Tensor
+from tenon.tensors.where import user_line
 from tenon.utils.device_states import get_device_states, set_device_states  # noqa: F401 - torch has them here
 from tenon.utils.graph_exec_group import GraphExecGroup, group_of_pass
 from tenon.utils.selective_checkpoint import (

@@ -14,12 +14,12 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping
 from typing import Any, Self
 
-from tenon.core.aval import aval_of
-from tenon.core.backward_end import PASS
-from tenon.core.grad_mode import MODE
-from tenon.core.interceptor import SLOT
-from tenon.core.op import Composite, Kind, cost_of_parts, table
-from tenon.core.value import Value
+from tenon.engine.aval import aval_of
+from tenon.engine.backward_end import PASS
+from tenon.engine.grad_mode import MODE
+from tenon.engine.interceptor import SLOT
+from tenon.engine.op import Composite, Kind, cost_of_parts, table
+from tenon.engine.value import Value
 from tenon.errors import TenonWarning
 from tenon.ops.aten import Operator, called
 from tenon.utils.flop_formulas import (

@@ -11,10 +11,10 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tenon.core.pytree import tree_leaves, tree_map
-from tenon.core.tensor import Tensor
 from tenon.errors import ArgumentError, GradError
 from tenon.ops.aten import Operator
+from tenon.tensors.pytree import tree_leaves, tree_map
+from tenon.tensors.tensor import Tensor
 
 #: Formulas by torch's names of operators.
 flop_registry: dict[Operator, Callable[..., Any]] = {}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from typing import Any
 
-from tenon.core.backward_end import PASS
+from tenon.engine.backward_end import PASS
 from tenon.errors import GradError
 
 __all__ = ["GraphExecGroup"]

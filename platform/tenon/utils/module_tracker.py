@@ -8,12 +8,12 @@ from typing import Any, Self
 from weakref import WeakKeyDictionary
 
 from tenon.autograd.graph import register_multi_grad_hook
-from tenon.core.backward_end import PASS, queue_callback
-from tenon.core.handle import RemovableHandle
-from tenon.core.pytree import tree_leaves
-from tenon.core.tensor import Tensor
+from tenon.engine.backward_end import PASS, queue_callback
+from tenon.engine.handle import RemovableHandle
 from tenon.nn.hooks import register_module_forward_hook, register_module_forward_pre_hook
 from tenon.nn.module import Module
+from tenon.tensors.pytree import tree_leaves
+from tenon.tensors.tensor import Tensor
 
 __all__ = ["ModuleTracker"]
 

@@ -13,10 +13,10 @@ import threading
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from tenon.core.grad_mode import MODE
-from tenon.core.interceptor import SLOT
-from tenon.core.op import Composite, table
-from tenon.core.value import Value
+from tenon.engine.grad_mode import MODE
+from tenon.engine.interceptor import SLOT
+from tenon.engine.op import Composite, table
+from tenon.engine.value import Value
 from tenon.errors import ArgumentError, CheckpointMismatchError, GradError, ModifiedValueError
 from tenon.ops.aten import Operator, called
 

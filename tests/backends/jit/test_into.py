@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tenon import ops
-from tenon.core.backend import backend_named
+from tenon.engine.backend import backend_named
 from tenon_cpu.jit import scratch
 from tenon_cpu.jit.compile import available
 

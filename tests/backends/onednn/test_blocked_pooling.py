@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import tenon.ops  # noqa: F401  (fills the table of ops)
-from tenon.core.op import table
+from tenon.engine.op import table
 from tenon_cpu.onednn import blocked_pooling
 from tenon_cpu.onednn.layouts import PLAIN, Layout, blocked
 from tenon_cpu.onednn.runtime import available

@@ -251,7 +251,7 @@ def test_a_bias_with_gaps_is_added_too():
     x, weight, bias = values(0, 5, 8), values(1, 6, 8), values(2, 12)[::2]
 
     made = tenon.nn.functional.linear(*(tenon.tensor(a) for a in (x, weight))) + tenon.tensor(bias)
-    fused = eager.linear(tenon.core.backend.backend_named("cpu").raw, x, weight, bias)
+    fused = eager.linear(tenon.engine.backend.backend_named("cpu").raw, x, weight, bias)
 
     np.testing.assert_allclose(fused, made.numpy(), rtol=1e-5, atol=1e-5)
 

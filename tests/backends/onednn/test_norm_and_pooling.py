@@ -7,8 +7,8 @@ import pytest
 
 import tenon
 import tenon.ops  # fills the table of ops
-from tenon.core.backend import Backend
-from tenon.core.op import table
+from tenon.engine.backend import Backend
+from tenon.engine.op import table
 from tenon_cpu.onednn import norm, pooling
 from tenon_cpu.onednn.runtime import available
 

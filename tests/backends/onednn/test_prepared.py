@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 import tenon.ops  # noqa: F401  (fills the table of ops)
-from tenon.core.aval import Aval
-from tenon.core.backend import Backend
-from tenon.core.op import table
+from tenon.engine.aval import Aval
+from tenon.engine.backend import Backend
+from tenon.engine.op import table
 from tenon.extend import errors
 from tenon.graph.epilogue import epilogue
 from tenon_cpu.onednn import winograd

@@ -5,8 +5,8 @@ import sys
 
 import tenon
 from tenon import nn, optim
-from tenon.core import watch
-from tenon.core.interceptor import SLOT
+from tenon.engine import watch
+from tenon.engine.interceptor import SLOT
 
 sys.unraisablehook = lambda given: None  # Python swallows what is raised in a finaliser
 net = nn.Sequential(nn.Linear(128, 128), nn.ReLU(), nn.Linear(128, 128))

@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from tenon.core import create
 from tenon.data.dataset import TensorDataset
 from tenon.errors import DataError
+from tenon.tensors.creation import create
 
 #: The third byte of an IDX file -> its big-endian dtype.
 _IDX = {8: ">u1", 9: ">i1", 11: ">i2", 12: ">i4", 13: ">f4", 14: ">f8"}

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from tenon.core import create
 from tenon.data.dataset import Dataset
 from tenon.errors import DataError
+from tenon.tensors.creation import create
 
 EXTENSIONS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
 

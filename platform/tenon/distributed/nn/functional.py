@@ -8,14 +8,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tenon.core.op import table
-from tenon.core.tensor import Tensor
 from tenon.distributed import collectives, operations
 from tenon.distributed.communicator import Communicator
 from tenon.distributed.process_group import get_group_rank, member
 from tenon.distributed.reduction import ReduceOp
 from tenon.distributed.staging import check_tensor
+from tenon.engine.op import table
 from tenon.errors import ShapeError
+from tenon.tensors.tensor import Tensor
 
 
 def all_reduce(tensor: Tensor, op: str = ReduceOp.SUM, group: Any = None) -> Tensor:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Sequence
 
-from tenon.core.backend import Backend
+from tenon.engine.backend import Backend
 from tenon.graph.graph import Graph
 from tenon.graph.passes.canonicalise import canonicalise
 from tenon.graph.passes.common_subexpr import common_subexpr

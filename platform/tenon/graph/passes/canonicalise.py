@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tenon.core.op import table
+from tenon.engine.op import table
 from tenon.graph.graph import Graph, Node, Ref
 
 _RESHAPES = frozenset({"reshape", "view", "unsqueeze", "squeeze"})

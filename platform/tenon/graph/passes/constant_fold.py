@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from tenon.core.backend import Backend
-from tenon.core.op import Kind
-from tenon.core.quiet import quiet
+from tenon.engine.backend import Backend
+from tenon.engine.op import Kind
+from tenon.engine.quiet import quiet
 from tenon.graph.graph import Graph, Node, Ref
 
 #: Bytes up to which a result is kept: beyond, filling memory anew costs less than holding it for ever.

@@ -12,10 +12,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from tenon.core.aval import Aval
-from tenon.core.backend import Backend
-from tenon.core.meta import META
-from tenon.core.op import Composite, Kind, Op
+from tenon.engine.aval import Aval
+from tenon.engine.backend import Backend
+from tenon.engine.meta import META
+from tenon.engine.op import Composite, Kind, Op
 from tenon.errors import NotFusableError
 from tenon.graph.cluster import Builder, Namespace, Value
 from tenon.graph.cluster import Ref as Place

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from tenon.core.aval import Aval
-from tenon.core.backend import Backend
-from tenon.core.op import Composite
+from tenon.engine.aval import Aval
+from tenon.engine.backend import Backend
+from tenon.engine.op import Composite
 from tenon.graph.epilogue import epilogue as epilogue_op
 from tenon.graph.graph import Graph, Node, Ref
 from tenon.graph.passes.decompose import parts

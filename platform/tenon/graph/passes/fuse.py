@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from tenon.core.backend import Backend
-from tenon.core.op import Composite, Kind
+from tenon.engine.backend import Backend
+from tenon.engine.op import Composite, Kind
 from tenon.errors import NotFusableError
 from tenon.graph.cluster import Builder, Cluster, Value
 from tenon.graph.expressions import EXPRESSIONS

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tenon.core.backend import Backend
+from tenon.engine.backend import Backend
 from tenon.graph.graph import Graph, Node, Ref, Write
 from tenon.graph.reorder import reorder
 

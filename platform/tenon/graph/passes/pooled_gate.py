@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tenon.core.op import table
+from tenon.engine.op import table
 from tenon.graph.graph import Graph, Node, Ref
 
 

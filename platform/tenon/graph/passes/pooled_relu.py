@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from tenon.core.op import Kind, table
+from tenon.engine.op import Kind, table
 from tenon.graph.graph import Graph, Node, Ref
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tenon.core.backend import Backend
+from tenon.engine.backend import Backend
 from tenon.graph.cluster import REDUCTIONS, Cluster
 
 #: A cluster's limits: what compiles fast, and what stays in registers.

@@ -1,6 +1,5 @@
 """``torch.nn.functional``: what layers compute, as functions of tensors. One family a file."""
 
-from tenon.core.rerouting import register
 from tenon.nn import _reduction as _Reduction  # noqa: F401 - torch's name for it
 from tenon.nn import grad
 from tenon.nn.functional.activation import (
@@ -137,6 +136,7 @@ from tenon.nn.functional.sampling import (
     affine_grid,
     grid_sample,
 )
+from tenon.tensors.rerouting import register
 
 __all__ = [
     "GRID_SAMPLE_INTERPOLATION_MODES",

@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import tenon.ops  # noqa: F401 - a table without ops finds nothing
-from tenon.core.factories import written
-from tenon.core.inplace import inplace as write_inplace
-from tenon.core.methods.titles import titled
-from tenon.core.op import table as f
-from tenon.core.precision import runs_in
+from tenon.engine.op import table as f
+from tenon.engine.precision import runs_in
 from tenon.errors import ArgumentError, DTypeError, GradError, ModuleValueError, ShapeError
 from tenon.nn.functional.arguments import axis_of, in_dtype
 from tenon.ops.kinds import is_complex
+from tenon.tensors.creation.factories import written
+from tenon.tensors.inplace import inplace as write_inplace
+from tenon.tensors.methods.titles import titled
 
 
 def _title_in_place(op: Any, x: Any, **attrs: Any) -> str:
@@ -278,8 +278,8 @@ def gumbel_softmax(logits: Any, tau: float = 1, hard: bool = False, eps: float =
 
     ``eps`` has no effect, as in PyTorch.
     """
-    from tenon.core.factories import empty_like, zeros_like
-    from tenon.core.formats import contiguous_format
+    from tenon.tensors.creation.factories import empty_like, zeros_like
+    from tenon.tensors.formats import contiguous_format
 
     # Drawn row by row, however the logits lie in memory: the same numbers for the same seed.
     gumbels = -empty_like(logits, memory_format=contiguous_format).exponential_().log()

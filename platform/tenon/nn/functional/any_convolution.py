@@ -6,9 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import tenon.ops  # noqa: F401 - a table without ops finds nothing
-from tenon.core.methods.titles import titled
-from tenon.core.op import table as f
-from tenon.core.rerouting import register
+from tenon.engine.op import table as f
 from tenon.errors import ShapeError
 from tenon.nn.functional.convolution import (
     conv1d,
@@ -18,6 +16,8 @@ from tenon.nn.functional.convolution import (
     conv_transpose2d,
     conv_transpose3d,
 )
+from tenon.tensors.methods.titles import titled
+from tenon.tensors.rerouting import register
 
 _PLAIN, _TRANSPOSED = (conv1d, conv2d, conv3d), (conv_transpose1d, conv_transpose2d, conv_transpose3d)
 

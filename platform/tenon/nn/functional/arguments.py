@@ -7,10 +7,9 @@ from collections.abc import Sequence
 from operator import index
 from typing import Any
 
-from tenon.core.aval import normalize_axis
-from tenon.core.grad_mode import is_grad_enabled, no_grad
-from tenon.core.tensor import Tensor
 from tenon.dtypes import as_dtype
+from tenon.engine.aval import normalize_axis
+from tenon.engine.grad_mode import is_grad_enabled, no_grad
 from tenon.errors import (
     GradError,
     ModuleTypeError,
@@ -19,6 +18,7 @@ from tenon.errors import (
     TenonWarning,
     UnsupportedDTypeError,
 )
+from tenon.tensors.tensor import Tensor
 
 
 def per_axis(value: Any, rank: int, name: str) -> tuple[int, ...]:

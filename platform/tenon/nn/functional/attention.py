@@ -9,17 +9,17 @@ from typing import Any
 import numpy as np
 
 import tenon.ops  # noqa: F401 - a table without ops finds nothing
-from tenon.core import watch
-from tenon.core.aval import broadcast_shapes
-from tenon.core.backend import backend_for
-from tenon.core.methods.titles import titled
-from tenon.core.op import table as f
-from tenon.core.precision import runs_in
-from tenon.core.value import Value
 from tenon.device import Device
 from tenon.dtypes import float32
+from tenon.engine import watch
+from tenon.engine.aval import broadcast_shapes
+from tenon.engine.backend import backend_for
+from tenon.engine.op import table as f
+from tenon.engine.precision import runs_in
+from tenon.engine.value import Value
 from tenon.errors import ArgumentError, DTypeError, ShapeError
 from tenon.nn.functional.dropout import dropout
+from tenon.tensors.methods.titles import titled
 
 #: Elements of a mask up to which it is kept for the next call.
 _KEPT = 1 << 20

@@ -9,10 +9,10 @@ from __future__ import annotations
 from typing import Any
 
 import tenon.ops  # noqa: F401 - a table without ops finds nothing
-from tenon.core.op import table
-from tenon.core.precision import runs_in
-from tenon.core.rerouting import register
+from tenon.engine.op import table
+from tenon.engine.precision import runs_in
 from tenon.errors import ShapeError
+from tenon.tensors.rerouting import register
 
 __all__ = ["gru_cell", "lstm_cell", "rnn_relu_cell", "rnn_tanh_cell"]
 

@@ -7,11 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import tenon.ops  # noqa: F401 - a table without ops finds nothing
-from tenon.core.alerts import may_differ
-from tenon.core.draws import rand
-from tenon.core.formats import entering, like
-from tenon.core.methods.titles import titled
-from tenon.core.op import table as f
+from tenon.engine.op import table as f
 from tenon.errors import DTypeError, IndexRangeError, ModuleValueError, ShapeError
 from tenon.nn.functional.arguments import per_axis, refuse_integers
 from tenon.nn.functional.pooling import (
@@ -25,6 +21,10 @@ from tenon.nn.functional.pooling import (
     refuse_sizes,
 )
 from tenon.ops.kinds import dtype_of, title_of
+from tenon.tensors.alerts import may_differ
+from tenon.tensors.creation.draws import rand
+from tenon.tensors.formats import entering, like
+from tenon.tensors.methods.titles import titled
 
 
 def _batch(x: Any, rank: int, name: str) -> tuple[Any, bool]:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import tenon.ops  # noqa: F401 - a table without ops finds nothing
-from tenon.core.methods.titles import titled
-from tenon.core.op import table as f
-from tenon.core.precision import runs_in
+from tenon.engine.op import table as f
+from tenon.engine.precision import runs_in
 from tenon.errors import ModuleValueError, ShapeError
 from tenon.nn.functional.arguments import batched, check_kernel, per_axis
 from tenon.ops.convolution import check_bias, extent
+from tenon.tensors.methods.titles import titled
 
 
 def _conv(

@@ -6,12 +6,12 @@ from typing import Any
 
 import tenon.ops  # noqa: F401 - a table without ops finds nothing
 from tenon import dtypes
-from tenon.core.create import as_tensor
-from tenon.core.op import table as f
-from tenon.core.precision import runs_in
-from tenon.core.tensor import Tensor
+from tenon.engine.op import table as f
+from tenon.engine.precision import runs_in
 from tenon.nn.functional.arguments import reduction_of
 from tenon.ops.composite.loss import reduced
+from tenon.tensors.creation.create import as_tensor
+from tenon.tensors.tensor import Tensor
 
 
 @runs_in("float32")

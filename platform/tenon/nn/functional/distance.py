@@ -5,15 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 import tenon.ops  # noqa: F401 - a table without ops finds nothing
-from tenon.core.aval import broadcast_shapes
-from tenon.core.factories import triu_indices
-from tenon.core.methods.titles import titled
-from tenon.core.op import table as f
-from tenon.core.precision import runs_in
-from tenon.core.promotion import result_type
+from tenon.engine.aval import broadcast_shapes
+from tenon.engine.op import table as f
+from tenon.engine.precision import runs_in
+from tenon.engine.promotion import result_type
 from tenon.errors import ArgumentError, DTypeError, ShapeError
 from tenon.nn.functional.arguments import kept_above
 from tenon.ops.kinds import title_of
+from tenon.tensors.creation.factories import triu_indices
+from tenon.tensors.methods.titles import titled
 
 
 def normalize(input: Any, p: float = 2.0, dim: int = 1, eps: float = 1e-12, out: Any = None) -> Any:

@@ -8,11 +8,11 @@ from typing import Any
 
 import tenon.ops  # noqa: F401 - a table without ops finds nothing
 from tenon import dtypes
-from tenon.core.factories import ones_like
-from tenon.core.inplace import inplace as write_inplace
-from tenon.core.methods.titles import titled
-from tenon.core.op import table as f
+from tenon.engine.op import table as f
 from tenon.errors import ArgumentError, DTypeError, ModuleValueError, ShapeError
+from tenon.tensors.creation.factories import ones_like
+from tenon.tensors.inplace import inplace as write_inplace
+from tenon.tensors.methods.titles import titled
 
 
 def _drop(x: Any, p: float, inplace: bool, shape: Any) -> Any:

@@ -7,13 +7,11 @@ from typing import Any
 
 import tenon.ops  # noqa: F401 - a table without ops finds nothing
 from tenon import dtypes
-from tenon.core import watch
-from tenon.core.aval import Aval
-from tenon.core.grad_mode import is_grad_enabled, no_grad
-from tenon.core.methods.titles import titled
-from tenon.core.op import table as f
-from tenon.core.ranges import arange
-from tenon.core.value import Value
+from tenon.engine import watch
+from tenon.engine.aval import Aval
+from tenon.engine.grad_mode import is_grad_enabled, no_grad
+from tenon.engine.op import table as f
+from tenon.engine.value import Value
 from tenon.errors import (
     DTypeError,
     IndexRangeError,
@@ -24,6 +22,8 @@ from tenon.errors import (
     TenonWarning,
     UnsupportedError,
 )
+from tenon.tensors.creation.ranges import arange
+from tenon.tensors.methods.titles import titled
 
 
 def embedding(

@@ -6,11 +6,11 @@ import math
 from typing import Any
 
 import tenon.ops  # noqa: F401 - a table without ops finds nothing
-from tenon.core.formats import entering, like
-from tenon.core.methods.titles import titled
-from tenon.core.op import table as f
+from tenon.engine.op import table as f
 from tenon.errors import ModuleValueError, ShapeError
 from tenon.nn.functional.arguments import batched, check_kernel, per_axis
+from tenon.tensors.formats import entering, like
+from tenon.tensors.methods.titles import titled
 
 
 def _layout(kernel_size: Any, dilation: Any, padding: Any, stride: Any) -> dict[str, Any]:

@@ -7,8 +7,8 @@ import warnings
 from typing import Any
 
 import tenon.ops  # noqa: F401 - a table without ops finds nothing
-from tenon.core.op import table as f
-from tenon.core.precision import runs_in
+from tenon.engine.op import table as f
+from tenon.engine.precision import runs_in
 from tenon.errors import ModuleTypeError, ModuleValueError, ShapeError, TenonWarning, UnsupportedError
 from tenon.nn.functional.arguments import per_axis
 from tenon.nn.functional.pooling import adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d

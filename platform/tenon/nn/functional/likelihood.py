@@ -6,13 +6,13 @@ import math
 from typing import Any
 
 import tenon.ops  # noqa: F401 - a table without ops finds nothing
-from tenon.core.factories import full_like
-from tenon.core.op import table as f
-from tenon.core.precision import runs_in
+from tenon.engine.op import table as f
+from tenon.engine.precision import runs_in
 from tenon.errors import ModuleValueError
 from tenon.nn.functional.arguments import kept_above, reduction_of
 from tenon.nn.functional.loss import extent
 from tenon.ops.composite.loss import reduced
+from tenon.tensors.creation.factories import full_like
 
 
 def gaussian_nll_loss(

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import tenon.ops  # noqa: F401 - a table without ops finds nothing
-from tenon.core.op import table as f
-from tenon.core.precision import runs_in
+from tenon.engine.op import table as f
+from tenon.engine.precision import runs_in
 from tenon.errors import ShapeError
 
 

@@ -6,15 +6,15 @@ import warnings
 from typing import Any
 
 import tenon.ops  # noqa: F401 - a table without ops finds nothing
-from tenon.core import watch
-from tenon.core.keys import INDEX
-from tenon.core.op import table as f
-from tenon.core.precision import runs_in
+from tenon.engine import watch
+from tenon.engine.op import table as f
+from tenon.engine.precision import runs_in
 from tenon.errors import DTypeError, ModuleValueError, ShapeError, TenonWarning
 from tenon.nn.functional.arguments import reduction_of, without_gradient
 from tenon.ops.composite.classification import class_axis
 from tenon.ops.composite.loss import reduced
 from tenon.ops.kinds import title_of
+from tenon.tensors.keys import INDEX
 
 
 def nll_loss(

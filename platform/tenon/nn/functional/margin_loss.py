@@ -6,16 +6,16 @@ from collections.abc import Callable
 from typing import Any
 
 import tenon.ops  # noqa: F401 - a table without ops finds nothing
-from tenon.core.methods.titles import titled
-from tenon.core.op import table as f
-from tenon.core.precision import runs_in
-from tenon.core.ranges import arange
+from tenon.engine.op import table as f
+from tenon.engine.precision import runs_in
 from tenon.errors import DTypeError, IndexRangeError, ModuleValueError, ShapeError
 from tenon.nn.functional.arguments import reduction_of, without_gradient
 from tenon.nn.functional.distance import pairwise_distance
 from tenon.nn.functional.loss import extent
 from tenon.ops.composite.loss import reduced
 from tenon.ops.kinds import title_of
+from tenon.tensors.creation.ranges import arange
+from tenon.tensors.methods.titles import titled
 
 #: What cosine_embedding_loss adds to squared lengths.
 _TINY = 1e-12

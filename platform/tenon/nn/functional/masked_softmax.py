@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import tenon.ops  # noqa: F401 - a table without ops finds nothing
-from tenon.core.op import table as f
+from tenon.engine.op import table as f
 from tenon.errors import ArgumentError, ShapeError
 from tenon.nn.functional.arguments import axis_of
 

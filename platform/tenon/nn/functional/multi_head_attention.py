@@ -10,12 +10,12 @@ import warnings
 from typing import Any
 
 import tenon.ops  # noqa: F401 - a table without ops finds nothing
-from tenon.core.factories import zeros
-from tenon.core.op import table as f
+from tenon.engine.op import table as f
 from tenon.errors import AttentionError, DTypeError, ModuleError, PaddingMaskError, TenonWarning
 from tenon.nn.functional.attention import scaled_dot_product_attention
 from tenon.nn.functional.dropout import dropout
 from tenon.nn.functional.linear import linear
+from tenon.tensors.creation.factories import zeros
 
 
 def multi_head_attention_forward(

@@ -9,13 +9,13 @@ import numpy as np
 
 import tenon.ops  # noqa: F401 - a table without ops finds nothing
 from tenon.autograd import forward_ad
-from tenon.core.formats import entering, like
-from tenon.core.grad_mode import no_grad
-from tenon.core.methods.titles import titled
-from tenon.core.op import table as f
-from tenon.core.precision import runs_in
+from tenon.engine.grad_mode import no_grad
+from tenon.engine.op import table as f
+from tenon.engine.precision import runs_in
 from tenon.errors import GradError, ModuleValueError, ShapeError
 from tenon.ops.kinds import is_short, matching, widened
+from tenon.tensors.formats import entering, like
+from tenon.tensors.methods.titles import titled
 
 _VECTORS = ("running_mean", "running_var", "weight", "bias")
 

@@ -8,17 +8,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from tenon.core.create import tensor
-from tenon.core.factories import zeros_like
-from tenon.core.grad_mode import no_grad
-from tenon.core.ranges import arange
-from tenon.core.rerouting import register
+from tenon.engine.grad_mode import no_grad
 from tenon.errors import ArgumentError, ShapeError
 from tenon.functions.choosing import searchsorted
 from tenon.functions.contraction import var_mean
 from tenon.nn import functional as F
 from tenon.nn.functional.dropout import native_dropout
 from tenon.nn.functional.embedding import bags_of
+from tenon.tensors.creation.create import tensor
+from tenon.tensors.creation.factories import zeros_like
+from tenon.tensors.creation.ranges import arange
+from tenon.tensors.rerouting import register
 
 __all__ = [
     "alpha_dropout",

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import tenon.ops  # noqa: F401 - a table without ops finds nothing
-from tenon.core.formats import contiguous
-from tenon.core.op import table as f
-from tenon.core.precision import runs_in
+from tenon.engine.op import table as f
+from tenon.engine.precision import runs_in
 from tenon.errors import ModuleValueError, ShapeError, UnsupportedError
 from tenon.nn.functional.arguments import integers
 from tenon.ops.axis_tables import reflected_limit
+from tenon.tensors.formats import contiguous
 
 
 def pad(input: Any, pad: Any, mode: str = "constant", value: float | None = None) -> Any:

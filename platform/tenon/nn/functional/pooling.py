@@ -6,12 +6,12 @@ import math
 from typing import Any, NoReturn
 
 import tenon.ops  # noqa: F401 - a table without ops finds nothing
-from tenon.core.formats import channels_last_3d, contiguous, entering, is_contiguous, like
-from tenon.core.methods.titles import titled
-from tenon.core.op import table as f
 from tenon.dtypes import uint8
+from tenon.engine.op import table as f
 from tenon.errors import ModuleValueError, ShapeError
 from tenon.nn.functional.arguments import per_axis, refuse_integers
+from tenon.tensors.formats import channels_last_3d, contiguous, entering, is_contiguous, like
+from tenon.tensors.methods.titles import titled
 
 
 def _with_batch(x: Any, rank: int) -> tuple[Any, bool]:

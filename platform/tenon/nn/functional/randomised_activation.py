@@ -6,11 +6,11 @@ import math
 from typing import Any
 
 import tenon.ops  # noqa: F401 - a table without ops finds nothing
-from tenon.core.inplace import inplace as write_inplace
-from tenon.core.methods.titles import titled
-from tenon.core.op import table as f
+from tenon.engine.op import table as f
 from tenon.errors import ArgumentError
 from tenon.nn.functional.activation import leaky_relu
+from tenon.tensors.inplace import inplace as write_inplace
+from tenon.tensors.methods.titles import titled
 
 
 @titled("RreluWithNoise0")

@@ -6,9 +6,9 @@ import math
 from typing import Any
 
 import tenon.ops  # noqa: F401 - a table without ops finds nothing
-from tenon.core.formats import entering, like
-from tenon.core.op import table as f
+from tenon.engine.op import table as f
 from tenon.errors import ModuleValueError
+from tenon.tensors.formats import entering, like
 
 
 def over_channels(input: Any, before: int, after: int) -> Any:

@@ -7,11 +7,11 @@ import warnings
 from typing import Any
 
 import tenon.ops  # noqa: F401 - a table without ops finds nothing
-from tenon.core.methods.titles import titled
-from tenon.core.op import table as f
-from tenon.core.precision import runs_in
+from tenon.engine.op import table as f
+from tenon.engine.precision import runs_in
 from tenon.errors import ModuleValueError, ShapeError, TenonWarning, UnsupportedError
 from tenon.ops.kinds import dtype_of
+from tenon.tensors.methods.titles import titled
 
 _MODES = {"bilinear": "linear", "nearest": "nearest", "bicubic": "cubic"}
 #: The numbers that ``grid_sampler`` knows modes by.

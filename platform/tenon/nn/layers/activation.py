@@ -5,12 +5,12 @@ from __future__ import annotations
 import warnings
 from typing import Any
 
-from tenon.core.factories import empty
 from tenon.errors import OptionError, TenonWarning
 from tenon.nn import functional as F
 from tenon.nn import init
 from tenon.nn.module import Module
 from tenon.nn.parameter import Parameter
+from tenon.tensors.creation.factories import empty
 
 __all__ = [
     "CELU",

@@ -6,13 +6,13 @@ import itertools
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from tenon.core.factories import zeros
-from tenon.core.op import table as f
+from tenon.engine.op import table as f
 from tenon.errors import IndexRangeError, ModuleValueError, ShapeError
 from tenon.nn import functional as F
 from tenon.nn.containers import ModuleList, Sequential
 from tenon.nn.layers.linear import Linear
 from tenon.nn.module import Module
+from tenon.tensors.creation.factories import zeros
 
 __all__ = ["AdaptiveLogSoftmaxWithLoss"]
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 import math
 from typing import Any, ClassVar
 
-from tenon.core.factories import empty, empty_like
-from tenon.core.formats import contiguous_format
-from tenon.core.grad_mode import no_grad
+from tenon.engine.grad_mode import no_grad
 from tenon.errors import ModuleValueError
 from tenon.nn import functional as F
 from tenon.nn import init
 from tenon.nn.functional.arguments import per_axis
 from tenon.nn.module import Module
 from tenon.nn.parameter import Parameter
+from tenon.tensors.creation.factories import empty, empty_like
+from tenon.tensors.formats import contiguous_format
 
 __all__ = ["Conv1d", "Conv2d", "Conv3d", "ConvTranspose1d", "ConvTranspose2d", "ConvTranspose3d"]
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from tenon.core.factories import empty
-from tenon.core.grad_mode import no_grad
+from tenon.engine.grad_mode import no_grad
 from tenon.errors import OptionError
 from tenon.nn import functional as F
 from tenon.nn import init
 from tenon.nn.module import Module
 from tenon.nn.parameter import Parameter
+from tenon.tensors.creation.factories import empty
 
 __all__ = ["Embedding", "EmbeddingBag"]
 

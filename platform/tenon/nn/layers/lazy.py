@@ -9,8 +9,7 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from tenon import dtypes
-from tenon.core.create import tensor
-from tenon.core.grad_mode import no_grad
+from tenon.engine.grad_mode import no_grad
 from tenon.errors import ModuleError, ModuleValueError
 from tenon.nn.layers.conv import (
     Conv1d,
@@ -27,6 +26,7 @@ from tenon.nn.layers.linear import Linear
 from tenon.nn.layers.norm import BatchNorm1d, BatchNorm2d, BatchNorm3d, _NormBase
 from tenon.nn.lazy import LazyModuleMixin
 from tenon.nn.parameter import UninitializedBuffer, UninitializedParameter
+from tenon.tensors.creation.create import tensor
 
 __all__ = [
     "LazyBatchNorm1d",

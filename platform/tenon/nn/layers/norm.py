@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from tenon import dtypes
-from tenon.core.create import tensor
-from tenon.core.factories import empty, ones, zeros
 from tenon.errors import ModuleValueError
 from tenon.nn import functional as F
 from tenon.nn import init
 from tenon.nn.module import Module
 from tenon.nn.parameter import Parameter
+from tenon.tensors.creation.create import tensor
+from tenon.tensors.creation.factories import empty, ones, zeros
 
 __all__ = ["BatchNorm1d", "BatchNorm2d", "BatchNorm3d", "GroupNorm", "LayerNorm", "RMSNorm"]
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 from typing import Any
 
 import tenon.ops  # noqa: F401 - a table without ops finds nothing
-from tenon.core.op import table as f
-from tenon.core.ranges import arange
-from tenon.core.tensor import Tensor
 from tenon.dtypes import float32
+from tenon.engine.op import table as f
 from tenon.errors import ModuleValueError, ShapeError
 from tenon.nn.module import Module
+from tenon.tensors.creation.ranges import arange
+from tenon.tensors.tensor import Tensor
 
 __all__ = ["RoPE", "SinusoidalPositions"]
 

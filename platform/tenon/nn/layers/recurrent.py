@@ -11,10 +11,8 @@ import numbers
 import warnings
 from typing import Any
 
-from tenon.core.factories import empty, zeros
-from tenon.core.op import table
-from tenon.core.precision import PRECISION, runs_in
-from tenon.core.tensor import Tensor
+from tenon.engine.op import table
+from tenon.engine.precision import PRECISION, runs_in
 from tenon.errors import MissingForwardError, ModuleTypeError, ModuleValueError, ShapeError
 from tenon.nn import init
 from tenon.nn.functional.recurrent import walk
@@ -22,6 +20,8 @@ from tenon.nn.module import Module
 from tenon.nn.parameter import Parameter
 from tenon.nn.utils.rnn import PackedSequence
 from tenon.ops.kinds import title_of
+from tenon.tensors.creation.factories import empty, zeros
+from tenon.tensors.tensor import Tensor
 
 __all__ = ["GRU", "LSTM", "RNN", "RNNBase"]
 

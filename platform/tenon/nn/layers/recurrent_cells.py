@@ -8,13 +8,13 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from tenon.core.factories import empty, zeros
-from tenon.core.op import table
+from tenon.engine.op import table
 from tenon.errors import MissingForwardError, ModuleError, ModuleValueError
 from tenon.nn import init
 from tenon.nn.functional.cells import check_sizes, step
 from tenon.nn.module import Module
 from tenon.nn.parameter import Parameter
+from tenon.tensors.creation.factories import empty, zeros
 
 __all__ = ["GRUCell", "LSTMCell", "RNNCell", "RNNCellBase"]
 

@@ -14,14 +14,14 @@ from typing import Any, ClassVar
 import numpy as np
 
 from tenon.autograd.function import Function, once_differentiable
-from tenon.core import watch
-from tenon.core.create import wrap
-from tenon.core.op import table as f
 from tenon.distributed.staging import to_host
 from tenon.distributed.world import get_communicator
+from tenon.engine import watch
+from tenon.engine.op import table as f
 from tenon.errors import ModuleValueError
 from tenon.nn.layers.norm import _BatchNorm
 from tenon.nn.module import Module
+from tenon.tensors.creation.create import wrap
 
 __all__ = ["SyncBatchNorm"]
 

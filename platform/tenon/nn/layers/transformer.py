@@ -11,9 +11,8 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from tenon.core import watch
-from tenon.core.factories import full
-from tenon.core.grad_mode import is_grad_enabled
+from tenon.engine import watch
+from tenon.engine.grad_mode import is_grad_enabled
 from tenon.errors import ModuleValueError, ShapeError
 from tenon.nn import functional as F
 from tenon.nn import init
@@ -25,6 +24,7 @@ from tenon.nn.layers.dropout import Dropout
 from tenon.nn.layers.linear import Linear
 from tenon.nn.layers.norm import LayerNorm
 from tenon.nn.module import Module
+from tenon.tensors.creation.factories import full
 
 __all__ = [
     "Transformer",

@@ -8,7 +8,7 @@ import sys
 import types
 from typing import Any
 
-from tenon.core.handle import RemovableHandle
+from tenon.engine.handle import RemovableHandle
 from tenon.nn import hooks
 from tenon.nn.hooks import (
     register_module_backward_hook,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from tenon.device import Device
 
 if TYPE_CHECKING:
-    from tenon.core.tensor import Tensor
+    from tenon.tensors.tensor import Tensor
 
 __all__ = ["Broadcast", "Gather", "ReduceAddCoalesced", "Scatter"]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tenon.core.tensor import Tensor
 from tenon.nn.parallel._functions import DeviceLike, Gather, Scatter
+from tenon.tensors.tensor import Tensor
 
 __all__ = ["gather", "is_namedtuple", "scatter", "scatter_kwargs"]
 

@@ -1,6 +1,5 @@
 """PyTorch's ``nn.utils``."""
 
-from tenon.core.packages import functions_first as _functions_first
 from tenon.nn.utils import (
     clip_grad,
     convert_parameters,
@@ -34,6 +33,7 @@ from tenon.nn.utils.memory_format import (
 )
 from tenon.nn.utils.spectral_norm import remove_spectral_norm, spectral_norm
 from tenon.nn.utils.weight_norm import remove_weight_norm, weight_norm
+from tenon.utils.packages import functions_first as _functions_first
 
 __all__ = [
     "clip_grad",

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from tenon.core.op import table
-from tenon.core.tensor import Tensor
+from tenon.engine.op import table
 from tenon.errors import DeviceError, ModuleTypeError, ModuleValueError
 from tenon.nn.registration import typename
+from tenon.tensors.tensor import Tensor
 
 
 def _on_one_device(parameters: Iterable[Any]) -> list[Any]:

@@ -9,11 +9,11 @@ from __future__ import annotations
 import copy
 from typing import Any, TypeVar
 
-from tenon.core.grad_mode import no_grad
-from tenon.core.tensor import Tensor
+from tenon.engine.grad_mode import no_grad
 from tenon.errors import ModuleValueError, OptionError
 from tenon.nn.module import Module
 from tenon.nn.parameter import Parameter
+from tenon.tensors.tensor import Tensor
 
 Layer = TypeVar("Layer", bound=Module)
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any, TypeVar
 
-from tenon.core.formats import memory_format as Format
 from tenon.nn.layers.conv import Conv2d, Conv3d, ConvTranspose2d, ConvTranspose3d
 from tenon.nn.module import Module
+from tenon.tensors.formats import memory_format as Format
 
 Model = TypeVar("Model", bound=Module)
 

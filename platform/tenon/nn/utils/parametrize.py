@@ -15,8 +15,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
-from tenon.core.grad_mode import no_grad
-from tenon.core.tensor import Tensor
+from tenon.engine.grad_mode import no_grad
 from tenon.errors import ModuleError, ModuleValueError
 from tenon.nn.containers import ModuleDict, ModuleList
 from tenon.nn.module import Module
@@ -36,6 +35,7 @@ from tenon.nn.weights import (
     take,
 )
 from tenon.plugins.registry import resolve
+from tenon.tensors.tensor import Tensor
 
 __all__ = [
     "ParametrizationList",

@@ -16,8 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from tenon.core.factories import ones_like
-from tenon.core.grad_mode import no_grad
+from tenon.engine.grad_mode import no_grad
 from tenon.errors import ModuleTypeError, ModuleValueError, ShapeError
 from tenon.nn.pruning import (
     BasePruningMethod,
@@ -34,6 +33,7 @@ from tenon.nn.pruning import (
 )
 from tenon.plugins.lazy import lazy_namespace
 from tenon.plugins.registry import resolve
+from tenon.tensors.creation.factories import ones_like
 
 __all__ = [
     "BasePruningMethod",

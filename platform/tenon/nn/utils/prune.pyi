@@ -3,8 +3,8 @@
 # fmt: off
 
 from collections.abc import Iterable as Iterable
-from tenon.core.factories import ones_like as ones_like
-from tenon.core.grad_mode import no_grad as no_grad
+from tenon.tensors.creation.factories import ones_like as ones_like
+from tenon.engine.grad_mode import no_grad as no_grad
 from tenon.errors import ModuleTypeError as ModuleTypeError
 from tenon.errors import ModuleValueError as ModuleValueError
 from tenon.errors import ShapeError as ShapeError

@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, NamedTuple, Self
 
-from tenon.core.create import as_tensor
-from tenon.core.op import table
-from tenon.core.ranges import arange
-from tenon.core.tensor import Tensor
 from tenon.dtypes import int64
+from tenon.engine.op import table
 from tenon.errors import ArgumentError, OptionError, ShapeError
+from tenon.tensors.creation.create import as_tensor
+from tenon.tensors.creation.ranges import arange
+from tenon.tensors.tensor import Tensor
 
 __all__ = [
     "PackedSequence",

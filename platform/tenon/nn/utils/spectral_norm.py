@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from tenon.core.grad_mode import no_grad
+from tenon.engine.grad_mode import no_grad
 from tenon.errors import ModuleError, ModuleValueError
 from tenon.nn.functional import normalize
 from tenon.nn.layers.conv import ConvTranspose1d, ConvTranspose2d, ConvTranspose3d

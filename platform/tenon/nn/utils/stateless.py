@@ -6,11 +6,11 @@ import warnings
 from contextlib import AbstractContextManager
 from typing import Any
 
-from tenon.core.tensor import Tensor
 from tenon.errors import UnsupportedError
 from tenon.nn.functional_call import functional_call as _call
 from tenon.nn.functional_call import replaced
 from tenon.nn.module import Module
+from tenon.tensors.tensor import Tensor
 
 
 def functional_call(

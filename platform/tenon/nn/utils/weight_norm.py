@@ -9,10 +9,10 @@ from __future__ import annotations
 import warnings
 from typing import Any, ClassVar
 
-from tenon.core.tensor import Tensor
 from tenon.errors import ModuleError, ModuleValueError
 from tenon.nn.parameter import Parameter
 from tenon.nn.weights import begin_pipeline, pipeline_of, refuse_lazy, remove_hook, stored_tensor
+from tenon.tensors.tensor import Tensor
 
 __all__ = ["WeightNorm", "norm_except_dim", "remove_weight_norm", "weight_norm"]
 

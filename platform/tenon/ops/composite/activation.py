@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tenon.core.op import Composite, Kind
+from tenon.engine.op import Composite, Kind
 from tenon.errors import UnsupportedDTypeError
 from tenon.ops.kinds import is_floating, matching, widened
 

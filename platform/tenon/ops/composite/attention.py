@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from tenon.core.op import Composite
+from tenon.engine.op import Composite
 
 
 def _scores(f: Any, query: Any, key: Any, bias: Any, scale: float) -> Any:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from tenon.core.aval import Aval
-from tenon.core.op import Composite, Kind, Primitive
+from tenon.engine.aval import Aval
+from tenon.engine.op import Composite, Kind, Primitive
 from tenon.errors import DTypeError, IndexRangeError, ShapeError
 from tenon.ops.composite.activation import need_float
 from tenon.ops.kinds import dtype_of, matching, title_of, widened

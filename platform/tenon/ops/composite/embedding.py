@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from tenon.core.aval import Aval
-from tenon.core.op import Kind, Primitive
 from tenon.dtypes import FROM_NUMPY
+from tenon.engine.aval import Aval
+from tenon.engine.op import Kind, Primitive
 from tenon.errors import DTypeError, IndexRangeError, ShapeError
 from tenon.ops.indexing import add_rows
 from tenon.ops.kinds import dtype_of

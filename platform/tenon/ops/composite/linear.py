@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from tenon.core.aval import Aval, broadcast_shapes, shape_of
-from tenon.core.op import Composite, Kind
+from tenon.engine.aval import Aval, broadcast_shapes, shape_of
+from tenon.engine.op import Composite, Kind
 from tenon.errors import DTypeError, ShapeError
 from tenon.ops.kinds import is_complex, title_of
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from tenon.core.aval import broadcast_shapes, shape_of
-from tenon.core.op import Composite, Kind
+from tenon.engine.aval import broadcast_shapes, shape_of
+from tenon.engine.op import Composite, Kind
 from tenon.errors import DTypeError
 from tenon.ops.kinds import is_floating
 

@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from tenon.core.aval import Aval
-from tenon.core.op import Composite, Kind
+from tenon.engine.aval import Aval
+from tenon.engine.op import Composite, Kind
 from tenon.errors import DTypeError, ShapeError
 from tenon.ops.kinds import dtype_of, is_short, matching, widened
 

@@ -17,8 +17,8 @@ from collections.abc import Callable, Sequence
 from itertools import accumulate
 from typing import Any
 
-from tenon.core.aval import Aval
-from tenon.core.op import Composite, Kind
+from tenon.engine.aval import Aval
+from tenon.engine.op import Composite, Kind
 from tenon.errors import DTypeError, ShapeError
 from tenon.ops.kinds import matching, title_of, widened
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tenon.core.aval import Aval
-from tenon.core.op import Composite, Kind
+from tenon.engine.aval import Aval
+from tenon.engine.op import Composite, Kind
 from tenon.ops.composite.recurrent import _turned, in_order, quarters, rows, scan, spans
 from tenon.ops.kinds import matching, widened
 

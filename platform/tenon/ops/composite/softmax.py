@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from tenon.core.op import Composite
+from tenon.engine.op import Composite
 from tenon.errors import UnsupportedDTypeError
 from tenon.ops.kinds import is_floating
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from typing import Any, ClassVar
 
-from tenon.core.aval import Aval
-from tenon.core.keys import INDEX
-from tenon.core.op import Composite, Kind
+from tenon.engine.aval import Aval
+from tenon.engine.op import Composite, Kind
 from tenon.errors import ShapeError
+from tenon.tensors.keys import INDEX
 
 
 def _turned(f: Any, x: Any) -> Any:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from tenon.core.aval import reduced_shape
-from tenon.core.op import Composite, Kind
+from tenon.engine.aval import reduced_shape
+from tenon.engine.op import Composite, Kind
 from tenon.ops.kinds import is_complex
 
 

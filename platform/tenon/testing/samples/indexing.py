@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tenon.core.keys import INDEX, filled
+from tenon.tensors.keys import INDEX, filled
 from tenon.testing.samples.draw import integer, normal, values
 from tenon.testing.samples.table import add
 

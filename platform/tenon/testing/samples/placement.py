@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from tenon.core.create import wrap
-from tenon.core.grad_mode import no_grad
-from tenon.core.op import table as ops
+from tenon.engine.grad_mode import no_grad
+from tenon.engine.op import table as ops
+from tenon.tensors.creation.create import wrap
 from tenon.testing.samples.draw import Draw
 from tenon.testing.samples.table import Sample
 

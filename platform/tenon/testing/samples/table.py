@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from tenon.core.op import table as ops
+from tenon.engine.op import table as ops
 from tenon.testing.samples.draw import Draw
 
 TAGS = frozenset(

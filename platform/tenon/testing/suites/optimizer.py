@@ -21,17 +21,17 @@ import numpy as np
 import pytest
 
 from tenon import dtypes, optim
-from tenon.core.backend import backend_named
-from tenon.core.create import tensor
-from tenon.core.factories import zeros, zeros_like
-from tenon.core.grad_mode import no_grad
-from tenon.core.interceptor import SLOT
-from tenon.core.tensor import Tensor
+from tenon.engine.backend import backend_named
+from tenon.engine.grad_mode import no_grad
+from tenon.engine.interceptor import SLOT
 from tenon.errors import PluginTargetError
 from tenon.nn.parameter import Parameter
 from tenon.optim import batch, update
 from tenon.optim.optimizer import Optimizer
 from tenon.plugins import registry
+from tenon.tensors.creation.create import tensor
+from tenon.tensors.creation.factories import zeros, zeros_like
+from tenon.tensors.tensor import Tensor
 from tenon.testing.assertions import assert_same, host
 
 #: A matrix, a vector, a number, an empty parameter, and more small ones.

@@ -22,8 +22,8 @@ from typing import Any, ClassVar
 import pytest
 
 from tenon.config import Config, process_environment
-from tenon.core.backend import Backend
 from tenon.distributed.communicator import Communicator
+from tenon.engine.backend import Backend
 from tenon.optim.optimizer import Optimizer
 from tenon.optim.scheduler import LRScheduler
 from tenon.plugins.components import Component

@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from tenon.core.tensor import Tensor
 from tenon.data import default_collate, default_convert
 from tenon.data.collate import like
 from tenon.errors import CollateError
+from tenon.tensors.tensor import Tensor
 
 __all__ = ["collate", "default_collate", "default_collate_fn_map", "default_convert"]
 

@@ -1,1 +1,0 @@
-"""Values and differentiation: tensors, ops, the tape. Knows no op, module or plugin by name."""

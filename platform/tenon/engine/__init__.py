@@ -1,0 +1,1 @@
+"""Values, ops and differentiation: dispatch, the tape, backward. Knows no op, module or plugin by name."""

@@ -1,0 +1,112 @@
+"""The end of a gradient's way: ``leaf.grad``."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from tenon.engine import watch
+from tenon.engine.grad_mode import set_grad_enabled
+from tenon.engine.op import table
+from tenon.engine.value import Value
+from tenon.errors import GradError
+
+
+class Home(Protocol):
+    """Where a leaf's gradients go, as its ``__dict__`` says by ``_home``: data parallel's buckets."""
+
+    def take(self, grad: Any) -> Any:
+        """The first gradient of a pass, in the memory where it belongs; None if it has to stay."""
+
+    def making(self, f: Any) -> Any:
+        """``f`` for the rule of a pass's first gradient: it makes a matrix product where that belongs."""
+
+    def arrived(self) -> None:
+        """A gradient was added to ``leaf.grad``."""
+
+
+def accumulate(leaf: Any, grad: Any, fresh: bool, create_graph: bool) -> None:
+    """Add ``grad`` to ``leaf.grad`` (in place unless the graph of the gradient is wanted).
+
+    Nothing comes of it where the leaf was frozen since the op ran, but for ranks that wait for each other.
+    """
+    held, backend = leaf._grad, leaf._backend
+    extra = leaf.__dict__
+    home: Home | None = extra.get("_home")
+    if not leaf._track and home is None:
+        return
+    if grad.__class__ is not backend.array_type:
+        if isinstance(grad, Value):
+            _accumulate_tensor(leaf, held, grad, create_graph)
+            if home is not None:
+                home.arrived()
+            return
+        grad = backend.as_array(grad)
+    raw = leaf.raw
+    if grad.shape != raw.shape:
+        raise GradError(
+            f"a gradient of shape {list(grad.shape)} reached a tensor of shape {list(raw.shape)}: "
+            "the rule of an op is wrong; please report it with the op's name."
+        )
+    kind = raw.dtype if "_grad_dtype" not in extra else _kind_of_grad(leaf, grad)
+    if grad.dtype is not kind:
+        grad = grad.astype(kind)
+        fresh = True
+    if held is None:
+        taken = None if home is None else home.take(grad)
+        if taken is not None:
+            grad = taken
+        elif raw.ndim > 3 and grad.strides != raw.strides and not _both_dense(raw, grad):
+            grad = _laid_as(raw, grad)
+        elif not fresh:
+            grad = grad.copy("K" if grad.strides == raw.strides else "C")
+        # Not through the property: its checks (0.7 us a leaf) hold by the lines above.
+        leaf._grad = Value.make(grad, backend)
+    elif held._track:
+        leaf.grad = held + Value.make(grad, backend)
+    else:
+        held.raw += grad
+        counter = held._version_counter
+        if counter is not None:
+            counter[0] += 1
+    if home is not None:
+        home.arrived()
+
+
+def _both_dense(raw: Any, grad: Any) -> bool:
+    """Whether both lie in memory as C has arrays: their strides may differ where sizes are 1."""
+    return bool(raw.flags.c_contiguous and grad.flags.c_contiguous)
+
+
+def _laid_as(raw: Any, grad: Any) -> Any:
+    """A copy of ``grad`` whose axes lie in memory as those of ``raw`` do: channels last, for instance."""
+    order = sorted(range(raw.ndim), key=lambda axis: -raw.strides[axis])
+    back = sorted(range(raw.ndim), key=order.__getitem__)
+    return grad.transpose(order).copy().transpose(back)
+
+
+def _kind_of_grad(leaf: Any, grad: Any) -> Any:
+    """The array dtype of ``leaf``'s gradient: its own, or what its ``grad_dtype`` says."""
+    found = leaf.__dict__.get("_grad_dtype", leaf.dtype)
+    return grad.dtype if found is None else found.numpy
+
+
+def _accumulate_tensor(leaf: Any, held: Any, grad: Any, create_graph: bool) -> None:
+    if watch.recorder is not None:
+        watch.recorder.gradient_read(leaf)
+    kind = _kind_of_grad(leaf, grad.raw)
+    if grad.raw.dtype != kind:
+        with set_grad_enabled(create_graph):
+            grad = table.cast(grad, dtype=kind)
+    if held is None:
+        # A copy: two leaves may receive the same tensor, or views of one.
+        own: Any = grad if create_graph else Value.make(grad.raw, grad._backend)
+        if create_graph and leaf._node is None:  # as torch does it, whose graph shows a copy here
+            made: Any = Value.make(leaf._backend.empty(grad.raw.shape, kind, leaf.device), leaf._backend)
+            leaf.grad = made.copy_(own)
+        else:
+            leaf.grad = own.clone()
+    elif create_graph:
+        leaf.grad = held + grad
+    else:
+        with set_grad_enabled(False):
+            held.add_(grad)

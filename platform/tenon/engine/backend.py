@@ -1,0 +1,377 @@
+"""Backends: an array namespace plus a table of better kernels.
+
+Every op has a reference forward over ``xp``; a backend states in ``kernels()`` only where it can do
+better, by op name. ``bind`` joins both lazily, one entry per op at its first use: ``backend.kernels[op]``
+is what dispatch calls, ``backend.raw`` the same as a namespace for rules.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tenon.device import Device
+from tenon.engine.following import following
+from tenon.engine.op import Composite, Op, Primitive, table
+from tenon.engine.plans import Plan, PlanTable
+from tenon.engine.rounding import as_one, is_short
+from tenon.errors import BackendError, DeviceError
+
+Kernel = Callable[..., Any]
+
+
+class Availability(NamedTuple):
+    """Whether a backend can run here, and why (not)."""
+
+    ok: bool
+    reason: str
+
+    def __bool__(self) -> bool:
+        return self.ok
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryStats:
+    """Bytes in use and at peak on a device; ``total`` is None where it is not known."""
+
+    used: int
+    peak: int
+    total: int | None = None
+
+
+class Backend:
+    """Base of all backends; derive, give ``name``, ``xp`` and ``array_type``, override what differs.
+
+    Kernels get bare arrays and the op's attrs. A kernel of an op with ``residuals`` returns them too.
+    """
+
+    name: str = ""
+    xp: Any = None
+    array_type: type = object
+
+    def __init__(self) -> None:
+        self.kernels: dict[Op, Kernel] = _KernelTable(self)
+        self.short_kernels: dict[Op, Kernel] = _ShortTable(self)
+        self.plans: dict[Op, Plan] = PlanTable(self)
+        self.raw = RawNamespace(self, self.kernels)
+        #: The same for rules that work on floats of 16 bits.
+        self.short_raw = RawNamespace(self, self.short_kernels)
+        self._overrides: Mapping[str, Kernel] | None = None
+
+    def is_available(self) -> Availability:
+        """Whether this backend can run here, and why not; must not raise."""
+        return Availability(True, "always available")
+
+    def devices(self) -> Sequence[Device]:
+        """The devices of this type on this machine."""
+        return (Device(self.name),)
+
+    def overrides(self) -> Mapping[str, Kernel]:
+        """Kernels that replace the reference forward, by op name."""
+        return {}
+
+    def has_kernel(self, op: Op) -> bool:
+        """Whether ``op`` has a kernel in ``overrides``: one that is better than its parts."""
+        return op.name in self._named()
+
+    def _named(self) -> Mapping[str, Kernel]:
+        """``overrides``, asked once."""
+        if self._overrides is None:
+            self._overrides = dict(self.overrides())
+            unknown = [n for n in self._overrides if n not in table.by_name]
+            if unknown:
+                raise BackendError(
+                    f"backend {self.name!r} overrides unknown ops {unknown}. Check their names in tenon.ops."
+                )
+        return self._overrides
+
+    def kernel_for(self, op: Op, args: Sequence[Any]) -> Kernel:
+        """The kernel that dispatch would call with ``args``: what their first array is of decides."""
+        for a in args:
+            if isinstance(a, self.array_type):
+                return (self.short_kernels if is_short(a.dtype) else self.kernels)[op]  # type: ignore[attr-defined]
+        return self.kernels[op]
+
+    def for_short(self, op: Op, kernel: Kernel) -> Kernel:
+        """What to call instead of ``kernel`` where the first array is of 16-bit floats."""
+        return kernel
+
+    def for_values(self, op: Op, kernel: Kernel) -> Kernel:
+        """What to call instead of ``kernel`` where nobody will need the residuals of ``op``.
+
+        It may leave them out of the tuple that it returns.
+        """
+        return kernel
+
+    def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any], device: Device) -> Any:
+        """An uninitialised array."""
+        return self.xp.empty(shape, dtype)
+
+    def from_host(self, array: np.ndarray[Any, Any], device: Device) -> Any:
+        """``array`` on ``device``; may be ``array`` itself where the device is the host."""
+        raise BackendError(f"backend {self.name!r} defines no from_host; add it.")
+
+    def to_host(self, array: Any) -> np.ndarray[Any, Any]:
+        """``array`` as a NumPy array; may share memory where the device is the host."""
+        raise BackendError(f"backend {self.name!r} defines no to_host; add it.")
+
+    def as_array(self, value: Any) -> Any:
+        """A kernel's result as ``array_type`` (NumPy reductions return scalars)."""
+        return self.xp.asarray(value)
+
+    def shares_memory(self, a: Any, b: Any) -> bool:
+        """Whether two arrays overlap."""
+        return bool(self.xp.may_share_memory(a, b))
+
+    def split(self, work: Callable[[int, int], Any], count: int, least: int = 1) -> None:
+        """Call ``work(start, stop)`` on parts of ``range(count)``, several at a time where that is faster.
+
+        Parts are at least ``least`` long; by default there is one.
+        """
+        work(0, count)
+
+    def threads(self) -> int:
+        """How many threads kernels use; 1 where the host's threads do not compute."""
+        return 1
+
+    def set_threads(self, count: int) -> None:
+        """Use ``count`` threads in kernels from now on."""
+        raise BackendError(f"backend {self.name!r} has no threads to set.")
+
+    def device_of(self, array: Any) -> Device:
+        """The device that holds ``array``."""
+        return Device(self.name)
+
+    def synchronize(self, device: Device | None = None) -> None:
+        """Wait until the device has done what it was told; nothing to wait for by default."""
+
+    def mark(self, device: Device | None = None) -> Any:
+        """A timestamp on the device's own clock, in nanoseconds, for profilers."""
+        import time
+
+        return time.perf_counter_ns()
+
+    def memory(self, device: Device | None = None) -> MemoryStats:
+        """Memory of the device."""
+        raise BackendError(f"backend {self.name!r} does not report its memory.")
+
+    def binding(self) -> AbstractContextManager[None]:
+        """Surrounds the preparation of the steps of one program, which never run at the same time."""
+        return nullcontext()
+
+    def attends(self, query: Any, key: Any, value: Any) -> bool:
+        """Whether the op ``attention`` of these arrays is better than its parts; it is not by default."""
+        return False
+
+    def prefers_bfloat16(self, op: Op) -> bool:
+        """Whether ``op``, a product or convolution, is quicker in bfloat16 than in float32."""
+        return False
+
+    def matmul_into(self, x: Any, y: Any, out: Any) -> bool:
+        """Make the product of two matrices in ``out``; False where there is nothing better than a copy."""
+        return False
+
+    def trim(self) -> None:
+        """Give free memory back to the system, after work that will not come again; nothing by default."""
+
+    def prepare(
+        self, op: Op, ins: Sequence[Any], attrs: Mapping[str, Any], outs: Sequence[Any]
+    ) -> Callable[[], None] | None:
+        """A function that computes ``outs`` from ``ins``, reading the same memory again at every call.
+
+        For programs, whose arrays never move: ``ins`` are arrays, Python numbers or None, ``outs`` arrays to
+        write into, residuals included. The output of an elementwise op may be one of the inputs. None: there
+        is nothing better than the eager kernel.
+        """
+        return None
+
+    def layouts(self) -> Any:
+        """How this backend likes its arrays laid out, for the pass that keeps values so; or None.
+
+        An object with ``PLAIN`` and ``SEEDS``, ``wanted_layouts(op, ins, outs, attrs)``,
+        ``follows(op, ins, outs)``, ``reorder(src, src_layout, dst, dst_layout)``, and for epilogues
+        ``FINISHED`` and ``finishes(op, ins, outs, attrs, steps)``.
+        """
+        return None
+
+    def chain(self, thunks: Sequence[Callable[[], None]]) -> Sequence[tuple[int, Callable[[], None]]]:
+        """The same work in fewer calls: how many of ``thunks``, in order, each function does.
+
+        ``thunks`` are what ``prepare`` and ``kernel.bind`` gave.
+        """
+        return [(1, thunk) for thunk in thunks]
+
+    def fuse(self, cluster: Any) -> Any:
+        """A kernel for all ops of a ``tenon.graph.cluster.Cluster`` at once, or None: they run one by one.
+
+        It is called as ``kernel(*inputs, *outputs)``; ``kernel.bind(*inputs, *outputs)`` gives a function of
+        nothing for arrays that stay where they are. An output may be exactly one of the inputs.
+        """
+        return None
+
+    def fuse_each(self, cluster: Any, targets: tuple[int, ...]) -> Any:
+        """An elementwise cluster as a kernel over many tuples of flat arrays, whatever their lengths; None if
+        there is none.
+
+        Output ``k`` overwrites input ``targets[k]``. ``kernel.over(columns)`` lists the arrays, one sequence
+        per array input; ``set(column, arrays)`` of the result exchanges one, ``run(numbers)`` computes.
+        """
+        return None
+
+    def bind(self, op: Op) -> Kernel:
+        """The function that computes ``op`` on this backend's arrays."""
+        made: Kernel
+        own = self._named().get(op.name)
+        if own is not None:
+            made = as_one(op, own) if isinstance(op, Composite) else own
+            return made
+        if isinstance(op, Composite):
+            made = as_one(op, functools.partial(op.raw_forward, self.raw))
+            return made
+        assert isinstance(op, Primitive)
+        if self.xp is None:
+            raise BackendError(
+                f"backend {self.name!r} has no array namespace and no kernel for {op.name!r}. Add one."
+            )
+        if op.ufunc is not None and type(op).forward is Primitive.forward:
+            found: Kernel | None = getattr(self.xp, op.ufunc, None)
+            if found is not None:
+                return found
+        return functools.partial(op.forward, self.xp)
+
+    def __repr__(self) -> str:
+        return f"<backend {self.name}>"
+
+    def __reduce__(self) -> Any:
+        return (backend_named, (self.name,))
+
+    def __deepcopy__(self, memo: Any) -> Backend:
+        return self
+
+
+class _KernelTable(dict[Op, Kernel]):
+    def __init__(self, backend: Backend) -> None:
+        super().__init__()
+        self.backend = backend
+
+    def __missing__(self, op: Op) -> Kernel:
+        kernel: Kernel = op.transfer if op.crosses else self.backend.bind(op)  # type: ignore[attr-defined]
+        self[op] = kernel
+        return kernel
+
+
+class _ShortTable(dict[Op, Kernel]):
+    def __init__(self, backend: Backend) -> None:
+        super().__init__()
+        self.backend = backend
+
+    def __missing__(self, op: Op) -> Kernel:
+        kernel = self[op] = self.backend.for_short(op, self.backend.kernels[op])
+        return kernel
+
+
+class RawNamespace:
+    """``f`` for bare arrays: ``raw.exp(array)``. Residuals are dropped from what it returns."""
+
+    def __init__(self, backend: Backend, kernels: dict[Op, Kernel]) -> None:
+        self._backend, self._kernels = backend, kernels
+        self._around: Callable[[Op, Kernel], Kernel] | None = None
+
+    def watch(self, around: Callable[[Op, Kernel], Kernel] | None) -> None:
+        """Give ``around(op, kernel)`` in place of each kernel from now on, or with None the kernel again."""
+        self._around = around
+        for name in [name for name in vars(self) if not name.startswith("_")]:
+            delattr(self, name)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        op = table[name] if name in table.by_name else getattr(table, name)
+        kernel = self._kernels[op]
+        if op.follows:
+            kernel = following(kernel, op, self._backend.xp)
+        if op.residuals:
+            kernel = _visible(kernel, op.outputs)
+        if self._around is not None:
+            kernel = self._around(op, kernel)
+        setattr(self, name, kernel)
+        return kernel
+
+
+def _visible(kernel: Kernel, outputs: int) -> Kernel:
+    def call(*args: Any, **attrs: Any) -> Any:
+        result = kernel(*args, **attrs)
+        return result[0] if outputs == 1 else result[:outputs]
+
+    return call
+
+
+_INSTANCES: dict[str, Backend] = {}
+
+
+def backends_in_use() -> list[Backend]:
+    """Every backend that was asked for so far."""
+    return list(_INSTANCES.values())
+
+
+def device_types() -> list[str]:
+    """The types of devices that backends here serve, sorted; no backend is made."""
+    from tenon.plugins import registry
+
+    return sorted({*registry.names("backends"), *_INSTANCES, "meta"})
+
+
+def backend_named(name: str) -> Backend:
+    """The backend called ``name``, made at its first use; DeviceError if there is none or it cannot run
+    here."""
+    found = _INSTANCES.get(name)
+    if found is None:
+        from tenon.plugins import registry  # plugins load at the first use of a kind
+
+        if name == "meta":
+            from tenon.engine.meta import META
+
+            found = META
+        else:
+            try:
+                found = registry.resolve("backends", name)()
+            except AttributeError as error:
+                raise DeviceError(
+                    f"no backend for device type {name!r}; known: {', '.join(device_types())}. Install the"
+                    " plugin that provides it, or see `tenon plugins`."
+                ) from error
+            if not isinstance(found, Backend):
+                raise BackendError(
+                    f"the plugin's backend {name!r} is a {type(found).__name__}, not a tenon.extend.Backend."
+                )
+        found = _INSTANCES.setdefault(name, found)  # two threads may come here at once; one instance must win
+    return found
+
+
+def backend_for(device: Device) -> Backend:
+    """The available backend that serves ``device``; DeviceError with its reason otherwise."""
+    backend = _INSTANCES.get(device.type) or backend_named(device.type)
+    if device.index is not None or device.type not in _CHECKED:
+        _check(backend, device)
+    return backend
+
+
+_CHECKED: set[str] = set()
+
+
+def _check(backend: Backend, device: Device) -> None:
+    available = backend.is_available()
+    if not available:
+        raise DeviceError(f"device {str(device)!r} cannot be used: {available.reason}")
+    _CHECKED.add(device.type)
+    if device.index is not None and device.type != "cpu":
+        count = len(backend.devices())
+        if device.index >= count:
+            raise DeviceError(
+                f"invalid device ordinal: {device} asked for, {count} {device.type} device(s) present."
+            )

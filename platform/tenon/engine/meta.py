@@ -1,0 +1,82 @@
+"""The meta device: tensors with shape and dtype but no data.
+
+Its arrays are ``Aval``s and its kernels are the ops' own ``infer``, so what runs here runs at no
+cost and allocates nothing. ``nn.Linear(..., device="meta")`` followed by ``to_empty`` uses it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tenon.device import Device
+from tenon.engine.aval import Aval
+from tenon.engine.backend import Backend, Kernel, MemoryStats
+from tenon.engine.op import Op
+from tenon.errors import NoDataError
+
+_META = Device("meta")
+
+
+class MetaBackend(Backend):
+    """Backend of ``device="meta"``."""
+
+    name = "meta"
+    array_type = Aval
+
+    def bind(self, op: Op) -> Kernel:
+        """The op's shape rule is its kernel."""
+        if op.residuals:
+            return lambda *args, **attrs: (*_several(op.infer(*args, **attrs)), *([None] * op.residuals))
+        return _of_numbers(op) if op.promotion is not None else op.infer
+
+    def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any], device: Device) -> Aval:
+        """An Aval."""
+        return Aval(tuple(shape), dtype)
+
+    def from_host(self, array: np.ndarray[Any, Any], device: Device) -> Aval:
+        """The Aval of ``array``; its data is dropped."""
+        return Aval(array.shape, array.dtype)
+
+    def to_host(self, array: Aval) -> np.ndarray[Any, Any]:
+        """Always an error: there is no data."""
+        raise NoDataError(
+            "Cannot copy out of meta tensor; no data! Use module.to_empty(device=...) to allocate it, then"
+            " initialise or load."
+        )
+
+    def as_array(self, value: Any) -> Any:
+        """``value`` as it is."""
+        return value
+
+    def shares_memory(self, a: Any, b: Any) -> bool:
+        """Never: there is no memory."""
+        return False
+
+    def device_of(self, array: Any) -> Device:
+        """``meta``."""
+        return _META
+
+    def memory(self, device: Device | None = None) -> MemoryStats:
+        """Nothing is ever allocated."""
+        return MemoryStats(0, 0, None)
+
+
+def _several(avals: Any) -> tuple[Any, ...]:
+    return avals if isinstance(avals, tuple) else (avals,)
+
+
+def _of_numbers(op: Op) -> Kernel:
+    """``op.infer``, but a call without any aval, as rules make of two Python numbers, gives the number."""
+
+    def call(*args: Any, **attrs: Any) -> Any:
+        for a in args:
+            if a.__class__ is Aval:
+                return op.infer(*args, **attrs)
+        return op.forward(np, *args, **attrs).item()  # type: ignore[attr-defined]
+
+    return call
+
+
+META = MetaBackend()

@@ -1,0 +1,337 @@
+"""Ops: shape rule, forward and gradient as one class, and the table that finds them by name.
+
+A ``Primitive`` states ``infer`` (avals in, aval out), ``forward(xp, ...)`` over any NumPy-like
+namespace, and one ``vjp_<input>`` rule per differentiable input. A ``Composite`` states
+``decompose(f, ...)`` instead. Rules are pure functions of ``f``: with ``backend.raw`` they run on
+bare arrays, with ``tenon.ops`` they are taped or recorded.
+
+Contract of a rule: read only ``f``, arithmetic operators and attrs; inputs not named in ``saves``
+arrive as avals (shape and dtype only); return a new array, ``g`` itself or a view of either.
+
+An instance is the function: ``exp = Exp()`` registers itself as ``table.exp`` and is called as
+``exp(t)``. Next: ``dispatch.py`` runs it, ``tape.py`` remembers it.
+"""
+
+from __future__ import annotations
+
+import enum
+import inspect
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar
+
+from tenon.engine.aval import Aval
+from tenon.engine.interceptor import SLOT
+from tenon.errors import ArgumentError, TenonError
+
+
+class Kind(enum.Enum):
+    """What an op does to its elements; passes and profilers group by it."""
+
+    ELEMENTWISE = "elementwise"
+    REDUCE = "reduce"
+    CONTRACT = "contract"
+    CONVOLVE = "convolve"
+    WINDOW = "window"
+    MOVE = "move"
+    INDEX = "index"
+    CREATE = "create"
+    RANDOM = "random"
+    MEMORY = "memory"
+    COLLECTIVE = "collective"
+    COMPOSITE = "composite"
+
+
+_MOVING = frozenset((Kind.MOVE, Kind.INDEX, Kind.CREATE, Kind.RANDOM, Kind.MEMORY, Kind.COLLECTIVE))
+
+
+class OpTable:
+    """All ops as attributes: ``table.add``. ``table[name]`` finds one by its string."""
+
+    def __init__(self) -> None:
+        self.by_name: dict[str, Op] = {}
+
+    def register(self, op: Op) -> None:
+        """Add ``op`` under its name; a second op of that name is an error."""
+        if op.name in self.by_name:
+            raise ArgumentError(
+                f"op {op.name!r} is defined twice: by {type(self.by_name[op.name]).__module__} "
+                f"and {type(op).__module__}. Rename one."
+            )
+        self.by_name[op.name] = op
+        setattr(self, op.name, op)
+
+    def __getitem__(self, name: str) -> Op:
+        return self.by_name[name]
+
+    def __iter__(self) -> Any:
+        return iter(self.by_name.values())
+
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(f"no op named {name!r}; see tenon.ops for the list.")
+
+
+table = OpTable()
+
+
+def _snake(name: str) -> str:
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
+
+
+class Op:
+    """Base of ``Primitive`` and ``Composite``; do not derive from it directly."""
+
+    kind: ClassVar[Kind]
+    #: Names of the array inputs, in order; a last name starting with ``*`` takes the rest.
+    inputs: ClassVar[tuple[str, ...]] = ("x",)
+    #: What the tape keeps: input names and/or ``"out"``.
+    saves: ClassVar[tuple[str, ...]] = ()
+    #: For ops whose rules read different values: input name -> what ``vjp_<input>`` reads of ``saves``. The
+    #: tape then keeps
+    #: only what the rules that will run read. Empty: every rule may read all of ``saves``.
+    reads: ClassVar[dict[str, tuple[str, ...]]] = {}
+    #: Visible outputs; 0 means a tuple whose length depends on the call.
+    outputs: ClassVar[int] = 1
+    #: Hidden outputs after the visible ones, kept for the gradient as ``residuals``.
+    residuals: ClassVar[int] = 0
+    #: ``vjp_joint`` makes them anew from ``saves`` where it gets none: its own graph is wanted.
+    remakes: ClassVar[bool] = False
+    #: An output that was modified in place since is computed again, from the inputs, which ``saves`` names
+    #: all: torch's rule does not read it.
+    repeats: ClassVar[bool] = False
+    #: None, "same" (arguments take their common dtype) or "float" (and integers become floats).
+    promotion: ClassVar[str | None] = None
+    #: Inputs before this one keep their dtype: a condition stays boolean.
+    promoted_from: ClassVar[int] = 0
+    #: Kernels take ``out``, which may be the first input where the others are numbers.
+    overwrites: ClassVar[bool] = False
+    #: Kernels take ``out``, which may be the first input where no other one lies in its memory.
+    in_place: ClassVar[bool] = False
+    #: How many of the first inputs may say, by their strides, that channels lie last in the outputs too.
+    follows: ClassVar[int] = 0
+    #: Outputs lie in C order, whatever the order of the inputs.
+    plain: ClassVar[bool] = False
+    #: The output shares memory with the first input.
+    view: ClassVar[bool] = False
+    #: The output lies on ``attrs["device"]``; ``transfer(x, **attrs)`` is the kernel whatever the backend.
+    crosses: ClassVar[bool] = False
+    #: The output may have an integer dtype, through which no gradient flows.
+    integral: ClassVar[bool] = False
+    #: torch's name for the node, as printed in ``grad_fn=<...>``.
+    grad_name: ClassVar[str] = ""
+    #: Its names where some arguments are numbers: ``(True, False)`` if the first one is.
+    grad_overloads: ClassVar[Mapping[tuple[bool, ...], str]] = {}
+    #: Has gradient rules; an op without any is never taped.
+    differentiable: bool
+
+    name: str
+
+    def __init__(self) -> None:
+        self.name = (
+            self.__dict__.get("name") or type(self).__dict__.get("name") or _snake(type(self).__name__)
+        )
+        self.__name__ = self.name
+        self.__doc__ = type(self).__doc__
+        self.variadic = bool(self.inputs) and self.inputs[-1].startswith("*")
+        names = [n.lstrip("*") for n in self.inputs]
+        self.save_mask = tuple(n in self.saves for n in names)
+        self.saves_out = "out" in self.saves
+        self.keeps = _keeps(names, self.saves, self.reads)
+        self.simple = self.outputs == 1 and self.residuals == 0 and not self.crosses
+        self.is_ufunc = self.simple and not self.view and getattr(self, "ufunc", None) is not None
+        self.joint: Callable[..., Any] | None = getattr(self, "vjp_joint", None)
+        self.rules: tuple[Callable[..., Any] | None, ...] = tuple(
+            getattr(self, f"vjp_{n}", None) for n in names
+        )
+        self.differentiable = self.joint is not None or any(r is not None for r in self.rules)
+        table.register(self)
+
+    def reads_out(self, edges: Any) -> bool:
+        """Whether a rule that will run for these ``edges`` reads the output."""
+        return self.saves_out and (
+            not self.reads
+            or any(
+                e is not None and "out" in self.reads.get(n, self.saves)
+                for n, e in zip(self.inputs, edges, strict=False)
+            )
+        )
+
+    def saves_input(self, index: int) -> bool:
+        """Whether the tape keeps the value of input ``index``."""
+        return self.save_mask[min(index, len(self.save_mask) - 1)]
+
+    def __call__(self, *args: Any, **attrs: Any) -> Any:
+        """Run the op on tensors."""
+        top = SLOT.top
+        if top is not None:
+            return top.run(self, args, attrs)
+        count = len(args)
+        if count == 1:
+            return SLOT.single(self, args[0], attrs)
+        if count == 2 and not attrs:
+            return SLOT.pair(self, args[0], args[1])
+        return SLOT.execute(self, args, attrs)
+
+    def infer(self, *args: Any, **attrs: Any) -> Any:
+        """Avals of the visible outputs, from avals of the inputs; raises ShapeError. Touches no data."""
+        raise NotInferable(self)
+
+    def view_of(self, index: int, **attrs: Any) -> tuple[Op, dict[str, Any]]:
+        """For ops with several views: the single-output op and attrs that give output ``index``."""
+        raise ArgumentError(f"op {self.name} returns several views but defines no view_of.")
+
+    def torch_name(self, args: tuple[Any, ...], attrs: dict[str, Any]) -> str:
+        """Name of the gradient node, as torch prints it."""
+        if self.grad_overloads:
+            name = self.grad_overloads.get(tuple(not hasattr(a, "dtype") for a in args))
+            if name is not None:
+                return name
+        return self.grad_name or "".join(p.capitalize() for p in self.name.split("_")) + "Backward0"
+
+    def cost(self, *args: Any, **attrs: Any) -> float:
+        """Floating-point operations of one call, from the avals of its inputs: one a number of the output, or
+        of the largest input that is reduced; none where numbers only move."""
+        if self.kind in _MOVING:
+            return 0.0
+        if self.kind is Kind.REDUCE:
+            return float(max((a.size for a in args if isinstance(a, Aval)), default=0))
+        out = self.infer(*args, **attrs)
+        return float(sum(o.size for o in out) if isinstance(out, tuple) else out.size)
+
+    def __repr__(self) -> str:
+        return f"<op {self.name}>"
+
+    def __reduce__(self) -> Any:
+        return (_find, (self.name,))
+
+    def __deepcopy__(self, memo: Any) -> Op:
+        return self
+
+
+def _keeps(names: list[str], saves: tuple[str, ...], reads: dict[str, tuple[str, ...]]) -> Any:
+    """What the tape keeps of the inputs: None (nothing), True (all), a mask, or {inputs that need a gradient,
+    as bits: mask}."""
+
+    def masked(kept: Any) -> Any:
+        mask = tuple(n in kept for n in names)
+        return True if mask and all(mask) else mask if any(mask) else None
+
+    if not reads:
+        return masked(saves)
+    found = {}
+    for bits in range(1, 1 << len(names)):
+        needed = {r for i, n in enumerate(names) if bits >> i & 1 for r in reads.get(n, saves)}
+        found[bits] = masked(needed)
+    return found
+
+
+def _find(name: str) -> Op:
+    return table[name]
+
+
+class NotInferable(TenonError, TypeError):
+    """An op whose output shape depends on its data was asked for it without data."""
+
+    def __init__(self, op: Op) -> None:
+        super().__init__(
+            f"{op.name}: the output shape depends on the values, so it has no meta or shape-only form. "
+            "Run it on a tensor with data."
+        )
+
+
+class Primitive(Op):
+    """An op with a forward of its own.
+
+    ``ufunc`` names a function of the array namespace that is the forward as it stands, so that the
+    bound kernel is that function itself.
+    """
+
+    ufunc: ClassVar[str | None] = None
+
+    def forward(self, xp: Any, *args: Any, **attrs: Any) -> Any:
+        """Compute the result over the NumPy-like namespace ``xp``."""
+        return getattr(xp, self.ufunc or self.name)(*args, **attrs)
+
+
+class Composite(Op):
+    """An op made of others.
+
+    Runs as a single node if it has gradient rules (or the backend a kernel of its name), else as
+    its parts. With ``residuals``, ``decompose_with_residuals`` returns them after the outputs; second
+    order then goes through the parts.
+    """
+
+    kind = Kind.COMPOSITE
+    #: Computes floats of 16 bits in float32 by itself, and says which of its results are rounded.
+    widens = False
+
+    def __call__(self, *args: Any, **attrs: Any) -> Any:
+        """Run the op on tensors."""
+        top = SLOT.top
+        if top is not None:
+            return top.run(self, args, attrs)
+        if self.differentiable:
+            return SLOT.single(self, args[0], attrs) if len(args) == 1 else SLOT.execute(self, args, attrs)
+        return SLOT.parts(self, args, attrs)
+
+    def decompose(self, f: Any, *args: Any, **attrs: Any) -> Any:
+        """The op written with ``f``'s ops."""
+        raise TypeError(f"composite {self.name} defines no decompose; add it to {type(self).__module__}.")
+
+    def raw_forward(self, f: Any, *args: Any, **attrs: Any) -> Any:
+        """What runs as the single node: ``decompose`` unless residuals are needed."""
+        return self.decompose(f, *args, **attrs)
+
+    def infer(self, *args: Any, **attrs: Any) -> Any:
+        """By running ``decompose`` on the meta namespace."""
+        from tenon.engine.meta import META  # meta.py imports this module
+
+        return self.decompose(META.raw, *args, **attrs)
+
+    def cost(self, *args: Any, **attrs: Any) -> float:
+        """The sum of its parts'."""
+        return cost_of_parts(self, args, attrs)
+
+
+def cost_of_parts(op: Composite, args: Any, attrs: Any, kinds: frozenset[Kind] | None = None) -> float:
+    """What the parts of ``op`` cost, all of them or those of ``kinds``, from the avals of its inputs."""
+    counting = _Counting(kinds)
+    op.decompose(counting, *args, **attrs)
+    return counting.total
+
+
+def _in_parts(op: Any, args: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
+    return op.decompose(table, *args, **attrs)
+
+
+SLOT.parts = _in_parts
+
+
+class _Counting:
+    """Stands for ``f`` in a rule: knows shapes only, and adds up what the ops cost."""
+
+    def __init__(self, kinds: frozenset[Kind] | None) -> None:
+        self.kinds = kinds
+        self.total = 0.0
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        from tenon.engine.meta import META  # meta.py imports this module
+
+        op, kernel = table[name], getattr(META.raw, name)
+
+        def call(*args: Any, **attrs: Any) -> Any:
+            if any(isinstance(a, Aval) for a in args) and (self.kinds is None or op.kind in self.kinds):
+                self.total += op.cost(*args, **attrs)
+            return kernel(*args, **attrs)
+
+        return call
+
+
+def attribute_names(op: Op) -> tuple[str, ...]:
+    """Keyword attrs that ``op`` takes, for documentation and checks."""
+    body = op.decompose if isinstance(op, Composite) else op.infer
+    return tuple(
+        p.name
+        for p in inspect.signature(body).parameters.values()
+        if p.kind is inspect.Parameter.KEYWORD_ONLY
+    )

@@ -1,0 +1,103 @@
+"""The order in which the axes of an elementwise result lie in memory: that of PyTorch's TensorIterator.
+
+NumPy leaves C order only where all operands agree on another one. PyTorch asks them in turn: what the strides
+of the first do not decide (axes that it is broadcast over), those of the next do. Users see it in
+``stride()``, and in what random numbers are drawn where, for they are drawn in the order of memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tenon.engine.following import LAST, channels_lie_last
+
+
+def inward(shape: Sequence[int], operands: Sequence[Sequence[int]]) -> list[int]:
+    """The axes of ``shape`` from the outermost to the innermost, as the strides of ``operands`` ask for it.
+
+    Axes come from the last to the first, and each moves inward until another should stay within it. Where all
+    are undecided, their own order stays.
+    """
+    axes = list(range(len(shape)))
+    for start in range(len(shape) - 2, -1, -1):
+        at = start
+        for inner in range(start + 1, len(shape)):
+            verdict = _compare(axes[inner], axes[at], shape, operands)
+            if verdict > 0:
+                axes[inner], axes[at] = axes[at], axes[inner]
+                at = inner
+            elif verdict < 0:
+                break
+    return axes
+
+
+def _compare(inner: int, outer: int, shape: Sequence[int], operands: Sequence[Sequence[int]]) -> int:
+    """1 if the axes should change places, -1 if they should not, 0 if no operand says."""
+    for strides in operands:
+        within, without = strides[inner], strides[outer]
+        if within == 0 or without == 0:
+            continue
+        if within != without:
+            return 1 if within > without else -1
+        if shape[inner] > shape[outer]:
+            return 1
+    return 0
+
+
+def memory_order(x: Any) -> tuple[int, ...] | None:
+    """The axes, from the slowest to the fastest, of a new array that lies as ``x`` does, as ``empty_like``
+    makes it; None for C order."""
+    if not hasattr(x, "flags") or not x.size:
+        return None
+    if x.flags.c_contiguous:
+        return LAST[x.ndim] if channels_lie_last(x) else None
+    axes = inward(x.shape, (x.strides,))
+    return None if axes == list(range(x.ndim)) else tuple(axes)
+
+
+def _broadcast(arrays: Sequence[Any]) -> list[int] | None:
+    """The common shape; None if there is none."""
+    shape = [1] * max(a.ndim for a in arrays)
+    for a in arrays:
+        for axis, size in enumerate(a.shape, len(shape) - a.ndim):
+            if size != 1:
+                if shape[axis] not in (1, size):
+                    return None
+                shape[axis] = size
+    return shape
+
+
+def ordered(kernel: Any, operands: Sequence[Any], attrs: dict[str, Any]) -> Any:
+    """``kernel(*operands, **attrs)`` of an elementwise op, laid out as TensorIterator lays it.
+
+    The kernel sees arrays whose axes already stand in that order, so that what it does in C order is right.
+    """
+    for a in operands:
+        if hasattr(a, "flags") and not a.flags.c_contiguous:
+            break
+    else:
+        return kernel(*operands, **attrs)
+    arrays = [a for a in operands if getattr(a, "ndim", 0)]
+    shape = _broadcast(arrays)
+    if shape is None or len(shape) < 2 or 0 in shape:
+        return kernel(*operands, **attrs)
+    rank = len(shape)
+    axes = inward(shape, [_strides(a, shape) for a in arrays])
+    back = sorted(range(rank), key=axes.__getitem__)
+    seen = [
+        a.reshape((1,) * (rank - a.ndim) + a.shape).transpose(axes) if getattr(a, "ndim", 0) else a
+        for a in operands
+    ]
+    out = kernel(*seen, **attrs)
+    if out.flags.c_contiguous:
+        return out.reshape(-1).reshape(out.shape).transpose(back)  # axes of one element have strides too
+    return out.copy(order="C").transpose(back)
+
+
+def _strides(x: Any, shape: Sequence[int]) -> tuple[int, ...]:
+    """The strides of ``x`` as part of ``shape``; 0 where it repeats."""
+    missing: int = len(shape) - x.ndim
+    whole = shape[missing:]
+    own = (0 if n == 1 != m else step for n, m, step in zip(x.shape, whole, x.strides, strict=True))
+    return (0,) * missing + tuple(own)

@@ -1,0 +1,122 @@
+"""torch's result dtype for mixed arguments, and the casts that bring them there.
+
+Dimensioned tensors outrank 0-d tensors, which outrank Python numbers: a lower rank decides only when
+its category (bool < integer < floating < complex) is higher.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tenon import dtypes
+from tenon.dtypes import BOOL, COMPLEX, FLOATING, FROM_NUMPY, INTEGER, dtype
+from tenon.engine.op import table
+from tenon.engine.value import Value
+from tenon.errors import DTypeError
+
+
+def number_dtype(number: Any) -> dtype:
+    """The dtype a Python number stands for."""
+    if isinstance(number, bool):
+        return dtypes.bool
+    if isinstance(number, int):
+        return dtypes.int64
+    if isinstance(number, float):
+        return dtypes.get_default_dtype()
+    if isinstance(number, complex):
+        return dtypes.get_default_dtype().to_complex()
+    return dtypes.from_numpy_dtype(getattr(number, "dtype", type(number)))
+
+
+def result_type(*args: Any) -> dtype:
+    """torch.result_type over any number of tensors, arrays and Python numbers."""
+    ranks: list[dtype | None] = [None, None, None]  # dimensioned, 0-d, numbers
+    for a in args:
+        if a is None:
+            continue
+        if isinstance(a, Value) or hasattr(a, "shape"):
+            array = a.raw if isinstance(a, Value) else a
+            rank, kind = (0 if array.ndim else 1), FROM_NUMPY[array.dtype]
+        else:
+            rank, kind = 2, number_dtype(a)
+        found = ranks[rank]
+        ranks[rank] = kind if found is None else dtypes.promote_types(found, kind)
+    return _combine(_combine(ranks[0], ranks[1]), ranks[2]) or dtypes.get_default_dtype()
+
+
+def _combine(higher: dtype | None, lower: dtype | None) -> dtype | None:
+    if higher is None or lower is None:
+        return higher if lower is None else lower
+    if higher.category == COMPLEX:
+        return higher
+    if higher.category == FLOATING:
+        return higher.to_complex() if lower.category == COMPLEX else higher
+    if higher.category == BOOL or lower.category >= FLOATING:
+        return dtypes.promote_types(higher, lower)
+    return higher
+
+
+def unify(op: Any, args: tuple[Any, ...]) -> tuple[Any, ...]:
+    """``args`` cast to their common dtype as ``op.promotion`` asks; casts are taped ops.
+
+    DTypeError where that is "equal" and they have several.
+    """
+    first = op.promoted_from
+    if op.promotion == "equal":
+        _need_equal(op, args)
+    common = result_type(*args[first:])
+    if op.promotion == "float" and common.category < FLOATING:
+        common = dtypes.get_default_dtype()
+    elif op.promotion == "number" and common.category == BOOL:
+        common = dtypes.int64
+    target = common.numpy
+    cast = table.cast
+    unified = list(args[:first])
+    for a in args[first:]:
+        if isinstance(a, Value):
+            unified.append(a if a.raw.dtype == target else cast(a, dtype=target))
+        elif isinstance(a, (bool, int, float, complex)):
+            unified.append(convert_number(a, common))
+        else:
+            unified.append(a)
+    return tuple(unified)
+
+
+def _need_equal(op: Any, args: tuple[Any, ...]) -> None:
+    tensors = [a for a in args if isinstance(a, Value)]
+    if len({a.raw.dtype for a in tensors}) > 1:
+        shown = [dtypes.FROM_NUMPY[a.raw.dtype].name for a in tensors]
+        raise DTypeError(
+            f"expected m1 and m2 to have the same dtype, but got: {' != '.join(shown)} ({op.name} of"
+            f" {' and '.join(str(list(a.raw.shape)) for a in tensors)}). Convert one of them with .to(dtype)."
+        )
+
+
+def _wrapped(number: int, to: dtype) -> Any:
+    """``number``, or where ``to`` cannot hold it what its lowest bits mean there, as torch wraps it."""
+    limits = np.iinfo(to.numpy)
+    if limits.min <= number <= limits.max:
+        return number
+    return np.array(number).astype(to.numpy)[()]
+
+
+def convert_number(number: Any, to: dtype) -> Any:
+    """A Python number in ``to``'s category, so that NumPy treats it as weakly typed there."""
+    if to.category == INTEGER and isinstance(number, (float, complex)):
+        raise DTypeError(
+            f"value {number!r} cannot be converted to type {to} without loss; cast the tensor to a float"
+            " dtype first."
+        )
+    if to.category == INTEGER:
+        return _wrapped(int(number), to)
+    if to is dtypes.bfloat16 and not isinstance(number, complex):
+        return to.numpy.type(
+            number
+        )  # ml_dtypes' arrays take no part in NumPy's weak typing of Python numbers
+    if to.category == FLOATING:
+        return float(number) if not isinstance(number, complex) else number
+    if to.category == COMPLEX:
+        return complex(number)
+    return number

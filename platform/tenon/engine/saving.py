@@ -1,0 +1,185 @@
+"""Hooks on what the tape saves: ``pack`` when an op has run, ``unpack`` when its gradient is computed."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from tenon.engine import watch
+from tenon.engine.aval import Aval
+from tenon.engine.grad_mode import MODE
+from tenon.engine.op import table
+from tenon.engine.value import Value
+from tenon.errors import GradError
+
+#: Key of the saved output among a node's packed values; inputs have their position.
+OUT = -1
+
+
+class _Stack(threading.local):
+    hooks: tuple[SavedTensorsHooks, ...] = ()
+    #: Why hooks are refused; None where they are not.
+    refused: str | None = None
+
+
+_STACK = _Stack()
+
+
+def innermost() -> SavedTensorsHooks | None:
+    """The hooks that what is saved now goes through."""
+    return _STACK.hooks[-1] if _STACK.hooks else None
+
+
+def hooks_are_let_in() -> bool:
+    """Whether no ``disable_saved_tensors_hooks`` is at work in this thread."""
+    return _STACK.refused is None
+
+
+@contextlib.contextmanager
+def disable_saved_tensors_hooks(error_message: str) -> Iterator[None]:
+    """Refuse hooks on saved values inside, with ``error_message``."""
+    before, _STACK.refused = _STACK.refused, error_message
+    try:
+        if _STACK.hooks:
+            raise GradError(error_message)
+        yield
+    finally:
+        _STACK.refused = before
+
+
+class SavedTensorsHooks:
+    """While active in a thread, every value that the tape saves goes through both hooks."""
+
+    def __init__(self, pack_hook: Callable[[Any], Any], unpack_hook: Callable[[Any], Any]) -> None:
+        self.pack_hook = pack_hook
+        self.unpack_hook = unpack_hook
+
+    def __enter__(self) -> None:
+        if _STACK.refused is not None:
+            raise GradError(_STACK.refused)
+        _restack((*_STACK.hooks, self))
+
+    def __exit__(self, *exc: object) -> None:
+        _restack(_STACK.hooks[:-1])
+
+
+def _restack(hooks: tuple[SavedTensorsHooks, ...]) -> None:
+    """Put ``hooks`` in place of those of this thread; the tape tells of new nodes while there are any."""
+    if hooks and not _STACK.hooks:
+        watch.add(_pack)
+    elif _STACK.hooks and not hooks:
+        watch.remove(_pack)
+    _STACK.hooks = hooks
+
+
+def check_hooks(pack_hook: Any, unpack_hook: Any, taken: bool) -> None:
+    """TypeError unless both are functions; GradError if the value is ``taken`` by other hooks."""
+    if not callable(pack_hook) or not callable(unpack_hook):
+        raise TypeError("register_hooks: incompatible function arguments; it takes two functions.")
+    if taken:
+        raise GradError("Calling register_hooks on a saved tensor whose hooks have already been set.")
+
+
+class Packed:
+    """One saved value as ``pack_hook`` made it, and where its history goes."""
+
+    __slots__ = ("edge", "packed", "unpack_hook")
+
+    def __init__(self, hooks: SavedTensorsHooks, tensor: Any) -> None:
+        self.unpack_hook = hooks.unpack_hook
+        self.edge = (
+            None
+            if not tensor._track
+            else (tensor, OUT)
+            if tensor._node is None
+            else (tensor._node, tensor._index)
+        )
+        given = tensor  # a leaf as it is, so that hooks may tell it by its identity
+        if tensor._node is not None:
+            given = Value.make(tensor.raw, tensor._backend)
+            given._version_counter = tensor._counter()
+        before = given._counter()[0]
+        self.packed = _in_mode(False, hooks.pack_hook, given)
+        if given._version_counter[0] != before:
+            raise GradError(
+                "A saved tensor pack hook is modifying its input in place. Tensors provided as input to pack"
+                " hook can not be modified by in-place operations as this can lead to unexpected"
+                " side-effects."
+            )
+
+    def unpack(self) -> Any:
+        """The tensor again, with its history."""
+        found = _in_mode(False, self.unpack_hook, self.packed)
+        if not isinstance(found, Value):
+            raise TypeError(
+                f"Output of saved tensor unpack_hook expected to be a Tensor but got {type(found).__name__}"
+            )
+        if not found._track if self.edge is None else found is self.edge[0]:
+            return found
+        made = Value.make(found.raw, found._backend)
+        if self.edge is None:
+            return made
+        target, index = self.edge
+        if index == OUT:  # a leaf: its gradient goes through an alias, as the value may lie elsewhere now
+            alias = _in_mode(True, table.alias, target)
+            made._node, made._track = alias._node, alias._track
+        else:
+            made._node, made._index, made._track = target, index, True
+        return made
+
+
+def _in_mode(taped: bool, function: Callable[[Any], Any], value: Any) -> Any:
+    """``function(value)`` with grad mode ``taped``; hooks that it enters or leaves stay as they were."""
+    previous, MODE.enabled = MODE.enabled, taped
+    hooks = _STACK.hooks
+    try:
+        return function(value)
+    finally:
+        MODE.enabled = previous
+        if _STACK.hooks is not hooks:
+            _restack(hooks)
+
+
+def _pack(node: Any) -> None:
+    hooks = innermost()
+    if hooks is None or (node.saved is None and node.out is None and not node.residuals):
+        return
+    packed = {}
+    for i, value in enumerate(node.saved or ()):
+        if isinstance(value, Value):
+            packed[i] = Packed(hooks, value)
+            node.args[i] = Aval(tuple(value.raw.shape), value.raw.dtype)
+    if node.out is not None:
+        packed[OUT] = Packed(hooks, Value.make(node.out, node.backend))
+        packed[OUT].edge = None
+    node.residuals = tuple(
+        Packed(hooks, Value.make(r, node.backend)) if isinstance(r, node.backend.array_type) else r
+        for r in node.residuals
+    )
+    node.saved = node.out = node.out_counter = None
+    node.packed = packed
+    node.watched = True  # off the fast path of the sweep
+
+
+def unpacked(node: Any) -> tuple[list[Any], Any]:
+    """Arguments and output of a node with packed values, as tensors."""
+    arguments = list(node.args)
+    for i, value in enumerate(node.saved or ()):
+        if value is not None:
+            arguments[i] = value
+    out = None if node.out is None else node.output_tensor(node.out)
+    for position, packed in node.packed.items():
+        if position == OUT:
+            found = packed.unpack()
+            out = Value.make(found.raw, found._backend)  # the hook's own tensor must not keep the node
+            out._node, out._track = node, True
+        else:
+            arguments[position] = packed.unpack()
+    return arguments, out
+
+
+def unpacked_residuals(node: Any) -> tuple[Any, ...]:
+    """The hidden outputs of a node, as arrays."""
+    return tuple(r.unpack().raw if isinstance(r, Packed) else r for r in node.residuals)

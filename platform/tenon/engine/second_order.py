@@ -1,0 +1,121 @@
+"""Rules run on tensors: for ``create_graph``, and whenever an interceptor watches.
+
+A node with residuals knows its gradient only as arrays; when the gradient's own graph is wanted, it is
+derived from the composite's parts instead, which are differentiable to any order.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tenon.engine.grad_mode import MODE
+from tenon.engine.op import Composite, table
+from tenon.engine.precision import PRECISION
+from tenon.engine.saving import unpacked_residuals
+from tenon.engine.tape import CustomNode
+from tenon.engine.value import Value
+from tenon.errors import GradError
+
+
+def gradients(node: Any, edges: Any, grad: Any, create_graph: bool) -> list[Any]:
+    """Gradients of ``node``'s inputs as tensors, None where ``edges`` is None or nothing flows.
+
+    Rules run in the dtypes of the forward op, in an autocast region too.
+    """
+    if PRECISION.call is None:
+        return _by_rules(node, edges, grad, create_graph)
+    call, PRECISION.call = PRECISION.call, None
+    try:
+        return _by_rules(node, edges, grad, create_graph)
+    finally:
+        PRECISION.call = call
+
+
+def apply(node: Any, grads: tuple[Any, ...]) -> Any:
+    """What a node gives for ``grads``, one for each output: a tensor (or None), or a tuple of them."""
+    expected = len(node.output_avals or (None,))
+    if len(grads) != expected:
+        raise TypeError(f"expected {expected} arguments, got {len(grads)} instead, in {node.name()}")
+    grad = grads[0] if node.op.outputs == 1 else list(grads)
+    if isinstance(node, CustomNode):
+        found = tuple(node.apply_tensors(grad, MODE.enabled))
+    else:
+        found = tuple(gradients(node, node.edges, grad, MODE.enabled))
+    return found[0] if len(found) == 1 else found
+
+
+def _by_rules(node: Any, edges: Any, grad: Any, create_graph: bool) -> list[Any]:
+    op = node.op
+    if op.outputs != 1:
+        grad = _materialize(node, grad)
+    found, out = node.values()
+    saved = tuple(found)
+    if create_graph:
+        _refuse_detached(node)
+    else:
+        saved = tuple(s.detach() if isinstance(s, Value) and s._track else s for s in saved)  # type: ignore[attr-defined]
+    if op.residuals and create_graph and isinstance(op, Composite):
+        return _through_parts(node, edges, grad, saved)
+    if op.joint is not None:
+        needs = tuple(e is not None for e in edges)
+        extra = {}
+        if op.residuals:
+            extra["residuals"] = () if create_graph and op.remakes else _residuals(node)
+        return list(op.joint(table, grad, out, *saved, needs=needs, **extra, **node.attrs))
+    rules = (
+        op.rules if len(op.rules) == len(edges) else op.rules + (op.rules[-1],) * (len(edges) - len(op.rules))
+    )
+    return [
+        None if edge is None or rule is None else rule(table, grad, out, *saved, **node.attrs)
+        for edge, rule in zip(edges, rules, strict=True)
+    ]
+
+
+def _refuse_detached(node: Any) -> None:
+    """GradError if a saved tensor lost its history: the derivative of the gradient would be wrong."""
+    for value, edge in zip(node.saved or (), node.edges, strict=False):
+        if value is not None and edge is not None and edge[1] >= 0 and value._node is None:
+            raise GradError(
+                "Trying to use a saved tensor that has been detached in-place, i.e. with .detach_(). This is"
+                f" not supported, please use out-of-place `.detach()` instead. (op {node.op.name}, shape"
+                f" {list(value.raw.shape)})"
+            )
+
+
+def _residuals(node: Any) -> tuple[Any, ...]:
+    """As tensors, where they are arrays."""
+    kind = node.backend.array_type
+    return tuple(Value.make(r, node.backend) if isinstance(r, kind) else r for r in unpacked_residuals(node))
+
+
+def _materialize(node: Any, grads: Any) -> Any:
+    like = next(g for g in grads if g is not None)
+    return [
+        table.new_full(like, shape=a.shape, value=0, dtype=a.dtype) if g is None else g
+        for g, a in zip(grads, node.output_avals, strict=True)
+    ]
+
+
+def _through_parts(node: Any, edges: Any, grad: Any, saved: tuple[Any, ...]) -> list[Any]:
+    from tenon.engine.backward import grad as differentiate
+
+    wanted = [i for i, e in enumerate(edges) if e is not None]
+    MODE.enabled = True
+    aliases = list(saved)
+    for i in wanted:
+        aliases[i] = table.alias(saved[i])
+    outputs = node.op.decompose(table, *aliases, **node.attrs)
+    outputs = outputs if isinstance(outputs, tuple) else (outputs,)
+    grads = grad if isinstance(grad, (list, tuple)) else (grad,)
+    pairs = [(o, g) for o, g in zip(outputs, grads, strict=True) if o.requires_grad]
+    found = differentiate(
+        [o for o, _ in pairs],
+        [aliases[i] for i in wanted],
+        [g for _, g in pairs],
+        create_graph=True,
+        allow_unused=True,
+    )
+    result: list[Any] = [None] * len(edges)
+    for i, g in zip(wanted, found, strict=True):
+        result[i] = g
+    return result

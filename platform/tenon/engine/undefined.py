@@ -1,0 +1,51 @@
+"""Gradients that are None: a custom Function returned none for an input that requires grad.
+
+torch still visits the nodes behind it. An op passes the nothing on; a Function gets zeros, or None where it
+asked for that. So Functions always run, and hooks on nodes see them run.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tenon.engine.hooks import run_tensor_hooks
+from tenon.engine.tape import CustomNode
+from tenon.engine.value import Value
+
+
+def send_nothing(sweep: Any, edge: Any) -> None:
+    """Note at ``edge`` that its node is to be visited though nothing may come."""
+    target, index = edge
+    if index < 0 or target in sweep.pending or (sweep.needed is not None and id(target) not in sweep.needed):
+        return
+    sweep.undefined.add(target)
+    sweep.wait(target, None if target.op.outputs == 1 else [None] * len(target.output_avals))
+
+
+def visit_nothing(sweep: Any, node: Any) -> None:
+    """Visit a node to which no gradient came."""
+    for hooks in (node.hooks or {}).values():
+        run_tensor_hooks(hooks, None, node.backend)
+    edges = node.edges if sweep.needed is None else sweep.open_edges(node.edges)
+    results: list[Any] = [None] * len(edges)
+    if isinstance(node, CustomNode) and id(node) not in sweep.stops:
+        found = node.apply_nothing(sweep.create_graph)
+        results = [r if r is None or sweep.as_tensors else r.raw for r in found]
+        if node.node_hooks is not None:
+            outputs = None if node.op.outputs == 1 else [None] * len(node.output_avals)
+            results = sweep.after(node, results, outputs)
+    for edge, result in zip(edges, results, strict=True):
+        if edge is not None:
+            if result is None:
+                send_nothing(sweep, edge)
+            else:
+                sweep.send(edge, result, False)
+
+
+def zeros(node: Any) -> list[Any]:
+    """Zeros for each output of ``node`` that is a tensor."""
+    f = node.backend.raw
+    return [
+        None if a is None else Value.make(f.new_full(a, shape=a.shape, value=0, dtype=a.dtype), node.backend)
+        for a in node.output_avals
+    ]

@@ -1,0 +1,172 @@
+"""The bare tensor: what dispatch and the tape touch. ``tensor.py`` adds the public face.
+
+Slots hold what every op reads or writes; everything rarer (``grad``, hooks, names, user attributes)
+lives in the lazily made ``__dict__`` behind class-level defaults.
+
+A view remembers ``(base, parent, op, attrs)`` and the version at which its history was made. An
+in-place change of the base moves the version on; ``_refresh`` then replays the view on the base's
+new history.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, ClassVar, NoReturn
+
+from tenon.engine.grad_mode import MODE, UNCOUNTED
+from tenon.errors import GradError, ViewError
+
+
+class FixedView:
+    """Stands for the op of a view whose history cannot be replayed, made under no_grad or by a custom
+    Function; ``message`` refuses it once it or its base was modified in place."""
+
+    __slots__ = ("message",)
+
+    def __init__(self, message: str) -> None:
+        self.message = message
+
+
+def fill(array: Any, value: Any) -> None:
+    """Write ``value`` over all of ``array``."""
+    array[...] = value
+
+
+_FORBIDDEN = (
+    "A view was created in {mode} and {{}} inplace {where}. Given that this use case is ambiguous and"
+    " error-prone, it is forbidden. You can clarify your code by moving both the view and the inplace"
+    " either both inside the {block} block (if you don't want the inplace to be tracked) or both outside (if"
+    " you want the inplace to be tracked)."
+)
+NO_GRAD_VIEW = _FORBIDDEN.format(mode="no_grad mode", where="with grad mode enabled", block="no_grad")
+INFERENCE_VIEW = _FORBIDDEN.format(mode="inference mode", where="in normal mode", block="inference_mode")
+
+
+def refuse_part(view: Any) -> None:
+    """ViewError if ``view``, a tensor's ``_view``, is or comes of one of several that an op gave together."""
+    while view is not None:
+        if len(view) > 5:
+            op, index = view[5]
+            raise ViewError(
+                f"Output {index} of {op.torch_name((), view[3])} is a view and is being modified inplace."
+                " This view is the output of a function that returns multiple views. Such functions do not"
+                " allow the output views to be modified inplace. You should replace the inplace operation by"
+                " an out-of-place one."
+            )
+        view = view[1]._view
+
+
+def refuse_saving() -> NoReturn:
+    """GradError: a tensor made in inference mode would be needed by a backward pass."""
+    raise GradError(
+        "Inference tensors cannot be saved for backward. Please do not use Tensors created in inference mode"
+        " in computation tracked by autograd. To work around this, you can make a clone to get a normal"
+        " tensor and use it in autograd, or use no_grad() instead of inference_mode()."
+    )
+
+
+def refuse_writing() -> NoReturn:
+    """GradError: a tensor made in inference mode would change outside."""
+    raise GradError(
+        "Inplace update to inference tensor outside InferenceMode is not allowed. You can make a clone to get"
+        " a normal tensor before doing inplace update."
+    )
+
+
+def move_retained(x: Any, node: Any, index: int) -> None:
+    """``retain_grad`` before an in-place change is about the tensor, not about its value of then: from the
+    old ``node`` to ``x``'s present one."""
+    reference = node.retained.get(index)
+    if reference is not None and reference() is x and x._node is not None:
+        del node.retained[index]
+        present = x._node
+        if present.retained is None:
+            present.retained = {}
+        present.retained[x._index] = reference
+        present.watched = True
+
+
+class Value:
+    """Slots of a tensor, and the few methods that dispatch needs."""
+
+    __slots__ = (
+        "__dict__", "__weakref__", "_backend", "_index", "_node", "_track", "_version_counter", "_view",
+        "raw",
+    )  # fmt: skip
+
+    #: Makes a plain tensor of an array; set by ``tensor.py``.
+    make: ClassVar[Callable[[Any, Any], Any]]
+
+    raw: Any
+    _backend: Any
+    _node: Any
+    _index: int
+    #: A gradient flows here: a leaf that requires grad, or an output of a taped op.
+    _track: bool
+    #: A list shared by all views of the same memory, of one number; None until the first view or in-place op.
+    #: A second element says that the memory may be written by somebody who does not count (``_expose``).
+    _version_counter: list[int] | None
+    #: ``[base, parent, op or FixedView, attrs, version]`` of a view; of one of several that a taped op gave
+    #: together, ``(op, index)`` beyond.
+    _view: list[Any] | None
+
+    def _counter(self) -> list[int]:
+        counter = self._version_counter
+        if counter is None:
+            counter = self._version_counter = [0]
+        return counter
+
+    def _expose(self) -> None:
+        """Note that from now on somebody can write this memory without moving the version on."""
+        counter = self._counter()
+        if len(counter) == 1:
+            counter.append(1)
+
+    def _refresh(self) -> None:
+        """Renew a view's history if its memory was modified in place since it was made."""
+        view = self._view
+        assert view is not None
+        counter = self._version_counter
+        if counter is None or counter[0] == view[4]:
+            return
+        if view[2].__class__ is FixedView:
+            if view[0]._track:
+                raise ViewError(
+                    view[2].message.format("its base or another view of its base has been modified")
+                )
+            view[4] = counter[0]
+            return
+        parent = view[1]
+        if parent._view is not None:
+            parent._refresh()
+        if parent._track:
+            previous, MODE.enabled = MODE.enabled, True
+            try:
+                fresh = view[2](parent, **view[3])
+            finally:
+                MODE.enabled = previous
+            if fresh.raw.dtype == view[0].raw.dtype and fresh._node is not None and not MODE.replay:
+                fresh._node.title = "AsStridedBackward0"  # as torch makes it, where that can be
+            node, index = self._node, self._index
+            self._node, self._index, self._track = fresh._node, fresh._index, fresh._track
+            if node is not None and node.retained is not None:
+                move_retained(self, node, index)
+        else:
+            self._node, self._index, self._track = None, 0, False
+        view[4] = counter[0]
+
+    def _stale(self) -> bool:
+        """Whether an untracked view has come to need a gradient through its base; its history is then
+        renewed."""
+        view = self._view
+        if view is None or not view[0]._track:
+            return False
+        if view[2].__class__ is FixedView and not MODE.enabled:
+            return self._track  # what must not be used any more may still be looked at
+        self._refresh()
+        return self._track
+
+
+def uncounted(args: tuple[Any, ...]) -> bool:
+    """Whether all are tensors of inference mode; a number counts as an ordinary tensor, as in torch."""
+    return all(a is None or (isinstance(a, Value) and a._version_counter is UNCOUNTED) for a in args)

@@ -1,0 +1,70 @@
+"""``copy.deepcopy`` of a tensor: its memory is copied once for all tensors and storages that share it."""
+
+from __future__ import annotations
+
+import copy
+import functools
+from typing import Any
+
+import numpy as np
+
+from tenon.dtypes import FROM_NUMPY
+from tenon.engine import watch
+from tenon.errors import GradError, ViewError
+from tenon.tensors.creation.create import NOT_COPIED
+from tenon.tensors.storage.untyped import UntypedStorage, is_shared, memory_of, strided
+
+
+def deepcopy(x: Any, memo: dict[Any, Any]) -> Any:
+    """A copy of a leaf with its gradient and attributes; GradError for a tensor with history."""
+    if id(x) in memo:
+        return memo[id(x)]
+    if x._node is not None:
+        raise GradError(
+            "Only Tensors created explicitly by the user (graph leaves) support the deepcopy protocol at the"
+            " moment.  If you were attempting to deepcopy a module, this may be because of a"
+            " torch.nn.utils.weight_norm usage, see https://github.com/pytorch/pytorch/pull/103001"
+        )
+    made = type(x)._of(_copied(x.raw, memo), x._backend)
+    made._track = x._track
+    made._expose()
+    memo[id(x)] = made
+    if x.grad is not None:
+        made.grad = copy.deepcopy(x.grad, memo)
+    extra = {k: v for k, v in x.__dict__.items() if k not in NOT_COPIED}
+    made.__dict__.update(copy.deepcopy(extra, memo))
+    for name in _own_slots(x.__class__):
+        if hasattr(x, name):
+            setattr(made, name, copy.deepcopy(getattr(x, name), memo))
+    return made
+
+
+def _copied(raw: Any, memo: dict[Any, Any]) -> Any:
+    """The window that ``raw`` is, into a copy of the memory that it shows."""
+    plain = isinstance(raw, np.ndarray) and raw.size and all(step >= 0 for step in raw.strides)
+    if not plain or watch.recorder is not None:
+        return raw.copy(order="K")
+    try:
+        memory, start = memory_of(raw)
+    except ViewError:  # an array with gaps came in from NumPy; torch would copy what is between them too
+        return raw.copy(order="K")
+    if memory.size > raw.size and is_shared(raw):
+        return raw.copy(order="K")  # a window into a mapped file is not worth a copy of the file
+    whole, copies = UntypedStorage.of(raw), UntypedStorage.copies(memo)
+    if raw.base is None and whole._cdata not in copies:  # the copy of an owner is one
+        made = raw.copy(order="K")
+        copies[whole._cdata] = UntypedStorage.of(made)
+        return made
+    copied = copy.deepcopy(whole, memo).array(FROM_NUMPY[raw.dtype])
+    return strided(np, copied[start:], raw.shape, raw.strides)
+
+
+@functools.cache
+def _own_slots(kind: type) -> tuple[str, ...]:
+    """The slots that subclasses of tensors have declared."""
+    names = (
+        getattr(each, "__slots__", ()) for each in kind.__mro__ if each.__module__.split(".")[0] != "tenon"
+    )
+    return tuple(
+        name for each in names for name in ((each,) if isinstance(each, str) else each) if name[:2] != "__"
+    )

@@ -1,0 +1,1 @@
+"""Tensors made of data, of shapes, of ranges, of random numbers."""

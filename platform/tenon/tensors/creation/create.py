@@ -1,0 +1,273 @@
+"""Tensors out of Python and NumPy data, and what happens to a tensor as an object.
+
+``tensor``, ``as_tensor``, ``from_numpy``; copying, pickling, exchanging ``.data``. Factories by shape are in
+``factories.py``, filling with random numbers is in ``filling.py``.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tenon import dtypes, random
+from tenon.device import Device, as_device
+from tenon.dtypes import FROM_NUMPY, dtype, scalar_name
+from tenon.engine import watch
+from tenon.engine.aval import Aval, normalize_axis
+from tenon.engine.backend import backend_for, backend_named
+from tenon.engine.value import Value
+from tenon.errors import ArgumentError, DTypeError, GradError, ShapeError, TenonError
+from tenon.tensors.creation.reading import to_array
+from tenon.tensors.size import Size
+from tenon.tensors.storage.typed import TypedStorage
+from tenon.tensors.storage.untyped import UntypedStorage
+
+
+def wrap(array: np.ndarray[Any, Any], device: Any = None, requires_grad: bool = False) -> Any:
+    """A tensor of a host array on ``device`` (default: the default device), not copied on the CPU."""
+    place = as_device(device)
+    backend = backend_for(place)
+    t = Value.make(backend.from_host(array, place), backend)
+    if watch.recorder is not None:
+        watch.recorder.made(t.raw)
+    return _leaf(t) if requires_grad else t
+
+
+def _leaf(t: Any) -> Any:
+    """``t``, new, requiring grad."""
+    if t.raw.dtype.kind in "iub":
+        raise GradError(
+            f"Only Tensors of floating point and complex dtype can require gradients, not {t.dtype}. Give a"
+            " floating dtype=."
+        )
+    return t.requires_grad_()
+
+
+def from_numpy(ndarray: Any) -> Any:
+    """A CPU tensor that shares ``ndarray``'s memory."""
+    if not isinstance(ndarray, np.ndarray):
+        raise TypeError(f"expected np.ndarray (got {type(ndarray).__name__})")
+    if not ndarray.dtype.isnative:
+        raise ArgumentError(
+            f"given numpy array has byte order different from the native byte order ({ndarray.dtype})."
+            " Convert it with array.astype(array.dtype.newbyteorder('='))."
+        )
+    dtypes.from_numpy_dtype(ndarray.dtype)
+    if any(s < 0 for s in ndarray.strides):
+        raise ShapeError(
+            "At least one stride in the given numpy array is negative, and tensors with negative strides are"
+            " not currently supported. (You can probably work around this by making a copy of your array with"
+            " array.copy().)"
+        )
+    made = Value.make(ndarray.view(np.ndarray), backend_named("cpu"))
+    made._expose()
+    return made
+
+
+random.state_conversion(from_numpy)  # Generator.get_state() returns tensors
+
+
+@watch.making_shown
+def tensor(
+    data: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False, pin_memory: bool = False
+) -> Any:
+    """A new tensor holding a copy of ``data``: numbers, nested sequences, arrays, tensors."""
+    if isinstance(data, Value):
+        place = device if device is not None else data.device  # type: ignore[attr-defined]
+        t = data.detach().to(place, dtype or data.dtype, copy=True)  # type: ignore[attr-defined]
+        return t.requires_grad_() if requires_grad else t
+    if isinstance(data, (TypedStorage, UntypedStorage)):  # whose bytes are read as numbers of the dtype
+        kind = dtype or (data.dtype if isinstance(data, TypedStorage) else dtypes.int64)
+        if isinstance(data, TypedStorage) and data.dtype != kind:
+            raise DTypeError(
+                f"Expected a Storage of type {scalar_name(kind)} or an UntypedStorage, but got "
+                f"{scalar_name(data.dtype)}"
+            )
+        return wrap(data.untyped().array(kind).copy(), device, requires_grad)
+    return wrap(to_array(data, dtype), device, requires_grad)
+
+
+def as_tensor(data: Any, dtype: Any = None, device: Any = None) -> Any:
+    """``data`` as a tensor, without a copy where it already is one (or a NumPy array) of that dtype and
+    device."""
+    if isinstance(data, Value):
+        return data.to(device, dtype) if device is not None or dtype is not None else data  # type: ignore[attr-defined]
+    if isinstance(data, np.ndarray) and data.flags.writeable and all(s >= 0 for s in data.strides):
+        t = from_numpy(data)
+        return t.to(as_device(device), dtype)
+    return tensor(data, dtype=dtype, device=device)
+
+
+def full(shape: Any, value: Any, kind: dtype, device: Any, requires_grad: bool = False) -> Any:
+    """A tensor of one value; ``value=None`` leaves it uninitialised."""
+    shape = tuple(int(s) for s in shape)
+    if any(s < 0 for s in shape):
+        raise ShapeError(f"Trying to create tensor with negative dimension {min(shape)}: {list(shape)}")
+    place = as_device(device)
+    backend = backend_for(place)
+    try:
+        raw = backend.empty(shape, kind.numpy, place)
+    except ValueError as error:
+        raise ShapeError(
+            f"Storage size calculation overflowed with sizes={list(shape)} of {kind}: no memory has as many "
+            "bytes."
+        ) from error
+    if value is None and watch.recorder is not None:
+        value = 0  # so that two recordings agree on what "uninitialised" is
+    if value is not None and not isinstance(raw, Aval):
+        raw[...] = _wrapped(value, kind.numpy)
+    t = Value.make(raw, backend)
+    if watch.recorder is not None:
+        watch.recorder.made(raw)
+    return _leaf(t) if requires_grad else t
+
+
+def _wrapped(value: Any, kind: np.dtype[Any]) -> Any:
+    """``value``; a negative integer as an unsigned dtype counts it, from its end."""
+    if kind.kind == "u" and isinstance(value, int) and value < 0:
+        return value % (1 << 8 * kind.itemsize)
+    return value
+
+
+def legacy_tensor(cls: type, args: tuple[Any, ...], kwargs: dict[str, Any], dtype: Any = None) -> Any:
+    """``Tensor()``, ``Tensor(2, 3)``, ``Tensor(data)``: float tensors, as torch's legacy constructor."""
+    kind = dtype or dtypes.get_default_dtype()
+    device = kwargs.pop("device", None)
+    if "size" in kwargs and not args:
+        args = (Size(kwargs.pop("size")),)
+    if kwargs:
+        raise TypeError(
+            f"Tensor() got an unexpected keyword argument {next(iter(kwargs))!r}; use tenon.tensor(...)."
+        )
+    if device is not None and args and isinstance(args[0], Value):
+        raise ArgumentError(
+            "Legacy tensor constructor of the form torch.Tensor(tensor, device=device) is not supported. Use"
+            " torch.as_tensor(tensor, device=device)."
+        )
+    if not args:
+        made = full((0,), None, kind, device)
+    elif len(args) == 1 and isinstance(args[0], Size):
+        made = full(tuple(args[0]), None, kind, device)
+    elif all(isinstance(a, (int, np.integer)) and not isinstance(a, bool) for a in args):
+        made = full(args, None, kind, device)
+    elif len(args) == 1 and isinstance(args[0], Value):
+        found = FROM_NUMPY[args[0].raw.dtype]
+        if dtype is not None and found != dtype:
+            raise TypeError(f"a tensor type of {dtype} got a tensor of {found}; use tensor.to({dtype}).")
+        made = args[0].detach()  # type: ignore[attr-defined]
+    elif len(args) == 1 and isinstance(args[0], (TypedStorage, UntypedStorage)):
+        made = _over(args[0], kind)
+    elif len(args) == 1 and isinstance(args[0], (str, float)):
+        text = isinstance(args[0], str)
+        problem = "invalid data type 'str'" if text else "data must be a sequence (got float)"
+        raise TypeError(f"new(): {problem}; sizes are integers, one number is tenon.tensor({args[0]!r}).")
+    elif len(args) == 1:
+        made = tensor(args[0], dtype=kind, device=device)
+    else:
+        raise TypeError(f"Tensor() takes sizes or one sequence, got {args!r}; use tenon.tensor(...).")
+    t = cls._of(made.raw, made._backend)  # type: ignore[attr-defined]
+    return t
+
+
+def _over(storage: Any, kind: dtype) -> Any:
+    """A vector that shows a storage, and shares it."""
+    if isinstance(storage, TypedStorage) and storage.dtype != kind:
+        raise DTypeError(
+            f"Expected a Storage of type {scalar_name(kind)} or an UntypedStorage, but got type "
+            f"{scalar_name(storage.dtype)} for argument 1 'storage'"
+        )
+    made = Value.make(storage.untyped().array(kind), backend_named(storage.device.type))
+    made._expose()
+    return made
+
+
+def check_grad(owner: Any, value: Any) -> None:
+    """What may be assigned to ``owner.grad``."""
+    if not isinstance(value, Value):
+        raise TypeError(
+            f"assigned grad expected to be a Tensor or None but got grad of type {type(value).__name__!r}"
+        )
+    if value is owner:
+        raise GradError("can't assign Variable as its own grad")
+    wanted = owner.__dict__.get("_grad_dtype", FROM_NUMPY[owner.raw.dtype])
+    if wanted is not None and FROM_NUMPY[value.raw.dtype] != wanted:
+        raise DTypeError(
+            f"attempting to assign a gradient with dtype '{FROM_NUMPY[value.raw.dtype]}' to a tensor with"
+            f" grad_dtype '{scalar_name(wanted)}' ({wanted}). Convert it, or set the tensor's grad_dtype"
+            " (None allows any dtype)."
+        )
+    place = value._backend.device_of(value.raw)
+    if place != owner.device:
+        raise GradError(f"assigned grad has data located on a different device: {place} and {owner.device}")
+    if tuple(value.raw.shape) != tuple(owner.raw.shape):
+        raise GradError(
+            f"assigned grad has data of a different size: {list(value.raw.shape)} for a tensor of"
+            f" {list(owner.raw.shape)}"
+        )
+
+
+def exchange_data(x: Any, value: Any) -> None:
+    """``x.data = value``: the tensor keeps its identity and shows other memory."""
+    if not isinstance(value, Value):
+        raise TypeError(f"Variable data has to be a tensor, but got {type(value).__name__}")
+    if x._track and value.raw.dtype.kind in "iub":
+        raise GradError(
+            "data set to a tensor that requires gradients must be floating point or complex dtype"
+        )
+    if watch.recorder is not None:
+        watch.recorder.exchanged(x)
+    x.raw, x._backend = value.raw, value._backend
+    x._view = None
+    x._expose()  # ``value`` shows this memory too, and has a version of its own
+
+
+#: Attributes that are a tensor's place in a program, not part of what a copy keeps.
+NOT_COPIED = (
+    "_grad", "_hooks", "_post_accumulate_hooks", "_node_hooks", "_node_prehooks", "_node_metadata", "_home",
+    "_accumulator", "_retains", "_content", "_became",
+)  # fmt: skip
+
+
+def reduce(x: Any) -> Any:
+    """For pickle: the host array, device, flags and attributes."""
+    host = (
+        None
+        if isinstance(x.raw, Aval)
+        else np.ascontiguousarray(x._backend.to_host(x.raw)).reshape(x.raw.shape)
+    )
+    extra = {k: v for k, v in x.__dict__.items() if k not in NOT_COPIED}
+    if x._node is not None:
+        raise GradError("a tensor with history cannot be pickled; detach() it first.")
+    return (
+        _rebuild,
+        (type(x), host, str(x.device), FROM_NUMPY[x.raw.dtype], tuple(x.raw.shape), x._track, extra),
+    )
+
+
+def _rebuild(
+    cls: Any, host: Any, device: str, kind: dtype, shape: Any, track: bool, extra: dict[str, Any]
+) -> Any:
+    made = full(shape, None, kind, device) if host is None else wrap(host, device)
+    t = cls._of(made.raw, made._backend)
+    t._track = track
+    t.__dict__.update(extra)
+    return t
+
+
+def from_backend_array(like: Any, array: Any) -> Any:
+    """A host array as a tensor beside ``like``."""
+    return wrap(np.asarray(array), like.device)
+
+
+def check_axis(x: Any, dim: int) -> int:
+    """``dim`` as a non-negative axis of ``x``."""
+    return normalize_axis(dim, x.raw.ndim)
+
+
+def device_text(device: Device) -> str:
+    """As torch prints a tensor's device: ``cuda:0``."""
+    return str(device) if device.index is not None or device.type != "cuda" else "cuda:0"
+
+
+__all__ = ["TenonError", "as_tensor", "from_numpy", "full", "tensor", "wrap"]

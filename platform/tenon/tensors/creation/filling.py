@@ -1,0 +1,68 @@
+"""Filling tensors with random numbers, in torch's order."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tenon import random
+from tenon.engine import watch
+from tenon.engine.aval import Aval
+from tenon.engine.grad_mode import MODE
+from tenon.engine.late import LATE
+from tenon.engine.op import table
+from tenon.engine.value import Value, refuse_writing
+from tenon.tensors.creation.create import wrap
+from tenon.tensors.inplace import check_leaf, check_overlap
+
+
+def draw_into(x: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], generator: Any) -> Any:
+    """Fill ``x`` with random numbers drawn in torch's order; bumps the version, drops no history."""
+    if x.is_inference() and not MODE.inference:
+        refuse_writing()
+    if MODE.enabled and x.requires_grad:
+        check_leaf(x)
+    if not isinstance(x.raw, Aval):
+        check_overlap(x.raw)
+        function = getattr(random, name)
+        if name == "bernoulli":
+            kwargs = {"p": args[0]}
+            args = ()
+        named = dict(zip(_PARAMETERS.get(name, ()), args, strict=False)) | kwargs
+        if watch.recorder is not None:
+            shape, kind = x.raw.shape, x.raw.dtype
+            arrays = {n: Value.make(v, x._backend) for n, v in named.items() if hasattr(v, "shape")}
+
+            def draw(*values: Any) -> Any:
+                made = np.empty(shape, kind)
+                function(generator, out=made, **named | dict(zip(arrays, values, strict=True)))
+                return made
+
+            return LATE.inplace(table.copy, x, watch.recorder.host_draw(draw, *arrays.values()))
+        tracked = MODE.enabled and x.requires_grad  # what is overwritten has the gradient zero
+        host = x.raw if x.device.type == "cpu" else np.empty(x.raw.shape, x.raw.dtype)
+        host = np.empty_like(host) if tracked else host
+        function(generator, out=host, **named)
+        if tracked:
+            return LATE.inplace(table.copy, x, Value.make(x._backend.from_host(host, x.device), x._backend))
+        if host is not x.raw:
+            x.raw[...] = x._backend.from_host(host, x.device)
+    x._counter()[0] += 1
+    return x
+
+
+_PARAMETERS = {
+    "uniform": ("low", "high"),
+    "normal": ("mean", "std"),
+    "exponential": ("lambd",),
+    "geometric": ("p",),
+    "cauchy": ("median", "sigma"),
+    "log_normal": ("mean", "std"),
+}
+
+
+def draw_multinomial(x: Any, num_samples: int, replacement: bool, generator: Any) -> Any:
+    """Indices drawn row by row (torch.multinomial)."""
+    host = x._backend.to_host(x.raw)
+    return wrap(random.multinomial(generator, host, num_samples, replacement), x.device)

@@ -1,0 +1,138 @@
+"""Numbers in a row: ``arange``, ``linspace`` and ``logspace``.
+
+``out`` of as many elements as there are numbers keeps its shape and takes them in order.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from tenon import dtypes
+from tenon.engine.value import Value
+from tenon.errors import ArgumentError, DTypeError, ShapeError
+from tenon.tensors.creation.create import wrap
+from tenon.tensors.creation.factories import kind_of, written
+from tenon.tensors.layout import with_layout
+
+
+def _written(out: Any, made: Any, dtype: Any) -> Any:
+    if out is not None and out.raw.size == made.raw.size:
+        made = made.reshape(out.raw.shape)
+    return written(out, made, dtype)
+
+
+def _range_dtype(dtype: Any, *numbers: Any) -> dtypes.dtype:
+    if dtype is not None:
+        return dtypes.as_dtype(dtype)
+    return dtypes.int64 if all(isinstance(n, int) for n in numbers) else dtypes.get_default_dtype()
+
+
+def _number(value: Any) -> Any:
+    return value.item() if isinstance(value, (Value, np.generic)) else value  # type: ignore[union-attr]
+
+
+@with_layout
+def arange(
+    start: Any,
+    end: Any = None,
+    step: Any = 1,
+    *,
+    dtype: Any = None,
+    device: Any = None,
+    requires_grad: bool = False,
+    out: Any = None,
+) -> Any:
+    """Numbers from ``start`` (default 0) up to but without ``end``."""
+    start, end = (0, start) if end is None else (start, end)
+    start, end, step = _number(start), _number(end), _number(step)
+    kind = out.dtype if dtype is None and out is not None else _range_dtype(dtype, start, end, step)
+    if not (math.isfinite(start) and math.isfinite(end)):
+        raise ArgumentError(f"unsupported range: {start} -> {end}")
+    if kind == dtypes.int64:  # torch counts in integers here, in floats for all others
+        start, end, step = int(start), int(end), int(step)
+    if step == 0:
+        raise ArgumentError("step must be nonzero")
+    if (end - start) * step < 0:
+        raise ArgumentError(
+            f"upper bound and lower bound inconsistent with step sign: arange({start}, {end}, {step})"
+        )
+    count = math.ceil((end - start) / step)
+    if kind.is_floating_point:
+        array = (start + np.arange(count) * step).astype(kind.numpy)
+    else:
+        array = np.arange(count, dtype=np.int64)
+        if step != 1 or start != 0:
+            array = array * int(step) + int(start)
+        array = array.astype(kind.numpy, copy=False)
+    return _written(out, wrap(array, device, requires_grad), dtype)
+
+
+def _end(name: str, which: str, value: Any) -> Any:
+    """A number, or that of a 0-d tensor."""
+    if isinstance(value, Value) and value.raw.ndim:
+        raise ShapeError(
+            f"{name} only supports 0-dimensional start and end tensors, but got {which} with"
+            f" {value.raw.ndim} dimension(s)."
+        )
+    return _number(value)
+
+
+def _ends_kind(name: str, dtype: Any, out: Any, start: Any, end: Any) -> dtypes.dtype:
+    """``dtype``, or ``out``'s, or the default one: the complex one between complex ends."""
+    kind = kind_of(dtype, out)
+    if not (isinstance(start, complex) or isinstance(end, complex)):
+        return kind
+    inferred = dtypes.get_default_dtype().to_complex()
+    if (dtype is None and out is None) or kind.is_complex:
+        return inferred if dtype is None and out is None else kind
+    raise DTypeError(
+        f"torch.{name}(): inferred dtype {inferred} can't be safely cast to "
+        f"{'passed' if dtype else 'out'} dtype {kind}. Give real ends, or a complex dtype."
+    )
+
+
+@with_layout
+def linspace(
+    start: Any,
+    end: Any,
+    steps: int,
+    *,
+    dtype: Any = None,
+    device: Any = None,
+    requires_grad: bool = False,
+    out: Any = None,
+) -> Any:
+    """``steps`` numbers from ``start`` to ``end``, both included."""
+    if steps < 0:
+        raise ArgumentError(f"number of steps must be non-negative, got {steps}")
+    start, end = _end("linspace", "start", start), _end("linspace", "end", end)
+    kind = _ends_kind("linspace", dtype, out, start, end)
+    if kind.numpy.kind in "iu":
+        start, end = int(start), int(end)
+    array = np.linspace(start, end, steps).astype(kind.numpy)
+    return _written(out, wrap(array, device, requires_grad), dtype)
+
+
+@with_layout
+def logspace(
+    start: Any,
+    end: Any,
+    steps: int,
+    base: float = 10.0,
+    *,
+    dtype: Any = None,
+    device: Any = None,
+    requires_grad: bool = False,
+    out: Any = None,
+) -> Any:
+    """``base`` to the powers of ``linspace``."""
+    if steps < 0:
+        raise ArgumentError(f"number of steps must be non-negative, got {steps}")
+    start, end = _end("logspace", "start", start), _end("logspace", "end", end)
+    array = np.logspace(start, end, steps, base=base).astype(
+        _ends_kind("logspace", dtype, out, start, end).numpy
+    )
+    return _written(out, wrap(array, device, requires_grad), dtype)

@@ -1,0 +1,131 @@
+"""Memory formats: ``torch.contiguous_format``, ``channels_last`` and their kin.
+
+A format is an order of strides; shapes and values do not know of it. ``channels_last`` is ``[N, C, H, W]``
+lying in memory as ``[N, H, W, C]``, ``channels_last_3d`` the same with one more axis. ``order.py`` has what
+elementwise ops do with it, ``following.py`` what others do.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tenon.engine.following import LAST, channels_lie_last, laid_last
+from tenon.engine.op import table as f
+from tenon.errors import ArgumentError, ShapeError
+
+
+class memory_format:
+    """One order of strides; compare with ``is`` or ``==``."""
+
+    __slots__ = ("_axes", "_name")
+
+    def __init__(self, name: str, axes: tuple[int, ...] | None = None) -> None:
+        self._name = name
+        self._axes = axes
+
+    def __repr__(self) -> str:
+        return f"torch.{self._name}"
+
+    def __reduce__(self) -> str:
+        return self._name
+
+
+contiguous_format = memory_format("contiguous_format")
+preserve_format = memory_format("preserve_format")
+channels_last = memory_format("channels_last", (0, 2, 3, 1))
+channels_last_3d = memory_format("channels_last_3d", (0, 2, 3, 4, 1))
+
+
+def axes_of(wanted: Any, rank: int) -> tuple[int, ...] | None:
+    """The axes of ``wanted`` in the order in which they lie in memory; None for C order."""
+    if not isinstance(wanted, memory_format):
+        raise TypeError(f"memory_format must be a torch.memory_format, not {type(wanted).__name__}")
+    axes = wanted._axes
+    if axes is not None and len(axes) != rank:
+        raise ShapeError(f"required rank {len(axes)} tensor to use {wanted} format, but got rank {rank}.")
+    return axes
+
+
+def _permuted(x: Any, axes: tuple[int, ...], op: Any) -> Any:
+    """``op`` of ``x`` seen with ``axes`` in front-to-back order, seen with its own axes again."""
+    back = tuple(sorted(range(len(axes)), key=axes.__getitem__))
+    return f.permute(op(f.permute(x, axes=axes)), axes=back)
+
+
+def is_contiguous(raw: Any, wanted: Any = None) -> bool:
+    """Whether the array's elements lie in the order ``wanted`` without gaps."""
+    flags = getattr(raw, "flags", None)
+    if wanted is None or wanted is contiguous_format or flags is None:
+        return True if flags is None else bool(flags.c_contiguous)
+    if wanted is preserve_format:
+        raise ArgumentError("preserve memory format is unsupported by the contiguous operator")
+    if isinstance(wanted, memory_format) and wanted._axes is not None and len(wanted._axes) != raw.ndim:
+        return False
+    axes = axes_of(wanted, raw.ndim)
+    return bool((raw if axes is None else raw.transpose(axes)).flags.c_contiguous)
+
+
+def suggested(raw: Any) -> memory_format | None:
+    """The format, other than C order, in which an array lies; None if there is none."""
+    if is_contiguous(raw):
+        return None
+    formats = (channels_last, channels_last_3d)
+    return next((f for f in formats if is_contiguous(raw, f)), None)
+
+
+def contiguous(x: Any, wanted: Any = None) -> Any:
+    """``x`` in the order ``wanted``: itself if it is."""
+    axes = None if wanted is None else axes_of(wanted, x.raw.ndim)
+    if is_contiguous(x.raw, wanted):
+        return x
+    return f.contiguous(x) if axes is None else _permuted(x, axes, f.contiguous)
+
+
+def entering(x: Any) -> Any:
+    """``x``, whose gradient will have channels last where ``x`` has: for functions that take axes apart.
+
+    Their own rules give gradients in C order. An untracked or plain ``x`` costs a look at its strides.
+    """
+    found = x.raw
+    if not x._track or not hasattr(found, "strides") or not channels_lie_last(found):
+        return x
+    return _permuted(x, LAST[found.ndim], f.ordered)
+
+
+def like(x: Any, given: Any) -> Any:
+    """``x`` with its channels last where those of the tensor ``given`` lie last, else ``x``."""
+    found = given.raw
+    if not hasattr(found, "strides") or not channels_lie_last(found) or x.raw.ndim != found.ndim:
+        return x
+    return contiguous(x, channels_last if found.ndim == 4 else channels_last_3d)
+
+
+def clone(x: Any, wanted: Any = None) -> Any:
+    """A copy of ``x`` in the order ``wanted``; by default it keeps the order that ``x`` has."""
+    if wanted is None or wanted is preserve_format:
+        return f.clone(x)
+    axes = axes_of(wanted, x.raw.ndim)
+    if axes is None:
+        return f.clone(x) if is_contiguous(x.raw) else f.contiguous(x)
+    return _permuted(x, axes, lambda y: f.clone(f.contiguous(y)))
+
+
+def in_format(x: Any, wanted: Any) -> Any:
+    """``x`` as ``.to(memory_format=...)`` gives it: with the strides of ``wanted``, even those of axes of one
+    element, which ``contiguous`` leaves alone."""
+    axes = axes_of(wanted, x.raw.ndim)
+    if not hasattr(x.raw, "strides") or channels_lie_last(x.raw) == (axes is not None):
+        return contiguous(x, wanted)
+    if not is_contiguous(x.raw, wanted):
+        return contiguous(x, wanted)
+    made, xp = f.clone(x), x._backend.xp
+    made.raw = xp.array(made.raw, order="C") if axes is None else laid_last(xp, made.raw)
+    return made
+
+
+def laid_out(x: Any, wanted: Any) -> Any:
+    """A new tensor ``x``, without history, as ``wanted`` (None: as it is)."""
+    if wanted is None or wanted is preserve_format or is_contiguous(x.raw, wanted):
+        return x
+    made = contiguous(x.detach(), wanted).detach()
+    return made.requires_grad_(x.requires_grad)

@@ -1,0 +1,264 @@
+"""torch's indexing keys, split into a basic part (a view) and an advanced part (index arrays).
+
+``split`` returns ``(basic, layout, indices)``: first apply ``basic`` (integers, slices, None, always with
+an Ellipsis so that NumPy returns an array), then, if ``layout`` is not None, index with arrays at the
+``INDEX`` places. Masks become the index arrays of their non-zero elements. Doing integers first is what
+makes the axis order torch's: NumPy would count them as index arrays.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tenon.dtypes import FROM_NUMPY, scalar_name
+from tenon.engine import watch
+from tenon.engine.value import Value
+from tenon.errors import IndexRangeError
+
+FULL = slice(None)
+_BYTE = np.dtype(np.uint8)
+#: What an index array may hold.
+INTEGERS = (np.dtype(np.int64), np.dtype(np.int32))
+
+
+class _Index:
+    def __repr__(self) -> str:
+        return "INDEX"
+
+    def __reduce__(self) -> str:
+        return "INDEX"
+
+
+#: Stands in a layout where an index array goes.
+INDEX = _Index()
+
+
+def filled(layout: tuple[Any, ...], indices: Any) -> tuple[Any, ...]:
+    """``layout`` with the index arrays in their places."""
+    arrays = iter(indices)
+    return tuple(next(arrays) if k is INDEX else k for k in layout)
+
+
+def split(tensor: Any, key: Any) -> tuple[tuple[Any, ...], tuple[Any, ...] | None, list[Any]]:
+    """The basic key, and the advanced layout (or None) with its index tensors (of ``tensor``'s backend).
+
+    A tensor in ``key`` is passed on itself: the tape sees whether it is modified before the backward pass.
+    """
+    keys = key if type(key) is tuple else _listed(key)
+    shape = tensor.raw.shape
+    consumed = sum(_consumes(k) for k in keys)
+    if consumed > len(shape):
+        if not shape:
+            raise _scalar_error(keys)
+        raise IndexRangeError(
+            f"too many indices for tensor of dimension {len(shape)} (shape {list(shape)}, {consumed} indices)"
+        )
+    basic: list[Any] = []
+    advanced: list[Any] = []  # parallel to the axes that remain after the basic step
+    axis = 0
+    seen = False
+    for k in keys:
+        if k is Ellipsis:
+            if seen:
+                raise IndexRangeError("an index can only have a single ellipsis ('...')")
+            seen = True
+            width = len(shape) - consumed
+            basic += [FULL] * width
+            advanced += [FULL] * width
+            axis += width
+        elif k is None:
+            basic.append(None)
+            advanced.append(FULL)
+        elif isinstance(k, slice):
+            k = _checked_slice(k)
+            if watch.asked is not None and k != FULL:
+                k = watch.asked("slice", (shape[axis], axis, len(shape)), k)
+            basic.append(k)
+            advanced.append(FULL)
+            axis += 1
+        elif k.__class__ is int or _is_integer(k):
+            position = int(k)
+            if not -shape[axis] <= position < shape[axis]:
+                raise IndexRangeError(
+                    f"index {position} is out of bounds for dimension {axis} with size {shape[axis]} (shape"
+                    f" {list(shape)})"
+                )
+            basic.append(position)
+            axis += 1
+        else:
+            axis += _advance(tensor, k, axis, shape, basic, advanced)
+    basic.append(Ellipsis)
+    backend = tensor._backend
+    found = [a if isinstance(a, Value) else Value.make(a, backend) for a in advanced if a is not FULL]
+    if not found:
+        return tuple(basic), None, []
+    layout = tuple(FULL if a is FULL else INDEX for a in advanced)
+    return tuple(basic), layout, found
+
+
+def _scalar_error(keys: tuple[Any, ...]) -> IndexRangeError:
+    """Why a tensor without axes has no ``[keys]``."""
+    first = next(k for k in keys if _consumes(k))
+    if isinstance(first, slice):
+        return IndexRangeError("slice() cannot be applied to a 0-dim tensor.")
+    if _is_integer(first):
+        return IndexRangeError(
+            "invalid index of a 0-dim tensor. Use `tensor.item()` in Python to convert a 0-dim tensor to a"
+            " number"
+        )
+    return IndexRangeError(f"too many indices for tensor of dimension 0 (shape [], {len(keys)} indices)")
+
+
+def _listed(key: Any) -> tuple[Any, ...]:
+    """A lone key; a short sequence that holds more than numbers is a tuple of keys, as torch and old NumPy
+    read it."""
+    if (
+        isinstance(key, Sequence)
+        and not isinstance(key, (str, range))
+        and len(key) < 32
+        and any(
+            isinstance(k, (Sequence, slice, Value, np.ndarray)) or k is None or k is Ellipsis for k in key
+        )
+    ):
+        warnings.warn(
+            "Using a non-tuple sequence for multidimensional indexing is deprecated; use x[tuple(seq)], or"
+            " x[torch.tensor(seq)] for one array of indices.",
+            stacklevel=4,
+        )
+        return tuple(key)
+    return (key,)
+
+
+def _is_integer(k: Any) -> bool:
+    if isinstance(k, (bool, np.bool_)):
+        return False
+    if isinstance(k, (int, np.integer)):
+        return True
+    if isinstance(k, Value):
+        return k.raw.ndim == 0 and k.raw.dtype.kind in "iu" and k.raw.dtype != _BYTE
+    return hasattr(k, "__index__") and not hasattr(k, "shape")
+
+
+def _consumes(k: Any) -> int:
+    if k is None or k is Ellipsis or isinstance(k, (bool, np.bool_)):
+        return 0
+    array = k.raw if isinstance(k, Value) else k
+    if getattr(array, "dtype", None) is not None and (array.dtype.kind == "b" or array.dtype == _BYTE):
+        return int(array.ndim)
+    if isinstance(k, (list, tuple)) and np.asarray(_plain(k)).dtype.kind == "b":
+        return int(np.asarray(_plain(k)).ndim)
+    return 1
+
+
+def fills_by_mask(key: Any, value: Any) -> bool:
+    """Whether ``x[key] = value`` casts the value, as torch does: one number where one mask says so, or
+    ``x[True]``."""
+    keys = key if isinstance(key, tuple) else (key,)
+    rest = [k for k in keys if not (k is None or k is Ellipsis or isinstance(k, slice))]
+    if not all(isinstance(k, Value) for k in rest):
+        return all(isinstance(k, (bool, np.bool_)) for k in rest)
+    masks = [k.raw for k in rest if k.raw.ndim and (k.raw.dtype.kind == "b" or k.raw.dtype == _BYTE)]
+    return len(masks) == len(rest) == 1 and value.raw.size == 1
+
+
+def check_places(index: Any) -> None:
+    """That ``index`` is a vector, or a number, of places along one axis."""
+    if index.raw.dtype not in INTEGERS:
+        kind = scalar_name(FROM_NUMPY[index.raw.dtype])
+        raise IndexRangeError(
+            f"Expected dtype int32/int64 for index but got: {kind}. Expected a long tensor for index, but got"
+            f" {kind}."
+        )
+    if index.raw.ndim > 1:
+        raise IndexRangeError(f"Index is supposed to be a vector, but got {list(index.raw.shape)}")
+
+
+def result_shape(shape: Any, layout: tuple[Any, ...], indices: Any) -> tuple[int, ...]:
+    """The shape of what a tensor of ``shape`` holds at the index arrays."""
+    hollow = np.broadcast_to(np.empty((), np.bool_), tuple(shape))
+    found: tuple[int, ...] = hollow[
+        filled(layout, [np.zeros(tuple(i.shape), np.intp) for i in indices])
+    ].shape
+    return found
+
+
+def _plain(k: Any) -> Any:
+    if isinstance(k, (list, tuple)):
+        return [_plain(e) for e in k]
+    return k._backend.to_host(k.raw).item() if isinstance(k, Value) else k
+
+
+def _checked_slice(k: slice) -> slice:
+    parts = (k.start, k.stop, k.step)
+    if not all(p is None or p.__class__ is int for p in parts):
+        try:
+            k = slice(*(None if p is None else p.__index__() for p in parts))
+        except AttributeError:
+            raise TypeError(
+                f"slice indices must be integers or None or have an __index__ method, got {k}"
+            ) from None
+    if k.step is not None and k.step <= 0:
+        if not k.step:
+            raise ValueError("slice step cannot be zero")
+        raise ValueError(f"step must be greater than zero, got {k.step}. Use flip() to reverse.")
+    return k
+
+
+def _advance(tensor: Any, k: Any, axis: int, shape: Any, basic: list[Any], advanced: list[Any]) -> int:
+    """Add one index array or mask; returns how many axes it consumes."""
+    backend = tensor._backend
+    if isinstance(k, Value):
+        array = (
+            k.raw if k._backend is backend else backend.from_host(k._backend.to_host(k.raw), tensor.device)
+        )
+    else:
+        host = np.asarray(_plain(k) if isinstance(k, (list, tuple)) else k)
+        if host.size == 0 and host.dtype.kind == "f":
+            host = host.astype(np.int64)
+        array = backend.from_host(host, tensor.device)
+    if array.dtype == _BYTE:
+        if array.ndim:
+            warnings.warn(
+                "indexing with dtype torch.uint8 is now deprecated, please use a dtype torch.bool instead: it"
+                " is read as a mask. For indices use .long().",
+                stacklevel=4,
+            )
+        array = array != 0
+    if array.dtype.kind == "b":
+        return _mask(backend, array, axis, shape, basic, advanced)
+    if array.dtype not in INTEGERS:
+        if not hasattr(k, "dtype") and not isinstance(k, (list, tuple)):
+            raise IndexRangeError(
+                "only integers, slices (`:`), ellipsis (`...`), None and long or byte Variables are valid"
+                f" indices (got {type(k).__name__})"
+            )
+        raise IndexRangeError(
+            f"tensors used as indices must be long, int, byte or bool tensors, got {array.dtype}. Use"
+            " .long()."
+        )
+    basic.append(FULL)
+    advanced.append(k if isinstance(k, Value) and k.raw is array else array)
+    return 1
+
+
+def _mask(backend: Any, mask: Any, axis: int, shape: Any, basic: list[Any], advanced: list[Any]) -> int:
+    if watch.recorder is not None:
+        watch.recorder.reading(mask, "indexing with a mask")
+    if mask.ndim == 0:  # a new axis of size 0 or 1
+        basic.append(None)
+        advanced.append(backend.from_host(np.zeros(int(mask), np.int64), None))
+        return 0
+    for offset, size in enumerate(mask.shape):
+        if size != shape[axis + offset]:
+            raise IndexRangeError(
+                f"The shape of the mask {list(mask.shape)} at index {offset} does not match the shape of the"
+                f" indexed tensor {list(shape)} at index {axis + offset}"
+            )
+    for each in mask.nonzero():
+        basic.append(FULL)
+        advanced.append(each)
+    return int(mask.ndim)

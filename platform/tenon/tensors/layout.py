@@ -1,0 +1,61 @@
+"""``layout``: how the elements of a tensor lie in memory. Strided is the only one that tensors have here."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from tenon.engine import watch
+from tenon.errors import UnsupportedError
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class layout:
+    """One of torch's layouts, told apart by identity; it prints as torch prints it."""
+
+    __slots__ = ("name",)
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __repr__(self) -> str:
+        return f"torch.{self.name}"
+
+    def __reduce__(self) -> str:
+        return self.name
+
+
+strided = layout("strided")
+sparse_coo = layout("sparse_coo")
+sparse_csr = layout("sparse_csr")
+sparse_csc = layout("sparse_csc")
+sparse_bsr = layout("sparse_bsr")
+sparse_bsc = layout("sparse_bsc")
+_mkldnn = layout("_mkldnn")
+
+
+def plain(name: str, rest: dict[str, Any]) -> None:
+    """Check what a factory was told beyond what it reads: ``layout`` must be strided, ``pin_memory`` is heard
+    by data loaders only; other words are a TypeError, as in a call of any function."""
+    kind = rest.pop("layout", None)
+    rest.pop("pin_memory", None)
+    if kind not in (None, strided):
+        raise UnsupportedError(f"{name}: tensors are torch.strided here, not {kind!r}. Leave layout= away.")
+    if rest:
+        raise TypeError(f"{name}() got an unexpected keyword argument {next(iter(rest))!r}")
+
+
+def with_layout(make: F) -> F:
+    """The factory ``make``, which also takes ``layout=`` and ``pin_memory=``; profiles show it."""
+
+    @functools.wraps(make)
+    def made(*args: Any, layout: Any = None, pin_memory: Any = False, **options: Any) -> Any:
+        if layout is not None:
+            plain(make.__name__, {"layout": layout})
+        if watch.making is not None:
+            return watch.making(make.__name__, make, args, options)
+        return make(*args, **options)
+
+    return made  # type: ignore[return-value]

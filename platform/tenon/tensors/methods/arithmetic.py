@@ -1,0 +1,399 @@
+"""Operators, and elementwise methods with their in-place forms."""
+
+from __future__ import annotations
+
+import numbers
+from collections.abc import Callable
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from tenon.dtypes import scalar_name
+from tenon.engine.interceptor import SLOT
+from tenon.engine.late import LATE
+from tenon.engine.op import table as f
+from tenon.engine.precision import runs_in
+from tenon.engine.value import Value
+from tenon.errors import ArgumentError, DTypeError, UnsupportedError
+from tenon.tensors.methods.old_order import with_value_first
+
+#: Python numbers that any op takes as they are.
+_PLAIN = frozenset((float, int))
+_NUMBER = (int, float, complex, np.number, np.bool_)
+
+
+def operand(value: Any) -> Any:
+    """``value`` if an operator takes it (tensor, number, 0-d NumPy), else NotImplemented."""
+    if isinstance(value, Value) or value.__class__ in (float, int, bool, complex):
+        return value
+    if isinstance(value, (np.number, np.bool_)):
+        return value.item()
+    if isinstance(value, numbers.Number):
+        return value
+    if isinstance(value, np.ndarray):
+        from tenon.tensors.creation.create import from_numpy
+
+        return from_numpy(value)
+    return NotImplemented
+
+
+def _operator(name: str, reflected: bool = False) -> Callable[[Any, Any], Any]:
+    by_name = f.by_name
+
+    def method(self: Any, other: Any) -> Any:
+        if not isinstance(other, Value) and other.__class__ not in _PLAIN:
+            other = operand(other)
+            if other is NotImplemented:
+                return NotImplemented
+        op = by_name[name]
+        pair = (other, self) if reflected else (self, other)
+        return SLOT.pair(op, *pair) if SLOT.top is None else op(*pair)
+
+    return method
+
+
+def _ordering(name: str) -> Callable[[Any, Any], Any]:
+    compare = _operator(name)
+
+    def method(self: Any, other: Any) -> Any:
+        if self.raw.dtype.kind == "c" or other.__class__ is complex:
+            need_order(name, self, other)
+        return compare(self, other)
+
+    return method
+
+
+def need_order(name: str, *values: Any) -> None:
+    """An error if one of ``values`` is complex: NumPy would compare such numbers part by part."""
+    for v in values:
+        if isinstance(v, complex) or (isinstance(v, Value) and v.raw.dtype.kind == "c"):
+            kind = scalar_name(v.dtype) if isinstance(v, Value) else "complex"  # type: ignore[attr-defined]
+            raise UnsupportedError(
+                f"\"{name}\" not implemented for '{kind}': it does not support complex inputs, which have no"
+                " order"
+            )
+
+
+def _inplace_operator(name: str) -> Callable[[Any, Any], Any]:
+    def method(self: Any, other: Any) -> Any:
+        other = operand(other)
+        if other is NotImplemented:
+            return NotImplemented
+        return LATE.inplace(power if name == "pow" else getattr(f, name), self, other)
+
+    return method
+
+
+class Arithmetic:
+    """``+ - * /`` and their kin."""
+
+    __slots__ = ()
+
+    def __add__(self, other: Any) -> Any:
+        if (isinstance(other, Value) or other.__class__ in _PLAIN) and SLOT.top is None:
+            return SLOT.pair(f.add, self, other)  # past Op.__call__: 0.15 us less
+        other = operand(other)
+        return other if other is NotImplemented else f.add(self, other)
+
+    def __sub__(self, other: Any) -> Any:
+        other = operand(other)
+        return other if other is NotImplemented else _sub(self, other)
+
+    def __rsub__(self, other: Any) -> Any:
+        other = operand(other)
+        if other.__class__ is bool:
+            raise DTypeError(_NO_SUBTRACTION)
+        return other if other is NotImplemented else _sub(other, self)
+
+    def __mul__(self, other: Any) -> Any:
+        if (isinstance(other, Value) or other.__class__ in _PLAIN) and SLOT.top is None:
+            return SLOT.pair(f.mul, self, other)
+        other = operand(other)
+        return other if other is NotImplemented else f.mul(self, other)
+
+    def __matmul__(self, other: Any) -> Any:
+        if not isinstance(other, Value):
+            return NotImplemented
+        if SLOT.top is None:
+            return SLOT.pair(f.matmul, self, other)
+        return f.matmul(self, other)
+
+    def __rmatmul__(self, other: Any) -> Any:
+        other = operand(other)
+        return f.matmul(other, self) if isinstance(other, Value) else NotImplemented
+
+    def __pow__(self, exponent: Any) -> Any:
+        exponent = operand(exponent)
+        return exponent if exponent is NotImplemented else power(self, exponent)
+
+    def __rpow__(self, base: Any) -> Any:
+        base = operand(base)
+        return base if base is NotImplemented else power(base, self)
+
+    __radd__ = _operator("add", True)
+    __rmul__ = _operator("mul", True)
+    __truediv__ = _operator("div")
+    __rtruediv__ = _operator("div", True)
+    __floordiv__ = _operator("floor_divide")
+    __rfloordiv__ = _operator("floor_divide", True)
+    __mod__ = _operator("remainder")
+    __rmod__ = _operator("remainder", True)
+    __and__ = _operator("bitwise_and")
+    __rand__ = _operator("bitwise_and", True)
+    __or__ = _operator("bitwise_or")
+    __ror__ = _operator("bitwise_or", True)
+    __xor__ = _operator("bitwise_xor")
+    __rxor__ = _operator("bitwise_xor", True)
+    __lshift__ = _operator("bitwise_left_shift")
+    __rshift__ = _operator("bitwise_right_shift")
+    __rlshift__ = _operator("bitwise_left_shift", reflected=True)
+    __rrshift__ = _operator("bitwise_right_shift", reflected=True)
+    __eq__ = _operator("eq")
+    __ne__ = _operator("ne")
+    __lt__ = _ordering("lt")
+    __le__ = _ordering("le")
+    __gt__ = _ordering("gt")
+    __ge__ = _ordering("ge")
+    __hash__ = Value.__hash__
+    __iadd__ = _inplace_operator("add")
+    __isub__ = _inplace_operator("sub")
+    __imul__ = _inplace_operator("mul")
+    __itruediv__ = _inplace_operator("div")
+    __ifloordiv__ = _inplace_operator("floor_divide")
+    __imod__ = _inplace_operator("remainder")
+    __ipow__ = _inplace_operator("pow")
+    __iand__ = _inplace_operator("bitwise_and")
+    __ior__ = _inplace_operator("bitwise_or")
+    __ixor__ = _inplace_operator("bitwise_xor")
+    __ilshift__ = _inplace_operator("bitwise_left_shift")
+    __irshift__ = _inplace_operator("bitwise_right_shift")
+
+    def __neg__(self) -> Any:
+        return self.neg()
+
+    def __pos__(self) -> Any:
+        return self
+
+    def __abs__(self) -> Any:
+        return f.abs(self)
+
+    def __invert__(self) -> Any:
+        return f.bitwise_not(self)
+
+    def neg(self) -> Any:
+        """``-self``; an error for booleans, as in torch."""
+        if self.raw.dtype.kind == "b":  # type: ignore[attr-defined]
+            raise DTypeError(
+                "Negation, the `-` operator, on a bool tensor is not supported. If you are trying to invert a"
+                " mask, use the `~` or `logical_not()` operator instead."
+            )
+        return f.neg(self)
+
+    def abs_(self) -> Any:
+        """In-place form of ``abs``; not for complex numbers, whose magnitude is real."""
+        if self.raw.dtype.kind == "c":  # type: ignore[attr-defined]
+            raise DTypeError("In-place abs is not supported for complex tensors.")
+        return LATE.inplace(f.abs, self)
+
+    def add(self, other: Any, *, alpha: Any = 1) -> Any:
+        """``self + alpha * other``."""
+        if alpha != 1:
+            other = _alpha_times(alpha, self, other)
+        return SLOT.pair(f.add, self, other) if SLOT.top is None else f.add(self, other)
+
+    def sub(self, other: Any, *, alpha: Any = 1) -> Any:
+        """``self - alpha * other``."""
+        return _sub(self, other if alpha == 1 else _alpha_times(alpha, self, other))
+
+    def mul(self, other: Any) -> Any:
+        """``self * other``."""
+        return f.mul(self, other)
+
+    def div(self, other: Any, *, rounding_mode: str | None = None) -> Any:
+        """``self / other``; ``rounding_mode`` is None, "trunc" or "floor"."""
+        if rounding_mode is None:
+            return f.div(self, other)
+        if rounding_mode == "floor":
+            return f.floor_divide(self, other)
+        if rounding_mode == "trunc":
+            return _trunc_divide(self, other)
+        raise ArgumentError(
+            f"div expected rounding_mode to be one of None, 'trunc', or 'floor' but found '{rounding_mode}'"
+        )
+
+    def pow(self, exponent: Any) -> Any:
+        """``self ** exponent``."""
+        return power(self, exponent)
+
+    def matmul(self, other: Any) -> Any:
+        """``self @ other``."""
+        return SLOT.pair(f.matmul, self, other) if SLOT.top is None else f.matmul(self, other)
+
+    def clamp(self, min: Any = None, max: Any = None) -> Any:
+        """Elements limited to ``[min, max]``; either may be None or a tensor."""
+        if min is None and max is None:
+            raise ArgumentError("torch.clamp: At least one of 'min' or 'max' must not be None")
+        need_order("clamp", self, min, max)
+        return f.clamp(self, min, max)
+
+    def round(self, *, decimals: int = 0) -> Any:
+        """To the nearest integer (halves to even), or to ``decimals`` digits."""
+        return f.round(self, decimals=decimals) if decimals else f.round(self)
+
+    def where(self, condition: Any, other: Any) -> Any:
+        """``self`` where ``condition``, else ``other``."""
+        if condition.raw.dtype.kind != "b":
+            raise DTypeError(
+                "where expected condition to be a boolean tensor, but got a tensor with dtype"
+                f" {condition.dtype}"
+            )
+        return f.where(condition, self, other)
+
+    def lerp(self, end: Any, weight: Any) -> Any:
+        """``self + weight * (end - self)``."""
+        if end.raw.dtype != self.raw.dtype:  # type: ignore[attr-defined]
+            raise DTypeError(f"expected dtype {self.dtype} for `end` but got dtype {end.dtype}")  # type: ignore[attr-defined]
+        made = f.add(self, f.mul(f.sub(end, self), weight))
+        if made._node is not None:
+            made._node.title = f"LerpBackward{int(isinstance(weight, Value))}"
+        return made
+
+    @with_value_first
+    @runs_in("usual", cuda="widest")
+    def addcmul(self, tensor1: Any, tensor2: Any, *, value: Any = 1) -> Any:
+        """``self + value * tensor1 * tensor2``."""
+        return f.add(self, scaled(f.mul(tensor1, tensor2), value))
+
+    @with_value_first
+    @runs_in("usual", cuda="widest")
+    def addcdiv(self, tensor1: Any, tensor2: Any, *, value: Any = 1) -> Any:
+        """``self + value * tensor1 / tensor2``."""
+        if all(_is_whole(v) for v in (tensor1, tensor2)):
+            raise DTypeError(
+                "Integer division with addcdiv is no longer supported: cast to a floating dtype first, or use"
+                " self + value * torch.div(tensor1, tensor2, rounding_mode='trunc')."
+            )
+        return f.add(self, scaled(f.div(tensor1, tensor2), value))
+
+    def nan_to_num(self, nan: float = 0.0, posinf: float | None = None, neginf: float | None = None) -> Any:
+        """NaN and infinities replaced by numbers (by default 0 and the dtype's extremes)."""
+        if self.raw.dtype.kind == "c":  # type: ignore[attr-defined]
+            parts = [f.real(self), f.imag(self)]
+            real, imag = (p.nan_to_num(nan, posinf, neginf) for p in parts)
+            return f.rectangular(real, imag)
+        if self.raw.dtype.kind not in "fV":  # type: ignore[attr-defined]
+            return self.clone()  # type: ignore[attr-defined]
+        limits: Any = ml_dtypes.finfo
+        info = limits(self.raw.dtype)  # type: ignore[attr-defined]
+        high = float(info.max) if posinf is None else posinf
+        low = float(info.min) if neginf is None else neginf
+        return f.nan_to_num(self, nan=nan, high=high, low=low)
+
+    def equal(self, other: Any) -> bool:
+        """Same shape and same values; NaN differs from itself."""
+        if tuple(self.raw.shape) != tuple(other.raw.shape):  # type: ignore[attr-defined]
+            return False
+        return bool(f.eq(self, other).all().item())
+
+    def isclose(self, other: Any, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False) -> Any:
+        """``|self - other| <= atol + rtol * |other|`` elementwise."""
+        if not isinstance(other, Value):
+            raise TypeError(f"isclose(): argument 'other' must be Tensor, not {type(other).__name__}")
+        rtol, atol = _float("rtol", rtol, 3), _float("atol", atol, 4)
+        for name, value in (("rtol", rtol), ("atol", atol)):
+            if value < 0:
+                raise ArgumentError(f"{name} must be greater than or equal to zero, but got {value}")
+        if other.raw.dtype != self.raw.dtype:  # type: ignore[attr-defined]
+            raise DTypeError(f"isclose: {self.dtype} did not match {other.dtype}")  # type: ignore[attr-defined]
+        close = f.eq(self, other)
+        if self.raw.dtype.kind in "fcV":  # type: ignore[attr-defined]
+            gap = f.le(f.abs(f.sub(self, other)), f.add(f.mul(f.abs(other), rtol), atol))
+            close = f.logical_or(
+                close, f.logical_and(gap, f.logical_and(f.isfinite(self), f.isfinite(other)))
+            )
+            if equal_nan:
+                close = f.logical_or(close, f.logical_and(f.isnan(self), f.isnan(other)))
+        return close
+
+    def allclose(self, other: Any, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False) -> bool:
+        """Whether all elements are close (see ``isclose``)."""
+        return bool(self.isclose(other, rtol, atol, equal_nan).all().item())
+
+
+def _float(name: str, value: Any, place: int) -> float:
+    """A tolerance: a number, or a tensor of one that no gradient is asked of."""
+    taken = isinstance(value, numbers.Number) and not isinstance(value, complex)
+    if isinstance(value, Value):
+        taken = value.raw.ndim == 0 and not value.requires_grad  # type: ignore[attr-defined]
+    if not taken:
+        raise TypeError(
+            f"isclose(): argument '{name}' (position {place}) must be float, not {type(value).__name__}"
+        )
+    return float(value)
+
+
+def _alpha_times(alpha: Any, x: Any, y: Any) -> Any:
+    """``alpha * y``, where ``x + alpha * y`` is computed in a dtype that holds ``alpha``."""
+    if isinstance(alpha, float) and all(_is_whole(v) for v in (x, y)):
+        raise DTypeError(
+            "For integral input tensors, argument alpha must not be a floating point number, got "
+            f"{alpha}. Convert the tensors with .float()."
+        )
+    return scaled(y, alpha)
+
+
+def _is_whole(value: Any) -> bool:
+    return value.raw.dtype.kind in "iub" if isinstance(value, Value) else isinstance(value, int)
+
+
+def scaled(value: Any, alpha: Any) -> Any:
+    """``alpha * value`` for tensors and numbers."""
+    if alpha.__class__ in (int, float) and alpha == 1:
+        return value
+    return f.mul(value, alpha) if isinstance(value, Value) else value * alpha
+
+
+_NO_SUBTRACTION = (
+    "Subtraction, the `-` operator, with a bool tensor is not supported. If you are trying to invert a mask,"
+    " use the `~` or `logical_not()` operator instead."
+)
+
+
+def _sub(x: Any, y: Any) -> Any:
+    for v in (x, y):
+        if v.raw.dtype.kind == "b" if isinstance(v, Value) else v.__class__ is bool:
+            raise DTypeError(_NO_SUBTRACTION)
+    return f.sub(x, y)
+
+
+def _trunc_divide(x: Any, y: Any) -> Any:
+    kinds = [v.raw.dtype.kind if isinstance(v, Value) else type(v).__name__[0] for v in (x, y)]
+    if all(k in "iub" for k in kinds):
+        return f.floor_divide(f.sub(x, f.fmod(x, y)), y)  # exact, also of -128 as int8
+    return f.trunc(f.div(x, y))
+
+
+def power(x: Any, exponent: Any) -> Any:
+    """``x ** exponent``, with the cheap forms for 2, 1/2 and -1."""
+    if exponent.__class__ in (int, float) and isinstance(x, Value):
+        if exponent == 2:
+            return f.square(x) if x.raw.dtype.kind != "b" else f.pow(x, exponent)
+        if exponent == 1:
+            return f.clone(x)
+        if exponent < 0 and exponent.__class__ is int and x.raw.dtype.kind in "iu":
+            raise DTypeError("Integers to negative integer powers are not allowed.")
+    if exponent.__class__ is bool and isinstance(x, Value) and x.raw.dtype.kind == "b":
+        return f.logical_or(x, not exponent)
+    if (
+        isinstance(x, Value)
+        and isinstance(exponent, Value)
+        and x.raw.dtype.kind == exponent.raw.dtype.kind == "b"
+    ):
+        raise UnsupportedError(
+            "\"pow\" not implemented for 'Bool'. Convert one operand with .to(torch.int64) first."
+        )
+    whole = x.raw.dtype.kind in "iub" if isinstance(x, Value) else isinstance(x, int)
+    if whole and isinstance(exponent, Value) and exponent.raw.dtype.kind == "i":
+        return f.whole_power(x, exponent)
+    return f.pow(x, exponent)

@@ -1,0 +1,118 @@
+"""``backward`` and hooks."""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any
+
+from tenon.dtypes import dtype
+from tenon.engine.hooks import LeafHooks, register_in, tensor_hooks
+from tenon.engine.late import LATE
+from tenon.errors import DTypeError, GradError
+
+
+class Autograd:
+    """The tensor's side of autograd."""
+
+    __slots__ = ()
+
+    def backward(
+        self,
+        gradient: Any = None,
+        retain_graph: bool | None = None,
+        create_graph: bool = False,
+        inputs: Any = None,
+    ) -> None:
+        """Accumulate d(self)/d(leaf) into the leaves' ``grad``. ``gradient`` is needed unless self is a
+        scalar."""
+        LATE.backward([self], None if gradient is None else [gradient], retain_graph, create_graph, inputs)
+
+    def register_hook(self, hook: Any) -> Any:
+        """Call ``hook(grad)`` when this tensor's gradient is known; it may return another."""
+        if not self.requires_grad:  # type: ignore[attr-defined]
+            raise GradError("cannot register a hook on a tensor that doesn't require gradient")
+        return register_in(tensor_hooks(self), hook)
+
+    def register_post_accumulate_grad_hook(self, hook: Any) -> Any:
+        """Call ``hook(leaf)`` after a gradient was accumulated into this leaf."""
+        if not self.requires_grad:  # type: ignore[attr-defined]
+            raise GradError("cannot register a hook on a tensor that doesn't require gradient")
+        if self._node is not None:  # type: ignore[attr-defined]
+            raise GradError("post accumulate grad hooks cannot be registered on non-leaf tensors")
+        hooks = self.__dict__.get("_post_accumulate_hooks")
+        if hooks is None:
+            hooks = self.__dict__["_post_accumulate_hooks"] = LeafHooks()
+        return register_in(hooks, hook)
+
+    def retain_grad(self) -> None:
+        """Keep this non-leaf's gradient in ``grad`` at the next backward."""
+        if not self.requires_grad:  # type: ignore[attr-defined]
+            raise GradError("can't retain_grad on Tensor that has requires_grad=False")
+        node = self.grad_fn  # type: ignore[attr-defined]
+        if node is None:
+            return
+        if node.retained is None:
+            node.retained = {}
+        node.retained[self._index] = weakref.ref(self)  # type: ignore[attr-defined]
+        node.watched = True
+
+    @property
+    def grad_dtype(self) -> Any:
+        """The dtype of this leaf's gradient: its own unless another is set; None takes gradients as they
+        come."""
+        self._need_leaf("accessed")
+        return self.__dict__.get("_grad_dtype", self.dtype)  # type: ignore[attr-defined]
+
+    @grad_dtype.setter
+    def grad_dtype(self, value: Any) -> None:
+        self._need_leaf("set")
+        if value is not None and not isinstance(value, dtype):
+            raise TypeError(f"grad_dtype must be a torch.dtype or None, but got {type(value).__name__}")
+        held = self._grad  # type: ignore[attr-defined]
+        if value is not None and held is not None and held.dtype != value:
+            raise DTypeError(
+                f"Cannot set grad_dtype to '{value}' because there is already a gradient with dtype"
+                f" '{held.dtype}'. Please clear the gradient (.grad = None) before changing grad_dtype, or"
+                " ensure the new grad_dtype matches the existing gradient's dtype."
+            )
+        self.__dict__["_grad_dtype"] = value
+
+    def _need_leaf(self, how: str) -> None:
+        if self.grad_fn is not None:  # type: ignore[attr-defined]
+            raise GradError(f"grad_dtype can only be {how} on leaf tensors.")
+
+    @property
+    def _grad_fn(self) -> Any:
+        return self.grad_fn  # type: ignore[attr-defined]
+
+    @_grad_fn.deleter
+    def _grad_fn(self) -> None:
+        raise GradError("Deletion of _grad_fn not allowed. Detach tensor instead!")
+
+    @property
+    def _backward_hooks(self) -> Any:
+        node = self.grad_fn  # type: ignore[attr-defined]
+        if node is None:
+            return self.__dict__.get("_hooks")
+        return None if node.hooks is None else node.hooks.get(self._index)  # type: ignore[attr-defined]
+
+    @_backward_hooks.setter
+    def _backward_hooks(self, hooks: Any) -> None:
+        held = tensor_hooks(self)
+        for key in list(held):
+            del held[key]
+        for key, hook in (hooks or {}).items():
+            held[key] = hook
+
+    @_backward_hooks.deleter
+    def _backward_hooks(self) -> None:
+        raise GradError("Deletion of _backwards_hooks not allowed! Remove each by its handle.")
+
+    @property
+    def retains_grad(self) -> bool:
+        """Whether this is a non-leaf whose gradient is kept."""
+        node = self._node  # type: ignore[attr-defined]
+        if node is None or node.retained is None:
+            return False
+        reference = node.retained.get(self._index)  # type: ignore[attr-defined]
+        return reference is not None and reference() is self

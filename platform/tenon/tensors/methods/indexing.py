@@ -1,0 +1,400 @@
+"""``x[key]``, ``x[key] = v``, gather and scatter, masks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tenon.dtypes import FROM_NUMPY, scalar_name
+from tenon.engine import watch
+from tenon.engine.aval import Aval, broadcast_shapes, normalize_axis
+from tenon.engine.grad_mode import MODE, UNCOUNTED
+from tenon.engine.interceptor import SLOT
+from tenon.engine.late import LATE
+from tenon.engine.op import table as f
+from tenon.engine.precision import runs_in
+from tenon.engine.value import Value, fill, refuse_writing
+from tenon.errors import ArgumentError, DTypeError, IndexRangeError, ShapeError
+from tenon.tensors.keys import FULL, INDEX, INTEGERS, check_places, fills_by_mask, result_shape, split
+
+
+def _is_whole(basic: tuple[Any, ...]) -> bool:
+    return all(k is Ellipsis or (isinstance(k, slice) and k == FULL) for k in basic)
+
+
+class Indexing:
+    """Reading and writing by position."""
+
+    __slots__ = ()
+    raw: Any
+
+    def __getitem__(self, key: Any) -> Any:
+        if key.__class__ is int:  # one row: half the time of the way through ``split``
+            shape = self.raw.shape
+            if shape and -shape[0] <= key < shape[0]:
+                return f.index(self, key=(key, ...))
+        basic, layout, indices = split(self, key)
+        x = self if layout is not None and _is_whole(basic) else f.index(self, key=basic)
+        return x if layout is None else f.take(x, *indices, layout=layout)
+
+    def __delitem__(self, key: Any) -> None:
+        """Always an error: a tensor keeps its shape."""
+        raise TypeError(f"Tensor does not support deleting items (got {key!r}). Index what should stay.")
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        basic, layout, indices = split(self, key)
+        given = isinstance(value, Value)
+        if not isinstance(value, Value):
+            value = _as_value(self, value)
+        if layout is None:
+            if isinstance(value, Value) and value.raw.ndim > 0:
+                value = _drop_leading_ones(value, basic, self)
+            if (
+                SLOT.top is None
+                and not (MODE.enabled and (self._tracks() or _tracks(value)))
+                and not isinstance(self.raw, Aval)
+            ):
+                _assign(self, basic, value)
+                return
+            LATE.inplace(f.copy, f.index(self, key=basic), value)
+            return
+        target = self if _is_whole(basic) else f.index(self, key=basic)
+        if not isinstance(value, Value):
+            value = Value.make(self._backend.as_array(np.asarray(value, self.raw.dtype)), self._backend)  # type: ignore[attr-defined]
+        elif value.raw.dtype != self.raw.dtype:
+            if given and not fills_by_mask(key, value):
+                raise _mismatch(target, value, layout, indices)
+            value = f.cast(value, dtype=self.raw.dtype)
+        if value._backend is not self._backend:  # type: ignore[attr-defined]
+            value = value.to(self.device)  # type: ignore[attr-defined]
+        LATE.inplace(f.put, target, value, *indices, layout=layout)
+
+    def _tracks(self) -> bool:
+        return bool(self.requires_grad)  # type: ignore[attr-defined]
+
+    def select(self, dim: int, index: int) -> Any:
+        """One slice along ``dim``, which disappears: a view."""
+        axis = normalize_axis(dim, self.raw.ndim)
+        return self[(FULL,) * axis + (int(index),)]
+
+    def index_select(self, dim: int, index: Any) -> Any:
+        """Slices along ``dim`` at the given indices."""
+        axis = normalize_axis(dim, self.raw.ndim)
+        if index.raw.ndim > 1:
+            raise IndexRangeError(
+                f"index_select(): Index is supposed to be a vector, but got {list(index.raw.shape)}"
+            )
+        if index.raw.dtype not in INTEGERS:
+            raise DTypeError(
+                f"index_select(): Expected dtype int32 or int64 for index, got {index.dtype}. Use .long()."
+            )
+        index = index.reshape(-1)
+        if not self.raw.ndim:
+            return self.reshape(1)[index].reshape(())  # type: ignore[attr-defined]
+        if index.raw.size and self.device.type != "meta" and int(index.raw.min()) < 0:  # type: ignore[attr-defined]
+            raise IndexRangeError(f"index out of range in self: {int(index.raw.min())} (dimension {dim})")
+        return f.take(self, index, layout=(FULL,) * axis + (INDEX,) + (FULL,) * (self.raw.ndim - axis - 1))
+
+    def gather(self, dim: int, index: Any, *, sparse_grad: bool = False) -> Any:
+        """Elements at ``index`` along ``dim`` (torch.gather)."""
+        if not index.raw.size and index.raw.ndim != self.raw.ndim:
+            return self.reshape(-1)[:0].reshape(index.raw.shape)  # type: ignore[attr-defined]
+        return f.gather(self, index, axis=normalize_axis(dim, self.raw.ndim))
+
+    def take_along_dim(self, indices: Any, dim: int | None = None) -> Any:
+        """As ``gather``, with broadcasting; over the flattened tensor if ``dim`` is None."""
+        if dim is None:
+            return self.reshape(-1).gather(0, indices.reshape(-1))  # type: ignore[attr-defined]
+        if indices.raw.dtype != np.int64:
+            raise DTypeError(
+                "torch.take_along_dim(): dtype of indices should be Long but got "
+                f"{scalar_name(FROM_NUMPY[indices.raw.dtype])}. Use .long()."
+            )
+        axis = normalize_axis(dim, self.raw.ndim)
+        if indices.raw.ndim != self.raw.ndim:
+            raise ShapeError(
+                "torch.take_along_dim(): input and indices should have the same number of dimensions, but"
+                f" got {self.raw.ndim} dimensions for input, and {indices.raw.ndim} dimensions for indices"
+            )
+        shape = [max(a, b) for a, b in zip(self.raw.shape, indices.raw.shape, strict=True)]
+        own, other = list(shape), list(shape)
+        own[axis], other[axis] = self.raw.shape[axis], indices.raw.shape[axis]
+        indices = f.where(f.lt(indices, 0), f.add(indices, self.raw.shape[axis]), indices)
+        return f.gather(f.expand(self, shape=tuple(own)), f.expand(indices, shape=tuple(other)), axis=axis)
+
+    def scatter(
+        self, dim: int, index: Any, src: Any = None, *, value: Any = None, reduce: str | None = None
+    ) -> Any:
+        """A copy with ``src`` (tensor or number) written at ``index`` along ``dim``."""
+        if reduce not in (None, "add", "multiply"):
+            raise ArgumentError(f"reduce argument must be either add or multiply, got {reduce!r}.")
+        source = src if value is None else value
+        if isinstance(source, Value) and source.raw.dtype != self.raw.dtype:
+            raise DTypeError("scatter(): Expected self.dtype to be equal to src.dtype")
+        return f.scatter(self, index, source, axis=normalize_axis(dim, self.raw.ndim), reduce=reduce)
+
+    @runs_in("widest")
+    def scatter_add(self, dim: int, index: Any, src: Any) -> Any:
+        """A copy with ``src`` added at ``index`` along ``dim``."""
+        if src.raw.dtype != self.raw.dtype:
+            raise DTypeError("scatter(): Expected self.dtype to be equal to src.dtype")
+        return f.scatter(self, index, src, axis=normalize_axis(dim, self.raw.ndim), reduce="add")
+
+    def index_add(self, dim: int, index: Any, source: Any, *, alpha: Any = 1) -> Any:
+        """A copy with slices of ``source`` added at ``index`` along ``dim``."""
+        source = self._slices(dim, source, alpha)
+        return self._put_along(dim, index, source, accumulate=True)
+
+    def index_add_(self, dim: int, index: Any, source: Any, *, alpha: Any = 1) -> Any:
+        """In-place form of ``index_add``."""
+        taped = MODE.enabled and (self.requires_grad or source.requires_grad)  # type: ignore[attr-defined]
+        if taped or not self.raw.ndim or not index.raw.ndim:
+            return LATE.inplace(Indexing.index_add, self, dim, index, source, alpha=alpha)
+        check_places(index)
+        source = self._slices(dim, source, alpha)
+        layout = _at_one(normalize_axis(dim, self.raw.ndim), self.raw.ndim)
+        return LATE.inplace(f.put, self, source, index, layout=layout, accumulate=True)
+
+    def _slices(self, dim: int, source: Any, alpha: Any) -> Any:
+        """``alpha * source``, whose shape fits but along ``dim``."""
+        axis = normalize_axis(dim, self.raw.ndim)
+        if source.raw.ndim and (
+            source.raw.ndim != self.raw.ndim or _without(self, axis) != _without(source, axis)
+        ):
+            raise ShapeError(
+                "source tensor shape must match self tensor shape, excluding the specified dimension. Got "
+                f"self.shape = {list(self.raw.shape)} source.shape = {list(source.raw.shape)}"
+            )
+        return source if alpha == 1 else f.mul(source, alpha)
+
+    @runs_in("widest")
+    def index_copy(self, dim: int, index: Any, source: Any) -> Any:
+        """A copy with slices of ``source`` written at ``index`` along ``dim``."""
+        if index.raw.size and self.device.type != "meta" and int(index.raw.min()) < 0:  # type: ignore[attr-defined]
+            size = self.raw.shape[dim] if self.raw.ndim else 1
+            raise IndexRangeError(
+                f"index_copy_(): index {int(index.raw.min())} is out of bounds for dimension {dim} with size"
+                f" {size}"
+            )
+        return self._put_along(dim, index, source)
+
+    def index_fill(self, dim: int, index: Any, value: Any) -> Any:
+        """A copy with ``value`` (a number or 0-d tensor) written at ``index`` along ``dim``."""
+        if isinstance(value, Value) and value.raw.ndim:
+            raise ShapeError(
+                "index_fill_ only supports a 0-dimensional value tensor, but got tensor with "
+                f"{value.raw.ndim} dimension(s)."
+            )
+        if isinstance(value, complex) and self.raw.dtype.kind != "c":
+            raise DTypeError(
+                "index_fill_(): Converting complex Scalar to non-complex type is not supported (value"
+                f" {value}, dtype {self.dtype})"  # type: ignore[attr-defined]
+            )
+        if not (isinstance(value, Value) and value.requires_grad):  # type: ignore[attr-defined]
+            return self._put_along(dim, index, _number(self, value))
+        # An element that is written twice still gives the value its gradient once.
+        untouched = f.new_full(self.detach(), shape=tuple(self.raw.shape), value=False, dtype=np.dtype("?"))  # type: ignore[attr-defined]
+        return f.where(untouched.index_fill(dim, index, True), _number(self, value), self)
+
+    def _put_along(self, dim: int, index: Any, source: Any, accumulate: bool = False) -> Any:
+        """``source`` written (or added) at ``index`` along ``dim``; a 0-d tensor counts as a vector."""
+        axis = normalize_axis(dim, self.raw.ndim)
+        check_places(index)
+        x: Any = self if self.raw.ndim else f.reshape(self, shape=(1,))
+        index = index if index.raw.ndim else f.reshape(index, shape=(1,))
+        layout = _at_one(axis, x.raw.ndim)
+        made = f.put(x, source, index, layout=layout, accumulate=accumulate)
+        return made if self.raw.ndim else f.reshape(made, shape=())
+
+    @runs_in("usual", cuda="widest")
+    def index_put(self, indices: Any, values: Any, accumulate: bool = False) -> Any:
+        """A copy with ``values`` written (or added) at the given index tensors."""
+        key = tuple(FULL if k is None else k for k in indices)
+        _, layout, places = split(self, key)
+        if layout is None:
+            raise IndexRangeError("index_put needs at least one index tensor, got none.")
+        if not isinstance(values, Value):
+            values = _number(self, values)
+        elif values.raw.dtype != self.raw.dtype:
+            if accumulate or not fills_by_mask(key, values):
+                raise _mismatch(self, values, layout, places)
+            values = f.cast(values, dtype=self.raw.dtype)
+        return f.put(self, values, *places, layout=layout, accumulate=accumulate)
+
+    def masked_fill(self, mask: Any, value: Any) -> Any:
+        """``value`` where ``mask``, else ``self``."""
+        if mask.raw.dtype.kind != "b":
+            raise DTypeError(
+                f"masked_fill_ only supports boolean masks, but got mask with dtype {mask.dtype}"
+            )
+        given = isinstance(value, Value)
+        if given and value.raw.ndim:
+            raise ShapeError(
+                "masked_fill_ only supports a 0-dimensional value tensor, but got tensor with "
+                f"{value.raw.ndim} dimension(s)."
+            )
+        whole = value.raw.dtype.kind == "c" if given else isinstance(value, complex)
+        if whole and self.raw.dtype.kind != "c":
+            raise DTypeError(f"value cannot be converted to type {self.dtype} without overflow")  # type: ignore[attr-defined]
+        value = _number(self, value) if given else value
+        kept = f.where(mask, value, self)
+        return kept if kept.raw.dtype == self.raw.dtype else f.cast(kept, dtype=self.raw.dtype)
+
+    def masked_select(self, mask: Any) -> Any:
+        """The elements where ``mask``, as a vector."""
+        if mask.raw.dtype.kind != "b":
+            raise DTypeError(f"masked_select: expected BoolTensor for mask, got {mask.dtype}")
+        shape = np.broadcast_shapes(tuple(self.raw.shape), tuple(mask.raw.shape))
+        x, mask = f.expand(self, shape=shape), f.expand(mask, shape=shape)
+        if len(shape) < 2 or watch.recorder is not None:
+            return x[mask]
+        return f.gather(x.reshape(-1), f.nonzero(mask.reshape(-1)).reshape(-1), axis=0)
+
+    def masked_scatter(self, mask: Any, source: Any) -> Any:
+        """A copy with consecutive elements of ``source`` written where ``mask``."""
+        if source.raw.dtype != self.raw.dtype:
+            names = (scalar_name(FROM_NUMPY[v.raw.dtype]) for v in (self, source))
+            raise DTypeError(
+                f"masked_scatter: expected self and source to have same dtypes but got {' and '.join(names)}"
+            )
+        shape = broadcast_shapes(tuple(self.raw.shape), tuple(mask.raw.shape))
+        if shape != tuple(self.raw.shape):
+            return f.expand(self, shape=shape).masked_scatter(mask, source)
+        where = f.expand(mask, shape=shape)
+        if not self.raw.ndim:
+            if source.raw.size == 0 and bool(where.item()):
+                raise ShapeError("masked_scatter: expected at least 1 source elements, got 0")
+            return f.where(where, source.reshape(-1)[0] if source.raw.size else self, self)
+        places = f.nonzero(where.reshape(-1)).reshape(-1)
+        count = places.raw.shape[0]
+        if count > source.raw.size:
+            raise ShapeError(
+                f"masked_scatter: expected at least {count} source elements, got {source.raw.size}"
+            )
+        flat = f.reshape(self, shape=(-1,))
+        return f.reshape(f.scatter(flat, places, source.reshape(-1)[:count], axis=0), shape=shape)
+
+    def take(self, index: Any) -> Any:
+        """Elements of the flattened tensor at ``index``."""
+        return self.reshape(-1)[index]  # type: ignore[attr-defined]
+
+    def nonzero(self, *, as_tuple: bool = False) -> Any:
+        """Indices of the non-zero elements: one row each, or a tuple of index vectors."""
+        if not as_tuple:
+            return f.nonzero(self)
+        return f.nonzero(self if self.raw.ndim else self.reshape(1)).unbind(1)  # type: ignore[attr-defined]
+
+    def nonzero_static(self, *, size: int, fill_value: int = -1) -> Any:
+        """The first ``size`` rows of ``nonzero()``, filled up with ``fill_value``."""
+        if size < 0:
+            raise ShapeError(f"nonzero_static: 'size' must be an non-negative integer, got {size}")
+        rows = f.nonzero(self)[:size]
+        return f.pad(rows, widths=((0, size - rows.raw.shape[0]), (0, 0)), value=fill_value)
+
+    def argwhere(self) -> Any:
+        """Indices of the non-zero elements, one row each."""
+        return f.nonzero(self)
+
+
+def _without(x: Any, axis: int) -> list[int]:
+    """The sizes of ``x`` but that of ``axis``."""
+    return [s for a, s in enumerate(x.raw.shape) if a != axis]
+
+
+def _tracks(value: Any) -> bool:
+    return isinstance(value, Value) and value._track
+
+
+def _as_value(x: Any, value: Any) -> Any:
+    if isinstance(value, (int, float, complex, np.generic)):
+        return value.item() if isinstance(value, np.generic) else value
+    array = np.asarray(value)
+    return Value.make(x._backend.from_host(array, x.device), x._backend)
+
+
+def _number(x: Any, value: Any) -> Any:
+    """``value`` as a tensor of ``x``'s dtype and backend."""
+    if isinstance(value, Value):
+        return value if value.raw.dtype == x.raw.dtype else f.cast(value, dtype=x.raw.dtype)
+    if x.raw.dtype.kind == "u" and isinstance(value, int) and value < 0:
+        value = value % (1 << 8 * x.raw.dtype.itemsize)  # wraps, as in C
+    return f.new_full(x.detach(), shape=(), value=value, dtype=x.raw.dtype)
+
+
+def _mismatch(x: Any, value: Any, layout: tuple[Any, ...], indices: list[Any]) -> Exception:
+    """The error for a ``value`` of another dtype: its shape is looked at first."""
+    shape = result_shape(x.raw.shape, layout, indices)
+    try:
+        fits = broadcast_shapes(shape, tuple(value.raw.shape)) == shape
+    except ShapeError:
+        fits = False
+    if not fits:
+        return ShapeError(
+            f"shape mismatch: value tensor of shape {list(value.raw.shape)} cannot be broadcast to indexing"
+            f" result of shape {list(shape)}"
+        )
+    own, other = scalar_name(FROM_NUMPY[x.raw.dtype]), scalar_name(FROM_NUMPY[value.raw.dtype])
+    return DTypeError(
+        f"Index put requires the source and destination dtypes match, got {own} for the destination and"
+        f" {other} for the source. Cast the source with .to(dtype)."
+    )
+
+
+def _drop_leading_ones(value: Any, basic: tuple[Any, ...], x: Any) -> Any:
+    """torch lets ``x[0] = v`` take a ``v`` with extra leading axes of size 1."""
+    shape = value.raw.shape
+    rank = np.broadcast_to(np.empty((), np.bool_), tuple(x.raw.shape))[basic].ndim
+    while len(shape) > rank and shape[0] == 1:
+        value = f.reshape(value, shape=shape[1:])
+        shape = value.raw.shape
+    return value
+
+
+def _assign(x: Any, basic: tuple[Any, ...], value: Any) -> None:
+    array: Any = value
+    if isinstance(value, Value):
+        array = value.raw if value._backend is x._backend else f.to_device(value, device=x.device).raw
+        if array.dtype.kind == "c" and x.raw.dtype.kind != "c":
+            raise DTypeError(f"can't assign a complex tensor to one of {x.dtype}; take .real first.")
+    elif isinstance(value, complex) and x.raw.dtype.kind != "c":
+        raise DTypeError(f"value cannot be converted to type {x.dtype} without overflow: {value}")
+    counter = x._counter()
+    if counter is UNCOUNTED and not MODE.inference:
+        refuse_writing()
+    region = x.raw[basic]
+    try:
+        if watch.kernel is None:
+            region[...] = array
+        else:
+            watch.kernel(x._backend, f.copy, fill)(region, array)
+    except ValueError:
+        raise ShapeError(
+            f"shape mismatch: value tensor of shape {list(np.shape(array))} cannot be broadcast to indexing"
+            f" result of shape {list(region.shape)}"
+        ) from None
+    counter[0] += 1
+
+
+def _attach() -> None:
+    for name in (
+        "scatter", "scatter_add", "index_copy", "index_fill", "index_put", "masked_fill",
+        "masked_scatter",
+    ):  # fmt: skip
+        setattr(Indexing, f"{name}_", _whole_inplace(name))
+
+
+def _at_one(axis: int, rank: int) -> tuple[Any, ...]:
+    """The layout of an index array on ``axis`` alone."""
+    return (FULL,) * axis + (INDEX,) + (FULL,) * (rank - axis - 1)
+
+
+def _whole_inplace(name: str) -> Any:
+    def method(self: Any, *args: Any, **kwargs: Any) -> Any:
+        return LATE.inplace(getattr(Indexing, name), self, *args, **kwargs)
+
+    method.__name__, method.__doc__ = f"{name}_", f"In-place form of ``{name}``."
+    return method
+
+
+_attach()

@@ -1,0 +1,168 @@
+"""Linear algebra on the last two axes: ``inverse``, ``det``, ``qr``, ``svd``, ``matrix_power``."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+from tenon.engine import watch
+from tenon.engine.op import table as f
+from tenon.engine.precision import runs_in
+from tenon.errors import DTypeError, ShapeError
+from tenon.tensors.results import named_result
+
+
+def _whole(number: float) -> int:
+    return int(number) if math.isfinite(number) else 0
+
+
+class Matrix:
+    """Factorizations of matrices; ``tenon.linalg`` has the whole family."""
+
+    __slots__ = ()
+    raw: Any
+
+    if TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any: ...  # what the other mixins bring
+
+    @property
+    def mH(self) -> Any:
+        """The last two axes exchanged, and conjugated."""
+        return self._matrices("mH").mT.conj()
+
+    @property
+    def H(self) -> Any:
+        """A matrix transposed and conjugated."""
+        if self.raw.ndim not in (0, 2):
+            raise ShapeError(
+                f"tensor.H is only supported on matrices (2-D tensors). Got {self.raw.ndim}-D tensor."
+            )
+        return self.mT.conj() if self.raw.ndim else self.conj()
+
+    def adjoint(self) -> Any:
+        """The last two axes exchanged, and conjugated; a 0-d tensor conjugated."""
+        return self._matrices("adjoint()").mT.conj()
+
+    @runs_in("given")
+    def matrix_exp(self) -> Any:
+        """Matrix exponential, by scaling, a Taylor series of degree 18, and squaring."""
+        if self.raw.ndim < 2 or self.raw.shape[-1] != self.raw.shape[-2]:
+            raise ShapeError(
+                f"linalg.matrix_exp: A must be batches of square matrices, got {list(self.raw.shape)}."
+            )
+        if self.raw.dtype.kind in "iub":
+            raise DTypeError(
+                "linalg.matrix_exp: Expected a floating point or complex tensor as input. Got "
+                f"{self.dtype}; cast it with .float()."
+            )
+        if not self.raw.size:
+            return self
+        size = self.detach().abs().sum(-2).max()
+        # A recorded program decides nothing on values: it squares as often as can be of use, and keeps it
+        # where that was wanted.
+        wanted = f.relu(f.add(f.ceil(f.log2(size)), 1.0))
+        recorded = watch.recorder is not None
+        halvings = 20 if recorded else _whole(wanted.item())
+        x = f.div(self, f.exp2(wanted) if recorded else float(2**halvings))
+        eye = self.detach().matrix_power(0)
+        total = eye
+        for degree in range(18, 0, -1):  # Horner's rule: 1 + x (1 + x/2 (1 + x/3 (...)))
+            total = f.add(eye, f.div(f.matmul(x, total), float(degree)))
+        for i in range(halvings):
+            squared = f.matmul(total, total)
+            total = f.where(f.gt(wanted, float(i)), squared, total) if recorded else squared
+        return total
+
+    @runs_in("float32")
+    def cholesky_solve(self, input2: Any, upper: bool = False) -> Any:
+        """The ``X`` with ``A X = self``, where ``A`` has the triangular factor ``input2``."""
+        lower = f.conj(f.triu(input2, k=0).mT) if upper else f.tril(input2, k=0)
+        inner = f.solve_triangle(lower, self, upper=False)
+        return f.solve_triangle(f.conj(lower.mT), inner, upper=True)
+
+    def cholesky_inverse(self, upper: bool = False) -> Any:
+        """The inverse of the matrix of which ``self`` is a triangular factor."""
+        factor = f.conj(f.triu(self, k=0).mT) if upper else f.tril(self, k=0)
+        return f.inv(f.matmul(factor, f.conj(factor.mT)))
+
+    def orgqr(self, tau: Any) -> Any:
+        """The first columns of the product of the reflections that ``geqrf`` leaves."""
+        from tenon.functions.factorizations import householder_product
+
+        return householder_product(self, tau)
+
+    def triangular_solve(
+        self, A: Any, upper: bool = True, transpose: bool = False, unitriangular: bool = False
+    ) -> Any:
+        """The solution of ``A X = self`` for a triangle ``A``, and ``A``."""
+        from tenon.functions.factorizations import triangular_solve
+
+        return triangular_solve(self, A, upper, transpose, unitriangular)
+
+    def lu_solve(self, LU_data: Any, LU_pivots: Any) -> Any:
+        """The solution of ``A X = self`` for the packed factors of ``A``."""
+        from tenon.functions.factorizations import lu_solve
+
+        return lu_solve(self, LU_data, LU_pivots)
+
+    def inverse(self) -> Any:
+        """Inverse matrices."""
+        return f.inv(self)
+
+    def det(self) -> Any:
+        """Determinants."""
+        return f.det(self)
+
+    def slogdet(self) -> Any:
+        """Sign and logarithm of the magnitude of the determinants."""
+        sign, logabsdet = f.slogdet(self)
+        return named_result("slogdet", sign=sign, logabsdet=logabsdet)
+
+    def logdet(self) -> Any:
+        """Logarithm of the determinants; NaN where one is negative."""
+        if self.raw.dtype.kind == "c":
+            return f.log(f.det(self))
+        sign, logabsdet = f.slogdet(self)
+        return f.where(f.lt(sign, 0), float("nan"), logabsdet)
+
+    def cholesky(self, upper: bool = False) -> Any:
+        """Lower (or upper) triangular factors of positive definite matrices."""
+        lower = f.cholesky(self)
+        return f.conj(lower.mT) if upper else lower
+
+    def qr(self, some: bool = True) -> Any:
+        """Orthonormal columns and upper triangles whose product is ``self``."""
+        q, r = f.qr(self, mode="reduced" if some else "complete")
+        return named_result("qr", Q=q, R=r)
+
+    def svd(self, some: bool = True, compute_uv: bool = True) -> Any:
+        """``U, S, V`` with ``self = U @ diag(S) @ V^H``."""
+        u, s, vh = f.svd_parts(self, full=not some)
+        if not compute_uv:
+            u, vh = (f.new_full(x, shape=tuple(x.raw.shape), value=0) for x in (u, vh))
+        return named_result("svd", U=u, S=s, V=f.conj(vh.mT))
+
+    @runs_in("float32")
+    def pinverse(self, rcond: float = 1e-15) -> Any:
+        """Pseudo-inverse; singular values up to ``rcond`` times the largest count as 0."""
+        return f.pinv(self, float(rcond), 0.0)
+
+    def matrix_power(self, n: int) -> Any:
+        """The matrix multiplied by itself ``n`` times; the inverse's power if negative."""
+        if self.raw.ndim < 2 or self.raw.shape[-1] != self.raw.shape[-2]:
+            raise ShapeError(
+                f"linalg.matrix_power: A must be batches of square matrices, got {list(self.raw.shape)}."
+            )
+        if n == 0:
+            eye = f.new_full(self.detach(), shape=tuple(self.raw.shape[:-1]), value=1).diag_embed()
+            return f.where(f.eq(eye, eye), eye, self)  # whose gradient is zero
+        base: Any = f.inv(self) if n < 0 else self
+        result = None
+        bits = abs(n)
+        while bits:
+            if bits & 1:
+                result = base if result is None else f.matmul(result, base)
+            bits >>= 1
+            base = f.matmul(base, base) if bits else base
+        return result.clone() if result is self else result

@@ -1,0 +1,320 @@
+"""The memory behind a tensor: ``as_strided``, ``resize_``, ``set_``, ``untyped_storage``."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from typing import TYPE_CHECKING, Any
+
+from tenon.dtypes import FROM_NUMPY, scalar_name
+from tenon.engine import watch
+from tenon.engine.aval import Aval
+from tenon.engine.grad_mode import MODE, UNCOUNTED
+from tenon.engine.late import LATE
+from tenon.engine.op import table as f
+from tenon.engine.value import Value
+from tenon.errors import ArgumentError, CaptureError, DeviceError, GradError, ShapeError
+from tenon.tensors.layout import plain
+from tenon.tensors.methods.movement import sizes
+from tenon.tensors.storage.legacy import storage_class
+from tenon.tensors.storage.moves import Moves
+from tenon.tensors.storage.typed import TypedStorage
+from tenon.tensors.storage.untyped import UntypedStorage, address, memory_of
+
+_CONTENTS = itertools.count(1)
+
+
+class Memory:
+    """Other windows into the same memory.
+
+    Memory is that of the array that owns it, which never grows: a tensor resized beyond it gets new memory,
+    and the tensors that shared the old keep it.
+    """
+
+    __slots__ = ()
+    raw: Any
+
+    if TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any: ...  # what the other mixins bring
+
+    def data_ptr(self) -> int:
+        """Address of the first element."""
+        return address(self.raw)
+
+    const_data_ptr = data_ptr
+
+    @property
+    def _cdata(self) -> int:
+        """A number for what this tensor holds: setting ``data`` keeps it, ``swap_tensors`` moves it."""
+        number: int = self.__dict__.setdefault("_content", next(_CONTENTS))
+        return number
+
+    def module_load(self, other: Any, assign: bool = False) -> Any:
+        """What a module's ``load_state_dict`` puts in this tensor's place, made from the loaded ``other``.
+
+        A subclass may override it; it is asked where ``set_swap_module_params_on_conversion(True)`` was
+        called, and returns a new tensor without history, never ``self`` or ``other``.
+        """
+        return other.detach() if assign else self.copy_(other).detach()
+
+    def as_subclass(self, cls: type) -> Any:
+        """The same memory and history as a tensor of class ``cls``."""
+        if not (isinstance(cls, type) and issubclass(cls, Value)):
+            raise TypeError(f"as_subclass(): cls must be a subclass of Tensor, not {cls!r}.")
+        made = f.alias(self)
+        made.__class__ = cls
+        if hasattr(cls, "__torch_dispatch__"):
+            LATE.ask_of_ops(cls)
+        return made
+
+    @staticmethod
+    def _make_subclass(cls: type, data: Any, require_grad: bool = False) -> Any:
+        """A leaf of class ``cls`` over the memory of ``data``: for the ``__new__`` of such classes."""
+        if not isinstance(data, Value):
+            raise TypeError(
+                f"_make_subclass(): argument 'data' (position 2) must be Tensor, not {type(data).__name__}"
+            )
+        if not (isinstance(cls, type) and issubclass(cls, Value)):
+            raise TypeError(
+                "Creating a Tensor subclass from a class that does not inherit from Tensor is not possible. "
+                f"Make sure your class inherits from Tensor: {cls!r} does not."
+            )
+        data._expose()
+        shown = data.detach()  # type: ignore[attr-defined]
+        made: Any = cls._of(shown.raw, shown._backend)  # type: ignore[attr-defined]
+        made._version_counter = shown._version_counter
+        if hasattr(cls, "__torch_dispatch__"):
+            LATE.ask_of_ops(cls)
+        return made.requires_grad_() if require_grad else made
+
+    def storage_offset(self) -> int:
+        """Elements between the start of the memory and the first element."""
+        return int(memory_of(self.raw)[1]) if hasattr(self.raw, "strides") else 0
+
+    def untyped_storage(self) -> UntypedStorage:
+        """The whole memory that this tensor (and whoever shares it) shows, as bytes."""
+        self._expose()
+        return UntypedStorage.of(self.raw)
+
+    def storage(self) -> TypedStorage:
+        """The whole memory that this tensor shows, as numbers of its dtype."""
+        self._expose()
+        return TypedStorage.of(self.raw)
+
+    _typed_storage = storage
+
+    def storage_type(self) -> Any:
+        """The class of such storages, as ``torch.FloatStorage``; None where torch has none."""
+        return storage_class(FROM_NUMPY[self.raw.dtype], self.device.type)
+
+    def as_strided(self, size: Any, stride: Any, storage_offset: int | None = None) -> Any:
+        """A view of the memory behind this tensor: element ``i, j, ...`` lies at ``storage_offset + i *
+        stride[0] + j * stride[1] + ...``.
+
+        Offsets count from the start of the memory (None: where this tensor starts). A compiled function
+        refuses it, since where values lie in memory is up to the compiler.
+        """
+        own = tuple(step // self.raw.dtype.itemsize for step in self.raw.strides)
+        start = self.storage_offset()
+        window = _window(
+            self, sizes((size,)), sizes((stride,)), start if storage_offset is None else storage_offset
+        )
+        shape, steps, offset = window
+        return f.as_strided(self, window=(shape, steps, offset - start), base=(tuple(self.raw.shape), own))
+
+    def as_strided_(self, size: Any, stride: Any, storage_offset: int | None = None) -> Any:
+        """This tensor becomes that view."""
+        from tenon.tensors.inplace import become
+
+        return become(self, "as_strided", size, stride, storage_offset)
+
+    def as_strided_scatter(self, src: Any, size: Any, stride: Any, storage_offset: int | None = None) -> Any:
+        """A copy of this tensor in which ``src`` stands where ``as_strided`` would look."""
+        made = self.clone() if 0 not in self.stride() else self.contiguous().clone()
+        place = made.as_strided(size, stride, storage_offset)
+        if tuple(place.raw.shape) != tuple(src.raw.shape):
+            raise ShapeError(
+                "expected src to have a size equal to the slice of self. src size = "
+                f"{list(src.raw.shape)}, slice size = {list(place.raw.shape)}"
+            )
+        place.copy_(src)
+        return made
+
+    def resize_(self, *size: Any, memory_format: Any = None) -> Any:
+        """This tensor in another size, in C order (or ``memory_format``), with what its memory holds.
+
+        Beyond its memory it takes new memory, of which the part beyond the old numbers is not initialised;
+        tensors that shared the old memory keep it.
+        """
+        shape = sizes(size)
+        if any(s < 0 for s in shape):
+            raise ShapeError(f"Trying to resize tensor to negative dimension {min(shape)}: {list(shape)}")
+        if self.requires_grad and not (MODE.inference and self.is_inference()):
+            raise GradError("cannot resize variables that require grad")
+        if tuple(self.raw.shape) == shape and memory_format is None:
+            return self
+        _refuse_recording("resize_")
+        count = math.prod(shape)
+        if count >= 1 << 63:
+            raise ShapeError(f"numel: integer multiplication overflow: sizes={list(shape)}")
+        if count * self.raw.dtype.itemsize >= 1 << 63:
+            raise ShapeError(f"Storage size calculation overflowed with sizes={list(shape)}")
+        memory, start = memory_of(self.raw)
+        if isinstance(memory, Aval):
+            return _show(self, memory.with_shape(shape))
+        if start + count > memory.size:
+            larger = self._backend.empty((count,), self.raw.dtype, self.device)
+            kept = memory[start:]
+            larger[: kept.size] = kept
+            memory, start = larger, 0
+        made = Value.make(memory[start : start + count].reshape(shape), self._backend)
+        if memory_format is not None:
+            made = _in_format(made, memory_format)
+        return _show(self, made.raw)
+
+    def resize_as_(self, the_template: Any, *, memory_format: Any = None) -> Any:
+        """Resized to ``the_template``'s size."""
+        from tenon.tensors.formats import preserve_format, suggested
+
+        if memory_format is preserve_format:
+            memory_format = suggested(the_template.raw)
+        return self.resize_(the_template.raw.shape, memory_format=memory_format)
+
+    def set_(self, source: Any = None, storage_offset: int = 0, size: Any = None, stride: Any = None) -> Any:
+        """This tensor shows the memory of ``source``, a tensor or a storage; nothing if None.
+
+        A leaf that requires grad can be set inside ``no_grad()`` only, and goes on to require it.
+        """
+        if self.requires_grad and (MODE.enabled or not self.is_leaf):
+            raise GradError(
+                "set_() of a tensor that requires grad would lose its history; detach() it first, or set a"
+                " leaf inside no_grad()."
+            )
+        _refuse_recording("set_")
+        if source is None:
+            return _show(self, self._backend.empty((0,), self.raw.dtype, self.device))
+        _check_source(self, source)
+        if isinstance(source, Value):
+            source._expose()
+            shown: Any = source.detach()  # type: ignore[attr-defined]
+        else:
+            untyped = source.untyped() if isinstance(source, TypedStorage) else source
+            shown = Value.make(untyped.array(self.dtype), self._backend)
+        if size is not None or storage_offset:
+            if size is None:
+                size = (shown.raw.size - storage_offset,)
+            steps = stride if stride is not None else _dense(sizes((size,)))
+            shown = shown.as_strided(size, steps, storage_offset)
+        return _show(self, shown.raw)
+
+    def new_empty_strided(
+        self,
+        size: Any,
+        stride: Any,
+        *,
+        dtype: Any = None,
+        device: Any = None,
+        requires_grad: bool = False,
+        **rest: Any,
+    ) -> Any:
+        """A new tensor of ``size`` and ``stride``, not initialised."""
+        plain("new_empty_strided", rest)
+        from tenon.tensors.creation.factories import empty_strided
+
+        return empty_strided(
+            size, stride, dtype=dtype or self.dtype, device=device or self.device, requires_grad=requires_grad
+        )
+
+
+def _check_source(x: Any, source: Any) -> None:
+    """Refuses what ``set_`` cannot show: other dtypes, other devices."""
+    wanted, tensor = FROM_NUMPY[x.raw.dtype], isinstance(source, Value)
+    if not tensor and not isinstance(source, Moves):
+        raise TypeError(
+            f"set_(): argument 'source' must be a Tensor or a Storage, not {type(source).__name__}"
+        )
+    if tensor and source.raw.dtype != x.raw.dtype:
+        raise ArgumentError(
+            f"Could not set tensor of type {scalar_name(FROM_NUMPY[source.raw.dtype])} to a tensor of type"
+            f" {scalar_name(wanted)}"
+        )
+    if isinstance(source, TypedStorage) and source.dtype != wanted:
+        raise ArgumentError(
+            f"Expected a Storage of type {scalar_name(wanted)} or an UntypedStorage, but got type "
+            f"{scalar_name(source.dtype)} for argument 1 'storage'"
+        )
+    if source.device != x.device:
+        raise DeviceError(
+            f'Attempted to set the storage of a tensor on device "{x.device}" to a storage on different'
+            f' device "{source.device}". This is no longer allowed; the devices must match.'
+        )
+
+
+def _window(x: Any, shape: Any, steps: Any, offset: int) -> Any:
+    """Refuses what does not lie in the memory behind ``x``."""
+    if len(shape) != len(steps):
+        raise ShapeError(f"mismatch in length of strides and shape: {list(steps)} and {list(shape)}")
+    if any(s < 0 for s in shape):
+        raise ShapeError(f"as_strided: sizes must not be negative, got {list(shape)}")
+    if any(s < 0 for s in steps):
+        raise ShapeError(
+            f"as_strided: Negative strides are not supported at the moment, got strides: {list(steps)}"
+        )
+    if offset < 0:
+        raise ShapeError(f"Tensor: invalid storage offset {offset}")
+    _refuse_recording("as_strided")
+    size = memory_of(x.raw)[0].size
+    last = offset + sum((s - 1) * step for s, step in zip(shape, steps, strict=True)) + 1
+    if 0 not in shape and last > size:
+        raise ShapeError(
+            f"setStorage: sizes {list(shape)}, strides {list(steps)}, storage offset {offset}, requiring a "
+            f"storage size of {last} elements are out of bounds for storage of {size}"
+        )
+    return shape, steps, offset
+
+
+def _refuse_recording(name: str) -> None:
+    if watch.recorder is not None:
+        watch.recorder.refuse(
+            CaptureError(
+                f"{name} looks at where values lie in memory, which is up to the compiler. Call it outside"
+                " the compiled function, or use views, gather or index tensors inside."
+            )
+        )
+
+
+def _dense(shape: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
+
+
+def _in_format(x: Any, wanted: Any) -> Any:
+    """The memory of ``x`` read in another order."""
+    from tenon.tensors.formats import contiguous
+
+    order = contiguous(Value.make(x.raw.reshape(x.raw.shape), x._backend).clone(), wanted).stride()
+    return x.as_strided(tuple(x.raw.shape), order)
+
+
+def _show(x: Any, raw: Any) -> Any:
+    """``x`` with other memory, or another window: what ops saved of it is no longer its value."""
+    counter = x._counter()
+    if counter is not UNCOUNTED:
+        counter[0] += 1
+    x.raw = raw
+    x._view = None
+    x._expose()
+    return x
+
+
+def _never(name: str) -> property:
+    def method(self: Any) -> bool:
+        return False
+
+    method.__name__ = method.__qualname__ = name
+    method.__doc__ = "Always False: there are no such tensors here."
+    return property(method)
+
+
+for _kind in ("ipu", "maia", "mkldnn", "mps", "mtia", "nested", "sparse_csr", "vulkan", "xla", "xpu"):
+    setattr(Memory, f"is_{_kind}", _never(f"is_{_kind}"))

@@ -1,0 +1,162 @@
+"""Writing parts: ``scatter_reduce``, ``index_reduce``, ``slice_scatter``, ``rot90``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tenon.engine.aval import normalize_axis
+from tenon.engine.op import table as f
+from tenon.engine.precision import runs_in
+from tenon.errors import ArgumentError, DTypeError, ShapeError
+from tenon.tensors.alerts import may_differ
+from tenon.tensors.methods.forms import inplace_form
+from tenon.tensors.methods.movement import sizes
+
+_IDENTITIES = {"sum": 0, "mean": 0, "prod": 1}
+
+
+class Placement:
+    """Copies with a part replaced."""
+
+    __slots__ = ()
+    raw: Any
+
+    if TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any: ...  # what the other mixins bring
+
+    def diagonal(self, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Any:
+        """The diagonal of two axes as the last axis: a view."""
+        rank = self.raw.ndim
+        first, second = normalize_axis(dim1, rank), normalize_axis(dim2, rank)
+        if first == second:
+            raise ShapeError(f"diagonal dimensions cannot be identical {dim1}, {dim2}")
+        return f.diagonal(self, offset=offset, axis0=first, axis1=second)
+
+    def diagonal_scatter(self, src: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Any:
+        """A copy with ``src`` on a diagonal."""
+        made = self.clone()
+        made.diagonal(offset, dim1, dim2).copy_(
+            _fits("diagonal_scatter", made.diagonal(offset, dim1, dim2), src)
+        )
+        return made
+
+    def select_scatter(self, src: Any, dim: int, index: int) -> Any:
+        """A copy with ``src`` at ``index`` of ``dim``."""
+        axis = normalize_axis(dim, self.raw.ndim)
+        part = self.detach().select(dim, index)
+        return self._placed("select_scatter", part, src, (*(slice(None),) * axis, index))
+
+    def slice_scatter(
+        self, src: Any, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1
+    ) -> Any:
+        """A copy with ``src`` at ``start:end:step`` of ``dim``."""
+        key = (slice(None),) * normalize_axis(dim, self.raw.ndim) + (slice(start, end, step),)
+        return self._placed("slice_scatter", self.detach()[key], src, key)
+
+    def _placed(self, name: str, part: Any, src: Any, key: Any) -> Any:
+        """A copy with ``src`` in the place of ``part``, which lies at ``key``."""
+        return f.place(self, f.cast(_fits(name, part, src), dtype=self.raw.dtype), key=key)
+
+    def scatter_reduce(
+        self, dim: int, index: Any, src: Any, reduce: str, *, include_self: bool = True
+    ) -> Any:
+        """A copy with ``src`` combined in at ``index``; ``reduce`` is sum, prod, mean, amax or amin."""
+        if reduce not in ("sum", "prod", "mean", "amax", "amin"):
+            raise ArgumentError(f"reduce argument must be either sum, prod, mean, amax or amin, got {reduce}")
+        if src.raw.dtype != self.raw.dtype:
+            raise DTypeError("scatter(): Expected self.dtype to be equal to src.dtype")
+        axis = normalize_axis(dim, self.raw.ndim)
+        if reduce in ("amax", "amin"):
+            return f.scatter_extreme(self, index, src, axis=axis, reduce=reduce, include_self=include_self)
+        start = self if include_self else f.scatter(self, index, _IDENTITIES[reduce], axis=axis)
+        if reduce == "prod":
+            return f.scatter_prod(start, index, src, axis=axis)
+        total = f.scatter(start, index, src, axis=axis, reduce="add")
+        if reduce == "sum":
+            return total
+        ones = f.new_full(src.detach(), shape=tuple(src.raw.shape), value=1)
+        first = f.new_full(self.detach(), shape=tuple(self.raw.shape), value=int(include_self))
+        count = f.scatter(first, index, ones, axis=axis, reduce="add").clamp(min=1)
+        return f.div(total, count) if self.raw.dtype.kind not in "iu" else f.floor_divide(total, count)
+
+    def index_reduce(
+        self, dim: int, index: Any, source: Any, reduce: str, *, include_self: bool = True
+    ) -> Any:
+        """A copy with slices of ``source`` combined in at ``index`` along ``dim``: ``reduce`` is prod, mean,
+        amax or amin."""
+        if reduce not in ("prod", "mean", "amax", "amin"):
+            raise ArgumentError(
+                f"index_reduce(): Expected reduce to be one of prod, mean, amax or amin but got {reduce}."
+            )
+        axis = normalize_axis(dim, self.raw.ndim)
+        index = index.reshape([-1 if a == axis else 1 for a in range(source.raw.ndim)])
+        return self.scatter_reduce(
+            dim, index.expand(source.raw.shape), source, reduce, include_self=include_self
+        )
+
+    def put(self, index: Any, source: Any, accumulate: bool = False) -> Any:
+        """A copy with ``source`` written (or added) at positions of the flattened tensor."""
+        if not accumulate:
+            may_differ("put_")
+        flat = self.reshape(-1)
+        return flat.index_put((index.reshape(-1),), source.reshape(-1), accumulate).reshape(self.raw.shape)
+
+    def sum_to_size(self, *size: Any) -> Any:
+        """Summed over the axes that ``size``, from which this shape broadcasts, lacks or has with 1."""
+        wanted = sizes(size)
+        rank, shape = len(wanted), tuple(self.raw.shape)
+        if rank > len(shape) or any(w not in (1, s) for w, s in zip(wanted[::-1], shape[::-1], strict=False)):
+            raise ShapeError(f"size {{{list(wanted)}}} is not expandable to size {{{list(shape)}}}.")
+        if wanted == shape != ():
+            return self
+        lead = len(shape) - rank
+        axes = [a for a, s in enumerate(shape) if a < lead or (wanted[a - lead] == 1 and s != 1)]
+        return self.sum(axes, True).reshape(wanted)
+
+    def rot90(self, k: int = 1, dims: Any = (0, 1)) -> Any:
+        """Turned by ``k`` right angles from the first to the second of ``dims``."""
+        if len(dims) != 2:
+            raise ShapeError(f"expected total rotation dims == 2, but got dims = {len(dims)}")
+        first, second = (normalize_axis(d, self.raw.ndim) for d in dims)
+        if first == second:
+            raise ShapeError(
+                f"expected rotation dims to be different, but got dim0 = {dims[0]} and dim1 = {dims[1]}"
+            )
+        turns = k % 4
+        if turns == 0:
+            return self.clone()
+        if turns == 2:
+            return self.flip(first, second)
+        turned = self.transpose(first, second)
+        return turned.flip(first) if turns == 1 else turned.flip(second)
+
+    @runs_in("usual", cuda="float32")
+    def renorm(self, p: float, dim: int, maxnorm: float) -> Any:
+        """Slices along ``dim`` scaled down to a ``p``-norm of at most ``maxnorm``."""
+        if self.raw.ndim < 2:
+            raise ShapeError(f"renorm: input needs at least 2 dimensions, got {self.raw.ndim} dimensions")
+        if p <= 0:
+            raise ArgumentError(f"renorm: non-positive-norm not supported, got p={p}")
+        axis = normalize_axis(dim, self.raw.ndim)
+        axes = tuple(a for a in range(self.raw.ndim) if a != axis)
+        norm = f.vector_norm(self, order=float(p), axes=axes, keepdims=True)
+        return f.mul(self, f.where(f.gt(norm, maxnorm), f.div(maxnorm, f.add(norm, 1e-7)), 1.0))
+
+
+def _fits(name: str, place: Any, src: Any) -> Any:
+    if tuple(place.raw.shape) != tuple(src.raw.shape):
+        raise ShapeError(
+            f"{name}: expected src to have a size equal to the slice of self. src size = "
+            f"{list(src.raw.shape)}, slice size = "
+            f"{list(place.raw.shape)}"
+        )
+    return src
+
+
+def _attach() -> None:
+    for name in ("scatter_reduce", "index_reduce", "put", "renorm"):
+        setattr(Placement, f"{name}_", inplace_form(name))
+
+
+_attach()

@@ -1,0 +1,217 @@
+"""Products of vectors and matrices, and matrices made of vectors."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+from tenon.dtypes import FROM_NUMPY, scalar_name
+from tenon.engine.aval import broadcast_shapes, normalize_axis
+from tenon.engine.op import table as f
+from tenon.engine.precision import runs_in
+from tenon.errors import DTypeError, ShapeError
+from tenon.tensors.methods.arithmetic import scaled
+from tenon.tensors.methods.forms import inplace_form
+
+
+def _ranks(name: str, *wanted: tuple[str, Any, int]) -> None:
+    for label, tensor, rank in wanted:
+        if tensor.raw.ndim != rank:
+            raise ShapeError(
+                f"{name}: {label} must be a {('vector', 'matrix', 'batch of matrices')[rank - 1]} "
+                f"({rank}-d), got shape "
+                f"{list(tensor.raw.shape)}. Use matmul for products that broadcast."
+            )
+
+
+def _vectors(x: Any, y: Any) -> None:
+    """That ``x`` and ``y`` are vectors of one dtype and size."""
+    (own, theirs), kinds = (x.raw.shape, y.raw.shape), (x.raw.dtype, y.raw.dtype)
+    if len(own) != 1 or len(theirs) != 1:
+        raise ShapeError(
+            f"1D tensors expected, but got {len(own)}D and {len(theirs)}D tensors. Use matmul for products "
+            "that broadcast."
+        )
+    if kinds[0] != kinds[1]:
+        found = " and ".join(scalar_name(FROM_NUMPY[kind]) for kind in kinds)
+        raise DTypeError(f"dot : expected both vectors to have same dtype, but found {found}")
+    if own != theirs:
+        raise ShapeError(
+            f"inconsistent tensor size, expected tensor [{own[0]}] and src [{theirs[0]}] to have the same "
+            f"number of elements, but got {own[0]} and {theirs[0]} elements respectively"
+        )
+
+
+def _plus(scaled_input: Any, product: Any, beta: Any, alpha: Any) -> Any:
+    """``beta * input + alpha * product``; with ``beta == 0`` the input (and its NaN) is not read."""
+    kind = product.raw.dtype.kind
+    if kind == "b" and scaled_input.raw.dtype.kind == "b":
+        return f.logical_or(f.logical_and(scaled_input, bool(beta)), f.logical_and(product, bool(alpha)))
+    if kind in "iu":  # torch cuts the factors of integers
+        beta, alpha = (int(v) if v.__class__ is float else v for v in (beta, alpha))
+    product = scaled(product, alpha)
+    if beta.__class__ in (int, float) and beta == 0:
+        return product
+    return f.add(scaled(scaled_input, beta), product)
+
+
+def _common_shape(a: Any, b: Any) -> tuple[int, ...]:
+    return broadcast_shapes(tuple(a.raw.shape), tuple(b.raw.shape))
+
+
+class Products:
+    """``mm``, ``bmm``, ``dot``, ``outer``, ``addmm``, ``diag`` and their kin."""
+
+    __slots__ = ()
+    raw: Any
+
+    if TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any: ...  # what the other mixins bring
+
+    def mm(self, mat2: Any) -> Any:
+        """Product of two matrices."""
+        _ranks("mm", ("self", self, 2), ("mat2", mat2, 2))
+        return f.matmul(self, mat2)
+
+    def bmm(self, mat2: Any) -> Any:
+        """Products of two batches of matrices."""
+        _ranks("bmm", ("batch1", self, 3), ("batch2", mat2, 3))
+        if self.raw.shape[0] != mat2.raw.shape[0]:
+            raise ShapeError(
+                f"Expected size for first two dimensions of batch2 tensor to be: [{self.raw.shape[0]}, "
+                f"{self.raw.shape[2]}] but "
+                f"got: {list(mat2.raw.shape[:2])}."
+            )
+        return f.matmul(self, mat2)
+
+    @runs_in("given", cuda="lower")
+    def mv(self, vec: Any) -> Any:
+        """Matrix times vector."""
+        _ranks("mv", ("self", self, 2), ("vec", vec, 1))
+        return f.matmul(self, vec)
+
+    @runs_in("given", cuda="widest")
+    def dot(self, tensor: Any) -> Any:
+        """Sum of the products of two vectors' elements."""
+        _vectors(self, tensor)
+        return f.matmul(self, tensor)
+
+    @runs_in("given", cuda="widest")
+    def vdot(self, other: Any) -> Any:
+        """As ``dot``, with this vector conjugated."""
+        _vectors(self, other)
+        return f.matmul(f.conj(self), other)
+
+    def inner(self, other: Any) -> Any:
+        """Sums of products over the last axes of both."""
+        if not self.raw.ndim or not other.raw.ndim:
+            return f.mul(self, other)
+        own, theirs = tuple(self.raw.shape), tuple(other.raw.shape)
+        if own[-1] != theirs[-1]:
+            raise ShapeError(
+                "inner() the last dimension must match on both input tensors but got shapes "
+                f"{list(own)} and {list(theirs)}"
+            )
+        left, right = (
+            x.reshape(-1 if s[-1] else math.prod(s[:-1]), s[-1]) for x, s in ((self, own), (other, theirs))
+        )
+        return f.matmul(left, right.transpose(0, 1)).reshape(*own[:-1], *theirs[:-1])
+
+    def outer(self, vec2: Any) -> Any:
+        """All products of two vectors' elements."""
+        _ranks("outer", ("self", self, 1), ("vec2", vec2, 1))
+        return f.outer(self, vec2)
+
+    ger = outer
+
+    @runs_in("lower")
+    def addmm(self, mat1: Any, mat2: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:
+        """``beta * self + alpha * (mat1 @ mat2)``."""
+        _ranks("addmm", ("mat1", mat1, 2), ("mat2", mat2, 2))
+        return _plus(self, f.matmul(mat1, mat2), beta, alpha)
+
+    @runs_in("given", cuda="lower")
+    def addmv(self, mat: Any, vec: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:
+        """``beta * self + alpha * (mat @ vec)``."""
+        _ranks("addmv", ("mat", mat, 2), ("vec", vec, 1))
+        return _plus(self, f.matmul(mat, vec), beta, alpha)
+
+    @runs_in("usual", cuda="lower")
+    def addr(self, vec1: Any, vec2: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:
+        """``beta * self + alpha * outer(vec1, vec2)``."""
+        return _plus(self, vec1.outer(vec2), beta, alpha)
+
+    @runs_in("lower")
+    def baddbmm(self, batch1: Any, batch2: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:
+        """``beta * self + alpha * bmm(batch1, batch2)``."""
+        return _plus(self, batch1.bmm(batch2), beta, alpha)
+
+    @runs_in("lower")
+    def addbmm(self, batch1: Any, batch2: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:
+        """``beta * self + alpha * bmm(batch1, batch2).sum(0)``."""
+        product = batch1.bmm(batch2)
+        return _plus(self, product.sum(0, dtype=product.dtype), beta, alpha)
+
+    def kron(self, other: Any) -> Any:
+        """Kronecker product."""
+        rank = max(self.raw.ndim, other.raw.ndim)
+        own, theirs = (((1,) * (rank - x.raw.ndim) + tuple(x.raw.shape)) for x in (self, other))
+        a = self.reshape([n for s in own for n in (s, 1)])
+        b = other.reshape([n for s in theirs for n in (1, s)])
+        return f.mul(a, b).reshape([s * t for s, t in zip(own, theirs, strict=True)])
+
+    @runs_in("usual", cuda="widest")
+    def cross(self, other: Any, dim: int | None = None) -> Any:
+        """Vector product along ``dim`` (of size 3; by default the first such)."""
+        shape = _common_shape(self, other)
+        a, b = f.expand(self, shape=shape), f.expand(other, shape=shape)
+        if dim is None:
+            if 3 not in shape:
+                raise ShapeError(f"no dimension of size 3 in input (shape {list(shape)})")
+            axis = shape.index(3)
+        else:
+            axis = normalize_axis(dim, len(shape))
+            if shape[axis] != 3:
+                raise ShapeError(
+                    f"dimension {dim} does not have size 3 but size {shape[axis]} (shape {list(shape)})"
+                )
+        return f.cross(a, b, axis=axis)
+
+    @runs_in("float32", cuda="usual")
+    def trace(self) -> Any:
+        """Sum of a matrix's diagonal."""
+        if self.raw.ndim != 2:
+            raise ShapeError(f"trace: expected a matrix, but got tensor with dim {self.raw.ndim}")
+        return self.diagonal().sum()
+
+    def diag(self, diagonal: int = 0) -> Any:
+        """The matrix with this vector on a diagonal; or a matrix's diagonal."""
+        if self.raw.ndim == 1:
+            return self.diag_embed(diagonal)
+        if self.raw.ndim != 2:
+            raise ShapeError(f"diag(): Supports 1D or 2D tensors. Got {self.raw.ndim}D")
+        return self.diagonal(diagonal)
+
+    def diagflat(self, offset: int = 0) -> Any:
+        """The matrix with all elements on a diagonal."""
+        return self.reshape(-1).diag_embed(offset)
+
+    def diag_embed(self, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Any:
+        """Matrices over ``dim1`` and ``dim2`` with the last axis on a diagonal."""
+        rank = self.raw.ndim + 1
+        first, second = normalize_axis(dim1, rank), normalize_axis(dim2, rank)
+        if first == second:
+            raise ShapeError(f"diagonal dimensions cannot be identical {dim1}, {dim2}")
+        size = self.raw.shape[-1] + abs(offset)
+        shape = (*self.raw.shape[:-1], size, size)
+        made = f.diagonal_embed(self, shape=shape, offset=offset, axis0=rank - 2, axis1=rank - 1)
+        return made if (first, second) == (rank - 2, rank - 1) else made.movedim((-2, -1), (first, second))
+
+
+def _attach() -> None:
+    for name in ("addmm", "addmv", "addr", "baddbmm", "addbmm"):
+        setattr(Products, f"{name}_", inplace_form(name))
+
+
+_attach()

@@ -1,0 +1,290 @@
+"""Differences, running extremes, quantiles and counts along an axis."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tenon.engine import watch
+from tenon.engine.aval import AxisError, normalize_axis
+from tenon.engine.op import table as f
+from tenon.engine.precision import runs_in
+from tenon.engine.value import Value
+from tenon.errors import ArgumentError, DTypeError, ShapeError
+from tenon.tensors.methods.reduction import shared
+from tenon.tensors.results import named_result
+
+
+class Scan:
+    """What looks at neighbours, ranks or repetitions."""
+
+    __slots__ = ()
+    raw: Any
+
+    if TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any: ...  # what the other mixins bring
+
+    def diff(self, n: int = 1, dim: int = -1, prepend: Any = None, append: Any = None) -> Any:
+        """Differences of neighbours along ``dim``, ``n`` times."""
+        if not self.raw.ndim:
+            raise ShapeError("diff expects input to be at least one-dimensional, got a 0-d tensor")
+        if n < 0:
+            raise ArgumentError(f"order must be non-negative but got {n}")
+        if n == 0:
+            return f.alias(self)
+        axis = normalize_axis(dim, self.raw.ndim)
+        for p in (prepend, append):
+            if p is not None:
+                self._check_joined(p, axis)
+        parts = [p for p in (prepend, self, append) if p is not None]
+        x: Any = f.cat(*parts, axis=axis) if len(parts) > 1 else self
+        for _ in range(n):
+            size = x.raw.shape[axis]
+            upper, lower = x.narrow(axis, min(1, size), max(size - 1, 0)), x.narrow(axis, 0, max(size - 1, 0))
+            x = f.logical_xor(upper, lower) if x.raw.dtype.kind == "b" else f.sub(upper, lower)
+        return x
+
+    def _check_joined(self, part: Any, axis: int) -> None:
+        """ShapeError if ``part`` cannot be joined to this tensor along ``axis``."""
+        own, other = self.raw.shape, part.raw.shape
+        if len(own) != len(other):
+            raise ShapeError(
+                "diff expects prepend or append to be the same dimension as input, but got shapes"
+                f" {list(other)} and {list(own)}"
+            )
+        for a, (size, found) in enumerate(zip(own, other, strict=True)):
+            if a != axis and size != found:
+                raise ShapeError(
+                    "diff expects the shape of tensor to prepend or append to match that of input except"
+                    f" along the differencing dimension; input.size({a}) = {size}, but got tensor.size({a}) ="
+                    f" {found}"
+                )
+
+    def cummax(self, dim: int) -> Any:
+        """Running largest element along ``dim``, and where it last was."""
+        return self._running("cummax", dim)
+
+    def cummin(self, dim: int) -> Any:
+        """Running smallest element along ``dim``, and where it last was."""
+        return self._running("cummin", dim)
+
+    def _running(self, name: str, dim: int) -> Any:
+        axis = normalize_axis(dim, self.raw.ndim)
+        indices = f.running_extreme(self, axis=axis, largest=name == "cummax")
+        values = f.gather(self, indices, axis=axis) if self.raw.ndim else self.clone()
+        return named_result(name, values=values, indices=indices)
+
+    def logcumsumexp(self, dim: int) -> Any:
+        """Logarithm of the running sum of exponentials along ``dim``, without overflow."""
+        return f.logcumsumexp(self, axis=normalize_axis(dim, self.raw.ndim))
+
+    def msort(self) -> Any:
+        """In ascending order along the first axis."""
+        return self.sort(0).values
+
+    @runs_in("float32", cuda="usual")
+    def quantile(
+        self, q: Any, dim: int | None = None, keepdim: bool = False, *, interpolation: str = "linear"
+    ) -> Any:
+        """The ``q``-th quantiles along ``dim`` (over all elements if None); ``q`` between 0 and 1."""
+        return self._quantile(q, dim, keepdim, interpolation, skip_nan=False)
+
+    @runs_in("float32", cuda="usual")
+    def nanquantile(
+        self, q: Any, dim: int | None = None, keepdim: bool = False, *, interpolation: str = "linear"
+    ) -> Any:
+        """As ``quantile``, over what is not NaN."""
+        return self._quantile(q, dim, keepdim, interpolation, skip_nan=True)
+
+    def _quantile(self, q: Any, dim: int | None, keepdim: bool, interpolation: str, skip_nan: bool) -> Any:
+        _check_quantile(self, q, interpolation)
+        host = q._backend.to_host(q.raw) if isinstance(q, Value) else np.asarray(q, self.raw.dtype)
+        if host.size and not (host.min() >= 0 and host.max() <= 1):
+            raise ArgumentError(f"quantile() q values must be in the range [0, 1], got {host.tolist()}")
+        points: Any = q.reshape(-1).unbind(0) if isinstance(q, Value) else host.reshape(-1).tolist()  # type: ignore[attr-defined]
+        rank = self.raw.ndim
+        x = (
+            self.reshape(-1)
+            if dim is None
+            else self.movedim(normalize_axis(dim, rank), -1)
+            if rank
+            else self.reshape(1)
+        )
+        if x.raw.shape[-1] == 0:
+            raise ShapeError("quantile() input tensor must be non-empty")
+        rows = x.sort(-1).values
+        nan = f.isnan(rows)
+        count = (
+            f.logical_not(nan).sum(-1, True)
+            if skip_nan
+            else f.new_full(nan, shape=(1,), value=x.raw.shape[-1], dtype=np.dtype(np.int64))
+        )
+        top = f.sub(count, 1).to(x.dtype).clamp(min=0)
+        found = [self._at(rows, f.mul(top, p), interpolation) for p in points]
+        if not skip_nan:
+            broken = nan.any(-1, True)
+            found = [f.where(broken, float("nan"), v) for v in found]
+        if dim is not None and rank:
+            found = [v.movedim(-1, normalize_axis(dim, rank)) if keepdim else v.squeeze(-1) for v in found]
+        else:
+            found = [v.reshape((1,) * rank if keepdim else ()) for v in found]
+        return found[0] if host.ndim == 0 else f.stack(*found, axis=0)
+
+    @staticmethod
+    def _at(rows: Any, place: Any, interpolation: str) -> Any:
+        """Element at a fractional ``place`` of sorted ``rows``."""
+        shape = (*rows.raw.shape[:-1], 1)
+        if interpolation == "nearest":
+            return rows.gather(-1, f.expand(f.round(place).long(), shape=shape))
+        low, high = f.floor(place), f.ceil(place)
+        below, above = (rows.gather(-1, f.expand(p.long(), shape=shape)) for p in (low, high))
+        if interpolation in ("lower", "higher"):
+            return below if interpolation == "lower" else above
+        weight = 0.5 if interpolation == "midpoint" else f.sub(place, low)
+        return below.lerp(above, weight)
+
+    def nanmedian(self, dim: int | None = None, keepdim: bool = False) -> Any:
+        """The lower median of what is not NaN."""
+        if dim is None:
+            flat = self.reshape(-1)
+            kept = flat[f.logical_not(f.isnan(flat))]
+            if not kept.raw.size:
+                return shared(flat, flat.detach()[0]) if flat.raw.size else flat.sum() * float("nan")
+            return kept.median()
+        axis = normalize_axis(dim, self.raw.ndim)
+        count = f.logical_not(f.isnan(self)).sum(axis, True)
+        ordered = self.sort(axis)
+        place = f.floor_divide(f.sub(count, 1).clamp(min=0), 2)
+        values, indices = ordered.values.gather(axis, place), ordered.indices.gather(axis, place)
+        if not keepdim:
+            values, indices = values.squeeze(axis), indices.squeeze(axis)
+        return named_result("nanmedian", values=values, indices=indices)
+
+    def mode(self, dim: int = -1, keepdim: bool = False) -> Any:
+        """The most frequent value along ``dim`` (the smallest of several), and where it last occurs."""
+        axis = normalize_axis(dim, self.raw.ndim)
+        if not self.raw.ndim:
+            return named_result("mode", values=self.clone(), indices=f.argmax(self, axis=None))
+        if not self.raw.shape[axis]:
+            raise AxisError(f"mode(): Expected reduction dim {axis} to have non-zero size.")
+        indices = f.mode_index(self, axis=axis)
+        values = f.gather(self, indices, axis=axis)
+        if not keepdim:
+            values, indices = values.squeeze(axis), indices.squeeze(axis)
+        return named_result("mode", values=values, indices=indices)
+
+    @watch.making_shown
+    def histc(self, bins: int = 100, min: float = 0, max: float = 0) -> Any:
+        """Counts in ``bins`` equal intervals of ``[min, max]`` (the data's range if both are 0)."""
+        from tenon.tensors.creation.create import from_backend_array
+
+        if bins <= 0:
+            raise ArgumentError(f"torch.histc(): bins must be > 0, got {bins}")
+        if min > max:
+            raise ArgumentError(f"torch.histc(): max must be larger than min, got min={min} and max={max}")
+        host = self._backend.to_host(self.raw)
+        low, high = (float(host.min()), float(host.max())) if min == max and host.size else (min, max)
+        if not (np.isfinite(low) and np.isfinite(high)):
+            raise ArgumentError(f"torch.histc: range of [{low}, {high}] is not finite")
+        if low == high:
+            low, high = low - 1, high + 1
+        counts, _ = np.histogram(host[(host >= low) & (host <= high)], bins, (low, high))
+        return from_backend_array(self, counts.astype(host.dtype))
+
+    def unique_consecutive(
+        self, return_inverse: bool = False, return_counts: bool = False, dim: int | None = None
+    ) -> Any:
+        """The elements without immediate repetitions, optionally with inverse indices and counts."""
+        x = self.reshape(-1) if dim is None else self.movedim(dim, 0)
+        size = x.raw.shape[0]
+        if size > 1:
+            differs = f.ne(x.narrow(0, 1, size - 1), x.narrow(0, 0, size - 1))
+            differs = differs.reshape(size - 1, -1).any(1) if x.raw.ndim > 1 else differs
+            fresh = f.cat(f.new_full(differs, shape=(1,), value=True), differs, axis=0)
+        else:
+            fresh = f.new_full(x.detach(), shape=(size,), value=True, dtype=np.dtype(np.bool_))
+        starts = fresh.nonzero().reshape(-1)
+        kept = x[starts]
+        results = [kept if dim is None else kept.movedim(0, dim)]
+        if return_inverse:
+            inverse = f.sub(fresh.cumsum(0), 1)
+            results.append(inverse.reshape(self.raw.shape) if dim is None else inverse)
+        if return_counts:
+            end = f.new_full(starts, shape=(1,), value=size)
+            results.append(f.cat(starts, end, axis=0).diff() if size else starts)
+        return results[0] if len(results) == 1 else tuple(results)
+
+    def cov(self, *, correction: int = 1, fweights: Any = None, aweights: Any = None) -> Any:
+        """Covariance matrix of the rows (variables) over the columns (observations)."""
+        if self.raw.ndim > 2:
+            raise ShapeError(
+                "cov(): expected input to have two or fewer dimensions but got an input with "
+                f"{self.raw.ndim} dimensions"
+            )
+        x: Any = self if self.raw.ndim == 2 else self.reshape(1, -1)
+        for name, given, kinds in (("fweights", fweights, "iu"), ("aweights", aweights, "f")):
+            _check_weights(name, given, kinds, x.raw.shape[1])
+        if fweights is None and aweights is None:
+            weights: Any = None
+            total: Any = x.raw.shape[1]
+            centred = f.sub(x, f.div(x.sum(1, True), total))
+            norm: Any = float(max(total - correction, 0))
+        else:
+            weights = aweights if fweights is None else fweights if aweights is None else fweights * aweights
+            total = weights.sum()
+            centred = f.sub(x, f.div(f.mul(x, weights).sum(1, True), total))
+            shrink = (
+                correction if aweights is None else f.div(f.mul(weights, aweights).sum() * correction, total)
+            )
+            norm = f.clamp(f.sub(total, shrink), 0, None)
+        left = centred if weights is None else f.mul(centred, weights)
+        product = f.matmul(left, f.conj(centred.transpose(0, 1)))
+        made = f.div(product, norm)
+        return made if x.raw.shape[0] != 1 else made.reshape(())
+
+    def corrcoef(self) -> Any:
+        """Correlation matrix of the rows."""
+        c = self.cov()
+        if not c.raw.ndim:
+            return f.div(c, c)
+        deviation = f.sqrt(f.real(c.diagonal()))
+        made = f.div(f.div(c, deviation.unsqueeze(1)), deviation)
+        if made.raw.dtype.kind == "c":
+            return f.rectangular(f.real(made).clamp(-1, 1), f.imag(made).clamp(-1, 1))
+        return made.clamp(-1, 1)
+
+
+def _check_weights(name: str, weights: Any, kinds: str, observations: int) -> None:
+    if weights is None:
+        return
+    if weights.raw.ndim > 1:
+        raise ShapeError(
+            f"cov(): expected {name} to have one or fewer dimensions but got {name} with {weights.raw.ndim}"
+            " dimensions"
+        )
+    if weights.raw.dtype.kind not in kinds:
+        wanted = "integral" if kinds == "iu" else "floating point"
+        raise DTypeError(
+            f"cov(): expected {name} to have {wanted} dtype but got {name} with {weights.dtype} dtype"
+        )
+    if weights.raw.size != observations:
+        raise ShapeError(
+            f"cov(): expected {name} to have the same numel as there are observations in the input but got"
+            f" {weights.raw.size} != {observations}"
+        )
+    if weights.device.type != "meta" and weights.raw.size and weights.min().item() < 0:
+        raise ArgumentError(f"cov(): {name} cannot be negative")
+
+
+def _check_quantile(x: Any, q: Any, interpolation: str) -> None:
+    if x.raw.dtype.kind != "f" or x.raw.dtype.itemsize < 4:
+        raise DTypeError(f"quantile() input tensor must be either float or double dtype, got {x.dtype}")
+    if isinstance(q, Value) and q.raw.dtype != x.raw.dtype:
+        raise DTypeError("quantile() q tensor must be same dtype as the input tensor")
+    if interpolation not in ("linear", "lower", "higher", "midpoint", "nearest"):
+        raise ArgumentError(
+            "quantile() interpolation must be one of linear, lower, higher, midpoint or nearest, but got "
+            + repr(interpolation)
+        )

@@ -1,0 +1,148 @@
+"""Cutting into parts, most of them views: ``split``, ``chunk``, ``tensor_split``, ``unbind``, ``hsplit``."""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tenon.dtypes import FROM_NUMPY, scalar_name
+from tenon.engine import watch
+from tenon.engine.aval import AxisError, normalize_axis
+from tenon.engine.op import table as f
+from tenon.engine.value import Value
+from tenon.errors import DTypeError, ShapeError
+
+
+class Splitting:
+    """A tensor as several."""
+
+    __slots__ = ()
+    raw: Any
+
+    if TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any: ...  # what the other mixins bring
+
+    def _cut(self, name: str, dim: int) -> int:
+        """The axis that ``dim`` says, of a tensor that can be cut."""
+        if not self.raw.ndim:
+            raise ShapeError(f"{name} expected at least a 1-dimensional tensor, but got a tensor with 0 dims")
+        return normalize_axis(dim, self.raw.ndim)
+
+    def split(self, split_size: Any, dim: int = 0) -> Any:
+        """Pieces of ``split_size`` (the last may be smaller), or of the given sizes: views."""
+        axis = self._cut("split", dim)
+        total = self.raw.shape[axis]
+        if watch.asked is not None:
+            split_size = watch.asked("cut", (total,), split_size)
+        if isinstance(split_size, (list, tuple)):
+            parts = tuple(int(s) for s in split_size)
+            if sum(parts) != total or min(parts, default=0) < 0:
+                raise ShapeError(
+                    f"split_with_sizes expects split_sizes to sum exactly to {total} (input tensor's size at"
+                    f" dimension {dim}), but got split_sizes={list(parts)}"
+                )
+        else:
+            step = int(split_size)
+            if step < 0 or (step == 0 and total):
+                raise ShapeError(f"split expects split_size be non-negative, but got split_size={step}")
+            parts = tuple(min(step, total - i) for i in range(0, total, step)) if total else (0,)
+        return f.split(self, sizes=parts, axis=axis)
+
+    def split_with_sizes(self, split_sizes: Any, dim: int = 0) -> Any:
+        """Pieces of the given sizes: views."""
+        return self.split(list(split_sizes), dim)
+
+    def chunk(self, chunks: int, dim: int = 0) -> Any:
+        """At most ``chunks`` equal pieces: views."""
+        if chunks <= 0:
+            raise ShapeError(f"chunk expects `chunks` to be greater than 0, got: {chunks}")
+        axis = self._cut("chunk", dim)
+        total = self.raw.shape[axis]
+        if total == 0:
+            return f.split(self, sizes=(0,) * chunks, axis=axis)
+        if watch.asked is not None:
+            return f.split(self, sizes=tuple(watch.asked("chunks", (total,), chunks)), axis=axis)
+        return self.split(-(-total // chunks), axis)
+
+    def unsafe_split(self, split_size: Any, dim: int = 0) -> Any:
+        """As ``split``, but copies, so that each may be changed in place."""
+        return tuple(part.clone() for part in self.split(split_size, dim))
+
+    def unsafe_split_with_sizes(self, split_sizes: Any, dim: int = 0) -> Any:
+        """As ``split_with_sizes``, but copies."""
+        return self.unsafe_split(list(split_sizes), dim)
+
+    def unsafe_chunk(self, chunks: int, dim: int = 0) -> Any:
+        """As ``chunk``, but copies."""
+        return tuple(part.clone() for part in self.chunk(chunks, dim))
+
+    def tensor_split(self, indices_or_sections: Any, dim: int = 0) -> Any:
+        """Pieces as even as possible, or cut at the given indices: views."""
+        axis = self._cut("tensor_split", dim)
+        total = self.raw.shape[axis]
+        if isinstance(indices_or_sections, Value):
+            if indices_or_sections.raw.dtype != np.int64:
+                raise DTypeError(
+                    "tensor_split expected tensor_indices_or_sections to have dtype of long, but got "
+                    f"{scalar_name(FROM_NUMPY[indices_or_sections.raw.dtype])}. Use .long()."
+                )
+            if indices_or_sections.raw.ndim > 1:
+                raise ShapeError(
+                    "tensor_split expected tensor_indices_or_sections to be a zero-dimensional or"
+                    f" one-dimensional tensor, but got a tensor with {indices_or_sections.raw.ndim} dims"
+                )
+            indices_or_sections = indices_or_sections.tolist()  # type: ignore[attr-defined]
+        if isinstance(indices_or_sections, int):
+            if indices_or_sections <= 0:
+                raise ShapeError(f"number of sections must be larger than 0, got {indices_or_sections}")
+            base, extra = divmod(total, indices_or_sections)
+            return self.split([base + 1] * extra + [base] * (indices_or_sections - extra), axis)
+        cuts = [0, *(min(max(i + total if i < 0 else i, 0), total) for i in indices_or_sections), total]
+        return tuple(self.narrow(axis, a, max(b - a, 0)) for a, b in itertools.pairwise(cuts))
+
+    def unbind(self, dim: int = 0) -> Any:
+        """The slices along ``dim``: views."""
+        if not self.raw.ndim:
+            raise AxisError("Dimension specified as 0 but tensor has no dimensions")
+        return f.unbind(self, axis=normalize_axis(dim, self.raw.ndim))
+
+    def hsplit(self, indices_or_sections: Any) -> Any:
+        """Pieces along axis 1 (axis 0 of a vector): views."""
+        if not self.raw.ndim:
+            raise ShapeError(
+                "torch.hsplit requires a tensor with at least 1 dimension, but got a tensor with 0 "
+                "dimensions!"
+            )
+        return _even(self, "hsplit", indices_or_sections, 0 if self.raw.ndim == 1 else 1)
+
+    def vsplit(self, indices_or_sections: Any) -> Any:
+        """Pieces along axis 0: views."""
+        if self.raw.ndim < 2:
+            raise ShapeError(
+                "torch.vsplit requires a tensor with at least 2 dimension, but got a tensor with "
+                f"{self.raw.ndim} dimensions!"
+            )
+        return _even(self, "vsplit", indices_or_sections, 0)
+
+    def dsplit(self, indices_or_sections: Any) -> Any:
+        """Pieces along axis 2: views."""
+        if self.raw.ndim < 3:
+            raise ShapeError(
+                "torch.dsplit requires a tensor with at least 3 dimension, but got a tensor with "
+                f"{self.raw.ndim} dimensions!"
+            )
+        return _even(self, "dsplit", indices_or_sections, 2)
+
+
+def _even(x: Any, name: str, indices_or_sections: Any, axis: int) -> Any:
+    size = x.raw.shape[axis]
+    if isinstance(indices_or_sections, int) and (indices_or_sections <= 0 or size % indices_or_sections):
+        raise ShapeError(
+            f"torch.{name} attempted to split along dimension {axis}, but the size of the dimension {size} "
+            "is not divisible by "
+            f"the split_size {indices_or_sections}!"
+        )
+    return x.tensor_split(indices_or_sections, axis)

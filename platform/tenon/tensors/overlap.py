@@ -1,0 +1,77 @@
+"""Refusing to write over what is read: torch's checks of in-place ops and ``out=``, as far as they look.
+
+An elementwise op may overwrite one operand exactly, never a part of one; ops that read by places may not
+overwrite any. Tensors with gaps are not looked at.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tenon.engine.op import Kind, Op, table
+from tenon.engine.value import Value
+from tenon.errors import ViewError
+
+#: In-place functions that take what they get element by element, beside those named as an elementwise op, and
+#: functions that go by places.
+_EACH = frozenset(["addcdiv", "addcmul", "clamp_max", "clamp_min", "lerp", "masked_fill", "power"])
+_PLACES = frozenset(["index_add", "index_copy", "index_fill", "index_put", "put", "scatter", "scatter_add"])
+#: Those that copy a value without axes before they write.
+_OF_NUMBERS = frozenset(["index_fill", "masked_fill"])
+
+
+def check_read(op: Any, x: Any, args: tuple[Any, ...]) -> None:
+    """ViewError if ``op``, which is about to write into ``x``, may not read what ``args`` have of it."""
+    name = op.__name__
+    places = name in _PLACES
+    if not places and name not in _EACH:
+        found = table.by_name.get(name)
+        if found is None or found.kind is not Kind.ELEMENTWISE:
+            return
+    parts = [a for a in args if isinstance(a, Value)]
+    if name in _OF_NUMBERS or (places and isinstance(op, Op)):  # the op itself: ``x[mask] = x[0, 0]``
+        parts = [a for a in parts if a.raw.ndim]
+    if places:
+        refuse_overlap(x, *parts)
+    else:
+        refuse_partial(x, *parts)
+
+
+def refuse_overlap(out: Any, *parts: Any) -> None:
+    """ViewError if ``out`` is one of ``parts`` or lies over its memory."""
+    for part in parts:
+        if part is out or _meet(out, part):
+            _refuse()
+
+
+def refuse_partial(out: Any, *parts: Any) -> None:
+    """ViewError if ``out`` lies over memory of one of ``parts`` in another way than element over element."""
+    for part in parts:
+        if part is not out and _meet(out, part):
+            a, b = out.raw, part.raw
+            first = (slice(0, 1),) * a.ndim
+            if a.shape != b.shape or a.strides != b.strides or a.dtype != b.dtype:
+                _refuse()
+            if not out._backend.shares_memory(a[first], b[first]):
+                _refuse()
+
+
+def _meet(x: Any, y: Any) -> bool:
+    """Whether two dense tensors overlap."""
+    a, b, backend = x.raw, y.raw, x._backend
+    if backend is not y._backend or not hasattr(a, "strides") or not a.size or not b.size:
+        return False
+    return bool(backend.shares_memory(a, b)) and _dense(a) and _dense(b)
+
+
+def _dense(a: Any) -> bool:
+    """Whether the elements of ``a`` lie without gaps, in whatever order."""
+    reach = sum((size - 1) * abs(step) for size, step in zip(a.shape, a.strides, strict=True))
+    return bool(reach + a.itemsize == a.nbytes)
+
+
+def _refuse() -> None:
+    raise ViewError(
+        "unsupported operation: some elements of the input tensor and the written-to tensor refer to"
+        " a single memory location. Please clone() the tensor before performing the operation."
+    )

@@ -1,0 +1,121 @@
+"""Leaves of nested containers with the path that leads to each: ``['encoder'][0].weight``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from tenon.errors import TreeError
+from tenon.tensors.pytree import REGISTERED, TreeSpec, _children, tree_flatten, tree_unflatten
+
+
+@dataclass(frozen=True)
+class SequenceKey:
+    """A step into a sequence."""
+
+    idx: int
+
+    def __str__(self) -> str:
+        return f"[{self.idx!r}]"
+
+
+@dataclass(frozen=True)
+class MappingKey:
+    """A step into a mapping."""
+
+    key: Any
+
+    def __str__(self) -> str:
+        return f"[{self.key!r}]"
+
+
+@dataclass(frozen=True)
+class GetAttrKey:
+    """A step to an attribute."""
+
+    name: str
+
+    def __str__(self) -> str:
+        return f".{self.name}"
+
+
+Path = tuple[Any, ...]
+
+
+def keystr(kp: Path) -> str:
+    """A path as it would be written behind the name of the nest."""
+    return "".join(map(str, kp))
+
+
+def tree_flatten_with_path(
+    tree: Any, is_leaf: Callable[[Any], bool] | None = None
+) -> tuple[list[tuple[Path, Any]], TreeSpec]:
+    """``(path, leaf)`` of every leaf, and the spec.
+
+    >>> pairs, _ = tree_flatten_with_path({"a": 1, "b": (2, [3])})
+    >>> [(keystr(path), leaf) for path, leaf in pairs]
+    [("['a']", 1), ("['b'][0]", 2), ("['b'][1][0]", 3)]
+    """
+    found: list[tuple[Path, Any]] = []
+    _walk(tree, (), is_leaf, found)
+    return found, tree_flatten(tree, is_leaf)[1]
+
+
+def tree_leaves_with_path(tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> list[tuple[Path, Any]]:
+    """``(path, leaf)`` of every leaf."""
+    return tree_flatten_with_path(tree, is_leaf)[0]
+
+
+def tree_map_with_path(
+    func: Callable[..., Any], tree: Any, *rests: Any, is_leaf: Callable[[Any], bool] | None = None
+) -> Any:
+    """``tree`` with ``func(path, leaf)`` for every leaf; leaves of ``rests`` in its place are passed too."""
+    pairs, spec = tree_flatten_with_path(tree, is_leaf)
+    others = []
+    for rest in rests:
+        leaves, own = tree_flatten(rest, is_leaf)
+        if own != spec:
+            raise TreeError(f"tree_map_with_path: the nests differ in shape, {spec} and {own}.")
+        others.append(leaves)
+    values = [func(*pair, *rest) for pair, *rest in zip(pairs, *others, strict=True)]
+    return tree_unflatten(values, spec)
+
+
+def _walk(
+    tree: Any, path: Path, is_leaf: Callable[[Any], bool] | None, found: list[tuple[Path, Any]]
+) -> None:
+    parts = None if is_leaf is not None and is_leaf(tree) else _children(tree)
+    if parts is None:
+        found.append((path, tree))
+        return
+    for key, child in _keyed(tree, *parts):
+        _walk(child, (*path, key), is_leaf, found)
+
+
+def _keyed(tree: Any, kind: Any, context: Any, children: list[Any]) -> list[tuple[Any, Any]]:
+    if kind in REGISTERED:
+        flatten = REGISTERED[kind].flatten_with_keys
+        if flatten is None:
+            raise TreeError(
+                f"Did not find a flatten_with_keys_fn for type: {kind}. Pass one to register_pytree_node."
+            )
+        return list(flatten(tree)[0])
+    if kind == "namedtuple":
+        keys: list[Any] = [GetAttrKey(name) for name in context._fields]
+    elif context is not None:
+        keys = [MappingKey(key) for key in context[0]]
+    else:
+        keys = [SequenceKey(i) for i in range(len(children))]
+    return list(zip(keys, children, strict=True))
+
+
+__all__ = [
+    "GetAttrKey",
+    "MappingKey",
+    "SequenceKey",
+    "keystr",
+    "tree_flatten_with_path",
+    "tree_leaves_with_path",
+    "tree_map_with_path",
+]

@@ -1,0 +1,34 @@
+"""History for results through which no gradient is known: they need one, and ``backward`` says why not."""
+
+from __future__ import annotations
+
+from typing import Any, NoReturn
+
+from tenon.engine import watch
+from tenon.engine.grad_mode import MODE
+from tenon.engine.tape import CustomNode, StandIn
+from tenon.engine.value import Value
+from tenon.errors import UnsupportedError
+
+
+class Refusal(CustomNode):
+    """Gives no gradient, but an error."""
+
+    __slots__ = ()
+
+    def apply_tensors(self, grad: Any, create_graph: bool) -> NoReturn:
+        """Always an error."""
+        raise UnsupportedError(
+            f"the derivative for '{self.op.name}' is not implemented. detach() its result where no gradient"
+            " has to flow."
+        )
+
+
+def refuse_gradient(name: str, result: Any, *inputs: Any) -> Any:
+    """``result`` of function ``name``, a new tensor, with a ``Refusal`` where ``inputs`` need gradients."""
+    if MODE.enabled and any(isinstance(i, Value) and (i._track or i._stale()) for i in inputs):
+        op = StandIn(name, f"{name.title().replace('_', '')}Backward0")
+        result._node, result._track = Refusal(op, result._backend, inputs), True
+        if watch.created is not None:
+            watch.created(result._node)
+    return result

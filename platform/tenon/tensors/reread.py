@@ -1,0 +1,42 @@
+"""``x.view(dtype)``: the same bytes read as another dtype."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tenon.dtypes import FROM_NUMPY, dtype, scalar_name
+from tenon.engine.value import Value
+from tenon.errors import ViewError
+
+
+def view_dtype(x: Any, kind: dtype) -> Any:
+    """The bytes of ``x`` read as ``kind``; the last axis shrinks or grows with the item size."""
+    _check(x, kind)
+    t = Value.make(x.raw.view(kind.numpy), x._backend)
+    t._version_counter = x._counter()
+    return t
+
+
+def _check(x: Any, kind: dtype) -> None:
+    """ViewError where items of another size do not lie side by side, or do not fill whole ones."""
+    own, other = x.raw.dtype.itemsize, kind.itemsize
+    if own == other:
+        return
+    what = f"to view {scalar_name(FROM_NUMPY[x.raw.dtype])} as {scalar_name(kind)} (different element sizes)"
+    if not x.raw.ndim:
+        raise ViewError(f"self.dim() cannot be 0 {what}")
+    steps = x.stride()
+    if steps[-1] != 1:
+        raise ViewError(f"self.stride(-1) must be 1 {what}, but got {steps[-1]}")
+    if other < own:
+        return
+    ratio = other // own
+    if x.raw.shape[-1] % ratio:
+        raise ViewError(f"self.size(-1) must be divisible by {ratio} {what}, but got {x.raw.shape[-1]}")
+    if x.storage_offset() % ratio:
+        raise ViewError(
+            f"self.storage_offset() must be divisible by {ratio} {what}, but got {x.storage_offset()}"
+        )
+    for axis, step in enumerate(steps[:-1]):
+        if step % ratio:
+            raise ViewError(f"self.stride({axis}) must be divisible by {ratio} {what}, but got {step}")

@@ -1,0 +1,133 @@
+"""What a node saved, under torch's names: ``grad_fn._saved_self``, ``_raw_saved_result`` and their like."""
+
+from __future__ import annotations
+
+import re
+from abc import ABCMeta
+from collections.abc import Callable
+from typing import Any
+
+from tenon.engine.aval import aval_of
+from tenon.engine.saving import OUT, Packed, SavedTensorsHooks, check_hooks
+from tenon.errors import GradError
+from tenon.tensors.saved_numbers import number
+from tenon.tensors.size import Size
+
+_FIRST = ("self", "input")
+_SECOND = ("other", "exponent", "mat2", "weight")
+#: What of an input's shape torch keeps: all of it, or the size at one place.
+_SIZE = re.compile(r"(?P<of>\w+?)_sym_(sizes(_opt)?|argsize_(?P<minus>minus_)?(?P<place>\d+))")
+_ATTRS = {"dim": ("axis", "axes"), "keepdim": ("keepdims",)}
+
+
+class SavedTensor(metaclass=ABCMeta):  # what a custom Function keeps counts as one too
+    """One value that a node keeps for backward; ``register_hooks`` lets it be kept in another form."""
+
+    __slots__ = ("_node", "_position")
+
+    _node: Any
+    _position: int
+
+    def __init__(self) -> None:
+        raise GradError("Trying to create a SavedTensor object from Python is forbidden: nodes make them.")
+
+    @classmethod
+    def of(cls, node: Any, position: int) -> SavedTensor:
+        """The value of ``node`` at ``position`` among its inputs, or ``OUT``."""
+        made = object.__new__(cls)
+        made._node, made._position = node, position
+        return made
+
+    def _packed(self) -> Packed | None:
+        return None if self._node.packed is None else self._node.packed.get(self._position)
+
+    @property
+    def data(self) -> Any:
+        """What is kept: the hook's object, an input with its history, or a bare output or leaf."""
+        packed = self._packed()
+        if packed is not None:
+            return packed.packed
+        tensor = self.unpack()
+        return tensor if self._position != OUT and tensor._node is not None else tensor.detach()
+
+    @property
+    def unpack_hook(self) -> Any:
+        """The hook that will bring the value back; None if there is none."""
+        packed = self._packed()
+        return None if packed is None else packed.unpack_hook
+
+    def unpack(self) -> Any:
+        """The value as a tensor, unchanged since it was saved."""
+        arguments, out = self._node.values()
+        return out if self._position == OUT else arguments[self._position]
+
+    def register_hooks(self, pack_hook: Callable[[Any], Any], unpack_hook: Any = None) -> None:
+        """Keep ``pack_hook(value)``, and use ``unpack_hook`` of that; only once."""
+        node, position = self._node, self._position
+        if node.args is None:
+            raise GradError(
+                "Calling register_hooks on a saved tensor after it has been freed. Saved intermediate values"
+                " of the graph are freed when you call .backward() or autograd.grad()."
+            )
+        check_hooks(pack_hook, unpack_hook, self._packed() is not None)
+        packed = Packed(SavedTensorsHooks(pack_hook, unpack_hook), self.unpack())
+        if node.packed is None:
+            node.packed = {}
+        node.packed[position] = packed
+        node.watched = True  # off the fast path of the sweep
+        if position == OUT:
+            packed.edge = None
+            node.out = node.out_counter = None
+        else:
+            node.args[position] = aval_of(node.args[position])
+            node.saved = tuple(None if i == position else s for i, s in enumerate(node.saved))
+
+
+def find(node: Any, name: str) -> Any:
+    """What ``node`` saved as ``name``; AttributeError if it saved no such thing."""
+    raw = name.startswith("_raw_saved_")
+    wanted = name.removeprefix("_raw_saved_" if raw else "_saved_")
+    known = None if raw else number(node, wanted)
+    if known is not None:
+        return known[0]
+    for own in (wanted, *_ATTRS.get(wanted, ())):
+        if own in node.attrs:
+            return node.attrs[own]
+    size = _SIZE.fullmatch(wanted)
+    if size is not None and (of := _position(node.op, size["of"])) is not None:
+        node.check()
+        shape = Size(() if node.args[of] is None else node.args[of].shape)
+        return shape if size["place"] is None else shape[int(size["place"]) * (-1 if size["minus"] else 1)]
+    position = _position(node.op, wanted)
+    if position is None and wanted != "self_sym_sizes":
+        raise AttributeError(f"{type(node).__name__!r} object has no attribute {name!r}")
+    if node.args is None:
+        if raw and position is not None:
+            return SavedTensor.of(node, position)  # which says at its use that the value is gone
+        node.check()
+    if position is None:
+        return Size(node.args[0].shape)
+    if position != OUT and not hasattr(node.args[position], "shape"):
+        return node.args[position]  # a number
+    saved = SavedTensor.of(node, position)
+    kept = saved._packed() is not None or (
+        node.out is not None
+        if position == OUT
+        else node.saved is not None and node.saved[position] is not None
+    )
+    if not kept:
+        raise AttributeError(
+            f"{type(node).__name__!r} object has no attribute {name!r}: its gradient does not read that value"
+        )
+    return saved if raw else saved.unpack()
+
+
+def _position(op: Any, wanted: str) -> int | None:
+    names = [n.lstrip("*") for n in getattr(op, "inputs", ())]
+    if wanted in names:
+        return names.index(wanted)
+    if wanted in ("result", "output") and "out" in op.saves:
+        return OUT
+    if wanted in _FIRST and names:
+        return 0
+    return 1 if wanted in _SECOND and len(names) > 1 else None

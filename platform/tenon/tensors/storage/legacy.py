@@ -1,0 +1,117 @@
+"""torch's old storage classes: ``FloatStorage(3)`` and ``FloatStorage([1, 2])`` make memory on the CPU,
+those of ``torch.cuda`` on the GPU; ``isinstance(s, FloatStorage)`` asks for its dtype and device.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, NoReturn
+
+from tenon import dtypes
+from tenon.errors import ArgumentError, DeviceError
+from tenon.tensors.storage.typed import (
+    NAMED_FORMS,
+    STORAGE_NAMES,
+    TypedStorage,
+    check_contents,
+    check_wrapped,
+    refuse_arguments,
+)
+from tenon.tensors.storage.untyped import UntypedStorage
+
+
+class _LegacyStorageMeta(type):
+    dtype: dtypes.dtype
+    device_type: str
+
+    def __instancecheck__(cls, instance: Any) -> bool:
+        return (
+            type(instance) is TypedStorage
+            and instance.dtype == cls.dtype
+            and instance.device.type == cls.device_type
+        )
+
+    def __repr__(cls) -> str:
+        return f"<class 'torch.{'cuda.' if cls.device_type == 'cuda' else ''}{cls.__name__}'>"
+
+
+class _LegacyStorage(TypedStorage, metaclass=_LegacyStorageMeta):
+    """Makes memory for numbers of one dtype on one kind of device."""
+
+    dtype: ClassVar[dtypes.dtype] = dtypes.float32  # type: ignore[misc]
+    device_type: ClassVar[str] = "cpu"
+
+    def __new__(cls, *args: Any, wrap_storage: Any = None, dtype: Any = None, device: Any = None) -> Any:
+        if cls is _LegacyStorage:
+            raise ArgumentError("Only child classes of _LegacyStorage can be instantiated, as FloatStorage.")
+        caller = f"{cls}.__new__"
+        for name, value in (("device", device), ("dtype", dtype)):
+            if value is not None:
+                problem = f"Keyword argument '{name}' cannot be specified"
+                refuse_arguments(ArgumentError, caller, NAMED_FORMS, problem)
+        if wrap_storage is None:
+            check_contents(caller, args, NAMED_FORMS)
+            return TypedStorage(*args, dtype=cls.dtype, device=cls.device_type)
+        check_wrapped(caller, args, wrap_storage, NAMED_FORMS)
+        found = wrap_storage.device.type
+        if found != cls.device_type:
+            problem = f"Device of 'wrap_storage' must be {cls.device_type}, but got {found}"
+            refuse_arguments(ArgumentError, caller, NAMED_FORMS, problem)
+        return TypedStorage(wrap_storage=wrap_storage, dtype=cls.dtype)
+
+    @classmethod
+    def from_buffer(cls, *args: Any, dtype: Any = None, device: Any = None, **kwargs: Any) -> TypedStorage:
+        """A copy of the numbers in an object with a buffer; see ``UntypedStorage.from_buffer``."""
+        if cls.device_type != "cpu":
+            raise DeviceError("from_buffer: Not available for CUDA storage; make it on the CPU and move it.")
+        for name, value in (("dtype", dtype), ("device", device)):
+            if value is not None:
+                raise ArgumentError(
+                    f"from_buffer: '{name}' can only be specified in UntypedStorage.from_buffer and"
+                    " TypedStorage.from_buffer"
+                )
+        return TypedStorage.from_buffer(*args, dtype=cls.dtype, **kwargs)
+
+    @classmethod
+    def from_file(cls, filename: Any, shared: bool = False, size: int = 0) -> TypedStorage:
+        """The first numbers of a file, mapped; with ``shared`` writing here changes the file."""
+        mapped = UntypedStorage.from_file(filename, shared, size * cls.dtype.itemsize)
+        return cls(wrap_storage=mapped)  # type: ignore[no-any-return]
+
+    @classmethod
+    def _new_shared(cls, size: int) -> TypedStorage:  # type: ignore[override]
+        made: TypedStorage = cls(wrap_storage=UntypedStorage._new_shared(size * cls.dtype.itemsize))
+        return made
+
+
+def _no_file(cls: Any, *args: Any, **kwargs: Any) -> NoReturn:
+    raise DeviceError("Not available for CUDA storage: its memory has no file that processes could share.")
+
+
+def _made(name: str, kind: dtypes.dtype, device: str) -> Any:
+    about = f"Memory of {kind} on {'an NVIDIA GPU' if device == 'cuda' else 'the CPU'}."
+    content: dict[str, Any] = {"dtype": kind, "device_type": device, "__doc__": about}
+    if device == "cuda":
+        content["__module__"] = "torch.cuda"  # scripts tell the two kinds apart by it
+        content |= dict.fromkeys(("_new_with_weak_ptr", "_new_shared_filename"), classmethod(_no_file))
+    return _LegacyStorageMeta(name, (_LegacyStorage,), content)
+
+
+for _kind, _name in STORAGE_NAMES.items():
+    globals()[_name] = _made(_name, _kind, "cpu")
+
+#: The classes of ``torch.cuda``, by name.
+ON_CUDA: dict[str, Any] = {
+    _name: _made(_name, _kind, "cuda") for _kind, _name in STORAGE_NAMES.items() if _name[0] != "Q"
+}
+
+_storage_classes: set[Any] = {
+    UntypedStorage, TypedStorage, *ON_CUDA.values(), *(globals()[name] for name in STORAGE_NAMES.values())
+}  # fmt: skip
+
+
+def storage_class(kind: dtypes.dtype, device: str) -> Any:
+    """The class that makes memory for numbers of a dtype on a kind of device; None where torch has none."""
+    return {"cpu": globals(), "cuda": ON_CUDA}.get(device, {}).get(STORAGE_NAMES.get(kind, ""))
+
+
+__all__ = list(STORAGE_NAMES.values())

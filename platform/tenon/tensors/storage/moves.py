@@ -1,0 +1,116 @@
+"""What both kinds of storages do alike: other devices, other dtypes, memory shared with other processes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tenon import dtypes
+from tenon.device import Device
+from tenon.engine.aval import Aval
+from tenon.engine.backend import backend_for
+from tenon.engine.value import Value
+from tenon.errors import ArgumentError, DTypeError, NoDataError
+from tenon.tensors.storage.sources import filename_of
+
+
+class Moves:
+    """Copies of a storage elsewhere, and questions about where it is; for classes with ``_bytes``."""
+
+    _bytes: Any
+    is_sparse = is_sparse_csr = is_hpu = False
+
+    @property
+    def device(self) -> Device:
+        """Where the bytes lie."""
+        found: Device = _backend_of(self._bytes).device_of(self._bytes)
+        return found
+
+    @property
+    def is_cuda(self) -> bool:
+        """Whether the bytes lie on an NVIDIA GPU."""
+        return bool(self.device.type == "cuda")
+
+    @property
+    def filename(self) -> str | None:
+        """The file that writing here writes to; None if it is not one of ``from_file(..., shared=True)``."""
+        return filename_of(self._bytes)
+
+    def get_device(self) -> int | None:
+        """Index of the CUDA device; None on the CPU."""
+        return self.device.index
+
+    def resizable(self) -> bool:
+        """Always False: memory never grows or shrinks under those who share it."""
+        return False
+
+    def is_pinned(self, device: Any = None) -> bool:
+        """Always False: pinned memory belongs to the CUDA backend's own staging buffers."""
+        return False
+
+    def _moved(self, device: Any) -> Any:
+        """The bytes on a device; the same array if they are there."""
+        place = device if isinstance(device, Device) else Device(device)
+        if place.type == self.device.type and place.index in (None, self.device.index):
+            return self._bytes
+        return backend_for(place).from_host(_backend_of(self._bytes).to_host(self._bytes), place)
+
+    def _to(self, dtype: Any) -> Any:
+        """A new typed storage with the numbers as another dtype."""
+        if not isinstance(dtype, dtypes.dtype):
+            raise TypeError(f"Argument 'dtype' must be torch.dtype, not {type(dtype)}")
+        shown: Any = Value.make(self._shown(), _backend_of(self._bytes))
+        return shown.to(dtype, copy=True).storage()
+
+    def _shown(self) -> Any:
+        raise NotImplementedError(f"{type(self).__name__} defines no _shown(): its numbers as an array.")
+
+    def _with_data(self) -> Any:
+        if isinstance(self._bytes, Aval):
+            raise NoDataError("Not available for 'meta' device type")
+        return self._bytes
+
+
+def new_bytes(count: int, device: Any) -> Any:
+    """Zeros, on any device."""
+    place = device if isinstance(device, Device) else Device(device)
+    if place.type not in ("cpu", "cuda", "meta"):
+        raise ArgumentError(
+            f"torch.UntypedStorage(): Storage device not recognized: {place.type}. Use cpu, cuda or meta."
+        )
+    if count < 0:
+        raise ArgumentError(f"a storage cannot have {count} bytes; give a size of 0 or more.")
+    if place.type == "meta":
+        return Aval((count,), np.dtype(np.uint8))
+    zeros = np.zeros(count, np.uint8)
+    return zeros if place.type == "cpu" else backend_for(place).from_host(zeros, place)
+
+
+def check_number(value: Any) -> None:
+    """DTypeError for text, which NumPy would read as numbers."""
+    if isinstance(value, (str, bytes)):
+        raise DTypeError(f"new(): invalid data type '{type(value).__name__}': a storage holds numbers.")
+
+
+def _backend_of(raw: Any) -> Any:
+    if isinstance(raw, Aval):
+        return backend_for(Device("meta"))
+    return backend_for(Device("cuda" if hasattr(raw, "__cuda_array_interface__") else "cpu"))
+
+
+def _cast(name: str, target: dtypes.dtype) -> Any:
+    def method(self: Moves) -> Any:
+        return self._to(target)
+
+    method.__name__, method.__doc__ = name, f"A new storage with the numbers as ``{target}``."
+    return method
+
+
+for _name, _target in {
+    "double": dtypes.float64, "float": dtypes.float32, "half": dtypes.float16, "bfloat16": dtypes.bfloat16,
+    "long": dtypes.int64, "int": dtypes.int32, "short": dtypes.int16, "char": dtypes.int8,
+    "byte": dtypes.uint8, "bool": dtypes.bool,
+    "complex_double": dtypes.complex128, "complex_float": dtypes.complex64,
+}.items():  # fmt: skip
+    setattr(Moves, _name, _cast(_name, _target))

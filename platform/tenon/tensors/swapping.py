@@ -1,0 +1,50 @@
+"""Two tensors exchange what they are and keep who they are: torch's ``swap_tensors``."""
+
+from __future__ import annotations
+
+import copyreg
+import weakref
+from typing import Any
+
+from tenon.engine import watch
+from tenon.engine.value import Value
+from tenon.errors import CaptureError, GradError
+
+#: What every tensor has, but for its weak references, which stay with the object.
+_OWN = tuple(name for name in Value.__slots__ if name != "__weakref__")
+
+
+def swap_tensors(t1: Any, t2: Any) -> None:
+    """Give ``t1`` the class, data, gradient, history and attributes of ``t2``, and ``t2`` those of ``t1``.
+
+    Whoever holds one of them sees the other's content afterwards; neither may be held weakly. Do it before
+    a forward pass or after its backward: a graph that was recorded before leads to the object, not to its
+    content.
+    """
+    if watch.recorder is not None:
+        raise CaptureError("swap_tensors cannot be recorded in a compiled program. Call it outside.")
+    for name, tensor in (("t1", t1), ("t2", t2)):
+        if weakref.getweakrefs(tensor):
+            raise GradError(
+                f"Cannot swap {name} because it has weakref associated with it: who holds it so would see"
+                " another tensor. Drop the weak reference first."
+            )
+    slots = [set(copyreg._slotnames(type(t))) for t in (t1, t2)]  # type: ignore[attr-defined]
+    if slots[0] != slots[1]:
+        raise GradError(
+            f"Cannot swap t1 and t2 if they have different slots: only one of {type(t1).__name__} and "
+            f"{type(t2).__name__} has {sorted(slots[0] ^ slots[1])}."
+        )
+    t1.__class__, t2.__class__ = type(t2), type(t1)
+    for name in _OWN:
+        place: Any = Value.__dict__[name]  # and no property of a class that hides it, as lazy tensors' do
+        first, second = place.__get__(t1), place.__get__(t2)
+        place.__set__(t1, second)
+        place.__set__(t2, first)
+    for name in slots[0].difference(_OWN):
+        held = [(hasattr(t, name), getattr(t, name, None)) for t in (t2, t1)]
+        for tensor, (there, value) in zip((t1, t2), held, strict=True):
+            if there:
+                setattr(tensor, name, value)
+            elif hasattr(tensor, name):
+                delattr(tensor, name)

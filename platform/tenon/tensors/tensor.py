@@ -1,0 +1,349 @@
+"""``Tensor``: torch's public face over a backend's array. No maths in this file.
+
+The operators and methods come from ``methods/``, which call ops by name through the op table. Here is
+what a tensor *is*: its data, dtype, device, place in the graph, and its bridges to Python and NumPy.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from tenon.device import Device
+from tenon.dtypes import FROM_NUMPY, dtype
+from tenon.engine import watch
+from tenon.engine.edges import shown
+from tenon.engine.grad_mode import MODE, UNCOUNTED
+from tenon.engine.late import LATE
+from tenon.engine.value import FixedView, Value
+from tenon.errors import ArgumentError, DTypeError, ExportError, GradError, TenonWarning
+from tenon.tensors import copying, dlpack
+from tenon.tensors.creation import create
+from tenon.tensors.methods import ALL_METHODS
+from tenon.tensors.overriding import PLAIN
+from tenon.tensors.rerouting import register_methods
+from tenon.tensors.size import Size
+
+_new = object.__new__
+_NO_LEAF = (
+    "The .grad attribute of a Tensor that is not a leaf Tensor is being accessed. Its .grad attribute won't"
+    " be populated during autograd.backward(). If you indeed want the .grad field to be populated for a"
+    " non-leaf Tensor, use .retain_grad() on the non-leaf Tensor. If you access the non-leaf Tensor by"
+    " mistake, make sure you access the leaf Tensor instead."
+)
+
+
+class Tensor(*ALL_METHODS, Value):  # type: ignore[misc]
+    """A multi-dimensional array that knows its device and how it was computed.
+
+    Make one with ``tenon.tensor``, ``tenon.randn`` and their like. ``raw`` is the backend's array.
+    """
+
+    __slots__ = ()
+    __array_priority__ = 1000  # so that ndarray + Tensor comes here
+
+    #: The accumulated gradient; None until a backward pass reached this tensor.
+    _grad: Any = None
+    _retains: bool = False
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Any:
+        """``Tensor(2, 3)`` (uninitialised) or ``Tensor([[1., 2.]])``, in the default dtype: torch's legacy
+        form."""
+        return create.legacy_tensor(cls, args, kwargs)
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        pass
+
+    @classmethod
+    def _of(cls, raw: Any, backend: Any) -> Any:
+        """An untracked tensor around ``raw``, without checks or copies."""
+        t = _new(cls)
+        t.raw = raw
+        t._backend = backend
+        t._node = None
+        t._index = 0
+        t._track = False
+        t._version_counter = MODE.counter
+        t._view = None
+        return t
+
+    # --- data and place ---
+
+    @property
+    def grad(self) -> Any:
+        """The accumulated gradient, or None."""
+        if watch.recorder is not None:
+            watch.recorder.gradient_read(self)
+        if self._grad is None and self._node is not None and not self.retains_grad:
+            warnings.warn(_NO_LEAF, TenonWarning, stacklevel=2)
+        return self._grad
+
+    @grad.setter
+    def grad(self, value: Any) -> None:
+        if value is not None and value is not self._grad:
+            create.check_grad(self, value)
+        if watch.recorder is not None:
+            watch.recorder.gradient_set(self)
+        self._grad = value
+
+    @grad.deleter
+    def grad(self) -> None:
+        self.grad = None
+
+    @property
+    def dtype(self) -> dtype:
+        """Element type, e.g. ``torch.float32``."""
+        return FROM_NUMPY[self.raw.dtype]
+
+    @property
+    def device(self) -> Device:
+        """Where the data lives."""
+        device: Device = self._backend.device_of(self.raw)
+        return device
+
+    @property
+    def shape(self) -> Size:
+        """The sizes of all axes."""
+        return tuple.__new__(Size, self.raw.shape)  # integers: nothing to check
+
+    @property
+    def ndim(self) -> int:
+        """Number of axes."""
+        return int(self.raw.ndim)
+
+    @property
+    def data(self) -> Any:
+        """The same memory without history; assigning exchanges the memory."""
+        self._expose()
+        return Tensor._of(self.raw, self._backend) if self.raw.__class__ is not LATE.shell else self.detach()
+
+    @data.setter
+    def data(self, value: Any) -> None:
+        create.exchange_data(self, value)
+
+    @data.deleter
+    def data(self) -> None:
+        raise GradError("Deleting tensor data is not allowed. Delete tensor instead!")
+
+    # --- place in the graph ---
+
+    @property
+    def requires_grad(self) -> bool:
+        """Whether ops on this tensor are taped."""
+        view = self._view
+        if not self._track and view is not None:
+            if view[2].__class__ is FixedView:  # it would, were it not refused
+                return bool(view[0]._track and self._counter()[0] != view[4])
+            self._stale()
+        return self._track
+
+    @requires_grad.setter
+    def requires_grad(self, flag: bool) -> None:
+        self.requires_grad_(flag)
+
+    @requires_grad.deleter
+    def requires_grad(self) -> None:
+        raise GradError("requires_grad must be a bool: set it to False instead of deleting it.")
+
+    def requires_grad_(self, requires_grad: bool = True) -> Any:
+        """Set ``requires_grad`` of a leaf in place."""
+        if requires_grad and self._version_counter is UNCOUNTED and not MODE.inference:
+            raise GradError(
+                "Setting requires_grad=True on inference tensor outside InferenceMode is not allowed. clone()"
+                " gives a normal tensor."
+            )
+        if self._node is not None:
+            if not requires_grad:
+                raise GradError(
+                    "you can only change requires_grad flags of leaf variables. If you want to use a computed"
+                    " variable in a subgraph that doesn't require differentiation use var_no_grad ="
+                    " var.detach()."
+                )
+            return self
+        if requires_grad and self.raw.dtype.kind in "iub":
+            raise GradError(
+                "only Tensors of floating point and complex dtype can require gradients, not "
+                f"{self.dtype}. Convert with .float() first."
+            )
+        self._track = bool(requires_grad)
+        if requires_grad and self._view is not None and not self._view[0]._track:
+            self._view = None  # a leaf of its own from here on, though its memory stays shared
+        return self
+
+    @property
+    def is_leaf(self) -> bool:
+        """Whether gradients accumulate here: made by the user, or needs none."""
+        if self._view is not None:
+            self._refresh()
+        return self._node is None
+
+    @property
+    def grad_fn(self) -> Any:
+        """The node that made this tensor, or None."""
+        if self._view is not None:
+            self._refresh()
+        return None if self._node is None else shown(self._node, self)
+
+    @property
+    def output_nr(self) -> int:
+        """Which output of ``grad_fn`` this is."""
+        return self._index
+
+    @property
+    def _version(self) -> int:
+        """How often this memory was modified in place."""
+        if self._version_counter is UNCOUNTED:
+            raise GradError("Inference tensors do not track version counter. clone() gives one that does.")
+        return 0 if self._version_counter is None else self._version_counter[0]
+
+    def is_inference(self) -> bool:
+        """Whether it was made in ``inference_mode``, or is a view of such a tensor."""
+        return self._version_counter is UNCOUNTED
+
+    @property
+    def _base(self) -> Any:
+        """The tensor whose memory a view shows, or None."""
+        return None if self._view is None else self._view[0]
+
+    def _is_view(self) -> bool:
+        return self._view is not None
+
+    # --- Python's protocols ---
+
+    def __len__(self) -> int:
+        if self.raw.ndim == 0:
+            raise TypeError("len() of a 0-d tensor")
+        return int(self.raw.shape[0])
+
+    def __iter__(self) -> Iterator[Any]:
+        if self.raw.ndim == 0:
+            raise TypeError("iteration over a 0-d tensor")
+        return iter(self.unbind(0))
+
+    def __bool__(self) -> bool:
+        return bool(self.is_nonzero())
+
+    def __int__(self) -> int:
+        return int(_real(self.item(), "int64_t"))
+
+    def __float__(self) -> float:
+        return float(_real(self.item(), "double"))
+
+    def __complex__(self) -> complex:
+        return complex(self.item())
+
+    def __index__(self) -> int:
+        value = self.item() if self.raw.size == 1 else None
+        if not isinstance(value, int):
+            raise TypeError("only integer tensors of a single element can be converted to an index")
+        return int(value)
+
+    def __contains__(self, element: Any) -> bool:
+        if not isinstance(element, (Value, int, float, complex)):
+            raise ArgumentError(
+                f"Tensor.__contains__ only supports Tensor or scalar, but you passed in a {type(element)}."
+            )
+        same: Any = element == self
+        return bool(same.any().item())
+
+    __hash__ = object.__hash__  # by identity, as torch's, without a call of Python
+
+    def __reversed__(self) -> Any:
+        return self if self.raw.ndim == 0 else self.flip(0)
+
+    def __repr__(self, *, tensor_contents: Any = None) -> str:
+        from tenon.tensors.printing import tensor_repr
+
+        return tensor_repr(self)
+
+    def __format__(self, spec: str) -> str:
+        if self.raw.ndim == 0 and type(self) is Tensor and self.device.type != "meta":
+            return str(self.item().__format__(spec))
+        return object.__format__(self, spec)
+
+    def __dir__(self) -> list[str]:
+        hidden = () if self.device.type == "cuda" else ("__cuda_array_interface__",)
+        return sorted(n for n in set(super().__dir__()) if not n.startswith("vjp") and n not in hidden)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        return copying.deepcopy(self, memo)
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        return create.reduce(self)
+
+    # --- NumPy and DLPack ---
+
+    def numpy(self, *, force: bool = False) -> np.ndarray[Any, Any]:
+        """The data as a NumPy array that shares memory with this CPU tensor (``force``: detach and copy if
+        needed)."""
+        if force:
+            return self.detach().cpu()._backend.to_host(self.raw)  # type: ignore[no-any-return]
+        if self._track and MODE.enabled:
+            raise GradError(
+                "Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() instead."
+            )
+        if self.device.type != "cpu":
+            raise TypeError(
+                f"can't convert {self.device} device type tensor to numpy. Use Tensor.cpu() to copy the"
+                " tensor to host memory first."
+            )
+        self._expose()
+        return self._backend.to_host(self.raw)  # type: ignore[no-any-return]
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
+        array = self.numpy()
+        if dtype is not None and array.dtype != dtype:
+            return array.astype(dtype)
+        return array.copy() if copy else array
+
+    def __array_wrap__(self, array: Any, context: Any = None, return_scalar: bool = False) -> Any:
+        return create.from_numpy(np.asarray(array))
+
+    def __dlpack__(self, **kwargs: Any) -> Any:
+        if self._track:
+            raise ExportError("Can't export tensors that require gradient, use tensor.detach()")
+        self._expose()
+        return dlpack.capsule_of(self.raw, kwargs)
+
+    def __dlpack_device__(self) -> Any:
+        return self.raw.__dlpack_device__()
+
+    @property
+    def __cuda_array_interface__(self) -> Any:
+        if self.device.type != "cuda":
+            raise AttributeError(f"Can't get __cuda_array_interface__ on non-CUDA tensor type: {self.device}")
+        return self.raw.__cuda_array_interface__
+
+    def item(self) -> Any:
+        """The value of a one-element tensor as a Python number."""
+        if self.raw.size != 1:
+            raise ArgumentError(
+                f"a Tensor with {self.raw.size} elements cannot be converted to Scalar"
+            ) from None
+        host = self._backend.to_host(self.raw)
+        value = host.item()
+        return float(value) if host.dtype.kind == "V" else value
+
+    def tolist(self) -> Any:
+        """The values as nested Python lists; a number for a 0-d tensor."""
+        host = self._backend.to_host(self.raw)
+        if host.dtype.kind == "V":
+            host = host.astype(np.float32)
+        return host.tolist()
+
+
+Value.make = Tensor._of
+PLAIN.update((Tensor, Size, dtype, Device))
+register_methods(Tensor)
+
+
+def _real(value: Any, name: str) -> Any:
+    """``value``, of which an imaginary part of 0 is left away."""
+    if not isinstance(value, complex):
+        return value
+    if value.imag:
+        raise DTypeError(f"value cannot be converted to type {name} without overflow: {value}")
+    return value.real
