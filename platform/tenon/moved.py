@@ -1,7 +1,7 @@
 """Modules under the paths that they had before: pickles of tensors, sizes and storages name these.
 
 A pickle names the module of every class in it. ``tenon.core`` is now ``tenon.engine`` and ``tenon.tensors``;
-what was pickled before loads because ``import tenon.tensors.size`` still gives ``tenon.tensors.size``.
+what was pickled before loads because ``import tenon.core.size`` still gives ``tenon.tensors.size``.
 """
 
 from __future__ import annotations

@@ -8,15 +8,15 @@ import pytest
 import tenon
 
 MOVED = {
-    "tenon.tensors.tensor": "tenon.tensors.tensor",
-    "tenon.tensors.size": "tenon.tensors.size",
-    "tenon.tensors.formats": "tenon.tensors.formats",
-    "tenon.tensors.layout": "tenon.tensors.layout",
-    "tenon.tensors.creation.create": "tenon.tensors.creation.create",
-    "tenon.tensors.storage.untyped": "tenon.tensors.storage.untyped",
-    "tenon.tensors.storage.typed": "tenon.tensors.storage.typed",
-    "tenon.tensors.methods.movement": "tenon.tensors.methods.movement",
-    "tenon.engine.value": "tenon.engine.value",
+    "tenon.tensors.tensor": "tenon.core.tensor",
+    "tenon.tensors.size": "tenon.core.size",
+    "tenon.tensors.formats": "tenon.core.formats",
+    "tenon.tensors.layout": "tenon.core.layout",
+    "tenon.tensors.creation.create": "tenon.core.create",
+    "tenon.tensors.storage.untyped": "tenon.core.storage",
+    "tenon.tensors.storage.typed": "tenon.core.typed_storage",
+    "tenon.tensors.methods.movement": "tenon.core.methods.movement",
+    "tenon.engine.value": "tenon.core.value",
 }
 
 
@@ -40,4 +40,4 @@ def test_a_pickle_that_names_former_paths_loads():
 
 def test_a_module_that_never_was_is_not_found():
     with pytest.raises(ModuleNotFoundError, match=r"tenon\.core\.nonsense"):
-        importlib.import_module("tenon.tensors.nonsense")
+        importlib.import_module("tenon.core.nonsense")
