@@ -67,6 +67,10 @@ class Optimizer:
 
     Give names (``model.named_parameters()``) and state is saved and loaded by name: a checkpoint then
     loads rightly when the order of parameters changed, and is refused when the names do not match.
+
+    Of the options by which PyTorch chooses among implementations, ``foreach`` and ``capturable`` have no
+    effect (rules with ``elementwise = True`` always run over many parameters at once), and ``fused=True``
+    only checks the parameters and reads ``grad_scale`` and ``found_inf``.
     """
 
     #: Hyper-parameters of a rule, with their default values.
