@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from tenon import moved as _moved
 from tenon.distributed import startup as _startup
+from tenon.plugins import namespaces as _namespaces
 from tenon.version import __version__
 
 if TYPE_CHECKING:  # what editors and type checkers should know; at run time all of it is lazy
@@ -253,6 +254,7 @@ def __dir__() -> list[str]:
 
 
 _moved.install()
+_namespaces.install()
 _startup.prepare()  # under a launcher: thread counts, before NumPy is imported, and failure hooks
 
 # Bound here and not at first use: importing ``tenon.device`` would put the module in the class's place.

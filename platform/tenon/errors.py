@@ -320,6 +320,10 @@ class PluginTargetError(PluginError, ImportError):
     """A declared target ``"module:attribute"`` cannot be imported."""
 
 
+class PluginModuleError(PluginError, ModuleNotFoundError):
+    """A public module that plugins provide is missing, as no loaded plugin provides it."""
+
+
 class PluginHookError(PluginError):
     """A plugin's hook implementation raised."""
 

@@ -25,7 +25,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Component:
-    """One declared name: ``target`` is ``"module:attribute"``, or the object if registered by hand."""
+    """One declared name; ``target`` is ``"module:attribute"``, or ``"module"`` for a namespace, or the object
+    itself if it was registered by hand.
+    """
 
     kind: str
     name: str
@@ -52,7 +54,7 @@ class Component:
         module, _, attributes = self.target.partition(":")
         try:
             found: Any = importlib.import_module(module)
-            for attribute in attributes.split("."):
+            for attribute in attributes.split(".") if attributes else ():
                 found = getattr(found, attribute)
         except (Exception, SystemExit) as error:
             raise PluginTargetError(

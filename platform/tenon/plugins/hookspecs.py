@@ -51,6 +51,7 @@ KINDS: Mapping[str, str] = {
     "recipes": "recipe",
     "commands": "command",
     "profilers": "profiler",
+    "namespaces": "namespace",
 }
 """Kinds of components and their singular; the declaring hook of a kind is ``tenon_<kind>``."""
 
@@ -205,6 +206,17 @@ def tenon_profilers() -> Mapping[str, str]:
     Called: at the first use of the kind, when ``tenon.profiler`` is asked for a name.
     Mode: collect.
     Example: ``return {"profile": "tenon_profiler.profile:profile"}`` (tenon_profiler)
+    """
+    raise NotImplementedError
+
+
+@hookspec
+def tenon_namespaces() -> Mapping[str, str]:
+    """Name -> the package of the plugin that is imported as ``tenon.<name>``, with the modules below it.
+
+    Called: at the first use of the kind, when no file of tenon answers to ``import tenon.<name>``.
+    Mode: collect.
+    Example: ``return {"zoo": "tenon_zoo.animals"}``
     """
     raise NotImplementedError
 

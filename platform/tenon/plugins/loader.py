@@ -170,10 +170,13 @@ def check(manager: pluggy.PluginManager, plugin: object, name: str) -> None:
             )
 
 
-def target_error(value: object) -> str | None:
-    """Why ``value`` is not a valid target string, or None if it is."""
+def target_error(value: object, kind: str) -> str | None:
+    """Why ``value`` is not a valid target string of ``kind``, or None if it is."""
     if not isinstance(value, str):
         return None
+    if kind == "namespaces":
+        whole = all(part.isidentifier() for part in value.split("."))
+        return None if whole else f"{value!r} is no module. Write 'package.module'."
     module, colon, attribute = value.partition(":")
     parts = [*module.split("."), *attribute.split(".")] if colon else []
     if parts and all(part.isidentifier() for part in parts):

@@ -316,7 +316,7 @@ def _declaration(info: PluginInfo, hook: str, answer: object) -> Mapping[str, ob
             raise PluginError(
                 f"{hook} of plugin {info} declares the name {name!r}. Use a string without ':'."
             )
-        problem = loader.target_error(target)
+        problem = loader.target_error(target, hook.removeprefix("tenon_"))
         if problem is not None:
             raise PluginError(f"{hook} of plugin {info} declares {name!r} wrongly: {problem}")
     return dict(answer)

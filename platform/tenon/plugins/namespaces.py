@@ -1,0 +1,152 @@
+"""Import packages of plugins under public names, as ``tenon.zoo`` for ``tenon_zoo.animals``.
+
+A plugin names the package in its ``tenon_namespaces`` hook. ``import tenon.zoo`` then imports it, and the
+modules below it, under the public name: one module object, in ``sys.modules`` under both names. Classes and
+functions have the public name as their ``__module__``, so pickles and messages say where users find them.
+``tenon.zoo.lion`` is what the package has as ``lion`` if that is a module of the plugin, else its submodule
+of that name; a package may therefore sort its files into folders of its own.
+
+Modules of tenon itself win: plugins are asked when no file answers to a name. Importing this module imports
+neither pluggy nor any plugin. Next: ``hookspecs.py`` has the hook, ``components.py`` resolves its targets.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Callable, Sequence
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from importlib.abc import Loader
+else:
+    Loader = object  # importing importlib.abc takes 20 ms; importlib asks for the two methods only
+
+__all__ = ["PROVIDED", "install"]
+
+#: Modules below ``tenon`` that PyTorch has and plugins provide: if none does, the error says what to do.
+PROVIDED: frozenset[str] = frozenset()
+
+_published: dict[str, ModuleType] = {}
+
+
+def install() -> None:
+    """Let imports find what plugins provide; does nothing the second time."""
+    if not any(isinstance(finder, _Namespaces) for finder in sys.meta_path):
+        sys.meta_path.insert(0, _Below())  # before files are searched: it would import them a second time
+        sys.meta_path.append(_Namespaces())
+
+
+class _Namespaces:
+    """Finds the namespaces that plugins declare, after everything else has been searched."""
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        package, _, name = fullname.partition(".")
+        if package != "tenon" or not name:
+            return None
+        from tenon.errors import PluginModuleError, PluginNotFoundError
+        from tenon.plugins.registry import component
+
+        try:
+            found = component("namespaces", name)
+        except PluginNotFoundError as error:
+            if name not in PROVIDED:
+                return None
+            missing = PluginModuleError(
+                f"{fullname} comes from a plugin, and no loaded plugin provides it: {error}\n"
+                "`tenon plugins` shows what is loaded. Add the plugin to TENON_PLUGINS, take it out of "
+                "TENON_DISABLE_PLUGINS, or install its distribution again: tenon-platform has those that "
+                "tenon ships."
+            )
+            missing.name = fullname
+            raise missing from error.__cause__
+        return ModuleSpec(fullname, _Publisher(found.load))
+
+
+class _Below:
+    """Finds modules below those that have a public name."""
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        parent, _, child = fullname.rpartition(".")
+        package = _published.get(parent)
+        if package is None:
+            return None
+        known = vars(package).get(child)
+        if isinstance(known, ModuleType) and _of_one_plugin(known, package):
+            return ModuleSpec(fullname, _Publisher(lambda: known))
+        from importlib.util import find_spec
+
+        own = f"{_own_name(package)}.{child}"
+        if own == fullname or find_spec(own) is None:
+            return None
+        return ModuleSpec(fullname, _Publisher(lambda: importlib.import_module(own)))
+
+
+class _Publisher(Loader):
+    """Loads a module for its public name by importing it under its own."""
+
+    def __init__(self, load: Callable[[], ModuleType]) -> None:
+        self._load = load
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        """The module, imported under its own name."""
+        module = self._load()
+        self._own_spec = module.__spec__
+        return module
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Publish what has run already; importlib has just given it the public spec, so put its own back."""
+        from tenon.plugins.manager import on_change
+
+        spec, module.__spec__ = module.__spec__, self._own_spec
+        assert spec is not None
+        on_change(_forget)
+        _publish(module, spec.name)
+
+
+def _publish(package: ModuleType, name: str) -> None:
+    """Give ``package``, what it defines and the modules that are its attributes their public names.
+
+    The shortest name comes first: a module that the package has as an attribute is directly below it, in
+    whichever folder its file is.
+    """
+    waiting = [(package, name)]
+    for module, public in waiting:
+        own = _own_name(module)
+        _published[public] = sys.modules[public] = module
+        if module.__name__ != own:
+            continue  # it has a public name already; this is another
+        module.__name__ = public
+        for attribute, value in list(vars(module).items()):
+            if not isinstance(value, ModuleType):
+                if hasattr(value, "__qualname__") and value.__module__ == own:
+                    value.__module__ = public
+            elif hasattr(module, "__path__") and _of_one_plugin(value, package):
+                waiting.append((value, f"{public}.{attribute}"))
+
+
+def _own_name(module: ModuleType) -> str:
+    return module.__name__ if module.__spec__ is None else module.__spec__.name
+
+
+def _of_one_plugin(module: ModuleType, package: ModuleType) -> bool:
+    """Whether ``module`` lies below the top package of ``package``."""
+    return _own_name(module).startswith(_own_name(package).partition(".")[0] + ".")
+
+
+def _forget() -> None:
+    """Ask again at the next import, as plugins came or went; modules stay under their own names."""
+    while _published:
+        public, module = _published.popitem()  # the last first: modules before the package that has them
+        if sys.modules.get(public) is module:
+            del sys.modules[public]
+        parent, _, name = public.rpartition(".")
+        holder = vars(sys.modules[parent]) if parent in sys.modules and parent not in _published else {}
+        if holder.get(name) is module:
+            del holder[name]
