@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from tenon.device import Device as Device
     from tenon.distributed import engine as engine
     from tenon.distributed.communicator import Communicator as Communicator
+    from tenon.distributed.data_parallel import release_parameters as release_parameters
     from tenon.engine.aval import Aval as Aval
     from tenon.engine.backend import Availability as Availability
     from tenon.engine.backend import Backend as Backend
@@ -37,13 +38,21 @@ if TYPE_CHECKING:
     from tenon.engine.backend import backend_for as backend_for
     from tenon.engine.grad_mode import enable_grad as enable_grad
     from tenon.engine.grad_mode import no_grad as no_grad
+    from tenon.engine.interceptor import SLOT as op_interceptors  # noqa: F401 - offered under another name
     from tenon.engine.op import Composite as Composite
     from tenon.engine.op import Kind as Kind
     from tenon.engine.op import Op as Op
     from tenon.engine.op import Primitive as Primitive
     from tenon.graph import cluster as cluster
     from tenon.graph import expressions as expressions
+    from tenon.graph import shape_requests as shape_requests
+    from tenon.graph.graph import Graph as Graph
+    from tenon.graph.graph import Node as Node
+    from tenon.graph.graph import Ref as Ref
     from tenon.graph.recording import record as record
+    from tenon.graph.tracing import ShapeRequest as ShapeRequest
+    from tenon.graph.tracing import Trace as Trace
+    from tenon.graph.tracing import trace as trace
     from tenon.nn.module import Module as Module
     from tenon.nn.parameter import Parameter as Parameter
     from tenon.nn.pruning import BasePruningMethod as BasePruningMethod
@@ -53,14 +62,18 @@ if TYPE_CHECKING:
     from tenon.optim.optimizer import Optimizer as Optimizer
     from tenon.optim.scheduler import LRScheduler as LRScheduler
     from tenon.plugins.diagnose import doctor_section as doctor_section
+    from tenon.plugins.registry import resolve as resolve
     from tenon.random import loops as random_loops  # noqa: F401 - offered under another name
+    from tenon.serialize.atomic import replacing as replacing
+    from tenon.tensors import pytree as pytree
     from tenon.tensors.tensor import Tensor as Tensor
+    from tenon.training import runs as runs
     from tenon.training.recipe import Recipe as Recipe
     from tenon.training.session import Session as Session
 
 _TARGETS = {
-    "Aval": "tenon.engine.aval:Aval",
     "Availability": "tenon.engine.backend:Availability",
+    "Aval": "tenon.engine.aval:Aval",
     "Backend": "tenon.engine.backend:Backend",
     "BasePruningMethod": "tenon.nn.pruning:BasePruningMethod",
     "Communicator": "tenon.distributed.communicator:Communicator",
@@ -68,19 +81,24 @@ _TARGETS = {
     "Config": "tenon.config:Config",
     "Criterion": "tenon.nn.pruning:Criterion",
     "Device": "tenon.device:Device",
+    "Graph": "tenon.graph.graph:Graph",
     "Kernel": "tenon.engine.backend:Kernel",
     "Kind": "tenon.engine.op:Kind",
     "LRScheduler": "tenon.optim.scheduler:LRScheduler",
     "MemoryStats": "tenon.engine.backend:MemoryStats",
     "Module": "tenon.nn.module:Module",
+    "Node": "tenon.graph.graph:Node",
     "Observer": "tenon.observe.observer:Observer",
     "Op": "tenon.engine.op:Op",
     "Optimizer": "tenon.optim.optimizer:Optimizer",
     "Parameter": "tenon.nn.parameter:Parameter",
     "Primitive": "tenon.engine.op:Primitive",
     "Recipe": "tenon.training.recipe:Recipe",
+    "Ref": "tenon.graph.graph:Ref",
     "Session": "tenon.training.session:Session",
+    "ShapeRequest": "tenon.graph.tracing:ShapeRequest",
     "Tensor": "tenon.tensors.tensor:Tensor",
+    "Trace": "tenon.graph.tracing:Trace",
     "backend_for": "tenon.engine.backend:backend_for",
     "cluster": "tenon.graph.cluster:",
     "doctor_section": "tenon.plugins.diagnose:doctor_section",
@@ -91,11 +109,19 @@ _TARGETS = {
     "expressions": "tenon.graph.expressions:",
     "no_grad": "tenon.engine.grad_mode:no_grad",
     "observe": "tenon.observe:",
+    "op_interceptors": "tenon.engine.interceptor:SLOT",
     "process_environment": "tenon.config:process_environment",
+    "pytree": "tenon.tensors.pytree:",
     "quantization": "tenon.quantization:",
     "random_loops": "tenon.random.loops:",
     "record": "tenon.graph.recording:record",
     "register_parametrization": "tenon.nn.utils.parametrize:register_parametrization",
+    "release_parameters": "tenon.distributed.data_parallel:release_parameters",
+    "replacing": "tenon.serialize.atomic:replacing",
+    "resolve": "tenon.plugins.registry:resolve",
+    "runs": "tenon.training.runs:",
+    "shape_requests": "tenon.graph.shape_requests:",
+    "trace": "tenon.graph.tracing:trace",
 }
 
 __all__ = ["hookimpl", *_TARGETS]

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import copy
-import dataclasses
-import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,11 +11,6 @@ import click
 
 import tenon.serialize as serialize
 from tenon.compress.receipt import Receipt, evaluating, receipt_of
-from tenon.data.collate import fetch
-from tenon.distributed.accumulation import sum_and_count
-from tenon.distributed.failure import AgreedExit
-from tenon.distributed.launch import launch
-from tenon.distributed.startup import launched
 from tenon.errors import (
     CheckpointError,
     CheckpointWriteError,
@@ -35,10 +28,8 @@ from tenon.plugins.registry import resolve
 from tenon.prune import compact, mask_channels
 from tenon.quantization import quantize, quantize_within
 from tenon.serialize.atomic import replacing
-from tenon.training import checkpoint, command, loop
-from tenon.training.recipe import build_model
+from tenon.training import runs
 from tenon.training.session import Session
-from tenon.training.step import classifies, evaluate, to_device, unpack
 
 #: Samples of a batch and batches that are run for examples, gradients and calibration.
 _BATCH, _BATCHES = 32, 8
@@ -117,7 +108,7 @@ def compress(
     RUN/compressed.
     """
     try:
-        if launched() is not None:
+        if runs.is_launched():
             raise ConfigError("tenon compress runs in one process; start it without a launcher.")
         if share is None and scheme is None:
             raise ConfigError("say how: --prune 0.5, --quantize int8-dynamic, or both.")
@@ -161,7 +152,7 @@ def compress(
         QuantizationError,
         TrainingError,
     ) as error:
-        command.refuse(error)
+        runs.refuse(error)
     click.echo(f"smaller model: {session.folder / MODEL}")
     click.echo("read it with: tenon.compress.load(model, tenon.load(FILE)), the model as its class makes it")
 
@@ -170,16 +161,15 @@ def _opened(
     run: Path, data: str | None, overrides: tuple[str, ...], epochs: int, output: Path | None
 ) -> tuple[Path, Session, Module]:
     """The folder of the run, what trains its model further, and a copy of the model as it is."""
-    folder, saved = checkpoint.fetch(launch(), run)
-    settings = {**json.loads(saved["config"]), "profile": None}
-    if data is not None:
-        settings |= {"data": data, "data_options": {}}
-    overrides = (f"epochs={epochs}", "checkpoint.every=0", *overrides)
-    config, recipe = command.resolve(None, overrides, (folder, {"config": json.dumps(settings)}))
-    model = build_model(config, recipe)
-    model.load_state_dict(saved["model"])
-    folder_made = folder / "compressed" if output is None else output
-    session = loop.open_session(config, recipe, None, folder_made, model)
+    folder, saved = runs.find(run)
+    settings = {} if data is None else {"data": data, "data_options": {}}
+    session = runs.reopen(
+        folder,
+        saved,
+        folder / "compressed" if output is None else output,
+        settings=settings,
+        overrides=(f"epochs={epochs}", "checkpoint.every=0", *overrides),
+    )
     return folder, session, copy.deepcopy(session.model)
 
 
@@ -189,15 +179,12 @@ def _prune(session: Session, share: float, criterion: str, batch_sizes: tuple[in
     if isinstance(found, type) and issubclass(found, Criterion) and found.needs_gradient:
         with evaluating(session.model):  # so that no statistic of a batch norm moves
             for inputs, targets in _batches(session, session.data.train):
-                total, count = sum_and_count(session.loss, session.model(inputs), targets)
-                (total / count).backward()
+                runs.mean_loss(session, inputs, targets).backward()
     masked = mask_channels(session.model, _example(session), share, criterion)
     session.model.zero_grad()
     click.echo(f"Pruning: {masked} channels, heads and units by {criterion}")
     if session.config.epochs:
-        result = loop.run(session)
-        if result.get("interrupted"):
-            raise AgreedExit(result["status"])
+        runs.train(session)
     compact(session.model, _example(session), batch_sizes=batch_sizes)
 
 
@@ -226,8 +213,7 @@ def _quantize(
 
 def _batches(session: Session, dataset: Any) -> Iterator[tuple[Any, Any]]:
     """Inputs and targets of the first batches."""
-    for start in range(0, min(len(dataset), _BATCH * _BATCHES), _BATCH):
-        yield unpack(to_device(fetch(dataset, range(start, min(start + _BATCH, len(dataset)))), session))
+    return runs.batches(session, dataset, _BATCH, _BATCHES)
 
 
 def _example(session: Session) -> tuple[Any]:
@@ -237,12 +223,11 @@ def _example(session: Session) -> tuple[Any]:
 
 def _judge(session: Session) -> Callable[[Module], float] | None:
     """The share of test samples that a model gets right; None where the loss is no classifier's."""
-    _, targets = next(_batches(session, session.data.test))
-    if not classifies(session, targets):
+    if not runs.classifies(session):
         return None
 
     def judged(model: Module) -> float:
-        found = evaluate(dataclasses.replace(session, model=model), session.data.test)
+        found = runs.evaluate(session, session.data.test, model)
         if "accuracy" not in found:
             raise TrainingError("no target of the test data counts, so nothing can be right or wrong.")
         return found["accuracy"]

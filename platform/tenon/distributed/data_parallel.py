@@ -372,9 +372,9 @@ class DistributedDataParallel(Module, Joinable):
         self.synchronizer.fill(parameter)
 
 
-def leave(parameters: Iterable[Tensor]) -> None:
-    """Let the wrappers that there are hear no more of gradients of ``parameters``, whose shapes have changed:
-    they need a new one."""
+def release_parameters(parameters: Iterable[Tensor]) -> None:
+    """Take ``parameters``, whose shapes have changed, out of their ``DistributedDataParallel`` wrappers: they
+    no longer fit the buffers that are reduced, and the model needs a new wrapper."""
     for parameter in parameters:
         parameter.__dict__.pop("_home", None)
         hooks = parameter.__dict__.get("_post_accumulate_hooks", {})

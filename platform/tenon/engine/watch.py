@@ -38,7 +38,7 @@ bound: Callable[[Any], None] | None = None
 #: ``asked(kind, shape, sizes)``: what code means by the sizes that it asks ``reshape`` and its kin (kind
 #: "shape"), ``split`` ("cut"), ``chunk`` ("chunks", a number; the answer are sizes) or ``x[a:b]`` ("slice",
 #: for an axis: its size, which it is, of how many) for, where models compute some that were removed:
-#: ``prune/sizes.py``.
+#: ``graph/shape_requests.py``.
 asked: Callable[[str, tuple[int, ...], Any], Any] | None = None
 
 #: Modules whose parameters were walked lately, where several ranks train: ``distributed/identity.py``.

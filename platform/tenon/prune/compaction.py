@@ -15,10 +15,11 @@ import tenon.prune.products
 import tenon.prune.recurrent
 import tenon.prune.writes  # noqa: F401 - an analysis without rules knows no op
 from tenon.compress.receipt import Receipt, call_of, difference, evaluating, receipt_of
-from tenon.distributed.data_parallel import leave
+from tenon.distributed.data_parallel import release_parameters
 from tenon.engine.grad_mode import no_grad
-from tenon.errors import ModuleTypeError, PruningError, TenonError
+from tenon.errors import CaptureError, ModuleTypeError, PruningError, TenonError
 from tenon.graph.graph import Node
+from tenon.graph.tracing import Trace, trace
 from tenon.nn.layers.attention import MultiheadAttention
 from tenon.nn.module import Module
 from tenon.nn.parallel import DistributedDataParallel
@@ -30,7 +31,6 @@ from tenon.prune.shrinking import shrink, tensors_of
 from tenon.prune.size_rules import sizes_in_code
 from tenon.prune.slice_rules import slice_rules, slices_left
 from tenon.prune.structure import apply_numbers, note_structure, numbers_of, structure_of
-from tenon.prune.trace import trace
 from tenon.quantization import structure as quantized
 from tenon.quantization.scheme import Decoded
 from tenon.quantization.training import Watched
@@ -86,7 +86,7 @@ def compact(
     for own, new in zip(tensors_of(model), tensors_of(smaller), strict=True):
         own.data = new.data
         own.grad = None
-    leave(model.parameters())
+    release_parameters(model.parameters())
     receipt.show()
     return receipt
 
@@ -186,7 +186,7 @@ def analyse(
     """What depends on what in a run of ``model``, and the names of its tensors."""
     if any(isinstance(m, Watched) and bool(m.low > m.high) for m in model.modules()):
         model(*args, **kwargs)  # sets limits, which look at all channels
-    analysis = Analysis(trace(model, args, kwargs, {*RULES, *KINDS}), scaled=scaled)
+    analysis = Analysis(_traced(model, args, kwargs), scaled=scaled)
     names = {id(t): name for name, t in (*model.named_parameters(), *model.named_buffers())}
     found = {node: names[id(held)] for node, held in analysis.trace.stored.items()}
     saved = model.state_dict()
@@ -199,6 +199,15 @@ def analyse(
             for atoms in axes:
                 analysis.atoms.keep(atoms, f"the buffer {found[node]} is not saved")
     return analysis, found
+
+
+def _traced(model: Module, args: Any, kwargs: Any) -> Trace:
+    try:
+        return trace(model, args, kwargs, {*RULES, *KINDS})
+    except CaptureError as error:
+        raise PruningError(
+            f"the model cannot be recorded, so nothing is known of what depends on what: {error}"
+        ) from error
 
 
 def _pipelines(model: Module) -> list[tuple[Module, Pipeline]]:

@@ -16,8 +16,8 @@ import numpy as np
 
 from tenon.errors import PruningError
 from tenon.graph.graph import Node, Ref
+from tenon.graph.tracing import Trace
 from tenon.prune.atoms import Atoms
-from tenon.prune.trace import Trace
 from tenon.tensors.creation.create import from_numpy
 
 Rule = Callable[..., "tuple[Flow, ...]"]

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from tenon.compress.receipt import Receipt, call_of, evaluating, receipt_of
-from tenon.distributed.data_parallel import leave
+from tenon.distributed.data_parallel import release_parameters
 from tenon.engine.grad_mode import no_grad
 from tenon.errors import PruningError
 from tenon.nn.layers.linear import Linear
@@ -73,7 +73,7 @@ def pack(
     if faster:
         bake_masks(model)
         _put(model, faster)
-        leave(model.parameters())
+        release_parameters(model.parameters())
     receipt.show()
     return receipt
 

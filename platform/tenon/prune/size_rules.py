@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 
 from tenon.graph.graph import Ref
+from tenon.graph.shape_requests import even_chunks
+from tenon.graph.tracing import Trace
 from tenon.prune.flow import Flow, varying
-from tenon.prune.sizes import even
-from tenon.prune.trace import Trace
 
 
 def sizes_in_code(
@@ -18,7 +18,7 @@ def sizes_in_code(
     """The rules of every module, by its id, that make of what was asked for the shapes that are ``left``."""
     rules: dict[int, dict[str, Any]] = {}
     chunks: dict[int, list[Any]] = {}
-    for each in trace.asked:
+    for each in trace.shape_requests:
         node = next((n for n in trace.graph.nodes[each.position :] if n.kind == "call"), None)
         if node is None or node.name not in ("reshape", "view", "split"):
             continue
@@ -26,20 +26,20 @@ def sizes_in_code(
         after = [left.get(ref, flows[ref].shape) for ref in made]
         if each.kind == "chunks":
             axis = node.attrs["axis"]
-            chunks.setdefault(each.module, []).append([each.sizes, [shape[axis] for shape in after]])
+            chunks.setdefault(each.module, []).append([each.asked, [shape[axis] for shape in after]])
             continue
         if each.kind == "shape":
-            name, rule = "shapes", _shape_rule(each.sizes, flows[made[0]], after[0])
+            name, rule = "shapes", _shape_rule(each.asked, flows[made[0]], after[0])
         else:
             axis = node.attrs["axis"]
-            given = list(each.sizes) if isinstance(each.sizes, (list, tuple)) else [each.sizes] * len(made)
+            given = list(each.asked) if isinstance(each.asked, (list, tuple)) else [each.asked] * len(made)
             name, rule = "cuts", [given, [shape[axis] for shape in after]]
             rule = [] if rule[0] == rule[1] else rule
         known = rules.setdefault(each.module, {}).setdefault(name, [])
         if any(rule) and rule not in known:
             known.append(rule)
     for key, calls in chunks.items():
-        if any(sizes != even(sum(sizes), pieces) for pieces, sizes in calls):
+        if any(sizes != even_chunks(sum(sizes), pieces) for pieces, sizes in calls):
             rules.setdefault(key, {})["chunks"] = calls
     return {key: {n: r for n, r in found.items() if r} for key, found in rules.items() if any(found.values())}
 

@@ -11,14 +11,13 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import count
 from typing import Any
 
-from tenon.engine import scopes, watch
 from tenon.errors import CheckpointError, PruningError
-from tenon.graph.graph import Graph
+from tenon.graph.shape_requests import even_chunks, install, running_call
 from tenon.nn.module import Module
 
 #: The names of the rules in a structure.
@@ -38,22 +37,16 @@ _here = _Here()
 
 def asked(kind: str, shape: tuple[int, ...], sizes: Any) -> Any:
     """What the code that runs means by ``sizes``, for a tensor of ``shape`` (an axis of it, for a cut)."""
-    place = scopes.here.place
+    place = running_call()
     found = None if place is None else _here.rules.get(place[1])
     if found is None or found[0] is not place:
-        return even(shape[0], sizes) if kind == "chunks" else sizes
+        return even_chunks(shape[0], sizes) if kind == "chunks" else sizes
     _, rules, numbers, counts = found
     if kind == "slice":
         return rules.part(shape, sizes, counts)
     if kind == "chunks":
         return rules.chunk(shape[0], sizes, next(numbers))
     return rules.shape(shape, sizes) if kind == "shape" else rules.cut(shape[0], sizes)
-
-
-def even(size: int, count: int) -> list[int]:
-    """The sizes that ``chunk(count)`` makes of an axis of ``size``."""
-    step = -(-size // count)
-    return [min(step, size - start) for start in range(0, size, step)]
 
 
 @dataclass(frozen=True)
@@ -72,9 +65,8 @@ class Sizes:
 
     def __call__(self, module: Module, args: Any) -> None:
         """A call of ``module`` begins."""
-        if watch.asked is None:
-            watch.asked = asked
-        _here.rules[id(module)] = (scopes.here.place, self, count(), {})
+        install(asked)
+        _here.rules[id(module)] = (running_call(), self, count(), {})
 
     def shape(self, shape: tuple[int, ...], sizes: tuple[int, ...]) -> tuple[int, ...]:
         """``sizes`` as they are if they fit ``shape``, else by the first rule that knows them."""
@@ -101,7 +93,7 @@ class Sizes:
         for asked_for, sizes in (*self.chunks[number : number + 1], *self.chunks):
             if asked_for == pieces and sum(sizes) == size:
                 return list(sizes)
-        return even(size, pieces)
+        return even_chunks(size, pieces)
 
     def part(self, axis: tuple[int, ...], asked_for: slice, counts: dict[int, int]) -> slice:
         """What ``asked_for`` of an ``axis`` is; ``counts`` says how often each rule was applied."""
@@ -174,33 +166,3 @@ def set_sizes(module: Module, sizes: Sizes | None) -> None:
         del hooks[key]
     if sizes is not None:
         module.register_forward_pre_hook(sizes)
-
-
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """One question of code that was recorded: the module by its id, which node comes next, of what, and the
-    sizes; of slices those that were meant."""
-
-    module: int
-    position: int
-    kind: str
-    shape: tuple[int, ...]
-    sizes: Any
-
-
-def note_asked(graph: Graph, notes: list[Asked]) -> Callable[[], None]:
-    """Write down what code asks for while ``graph`` is recorded; returns what ends it."""
-    before = watch.asked
-
-    def note(kind: str, shape: tuple[int, ...], sizes: Any) -> Any:
-        place, meant = scopes.here.place, asked(kind, shape, sizes)
-        if place is not None:
-            said = meant if kind == "slice" else sizes
-            notes.append(Asked(place[1], len(graph.nodes), kind, shape, said))
-        return meant
-
-    def end() -> None:
-        watch.asked = before
-
-    watch.asked = note
-    return end

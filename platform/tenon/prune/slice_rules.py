@@ -12,12 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from tenon.engine import scopes, watch
 from tenon.errors import PruningError
 from tenon.graph.graph import Node, Ref
+from tenon.graph.shape_requests import handled_by, running_call
+from tenon.graph.tracing import ShapeRequest, Trace
 from tenon.prune.flow import Flow, varying
-from tenon.prune.sizes import Asked, asked
-from tenon.prune.trace import Trace
+from tenon.prune.sizes import asked
 
 
 def slices_left(trace: Trace, flows: dict[Ref, Flow], gone: Any) -> list[tuple[slice, bool]]:
@@ -27,12 +27,12 @@ def slices_left(trace: Trace, flows: dict[Ref, Flow], gone: Any) -> list[tuple[s
     PruningError where what is left of one is no slice.
     """
     made, moved = [], False
-    for each in trace.asked:
+    for each in trace.shape_requests:
         if each.kind != "slice":
             continue
         size, axis, _ = each.shape
         flow = _sliced(trace, flows, each)
-        chosen = np.arange(size)[each.sizes]
+        chosen = np.arange(size)[each.asked]
         layers = [layer for layer in flow.layers if axis in varying(layer)]
         others = tuple(i for i in range(len(flow.shape)) if i != axis)
         kept = np.logical_and.reduce([~gone[a].all(others) for a in layers] or [np.ones(size, bool)])
@@ -40,22 +40,22 @@ def slices_left(trace: Trace, flows: dict[Ref, Flow], gone: Any) -> list[tuple[s
         left = (np.cumsum(kept) - 1)[chosen[kept[chosen]]]
         steps = np.unique(np.diff(left)).tolist() or [1]
         if len(steps) > 1:
-            raise PruningError(f"what is left of every {each.sizes.step}th channel is no slice")
+            raise PruningError(f"what is left of every {each.asked.step}th channel is no slice")
         answer = slice(int(left[0]), int(left[-1]) + 1, steps[0]) if left.size else slice(0, 0, 1)
         made.append((answer, bool(layers)))
     return made if moved else []
 
 
-def _sliced(trace: Trace, flows: dict[Ref, Flow], each: Asked) -> Flow:
+def _sliced(trace: Trace, flows: dict[Ref, Flow], each: ShapeRequest) -> Flow:
     """The value of which the slice was asked; PruningError where no op says so."""
     size, axis, rank = each.shape
-    meant = range(size)[each.sizes]
+    meant = range(size)[each.asked]
     for node in trace.graph.nodes[each.position :]:
         if node.kind == "call" and node.name in ("index", "slice_axis"):
             flow, cut = flows[node.args[0]], _cut(node, axis)
             if len(flow.shape) == rank and flow.shape[axis] == size and range(size)[cut] == meant:
                 return flow
-    raise PruningError(f"the slice {each.sizes} was not recorded")
+    raise PruningError(f"the slice {each.asked} was not recorded")
 
 
 def _cut(node: Node, axis: int) -> slice:
@@ -79,7 +79,7 @@ def slice_rules(run: Callable[[], Any], answers: Sequence[tuple[slice, bool]]) -
     held = []  # places, so that no two have one id
 
     def replay(kind: str, shape: tuple[int, ...], sizes: Any) -> Any:
-        place = scopes.here.place
+        place = running_call()
         if kind != "slice" or place is None:
             return asked(kind, shape, sizes)
         answer, channels = next(left, (None, False))
@@ -94,11 +94,8 @@ def slice_rules(run: Callable[[], Any], answers: Sequence[tuple[slice, bool]]) -
         )
         return answer
 
-    before, watch.asked = watch.asked, replay
-    try:
+    with handled_by(replay):
         run()
-    finally:
-        watch.asked = before
     if next(left, None) is not None:
         raise PruningError("the model asks for fewer slices than when it was recorded")
     rules: dict[int, dict[Any, list[Any]]] = {}

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from tenon.compress.structure import note, noted, read
-from tenon.distributed.data_parallel import leave
+from tenon.distributed.data_parallel import release_parameters
 from tenon.errors import ArgumentError, CheckpointError
 from tenon.nn.layers.activation import PReLU
 from tenon.nn.layers.attention import MultiheadAttention
@@ -172,7 +172,7 @@ def reshape(model: Module, state: Mapping[str, Any]) -> None:
         if held.dim() == given.dim() and held.shape != given.shape:
             held.data = empty(given.shape, dtype=held.dtype, device=held.device)
             held.grad = None
-    leave(model.parameters())
+    release_parameters(model.parameters())
     note_structure(model, structure)
 
 

@@ -1,0 +1,71 @@
+"""What code asks for when it reshapes, splits, chunks or slices a tensor, and who may answer otherwise.
+
+Code that computes a size itself, such as ``width // self.heads``, goes on asking for that size when some of
+the channels were removed from the model. A handler sees every such request before it is carried out and
+returns what is to be done instead. A request has a kind, a shape and what is asked for:
+
+- ``"shape"``: ``reshape``, ``view`` and ``unflatten`` of a tensor of ``shape``, with the sizes asked for;
+- ``"cut"``: ``split`` of an axis of size ``shape[0]``, with the sizes of the pieces, or the size of each;
+- ``"chunks"``: ``chunk`` of such an axis, with the number of chunks; the answer is the list of their sizes;
+- ``"slice"``: ``narrow`` or ``x[a:b]`` of an axis, where ``shape`` is its size, its number and the rank of
+  the tensor, with the slice.
+
+Without a handler a request costs one look at a global variable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from tenon.engine import scopes, watch
+
+__all__ = ["Handler", "answer", "even_chunks", "handled_by", "install", "running_call"]
+
+Handler = Callable[[str, tuple[int, ...], Any], Any]
+
+_installed: Handler | None = None
+
+
+def running_call() -> scopes.Place | None:
+    """The call of a module that this thread is in: ``(weak reference to the outermost module, id of the
+    innermost one, its class)``, another object for every call; None outside of modules.
+    """
+    return scopes.here.place
+
+
+def install(handler: Handler) -> None:
+    """Let ``handler`` answer all requests of this process from now on; the first one installed stays."""
+    global _installed
+    if _installed is None:
+        _installed = handler
+        if watch.asked is None:
+            watch.asked = handler
+
+
+def answer(kind: str, shape: tuple[int, ...], asked: Any) -> Any:
+    """What the installed handler makes of a request; without one, what the request says."""
+    if _installed is not None:
+        return _installed(kind, shape, asked)
+    return even_chunks(shape[0], asked) if kind == "chunks" else asked
+
+
+@contextmanager
+def handled_by(handler: Handler) -> Iterator[None]:
+    """Inside, ``handler`` answers all requests; it may ask ``answer`` what they would mean without it."""
+    before, watch.asked = watch.asked, handler
+    try:
+        yield
+    finally:
+        watch.asked = _installed if before is None else before
+
+
+def even_chunks(size: int, count: int) -> list[int]:
+    """The sizes of the chunks that ``chunk(count)`` makes of an axis of ``size``.
+
+    >>> even_chunks(10, 4)
+    [3, 3, 3, 1]
+    """
+    step = -(-size // count)
+    return [min(step, size - start) for start in range(0, size, step)]

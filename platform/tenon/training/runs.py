@@ -1,0 +1,101 @@
+"""Open a finished run again: what a command needs that measures, changes or trains further what was trained.
+
+``find`` reads the newest checkpoint of a run folder and ``reopen`` makes a session of it, with the run's own
+model, data, loss and settings. ``train``, ``evaluate``, ``batches`` and ``mean_loss`` work on such a session,
+and ``refuse`` ends the command with one line for an error.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from tenon.data.collate import fetch
+from tenon.distributed.accumulation import sum_and_count
+from tenon.distributed.failure import AgreedExit
+from tenon.distributed.launch import launch
+from tenon.distributed.startup import launched
+from tenon.nn.module import Module
+from tenon.training import checkpoint, command, loop, step
+from tenon.training.command import refuse
+from tenon.training.recipe import build_model
+from tenon.training.session import Session
+
+__all__ = [
+    "batches",
+    "classifies",
+    "evaluate",
+    "find",
+    "is_launched",
+    "mean_loss",
+    "refuse",
+    "reopen",
+    "train",
+]
+
+
+def is_launched() -> bool:
+    """Whether this process is one of several ranks, or was started by a launcher such as ``mpirun``."""
+    return launched() is not None
+
+
+def find(run: Path) -> tuple[Path, dict[str, Any]]:
+    """The folder of ``run``, a run folder or a checkpoint file, and its newest checkpoint; CheckpointError if
+    it has none.
+    """
+    return checkpoint.fetch(launch(), run)
+
+
+def reopen(
+    folder: Path,
+    saved: Mapping[str, Any],
+    output: Path,
+    *,
+    settings: Mapping[str, Any] | None = None,
+    overrides: Sequence[str] = (),
+) -> Session:
+    """A session that trains the model of the checkpoint ``saved`` anew, and writes to the folder ``output``.
+
+    Its configuration is that of the run, with ``settings`` in place of some of it, then ``overrides`` such as
+    ``"epochs=3"``.
+    """
+    merged = {**json.loads(saved["config"]), "profile": None, **(settings or {})}
+    config, recipe = command.resolve(None, tuple(overrides), (folder, {"config": json.dumps(merged)}))
+    model = build_model(config, recipe)
+    model.load_state_dict(saved["model"])
+    return loop.open_session(config, recipe, None, output, model)
+
+
+def train(session: Session) -> dict[str, Any]:
+    """Train to the end of the session; its last metrics. AgreedExit where a signal ends it before."""
+    result = loop.run(session)
+    if result.get("interrupted"):
+        raise AgreedExit(result["status"])
+    return result
+
+
+def evaluate(session: Session, dataset: Any, model: Module | None = None) -> dict[str, float]:
+    """The mean loss, and the accuracy of a classifier, of the session's model or another on ``dataset``."""
+    return step.evaluate(session if model is None else dataclasses.replace(session, model=model), dataset)
+
+
+def classifies(session: Session) -> bool:
+    """Whether the session's loss is a classifier's, by the targets of its test data."""
+    _, targets = next(batches(session, session.data.test, 32, 1))
+    return step.classifies(session, targets)
+
+
+def batches(session: Session, dataset: Any, size: int, count: int) -> Iterator[tuple[Any, Any]]:
+    """Inputs and targets of the first ``count`` batches of ``size`` samples, on the session's device."""
+    for start in range(0, min(len(dataset), size * count), size):
+        samples = range(start, min(start + size, len(dataset)))
+        yield step.unpack(step.to_device(fetch(dataset, samples), session))
+
+
+def mean_loss(session: Session, inputs: Any, targets: Any) -> Any:
+    """The session's loss of its model, a mean over the samples or unmasked targets of the batch."""
+    total, count = sum_and_count(session.loss, session.model(inputs), targets)
+    return total / count
