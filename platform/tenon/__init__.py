@@ -12,10 +12,13 @@ import importlib
 import sys
 from typing import TYPE_CHECKING, Any
 
-from tenon import moved as _moved
-from tenon.distributed import startup as _startup
-from tenon.plugins import namespaces as _namespaces
-from tenon.version import __version__
+from tenon.compat import finder as _finder
+
+_finder.install()  # before anything of tenon is imported by one of its second names
+
+from tenon.compat.version import __version__  # noqa: E402
+from tenon.distributed import startup as _startup  # noqa: E402
+from tenon.plugins import namespaces as _namespaces  # noqa: E402
 
 if TYPE_CHECKING:  # what editors and type checkers should know; at run time all of it is lazy
     from tenon.amp.autocast_mode import autocast
@@ -51,7 +54,7 @@ _home(
     "is_autocast_cache_enabled set_autocast_cache_enabled clear_autocast_cache autocast_increment_nesting "
     "autocast_decrement_nesting",
 )
-_home("tenon.compiler", "compile")
+_home("tenon.nn.compiler", "compile")
 _home("tenon.tensors.size", "Size")
 _home("tenon.tensors.creation.create", "tensor as_tensor from_numpy")
 _home(
@@ -97,7 +100,7 @@ _home(
 )
 _home("tenon.device", "get_default_device set_default_device")
 _home("tenon.amp", "GradScaler")
-_home("tenon.futures", "Future")
+_home("tenon.distributed.futures", "Future")
 _home("tenon.random", "Generator default_generator manual_seed seed initial_seed get_rng_state set_rng_state")
 _home(
     "tenon.distributions.drawing",
@@ -123,7 +126,7 @@ _home(
     "tenon.nn.functional.sampling",
     "_grid_sampler_2d_cpu_fallback grid_sampler grid_sampler_2d grid_sampler_3d",
 )
-_home("tenon.backends.nnpack", "_nnpack_available")
+_home("tenon.compat.backends.nnpack", "_nnpack_available")
 _home("tenon.nn.functional.recurrent", "gru lstm rnn_relu rnn_tanh")
 _home("tenon.nn.functional.cells", "gru_cell lstm_cell rnn_relu_cell rnn_tanh_cell")
 _home(
@@ -135,7 +138,7 @@ _home(
 )
 
 _RENAMED = {
-    "_disable_dynamo": ("tenon.compiler", "disable"),
+    "_disable_dynamo": ("tenon.nn.compiler", "disable"),
     "half": ("tenon.dtypes", "float16"),
     "float": ("tenon.dtypes", "float32"),
     "double": ("tenon.dtypes", "float64"),
@@ -148,26 +151,12 @@ _RENAMED = {
 }
 _SUBMODULES = frozenset(
     [
-        "__config__",
-        "__future__",
-        "_C",
-        "_dynamo",
-        "_inductor",
-        "_logging",
-        "_subclasses",
-        "_VF",
-        "_utils",
-        "_utils_internal",
-        "accelerator",
         "amp",
-        "ao",
         "autograd",
-        "backends",
         "cli",
-        "compiler",
+        "compat",
         "compress",
         "config",
-        "cpu",
         "cuda",
         "data",
         "distributed",
@@ -175,43 +164,27 @@ _SUBMODULES = frozenset(
         "dtypes",
         "engine",
         "errors",
+        "engine",
         "extend",
         "fft",
         "func",
-        "functional",
         "functions",
-        "futures",
-        "fx",
-        "hub",
-        "jit",
         "linalg",
-        "mps",
-        "mtia",
-        "multiprocessing",
         "nn",
-        "onnx",
         "ops",
         "optim",
-        "overrides",
         "plugins",
         "profiler",
         "prune",
         "quantization",
         "quasirandom",
         "random",
-        "serialization",
         "serialize",
-        "signal",
-        "sparse",
         "special",
-        "storage",
         "tensors",
         "testing",
         "training",
-        "types",
         "utils",
-        "version",
-        "xpu",
     ]
 )
 
@@ -221,7 +194,7 @@ def __getattr__(name: str) -> Any:
         module, attribute = _RENAMED[name]
     elif name in _HOMES:
         module, attribute = _HOMES[name], name
-    elif name in _SUBMODULES:
+    elif name in _SUBMODULES or _finder.is_second_name(f"tenon.{name}"):
         return importlib.import_module(f"tenon.{name}")
     elif name == "torch":  # torch's own name is in torch, and some code says torch.torch.Tensor
         return sys.modules["tenon"]
@@ -250,10 +223,10 @@ def __dir__() -> list[str]:
         "annotations",
         "importlib",
     }
-    return sorted({*public, *_HOMES, *_RENAMED, *_SUBMODULES, *functions.__all__, "__version__"})
+    submodules = {*_SUBMODULES, *_finder.second_names("tenon")}
+    return sorted({*public, *_HOMES, *_RENAMED, *submodules, *functions.__all__, "__version__"})
 
 
-_moved.install()
 _namespaces.install()
 _startup.prepare()  # under a launcher: thread counts, before NumPy is imported, and failure hooks
 

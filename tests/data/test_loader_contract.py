@@ -13,6 +13,7 @@ import pytest
 
 import tenon
 from tenon import data
+from tenon.data import sharing
 from tenon.engine.backend import backend_named
 from tenon.errors import WorkerError
 from tenon.utils.data import DataLoader, Dataset, IterableDataset, Sampler
@@ -230,7 +231,7 @@ def test_tasks_and_answers_larger_than_a_pipe_do_not_wait_for_each_other():
 @pytest.mark.parametrize("strategy", ["file_descriptor", "file_system"])
 def test_kept_batches_that_hold_too_many_files_open_say_what_helps(strategy, monkeypatch):
     resource = pytest.importorskip("resource")
-    monkeypatch.setattr(tenon.multiprocessing, "_chosen", strategy)
+    monkeypatch.setattr(sharing, "_chosen", strategy)
     iteration = iter(DataLoader(np.zeros((60, 20_000)), batch_size=None, num_workers=1))
     used = len(os.listdir("/proc/self/fd"))
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)

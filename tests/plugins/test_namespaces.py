@@ -78,6 +78,7 @@ def test_definitions_say_the_public_name(zoo):
 
 def test_module_of_a_folder_is_imported_by_the_path_that_the_package_gives_it(zoo):
     import tenon_zoo.animals.cats.lion as own
+
     from tenon.zoo.lion import Lion
 
     assert own.Lion is Lion
@@ -88,6 +89,7 @@ def test_module_that_is_not_loaded_yet_is_imported_once(zoo):
     assert "tenon_zoo.animals.asleep" not in sys.modules
 
     import tenon_zoo.animals.asleep as own
+
     from tenon.zoo.asleep import Sloth
 
     assert own.Sloth is Sloth and Sloth.__module__ == "tenon.zoo.asleep"

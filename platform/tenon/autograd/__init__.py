@@ -21,11 +21,11 @@ from tenon.autograd.grad_mode import (
 from tenon.autograd.gradcheck import gradcheck, gradgradcheck
 from tenon.autograd.graph import _unsafe_preserve_version_counter as _unsafe_preserve_version_counter
 from tenon.autograd.variable import Variable
+from tenon.compat.overrides import handle_torch_function, has_torch_function, is_tensor_like
 from tenon.engine.backward import _calculate_shape as _calculate_shape
 from tenon.engine.backward import backward, grad
 from tenon.engine.grad_mode import _force_original_view_tracking as _force_original_view_tracking
 from tenon.engine.grad_mode import is_grad_enabled, is_multithreading_enabled, is_view_replay_enabled
-from tenon.overrides import handle_torch_function, has_torch_function, is_tensor_like
 from tenon.tensors.saved_names import SavedTensor
 from tenon.utils.packages import functions_first as _functions_first
 

@@ -40,7 +40,7 @@ def check_undefined_tangents(func: Callable[..., Any], inputs: Sequence[Any], ac
 
 def check_batched_tangents(func: Callable[..., Any], inputs: Sequence[Any], active: list[int]) -> None:
     """Two tangents of each input at once (``vmap``) must give what they give one by one."""
-    from tenon._vmap_internals import vmap  # it stands on this package
+    from tenon.compat._vmap_internals import vmap  # it stands on this package
 
     for i in active:
 

@@ -22,10 +22,10 @@ from typing import Any
 
 from tenon.data import channel
 from tenon.data.serving import Job, serve
+from tenon.data.sharing import get_sharing_strategy
 from tenon.engine.backend import backend_named
 from tenon.engine.op import table
 from tenon.errors import WorkerError
-from tenon.multiprocessing import get_sharing_strategy
 
 #: Seconds after which an idle worker looks whether its parent still lives, and a closing one is given up.
 PATIENCE = 2.0

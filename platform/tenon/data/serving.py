@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from tenon._utils import ExceptionWrapper
 from tenon.data.collate import default_convert, fetch
+from tenon.data.worker_errors import ExceptionWrapper
 from tenon.errors import WorkerError
 from tenon.random import initial_seed, manual_seed
 

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from tenon.distributed.collectives import Group, TensorWork, all_gather, all_reduce
+from tenon.distributed.futures import Future
 from tenon.distributed.process_group import taking_part
 from tenon.distributed.reduction import ReduceOp
 from tenon.errors import ShapeError
-from tenon.futures import Future
 from tenon.tensors.tensor import Tensor
 
 

@@ -14,13 +14,13 @@ import numpy as np
 from tenon.distributed import identity, operations, staging
 from tenon.distributed.calls import Work
 from tenon.distributed.communicator import Array, Communicator
+from tenon.distributed.futures import Future
 from tenon.distributed.process_group import root_of, taking_part
 from tenon.distributed.reduction import ReduceOp, supports_complex
 from tenon.engine.grad_mode import no_grad
 from tenon.engine.interceptor import SLOT
 from tenon.engine.op import table
 from tenon.errors import RankArgumentError, RankTypeError, ShapeError
-from tenon.futures import Future
 from tenon.tensors.tensor import Tensor
 
 Group = Any

@@ -19,10 +19,10 @@ import numpy as np
 from tenon import dtypes
 from tenon.distributed import staging
 from tenon.distributed.communicator import Communicator
+from tenon.distributed.futures import Future
 from tenon.distributed.world import get_communicator
 from tenon.engine.grad_mode import no_grad
 from tenon.errors import CommunicatorError, PluginNotFoundError
-from tenon.futures import Future
 from tenon.plugins import registry
 from tenon.tensors.creation.create import from_numpy
 from tenon.tensors.tensor import Tensor

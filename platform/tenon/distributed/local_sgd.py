@@ -17,9 +17,9 @@ import numpy as np
 from tenon.distributed import staging
 from tenon.distributed.comm_hooks import GradBucket, allreduce_hook, done
 from tenon.distributed.communicator import Communicator
+from tenon.distributed.futures import Future
 from tenon.distributed.process_group import NonMember, find_group, new_subgroups
 from tenon.errors import ArgumentError, TenonWarning
-from tenon.futures import Future
 from tenon.optim import step_hooks
 from tenon.optim.optimizer import Optimizer
 from tenon.tensors.tensor import Tensor

@@ -19,8 +19,8 @@ import numpy as np
 from tenon.distributed import staging
 from tenon.distributed.comm_hooks import GradBucket, allreduce_hook, done, group
 from tenon.distributed.communicator import Communicator
+from tenon.distributed.futures import Future
 from tenon.errors import CommunicatorError
-from tenon.futures import Future
 from tenon.tensors.tensor import Tensor
 
 Array = np.ndarray[Any, Any]

@@ -14,9 +14,9 @@ from collections import Counter
 from typing import Any, NamedTuple
 
 from tenon import ops
-from tenon.backends import opt_einsum
 from tenon.engine.value import Value
 from tenon.errors import ArgumentError, ShapeError
+from tenon.functions import contraction_order
 
 _ELLIPSIS = "..."
 _LETTERS = string.ascii_uppercase + string.ascii_lowercase  # in the order of a sublist's numbers
@@ -47,7 +47,7 @@ def einsum(equation: Any, *operands: Any) -> Any:
     terms, output = _parse(equation, operands)
     terms = [_diagonal(t) for t in terms]
     _check_sizes(terms, equation)
-    result = _summed(_contracted(terms, output, opt_einsum.path(equation, operands)), set(output))
+    result = _summed(_contracted(terms, output, contraction_order.path(equation, operands)), set(output))
     order = tuple(result.labels.index(label) for label in output)
     return result.tensor if order == tuple(range(len(order))) else ops.permute(result.tensor, axes=order)
 

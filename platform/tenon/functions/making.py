@@ -14,7 +14,7 @@ from tenon.dtypes import scalar_name
 from tenon.engine.value import Value
 from tenon.errors import ArgumentError, DTypeError, ExportError, ShapeError, TenonWarning
 from tenon.functions.derived import into, refuse
-from tenon.signal.windows import kaiser
+from tenon.functions.windows import kaiser
 from tenon.tensors import dlpack
 from tenon.tensors.creation.create import as_tensor, from_numpy, wrap
 from tenon.tensors.layout import with_layout

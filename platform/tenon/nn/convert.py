@@ -12,13 +12,13 @@ from collections.abc import Callable
 from typing import Any, Self
 
 from tenon import dtypes
-from tenon.__future__ import (
-    get_overwrite_module_params_on_conversion,
-    get_swap_module_params_on_conversion,
-)
 from tenon.device import Device
 from tenon.engine.grad_mode import no_grad
 from tenon.errors import GradError, ModuleError, ModuleTypeError, NoDataError
+from tenon.nn.conversion import (
+    get_overwrite_module_params_on_conversion,
+    get_swap_module_params_on_conversion,
+)
 from tenon.nn.parameter import Parameter, is_lazy
 from tenon.nn.traverse import Traversal
 from tenon.tensors.creation.factories import empty_like

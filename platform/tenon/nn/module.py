@@ -190,7 +190,7 @@ class Module(State):
 
     def compile(self, *args: Any, **kwargs: Any) -> None:
         """Compile the calls of this module, in place; the options are those of ``tenon.compile``."""
-        from tenon.compiler import compile  # the compiler is loaded by those who use it
+        from tenon.nn.compiler import compile  # the compiler is loaded by those who use it
 
         self.__dict__["_compiled_call_impl"] = compile(self._call_impl, *args, **kwargs)
         self.__dict__["_hooks"] = True  # off the shortest path of __call__

@@ -13,9 +13,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
-from tenon.__future__ import get_swap_module_params_on_conversion
 from tenon.engine.grad_mode import no_grad
 from tenon.errors import ModuleError
+from tenon.nn.conversion import get_swap_module_params_on_conversion
 from tenon.nn.parameter import Buffer, Parameter, is_lazy
 from tenon.nn.registry import NAMES
 from tenon.tensors.swapping import swap_tensors

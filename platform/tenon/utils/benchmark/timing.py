@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any, NoReturn
 
 import tenon
-from tenon import accelerator
+from tenon import cuda
 from tenon.errors import ArgumentError, UnsupportedError
 from tenon.utils.benchmark.measurement import Measurement, TaskSpec, set_torch_threads
 
@@ -22,8 +22,8 @@ Callback = Callable[[int, float], Any]
 
 def timer() -> float:
     """Seconds on a clock, once a GPU that is there has done its work."""
-    if accelerator.is_available():
-        accelerator.synchronize()
+    if cuda.is_available():
+        cuda.synchronize()
     return timeit.default_timer()
 
 

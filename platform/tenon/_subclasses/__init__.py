@@ -1,1 +1,0 @@
-"""PyTorch's path ``torch._subclasses``: ``meta_utils.assert_metadata_eq`` and the names of fake tensors."""

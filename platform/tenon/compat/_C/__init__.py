@@ -1,0 +1,239 @@
+"""torch's ``torch._C``: the few names of its C++ side that Python code asks for and mean something here."""
+
+from __future__ import annotations
+
+import itertools
+import weakref
+from collections.abc import Sequence
+from enum import Enum
+from typing import Any
+
+from tenon.autograd.delayed import DelayedError, UndefinedGrad
+from tenon.autograd.saved import KeptTensor
+from tenon.compat import accelerator
+from tenon.compat.backends import mkldnn
+from tenon.compat.backends.cpu import get_cpu_capability as _get_cpu_capability  # noqa: F401
+from tenon.compat.jit import ScriptDict, ScriptFunction, ScriptList, ScriptMethod  # noqa: F401
+from tenon.device import Device
+from tenon.engine.backward_end import PASS
+from tenon.engine.edges import AccumulateGrad
+from tenon.engine.grad_mode import is_grad_enabled  # noqa: F401 - torch has it here
+from tenon.engine.saving import hooks_are_let_in
+from tenon.errors import ArgumentError, ShapeError
+from tenon.nn import functional as _functional
+from tenon.tensors import rerouting
+from tenon.tensors.methods.convert import parse_to
+from tenon.tensors.overriding import STATE as _OVERRIDES
+from tenon.tensors.overriding import (  # noqa: F401 - torch has them here
+    DisableTorchFunction,
+    DisableTorchFunctionSubclass,
+)
+from tenon.tensors.overriding import disabled as _disabled_torch_function_impl  # noqa: F401
+from tenon.tensors.saved_names import SavedTensor
+from tenon.tensors.tensor import Tensor
+
+__all__: list[str] = []
+
+
+#: ``torch.linalg`` and ``torch.fft`` work whatever libraries are installed.
+has_lapack = has_spectral = True
+
+
+class _TorchFunctionState(Enum):
+    """Who is asked by ``__torch_function__`` in this thread."""
+
+    ENABLED = 0
+    SUBCLASSES_DISABLED = 1
+    ALL_DISABLED = 2
+
+
+def _get_torch_function_state() -> _TorchFunctionState:
+    return _TorchFunctionState(_OVERRIDES.off)
+
+
+def _set_torch_function_state(state: _TorchFunctionState) -> None:
+    _OVERRIDES.off = state.value
+
+
+def _len_torch_function_stack() -> int:
+    """How many modes of ``torch.overrides`` are at work in this thread."""
+    return len(_OVERRIDES.modes)
+
+
+def _get_function_stack_at(level: int) -> Any:
+    return _OVERRIDES.modes[level]
+
+
+def _push_on_torch_function_stack(mode: Any) -> None:
+    rerouting.reroute(mode=mode)
+    _OVERRIDES.modes.append(mode)
+
+
+def _pop_torch_function_stack() -> Any:
+    mode = _OVERRIDES.modes.pop()
+    rerouting.restore(mode)
+    return mode
+
+
+def _get_privateuse1_backend_name() -> str:
+    """PyTorch's name of the device that is kept for others, which is not taken here."""
+    return "privateuseone"
+
+
+class _ConvBackend(Enum):
+    """torch's names of its ways of computing a convolution."""
+
+    CudaDepthwise2d = 0
+    CudaDepthwise3d = 1
+    Cudnn = 2
+    CudnnTranspose = 3
+    Empty = 4
+    Miopen = 5
+    MiopenDepthwise = 6
+    MiopenTranspose = 7
+    Mkldnn = 8
+    MkldnnEmpty = 10
+    NnpackSpatial = 11
+    Overrideable = 12
+    Slow2d = 13
+    Slow3d = 14
+    SlowDilated2d = 15
+    SlowDilated3d = 16
+    SlowTranspose2d = 17
+    SlowTranspose3d = 18
+    Winograd3x3Depthwise = 19
+    Xnnpack2d = 20
+    Mps = 21
+    MpsTranspose = 22
+
+
+def _select_conv_backend(
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    transposed: bool,
+    output_padding: Sequence[int],
+    groups: int,
+    bias_sizes: Sequence[int] | None = None,
+) -> _ConvBackend:
+    """The kind of a convolution, named as torch names the plain loops by which it would compute it.
+
+    It tells empty, transposed and dilated ones apart, in two and three dimensions (one counts as two). Which
+    kernel really runs here is the business of the backend.
+    """
+    if input.shape[0] == 0 or input.shape[1] == 0:
+        return _ConvBackend.Empty
+    if input.numel() == 0:
+        raise ShapeError(
+            f"Only zero batch or zero channel inputs are supported, but got input shape: {list(input.shape)}."
+        )
+    flat = input.dim() < 5
+    if transposed:
+        return _ConvBackend.SlowTranspose2d if flat else _ConvBackend.SlowTranspose3d
+    if any(step != 1 for step in dilation):
+        return _ConvBackend.SlowDilated2d if flat else _ConvBackend.SlowDilated3d
+    return _ConvBackend.Slow2d if flat else _ConvBackend.Slow3d
+
+
+class _Functions:
+    """``torch._C._nn``: functions of neural networks, and how ``Module.to`` reads its arguments."""
+
+    @staticmethod
+    def _parse_to(*args: Any, **kwargs: Any) -> tuple[Any, Any, bool, Any]:
+        """``(device, dtype, non_blocking, memory_format)`` of a call of ``to``."""
+        device, dtype, _ = parse_to(args, kwargs)
+        flags = [each for each in args if isinstance(each, bool)]
+        return (
+            device,
+            dtype,
+            bool(kwargs.get("non_blocking", flags[0] if flags else False)),
+            kwargs.get("memory_format"),
+        )
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(_functional, name)
+
+
+_nn = _Functions()
+
+
+class _functions:
+    """``torch._C._functions``: nodes that code walking a graph tells by their class."""
+
+    AccumulateGrad = AccumulateGrad
+    DelayedError = DelayedError
+    UndefinedGrad = UndefinedGrad
+
+
+class _autograd:
+    """``torch._C._autograd``: what nodes keep, and versions that are set by hand."""
+
+    SavedTensor = SavedTensor
+
+    @staticmethod
+    def _make_saved_tensor(tensor: Tensor, is_output: bool = False) -> KeptTensor:
+        """``tensor`` kept as nodes keep theirs, through the hooks at work."""
+        return KeptTensor(tensor, is_output)
+
+    @staticmethod
+    def _saved_tensors_hooks_is_enabled() -> bool:
+        """Whether hooks on saved values are let in."""
+        return hooks_are_let_in()
+
+    @staticmethod
+    def _unsafe_set_version_counter(tensors: Sequence[Tensor], versions: Sequence[int]) -> None:
+        """Set how often each of ``tensors`` was changed in place."""
+        for tensor, version in zip(tensors, versions, strict=True):
+            if version < 0:
+                raise ArgumentError(f"Cannot set a version counter to a value below 0: got {version}.")
+            tensor._counter()[0] = version
+
+
+_passes: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
+_next_pass = itertools.count().__next__
+
+
+def _current_graph_task_id() -> int:
+    """The number of the backward pass in progress, which it gets when it is first asked for; -1 outside."""
+    if PASS.sweep is None:
+        return -1
+    if PASS.sweep not in _passes:
+        _passes[PASS.sweep] = _next_pass()
+    return _passes[PASS.sweep]
+
+
+class _WeakTensorRef:
+    """Knows whether a tensor is still there, without keeping it."""
+
+    def __init__(self, tensor: Tensor) -> None:
+        self._reference = weakref.ref(tensor)
+
+    def expired(self) -> bool:
+        """Whether the tensor is gone."""
+        return self._reference() is None
+
+
+def _get_mkldnn_enabled() -> bool:
+    """What scripts asked of ``torch.backends.mkldnn``."""
+    return mkldnn.enabled
+
+
+def _set_mkldnn_enabled(enabled: bool) -> None:
+    """Note what scripts ask of ``torch.backends.mkldnn``; it is without effect, as there."""
+    mkldnn.enabled = enabled
+
+
+def _log_api_usage_once(*args: Any) -> None:
+    """Nothing: what is used is told to nobody."""
+
+
+def _get_tracing_state() -> None:
+    """None: nothing is traced for TorchScript."""
+
+
+def _get_accelerator(check: bool | None = None) -> Device:
+    """The device beside the CPU, else the CPU."""
+    return accelerator.current_accelerator() or Device("cpu")

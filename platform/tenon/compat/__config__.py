@@ -1,0 +1,34 @@
+"""PyTorch's path ``torch.__config__``: what this installation computes with, as text for bug reports."""
+
+from __future__ import annotations
+
+import platform
+
+import numpy as np
+
+from tenon.compat.version import __version__
+from tenon.functions.settings import get_num_threads
+
+__all__ = ["parallel_info", "show"]
+
+
+def show() -> str:
+    """The versions of tenon, Python and NumPy, and the library that NumPy multiplies matrices with."""
+    blas = np.show_config(mode="dicts")["Build Dependencies"]["blas"]
+    rows = [
+        f"tenon {__version__} over NumPy {np.__version__}",
+        f"Python {platform.python_version()} on {platform.system()} {platform.machine()}",
+        f"BLAS: {blas.get('name', 'unknown')} {blas.get('version', '')}".rstrip(),
+        "tenon itself has no compiled code; `tenon plugins` lists what its plugins bring",
+    ]
+    return "tenon built with:\n" + "".join(f"  - {row}\n" for row in rows)
+
+
+def parallel_info() -> str:
+    """How many threads a kernel may use."""
+    return f"tenon/Parallel:\n\tget_num_threads() : {get_num_threads()}\n"
+
+
+def _cxx_flags() -> str:
+    """Nothing: no compiler made this package."""
+    return ""

@@ -1,0 +1,33 @@
+"""torch's ``torch._dynamo``, as far as eager code names it; the compiler itself is ``tenon.compiler``."""
+
+from tenon.compat._dynamo import config, eval_frame
+from tenon.nn.compiled import OptimizedModule
+from tenon.nn.compiler import (
+    allow_in_graph,
+    assume_constant_result,
+    disable,
+    is_compiling,
+    reset,
+)
+
+__all__ = [
+    "OptimizedModule",
+    "allow_in_graph",
+    "assume_constant_result",
+    "config",
+    "disable",
+    "eval_frame",
+    "is_compiling",
+    "mark_dynamic",
+    "mark_static",
+    "mark_static_address",
+    "maybe_mark_dynamic",
+    "reset",
+]
+
+
+def mark_dynamic(t: object, index: object, **options: object) -> None:
+    """Nothing: every shape gets a program of its own."""
+
+
+maybe_mark_dynamic = mark_static = mark_static_address = mark_dynamic

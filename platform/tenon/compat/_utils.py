@@ -1,0 +1,48 @@
+"""PyTorch's path ``torch._utils``: errors that cross processes, and tensors laid end to end."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from tenon.data.worker_errors import ExceptionWrapper, KeyErrorMessage
+
+if TYPE_CHECKING:
+    from tenon.tensors.tensor import Tensor
+
+__all__ = ["ExceptionWrapper", "KeyErrorMessage"]
+
+
+def _element_size(dtype: Any) -> int:
+    """The bytes of one element of ``dtype``."""
+    return int(dtype.itemsize)
+
+
+def _is_privateuse1_backend_available() -> bool:
+    """False: backends of others are plugins, and none takes the place that PyTorch keeps for one."""
+    return False
+
+
+def _rebuild_tensor(storage: Any, storage_offset: int, size: Sequence[int], stride: Sequence[int]) -> Tensor:
+    """The tensor that shows a storage from ``storage_offset`` on."""
+    from tenon.tensors.creation.factories import empty
+
+    made: Tensor = empty(0, dtype=storage.dtype).set_(storage.untyped(), storage_offset, size, stride)
+    return made
+
+
+def _flatten_dense_tensors(tensors: Sequence[Tensor]) -> Tensor:
+    """All elements of tensors of one dtype, end to end."""
+    from tenon.functions.joining import cat
+
+    flat: Tensor = cat([t.reshape(-1) for t in tensors])
+    return flat
+
+
+def _unflatten_dense_tensors(flat: Tensor, tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
+    """Parts of ``flat`` with the shapes of ``tensors``, as views."""
+    parts, start = [], 0
+    for like in tensors:
+        parts.append(flat.narrow(0, start, like.numel()).view_as(like))
+        start += like.numel()
+    return tuple(parts)

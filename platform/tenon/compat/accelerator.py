@@ -1,0 +1,55 @@
+"""torch's ``torch.accelerator``: the device beside the CPU, whichever it is; CUDA where it can be used."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tenon import cuda
+from tenon.device import Device
+
+__all__ = [
+    "current_accelerator",
+    "current_device_idx",
+    "current_device_index",
+    "device_count",
+    "is_available",
+    "set_device_idx",
+    "set_device_index",
+    "synchronize",
+]
+
+#: The types of devices that count as GPUs (``torch._inductor.utils``).
+GPU_TYPES = ["cuda", "mps", "xpu", "mtia"]
+
+
+def is_available() -> bool:
+    """Whether there is an accelerator."""
+    return cuda.is_available()
+
+
+def current_accelerator(check_available: bool = False) -> Device | None:
+    """``device("cuda")`` where CUDA can be used, else None."""
+    return Device("cuda") if cuda.is_available() else None
+
+
+def device_count() -> int:
+    """The number of accelerators of this process."""
+    return cuda.device_count()
+
+
+def current_device_index() -> int:
+    """The number of the one in use."""
+    return cuda.current_device()
+
+
+def set_device_index(device: Any, /) -> None:
+    """Use another one."""
+    cuda.set_device(device)
+
+
+current_device_idx, set_device_idx = current_device_index, set_device_index
+
+
+def synchronize(device: Any = None, /) -> None:
+    """Wait until all that was asked of the accelerator is done."""
+    cuda.synchronize(device)

@@ -1,0 +1,76 @@
+"""torch's ``torch.cpu``: what is said about devices in general, for the CPU."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import platform
+import re
+from typing import Any
+
+from tenon.compat.cpu import amp
+
+__all__ = [
+    "amp",
+    "current_device",
+    "device_count",
+    "get_capabilities",
+    "is_available",
+    "is_initialized",
+    "synchronize",
+]
+
+
+def is_available() -> bool:
+    """Always."""
+    return True
+
+
+def is_initialized() -> bool:
+    """Always: there is nothing to start."""
+    return True
+
+
+def device_count() -> int:
+    """One device, whatever the number of cores."""
+    return 1
+
+
+def current_device() -> str:
+    """``"cpu"``."""
+    return "cpu"
+
+
+def synchronize(device: Any = None) -> None:
+    """Nothing to wait for: operations are done when they return."""
+
+
+@functools.lru_cache
+def _features() -> dict[str, bool]:
+    """What NumPy found out about the processor, by torch's names (``avx2``, ``avx512_vnni``)."""
+    found: dict[str, bool] = importlib.import_module("numpy._core._multiarray_umath").__cpu_features__
+    return {
+        re.sub(r"^avx512_?(?=.)", "avx512_", re.sub(r"^sse4(?=\d)", "sse4_", name.lower())): there
+        for name, there in found.items()
+    }
+
+
+def get_capabilities() -> dict[str, Any]:
+    """The architecture, and which sets of instructions the processor has, as far as NumPy asks for them."""
+    return {"architecture": platform.machine(), **_features()}
+
+
+def _is_avx2_supported() -> bool:
+    return _features().get("avx2", False)
+
+
+def _is_avx512_supported() -> bool:
+    return _features().get("avx512_skx", False)
+
+
+def _is_vnni_supported() -> bool:
+    return _features().get("avx512_vnni", False)
+
+
+def _is_avx512_bf16_supported() -> bool:
+    return _features().get("avx512_bf16", False)

@@ -1,0 +1,145 @@
+"""The import hook that makes one module importable under several names.
+
+``paths.MODULES`` maps a name to the module that is meant by it, ``paths.FACES`` a name to what a generated
+module re-exports. A module is one object under all its names, so a class stays one class, whichever path it
+is imported or unpickled by. The submodules of a package with a second name have second names too.
+
+The hook stands before the import system's own finders, which would load a file again under its second name. A
+module that does not belong to tenon costs it one comparison.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Sequence
+from importlib.machinery import ModuleSpec
+from types import CodeType, ModuleType
+from typing import Any
+
+from tenon.compat.paths import FACES, MODULES
+
+__all__ = ["AliasFinder", "install", "is_second_name", "second_names"]
+
+
+def is_second_name(fullname: str) -> bool:
+    """Whether the table has a module of this name."""
+    return fullname in MODULES or fullname in FACES
+
+
+def second_names(package: str) -> set[str]:
+    """The submodules that the table gives ``package``."""
+    split = (name.rpartition(".") for name in (*MODULES, *FACES))
+    return {name for parent, _, name in split if parent == package}
+
+
+class AliasFinder:
+    """Finds modules by the names in ``paths.py``; see the module's docstring."""
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """How to load ``fullname`` if it is a second name or a generated module; else None."""
+        if not fullname.startswith("tenon."):
+            return None
+        if fullname in FACES:
+            inner = any(name.startswith(f"{fullname}.") for name in (*FACES, *MODULES))
+            return _spec(fullname, FaceLoader(FACES[fullname]), [] if inner else None)
+        meant = MODULES.get(fullname) or _by_package(fullname)
+        if meant is None:
+            return None
+        from importlib.util import find_spec  # 5 ms, which every import of tenon would pay
+
+        found = find_spec(meant)
+        if found is None:
+            return None
+        return _spec(fullname, AliasLoader(meant, found), found.submodule_search_locations)
+
+
+def _by_package(fullname: str) -> str | None:
+    """What ``fullname`` means if the package before its last dot has a second name; else None."""
+    package, _, name = fullname.rpartition(".")
+    own = getattr(sys.modules.get(package), "__name__", package)
+    return None if own == package else f"{own}.{name}"
+
+
+def _spec(fullname: str, loader: Any, packages: Sequence[str] | None) -> ModuleSpec:
+    spec = ModuleSpec(fullname, loader, origin=loader.origin, is_package=packages is not None)
+    if packages:
+        spec.submodule_search_locations = list(packages)
+    return spec
+
+
+def _member(module: ModuleType, name: str) -> Any:
+    """What ``from module import name`` binds."""
+    try:
+        return getattr(module, name)
+    except AttributeError:
+        return importlib.import_module(f"{module.__name__}.{name}")
+
+
+class AliasLoader:
+    """Gives the module that a second name means; what ``runpy`` asks, its own loader answers."""
+
+    def __init__(self, meant: str, spec: ModuleSpec) -> None:
+        self.meant, self.spec, self.origin = meant, spec, spec.origin
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        """The module itself, under the name that it was written with."""
+        module = importlib.import_module(self.meant)
+        if module.__spec__ is not None:
+            self.spec = module.__spec__
+        return module
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Nothing is run again; the import system has put the second name's spec in, which is undone."""
+        module.__spec__ = self.spec
+
+    def get_code(self, fullname: str) -> CodeType | None:
+        """The module's code, for ``python -m``."""
+        loader: Any = self.spec.loader
+        code: CodeType | None = loader.get_code(self.meant)
+        return code
+
+    def get_source(self, fullname: str) -> str | None:
+        """The module's source text, if it has one."""
+        loader: Any = self.spec.loader
+        source: str | None = loader.get_source(self.meant)
+        return source
+
+
+class FaceLoader:
+    """Makes a module of names that live in other modules: ``"package.module: name another as name"``."""
+
+    origin = "tenon.compat.paths"
+
+    def __init__(self, rows: Sequence[str]) -> None:
+        self.rows = rows
+
+    def create_module(self, spec: ModuleSpec) -> None:
+        """None: the import system makes an empty module."""
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Import what the rows name and bind it."""
+        names = []
+        for row in self.rows:
+            home, _, listed = row.partition(":")
+            source = importlib.import_module(home)
+            for entry in listed.split(","):
+                theirs, _, name = entry.strip().partition(" as ")
+                setattr(module, name or theirs, _member(source, theirs))
+                names.append(name or theirs)
+        module.__doc__ = f"The names of PyTorch's ``{module.__name__}``, which live elsewhere in tenon."
+        module.__dict__["__all__"] = sorted(names)
+
+    def get_code(self, fullname: str) -> None:
+        """None: there is nothing to run."""
+
+    def get_source(self, fullname: str) -> None:
+        """None: no file holds it."""
+
+
+def install() -> None:
+    """Put the hook before the import system's own finders, once."""
+    if not any(isinstance(finder, AliasFinder) for finder in sys.meta_path):
+        sys.meta_path.insert(0, AliasFinder())

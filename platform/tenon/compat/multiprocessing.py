@@ -1,0 +1,192 @@
+"""torch's ``torch.multiprocessing``: the standard library's, and ``spawn``.
+
+Tensors sent to another process are copied. For ranks that communicate, ``tenon launch`` starts and watches
+them; ``spawn`` is for scripts that start theirs.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Callable, Sequence
+from multiprocessing import *  # noqa: F403
+from multiprocessing import connection
+from typing import Any, Literal, overload
+
+from tenon.data.sharing import get_all_sharing_strategies, get_sharing_strategy, set_sharing_strategy
+from tenon.distributed.orphans import end_with_parent
+from tenon.errors import TenonError
+
+__all__ = [
+    *multiprocessing.__all__,
+    "ProcessContext",
+    "ProcessExitedException",
+    "ProcessRaisedException",
+    "get_all_sharing_strategies",
+    "get_sharing_strategy",
+    "set_sharing_strategy",
+    "spawn",
+    "start_processes",
+]
+
+#: Characters of a traceback: more would wait in the pipe for a reader that waits for the process.
+_MOST = 16_000
+
+
+class ProcessRaisedException(TenonError):
+    """A process of ``spawn`` raised; the message has its traceback."""
+
+    def __init__(self, msg: str, error_index: int, error_pid: int) -> None:
+        super().__init__(msg)
+        self.msg, self.error_index, self.pid = msg, error_index, error_pid
+
+
+class ProcessExitedException(TenonError):
+    """A process of ``spawn`` was killed, or left with a status other than 0."""
+
+    def __init__(
+        self, msg: str, error_index: int, error_pid: int, exit_code: int, signal_name: str | None = None
+    ) -> None:
+        super().__init__(msg)
+        self.msg, self.error_index, self.pid = msg, error_index, error_pid
+        self.exit_code, self.signal_name = exit_code, signal_name
+
+
+def _run(fn: Callable[..., Any], index: int, args: Sequence[Any], pipe: connection.Connection) -> None:
+    end_with_parent()
+    try:
+        fn(index, *args)
+    except KeyboardInterrupt:
+        pass  # the parent got it too
+    except Exception:
+        pipe.send(traceback.format_exc()[-_MOST:])
+        sys.exit(1)
+
+
+class ProcessContext:
+    """The processes of ``spawn(join=False)``."""
+
+    def __init__(self, processes: list[Any], pipes: list[connection.Connection]) -> None:
+        self.processes = processes
+        self._pipes = pipes
+        self._open = {process.sentinel: index for index, process in enumerate(processes)}
+
+    def pids(self) -> list[int]:
+        """Their numbers."""
+        return [process.pid for process in self.processes]
+
+    def join(self, timeout: float | None = None, grace_period: float | None = None) -> bool:
+        """Wait until a process ends, at most ``timeout`` seconds; returns whether all have ended well.
+
+        If one failed, the others are told to end, killed ``grace_period`` seconds later (30 if None), and
+        what it died of is raised as ProcessRaisedException or ProcessExitedException.
+        """
+        if not self._open:
+            return True
+        failed = None
+        for sentinel in connection.wait(list(self._open), timeout):
+            index = self._open.pop(sentinel)
+            self.processes[index].join()
+            if self.processes[index].exitcode:
+                failed = index
+                break
+        if failed is None:
+            return not self._open
+        self._end(30.0 if grace_period is None else grace_period)
+        process, text = self.processes[failed], _received(self._pipes[failed])
+        if text:
+            raise ProcessRaisedException(
+                f"\n\n-- Process {failed} terminated with the following error:\n{text}", failed, process.pid
+            )
+        code = process.exitcode
+        if code < 0:
+            name = signal.Signals(-code).name
+            raise ProcessExitedException(
+                f"process {failed} terminated with signal {name}", failed, process.pid, code, name
+            )
+        raise ProcessExitedException(
+            f"process {failed} terminated with exit code {code}", failed, process.pid, code
+        )
+
+    def _end(self, patience: float) -> None:
+        """End all processes, at once those that do not within ``patience`` seconds."""
+        for process in self.processes:
+            if process.is_alive():
+                process.terminate()
+        until = time.monotonic() + patience
+        for process in self.processes:
+            process.join(max(0.0, until - time.monotonic()))
+            if process.is_alive():
+                process.kill()
+                process.join()
+        self._open.clear()
+
+
+def _received(pipe: connection.Connection) -> str:
+    """What a process said of its end; nothing if it said nothing."""
+    try:
+        return str(pipe.recv()) if pipe.poll() else ""
+    except EOFError:
+        return ""
+
+
+@overload
+def start_processes(
+    fn: Callable[..., Any],
+    args: Sequence[Any] = ...,
+    nprocs: int = ...,
+    join: Literal[True] = ...,
+    daemon: bool = ...,
+    start_method: str = ...,
+) -> None: ...
+@overload
+def start_processes(
+    fn: Callable[..., Any],
+    args: Sequence[Any] = ...,
+    nprocs: int = ...,
+    join: bool = ...,
+    daemon: bool = ...,
+    start_method: str = ...,
+) -> ProcessContext | None: ...
+def start_processes(
+    fn: Callable[..., Any],
+    args: Sequence[Any] = (),
+    nprocs: int = 1,
+    join: bool = True,
+    daemon: bool = False,
+    start_method: str = "spawn",
+) -> ProcessContext | None:
+    """``fn(index, *args)`` in ``nprocs`` processes; waits for them, or returns their ProcessContext.
+
+    On Linux they end (SIGTERM) when the thread that started them does.
+    """
+    context: Any = multiprocessing.get_context(start_method)
+    processes, pipes = [], []
+    for index in range(nprocs):
+        ours, theirs = context.Pipe(duplex=False)
+        process = context.Process(target=_run, args=(fn, index, tuple(args), theirs), daemon=daemon)
+        process.start()
+        theirs.close()
+        processes.append(process)
+        pipes.append(ours)
+    started = ProcessContext(processes, pipes)
+    if not join:
+        return started
+    while not started.join():
+        pass
+    return None
+
+
+def spawn(
+    fn: Callable[..., Any],
+    args: Sequence[Any] = (),
+    nprocs: int = 1,
+    join: bool = True,
+    daemon: bool = False,
+    start_method: str = "spawn",
+) -> ProcessContext | None:
+    """``start_processes`` with fresh interpreters: ``fn`` and ``args`` must pickle."""
+    return start_processes(fn, args, nprocs, join, daemon, start_method)

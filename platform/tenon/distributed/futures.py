@@ -1,0 +1,120 @@
+"""``tenon.futures``: a value that will be there later, with torch's names.
+
+What a communication hook returns. Engines here finish a collective before they return, so most futures are
+done when they are made; waiting for one that another thread fulfils blocks until it does.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable
+from typing import Any, Generic, TypeVar, cast
+
+from tenon.errors import CommunicatorError
+
+T = TypeVar("T")
+S = TypeVar("S")
+
+__all__ = ["Future", "collect_all", "wait_all"]
+
+
+class Future(Generic[T]):
+    """A result, or the exception in its place; ``devices`` has no effect.
+
+    >>> future = Future()
+    >>> doubled = future.then(lambda done: 2 * done.value())
+    >>> future.set_result(21)
+    >>> doubled.wait()
+    42
+    """
+
+    def __init__(self, *, devices: Any = None) -> None:
+        self._done = threading.Event()
+        self._lock = threading.Lock()
+        self._value: Any = None
+        self._error: BaseException | None = None
+        self._callbacks: list[Callable[[Future[T]], Any]] = []
+
+    def done(self) -> bool:
+        """Whether there is a result or an exception."""
+        return self._done.is_set()
+
+    def wait(self) -> T:
+        """Block until it is done; the result, or raise the exception."""
+        self._done.wait()
+        if self._error is not None:
+            raise self._error
+        return cast(T, self._value)
+
+    def value(self) -> T:
+        """The result of a future that is done; in a callback that is always so."""
+        if not self.done():
+            raise CommunicatorError("value() of a future that is not done. Use wait(), or call it in then().")
+        return self.wait()
+
+    def then(self, callback: Callable[[Future[T]], S]) -> Future[S]:
+        """The future of ``callback(self)``, called as soon as this one is done."""
+        following: Future[S] = Future()
+
+        def call(done: Future[T]) -> None:
+            try:
+                result = callback(done)
+            except Exception as error:  # kept for whoever waits
+                following.set_exception(error)
+            else:
+                following.set_result(result)
+
+        self.add_done_callback(call)
+        return following
+
+    def add_done_callback(self, callback: Callable[[Future[T]], Any]) -> None:
+        """Call ``callback(self)`` once this is done: now, if it is."""
+        with self._lock:
+            if not self.done():
+                self._callbacks.append(callback)
+                return
+        callback(self)
+
+    def set_result(self, result: T) -> None:
+        """Fulfil it; possible once."""
+        self._finish(result, None)
+
+    def set_exception(self, result: BaseException) -> None:
+        """Let ``wait`` raise ``result``."""
+        self._finish(None, result)
+
+    def _finish(self, value: Any, error: BaseException | None) -> None:
+        with self._lock:
+            if self.done():
+                raise CommunicatorError("this future is done already; a result can be set once.")
+            self._value, self._error = value, error
+            self._done.set()
+            callbacks, self._callbacks = self._callbacks, []
+        for callback in callbacks:
+            callback(self)
+
+
+def collect_all(futures: Iterable[Future[Any]]) -> Future[list[Future[Any]]]:
+    """A future of the list of all, done when the last of them is."""
+    waiting = list(futures)
+    collected: Future[list[Future[Any]]] = Future()
+    left = [len(waiting)]
+    lock = threading.Lock()
+
+    def one(_: Future[Any]) -> None:
+        with lock:
+            left[0] -= 1
+            last = left[0] == 0
+        if last:
+            collected.set_result(waiting)
+
+    if not waiting:
+        collected.set_result(waiting)
+    for future in waiting:
+        future.add_done_callback(one)
+    return collected
+
+
+def wait_all(futures: Iterable[Future[Any]]) -> list[Any]:
+    """The results of all, in order; raises the first exception in that order."""
+    return [future.wait() for future in collect_all(futures).wait()]

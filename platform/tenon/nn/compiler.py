@@ -1,0 +1,154 @@
+"""``tenon.compile``: record a function or a module once, replay it fused and planned from then on.
+
+>>> import tenon
+>>> @tenon.compile
+... def double(x):
+...     return x * 2
+>>> for _ in range(4):
+...     y = double(tenon.ones(3))
+>>> y, len(double.programs)
+(tensor([2., 2., 2.]), 1)
+
+Guide: ``docs/guide/compile.md``.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any, TypeVar
+
+from tenon.engine import watch
+from tenon.errors import ArgumentError, CaptureError
+from tenon.graph.compile import EVERY, Compiled
+from tenon.graph.stance import set_stance
+from tenon.nn.compiled import OptimizedModule
+from tenon.nn.module import Module
+
+
+def compile(
+    model: Any = None,
+    *,
+    fullgraph: bool = False,
+    dynamic: bool | None = None,
+    backend: Any = None,
+    mode: str | None = None,
+    options: dict[str, Any] | None = None,
+    disable: bool = False,
+    explain: bool = False,
+) -> Any:
+    """The compiled form of ``model``: a function, a method or a module; also a decorator (torch.compile).
+
+    Calls run eagerly once, are recorded twice, and are replayed from then on if both recordings agree. What a
+    function cannot keep static (a value read by Python, shapes that depend on data) leaves it eager, with one
+    warning that names the line; ``fullgraph=True`` makes that a CaptureError. ``explain=True`` prints every
+    recording and its reason; ``compiled.reasons`` keeps them, ``compiled.programs[0].source`` is the program.
+
+    ``dynamic``, ``mode`` and ``options`` are PyTorch's and have no effect: shapes are always static here, and
+    every shape gets a program of its own. Raises ArgumentError for an unknown ``backend``.
+    """
+    if backend not in (None, "inductor", "tenon", "eager"):
+        raise ArgumentError(
+            f"tenon.compile(backend={backend!r}): tenon has one compiler. Leave backend out; plugins add"
+            " passes through the hook tenon_graph_passes."
+        )
+    if model is None:
+        return functools.partial(
+            compile, fullgraph=fullgraph, backend=backend, disable=disable, explain=explain
+        )
+    if disable or backend == "eager":
+        return model
+    if isinstance(model, Module):
+        return OptimizedModule(model, Compiled(model.__call__, fullgraph, explain))
+    if not callable(model):
+        raise ArgumentError(f"tenon.compile takes a function or a module, got {type(model).__name__}.")
+    return Compiled(model, fullgraph, explain)
+
+
+def is_compiling() -> bool:
+    """Whether a compiled function is being recorded right now (torch.compiler.is_compiling)."""
+    return watch.recorder is not None
+
+
+def disable(fn: Any = None, recursive: bool = True, *, reason: str | None = None) -> Any:
+    """``fn``, which a compiled function may not replay: what calls it stays eager. Also a decorator.
+
+    In contrast to PyTorch, which compiles what lies before and behind, all of the compiled function does; its
+    one warning says ``reason``. ``recursive`` changes nothing.
+
+    >>> import tenon
+    >>> said = []
+    >>> logged = tenon.compiler.disable(lambda x: said.append(x.shape) or x)
+    >>> logged(tenon.ones(2)), said
+    (tensor([1., 1.]), [torch.Size([2])])
+    """
+    if fn is None:
+        return functools.partial(disable, recursive=recursive, reason=reason)
+    if not callable(fn):
+        raise ArgumentError(f"tenon.compiler.disable takes a function or a module, got {type(fn).__name__}.")
+    if isinstance(fn, Module):
+        fn.forward = disable(fn.forward, reason=reason)
+        return fn
+
+    @functools.wraps(fn)
+    def eager(*args: Any, **kwargs: Any) -> Any:
+        if watch.recorder is not None:
+            name = getattr(fn, "__qualname__", type(fn).__name__)
+            watch.recorder.refuse(
+                CaptureError(
+                    f"{name} is kept from being compiled by tenon.compiler.disable"
+                    f"{'' if reason is None else f' ({reason})'}. Call it outside the compiled function."
+                )
+            )
+        return fn(*args, **kwargs)
+
+    return eager
+
+
+T = TypeVar("T")
+
+
+def is_exporting() -> bool:
+    """False: nothing is exported."""
+    return False
+
+
+def reset() -> None:
+    """Forget all programs; compiled functions record anew."""
+    for each in list(EVERY):
+        each.forget()
+
+
+def cudagraph_mark_step_begin() -> None:
+    """Nothing: results are arrays of their own, not places that the next step writes to."""
+
+
+def allow_in_graph(fn: T) -> T:
+    """``fn``: what a compiled function calls is recorded, op by op."""
+    return fn
+
+
+def assume_constant_result(fn: T) -> T:
+    """``fn``: what Python computes while it is recorded is a constant of the program."""
+    return fn
+
+
+def list_backends(exclude_tags: Any = ()) -> list[str]:
+    """The names that ``compile`` takes for its one compiler; ``exclude_tags`` has no effect."""
+    return ["inductor", "tenon"]
+
+
+is_dynamo_compiling = is_compiling
+
+__all__ = [
+    "allow_in_graph",
+    "assume_constant_result",
+    "compile",
+    "cudagraph_mark_step_begin",
+    "disable",
+    "is_compiling",
+    "is_dynamo_compiling",
+    "is_exporting",
+    "list_backends",
+    "reset",
+    "set_stance",
+]
