@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from tenon.distributed import engine as engine
     from tenon.distributed.communicator import Communicator as Communicator
     from tenon.distributed.data_parallel import release_parameters as release_parameters
+    from tenon.engine import expressions as expressions
     from tenon.engine.aval import Aval as Aval
     from tenon.engine.backend import Availability as Availability
     from tenon.engine.backend import Backend as Backend
@@ -44,7 +45,6 @@ if TYPE_CHECKING:
     from tenon.engine.op import Op as Op
     from tenon.engine.op import Primitive as Primitive
     from tenon.graph import cluster as cluster
-    from tenon.graph import expressions as expressions
     from tenon.graph import shape_requests as shape_requests
     from tenon.graph.graph import Graph as Graph
     from tenon.graph.graph import Node as Node
@@ -106,7 +106,7 @@ _TARGETS = {
     "engine": "tenon.distributed.engine:",
     "environment": "tenon.config:environment",
     "errors": "tenon.errors:",
-    "expressions": "tenon.graph.expressions:",
+    "expressions": "tenon.engine.expressions:",
     "no_grad": "tenon.engine.grad_mode:no_grad",
     "observe": "tenon.observe:",
     "op_interceptors": "tenon.engine.interceptor:SLOT",

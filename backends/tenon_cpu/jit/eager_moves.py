@@ -10,6 +10,7 @@ import numpy as np
 from tenon.extend import Kernel
 from tenon.ops import copy as _copy
 from tenon.ops import flip as _flip
+from tenon.ops import mul as _mul
 from tenon.ops import outer as _outer
 from tenon_cpu.jit import codegen_llvm, moves, short
 from tenon_cpu.jit.calls import FLOAT, WORTH, fits, plain, share
@@ -56,7 +57,7 @@ def outer(f: Any, x: Any, y: Any) -> Any:
         return _outer.decompose(f, x, y)
     if not (x.dtype is y.dtype is FLOAT and x.flags.carray and y.flags.carray):
         return _outer.decompose(f, x, y)
-    return short.elementwise("mul", (x.reshape(-1, 1), y), {}, FLOAT, FLOAT)
+    return short.elementwise(_mul, (x.reshape(-1, 1), y), {}, FLOAT, FLOAT)
 
 
 KERNELS: dict[str, Kernel] = {"new_full": new_full, "copy": copy, "flip": flip}

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tenon.extend import Kernel
+from tenon.extend import Kernel, Op
 from tenon.ops import acos as _acos
 from tenon.ops import asin as _asin
 from tenon.ops import atan as _atan
@@ -32,8 +32,11 @@ from tenon.ops import log10 as _log10
 from tenon.ops import logaddexp as _logaddexp
 from tenon.ops import nan_to_num as _nan_to_num
 from tenon.ops import polygamma as _polygamma
+from tenon.ops import pow as _pow
 from tenon.ops import remainder as _remainder
 from tenon.ops import rsqrt as _rsqrt
+from tenon.ops import sigmoid as _sigmoid
+from tenon.ops import sign as _sign
 from tenon.ops import sinh as _sinh
 from tenon.ops import softplus_grad as _softplus_grad
 from tenon.ops import tan as _tan
@@ -43,7 +46,7 @@ from tenon_cpu.jit.calls import FLOAT, WORTH, aligned, fits, plain, share
 from tenon_cpu.kernels import direct, pointwise
 
 
-def _generated(name: str, args: Any, attrs: Any) -> Any:
+def _generated(op: Op, args: Any, attrs: Any) -> Any:
     """The op of large arrays; None where they are small, or there is no compiler."""
     first, out = args[0], attrs.get("out")
     if first.__class__ is not np.ndarray or first.size < WORTH:
@@ -56,22 +59,22 @@ def _generated(name: str, args: Any, attrs: Any) -> Any:
     if not codegen_llvm.available():
         return None
     options = {name: value for name, value in attrs.items() if name != "out"}
-    return short.elementwise(name, args, options, FLOAT, FLOAT, out)
+    return short.elementwise(op, args, options, FLOAT, FLOAT, out)
 
 
-def _made(name: str, kernel: Kernel, *args: Any, **attrs: Any) -> Any:
+def _made(op: Op, kernel: Kernel, *args: Any, **attrs: Any) -> Any:
     """The op by generated code, else by ``kernel``."""
     first = args[0]
     if first.__class__ is np.ndarray and first.size < WORTH:
         return kernel(*args, **attrs)
     found = None
     if all(a.__class__ is np.ndarray for a in args):
-        found = _generated(name, args, attrs)
+        found = _generated(op, args, attrs)
     return kernel(*args, **attrs) if found is None else found
 
 
 def _in_parts(op: Any, f: Any, *args: Any, **attrs: Any) -> Any:
-    return _made(op.name, functools.partial(op.decompose, f), *args, **attrs)
+    return _made(op, functools.partial(op.decompose, f), *args, **attrs)
 
 
 def _quotients(op: Any, kernel: Any, x: Any, y: Any, out: Any) -> Any:
@@ -138,7 +141,7 @@ def polygamma(x: Any, *, order: int, out: Any = None) -> Any:
 def pow(x: Any, y: Any, *, out: Any = None) -> Any:
     """Cubes in one pass; all else by NumPy."""
     if y.__class__ in (int, float) and y == 3 and out is None:
-        found = _generated("pow", (x, 3), {})
+        found = _generated(_pow, (x, 3), {})
         if found is not None:
             return found
     return pointwise.pow(x, y, out=out)
@@ -162,24 +165,22 @@ def _outrun() -> dict[str, Kernel]:
         used = "".join(loop["current"] for loop in loops.get(op.ufunc, {}).values())
         if "V4" not in used and "AVX512" not in used:
             slow.append(op)
-    found: dict[str, Kernel] = {
-        op.name: functools.partial(_made, op.name, getattr(np, op.ufunc)) for op in slow
-    }
+    found: dict[str, Kernel] = {op.name: functools.partial(_made, op, getattr(np, op.ufunc)) for op in slow}
     if _tan.name in found:
         found[_tan.name] = tan
     if _tanh.name in found:  # which it is made of
-        found["sigmoid"] = functools.partial(_made, "sigmoid", direct.sigmoid)
+        found["sigmoid"] = functools.partial(_made, _sigmoid, direct.sigmoid)
     return found
 
 
 KERNELS: dict[str, Kernel] = {
     **_outrun(),
     **{
-        op.name: functools.partial(_made, op.name, functools.partial(op.forward, np))
+        op.name: functools.partial(_made, op, functools.partial(op.forward, np))
         for op in (_erf, _erfc, _copysign, _rsqrt, _hypot, _logaddexp)
     },
     "pow": pow,
-    "sign": functools.partial(_made, "sign", direct.sign),
+    "sign": functools.partial(_made, _sign, direct.sign),
     "remainder": remainder,
     "floor_divide": floor_divide,
     "fmod": fmod,

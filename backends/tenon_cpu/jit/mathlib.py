@@ -6,7 +6,7 @@ branch or a table; every one is right at infinities, NaN, both zeros, overflow a
 within 4 units in the last place elsewhere (``tests/backends/jit/test_codegen.py`` measures them). For
 float64 the C library is called.
 
-The formulas are in the language of ``tenon.graph.expressions`` with statements, and these functions more:
+The formulas are in the language of ``tenon.engine.expressions`` with statements, and these functions more:
 ``fma(a, b, c)``; ``poly(x, c0, c1, ...)``,
     lowest coefficient first; ``bits(x)`` and ``real_of_bits(i)`` between
 float32 and int32; ``real(i)`` from int32.
@@ -172,7 +172,7 @@ return near if a < 1.0 else copysign(1.0 - erfc(a), x)
 }
 
 #: Functions of the C library, by their names for float64; those for float32 end in f.
-LIBRARY = {*expressions.TRANSCENDENTAL, "pow", "atan2", "hypot"} - {"sqrt", "sigmoid"}
+LIBRARY = expressions.MATHEMATICS - {"sigmoid"}
 
 #: Formulas that also serve float64.
 WIDE: dict[str, str] = {"sigmoid": FORMULAS["sigmoid"]}

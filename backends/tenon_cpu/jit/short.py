@@ -16,8 +16,9 @@ from typing import Any
 
 import numpy as np
 
-from tenon.extend import Aval, errors, expressions
+from tenon.extend import Aval, Op, errors
 from tenon.extend import cluster as _described
+from tenon.ops import cast as _cast
 from tenon_cpu.jit import codegen_llvm
 from tenon_cpu.jit.builtin import DATA
 from tenon_cpu.jit.calls import memory_order
@@ -32,7 +33,7 @@ _SHARED = 1 << 17
 #: How an operand lies along a row: element by element, one element, a number of the call, nothing.
 ALONG, SAME, NUMBER, NONE = "along", "same", "number", "none"
 
-_STEP, _EXPRESSION = _described.Step, expressions.expression
+_STEP = _described.Step
 _NUMBERS = frozenset((bool, int, float))
 
 
@@ -81,13 +82,13 @@ def _step(name: str, text: str, attrs: tuple[Any, ...], out: Any, computed: Any)
 
 
 def elementwise(
-    name: str, args: Sequence[Any], attrs: dict[str, Any], computed: Any, dtype: Any, out: Any = None
+    op: Op, args: Sequence[Any], attrs: dict[str, Any], computed: Any, dtype: Any, out: Any = None
 ) -> Any:
-    """``name`` of arrays, Python numbers and None, as an array of ``dtype``; None where there is no code.
+    """``op`` of arrays, Python numbers and None, as an array of ``dtype``; None where there is no code.
 
     ``out`` may be one of the operands.
     """
-    text = _EXPRESSION(name, tuple(args), attrs)
+    text = op.expression_for(args, attrs)
     if text is None:
         return None
     arrays = [a for a in args if isinstance(a, np.ndarray)]
@@ -96,7 +97,7 @@ def elementwise(
     axes = () if arrays[0].flags.c_contiguous else memory_order(arrays[0])
     if axes and all(a.ndim == len(axes) for a in arrays):  # in memory's order, which the result keeps
         seen = [a.transpose(axes) if isinstance(a, np.ndarray) else a for a in args]
-        made = elementwise(name, seen, attrs, computed, dtype, out if out is None else out.transpose(axes))
+        made = elementwise(op, seen, attrs, computed, dtype, out if out is None else out.transpose(axes))
         return None if made is None else made.transpose(np.argsort(axes))
     if all(a.shape == shape and a.flags.c_contiguous for a in arrays):
         laid = 1, arrays[0].size, [(0, 1)] * len(arrays)
@@ -122,7 +123,7 @@ def elementwise(
         else:
             operands.append(("", NUMBER))
             words += [0, struct.unpack("<q", struct.pack("<d", float(a)))[0]]
-    entry = _entry(_step(name, text, tuple(sorted(attrs.items())), dtype, computed), tuple(operands))
+    entry = _entry(_step(op.name, text, tuple(sorted(attrs.items())), dtype, computed), tuple(operands))
     if entry is None:
         return None
     if out is None:
@@ -193,7 +194,7 @@ def _laid_out(shape: tuple[int, ...], arrays: list[Any]) -> tuple[int, int, list
 
 def cast(x: Any, dtype: Any) -> Any:
     """``x``, of floats of 16 or 32 bits, in another such dtype; a new array, contiguous."""
-    made = elementwise("cast", (x,), {}, x.dtype, dtype)
+    made = elementwise(_cast, (x,), {}, x.dtype, dtype)
     assert made is not None
     return made
 

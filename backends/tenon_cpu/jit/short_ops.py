@@ -9,14 +9,14 @@ llvmlite.
 from __future__ import annotations
 
 import functools
-import inspect
 from typing import Any
 
 import ml_dtypes
 import numpy as np
 
-from tenon.extend import Composite, Kernel, Kind, Op, expressions
+from tenon.extend import Composite, Kernel, Kind, Op
 from tenon.ops import cast as _cast
+from tenon.ops import where as _where
 from tenon_cpu.jit import codegen_llvm, short, short_rows, short_smooth
 from tenon_cpu.jit.compile import available
 
@@ -39,7 +39,6 @@ _WIDENED = frozenset(
 _ROWS = frozenset(["softmax", "softmax_grad", "sum_to"])
 #: Ops that do so for float16 only, which no library here multiplies.
 _WIDENED_HALF = frozenset(["matmul", "linear", "addmm"])
-_BOOLEAN = expressions.BOOLEAN
 _NUMBERS = frozenset((bool, int, float))
 
 
@@ -53,33 +52,18 @@ def for_short(op: Op, kernel: Kernel) -> Kernel:
         return functools.partial(_rows, op.name, functools.partial(_widened, kernel, SHORT))
     if op.name in _WIDENED or op.name in _WIDENED_HALF:
         return functools.partial(_widened, kernel, SHORT if op.name in _WIDENED else frozenset((HALF,)))
-    if (
-        op.name != "conj"
-        and op.kind is Kind.ELEMENTWISE
-        and expressions.expression(op.name, _ANY, {}) is not None
-    ):
-        return functools.partial(_elementwise, op.name, kernel, _defaults(op))
+    if op.kind is Kind.ELEMENTWISE and not op.view and op.expression_for(_ANY, {}) is not None:
+        return functools.partial(_elementwise, op, kernel)
     return kernel
-
-
-def _defaults(op: Op) -> dict[str, Any]:
-    """Attrs that a call may leave out."""
-    function = op.decompose if isinstance(op, Composite) else op.forward  # type: ignore[attr-defined]
-    found = inspect.signature(function).parameters.values()
-    return {
-        p.name: p.default
-        for p in found
-        if p.kind is p.KEYWORD_ONLY and p.default is not p.empty and p.name != "out"
-    }
 
 
 #: Operands that are no numbers, to ask whether an op has a formula at all.
 _ANY = (..., ..., ...)
 
 
-def _elementwise(name: str, kernel: Kernel, defaults: dict[str, Any], /, *args: Any, **attrs: Any) -> Any:
+def _elementwise(op: Op, kernel: Kernel, /, *args: Any, **attrs: Any) -> Any:
     out = attrs.pop("out", None)
-    given, dtype = args[1:] if name == "where" else args, None
+    given, dtype = args[op.promoted_from :], None
     size = 0
     for a in given:
         if isinstance(a, np.ndarray):
@@ -91,9 +75,9 @@ def _elementwise(name: str, kernel: Kernel, defaults: dict[str, Any], /, *args: 
     else:
         if dtype in SHORT and size >= WORTH and _reachable(args, out, dtype):
             plain = tuple([_number(a) for a in args])
-            made = np.dtype(np.bool_) if name in _BOOLEAN else dtype
-            named = {**defaults, **attrs} if defaults else attrs
-            found = short.elementwise(name, plain, named, dtype, made, out)
+            made = np.dtype(np.bool_) if op.boolean else dtype
+            named = {**op.defaults, **attrs} if op.defaults else attrs
+            found = short.elementwise(op, plain, named, dtype, made, out)
             if found is not None:
                 return found
     return kernel(*args, **attrs) if out is None else kernel(*args, out=out, **attrs)
@@ -219,7 +203,7 @@ def where(kernel: Kernel, condition: Any, x: Any, y: Any) -> Any:
     """Selection, whose first operand does not say what dtype it is of."""
     other = y if isinstance(y, np.ndarray) else x
     if other.__class__ is np.ndarray and other.dtype in SHORT:
-        return _elementwise("where", kernel, {}, condition, x, y)
+        return _elementwise(_where, kernel, condition, x, y)
     return kernel(condition, x, y)
 
 

@@ -15,11 +15,13 @@ An instance is the function: ``exp = Exp()`` registers itself as ``table.exp`` a
 from __future__ import annotations
 
 import enum
+import functools
 import inspect
 import re
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
+from tenon.engine import expressions
 from tenon.engine.aval import Aval
 from tenon.engine.interceptor import SLOT
 from tenon.errors import ArgumentError, TenonError
@@ -117,6 +119,19 @@ class Op:
     crosses: ClassVar[bool] = False
     #: The output may have an integer dtype, through which no gradient flows.
     integral: ClassVar[bool] = False
+    # --- code generation: what the compiler, its clusters and the code generators of backends look up ---
+
+    #: One element in terms of those of the operands ``a``, ``b``, ``c`` and of the attrs, in the language of
+    #: ``expressions.py``; None where there is no formula. It fuses, in compiled programs and elsewhere; a
+    #: Primitive without ``forward`` or ``ufunc`` runs by it. See ``expression_for``.
+    expression: ClassVar[str | None] = None
+    #: The elements of the result are booleans, whatever the operands are.
+    boolean: ClassVar[bool] = False
+    #: The expression is of floats only; ``promotion = "float"`` says so too.
+    float_only: ClassVar[bool] = False
+
+    # --- names ---
+
     #: torch's name for the node, as printed in ``grad_fn=<...>``.
     grad_name: ClassVar[str] = ""
     #: Its names where some arguments are numbers: ``(True, False)`` if the first one is.
@@ -175,6 +190,20 @@ class Op:
     def infer(self, *args: Any, **attrs: Any) -> Any:
         """Avals of the visible outputs, from avals of the inputs; raises ShapeError. Touches no data."""
         raise NotInferable(self)
+
+    def expression_for(self, args: Any, attrs: Mapping[str, Any]) -> str | None:
+        """The expression of a call; operands that are no numbers may be anything with their dtype, or ``...``
+        where that is not known yet."""
+        return self.expression
+
+    @functools.cached_property
+    def defaults(self) -> dict[str, Any]:
+        """The attrs that a call may leave out, and what they are then."""
+        return {
+            p.name: p.default
+            for p in inspect.signature(_states_attrs(self)).parameters.values()
+            if p.kind is p.KEYWORD_ONLY and p.default is not p.empty
+        }
 
     def view_of(self, index: int, **attrs: Any) -> tuple[Op, dict[str, Any]]:
         """For ops with several views: the single-output op and attrs that give output ``index``."""
@@ -243,13 +272,15 @@ class Primitive(Op):
     """An op with a forward of its own.
 
     ``ufunc`` names a function of the array namespace that is the forward as it stands, so that the
-    bound kernel is that function itself.
+    bound kernel is that function itself. An op with an ``expression`` needs neither.
     """
 
     ufunc: ClassVar[str | None] = None
 
     def forward(self, xp: Any, *args: Any, **attrs: Any) -> Any:
         """Compute the result over the NumPy-like namespace ``xp``."""
+        if self.ufunc is None and self.expression is not None:
+            return expressions.evaluate(self, table.by_name, xp, args, attrs)
         return getattr(xp, self.ufunc or self.name)(*args, **attrs)
 
 
@@ -327,11 +358,15 @@ class _Counting:
         return call
 
 
+def _states_attrs(op: Op) -> Callable[..., Any]:
+    """The method whose keyword parameters are the attrs."""
+    return op.decompose if isinstance(op, Composite) else op.infer
+
+
 def attribute_names(op: Op) -> tuple[str, ...]:
     """Keyword attrs that ``op`` takes, for documentation and checks."""
-    body = op.decompose if isinstance(op, Composite) else op.infer
     return tuple(
         p.name
-        for p in inspect.signature(body).parameters.values()
+        for p in inspect.signature(_states_attrs(op)).parameters.values()
         if p.kind is inspect.Parameter.KEYWORD_ONLY
     )

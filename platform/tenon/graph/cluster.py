@@ -1,6 +1,6 @@
 """``Cluster``: a few ops that run as one kernel, described without reference to any backend.
 
-Nodes are elementwise ops (those with an expression in ``expressions.py``), reductions, and ``reshape`` and
+Nodes are elementwise ops (those with an ``expression``), reductions, and ``reshape`` and
 ``expand`` that only add, drop or repeat axes of size 1, in an order in which they can run. Shapes and dtypes
 are static; a *number* input is a Python float that may differ from call to call (a learning rate).
 
@@ -21,7 +21,6 @@ import numpy as np
 from tenon.engine.aval import Aval, Shape, broadcast_shapes, reduced_shape
 from tenon.engine.op import Composite, Op, table
 from tenon.errors import NotFusableError
-from tenon.graph import expressions
 
 REDUCTIONS = frozenset({"sum", "mean", "prod", "amax", "amin", "any", "all", "sum_to"})
 _BOOL = np.dtype(np.bool_)
@@ -141,9 +140,9 @@ class Builder:
     def apply(self, op: Op, args: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
         """Append ``op``; returns its value, or a tuple of them. NotFusableError where it does not fit."""
         name = op.name
-        text = expressions.expression(name, args, attrs)
-        if text is not None and (name != "conj" or args[0].dtype.kind != "c"):
-            return self._elementwise(name, text, args, attrs)
+        text = op.expression_for(args, attrs)
+        if text is not None:
+            return self._elementwise(op, text, args, attrs)
         if name in REDUCTIONS:
             return self._reduction(name, args[0], attrs)
         if name in ("reshape", "expand", "sum_to"):
@@ -162,24 +161,25 @@ class Builder:
             return made
         raise NotFusableError(f"a part of a cluster is {made!r}, not an array; leave it outside.")
 
-    def _elementwise(self, name: str, text: str, args: tuple[Any, ...], attrs: dict[str, Any]) -> Value:
+    def _elementwise(self, op: Op, text: str, args: tuple[Any, ...], attrs: dict[str, Any]) -> Value:
+        name = op.name
         values = [a for a in args if isinstance(a, Value)]
         shape = broadcast_shapes(*[v.aval.shape for v in values])
-        computed = self._common(name, args)
-        kept = dict(attrs)
+        computed = self._common(op, args)
+        kept = {**op.defaults, **attrs}
         if name == "cast":
             dtype = kept["dtype"] = np.dtype(getattr(attrs["dtype"], "numpy", attrs["dtype"]))
             computed = args[0].aval.dtype
         else:
-            dtype = _BOOL if name in expressions.BOOLEAN else computed
+            dtype = _BOOL if op.boolean else computed
         if dtype.kind == "c":
             raise NotFusableError(f"op {name!r} computes complex numbers, which are not fused.")
-        if name in expressions.FLOAT_ONLY and computed.kind not in "fV":
+        if (op.float_only or op.promotion == "float") and computed.kind not in "fV":
             raise NotFusableError(f"op {name!r} of {computed} first becomes a float; cast it before.")
         return self._append(name, args, kept, Aval(shape, dtype), text, computed)
 
-    def _common(self, name: str, args: tuple[Any, ...]) -> Any:
-        given = args[expressions.CONDITIONS.get(name, 0) :]
+    def _common(self, op: Op, args: tuple[Any, ...]) -> Any:
+        name, given = op.name, args[op.promoted_from :]
         strong = [a.aval.dtype for a in given if isinstance(a, Value) and not a.weak]
         if not strong:
             numbers = [a for a in given if a.__class__ in _NUMBERS or isinstance(a, Value)]

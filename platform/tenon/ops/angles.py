@@ -11,6 +11,7 @@ class Sin(FloatUnary):
 
     ufunc = "sin"
     saves = ("x",)
+    expression = "sin(a)"
 
     def vjp_x(self, f, g, out, x):
         return f.mul(g, f.conj(f.cos(x)))
@@ -21,6 +22,7 @@ class Cos(FloatUnary):
 
     ufunc = "cos"
     saves = ("x",)
+    expression = "cos(a)"
 
     def vjp_x(self, f, g, out, x):
         return f.mul(g, f.conj(f.neg(f.sin(x))))
@@ -31,6 +33,7 @@ class Tan(FloatUnary):
 
     ufunc = "tan"
     saves = ("out",)
+    expression = "tan(a)"
 
     def vjp_x(self, f, g, out, x):
         return f.mul(g, f.conj(f.add(f.mul(out, out), 1.0)))
@@ -41,6 +44,7 @@ class Asin(FloatUnary):
 
     ufunc = "arcsin"
     saves = ("x",)
+    expression = "asin(a)"
 
     def vjp_x(self, f, g, out, x):
         return f.mul(g, f.conj(f.rsqrt(f.sub(1.0, f.mul(x, x)))))
@@ -51,6 +55,7 @@ class Acos(FloatUnary):
 
     ufunc = "arccos"
     saves = ("x",)
+    expression = "acos(a)"
 
     def vjp_x(self, f, g, out, x):
         return f.mul(g, f.conj(f.neg(f.rsqrt(f.sub(1.0, f.mul(x, x))))))
@@ -61,6 +66,7 @@ class Atan(FloatUnary):
 
     ufunc = "arctan"
     saves = ("x",)
+    expression = "atan(a)"
 
     def vjp_x(self, f, g, out, x):
         return f.mul(g, f.conj(f.reciprocal(f.add(f.mul(x, x), 1.0))))
@@ -71,6 +77,7 @@ class Sinh(FloatUnary):
 
     ufunc = "sinh"
     saves = ("x",)
+    expression = "sinh(a)"
 
     def vjp_x(self, f, g, out, x):
         return f.mul(g, f.conj(f.cosh(x)))
@@ -81,6 +88,7 @@ class Cosh(FloatUnary):
 
     ufunc = "cosh"
     saves = ("x",)
+    expression = "cosh(a)"
 
     def vjp_x(self, f, g, out, x):
         return f.mul(g, f.conj(f.sinh(x)))
@@ -91,6 +99,7 @@ class Tanh(FloatUnary):
 
     ufunc = "tanh"
     saves = ("out",)
+    expression = "tanh(a)"
 
     def vjp_x(self, f, g, out, x):
         return f.mul(g, f.conj(f.sub(1.0, f.mul(out, out))))
@@ -101,6 +110,7 @@ class Asinh(FloatUnary):
 
     ufunc = "arcsinh"
     saves = ("x",)
+    expression = "asinh(a)"
 
     def vjp_x(self, f, g, out, x):
         return f.mul(g, f.conj(f.rsqrt(f.add(f.mul(x, x), 1.0))))
@@ -111,6 +121,7 @@ class Acosh(FloatUnary):
 
     ufunc = "arccosh"
     saves = ("x",)
+    expression = "acosh(a)"
 
     # of complex numbers in two factors, whose branch cuts are those of acosh
     def vjp_x(self, f, g, out, x):
@@ -126,6 +137,7 @@ class Atanh(FloatUnary):
 
     ufunc = "arctanh"
     saves = ("x",)
+    expression = "atanh(a)"
 
     def vjp_x(self, f, g, out, x):
         return f.mul(g, f.conj(f.reciprocal(f.sub(1.0, f.mul(x, x)))))

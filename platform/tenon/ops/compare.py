@@ -18,6 +18,7 @@ class Compare(Primitive):
     kind = Kind.ELEMENTWISE
     inputs = ("x", "y")
     promotion = "same"
+    boolean = True
 
     def infer(self, x: Any, y: Any) -> Any:
         """Booleans of the broadcast shape."""
@@ -28,6 +29,7 @@ class Test(Primitive):
     """Base of the unary ops that return booleans."""
 
     kind = Kind.ELEMENTWISE
+    boolean = True
 
     def infer(self, x: Any) -> Any:
         """Booleans of the input's shape."""
@@ -50,102 +52,119 @@ class Eq(Compare):
     """``x == y``."""
 
     ufunc = "equal"
+    expression = "a == b"
 
 
 class Ne(Compare):
     """``x != y``."""
 
     ufunc = "not_equal"
+    expression = "a != b"
 
 
 class Lt(Compare):
     """``x < y``."""
 
     ufunc = "less"
+    expression = "a < b"
 
 
 class Le(Compare):
     """``x <= y``."""
 
     ufunc = "less_equal"
+    expression = "a <= b"
 
 
 class Gt(Compare):
     """``x > y``."""
 
     ufunc = "greater"
+    expression = "a > b"
 
 
 class Ge(Compare):
     """``x >= y``."""
 
     ufunc = "greater_equal"
+    expression = "a >= b"
 
 
 class LogicalAnd(Compare):
     """Both are non-zero."""
 
     ufunc = "logical_and"
+    expression = "(a != 0) & (b != 0)"
 
 
 class LogicalOr(Compare):
     """Either is non-zero."""
 
     ufunc = "logical_or"
+    expression = "(a != 0) | (b != 0)"
 
 
 class LogicalXor(Compare):
     """Exactly one is non-zero."""
 
     ufunc = "logical_xor"
+    expression = "(a != 0) ^ (b != 0)"
 
 
 class LogicalNot(Test):
     """Is zero."""
 
     ufunc = "logical_not"
+    expression = "a == 0"
 
 
 class Isnan(Test):
     """Is NaN."""
 
     ufunc = "isnan"
+    expression = "isnan(a)"
 
 
 class Isinf(Test):
     """Is infinite."""
 
     ufunc = "isinf"
+    expression = "isinf(a)"
 
 
 class Isfinite(Test):
     """Is neither NaN nor infinite."""
 
     ufunc = "isfinite"
+    expression = "isfinite(a)"
 
 
 class Signbit(Test):
     """The sign bit is set."""
 
     ufunc = "signbit"
+    expression = "signbit(a)"
 
 
 class BitwiseAnd(Bitwise):
     """Bitwise and."""
 
     ufunc = "bitwise_and"
+    expression = "a & b"
 
 
 class BitwiseOr(Bitwise):
     """Bitwise or."""
 
     ufunc = "bitwise_or"
+    expression = "a | b"
 
 
 class BitwiseXor(Bitwise):
     """Bitwise exclusive or."""
 
     ufunc = "bitwise_xor"
+    expression = "a ^ b"
 
 
 class BitwiseLeftShift(Bitwise):
@@ -165,6 +184,7 @@ class BitwiseNot(Primitive):
 
     kind = Kind.ELEMENTWISE
     ufunc = "invert"
+    expression = "~a"
 
     def infer(self, x: Any) -> Any:
         """The input's own aval."""

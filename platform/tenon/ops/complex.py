@@ -127,6 +127,7 @@ class Conj(Unary):
     """Complex conjugate; a real input comes back as it is."""
 
     view = True
+    expression = "a"
 
     def __call__(self, x: Any) -> Any:
         return x.conjugate() if isinstance(x, (int, float, complex)) else super().__call__(x)
@@ -138,6 +139,11 @@ class Conj(Unary):
     def forward(self, xp, x, *, out=None):
         """No work for reals; of a number if a rule asks for that of one that was multiplied."""
         return x.conjugate() if not hasattr(x, "dtype") else xp.conj(x) if x.dtype.kind == "c" else x
+
+    def expression_for(self, args, attrs):
+        """None of complex numbers."""
+        kind = getattr(getattr(args[0], "dtype", None), "kind", "")
+        return None if kind == "c" else self.expression
 
     def vjp_x(self, f, g, out, x):
         return f.conj(g)

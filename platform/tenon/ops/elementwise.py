@@ -8,6 +8,8 @@ from tenon.engine.aval import Aval, broadcast_shapes, shape_of
 from tenon.engine.op import Kind, Primitive
 from tenon.ops.kinds import is_complex
 
+_POWERS = {2: "a * a", 0.5: "sqrt(a)", -1: "1 / a", 1: "a", 3: "a * a * a", -0.5: "1 / sqrt(a)"}
+
 
 class Unary(Primitive):
     """Base of the elementwise ops of one input."""
@@ -41,6 +43,7 @@ class Add(Binary):
     """``x + y``."""
 
     ufunc = "add"
+    expression = "a + b"
 
     def vjp_x(self, f, g, out, x, y):
         return g if g.shape == x.shape else f.sum_to(g, shape=x.shape)
@@ -54,6 +57,7 @@ class Sub(Binary):
 
     ufunc = "subtract"
     grad_overloads = {(True, False): "RsubBackward1"}
+    expression = "a - b"
 
     def vjp_x(self, f, g, out, x, y):
         return f.sum_to(g, shape=x.shape)
@@ -68,6 +72,7 @@ class Mul(Binary):
     ufunc = "multiply"
     saves = ("x", "y")
     reads = {"x": ("y",), "y": ("x",)}
+    expression = "a * b"
 
     def vjp_x(self, f, g, out, x, y):
         return f.sum_to(f.mul(g, f.conj(y)), shape=x.shape)
@@ -84,6 +89,7 @@ class Div(Binary):
     saves = ("x", "y")
     reads = {"x": ("y",), "y": ("x", "y")}
     promotion = "float"
+    expression = "a / b"
 
     def vjp_x(self, f, g, out, x, y):
         return f.sum_to(f.div(g, f.conj(y)), shape=x.shape)
@@ -107,6 +113,12 @@ class Pow(Binary):
     grad_overloads = {(True, False): "PowBackward2", (False, False): "PowBackward1"}
     saves = ("x", "y", "out")
     reads = {"x": ("x", "y"), "y": ("x", "y", "out")}
+    expression = "pow(a, b)"
+    float_only = True
+
+    def expression_for(self, args, attrs):
+        """To some numbers written out, as the array libraries do."""
+        return _POWERS.get(args[1], self.expression) if args[1].__class__ in (int, float) else self.expression
 
     # y * x^(y-1), and 0 where y == 0 (also at x == 0)
     def vjp_x(self, f, g, out, x, y):
@@ -127,6 +139,7 @@ class Atan2(Binary):
     ufunc = "arctan2"
     saves = ("x", "y")
     promotion = "float"
+    expression = "atan2(a, b)"
 
     def vjp_x(self, f, g, out, x, y):
         return f.sum_to(f.mul(g, f.div(y, _square_of_radius(f, x, y))), shape=x.shape)
@@ -147,6 +160,7 @@ class Hypot(Binary):
     ufunc = "hypot"
     saves = ("x", "y", "out")
     promotion = "float"
+    expression = "hypot(a, b)"
 
     def vjp_x(self, f, g, out, x, y):
         return f.sum_to(f.mul(g, f.div(x, out)), shape=x.shape)
@@ -159,6 +173,7 @@ class Neg(Unary):
     """``-x``."""
 
     ufunc = "negative"
+    expression = "-a"
 
     def vjp_x(self, f, g, out, x):
         return f.neg(g)
@@ -169,6 +184,7 @@ class Abs(Unary):
 
     ufunc = "absolute"
     saves = ("x",)
+    expression = "abs(a)"
 
     def infer(self, x):
         """Real, also of a complex input."""
@@ -182,6 +198,7 @@ class Sign(Unary):
     """-1, 0 or 1 (0 for NaN, as in torch); ``x / |x|`` of a complex number."""
 
     saves = ("x", "out")
+    expression = "1 if a > 0 else (-1 if a < 0 else 0)"
 
     def forward(self, xp, x, *, out=None):
         """Booleans are their own sign."""
@@ -206,6 +223,7 @@ class Where(Primitive):
     saves = ("condition",)
     promotion = "same"
     promoted_from = 1
+    expression = "b if a else c"
 
     def infer(self, condition, x, y):
         """The broadcast shape of all three."""

@@ -12,6 +12,7 @@ class Maximum(Binary):
 
     ufunc = "maximum"
     saves = ("x", "y")
+    expression = "maximum(a, b)"
 
     def vjp_x(self, f, g, out, x, y):
         return f.sum_to(f.mul(g, _share(f, f.lt(x, y), f.eq(x, y), g)), shape=x.shape)
@@ -25,6 +26,7 @@ class Minimum(Binary):
 
     ufunc = "minimum"
     saves = ("x", "y")
+    expression = "minimum(a, b)"
 
     def vjp_x(self, f, g, out, x, y):
         return f.sum_to(f.mul(g, _share(f, f.gt(x, y), f.eq(x, y), g)), shape=x.shape)
@@ -38,6 +40,7 @@ class Fmax(Binary):
 
     ufunc = "fmax"
     saves = ("x", "y", "out")
+    expression = "fmax(a, b)"
 
     def vjp_x(self, f, g, out, x, y):
         first = f.logical_or(f.ge(x, y), f.ne(out, y))
@@ -53,6 +56,7 @@ class Fmin(Binary):
 
     ufunc = "fmin"
     saves = ("x", "y", "out")
+    expression = "fmin(a, b)"
 
     def vjp_x(self, f, g, out, x, y):
         first = f.logical_or(f.le(x, y), f.ne(out, y))

@@ -11,6 +11,7 @@ class Floor(Unary):
     """Largest integer not above."""
 
     ufunc = "floor"
+    expression = "floor(a)"
 
     def vjp_x(self, f, g, out, x):
         return f.mul(g, 0)
@@ -20,6 +21,7 @@ class Ceil(Unary):
     """Smallest integer not below."""
 
     ufunc = "ceil"
+    expression = "ceil(a)"
 
     def vjp_x(self, f, g, out, x):
         return f.mul(g, 0)
@@ -29,6 +31,7 @@ class Trunc(Unary):
     """Towards zero."""
 
     ufunc = "trunc"
+    expression = "trunc(a)"
 
     def vjp_x(self, f, g, out, x):
         return f.mul(g, 0)
@@ -44,6 +47,10 @@ class Round(Unary):
     def forward(self, xp, x, *, decimals=0, out=None):
         """``decimals`` digits after the point."""
         return xp.round(x, decimals, out=out)
+
+    def expression_for(self, args, attrs):
+        """To integers only."""
+        return None if attrs.get("decimals") else "rint(a)"
 
     def torch_name(self, args, attrs):
         """``RoundBackward1`` to given digits."""

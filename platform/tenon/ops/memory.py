@@ -19,6 +19,7 @@ class Cast(Primitive):
     kind = Kind.MEMORY
     integral = True
     grad_name = "ToCopyBackward0"
+    expression = "cast(a)"
 
     def __call__(self, x: Any, *, dtype: Any) -> Any:
         return super().__call__(x, dtype=getattr(dtype, "numpy", dtype))
@@ -41,6 +42,7 @@ class Clone(Primitive):
     """A contiguous copy (keeps the axis order of a dense permuted input)."""
 
     kind = Kind.MEMORY
+    expression = "a"
 
     def infer(self, x):
         """The input's own aval."""
@@ -60,6 +62,7 @@ class Contiguous(Primitive):
     kind = Kind.MEMORY
     view = True
     grad_name = "CloneBackward0"
+    expression = "a"
 
     def infer(self, x):
         """The input's own aval."""
@@ -78,6 +81,7 @@ class Alias(Primitive):
 
     kind = Kind.MEMORY
     view = True
+    expression = "a"
 
     def infer(self, x):
         """The input's own aval."""

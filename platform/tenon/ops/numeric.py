@@ -22,6 +22,7 @@ class Copysign(Binary):
     grad_overloads = {(False, True): "CopysignBackward1"}
     promotion = "float"
     saves = ("x", "out")
+    expression = "copysign(a, b)"
 
     # The slope is the sign that was exchanged; at 0 it is 0, as in torch.
     def vjp_x(self, f, g, out, x, y):
@@ -34,6 +35,8 @@ class Copysign(Binary):
 
 class Heaviside(Binary):
     """0 below zero, 1 above, ``y`` at zero."""
+
+    expression = "b if a == 0 else (1 if a > 0 else 0)"
 
     def forward(self, xp, x, y, *, out=None):
         """Also for integers, which NumPy's own lacks."""

@@ -12,6 +12,7 @@ class Relu(Primitive):
     kind = Kind.ELEMENTWISE
     saves = ("out",)
     overwrites = True
+    expression = "maximum(a, 0)"
 
     def infer(self, x):
         """The input's own aval."""
@@ -32,6 +33,7 @@ class ReluGrad(Primitive):
     inputs = ("g", "out")
     saves = ("out",)
     grad_name = "ThresholdBackwardBackward0"
+    expression = "0 if b <= 0 else a"
 
     def infer(self, g, out):
         """The gradient's own aval."""
@@ -75,6 +77,11 @@ class Clamp(Primitive):
         )
         return xp.minimum(made, max, out=made) if reusable else xp.minimum(made, max)
 
+    def expression_for(self, args, attrs):
+        """As many comparisons as there are bounds."""
+        text = "a" if args[1] is None else "maximum(a, b)"
+        return text if args[2] is None else f"minimum({text}, c)"
+
     # As torch: a bound takes the gradient only where it cut, the input also where it lies on a bound.
     def vjp_x(self, f, g, out, x, min, max):
         if min is not None:
@@ -97,6 +104,7 @@ class NanToNum(Composite):
 
     kind = Kind.ELEMENTWISE
     saves = ("x",)
+    expression = "nan if isnan(a) else (high if a == inf else (low if a == (-inf) else a))"
 
     def decompose(self, f, x, *, nan, high, low):
         made = f.where(f.isnan(x), nan, x)

@@ -10,6 +10,7 @@ class Exp(FloatUnary):
 
     ufunc = "exp"
     saves = ("out",)
+    expression = "exp(a)"
 
     def vjp_x(self, f, g, out, x):
         return f.mul(g, f.conj(out))
@@ -20,6 +21,7 @@ class Exp2(FloatUnary):
 
     ufunc = "exp2"
     saves = ("out",)
+    expression = "exp2(a)"
 
     def vjp_x(self, f, g, out, x):
         return f.mul(g, f.conj(f.mul(out, 0.6931471805599453)))
@@ -30,6 +32,7 @@ class Expm1(FloatUnary):
 
     ufunc = "expm1"
     saves = ("out",)
+    expression = "expm1(a)"
 
     def vjp_x(self, f, g, out, x):
         return f.mul(g, f.conj(f.add(out, 1.0)))
@@ -40,6 +43,7 @@ class Log(FloatUnary):
 
     ufunc = "log"
     saves = ("x",)
+    expression = "log(a)"
 
     def vjp_x(self, f, g, out, x):
         return f.div(g, f.conj(x))
@@ -50,6 +54,7 @@ class Log2(FloatUnary):
 
     ufunc = "log2"
     saves = ("x",)
+    expression = "log2(a)"
 
     def vjp_x(self, f, g, out, x):
         return f.div(g, f.conj(f.mul(x, 0.6931471805599453)))
@@ -60,6 +65,7 @@ class Log10(FloatUnary):
 
     ufunc = "log10"
     saves = ("x",)
+    expression = "log10(a)"
 
     def vjp_x(self, f, g, out, x):
         return f.div(g, f.conj(f.mul(x, 2.302585092994046)))
@@ -71,6 +77,7 @@ class Log1p(FloatUnary):
     ufunc = "log1p"
     grad_name = "Log1PBackward0"
     saves = ("x",)
+    expression = "log1p(a)"
 
     def vjp_x(self, f, g, out, x):
         return f.div(g, f.conj(f.add(x, 1.0)))
@@ -81,6 +88,7 @@ class Sqrt(FloatUnary):
 
     ufunc = "sqrt"
     saves = ("out",)
+    expression = "sqrt(a)"
 
     def vjp_x(self, f, g, out, x):
         return f.div(g, f.conj(f.mul(out, 2.0)))
@@ -90,6 +98,7 @@ class Rsqrt(FloatUnary):
     """``1 / sqrt(x)``."""
 
     saves = ("out",)
+    expression = "1 / sqrt(a)"
 
     def forward(self, xp, x, *, out=None):
         """Reciprocal of the root."""
@@ -106,6 +115,7 @@ class Square(Unary):
     promotion = "number"
     saves = ("x",)
     grad_name = "PowBackward0"
+    expression = "a * a"
 
     def vjp_x(self, f, g, out, x):
         return f.mul(g, f.conj(f.mul(x, 2.0)))
@@ -116,6 +126,7 @@ class Reciprocal(FloatUnary):
 
     ufunc = "reciprocal"
     saves = ("out",)
+    expression = "1 / a"
 
     def vjp_x(self, f, g, out, x):
         return f.neg(f.mul(g, f.conj(f.mul(out, out))))
@@ -127,6 +138,7 @@ class Logaddexp(Binary):
     ufunc = "logaddexp"
     saves = ("x", "y", "out")
     promotion = "float"
+    expression = "maximum(a, b) + log1p(exp(-(0 if a == b else abs(a - b))))"
 
     def forward(self, xp, x, y, *, out=None):
         """The namespace's own; of complex numbers that of the larger real part comes out of the logarithm."""
@@ -147,6 +159,7 @@ class Sigmoid(FloatUnary):
     """``1 / (1 + exp(-x))``."""
 
     saves = ("out",)
+    expression = "sigmoid(a)"
 
     def forward(self, xp, x, *, out=None):
         """Through tanh, which neither overflows nor loses the tails' sign."""

@@ -79,6 +79,7 @@ class Erf(Primitive):
     kind = Kind.ELEMENTWISE
     promotion = "float"
     saves = ("x",)
+    expression = "erf(a)"
 
     def infer(self, x):
         """The input's own aval."""
@@ -99,6 +100,8 @@ class Erf(Primitive):
 
 class Erfc(Erf):
     """``1 - erf(x)``, accurate where that is tiny."""
+
+    expression = "erfc(a)"
 
     def forward(self, xp, x):
         """Both ranges, then selection; narrow floats through float32."""

@@ -14,7 +14,6 @@ from typing import Any
 
 from tenon.engine.op import Composite, table
 from tenon.errors import NotFusableError
-from tenon.graph.expressions import CONDITIONS, expression
 
 #: Ops whose fused results are those of the array library bit for bit: each is rounded once, in one way.
 EXACT = frozenset(
@@ -157,14 +156,15 @@ class _Ops:
         def call(*args: Any, **attrs: Any) -> Any:
             for a in args:
                 if a.__class__ is Array:
-                    if attrs or (expression(name, args, attrs) is None and not isinstance(op, Composite)):
+                    text = op.expression_for(args, attrs)
+                    if attrs or (text is None and not isinstance(op, Composite)):
                         break
-                    if expression(name, args, attrs) is None:
+                    if text is None:
                         return op.decompose(self, *args)  # type: ignore[attr-defined]
                     return a.recording.note(name, args)
             raise NotFusableError(f"{name} as it is called here is not recorded.")
 
-        if expression(name, (None,) * 3, {}) is not None and name != "clamp":
+        if op.expression is not None:
 
             def direct(*args: Any) -> Any:
                 for a in args:
@@ -194,7 +194,7 @@ def cluster_of(recording: Recording, dtype: Any, outputs: tuple[int, ...]) -> An
                 args.append(o[1])
             elif o is None or o >= 0:
                 args.append(None if o is None else values[o])
-            elif position < CONDITIONS.get(name, 0):
+            elif position < table.by_name[name].promoted_from:
                 raise NotFusableError(f"{name} with a number as its condition is not recorded.")
             else:
                 args.append(numbers[-1 - o])

@@ -19,7 +19,6 @@ from tenon.engine.op import Composite, Kind, Op
 from tenon.errors import NotFusableError
 from tenon.graph.cluster import Builder, Namespace, Value
 from tenon.graph.cluster import Ref as Place
-from tenon.graph.expressions import EXPRESSIONS
 from tenon.graph.graph import Graph, Node, Ref
 from tenon.graph.passes.common_subexpr import frozen
 from tenon.graph.passes.takes import takes
@@ -64,7 +63,7 @@ def parts(node: Node) -> tuple[list[Node], list[Ref]] | None:
 
 
 def _elementary(node: Node) -> bool:
-    return node.op.name in EXPRESSIONS and len(node.avals) == 1
+    return node.op.expression is not None and len(node.avals) == 1
 
 
 def _made(node: Node, f: Any, args: list[Any]) -> tuple[Value, ...]:
@@ -139,7 +138,7 @@ class _Calls(Builder):
 
     def apply(self, op: Op, args: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
         """Append a call of ``op``, or those of its parts; its value."""
-        if isinstance(op, Composite) and op.name not in EXPRESSIONS:
+        if isinstance(op, Composite) and op.expression is None:
             return op.decompose(Namespace(self), *args, **attrs)
         if op.kind in _EFFECTS or op.outputs != 1:
             raise NotFusableError(f"{self.node.op.name} draws, sends or splits: it stays one call.")

@@ -16,7 +16,6 @@ from tenon.engine.backend import Backend
 from tenon.engine.op import Composite, Kind
 from tenon.errors import NotFusableError
 from tenon.graph.cluster import Builder, Cluster, Value
-from tenon.graph.expressions import EXPRESSIONS
 from tenon.graph.fused import fused
 from tenon.graph.graph import Graph, Node, Ref
 from tenon.graph.order import in_order
@@ -71,7 +70,7 @@ class _Fuser:
 
     def _fusable(self, node: Node) -> bool:
         op = node.op
-        if node.kind != "call" or (isinstance(op, Composite) and op.name not in EXPRESSIONS):
+        if node.kind != "call" or (isinstance(op, Composite) and op.expression is None):
             return False
         if node.effect or op.crosses or not (op.kind in _KINDS or op.name in _OTHERS):
             return False
@@ -223,7 +222,7 @@ def _number(value: Any) -> Any:
 
 def _takes_number(node: Node) -> bool:
     """Whether a number may stand for one of the operands: an array beside it gives shape and dtype."""
-    return node.op.name in EXPRESSIONS and any(not r.scalar and _literal(r) is None for r in node.refs)
+    return node.op.expression is not None and any(not r.scalar and _literal(r) is None for r in node.refs)
 
 
 def _largest(cluster: Cluster) -> int:

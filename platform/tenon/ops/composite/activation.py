@@ -87,6 +87,9 @@ def _tanh_gate(f: Any, x: Any) -> Any:
 class Silu(SmoothActivation):
     """``x * sigmoid(x)``."""
 
+    expression = "a * sigmoid(a)"
+    float_only = True
+
     def decompose(self, f, x):
         need_float(self.name, x)
         return f.mul(x, f.sigmoid(x))
@@ -116,6 +119,8 @@ class LeakyRelu(Activation):
     """``x`` where positive, else ``slope * x``."""
 
     saves = ("x",)
+    expression = "a if a > 0 else a * slope"
+    float_only = True
 
     def decompose(self, f, x, *, slope=0.01):
         need_float(self.name, x)
@@ -129,6 +134,8 @@ class LeakyReluGrad(Activation):
     """``g`` where ``x`` is positive, else ``slope * g``."""
 
     inputs = ("g", "x")
+    expression = "a if b > 0 else a * slope"
+    float_only = True
 
     def decompose(self, f, g, x, *, slope=0.01):
         return f.where(f.gt(x, 0), g, f.mul(g, slope))
@@ -172,6 +179,8 @@ class SoftplusGrad(Activation):
     """``g`` times the sigmoid of ``beta * x``; ``g`` itself where ``beta * x > threshold``."""
 
     inputs = ("g", "x")
+    expression = "a if b * beta > threshold else a * sigmoid(b * beta)"
+    float_only = True
 
     def decompose(self, f, g, x, *, beta=1.0, threshold=20.0):
         scaled = f.mul(x, beta)
@@ -196,6 +205,7 @@ class Hardtanh(Activation):
     """``x`` limited to ``[low, high]``; no gradient on or outside the limits."""
 
     saves = ("x",)
+    expression = "minimum(maximum(a, low), high)"
 
     def decompose(self, f, x, *, low=-1.0, high=1.0):
         return f.clamp(x, low, high)

@@ -1,0 +1,97 @@
+"""The language in which ops state what they compute on one element: ``expression = "a * sigmoid(a)"``.
+
+One text serves every backend that generates code, and NumPy (``evaluate``). An expression is a Python
+expression over the operands ``a``, ``b``, ``c`` and the op's attrs, in which
+
+- ``x if condition else y`` selects (both sides are computed), ``==`` and ``<`` compare as IEEE does;
+- numbers take the dtype of what they stand beside;
+- the functions are those in ``FUNCTIONS``, which every generator must provide. ``maximum`` and ``minimum``
+  return NaN if either operand is, ``fmax`` and ``fmin`` the other operand.
+
+An op without one (``Op.expression``) is a composite, which is recorded as its parts, or cannot be fused.
+Next: ``tenon.graph.cluster`` describes several ops that run as one kernel.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+from collections.abc import Mapping
+from types import CodeType
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from tenon.engine.op import Op
+
+#: Functions of one or two numbers that a library of mathematics has.
+MATHEMATICS = frozenset({
+    "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sin", "cos", "tan", "asin", "acos", "atan",
+    "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "erf", "erfc", "sigmoid", "pow", "atan2", "hypot",
+})  # fmt: skip
+#: All functions that an expression may call; those beside ``MATHEMATICS`` round once, if at all.
+FUNCTIONS = MATHEMATICS | {
+    "sqrt", "floor", "ceil", "trunc", "rint", "abs", "copysign", "maximum", "minimum", "fmax", "fmin", "cast",
+    "isnan", "isinf", "isfinite", "signbit",
+}  # fmt: skip
+
+
+@functools.cache
+def calls(text: str) -> frozenset[str]:
+    """The functions that an expression calls, and "/" if it divides."""
+    nodes = list(ast.walk(ast.parse(text, mode="eval")))
+    named = {n.func.id for n in nodes if isinstance(n, ast.Call) and isinstance(n.func, ast.Name)}
+    return frozenset(named | {"/" for n in nodes if isinstance(n, ast.Div)})
+
+
+def evaluate(op: Op, ops: Mapping[str, Op], xp: Any, args: tuple[Any, ...], attrs: Mapping[str, Any]) -> Any:
+    """``op.expression`` of arrays of the namespace ``xp``; floats of 16 bits are computed in float32 and
+    rounded once, as generated code does. ``ops`` has the forwards of the functions."""
+    text = op.expression_for(args, attrs)
+    if text is None:
+        raise TypeError(f"op {op.name} has neither a forward nor an expression for this call.")
+    values, out = {**op.defaults, **attrs}, attrs.get("out")
+    dtype = next(a.dtype for a in args[op.promoted_from :] if hasattr(a, "dtype"))
+    narrow = dtype.itemsize == 2 and dtype.kind in "fV"
+    for letter, a in zip("abc", args, strict=False):
+        values[letter] = a.astype(np.float32) if narrow and getattr(a, "dtype", None) == dtype else a
+    made = xp.asarray(eval(_compiled(text), {"__builtins__": {}}, _Names(values, ops, xp)))
+    shape = np.broadcast_shapes(*[a.shape for a in args if hasattr(a, "shape")])
+    shared = made.shape != shape or any(made is a for a in args)
+    made = xp.broadcast_to(made, shape).astype(np.bool_ if op.boolean else dtype, copy=shared)
+    if out is None:
+        return made
+    out[...] = made
+    return out
+
+
+class _Names:
+    """What names in an expression stand for: operands, attrs, and functions over ``xp``."""
+
+    def __init__(self, values: dict[str, Any], ops: Mapping[str, Any], xp: Any) -> None:
+        self.values, self.ops, self.xp = values, ops, xp
+
+    def __getitem__(self, name: str) -> Any:
+        if name in self.values:
+            return self.values[name]
+        if name in ("inf", "nan"):
+            return float(name)
+        if name not in FUNCTIONS and name != "where":
+            raise KeyError(name)
+        return functools.partial(self.ops[{"rint": "round"}.get(name, name)].forward, self.xp)
+
+
+@functools.cache
+def _compiled(text: str) -> CodeType:
+    tree = _Selections().visit(ast.parse(text, mode="eval"))
+    return compile(ast.fix_missing_locations(tree), f"<{text}>", "eval")
+
+
+class _Selections(ast.NodeTransformer):
+    """``x if condition else y`` as ``where(condition, x, y)``."""
+
+    def visit_IfExp(self, node: ast.IfExp) -> ast.Call:
+        """With its parts."""
+        self.generic_visit(node)
+        return ast.Call(ast.Name("where", ast.Load()), [node.test, node.body, node.orelse], [])
