@@ -10,7 +10,17 @@ from typing import Any
 
 import numpy as np
 
-from tenon.extend import Availability, Backend, Config, Device, Kernel, MemoryStats, Op, random_loops
+from tenon.extend import (
+    Availability,
+    Backend,
+    Config,
+    Device,
+    Kernel,
+    MemoryStats,
+    Op,
+    Primitive,
+    random_loops,
+)
 from tenon_cpu.allocator import give_back, keep_freed_memory, megabytes
 from tenon_cpu.draws import CompiledLoops
 from tenon_cpu.threads import set_count, split, usable
@@ -49,6 +59,17 @@ class CpuBackend(Backend):
         named = {name: functools.partial(kernel, self.raw) for name, kernel in parts.items()}
         found: dict[str, Any] = {**KERNELS, **eager.KERNELS, **kernels, **named}
         return {**found, **short_ops.over(found)}
+
+    def bind(self, op: Op) -> Kernel:
+        """Code generated from the expression for ops that have nothing else."""
+        made = super().bind(op)
+        if op.expression is None or self.has_kernel(op) or not isinstance(op, Primitive):
+            return made
+        if op.ufunc is not None or type(op).forward is not Primitive.forward:
+            return made
+        from tenon_cpu.jit import eager_points
+
+        return functools.partial(eager_points.generated, op, made)
 
     def for_short(self, op: Op, kernel: Kernel) -> Kernel:
         """Generated code where NumPy would convert number by number."""

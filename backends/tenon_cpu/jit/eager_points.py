@@ -45,8 +45,10 @@ from tenon_cpu.jit import codegen_llvm, gamma, points, short
 from tenon_cpu.jit.calls import FLOAT, WORTH, aligned, fits, plain, share
 from tenon_cpu.kernels import direct, pointwise
 
+_BOOL = np.dtype(np.bool_)
 
-def _generated(op: Op, args: Any, attrs: Any) -> Any:
+
+def _by_code(op: Op, args: Any, attrs: Any) -> Any:
     """The op of large arrays; None where they are small, or there is no compiler."""
     first, out = args[0], attrs.get("out")
     if first.__class__ is not np.ndarray or first.size < WORTH:
@@ -59,22 +61,22 @@ def _generated(op: Op, args: Any, attrs: Any) -> Any:
     if not codegen_llvm.available():
         return None
     options = {name: value for name, value in attrs.items() if name != "out"}
-    return short.elementwise(op, args, options, FLOAT, FLOAT, out)
+    return short.elementwise(op, args, options, FLOAT, _BOOL if op.boolean else FLOAT, out)
 
 
-def _made(op: Op, kernel: Kernel, *args: Any, **attrs: Any) -> Any:
+def generated(op: Op, kernel: Kernel, *args: Any, **attrs: Any) -> Any:
     """The op by generated code, else by ``kernel``."""
     first = args[0]
     if first.__class__ is np.ndarray and first.size < WORTH:
         return kernel(*args, **attrs)
     found = None
     if all(a.__class__ is np.ndarray for a in args):
-        found = _generated(op, args, attrs)
+        found = _by_code(op, args, attrs)
     return kernel(*args, **attrs) if found is None else found
 
 
 def _in_parts(op: Any, f: Any, *args: Any, **attrs: Any) -> Any:
-    return _made(op, functools.partial(op.decompose, f), *args, **attrs)
+    return generated(op, functools.partial(op.decompose, f), *args, **attrs)
 
 
 def _quotients(op: Any, kernel: Any, x: Any, y: Any, out: Any) -> Any:
@@ -141,7 +143,7 @@ def polygamma(x: Any, *, order: int, out: Any = None) -> Any:
 def pow(x: Any, y: Any, *, out: Any = None) -> Any:
     """Cubes in one pass; all else by NumPy."""
     if y.__class__ in (int, float) and y == 3 and out is None:
-        found = _generated(_pow, (x, 3), {})
+        found = _by_code(_pow, (x, 3), {})
         if found is not None:
             return found
     return pointwise.pow(x, y, out=out)
@@ -165,22 +167,24 @@ def _outrun() -> dict[str, Kernel]:
         used = "".join(loop["current"] for loop in loops.get(op.ufunc, {}).values())
         if "V4" not in used and "AVX512" not in used:
             slow.append(op)
-    found: dict[str, Kernel] = {op.name: functools.partial(_made, op, getattr(np, op.ufunc)) for op in slow}
+    found: dict[str, Kernel] = {
+        op.name: functools.partial(generated, op, getattr(np, op.ufunc)) for op in slow
+    }
     if _tan.name in found:
         found[_tan.name] = tan
     if _tanh.name in found:  # which it is made of
-        found["sigmoid"] = functools.partial(_made, _sigmoid, direct.sigmoid)
+        found["sigmoid"] = functools.partial(generated, _sigmoid, direct.sigmoid)
     return found
 
 
 KERNELS: dict[str, Kernel] = {
     **_outrun(),
     **{
-        op.name: functools.partial(_made, op, functools.partial(op.forward, np))
+        op.name: functools.partial(generated, op, functools.partial(op.forward, np))
         for op in (_erf, _erfc, _copysign, _rsqrt, _hypot, _logaddexp)
     },
     "pow": pow,
-    "sign": functools.partial(_made, _sign, direct.sign),
+    "sign": functools.partial(generated, _sign, direct.sign),
     "remainder": remainder,
     "floor_divide": floor_divide,
     "fmod": fmod,
@@ -192,4 +196,4 @@ COMPOSITES: dict[str, Kernel] = {
     op.name: functools.partial(_in_parts, op) for op in (_leaky_relu_grad, _softplus_grad, _nan_to_num)
 }
 
-__all__ = ["COMPOSITES", "KERNELS"]
+__all__ = ["COMPOSITES", "KERNELS", "generated"]

@@ -91,6 +91,7 @@ def elementwise(
     text = op.expression_for(args, attrs)
     if text is None:
         return None
+    attrs = {**op.defaults, **attrs} if op.defaults else attrs
     arrays = [a for a in args if isinstance(a, np.ndarray)]
     shape = arrays[0].shape
     laid: tuple[int, int, list[tuple[int, int]]] | None

@@ -76,8 +76,7 @@ def _elementwise(op: Op, kernel: Kernel, /, *args: Any, **attrs: Any) -> Any:
         if dtype in SHORT and size >= WORTH and _reachable(args, out, dtype):
             plain = tuple([_number(a) for a in args])
             made = np.dtype(np.bool_) if op.boolean else dtype
-            named = {**op.defaults, **attrs} if op.defaults else attrs
-            found = short.elementwise(op, plain, named, dtype, made, out)
+            found = short.elementwise(op, plain, attrs, dtype, made, out)
             if found is not None:
                 return found
     return kernel(*args, **attrs) if out is None else kernel(*args, out=out, **attrs)

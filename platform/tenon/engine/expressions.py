@@ -66,17 +66,14 @@ def evaluate(op: Op, ops: Mapping[str, Op], xp: Any, args: tuple[Any, ...], attr
     return out
 
 
-class _Names:
-    """What names in an expression stand for: operands, attrs, and functions over ``xp``."""
+class _Names(dict[str, Any]):
+    """What names in an expression stand for: operands and attrs, else functions over ``xp``."""
 
     def __init__(self, values: dict[str, Any], ops: Mapping[str, Any], xp: Any) -> None:
-        self.values, self.ops, self.xp = values, ops, xp
+        super().__init__(values, inf=float("inf"), nan=values.get("nan", float("nan")))
+        self.ops, self.xp = ops, xp
 
-    def __getitem__(self, name: str) -> Any:
-        if name in self.values:
-            return self.values[name]
-        if name in ("inf", "nan"):
-            return float(name)
+    def __missing__(self, name: str) -> Any:
         if name not in FUNCTIONS and name != "where":
             raise KeyError(name)
         return functools.partial(self.ops[{"rint": "round"}.get(name, name)].forward, self.xp)
