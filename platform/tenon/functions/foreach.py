@@ -191,9 +191,10 @@ def _offer(
         __all__.append(name)
 
 
+_METHODS: Any = Tensor
 for _names, _kind in ((_ALONE, _alone), (_WITH, _with), ("addcmul addcdiv", _pointwise), ("lerp", _lerp)):
     for _short in _names.split():
         _offer(_kind, _short, getattr(Tensor, _short), getattr(Tensor, f"{_short}_"))
-_offer(_with, "maximum", _extreme(Tensor.maximum), Tensor.clamp_min_)
-_offer(_with, "minimum", _extreme(Tensor.minimum), Tensor.clamp_max_)
+_offer(_with, "maximum", _extreme(_METHODS.maximum), _METHODS.clamp_min_)
+_offer(_with, "minimum", _extreme(_METHODS.minimum), _METHODS.clamp_max_)
 __all__ += [f"_foreach_{short}" for short in ("norm", "max", "clone", "mm", "copy_", "zero_")]

@@ -163,7 +163,9 @@ class State(Conversion):
         """Take this module's own state, not its children's, out of ``state_dict``; report into the lists."""
         for hook in list(self.__dict__.get("_load_state_dict_pre_hooks", EMPTY).values()):
             hook(state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs)
-        local_state = {name: value for name, value in self._parameters.items() if value is not None}
+        local_state: dict[str, Tensor] = {
+            name: value for name, value in self._parameters.items() if value is not None
+        }
         for name, buffer in self._buffers.items():
             if buffer is not None and name not in self._non_persistent_buffers_set:
                 local_state[name] = buffer

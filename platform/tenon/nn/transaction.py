@@ -46,7 +46,7 @@ class Write(NamedTuple):
     def carry_out(self) -> None:
         """Write."""
         swap = get_swap_module_params_on_conversion() and not is_lazy(self.member)
-        if swap and type(self.member).module_load is not Tensor.module_load:
+        if swap and type(self.member).module_load is not Tensor.module_load:  # type: ignore[attr-defined]
             self._swap()
             return
         if not self.assign:

@@ -259,4 +259,4 @@ def _make_wrapper_subclass(
 
 
 LATE.ask_of_ops = _ask
-Tensor._make_wrapper_subclass = staticmethod(_make_wrapper_subclass)
+Tensor._make_wrapper_subclass = staticmethod(_make_wrapper_subclass)  # type: ignore[attr-defined]

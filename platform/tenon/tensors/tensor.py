@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -36,13 +36,48 @@ _NO_LEAF = (
 )
 
 
-class Tensor(*ALL_METHODS, Value):  # type: ignore[misc]
+if TYPE_CHECKING:
+
+    class Methods(Value):
+        """What ``ALL_METHODS`` has, into which type checkers cannot look: operators, and methods by name."""
+
+        def _binary(self, other: object, /) -> Tensor: ...
+        def _unary(self, /) -> Tensor: ...
+        def __getattr__(self, name: str) -> Any: ...  # methods are derived from ops, of any signature
+        def __setitem__(self, key: object, value: object) -> None: ...
+        def __bool__(self) -> bool: ...
+        def __int__(self) -> int: ...
+        def __float__(self) -> float: ...
+        def __complex__(self) -> complex: ...
+        def __index__(self) -> int: ...
+        def __len__(self) -> int: ...
+        def __iter__(self) -> Iterator[Tensor]: ...
+
+        __add__ = __radd__ = __iadd__ = __sub__ = __rsub__ = __isub__ = _binary
+        __mul__ = __rmul__ = __imul__ = __truediv__ = __rtruediv__ = __itruediv__ = _binary
+        __floordiv__ = __rfloordiv__ = __ifloordiv__ = __mod__ = __rmod__ = __imod__ = _binary
+        __pow__ = __rpow__ = __ipow__ = __matmul__ = __rmatmul__ = _binary
+        __and__ = __rand__ = __or__ = __ror__ = __xor__ = __rxor__ = _binary
+        __lshift__ = __rshift__ = __lt__ = __le__ = __gt__ = __ge__ = __getitem__ = _binary
+        __eq__ = __ne__ = _binary  # type: ignore[assignment]
+        __neg__ = __pos__ = __abs__ = __invert__ = _unary
+
+else:
+
+    class Methods(*ALL_METHODS, Value):
+        """Every family of methods."""
+
+        __slots__ = ()
+
+
+class Tensor(Methods):
     """A multi-dimensional array that knows its device and how it was computed.
 
     Make one with ``tenon.tensor``, ``tenon.randn`` and their like. ``raw`` is the backend's array.
     """
 
     __slots__ = ()
+
     __array_priority__ = 1000  # so that ndarray + Tensor comes here
 
     #: The accumulated gradient; None until a backward pass reached this tensor.
