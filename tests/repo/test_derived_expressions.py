@@ -7,9 +7,12 @@ from typing import Any
 import pytest
 
 import tenon.ops
-from tenon.engine.op import table
+from tenon.engine.op import Kind, table
+from tenon.graph import ops as graph_ops
+from tenon.graph.cluster import MOVES
+from tenon.ops.movement import Expand, Reshape
 
-assert tenon.ops
+assert tenon.ops and graph_ops
 
 
 TRANSCENDENTAL = (
@@ -115,3 +118,50 @@ def test_expressions(name):
         assert op.boolean == (name in BOOLEAN)
         assert (op.float_only or op.promotion == "float") == (name in FLOAT_ONLY)
         assert op.promoted_from == CONDITIONS.get(name, 0)
+
+
+REDUCTIONS = frozenset({"sum", "mean", "prod", "amax", "amin", "any", "all", "sum_to"})
+REDUCE = {"sum": "add", "prod": "multiply", "amax": "maximum", "amin": "minimum"}
+WRITES_OUT = frozenset({"sigmoid", "rsqrt", "round", "remainder", "floor_divide"})
+PRODUCTS = frozenset({"matmul", "linear", "addmm", "conv", "convolution", "epilogue"})
+RESHAPES = frozenset({"reshape", "view", "unsqueeze", "squeeze"})
+IDENTITY = frozenset({"clone", "alias", "ordered", "conj", "expand", "sum_to", "window_of", "cast"})
+
+
+def replaceable(op):
+    if op.kind is Kind.ELEMENTWISE or op.name in ("cast", "clone"):
+        return range(len(op.inputs))
+    if op.name in ("max_pool_grad", "cross_entropy_grad"):
+        return (1,)
+    return (0,) if op.name in ("put_view", "put", "scatter", "copy") else ()
+
+
+@pytest.mark.parametrize("name", sorted(table.by_name))
+def test_facts_for_graphs(name):
+    op = table[name]
+    assert bool(op.joined_by) == (name in REDUCTIONS)
+    if op.joined_by and name not in ("mean", "sum_to") and not op.boolean:
+        assert table[op.joined_by].ufunc == REDUCE[name]
+    if op.joined_by:
+        assert op.boolean == (name in ("any", "all"))
+    assert op.fills_out == (name in WRITES_OUT)
+    assert op.packable == (name in PRODUCTS)
+    assert isinstance(op, Reshape) == (name in RESHAPES)
+    assert isinstance(op, Expand) == (name == "expand")
+    assert op.identity == (name in IDENTITY)
+    assert op.checks_integers == (name in ("remainder", "floor_divide"))
+    if not op.view:
+        reused = (
+            range(len(op.inputs)) if op.reuses is None and op.kind is Kind.ELEMENTWISE else op.reuses or ()
+        )
+        assert tuple(reused) == tuple(replaceable(op))
+    kinds = op.kind in (Kind.ELEMENTWISE, Kind.REDUCE)
+    old = kinds or name in ("cast", "reshape", "expand")
+    if op.view:
+        old = old and name in ("sum_to", "cast", "reshape", "expand")
+    moves = isinstance(op, MOVES)
+    new = kinds or moves or op.expression is not None
+    if op.view:
+        new = new and (moves or bool(op.joined_by))
+    # canonicalise leaves none of these three, and no clone
+    assert new == old or name in ("view", "squeeze", "unsqueeze", "clone")

@@ -16,7 +16,6 @@ from tenon.extend import errors
 Cluster = _described.Cluster
 Ref = _described.Ref
 Step = _described.Step
-REDUCTIONS = _described.REDUCTIONS
 
 
 class Domain:
@@ -42,7 +41,7 @@ class Domain:
 
     def _step(self, index: int, step: Step) -> None:
         rank = len(self.shapes[index])
-        if step.op in REDUCTIONS:
+        if step.reduces:
             source = step.args[0].index
             axes, keep = step.attr("axes"), step.attr("keepdims")
             kept = [d for d in range(len(self.shapes[source])) if keep or d not in axes]
@@ -139,7 +138,7 @@ class Loops:
         n = len(cluster.inputs)
         values = [*range(n), *(r.index for r in cluster.outputs)]
         per_axis = [domain.strides(v, s) for v, s in zip(values, layouts, strict=True)]
-        kept = [domain.reduced(s) for s in cluster.steps if s.op in REDUCTIONS]
+        kept = [domain.reduced(s) for s in cluster.steps if s.reduces]
         kept += [domain.has(Ref(i)) for i in range(n + len(cluster.steps))]
         order = list(range(len(domain.sizes)))
         if not ordered:
@@ -156,7 +155,7 @@ class Loops:
         self.reduced = {
             i: frozenset(place[a] for a in domain.reduced(s))
             for i, s in enumerate(cluster.steps, n)
-            if s.op in REDUCTIONS
+            if s.reduces
         }
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 
 from tenon.extend import errors
-from tenon_cpu.jit.clusters_domain import REDUCTIONS, Cluster, Loops, Ref
+from tenon_cpu.jit.clusters_domain import Cluster, Loops, Ref
 
 #: Bytes of row scratch that a kernel may put on its stack.
 SCRATCH = 192 << 10
@@ -48,7 +48,7 @@ class Schedule:
         self.after: set[int] = set()
         self.stage = [0] * self.count
         for index, step in enumerate(cluster.steps, self.n):
-            self._place(index, step.op in REDUCTIONS, [r.index for r in step.refs], every)
+            self._place(index, step.reduces, [r.index for r in step.refs], every)
         self._passes()
 
     def _place(self, index: int, reduction: bool, sources: list[int], every: frozenset[int]) -> None:

@@ -34,11 +34,12 @@ def emit_step(code: Code, step: Step, operands: list[Any]) -> Val:
     assert out is not None and computed is not None
     formula = Formula(code, out if step.op == "cast" else computed)
     names: dict[str, Any] = dict(step.attrs)
+    conditions = step.definition.promoted_from
     for position, (letter, v) in enumerate(zip(_LETTERS, operands, strict=False)):
         if isinstance(v, Val) and step.op != "cast":
-            v = formula.truth(v) if step.op == "where" and position == 0 else convert(code, v, computed)
+            v = formula.truth(v) if position < conditions else convert(code, v, computed)
         names[letter] = v
-    if step.op in ("reshape", "expand"):
+    if step.moves:
         return operands[0]  # type: ignore[no-any-return]
     made = formula.run(step.expression, names)
     return convert(code, made, out)

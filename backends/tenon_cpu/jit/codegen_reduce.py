@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from tenon.extend import errors
-from tenon_cpu.jit.clusters_domain import REDUCTIONS, Ref, Step
+from tenon_cpu.jit.clusters_domain import Ref, Step
 from tenon_cpu.jit.codegen import REAL, TYPES, Code, Type, Val, constant, reading
 from tenon_cpu.jit.codegen_expressions import convert
 from tenon_cpu.jit.codegen_pointwise import Body, numbers, pointers
@@ -21,27 +21,29 @@ class Reduce:
     """How one reduction accumulates: in ``type``, from ``identity``."""
 
     def __init__(self, step: Step, source: Type) -> None:
-        self.op = {"mean": "sum", "any": "amax", "all": "amin"}.get(step.op, step.op)
+        joined = step.definition.joined_by
+        self.product, self.largest = joined == "mul", joined in ("maximum", "logical_or")
+        self.arithmetic = self.product or joined == "add"
         self.mean = step.op == "mean"
         self.out = source
-        if source.kind == "b" and step.op not in ("any", "all", "amax", "amin"):
+        if source.kind == "b" and self.arithmetic:
             raise errors.NotFusableError(f"no code for {step.op} of booleans.")
-        self.logic = step.op in ("any", "all") or source.kind == "b"
+        self.logic = step.definition.boolean or source.kind == "b"
         self.type = _FLAG if self.logic else TYPES["float32"] if source.reg == "float" else source
         #: Sums of floats gather in float64.
-        self.wide = REAL if self.op in ("sum", "prod") and self.type.kind == "f" else self.type
+        self.wide = REAL if self.arithmetic and self.type.kind == "f" else self.type
 
     def identity(self, type: Type) -> Val:
         """What changes nothing."""
-        if self.op in ("sum", "prod"):
-            value: float = 1 if self.op == "prod" else 0
+        if self.arithmetic:
+            value: float = int(self.product)
         elif self.logic:
-            value = 0 if self.op == "amax" else 1
+            value = int(not self.largest)
         elif type.kind == "f":
-            value = -math.inf if self.op == "amax" else math.inf
+            value = -math.inf if self.largest else math.inf
         else:
             low = 0 if type.kind == "u" else -(1 << (type.bits - 1))
-            value = low if self.op == "amax" else low + (1 << type.bits) - 1
+            value = low if self.largest else low + (1 << type.bits) - 1
         return Val(constant(value, type), type)
 
     def given(self, code: Code, v: Val) -> Val:
@@ -54,13 +56,13 @@ class Reduce:
     def join(self, code: Code, a: Val, b: Val, free: bool = False) -> Val:
         """Both together; ``free`` lets LLVM choose the order, so that it may use vectors."""
         reg, kind = a.type.reg, a.type.kind
-        if self.op in ("sum", "prod"):
+        if self.arithmetic:
             if kind == "f":
-                word = ("fadd" if self.op == "sum" else "fmul") + (" reassoc" if free else "")
+                word = ("fmul" if self.product else "fadd") + (" reassoc" if free else "")
             else:
-                word = "add" if self.op == "sum" else "mul"
+                word = "mul" if self.product else "add"
             return Val(code.let(f"{word} {reg} {a.text}, {b.text}"), a.type)
-        name = "max" if self.op == "amax" else "min"
+        name = "max" if self.largest else "min"
         if kind == "f":
             return Val(code.call(f"llvm.{name}imum.f{a.type.bits}", reg, a, b), a.type)
         return Val(code.call(f"llvm.{'s' if kind == 'i' else 'u'}{name}.{reg}", reg, a, b), a.type)
@@ -145,7 +147,7 @@ class After(Body):
         """A sum over all rows, or what is computed of them."""
         if ref.__class__ is Ref and ref.index not in self.values:
             step = self.cluster.step(ref)
-            if step is not None and step.op in REDUCTIONS:
+            if step is not None and step.reduces:
                 position, how = self.rows.sums.index(ref.index), self.rows.reduce[ref.index]
                 total = self.code.load(f"%x{position}", how.type, self.place)
                 self.values[ref.index] = how.result(self.code, total, self.rows.counted(ref.index))

@@ -129,6 +129,20 @@ class Op:
     boolean: ClassVar[bool] = False
     #: The expression is of floats only; ``promotion = "float"`` says so too.
     float_only: ClassVar[bool] = False
+    #: For reductions over ``axes`` that a cluster may hold: the op that joins two elements, ``"add"`` for a
+    #: sum and a mean.
+    joined_by: ClassVar[str] = ""
+    #: The value of the first operand, where shape and dtype are its own.
+    identity: ClassVar[bool] = False
+    #: Operands, by position, in whose memory a compiled program may put the output if they die with the call;
+    #: None: all those of an elementwise op, none of others.
+    reuses: ClassVar[tuple[int, ...] | None] = None
+    #: Integers can make it raise: they are divided by.
+    checks_integers: ClassVar[bool] = False
+    #: A product: a backend may keep a large operand in a layout of its own as long as it does not change.
+    packable: ClassVar[bool] = False
+    #: ``forward`` writes into the ``out`` that it is given.
+    fills_out: ClassVar[bool] = False
 
     # --- names ---
 

@@ -21,8 +21,10 @@ import numpy as np
 from tenon.engine.aval import Aval, Shape, broadcast_shapes, reduced_shape
 from tenon.engine.op import Composite, Op, table
 from tenon.errors import NotFusableError
+from tenon.ops.movement import Expand, Reshape
 
-REDUCTIONS = frozenset({"sum", "mean", "prod", "amax", "amin", "any", "all", "sum_to"})
+#: Ops that a cluster may hold as far as they only add, drop or repeat axes of size 1.
+MOVES = (Reshape, Expand)
 _BOOL = np.dtype(np.bool_)
 _NUMBERS = (bool, int, float)
 _FLOAT64 = np.dtype(np.float64)
@@ -45,6 +47,21 @@ class Step:
     expression: str = ""
     #: What the arithmetic is done in: the common dtype of the operands.
     computed: Any = None
+
+    @property
+    def definition(self) -> Op:
+        """The op, which says what it does to an element."""
+        return table[self.op]
+
+    @property
+    def reduces(self) -> bool:
+        """Whether it reduces over axes."""
+        return table[self.op].joined_by != ""
+
+    @property
+    def moves(self) -> bool:
+        """Whether it only adds, drops or repeats axes of size 1."""
+        return not self.expression and not self.reduces
 
     @property
     def refs(self) -> list[Ref]:
@@ -86,7 +103,7 @@ class Cluster:
     @property
     def reduces(self) -> bool:
         """Whether any step is a reduction."""
-        return any(s.op in REDUCTIONS for s in self.steps)
+        return any(s.reduces for s in self.steps)
 
     def told(self, names: Sequence[str]) -> list[str]:
         """A line for each step, and one for what comes out; ``names`` are those of inputs and steps."""
@@ -143,9 +160,9 @@ class Builder:
         text = op.expression_for(args, attrs)
         if text is not None:
             return self._elementwise(op, text, args, attrs)
-        if name in REDUCTIONS:
+        if op.joined_by:
             return self._reduction(name, args[0], attrs)
-        if name in ("reshape", "expand", "sum_to"):
+        if isinstance(op, MOVES):
             return self._movement(name, args[0], attrs)
         if isinstance(op, Composite):
             return self._parts(op, args, attrs)
@@ -215,7 +232,7 @@ class Builder:
             raise NotFusableError(f"{name} over axes {axes} of {list(shape)} reduces nothing.")
         if x.aval.dtype.kind == "c":
             raise NotFusableError(f"{name} of complex numbers is not fused.")
-        logic = name in ("any", "all")
+        logic = table[name].boolean
         if name == "mean" and x.aval.dtype.kind not in "fV":
             raise NotFusableError(f"mean of {x.aval.dtype} is not fused; cast it first.")
         if all(shape[a] == 1 for a in axes):  # nothing to add up

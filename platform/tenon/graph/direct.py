@@ -15,12 +15,10 @@ import numpy as np
 
 from tenon.engine.op import table
 from tenon.graph.graph import Node
+from tenon.ops.movement import Reshape
 
 _WIDE = frozenset("fdFDlqiLQI?bBhH")
 _FLOATS = frozenset("fd")
-_REDUCE = {"sum": "add", "prod": "multiply", "amax": "maximum", "amin": "minimum"}
-#: Ops whose forward writes into the ``out`` that it is given.
-_WRITES_OUT = frozenset({"sigmoid", "rsqrt", "round", "remainder", "floor_divide"})
 #: Multiplications from which the backend's kernel, which uses several threads, wins in spite of a copy.
 _LARGE_PRODUCT = 1 << 21
 
@@ -57,16 +55,16 @@ def lines(step: Step) -> list[str] | None:
     """The statements of one call; None leaves it to the backend's kernel."""
     op = step.node.op
     arrays = [a for a in (*step.ins, *step.outs) if isinstance(a, np.ndarray)]
-    form = FORMS.get(op.name)
+    form = _copy if isinstance(op, Reshape) else FORMS.get(op.name)
     if form not in _MOVES and any(a.dtype.char not in _WIDE for a in arrays):
         return None  # half-width floats: the kernels know where to round
     if form is not None:
         return form(step)
-    if op.name in _REDUCE:
+    if op.joined_by and not op.boolean:
         return _reduce(step)
     if op.is_ufunc and hasattr(np, op.ufunc):
         return [f"{step.function(op.ufunc)}({', '.join(_operands(step))}, out={step.made[0]})"]
-    if op.name in _WRITES_OUT:
+    if op.fills_out:
         call = step.bind(op.forward, op.name)
         step.space["numpy"] = np
         attrs = "".join(f", {k}={step.bind(v, k)}" for k, v in step.node.attrs.items())
@@ -88,7 +86,8 @@ def _operands(step: Step) -> list[str]:
 
 def _reduce(step: Step) -> list[str]:
     axes, keep = step.node.attrs["axes"], step.node.attrs.get("keepdims", False)
-    function = step.function(_REDUCE[step.node.op.name])
+    joined: Any = table[step.node.op.joined_by]
+    function = step.function(joined.ufunc)
     return [f"{function}.reduce({step.names[0]}, {axes!r}, None, {step.made[0]}, {keep!r})"]
 
 
@@ -177,10 +176,6 @@ FORMS: dict[str, Form] = {
     "mean": _mean,
     "sum_to": _sum_to,
     "matmul": _matmul,
-    "reshape": _copy,
-    "view": _copy,
-    "unsqueeze": _copy,
-    "squeeze": _copy,
     "contiguous": _copy,
     "clone": _copy,
     "cast": _cast,

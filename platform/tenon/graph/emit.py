@@ -25,9 +25,7 @@ from tenon.graph.reorder import reorder
 #: A tensor's version counter, found anew: the list is another one, or its number, when memory has changed. A
 #: list of two says that memory may change unseen.
 Counter = Callable[[], list[int]]
-#: Ops of which a backend may keep an operand in a layout of its own while it does not change, and the
-#: elements up to which that is not worth asking for.
-PRODUCTS = frozenset({"matmul", "linear", "addmm", "conv", "convolution", "epilogue"})
+#: Elements up to which a backend does not keep an operand in a layout of its own.
 LITTLE = 1 << 12
 
 
@@ -180,7 +178,7 @@ class Emitter:
 
     def _attrs(self, node: Node) -> Mapping[str, Any]:
         """The node's attrs; beside the large operands of a product the counters of their versions."""
-        if node.op.name not in PRODUCTS:
+        if not node.op.packable:
             return node.attrs
         found = {}
         for place, ref in enumerate(node.args):

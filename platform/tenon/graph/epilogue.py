@@ -15,6 +15,7 @@ class Epilogue(Op):
     """
 
     kind = Kind.CONTRACT
+    packable = True
 
     def __init__(self) -> None:
         # Not Op's own: that would put it into the table.

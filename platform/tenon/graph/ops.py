@@ -14,6 +14,7 @@ class PutView(Primitive):
 
     kind = Kind.MEMORY
     inputs = ("x", "value")
+    reuses = (0,)
 
     def infer(self, x: Any, value: Any, *, steps: Any) -> Aval:
         """The aval of ``x``."""

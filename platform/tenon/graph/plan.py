@@ -22,11 +22,10 @@ from tenon.engine.op import Kind
 from tenon.graph.arena import ALIGNMENT, Life, aligned, arrange, lower_bound
 from tenon.graph.graph import Graph, Node, Ref
 from tenon.graph.virtual import VirtualMemory, address
+from tenon.ops.movement import Reshape
 
 Array = Any
 _FOREVER = 1 << 60
-#: Views whose NumPy forward may have to copy; asked by ``reshape(copy=False)``.
-_RESHAPES = frozenset({"reshape", "view", "unsqueeze", "squeeze"})
 
 
 class Block(Life):
@@ -65,11 +64,10 @@ def replaceable(node: Node) -> Sequence[int]:
         return node.op.replaceable(**node.attrs)  # type: ignore[no-any-return]
     if len(node.avals) != 1 or node.op.view:
         return ()
-    if node.op.kind is Kind.ELEMENTWISE or node.op.name in ("cast", "clone"):
-        return range(len(node.args))
-    if node.op.name in ("max_pool_grad", "cross_entropy_grad"):
-        return (1,)  # where the maximum was is noted before; a row of probabilities needs that row only
-    return (0,) if node.op.name in ("put_view", "put", "scatter", "copy") else ()
+    reused: tuple[int, ...] | None = node.op.reuses
+    if reused is not None:
+        return reused
+    return range(len(node.args)) if node.op.kind is Kind.ELEMENTWISE else ()
 
 
 def may_fail(node: Node) -> bool:
@@ -77,7 +75,7 @@ def may_fail(node: Node) -> bool:
     if node.effect or node.op.crosses:
         return True
     if node.op.kind is Kind.ELEMENTWISE:
-        return node.op.name in ("remainder", "floor_divide") and node.avals[0].dtype.kind in "iu"
+        return node.op.checks_integers and node.avals[0].dtype.kind in "iu"
     return any(r.aval.dtype.kind in "iu" for r in node.refs)
 
 
@@ -139,7 +137,7 @@ class MemoryPlan:
         if base.__class__ is not Ref or base not in self.arrays:
             return False
         source, name, made = self.arrays[base], node.op.name, None
-        if name in _RESHAPES:
+        if isinstance(node.op, Reshape):  # whose forward may have to copy
             try:
                 made = source.reshape(node.avals[0].shape, copy=False)
             except ValueError:

@@ -128,6 +128,7 @@ class Conj(Unary):
 
     view = True
     expression = "a"
+    identity = True
 
     def __call__(self, x: Any) -> Any:
         return x.conjugate() if isinstance(x, (int, float, complex)) else super().__call__(x)

@@ -19,6 +19,7 @@ class Matmul(Primitive):
     saves = ("x", "y")
     reads = {"x": ("y",), "y": ("x",)}
     promotion = "equal"
+    packable = True
 
     def infer(self, x, y):
         """torch's matmul shape."""

@@ -148,6 +148,7 @@ class Conv(Primitive):
     saves = ("x", "weight")
     reads = {"x": ("weight",), "weight": ("x",)}
     grad_name = "ConvolutionBackward0"
+    packable = True
 
     def infer(self, x, weight, *, stride, padding, dilation, groups):
         """Batch, output channels, output sizes."""
@@ -314,6 +315,7 @@ class Convolution(Composite):
     saves = ("x", "weight")
     reads = {"x": ("weight",), "weight": ("x",), "bias": ()}
     grad_name = "ConvolutionBackward0"
+    packable = True
 
     def decompose(self, f, x, weight, bias, *, stride, padding, dilation, groups):
         made = f.conv(x, weight, stride=stride, padding=padding, dilation=dilation, groups=groups)

@@ -119,6 +119,7 @@ class Put(Primitive):
     saves = ("indices",)
     in_place = True
     grad_name = "IndexPutBackward0"
+    reuses = (0,)
 
     def infer(self, x, y, *indices, layout, accumulate=False):
         """``x``'s own aval."""
@@ -211,6 +212,7 @@ class Scatter(Primitive):
     inputs = ("x", "index", "y")
     saves = ("index",)
     plain = True
+    reuses = (0,)
 
     def infer(self, x, index, y, *, axis, reduce=None):
         """``x``'s own aval."""
@@ -297,6 +299,7 @@ class WindowOf(Primitive):
 
     kind = Kind.INDEX
     view = True
+    identity = True
 
     def infer(self, x, *, shape):
         """``shape``."""

@@ -40,6 +40,8 @@ class Trunc(Unary):
 class Round(Unary):
     """To the nearest integer, halves to even."""
 
+    fills_out = True
+
     def infer(self, x, *, decimals=0):
         """The input's own aval."""
         return Aval(x.shape, x.dtype)
@@ -66,6 +68,8 @@ class Remainder(Binary):
     grad_overloads = {(False, False): "RemainderBackward1"}
     saves = ("x", "y")
     reads = {"x": (), "y": ("x", "y")}
+    checks_integers = True
+    fills_out = True
 
     def forward(self, xp, x, y, *, out=None):
         """As torch: integer division by zero is an error, not 0."""
@@ -101,6 +105,9 @@ class Fmod(Binary):
 
 class FloorDivide(Binary):
     """``floor(x / y)``; integer division by zero is an error."""
+
+    checks_integers = True
+    fills_out = True
 
     def forward(self, xp, x, y, *, out=None):
         """Floor division in the common dtype."""

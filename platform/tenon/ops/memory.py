@@ -20,6 +20,8 @@ class Cast(Primitive):
     integral = True
     grad_name = "ToCopyBackward0"
     expression = "cast(a)"
+    identity = True
+    reuses = (0,)
 
     def __call__(self, x: Any, *, dtype: Any) -> Any:
         return super().__call__(x, dtype=getattr(dtype, "numpy", dtype))
@@ -43,6 +45,8 @@ class Clone(Primitive):
 
     kind = Kind.MEMORY
     expression = "a"
+    identity = True
+    reuses = (0,)
 
     def infer(self, x):
         """The input's own aval."""
@@ -82,6 +86,7 @@ class Alias(Primitive):
     kind = Kind.MEMORY
     view = True
     expression = "a"
+    identity = True
 
     def infer(self, x):
         """The input's own aval."""
@@ -112,6 +117,7 @@ class Copy(Primitive):
     inputs = ("x", "y")
     integral = True
     grad_name = "CopyBackwards"
+    reuses = (0,)
 
     def infer(self, x, y):
         """The place's aval; ``y`` must broadcast to it."""

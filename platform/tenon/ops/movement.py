@@ -125,6 +125,7 @@ class Expand(Move):
     """Size-1 axes repeated without copying (stride 0)."""
 
     view = True
+    identity = True
 
     def infer(self, x, *, shape):
         """``shape``, to which the input must broadcast."""

@@ -157,6 +157,7 @@ class MaxPoolGrad(Primitive):
     follows = 2
     inputs = ("g", "x", "out")
     saves = ("x",)
+    reuses = (1,)  # where the maximum was is noted before
 
     def infer(self, g, x, out, *, kernel, stride, padding, dilation, ceil_mode=False):
         """The pooled input's shape."""

@@ -45,6 +45,8 @@ def _spread(f: Any, g: Any, shape: tuple[int, ...], axes: tuple[int, ...], keepd
 class Sum(Total):
     """Sum over ``axes``."""
 
+    joined_by = "add"
+
     def forward(self, xp, x, *, axes, keepdims=False, out=None):
         """``add.reduce``: half the overhead of ``np.sum``; narrow floats accumulate in float32."""
         if x.dtype.itemsize == 2 and x.dtype.kind in "fV":
@@ -61,6 +63,7 @@ class Mean(Total):
     """Arithmetic mean over ``axes``; NaN over no elements."""
 
     promotion = None
+    joined_by = "add"
 
     def forward(self, xp, x, *, axes, keepdims=False):
         """Sum times the reciprocal count."""
@@ -81,6 +84,7 @@ class Prod(Total):
     """Product over ``axes``."""
 
     saves = ("x", "out")
+    joined_by = "mul"
 
     def forward(self, xp, x, *, axes, keepdims=False, out=None):
         """``multiply.reduce``, which NumPy makes 64 bits wide for integers."""
@@ -119,6 +123,8 @@ class Extreme(Reduction):
 class Amax(Extreme):
     """Largest element over ``axes``; NaN wins."""
 
+    joined_by = "maximum"
+
     def forward(self, xp, x, *, axes, keepdims=False, out=None):
         """``maximum.reduce``."""
         made = xp.maximum.reduce(x, axis=axes, keepdims=keepdims, out=out)
@@ -128,6 +134,8 @@ class Amax(Extreme):
 class Amin(Extreme):
     """Smallest element over ``axes``; NaN wins."""
 
+    joined_by = "minimum"
+
     def forward(self, xp, x, *, axes, keepdims=False, out=None):
         """``minimum.reduce``."""
         made = xp.minimum.reduce(x, axis=axes, keepdims=keepdims, out=out)
@@ -135,6 +143,8 @@ class Amin(Extreme):
 
 
 class _Logic(Reduction):
+    boolean = True
+
     def infer(self, x, *, axes, keepdims=False):
         """Booleans."""
         return Aval(reduced_shape(tuple(x.shape), axes, keepdims), _BOOL)
@@ -144,6 +154,7 @@ class Any_(_Logic):
     """Whether any element over ``axes`` is non-zero."""
 
     name = "any"
+    joined_by = "logical_or"
 
     def forward(self, xp, x, *, axes, keepdims=False):
         """``logical_or.reduce``."""
@@ -154,6 +165,7 @@ class All_(_Logic):
     """Whether all elements over ``axes`` are non-zero."""
 
     name = "all"
+    joined_by = "logical_and"
 
     def forward(self, xp, x, *, axes, keepdims=False):
         """``logical_and.reduce``."""
@@ -192,6 +204,8 @@ class SumTo(Primitive):
 
     kind = Kind.REDUCE
     view = True  # of the whole input, where nothing was repeated
+    joined_by = "add"
+    identity = True
 
     def infer(self, x, *, shape):
         """``shape``, which must broadcast to the input's."""

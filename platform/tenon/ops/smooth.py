@@ -99,6 +99,7 @@ class Rsqrt(FloatUnary):
 
     saves = ("out",)
     expression = "1 / sqrt(a)"
+    fills_out = True
 
     def forward(self, xp, x, *, out=None):
         """Reciprocal of the root."""
@@ -160,6 +161,7 @@ class Sigmoid(FloatUnary):
 
     saves = ("out",)
     expression = "sigmoid(a)"
+    fills_out = True
 
     def forward(self, xp, x, *, out=None):
         """Through tanh, which neither overflows nor loses the tails' sign."""

@@ -9,8 +9,8 @@ import numpy as np
 
 from tenon.engine.op import table
 from tenon.graph.graph import Graph, Node, Ref
+from tenon.ops.movement import Reshape
 
-_RESHAPES = frozenset({"reshape", "view", "unsqueeze", "squeeze"})
 _LARGEST = 1 << 12
 
 
@@ -24,8 +24,7 @@ def canonicalise(graph: Graph) -> None:
     for node in graph.calls:
         if changes:
             node.args = tuple(_final(a, changes) for a in node.args)
-        rule = RULES.get(node.op.name)
-        found = rule(node) if rule is not None else None
+        found = _simpler(node)
         if found is not None:
             changes[node.out()] = found
     graph.replace(changes)
@@ -38,18 +37,25 @@ def _final(value: Any, changes: dict[Ref, Ref]) -> Any:
     return value
 
 
+def _simpler(node: Node) -> Ref | None:
+    """The value that is that of ``node``, if there is one; ``node`` itself may become another call."""
+    rule = RULES.get(node.op.name)
+    if rule is not None:
+        return rule(node)
+    if isinstance(node.op, Reshape):
+        return _reshape(node)
+    conjugates = node.op.name == "conj" and node.avals[0].dtype.kind == "c"
+    return _operand(node) if node.op.identity and not conjugates else None
+
+
 def _operand(node: Node) -> Ref | None:
     ref = node.args[0]
     return ref if ref.__class__ is Ref and not ref.scalar and ref.aval == node.avals[0] else None
 
 
-def _conj(node: Node) -> Ref | None:
-    return _operand(node) if node.avals[0].dtype.kind != "c" else None
-
-
 def _reshape(node: Node) -> Ref | None:
     source = node.args[0]
-    if source.node.kind == "call" and source.node.op.name in _RESHAPES:
+    if source.node.kind == "call" and isinstance(source.node.op, Reshape):
         source = source.node.args[0]
         node.args = (source,)
     if node.op.name != "reshape":
@@ -108,18 +114,8 @@ def _is_one(value: Any) -> bool:
 
 
 RULES: dict[str, Callable[[Node], Ref | None]] = {
-    **dict.fromkeys(_RESHAPES, _reshape),
     "transpose": _transpose,
     "permute": _transpose,
-    "clone": _operand,
-    "alias": _operand,
-    "ordered": _operand,
-    "detach": _operand,
-    "conj": _conj,
-    "expand": _operand,
-    "sum_to": _operand,
-    "window_of": _operand,
-    "cast": _operand,
     "copy": _copy,
     "mul": _mul,
 }

@@ -15,19 +15,18 @@ import numpy as np
 from tenon.engine.backend import Backend
 from tenon.engine.op import Composite, Kind
 from tenon.errors import NotFusableError
-from tenon.graph.cluster import Builder, Cluster, Value
+from tenon.graph.cluster import MOVES, Builder, Cluster, Value
 from tenon.graph.fused import fused
 from tenon.graph.graph import Graph, Node, Ref
 from tenon.graph.order import in_order
 from tenon.graph.passes.groups import Groups
 from tenon.graph.passes.layout import special_values
-from tenon.graph.passes.takes import ARRAYS, MOVES, STEPS, takes
+from tenon.graph.passes.takes import ARRAYS, STEPS, takes
 from tenon.graph.reorder import reorder
 
 #: Elements below which a lone primitive is left to NumPy, which needs no compilation.
 ALONE = 1 << 13
 _KINDS = frozenset({Kind.ELEMENTWISE, Kind.REDUCE})
-_OTHERS = frozenset({"cast", "reshape", "expand"})
 
 
 def fuse(graph: Graph, backend: Backend) -> None:
@@ -72,11 +71,12 @@ class _Fuser:
         op = node.op
         if node.kind != "call" or (isinstance(op, Composite) and op.expression is None):
             return False
-        if node.effect or op.crosses or not (op.kind in _KINDS or op.name in _OTHERS):
+        moves = isinstance(op, MOVES)
+        if node.effect or op.crosses or not (op.kind in _KINDS or op.expression is not None or moves):
             return False
         if "layouts" in node.attrs or op is reorder:
             return False
-        if op.view and op.name not in ("sum_to", *_OTHERS):
+        if op.view and not (moves or op.joined_by):
             return False
         return all(a.size for a in node.avals) and all(a.dtype.kind in "fiubV" for a in node.avals)
 
@@ -186,7 +186,7 @@ class _Fuser:
                 changes[ref] = node.out(index)
             inside = set(members)
             for member in members:
-                if member.op.name not in MOVES or not self._seen_outside(member.out(), inside):
+                if not isinstance(member.op, MOVES) or not self._seen_outside(member.out(), inside):
                     gone.add(member)  # others stay, as views of what the kernel makes
             after[members[-1]] = node
         nodes: list[Node] = []
@@ -202,7 +202,7 @@ class _Fuser:
 
 def _viewed(ref: Ref, inside: set[Node]) -> Ref:
     """The value inside that ``ref`` is a view of, or itself."""
-    while ref.node.op.name in MOVES and ref.node.args[0].node in inside:
+    while isinstance(ref.node.op, MOVES) and ref.node.args[0].node in inside:
         ref = ref.node.args[0]
     return ref
 
@@ -236,7 +236,7 @@ def _alike(one: Cluster, other: Cluster) -> bool:
 
 def _worth(members: list[Node], made: Made) -> bool:
     """Whether a kernel beats NumPy: it does for several ops at once, and for what takes several passes."""
-    if all(n.op.name in ("reshape", "expand") for n in members):
+    if all(isinstance(n.op, MOVES) for n in members):
         return False
     if len(members) > 1:
         return True

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from tenon.engine.backend import Backend
-from tenon.graph.cluster import REDUCTIONS, Cluster
+from tenon.graph.cluster import Cluster
 
 #: A cluster's limits: what compiles fast, and what stays in registers.
 STEPS, ARRAYS = 80, 24
 #: Elements of the longest row that may be reduced and used again in one kernel.
 ROW = 1 << 16
-MOVES = frozenset({"reshape", "expand"})
 
 
 def takes(backend: Backend, cluster: Cluster) -> bool:
@@ -26,9 +25,9 @@ def _rows_at_hand(cluster: Cluster) -> bool:
         for ref in step.refs:
             source = moved.get(ref.index, ref.index)
             reduction = cluster.steps[source - count] if source >= count else None
-            if reduction is None or reduction.op not in REDUCTIONS:
+            if reduction is None or not reduction.reduces:
                 continue
-            if step.op in MOVES:
+            if step.moves:
                 moved[index] = source
                 continue
             row = _row_length(cluster.aval(reduction.refs[0]).shape, reduction.attr("axes"))

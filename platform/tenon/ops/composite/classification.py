@@ -200,6 +200,7 @@ class CrossEntropyGrad(Composite):
 
     widens = True
     inputs = ("g", "x", "total", "target", "weight")
+    reuses = (1,)  # a row of probabilities needs that row only
 
     def decompose(self, f, g, x, total, target, weight, *, reduction="mean", ignore_index=-100):
         g, wide, weight = widened(f, g, x, weight)

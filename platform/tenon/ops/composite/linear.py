@@ -27,6 +27,7 @@ class Linear(Composite):
     inputs = ("x", "weight", "bias")
     saves = ("x", "weight")
     reads = {"x": ("weight",), "weight": ("x",), "bias": ()}
+    packable = True
 
     def decompose(self, f, x, weight, bias):
         check_same_dtype(self.name, x, weight)
@@ -96,6 +97,7 @@ class Addmm(Composite):
     kind = Kind.CONTRACT
     inputs = ("x", "a", "b")
     saves = ("a", "b")
+    packable = True
 
     def decompose(self, f, x, a, b, *, beta=1, alpha=1):
         check_same_dtype(self.name, a, b)
