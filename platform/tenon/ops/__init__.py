@@ -11,6 +11,7 @@ from typing import Any
 from tenon.engine import backward, dispatch  # noqa: F401 - what ops need beneath them
 from tenon.engine.op import table
 from tenon.ops import (  # noqa: F401
+    adaptive_pooling,
     angles,
     aten,
     bessel,
