@@ -160,7 +160,6 @@ _SUBMODULES = frozenset(
         "cuda",
         "data",
         "distributed",
-        "distributions",
         "dtypes",
         "engine",
         "errors",
@@ -177,7 +176,6 @@ _SUBMODULES = frozenset(
         "profiler",
         "prune",
         "quantization",
-        "quasirandom",
         "random",
         "serialize",
         "special",
@@ -194,7 +192,7 @@ def __getattr__(name: str) -> Any:
         module, attribute = _RENAMED[name]
     elif name in _HOMES:
         module, attribute = _HOMES[name], name
-    elif name in _SUBMODULES or _finder.is_second_name(f"tenon.{name}"):
+    elif _is_submodule(name):
         return importlib.import_module(f"tenon.{name}")
     elif name == "torch":  # torch's own name is in torch, and some code says torch.torch.Tensor
         return sys.modules["tenon"]
@@ -205,6 +203,11 @@ def __getattr__(name: str) -> Any:
     importlib.import_module("tenon.ops")  # a tensor without its ops can do nothing
     value = globals()[name] = getattr(importlib.import_module(module), attribute)
     return value
+
+
+def _is_submodule(name: str) -> bool:
+    path = f"tenon.{name}"
+    return name in _SUBMODULES or _finder.is_second_name(path) or path in _namespaces.PROVIDED
 
 
 def _function(name: str) -> Any:
@@ -223,7 +226,7 @@ def __dir__() -> list[str]:
         "annotations",
         "importlib",
     }
-    submodules = {*_SUBMODULES, *_finder.second_names("tenon")}
+    submodules = {*_SUBMODULES, *_finder.second_names("tenon"), *_namespaces.provided_below("tenon")}
     return sorted({*public, *_HOMES, *_RENAMED, *submodules, *functions.__all__, "__version__"})
 
 

@@ -63,9 +63,11 @@ if TYPE_CHECKING:
     from tenon.optim.scheduler import LRScheduler as LRScheduler
     from tenon.plugins.diagnose import doctor_section as doctor_section
     from tenon.plugins.registry import resolve as resolve
+    from tenon.random import continuous as random_arrays  # noqa: F401 - offered under another name
     from tenon.random import loops as random_loops  # noqa: F401 - offered under another name
     from tenon.serialize.atomic import replacing as replacing
     from tenon.tensors import pytree as pytree
+    from tenon.tensors.creation.create import wrap as wrap
     from tenon.tensors.tensor import Tensor as Tensor
     from tenon.training import runs as runs
     from tenon.training.recipe import Recipe as Recipe
@@ -113,6 +115,7 @@ _TARGETS = {
     "process_environment": "tenon.config:process_environment",
     "pytree": "tenon.tensors.pytree:",
     "quantization": "tenon.quantization:",
+    "random_arrays": "tenon.random.continuous:",
     "random_loops": "tenon.random.loops:",
     "record": "tenon.graph.recording:record",
     "register_parametrization": "tenon.nn.utils.parametrize:register_parametrization",
@@ -122,6 +125,7 @@ _TARGETS = {
     "runs": "tenon.training.runs:",
     "shape_requests": "tenon.graph.shape_requests:",
     "trace": "tenon.graph.tracing:trace",
+    "wrap": "tenon.tensors.creation.create:wrap",
 }
 
 __all__ = ["hookimpl", *_TARGETS]

@@ -8,7 +8,7 @@ from distributions.cases import CASES, build, label
 
 import tenon
 import tenon.distributions as D
-from tenon.random import rejection
+from tenon.distributions import rejection
 
 #: Samples of a case; means lie within six of their standard deviations of the truth.
 COUNT = 4000

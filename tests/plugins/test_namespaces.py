@@ -173,7 +173,7 @@ def test_attribute_as_target_is_refused(install, fresh_host):
 
 
 def test_namespace_that_pytorch_has_says_what_to_do_where_no_plugin_provides_it(empty_host, monkeypatch):
-    monkeypatch.setattr(namespaces, "PROVIDED", frozenset(["aquarium"]))
+    monkeypatch.setattr(namespaces, "PROVIDED", frozenset(["tenon.aquarium"]))
 
     with pytest.raises(
         PluginModuleError, match=r"(?s)tenon.aquarium comes from a plugin.*TENON_PLUGINS"
@@ -193,3 +193,28 @@ def test_new_process_imports_a_namespace_below_before_the_namespace_itself(insta
     environment = {**process_environment(), "PYTHONPATH": str(root)}
 
     subprocess.run([sys.executable, "-c", textwrap.dedent(code)], env=environment, check=True)
+
+
+@pytest.mark.parametrize("name", sorted(namespaces.PROVIDED))
+def test_missing_module_of_pytorch_is_an_error_that_says_where_it_comes_from(name):
+    code = f"""
+        import tenon
+        from tenon.errors import PluginModuleError
+        for statement in ("import {name}", "{name}.anything", "import {name}.anything"):
+            try:
+                exec(statement)
+            except PluginModuleError as error:
+                assert "TENON_PLUGINS" in str(error) and "Disabled plugins: " in str(error), error
+            else:
+                raise AssertionError(statement)
+        """
+    environment = {**process_environment(), "TENON_PLUGINS": "tenon_cpu"}
+
+    subprocess.run([sys.executable, "-c", textwrap.dedent(code)], env=environment, check=True)
+
+
+@pytest.mark.parametrize("name", sorted(namespaces.PROVIDED))
+def test_modules_of_pytorch_load_no_plugin_before_they_are_asked_for(name):
+    code = f"import tenon, sys; assert 'pluggy' not in sys.modules; import {name}; assert 'pluggy' in sys.modules"
+
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -23,6 +23,10 @@ class TestCpu(PluginSuite):
     plugin = "tenon_cpu.plugin"
 
 
+class TestDistributions(PluginSuite):
+    plugin = "tenon_distributions.plugin"
+
+
 class TestMpi(PluginSuite):
     plugin = "tenon_mpi.plugin"
     needs: ClassVar = {"mpi": "mpi4py"}

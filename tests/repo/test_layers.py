@@ -18,7 +18,6 @@ LAYERS = [
     {"graph", "functions", "fft", "linalg", "special", "backends", "cuda", "amp", "cpu"},
     {"nn", "optim", "distributed", "observe", "serialize", "data", "autograd", "func", "utils",
      "multiprocessing"},
-    {"distributions", "quasirandom"},
     {"training", "testing", "compress", "prune", "quantization"},
     {"cli", "extend"},
 ]  # fmt: skip
@@ -33,6 +32,7 @@ PUBLIC = {
     "tenon.data",
     "tenon.optim",
     "tenon.errors",
+    "tenon.autograd",
 }
 #: Third-party packages and the only places that may import them.
 CONFINED = {

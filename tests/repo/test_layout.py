@@ -47,7 +47,7 @@ def test_no_file_has_a_name_that_says_nothing():
     public_faces = {
         "platform/tenon/utils",
         "platform/tenon/nn/utils",
-        "platform/tenon/distributions/utils",
+        "plugins/tenon_distributions/distributions/utils",
         "platform/tenon/distributed/algorithms/model_averaging/utils",
         "platform/tenon/_inductor/utils",
         "platform/tenon/cuda/amp/common",

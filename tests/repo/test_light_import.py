@@ -12,6 +12,7 @@ FIRST_PARTY = {
     "tenon",
     "tenon_cpu",
     "tenon_cuda",
+    "tenon_distributions",
     "tenon_mpi",
     "tenon_optimizers",
     "tenon_parametrizations",

@@ -43,7 +43,7 @@ def test_the_wheel_has_data_licence_and_type_marker(wheel):
     inside = set(names(wheel))
 
     assert {"tenon_recipes/data/digits.csv.gz", "tenon_recipes/data/README.md", "tenon/py.typed"} <= inside
-    assert {"tenon/quasirandom/joe_kuo_6.npz", "tenon/quasirandom/README.md"} <= inside
+    assert {f"tenon_distributions/quasirandom/{name}" for name in ("joe_kuo_6.npz", "README.md")} <= inside
     assert any(name.endswith(".dist-info/licenses/LICENSE") for name in inside)
     assert {"tenon_dashboard/static/index.js", "tenon_dashboard/static/style.css"} <= inside
     stubs = {str(p.relative_to(ROOT / "platform")) for p in (ROOT / "platform").rglob("*.pyi")}

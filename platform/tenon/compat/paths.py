@@ -81,6 +81,9 @@ FACES: dict[str, tuple[str, ...]] = {
     ),
     "tenon.mps": ("tenon.compat.absent_device: device_count, is_available",),
     "tenon.mtia": ("tenon.compat.absent_device: device_count, is_available",),
+    "tenon.random.rejection": (
+        "tenon.distributions.rejection: binomial, log_factorial, log_standard_gamma, poisson",
+    ),
     "tenon.signal": ("tenon.signal: windows",),
     "tenon.xpu": ("tenon.compat.absent_device: device_count, is_available",),
 }

@@ -24,19 +24,39 @@ if TYPE_CHECKING:
 else:
     Loader = object  # importing importlib.abc takes 20 ms; importlib asks for the two methods only
 
-__all__ = ["PROVIDED", "install"]
+__all__ = ["PROVIDED", "install", "provided_below"]
 
-#: Modules below ``tenon`` that PyTorch has and plugins provide: if none does, the error says what to do.
-PROVIDED: frozenset[str] = frozenset()
+#: Modules that PyTorch has and plugins provide; if none does, the error says what to do. Plugins are asked
+#: before files, as the empty folder of a former package would be taken for a namespace package.
+PROVIDED = frozenset({"tenon.distributions", "tenon.quasirandom"})
 
 _published: dict[str, ModuleType] = {}
+
+
+def provided_below(package: str) -> set[str]:
+    """The names of ``PROVIDED`` that are directly below ``package``."""
+    split = (name.rpartition(".") for name in PROVIDED)
+    return {name for parent, _, name in split if parent == package}
 
 
 def install() -> None:
     """Let imports find what plugins provide; does nothing the second time."""
     if not any(isinstance(finder, _Namespaces) for finder in sys.meta_path):
-        sys.meta_path.insert(0, _Below())  # before files are searched: it would import them a second time
+        sys.meta_path.insert(0, _Known())  # before files are searched, which would import them a second time
         sys.meta_path.append(_Namespaces())
+
+
+class _Known:
+    """Finds PyTorch's modules that plugins provide, and modules below those that have a public name."""
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if fullname in PROVIDED:
+            return _declared(fullname)
+        parent, _, child = fullname.rpartition(".")
+        package = _published.get(parent)
+        return None if package is None else _below(package, child, fullname)
 
 
 class _Namespaces:
@@ -45,47 +65,39 @@ class _Namespaces:
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        package, _, name = fullname.partition(".")
-        if package != "tenon" or not name:
+        return _declared(fullname) if fullname.startswith("tenon.") else None
+
+
+def _declared(fullname: str) -> ModuleSpec | None:
+    from tenon.errors import PluginModuleError, PluginNotFoundError
+    from tenon.plugins.registry import component
+
+    try:
+        found = component("namespaces", fullname.removeprefix("tenon."))
+    except PluginNotFoundError as error:
+        if fullname not in PROVIDED:
             return None
-        from tenon.errors import PluginModuleError, PluginNotFoundError
-        from tenon.plugins.registry import component
-
-        try:
-            found = component("namespaces", name)
-        except PluginNotFoundError as error:
-            if name not in PROVIDED:
-                return None
-            missing = PluginModuleError(
-                f"{fullname} comes from a plugin, and no loaded plugin provides it: {error}\n"
-                "`tenon plugins` shows what is loaded. Add the plugin to TENON_PLUGINS, take it out of "
-                "TENON_DISABLE_PLUGINS, or install its distribution again: tenon-platform has those that "
-                "tenon ships."
-            )
-            missing.name = fullname
-            raise missing from error.__cause__
-        return ModuleSpec(fullname, _Publisher(found.load))
+        missing = PluginModuleError(
+            f"{fullname} comes from a plugin, and no loaded plugin provides it: {error}\n"
+            "`tenon plugins` shows what is loaded. Add the plugin to TENON_PLUGINS, take it out of "
+            "TENON_DISABLE_PLUGINS, or install its distribution again: tenon-platform has those that "
+            "tenon ships."
+        )
+        missing.name = fullname
+        raise missing from error.__cause__
+    return ModuleSpec(fullname, _Publisher(found.load))
 
 
-class _Below:
-    """Finds modules below those that have a public name."""
+def _below(package: ModuleType, child: str, fullname: str) -> ModuleSpec | None:
+    known = vars(package).get(child)
+    if isinstance(known, ModuleType) and _of_one_plugin(known, package):
+        return ModuleSpec(fullname, _Publisher(lambda: known))
+    from importlib.util import find_spec
 
-    def find_spec(
-        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
-    ) -> ModuleSpec | None:
-        parent, _, child = fullname.rpartition(".")
-        package = _published.get(parent)
-        if package is None:
-            return None
-        known = vars(package).get(child)
-        if isinstance(known, ModuleType) and _of_one_plugin(known, package):
-            return ModuleSpec(fullname, _Publisher(lambda: known))
-        from importlib.util import find_spec
-
-        own = f"{_own_name(package)}.{child}"
-        if own == fullname or find_spec(own) is None:
-            return None
-        return ModuleSpec(fullname, _Publisher(lambda: importlib.import_module(own)))
+    own = f"{_own_name(package)}.{child}"
+    if own == fullname or find_spec(own) is None:
+        return None
+    return ModuleSpec(fullname, _Publisher(lambda: importlib.import_module(own)))
 
 
 class _Publisher(Loader):

@@ -3,7 +3,6 @@
 # fmt: off
 
 from collections.abc import Iterable as Iterable
-from tenon.tensors.creation.factories import ones_like as ones_like
 from tenon.engine.grad_mode import no_grad as no_grad
 from tenon.errors import ModuleTypeError as ModuleTypeError
 from tenon.errors import ModuleValueError as ModuleValueError
@@ -20,6 +19,7 @@ from tenon.nn.pruning import is_pruned as is_pruned
 from tenon.nn.pruning import method_of as method_of
 from tenon.nn.pruning import slice_norms as slice_norms
 from tenon.plugins.registry import resolve as resolve
+from tenon.tensors.creation.factories import ones_like as ones_like
 from tenon_prune.criteria import Gradient as Gradient
 from tenon_prune.criteria import Magnitude as Magnitude
 from tenon_prune.criteria import Random as Random

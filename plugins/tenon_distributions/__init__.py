@@ -1,0 +1,1 @@
+"""Probability distributions and quasirandom sequences: ``tenon.distributions``, ``tenon.quasirandom``."""

@@ -1,0 +1,298 @@
+"""Sets of values: what parameters and samples have to lie in. ``torch.distributions.constraints``.
+
+A constraint checks a tensor elementwise over its batch axes: ``event_dim`` axes at the end make one value.
+Bounds may be tensors. ``constraint_registry.py`` maps unconstrained numbers onto these sets.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tenon
+from tenon_distributions.distributions.constraint import (
+    Constraint,
+    MixtureSameFamilyConstraint,
+    _Cat,
+    _Dependent,
+    _DependentProperty,
+    _IndependentConstraint,
+    _Stack,
+    is_dependent,
+)
+
+__all__ = [
+    "Constraint",
+    "MixtureSameFamilyConstraint",
+    "boolean",
+    "cat",
+    "corr_cholesky",
+    "dependent",
+    "dependent_property",
+    "greater_than",
+    "greater_than_eq",
+    "half_open_interval",
+    "independent",
+    "integer_interval",
+    "interval",
+    "is_dependent",
+    "less_than",
+    "lower_cholesky",
+    "lower_triangular",
+    "multinomial",
+    "nonnegative",
+    "nonnegative_integer",
+    "one_hot",
+    "positive",
+    "positive_definite",
+    "positive_integer",
+    "positive_semidefinite",
+    "real",
+    "real_vector",
+    "simplex",
+    "square",
+    "stack",
+    "symmetric",
+    "unit_interval",
+]  # fmt: skip
+
+#: Rows of Cholesky factors of correlations, and of simplices, may be this far from length 1.
+_UNIT = 1e-6
+
+
+class _Boolean(Constraint):
+    """0 and 1."""
+
+    is_discrete = True
+
+    def check(self, value: Any) -> Any:
+        """Whether numbers are 0 or 1."""
+        return (value == 0) | (value == 1)
+
+
+class _OneHot(Constraint):
+    """Vectors of zeros and a single 1."""
+
+    is_discrete, event_dim = True, 1
+
+    def check(self, value: Any) -> Any:
+        """Whether vectors are of 0 and 1 and have the sum 1."""
+        return ((value == 0) | (value == 1)).all(-1) & value.sum(-1).eq(1)
+
+
+class _Bounded(Constraint):
+    """Numbers between bounds."""
+
+    def __init__(self, lower_bound: Any, upper_bound: Any) -> None:
+        self.lower_bound, self.upper_bound = lower_bound, upper_bound
+
+    _shown = ("lower_bound", "upper_bound")
+
+
+class _Above(Constraint):
+    """Numbers from a bound on."""
+
+    _shown = ("lower_bound",)
+
+    def __init__(self, lower_bound: Any) -> None:
+        self.lower_bound = lower_bound
+
+
+class _Below(Constraint):
+    """Numbers up to a bound."""
+
+    _shown = ("upper_bound",)
+
+    def __init__(self, upper_bound: Any) -> None:
+        self.upper_bound = upper_bound
+
+
+def _whole(value: Any, fits: Any) -> Any:
+    """``fits`` where ``value`` is a whole number, which integers need not be asked."""
+    return fits & (value % 1 == 0) if value.is_floating_point() else fits
+
+
+class _IntegerInterval(_Bounded):
+    """Whole numbers between two, both included."""
+
+    is_discrete = True
+
+    def check(self, value: Any) -> Any:
+        """Whether numbers are whole and between the bounds."""
+        return _whole(value, (self.lower_bound <= value) & (value <= self.upper_bound))
+
+
+class _IntegerLessThan(_Below):
+    """Whole numbers up to the bound, which is included."""
+
+    is_discrete = True
+
+    def check(self, value: Any) -> Any:
+        """Whether numbers are whole and not above the bound."""
+        return _whole(value, value <= self.upper_bound)
+
+
+class _IntegerGreaterThan(_Above):
+    """Whole numbers from the bound on, which is included."""
+
+    is_discrete = True
+
+    def check(self, value: Any) -> Any:
+        """Whether numbers are whole and not below the bound."""
+        return _whole(value, value >= self.lower_bound)
+
+
+class _Real(Constraint):
+    """All numbers but NaN."""
+
+    def check(self, value: Any) -> Any:
+        """Whether numbers are not NaN."""
+        return value == value
+
+
+class _GreaterThan(_Above):
+    """Numbers above the bound."""
+
+    def check(self, value: Any) -> Any:
+        """Whether the bound lies below the numbers."""
+        return self.lower_bound < value
+
+
+class _GreaterThanEq(_Above):
+    """Numbers from the bound on."""
+
+    def check(self, value: Any) -> Any:
+        """Whether the bound lies below the numbers, or at them."""
+        return self.lower_bound <= value
+
+
+class _LessThan(_Below):
+    """Numbers below the bound."""
+
+    def check(self, value: Any) -> Any:
+        """Whether the numbers lie below the bound."""
+        return value < self.upper_bound
+
+
+class _Interval(_Bounded):
+    """Numbers between the bounds, both included."""
+
+    def check(self, value: Any) -> Any:
+        """Whether the numbers lie between the bounds."""
+        return (self.lower_bound <= value) & (value <= self.upper_bound)
+
+
+class _HalfOpenInterval(_Bounded):
+    """Numbers from the lower bound on and below the upper one."""
+
+    def check(self, value: Any) -> Any:
+        """Whether the numbers lie between the bounds, and not at the upper one."""
+        return (self.lower_bound <= value) & (value < self.upper_bound)
+
+
+class _Simplex(Constraint):
+    """Vectors of numbers from 0 on whose sum is 1."""
+
+    event_dim = 1
+
+    def check(self, value: Any) -> Any:
+        """Whether no number is negative and the sum is 1."""
+        return (value >= 0).all(-1) & ((value.sum(-1) - 1).abs() < _UNIT)
+
+
+class _Multinomial(Constraint):
+    """Vectors of counts with the sum ``upper_bound``; only signs and the largest sum are checked."""
+
+    is_discrete, event_dim = True, 1
+
+    def __init__(self, upper_bound: Any) -> None:
+        self.upper_bound = upper_bound
+
+    def check(self, x: Any) -> Any:
+        """Whether no count is negative and the sum is not above the bound."""
+        return (x >= 0).all(-1) & (x.sum(-1) <= self.upper_bound)
+
+
+class _LowerTriangular(Constraint):
+    """Matrices with zeros above their diagonal."""
+
+    event_dim = 2
+
+    def check(self, value: Any) -> Any:
+        """Whether all numbers above the diagonal are 0."""
+        return (value.tril() == value).flatten(-2).all(-1)
+
+
+class _LowerCholesky(_LowerTriangular):
+    """Lower triangular matrices with a positive diagonal."""
+
+    def check(self, value: Any) -> Any:
+        """Whether matrices are triangular and their diagonals positive."""
+        return super().check(value) & (value.diagonal(dim1=-2, dim2=-1) > 0).all(-1)
+
+
+class _CorrCholesky(_LowerCholesky):
+    """Cholesky factors of correlation matrices: their rows have the length 1."""
+
+    def check(self, value: Any) -> Any:
+        """Whether matrices are Cholesky factors with rows of length 1."""
+        near = tenon.finfo(value.dtype).eps * value.shape[-1] * 10  # 10: for rounding of what made the rows
+        rows = ((value.norm(dim=-1) - 1).abs() < near).all(-1)
+        return super().check(value) & rows
+
+
+class _Square(Constraint):
+    """Square matrices."""
+
+    event_dim = 2
+
+    def check(self, value: Any) -> Any:
+        """Whether the last two sizes are equal, once for every matrix."""
+        fits = value.shape[-2] == value.shape[-1]
+        return tenon.full(value.shape[:-2], fits, dtype=tenon.bool, device=value.device)
+
+
+class _Symmetric(_Square):
+    """Symmetric matrices."""
+
+    def check(self, value: Any) -> Any:
+        """Whether matrices are square and nearly their own transposes."""
+        square = super().check(value)
+        if not square.all():
+            return square
+        return tenon.isclose(value, value.mT, atol=1e-6).flatten(-2).all(-1)
+
+
+class _PositiveSemidefinite(_Symmetric):
+    """Symmetric matrices without negative eigenvalues."""
+
+    def check(self, value: Any) -> Any:
+        """Whether matrices are symmetric and have no negative eigenvalue."""
+        symmetric = super().check(value)
+        return symmetric if not symmetric.all() else tenon.linalg.eigvalsh(value).ge(0).all(-1)
+
+
+class _PositiveDefinite(_Symmetric):
+    """Symmetric matrices with positive eigenvalues."""
+
+    def check(self, value: Any) -> Any:
+        """Whether matrices are symmetric and have a Cholesky factor."""
+        symmetric = super().check(value)
+        return symmetric if not symmetric.all() else tenon.linalg.cholesky_ex(value).info.eq(0)
+
+
+dependent = _Dependent()
+dependent_property = _DependentProperty
+independent = _IndependentConstraint
+boolean, one_hot = _Boolean(), _OneHot()
+nonnegative_integer, positive_integer = _IntegerGreaterThan(0), _IntegerGreaterThan(1)
+integer_interval, multinomial = _IntegerInterval, _Multinomial
+real = _Real()
+real_vector = independent(real, 1)
+positive, nonnegative = _GreaterThan(0.0), _GreaterThanEq(0.0)
+greater_than, greater_than_eq, less_than = _GreaterThan, _GreaterThanEq, _LessThan
+interval, half_open_interval = _Interval, _HalfOpenInterval
+unit_interval = _Interval(0.0, 1.0)
+simplex, lower_triangular, lower_cholesky = _Simplex(), _LowerTriangular(), _LowerCholesky()
+corr_cholesky, square, symmetric = _CorrCholesky(), _Square(), _Symmetric()
+positive_semidefinite, positive_definite = _PositiveSemidefinite(), _PositiveDefinite()
+cat, stack = _Cat, _Stack

@@ -1,0 +1,22 @@
+"""The chi-squared distribution."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tenon_distributions.distributions import constraints
+from tenon_distributions.distributions.continuous.gamma import Gamma
+
+
+class Chi2(Gamma):
+    """Sums of the squares of ``df`` normal numbers."""
+
+    arg_constraints = {"df": constraints.positive}
+
+    def __init__(self, df: Any, validate_args: bool | None = None) -> None:
+        super().__init__(0.5 * df, 0.5, validate_args=validate_args)
+
+    @property
+    def df(self) -> Any:
+        """Degrees of freedom."""
+        return self.concentration * 2

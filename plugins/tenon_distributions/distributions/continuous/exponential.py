@@ -1,0 +1,61 @@
+"""The exponential distribution."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tenon
+from tenon_distributions.distributions import constraints
+from tenon_distributions.distributions.exp_family import ExponentialFamily
+
+
+class Exponential(ExponentialFamily):
+    """Times between events that come at ``rate`` in a unit of time."""
+
+    arg_constraints = {"rate": constraints.positive}
+    support = constraints.nonnegative
+    has_rsample = True
+    _mean_carrier_measure = 0
+
+    def __init__(self, rate: Any, validate_args: bool | None = None) -> None:
+        self._spread(validate_args, rate=rate)
+
+    @property
+    def mean(self) -> Any:
+        return self.rate.reciprocal()
+
+    stddev = mean
+
+    @property
+    def mode(self) -> Any:
+        return tenon.zeros_like(self.rate)
+
+    @property
+    def variance(self) -> Any:
+        return self.rate.pow(-2)
+
+    def rsample(self, sample_shape: Any = ()) -> Any:
+        return self.rate.new_empty(self._extended_shape(sample_shape)).exponential_() / self.rate
+
+    def log_prob(self, value: Any) -> Any:
+        if self._validate_args:
+            self._validate_sample(value)
+        return self.rate.log() - self.rate * value
+
+    def cdf(self, value: Any) -> Any:
+        if self._validate_args:
+            self._validate_sample(value)
+        return 1 - tenon.exp(-self.rate * value)
+
+    def icdf(self, value: Any) -> Any:
+        return -tenon.log1p(-value) / self.rate
+
+    def entropy(self) -> Any:
+        return 1.0 - self.rate.log()
+
+    @property
+    def _natural_params(self) -> tuple[Any, ...]:
+        return (-self.rate,)
+
+    def _log_normalizer(self, x: Any) -> Any:
+        return -tenon.log(-x)

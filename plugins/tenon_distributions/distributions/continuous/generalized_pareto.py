@@ -1,0 +1,91 @@
+"""The generalised Pareto distribution."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import tenon
+from tenon_distributions.distributions import constraints
+from tenon_distributions.distributions.distribution import Distribution
+
+
+class GeneralizedPareto(Distribution):
+    """Excesses over a high threshold ``loc``.
+
+    Their tail ends (``concentration`` below 0), falls as ``exp`` (0) or as a power (above).
+    """
+
+    arg_constraints = {
+        "loc": constraints.real,
+        "scale": constraints.positive,
+        "concentration": constraints.real,
+    }
+    has_rsample = True
+
+    def __init__(self, loc: Any, scale: Any, concentration: Any, validate_args: bool | None = None) -> None:
+        self._spread(validate_args, loc=loc, scale=scale, concentration=concentration)
+
+    @constraints.dependent_property(is_discrete=False, event_dim=0)
+    def support(self) -> Any:
+        ends = self.concentration < 0
+        end = self.loc - self.scale / tenon.where(ends, self.concentration, -1.0)
+        return constraints.interval(self.loc, tenon.where(ends, end, math.inf))
+
+    def _flat(self) -> tuple[Any, Any]:
+        """Where the tail is exponential, and concentrations that may be divided by."""
+        zero = tenon.isclose(self.concentration, tenon.zeros_like(self.concentration))
+        return zero, tenon.where(zero, 1.0, self.concentration)
+
+    @property
+    def mean(self) -> Any:
+        finite = self.concentration < 1
+        rest = 1 - tenon.where(finite, self.concentration, 0.0)
+        return tenon.where(finite, self.loc + self.scale / rest, math.inf)
+
+    @property
+    def mode(self) -> Any:
+        return self.loc
+
+    @property
+    def variance(self) -> Any:
+        finite = self.concentration < 0.5
+        c = tenon.where(finite, self.concentration, 0.0)
+        return tenon.where(finite, self.scale**2 / ((1 - c) ** 2 * (1 - 2 * c)), math.inf)
+
+    def rsample(self, sample_shape: Any = ()) -> Any:
+        shape = self._extended_shape(sample_shape)
+        return self.icdf(tenon.rand(shape, dtype=self.loc.dtype, device=self.loc.device))
+
+    def _log_survival(self, value: Any) -> Any:
+        z = (value - self.loc) / self.scale
+        zero, c = self._flat()
+        return -tenon.where(zero, z, tenon.log1p(c * z) / c)
+
+    def log_prob(self, value: Any) -> Any:
+        if self._validate_args:
+            self._validate_sample(value)
+        zero, _ = self._flat()
+        power = 1 + tenon.where(zero, 0.0, self.concentration)
+        return power * self._log_survival(value) - self.scale.log()
+
+    def log_survival_function(self, value: Any) -> Any:
+        """The logarithm of the probability of larger numbers."""
+        if self._validate_args:
+            self._validate_sample(value)
+        return self._log_survival(value)
+
+    def log_cdf(self, value: Any) -> Any:
+        """The logarithm of ``cdf``."""
+        return tenon.log1p(-self.log_survival_function(value).exp())
+
+    def cdf(self, value: Any) -> Any:
+        return -self.log_survival_function(value).expm1()
+
+    def icdf(self, value: Any) -> Any:
+        zero, c = self._flat()
+        log_left = tenon.log1p(-value)
+        return self.loc + self.scale * tenon.where(zero, -log_left, tenon.expm1(-c * log_left) / c)
+
+    def entropy(self) -> Any:
+        return self.scale.log() + self.concentration + 1

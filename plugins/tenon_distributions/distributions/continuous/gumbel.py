@@ -1,0 +1,58 @@
+"""The Gumbel distribution."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import tenon
+from tenon_distributions.distributions import constraints
+from tenon_distributions.distributions.continuous.uniform import Uniform
+from tenon_distributions.distributions.transformed_distribution import TransformedDistribution
+from tenon_distributions.distributions.transforms import AffineTransform, ExpTransform
+from tenon_distributions.distributions.utils import broadcast_all, euler_constant
+
+
+class Gumbel(TransformedDistribution):
+    """Largest of many numbers, in the limit: ``loc - scale log(-log(u))`` of uniform ``u``."""
+
+    arg_constraints = {"loc": constraints.real, "scale": constraints.positive}
+    support = constraints.real
+
+    def __init__(self, loc: Any, scale: Any, validate_args: bool | None = None) -> None:
+        self.loc, self.scale = broadcast_all(loc, scale)
+        kind = tenon.finfo(self.loc.dtype)
+        low = tenon.full_like(self.loc, kind.tiny)
+        base = Uniform(low, tenon.full_like(self.loc, 1 - kind.eps), validate_args=validate_args)
+        steps = [
+            ExpTransform().inv,
+            AffineTransform(loc=0, scale=-tenon.ones_like(self.scale)),
+            ExpTransform().inv,
+            AffineTransform(loc=self.loc, scale=-self.scale),
+        ]
+        super().__init__(base, steps, validate_args=validate_args)
+
+    @property
+    def mean(self) -> Any:
+        return self.loc + self.scale * euler_constant
+
+    @property
+    def mode(self) -> Any:
+        return self.loc
+
+    @property
+    def stddev(self) -> Any:
+        return (math.pi / math.sqrt(6)) * self.scale
+
+    @property
+    def variance(self) -> Any:
+        return self.stddev.pow(2)
+
+    def log_prob(self, value: Any) -> Any:
+        if self._validate_args:
+            self._validate_sample(value)
+        y = (self.loc - value) / self.scale
+        return (y - y.exp()) - self.scale.log()
+
+    def entropy(self) -> Any:
+        return self.scale.log() + (1 + euler_constant)

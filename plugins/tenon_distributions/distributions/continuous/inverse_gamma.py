@@ -1,0 +1,52 @@
+"""The inverse gamma distribution."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import tenon
+from tenon_distributions.distributions import constraints
+from tenon_distributions.distributions.continuous.gamma import Gamma
+from tenon_distributions.distributions.transformed_distribution import TransformedDistribution
+from tenon_distributions.distributions.transforms import PowerTransform
+
+
+class InverseGamma(TransformedDistribution):
+    """One over gamma numbers."""
+
+    arg_constraints = {"concentration": constraints.positive, "rate": constraints.positive}
+    support = constraints.positive
+    has_rsample = True
+
+    def __init__(self, concentration: Any, rate: Any, validate_args: bool | None = None) -> None:
+        base = Gamma(concentration, rate, validate_args=validate_args)
+        minus_one = -base.rate.new_ones(())
+        super().__init__(base, PowerTransform(minus_one), validate_args=validate_args)
+
+    @property
+    def concentration(self) -> Any:
+        """The gamma numbers' concentration."""
+        return self.base_dist.concentration
+
+    @property
+    def rate(self) -> Any:
+        """The gamma numbers' rate."""
+        return self.base_dist.rate
+
+    @property
+    def mean(self) -> Any:
+        return tenon.where(self.concentration > 1, self.rate / (self.concentration - 1), math.inf)
+
+    @property
+    def mode(self) -> Any:
+        return self.rate / (self.concentration + 1)
+
+    @property
+    def variance(self) -> Any:
+        a = self.concentration
+        return tenon.where(a > 2, self.rate.square() / ((a - 1).square() * (a - 2)), math.inf)
+
+    def entropy(self) -> Any:
+        a = self.concentration
+        return a + self.rate.log() + a.lgamma() - (1 + a) * a.digamma()

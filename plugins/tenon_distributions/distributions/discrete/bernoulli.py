@@ -1,0 +1,106 @@
+"""The Bernoulli distribution, and what two parametrisations of one probability share."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tenon
+from tenon.nn.functional import binary_cross_entropy_with_logits
+from tenon_distributions.distributions import constraints
+from tenon_distributions.distributions.distribution import Distribution, given_once
+from tenon_distributions.distributions.exp_family import ExponentialFamily
+from tenon_distributions.distributions.utils import (
+    broadcast_all,
+    lazy_property,
+    logits_to_probs,
+    probs_to_logits,
+)
+
+
+class ProbsOrLogits(Distribution):
+    """A distribution of one probability, given as ``probs`` or as log-odds ``logits``; the other is lazy."""
+
+    def _given(self, probs: Any, logits: Any, validate_args: bool | None, **others: Any) -> None:
+        given_once(probs, logits)
+        name, value = ("logits", logits) if probs is None else ("probs", probs)
+        self._spread(validate_args, **others, **{name: value})
+
+    def _counted(self, total_count: Any, probs: Any, logits: Any, validate_args: bool | None) -> None:
+        """Begin with a number of trials, too, which takes the dtype of the probability."""
+        given_once(probs, logits)
+        count, value = broadcast_all(total_count, logits if probs is None else probs)
+        value = value if value.is_floating_point() else value.to(tenon.get_default_dtype())
+        probs, logits = (None, value) if probs is None else (value, None)
+        self._given(probs, logits, validate_args, total_count=count.to(value.dtype))
+
+    @property
+    def _param(self) -> Any:
+        """Whichever was given."""
+        return self.logits if "probs" not in vars(self) else self.probs
+
+    @lazy_property
+    def logits(self) -> Any:
+        """The log-odds."""
+        return probs_to_logits(self.probs, is_binary=True)
+
+    @lazy_property
+    def probs(self) -> Any:
+        """The probability."""
+        return logits_to_probs(self.logits, is_binary=True)
+
+    @property
+    def param_shape(self) -> Any:
+        """The shape of the parameter."""
+        return self._param.shape
+
+
+class Bernoulli(ProbsOrLogits, ExponentialFamily):
+    """1 with probability ``probs`` (log-odds ``logits``), else 0.
+
+    >>> Bernoulli(tenon.tensor([0.25])).log_prob(tenon.tensor([1.0])).exp()
+    tensor([0.2500])
+    """
+
+    arg_constraints = {"probs": constraints.unit_interval, "logits": constraints.real}
+    support = constraints.boolean
+    has_enumerate_support = True
+    _mean_carrier_measure = 0
+
+    def __init__(self, probs: Any = None, logits: Any = None, validate_args: bool | None = None) -> None:
+        self._given(probs, logits, validate_args)
+
+    @property
+    def mean(self) -> Any:
+        return self.probs
+
+    @property
+    def mode(self) -> Any:
+        mode = (self.probs >= 0.5).to(self.probs)
+        return tenon.where(self.probs == 0.5, tenon.nan, mode)
+
+    @property
+    def variance(self) -> Any:
+        return self.probs * (1 - self.probs)
+
+    def sample(self, sample_shape: Any = ()) -> Any:
+        with tenon.no_grad():
+            return tenon.bernoulli(self.probs.expand(self._extended_shape(sample_shape)))
+
+    def log_prob(self, value: Any) -> Any:
+        if self._validate_args:
+            self._validate_sample(value)
+        logits, value = tenon.broadcast_tensors(self.logits, value)
+        return -binary_cross_entropy_with_logits(logits, value, reduction="none")
+
+    def entropy(self) -> Any:
+        return binary_cross_entropy_with_logits(self.logits, self.probs, reduction="none")
+
+    def enumerate_support(self, expand: bool = True) -> Any:
+        return self._listed(tenon.arange(2, dtype=self._param.dtype, device=self._param.device), expand)
+
+    @property
+    def _natural_params(self) -> tuple[Any, ...]:
+        return (self.logits,)
+
+    def _log_normalizer(self, x: Any) -> Any:
+        return tenon.log1p(tenon.exp(x))

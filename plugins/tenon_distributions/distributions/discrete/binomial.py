@@ -1,0 +1,71 @@
+"""The binomial distribution."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tenon
+from tenon.errors import UnsupportedError
+from tenon_distributions.distributions import constraints
+from tenon_distributions.distributions.discrete.bernoulli import ProbsOrLogits
+from tenon_distributions.distributions.drawing import binomial
+
+
+class Binomial(ProbsOrLogits):
+    """Numbers of successes in ``total_count`` trials of one probability."""
+
+    arg_constraints = {
+        "total_count": constraints.nonnegative_integer,
+        "probs": constraints.unit_interval,
+        "logits": constraints.real,
+    }
+    has_enumerate_support = True
+
+    def __init__(
+        self, total_count: Any = 1, probs: Any = None, logits: Any = None, validate_args: bool | None = None
+    ) -> None:
+        self._counted(total_count, probs, logits, validate_args)
+
+    @constraints.dependent_property(is_discrete=True, event_dim=0)
+    def support(self) -> Any:
+        return constraints.integer_interval(0, self.total_count)
+
+    @property
+    def mean(self) -> Any:
+        return self.total_count * self.probs
+
+    @property
+    def mode(self) -> Any:
+        return ((self.total_count + 1) * self.probs).floor().clamp(max=self.total_count)
+
+    @property
+    def variance(self) -> Any:
+        return self.total_count * self.probs * (1 - self.probs)
+
+    def sample(self, sample_shape: Any = ()) -> Any:
+        shape = self._extended_shape(sample_shape)
+        with tenon.no_grad():
+            return binomial(self.total_count.expand(shape), self.probs.expand(shape))
+
+    def log_prob(self, value: Any) -> Any:
+        if self._validate_args:
+            self._validate_sample(value)
+        n, logits = self.total_count, self.logits
+        ways = tenon.lgamma(n + 1) - tenon.lgamma(value + 1) - tenon.lgamma(n - value + 1)
+        return ways + value * logits - n * tenon.logaddexp(logits, tenon.zeros_like(logits))
+
+    def entropy(self) -> Any:
+        self._one_count("entropy")
+        log_prob = self.log_prob(self.enumerate_support(False))
+        return -(log_prob.exp() * log_prob).sum(0)
+
+    def enumerate_support(self, expand: bool = True) -> Any:
+        count = self._one_count("enumerate_support")
+        values = tenon.arange(1 + count, dtype=self._param.dtype, device=self._param.device)
+        return self._listed(values, expand)
+
+    def _one_count(self, what: str) -> int:
+        count = int(self.total_count.max())
+        if not self.total_count.min() == count:
+            raise UnsupportedError(f"Inhomogeneous total count not supported by `{what}`.")
+        return count

@@ -1,0 +1,93 @@
+"""The categorical distribution."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tenon
+from tenon.errors import ArgumentError
+from tenon_distributions.distributions import constraints
+from tenon_distributions.distributions.distribution import Distribution, given_once
+from tenon_distributions.distributions.utils import lazy_property, logits_to_probs, probs_to_logits
+
+
+class Categorical(Distribution):
+    """The index of one of ``n`` categories, by probabilities or log-probabilities in the last axis.
+
+    ``probs`` are divided by their sum, ``logits`` normalised by ``logsumexp``.
+
+    >>> Categorical(tenon.tensor([1.0, 3.0])).probs
+    tensor([0.2500, 0.7500])
+    """
+
+    arg_constraints = {"probs": constraints.simplex, "logits": constraints.real_vector}
+    has_enumerate_support = True
+
+    def __init__(self, probs: Any = None, logits: Any = None, validate_args: bool | None = None) -> None:
+        given_once(probs, logits)
+        name, value = ("logits", logits) if probs is None else ("probs", probs)
+        if value.dim() < 1:
+            raise ArgumentError(f"`{name}` parameter must be at least one-dimensional.")
+        if probs is None:
+            self.logits = logits - logits.logsumexp(-1, keepdim=True)
+        else:
+            self.probs = probs / probs.sum(-1, keepdim=True)
+        self._num_events = value.shape[-1]
+        super().__init__(value.shape[:-1], validate_args=validate_args)
+
+    @property
+    def _param(self) -> Any:
+        return self.logits if "probs" not in vars(self) else self.probs
+
+    @constraints.dependent_property(is_discrete=True, event_dim=0)
+    def support(self) -> Any:
+        return constraints.integer_interval(0, self._num_events - 1)
+
+    @lazy_property
+    def logits(self) -> Any:
+        """Log-probabilities."""
+        return probs_to_logits(self.probs)
+
+    @lazy_property
+    def probs(self) -> Any:
+        """Probabilities."""
+        return logits_to_probs(self.logits)
+
+    @property
+    def param_shape(self) -> Any:
+        """The shape of the parameter, with its axis of categories."""
+        return self._param.shape
+
+    @property
+    def mean(self) -> Any:
+        return tenon.full_like(self._param[..., 0], tenon.nan)
+
+    variance = mean
+
+    @property
+    def mode(self) -> Any:
+        return self.probs.argmax(dim=-1)
+
+    def sample(self, sample_shape: Any = ()) -> Any:
+        shape = tenon.Size(sample_shape)
+        with tenon.no_grad():
+            rows = self.probs.reshape(-1, self._num_events)
+            drawn = (
+                tenon.multinomial(rows, shape.numel(), True)
+                if shape.numel()
+                else rows.new_empty((rows.shape[0], 0), dtype=tenon.int64)
+            )
+            return drawn.T.reshape(self._extended_shape(shape))
+
+    def log_prob(self, value: Any) -> Any:
+        if self._validate_args:
+            self._validate_sample(value)
+        index, logits = tenon.broadcast_tensors(value.long().unsqueeze(-1), self.logits)
+        return logits.gather(-1, index[..., :1]).squeeze(-1)
+
+    def entropy(self) -> Any:
+        lowest = tenon.finfo(self.logits.dtype).min
+        return -(self.logits.clamp(min=lowest) * self.probs).sum(-1)
+
+    def enumerate_support(self, expand: bool = True) -> Any:
+        return self._listed(tenon.arange(self._num_events, device=self._param.device), expand)

@@ -1,0 +1,82 @@
+"""The multinomial distribution."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tenon
+from tenon.errors import UnsupportedError
+from tenon_distributions.distributions import constraints
+from tenon_distributions.distributions.discrete.binomial import Binomial
+from tenon_distributions.distributions.discrete.categorical import Categorical
+from tenon_distributions.distributions.distribution import Distribution
+
+
+class Multinomial(Distribution):
+    """How often each category came in ``total_count`` draws, which is one number for the whole batch."""
+
+    arg_constraints = {"probs": constraints.simplex, "logits": constraints.real_vector}
+    total_count: int
+
+    def __init__(
+        self, total_count: int = 1, probs: Any = None, logits: Any = None, validate_args: bool | None = None
+    ) -> None:
+        if not isinstance(total_count, int):
+            raise UnsupportedError("inhomogeneous total_count is not supported")
+        self.total_count = total_count
+        self._categorical = Categorical(probs, logits)
+        shape = self._categorical.param_shape
+        super().__init__(shape[:-1], shape[-1:], validate_args=validate_args)
+
+    @constraints.dependent_property(is_discrete=True, event_dim=1)
+    def support(self) -> Any:
+        return constraints.multinomial(self.total_count)
+
+    @property
+    def _param(self) -> Any:
+        return self._categorical._param
+
+    @property
+    def probs(self) -> Any:
+        """Probabilities."""
+        return self._categorical.probs
+
+    @property
+    def logits(self) -> Any:
+        """Log-probabilities."""
+        return self._categorical.logits
+
+    @property
+    def param_shape(self) -> Any:
+        """The shape of the parameter."""
+        return self._categorical.param_shape
+
+    @property
+    def mean(self) -> Any:
+        return self.probs * self.total_count
+
+    @property
+    def variance(self) -> Any:
+        return self.total_count * self.probs * (1 - self.probs)
+
+    def sample(self, sample_shape: Any = ()) -> Any:
+        shape = tenon.Size(sample_shape)
+        drawn = self._categorical.sample((self.total_count, *shape)).movedim(0, -1)
+        counts = self.probs.new_zeros(self._extended_shape(shape))
+        return counts.scatter_add_(-1, drawn, tenon.ones_like(drawn, dtype=counts.dtype)).detach()
+
+    def log_prob(self, value: Any) -> Any:
+        if self._validate_args:
+            self._validate_sample(value)
+        logits, value = tenon.broadcast_tensors(self.logits, value)
+        ways = tenon.lgamma(value.sum(-1) + 1) - tenon.lgamma(value + 1).sum(-1)
+        logits = logits.masked_fill((value == 0) & (logits == -tenon.inf), 0.0)  # 0 log 0 is 0
+        return ways + (logits * value).sum(-1)
+
+    def entropy(self) -> Any:
+        """By the expected logarithms of the factorials, each of a binomial number."""
+        n = self.logits.new_tensor(float(self.total_count))
+        binomial = Binomial(self.total_count, probs=self.probs, validate_args=False)
+        counts = binomial.enumerate_support(expand=False)[1:]
+        factorials = binomial.log_prob(counts).exp() * tenon.lgamma(counts + 1)
+        return n * self._categorical.entropy() - tenon.lgamma(n + 1) + factorials.sum((0, -1))

@@ -1,0 +1,59 @@
+"""The negative binomial distribution."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tenon
+from tenon.nn.functional import logsigmoid
+from tenon_distributions.distributions import constraints
+from tenon_distributions.distributions.continuous.gamma import Gamma
+from tenon_distributions.distributions.discrete.bernoulli import ProbsOrLogits
+from tenon_distributions.distributions.drawing import poisson
+from tenon_distributions.distributions.utils import lazy_property
+
+
+class NegativeBinomial(ProbsOrLogits):
+    """Numbers of successes, of one probability each, before ``total_count`` failures."""
+
+    arg_constraints = {
+        "total_count": constraints.greater_than_eq(0),
+        "probs": constraints.half_open_interval(0.0, 1.0),
+        "logits": constraints.real,
+    }
+    support = constraints.nonnegative_integer
+
+    def __init__(
+        self, total_count: Any, probs: Any = None, logits: Any = None, validate_args: bool | None = None
+    ) -> None:
+        self._counted(total_count, probs, logits, validate_args)
+
+    @property
+    def mean(self) -> Any:
+        return self.total_count * tenon.exp(self.logits)
+
+    @property
+    def mode(self) -> Any:
+        return ((self.total_count - 1) * self.logits.exp()).floor().clamp(min=0.0)
+
+    @property
+    def variance(self) -> Any:
+        return self.mean / tenon.sigmoid(-self.logits)
+
+    @lazy_property
+    def _gamma(self) -> Any:
+        """Of the rate: counts are Poisson numbers of a gamma number."""
+        return Gamma(self.total_count, tenon.exp(-self.logits), validate_args=False)
+
+    def sample(self, sample_shape: Any = ()) -> Any:
+        with tenon.no_grad():
+            rate = self._gamma.sample(sample_shape)
+            return poisson(tenon.where(self.total_count > 0, rate, 0.0))
+
+    def log_prob(self, value: Any) -> Any:
+        if self._validate_args:
+            self._validate_sample(value)
+        n = self.total_count
+        powers = n * logsigmoid(-self.logits) + value * logsigmoid(self.logits)
+        ways = tenon.lgamma(n + value) - tenon.lgamma(1.0 + value) - tenon.lgamma(n)
+        return powers + ways.masked_fill(n + value == 0.0, 0.0)

@@ -1,0 +1,47 @@
+"""The Poisson distribution."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tenon
+from tenon_distributions.distributions import constraints
+from tenon_distributions.distributions.drawing import poisson
+from tenon_distributions.distributions.exp_family import ExponentialFamily
+
+
+class Poisson(ExponentialFamily):
+    """Numbers of events where ``rate`` are expected."""
+
+    arg_constraints = {"rate": constraints.nonnegative}
+    support = constraints.nonnegative_integer
+
+    def __init__(self, rate: Any, validate_args: bool | None = None) -> None:
+        self._spread(validate_args, rate=rate)
+
+    @property
+    def mean(self) -> Any:
+        return self.rate
+
+    variance = mean
+
+    @property
+    def mode(self) -> Any:
+        return self.rate.floor()
+
+    def sample(self, sample_shape: Any = ()) -> Any:
+        with tenon.no_grad():
+            return poisson(self.rate.expand(self._extended_shape(sample_shape)))
+
+    def log_prob(self, value: Any) -> Any:
+        if self._validate_args:
+            self._validate_sample(value)
+        rate, value = tenon.broadcast_tensors(self.rate, value)
+        return value.xlogy(rate) - rate - (value + 1).lgamma()
+
+    @property
+    def _natural_params(self) -> tuple[Any, ...]:
+        return (tenon.log(self.rate),)
+
+    def _log_normalizer(self, x: Any) -> Any:
+        return tenon.exp(x)

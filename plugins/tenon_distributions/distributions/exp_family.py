@@ -1,0 +1,41 @@
+"""Exponential families: densities ``exp(t(x) . n - A(n) + k(x))`` of natural parameters ``n``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tenon
+from tenon.errors import UnsupportedError
+from tenon_distributions.distributions.distribution import Distribution
+
+
+class ExponentialFamily(Distribution):
+    """A distribution whose entropy and divergences follow from its log-normaliser ``A``.
+
+    The expected statistic is the gradient of ``A``: Nielsen and Nock, "Entropies and cross-entropies of
+    exponential families", 2010.
+    """
+
+    @property
+    def _natural_params(self) -> Any:
+        raise UnsupportedError(f"{type(self).__name__} does not define its natural parameters.")
+
+    def _log_normalizer(self, *natural_params: Any) -> Any:
+        raise UnsupportedError(f"{type(self).__name__} does not define its log-normaliser.")
+
+    @property
+    def _mean_carrier_measure(self) -> Any:
+        """The expected ``k(x)``."""
+        raise UnsupportedError(f"{type(self).__name__} does not define its carrier measure.")
+
+    def entropy(self) -> Any:
+        """``A(n) - n . dA/dn - E[k]``."""
+        with tenon.enable_grad():
+            natural = [p.detach().requires_grad_() for p in self._natural_params]
+            log_norm = self._log_normalizer(*natural)
+            slopes = tenon.autograd.grad(log_norm.sum(), natural, create_graph=True)
+        result = -self._mean_carrier_measure + log_norm
+        for n, slope in zip(natural, slopes, strict=True):
+            inner = (n * slope).reshape((*self._batch_shape, -1)).sum(-1)
+            result = result - inner
+        return result

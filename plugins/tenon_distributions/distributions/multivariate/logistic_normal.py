@@ -1,0 +1,34 @@
+"""The logistic-normal distribution."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tenon_distributions.distributions import constraints
+from tenon_distributions.distributions.continuous.normal import Normal
+from tenon_distributions.distributions.transformed_distribution import TransformedDistribution
+from tenon_distributions.distributions.transforms import StickBreakingTransform
+
+
+class LogisticNormal(TransformedDistribution):
+    """Points of a simplex that stick breaking makes of normal numbers."""
+
+    arg_constraints = {"loc": constraints.real, "scale": constraints.positive}
+    support = constraints.simplex
+    has_rsample = True
+
+    def __init__(self, loc: Any, scale: Any, validate_args: bool | None = None) -> None:
+        base = Normal(loc, scale, validate_args=validate_args)
+        if not base.batch_shape:
+            base = base.expand([1])
+        super().__init__(base, StickBreakingTransform(), validate_args=validate_args)
+
+    @property
+    def loc(self) -> Any:
+        """The means of the normal numbers."""
+        return self.base_dist.base_dist.loc
+
+    @property
+    def scale(self) -> Any:
+        """Their standard deviations."""
+        return self.base_dist.base_dist.scale

@@ -1,0 +1,132 @@
+"""Normal vectors whose covariance is a diagonal and a product of thin matrices."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import tenon
+from tenon.errors import ArgumentError
+from tenon_distributions.distributions import constraints
+from tenon_distributions.distributions.distribution import Distribution
+from tenon_distributions.distributions.multivariate.multivariate_normal import (
+    _batch_mahalanobis,
+    _batch_mv,
+    _half_log_det,
+)
+from tenon_distributions.distributions.utils import _standard_normal, lazy_property
+
+
+def _batch_capacitance_tril(factor: Any, diag: Any) -> Any:
+    """The Cholesky factor of ``I + W^T D^-1 W``, which is as small as ``W`` is thin."""
+    weighted = factor.mT / diag.unsqueeze(-2)
+    return tenon.linalg.cholesky(
+        weighted @ factor + tenon.eye(factor.shape[-1], dtype=factor.dtype, device=factor.device)
+    )
+
+
+def _batch_lowrank_logdet(factor: Any, diag: Any, tril: Any) -> Any:
+    """``log det (W W^T + D)`` by the determinant of the small matrix."""
+    return 2 * _half_log_det(tril) + diag.log().sum(-1)
+
+
+def _batch_lowrank_mahalanobis(factor: Any, diag: Any, x: Any, tril: Any) -> Any:
+    """``x^T (W W^T + D)^-1 x`` by Woodbury's formula."""
+    small = _batch_mv(factor.mT / diag.unsqueeze(-2), x)
+    return (x.square() / diag).sum(-1) - _batch_mahalanobis(tril, small)
+
+
+class LowRankMultivariateNormal(Distribution):
+    """Normal vectors of covariance ``cov_factor cov_factor^T + diag(cov_diag)``.
+
+    Only matrices of ``cov_factor``'s small size are factorised, by Woodbury's formula.
+    """
+
+    arg_constraints = {
+        "loc": constraints.real_vector,
+        "cov_factor": constraints.independent(constraints.real, 2),
+        "cov_diag": constraints.independent(constraints.positive, 1),
+    }
+    support = constraints.real_vector
+    has_rsample = True
+
+    def __init__(self, loc: Any, cov_factor: Any, cov_diag: Any, validate_args: bool | None = None) -> None:
+        if loc.dim() < 1:
+            raise ArgumentError("loc must be at least one-dimensional.")
+        if cov_factor.dim() < 2:
+            raise ArgumentError(
+                "cov_factor must be at least two-dimensional, with optional leading batch dimensions"
+            )
+        if cov_factor.shape[-2] != loc.shape[-1]:
+            raise ArgumentError(f"cov_factor must be a batch of matrices with shape {loc.shape[-1]} x m")
+        if cov_diag.shape[-1:] != loc.shape[-1:]:
+            raise ArgumentError(f"cov_diag must be a batch of vectors with shape {loc.shape[-1:]}")
+        batch = tenon.broadcast_shapes(loc.shape[:-1], cov_factor.shape[:-2], cov_diag.shape[:-1])
+        self.loc = loc.expand((*batch, -1))
+        self.cov_factor = cov_factor.expand((*batch, -1, -1))
+        self.cov_diag = cov_diag.expand((*batch, -1))
+        self._unbroadcasted_cov_factor, self._unbroadcasted_cov_diag = cov_factor, cov_diag
+        self._capacitance_tril = _batch_capacitance_tril(cov_factor, cov_diag)
+        super().__init__(batch, loc.shape[-1:], validate_args=validate_args)
+
+    @property
+    def _parts(self) -> tuple[Any, Any]:
+        return self._unbroadcasted_cov_factor, self._unbroadcasted_cov_diag
+
+    def _over_batch(self, matrix: Any) -> Any:
+        return matrix.expand((*self._batch_shape, *self._event_shape, *self._event_shape))
+
+    @lazy_property
+    def scale_tril(self) -> Any:
+        """The covariance's Cholesky factor, as large as the covariance."""
+        factor, diag = self._parts
+        root = diag.sqrt().unsqueeze(-1)
+        scaled = factor / root
+        unit = tenon.eye(self._event_shape[0], dtype=diag.dtype, device=diag.device)
+        return self._over_batch(root * tenon.linalg.cholesky(scaled @ scaled.mT + unit))
+
+    @lazy_property
+    def covariance_matrix(self) -> Any:
+        """The covariance."""
+        factor, diag = self._parts
+        return self._over_batch(factor @ factor.mT + diag.diag_embed())
+
+    @lazy_property
+    def precision_matrix(self) -> Any:
+        """The covariance's inverse."""
+        factor, diag = self._parts
+        weighted = factor.mT / diag.unsqueeze(-2)
+        solved = tenon.linalg.solve_triangular(self._capacitance_tril, weighted, upper=False)
+        return self._over_batch(diag.reciprocal().diag_embed() - solved.mT @ solved)
+
+    @property
+    def mean(self) -> Any:
+        return self.loc
+
+    mode = mean
+
+    @lazy_property
+    def variance(self) -> Any:
+        """The covariance's diagonal."""
+        factor, diag = self._parts
+        return (factor.square().sum(-1) + diag).expand(self._batch_shape + self._event_shape)
+
+    def rsample(self, sample_shape: Any = ()) -> Any:
+        shape = self._extended_shape(sample_shape)
+        factor, diag = self._parts
+        small = _standard_normal((*shape[:-1], factor.shape[-1]), self.loc.dtype, self.loc.device)
+        own = _standard_normal(shape, self.loc.dtype, self.loc.device)
+        return self.loc + _batch_mv(factor, small) + diag.sqrt() * own
+
+    def log_prob(self, value: Any) -> Any:
+        if self._validate_args:
+            self._validate_sample(value)
+        parts = self._parts
+        square = _batch_lowrank_mahalanobis(*parts, value - self.loc, self._capacitance_tril)
+        log_det = _batch_lowrank_logdet(*parts, self._capacitance_tril)
+        return -0.5 * (self._event_shape[0] * math.log(2 * math.pi) + log_det + square)
+
+    def entropy(self) -> Any:
+        log_det = _batch_lowrank_logdet(*self._parts, self._capacitance_tril)
+        entropy = 0.5 * (self._event_shape[0] * (1.0 + math.log(2 * math.pi)) + log_det)
+        return entropy.expand(self._batch_shape)
