@@ -18,9 +18,9 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from tenon.extend import Config, errors
+from tenon.extend import Config, environment, errors
 from tenon_cpu import threads
-from tenon_cpu.jit import mathlib
+from tenon_cpu.jit import codegen_float16, mathlib
 from tenon_cpu.jit.store import Store
 from tenon_cpu.jit.undisturbed import undisturbed
 
@@ -119,6 +119,15 @@ def reason() -> str | None:
     return None
 
 
+def _processor(llvm: Any) -> tuple[str, str]:
+    """Name and features of the processor that code is made for: this one, or what numba's variables name."""
+    name, features = environment("NUMBA_CPU_NAME"), environment("NUMBA_CPU_FEATURES")
+    if features is None:
+        features = "" if name == "generic" else llvm.get_host_cpu_features().flatten()
+    wide = "+avx512f" in features.split(",")
+    return name or llvm.get_host_cpu_name(), features + (",-prefer-256-bit" if wide else "")
+
+
 class _Compiler:
     """LLVM set up for this processor; made at the first kernel."""
 
@@ -126,10 +135,8 @@ class _Compiler:
         self.llvm: Any = importlib.import_module("llvmlite.binding")
         self.llvm.initialize_native_target()
         self.llvm.initialize_native_asmprinter()
-        features = self.llvm.get_host_cpu_features()
-        self.has_fma = bool(features.get("fma"))
-        self.cpu = self.llvm.get_host_cpu_name()
-        self.features = features.flatten() + (",-prefer-256-bit" if features.get("avx512f") else "")
+        self.cpu, self.features = _processor(self.llvm)
+        self.has_fma = "+fma" in self.features.split(",")
         self.target = self.llvm.Target.from_default_triple()
         self.machine = self.target.create_target_machine(
             cpu=self.cpu, features=self.features, opt=3, jit=True
@@ -143,6 +150,13 @@ class _Compiler:
         #: How object files of this machine begin.
         self.magic = self.machine.emit_object(self.llvm.parse_assembly(""))[:4]
         self.engines: list[Any] = []
+        if "+f16c" not in self.features.split(","):
+            self._know_float16()
+
+    def _know_float16(self) -> None:
+        """Make the conversions that LLVM calls where the processor has no instruction for them."""
+        made = self.loaded(self.machine.emit_object(self.llvm.parse_assembly(codegen_float16.TEXT)))
+        know({name: made.get_function_address(name) for name in codegen_float16.NAMES}, self.llvm)
 
     def _resize(self, count: int) -> None:
         _team.value = count if self.team else 1

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import math
+import os
 import re
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -171,6 +174,41 @@ def test_casts_between_all_dtypes_are_numpys():
         for target in names:
             made = one("cast", dtype=np.dtype(target))(x)
             assert made.dtype == target and np.array_equal(made, x.astype(target)), (source, target)
+
+
+FLOAT16 = """
+import numpy as np, tenon.ops
+from tenon.graph.cluster import Builder, Namespace
+from tenon_cpu.jit import clusters, codegen_llvm
+
+def cast(x, dtype):
+    builder = Builder()
+    cluster = builder.build([Namespace(builder).cast(builder.input(x.shape, x.dtype), dtype=np.dtype(dtype))])
+    out = np.empty(x.shape, dtype)
+    clusters.fuse(cluster)(x, out)
+    return out
+
+assert not codegen_llvm.compiler().has_fma
+short = np.arange(65536, dtype=np.uint16).view(np.float16)
+assert np.array_equal(cast(short, "float32"), short.astype(np.float32), equal_nan=True)
+bits = np.arange(0, 1 << 32, 4999, dtype=np.uint32)
+halfway = short[~np.isnan(short)].astype(np.float32).view(np.uint32) + np.arange(4095, 4098, dtype=np.uint32)[:, None]
+wide = np.concatenate([bits, halfway.ravel()]).view(np.float32)
+with np.errstate(all="ignore"):
+    assert np.array_equal(cast(wide, "float16"), wide.astype(np.float16), equal_nan=True)
+print("equal")
+"""
+
+
+def test_float16_is_converted_as_numpy_does_where_the_processor_has_no_instruction_for_it():
+    run = subprocess.run(
+        [sys.executable, "-c", FLOAT16],
+        env={**os.environ, "NUMBA_CPU_NAME": "generic"},
+        capture_output=True,
+        text=True,
+    )
+
+    assert (run.returncode, run.stdout) == (0, "equal\n"), run.stderr
 
 
 def test_bfloat16_is_rounded_to_nearest_even_once():
