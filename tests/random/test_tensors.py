@@ -40,6 +40,8 @@ def test_first_numbers_of_seed_one_are_pytorchs():
 @pytest.mark.oracle
 def test_states_of_tenon_and_pytorch_are_interchangeable():
     torch = pytest.importorskip("torch", reason="parity with PyTorch needs the extra `oracle`")
+    if torch.backends.cpu.get_cpu_capability() == "DEFAULT":
+        pytest.skip("PyTorch draws other numbers without AVX2")
     torch.manual_seed(5)
     torch.randn(21)
 

@@ -42,9 +42,14 @@ def never(monkeypatch):
 def bits(optimizer, ps):
     found = []
     for p in ps:
-        found.append(p.raw.tobytes())
-        found += [(k, v.raw.tobytes()) for k, v in sorted(optimizer.state.get(p, {}).items())]
+        found.append(bytes_of(p.raw))
+        found += [(k, bytes_of(v.raw)) for k, v in sorted(optimizer.state.get(p, {}).items())]
     return found
+
+
+def bytes_of(array):
+    """The bits of an array's numbers; a NaN's sign says only which operand an instruction took it from."""
+    return np.where(np.isnan(array), np.array(np.nan, array.dtype), array).tobytes()
 
 
 def train(make, shapes, dtype="float32", steps=6, change=None, special=False):

@@ -63,7 +63,7 @@ def test_losses_parameters_and_running_statistics_are_those_of_eager_training():
         np.testing.assert_allclose(value.numpy(), theirs[name].numpy(), rtol=1e-3, atol=1e-4, err_msg=name)
 
 
-def test_every_convolution_gets_blocks_and_only_small_arrays_are_reordered():
+def test_every_convolution_gets_blocks_and_only_small_arrays_are_reordered(avx2):
     step = trained(3, compiled=True)[2]
 
     calls = step.programs[-1].graph.calls

@@ -109,7 +109,7 @@ def test_convolutions_and_their_gradients_are_the_references(case, rank, layouts
     assert check("conv_weight_grad", (x, g), {"kernel": weight.shape[2:], **attrs}, layouts=layouts)
 
 
-def test_whole_blocks_of_channels_stay_blocked_through_a_chain():
+def test_whole_blocks_of_channels_stay_blocked_through_a_chain(avx2):
     x, weight, bias, g, attrs = convolution(2, CONVOLUTIONS[0])
     own = blocked()
 

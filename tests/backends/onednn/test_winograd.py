@@ -193,7 +193,7 @@ def test_it_can_be_turned_off():
     assert said == ["False", "True"]
 
 
-def test_a_direct_chain_serves_where_there_is_a_second_result():
+def test_a_direct_chain_serves_where_there_is_a_second_result(avx2):
     own = problem(images=2, channels=16, size=4)
     made = own.weight_grad((blocked(), blocked()), bias=True)
 
