@@ -17,7 +17,7 @@ from tenon.compat import finder as _finder
 _finder.install()  # before anything of tenon is imported by one of its second names
 
 from tenon.compat.version import __version__  # noqa: E402
-from tenon.distributed import startup as _startup  # noqa: E402
+from tenon.distributed.processes import startup as _startup  # noqa: E402
 from tenon.plugins import namespaces as _namespaces  # noqa: E402
 
 if TYPE_CHECKING:  # what editors and type checkers should know; at run time all of it is lazy
@@ -100,7 +100,7 @@ _home(
 )
 _home("tenon.device", "get_default_device set_default_device")
 _home("tenon.amp", "GradScaler")
-_home("tenon.distributed.futures", "Future")
+_home("tenon.distributed.communication.futures", "Future")
 _home("tenon.random", "Generator default_generator manual_seed seed initial_seed get_rng_state set_rng_state")
 _home(
     "tenon.distributions.drawing",

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from tenon.config import process_environment as process_environment
     from tenon.device import Device as Device
     from tenon.distributed import engine as engine
-    from tenon.distributed.communicator import Communicator as Communicator
-    from tenon.distributed.data_parallel import release_parameters as release_parameters
+    from tenon.distributed.communication.communicator import Communicator as Communicator
+    from tenon.distributed.replicas.data_parallel import release_parameters as release_parameters
     from tenon.engine import expressions as expressions
     from tenon.engine.aval import Aval as Aval
     from tenon.engine.backend import Availability as Availability
@@ -78,7 +78,7 @@ _TARGETS = {
     "Aval": "tenon.engine.aval:Aval",
     "Backend": "tenon.engine.backend:Backend",
     "BasePruningMethod": "tenon.nn.pruning:BasePruningMethod",
-    "Communicator": "tenon.distributed.communicator:Communicator",
+    "Communicator": "tenon.distributed.communication.communicator:Communicator",
     "Composite": "tenon.engine.op:Composite",
     "Config": "tenon.config:Config",
     "Criterion": "tenon.nn.pruning:Criterion",
@@ -119,7 +119,7 @@ _TARGETS = {
     "random_loops": "tenon.random.loops:",
     "record": "tenon.graph.recording:record",
     "register_parametrization": "tenon.nn.utils.parametrize:register_parametrization",
-    "release_parameters": "tenon.distributed.data_parallel:release_parameters",
+    "release_parameters": "tenon.distributed.replicas.data_parallel:release_parameters",
     "replacing": "tenon.serialize.atomic:replacing",
     "resolve": "tenon.plugins.registry:resolve",
     "runs": "tenon.training.runs:",

@@ -11,7 +11,7 @@ from training import OPTIMIZERS, Net, train
 
 import tenon
 from tenon import distributed, nn
-from tenon.distributed.threaded import run_ranks
+from tenon.distributed.communication.threaded import run_ranks
 from tenon.errors import DeviceError, IndexRangeError, ShapeError
 from tenon.nn.parallel import DistributedDataParallel
 

@@ -6,7 +6,7 @@ import pytest
 import tenon
 from tenon import nn
 from tenon.distributed import GradientAccumulation, sum_and_count
-from tenon.distributed.threaded import run_ranks
+from tenon.distributed.communication.threaded import run_ranks
 from tenon.errors import CommunicatorError
 from tenon.nn import Module, Parameter
 from tenon.nn.functional import cross_entropy, mse_loss, nll_loss

@@ -5,8 +5,8 @@ import pytest
 
 import tenon
 from tenon import nn
-from tenon.distributed.buckets import Bucket
-from tenon.distributed.threaded import run_ranks
+from tenon.distributed.communication.threaded import run_ranks
+from tenon.distributed.replicas.buckets import Bucket
 from tenon.nn.parallel import DistributedDataParallel
 
 ROWS, WIDTH = 80, 144

@@ -5,7 +5,7 @@ import pytest
 
 import tenon
 import tenon.distributed as dist
-from tenon.distributed.threaded import run_ranks
+from tenon.distributed.communication.threaded import run_ranks
 from tenon.errors import CommunicatorError, LaunchError, ModifiedValueError, ShapeError, TenonWarning
 
 SAME_AS_TORCH = [

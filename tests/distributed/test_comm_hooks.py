@@ -9,8 +9,8 @@ import pytest
 import tenon
 from tenon.distributed.algorithms.ddp_comm_hooks import default_hooks
 from tenon.distributed.algorithms.ddp_comm_hooks import powerSGD_hook as powerSGD
-from tenon.distributed.comm_hooks import GradBucket
-from tenon.distributed.threaded import run_ranks
+from tenon.distributed.communication.threaded import run_ranks
+from tenon.distributed.replicas.comm_hooks import GradBucket
 from tenon.errors import CommunicatorError, PluginNotFoundError
 from tenon.extend import hookimpl
 from tenon.futures import Future

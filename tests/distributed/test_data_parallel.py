@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 import tenon
-from tenon.distributed.gradients import GradientSynchronizer
-from tenon.distributed.threaded import run_ranks
+from tenon.distributed.communication.threaded import run_ranks
+from tenon.distributed.replicas.gradients import GradientSynchronizer
 from tenon.errors import (
     CollectiveMismatchError,
     CommunicatorError,

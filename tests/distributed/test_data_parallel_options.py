@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import tenon
-from tenon.distributed.threaded import run_ranks
+from tenon.distributed.communication.threaded import run_ranks
 from tenon.errors import CommunicatorError, ModuleError
 from tenon.nn import Module, Parameter
 from tenon.nn.parallel import DistributedDataParallel

@@ -11,8 +11,8 @@ import pytest
 from click.testing import CliRunner
 
 from tenon.distributed import elastic
-from tenon.distributed.local import LocalCommunicator
-from tenon.distributed.world import use_communicator
+from tenon.distributed.communication.local import LocalCommunicator
+from tenon.distributed.communication.world import use_communicator
 from tenon.errors import UnsupportedError
 from tenon.serialize.checkpoint import read_latest
 from tenon.testing.suites.communicator import find_mpirun, launch

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tenon.distributed.reduction import ReduceOp, combine, reduce_into
+from tenon.distributed.communication.reduction import ReduceOp, combine, reduce_into
 from tenon.errors import RankFailedError
 from tenon.testing.suites.communicator import launch
 from tenon_mpi.meeting import LINE, Meeting

@@ -56,7 +56,7 @@ def test_a_failing_rank_ends_the_job_with_one_report(tmp_path, kind, status, wor
 
 def test_a_report_is_read_before_the_job_is_ended():
     program = (
-        "from tenon.distributed import failure; from tenon.distributed.launcher import RankFacts\n"
+        "from tenon.distributed import failure; from tenon.distributed.processes.launcher import RankFacts\n"
         "failure.READING_TIME = 60\n"
         "failure.Guard(RankFacts('none', 1, 2, 1, 2), {}).fail('the report', 3)"
     )

@@ -7,7 +7,7 @@ import pytest
 
 import tenon
 import tenon.distributed.nn.functional as F
-from tenon.distributed.threaded import run_ranks
+from tenon.distributed.communication.threaded import run_ranks
 from tenon.engine.interceptor import SLOT
 from tenon.engine.op import Kind
 from tenon.errors import ShapeError, UnsupportedError

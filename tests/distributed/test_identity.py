@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from tenon import nn
-from tenon.distributed.calls import Call, Implied, settle
-from tenon.distributed.identity import structure
+from tenon.distributed.communication.calls import Call, Implied, settle
+from tenon.distributed.messages.identity import structure
 from tenon.errors import CollectiveMismatchError
 from tenon.testing.suites.communicator import launch
 

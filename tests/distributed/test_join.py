@@ -5,7 +5,7 @@ import pytest
 
 import tenon
 from tenon.distributed.algorithms import Join, Joinable, JoinHook
-from tenon.distributed.threaded import run_ranks
+from tenon.distributed.communication.threaded import run_ranks
 from tenon.nn import Module, Parameter
 from tenon.nn.parallel import DistributedDataParallel
 

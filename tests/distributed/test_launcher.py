@@ -2,7 +2,7 @@
 
 import pytest
 
-from tenon.distributed.launcher import RankFacts, detect
+from tenon.distributed.processes.launcher import RankFacts, detect
 from tenon.errors import LaunchError
 
 HYDRA = {"PMI_RANK": "1", "PMI_SIZE": "4", "MPI_LOCALRANKID": "1", "MPI_LOCALNRANKS": "2"}

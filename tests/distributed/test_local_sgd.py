@@ -6,8 +6,8 @@ import tenon
 from tenon import nn, optim
 from tenon.distributed.algorithms.ddp_comm_hooks import post_localSGD_hook as post
 from tenon.distributed.algorithms.model_averaging import averagers, hierarchical_model_averager, utils
+from tenon.distributed.communication.threaded import run_ranks
 from tenon.distributed.optim import PostLocalSGDOptimizer
-from tenon.distributed.threaded import run_ranks
 from tenon.nn.parallel import DistributedDataParallel
 
 

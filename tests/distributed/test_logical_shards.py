@@ -9,9 +9,9 @@ import pytest
 
 import tenon
 from tenon import nn
-from tenon.distributed.local import LocalCommunicator
-from tenon.distributed.logical_shards import check
-from tenon.distributed.reduction import ReduceOp, combine
+from tenon.distributed.communication.local import LocalCommunicator
+from tenon.distributed.communication.reduction import ReduceOp, combine
+from tenon.distributed.replicas.logical_shards import check
 from tenon.errors import ArgumentError, CommunicatorError, UnsupportedError
 from tenon.nn.functional import mse_loss
 from tenon.nn.parallel import DistributedDataParallel

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import tenon
-from tenon.distributed.objects import decode, encode
+from tenon.distributed.communication.objects import decode, encode
 from tenon.errors import CommunicatorError
 
 

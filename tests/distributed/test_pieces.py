@@ -10,7 +10,7 @@ PROGRAM = """
 import numpy as np
 
 from tenon.distributed import get_communicator
-from tenon.distributed.reduction import ReduceOp, combine
+from tenon.distributed.communication.reduction import ReduceOp, combine
 from tenon_mpi.messages import PIECE_BYTES
 
 communicator = get_communicator()

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from tenon.data import Sampler
+from tenon.distributed.communication.threaded import run_ranks
 from tenon.distributed.sampler import DistributedSampler, ShardedSampler, reduce_sum_count
-from tenon.distributed.threaded import run_ranks
 from tenon.errors import DataError
 
 LENGTHS = (0, 1, 2, 7, 8, 100)

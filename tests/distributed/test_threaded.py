@@ -5,8 +5,8 @@ import threading
 import numpy as np
 import pytest
 
-from tenon.distributed.threaded import run_ranks
-from tenon.distributed.world import current, get_communicator
+from tenon.distributed.communication.threaded import run_ranks
+from tenon.distributed.communication.world import current, get_communicator
 from tenon.errors import CollectiveMismatchError, CommunicatorError, RankFailedError
 
 

@@ -6,8 +6,8 @@ import sys
 
 import pytest
 
-from tenon.distributed.launcher import RankFacts
-from tenon.distributed.threads import VARIABLES, limit_threads, threads_per_rank
+from tenon.distributed.processes.launcher import RankFacts
+from tenon.distributed.processes.threads import VARIABLES, limit_threads, threads_per_rank
 from tenon.errors import ConfigError
 from tenon.testing.suites.communicator import launch
 
@@ -68,7 +68,7 @@ def test_an_openblas_that_was_loaded_first_is_told_its_share():
     code = (
         "import numpy, ctypes\n"
         "import tenon\n"
-        "from tenon.distributed.threads import OPENBLAS_SETTERS\n"
+        "from tenon.distributed.processes.threads import OPENBLAS_SETTERS\n"
         "path = next(l.split()[-1] for l in open('/proc/self/maps') if 'openblas' in l and '.so' in l)\n"
         "library = ctypes.CDLL(path)\n"
         "names = [n.replace('_set_', '_get_') for n in OPENBLAS_SETTERS]\n"

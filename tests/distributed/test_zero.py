@@ -8,8 +8,8 @@ import pytest
 
 import tenon
 from tenon.distributed.algorithms import Join
+from tenon.distributed.communication.threaded import run_ranks
 from tenon.distributed.optim import ZeroRedundancyOptimizer
-from tenon.distributed.threaded import run_ranks
 from tenon.errors import CollectiveMismatchError, OptimizerStateError, UnsupportedError
 from tenon.nn import Module, Parameter
 from tenon.nn.parallel import DistributedDataParallel

@@ -5,7 +5,7 @@ import pytest
 
 import tenon
 from tenon import nn
-from tenon.distributed.threaded import run_ranks
+from tenon.distributed.communication.threaded import run_ranks
 from tenon.errors import ModuleValueError
 from tenon.nn.parallel import DistributedDataParallel
 

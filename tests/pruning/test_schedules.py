@@ -10,9 +10,9 @@ import pytest
 
 import tenon
 from tenon import nn
-from tenon.distributed.launch import launch
+from tenon.distributed.communication.threaded import run_ranks
 from tenon.distributed.optim import ZeroRedundancyOptimizer
-from tenon.distributed.threaded import run_ranks
+from tenon.distributed.processes.launch import launch
 from tenon.errors import ConfigError, PruningError
 from tenon.nn.parallel import DistributedDataParallel
 from tenon.plugins.manager import host

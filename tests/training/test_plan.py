@@ -12,8 +12,8 @@ import pytest
 from click.testing import CliRunner
 
 from tenon.cli import main
-from tenon.distributed.calls import Call
-from tenon.distributed.communicator import Communicator
+from tenon.distributed.communication.calls import Call
+from tenon.distributed.communication.communicator import Communicator
 from tenon.errors import ConfigError, UnsupportedError
 from tenon.testing.suites.communicator import find_mpirun
 from tenon.training.command import resolve

@@ -17,7 +17,7 @@ from multiprocessing import connection
 from typing import Any, Literal, overload
 
 from tenon.data.sharing import get_all_sharing_strategies, get_sharing_strategy, set_sharing_strategy
-from tenon.distributed.orphans import end_with_parent
+from tenon.distributed.processes.orphans import end_with_parent
 from tenon.errors import TenonError
 
 __all__ = [

@@ -14,40 +14,60 @@ _IN_COMPAT = (
     " multiprocessing onnx overrides serialization sparse storage types version"
 )
 
-#: Package -> modules of it that lay in ``tenon.core``, which pickles name; ``former>present`` if renamed.
-_FROM_CORE = {
-    "tenon.engine": (
-        "accumulate arrivals aval backend backward backward_end depth dispatch edges following"
-        " generation grad_mode handle hooks interceptor late meta op order plans precision promotion"
-        " quiet rounding saving scopes second_order sweep tape undefined value watch"
-    ),
-    "tenon.tensors": (
-        "alerts copying dlpack formats inplace keys layout methods overlap overriding printing pytree"
-        " pytree_paths qscheme refusal reread rerouting results saved_names saved_numbers size"
-        " swapping tensor transcendental where"
-    ),
-    "tenon.tensors.creation": ("create draws factories filling ranges reading repeats triangles"),
-    "tenon.tensors.storage": (
-        "legacy_storages>legacy storage>untyped storage_moves>moves storage_sources>sources"
-        " typed_storage>typed"
-    ),
-    "tenon.utils": ("packages"),
+#: Former package -> present package -> modules that moved there; ``former>present`` if renamed. Pickles of
+#: tensors name modules of ``tenon.core``.
+_MOVED: dict[str, dict[str, str]] = {
+    "tenon.core": {
+        "tenon.engine": (
+            "accumulate arrivals aval backend backward backward_end depth dispatch edges following"
+            " generation grad_mode handle hooks interceptor late meta op order plans precision promotion"
+            " quiet rounding saving scopes second_order sweep tape undefined value watch"
+        ),
+        "tenon.tensors": (
+            "alerts copying dlpack formats inplace keys layout methods overlap overriding printing pytree"
+            " pytree_paths qscheme refusal reread rerouting results saved_names saved_numbers size"
+            " swapping tensor transcendental where"
+        ),
+        "tenon.tensors.creation": ("create draws factories filling ranges reading repeats triangles"),
+        "tenon.tensors.storage": (
+            "legacy_storages>legacy storage>untyped storage_moves>moves storage_sources>sources"
+            " typed_storage>typed"
+        ),
+        "tenon.utils": ("packages"),
+    },
+    "tenon.distributed": {
+        "tenon.distributed.communication": (
+            "communicator calls arrays reduction traffic staging world local threaded objects"
+            " operations futures"
+        ),
+        "tenon.distributed.processes": (
+            "launcher launch startup orphans siblings threads unwinding failure report watchdog heartbeats"
+        ),
+        "tenon.distributed.messages": (
+            "collectives coalesced point_to_point exchange process_group identity"
+        ),
+        "tenon.distributed.replicas": (
+            "data_parallel data_parallel_join data_parallel_options>options bucket_home buckets gradients"
+            " accumulation logical_shards shard_buffers shard_sums stepped_with comm_hooks"
+        ),
+    },
 }
 
 
-def _from_core() -> dict[str, str]:
+def _moved() -> dict[str, str]:
     rows = {}
-    for package, names in _FROM_CORE.items():
-        for name in names.split():
-            former, _, present = name.partition(">")
-            rows[f"tenon.core.{former}"] = f"{package}.{present or former}"
+    for before, packages in _MOVED.items():
+        for package, names in packages.items():
+            for name in names.split():
+                former, _, present = name.partition(">")
+                rows[f"{before}.{former}"] = f"{package}.{present or former}"
     return rows
 
 
 #: Another name of a module -> the module.
 MODULES: dict[str, str] = {
     **{f"tenon.{name}": f"tenon.compat.{name}" for name in _IN_COMPAT.split()},
-    **_from_core(),
+    **_moved(),
     "tenon.__future__": "tenon.nn.conversion",
     "tenon._inductor.config": "tenon.compat.inductor_config",
     "tenon._logging.scribe": "tenon.compat.scribe",
@@ -56,7 +76,7 @@ MODULES: dict[str, str] = {
     "tenon.ao.nn": "tenon.compat.quantized_layers",
     "tenon.compat.backends.opt_einsum": "tenon.functions.contraction_order",
     "tenon.compiler": "tenon.nn.compiler",
-    "tenon.futures": "tenon.distributed.futures",
+    "tenon.futures": "tenon.distributed.communication.futures",
     "tenon.signal.windows": "tenon.functions.windows",
 }
 

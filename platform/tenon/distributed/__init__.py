@@ -4,7 +4,8 @@
 first use joins the ranks, and without a launcher there is one rank and MPI is never loaded. Importing this
 package loads nothing; ``import tenon`` comes through it to set thread counts before NumPy.
 
-Start reading at ``communicator.py`` (what ranks say), then ``data_parallel.py`` and ``failure.py``.
+Start reading at ``communication/communicator.py`` (what ranks say), then ``messages/collectives.py`` (the
+same for tensors), ``replicas/data_parallel.py`` and ``processes/failure.py``.
 """
 
 from __future__ import annotations
@@ -13,8 +14,6 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tenon.distributed.accumulation import GradientAccumulation as GradientAccumulation
-    from tenon.distributed.accumulation import sum_and_count as sum_and_count
     from tenon.distributed.backends import Backend as Backend
     from tenon.distributed.backends import DebugLevel as DebugLevel
     from tenon.distributed.backends import default_pg_timeout as default_pg_timeout
@@ -27,71 +26,75 @@ if TYPE_CHECKING:
     from tenon.distributed.backends import is_torchelastic_launched as is_torchelastic_launched
     from tenon.distributed.backends import is_ucc_available as is_ucc_available
     from tenon.distributed.backends import is_xccl_available as is_xccl_available
-    from tenon.distributed.calls import Work as Work
-    from tenon.distributed.coalesced import all_gather_coalesced as all_gather_coalesced
-    from tenon.distributed.coalesced import all_reduce_coalesced as all_reduce_coalesced
-    from tenon.distributed.collectives import all_gather as all_gather
-    from tenon.distributed.collectives import all_gather_into_tensor as all_gather_into_tensor
-    from tenon.distributed.collectives import all_gather_single as all_gather_single
-    from tenon.distributed.collectives import all_reduce as all_reduce
-    from tenon.distributed.collectives import barrier as barrier
-    from tenon.distributed.collectives import broadcast as broadcast
-    from tenon.distributed.collectives import gather as gather
-    from tenon.distributed.collectives import monitored_barrier as monitored_barrier
-    from tenon.distributed.collectives import reduce as reduce
-    from tenon.distributed.collectives import reduce_scatter as reduce_scatter
-    from tenon.distributed.collectives import reduce_scatter_single as reduce_scatter_single
-    from tenon.distributed.collectives import reduce_scatter_tensor as reduce_scatter_tensor
-    from tenon.distributed.collectives import scatter as scatter
-    from tenon.distributed.comm_hooks import GradBucket as GradBucket
-    from tenon.distributed.communicator import Communicator as Communicator
-    from tenon.distributed.communicator import ProcessGroup as ProcessGroup
-    from tenon.distributed.data_parallel import DistributedDataParallel as DistributedDataParallel
-    from tenon.distributed.exchange import all_to_all as all_to_all
-    from tenon.distributed.exchange import all_to_all_single as all_to_all_single
-    from tenon.distributed.gradients import GradientSynchronizer as GradientSynchronizer
-    from tenon.distributed.identity import named as named
+    from tenon.distributed.communication.calls import Work as Work
+    from tenon.distributed.communication.communicator import Communicator as Communicator
+    from tenon.distributed.communication.communicator import ProcessGroup as ProcessGroup
+    from tenon.distributed.communication.reduction import ReduceOp as ReduceOp
+    from tenon.distributed.communication.reduction import reduce_op as reduce_op
+    from tenon.distributed.communication.reduction import supports_complex as supports_complex
+    from tenon.distributed.communication.world import get_communicator as get_communicator
+    from tenon.distributed.communication.world import use_communicator as use_communicator
+    from tenon.distributed.messages.coalesced import all_gather_coalesced as all_gather_coalesced
+    from tenon.distributed.messages.coalesced import all_reduce_coalesced as all_reduce_coalesced
+    from tenon.distributed.messages.collectives import all_gather as all_gather
+    from tenon.distributed.messages.collectives import all_gather_into_tensor as all_gather_into_tensor
+    from tenon.distributed.messages.collectives import all_gather_single as all_gather_single
+    from tenon.distributed.messages.collectives import all_reduce as all_reduce
+    from tenon.distributed.messages.collectives import barrier as barrier
+    from tenon.distributed.messages.collectives import broadcast as broadcast
+    from tenon.distributed.messages.collectives import gather as gather
+    from tenon.distributed.messages.collectives import monitored_barrier as monitored_barrier
+    from tenon.distributed.messages.collectives import reduce as reduce
+    from tenon.distributed.messages.collectives import reduce_scatter as reduce_scatter
+    from tenon.distributed.messages.collectives import reduce_scatter_single as reduce_scatter_single
+    from tenon.distributed.messages.collectives import reduce_scatter_tensor as reduce_scatter_tensor
+    from tenon.distributed.messages.collectives import scatter as scatter
+    from tenon.distributed.messages.exchange import all_to_all as all_to_all
+    from tenon.distributed.messages.exchange import all_to_all_single as all_to_all_single
+    from tenon.distributed.messages.identity import named as named
+    from tenon.distributed.messages.point_to_point import P2POp as P2POp
+    from tenon.distributed.messages.point_to_point import batch_isend_irecv as batch_isend_irecv
+    from tenon.distributed.messages.point_to_point import irecv as irecv
+    from tenon.distributed.messages.point_to_point import isend as isend
+    from tenon.distributed.messages.point_to_point import recv as recv
+    from tenon.distributed.messages.point_to_point import send as send
+    from tenon.distributed.messages.process_group import GroupMember as GroupMember
+    from tenon.distributed.messages.process_group import destroy_process_group as destroy_process_group
+    from tenon.distributed.messages.process_group import get_backend as get_backend
+    from tenon.distributed.messages.process_group import get_backend_config as get_backend_config
+    from tenon.distributed.messages.process_group import get_global_rank as get_global_rank
+    from tenon.distributed.messages.process_group import get_group_rank as get_group_rank
+    from tenon.distributed.messages.process_group import get_local_rank as get_local_rank
+    from tenon.distributed.messages.process_group import get_node_local_rank as get_node_local_rank
+    from tenon.distributed.messages.process_group import get_process_group_ranks as get_process_group_ranks
+    from tenon.distributed.messages.process_group import get_rank as get_rank
+    from tenon.distributed.messages.process_group import get_world_size as get_world_size
+    from tenon.distributed.messages.process_group import group as group
+    from tenon.distributed.messages.process_group import init_process_group as init_process_group
+    from tenon.distributed.messages.process_group import is_available as is_available
+    from tenon.distributed.messages.process_group import is_initialized as is_initialized
+    from tenon.distributed.messages.process_group import new_group as new_group
+    from tenon.distributed.messages.process_group import new_subgroups as new_subgroups
+    from tenon.distributed.messages.process_group import (
+        new_subgroups_by_enumeration as new_subgroups_by_enumeration,
+    )
     from tenon.distributed.object_collectives import all_gather_object as all_gather_object
     from tenon.distributed.object_collectives import broadcast_object_list as broadcast_object_list
     from tenon.distributed.object_collectives import gather_object as gather_object
     from tenon.distributed.object_collectives import recv_object_list as recv_object_list
     from tenon.distributed.object_collectives import scatter_object_list as scatter_object_list
     from tenon.distributed.object_collectives import send_object_list as send_object_list
-    from tenon.distributed.point_to_point import P2POp as P2POp
-    from tenon.distributed.point_to_point import batch_isend_irecv as batch_isend_irecv
-    from tenon.distributed.point_to_point import irecv as irecv
-    from tenon.distributed.point_to_point import isend as isend
-    from tenon.distributed.point_to_point import recv as recv
-    from tenon.distributed.point_to_point import send as send
-    from tenon.distributed.process_group import GroupMember as GroupMember
-    from tenon.distributed.process_group import destroy_process_group as destroy_process_group
-    from tenon.distributed.process_group import get_backend as get_backend
-    from tenon.distributed.process_group import get_backend_config as get_backend_config
-    from tenon.distributed.process_group import get_global_rank as get_global_rank
-    from tenon.distributed.process_group import get_group_rank as get_group_rank
-    from tenon.distributed.process_group import get_local_rank as get_local_rank
-    from tenon.distributed.process_group import get_node_local_rank as get_node_local_rank
-    from tenon.distributed.process_group import get_process_group_ranks as get_process_group_ranks
-    from tenon.distributed.process_group import get_rank as get_rank
-    from tenon.distributed.process_group import get_world_size as get_world_size
-    from tenon.distributed.process_group import group as group
-    from tenon.distributed.process_group import init_process_group as init_process_group
-    from tenon.distributed.process_group import is_available as is_available
-    from tenon.distributed.process_group import is_initialized as is_initialized
-    from tenon.distributed.process_group import new_group as new_group
-    from tenon.distributed.process_group import new_subgroups as new_subgroups
-    from tenon.distributed.process_group import new_subgroups_by_enumeration as new_subgroups_by_enumeration
-    from tenon.distributed.reduction import ReduceOp as ReduceOp
-    from tenon.distributed.reduction import reduce_op as reduce_op
-    from tenon.distributed.reduction import supports_complex as supports_complex
+    from tenon.distributed.replicas.accumulation import GradientAccumulation as GradientAccumulation
+    from tenon.distributed.replicas.accumulation import sum_and_count as sum_and_count
+    from tenon.distributed.replicas.comm_hooks import GradBucket as GradBucket
+    from tenon.distributed.replicas.data_parallel import DistributedDataParallel as DistributedDataParallel
+    from tenon.distributed.replicas.gradients import GradientSynchronizer as GradientSynchronizer
     from tenon.distributed.sampler import DistributedSampler as DistributedSampler
     from tenon.distributed.sampler import ShardedSampler as ShardedSampler
     from tenon.distributed.sampler import reduce_sum_count as reduce_sum_count
-    from tenon.distributed.world import get_communicator as get_communicator
-    from tenon.distributed.world import use_communicator as use_communicator
 
 _HOMES = {
-    "accumulation": ("GradientAccumulation", "sum_and_count"),
+    "replicas.accumulation": ("GradientAccumulation", "sum_and_count"),
     "backends": (
         "Backend",
         "DebugLevel",
@@ -106,9 +109,9 @@ _HOMES = {
         "is_ucc_available",
         "is_xccl_available",
     ),
-    "calls": ("Work",),
-    "coalesced": ("all_gather_coalesced", "all_reduce_coalesced"),
-    "collectives": (
+    "communication.calls": ("Work",),
+    "messages.coalesced": ("all_gather_coalesced", "all_reduce_coalesced"),
+    "messages.collectives": (
         "all_gather",
         "all_gather_into_tensor",
         "all_gather_single",
@@ -123,12 +126,12 @@ _HOMES = {
         "reduce_scatter_single",
         "scatter",
     ),
-    "comm_hooks": ("GradBucket",),
-    "communicator": ("Communicator", "ProcessGroup"),
-    "data_parallel": ("DistributedDataParallel",),
-    "exchange": ("all_to_all", "all_to_all_single"),
-    "gradients": ("GradientSynchronizer",),
-    "identity": ("named",),
+    "replicas.comm_hooks": ("GradBucket",),
+    "communication.communicator": ("Communicator", "ProcessGroup"),
+    "replicas.data_parallel": ("DistributedDataParallel",),
+    "messages.exchange": ("all_to_all", "all_to_all_single"),
+    "replicas.gradients": ("GradientSynchronizer",),
+    "messages.identity": ("named",),
     "object_collectives": (
         "all_gather_object",
         "broadcast_object_list",
@@ -137,8 +140,8 @@ _HOMES = {
         "scatter_object_list",
         "send_object_list",
     ),
-    "point_to_point": ("P2POp", "batch_isend_irecv", "irecv", "isend", "recv", "send"),
-    "process_group": (
+    "messages.point_to_point": ("P2POp", "batch_isend_irecv", "irecv", "isend", "recv", "send"),
+    "messages.process_group": (
         "GroupMember",
         "destroy_process_group",
         "get_backend",
@@ -158,9 +161,9 @@ _HOMES = {
         "new_subgroups",
         "new_subgroups_by_enumeration",
     ),
-    "reduction": ("ReduceOp", "reduce_op", "supports_complex"),
+    "communication.reduction": ("ReduceOp", "reduce_op", "supports_complex"),
     "sampler": ("DistributedSampler", "ShardedSampler", "reduce_sum_count"),
-    "world": ("get_communicator", "use_communicator"),
+    "communication.world": ("get_communicator", "use_communicator"),
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names}
 _PACKAGES = ("algorithms", "distributed_c10d", "nn", "optim")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from tenon import distributed
-from tenon.distributed import world
-from tenon.distributed.communicator import Communicator
+from tenon.distributed.communication import world
+from tenon.distributed.communication.communicator import Communicator
 
 __all__ = list(distributed.__all__)
 

@@ -3,10 +3,17 @@
 Plugins reach it as ``tenon.extend.engine``.
 """
 
-from tenon.distributed.calls import FINISH, Call, Work, check_message, mismatch, settle
-from tenon.distributed.reduction import ReduceOp, accumulator, combine, divide, element_op, reduce_into
-from tenon.distributed.startup import launched
-from tenon.distributed.traffic import Traffic, array_bytes
+from tenon.distributed.communication.calls import FINISH, Call, Work, check_message, mismatch, settle
+from tenon.distributed.communication.reduction import (
+    ReduceOp,
+    accumulator,
+    combine,
+    divide,
+    element_op,
+    reduce_into,
+)
+from tenon.distributed.communication.traffic import Traffic, array_bytes
+from tenon.distributed.processes.startup import launched
 
 __all__ = [
     "FINISH",

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tenon.device import Device
-from tenon.distributed.communicator import Communicator
+from tenon.distributed.communication.communicator import Communicator
 from tenon.errors import CommunicatorError
 
 __all__ = ["Join", "JoinHook", "Joinable"]

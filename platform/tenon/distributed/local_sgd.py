@@ -14,11 +14,11 @@ from typing import Any
 
 import numpy as np
 
-from tenon.distributed import staging
-from tenon.distributed.comm_hooks import GradBucket, allreduce_hook, done
-from tenon.distributed.communicator import Communicator
-from tenon.distributed.futures import Future
-from tenon.distributed.process_group import NonMember, find_group, new_subgroups
+from tenon.distributed.communication import staging
+from tenon.distributed.communication.communicator import Communicator
+from tenon.distributed.communication.futures import Future
+from tenon.distributed.messages.process_group import NonMember, find_group, new_subgroups
+from tenon.distributed.replicas.comm_hooks import GradBucket, allreduce_hook, done
 from tenon.errors import ArgumentError, TenonWarning
 from tenon.optim import step_hooks
 from tenon.optim.optimizer import Optimizer

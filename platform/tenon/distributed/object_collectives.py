@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from tenon.distributed import objects, staging
-from tenon.distributed.process_group import root_of, taking_part
+from tenon.distributed.communication import objects, staging
+from tenon.distributed.messages.process_group import root_of, taking_part
 from tenon.errors import ShapeError
 
 

@@ -16,10 +16,10 @@ from typing import Any
 
 import numpy as np
 
-from tenon.distributed import staging
-from tenon.distributed.comm_hooks import GradBucket, allreduce_hook, done, group
-from tenon.distributed.communicator import Communicator
-from tenon.distributed.futures import Future
+from tenon.distributed.communication import staging
+from tenon.distributed.communication.communicator import Communicator
+from tenon.distributed.communication.futures import Future
+from tenon.distributed.replicas.comm_hooks import GradBucket, allreduce_hook, done, group
 from tenon.errors import CommunicatorError
 from tenon.tensors.tensor import Tensor
 

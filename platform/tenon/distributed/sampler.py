@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 
 from tenon.data.sampler import Sampler
-from tenon.distributed.communicator import Communicator
-from tenon.distributed.world import get_communicator
+from tenon.distributed.communication.communicator import Communicator
+from tenon.distributed.communication.world import get_communicator
 from tenon.errors import DataError
 from tenon.random import Generator, randperm
 

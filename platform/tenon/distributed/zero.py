@@ -15,13 +15,14 @@ from typing import Any
 import numpy as np
 
 from tenon.device import CPU, Device
-from tenon.distributed import buckets, objects, staging
-from tenon.distributed.communicator import Communicator
-from tenon.distributed.gradients import broadcast_tensors
+from tenon.distributed.communication import objects, staging
+from tenon.distributed.communication.communicator import Communicator
+from tenon.distributed.communication.reduction import dtype_name
+from tenon.distributed.communication.world import get_communicator
 from tenon.distributed.join import Join, Joinable, JoinHook
-from tenon.distributed.reduction import dtype_name
-from tenon.distributed.stepped_with import options
-from tenon.distributed.world import get_communicator
+from tenon.distributed.replicas import buckets
+from tenon.distributed.replicas.gradients import broadcast_tensors
+from tenon.distributed.replicas.stepped_with import options
 from tenon.errors import OptimizerStateError, UnsupportedError
 from tenon.optim import groups, state
 from tenon.optim.optimizer import Optimizer, ParamsT

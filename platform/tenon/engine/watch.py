@@ -41,7 +41,8 @@ bound: Callable[[Any], None] | None = None
 #: ``graph/shape_requests.py``.
 asked: Callable[[str, tuple[int, ...], Any], Any] | None = None
 
-#: Modules whose parameters were walked lately, where several ranks train: ``distributed/identity.py``.
+#: Modules whose parameters were walked lately, where several ranks train:
+#: ``distributed/messages/identity.py``.
 walked: weakref.WeakSet[Any] | None = None
 
 #: Why no compiled function may be called now; None where they may.

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tenon.distributed import world
-from tenon.distributed.communicator import Communicator
+from tenon.distributed.communication import world
+from tenon.distributed.communication.communicator import Communicator
 
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
 _DAY = 86_400_000_000_000

@@ -24,7 +24,7 @@ from tenon.config import Config
 
 if TYPE_CHECKING:
     from tenon.device import Device
-    from tenon.distributed.communicator import Communicator
+    from tenon.distributed.communication.communicator import Communicator
     from tenon.nn.module import Module
     from tenon.optim.optimizer import Optimizer
 
@@ -261,7 +261,7 @@ def tenon_make_communicator(config: Config) -> Communicator | None:
     ``launch`` then takes ``config.communicator``, else "mpi" under a launcher, else a run of one rank.
 
     Args: ``config``; ``config.communicator`` is the name that the user asked for, or None.
-    Called: once per process, by ``tenon.distributed.launch``.
+    Called: once per process, by ``tenon.distributed.processes.launch``.
     Mode: firstresult.
     Example: ``return Traced(MpiCommunicator()) if config.setting("tiger_trace") else None``
     """

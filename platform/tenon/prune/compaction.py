@@ -15,7 +15,7 @@ import tenon.prune.products
 import tenon.prune.recurrent
 import tenon.prune.writes  # noqa: F401 - an analysis without rules knows no op
 from tenon.compress.receipt import Receipt, call_of, difference, evaluating, receipt_of
-from tenon.distributed.data_parallel import release_parameters
+from tenon.distributed.replicas.data_parallel import release_parameters
 from tenon.engine.grad_mode import no_grad
 from tenon.errors import CaptureError, ModuleTypeError, PruningError, TenonError
 from tenon.graph.graph import Node

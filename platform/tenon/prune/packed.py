@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from tenon.compress.receipt import Receipt, call_of, evaluating, receipt_of
-from tenon.distributed.data_parallel import release_parameters
+from tenon.distributed.replicas.data_parallel import release_parameters
 from tenon.engine.grad_mode import no_grad
 from tenon.errors import PruningError
 from tenon.nn.layers.linear import Linear

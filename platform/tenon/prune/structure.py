@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from tenon.compress.structure import note, noted, read
-from tenon.distributed.data_parallel import release_parameters
+from tenon.distributed.replicas.data_parallel import release_parameters
 from tenon.errors import ArgumentError, CheckpointError
 from tenon.nn.layers.activation import PReLU
 from tenon.nn.layers.attention import MultiheadAttention

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from tenon.distributed.communicator import Communicator
-from tenon.distributed.objects import decode, encode
+from tenon.distributed.communication.communicator import Communicator
+from tenon.distributed.communication.objects import decode, encode
 from tenon.distributed.zero import ZeroRedundancyOptimizer
 from tenon.errors import CheckpointError
 from tenon.plugins.manager import host

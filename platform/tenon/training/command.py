@@ -10,10 +10,10 @@ from typing import Any, NoReturn
 import click
 
 from tenon.distributed import elastic
-from tenon.distributed.failure import AgreedExit
-from tenon.distributed.launch import launch
-from tenon.distributed.objects import decode, encode
-from tenon.distributed.startup import launched
+from tenon.distributed.communication.objects import decode, encode
+from tenon.distributed.processes.failure import AgreedExit
+from tenon.distributed.processes.launch import launch
+from tenon.distributed.processes.startup import launched
 from tenon.errors import (
     CheckpointError,
     CommunicatorError,

@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
 
-from tenon.distributed.logical_shards import SHARDS
+from tenon.distributed.replicas.logical_shards import SHARDS
 from tenon.errors import ConfigError
 
 

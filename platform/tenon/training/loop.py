@@ -15,10 +15,10 @@ import numpy as np
 
 from tenon import random
 from tenon.device import Device
-from tenon.distributed import logical_shards
-from tenon.distributed.gradients import GradientSynchronizer, broadcast_tensors
-from tenon.distributed.launch import launch
-from tenon.distributed.logical_shards import LogicalShards
+from tenon.distributed.processes.launch import launch
+from tenon.distributed.replicas import logical_shards
+from tenon.distributed.replicas.gradients import GradientSynchronizer, broadcast_tensors
+from tenon.distributed.replicas.logical_shards import LogicalShards
 from tenon.errors import CommunicatorError, ConfigError, TrainingError, UnsupportedError
 from tenon.functions.settings import set_num_threads
 from tenon.nn.module import Module

@@ -5,10 +5,10 @@ from __future__ import annotations
 import difflib
 from typing import Any
 
-from tenon.distributed import comm_hooks
-from tenon.distributed.communicator import Communicator
-from tenon.distributed.gradients import GradientSynchronizer
+from tenon.distributed.communication.communicator import Communicator
 from tenon.distributed.powersgd import PowerSGDState, batched_powerSGD_hook, powerSGD_hook
+from tenon.distributed.replicas import comm_hooks
+from tenon.distributed.replicas.gradients import GradientSynchronizer
 from tenon.distributed.zero import ZeroRedundancyOptimizer
 from tenon.errors import ConfigError, PluginNotFoundError, TenonError
 from tenon.nn.layers.sync_batch_norm import SyncBatchNorm

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from tenon import random
-from tenon.distributed.communicator import Communicator
-from tenon.distributed.objects import decode, encode
+from tenon.distributed.communication.communicator import Communicator
+from tenon.distributed.communication.objects import decode, encode
 from tenon.tensors.creation import create
 
 

@@ -1,9 +1,8 @@
 """``tenon launch``: start the ranks, and start them again from the last checkpoint when they fail.
 
 One attempt is one ``mpirun``. This process only waits: it passes signals on, copies standard error through to
-see the report of a failure (``distributed/report.py``), and says what came of each attempt. Whoever asked
-for the end gets it: after Ctrl-C, a preemption (``signals.py``) or a refused configuration nothing is started
-again.
+see the report of a failure (``distributed/processes/report.py``), and says what came of each attempt. After
+Ctrl-C, a preemption (``signals.py``) or a refused configuration nothing is started again.
 """
 
 from __future__ import annotations
@@ -27,9 +26,9 @@ from typing import Any
 import click
 
 from tenon.config import process_environment
-from tenon.distributed.orphans import end_with_parent
-from tenon.distributed.startup import ATTEMPT
-from tenon.distributed.watchdog import STALLED
+from tenon.distributed.processes.orphans import end_with_parent
+from tenon.distributed.processes.startup import ATTEMPT
+from tenon.distributed.processes.watchdog import STALLED
 from tenon.errors import LaunchError, TenonError
 from tenon.serialize.checkpoint import latest_valid
 from tenon.training import checkpoint, command, signals

@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from tenon.data.collate import fetch
-from tenon.distributed.accumulation import sum_and_count
-from tenon.distributed.failure import AgreedExit
-from tenon.distributed.launch import launch
-from tenon.distributed.startup import launched
+from tenon.distributed.processes.failure import AgreedExit
+from tenon.distributed.processes.launch import launch
+from tenon.distributed.processes.startup import launched
+from tenon.distributed.replicas.accumulation import sum_and_count
 from tenon.nn.module import Module
 from tenon.training import checkpoint, command, loop, step
 from tenon.training.command import refuse

@@ -12,9 +12,9 @@ from typing import Any
 from tenon.amp import GradScaler
 from tenon.data.dataset import Splits
 from tenon.device import Device
-from tenon.distributed.communicator import Communicator
-from tenon.distributed.logical_shards import LogicalShards
-from tenon.distributed.objects import decode, encode
+from tenon.distributed.communication.communicator import Communicator
+from tenon.distributed.communication.objects import decode, encode
+from tenon.distributed.replicas.logical_shards import LogicalShards
 from tenon.errors import ConfigError, TrainingError
 from tenon.nn.module import Module
 from tenon.serialize.background import CheckpointWriter

@@ -19,9 +19,9 @@ from tenon import dtypes, random
 from tenon.amp import GradScaler, autocast
 from tenon.data.collate import fetch
 from tenon.device import Device
-from tenon.distributed.accumulation import MASKED, sum_and_count
-from tenon.distributed.gradients import GradientSynchronizer
-from tenon.distributed.logical_shards import LogicalShards
+from tenon.distributed.replicas.accumulation import MASKED, sum_and_count
+from tenon.distributed.replicas.gradients import GradientSynchronizer
+from tenon.distributed.replicas.logical_shards import LogicalShards
 from tenon.distributed.sampler import reduce_sum_count
 from tenon.engine import watch
 from tenon.engine.grad_mode import no_grad

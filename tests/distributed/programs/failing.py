@@ -14,7 +14,7 @@ import time
 
 import numpy as np
 
-from tenon.distributed import startup
+from tenon.distributed.processes import startup
 
 startup.prepare()
 KIND, CLOCK = sys.argv[1], os.environ["CLOCK"]
@@ -35,7 +35,7 @@ if KIND.startswith("early") and FACTS.rank == FACTS.size - 1:
         raise SystemExit(3)
     sys.exit(3)
 
-from tenon.distributed.launch import launch  # noqa: E402
+from tenon.distributed.processes.launch import launch  # noqa: E402
 
 communicator = launch()
 communicator.step = 17

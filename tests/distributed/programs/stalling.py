@@ -12,9 +12,9 @@ import time
 
 import numpy as np
 
-from tenon.distributed import failure
-from tenon.distributed.launch import launch
-from tenon.distributed.watchdog import Watchdog
+from tenon.distributed.processes import failure
+from tenon.distributed.processes.launch import launch
+from tenon.distributed.processes.watchdog import Watchdog
 
 KIND, HOSTS, LIMIT = sys.argv[1], sys.argv[2], float(sys.argv[3])
 communicator = launch()

@@ -29,7 +29,7 @@ time.time_ns = lambda: day() + skipped + ahead() + 7_000_000 * rank
 
 import tenon  # noqa: E402
 import tenon.distributed as dist  # noqa: E402
-from tenon.distributed.world import current  # noqa: E402
+from tenon.distributed.communication.world import current  # noqa: E402
 from tenon.extend import observe  # noqa: E402
 from tenon.observe import clock as clocks  # noqa: E402
 from tenon.profiler import merge, profile, record_function, tensorboard_trace_handler  # noqa: E402

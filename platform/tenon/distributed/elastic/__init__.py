@@ -16,9 +16,9 @@ whose ranks outlive each other: Open MPI, started with ``mpirun --with-ft ulfm``
 
 from __future__ import annotations
 
-from tenon.distributed import world
-from tenon.distributed.communicator import Communicator
-from tenon.distributed.launch import adopt
+from tenon.distributed.communication import world
+from tenon.distributed.communication.communicator import Communicator
+from tenon.distributed.processes.launch import adopt
 from tenon.errors import UnsupportedError
 
 

@@ -8,11 +8,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tenon.distributed import collectives, operations
-from tenon.distributed.communicator import Communicator
-from tenon.distributed.process_group import get_group_rank, member
-from tenon.distributed.reduction import ReduceOp
-from tenon.distributed.staging import check_tensor
+from tenon.distributed.communication import operations
+from tenon.distributed.communication.communicator import Communicator
+from tenon.distributed.communication.reduction import ReduceOp
+from tenon.distributed.communication.staging import check_tensor
+from tenon.distributed.messages import collectives
+from tenon.distributed.messages.process_group import get_group_rank, member
 from tenon.engine.op import table
 from tenon.errors import ShapeError
 from tenon.tensors.tensor import Tensor

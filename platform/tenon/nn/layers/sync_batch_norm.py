@@ -14,8 +14,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from tenon.autograd.function import Function, once_differentiable
-from tenon.distributed.staging import to_host
-from tenon.distributed.world import get_communicator
+from tenon.distributed.communication.staging import to_host
+from tenon.distributed.communication.world import get_communicator
 from tenon.engine import watch
 from tenon.engine.op import table as f
 from tenon.errors import ModuleValueError

@@ -13,7 +13,7 @@ from tenon.nn.parallel.scatter_gather import gather, scatter
 from tenon.utils.packages import functions_first as _functions_first
 
 if TYPE_CHECKING:
-    from tenon.distributed.data_parallel import DistributedDataParallel as DistributedDataParallel
+    from tenon.distributed.replicas.data_parallel import DistributedDataParallel as DistributedDataParallel
 
 __all__ = ["DataParallel", "DistributedDataParallel", "data_parallel", "gather", "scatter"]
 
@@ -25,7 +25,7 @@ def __getattr__(name: str) -> Any:
         return importlib.import_module(f"{__name__}.{name}")
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}; it has {', '.join(__all__)}.")
-    from tenon.distributed.data_parallel import DistributedDataParallel
+    from tenon.distributed.replicas.data_parallel import DistributedDataParallel
 
     globals()[name] = DistributedDataParallel
     return DistributedDataParallel

@@ -1,5 +1,5 @@
-"""PyTorch's path ``nn.parallel.distributed``; the code is in ``tenon.distributed.data_parallel``."""
+"""PyTorch's path ``nn.parallel.distributed``; the code is in ``tenon.distributed.replicas.data_parallel``."""
 
-from tenon.distributed.data_parallel import DistributedDataParallel
+from tenon.distributed.replicas.data_parallel import DistributedDataParallel
 
 __all__ = ["DistributedDataParallel"]

@@ -19,8 +19,8 @@ from typing import Any, ClassVar
 import pytest
 
 from tenon.config import process_environment
-from tenon.distributed.local import LocalCommunicator
-from tenon.distributed.threaded import run_ranks
+from tenon.distributed.communication.local import LocalCommunicator
+from tenon.distributed.communication.threaded import run_ranks
 from tenon.testing.suites.communicator_run import CHECKS
 
 START_LIMIT = 300.0

@@ -15,7 +15,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from tenon.distributed.communicator import Communicator
+from tenon.distributed.communication.communicator import Communicator
 from tenon.errors import CollectiveMismatchError, CommunicatorError, DTypeError, ShapeError, TenonError
 
 Check = Callable[[Communicator], None]

@@ -13,7 +13,7 @@ __all__ = ["CHECKS"]
 
 def main() -> None:
     """Run all checks on the process's communicator; rank 0 prints a line for each."""
-    from tenon.distributed.launch import launch
+    from tenon.distributed.processes.launch import launch
 
     communicator = launch()
     for name, function in CHECKS.items():

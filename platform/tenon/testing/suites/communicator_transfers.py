@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tenon.distributed.communicator import Communicator
+from tenon.distributed.communication.communicator import Communicator
 from tenon.errors import CollectiveMismatchError, ShapeError, UnsupportedError
 from tenon.testing.suites.communicator_checks import BFLOAT16, DTYPES, check, raises, same, values
 

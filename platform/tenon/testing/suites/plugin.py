@@ -22,7 +22,7 @@ from typing import Any, ClassVar
 import pytest
 
 from tenon.config import Config, process_environment
-from tenon.distributed.communicator import Communicator
+from tenon.distributed.communication.communicator import Communicator
 from tenon.engine.backend import Backend
 from tenon.optim.optimizer import Optimizer
 from tenon.optim.scheduler import LRScheduler

@@ -8,9 +8,9 @@ import sys
 import click
 
 from tenon.config import Config, process_environment
-from tenon.distributed.communicator import Communicator
-from tenon.distributed.launch import DEFAULT
-from tenon.distributed.startup import launched
+from tenon.distributed.communication.communicator import Communicator
+from tenon.distributed.processes.launch import DEFAULT
+from tenon.distributed.processes.startup import launched
 from tenon.errors import ConfigError, LaunchError, TenonError
 from tenon.plugins import registry
 from tenon.training import command

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tenon.distributed.calls import Call
-from tenon.distributed.traffic import array_bytes
+from tenon.distributed.communication.calls import Call
+from tenon.distributed.communication.traffic import array_bytes
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from tenon.distributed.communicator import Communicator
-from tenon.distributed.traffic import Traffic
+from tenon.distributed.communication.communicator import Communicator
+from tenon.distributed.communication.traffic import Traffic
 from tenon.errors import ConfigError
 from tenon.training.plan.measure import Link, Rehearsed, Replayed
 from tenon.training.plan.notes import LARGE, SMALL, Note

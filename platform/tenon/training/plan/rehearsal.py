@@ -24,11 +24,11 @@ import numpy as np
 
 from tenon.data.combined import Subset
 from tenon.data.dataset import Splits
-from tenon.distributed.calls import Call, Work
-from tenon.distributed.communicator import Array, Communicator
-from tenon.distributed.objects import encode
-from tenon.distributed.reduction import ReduceOp
-from tenon.distributed.world import use_communicator
+from tenon.distributed.communication.calls import Call, Work
+from tenon.distributed.communication.communicator import Array, Communicator
+from tenon.distributed.communication.objects import encode
+from tenon.distributed.communication.reduction import ReduceOp
+from tenon.distributed.communication.world import use_communicator
 from tenon.errors import TenonError
 from tenon.plugins.hookspecs import hookimpl
 from tenon.plugins.manager import host

@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 
 from tenon import nn, optim
-from tenon.distributed.communicator import Communicator
-from tenon.distributed.launch import launch
+from tenon.distributed.communication.communicator import Communicator
+from tenon.distributed.processes.launch import launch
 from tenon.tensors.creation import create
 from tenon.training.plan import memory
 from tenon.training.plan.notes import LARGE, SMALL, Note

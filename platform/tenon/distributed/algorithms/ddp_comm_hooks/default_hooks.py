@@ -1,6 +1,6 @@
-"""torch's path of the plain and the 16-bit hooks; the code is in ``tenon.distributed.comm_hooks``."""
+"""torch's path of the plain and the 16-bit hooks, of ``tenon.distributed.replicas.comm_hooks``."""
 
-from tenon.distributed.comm_hooks import (
+from tenon.distributed.replicas.comm_hooks import (
     allreduce_hook,
     bf16_compress_hook,
     bf16_compress_wrapper,

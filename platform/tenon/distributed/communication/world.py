@@ -1,0 +1,52 @@
+"""Which communicator this code speaks through.
+
+The process has one, made at its first use by ``launch``; a context variable overrides it, so that the
+threads of ``threaded.py`` are ranks of their own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+import threading
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tenon.distributed.communication.communicator import Communicator
+
+_override: contextvars.ContextVar[Communicator | None] = contextvars.ContextVar("communicator", default=None)
+_lock = threading.RLock()
+_process: Communicator | None = None
+
+
+def current() -> Communicator | None:
+    """The communicator in force here, or None where none has been made yet."""
+    return _override.get() or _process
+
+
+def get_communicator() -> Communicator:
+    """The communicator in force here; the process's is launched at the first call."""
+    found = current()
+    if found is not None:
+        return found
+    from tenon.distributed.processes.launch import launch
+
+    return launch()
+
+
+def set_process_communicator(communicator: Communicator | None) -> None:
+    """Make ``communicator`` the process's; None forgets it."""
+    global _process
+    with _lock:
+        _process = communicator
+
+
+@contextlib.contextmanager
+def use_communicator(communicator: Communicator) -> Iterator[Communicator]:
+    """Speak through ``communicator`` inside a ``with`` block, in this thread and context only."""
+    token = _override.set(communicator)
+    try:
+        yield communicator
+    finally:
+        _override.reset(token)

@@ -1,0 +1,61 @@
+"""torch.distributed's collectives on lists of tensors, which are communicated one after another."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tenon.distributed.communication.futures import Future
+from tenon.distributed.communication.reduction import ReduceOp
+from tenon.distributed.messages.collectives import Group, TensorWork, all_gather, all_reduce
+from tenon.distributed.messages.process_group import taking_part
+from tenon.errors import ShapeError
+from tenon.tensors.tensor import Tensor
+
+
+def all_reduce_coalesced(
+    tensors: Sequence[Tensor] | Tensor, op: str = ReduceOp.SUM, group: Group = None, async_op: bool = False
+) -> Future[list[Tensor]] | None:
+    """``all_reduce`` each of ``tensors``; with ``async_op`` a future of them."""
+    if taking_part(group, "all_reduce_coalesced") is None:
+        return None
+    several = [tensors] if isinstance(tensors, Tensor) else list(tensors)
+    for tensor in several:
+        all_reduce(tensor, op, group)
+    return _future(several) if async_op else None
+
+
+def all_gather_coalesced(
+    output_tensor_lists: Sequence[Sequence[Tensor]],
+    input_tensor_list: Sequence[Tensor],
+    group: Group = None,
+    async_op: bool = False,
+) -> Future[list[Tensor]] | None:
+    """Write tensor i of rank r into ``output_tensor_lists[r][i]``, on every rank."""
+    communicator = taking_part(group, "all_gather_coalesced")
+    if communicator is None:
+        return None
+    lengths = [len(tensors) for tensors in output_tensor_lists]
+    if lengths != [len(input_tensor_list)] * communicator.size:
+        raise ShapeError(
+            f"all_gather_coalesced: output_tensor_lists has {lengths} tensors; {communicator.size} ranks "
+            f"need one list each, of {len(input_tensor_list)} tensors, as many as input_tensor_list."
+        )
+    for index, tensor in enumerate(input_tensor_list):
+        all_gather([tensors[index] for tensors in output_tensor_lists], tensor, communicator)
+    return _future([tensor for tensors in output_tensor_lists for tensor in tensors]) if async_op else None
+
+
+def begin_all_reduce(tensors: Sequence[Tensor] | Tensor, op: Any, group: Group) -> TensorWork:
+    """torch's ``ProcessGroup.allreduce`` of one tensor, or a list of it; ``op`` may be options."""
+    (tensor,) = [tensors] if isinstance(tensors, Tensor) else tensors
+    operation = getattr(op, "reduceOp", op)
+    work = all_reduce(tensor, ReduceOp.SUM if operation is None else operation, group, async_op=True)
+    assert isinstance(work, TensorWork)
+    return work
+
+
+def _future(tensors: list[Tensor]) -> Future[list[Tensor]]:
+    future: Future[list[Tensor]] = Future()
+    future.set_result(tensors)
+    return future

@@ -1,0 +1,372 @@
+"""torch.distributed's collectives on tensors, over the process's communicator.
+
+While somebody listens (a recorder, a profiler) they run as ops (``operations.py``), so that they are seen;
+otherwise straight on the tensors' memory. Neither way records a gradient: ``nn/functional.py`` does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tenon.distributed.communication import operations, staging
+from tenon.distributed.communication.calls import Work
+from tenon.distributed.communication.communicator import Array, Communicator
+from tenon.distributed.communication.futures import Future
+from tenon.distributed.communication.reduction import ReduceOp, supports_complex
+from tenon.distributed.messages import identity
+from tenon.distributed.messages.process_group import root_of, taking_part
+from tenon.engine.grad_mode import no_grad
+from tenon.engine.interceptor import SLOT
+from tenon.engine.op import table
+from tenon.errors import RankArgumentError, RankTypeError, ShapeError
+from tenon.tensors.tensor import Tensor
+
+Group = Any
+"""A communicator, what ``new_group`` returned, or None for all ranks."""
+
+
+class TensorWork(Work):
+    """A collective whose result belongs in a tensor; it is there after ``wait``."""
+
+    __slots__ = ("_outcome", "_pending", "_tensor")
+
+    def __init__(self, tensor: Tensor | None, pending: Work, outcome: Tensor | None = None) -> None:
+        super().__init__(np.empty(0))
+        self._tensor, self._pending = tensor, pending
+        self._outcome = tensor if outcome is None else outcome
+
+    def wait(self, timeout: Any = None) -> Any:
+        """Block until it is there; always True."""
+        result = self._pending.wait()
+        if self._tensor is not None:
+            staging.write(self._tensor, result)
+            self._tensor = None
+        return True
+
+    def result(self) -> list[Tensor]:
+        """The tensors that it fills, once it is done."""
+        self.wait()
+        return [] if self._outcome is None else [self._outcome]
+
+    def is_completed(self) -> bool:
+        """Whether ``wait`` would return at once."""
+        return self._pending.is_completed()
+
+    def get_future(self) -> Future[list[Tensor]]:
+        """A future of ``[tensor]``, for ``then``; waits for the collective first."""
+        future: Future[list[Tensor]] = Future()
+        future.set_result(self.result())
+        return future
+
+    def is_success(self) -> bool:
+        """Whether it is done; one that failed raises in ``wait``."""
+        return self.is_completed()
+
+
+def barrier(
+    group: Group = None, async_op: bool = False, device_ids: Any = None, timeout: Any = None
+) -> Work | None:
+    """Wait until every rank has come here.
+
+    ``device_ids`` and ``timeout`` have no effect: ranks meet on the host, and the watchdog of
+    ``docs/guide/distributed.md`` says how long a rank waits.
+    """
+    communicator = taking_part(group, "barrier")
+    if communicator is None:
+        return None
+    communicator.barrier()
+    return done(async_op)
+
+
+def monitored_barrier(group: Group = None, timeout: Any = None, wait_all_ranks: bool = False) -> None:
+    """``barrier`` under torch's other name: ranks that skip it are always named here.
+
+    ``timeout`` has no effect, as for ``barrier``, nor has ``wait_all_ranks``: every missing rank is named.
+    """
+    barrier(group)
+
+
+def all_reduce(
+    tensor: Tensor, op: str = ReduceOp.SUM, group: Group = None, async_op: bool = False
+) -> Work | None:
+    """Replace ``tensor`` on every rank by the sum over the ranks, or what ``op`` says."""
+    staging.check_tensor(tensor, "all_reduce")
+    if op is not ReduceOp.SUM and tensor.is_complex() and not supports_complex(ReduceOp.of(op)):
+        raise RankArgumentError(
+            f"all_reduce does not support {ReduceOp.of(op).name} on complex tensors. "
+            "Reduce torch.view_as_real(tensor)."
+        )
+    communicator = taking_part(group, "all_reduce")
+    if communicator is None:
+        return None
+    if SLOT.watched():
+        return put(tensor, operations.all_reduce, tensor, async_op, op=str(op), group=communicator)
+    host = staging.to_host(tensor)
+    own = _own(host)
+    name = identity.name_of(tensor, written=True) if communicator.size > 1 else None
+    if async_op and own is not None and own.flags.c_contiguous:
+        return TensorWork(tensor, communicator.start_all_reduce(own, op, name=name))
+    return _into(tensor, communicator.all_reduce(host, op, out=own, name=name), async_op)
+
+
+def broadcast(
+    tensor: Tensor,
+    src: int | None = None,
+    group: Group = None,
+    async_op: bool = False,
+    group_src: int | None = None,
+) -> Work | None:
+    """Replace ``tensor`` on every rank by that of rank ``src``."""
+    staging.check_tensor(tensor, "broadcast")
+    communicator = taking_part(group, "broadcast")
+    if communicator is None:
+        return None
+    root = root_of(communicator, src, group_src, "src")
+    if SLOT.watched():
+        return put(tensor, operations.broadcast_from, tensor, async_op, root=root, group=communicator)
+    host = staging.to_host(tensor)
+    # Ranks that only receive may well call it otherwise.
+    name = identity.name_of(tensor, written=False) if communicator.size > 1 else None
+    return _into(tensor, communicator.broadcast(host, root, out=_own(host), name=name), async_op)
+
+
+def reduce(
+    tensor: Tensor,
+    dst: int | None = None,
+    op: str = ReduceOp.SUM,
+    group: Group = None,
+    async_op: bool = False,
+    group_dst: int | None = None,
+) -> Work | None:
+    """Replace ``tensor`` on rank ``dst`` by the sum over the ranks; the others keep theirs."""
+    staging.check_tensor(tensor, "reduce")
+    communicator = taking_part(group, "reduce")
+    if communicator is None:
+        return None
+    root = root_of(communicator, dst, group_dst, "dst")
+    if SLOT.watched():
+        total = operations.all_reduce(tensor.detach(), op=str(op), group=communicator)
+        if communicator.rank == root:
+            _copy(tensor, total)
+        return done(async_op)
+    name = identity.name_of(tensor, written=True) if communicator.size > 1 else None
+    work = communicator.all_reduce(staging.to_host(tensor), op, name=name)
+    if communicator.rank == root:
+        return _into(tensor, work, async_op)
+    return done(async_op)
+
+
+def all_gather(
+    tensor_list: Sequence[Tensor], tensor: Tensor, group: Group = None, async_op: bool = False
+) -> Work | None:
+    """Write the tensor of rank r into ``tensor_list[r]``, on every rank."""
+    communicator = taking_part(group, "all_gather")
+    if communicator is None:
+        return None
+    staging.check_tensor(tensor, "all_gather")
+    check_list("all_gather", "tensor_list", tensor_list, communicator)
+    for index, target in enumerate(tensor_list):
+        _check_like(target, tensor.shape, tensor, f"all_gather: tensor_list[{index}]")
+    write_rows(tensor_list, run(operations.all_gather, tensor, group=communicator))
+    return done(async_op)
+
+
+def all_gather_into_tensor(
+    output_tensor: Tensor, input_tensor: Tensor, group: Group = None, async_op: bool = False
+) -> Work | None:
+    """Write the tensors of all ranks one after another into one of any shape: stacked, joined or flat."""
+    communicator = taking_part(group, "all_gather_into_tensor")
+    if communicator is None:
+        return None
+    staging.check_tensor(input_tensor, "all_gather_into_tensor", "input_tensor")
+    staging.check_tensor(output_tensor, "all_gather_into_tensor", "output_tensor")
+    if output_tensor.numel() != communicator.size * input_tensor.numel():
+        raise ShapeError(
+            "all_gather_into_tensor: output tensor size must be equal to world_size times input tensor size: "
+            f"output_tensor {list(output_tensor.shape)} must hold {communicator.size} times the elements of "
+            f"input_tensor {list(input_tensor.shape)}."
+        )
+    if output_tensor.dtype != input_tensor.dtype:
+        raise RankTypeError(
+            f"all_gather_into_tensor: output_tensor is {output_tensor.dtype}, input_tensor "
+            f"{input_tensor.dtype}. Give both one dtype."
+        )
+    return put(output_tensor, operations.all_gather, input_tensor, async_op, group=communicator)
+
+
+all_gather_single = all_gather_into_tensor
+"""torch's newer name."""
+
+
+def reduce_scatter_tensor(
+    output: Tensor,
+    input: Tensor,
+    op: str = ReduceOp.SUM,
+    group: Group = None,
+    async_op: bool = False,
+) -> Work | None:
+    """Sum ``input`` over the ranks; write this rank's part, one of ``size`` equal ones, into ``output``."""
+    communicator = taking_part(group, "reduce_scatter_tensor")
+    if communicator is None:
+        return None
+    staging.check_tensor(input, "reduce_scatter_tensor", "input")
+    staging.check_tensor(output, "reduce_scatter_tensor", "output")
+    if input.numel() != communicator.size * output.numel():
+        raise ShapeError(
+            f"reduce_scatter_tensor: input {list(input.shape)} must hold {communicator.size} times the "
+            f"elements of output {list(output.shape)}, one part per rank."
+        )
+    rows = rows_of(input, (communicator.size, *output.shape))
+    return put(output, operations.reduce_scatter, rows, async_op, op=str(op), group=communicator)
+
+
+reduce_scatter_single = reduce_scatter_tensor
+"""torch's newer name."""
+
+
+def reduce_scatter(
+    output: Tensor,
+    input_list: Sequence[Tensor],
+    op: str = ReduceOp.SUM,
+    group: Group = None,
+    async_op: bool = False,
+) -> Work | None:
+    """Sum ``input_list[r]`` over the ranks and write it into ``output`` of rank r."""
+    communicator = taking_part(group, "reduce_scatter")
+    if communicator is None:
+        return None
+    for part in input_list:
+        staging.check_tensor(part, "reduce_scatter", "input_list")
+    shapes = [list(part.shape) for part in input_list]
+    if len(shapes) != communicator.size or any(shape != list(output.shape) for shape in shapes):
+        raise ShapeError(
+            f"reduce_scatter: input_list has shapes {shapes}; {communicator.size} ranks need one tensor "
+            f"each, of output's shape {list(output.shape)}."
+        )
+    rows = stack(input_list)
+    return put(output, operations.reduce_scatter, rows, async_op, op=str(op), group=communicator)
+
+
+def gather(
+    tensor: Tensor,
+    gather_list: Sequence[Tensor] | None = None,
+    dst: int | None = None,
+    group: Group = None,
+    async_op: bool = False,
+    group_dst: int | None = None,
+) -> Work | None:
+    """Write the tensor of rank r into ``gather_list[r]`` of rank ``dst``; the others pass no list."""
+    communicator = taking_part(group, "gather")
+    if communicator is None:
+        return None
+    root = 0 if dst is None and group_dst is None else root_of(communicator, dst, group_dst, "dst")
+    staging.check_tensor(tensor, "gather")
+    if communicator.rank == root:
+        check_list("gather", "gather_list", gather_list or (), communicator)
+        for index, target in enumerate(gather_list or ()):
+            _check_like(target, tensor.shape, tensor, f"gather: gather_list[{index}]")
+    staging.refuse_recording("gather")
+    rows = communicator.gather(staging.to_host(tensor), root)
+    if rows is not None:
+        for target, row in zip(gather_list or (), rows, strict=True):
+            staging.write(target, row)
+    return done(async_op)
+
+
+def scatter(
+    tensor: Tensor,
+    scatter_list: Sequence[Tensor] | None = None,
+    src: int | None = None,
+    group: Group = None,
+    async_op: bool = False,
+    group_src: int | None = None,
+) -> Work | None:
+    """Write ``scatter_list[r]`` of rank ``src`` into ``tensor`` of rank r; the others pass no list."""
+    communicator = taking_part(group, "scatter")
+    if communicator is None:
+        return None
+    root = 0 if src is None and group_src is None else root_of(communicator, src, group_src, "src")
+    host = staging.to_host(staging.check_tensor(tensor, "scatter"))
+    rows = None
+    if communicator.rank == root:
+        check_list("scatter", "scatter_list", scatter_list or (), communicator)
+        for index, part in enumerate(scatter_list or ()):
+            _check_like(part, tensor.shape, tensor, f"scatter: scatter_list[{index}]")
+        rows = np.stack([staging.to_host(part) for part in scatter_list or ()])
+    staging.refuse_recording("scatter")
+    staging.write(tensor, communicator.scatter(rows, np.empty(host.shape, host.dtype), root))
+    return done(async_op)
+
+
+def stack(tensors: Sequence[Tensor]) -> Tensor:
+    """The tensors as rows of one."""
+    stacked: Tensor = table.stack(*tensors, axis=0)
+    return stacked
+
+
+def run(function: Any, tensor: Tensor, **attrs: Any) -> Tensor:
+    """The op's result, without a gradient."""
+    with no_grad():
+        result: Tensor = function(tensor, **attrs)
+    return result
+
+
+def put(target: Tensor, function: Any, source: Tensor, async_op: bool, **attrs: Any) -> Work | None:
+    """Overwrite ``target`` by the op's result."""
+    _copy(target, run(function, source, **attrs))
+    return done(async_op, target)
+
+
+def _copy(target: Tensor, value: Tensor) -> None:
+    with no_grad():
+        if SLOT.watched():
+            target.copy_(value.reshape(tuple(target.shape)))
+        else:
+            staging.write(target, staging.to_host(value))
+
+
+def write_rows(targets: Sequence[Tensor], rows: Tensor) -> None:
+    """Overwrite each of ``targets`` by its row."""
+    for index, target in enumerate(targets):
+        _copy(target, rows[index])
+
+
+def rows_of(tensor: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """The tensor in another shape, without a gradient."""
+    with no_grad():
+        rows: Tensor = table.reshape(tensor.detach(), shape=shape)
+    return rows
+
+
+def _own(host: Array) -> Array | None:
+    """The tensor's memory as the place for the result; broadcast views have none of their own."""
+    return host if host.flags.writeable and 0 not in host.strides else None
+
+
+def _into(tensor: Tensor, work: Work, async_op: bool) -> Work | None:
+    staging.write(tensor, work.wait())
+    return done(async_op, tensor)
+
+
+def done(async_op: bool, outcome: Tensor | None = None) -> Work | None:
+    """A handle of what is over already, with its result in ``outcome``, if one is asked for."""
+    return TensorWork(None, Work(np.empty(0)), outcome) if async_op else None
+
+
+def check_list(function: str, name: str, tensors: Sequence[Any], communicator: Communicator) -> None:
+    """Raise unless there is one tensor for each rank."""
+    if len(tensors) != communicator.size:
+        raise ShapeError(
+            f"{function}: {name} has {len(tensors)} tensors for {communicator.size} ranks. Make one per rank."
+        )
+
+
+def _check_like(target: Any, shape: Sequence[int], source: Tensor, what: str) -> None:
+    staging.check_tensor(target, what)
+    if tuple(target.shape) != tuple(shape) or target.dtype != source.dtype:
+        raise ShapeError(
+            f"{what} is {target.dtype}{list(target.shape)}, but {source.dtype}{list(shape)} is needed."
+        )

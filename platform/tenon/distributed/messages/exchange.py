@@ -1,0 +1,118 @@
+"""torch.distributed's all-to-all collectives: every rank sends something else to every rank."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from tenon.distributed.communication import operations, staging
+from tenon.distributed.communication.calls import Work
+from tenon.distributed.communication.communicator import Array, Communicator
+from tenon.distributed.communication.reduction import ReduceOp
+from tenon.distributed.messages.collectives import (
+    Group,
+    check_list,
+    done,
+    put,
+    rows_of,
+    run,
+    stack,
+    write_rows,
+)
+from tenon.distributed.messages.process_group import taking_part
+from tenon.engine.grad_mode import no_grad
+from tenon.errors import ShapeError
+from tenon.tensors.tensor import Tensor
+
+
+def all_to_all(
+    output_tensor_list: Sequence[Tensor],
+    input_tensor_list: Sequence[Tensor],
+    group: Group = None,
+    async_op: bool = False,
+) -> Work | None:
+    """``input_tensor_list[r]`` goes to rank r; what rank r sent goes into ``output_tensor_list[r]``."""
+    communicator = taking_part(group, "all_to_all")
+    if communicator is None:
+        return None
+    for name, tensors in (
+        ("output_tensor_list", output_tensor_list),
+        ("input_tensor_list", input_tensor_list),
+    ):
+        check_list("all_to_all", name, tensors, communicator)
+        for tensor in tensors:
+            staging.check_tensor(tensor, "all_to_all", name)
+    first = tuple(input_tensor_list[0].shape)
+    everything = (*input_tensor_list, *output_tensor_list)
+    even = all(tuple(tensor.shape) == first for tensor in everything)
+    if bool(communicator.all_reduce(np.array([even]), ReduceOp.PRODUCT, name="all_to_all is even").wait()[0]):
+        rows = run(operations.all_to_all, stack(input_tensor_list), group=communicator)
+        write_rows(output_tensor_list, rows)
+        return done(async_op)
+    staging.refuse_recording("all_to_all of different shapes")
+    received = _exchange_uneven([staging.to_host(tensor) for tensor in input_tensor_list], communicator)
+    for rank, (target, row) in enumerate(zip(output_tensor_list, received, strict=True)):
+        if row.size != target.numel():
+            raise ShapeError(
+                f"all_to_all: rank {rank} sent {row.size} elements to rank {communicator.rank}, whose "
+                f"output_tensor_list[{rank}] is {list(target.shape)}."
+            )
+        staging.write(target, row)
+    return done(async_op)
+
+
+def all_to_all_single(
+    output: Tensor,
+    input: Tensor,
+    output_split_sizes: Sequence[int] | None = None,
+    input_split_sizes: Sequence[int] | None = None,
+    group: Group = None,
+    async_op: bool = False,
+) -> Work | None:
+    """Send part r of ``input``, cut along its first axis, to rank r; ``output`` gets the parts that come."""
+    communicator = taking_part(group, "all_to_all_single")
+    if communicator is None:
+        return None
+    staging.check_tensor(input, "all_to_all_single", "input")
+    staging.check_tensor(output, "all_to_all_single", "output")
+    if not output_split_sizes and not input_split_sizes:
+        size = communicator.size
+        if input.ndim == 0 or input.shape[0] % size or output.numel() != input.numel():
+            raise ShapeError(
+                f"all_to_all_single: input {list(input.shape)} and output {list(output.shape)} must have the "
+                f"same elements, and a first axis that {size} ranks divide. Or give split sizes."
+            )
+        rows = rows_of(input, (size, input.shape[0] // size, *input.shape[1:]))
+        return put(output, operations.all_to_all, rows, async_op, group=communicator)
+    parts = split(input, input_split_sizes, communicator.size)
+    places = split(output, output_split_sizes, communicator.size)
+    all_to_all(places, parts, communicator)
+    return done(async_op)
+
+
+def split(tensor: Tensor, sizes: Sequence[int] | None, count: int) -> list[Tensor]:
+    """``tensor`` cut along its first axis into ``count`` parts, as views."""
+    rows = tensor.shape[0] if tensor.ndim else 0
+    lengths = list(sizes) if sizes else [rows // count] * count
+    if len(lengths) != count or sum(lengths) != rows:
+        raise ShapeError(
+            f"all_to_all_single: split sizes {lengths} must be {count} numbers that add up to {rows}, the "
+            f"rows of {list(tensor.shape)}."
+        )
+    ends = np.cumsum(lengths).tolist()
+    with no_grad():
+        return [tensor[end - length : end] for end, length in zip(ends, lengths, strict=True)]
+
+
+def _exchange_uneven(parts: Sequence[Array], communicator: Communicator) -> list[Array]:
+    """All to all of parts of any length: the lengths first, then rows as long as the longest."""
+    lengths = np.array([part.size for part in parts], np.int64)
+    coming = communicator.all_to_all(lengths, name="lengths for all_to_all").wait()
+    widest = np.array([lengths.max()])
+    width = int(communicator.all_reduce(widest, ReduceOp.MAX, name="longest of all_to_all").wait()[0])
+    rows = np.zeros((communicator.size, width), parts[0].dtype)
+    for row, part in zip(rows, parts, strict=True):
+        row[: part.size] = part.reshape(-1)
+    received = communicator.all_to_all(rows).wait()
+    return [row[:length] for row, length in zip(received, coming, strict=True)]

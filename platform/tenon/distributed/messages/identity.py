@@ -1,0 +1,219 @@
+"""Which tensor a collective is about, as far as the program says, so that ranks that mix tensors up notice.
+
+torch's functions take no name. A parameter, or the gradient of one, has the name that its model gives it; any
+other tensor is called what the caller's source calls it. Such names are ``Implied``: where they contradict
+each other the ranks raise, and where one of them is missing they do not. ``named`` gives one outright.
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import contextvars
+import dis
+import linecache
+import re
+import sys
+import weakref
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from types import CodeType, FrameType
+from typing import Any, NamedTuple
+
+from tenon.distributed.communication.calls import Implied
+from tenon.engine import watch
+from tenon.nn.parameter import is_lazy
+from tenon.tensors.tensor import Tensor
+
+LONGEST = 80
+"""Characters of an expression that is used as a name."""
+SITES = 4096
+"""Calls in programs that are remembered: reading one takes as long as a thousand sums."""
+_given: contextvars.ContextVar[str | None] = contextvars.ContextVar("name of collectives", default=None)
+
+
+class Site(NamedTuple):
+    """A call in a program: what it writes for the tensor, and whether that is the variable of a loop."""
+
+    code: CodeType
+    text: Implied | None
+    loops: bool
+
+
+_sites: dict[tuple[int, int], Site] = {}
+
+
+@contextlib.contextmanager
+def named(name: str) -> Iterator[None]:
+    """Call the tensors of all collectives inside ``name``: ranks must agree on it, and on nothing else.
+
+    ::
+
+        with dist.named("loss"):
+            dist.all_reduce(loss if loss is not None else torch.zeros(()))
+    """
+    token = _given.set(name)
+    try:
+        yield
+    finally:
+        _given.reset(token)
+
+
+def name_of(tensor: Tensor, written: bool) -> str | None:
+    """What ranks compare of ``tensor`` beside its shape; ``written``: or the caller's caller's expression."""
+    given = _given.get()
+    if given is not None:
+        return given
+    found = PARAMETERS.find(tensor)
+    if found is None and written:
+        found = _expression(sys._getframe(2), tensor)
+    return found
+
+
+@dataclass
+class Alike:
+    """Parameters of one shape, by name, and where to search first."""
+
+    named: list[tuple[weakref.ref[Any], str]]
+    start: int = 0
+
+
+class Parameters:
+    """The parameters of the modules whose ``parameters()`` were asked for, by name."""
+
+    def __init__(self) -> None:
+        self._roots: weakref.WeakSet[Any] = weakref.WeakSet()
+        self._known: dict[tuple[int, ...], Alike] = {}
+
+    def find(self, tensor: Tensor) -> Implied | None:
+        """The name of the parameter that ``tensor`` is, or whose gradient it is.
+
+        Loops come by parameters in their order, so the search begins behind the last one found of that shape.
+        """
+        if watch.walked:
+            walked = list(watch.walked)
+            watch.walked.clear()
+            if any(module not in self._roots for module in walked):
+                self._refresh(walked)
+        raw = tensor.raw
+        alike = self._known.get(raw.shape)
+        if alike is None:
+            return None
+        count = len(alike.named)
+        for index in range(alike.start, alike.start + count):
+            reference, name = alike.named[index % count]
+            parameter = reference()
+            if parameter is None:
+                continue
+            gradient = parameter._grad
+            if gradient is not None and gradient.raw is raw:
+                alike.start = (index + 1) % count
+                return Implied(f"the gradient of {name}")
+            if parameter.raw is raw:
+                alike.start = (index + 1) % count
+                return Implied(f"the parameter {name}")
+        return None
+
+    def _refresh(self, walked: Iterable[Any]) -> None:
+        """Name everything anew, by its longest path: that from the outermost module."""
+        self._roots.update(walked)
+        names: dict[int, tuple[Any, str]] = {}
+        for root in list(self._roots):
+            for name, parameter in root.named_parameters():
+                if is_lazy(parameter):
+                    self._roots.discard(root)  # It has more to tell when it has shapes.
+                    continue
+                other = names.get(id(parameter), (None, ""))[1]
+                if (name.count("."), name) > (other.count("."), other):
+                    names[id(parameter)] = parameter, name
+        self._known = {}
+        for parameter, name in names.values():
+            alike = self._known.setdefault(tuple(parameter.raw.shape), Alike([]))
+            alike.named.append((weakref.ref(parameter), name))
+
+
+PARAMETERS = Parameters()
+
+
+def structure(module: Any, parameters: Iterable[Tensor] | None = None) -> list[str]:
+    """What the modules are, one a line, with the options of tenon's own layers: parameters do not tell all.
+
+    With ``parameters``, without the layers that have others only: those are left out of all communication.
+
+    >>> from tenon import nn
+    >>> structure(nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Dropout(0.1)))[2:]
+    ['1 is ReLU()', '2 is Dropout(p=0.1, inplace=False)']
+    """
+    lines = []
+    known = None if parameters is None else {id(parameter) for parameter in parameters}
+    for path, part in module.named_modules():
+        has = [id(parameter) for parameter in part.parameters(recurse=False)]
+        if known is not None and has and known.isdisjoint(has):
+            continue
+        own = type(part).__module__.startswith("tenon.nn.")
+        options = re.sub(r"0x[0-9a-f]+|cuda:\d+", "", part.extra_repr()) if own else ""
+        lines.append(f"{path or 'the model'} is {type(part).__qualname__}({options})")
+    return lines
+
+
+def _expression(frame: FrameType, tensor: Tensor) -> Implied | None:
+    """What the call under way in ``frame`` writes for its first argument; None where that is no variable.
+
+    For the variable of a ``for`` loop, also another variable that is the same tensor: lists have orders.
+    """
+    code = frame.f_code
+    key = id(code), frame.f_lasti
+    site = _sites.get(key)
+    if site is None:
+        if len(_sites) >= SITES:
+            _sites.clear()
+        site = _sites[key] = Site(code, *_read(code, frame.f_lasti))
+    if site.loops and site.text is not None:
+        for values in (frame.f_locals, frame.f_globals):
+            others = [n for n, v in values.items() if v is tensor and f"`{n}`" != site.text]
+            if others:
+                return Implied(f"{site.text} ({min(others)})")
+    return site.text
+
+
+def _read(code: CodeType, instruction: int) -> tuple[Implied | None, bool]:
+    first, last, start, stop = list(code.co_positions())[instruction // 2]
+    if first is None or last is None or start is None or stop is None:
+        return None, False
+    lines = [line.encode() for line in _lines(code.co_filename)[first - 1 : last]]
+    if len(lines) != last - first + 1:
+        return None, False
+    lines[-1] = lines[-1][:stop]
+    lines[0] = lines[0][start:]
+    try:
+        call = ast.parse(b"(" + b"".join(lines) + b")", mode="eval").body
+    except SyntaxError:
+        return None, False  # The file is not what runs any more.
+    if not isinstance(call, ast.Call):
+        return None, False
+    given = [*call.args[:1], *(keyword.value for keyword in call.keywords if keyword.arg == "tensor")]
+    if not given or not isinstance(given[0], (ast.Name, ast.Attribute, ast.Subscript)):
+        return None, False
+    loops = isinstance(given[0], ast.Name) and given[0].id in _loop_variables(code)
+    return Implied(f"`{ast.unparse(given[0])[:LONGEST]}`"), loops
+
+
+def _loop_variables(code: CodeType) -> set[str]:
+    """The variables that ``for`` loops in ``code`` set: what is stored right after the next item is there."""
+    found: set[str] = set()
+    fresh = False
+    for instruction in dis.get_instructions(code):
+        if instruction.opname == "FOR_ITER":
+            fresh = True
+        elif fresh and instruction.opname.startswith("STORE_"):
+            names = instruction.argval
+            found.update(names if isinstance(names, tuple) else (names,))
+        elif instruction.opname != "UNPACK_SEQUENCE":
+            fresh = False
+    return found
+
+
+def _lines(file: str) -> list[str]:
+    if file == "<string>" and "-c" in sys.orig_argv[:-1]:
+        return sys.orig_argv[sys.orig_argv.index("-c") + 1].splitlines(keepends=True)
+    return linecache.getlines(file)

@@ -1,0 +1,107 @@
+"""torch.distributed's messages between two ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from tenon.distributed.communication import staging
+from tenon.distributed.communication.calls import Work
+from tenon.distributed.messages.collectives import TensorWork
+from tenon.distributed.messages.process_group import root_of, taking_part
+from tenon.errors import CommunicatorError, RankArgumentError
+from tenon.tensors.tensor import Tensor
+
+
+def isend(
+    tensor: Tensor,
+    dst: int | None = None,
+    group: Any = None,
+    tag: int = 0,
+    group_dst: int | None = None,
+) -> Work | None:
+    """Begin to send ``tensor`` to rank ``dst``; do not change it before ``wait``."""
+    communicator = taking_part(group, "isend")
+    if communicator is None:
+        return None
+    staging.refuse_recording("isend")
+    host = staging.to_host(staging.check_tensor(tensor, "isend"))
+    return TensorWork(None, communicator.send(host, root_of(communicator, dst, group_dst, "dst"), tag))
+
+
+def irecv(
+    tensor: Tensor,
+    src: int | None = None,
+    group: Any = None,
+    tag: int = 0,
+    group_src: int | None = None,
+) -> Work | None:
+    """Begin to receive from rank ``src``; ``tensor`` has it after ``wait``."""
+    communicator = taking_part(group, "irecv")
+    if communicator is None:
+        return None
+    if src is None and group_src is None:
+        raise CommunicatorError("irecv: receiving from any rank is not supported. Say which in src.")
+    staging.refuse_recording("irecv")
+    host = staging.to_host(staging.check_tensor(tensor, "irecv"))
+    place = host if host.flags.c_contiguous and host.flags.writeable else np.empty(host.shape, host.dtype)
+    work = communicator.receive(place, root_of(communicator, src, group_src, "src"), tag)
+    return TensorWork(tensor, work)
+
+
+def send(
+    tensor: Tensor,
+    dst: int | None = None,
+    group: Any = None,
+    tag: int = 0,
+    group_dst: int | None = None,
+) -> None:
+    """Send ``tensor`` to rank ``dst``."""
+    work = isend(tensor, dst, group, tag, group_dst)
+    if work is not None:
+        work.wait()
+
+
+def recv(
+    tensor: Tensor,
+    src: int | None = None,
+    group: Any = None,
+    tag: int = 0,
+    group_src: int | None = None,
+) -> int:
+    """Overwrite ``tensor`` by what rank ``src`` sends; return ``src``, or -1 outside of the group."""
+    work = irecv(tensor, src, group, tag, group_src)
+    if work is None:
+        return -1
+    work.wait()
+    communicator = taking_part(group, "recv")
+    assert communicator is not None
+    return communicator.ranks[root_of(communicator, src, group_src, "src")]
+
+
+class P2POp:
+    """One message for ``batch_isend_irecv``: ``op`` is ``isend`` or ``irecv``."""
+
+    def __init__(
+        self,
+        op: Callable[..., Work | None],
+        tensor: Tensor,
+        peer: int | None = None,
+        group: Any = None,
+        tag: int = 0,
+        group_peer: int | None = None,
+    ) -> None:
+        if op not in (isend, irecv):
+            raise RankArgumentError(f"Invalid ``op``: P2POp takes isend or irecv, not {op!r}.")
+        self.op, self.tensor, self.peer, self.group, self.tag = op, tensor, peer, group, tag
+        self.group_peer = group_peer
+
+
+def batch_isend_irecv(p2p_op_list: Sequence[P2POp]) -> list[Work]:
+    """Begin all these messages; wait for each of the results."""
+    if not all(isinstance(one, P2POp) for one in p2p_op_list):
+        raise RankArgumentError("Invalid ``p2p_op_list``: each of its items must be a P2POp.")
+    works = [one.op(one.tensor, one.peer, one.group, one.tag, one.group_peer) for one in p2p_op_list]
+    return [work for work in works if work is not None]

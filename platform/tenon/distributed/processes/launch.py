@@ -1,0 +1,80 @@
+"""Make the process's communicator: alone without a launcher, otherwise by plugin (MPI unless told otherwise).
+
+``mpirun -n 4 python train.py`` is all there is to start; no address, port or rank is ever configured. A
+plugin may answer ``tenon_make_communicator``; else ``TENON_COMMUNICATOR`` names one, else a launched process
+takes "mpi". Creation is where failure handling gets its voice: see ``failure.py``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import cast
+
+from tenon.config import Config, process_environment
+from tenon.distributed.communication import world
+from tenon.distributed.communication.communicator import Communicator
+from tenon.distributed.communication.local import LocalCommunicator
+from tenon.distributed.processes import failure, siblings, watchdog
+from tenon.distributed.processes.launcher import detect
+from tenon.errors import LaunchError
+
+LOCAL = "local"
+DEFAULT = "mpi"
+
+
+def launch(config: Config | None = None) -> Communicator:
+    """The process's communicator, made at the first call; later calls return the same one."""
+    with world._lock:
+        existing = world.current()
+        if existing is not None:
+            return existing
+        communicator = _make(config)
+        if communicator.size > 1:
+            adopt(communicator, config)
+        else:
+            world.set_process_communicator(communicator)
+        return communicator
+
+
+def adopt(communicator: Communicator, config: Config | None = None) -> None:
+    """Make ``communicator`` the process's, with failure hooks and a watchdog; all of its ranks call it."""
+    guard = failure.attach(communicator, process_environment())
+    if guard.watchdog is not None:
+        guard.watchdog.stop()
+    guard.watchdog = None
+    if communicator.size > 1:
+        guard.watchdog = watchdog.start(communicator, guard.fail, config or Config.from_environment())
+    world.set_process_communicator(communicator)
+
+
+def _make(config: Config | None) -> Communicator:
+    environment = process_environment()
+    facts = detect(environment)
+    name = (config or Config.from_environment()).communicator
+    if facts is None and "TORCHELASTIC_RUN_ID" in environment:
+        rank, size = environment.get("RANK", "?"), environment.get("WORLD_SIZE", "?")
+        raise LaunchError(
+            f"torchrun started this process as rank {rank} of {size}, but tenon's ranks meet over MPI. "
+            f"Start with: mpirun -n {size} python ..."
+        )
+    from tenon.plugins.manager import host
+    from tenon.plugins.registry import resolve
+
+    configuration = config or host().config
+    made = host().hook.tenon_make_communicator(config=configuration)
+    if made is None:
+        if name is None:
+            name = LOCAL if facts is None or facts.size == 1 else DEFAULT
+        if name == LOCAL:
+            made = LocalCommunicator()
+        else:
+            with siblings.watching(facts, environment) if facts is not None else contextlib.nullcontext():
+                made = resolve("communicators", name)()
+    communicator = cast(Communicator, made)
+    if facts is not None and facts.size != communicator.size and name != LOCAL:
+        raise LaunchError(
+            f"{facts.launcher} started this process as rank {facts.rank} of {facts.size}, but the "
+            f"communicator {communicator.name!r} found {communicator.size} rank(s). The launcher and the MPI "
+            "library do not belong together: use the mpirun of the installed MPI, or srun --mpi=pmi2."
+        )
+    return communicator

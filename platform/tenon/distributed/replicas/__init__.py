@@ -1,0 +1,1 @@
+"""Copies of a model on every rank: data parallel, its buckets of gradients, hooks and accumulation."""

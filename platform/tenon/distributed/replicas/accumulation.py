@@ -1,0 +1,148 @@
+"""Gradient accumulation that owns scaling and synchronisation: the mean over all samples, however they fall.
+
+The mean of means is wrong as soon as passes or ranks hold different numbers of samples, or of unmasked
+targets. So losses are given as (sum, count): gradients of sums add up, and what all ranks and all passes of a
+step have counted divides them once.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, TypeVar
+
+import numpy as np
+
+from tenon.amp import GradScaler
+from tenon.distributed.communication.communicator import Communicator
+from tenon.distributed.replicas.data_parallel import DistributedDataParallel
+from tenon.distributed.replicas.gradients import GradientSynchronizer, broadcast_tensors
+from tenon.distributed.sampler import reduce_sum_count
+from tenon.errors import CommunicatorError
+from tenon.nn.functional import cross_entropy, nll_loss
+from tenon.nn.module import Module
+from tenon.tensors.creation.factories import zeros
+from tenon.tensors.tensor import Tensor
+
+Batch = TypeVar("Batch")
+MASKED = (cross_entropy, nll_loss)
+"""Losses whose mean leaves out targets that equal ``ignore_index``."""
+
+
+class GradientAccumulation:
+    """Steps of up to ``steps`` backward passes on each rank, with gradients averaged over all their samples::
+
+        accumulation = GradientAccumulation(model, steps=4)
+        for batches in accumulation.rounds(loader):
+            optimizer.zero_grad()
+            for inputs, targets in batches:
+                loss = cross_entropy(model(inputs), targets, reduction="sum")
+                accumulation.backward(loss, count=len(targets))
+            if accumulation.finish() is not None:
+                optimizer.step()
+
+    ``model`` is a module, or one wrapped by ``DistributedDataParallel``, whose own synchronisation is then
+    off. Ranks may have different numbers of batches, of samples in them, or none.
+
+    ``scaler`` scales the losses; then step by ``scaler.step(optimizer)`` and ``scaler.update()``. A gradient
+    that overflows on one rank does so in the mean, so that all ranks leave out the same steps.
+    """
+
+    def __init__(
+        self,
+        model: Module,
+        steps: int = 1,
+        communicator: Communicator | None = None,
+        scaler: GradScaler | None = None,
+    ) -> None:
+        if steps < 1:
+            raise CommunicatorError(f"steps={steps} must be at least 1: backward passes before a step.")
+        self.steps = steps
+        self._scaler = scaler
+        self._wrapped = model if isinstance(model, DistributedDataParallel) else None
+        if self._wrapped is not None:
+            self._wrapped.require_backward_grad_sync = False
+            self._synchronizer = self._wrapped.synchronizer
+        else:
+            self._synchronizer = GradientSynchronizer(model.named_parameters(), communicator, module=model)
+            broadcast_tensors(list(model.buffers()), self._synchronizer.communicator, name="buffers")
+        self._total = 0.0
+        self._count = 0.0
+
+    def rounds(self, batches: Iterable[Batch]) -> Iterator[list[Batch]]:
+        """This rank's next ``steps`` batches, until no rank has any; the last may be shorter or empty."""
+        iterator = iter(batches)
+        while True:
+            own = list(itertools.islice(iterator, self.steps))
+            left = np.array([len(own)], np.int64)
+            if not self._synchronizer.communicator.all_reduce(
+                left, "max", name=self._name("batches left")
+            ).wait()[0]:
+                return
+            yield own
+
+    def _name(self, what: str) -> str:
+        return f"{what} of {self._synchronizer.model}"
+
+    def backward(self, loss: Tensor, count: Any) -> None:
+        """Add the gradients of ``loss``, which is a sum over ``count`` samples (or unmasked targets)."""
+        number = float(count)
+        if not number >= 0:
+            raise CommunicatorError(f"count={count} must be a number of samples, 0 or more.")
+        (loss if self._scaler is None else self._scaler.scale(loss)).backward()
+        self._total += float(loss.item())
+        self._count += number
+
+    def finish(self) -> float | None:
+        """Make the gradients those of the mean over all samples since the last step; returns that mean.
+
+        All ranks call it, also without a sample of their own. None, and no gradients, where no rank had any.
+        """
+        communicator = self._synchronizer.communicator
+        total, count = reduce_sum_count(
+            self._total, self._count, name=self._name("loss"), communicator=communicator
+        )
+        if self._wrapped is not None and self._wrapped.forward_sync_buffers:
+            self._wrapped.broadcast_buffers_now()
+        mine, self._total, self._count = self._count, 0.0, 0.0
+        if count == 0:
+            for _, parameter in self._synchronizer.parameters:
+                parameter.grad = None
+            return None
+        if self._scaler is not None:
+            # A rank without a loss of its own has to know the scale too.
+            self._scaler.scale(zeros((), device=self._synchronizer.parameters[0][1].device))
+        self._synchronizer.restart()
+        self._synchronizer.synchronize(weight=1.0, count=mine)
+        return float(total / count)
+
+
+def sum_and_count(
+    loss: Callable[..., Any], outputs: Any, targets: Any, ignore_index: int = -100
+) -> tuple[Any, float]:
+    """What ``loss(outputs, targets)`` is the mean of: the sum, and the number of samples or unmasked targets.
+
+    ``loss`` returns a mean over the batch, or the pair itself. For cross entropy and the negative
+    log-likelihood of class indices, as functions and as layers without class weights, targets that equal
+    ``ignore_index`` (a layer's own) do not count.
+    """
+    if loss in MASKED and not targets.is_floating_point():
+        total = loss(outputs, targets, ignore_index=ignore_index, reduction="sum")
+        return total, float((targets != ignore_index).sum().item())
+    if isinstance(loss, Module) and hasattr(loss, "ignore_index") and not targets.is_floating_point():
+        return _of_layer(loss, outputs, targets)
+    found = loss(outputs, targets)
+    if isinstance(found, tuple):
+        return found[0], float(found[1])
+    return found * len(targets), float(len(targets))
+
+
+def _of_layer(loss: Any, outputs: Any, targets: Any) -> tuple[Any, float]:
+    if loss.weight is not None or loss.reduction != "mean":
+        raise CommunicatorError(
+            f"{type(loss).__name__} with class weights or reduction={loss.reduction!r} is no mean over"
+            " targets. Give a function that returns the pair (sum, count)."
+        )
+    ignored = -100 if loss.ignore_index is None else loss.ignore_index
+    count = float((targets != ignored).sum().item())
+    return (loss(outputs, targets) * count if count else outputs.sum() * 0), count

@@ -1,0 +1,211 @@
+"""Communication hooks: what replaces the plain mean of a bucket of gradients.
+
+A hook is torch's: ``hook(state, bucket)`` returns the gradients that all ranks are to have, as a tensor or a
+``tenon.futures.Future`` of one. Named hooks ("bf16", "fp16", "powersgd", ...) and those that plugins declare
+with ``tenon_comm_hooks`` are found by ``find``. Buckets are on the host, whatever the parameters' device.
+
+16-bit hooks halve the bytes between hosts. Inside a host they do not pay: casting takes longer than shared
+memory does.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tenon import dtypes
+from tenon.distributed.communication import staging
+from tenon.distributed.communication.communicator import Communicator
+from tenon.distributed.communication.futures import Future
+from tenon.distributed.communication.world import get_communicator
+from tenon.engine.grad_mode import no_grad
+from tenon.errors import CommunicatorError, PluginNotFoundError
+from tenon.plugins import registry
+from tenon.tensors.creation.create import from_numpy
+from tenon.tensors.tensor import Tensor
+
+if TYPE_CHECKING:
+    from tenon.distributed.replicas.buckets import Bucket
+    from tenon.distributed.replicas.gradients import GradientSynchronizer
+
+Array = np.ndarray[Any, Any]
+Hook = Callable[[Any, "GradBucket"], Any]
+
+
+class GradBucket:
+    """A bucket of this rank's gradients, as a hook sees it."""
+
+    def __init__(self, bucket: Bucket, index: int, is_last: bool) -> None:
+        self._bucket = bucket
+        self._index = index
+        self._is_last = is_last
+        self._buffer: Tensor = from_numpy(bucket.flat)
+
+    def index(self) -> int:
+        """Its place in the order in which buckets are reduced."""
+        return self._index
+
+    def is_last(self) -> bool:
+        """Whether no other bucket follows in this backward pass."""
+        return self._is_last
+
+    def name(self) -> str:
+        """What ranks compare: which parameters of which model."""
+        return self._bucket.name
+
+    def buffer(self) -> Tensor:
+        """All gradients as one flat tensor; between parameters lie a few zeros, for alignment."""
+        return self._buffer
+
+    def set_buffer(self, buffer: Tensor) -> None:
+        """Let ``buffer`` be what hooks further inside see, such as the gradients in another dtype."""
+        if buffer.numel() != self._buffer.numel():
+            raise CommunicatorError(
+                f"set_buffer: {buffer.numel()} elements in place of {self._buffer.numel()}."
+                " Keep their number."
+            )
+        self._buffer = buffer
+
+    def gradients(self) -> list[Tensor]:
+        """The gradient of each parameter, as views of the buffer."""
+        return [
+            self._buffer[slot.start : slot.stop].reshape(slot.parameter.shape) for slot in self._bucket.slots
+        ]
+
+    def parameters(self) -> list[Tensor]:
+        """The parameters, in the order of ``gradients``."""
+        return [slot.parameter for slot in self._bucket.slots]
+
+
+class _Reduced:
+    """What a hook returned, as the array that the bucket waits for."""
+
+    def __init__(self, result: Any, flat: Array, hook: Hook) -> None:
+        self._result, self._flat, self._hook = result, flat, hook
+
+    def wait(self) -> Array:
+        """The reduced gradients."""
+        result = self._result.wait() if hasattr(self._result, "wait") else self._result
+        if isinstance(result, (list, tuple)) and len(result) == 1:
+            result = result[0]
+        array = staging.to_host(result) if isinstance(result, Tensor) else result
+        if not isinstance(array, np.ndarray) or array.size != self._flat.size:
+            raise CommunicatorError(
+                f"the communication hook {name_of(self._hook)} returned {result!r:.80} for a bucket of "
+                f"{self._flat.size} elements. Return a tensor like bucket.buffer(), or a Future of one."
+            )
+        if array.ctypes.data == self._flat.ctypes.data and array.dtype == self._flat.dtype:
+            return self._flat
+        return array
+
+
+def reduction(synchronizer: GradientSynchronizer, state: Any, hook: Hook) -> Callable[[Bucket], _Reduced]:
+    """``hook`` as what ``synchronizer`` calls for each bucket."""
+
+    def reduce(bucket: Bucket) -> _Reduced:
+        index = next(i for i, other in enumerate(synchronizer.buckets) if other is bucket)
+        shown = GradBucket(bucket, index, index == len(synchronizer.buckets) - 1)
+        with no_grad():
+            return _Reduced(hook(state, shown), bucket.flat, hook)
+
+    return reduce
+
+
+def find(hook: Any) -> Hook:
+    """``hook`` itself after a look at its signature, or the one of that name."""
+    if isinstance(hook, str):
+        named = NAMED.get(hook)
+        if named is not None:
+            module, _, attribute = named.partition(":")
+            found: Hook = getattr(__import__(module, fromlist=[attribute]), attribute)
+            return found
+        try:
+            hook = registry.resolve("comm_hooks", hook)
+        except PluginNotFoundError as error:
+            known = ", ".join(sorted({*NAMED, *registry.names("comm_hooks")}))
+            raise PluginNotFoundError(f"{error} Built in: {known}.") from error
+    if not callable(hook):
+        raise TypeError("Communication hook must be callable.")
+    parameters = inspect.signature(hook).parameters
+    if "bucket" in parameters and parameters["bucket"].annotation not in (
+        inspect.Parameter.empty,
+        GradBucket,
+        "GradBucket",
+        "dist.GradBucket",
+    ):
+        raise ValueError("Communication hook: bucket annotation should be dist.GradBucket.")
+    if inspect.signature(hook).return_annotation is int:
+        raise ValueError(
+            "Communication hook: return annotation should be torch.futures.Future[torch.Tensor]."
+        )
+    return hook  # type: ignore[no-any-return]
+
+
+def name_of(hook: Hook) -> str:
+    """How messages call ``hook``."""
+    return str(getattr(hook, "__qualname__", hook))
+
+
+def allreduce_hook(process_group: Communicator | None, bucket: GradBucket) -> Future[Tensor]:
+    """The plain mean, as without a hook."""
+    buffer = bucket.buffer()
+    host = staging.to_host(buffer)
+    group(process_group).all_reduce(host, "mean", out=host, name=bucket.name())
+    return done(buffer)
+
+
+def bf16_compress_hook(process_group: Communicator | None, bucket: GradBucket) -> Future[Tensor]:
+    """Send bfloat16: half the bytes, the range of float32, 8 bits of precision; sums are made in float32."""
+    return bf16_compress_wrapper(allreduce_hook)(process_group, bucket)
+
+
+def fp16_compress_hook(process_group: Communicator | None, bucket: GradBucket) -> Future[Tensor]:
+    """Send float16: half the bytes, 11 bits of precision; gradients beyond 65504 become infinite."""
+    return fp16_compress_wrapper(allreduce_hook)(process_group, bucket)
+
+
+def bf16_compress_wrapper(hook: Hook) -> Callable[[Any, GradBucket], Future[Tensor]]:
+    """``hook`` on a bucket of bfloat16, its result converted back."""
+    return _compressed(hook, dtypes.bfloat16)
+
+
+def fp16_compress_wrapper(hook: Hook) -> Callable[[Any, GradBucket], Future[Tensor]]:
+    """``hook`` on a bucket of float16, its result converted back."""
+    return _compressed(hook, dtypes.float16)
+
+
+def _compressed(hook: Hook, dtype: Any) -> Callable[[Any, GradBucket], Future[Tensor]]:
+    def compressed_hook(state: Any, bucket: GradBucket) -> Future[Tensor]:
+        whole = bucket.buffer()
+        bucket.set_buffer(whole.to(dtype))
+        result = hook(state, bucket)
+        bucket.set_buffer(whole)
+        reduced = _Reduced(result, staging.to_host(whole), hook).wait()
+        whole.copy_(from_numpy(reduced).reshape(whole.shape))
+        return done(whole)
+
+    return compressed_hook
+
+
+def group(process_group: Communicator | None) -> Communicator:
+    """``process_group``, or all ranks."""
+    return get_communicator() if process_group is None else process_group
+
+
+def done(tensor: Tensor) -> Future[Tensor]:
+    """A future that has its result."""
+    future: Future[Tensor] = Future()
+    future.set_result(tensor)
+    return future
+
+
+NAMED = {
+    "allreduce": "tenon.distributed.replicas.comm_hooks:allreduce_hook",
+    "bf16": "tenon.distributed.replicas.comm_hooks:bf16_compress_hook",
+    "fp16": "tenon.distributed.replicas.comm_hooks:fp16_compress_hook",
+    "powersgd": "tenon.distributed.powersgd:powerSGD_hook",
+    "batched_powersgd": "tenon.distributed.powersgd:batched_powerSGD_hook",
+}

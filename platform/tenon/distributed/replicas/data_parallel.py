@@ -1,0 +1,399 @@
+"""``DistributedDataParallel``: a model whose gradients are the mean over all ranks.
+
+torch's face, with three differences that torch's users ask for: ``state_dict`` has no ``module.`` prefix
+(both forms load), parameters that a batch leaves unused are handled without a flag, and no process group
+has to be made first. The work is in ``gradients.py``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import warnings
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from tenon.device import CPU, Device
+from tenon.distributed.communication.communicator import Communicator
+from tenon.distributed.join import Join, Joinable, JoinHook
+from tenon.distributed.replicas import comm_hooks
+from tenon.distributed.replicas.bucket_home import BucketHome
+from tenon.distributed.replicas.data_parallel_join import DataParallelJoinHook
+from tenon.distributed.replicas.gradients import GradientSynchronizer, broadcast_tensors
+from tenon.distributed.replicas.logical_shards import SHARDS, LogicalShards
+from tenon.distributed.replicas.options import is_own_device, refuse_unsupported, warn_without_effect
+from tenon.engine import watch
+from tenon.engine.backward_end import queue_callback
+from tenon.engine.grad_mode import is_grad_enabled
+from tenon.errors import ArgumentError, CommunicatorError, ModuleError, UnsupportedError
+from tenon.nn.module import Module
+from tenon.random import initial_seed
+from tenon.tensors.tensor import Tensor
+
+PREFIX = "module."
+IGNORED = "_ddp_params_and_buffers_to_ignore"
+
+
+class DistributedDataParallel(Module, Joinable):
+    """Run ``module`` on this rank's batch; after ``backward`` its gradients are the mean over all ranks.
+
+    At construction the ranks compare their models, and take over the parameters and buffers of rank 0.
+    While training, buffers follow rank 0 at each forward (``forward_sync_buffers=False`` leaves them).
+    ``static_graph`` promises that every step uses the same parameters, and saves a message a step;
+    ``find_unused_parameters`` says that some are unused on purpose, and silences the warning that names them.
+
+    ``gradient_as_bucket_view`` has no effect: gradients always are views of their buckets on the CPU.
+    ``device_ids``, ``output_device``, ``dim``, ``check_reduction``, ``skip_all_reduce_unused_params`` and
+    ``batched_grad_copy`` have no effect either; a value that asks for something else than what happens anyway
+    is answered by a warning. Inputs must already be on the module's device.
+
+    ``deterministic="world"`` makes weights not depend on the number of ranks, bit for bit: each batch is cut
+    into ``shards``, and a rank computes its share of them one after another, with ``threads``. Train with
+    ``shards``, ``backward`` and ``finish``; the guide is ``docs/guide/deterministic.md``.
+    """
+
+    def __init__(
+        self,
+        module: Module,
+        device_ids: Any = None,
+        output_device: Any = None,
+        dim: int = 0,
+        broadcast_buffers: bool | None = None,
+        init_sync: bool = True,
+        process_group: Communicator | None = None,
+        bucket_cap_mb: float | None = None,
+        find_unused_parameters: bool = False,
+        check_reduction: bool = False,
+        gradient_as_bucket_view: bool = False,
+        static_graph: bool = False,
+        delay_all_reduce_named_params: Any = None,
+        param_to_hook_all_reduce: Any = None,
+        mixed_precision: Any = None,
+        device_mesh: Any = None,
+        skip_all_reduce_unused_params: bool = False,
+        bucket_cap_mb_list: Any = None,
+        batched_grad_copy: bool = False,
+        forward_sync_buffers: bool | None = None,
+        *,
+        deterministic: str | None = None,
+        shards: int = SHARDS,
+        threads: int = 1,
+    ) -> None:
+        Module.__init__(self)
+        Joinable.__init__(self)
+        refuse_unsupported(
+            delay_all_reduce_named_params=delay_all_reduce_named_params,
+            param_to_hook_all_reduce=param_to_hook_all_reduce,
+            mixed_precision=mixed_precision,
+            device_mesh=device_mesh,
+            bucket_cap_mb_list=bucket_cap_mb_list,
+        )
+        warn_without_effect(
+            device_ids=bool(device_ids) and not is_own_device(device_ids[0], module),
+            output_device=output_device is not None and not is_own_device(output_device, module),
+            dim=dim != 0,
+            check_reduction=check_reduction,
+            skip_all_reduce_unused_params=skip_all_reduce_unused_params,
+            batched_grad_copy=batched_grad_copy,
+        )
+        self.parameters_to_ignore = set(getattr(module, IGNORED, ()))
+        named = [(name, p) for name, p in module.named_parameters() if name not in self.parameters_to_ignore]
+        if not any(parameter.requires_grad for _, parameter in named):
+            raise ModuleError(
+                "DistributedDataParallel is not needed when a module doesn't have any parameter that "
+                "requires a gradient. Use the module itself."
+            )
+        self.module = module
+        self.device_ids, self.output_device = device_ids, output_device
+        self.dim = dim
+        if broadcast_buffers is not None:
+            warnings.warn(
+                "`broadcast_buffers` is deprecated in PyTorch. Use `forward_sync_buffers`, which counts "
+                "where both are given; if it is False, buffers still are those of rank 0 after construction.",
+                FutureWarning,
+                stacklevel=2,
+            )
+        given = forward_sync_buffers if forward_sync_buffers is not None else broadcast_buffers
+        self.forward_sync_buffers = given is not False
+        self.require_backward_grad_sync = True
+        self.find_unused_parameters = find_unused_parameters
+        self.static_graph = static_graph
+        self.gradient_as_bucket_view = gradient_as_bucket_view
+        self.synchronizer = GradientSynchronizer(
+            named,
+            process_group,
+            bucket_cap_mb=bucket_cap_mb,
+            broadcast=init_sync,
+            static=static_graph,
+            warn=not find_unused_parameters,
+            in_use_order=deterministic is None,
+            module=module,
+        )
+        self.process_group = self.synchronizer.communicator
+        if init_sync and (self.forward_sync_buffers or forward_sync_buffers is not None):
+            self.broadcast_buffers_now()
+        self._forward_syncs = True
+        self._taking_part: int | None = None
+        self._divides_by_all = True
+        self._logical: LogicalShards | None = None
+        if deterministic is not None:
+            if deterministic != "world":
+                raise ArgumentError(f'deterministic={deterministic!r} must be None or "world".')
+            self._logical = LogicalShards(module, self.synchronizer, shards, threads, initial_seed())
+        else:
+            for _, parameter in self.synchronizer.parameters:
+                if self.process_group.overlaps or "_home" in parameter.__dict__:
+                    parameter.register_post_accumulate_grad_hook(self._on_gradient)
+                else:
+                    parameter.__dict__["_home"] = BucketHome(self.synchronizer, parameter, self._on_gradient)
+        self.register_load_state_dict_pre_hook(_add_prefix)
+
+    def forward(self, *inputs: Any, **kwargs: Any) -> Any:
+        """The module's output; under ``no_sync`` the next backward stays local."""
+        if self._logical is not None:
+            if self.training and is_grad_enabled() and not self._logical.inside:
+                raise CommunicatorError(
+                    'deterministic="world": train in shards: `for x, y in model.shards(x, y, step=step)`.'
+                )
+            return self.module(*inputs, **kwargs)
+        self._forward_syncs = self.require_backward_grad_sync
+        if watch.recorder is not None:
+            watch.recorder.guard_value("no_sync()", lambda: self.require_backward_grad_sync)
+        follows = self.training and self.forward_sync_buffers and self._forward_syncs and is_grad_enabled()
+        root = self._meet(follows)
+        if follows:
+            self.broadcast_buffers_now(root)
+        return self.module(*inputs, **kwargs)
+
+    def broadcast_buffers_now(self, root: int = 0) -> None:
+        """Let the buffers of all ranks be those of ``root``; all ranks must call it."""
+        buffers = list(self.module.buffers())
+        if buffers and self.parameters_to_ignore:
+            named = self.module.named_buffers()
+            buffers = [buffer for name, buffer in named if name not in self.parameters_to_ignore]
+        if buffers:
+            broadcast_tensors(
+                buffers, self.process_group, root=root, name=f"buffers of {self.synchronizer.model}"
+            )
+
+    @property
+    def device(self) -> Device:
+        """The device of the first parameter."""
+        return next(self.module.parameters()).device
+
+    @property
+    def broadcast_buffers(self) -> bool:
+        """``forward_sync_buffers`` under its older name."""
+        return self.forward_sync_buffers
+
+    def _set_static_graph(self) -> None:
+        """``static_graph=True`` after construction, as torch's scripts may have it."""
+        if self.synchronizer.began:
+            raise CommunicatorError(
+                "_set_static_graph() should be called before training loop starts and after "
+                "DistributedDataParallel is constructed. Or pass static_graph=True."
+            )
+        self.static_graph = self.synchronizer.static = True
+
+    def shards(self, *parts: Any, step: int) -> Iterator[Any]:
+        """With ``deterministic="world"``: this rank's shards of a batch, in turn.
+
+        ``parts`` are the whole batch, the same on all ranks: tensors, arrays or lists (such as the numbers of
+        its samples), or dicts of them. ``step`` is the number of the step: random numbers follow from it.
+        """
+        return self._deterministic("shards").split(*parts, step=step)
+
+    def backward(self, loss: Tensor, count: Any) -> None:
+        """In the loop over ``shards``: add the gradients of ``loss``, a sum over ``count`` samples."""
+        self._deterministic("backward").backward(loss, count)
+
+    def finish(self) -> float | None:
+        """After the loop over ``shards``: make the gradients those of the mean over all samples.
+
+        Returns that mean. None, and no gradients, where nothing was counted.
+        """
+        return self._deterministic("finish").finish()
+
+    def _deterministic(self, name: str) -> LogicalShards:
+        if self._logical is None:
+            raise CommunicatorError(
+                f'{name}() is for DistributedDataParallel(..., deterministic="world"). Call loss.backward().'
+            )
+        return self._logical
+
+    def _refuse_deterministic(self, what: str) -> None:
+        if self._logical is not None:
+            raise UnsupportedError(
+                f'deterministic="world": with {what} the result would depend on the number of ranks. Leave it'
+                " out."
+            )
+
+    @contextlib.contextmanager
+    def no_sync(self) -> Iterator[None]:
+        """Let gradients add up on this rank only; the first backward outside averages the sums."""
+        self._refuse_deterministic("no_sync()")
+        previous = self.require_backward_grad_sync
+        self.require_backward_grad_sync = False
+        try:
+            yield
+        finally:
+            self.require_backward_grad_sync = previous
+
+    def register_comm_hook(self, state: Any, hook: Any) -> None:
+        """Let ``hook(state, bucket)`` reduce the gradients, once for each bucket and backward.
+
+        ``hook`` is torch's kind of function, or the name of one: "bf16", "fp16", "powersgd",
+        "batched_powersgd", or what a plugin declares with ``tenon_comm_hooks``.
+        """
+        self._refuse_deterministic("a communication hook")
+        if self.synchronizer.reduce is not None:
+            raise CommunicatorError(
+                "register_comm_hook or register_builtin_comm_hook can only be called once. Wrap the module"
+                " anew for another hook."
+            )
+        self.synchronizer.reduce = comm_hooks.reduction(self.synchronizer, state, comm_hooks.find(hook))
+
+    @staticmethod
+    def _set_params_and_buffers_to_ignore_for_model(
+        module: Module, params_and_buffers_to_ignore: Iterable[str]
+    ) -> None:
+        """Leave these out of all communication when ``module`` is wrapped; full names, as in torch."""
+        setattr(module, IGNORED, list(params_and_buffers_to_ignore))
+
+    def join(
+        self,
+        divide_by_initial_world_size: bool = True,
+        enable: bool = True,
+        throw_on_early_termination: bool = False,
+    ) -> Join:
+        """A block in which ranks may have different numbers of batches; see ``Join``.
+
+        Gradients are divided by the number of all ranks, or with ``divide_by_initial_world_size=False`` by
+        that of the ranks that still have data. In the end all have the model of the one that ran longest.
+        """
+        return Join(
+            [self],
+            enable,
+            throw_on_early_termination,
+            divide_by_initial_world_size=divide_by_initial_world_size,
+        )
+
+    def join_hook(self, **kwargs: Any) -> JoinHook:
+        """What a rank without data does for this model; ``divide_by_initial_world_size`` is its option."""
+        self._refuse_deterministic("join")
+        return DataParallelJoinHook(self, kwargs.get("divide_by_initial_world_size", True))
+
+    @property
+    def join_device(self) -> Device:
+        """The device of the first parameter."""
+        return next((p.device for _, p in self.synchronizer.parameters), CPU)
+
+    @property
+    def join_process_group(self) -> Communicator:
+        """The ranks that gradients are averaged over."""
+        return self.process_group
+
+    def _meet(self, follows: bool) -> int:
+        """In a join block, begin an iteration with the other ranks; returns the rank to take buffers from."""
+        if not self._join_config.enable:
+            self._taking_part = None
+            self.synchronizer.scale = 1.0
+            return 0
+        if watch.recorder is not None:
+            watch.recorder.unsupported("a data-parallel model in a join block")
+        Join.notify_join_context(self)
+        return self._exchange(True, self._forward_syncs and is_grad_enabled(), follows)[0]
+
+    def _exchange(self, active: bool, syncs: bool, follows: bool) -> tuple[int, bool, bool]:
+        """The first rank with data, whether backward will average gradients, and whether buffers follow."""
+        mine = np.array([active, syncs, follows], np.int8)
+        everyone = self.process_group.all_gather(mine, name="iteration of a join block").wait().astype(bool)
+        self._taking_part = int(everyone[:, 0].sum())
+        size = self.process_group.size
+        self.synchronizer.scale = 1.0 if self._divides_by_all else size / self._taking_part
+        return int(everyone[:, 0].argmax()), bool(everyone[:, 1].any()), bool(everyone[:, 2].any())
+
+    def _synchronize(self) -> None:
+        self.synchronizer.synchronize(taking_part=self._taking_part)
+
+    def state_dict(
+        self, *args: Any, destination: Any = None, prefix: str = "", keep_vars: bool = False
+    ) -> Any:
+        """The module's own state: the keys are those of the unwrapped model."""
+        return self.module.state_dict(*args, destination=destination, prefix=prefix, keep_vars=keep_vars)
+
+    def load_state_dict(
+        self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False
+    ) -> Any:
+        """Load the state of an unwrapped model, or of a wrapped one saved elsewhere with ``module.`` keys."""
+        if isinstance(state_dict, Mapping) and _is_prefixed(state_dict, "", self.module):
+            stripped: Any = OrderedDict(
+                (key.removeprefix(PREFIX), value) for key, value in state_dict.items()
+            )
+            metadata = getattr(state_dict, "_metadata", None)
+            if metadata is not None:
+                stripped._metadata = {
+                    key.removeprefix("module").removeprefix("."): metadata[key] for key in metadata
+                }
+            state_dict = stripped
+        return self.module.load_state_dict(state_dict, strict=strict, assign=assign)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> DistributedDataParallel:
+        made = DistributedDataParallel(
+            copy.deepcopy(self.module, memo),
+            self.device_ids,
+            dim=self.dim,
+            forward_sync_buffers=self.forward_sync_buffers,
+            init_sync=False,
+            process_group=self.process_group,
+            bucket_cap_mb=self.synchronizer.bucket_cap_mb,
+            find_unused_parameters=self.find_unused_parameters,
+            gradient_as_bucket_view=self.gradient_as_bucket_view,
+            static_graph=self.static_graph,
+            deterministic=None if self._logical is None else "world",
+            shards=SHARDS if self._logical is None else self._logical.shards,
+            threads=1 if self._logical is None else self._logical.threads,
+        )
+        if made._logical is not None and self._logical is not None:
+            made._logical.seed = self._logical.seed
+        memo[id(self)] = made
+        made.train(self.training)
+        return made
+
+    def _on_gradient(self, parameter: Tensor) -> None:
+        """Runs in backward, whenever a gradient was added to ``parameter``."""
+        if not (self._forward_syncs and self.require_backward_grad_sync):
+            return
+        if queue_callback(self._synchronize):
+            self.synchronizer.restart()
+        self.synchronizer.fill(parameter)
+
+
+def release_parameters(parameters: Iterable[Tensor]) -> None:
+    """Take ``parameters``, whose shapes have changed, out of their ``DistributedDataParallel`` wrappers: they
+    no longer fit the buffers that are reduced, and the model needs a new wrapper."""
+    for parameter in parameters:
+        parameter.__dict__.pop("_home", None)
+        hooks = parameter.__dict__.get("_post_accumulate_hooks", {})
+        for key, hook in list(hooks.items()):
+            if isinstance(getattr(hook, "__self__", None), DistributedDataParallel):
+                del hooks[key]
+
+
+def _is_prefixed(state_dict: Mapping[str, Any], prefix: str, module: Module) -> bool:
+    """Whether the keys below ``prefix`` carry ``module.``: more of them fit the model without it."""
+    own = set(module.state_dict())
+    keys = [key[len(prefix) :] for key in state_dict if key.startswith(prefix)]
+    stripped = sum(key.startswith(PREFIX) and key.removeprefix(PREFIX) in own for key in keys)
+    return stripped > sum(key in own for key in keys)
+
+
+def _add_prefix(wrapper: DistributedDataParallel, state_dict: dict[str, Any], prefix: str, *_: Any) -> None:
+    """Below another module, keys without ``module.`` load too: give them the prefix that is looked for."""
+    if _is_prefixed(state_dict, prefix, wrapper.module):
+        return
+    for key in [key for key in state_dict if key.startswith(prefix)]:
+        state_dict[prefix + PREFIX + key[len(prefix) :]] = state_dict.pop(key)

@@ -1,0 +1,392 @@
+"""Average gradients over ranks: the part of data parallel that needs no wrapper module.
+
+A training loop calls ``synchronize`` after backward; ``DistributedDataParallel`` fills buckets from hooks
+while backward runs and calls it at its end. Buckets are reduced in the plan's order, the same on every rank
+whatever its backward did: between nodes as soon as each and those before it are full, while backward goes
+on; inside a node at its end, as overlapping never paid there (the ranks compute on the same cores).
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from tenon.distributed.communication import staging
+from tenon.distributed.communication.communicator import Communicator
+from tenon.distributed.communication.world import get_communicator
+from tenon.distributed.messages import identity
+from tenon.distributed.replicas import buckets
+from tenon.distributed.replicas.stepped_with import Followed
+from tenon.engine import watch
+from tenon.engine.grad_mode import no_grad
+from tenon.errors import CommunicatorError, TenonWarning
+from tenon.tensors.tensor import Tensor
+
+DEFAULT_CAP_MB = 25.0
+
+
+class GradientSynchronizer:
+    """Gradients of ``named_parameters``, averaged over the ranks of ``communicator``.
+
+    Making one compares the models of all ranks and copies the parameters of rank 0 to the others
+    (``broadcast=False`` leaves them). Parameters that do not require grad are copied, but not averaged.
+    ``static`` asks only once which parameters have gradients; without ``warn``, unused ones are not named.
+    ``in_use_order`` makes the buckets after the first backward, in the order in which ``fill`` was called.
+    ``module`` is what has the parameters: then ranks compare its layers as well.
+    """
+
+    def __init__(
+        self,
+        named_parameters: Iterable[tuple[str, Tensor]],
+        communicator: Communicator | None = None,
+        *,
+        bucket_cap_mb: float | None = None,
+        broadcast: bool = True,
+        static: bool = False,
+        warn: bool = True,
+        in_use_order: bool = False,
+        module: Any = None,
+    ) -> None:
+        self.communicator = get_communicator() if communicator is None else communicator
+        if not isinstance(self.communicator, Communicator):
+            raise CommunicatorError(
+                f"process_group is {self.communicator!r}, which this rank is not in or which is no group."
+                " Make data-parallel models on the ranks of the group only."
+            )
+        self.bucket_cap_mb = DEFAULT_CAP_MB if bucket_cap_mb is None else float(bucket_cap_mb)
+        if not self.bucket_cap_mb > 0:
+            raise CommunicatorError(f"bucket_cap_mb={bucket_cap_mb} must be positive; torch's default is 25.")
+        everything = list(named_parameters)
+        for name, parameter in everything:
+            staging.check_tensor(parameter, "GradientSynchronizer", f"parameter {name!r}")
+        self.parameters = [(name, tensor) for name, tensor in everything if tensor.requires_grad]
+        self.static = static
+        layers = [] if module is None else identity.structure(module, [tensor for _, tensor in everything])
+        buckets.agree(self.communicator, everything, [f"bucket_cap_mb={self.bucket_cap_mb:g}", *layers])
+        self.communicator.models += 1
+        self.model = f"model {self.communicator.models}"
+        self.reduce: buckets.Reduce | None = None
+        """What replaces the plain mean of a bucket: a communication hook."""
+        self.scale = 1.0
+        """Multiplies the means; set before backward."""
+        self.buckets: list[buckets.Bucket] = []
+        self._numbers = {id(tensor): number for number, (_, tensor) in enumerate(self.parameters)}
+        self.stepped = Followed(self._numbers)
+        """With what optimizers have stepped these parameters, which ranks compare."""
+        if self.communicator.size > 1:
+            self.stepped.listen()
+        self._everything = np.ones(len(self.parameters), np.int32)
+        self._places: dict[int, tuple[buckets.Bucket, int]] = {}
+        self._arrivals: dict[int, None] | None = {} if in_use_order else None
+        self._started = 0
+        self._full: set[int] = set()
+        if not in_use_order:
+            self._plan(range(len(self.parameters) - 1, -1, -1))
+        self._had: Any = None
+        self._settled: list[int] | None = None
+        self._warned = not warn
+        if broadcast:
+            tensors = [tensor for _, tensor in everything]
+            broadcast_tensors(tensors, self.communicator, name=f"parameters of {self.model}")
+
+    def _plan(self, order: Sequence[int]) -> None:
+        self.buckets = buckets.plan(self.parameters, self.bucket_cap_mb, self.communicator, order, self.model)
+        self._places = {
+            id(slot.parameter): (bucket, index)
+            for bucket in self.buckets
+            for index, slot in enumerate(bucket.slots)
+        }
+
+    def restart(self) -> None:
+        """Forget what was filled: a new backward pass begins, and the last one may have failed midway."""
+        for bucket in self.buckets:
+            if bucket.work is not None:
+                bucket.work.wait()
+            bucket.restart()
+        self._started = 0
+        self._full.clear()
+
+    def fill(self, parameter: Tensor) -> None:
+        """A gradient was added to that of ``parameter``: where sums overlap, take it into its bucket."""
+        if (self.communicator.size == 1 and self.reduce is None) or _recording():
+            return
+        if self._arrivals is not None:
+            self._arrivals[self._numbers[id(parameter)]] = None
+            return
+        if not self.communicator.overlaps or self.reduce is not None:
+            return
+        bucket, index = self._places[id(parameter)]
+        if bucket.fill(index):
+            self._full.add(id(bucket))
+            while self._started < len(self.buckets) and id(self.buckets[self._started]) in self._full:
+                self.buckets[self._started].start(self.scale, note=self._note())
+                self._started += 1
+
+    def place_of(self, parameter: Tensor) -> tuple[buckets.Bucket, int] | None:
+        """The bucket of ``parameter`` and its number there, if it is on the CPU and there are buckets."""
+        if type(parameter.raw) is not np.ndarray or self.communicator.size == 1:
+            return None
+        return self._places.get(id(parameter))
+
+    def synchronize(
+        self,
+        weight: float | None = None,
+        count: float | None = None,
+        *,
+        taking_part: int | None = None,
+    ) -> None:
+        """Replace every gradient by its mean over the ranks; all ranks must call it.
+
+        A parameter without a gradient counts as zero on this rank; where no rank has one, it stays None.
+        With ``weight``, the mean over ranks is weighted: pass the number of samples behind this rank's
+        (mean) gradient, and uneven batches count every sample once. With ``count`` too, the weighted sum is
+        divided by the counts of all ranks: ``weight=1, count=samples`` suits gradients of a sum of losses.
+        ``taking_part`` says how many ranks can have gradients, where some have run out of data.
+        """
+        if _recording():
+            self._record(weight, count)
+            return
+        share = self.scale
+        if taking_part is not None:
+            self.stepped.forget()
+        if weight is not None:
+            factor, active = self._share(weight, weight if count is None else count)
+            share *= factor
+            taking_part = active if taking_part is None else taking_part
+        if self.communicator.size == 1 and self.reduce is None and share == 1.0:
+            return
+        taking_part = self.communicator.size if taking_part is None else taking_part
+        if self._telling:
+            if self.static and taking_part == self.communicator.size:
+                self._notice_change(self._mine())
+            self._settle_order()
+            for bucket in self.buckets:
+                bucket.start(share, note=self.stepped.text, telling=True)
+            used = self._told()
+        else:
+            used = self._count_used(taking_part)
+            self._settle_order()
+            for bucket in self.buckets[self._started :]:
+                if any(used[slot.number] for slot in bucket.slots):
+                    bucket.start(share, self.reduce, self._note())
+        for bucket in self.buckets:
+            bucket.finish(used)
+        self._started = 0
+        self._full.clear()
+        self._warn_of(used, taking_part)
+
+    def synchronize_without_gradients(self, taking_part: int) -> None:
+        """``synchronize`` on a rank that has run out of data: it adds zeros, and gets what the others get."""
+        for _, parameter in self.parameters:
+            parameter.grad = None
+        self.restart()
+        self.synchronize(taking_part=taking_part)
+
+    @property
+    def began(self) -> bool:
+        """Whether a backward has come to its end."""
+        return self._arrivals is None
+
+    @property
+    def _telling(self) -> bool:
+        """Whether buckets tell who has which gradients. Those that begin during backward do not know yet, and
+        hooks expect gradients alone: then a message before them does."""
+        return self.reduce is None and not self.communicator.overlaps
+
+    def _told(self) -> list[int]:
+        """How many ranks had a gradient, for every parameter, after buckets that tell it."""
+        found: dict[int, int] = {}
+        for bucket in self.buckets:
+            found.update(bucket.used())
+        return [found[number] for number in range(len(found))]
+
+    def _mine(self) -> Any:
+        """For every parameter whether this rank has a gradient."""
+        if any(parameter._grad is None for _, parameter in self.parameters):
+            return np.array([parameter._grad is not None for _, parameter in self.parameters], np.int32)
+        return self._everything
+
+    def _count_used(self, taking_part: int) -> list[int]:
+        """How many ranks have a gradient, for every parameter, by a message of its own."""
+        mine = self._mine()
+        if not self.static or taking_part < self.communicator.size:
+            return self._sum_used(mine)
+        self._notice_change(mine)
+        if self._settled is None:
+            self._settled = self._sum_used(mine)
+        return self._settled
+
+    def _notice_change(self, mine: Any) -> None:
+        """Raise where this rank's gradients are of other parameters than before."""
+        if self._had is None:
+            self._had = mine
+        elif not np.array_equal(mine, self._had):
+            pairs = zip(self.parameters, mine, self._had, strict=True)
+            changed = [name for (name, _), now, before in pairs if now != before]
+            names = ", ".join(changed[:10])
+            raise CommunicatorError(
+                f"Your training graph has changed in this iteration: static_graph=True, but {names} had a "
+                "gradient in one step and not in another. Leave static_graph out where the parameters in use "
+                "change."
+            )
+
+    def _note(self) -> str:
+        """What buckets say of optimizers, where no other message of the step does."""
+        return self.stepped.text if self.static else ""
+
+    def _sum_used(self, mine: Any) -> list[int]:
+        name = f"parameters with gradients of {self.model}{self.stepped.text}"
+        used: list[int] = self.communicator.all_reduce(mine, name=name).wait().tolist()
+        return used
+
+    def _settle_order(self) -> None:
+        """Make the buckets, once, in the order in which gradients came on rank 0, those without one last."""
+        if self._arrivals is None:
+            return
+        rest = (n for n in range(len(self.parameters) - 1, -1, -1) if n not in self._arrivals)
+        order = np.array([*self._arrivals, *rest], np.int32)
+        self.communicator.broadcast(order, 0, out=order, name=f"order of buckets of {self.model}")
+        self._arrivals = None
+        self._plan(order.tolist())
+
+    def _record(self, weight: float | None, count: float | None) -> None:
+        """``synchronize`` in a compiled function: the same messages, as one step of its program."""
+        if self.communicator.size == 1 and self.reduce is None and count in (None, weight):
+            return
+        if self.reduce is not None:
+            watch.recorder.unsupported("a communication hook")
+        if weight is not None:
+            watch.recorder.unsupported("averaging gradients with a weight")
+        lacking = [name for name, parameter in self.parameters if parameter.grad is None]
+        if lacking:
+            watch.recorder.unsupported(f"a data-parallel step that leaves {lacking[0]!r} without a gradient")
+        if not _recording():
+            self.synchronize(weight, count)
+            return
+        gradients = [parameter.grad for _, parameter in self.parameters]
+        means = watch.recorder.host_map(self._average_arrays, gradients, self._places_for_programs)
+        with no_grad():
+            for gradient, mean in zip(gradients, means, strict=True):
+                gradient.copy_(mean)
+
+    def _average_arrays(self, *gradients: Any) -> list[Any]:
+        """The means of all gradients, given as arrays in the order of the parameters."""
+        telling = self._telling
+        note = self.stepped.text if telling else ""
+        used = [] if telling else self._sum_used(self._everything)
+        self._settle_order()
+        means: dict[int, Any] = {}
+        for bucket in self.buckets:
+            means.update(bucket.mean_of(gradients, note, telling=telling))
+        if not self._warned:
+            self._warn_of(used or self._told(), self.communicator.size)
+        return [means[number] for number in range(len(gradients))]
+
+    def _places_for_programs(self) -> list[Any] | None:
+        """The memory in the buckets for every gradient, if programs may have it."""
+        found: dict[int, Any] = {}
+        for bucket in self.buckets:
+            given = bucket.give() if self.communicator.size > 1 else None
+            if given is None:
+                return None
+            found.update(given)
+        return [found[number] for number in range(len(found))] or None
+
+    def _warn_of(self, used: Sequence[int], taking_part: int) -> None:
+        if self._warned:
+            return
+        unused = [name for (name, _), count in zip(self.parameters, used, strict=True) if count < taking_part]
+        if unused:
+            self._warn(unused)
+
+    def _share(self, weight: float, count: float) -> tuple[float, int]:
+        """The factor that makes a plain mean over ranks the weighted one, and how many counts are not 0."""
+        if not (weight >= 0 and count >= 0):
+            raise CommunicatorError(f"weight={weight}, count={count} must be numbers of samples, 0 or more.")
+        pair = np.array([count, count > 0], np.float64)
+        total, taking_part = (
+            self.communicator.all_reduce(pair, name=f"weights of {self.model}").wait().tolist()
+        )
+        if total == 0:
+            raise CommunicatorError(
+                "every rank passed weight or count 0: there is no sample to take a mean over."
+            )
+        return float(weight) * self.communicator.size / total, int(taking_part)
+
+    def _warn(self, unused: Sequence[str]) -> None:
+        """One warning per model, on rank 0: every rank knows what any rank left unused."""
+        self._warned = True
+        if self.communicator.rank == 0:
+            shown = ", ".join(unused[:10]) + (f" and {len(unused) - 10} more" if len(unused) > 10 else "")
+            warnings.warn(
+                f"parameters without a gradient on some rank: {shown}. Such ranks count as zero in the mean; "
+                "where no rank had one, grad stays None. If that is not intended, look for a branch in "
+                "forward; otherwise set requires_grad=False on what is never trained.",
+                TenonWarning,
+                stacklevel=2,
+            )
+
+
+def broadcast_tensors(
+    tensors: Sequence[Tensor], communicator: Communicator, *, root: int = 0, name: str = "tensors"
+) -> None:
+    """Overwrite ``tensors`` on every rank by those of ``root``, packed into few messages of at most 25 MB."""
+    if communicator.size == 1:
+        return
+    # What is only read is made equal by itself: a program cannot write there, and need not.
+    changing = [tensor for tensor in tensors if staging.writable(tensor)]
+    if changing and _recording():
+        _record_broadcast(changing, communicator, root, name)
+    else:
+        _broadcast_in_messages(changing, communicator, root, name)
+    if len(changing) < len(tensors):
+        fixed = [tensor for tensor in tensors if not staging.writable(tensor)]
+        _broadcast_in_messages(fixed, communicator, root, name)
+
+
+def _broadcast_in_messages(
+    tensors: Sequence[Tensor], communicator: Communicator, root: int, name: str
+) -> None:
+    packed: list[Tensor] = []
+    size = 0
+    for tensor in tensors:
+        if packed and size + tensor.raw.nbytes > DEFAULT_CAP_MB * buckets.MEGABYTE:
+            _broadcast_packed(packed, communicator, root, name)
+            packed, size = [], 0
+        packed.append(tensor)
+        size += tensor.raw.nbytes
+    if packed:
+        _broadcast_packed(packed, communicator, root, name)
+
+
+def _recording() -> bool:
+    return watch.recorder is not None and bool(watch.recorder.listening())
+
+
+def _record_broadcast(tensors: Sequence[Tensor], communicator: Communicator, root: int, name: str) -> None:
+    """``broadcast_tensors`` as one step of a compiled function's program."""
+
+    def make(*arrays: Any) -> list[Any]:
+        made = [Tensor._of(array.copy(), tensors[0]._backend) for array in arrays]
+        broadcast_tensors(made, communicator, root=root, name=name)
+        return [tensor.raw for tensor in made]
+
+    with no_grad():
+        for tensor, value in zip(tensors, watch.recorder.host_map(make, list(tensors)), strict=True):
+            tensor.copy_(value)
+
+
+def _broadcast_packed(tensors: Sequence[Tensor], communicator: Communicator, root: int, name: str) -> None:
+    hosts = [staging.to_host(tensor) for tensor in tensors]
+    flats = [np.ascontiguousarray(host).reshape(-1).view(np.uint8) for host in hosts]
+    message = np.concatenate(flats)
+    communicator.broadcast(message, root, out=message, name=name)
+    if communicator.rank == root:
+        return
+    start = 0
+    for tensor, host, flat in zip(tensors, hosts, flats, strict=True):
+        staging.write(tensor, message[start : start + flat.size].copy().view(host.dtype).reshape(host.shape))
+        start += flat.size

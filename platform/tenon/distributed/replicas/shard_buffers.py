@@ -1,0 +1,102 @@
+"""Buffers of a model whose batch is computed in logical shards, such as running statistics of batch norm.
+
+Every shard begins with the buffers that the step began with. In the end those that a shard has changed are,
+on every rank, the mean over the shards that had samples; whole numbers and the like (``num_batches_tracked``)
+are the last shard's.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tenon.distributed.communication import staging
+from tenon.distributed.communication.communicator import Communicator
+from tenon.distributed.communication.reduction import ReduceOp, combine
+from tenon.distributed.replicas.gradients import broadcast_tensors
+from tenon.errors import UnsupportedError
+from tenon.nn.module import Module
+from tenon.tensors.tensor import Tensor
+
+Array = np.ndarray[Any, Any]
+
+
+class ShardBuffers:
+    """The buffers of ``model``, whose names and shapes stay."""
+
+    def __init__(self, model: Module, communicator: Communicator) -> None:
+        self._model = model
+        self._communicator = communicator
+        self._before: dict[str, Array] = {}
+        self._after: list[dict[str, Array]] = []
+        """For each shard of this rank, the buffers that it has changed."""
+
+    def restart(self) -> None:
+        """Remember the buffers as they are now."""
+        self._before = {name: staging.to_host(b).copy() for name, b in self._model.named_buffers()}
+        self._after = []
+
+    def add(self) -> None:
+        """Take what the last shard has changed, and put back what it began with."""
+        changed: dict[str, Array] = {}
+        for name, buffer in self._buffers().items():
+            now, before = staging.to_host(buffer), self._before[name]
+            if now.shape != before.shape:
+                raise UnsupportedError(
+                    f'deterministic="world": buffer {name!r} went from {list(before.shape)} to'
+                    f" {list(now.shape)} in a shard. Keep the shapes of buffers while training."
+                )
+            if now.tobytes() != before.tobytes():
+                changed[name] = now.copy()
+                staging.write(buffer, before)
+        self._after.append(changed)
+
+    def changed(self) -> list[bool]:
+        """For each buffer whether a shard of this rank has changed it."""
+        return [any(name in shard for shard in self._after) for name in self._before]
+
+    def finish(self, changed: Array, active: list[bool], shards: int) -> None:
+        """Make the changed buffers those of all ranks' shards; ``shards`` of all ranks had samples.
+
+        ``changed`` says how many ranks have changed each buffer, ``active`` which shards of this rank had
+        samples.
+        """
+        names = [name for name, ranks in zip(self._before, changed, strict=True) if ranks]
+        if not names:
+            return
+        buffers = self._buffers()
+        averaged = [name for name in names if self._before[name].dtype.kind not in "biu"]
+        if averaged:
+            self._average(averaged, buffers, active, shards)
+        others = [name for name in names if name not in averaged]
+        for name in others:
+            staging.write(buffers[name], self._after[-1].get(name, self._before[name]))
+        if others:
+            last = self._communicator.size - 1
+            broadcast_tensors(
+                [buffers[name] for name in others],
+                self._communicator,
+                root=last,
+                name="buffers of the last shard",
+            )
+
+    def _average(self, names: list[str], buffers: dict[str, Tensor], active: list[bool], shards: int) -> None:
+        parts = []
+        for after, used in zip(self._after, active, strict=True):
+            values = [after.get(name, self._before[name]).reshape(-1) for name in names]
+            wide = np.concatenate(values, dtype=np.result_type(np.float64, *values), casting="unsafe")
+            parts.append(wide if used else np.zeros_like(wide))
+        total = np.empty_like(parts[0])
+        combine(parts, ReduceOp.SUM, total)
+        self._communicator.all_reduce(total, "sum", total, name="buffers of all shards")
+        mean = total / shards
+        start = 0
+        for name in names:
+            before = self._before[name]
+            part = mean[start : start + before.size].reshape(before.shape)
+            staging.write(buffers[name], part.astype(before.dtype))
+            start += before.size
+
+    def _buffers(self) -> dict[str, Tensor]:
+        return dict(self._model.named_buffers()) if self._before else {}
