@@ -165,3 +165,21 @@ def test_facts_for_graphs(name):
         new = new and (moves or bool(op.joined_by))
     # canonicalise leaves none of these three, and no clone
     assert new == old or name in ("view", "squeeze", "unsqueeze", "clone")
+
+
+_WIDENED = frozenset(
+    ["sum", "mean", "prod", "amax", "amin", "argmax", "argmin", "cumsum", "cumprod", "log_softmax",
+    "log_softmax_grad", "batch_norm_inference", "cross_entropy", "cross_entropy_grad", "nll_loss",
+    "nll_loss_grad", "mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "binary_cross_entropy",
+    "binary_cross_entropy_with_logits", "var", "std", "var_mean", "std_mean", "logsumexp",
+    "vector_norm", "mish", "elu", "softplus", "logsigmoid", "hardsigmoid", "hardswish", "threshold",
+    "softshrink", "hardshrink", "max_pool", "max_pool_grad", "avg_pool", "avg_pool_grad", "adaptive_avg_pool",
+    "adaptive_avg_pool_grad", "embedding_grad", "fold_axis", "erfinv", "logaddexp"]
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", sorted(table.by_name))
+def test_floats_of_16_bits(name):
+    op = table[name]
+    assert op.computes_in_float32 == (name in _WIDENED)
+    assert (op.packable and op.kind is Kind.CONTRACT) == (name in ("matmul", "linear", "addmm"))

@@ -25,20 +25,6 @@ WORTH = 1 << 13
 FLOAT, BFLOAT, HALF = np.dtype(np.float32), np.dtype(ml_dtypes.bfloat16), np.dtype(np.float16)
 SHORT = frozenset((BFLOAT, HALF))
 _FLOATS = frozenset((FLOAT, BFLOAT, HALF))
-#: Ops that compute in float32 and round, where there is no kernel for the dtype itself.
-_WIDENED = frozenset(
-    ["sum", "mean", "prod", "amax", "amin", "argmax", "argmin", "cumsum", "cumprod", "log_softmax",
-    "log_softmax_grad", "batch_norm_inference", "cross_entropy", "cross_entropy_grad", "nll_loss",
-    "nll_loss_grad", "mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "binary_cross_entropy",
-    "binary_cross_entropy_with_logits", "var", "std", "var_mean", "std_mean", "logsumexp",
-    "vector_norm", "mish", "elu", "softplus", "logsigmoid", "hardsigmoid", "hardswish", "threshold",
-    "softshrink", "hardshrink", "max_pool", "max_pool_grad", "avg_pool", "avg_pool_grad", "adaptive_avg_pool",
-    "adaptive_avg_pool_grad", "embedding_grad", "fold_axis", "erfinv", "logaddexp"]
-)  # fmt: skip
-#: Ops with kernels for bfloat16 itself, where the arrays lie as those take them.
-_ROWS = frozenset(["softmax", "softmax_grad", "sum_to"])
-#: Ops that do so for float16 only, which no library here multiplies.
-_WIDENED_HALF = frozenset(["matmul", "linear", "addmm"])
 _NUMBERS = frozenset((bool, int, float))
 
 
@@ -48,10 +34,12 @@ def for_short(op: Op, kernel: Kernel) -> Kernel:
         return functools.partial(_normalised, kernel, op.name.endswith("_grad"))
     if op.name in short_smooth.WITH_SLOPE:
         return functools.partial(_activated, op.name, functools.partial(_widened, kernel, SHORT))
-    if op.name in _ROWS:
+    if op.name in short_rows.ROWS or op.name == "sum_to":
         return functools.partial(_rows, op.name, functools.partial(_widened, kernel, SHORT))
-    if op.name in _WIDENED or op.name in _WIDENED_HALF:
-        return functools.partial(_widened, kernel, SHORT if op.name in _WIDENED else frozenset((HALF,)))
+    if op.computes_in_float32:
+        return functools.partial(_widened, kernel, SHORT)
+    if op.packable and op.kind is Kind.CONTRACT:  # no library here multiplies float16
+        return functools.partial(_widened, kernel, frozenset((HALF,)))
     if op.kind is Kind.ELEMENTWISE and not op.view and op.expression_for(_ANY, {}) is not None:
         return functools.partial(_elementwise, op, kernel)
     return kernel

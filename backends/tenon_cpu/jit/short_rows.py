@@ -88,11 +88,15 @@ def _matrix(x: Any) -> Any:
     return rows_of(x if x.flags.carray else np.array(x, order="C")).view(_BITS)
 
 
+#: Ops along the last axis of bfloat16 arrays.
+ROWS = {"softmax": softmax, "softmax_grad": softmax_grad}
+
+
 def by_rows(name: str, *arrays: Any) -> Any:
-    """``softmax(x)`` or ``softmax_grad(g, y)`` along the last axis of bfloat16 arrays."""
+    """One of ``ROWS``: ``softmax(x)`` or ``softmax_grad(g, y)``."""
     out = np.empty(arrays[0].shape, _BFLOAT)
     given = tuple([_matrix(a) for a in (*arrays, out)])
-    share(softmax if name == "softmax" else softmax_grad, given, given[0].shape[0], 6 * out.size)
+    share(ROWS[name], given, given[0].shape[0], 6 * out.size)
     return out
 
 
@@ -105,4 +109,4 @@ def summed(x: Any, shape: tuple[int, ...]) -> Any:
     return out.view(_BFLOAT).reshape(shape)
 
 
-__all__ = ["by_rows", "summed"]
+__all__ = ["ROWS", "by_rows", "summed"]

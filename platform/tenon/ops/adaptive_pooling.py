@@ -16,6 +16,7 @@ class AdaptiveAvgPool(Primitive):
 
     kind = Kind.WINDOW
     follows = 1
+    computes_in_float32 = True
 
     def infer(self, x, *, sizes):
         """Batch, channels, ``sizes``."""
@@ -52,6 +53,7 @@ class AdaptiveAvgPoolGrad(Primitive):
 
     kind = Kind.WINDOW
     inputs = ("g",)
+    computes_in_float32 = True
 
     def infer(self, g, *, shape):
         """The pooled input's shape."""

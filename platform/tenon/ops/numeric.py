@@ -144,6 +144,7 @@ class Erfinv(FloatUnary):
     """The number whose ``erf`` is ``x``."""
 
     saves = ("out",)
+    computes_in_float32 = True
 
     def forward(self, xp, x, *, out=None):
         """A rational first guess (error below 1e-3), then two steps of Newton's method."""

@@ -126,6 +126,7 @@ class MaxPool(Primitive):
     follows = 1
     saves = ("x", "out")
     repeats = True  # torch reads the places of the maxima
+    computes_in_float32 = True
 
     def infer(self, x, *, kernel, stride, padding, dilation, ceil_mode=False):
         """Pooled sizes."""
@@ -158,6 +159,7 @@ class MaxPoolGrad(Primitive):
     inputs = ("g", "x", "out")
     saves = ("x",)
     reuses = (1,)  # where the maximum was is noted before
+    computes_in_float32 = True
 
     def infer(self, g, x, out, *, kernel, stride, padding, dilation, ceil_mode=False):
         """The pooled input's shape."""
@@ -230,6 +232,7 @@ class AvgPool(Primitive):
 
     kind = Kind.WINDOW
     follows = 1
+    computes_in_float32 = True
 
     def infer(self, x, *, kernel, stride, padding, ceil_mode=False, include_pad=True, divisor=None):
         """Pooled sizes."""
@@ -294,6 +297,7 @@ class AvgPoolGrad(Primitive):
     kind = Kind.WINDOW
     follows = 1
     inputs = ("g",)
+    computes_in_float32 = True
 
     def infer(self, g, *, shape, **attrs):
         """The pooled input's shape."""

@@ -46,6 +46,7 @@ class Sum(Total):
     """Sum over ``axes``."""
 
     joined_by = "add"
+    computes_in_float32 = True
 
     def forward(self, xp, x, *, axes, keepdims=False, out=None):
         """``add.reduce``: half the overhead of ``np.sum``; narrow floats accumulate in float32."""
@@ -64,6 +65,7 @@ class Mean(Total):
 
     promotion = None
     joined_by = "add"
+    computes_in_float32 = True
 
     def forward(self, xp, x, *, axes, keepdims=False):
         """Sum times the reciprocal count."""
@@ -85,6 +87,7 @@ class Prod(Total):
 
     saves = ("x", "out")
     joined_by = "mul"
+    computes_in_float32 = True
 
     def forward(self, xp, x, *, axes, keepdims=False, out=None):
         """``multiply.reduce``, which NumPy makes 64 bits wide for integers."""
@@ -124,6 +127,7 @@ class Amax(Extreme):
     """Largest element over ``axes``; NaN wins."""
 
     joined_by = "maximum"
+    computes_in_float32 = True
 
     def forward(self, xp, x, *, axes, keepdims=False, out=None):
         """``maximum.reduce``."""
@@ -135,6 +139,7 @@ class Amin(Extreme):
     """Smallest element over ``axes``; NaN wins."""
 
     joined_by = "minimum"
+    computes_in_float32 = True
 
     def forward(self, xp, x, *, axes, keepdims=False, out=None):
         """``minimum.reduce``."""
@@ -194,9 +199,13 @@ class _Arg(Primitive):
 class Argmax(_Arg):
     """Index of the first largest element."""
 
+    computes_in_float32 = True
+
 
 class Argmin(_Arg):
     """Index of the first smallest element."""
+
+    computes_in_float32 = True
 
 
 class SumTo(Primitive):
@@ -235,6 +244,7 @@ class Cumsum(Primitive):
 
     kind = Kind.REDUCE
     plain = True
+    computes_in_float32 = True
 
     def infer(self, x, *, axis):
         """The input's own aval."""
@@ -256,6 +266,7 @@ class Cumprod(Primitive):
     kind = Kind.REDUCE
     saves = ("x", "out")
     plain = True
+    computes_in_float32 = True
 
     def infer(self, x, *, axis):
         """The input's own aval."""

@@ -140,6 +140,7 @@ class Logaddexp(Binary):
     saves = ("x", "y", "out")
     promotion = "float"
     expression = "maximum(a, b) + log1p(exp(-(0 if a == b else abs(a - b))))"
+    computes_in_float32 = True
 
     def forward(self, xp, x, y, *, out=None):
         """The namespace's own; of complex numbers that of the larger real part comes out of the logarithm."""

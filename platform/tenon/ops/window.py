@@ -48,6 +48,7 @@ class FoldAxis(Primitive):
     """Windows (last axis) summed back into an axis of ``shape``: the transpose of ``unfold_axis``."""
 
     kind = Kind.WINDOW
+    computes_in_float32 = True
 
     def infer(self, x, *, shape, axis, step):
         """``shape``."""

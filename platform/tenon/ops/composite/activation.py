@@ -104,6 +104,8 @@ class Silu(SmoothActivation):
 class Mish(SmoothActivation):
     """``x * tanh(softplus(x))``."""
 
+    computes_in_float32 = True
+
     def decompose(self, f, x):
         need_float(self.name, x)
         return f.mul(x, f.tanh(f.softplus(x)))
@@ -145,6 +147,7 @@ class Elu(Activation):
     """``scale * x`` where positive, else ``scale * alpha * (exp(x * rate) - 1)``."""
 
     saves = ("x",)
+    computes_in_float32 = True
 
     def decompose(self, f, x, *, alpha=1.0, scale=1.0, rate=1.0):
         need_float(self.name, x)
@@ -164,6 +167,7 @@ class Softplus(Activation):
     """``log(1 + exp(beta * x)) / beta``; the identity where ``beta * x > threshold``."""
 
     saves = ("x",)
+    computes_in_float32 = True
 
     def decompose(self, f, x, *, beta=1.0, threshold=20.0):
         need_float(self.name, x)
@@ -192,6 +196,7 @@ class Logsigmoid(Activation):
 
     saves = ("x",)
     grad_name = "LogSigmoidBackward0"
+    computes_in_float32 = True
 
     def decompose(self, f, x):
         need_float(self.name, x)
@@ -218,6 +223,7 @@ class Hardsigmoid(Activation):
     """``clamp(x / 6 + 1 / 2, 0, 1)``."""
 
     saves = ("x",)
+    computes_in_float32 = True
 
     def decompose(self, f, x):
         need_float(self.name, x)
@@ -231,6 +237,7 @@ class Hardswish(Activation):
     """``x * hardsigmoid(x)``."""
 
     saves = ("x",)
+    computes_in_float32 = True
 
     def decompose(self, f, x):
         need_float(self.name, x)
@@ -247,6 +254,7 @@ class Threshold(Activation):
     """``x`` where it is above ``threshold``, else ``value``."""
 
     saves = ("x",)
+    computes_in_float32 = True
 
     def decompose(self, f, x, *, threshold, value):
         return f.where(f.le(x, threshold), value, x)
@@ -259,6 +267,7 @@ class Softshrink(Activation):
     """``x`` moved towards 0 by ``bound``, and 0 within it."""
 
     saves = ("x",)
+    computes_in_float32 = True
 
     def decompose(self, f, x, *, bound=0.5):
         return f.where(
@@ -271,6 +280,8 @@ class Softshrink(Activation):
 
 class Hardshrink(Softshrink):
     """``x``, but 0 within ``bound`` of 0."""
+
+    computes_in_float32 = True
 
     def decompose(self, f, x, *, bound=0.5):
         return f.where(f.logical_and(f.ge(x, -bound), f.le(x, bound)), 0, x)

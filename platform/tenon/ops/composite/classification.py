@@ -104,6 +104,7 @@ class NllLoss(Primitive):
     kind = Kind.INDEX
     inputs = ("x", "target", "weight")
     saves = ("target", "weight")
+    computes_in_float32 = True
 
     def infer(self, x, target, weight, *, reduction="mean", ignore_index=-100):
         """The target's shape, or a scalar."""
@@ -135,6 +136,7 @@ class NllLossGrad(Primitive):
     kind = Kind.INDEX
     inputs = ("g", "target", "weight")
     saves = ("target", "weight")
+    computes_in_float32 = True
 
     def infer(self, g, target, weight, *, shape, reduction="mean", ignore_index=-100):
         """``shape``."""
@@ -161,6 +163,7 @@ class CrossEntropy(Composite):
     inputs = ("x", "target", "weight")
     saves = ("x", "target", "weight")
     residuals = 1
+    computes_in_float32 = True
 
     def infer(self, x, target, weight, *, reduction="mean", ignore_index=-100):
         """The target's shape, or a scalar."""
@@ -201,6 +204,7 @@ class CrossEntropyGrad(Composite):
     widens = True
     inputs = ("g", "x", "total", "target", "weight")
     reuses = (1,)  # a row of probabilities needs that row only
+    computes_in_float32 = True
 
     def decompose(self, f, g, x, total, target, weight, *, reduction="mean", ignore_index=-100):
         g, wide, weight = widened(f, g, x, weight)

@@ -64,6 +64,7 @@ class EmbeddingGrad(Primitive):
     inputs = ("g", "indices")
     saves = ("indices",)
     grad_name = "EmbeddingBackwardBackward0"
+    computes_in_float32 = True
 
     def infer(self, g, indices, *, rows, padding_idx=-1, by_frequency=False):
         """The table's shape."""

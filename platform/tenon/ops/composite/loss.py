@@ -58,6 +58,8 @@ class PairLoss(Composite):
 class MseLoss(PairLoss):
     """``(x - y)^2``."""
 
+    computes_in_float32 = True
+
     def value(self, f, d):
         return f.mul(d, d)
 
@@ -67,6 +69,8 @@ class MseLoss(PairLoss):
 
 class L1Loss(PairLoss):
     """``|x - y|``."""
+
+    computes_in_float32 = True
 
     def value(self, f, d):
         return f.abs(d)
@@ -82,6 +86,8 @@ class L1Loss(PairLoss):
 class SmoothL1Loss(PairLoss):
     """``(x - y)^2 / (2 beta)`` within ``beta``, else ``|x - y| - beta / 2``; ``beta`` is above 0."""
 
+    computes_in_float32 = True
+
     def value(self, f, d, *, beta):
         size = f.abs(d)
         return f.where(f.lt(size, beta), f.mul(f.mul(d, d), 0.5 / beta), f.sub(size, 0.5 * beta))
@@ -92,6 +98,8 @@ class SmoothL1Loss(PairLoss):
 
 class HuberLoss(PairLoss):
     """``(x - y)^2 / 2`` within ``delta``, else ``delta * (|x - y| - delta / 2)``."""
+
+    computes_in_float32 = True
 
     def value(self, f, d, *, delta):
         size = f.abs(d)
@@ -108,6 +116,7 @@ class BinaryCrossEntropyWithLogits(Composite):
     kind = Kind.REDUCE
     inputs = ("x", "y", "weight", "pos_weight")
     saves = ("x", "y", "weight", "pos_weight")
+    computes_in_float32 = True
 
     # With u = 1 + (pos_weight - 1) y: (1 - y) x + u softplus(-x)
     def decompose(self, f, x, y, weight, pos_weight, *, reduction="mean"):
@@ -160,6 +169,7 @@ class BinaryCrossEntropy(Composite):
     kind = Kind.REDUCE
     inputs = ("x", "y", "weight")
     saves = ("x", "y", "weight")
+    computes_in_float32 = True
 
     def decompose(self, f, x, y, weight, *, reduction="mean"):
         need_float_target(x, y)

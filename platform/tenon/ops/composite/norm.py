@@ -188,6 +188,7 @@ class BatchNormInference(Composite):
     inputs = ("x", "weight", "bias", "mean", "variance")
     saves = ("x", "weight", "mean", "variance")
     grad_name = "NativeBatchNormBackward0"
+    computes_in_float32 = True
 
     def infer(self, x, weight, bias, mean, variance, *, eps=1e-5):
         """The input's own aval."""

@@ -82,6 +82,7 @@ class LogSoftmax(Composite):
     """``x - log(sum(exp(x)))`` along ``axis``, computed stably."""
 
     saves = ("out",)
+    computes_in_float32 = True
 
     def decompose(self, f, x, *, axis):
         _need_float("log_softmax", x)
@@ -101,6 +102,7 @@ class LogSoftmaxGrad(Composite):
     inputs = ("g", "out")
     saves = ("g", "out")
     grad_name = "LogSoftmaxBackwardBackward0"
+    computes_in_float32 = True
 
     def decompose(self, f, g, out, *, axis):
         return f.sub(g, f.mul(f.exp(out), f.sum(g, axes=_axes(out, axis), keepdims=True)))

@@ -21,6 +21,7 @@ class Var(Composite):
     kind = Kind.REDUCE
     saves = ("x",)
     plain = True
+    computes_in_float32 = True
 
     def decompose(self, f, x, *, axes, correction=1, keepdims=False):
         centred = f.sub(x, f.mean(x, axes=axes, keepdims=True))
@@ -37,6 +38,7 @@ class Std(Composite):
     kind = Kind.REDUCE
     saves = ("x", "out")
     plain = True
+    computes_in_float32 = True
 
     def decompose(self, f, x, *, axes, correction=1, keepdims=False):
         return f.sqrt(f.var(x, axes=axes, correction=correction, keepdims=keepdims))
@@ -52,6 +54,7 @@ class VarMean(Composite):
     saves = ("x",)
     outputs = 2
     plain = True
+    computes_in_float32 = True
 
     def decompose(self, f, x, *, axes, correction=1, keepdims=False):
         variance = f.var(x, axes=axes, correction=correction, keepdims=keepdims)
@@ -69,6 +72,7 @@ class StdMean(Composite):
     saves = ("x", "out")
     outputs = 2
     plain = True
+    computes_in_float32 = True
 
     def decompose(self, f, x, *, axes, correction=1, keepdims=False):
         deviation = f.std(x, axes=axes, correction=correction, keepdims=keepdims)
@@ -114,6 +118,7 @@ class Logsumexp(Composite):
     promotion = "float"
     saves = ("x", "out")
     plain = True
+    computes_in_float32 = True
 
     def decompose(self, f, x, *, axes, keepdims=False):
         if any(x.shape[a] == 0 for a in axes):
@@ -137,6 +142,7 @@ class VectorNorm(Composite):
     saves = ("x", "out")
     grad_name = "LinalgVectorNormBackward0"
     plain = True
+    computes_in_float32 = True
 
     def decompose(self, f, x, *, order=2.0, axes=(), keepdims=False):
         size = f.abs(x)
