@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from tenon.extend import errors
+from tenon.extend import errors, expressions
 from tenon_cpu.jit import codegen_llvm, scratch
 from tenon_cpu.jit.chains import bound
 from tenon_cpu.jit.clusters_domain import Cluster, Domain, Loops
@@ -24,26 +24,6 @@ from tenon_cpu.jit.codegen_rows import rowwise
 
 #: Elements (weighted by the cost of their ops) below which one thread is faster than two.
 SHARED = 1 << 16
-#: What an op costs against a sum, roughly.
-_COSTLY = frozenset(
-    [
-        "exp",
-        "log",
-        "tanh",
-        "sigmoid",
-        "erf",
-        "erfc",
-        "pow",
-        "silu",
-        "expm1",
-        "log1p",
-        "exp2",
-        "log2",
-        "log10",
-        "sin",
-        "cos",
-    ]
-)
 
 
 class Generated:
@@ -129,7 +109,7 @@ class FusedKernel:
 
     def _generate(self, layouts: tuple[tuple[int, ...], ...]) -> Generated:
         fma = codegen_llvm.compiler().has_fma
-        weight = 1 + 6 * sum(s.op in _COSTLY for s in self.cluster.steps)
+        weight = 1 + 6 * sum(expressions.is_costly(s.definition) for s in self.cluster.steps)
         loops = Loops(self.domain, layouts)
         if not self.cluster.reduces:
             text, pieces = pointwise(self.cluster, loops, fma)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 
-from tenon.extend import errors
+from tenon.extend import errors, expressions
 from tenon_cpu.jit.clusters_domain import Cluster, Loops, Ref
 
 #: Bytes of row scratch that a kernel may put on its stack.
@@ -22,12 +22,6 @@ MOST = 1 << 19
 CHUNKS = 32
 #: Elements of a row cut from a long axis.
 PIECE = 1 << 12
-_DEAR = frozenset(
-    [
-        "exp", "log", "pow", "tanh", "sigmoid", "erf", "erfc", "silu", "expm1", "log1p", "exp2", "log2",
-        "log10", "sin", "cos", "sqrt", "rsqrt", "div",
-    ]
-)  # fmt: skip
 
 
 class Schedule:
@@ -140,7 +134,8 @@ class Schedule:
             if i in seen or step is None or not self.is_inner(i):
                 continue
             seen.add(i)
-            work += 8 if step.op in _DEAR else 1
+            op = step.definition
+            work += 8 if expressions.is_costly(op) or expressions.divides(op) else 1
             stack += [r.index for r in step.refs]
         return work > 4
 

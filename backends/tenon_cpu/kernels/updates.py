@@ -19,12 +19,6 @@ from tenon_cpu.threads import scratch, split
 BLOCK = 1 << 16
 #: Elements for each array below which a flat array for all of them is quicker (``tenon.optim.batch``).
 LEAST = 1 << 12
-_UFUNCS: dict[str, Any] = {
-    "add": np.add, "sub": np.subtract, "mul": np.multiply, "div": np.true_divide, "neg": np.negative,
-    "abs": np.absolute, "sqrt": np.sqrt, "square": np.square, "reciprocal": np.reciprocal,
-    "maximum": np.maximum, "minimum": np.minimum, "copysign": np.copysign, "floor": np.floor,
-    "ceil": np.ceil, "trunc": np.trunc, "clone": np.positive,
-}  # fmt: skip
 _POWERS: dict[Any, Any] = {2: np.square, 0.5: np.sqrt, -1: np.reciprocal}
 
 
@@ -121,7 +115,10 @@ def _last_reads(cluster: Any) -> dict[int, int]:
 def _ufunc(step: Any) -> Any:
     if step.op == "pow":
         return _POWERS.get(step.args[1]) if len(step.refs) == 1 else None
-    return _UFUNCS.get(step.op) if len(step.refs) == len(step.args) and not step.attrs else None
+    if len(step.refs) != len(step.args) or step.attrs:
+        return None
+    op = step.definition
+    return np.positive if op.expression == "a" else getattr(np, getattr(op, "ufunc", None) or "", None)
 
 
 __all__ = ["fuse_each"]

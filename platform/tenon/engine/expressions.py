@@ -37,8 +37,24 @@ FUNCTIONS = MATHEMATICS | {
 }  # fmt: skip
 
 
+def is_exact(op: Op) -> bool:
+    """Whether generated code gives NumPy's own bits: every operation of the expression rounds in one way."""
+    text = op.expression_for((..., ..., ...), {})
+    return text is not None and not operations(text) & MATHEMATICS
+
+
+def is_costly(op: Op) -> bool:
+    """Whether an element takes a function of mathematics, which costs as much as some ten sums."""
+    return op.expression is not None and not operations(op.expression).isdisjoint(MATHEMATICS)
+
+
+def divides(op: Op) -> bool:
+    """Whether an element takes a division or a root, which cost as much as some five sums."""
+    return op.expression is not None and not operations(op.expression).isdisjoint(("/", "sqrt"))
+
+
 @functools.cache
-def calls(text: str) -> frozenset[str]:
+def operations(text: str) -> frozenset[str]:
     """The functions that an expression calls, and "/" if it divides."""
     nodes = list(ast.walk(ast.parse(text, mode="eval")))
     named = {n.func.id for n in nodes if isinstance(n, ast.Call) and isinstance(n.func, ast.Name)}

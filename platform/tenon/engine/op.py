@@ -141,7 +141,7 @@ class Op:
     checks_integers: ClassVar[bool] = False
     #: A product: a backend may keep a large operand in a layout of its own as long as it does not change.
     packable: ClassVar[bool] = False
-    #: Of floats of 16 bits it is computed in float32 and rounded once, where a backend has no kernel for them.
+    #: Floats of 16 bits are computed in float32 and rounded once, where a backend has no kernel for them.
     computes_in_float32: ClassVar[bool] = False
     #: ``forward`` writes into the ``out`` that it is given.
     fills_out: ClassVar[bool] = False

@@ -12,47 +12,20 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from tenon.engine.expressions import is_exact
 from tenon.engine.op import Composite, table
 from tenon.errors import NotFusableError
 
-#: Ops whose fused results are those of the array library bit for bit: each is rounded once, in one way.
-EXACT = frozenset(
-    [
-        "add",
-        "sub",
-        "mul",
-        "div",
-        "neg",
-        "abs",
-        "sqrt",
-        "rsqrt",
-        "square",
-        "reciprocal",
-        "maximum",
-        "minimum",
-        "fmax",
-        "fmin",
-        "where",
-        "sign",
-        "relu",
-        "clamp",
-        "copysign",
-        "eq",
-        "ne",
-        "lt",
-        "le",
-        "gt",
-        "ge",
-        "logical_and",
-        "logical_or",
-        "logical_xor",
-        "logical_not",
-        "floor",
-        "ceil",
-        "trunc",
-        "clone",
-    ]
-)
+
+class _Exactness(dict[str, bool]):
+    """Whether the fused results of an op are those of the array library bit for bit, by its name."""
+
+    def __missing__(self, name: str) -> bool:
+        found = self[name] = is_exact(table.by_name[name])
+        return found
+
+
+_EXACT = _Exactness()
 #: Exponents that the array library spells as products and roots.
 _POWERS = frozenset({2, 0.5, -1, 1})
 
@@ -91,7 +64,7 @@ class Recording:
                 raise NotFusableError(f"{name} of {kind.__name__} is not recorded.")
         if name == "pow" and args[1].__class__ is not Array and args[1] in _POWERS:
             noted[2] = ("power", self.numbers.pop())
-        elif name not in EXACT:
+        elif not _EXACT[name]:
             self.exact = False
         self.ops.append(tuple(noted))
         return Array(self, self.inputs + len(self.ops) - 1)
