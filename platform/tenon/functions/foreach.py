@@ -191,7 +191,7 @@ def _offer(
         __all__.append(name)
 
 
-_METHODS: Any = Tensor
+_METHODS: Any = Tensor  # its methods are derived from ops, which type checkers do not see
 for _names, _kind in ((_ALONE, _alone), (_WITH, _with), ("addcmul addcdiv", _pointwise), ("lerp", _lerp)):
     for _short in _names.split():
         _offer(_kind, _short, getattr(Tensor, _short), getattr(Tensor, f"{_short}_"))
