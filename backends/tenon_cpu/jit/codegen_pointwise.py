@@ -40,7 +40,7 @@ def emit_step(code: Code, step: Step, operands: list[Any]) -> Val:
             v = formula.truth(v) if position < conditions else convert(code, v, computed)
         names[letter] = v
     if step.moves:
-        return operands[0]  # type: ignore[no-any-return]
+        return operands[0]
     made = formula.run(step.expression, names)
     return convert(code, made, out)
 

@@ -98,7 +98,7 @@ class PlacesGuard(Guard):
     def _compiled(self) -> Callable[[], bool]:
         names = Names()
         checks = " and ".join(place.expression(names) for place in self.places) or "True"
-        return eval(f"lambda: {checks}", names.space)  # type: ignore[no-any-return]
+        return eval(f"lambda: {checks}", names.space)
 
     # --- finding them ---
 

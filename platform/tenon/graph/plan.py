@@ -61,7 +61,7 @@ def replaceable(node: Node) -> Sequence[int]:
     """Positions of the arguments whose place an output may take, if they die: each element of the outputs
     depends on the same element of these only, or the kernel begins by copying them."""
     if "cluster" in node.attrs:
-        return node.op.replaceable(**node.attrs)  # type: ignore[no-any-return]
+        return node.op.replaceable(**node.attrs)
     if len(node.avals) != 1 or node.op.view:
         return ()
     reused: tuple[int, ...] | None = node.op.reuses

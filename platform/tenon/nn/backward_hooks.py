@@ -45,7 +45,7 @@ class _Boundary(CustomNode):
 
     def apply_tensors(self, grads: Sequence[Any], create_graph: bool) -> list[Any]:
         """The gradients of the inputs: those of the outputs after ``change``."""
-        return self.__dict__["change"](list(grads))  # type: ignore[no-any-return]
+        return self.__dict__["change"](list(grads))
 
 
 def _cross(tensors: Sequence[Any], change: Callable[[list[Any]], list[Any]]) -> list[Any]:

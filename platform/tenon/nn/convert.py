@@ -92,7 +92,7 @@ class Conversion(Traversal):
                 )
             kind = dtype if t.is_floating_point() or t.is_complex() else None
             wanted = memory_format if t.dim() in (4, 5) else None
-            return t.to(device, kind, memory_format=wanted)  # type: ignore[no-any-return]
+            return t.to(device, kind, memory_format=wanted)
 
         return self._apply(convert)
 

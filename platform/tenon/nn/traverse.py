@@ -146,7 +146,7 @@ class Traversal(Registration):
             module = getattr(module, name)
             if not isinstance(module, Traversal):
                 raise ModuleAttributeError(f"`{name}` is not an nn.Module")
-        return module  # type: ignore[no-any-return]
+        return module
 
     def set_submodule(self, target: str, module: Module, strict: bool = False) -> None:
         """Put ``module`` at the dotted path ``target``; with ``strict`` only where a module is already."""
@@ -182,7 +182,7 @@ class Traversal(Registration):
         module, name, found = self._get_member(target)
         if name not in module._buffers:
             raise ModuleAttributeError(f"`{name}` is not a buffer")
-        return found  # type: ignore[no-any-return]
+        return found
 
     def apply(self, fn: Callable[[Module], Any]) -> Self:
         """Call ``fn`` with every module below, then with this one; return this one."""

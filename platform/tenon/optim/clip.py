@@ -40,7 +40,7 @@ def get_total_norm(
     listed = _listed(tensors)
     order = float(norm_type)
     if not listed:
-        return full((), 0.0, get_default_dtype(), "cpu")  # type: ignore[no-any-return]
+        return full((), 0.0, get_default_dtype(), "cpu")
     norms = [_norm(t, order) for t in listed]
     if len(norms) == 1:
         total = norms[0]
@@ -53,7 +53,7 @@ def get_total_norm(
             " it cannot be clipped. To disable this error and scale the gradients by the non-finite norm"
             " anyway, set `error_if_nonfinite=False`"
         )
-    return total  # type: ignore[no-any-return]
+    return total
 
 
 def _norm(tensor: Any, order: float) -> Any:

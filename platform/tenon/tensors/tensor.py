@@ -315,7 +315,7 @@ class Tensor(Methods):
         """The data as a NumPy array that shares memory with this CPU tensor (``force``: detach and copy if
         needed)."""
         if force:
-            return self.detach().cpu()._backend.to_host(self.raw)  # type: ignore[no-any-return]
+            return self.detach().cpu()._backend.to_host(self.raw)
         if self._track and MODE.enabled:
             raise GradError(
                 "Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() instead."
@@ -326,7 +326,7 @@ class Tensor(Methods):
                 " tensor to host memory first."
             )
         self._expose()
-        return self._backend.to_host(self.raw)  # type: ignore[no-any-return]
+        return self._backend.to_host(self.raw)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
         array = self.numpy()

@@ -105,7 +105,7 @@ def build_data(config: RunConfig, recipe: Recipe | None) -> Splits:
 def build_loss(config: RunConfig) -> Callable[..., Any]:
     """The loss function ``loss(output, target)``: the mean over the batch."""
     if ":" in config.loss:
-        return target(config.loss, "loss")  # type: ignore[no-any-return]
+        return target(config.loss, "loss")
     found = getattr(functional, config.loss, None)
     if found is None:
         known = [n for n in dir(functional) if n.endswith(("_loss", "_entropy", "_with_logits"))]
@@ -114,7 +114,7 @@ def build_loss(config: RunConfig) -> Callable[..., Any]:
                 "unknown key 'loss'", f"unknown loss {config.loss!r}"
             )
         )
-    return found  # type: ignore[no-any-return]
+    return found
 
 
 def find_optimizer(config: RunConfig, model: Module) -> tuple[Any, list[tuple[str, Any]], dict[str, Any]]:

@@ -141,7 +141,7 @@ def find(hook: Any) -> Hook:
         raise ValueError(
             "Communication hook: return annotation should be torch.futures.Future[torch.Tensor]."
         )
-    return hook  # type: ignore[no-any-return]
+    return hook
 
 
 def name_of(hook: Hook) -> str:

@@ -146,4 +146,4 @@ def _parameters(
 def _replaced(layer: Layer, made: tuple[Parameter, Parameter]) -> Layer:
     fused: Any = copy.deepcopy(layer)
     fused.weight, fused.bias = made
-    return fused  # type: ignore[no-any-return]
+    return fused

@@ -75,7 +75,7 @@ class _LegacyStorage(TypedStorage, metaclass=_LegacyStorageMeta):
     def from_file(cls, filename: Any, shared: bool = False, size: int = 0) -> TypedStorage:
         """The first numbers of a file, mapped; with ``shared`` writing here changes the file."""
         mapped = UntypedStorage.from_file(filename, shared, size * cls.dtype.itemsize)
-        return cls(wrap_storage=mapped)  # type: ignore[no-any-return]
+        return cls(wrap_storage=mapped)
 
     @classmethod
     def _new_shared(cls, size: int) -> TypedStorage:  # type: ignore[override]
