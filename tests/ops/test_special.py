@@ -9,6 +9,7 @@ import pytest
 
 import tenon
 from tenon import ops
+from tenon.errors import UnsupportedError
 
 
 def units(actual, expected, dtype):
@@ -56,3 +57,17 @@ def test_gradients_to_second_order(name):
 
     assert tenon.autograd.gradcheck(getattr(ops, name), (x,))
     assert tenon.autograd.gradgradcheck(getattr(ops, name), (x,))
+
+
+@pytest.mark.parametrize("name", ["igamma", "igammac"])
+def test_incomplete_gamma_in_place_takes_no_number(name):
+    with pytest.raises(TypeError, match="argument 'other' \\(position 2\\) must be Tensor, not float"):
+        getattr(tenon.ones(2), f"{name}_")(2.0)
+
+
+@pytest.mark.parametrize("form", ["i0", "i0_", "xlogy", "xlogy_"])
+def test_complex_numbers_are_refused_also_in_place(form):
+    arguments = (tenon.ones(2),) if "xlogy" in form else ()
+
+    with pytest.raises(UnsupportedError):
+        getattr(tenon.ones(2, dtype=tenon.complex64), form)(*arguments)

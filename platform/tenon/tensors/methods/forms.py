@@ -148,8 +148,8 @@ _OF_TENSORS = frozenset((
 #: Binary functions that compare numbers.
 _ORDERED = frozenset(("fmax", "fmin", "ge", "gt", "le", "lt", "maximum", "minimum"))
 _NOT_THE_OP = _OF_TENSORS | _ORDERED | {
-    "clamp", "gcd", "heaviside", "lcm", "ldexp", "nan_to_num", "neg", "nextafter", "polygamma", "pow", "put",
-    "sub",
+    "clamp", "gcd", "heaviside", "i0", "igamma", "igammac", "lcm", "ldexp", "nan_to_num", "neg", "nextafter",
+    "polygamma", "pow", "put", "sub", "xlogy",
 }  # fmt: skip
 #: Those that are the op after all where everything is a real number.
 _OF_REALS = frozenset(("clamp", "neg", "sub"))
