@@ -212,7 +212,7 @@ def _is_submodule(name: str) -> bool:
 
 def _function(name: str) -> Any:
     functions = importlib.import_module("tenon.functions")
-    if name not in functions.__all__:
+    if name not in functions.__all__ and name not in functions.FUNCTION_FORMS:
         raise AttributeError(f"module 'tenon' has no attribute {name!r}")
     value = globals()[name] = getattr(functions, name)
     return value

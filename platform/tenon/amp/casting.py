@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from tenon.amp import policy
+from tenon.amp.policy import policy_of
 from tenon.dtypes import bfloat16, float16
 from tenon.engine.grad_mode import MODE
 from tenon.engine.interceptor import SLOT
@@ -44,11 +44,9 @@ class Casting:
         below = SLOT.below(self)
         if PRECISION.call is not None:
             device = self.device(args)
-            rule = policy.POLICIES[device].get(op.name) if device is not None else None
-            if rule is not None:
-                chosen = rule if rule.__class__ is str else rule(args)  # type: ignore[operator]
-                if chosen is not None:
-                    return below(op, self.arguments(chosen, args, device), attrs)
+            chosen = "" if device is None else policy_of(op, device, args)
+            if chosen:
+                return below(op, self.arguments(chosen, args, device), attrs)
         if isinstance(op, Composite) and not op.differentiable and MODE.enabled and _tracked(args):
             return SLOT.parts(op, args, attrs)
         return below(op, args, attrs)

@@ -24,6 +24,7 @@ from typing import Any, ClassVar
 from tenon.engine import expressions
 from tenon.engine.aval import Aval
 from tenon.engine.interceptor import SLOT
+from tenon.engine.op_table import table as table
 from tenon.errors import ArgumentError, TenonError
 
 
@@ -45,35 +46,6 @@ class Kind(enum.Enum):
 
 
 _MOVING = frozenset((Kind.MOVE, Kind.INDEX, Kind.CREATE, Kind.RANDOM, Kind.MEMORY, Kind.COLLECTIVE))
-
-
-class OpTable:
-    """All ops as attributes: ``table.add``. ``table[name]`` finds one by its string."""
-
-    def __init__(self) -> None:
-        self.by_name: dict[str, Op] = {}
-
-    def register(self, op: Op) -> None:
-        """Add ``op`` under its name; a second op of that name is an error."""
-        if op.name in self.by_name:
-            raise ArgumentError(
-                f"op {op.name!r} is defined twice: by {type(self.by_name[op.name]).__module__} "
-                f"and {type(op).__module__}. Rename one."
-            )
-        self.by_name[op.name] = op
-        setattr(self, op.name, op)
-
-    def __getitem__(self, name: str) -> Op:
-        return self.by_name[name]
-
-    def __iter__(self) -> Any:
-        return iter(self.by_name.values())
-
-    def __getattr__(self, name: str) -> Any:
-        raise AttributeError(f"no op named {name!r}; see tenon.ops for the list.")
-
-
-table = OpTable()
 
 
 def _snake(name: str) -> str:
@@ -154,6 +126,43 @@ class Op:
     grad_overloads: ClassVar[Mapping[tuple[bool, ...], str]] = {}
     #: Has gradient rules; an op without any is never taped.
     differentiable: bool
+
+    # What users see of the op. Tensor's methods, tenon's functions, autocast and grad_fn look it up here.
+
+    #: ``x.name()`` and ``tenon.name(x, out=)`` exist. A method of that name written by hand comes first.
+    public: ClassVar[bool] = False
+    #: Further names of the method and the function, as ``multiply`` of ``mul``.
+    aliases: ClassVar[tuple[str, ...]] = ()
+    #: What ``x.name_()`` writes: the result of the "op"; of the "method", which checks more; on "reals" the
+    #: op's and else the method's. "" if there is no such form.
+    inplace_form: ClassVar[str] = "op"
+    #: ``tenon.name_(x)`` exists: for all names, for none, or for those listed.
+    inplace_functions: ClassVar[bool | tuple[str, ...]] = False
+    #: The second argument is a tensor, never a number.
+    second_is_tensor: ClassVar[bool] = False
+    #: Compares by size, which complex numbers do not have: they are refused.
+    orders: ClassVar[bool] = False
+    #: The first argument of ``tenon.name``: a "tensor"; also a "number" if another argument is a tensor;
+    #: "numbers" may be all arguments.
+    first_argument: ClassVar[str] = "tensor"
+    #: Of which dtype ``out=`` may be: "cast" (any that the result can be cast to), "kept" (the input's own,
+    #: where the op keeps it) or "boolean".
+    out: ClassVar[str] = "cast"
+    #: The in-place form's gradient is torch's ``Backward1``, not ``Backward0``.
+    inplace_overload: ClassVar[bool] = False
+    #: Aliases whose gradient has a name of its own.
+    alias_grad_names: ClassVar[Mapping[str, str]] = {}
+    #: What autocast does to the arguments: "" (nothing), "lower" (to its own dtype), "float32", "float32 in
+    #: space" (over three spatial axes only), "widest" (of the arguments) or "refused: " and
+    #: why.
+    autocast: ClassVar[str] = ""
+    #: The same on a GPU; None: as ``autocast``.
+    autocast_cuda: ClassVar[str | None] = None
+    #: torch's names of what a node keeps (``grad_fn._saved_dim``) -> how to read it off the node, where it is
+    #: neither an input nor an attr of that name.
+    saved_names: ClassVar[Mapping[str, Callable[[Any], Any]]] = {}
+    #: A view of one part of complex numbers, of both as real numbers, or the reverse.
+    splits_complex: ClassVar[bool] = False
 
     name: str
 

@@ -29,10 +29,11 @@ from tenon.functions import (
     spectra,
     typed,
 )
-from tenon.functions.derived import derive_all
+from tenon.functions.derived import derive, derive_all
 from tenon.functions.einsum import einsum
 from tenon.tensors import rerouting
 from tenon.tensors.creation import create, draws, factories, ranges
+from tenon.tensors.methods.function_forms import FUNCTION_FORMS
 
 _FAMILIES = (
     checks, choosing, contraction, control, copies, counting, factorizations, foreach, joining, limits,
@@ -70,10 +71,12 @@ rerouting.register(
 
 
 def __getattr__(name: str) -> Any:
-    try:
-        return _FUNCTIONS[name]
-    except KeyError:
-        raise AttributeError(f"module 'tenon.functions' has no attribute {name!r}") from None
+    if name not in _FUNCTIONS:
+        if name not in FUNCTION_FORMS:  # where an op that registered since has noted its functions
+            raise AttributeError(f"module 'tenon.functions' has no attribute {name!r}")
+        _FUNCTIONS[name] = derive(name)
+        rerouting.register("torch", {name: _FUNCTIONS[name]})
+    return _FUNCTIONS[name]
 
 
 def __dir__() -> list[str]:

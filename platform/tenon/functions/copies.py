@@ -1,5 +1,4 @@
-"""Methods about memory as functions, and the copying forms of views: ``permute_copy(x, dims)`` is
-``x.permute(dims)`` in memory of its own."""
+"""The copying forms of views: ``permute_copy(x, dims)`` is ``x.permute(dims)`` in memory of its own."""
 
 from __future__ import annotations
 
@@ -8,15 +7,10 @@ from collections.abc import Callable
 from typing import Any
 
 from tenon.engine.aval import normalize_axis
-from tenon.functions.derived import derive, into
+from tenon.functions.derived import into
 from tenon.functions.making import view_as_complex, view_as_real
 from tenon.tensors.tensor import Tensor
 
-_METHODS = """
-    as_strided as_strided_scatter index_reduce narrow_copy nonzero_static resolve_conj resolve_neg
-    unsafe_chunk unsafe_split unsafe_split_with_sizes
-"""
-_PLAIN = "as_strided_ is_conj is_neg resize_as_"
 _VIEWS = """
     as_strided detach diagonal expand permute select split split_with_sizes squeeze t transpose unbind unfold
     unsqueeze view
@@ -58,9 +52,6 @@ _FORMS |= {"alias": _alias, "slice": _slice}
 _FORMS |= {"view_as_complex": view_as_complex, "view_as_real": view_as_real}
 
 __all__ = []
-for _name in [*_METHODS.split(), *_PLAIN.split()]:
-    globals()[_name] = derive(_name, plain=_name in _PLAIN)
-    __all__.append(_name)
 for _name, _view in _FORMS.items():
     globals()[f"{_name}_copy"] = _copying(_name, _view)
     __all__.append(f"{_name}_copy")

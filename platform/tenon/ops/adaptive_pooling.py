@@ -17,6 +17,8 @@ class AdaptiveAvgPool(Primitive):
     kind = Kind.WINDOW
     follows = 1
     computes_in_float32 = True
+    autocast = "float32 in space"
+    autocast_cuda = ""
 
     def infer(self, x, *, sizes):
         """Batch, channels, ``sizes``."""

@@ -34,6 +34,7 @@ class Tan(FloatUnary):
     ufunc = "tan"
     saves = ("out",)
     expression = "tan(a)"
+    autocast_cuda = "float32"
 
     def vjp_x(self, f, g, out, x):
         return f.mul(g, f.conj(f.add(f.mul(out, out), 1.0)))
@@ -45,6 +46,8 @@ class Asin(FloatUnary):
     ufunc = "arcsin"
     saves = ("x",)
     expression = "asin(a)"
+    aliases = ("arcsin",)
+    autocast_cuda = "float32"
 
     def vjp_x(self, f, g, out, x):
         return f.mul(g, f.conj(f.rsqrt(f.sub(1.0, f.mul(x, x)))))
@@ -56,6 +59,8 @@ class Acos(FloatUnary):
     ufunc = "arccos"
     saves = ("x",)
     expression = "acos(a)"
+    aliases = ("arccos",)
+    autocast_cuda = "float32"
 
     def vjp_x(self, f, g, out, x):
         return f.mul(g, f.conj(f.neg(f.rsqrt(f.sub(1.0, f.mul(x, x))))))
@@ -67,6 +72,7 @@ class Atan(FloatUnary):
     ufunc = "arctan"
     saves = ("x",)
     expression = "atan(a)"
+    aliases = ("arctan",)
 
     def vjp_x(self, f, g, out, x):
         return f.mul(g, f.conj(f.reciprocal(f.add(f.mul(x, x), 1.0))))
@@ -78,6 +84,7 @@ class Sinh(FloatUnary):
     ufunc = "sinh"
     saves = ("x",)
     expression = "sinh(a)"
+    autocast_cuda = "float32"
 
     def vjp_x(self, f, g, out, x):
         return f.mul(g, f.conj(f.cosh(x)))
@@ -89,6 +96,7 @@ class Cosh(FloatUnary):
     ufunc = "cosh"
     saves = ("x",)
     expression = "cosh(a)"
+    autocast_cuda = "float32"
 
     def vjp_x(self, f, g, out, x):
         return f.mul(g, f.conj(f.sinh(x)))
@@ -111,6 +119,8 @@ class Asinh(FloatUnary):
     ufunc = "arcsinh"
     saves = ("x",)
     expression = "asinh(a)"
+    aliases = ("arcsinh",)
+    inplace_overload = True
 
     def vjp_x(self, f, g, out, x):
         return f.mul(g, f.conj(f.rsqrt(f.add(f.mul(x, x), 1.0))))
@@ -122,6 +132,8 @@ class Acosh(FloatUnary):
     ufunc = "arccosh"
     saves = ("x",)
     expression = "acosh(a)"
+    aliases = ("arccosh",)
+    inplace_overload = True
 
     # of complex numbers in two factors, whose branch cuts are those of acosh
     def vjp_x(self, f, g, out, x):
@@ -138,6 +150,8 @@ class Atanh(FloatUnary):
     ufunc = "arctanh"
     saves = ("x",)
     expression = "atanh(a)"
+    aliases = ("arctanh",)
+    inplace_overload = True
 
     def vjp_x(self, f, g, out, x):
         return f.mul(g, f.conj(f.reciprocal(f.sub(1.0, f.mul(x, x)))))

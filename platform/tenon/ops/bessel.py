@@ -42,6 +42,7 @@ class _Bessel(FloatUnary):
     saves = ("x", "out")
     order = 0
     scaled = False
+    public = False
 
     def forward(self, xp, x, *, out=None):
         """In float64, rounded once."""
@@ -61,6 +62,9 @@ class _Bessel(FloatUnary):
 
 class I0(_Bessel):
     """Modified Bessel function of order 0."""
+
+    public = True
+    inplace_form = "method"
 
     def vjp_x(self, f, g, out, x):
         return f.mul(g, f.i1(x))
@@ -107,6 +111,7 @@ class Erfcx(FloatUnary):
 
     grad_name = "SpecialErfcxBackward0"
     saves = ("x", "out")
+    public = False
 
     def forward(self, xp, x, *, out=None):
         """The product up to 6, the asymptotic series from there."""

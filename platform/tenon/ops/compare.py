@@ -19,6 +19,7 @@ class Compare(Primitive):
     inputs = ("x", "y")
     promotion = "same"
     boolean = True
+    public = True
 
     def infer(self, x: Any, y: Any) -> Any:
         """Booleans of the broadcast shape."""
@@ -30,6 +31,8 @@ class Test(Primitive):
 
     kind = Kind.ELEMENTWISE
     boolean = True
+    public = True
+    inplace_form = ""
 
     def infer(self, x: Any) -> Any:
         """Booleans of the input's shape."""
@@ -42,6 +45,8 @@ class Bitwise(Primitive):
     kind = Kind.ELEMENTWISE
     inputs: ClassVar[tuple[str, ...]] = ("x", "y")
     promotion = "same"
+    public = True
+    first_argument = "number"
 
     def infer(self, x: Any, y: Any) -> Any:
         """The broadcast shape, in the common dtype."""
@@ -60,6 +65,7 @@ class Ne(Compare):
 
     ufunc = "not_equal"
     expression = "a != b"
+    aliases = ("not_equal",)
 
 
 class Lt(Compare):
@@ -67,6 +73,8 @@ class Lt(Compare):
 
     ufunc = "less"
     expression = "a < b"
+    aliases = ("less",)
+    orders = True
 
 
 class Le(Compare):
@@ -74,6 +82,8 @@ class Le(Compare):
 
     ufunc = "less_equal"
     expression = "a <= b"
+    aliases = ("less_equal",)
+    orders = True
 
 
 class Gt(Compare):
@@ -81,6 +91,8 @@ class Gt(Compare):
 
     ufunc = "greater"
     expression = "a > b"
+    aliases = ("greater",)
+    orders = True
 
 
 class Ge(Compare):
@@ -88,6 +100,8 @@ class Ge(Compare):
 
     ufunc = "greater_equal"
     expression = "a >= b"
+    aliases = ("greater_equal",)
+    orders = True
 
 
 class LogicalAnd(Compare):
@@ -95,6 +109,7 @@ class LogicalAnd(Compare):
 
     ufunc = "logical_and"
     expression = "(a != 0) & (b != 0)"
+    second_is_tensor = True
 
 
 class LogicalOr(Compare):
@@ -102,6 +117,7 @@ class LogicalOr(Compare):
 
     ufunc = "logical_or"
     expression = "(a != 0) | (b != 0)"
+    second_is_tensor = True
 
 
 class LogicalXor(Compare):
@@ -109,6 +125,7 @@ class LogicalXor(Compare):
 
     ufunc = "logical_xor"
     expression = "(a != 0) ^ (b != 0)"
+    second_is_tensor = True
 
 
 class LogicalNot(Test):
@@ -116,6 +133,7 @@ class LogicalNot(Test):
 
     ufunc = "logical_not"
     expression = "a == 0"
+    inplace_form = "op"
 
 
 class Isnan(Test):
@@ -144,6 +162,7 @@ class Signbit(Test):
 
     ufunc = "signbit"
     expression = "signbit(a)"
+    out = "boolean"
 
 
 class BitwiseAnd(Bitwise):
@@ -185,6 +204,8 @@ class BitwiseNot(Primitive):
     kind = Kind.ELEMENTWISE
     ufunc = "invert"
     expression = "~a"
+    public = True
+    out = "kept"
 
     def infer(self, x: Any) -> Any:
         """The input's own aval."""

@@ -23,6 +23,7 @@ class Real(Primitive):
     grad_name = "SelectBackward0"
     kind = Kind.ELEMENTWISE
     view = True
+    splits_complex = True
 
     def infer(self, x):
         """Half the item size of a complex input."""
@@ -42,6 +43,7 @@ class Imag(Primitive):
     grad_name = "SelectBackward0"
     kind = Kind.ELEMENTWISE
     view = True
+    splits_complex = True
 
     def infer(self, x):
         """Half the item size of a complex input."""
@@ -85,6 +87,7 @@ class ViewAsReal(Primitive):
 
     kind = Kind.MOVE
     view = True
+    splits_complex = True
 
     def infer(self, x):
         """A last axis of size 2 more."""
@@ -108,6 +111,7 @@ class ViewAsComplex(Primitive):
 
     kind = Kind.MOVE
     view = True
+    splits_complex = True
 
     def infer(self, x):
         """Without the last axis."""
@@ -129,6 +133,7 @@ class Conj(Unary):
     view = True
     expression = "a"
     identity = True
+    inplace_form = ""
 
     def __call__(self, x: Any) -> Any:
         return x.conjugate() if isinstance(x, (int, float, complex)) else super().__call__(x)

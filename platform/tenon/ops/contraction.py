@@ -20,6 +20,7 @@ class Matmul(Primitive):
     reads = {"x": ("y",), "y": ("x",)}
     promotion = "equal"
     packable = True
+    autocast = "lower"
 
     def infer(self, x, y):
         """torch's matmul shape."""

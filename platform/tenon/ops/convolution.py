@@ -149,6 +149,7 @@ class Conv(Primitive):
     reads = {"x": ("weight",), "weight": ("x",)}
     grad_name = "ConvolutionBackward0"
     packable = True
+    autocast = "lower"
 
     def infer(self, x, weight, *, stride, padding, dilation, groups):
         """Batch, output channels, output sizes."""
@@ -202,6 +203,7 @@ class ConvInputGrad(Primitive):
     saves = ("g", "weight")
     reads = {"g": ("weight",), "weight": ("g",)}
     grad_name = "ConvolutionBackward0"
+    autocast = "lower"
 
     def infer(self, g, weight, *, sizes, stride, padding, dilation, groups):
         """The input's shape."""
@@ -316,6 +318,7 @@ class Convolution(Composite):
     reads = {"x": ("weight",), "weight": ("x",), "bias": ()}
     grad_name = "ConvolutionBackward0"
     packable = True
+    autocast = "lower"
 
     def decompose(self, f, x, weight, bias, *, stride, padding, dilation, groups):
         made = f.conv(x, weight, stride=stride, padding=padding, dilation=dilation, groups=groups)

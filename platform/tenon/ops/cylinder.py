@@ -149,7 +149,10 @@ def _made(name: str, compute: Callable[..., Any], doc: str, slope: Any = None) -
     def vjp_x(self, f, g, out, x):
         return f.mul(g, slope(f, x, out))
 
-    body = {"__doc__": doc, "saves": ("x", "out"), "forward": forward, "name": name, "__module__": __name__}
+    body = {
+        "__doc__": doc, "saves": ("x", "out"), "forward": forward, "name": name, "__module__": __name__,
+        "public": False,
+    }  # fmt: skip
     if slope is not None:
         body["vjp_x"] = vjp_x
     made: type[Primitive] = type(name.title().replace("_", ""), (FloatUnary,), body)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 from tenon.engine.aval import Aval, broadcast_shapes, shape_of
 from tenon.engine.op import Kind, Primitive
@@ -15,6 +15,8 @@ class Unary(Primitive):
     """Base of the elementwise ops of one input."""
 
     kind = Kind.ELEMENTWISE
+    public = True
+    inplace_functions: ClassVar[bool | tuple[str, ...]] = True
 
     def infer(self, x: Any) -> Any:
         """The input's own aval."""
@@ -33,6 +35,7 @@ class Binary(Primitive):
     kind = Kind.ELEMENTWISE
     inputs = ("x", "y")
     promotion = "same"
+    public = True
 
     def infer(self, x: Any, y: Any) -> Any:
         """The broadcast shape, in the common dtype that dispatch arranged."""
@@ -44,6 +47,7 @@ class Add(Binary):
 
     ufunc = "add"
     expression = "a + b"
+    first_argument = "numbers"
 
     def vjp_x(self, f, g, out, x, y):
         return g if g.shape == x.shape else f.sum_to(g, shape=x.shape)
@@ -58,6 +62,9 @@ class Sub(Binary):
     ufunc = "subtract"
     grad_overloads = {(True, False): "RsubBackward1"}
     expression = "a - b"
+    aliases = ("subtract",)
+    inplace_form = "reals"
+    first_argument = "numbers"
 
     def vjp_x(self, f, g, out, x, y):
         return f.sum_to(g, shape=x.shape)
@@ -73,6 +80,8 @@ class Mul(Binary):
     saves = ("x", "y")
     reads = {"x": ("y",), "y": ("x",)}
     expression = "a * b"
+    aliases = ("multiply",)
+    first_argument = "numbers"
 
     def vjp_x(self, f, g, out, x, y):
         return f.sum_to(f.mul(g, f.conj(y)), shape=x.shape)
@@ -90,6 +99,11 @@ class Div(Binary):
     reads = {"x": ("y",), "y": ("x", "y")}
     promotion = "float"
     expression = "a / b"
+    aliases = (
+        "divide",
+        "true_divide",
+    )
+    first_argument = "numbers"
 
     def vjp_x(self, f, g, out, x, y):
         return f.sum_to(f.div(g, f.conj(y)), shape=x.shape)
@@ -120,6 +134,10 @@ class Pow(Binary):
         """To some numbers written out, as the array libraries do."""
         return _POWERS.get(args[1], self.expression) if args[1].__class__ in (int, float) else self.expression
 
+    inplace_form = "method"
+    first_argument = "number"
+    autocast_cuda = "float32"
+
     # y * x^(y-1), and 0 where y == 0 (also at x == 0)
     def vjp_x(self, f, g, out, x, y):
         slope = f.mul(y, f.pow(x, _one_less(f, y)))
@@ -140,6 +158,9 @@ class Atan2(Binary):
     saves = ("x", "y")
     promotion = "float"
     expression = "atan2(a, b)"
+    aliases = ("arctan2",)
+    second_is_tensor = True
+    autocast_cuda = "widest"
 
     def vjp_x(self, f, g, out, x, y):
         return f.sum_to(f.mul(g, f.div(y, _square_of_radius(f, x, y))), shape=x.shape)
@@ -161,6 +182,7 @@ class Hypot(Binary):
     saves = ("x", "y", "out")
     promotion = "float"
     expression = "hypot(a, b)"
+    second_is_tensor = True
 
     def vjp_x(self, f, g, out, x, y):
         return f.sum_to(f.mul(g, f.div(x, out)), shape=x.shape)
@@ -174,6 +196,9 @@ class Neg(Unary):
 
     ufunc = "negative"
     expression = "-a"
+    aliases = ("negative",)
+    inplace_form = "reals"
+    out = "kept"
 
     def vjp_x(self, f, g, out, x):
         return f.neg(g)
@@ -185,6 +210,9 @@ class Abs(Unary):
     ufunc = "absolute"
     saves = ("x",)
     expression = "abs(a)"
+    aliases = ("absolute",)
+    inplace_functions = ("abs_",)
+    out = "kept"
 
     def infer(self, x):
         """Real, also of a complex input."""
@@ -199,6 +227,10 @@ class Sign(Unary):
 
     saves = ("x", "out")
     expression = "1 if a > 0 else (-1 if a < 0 else 0)"
+    aliases = ("sgn",)
+    inplace_functions = False
+    out = "kept"
+    alias_grad_names = {"sgn": "SgnBackward0"}
 
     def forward(self, xp, x, *, out=None):
         """Booleans are their own sign."""

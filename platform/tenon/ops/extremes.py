@@ -13,6 +13,8 @@ class Maximum(Binary):
     ufunc = "maximum"
     saves = ("x", "y")
     expression = "maximum(a, b)"
+    second_is_tensor = True
+    orders = True
 
     def vjp_x(self, f, g, out, x, y):
         return f.sum_to(f.mul(g, _share(f, f.lt(x, y), f.eq(x, y), g)), shape=x.shape)
@@ -27,6 +29,8 @@ class Minimum(Binary):
     ufunc = "minimum"
     saves = ("x", "y")
     expression = "minimum(a, b)"
+    second_is_tensor = True
+    orders = True
 
     def vjp_x(self, f, g, out, x, y):
         return f.sum_to(f.mul(g, _share(f, f.gt(x, y), f.eq(x, y), g)), shape=x.shape)
@@ -41,6 +45,8 @@ class Fmax(Binary):
     ufunc = "fmax"
     saves = ("x", "y", "out")
     expression = "fmax(a, b)"
+    second_is_tensor = True
+    orders = True
 
     def vjp_x(self, f, g, out, x, y):
         first = f.logical_or(f.ge(x, y), f.ne(out, y))
@@ -57,6 +63,8 @@ class Fmin(Binary):
     ufunc = "fmin"
     saves = ("x", "y", "out")
     expression = "fmin(a, b)"
+    second_is_tensor = True
+    orders = True
 
     def vjp_x(self, f, g, out, x, y):
         first = f.logical_or(f.le(x, y), f.ne(out, y))

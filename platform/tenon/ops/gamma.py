@@ -45,6 +45,7 @@ class Lgamma(FloatUnary):
     """``log(|gamma(x)|)``."""
 
     saves = ("x",)
+    inplace_functions = False
 
     def forward(self, xp, x, *, out=None):
         """Stirling's series; reflection left of 1/2; infinite at 0 and the negative integers."""
@@ -68,6 +69,7 @@ class Digamma(FloatUnary):
     """Derivative of ``lgamma``."""
 
     saves = ("x",)
+    inplace_functions = False
 
     def forward(self, xp, x, *, out=None):
         """The derivative of Stirling's series; reflection left of 1/2."""
@@ -92,6 +94,7 @@ class Polygamma(FloatUnary):
     """Derivative number ``order`` of ``digamma``."""
 
     saves = ("x",)
+    public = False
 
     def infer(self, x, *, order):
         """The input's own aval."""
@@ -145,6 +148,7 @@ class Zeta(Binary):
     grad_overloads = {(True, False): "SpecialZetaBackward1"}
     promotion = "float"
     saves = ("x", "y")
+    public = False
 
     def forward(self, xp, x, y, *, out=None):
         """In float64, rounded once."""
@@ -165,6 +169,7 @@ class Igamma(Binary):
     promotion = "float"
     saves = ("x", "y")
     upper = False
+    second_is_tensor = True
 
     def forward(self, xp, x, y, *, out=None):
         """By its power series up to ``y = x + 1``, by a continued fraction from there."""

@@ -213,6 +213,7 @@ class Scatter(Primitive):
     saves = ("index",)
     plain = True
     reuses = (0,)
+    autocast_cuda = "widest"
 
     def infer(self, x, index, y, *, axis, reduce=None):
         """``x``'s own aval."""

@@ -12,6 +12,7 @@ class Floor(Unary):
 
     ufunc = "floor"
     expression = "floor(a)"
+    out = "kept"
 
     def vjp_x(self, f, g, out, x):
         return f.mul(g, 0)
@@ -22,6 +23,7 @@ class Ceil(Unary):
 
     ufunc = "ceil"
     expression = "ceil(a)"
+    out = "kept"
 
     def vjp_x(self, f, g, out, x):
         return f.mul(g, 0)
@@ -32,6 +34,8 @@ class Trunc(Unary):
 
     ufunc = "trunc"
     expression = "trunc(a)"
+    aliases = ("fix",)
+    out = "kept"
 
     def vjp_x(self, f, g, out, x):
         return f.mul(g, 0)
@@ -41,6 +45,7 @@ class Round(Unary):
     """To the nearest integer, halves to even."""
 
     fills_out = True
+    out = "kept"
 
     def infer(self, x, *, decimals=0):
         """The input's own aval."""
@@ -70,6 +75,7 @@ class Remainder(Binary):
     reads = {"x": (), "y": ("x", "y")}
     checks_integers = True
     fills_out = True
+    first_argument = "number"
 
     def forward(self, xp, x, y, *, out=None):
         """As torch: integer division by zero is an error, not 0."""
@@ -108,6 +114,7 @@ class FloorDivide(Binary):
 
     checks_integers = True
     fills_out = True
+    first_argument = "numbers"
 
     def forward(self, xp, x, y, *, out=None):
         """Floor division in the common dtype."""

@@ -76,6 +76,7 @@ class Inv(Factorization):
 
     grad_name = "LinalgInvExBackward0"
     saves = ("out",)
+    autocast = "float32"
 
     def infer(self, x):
         """The input's own aval."""
@@ -140,6 +141,7 @@ class Det(Factorization):
 
     grad_name = "LinalgDetBackward0"
     saves = ("x", "out")
+    autocast = "float32"
 
     def infer(self, x):
         """The batch axes."""
@@ -161,6 +163,7 @@ class Slogdet(Factorization):
     grad_name = "LinalgSlogdetBackward0"
     saves = ("x", "out")
     outputs = 2
+    autocast = "float32"
 
     def infer(self, x):
         """The batch axes, twice."""
@@ -184,6 +187,7 @@ class Cholesky(Factorization):
 
     grad_name = "LinalgCholeskyExBackward0"
     saves = ("out",)
+    autocast = "float32"
 
     def infer(self, x):
         """The input's own aval."""
@@ -210,6 +214,7 @@ class Qr(Factorization):
     saves = ("x",)
     square = False
     outputs = residuals = 2
+    autocast = "float32"
 
     def infer(self, x, *, mode="reduced"):
         """Shapes of ``Q`` and ``R``."""
@@ -255,6 +260,7 @@ class Svdvals(Factorization):
     saves = ("x",)
     square = False
     residuals = 2
+    autocast = "float32"
 
     def infer(self, x):
         """``min(rows, columns)`` values a matrix."""
@@ -283,6 +289,7 @@ class SvdParts(Factorization):
     saves = ("x",)
     square = False
     outputs = residuals = 3
+    autocast = "float32"
 
     def infer(self, x, *, full=False):
         """Shapes of the three factors."""
@@ -341,6 +348,7 @@ class Eigh(Factorization):
     grad_name = "LinalgEighBackward0"
     saves = ("x",)
     outputs = residuals = 2
+    autocast = "float32"
 
     def infer(self, x, *, lower=True):
         """Values and vectors."""

@@ -37,6 +37,7 @@ class Heaviside(Binary):
     """0 below zero, 1 above, ``y`` at zero."""
 
     expression = "b if a == 0 else (1 if a > 0 else 0)"
+    inplace_form = "method"
 
     def forward(self, xp, x, y, *, out=None):
         """Also for integers, which NumPy's own lacks."""
@@ -50,6 +51,7 @@ class Nextafter(Binary):
     ufunc = "nextafter"
     promotion = "float"
     saves = ("x", "y")
+    second_is_tensor = True
 
     # a step off x; where both are equal the result is y's value, and torch lets nothing flow
     def vjp_x(self, f, g, out, x, y):
@@ -82,16 +84,22 @@ class Gcd(Binary):
     """Greatest common divisor of integers."""
 
     ufunc = "gcd"
+    inplace_functions = True
+    second_is_tensor = True
 
 
 class Lcm(Binary):
     """Least common multiple of integers."""
 
     ufunc = "lcm"
+    inplace_functions = True
+    second_is_tensor = True
 
 
 class WholePower(Binary):
     """``x ** y`` of integers; to a negative power the integer part of the fraction: 0 unless ``|x|`` is 1."""
+
+    public = False
 
     def forward(self, xp, x, y, *, out=None):
         """NumPy refuses negative powers: ``x ** |y|`` is ``x ** (y & 1)`` where ``|x|`` is 1."""
@@ -107,6 +115,9 @@ class Xlogy(Binary):
     grad_overloads = {(True, False): "XlogyBackward1", (False, True): "XlogyBackward2"}
     promotion = "float"
     saves = ("x", "y")
+    inplace_functions = True
+    orders = True
+    first_argument = "number"
 
     def forward(self, xp, x, y, *, out=None):
         """The product only where it counts."""
@@ -145,6 +156,8 @@ class Erfinv(FloatUnary):
 
     saves = ("out",)
     computes_in_float32 = True
+    inplace_functions = False
+    autocast_cuda = "float32"
 
     def forward(self, xp, x, *, out=None):
         """A rational first guess (error below 1e-3), then two steps of Newton's method."""
@@ -199,6 +212,7 @@ class Logcumsumexp(FloatUnary):
 
     saves = ("x", "out")
     plain = True
+    public = False
 
     def infer(self, x, *, axis=0):
         """The input's own aval."""

@@ -13,6 +13,8 @@ class Relu(Primitive):
     saves = ("out",)
     overwrites = True
     expression = "maximum(a, 0)"
+    public = True
+    inplace_functions = True
 
     def infer(self, x):
         """The input's own aval."""
@@ -57,6 +59,11 @@ class Clamp(Primitive):
     promotion = "same"
     overwrites = True
     grad_overloads = {(False, True, True): "ClampBackward1"}
+    public = True
+    aliases = ("clip",)
+    inplace_form = "reals"
+    inplace_functions = True
+    out = "kept"
 
     def infer(self, x, min, max):
         """The broadcast shape in the common dtype."""
@@ -105,6 +112,9 @@ class NanToNum(Composite):
     kind = Kind.ELEMENTWISE
     saves = ("x",)
     expression = "nan if isnan(a) else (high if a == inf else (low if a == (-inf) else a))"
+    public = True
+    inplace_form = "method"
+    inplace_functions = True
 
     def decompose(self, f, x, *, nan, high, low):
         made = f.where(f.isnan(x), nan, x)

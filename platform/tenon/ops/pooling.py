@@ -1,4 +1,4 @@
-"""Pooling over windows: maximum, average, adaptive average.
+"""Pooling over windows of one size: maximum and average.
 
 ``x[N, C, *S]``; ``kernel``, ``stride``, ``padding`` and ``dilation`` have one entry per spatial axis. With
 ``ceil_mode`` a last window that starts inside the padded input but ends outside it counts too.
@@ -127,6 +127,8 @@ class MaxPool(Primitive):
     saves = ("x", "out")
     repeats = True  # torch reads the places of the maxima
     computes_in_float32 = True
+    autocast = "float32 in space"
+    autocast_cuda = ""
 
     def infer(self, x, *, kernel, stride, padding, dilation, ceil_mode=False):
         """Pooled sizes."""
@@ -203,6 +205,8 @@ class MaxPoolIndices(Primitive):
 
     kind = Kind.WINDOW
     follows = 1
+    autocast = "float32 in space"
+    autocast_cuda = ""
 
     def infer(self, x, *, kernel, stride, padding, dilation, ceil_mode=False):
         """int64 in pooled sizes."""
@@ -233,6 +237,8 @@ class AvgPool(Primitive):
     kind = Kind.WINDOW
     follows = 1
     computes_in_float32 = True
+    autocast = "float32 in space"
+    autocast_cuda = ""
 
     def infer(self, x, *, kernel, stride, padding, ceil_mode=False, include_pad=True, divisor=None):
         """Pooled sizes."""

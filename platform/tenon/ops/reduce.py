@@ -47,6 +47,7 @@ class Sum(Total):
 
     joined_by = "add"
     computes_in_float32 = True
+    autocast_cuda = "float32"
 
     def forward(self, xp, x, *, axes, keepdims=False, out=None):
         """``add.reduce``: half the overhead of ``np.sum``; narrow floats accumulate in float32."""
@@ -88,6 +89,7 @@ class Prod(Total):
     saves = ("x", "out")
     joined_by = "mul"
     computes_in_float32 = True
+    autocast = "float32"
 
     def forward(self, xp, x, *, axes, keepdims=False, out=None):
         """``multiply.reduce``, which NumPy makes 64 bits wide for integers."""
@@ -245,6 +247,7 @@ class Cumsum(Primitive):
     kind = Kind.REDUCE
     plain = True
     computes_in_float32 = True
+    autocast_cuda = "float32"
 
     def infer(self, x, *, axis):
         """The input's own aval."""
@@ -267,6 +270,7 @@ class Cumprod(Primitive):
     saves = ("x", "out")
     plain = True
     computes_in_float32 = True
+    autocast_cuda = "float32"
 
     def infer(self, x, *, axis):
         """The input's own aval."""

@@ -11,6 +11,7 @@ class Exp(FloatUnary):
     ufunc = "exp"
     saves = ("out",)
     expression = "exp(a)"
+    autocast_cuda = "float32"
 
     def vjp_x(self, f, g, out, x):
         return f.mul(g, f.conj(out))
@@ -33,6 +34,7 @@ class Expm1(FloatUnary):
     ufunc = "expm1"
     saves = ("out",)
     expression = "expm1(a)"
+    autocast_cuda = "float32"
 
     def vjp_x(self, f, g, out, x):
         return f.mul(g, f.conj(f.add(out, 1.0)))
@@ -44,6 +46,7 @@ class Log(FloatUnary):
     ufunc = "log"
     saves = ("x",)
     expression = "log(a)"
+    autocast_cuda = "float32"
 
     def vjp_x(self, f, g, out, x):
         return f.div(g, f.conj(x))
@@ -55,6 +58,7 @@ class Log2(FloatUnary):
     ufunc = "log2"
     saves = ("x",)
     expression = "log2(a)"
+    autocast_cuda = "float32"
 
     def vjp_x(self, f, g, out, x):
         return f.div(g, f.conj(f.mul(x, 0.6931471805599453)))
@@ -66,6 +70,7 @@ class Log10(FloatUnary):
     ufunc = "log10"
     saves = ("x",)
     expression = "log10(a)"
+    autocast_cuda = "float32"
 
     def vjp_x(self, f, g, out, x):
         return f.div(g, f.conj(f.mul(x, 2.302585092994046)))
@@ -78,6 +83,7 @@ class Log1p(FloatUnary):
     grad_name = "Log1PBackward0"
     saves = ("x",)
     expression = "log1p(a)"
+    autocast_cuda = "float32"
 
     def vjp_x(self, f, g, out, x):
         return f.div(g, f.conj(f.add(x, 1.0)))
@@ -100,6 +106,7 @@ class Rsqrt(FloatUnary):
     saves = ("out",)
     expression = "1 / sqrt(a)"
     fills_out = True
+    autocast_cuda = "float32"
 
     def forward(self, xp, x, *, out=None):
         """Reciprocal of the root."""
@@ -128,6 +135,7 @@ class Reciprocal(FloatUnary):
     ufunc = "reciprocal"
     saves = ("out",)
     expression = "1 / a"
+    autocast_cuda = "float32"
 
     def vjp_x(self, f, g, out, x):
         return f.neg(f.mul(g, f.conj(f.mul(out, out))))
@@ -141,6 +149,7 @@ class Logaddexp(Binary):
     promotion = "float"
     expression = "maximum(a, b) + log1p(exp(-(0 if a == b else abs(a - b))))"
     computes_in_float32 = True
+    second_is_tensor = True
 
     def forward(self, xp, x, y, *, out=None):
         """The namespace's own; of complex numbers that of the larger real part comes out of the logarithm."""

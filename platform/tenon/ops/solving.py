@@ -18,6 +18,7 @@ class Solve(Factorization):
     inputs = ("a", "b")
     saves = ("a", "out")
     residuals = 2
+    autocast = "float32"
 
     def infer(self, a, b):
         """``B``'s shape, its batch broadcast with ``A``'s."""

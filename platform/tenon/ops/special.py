@@ -80,6 +80,8 @@ class Erf(Primitive):
     promotion = "float"
     saves = ("x",)
     expression = "erf(a)"
+    public = True
+    inplace_functions = True
 
     def infer(self, x):
         """The input's own aval."""

@@ -286,8 +286,6 @@ def adopt(x: Any, result: Any) -> None:
         move_retained(x, node, index)
 
 
-#: Views of complex numbers as real ones, or the reverse.
-_CROSSING = frozenset(("real", "imag", "view_as_real", "view_as_complex"))
 _COPY_SLICES = StandIn("copy_slices", "CopySlices")
 
 
@@ -307,7 +305,7 @@ class CopySlices(CustomNode):
         # The region is found by replaying the views on an array laid out like the base: only there are they
         # views.
         self.chain = _chain(view)
-        self.crosses = any(not isinstance(op, Op) or op.name in _CROSSING for op, _ in self.chain)
+        self.crosses = any(not isinstance(op, Op) or op.splits_complex for op, _ in self.chain)
         self.shape = tuple(raw.shape)
         self.order = sorted(range(len(raw.shape)), key=lambda axis: -raw.strides[axis])
 

@@ -23,6 +23,7 @@ from tenon.errors import ArgumentError, DTypeError, ExportError, GradError, Teno
 from tenon.tensors import copying, dlpack
 from tenon.tensors.creation import create
 from tenon.tensors.methods import ALL_METHODS
+from tenon.tensors.methods.function_forms import as_function
 from tenon.tensors.overriding import PLAIN
 from tenon.tensors.rerouting import register_methods
 from tenon.tensors.size import Size
@@ -234,6 +235,7 @@ class Tensor(Methods):
             raise GradError("Inference tensors do not track version counter. clone() gives one that does.")
         return 0 if self._version_counter is None else self._version_counter[0]
 
+    @as_function(out="none")
     def is_inference(self) -> bool:
         """Whether it was made in ``inference_mode``, or is a view of such a tensor."""
         return self._version_counter is UNCOUNTED

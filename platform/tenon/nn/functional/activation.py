@@ -17,8 +17,9 @@ from tenon.tensors.methods.titles import titled
 
 def _title_in_place(op: Any, x: Any, **attrs: Any) -> str:
     """torch's name of the form in place, which it counts as another for some."""
-    other = op.name in ("leaky_relu", "elu", "threshold") and x._view is None
-    return str(op.torch_name((), attrs)).replace("Backward0", "1") if other else ""
+    return (
+        op.torch_name((), attrs).replace("Backward0", "1") if op.inplace_overload and x._view is None else ""
+    )
 
 
 @titled(_title_in_place)

@@ -123,6 +123,7 @@ class LeakyRelu(Activation):
     saves = ("x",)
     expression = "a if a > 0 else a * slope"
     float_only = True
+    inplace_overload = True
 
     def decompose(self, f, x, *, slope=0.01):
         need_float(self.name, x)
@@ -148,6 +149,7 @@ class Elu(Activation):
 
     saves = ("x",)
     computes_in_float32 = True
+    inplace_overload = True
 
     def decompose(self, f, x, *, alpha=1.0, scale=1.0, rate=1.0):
         need_float(self.name, x)
@@ -168,6 +170,7 @@ class Softplus(Activation):
 
     saves = ("x",)
     computes_in_float32 = True
+    autocast_cuda = "float32"
 
     def decompose(self, f, x, *, beta=1.0, threshold=20.0):
         need_float(self.name, x)
@@ -255,6 +258,7 @@ class Threshold(Activation):
 
     saves = ("x",)
     computes_in_float32 = True
+    inplace_overload = True
 
     def decompose(self, f, x, *, threshold, value):
         return f.where(f.le(x, threshold), value, x)

@@ -105,6 +105,7 @@ class NllLoss(Primitive):
     inputs = ("x", "target", "weight")
     saves = ("target", "weight")
     computes_in_float32 = True
+    autocast = "float32"
 
     def infer(self, x, target, weight, *, reduction="mean", ignore_index=-100):
         """The target's shape, or a scalar."""
@@ -164,6 +165,7 @@ class CrossEntropy(Composite):
     saves = ("x", "target", "weight")
     residuals = 1
     computes_in_float32 = True
+    autocast = "float32"
 
     def infer(self, x, target, weight, *, reduction="mean", ignore_index=-100):
         """The target's shape, or a scalar."""

@@ -28,6 +28,7 @@ class Linear(Composite):
     saves = ("x", "weight")
     reads = {"x": ("weight",), "weight": ("x",), "bias": ()}
     packable = True
+    autocast = "lower"
 
     def decompose(self, f, x, weight, bias):
         check_same_dtype(self.name, x, weight)
@@ -98,6 +99,7 @@ class Addmm(Composite):
     inputs = ("x", "a", "b")
     saves = ("a", "b")
     packable = True
+    autocast = "lower"
 
     def decompose(self, f, x, a, b, *, beta=1, alpha=1):
         check_same_dtype(self.name, a, b)

@@ -59,6 +59,7 @@ class MseLoss(PairLoss):
     """``(x - y)^2``."""
 
     computes_in_float32 = True
+    autocast = "float32"
 
     def value(self, f, d):
         return f.mul(d, d)
@@ -71,6 +72,7 @@ class L1Loss(PairLoss):
     """``|x - y|``."""
 
     computes_in_float32 = True
+    autocast = "float32"
 
     def value(self, f, d):
         return f.abs(d)
@@ -87,6 +89,7 @@ class SmoothL1Loss(PairLoss):
     """``(x - y)^2 / (2 beta)`` within ``beta``, else ``|x - y| - beta / 2``; ``beta`` is above 0."""
 
     computes_in_float32 = True
+    autocast = "float32"
 
     def value(self, f, d, *, beta):
         size = f.abs(d)
@@ -100,6 +103,7 @@ class HuberLoss(PairLoss):
     """``(x - y)^2 / 2`` within ``delta``, else ``delta * (|x - y| - delta / 2)``."""
 
     computes_in_float32 = True
+    autocast = "float32"
 
     def value(self, f, d, *, delta):
         size = f.abs(d)
@@ -117,6 +121,7 @@ class BinaryCrossEntropyWithLogits(Composite):
     inputs = ("x", "y", "weight", "pos_weight")
     saves = ("x", "y", "weight", "pos_weight")
     computes_in_float32 = True
+    autocast = "float32"
 
     # With u = 1 + (pos_weight - 1) y: (1 - y) x + u softplus(-x)
     def decompose(self, f, x, y, weight, pos_weight, *, reduction="mean"):
@@ -170,6 +175,12 @@ class BinaryCrossEntropy(Composite):
     inputs = ("x", "y", "weight")
     saves = ("x", "y", "weight")
     computes_in_float32 = True
+    autocast = "float32"
+    autocast_cuda = (
+        "refused: binary_cross_entropy and BCELoss are unsafe to autocast on a GPU: their input must be a"
+        " float16 sigmoid's result. Use binary_cross_entropy_with_logits or BCEWithLogitsLoss, or compute the"
+        " loss in a region with enabled=False, in float32."
+    )
 
     def decompose(self, f, x, y, weight, *, reduction="mean"):
         need_float_target(x, y)

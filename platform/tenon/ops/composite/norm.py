@@ -58,6 +58,7 @@ class LayerNorm(Composite):
     saves = ("x", "weight", "bias")
     residuals = 2
     grad_name = "NativeLayerNormBackward0"
+    autocast_cuda = "float32"
 
     def decompose(self, f, x, weight, bias, *, rank, eps=1e-5):
         return self.raw_forward(f, x, weight, bias, rank=rank, eps=eps)[0]

@@ -25,6 +25,7 @@ class Softmax(Composite):
     """``exp(x) / sum(exp(x))`` along ``axis``."""
 
     saves = ("out",)
+    autocast_cuda = "float32"
 
     def decompose(self, f, x, *, axis):
         _need_float("softmax", x)
@@ -83,6 +84,7 @@ class LogSoftmax(Composite):
 
     saves = ("out",)
     computes_in_float32 = True
+    autocast_cuda = "float32"
 
     def decompose(self, f, x, *, axis):
         _need_float("log_softmax", x)

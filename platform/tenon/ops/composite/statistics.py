@@ -119,6 +119,7 @@ class Logsumexp(Composite):
     saves = ("x", "out")
     plain = True
     computes_in_float32 = True
+    autocast_cuda = "float32"
 
     def decompose(self, f, x, *, axes, keepdims=False):
         if any(x.shape[a] == 0 for a in axes):
@@ -143,6 +144,7 @@ class VectorNorm(Composite):
     grad_name = "LinalgVectorNormBackward0"
     plain = True
     computes_in_float32 = True
+    autocast_cuda = "float32"
 
     def decompose(self, f, x, *, order=2.0, axes=(), keepdims=False):
         size = f.abs(x)

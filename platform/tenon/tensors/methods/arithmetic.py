@@ -16,6 +16,8 @@ from tenon.engine.op import table as f
 from tenon.engine.precision import runs_in
 from tenon.engine.value import Value
 from tenon.errors import ArgumentError, DTypeError, UnsupportedError
+from tenon.tensors.methods.function_forms import as_function
+from tenon.tensors.methods.in_place import through_method
 from tenon.tensors.methods.old_order import with_value_first
 
 #: Python numbers that any op takes as they are.
@@ -226,6 +228,7 @@ class Arithmetic:
         """``self ** exponent``."""
         return power(self, exponent)
 
+    @as_function()
     def matmul(self, other: Any) -> Any:
         """``self @ other``."""
         return SLOT.pair(f.matmul, self, other) if SLOT.top is None else f.matmul(self, other)
@@ -250,6 +253,7 @@ class Arithmetic:
             )
         return f.where(condition, self, other)
 
+    @as_function(memory="same")
     def lerp(self, end: Any, weight: Any) -> Any:
         """``self + weight * (end - self)``."""
         if end.raw.dtype != self.raw.dtype:  # type: ignore[attr-defined]
@@ -259,12 +263,14 @@ class Arithmetic:
             made._node.title = f"LerpBackward{int(isinstance(weight, Value))}"
         return made
 
+    @as_function(memory="same")
     @with_value_first
     @runs_in("usual", cuda="widest")
     def addcmul(self, tensor1: Any, tensor2: Any, *, value: Any = 1) -> Any:
         """``self + value * tensor1 * tensor2``."""
         return f.add(self, scaled(f.mul(tensor1, tensor2), value))
 
+    @as_function(memory="same")
     @with_value_first
     @runs_in("usual", cuda="widest")
     def addcdiv(self, tensor1: Any, tensor2: Any, *, value: Any = 1) -> Any:
@@ -290,47 +296,9 @@ class Arithmetic:
         low = float(info.min) if neginf is None else neginf
         return f.nan_to_num(self, nan=nan, high=high, low=low)
 
-    def equal(self, other: Any) -> bool:
-        """Same shape and same values; NaN differs from itself."""
-        if tuple(self.raw.shape) != tuple(other.raw.shape):  # type: ignore[attr-defined]
-            return False
-        return bool(f.eq(self, other).all().item())
-
-    def isclose(self, other: Any, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False) -> Any:
-        """``|self - other| <= atol + rtol * |other|`` elementwise."""
-        if not isinstance(other, Value):
-            raise TypeError(f"isclose(): argument 'other' must be Tensor, not {type(other).__name__}")
-        rtol, atol = _float("rtol", rtol, 3), _float("atol", atol, 4)
-        for name, value in (("rtol", rtol), ("atol", atol)):
-            if value < 0:
-                raise ArgumentError(f"{name} must be greater than or equal to zero, but got {value}")
-        if other.raw.dtype != self.raw.dtype:  # type: ignore[attr-defined]
-            raise DTypeError(f"isclose: {self.dtype} did not match {other.dtype}")  # type: ignore[attr-defined]
-        close = f.eq(self, other)
-        if self.raw.dtype.kind in "fcV":  # type: ignore[attr-defined]
-            gap = f.le(f.abs(f.sub(self, other)), f.add(f.mul(f.abs(other), rtol), atol))
-            close = f.logical_or(
-                close, f.logical_and(gap, f.logical_and(f.isfinite(self), f.isfinite(other)))
-            )
-            if equal_nan:
-                close = f.logical_or(close, f.logical_and(f.isnan(self), f.isnan(other)))
-        return close
-
-    def allclose(self, other: Any, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False) -> bool:
-        """Whether all elements are close (see ``isclose``)."""
-        return bool(self.isclose(other, rtol, atol, equal_nan).all().item())
-
-
-def _float(name: str, value: Any, place: int) -> float:
-    """A tolerance: a number, or a tensor of one that no gradient is asked of."""
-    taken = isinstance(value, numbers.Number) and not isinstance(value, complex)
-    if isinstance(value, Value):
-        taken = value.raw.ndim == 0 and not value.requires_grad  # type: ignore[attr-defined]
-    if not taken:
-        raise TypeError(
-            f"isclose(): argument '{name}' (position {place}) must be float, not {type(value).__name__}"
-        )
-    return float(value)
+    lerp_ = through_method("lerp")
+    addcmul_ = through_method("addcmul")
+    addcdiv_ = through_method("addcdiv")
 
 
 def _alpha_times(alpha: Any, x: Any, y: Any) -> Any:

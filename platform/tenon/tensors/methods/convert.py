@@ -17,6 +17,7 @@ from tenon.engine.value import Value
 from tenon.errors import ArgumentError
 from tenon.tensors import formats
 from tenon.tensors.layout import layout, strided, with_layout
+from tenon.tensors.methods.function_forms import as_function
 from tenon.tensors.methods.type_names import TYPE_NAMES, meant
 from tenon.tensors.storage.untyped import address, is_shared
 
@@ -81,14 +82,17 @@ class Convert:
         """Whether the elements lie in C order, or in ``memory_format``, without gaps."""
         return formats.is_contiguous(self.raw, memory_format)
 
+    @as_function()
     def clone(self, *, memory_format: Any = None) -> Any:
         """A copy that gradients flow through."""
         return formats.clone(self, memory_format)
 
+    @as_function()
     def detach(self) -> Any:
         """The same memory without history."""
         return detached(self)
 
+    @as_function(out="none")
     def detach_(self) -> Any:
         """Drop this tensor's own history."""
         if self._view is not None and self._view[0]._track:  # type: ignore[attr-defined]
@@ -144,6 +148,7 @@ class Convert:
         """A new tensor of ``size``, not initialised."""
         return _new(self, args if size is None else (size,), None, dtype, device, requires_grad)
 
+    @as_function(out="none")
     def is_nonzero(self) -> bool:
         """Whether the only element is not zero."""
         if self.raw.size != 1:
@@ -154,26 +159,31 @@ class Convert:
             )
         return bool(self.item() != 0)  # type: ignore[attr-defined]
 
+    @as_function(out="none")
     def is_floating_point(self) -> bool:
         """Whether the dtype is floating point."""
         return dtypes.FROM_NUMPY[self.raw.dtype].is_floating_point
 
+    @as_function(out="none")
     def is_complex(self) -> bool:
         """Whether the dtype is complex."""
         return bool(self.raw.dtype.kind == "c")
 
+    @as_function("is_neg", out="none")
     def is_conj(self) -> bool:
         """Always False: ``conj()`` computes, it marks nothing."""
         return False
 
     is_neg = is_conj
 
+    @as_function("resolve_neg")
     def resolve_conj(self) -> Any:
         """Itself: no conjugation is ever pending."""
         return self
 
     resolve_neg = resolve_conj
 
+    @as_function(out="none")
     def is_signed(self) -> bool:
         """Whether the dtype has negative values."""
         return bool(dtypes.FROM_NUMPY[self.raw.dtype].is_signed)
@@ -252,6 +262,7 @@ class Convert:
         index = self.device.index  # type: ignore[attr-defined]
         return -1 if index is None else int(index)
 
+    @as_function(out="none")
     def is_same_size(self, other: Any) -> bool:
         """Whether both shapes are equal."""
         return tuple(self.raw.shape) == tuple(other.raw.shape)

@@ -10,6 +10,7 @@ from tenon.engine.late import LATE
 from tenon.engine.op import table as f
 from tenon.engine.value import Value
 from tenon.errors import ArgumentError, DTypeError, GradError, ShapeError
+from tenon.tensors.methods.function_forms import as_function
 from tenon.tensors.overlap import refuse_partial
 
 
@@ -27,6 +28,7 @@ class Fill:
             refuse_partial(self, src)
         return LATE.inplace(f.copy, self, src)
 
+    @as_function(out="none")
     def fill_(self, value: Any) -> Any:
         """Every element set to ``value`` (a number or 0-d tensor)."""
         if isinstance(value, Value) and value.raw.ndim:
@@ -55,6 +57,7 @@ class Fill:
             node.title = title
         return self
 
+    @as_function(out="none")
     def zero_(self) -> Any:
         """Every element set to 0."""
         return self._filled(0, "ZeroBackward0")
@@ -171,11 +174,13 @@ class Fill:
         """Numbers whose logarithm is normal."""
         return self._draw("log_normal", mean, std, generator=generator)
 
+    @as_function(out="converted", resizes=True)
     def bernoulli(self, p: float | None = None, *, generator: Any = None) -> Any:
         """0 or 1, each with the probability that this tensor (or ``p``) holds."""
         made = f.clone(f.contiguous(self))  # whose history gives a gradient of zeros, as in torch
         return made.bernoulli_(self.detach() if p is None else p, generator=generator)  # type: ignore[attr-defined]
 
+    @as_function(out="exact", resizes=True)
     @watch.making_shown
     def multinomial(self, num_samples: int, replacement: bool = False, *, generator: Any = None) -> Any:
         """Indices drawn with these (unnormalised) probabilities, by row."""

@@ -1,6 +1,6 @@
-"""The methods that are one op each, in all their forms: ``exp``, ``exp_``, ``greater``, ``__iadd__``'s kin.
+"""Tensor's methods that are one op each, made from the op classes: ``exp``, ``exp_``, ``greater``.
 
-Attached to ``Arithmetic`` by name, so that a new elementwise op needs one word here.
+``attach`` is called with every op that registers, so that a new op has its methods and functions at once.
 """
 
 from __future__ import annotations
@@ -10,88 +10,95 @@ from typing import Any
 
 from tenon.engine.interceptor import SLOT
 from tenon.engine.late import LATE
-from tenon.engine.op import Primitive
-from tenon.engine.op import table as f
+from tenon.engine.op import Op, Primitive
 from tenon.engine.value import Value
 from tenon.tensors.methods.arithmetic import Arithmetic, need_order
-from tenon.tensors.transcendental import PREDICATES, TRANSCENDENTAL
+from tenon.tensors.methods.function_forms import FUNCTION_FORMS, FunctionForm
+from tenon.tensors.methods.in_place import as_inplace_form, through_method
+from tenon.tensors.methods.titles import titled
+from tenon.tensors.rerouting import register
 
-_NONE: dict[str, Any] = {}
-
-UNARY = [
-    *(name for name in TRANSCENDENTAL if name != "erfc"), *PREDICATES,
-    "abs", "rsqrt", "square", "reciprocal", "floor", "ceil", "trunc", "sign", "relu", "logical_not",
-    "bitwise_not",
-]  # fmt: skip
-BINARY = [
-    "eq",
-    "ne",
-    "lt",
-    "le",
-    "gt",
-    "ge",
-    "logical_and",
-    "logical_or",
-    "logical_xor",
-    "bitwise_and",
-    "bitwise_or",
-    "bitwise_xor",
-    "bitwise_left_shift",
-    "bitwise_right_shift",
-    "maximum",
-    "minimum",
-    "fmax",
-    "fmin",
-    "atan2",
-    "hypot",
-    "remainder",
-    "fmod",
-    "floor_divide",
-    "logaddexp",
-]
-ALIASES = {
-    "absolute": "abs", "negative": "neg", "multiply": "mul", "divide": "div", "true_divide": "div",
-    "subtract": "sub",
-    "greater": "gt", "greater_equal": "ge", "less": "lt", "less_equal": "le", "not_equal": "ne",
-    "clip": "clamp",
-    "arcsin": "asin", "arccos": "acos", "arctan": "atan", "arctan2": "atan2", "arcsinh": "asinh",
-    "arccosh": "acosh",
-    "arctanh": "atanh", "sgn": "sign", "fix": "trunc",
-}  # fmt: skip
-#: Methods that have an in-place form ``name_``.
-INPLACE = [
-    *(name for name in UNARY if name not in (*PREDICATES, "abs")), *BINARY, "add", "sub", "mul", "div", "pow",
-    "neg", "clamp", "round", "lerp", "addcmul", "addcdiv", "nan_to_num",
-]  # fmt: skip
+_NO_ATTRS: dict[str, Any] = {}
+_NO_OUT = FunctionForm(out="none")
 
 
-def _unary(name: str) -> Callable[[Any], Any]:
-    by_name = f.by_name
+def attach(families: tuple[type, ...], op: Op) -> None:
+    """Give Tensor the methods of ``op`` that ``families`` do not write by hand, and note its functions."""
+    if not op.public:
+        return
+    made: dict[str, Any] = {}
+    _add(made, families, op, "", _method)
+    function = FunctionForm(op.first_argument, op.out, "same")
+    FUNCTION_FORMS.update(dict.fromkeys((op.name, *op.aliases), function))
+    if op.inplace_form:
+        names = _add(made, families, op, "_", _inplace_method)
+        listed = op.inplace_functions
+        FUNCTION_FORMS.update(
+            {n: _NO_OUT for n in names if (listed if isinstance(listed, bool) else n in listed)}
+        )
+    for name, method in made.items():
+        setattr(Arithmetic, name, method)
+    register("torch.Tensor", made)
 
-    def method(self: Any) -> Any:
-        op = by_name[name]
-        if SLOT.top is None and isinstance(op, Primitive):
-            return SLOT.single(op, self, _NONE)
-        return op(self)
 
+def _add(
+    made: dict[str, Any], families: tuple[type, ...], op: Op, suffix: str, make: Callable[[Op], Any]
+) -> list[str]:
+    """Add the method of ``op``, or the in-place form, to ``made`` under all its names; these."""
+    method = _written(families, f"{op.name}{suffix}") or make(op)
+    names = [f"{name}{suffix}" for name in (op.name, *op.aliases)]
+    for name in names:
+        if _written(families, name) is None:
+            title = _title(op, name.removesuffix("_"), suffix)
+            made[name] = titled(title)(method) if title else method
+    return names
+
+
+def _title(op: Op, name: str, suffix: str) -> str:
+    """torch's name of the gradient of this method, where it is not that of the op."""
+    if suffix and op.inplace_overload:
+        return op.torch_name((), {}).replace("Backward0", "Backward1")
+    return op.alias_grad_names.get(name, "")
+
+
+def _written(families: tuple[type, ...], name: str) -> Any:
+    return next((vars(family)[name] for family in families if name in vars(family)), None)
+
+
+def _method(op: Op) -> Callable[..., Any]:
+    method = _unary(op) if len(op.inputs) == 1 else _binary(op)
+    method.__name__, method.__qualname__ = op.name, f"Tensor.{op.name}"
+    method.__doc__ = op.__doc__
     return method
 
 
-def _binary(name: str) -> Callable[[Any, Any], Any]:
+def _unary(op: Op) -> Callable[[Any], Any]:
+    def primitive(self: Any) -> Any:
+        return SLOT.single(op, self, _NO_ATTRS) if SLOT.top is None else op(self)
+
+    def composite(self: Any) -> Any:
+        return op(self)
+
+    return primitive if isinstance(op, Primitive) else composite
+
+
+def _binary(op: Op) -> Callable[[Any, Any], Any]:
+    name, orders = op.name, op.orders
+
     def method(self: Any, other: Any) -> Any:
-        return getattr(f, name)(self, other)
+        return op(self, other)
 
     def of_tensors(self: Any, other: Any) -> Any:
         need_tensor(name, "other", other)
-        if name in _ORDERED:
+        if orders:
             need_order(name, self, other)
-        return getattr(f, name)(self, other)
+        return op(self, other)
 
     def ordering(self: Any, other: Any) -> Any:
         need_order(name, self, other)
-        return getattr(f, name)(self, other)
+        return op(self, other)
 
-    return of_tensors if name in _OF_TENSORS else ordering if name in _ORDERED else method
+    return of_tensors if op.second_is_tensor else ordering if orders else method
 
 
 def need_tensor(function: str, argument: str, value: Any) -> Any:
@@ -103,21 +110,24 @@ def need_tensor(function: str, argument: str, value: Any) -> Any:
     return value
 
 
-def inplace_form(name: str) -> Callable[..., Any]:
-    """``name_``: the method ``name`` written into ``self``."""
+def _inplace_method(op: Op) -> Callable[..., Any]:
+    """``name_``: the op, or the method of its name where that checks more, written into ``self``."""
+    name, count = op.name, len(op.inputs) - 1
 
-    def method(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if not kwargs and (op := f.by_name.get(name)) is not None:
-            if name not in _NOT_THE_OP:
-                return LATE.inplace(op, self, *args)
-            missing = len(op.inputs) - 1 - len(args)
-            if name in _OF_REALS and (args or not missing) and missing >= 0 and _all_real(self, *args):
-                return LATE.inplace(op, self, *args, *(None,) * missing)
+    def write_op(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if not kwargs:
+            return LATE.inplace(op, self, *args)
         return LATE.inplace(getattr(type(self), name), self, *args, **kwargs)
 
-    method.__name__ = method.__qualname__ = f"{name}_"
-    method.__doc__ = f"In-place form of ``{name}``."
-    return method
+    def write_reals(self: Any, *args: Any, **kwargs: Any) -> Any:
+        missing = count - len(args)
+        if not kwargs and missing >= 0 and (args or not missing) and _all_real(self, *args):
+            return LATE.inplace(op, self, *args, *(None,) * missing)
+        return LATE.inplace(getattr(type(self), name), self, *args, **kwargs)
+
+    if op.inplace_form == "method" or op.second_is_tensor or op.orders:
+        return through_method(name)
+    return as_inplace_form(write_reals if op.inplace_form == "reals" else write_op, name)
 
 
 def _all_real(*values: Any) -> bool:
@@ -125,54 +135,3 @@ def _all_real(*values: Any) -> bool:
     return all(
         v.raw.dtype.kind == "f" if isinstance(v, Value) else v.__class__ in (int, float) for v in values
     )
-
-
-def through_method(name: str) -> Callable[..., Any]:
-    """``name_`` for a method whose arguments are not those of an op of its name."""
-
-    def method(self: Any, *args: Any, **kwargs: Any) -> Any:
-        from tenon.tensors.inplace import inplace
-
-        return inplace(getattr(type(self), name), self, *args, **kwargs)
-
-    method.__name__ = method.__qualname__ = f"{name}_"
-    method.__doc__ = f"In-place form of ``{name}``."
-    return method
-
-
-#: Binary functions whose second argument is a tensor and never a number.
-_OF_TENSORS = frozenset((
-    "atan2", "fmax", "fmin", "hypot", "logaddexp", "logical_and", "logical_or", "logical_xor", "maximum",
-    "minimum",
-))  # fmt: skip
-#: Binary functions that compare numbers.
-_ORDERED = frozenset(("fmax", "fmin", "ge", "gt", "le", "lt", "maximum", "minimum"))
-_NOT_THE_OP = _OF_TENSORS | _ORDERED | {
-    "clamp", "gcd", "heaviside", "i0", "igamma", "igammac", "lcm", "ldexp", "nan_to_num", "neg", "nextafter",
-    "polygamma", "pow", "put", "sub", "xlogy",
-}  # fmt: skip
-#: Those that are the op after all where everything is a real number.
-_OF_REALS = frozenset(("clamp", "neg", "sub"))
-
-
-def _attach() -> None:
-    for name in UNARY:
-        method: Any = _unary(name)
-        method.__name__, method.__doc__ = name, f"Elementwise ``{name}``; see ``tenon.ops.{name}``."
-        setattr(Arithmetic, name, method)
-    for name in BINARY:
-        method = _binary(name)
-        method.__name__, method.__doc__ = (
-            name,
-            f"Elementwise ``{name}`` with ``other``; see ``tenon.ops.{name}``.",
-        )
-        setattr(Arithmetic, name, method)
-    for name in INPLACE:
-        setattr(Arithmetic, f"{name}_", inplace_form(name))
-    for alias, name in ALIASES.items():
-        setattr(Arithmetic, alias, getattr(Arithmetic, name))
-        if hasattr(Arithmetic, f"{name}_"):
-            setattr(Arithmetic, f"{alias}_", getattr(Arithmetic, f"{name}_"))
-
-
-_attach()

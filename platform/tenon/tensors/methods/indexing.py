@@ -17,6 +17,8 @@ from tenon.engine.precision import runs_in
 from tenon.engine.value import Value, fill, refuse_writing
 from tenon.errors import ArgumentError, DTypeError, IndexRangeError, ShapeError
 from tenon.tensors.keys import FULL, INDEX, INTEGERS, check_places, fills_by_mask, result_shape, split
+from tenon.tensors.methods.function_forms import as_function
+from tenon.tensors.methods.in_place import through_method
 
 
 def _is_whole(basic: tuple[Any, ...]) -> bool:
@@ -73,11 +75,13 @@ class Indexing:
     def _tracks(self) -> bool:
         return bool(self.requires_grad)  # type: ignore[attr-defined]
 
+    @as_function()
     def select(self, dim: int, index: int) -> Any:
         """One slice along ``dim``, which disappears: a view."""
         axis = normalize_axis(dim, self.raw.ndim)
         return self[(FULL,) * axis + (int(index),)]
 
+    @as_function(memory="apart")
     def index_select(self, dim: int, index: Any) -> Any:
         """Slices along ``dim`` at the given indices."""
         axis = normalize_axis(dim, self.raw.ndim)
@@ -96,12 +100,14 @@ class Indexing:
             raise IndexRangeError(f"index out of range in self: {int(index.raw.min())} (dimension {dim})")
         return f.take(self, index, layout=(FULL,) * axis + (INDEX,) + (FULL,) * (self.raw.ndim - axis - 1))
 
+    @as_function(out="exact", memory="apart")
     def gather(self, dim: int, index: Any, *, sparse_grad: bool = False) -> Any:
         """Elements at ``index`` along ``dim`` (torch.gather)."""
         if not index.raw.size and index.raw.ndim != self.raw.ndim:
             return self.reshape(-1)[:0].reshape(index.raw.shape)  # type: ignore[attr-defined]
         return f.gather(self, index, axis=normalize_axis(dim, self.raw.ndim))
 
+    @as_function()
     def take_along_dim(self, indices: Any, dim: int | None = None) -> Any:
         """As ``gather``, with broadcasting; over the flattened tensor if ``dim`` is None."""
         if dim is None:
@@ -123,6 +129,7 @@ class Indexing:
         indices = f.where(f.lt(indices, 0), f.add(indices, self.raw.shape[axis]), indices)
         return f.gather(f.expand(self, shape=tuple(own)), f.expand(indices, shape=tuple(other)), axis=axis)
 
+    @as_function()
     def scatter(
         self, dim: int, index: Any, src: Any = None, *, value: Any = None, reduce: str | None = None
     ) -> Any:
@@ -134,6 +141,7 @@ class Indexing:
             raise DTypeError("scatter(): Expected self.dtype to be equal to src.dtype")
         return f.scatter(self, index, source, axis=normalize_axis(dim, self.raw.ndim), reduce=reduce)
 
+    @as_function()
     @runs_in("widest")
     def scatter_add(self, dim: int, index: Any, src: Any) -> Any:
         """A copy with ``src`` added at ``index`` along ``dim``."""
@@ -141,6 +149,7 @@ class Indexing:
             raise DTypeError("scatter(): Expected self.dtype to be equal to src.dtype")
         return f.scatter(self, index, src, axis=normalize_axis(dim, self.raw.ndim), reduce="add")
 
+    @as_function()
     def index_add(self, dim: int, index: Any, source: Any, *, alpha: Any = 1) -> Any:
         """A copy with slices of ``source`` added at ``index`` along ``dim``."""
         source = self._slices(dim, source, alpha)
@@ -168,6 +177,7 @@ class Indexing:
             )
         return source if alpha == 1 else f.mul(source, alpha)
 
+    @as_function()
     @runs_in("widest")
     def index_copy(self, dim: int, index: Any, source: Any) -> Any:
         """A copy with slices of ``source`` written at ``index`` along ``dim``."""
@@ -179,6 +189,7 @@ class Indexing:
             )
         return self._put_along(dim, index, source)
 
+    @as_function()
     def index_fill(self, dim: int, index: Any, value: Any) -> Any:
         """A copy with ``value`` (a number or 0-d tensor) written at ``index`` along ``dim``."""
         if isinstance(value, Value) and value.raw.ndim:
@@ -192,10 +203,10 @@ class Indexing:
                 f" {value}, dtype {self.dtype})"  # type: ignore[attr-defined]
             )
         if not (isinstance(value, Value) and value.requires_grad):  # type: ignore[attr-defined]
-            return self._put_along(dim, index, _number(self, value))
+            return self._put_along(dim, index, like_of(self, value))
         # An element that is written twice still gives the value its gradient once.
         untouched = f.new_full(self.detach(), shape=tuple(self.raw.shape), value=False, dtype=np.dtype("?"))  # type: ignore[attr-defined]
-        return f.where(untouched.index_fill(dim, index, True), _number(self, value), self)
+        return f.where(untouched.index_fill(dim, index, True), like_of(self, value), self)
 
     def _put_along(self, dim: int, index: Any, source: Any, accumulate: bool = False) -> Any:
         """``source`` written (or added) at ``index`` along ``dim``; a 0-d tensor counts as a vector."""
@@ -207,6 +218,7 @@ class Indexing:
         made = f.put(x, source, index, layout=layout, accumulate=accumulate)
         return made if self.raw.ndim else f.reshape(made, shape=())
 
+    @as_function()
     @runs_in("usual", cuda="widest")
     def index_put(self, indices: Any, values: Any, accumulate: bool = False) -> Any:
         """A copy with ``values`` written (or added) at the given index tensors."""
@@ -215,66 +227,14 @@ class Indexing:
         if layout is None:
             raise IndexRangeError("index_put needs at least one index tensor, got none.")
         if not isinstance(values, Value):
-            values = _number(self, values)
+            values = like_of(self, values)
         elif values.raw.dtype != self.raw.dtype:
             if accumulate or not fills_by_mask(key, values):
                 raise _mismatch(self, values, layout, places)
             values = f.cast(values, dtype=self.raw.dtype)
         return f.put(self, values, *places, layout=layout, accumulate=accumulate)
 
-    def masked_fill(self, mask: Any, value: Any) -> Any:
-        """``value`` where ``mask``, else ``self``."""
-        if mask.raw.dtype.kind != "b":
-            raise DTypeError(
-                f"masked_fill_ only supports boolean masks, but got mask with dtype {mask.dtype}"
-            )
-        given = isinstance(value, Value)
-        if given and value.raw.ndim:
-            raise ShapeError(
-                "masked_fill_ only supports a 0-dimensional value tensor, but got tensor with "
-                f"{value.raw.ndim} dimension(s)."
-            )
-        whole = value.raw.dtype.kind == "c" if given else isinstance(value, complex)
-        if whole and self.raw.dtype.kind != "c":
-            raise DTypeError(f"value cannot be converted to type {self.dtype} without overflow")  # type: ignore[attr-defined]
-        value = _number(self, value) if given else value
-        kept = f.where(mask, value, self)
-        return kept if kept.raw.dtype == self.raw.dtype else f.cast(kept, dtype=self.raw.dtype)
-
-    def masked_select(self, mask: Any) -> Any:
-        """The elements where ``mask``, as a vector."""
-        if mask.raw.dtype.kind != "b":
-            raise DTypeError(f"masked_select: expected BoolTensor for mask, got {mask.dtype}")
-        shape = np.broadcast_shapes(tuple(self.raw.shape), tuple(mask.raw.shape))
-        x, mask = f.expand(self, shape=shape), f.expand(mask, shape=shape)
-        if len(shape) < 2 or watch.recorder is not None:
-            return x[mask]
-        return f.gather(x.reshape(-1), f.nonzero(mask.reshape(-1)).reshape(-1), axis=0)
-
-    def masked_scatter(self, mask: Any, source: Any) -> Any:
-        """A copy with consecutive elements of ``source`` written where ``mask``."""
-        if source.raw.dtype != self.raw.dtype:
-            names = (scalar_name(FROM_NUMPY[v.raw.dtype]) for v in (self, source))
-            raise DTypeError(
-                f"masked_scatter: expected self and source to have same dtypes but got {' and '.join(names)}"
-            )
-        shape = broadcast_shapes(tuple(self.raw.shape), tuple(mask.raw.shape))
-        if shape != tuple(self.raw.shape):
-            return f.expand(self, shape=shape).masked_scatter(mask, source)
-        where = f.expand(mask, shape=shape)
-        if not self.raw.ndim:
-            if source.raw.size == 0 and bool(where.item()):
-                raise ShapeError("masked_scatter: expected at least 1 source elements, got 0")
-            return f.where(where, source.reshape(-1)[0] if source.raw.size else self, self)
-        places = f.nonzero(where.reshape(-1)).reshape(-1)
-        count = places.raw.shape[0]
-        if count > source.raw.size:
-            raise ShapeError(
-                f"masked_scatter: expected at least {count} source elements, got {source.raw.size}"
-            )
-        flat = f.reshape(self, shape=(-1,))
-        return f.reshape(f.scatter(flat, places, source.reshape(-1)[:count], axis=0), shape=shape)
-
+    @as_function()
     def take(self, index: Any) -> Any:
         """Elements of the flattened tensor at ``index``."""
         return self.reshape(-1)[index]  # type: ignore[attr-defined]
@@ -285,6 +245,7 @@ class Indexing:
             return f.nonzero(self)
         return f.nonzero(self if self.raw.ndim else self.reshape(1)).unbind(1)  # type: ignore[attr-defined]
 
+    @as_function()
     def nonzero_static(self, *, size: int, fill_value: int = -1) -> Any:
         """The first ``size`` rows of ``nonzero()``, filled up with ``fill_value``."""
         if size < 0:
@@ -292,9 +253,16 @@ class Indexing:
         rows = f.nonzero(self)[:size]
         return f.pad(rows, widths=((0, size - rows.raw.shape[0]), (0, 0)), value=fill_value)
 
+    @as_function()
     def argwhere(self) -> Any:
         """Indices of the non-zero elements, one row each."""
         return f.nonzero(self)
+
+    scatter_ = through_method("scatter")
+    scatter_add_ = through_method("scatter_add")
+    index_copy_ = through_method("index_copy")
+    index_fill_ = through_method("index_fill")
+    index_put_ = as_function(out="none")(through_method("index_put"))
 
 
 def _without(x: Any, axis: int) -> list[int]:
@@ -313,7 +281,7 @@ def _as_value(x: Any, value: Any) -> Any:
     return Value.make(x._backend.from_host(array, x.device), x._backend)
 
 
-def _number(x: Any, value: Any) -> Any:
+def like_of(x: Any, value: Any) -> Any:
     """``value`` as a tensor of ``x``'s dtype and backend."""
     if isinstance(value, Value):
         return value if value.raw.dtype == x.raw.dtype else f.cast(value, dtype=x.raw.dtype)
@@ -376,25 +344,6 @@ def _assign(x: Any, basic: tuple[Any, ...], value: Any) -> None:
     counter[0] += 1
 
 
-def _attach() -> None:
-    for name in (
-        "scatter", "scatter_add", "index_copy", "index_fill", "index_put", "masked_fill",
-        "masked_scatter",
-    ):  # fmt: skip
-        setattr(Indexing, f"{name}_", _whole_inplace(name))
-
-
 def _at_one(axis: int, rank: int) -> tuple[Any, ...]:
     """The layout of an index array on ``axis`` alone."""
     return (FULL,) * axis + (INDEX,) + (FULL,) * (rank - axis - 1)
-
-
-def _whole_inplace(name: str) -> Any:
-    def method(self: Any, *args: Any, **kwargs: Any) -> Any:
-        return LATE.inplace(getattr(Indexing, name), self, *args, **kwargs)
-
-    method.__name__, method.__doc__ = f"{name}_", f"In-place form of ``{name}``."
-    return method
-
-
-_attach()

@@ -9,6 +9,7 @@ from tenon.engine import watch
 from tenon.engine.op import table as f
 from tenon.engine.precision import runs_in
 from tenon.errors import DTypeError, ShapeError
+from tenon.tensors.methods.function_forms import as_function
 from tenon.tensors.results import named_result
 
 
@@ -40,10 +41,12 @@ class Matrix:
             )
         return self.mT.conj() if self.raw.ndim else self.conj()
 
+    @as_function()
     def adjoint(self) -> Any:
         """The last two axes exchanged, and conjugated; a 0-d tensor conjugated."""
         return self._matrices("adjoint()").mT.conj()
 
+    @as_function()
     @runs_in("given")
     def matrix_exp(self) -> Any:
         """Matrix exponential, by scaling, a Taylor series of degree 18, and squaring."""
@@ -74,6 +77,7 @@ class Matrix:
             total = f.where(f.gt(wanted, float(i)), squared, total) if recorded else squared
         return total
 
+    @as_function()
     @runs_in("float32")
     def cholesky_solve(self, input2: Any, upper: bool = False) -> Any:
         """The ``X`` with ``A X = self``, where ``A`` has the triangular factor ``input2``."""
@@ -81,6 +85,7 @@ class Matrix:
         inner = f.solve_triangle(lower, self, upper=False)
         return f.solve_triangle(f.conj(lower.mT), inner, upper=True)
 
+    @as_function()
     def cholesky_inverse(self, upper: bool = False) -> Any:
         """The inverse of the matrix of which ``self`` is a triangular factor."""
         factor = f.conj(f.triu(self, k=0).mT) if upper else f.tril(self, k=0)
@@ -106,19 +111,23 @@ class Matrix:
 
         return lu_solve(self, LU_data, LU_pivots)
 
+    @as_function()
     def inverse(self) -> Any:
         """Inverse matrices."""
         return f.inv(self)
 
+    @as_function()
     def det(self) -> Any:
         """Determinants."""
         return f.det(self)
 
+    @as_function()
     def slogdet(self) -> Any:
         """Sign and logarithm of the magnitude of the determinants."""
         sign, logabsdet = f.slogdet(self)
         return named_result("slogdet", sign=sign, logabsdet=logabsdet)
 
+    @as_function()
     def logdet(self) -> Any:
         """Logarithm of the determinants; NaN where one is negative."""
         if self.raw.dtype.kind == "c":
@@ -126,16 +135,19 @@ class Matrix:
         sign, logabsdet = f.slogdet(self)
         return f.where(f.lt(sign, 0), float("nan"), logabsdet)
 
+    @as_function()
     def cholesky(self, upper: bool = False) -> Any:
         """Lower (or upper) triangular factors of positive definite matrices."""
         lower = f.cholesky(self)
         return f.conj(lower.mT) if upper else lower
 
+    @as_function()
     def qr(self, some: bool = True) -> Any:
         """Orthonormal columns and upper triangles whose product is ``self``."""
         q, r = f.qr(self, mode="reduced" if some else "complete")
         return named_result("qr", Q=q, R=r)
 
+    @as_function()
     def svd(self, some: bool = True, compute_uv: bool = True) -> Any:
         """``U, S, V`` with ``self = U @ diag(S) @ V^H``."""
         u, s, vh = f.svd_parts(self, full=not some)
@@ -143,11 +155,13 @@ class Matrix:
             u, vh = (f.new_full(x, shape=tuple(x.raw.shape), value=0) for x in (u, vh))
         return named_result("svd", U=u, S=s, V=f.conj(vh.mT))
 
+    @as_function()
     @runs_in("float32")
     def pinverse(self, rcond: float = 1e-15) -> Any:
         """Pseudo-inverse; singular values up to ``rcond`` times the largest count as 0."""
         return f.pinv(self, float(rcond), 0.0)
 
+    @as_function()
     def matrix_power(self, n: int) -> Any:
         """The matrix multiplied by itself ``n`` times; the inverse's power if negative."""
         if self.raw.ndim < 2 or self.raw.shape[-1] != self.raw.shape[-2]:

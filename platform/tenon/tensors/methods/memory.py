@@ -15,6 +15,7 @@ from tenon.engine.op import table as f
 from tenon.engine.value import Value
 from tenon.errors import ArgumentError, CaptureError, DeviceError, GradError, ShapeError
 from tenon.tensors.layout import plain
+from tenon.tensors.methods.function_forms import as_function
 from tenon.tensors.methods.movement import sizes
 from tenon.tensors.storage.legacy import storage_class
 from tenon.tensors.storage.moves import Moves
@@ -108,6 +109,7 @@ class Memory:
         """The class of such storages, as ``torch.FloatStorage``; None where torch has none."""
         return storage_class(FROM_NUMPY[self.raw.dtype], self.device.type)
 
+    @as_function(out="none")
     def as_strided(self, size: Any, stride: Any, storage_offset: int | None = None) -> Any:
         """A view of the memory behind this tensor: element ``i, j, ...`` lies at ``storage_offset + i *
         stride[0] + j * stride[1] + ...``.
@@ -123,12 +125,14 @@ class Memory:
         shape, steps, offset = window
         return f.as_strided(self, window=(shape, steps, offset - start), base=(tuple(self.raw.shape), own))
 
+    @as_function(out="none")
     def as_strided_(self, size: Any, stride: Any, storage_offset: int | None = None) -> Any:
         """This tensor becomes that view."""
         from tenon.tensors.inplace import become
 
         return become(self, "as_strided", size, stride, storage_offset)
 
+    @as_function()
     def as_strided_scatter(self, src: Any, size: Any, stride: Any, storage_offset: int | None = None) -> Any:
         """A copy of this tensor in which ``src`` stands where ``as_strided`` would look."""
         made = self.clone() if 0 not in self.stride() else self.contiguous().clone()
@@ -173,6 +177,7 @@ class Memory:
             made = _in_format(made, memory_format)
         return _show(self, made.raw)
 
+    @as_function(out="none")
     def resize_as_(self, the_template: Any, *, memory_format: Any = None) -> Any:
         """Resized to ``the_template``'s size."""
         from tenon.tensors.formats import preserve_format, suggested

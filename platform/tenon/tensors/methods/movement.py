@@ -10,6 +10,8 @@ from tenon.engine.aval import AxisError, infer_reshape, normalize_axes, normaliz
 from tenon.engine.op import table as f
 from tenon.engine.value import Value
 from tenon.errors import ShapeError
+from tenon.tensors.methods.function_forms import as_function
+from tenon.tensors.methods.in_place import through_method
 from tenon.tensors.size import Size
 
 
@@ -30,6 +32,19 @@ def _known(raw: Any, shape: tuple[int, ...]) -> tuple[int, ...]:
     return infer_reshape(raw.shape, shape) if shape and min(shape) < 0 else shape
 
 
+def _inplace_view(name: str) -> Any:
+    def method(self: Any, *args: Any) -> Any:
+        from tenon.tensors.inplace import become
+
+        return become(self, name, *args)
+
+    method.__name__, method.__doc__ = (
+        f"{name}_",
+        f"In-place form of ``{name}``: this tensor becomes that view.",
+    )
+    return method
+
+
 class Movement:
     """The same elements under another shape or order."""
 
@@ -48,6 +63,7 @@ class Movement:
 
     ndimension = dim
 
+    @as_function(out="none")
     def numel(self) -> int:
         """Number of elements."""
         return int(self.raw.size)
@@ -66,6 +82,7 @@ class Movement:
                 steps[axis] = max(shape[axis + 1], 1) * steps[axis + 1] if axis + 1 < len(steps) else 1
         return tuple(steps) if dim is None else steps[normalize_axis(dim, self.raw.ndim)]
 
+    @as_function()
     def reshape(self, *args: Any, shape: Any = None) -> Any:
         """The elements under another shape; a view where possible."""
         return f.reshape(self, shape=_known(self.raw, sizes(args if shape is None else (shape,))))
@@ -86,6 +103,7 @@ class Movement:
         """Viewed in ``other``'s shape."""
         return self.view(other.raw.shape)
 
+    @as_function()
     def flatten(self, start_dim: int = 0, end_dim: int = -1) -> Any:
         """Axes ``start_dim..end_dim`` joined into one."""
         shape = self.raw.shape
@@ -99,10 +117,12 @@ class Movement:
             joined *= s
         return self if start == end else f.reshape(self, shape=(*shape[:start], joined, *shape[end + 1 :]))
 
+    @as_function()
     def ravel(self) -> Any:
         """All axes joined into one, whose elements lie side by side."""
         return self.contiguous().reshape(-1)  # type: ignore[attr-defined]
 
+    @as_function()
     def unflatten(self, dim: int, sizes: Any) -> Any:
         """Axis ``dim`` split into ``sizes`` (one may be -1)."""
         axis = normalize_axis(dim, self.raw.ndim)
@@ -114,6 +134,7 @@ class Movement:
         inner = infer_reshape((shape[axis],), sizes)
         return f.reshape(self, shape=(*shape[:axis], *inner, *shape[axis + 1 :]))
 
+    @as_function()
     def permute(self, *args: Any, dims: Any = None) -> Any:
         """Axes in the given order."""
         axes = tuple(normalize_axis(d, self.raw.ndim) for d in sizes(args if dims is None else (dims,)))
@@ -127,6 +148,7 @@ class Movement:
             )
         return f.permute(self, axes=axes)
 
+    @as_function("swapdims")
     def transpose(self, dim0: int, dim1: int) -> Any:
         """Two axes exchanged."""
         rank = self.raw.ndim
@@ -135,10 +157,12 @@ class Movement:
 
     swapdims = transpose
 
+    @as_function()
     def swapaxes(self, axis0: int, axis1: int) -> Any:
         """As ``transpose``."""
         return self.transpose(axis0, axis1)
 
+    @as_function()
     def t(self) -> Any:
         """A matrix transposed; 0-d and 1-d tensors as they are."""
         if self.raw.ndim > 2:
@@ -163,6 +187,7 @@ class Movement:
             )
         return self
 
+    @as_function("moveaxis")
     def movedim(self, source: Any, destination: Any) -> Any:
         """Axes moved to new places."""
         rank = self.raw.ndim
@@ -187,12 +212,14 @@ class Movement:
 
     moveaxis = movedim
 
+    @as_function()
     def unsqueeze(self, dim: int) -> Any:
         """A new axis of size 1 at ``dim``."""
         axis = normalize_axis(dim, self.raw.ndim, extra=1)
         shape = self.raw.shape
         return f.unsqueeze(self, shape=(*shape[:axis], 1, *shape[axis:]))
 
+    @as_function()
     def squeeze(self, dim: Any = None) -> Any:
         """Axes of size 1 removed: all, or those named (others are left)."""
         shape = self.raw.shape
@@ -224,6 +251,7 @@ class Movement:
         """Expanded to ``other``'s shape."""
         return self.expand(other.raw.shape)
 
+    @as_function()
     def broadcast_to(self, size: Any) -> Any:
         """Expanded to ``size``."""
         return self.expand(size)
@@ -244,11 +272,13 @@ class Movement:
         final = tuple(c * s for c, s in zip(counts, shape, strict=True))
         return f.reshape(f.expand(f.reshape(self, shape=paired), shape=spread), shape=final).clone()
 
+    @as_function()
     def tile(self, *args: Any, dims: Any = None) -> Any:
         """As NumPy's tile."""
         counts = sizes(args if dims is None else (dims,))
         return self.repeat((1,) * (self.raw.ndim - len(counts)) + counts)
 
+    @as_function()
     def repeat_interleave(
         self, repeats: Any, dim: int | None = None, *, output_size: int | None = None
     ) -> Any:
@@ -259,6 +289,7 @@ class Movement:
         axis = 0 if dim is None else normalize_axis(dim, self.raw.ndim)
         return x.index_select(axis, repeat_indices(x, repeats, axis))
 
+    @as_function()
     def narrow(self, dim: int, start: Any, length: int) -> Any:
         """``length`` elements from ``start`` along ``dim``: a view."""
         if not self.raw.ndim:
@@ -282,10 +313,12 @@ class Movement:
             raise ShapeError(f"start ({start}) + length ({length}) exceeds dimension size ({size}).")
         return f.slice_axis(self, axis=axis, start=start, stop=start + length)
 
+    @as_function()
     def narrow_copy(self, dim: int, start: Any, length: int) -> Any:
         """As ``narrow``, but a copy."""
         return self.narrow(dim, start, length).clone()
 
+    @as_function()
     def flip(self, *args: Any, dims: Any = None) -> Any:
         """Order reversed along ``dims``: a copy."""
         if not args and dims is None:
@@ -297,18 +330,21 @@ class Movement:
                 raise ShapeError(f"dim {axis} appears multiple times in the list of dims {list(given)}")
         return f.flip(self, axes=axes if self.raw.ndim else ())
 
+    @as_function()
     def fliplr(self) -> Any:
         """Reversed along axis 1."""
         if self.raw.ndim < 2:
             raise ShapeError(f"Input must be >= 2-d. (got shape {list(self.raw.shape)})")
         return self.flip(1)
 
+    @as_function()
     def flipud(self) -> Any:
         """Reversed along axis 0."""
         if not self.raw.ndim:
             raise ShapeError("Input must be >= 1-d. (got shape [])")
         return self.flip(0)
 
+    @as_function()
     def roll(self, shifts: Any, dims: Any = None) -> Any:
         """Shifted cyclically along ``dims`` (over the flattened tensor if None)."""
         shifts = (shifts,) if isinstance(shifts, int) else tuple(shifts)
@@ -321,10 +357,12 @@ class Movement:
             raise ShapeError(f"shifts and dimensions must align. shifts: {len(shifts)}, dims:{len(dims)}")
         return f.roll(self, shifts=shifts, axes=tuple(normalize_axis(d, self.raw.ndim) for d in dims))
 
+    @as_function()
     def tril(self, diagonal: int = 0) -> Any:
         """Lower triangle."""
         return f.tril(self, k=diagonal)
 
+    @as_function()
     def triu(self, diagonal: int = 0) -> Any:
         """Upper triangle."""
         return f.triu(self, k=diagonal)
@@ -346,19 +384,11 @@ class Movement:
             x = x.unsqueeze(0)
         return x
 
-
-def _inplace_view(name: str) -> Any:
-    def method(self: Any, *args: Any) -> Any:
-        from tenon.tensors.inplace import become
-
-        return become(self, name, *args)
-
-    method.__name__, method.__doc__ = (
-        f"{name}_",
-        f"In-place form of ``{name}``: this tensor becomes that view.",
-    )
-    return method
-
-
-for _name in ("squeeze", "unsqueeze", "transpose", "t", "swapaxes", "swapdims"):
-    setattr(Movement, f"{_name}_", _inplace_view(_name))
+    squeeze_ = _inplace_view("squeeze")
+    unsqueeze_ = _inplace_view("unsqueeze")
+    transpose_ = _inplace_view("transpose")
+    t_ = _inplace_view("t")
+    swapaxes_ = _inplace_view("swapaxes")
+    swapdims_ = _inplace_view("swapdims")
+    tril_ = through_method("tril")
+    triu_ = through_method("triu")

@@ -14,7 +14,9 @@ from tenon.engine.op import table as f
 from tenon.engine.value import Value
 from tenon.errors import ArgumentError, DTypeError, ShapeError, UnsupportedError
 from tenon.tensors.methods.arithmetic import need_order
-from tenon.tensors.methods.forms import inplace_form, need_tensor
+from tenon.tensors.methods.forms import need_tensor
+from tenon.tensors.methods.function_forms import as_function
+from tenon.tensors.methods.in_place import through_method
 from tenon.tensors.results import named_result
 
 
@@ -28,6 +30,7 @@ class Numeric:
 
         def __getattr__(self, name: str) -> Any: ...  # what the other mixins bring
 
+    @as_function(first="number", memory="same")
     def float_power(self, exponent: Any) -> Any:
         """``self ** exponent``, computed in float64 (complex128 for complex numbers)."""
         parts = (self, exponent)
@@ -50,28 +53,22 @@ class Numeric:
         kind = self.raw.dtype  # the bound is a number of it, as in torch
         return f.hardshrink(self, bound=float(kind.type(lambd) if kind.kind in "fV" else lambd))
 
+    @as_function(out="kept", memory="same")
     def clamp_min(self, min: Any) -> Any:
         """Elements not below ``min``."""
         need_order("clamp_min", self, min)
         return f.clamp(self, min, None)
 
+    @as_function(out="kept", memory="same")
     def clamp_max(self, max: Any) -> Any:
         """Elements not above ``max``."""
         need_order("clamp_max", self, max)
         return f.clamp(self, None, max)
 
+    @as_function(out="kept", memory="same")
     def frac(self) -> Any:
         """What is left after removing the integer part."""
         return f.sub(self, f.trunc(self))
-
-    def xlogy(self, other: Any) -> Any:
-        """``self * log(other)``, and 0 where ``self`` is 0."""
-        need_order("xlogy", self, other)
-        return f.xlogy(self, other)
-
-    def copysign(self, other: Any) -> Any:
-        """Magnitude of ``self`` with the sign of ``other``."""
-        return f.copysign(self, other)
 
     def heaviside(self, values: Any) -> Any:
         """0 below zero, 1 above, ``values`` at zero."""
@@ -85,44 +82,13 @@ class Numeric:
             )
         return f.heaviside(self, values)
 
-    def nextafter(self, other: Any) -> Any:
-        """The next number in the direction of ``other``."""
-        return f.nextafter(self, need_tensor("nextafter", "other", other))
-
-    def gcd(self, other: Any) -> Any:
-        """Greatest common divisor."""
-        return f.gcd(self, need_tensor("gcd", "other", other))
-
-    def lcm(self, other: Any) -> Any:
-        """Least common multiple."""
-        return f.lcm(self, need_tensor("lcm", "other", other))
-
-    def sinc(self) -> Any:
-        """``sin(pi x) / (pi x)``."""
-        return f.sinc(self)
-
-    def erfc(self) -> Any:
-        """``1 - erf(x)``."""
-        return f.erfc(self)
-
-    def erfinv(self) -> Any:
-        """The inverse of ``erf``."""
-        return f.erfinv(self)
-
-    def lgamma(self) -> Any:
-        """``log(|gamma(x)|)``."""
-        return f.lgamma(self)
-
-    def digamma(self) -> Any:
-        """Derivative of ``lgamma``."""
-        return f.digamma(self)
-
     def polygamma(self, n: int) -> Any:
         """Derivative number ``n`` of ``digamma``."""
         if n < 0:
             raise ArgumentError(f"polygamma(n, x) does not support negative n. It was {n}.")
         return f.digamma(self) if n == 0 else f.polygamma(self, order=n)
 
+    @as_function(memory="same")
     def mvlgamma(self, p: int) -> Any:
         """Logarithm of the ``p``-dimensional gamma function."""
         if p < 1:
@@ -132,20 +98,13 @@ class Numeric:
             made = f.add(made, f.lgamma(f.sub(self, j / 2)))
         return f.add(made, p * (p - 1) / 4 * math.log(math.pi))
 
-    def igamma(self, other: Any) -> Any:
-        """Regularised lower incomplete gamma function of order ``self`` at ``other``."""
-        return f.igamma(self, need_tensor("igamma", "other", other))
-
-    def igammac(self, other: Any) -> Any:
-        """``1 - igamma(other)``: the regularised upper incomplete gamma function."""
-        return f.igammac(self, need_tensor("igammac", "other", other))
-
     def i0(self) -> Any:
         """Modified Bessel function of the first kind of order 0."""
         if self.raw.dtype.kind == "c":
             raise UnsupportedError(f"i0: complex numbers are not supported, got {self.dtype}")
         return f.i0(self)
 
+    @as_function()
     def frexp(self) -> Any:
         """``mantissa`` in [0.5, 1) and ``exponent`` with ``self = mantissa * 2 ** exponent``."""
         if self.raw.dtype.kind not in "fV":
@@ -153,6 +112,7 @@ class Numeric:
         mantissa, exponent = f.frexp(self)
         return named_result("frexp", mantissa=mantissa, exponent=exponent)
 
+    @as_function()
     def hash_tensor(self, dim: Any = (), *, keepdim: bool = False, mode: int = 0) -> Any:
         """The bits of the elements, as numbers of 64 bits, exclusively or-ed over ``dim``; uint64."""
         if mode != 0:
@@ -168,32 +128,38 @@ class Numeric:
         exclusive: Any = np.bitwise_xor.reduce
         return from_backend_array(self, exclusive(bits, axis=axes, keepdims=keepdim))
 
+    @as_function(memory="same")
     def positive(self) -> Any:
         """The tensor itself; an error for booleans, as in torch."""
         if self.raw.dtype.kind == "b":
             raise DTypeError("The `+` operator, on a bool tensor is not supported.")
         return self
 
+    @as_function(memory="same")
     def ldexp(self, other: Any) -> Any:
         """``self * 2 ** other``."""
         if need_tensor("ldexp", "other", other).raw.dtype.kind in "iu" and self.raw.dtype.kind in "fcV":
             other = f.cast(other, dtype=self.raw.dtype)
         return f.mul(self, f.pow(2.0, other))
 
+    @as_function(memory="same")
     def logaddexp2(self, other: Any) -> Any:
         """``log2(2 ** self + 2 ** other)`` without overflow."""
         scale = math.log(2)
         other = need_tensor("logaddexp2", "other", other)
         return f.div(f.logaddexp(f.mul(self, scale), f.mul(other, scale)), scale)
 
+    @as_function(memory="same")
     def deg2rad(self) -> Any:
         """Degrees as radians."""
         return f.mul(self, math.pi / 180)
 
+    @as_function(memory="same")
     def rad2deg(self) -> Any:
         """Radians as degrees."""
         return f.mul(self, 180 / math.pi)
 
+    @as_function(memory="same")
     def logit(self, eps: float | None = None) -> Any:
         """``log(x / (1 - x))``, with ``x`` limited to ``[eps, 1 - eps]`` if given."""
         x = self if self.raw.dtype.kind in "fcV" else self.to(get_default_dtype())
@@ -204,10 +170,12 @@ class Numeric:
         """Complex conjugate; a real tensor is itself."""
         return f.conj(self) if self.raw.dtype.kind == "c" else self
 
+    @as_function(out="kept", memory="same")
     def conj_physical(self) -> Any:
         """Complex conjugate, in memory of its own; a real tensor is itself."""
         return self.conj()
 
+    @as_function(memory="same")
     def angle(self) -> Any:
         """Argument of complex numbers; 0 or pi of real ones."""
         if self.raw.dtype.kind == "c":
@@ -215,32 +183,34 @@ class Numeric:
         x = self if self.raw.dtype.kind in "fV" else self.to(get_default_dtype())
         return f.where(f.isnan(x), math.nan, f.mul(f.relu(f.neg(f.sign(x))), math.pi))
 
+    @as_function(out="boolean", memory="same")
     def isposinf(self) -> Any:
         """Is positive infinity."""
         return f.eq(self, float("inf"))
 
+    @as_function(out="boolean", memory="same")
     def isneginf(self) -> Any:
         """Is negative infinity."""
         return f.eq(self, float("-inf"))
 
+    @as_function(memory="same")
     def isreal(self) -> Any:
         """Has no imaginary part."""
         if self.raw.dtype.kind == "c":
             return f.eq(f.imag(self), 0)
         return f.new_full(self.detach(), shape=tuple(self.raw.shape), value=True, dtype=np.dtype(np.bool_))
 
+    conj_physical_ = as_function(out="none")(through_method("conj_physical"))
+    mvlgamma_ = through_method("mvlgamma")
+    polygamma_ = through_method("polygamma")
+    clamp_min_ = as_function(out="none")(through_method("clamp_min"))
+    clamp_max_ = as_function(out="none")(through_method("clamp_max"))
+    frac_ = as_function(out="none")(through_method("frac"))
+    deg2rad_ = as_function(out="none")(through_method("deg2rad"))
+    rad2deg_ = as_function(out="none")(through_method("rad2deg"))
+    logit_ = as_function(out="none")(through_method("logit"))
+    ldexp_ = as_function(out="none")(through_method("ldexp"))
+
 
 def _is_complex(value: Any) -> bool:
     return isinstance(value, complex) or (isinstance(value, Value) and bool(value.raw.dtype.kind == "c"))
-
-
-def _attach() -> None:
-    for name in (
-        "conj_physical", "i0", "igamma", "igammac", "mvlgamma", "polygamma", "clamp_min", "clamp_max", "frac",
-        "xlogy", "copysign", "heaviside", "nextafter", "gcd",
-        "lcm", "sinc", "erfc", "erfinv", "deg2rad", "rad2deg", "logit", "lgamma", "digamma", "ldexp",
-    ):  # fmt: skip
-        setattr(Numeric, f"{name}_", inplace_form(name))
-
-
-_attach()

@@ -9,7 +9,8 @@ from tenon.engine.op import table as f
 from tenon.engine.precision import runs_in
 from tenon.errors import ArgumentError, DTypeError, ShapeError
 from tenon.tensors.alerts import may_differ
-from tenon.tensors.methods.forms import inplace_form
+from tenon.tensors.methods.function_forms import as_function
+from tenon.tensors.methods.in_place import through_method
 from tenon.tensors.methods.movement import sizes
 
 _IDENTITIES = {"sum": 0, "mean": 0, "prod": 1}
@@ -25,6 +26,7 @@ class Placement:
 
         def __getattr__(self, name: str) -> Any: ...  # what the other mixins bring
 
+    @as_function()
     def diagonal(self, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Any:
         """The diagonal of two axes as the last axis: a view."""
         rank = self.raw.ndim
@@ -33,6 +35,7 @@ class Placement:
             raise ShapeError(f"diagonal dimensions cannot be identical {dim1}, {dim2}")
         return f.diagonal(self, offset=offset, axis0=first, axis1=second)
 
+    @as_function()
     def diagonal_scatter(self, src: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Any:
         """A copy with ``src`` on a diagonal."""
         made = self.clone()
@@ -41,12 +44,14 @@ class Placement:
         )
         return made
 
+    @as_function()
     def select_scatter(self, src: Any, dim: int, index: int) -> Any:
         """A copy with ``src`` at ``index`` of ``dim``."""
         axis = normalize_axis(dim, self.raw.ndim)
         part = self.detach().select(dim, index)
         return self._placed("select_scatter", part, src, (*(slice(None),) * axis, index))
 
+    @as_function()
     def slice_scatter(
         self, src: Any, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1
     ) -> Any:
@@ -58,6 +63,7 @@ class Placement:
         """A copy with ``src`` in the place of ``part``, which lies at ``key``."""
         return f.place(self, f.cast(_fits(name, part, src), dtype=self.raw.dtype), key=key)
 
+    @as_function()
     def scatter_reduce(
         self, dim: int, index: Any, src: Any, reduce: str, *, include_self: bool = True
     ) -> Any:
@@ -80,6 +86,7 @@ class Placement:
         count = f.scatter(first, index, ones, axis=axis, reduce="add").clamp(min=1)
         return f.div(total, count) if self.raw.dtype.kind not in "iu" else f.floor_divide(total, count)
 
+    @as_function()
     def index_reduce(
         self, dim: int, index: Any, source: Any, reduce: str, *, include_self: bool = True
     ) -> Any:
@@ -95,6 +102,7 @@ class Placement:
             dim, index.expand(source.raw.shape), source, reduce, include_self=include_self
         )
 
+    @as_function()
     def put(self, index: Any, source: Any, accumulate: bool = False) -> Any:
         """A copy with ``source`` written (or added) at positions of the flattened tensor."""
         if not accumulate:
@@ -114,6 +122,7 @@ class Placement:
         axes = [a for a, s in enumerate(shape) if a < lead or (wanted[a - lead] == 1 and s != 1)]
         return self.sum(axes, True).reshape(wanted)
 
+    @as_function()
     def rot90(self, k: int = 1, dims: Any = (0, 1)) -> Any:
         """Turned by ``k`` right angles from the first to the second of ``dims``."""
         if len(dims) != 2:
@@ -131,6 +140,7 @@ class Placement:
         turned = self.transpose(first, second)
         return turned.flip(first) if turns == 1 else turned.flip(second)
 
+    @as_function()
     @runs_in("usual", cuda="float32")
     def renorm(self, p: float, dim: int, maxnorm: float) -> Any:
         """Slices along ``dim`` scaled down to a ``p``-norm of at most ``maxnorm``."""
@@ -143,6 +153,11 @@ class Placement:
         norm = f.vector_norm(self, order=float(p), axes=axes, keepdims=True)
         return f.mul(self, f.where(f.gt(norm, maxnorm), f.div(maxnorm, f.add(norm, 1e-7)), 1.0))
 
+    scatter_reduce_ = through_method("scatter_reduce")
+    index_reduce_ = through_method("index_reduce")
+    put_ = through_method("put")
+    renorm_ = through_method("renorm")
+
 
 def _fits(name: str, place: Any, src: Any) -> Any:
     if tuple(place.raw.shape) != tuple(src.raw.shape):
@@ -152,11 +167,3 @@ def _fits(name: str, place: Any, src: Any) -> Any:
             f"{list(place.raw.shape)}"
         )
     return src
-
-
-def _attach() -> None:
-    for name in ("scatter_reduce", "index_reduce", "put", "renorm"):
-        setattr(Placement, f"{name}_", inplace_form(name))
-
-
-_attach()

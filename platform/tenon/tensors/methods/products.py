@@ -11,7 +11,8 @@ from tenon.engine.op import table as f
 from tenon.engine.precision import runs_in
 from tenon.errors import DTypeError, ShapeError
 from tenon.tensors.methods.arithmetic import scaled
-from tenon.tensors.methods.forms import inplace_form
+from tenon.tensors.methods.function_forms import as_function
+from tenon.tensors.methods.in_place import through_method
 
 
 def _ranks(name: str, *wanted: tuple[str, Any, int]) -> None:
@@ -69,11 +70,13 @@ class Products:
 
         def __getattr__(self, name: str) -> Any: ...  # what the other mixins bring
 
+    @as_function()
     def mm(self, mat2: Any) -> Any:
         """Product of two matrices."""
         _ranks("mm", ("self", self, 2), ("mat2", mat2, 2))
         return f.matmul(self, mat2)
 
+    @as_function()
     def bmm(self, mat2: Any) -> Any:
         """Products of two batches of matrices."""
         _ranks("bmm", ("batch1", self, 3), ("batch2", mat2, 3))
@@ -85,24 +88,28 @@ class Products:
             )
         return f.matmul(self, mat2)
 
+    @as_function()
     @runs_in("given", cuda="lower")
     def mv(self, vec: Any) -> Any:
         """Matrix times vector."""
         _ranks("mv", ("self", self, 2), ("vec", vec, 1))
         return f.matmul(self, vec)
 
+    @as_function()
     @runs_in("given", cuda="widest")
     def dot(self, tensor: Any) -> Any:
         """Sum of the products of two vectors' elements."""
         _vectors(self, tensor)
         return f.matmul(self, tensor)
 
+    @as_function()
     @runs_in("given", cuda="widest")
     def vdot(self, other: Any) -> Any:
         """As ``dot``, with this vector conjugated."""
         _vectors(self, other)
         return f.matmul(f.conj(self), other)
 
+    @as_function()
     def inner(self, other: Any) -> Any:
         """Sums of products over the last axes of both."""
         if not self.raw.ndim or not other.raw.ndim:
@@ -118,6 +125,7 @@ class Products:
         )
         return f.matmul(left, right.transpose(0, 1)).reshape(*own[:-1], *theirs[:-1])
 
+    @as_function("ger")
     def outer(self, vec2: Any) -> Any:
         """All products of two vectors' elements."""
         _ranks("outer", ("self", self, 1), ("vec2", vec2, 1))
@@ -125,34 +133,40 @@ class Products:
 
     ger = outer
 
+    @as_function()
     @runs_in("lower")
     def addmm(self, mat1: Any, mat2: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:
         """``beta * self + alpha * (mat1 @ mat2)``."""
         _ranks("addmm", ("mat1", mat1, 2), ("mat2", mat2, 2))
         return _plus(self, f.matmul(mat1, mat2), beta, alpha)
 
+    @as_function()
     @runs_in("given", cuda="lower")
     def addmv(self, mat: Any, vec: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:
         """``beta * self + alpha * (mat @ vec)``."""
         _ranks("addmv", ("mat", mat, 2), ("vec", vec, 1))
         return _plus(self, f.matmul(mat, vec), beta, alpha)
 
+    @as_function()
     @runs_in("usual", cuda="lower")
     def addr(self, vec1: Any, vec2: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:
         """``beta * self + alpha * outer(vec1, vec2)``."""
         return _plus(self, vec1.outer(vec2), beta, alpha)
 
+    @as_function()
     @runs_in("lower")
     def baddbmm(self, batch1: Any, batch2: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:
         """``beta * self + alpha * bmm(batch1, batch2)``."""
         return _plus(self, batch1.bmm(batch2), beta, alpha)
 
+    @as_function()
     @runs_in("lower")
     def addbmm(self, batch1: Any, batch2: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:
         """``beta * self + alpha * bmm(batch1, batch2).sum(0)``."""
         product = batch1.bmm(batch2)
         return _plus(self, product.sum(0, dtype=product.dtype), beta, alpha)
 
+    @as_function()
     def kron(self, other: Any) -> Any:
         """Kronecker product."""
         rank = max(self.raw.ndim, other.raw.ndim)
@@ -161,6 +175,7 @@ class Products:
         b = other.reshape([n for s in theirs for n in (1, s)])
         return f.mul(a, b).reshape([s * t for s, t in zip(own, theirs, strict=True)])
 
+    @as_function()
     @runs_in("usual", cuda="widest")
     def cross(self, other: Any, dim: int | None = None) -> Any:
         """Vector product along ``dim`` (of size 3; by default the first such)."""
@@ -178,6 +193,7 @@ class Products:
                 )
         return f.cross(a, b, axis=axis)
 
+    @as_function()
     @runs_in("float32", cuda="usual")
     def trace(self) -> Any:
         """Sum of a matrix's diagonal."""
@@ -185,6 +201,7 @@ class Products:
             raise ShapeError(f"trace: expected a matrix, but got tensor with dim {self.raw.ndim}")
         return self.diagonal().sum()
 
+    @as_function()
     def diag(self, diagonal: int = 0) -> Any:
         """The matrix with this vector on a diagonal; or a matrix's diagonal."""
         if self.raw.ndim == 1:
@@ -193,10 +210,12 @@ class Products:
             raise ShapeError(f"diag(): Supports 1D or 2D tensors. Got {self.raw.ndim}D")
         return self.diagonal(diagonal)
 
+    @as_function()
     def diagflat(self, offset: int = 0) -> Any:
         """The matrix with all elements on a diagonal."""
         return self.reshape(-1).diag_embed(offset)
 
+    @as_function()
     def diag_embed(self, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Any:
         """Matrices over ``dim1`` and ``dim2`` with the last axis on a diagonal."""
         rank = self.raw.ndim + 1
@@ -208,10 +227,8 @@ class Products:
         made = f.diagonal_embed(self, shape=shape, offset=offset, axis0=rank - 2, axis1=rank - 1)
         return made if (first, second) == (rank - 2, rank - 1) else made.movedim((-2, -1), (first, second))
 
-
-def _attach() -> None:
-    for name in ("addmm", "addmv", "addr", "baddbmm", "addbmm"):
-        setattr(Products, f"{name}_", inplace_form(name))
-
-
-_attach()
+    addmm_ = through_method("addmm")
+    addmv_ = as_function(out="none")(through_method("addmv"))
+    addr_ = through_method("addr")
+    baddbmm_ = through_method("baddbmm")
+    addbmm_ = through_method("addbmm")

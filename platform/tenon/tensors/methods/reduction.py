@@ -10,13 +10,14 @@ import numpy as np
 
 from tenon import dtypes
 from tenon.engine import watch
-from tenon.engine.aval import AxisError, normalize_axes, normalize_axis
+from tenon.engine.aval import normalize_axes, normalize_axis
 from tenon.engine.op import table as f
 from tenon.engine.precision import runs_in
 from tenon.engine.value import Value
-from tenon.errors import ArgumentError, DTypeError, ShapeError, UnsupportedDTypeError
+from tenon.errors import DTypeError, ShapeError
 from tenon.tensors.methods.arithmetic import need_order
-from tenon.tensors.refusal import refuse_gradient
+from tenon.tensors.methods.function_forms import as_function
+from tenon.tensors.methods.in_place import through_method
 from tenon.tensors.results import named_result
 
 
@@ -93,6 +94,7 @@ class Reduction:
     __slots__ = ()
     raw: Any
 
+    @as_function()
     def sum(
         self,
         dim: Any = None,
@@ -111,6 +113,7 @@ class Reduction:
             made._node.title = "SumBackward1"  # even if the named axes are all
         return made if dtype is None or made.raw.dtype == dtype.numpy else f.cast(made, dtype=dtype.numpy)
 
+    @as_function()
     def mean(self, dim: Any = None, keepdim: bool = False, *, dtype: Any = None, axis: Any = None) -> Any:
         """Mean over ``dim``; floating dtypes only."""
         x: Any = self if dtype is None else f.cast(self, dtype=dtype.numpy)
@@ -120,55 +123,65 @@ class Reduction:
             made._node.title = "MeanBackward1"
         return made
 
+    @as_function()
     def prod(self, dim: int | None = None, keepdim: bool = False, *, dtype: Any = None) -> Any:
         """Product over ``dim`` or all."""
         _one_axis("prod", dim)
         x = _accumulating(self, dtype)
         return f.prod(x, axes=_axes(x, dim), keepdims=keepdim)
 
+    @as_function()
     def nansum(self, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Any:
         """Sum that counts NaN as 0."""
         need_order("nansum", self)
         return f.where(f.isnan(self), 0, self).sum(dim, keepdim, dtype=dtype)
 
+    @as_function()
     def nanmean(self, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Any:
         """Mean over what is not NaN."""
         _need_float(self, "nanmean")
         count = f.logical_not(f.isnan(self)).sum(dim, keepdim)
         return self.nansum(dim, keepdim, dtype=dtype) / count
 
+    @as_function()
     def var(
         self, dim: Any = None, unbiased: Any = None, keepdim: bool = False, *, correction: Any = None
     ) -> Any:
         """Variance over ``dim``, divided by ``n - correction`` (default 1)."""
         return f.var(self, **moments("var", self, dim, unbiased, keepdim, correction))
 
+    @as_function()
     def std(
         self, dim: Any = None, unbiased: Any = None, keepdim: bool = False, *, correction: Any = None
     ) -> Any:
         """Standard deviation: the root of ``var``."""
         return f.std(self, **moments("std", self, dim, unbiased, keepdim, correction))
 
+    @as_function()
     def logsumexp(self, dim: Any, keepdim: bool = False) -> Any:
         """``log(sum(exp(self)))`` over ``dim``, without overflow."""
         return f.logsumexp(self, axes=_axes(self, dim), keepdims=keepdim)
 
+    @as_function()
     def amax(self, dim: Any = (), keepdim: bool = False) -> Any:
         """Largest over ``dim``; ties share the gradient."""
         need_order("amax", self)
         return f.amax(self, axes=_axes(self, dim), keepdims=keepdim)
 
+    @as_function()
     def amin(self, dim: Any = (), keepdim: bool = False) -> Any:
         """Smallest over ``dim``; ties share the gradient."""
         need_order("amin", self)
         return f.amin(self, axes=_axes(self, dim), keepdims=keepdim)
 
+    @as_function()
     def max(self, dim: Any = None, keepdim: bool = False, *, other: Any = None) -> Any:
         """Largest of all; ``(values, indices)`` over ``dim``; or elementwise with another tensor."""
         if isinstance(dim, Value) or other is not None:
             return self.maximum(dim if other is None else other)  # type: ignore[attr-defined]
         return self._extreme("max", dim, keepdim)
 
+    @as_function()
     def min(self, dim: Any = None, keepdim: bool = False, *, other: Any = None) -> Any:
         """Smallest of all; ``(values, indices)`` over ``dim``; or elementwise with another tensor."""
         if isinstance(dim, Value) or other is not None:
@@ -194,12 +207,14 @@ class Reduction:
             values, indices = values.squeeze(axis), indices.squeeze(axis)
         return named_result(name, values=values, indices=indices)
 
+    @as_function(out="exact")
     def aminmax(self, *, dim: int | None = None, keepdim: bool = False) -> Any:
         """``(min, max)`` over ``dim`` or all."""
         _one_axis("aminmax", dim)
         axes = () if dim is None else dim
         return named_result("aminmax", min=self.amin(axes, keepdim), max=self.amax(axes, keepdim))
 
+    @as_function()
     def argmax(self, dim: int | None = None, keepdim: bool = False) -> Any:
         """Index of the first largest element."""
         _need_numbers("argmax", self)
@@ -207,6 +222,7 @@ class Reduction:
             self, axis=None if dim is None else normalize_axis(dim, self.raw.ndim), keepdims=keepdim
         )
 
+    @as_function()
     def argmin(self, dim: int | None = None, keepdim: bool = False) -> Any:
         """Index of the first smallest element."""
         _need_numbers("argmin", self)
@@ -214,30 +230,36 @@ class Reduction:
             self, axis=None if dim is None else normalize_axis(dim, self.raw.ndim), keepdims=keepdim
         )
 
+    @as_function()
     def any(self, dim: Any = None, keepdim: bool = False) -> Any:
         """Whether any element is non-zero; uint8 stays uint8, as in torch."""
         axes = () if isinstance(dim, (tuple, list)) and not dim else _axes(self, dim)
         found = f.any(self, axes=axes, keepdims=keepdim)
         return found if self.raw.dtype != np.uint8 else f.cast(found, dtype=self.raw.dtype)
 
+    @as_function()
     def all(self, dim: Any = None, keepdim: bool = False) -> Any:
         """Whether all elements are non-zero; uint8 stays uint8, as in torch."""
         axes = () if isinstance(dim, (tuple, list)) and not dim else _axes(self, dim)
         found = f.all(self, axes=axes, keepdims=keepdim)
         return found if self.raw.dtype != np.uint8 else f.cast(found, dtype=self.raw.dtype)
 
+    @as_function()
     def count_nonzero(self, dim: Any = None) -> Any:
         """How many elements are non-zero."""
         return f.ne(self, 0).sum(dim)
 
+    @as_function()
     def cumsum(self, dim: int, *, dtype: Any = None) -> Any:
         """Running sum along ``dim``."""
         return f.cumsum(_accumulating(self, dtype), axis=normalize_axis(dim, self.raw.ndim))
 
+    @as_function()
     def cumprod(self, dim: int, *, dtype: Any = None) -> Any:
         """Running product along ``dim``."""
         return f.cumprod(_accumulating(self, dtype), axis=normalize_axis(dim, self.raw.ndim))
 
+    @as_function()
     def norm(self, p: Any = "fro", dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Any:
         """Vector norm of order ``p`` over ``dim`` or all elements; ``"nuc"``: the sum of singular values."""
         several: Any = dim if np.iterable(dim) else None
@@ -255,138 +277,23 @@ class Reduction:
             return f.cast(f.vector_norm(wide, order=order, axes=axes, keepdims=keepdim), dtype=own)
         return f.vector_norm(x, order=order, axes=axes, keepdims=keepdim)
 
+    @as_function()
     @runs_in("usual", cuda="float32")
     def dist(self, other: Any, p: float = 2) -> Any:
         """Norm of the difference."""
         return (self - other).norm(p)
 
+    @as_function()
     def softmax(self, dim: int, dtype: Any = None) -> Any:
         """``exp(self) / sum(exp(self))`` along ``dim``."""
         x: Any = self if dtype is None else f.cast(self, dtype=dtype.numpy)
         return f.softmax(x, axis=normalize_axis(dim, x.raw.ndim))
 
+    @as_function()
     def log_softmax(self, dim: int, dtype: Any = None) -> Any:
         """Logarithm of the softmax along ``dim``, computed stably."""
         x: Any = self if dtype is None else f.cast(self, dtype=dtype.numpy)
         return f.log_softmax(x, axis=normalize_axis(dim, x.raw.ndim))
 
-    def sort(self, dim: int = -1, descending: bool = False, stable: bool = False) -> Any:
-        """``(values, indices)`` in order along ``dim``; always stable; NaN counts as largest."""
-        axis = normalize_axis(dim, self.raw.ndim)
-        order = f.argsort(self, axis=axis, descending=bool(descending))
-        values = f.gather(self, order, axis=axis) if self.raw.ndim else self.clone()  # type: ignore[attr-defined]
-        return named_result("sort", values=values, indices=order)
-
-    def argsort(self, dim: int = -1, descending: bool = False, stable: bool = False) -> Any:
-        """Indices that sort ``self`` along ``dim``."""
-        return f.argsort(self, axis=normalize_axis(dim, self.raw.ndim), descending=bool(descending))
-
-    def topk(self, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> Any:
-        """The ``k`` largest (or smallest) elements along ``dim``, in order, with their indices."""
-        if isinstance(dim, bool):
-            raise TypeError("topk(): argument 'dim' (position 2) must be int, not bool")
-        axis = normalize_axis(dim, self.raw.ndim)
-        size = self.raw.shape[axis] if self.raw.ndim else 1
-        if not 0 <= k <= size:
-            raise ShapeError(f"selected index k out of range: k={k}, dimension {dim} has size {size}")
-        order = f.argsort(self, axis=axis, descending=bool(largest), start=0, stop=k)
-        if self.raw.ndim:
-            return named_result("topk", values=f.gather(self, order, axis=axis), indices=order)
-        return named_result("topk", values=self.clone(), indices=order)  # type: ignore[attr-defined]
-
-    def median(self, dim: int | None = None, keepdim: bool = False) -> Any:
-        """The lower median of all, or ``(values, indices)`` over ``dim``."""
-        if dim is None:
-            flat = self.reshape(-1)  # type: ignore[attr-defined]
-            return (
-                shared(flat, flat.detach().median(0).values) if flat.raw.size else flat.sum() * float("nan")
-            )
-        axis = normalize_axis(dim, self.raw.ndim)
-        if not self.raw.ndim:
-            return named_result("median", values=self.clone(), indices=f.argsort(self, axis=0))  # type: ignore[attr-defined]
-        middle = (self.raw.shape[axis] - 1) // 2
-        indices = f.argsort(self, axis=axis, start=middle, stop=middle + 1)
-        unordered = f.isnan(self)  # the first NaN is the median if there is one
-        indices = f.where(unordered.any(axis, True), f.argmax(unordered, axis=axis, keepdims=True), indices)
-        values = f.gather(self, indices, axis=axis)
-        if not keepdim:
-            values, indices = values.squeeze(axis), indices.squeeze(axis)
-        return named_result("median", values=values, indices=indices)
-
-    def kthvalue(self, k: int, dim: int = -1, keepdim: bool = False) -> Any:
-        """The ``k``-th smallest element along ``dim`` (from 1), with its index."""
-        axis = normalize_axis(dim, self.raw.ndim)
-        size = self.raw.shape[axis] if self.raw.ndim else 1
-        if not size:
-            raise AxisError(f"kthvalue(): Expected reduction dim {axis} to have non-zero size.")
-        if not 1 <= k <= size:
-            raise ShapeError(
-                f"kthvalue(): selected number k out of range for dimension {axis} (k={k}, size {size})"
-            )
-        indices = f.argsort(self, axis=axis, start=k - 1, stop=k)
-        values = f.gather(self, indices, axis=axis) if self.raw.ndim else self.clone()  # type: ignore[attr-defined]
-        keepdim = keepdim or not self.raw.ndim
-        if not keepdim:
-            values, indices = values.squeeze(axis), indices.squeeze(axis)
-        return named_result("kthvalue", values=values, indices=indices)
-
-    @watch.making_shown
-    def unique(
-        self,
-        sorted: bool = True,
-        return_inverse: bool = False,
-        return_counts: bool = False,
-        dim: int | None = None,
-    ) -> Any:
-        """The distinct values in order, optionally with inverse indices and counts."""
-        from tenon.tensors.creation.create import from_backend_array
-
-        host = self._backend.to_host(self.raw)  # type: ignore[attr-defined]
-        if dim is not None:
-            self._refuse_hollow(dim)
-        host = host.astype(np.float32) if host.dtype.kind == "V" else host  # NumPy misplaces its NaN
-        found: Any = np.unique(host, False, return_inverse, return_counts, dim, equal_nan=False)  # type: ignore[call-overload]
-        parts = list(found) if return_inverse or return_counts else [found]
-        parts[0] = parts[0].astype(self.raw.dtype, copy=False)
-        if return_inverse:
-            parts[1] = parts[1].reshape(host.shape if dim is None else (host.shape[dim],))
-        made = [from_backend_array(self, p) for p in parts]
-        refuse_gradient("unique2" if dim is None else "unique_dim", made[0], self)
-        return made[0] if len(made) == 1 else tuple(made)
-
-    def _refuse_hollow(self, dim: int) -> None:
-        """ShapeError for slices along ``dim`` that have no elements to tell them apart."""
-        none = [a for a, s in enumerate(self.raw.shape) if not s]
-        if len(none) > 1:
-            raise ShapeError(
-                "Number of zero sized dimensions is more than one, so unique cannot be applied (shape"
-                f" {list(self.raw.shape)})"
-            )
-        if none and none[0] != dim % self.raw.ndim:
-            raise ShapeError(
-                "There are 0 sized dimensions, and they aren't selected, so unique cannot be applied (shape"
-                f" {list(self.raw.shape)}, dim {dim})"
-            )
-
-    @watch.making_shown
-    def bincount(self, weights: Any = None, minlength: int = 0) -> Any:
-        """How often each non-negative integer occurs, optionally weighted."""
-        from tenon.tensors.creation.create import from_backend_array
-
-        host = self._backend.to_host(self.raw)  # type: ignore[attr-defined]
-        if host.dtype.kind not in "iu":
-            raise UnsupportedDTypeError(
-                f"\"bincount_cpu\" not implemented for '{dtypes.scalar_name(dtypes.FROM_NUMPY[host.dtype])}'"
-            )
-        if minlength < 0:
-            raise ArgumentError(f"minlength should be >= 0, got {minlength}")
-        if host.ndim != 1 or (host.size and host.min() < 0):
-            raise ArgumentError("bincount only supports 1-d non-negative integral inputs.")
-        if weights is not None and tuple(weights.raw.shape) != host.shape:
-            raise ShapeError(
-                "weights should be 1-d and have the same length as input, got shape "
-                f"{list(weights.raw.shape)} for {list(host.shape)}"
-            )
-        counts = np.bincount(host, None if weights is None else weights.raw, minlength)
-        own = weights is not None and weights.raw.dtype == np.float32
-        return from_backend_array(self, counts.astype(np.float32) if own else counts)
+    cumsum_ = through_method("cumsum")
+    cumprod_ = through_method("cumprod")

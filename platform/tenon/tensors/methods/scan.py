@@ -12,6 +12,7 @@ from tenon.engine.op import table as f
 from tenon.engine.precision import runs_in
 from tenon.engine.value import Value
 from tenon.errors import ArgumentError, DTypeError, ShapeError
+from tenon.tensors.methods.function_forms import as_function
 from tenon.tensors.methods.reduction import shared
 from tenon.tensors.results import named_result
 
@@ -26,6 +27,7 @@ class Scan:
 
         def __getattr__(self, name: str) -> Any: ...  # what the other mixins bring
 
+    @as_function()
     def diff(self, n: int = 1, dim: int = -1, prepend: Any = None, append: Any = None) -> Any:
         """Differences of neighbours along ``dim``, ``n`` times."""
         if not self.raw.ndim:
@@ -62,10 +64,12 @@ class Scan:
                     f" {found}"
                 )
 
+    @as_function(out="exact", refusal="scan")
     def cummax(self, dim: int) -> Any:
         """Running largest element along ``dim``, and where it last was."""
         return self._running("cummax", dim)
 
+    @as_function(out="exact", refusal="scan")
     def cummin(self, dim: int) -> Any:
         """Running smallest element along ``dim``, and where it last was."""
         return self._running("cummin", dim)
@@ -76,14 +80,17 @@ class Scan:
         values = f.gather(self, indices, axis=axis) if self.raw.ndim else self.clone()
         return named_result(name, values=values, indices=indices)
 
+    @as_function(out="exact", refusal="scan")
     def logcumsumexp(self, dim: int) -> Any:
         """Logarithm of the running sum of exponentials along ``dim``, without overflow."""
         return f.logcumsumexp(self, axis=normalize_axis(dim, self.raw.ndim))
 
+    @as_function()
     def msort(self) -> Any:
         """In ascending order along the first axis."""
         return self.sort(0).values
 
+    @as_function()
     @runs_in("float32", cuda="usual")
     def quantile(
         self, q: Any, dim: int | None = None, keepdim: bool = False, *, interpolation: str = "linear"
@@ -91,6 +98,7 @@ class Scan:
         """The ``q``-th quantiles along ``dim`` (over all elements if None); ``q`` between 0 and 1."""
         return self._quantile(q, dim, keepdim, interpolation, skip_nan=False)
 
+    @as_function()
     @runs_in("float32", cuda="usual")
     def nanquantile(
         self, q: Any, dim: int | None = None, keepdim: bool = False, *, interpolation: str = "linear"
@@ -145,6 +153,7 @@ class Scan:
         weight = 0.5 if interpolation == "midpoint" else f.sub(place, low)
         return below.lerp(above, weight)
 
+    @as_function()
     def nanmedian(self, dim: int | None = None, keepdim: bool = False) -> Any:
         """The lower median of what is not NaN."""
         if dim is None:
@@ -162,6 +171,7 @@ class Scan:
             values, indices = values.squeeze(axis), indices.squeeze(axis)
         return named_result("nanmedian", values=values, indices=indices)
 
+    @as_function(out="exact", refusal="result")
     def mode(self, dim: int = -1, keepdim: bool = False) -> Any:
         """The most frequent value along ``dim`` (the smallest of several), and where it last occurs."""
         axis = normalize_axis(dim, self.raw.ndim)
@@ -175,6 +185,7 @@ class Scan:
             values, indices = values.squeeze(axis), indices.squeeze(axis)
         return named_result("mode", values=values, indices=indices)
 
+    @as_function()
     @watch.making_shown
     def histc(self, bins: int = 100, min: float = 0, max: float = 0) -> Any:
         """Counts in ``bins`` equal intervals of ``[min, max]`` (the data's range if both are 0)."""
@@ -193,6 +204,7 @@ class Scan:
         counts, _ = np.histogram(host[(host >= low) & (host <= high)], bins, (low, high))
         return from_backend_array(self, counts.astype(host.dtype))
 
+    @as_function()
     def unique_consecutive(
         self, return_inverse: bool = False, return_counts: bool = False, dim: int | None = None
     ) -> Any:
@@ -216,6 +228,7 @@ class Scan:
             results.append(f.cat(starts, end, axis=0).diff() if size else starts)
         return results[0] if len(results) == 1 else tuple(results)
 
+    @as_function()
     def cov(self, *, correction: int = 1, fweights: Any = None, aweights: Any = None) -> Any:
         """Covariance matrix of the rows (variables) over the columns (observations)."""
         if self.raw.ndim > 2:
@@ -244,6 +257,7 @@ class Scan:
         made = f.div(product, norm)
         return made if x.raw.shape[0] != 1 else made.reshape(())
 
+    @as_function()
     def corrcoef(self) -> Any:
         """Correlation matrix of the rows."""
         c = self.cov()

@@ -13,6 +13,7 @@ from tenon.engine.aval import AxisError, normalize_axis
 from tenon.engine.op import table as f
 from tenon.engine.value import Value
 from tenon.errors import DTypeError, ShapeError
+from tenon.tensors.methods.function_forms import as_function
 
 
 class Splitting:
@@ -51,10 +52,12 @@ class Splitting:
             parts = tuple(min(step, total - i) for i in range(0, total, step)) if total else (0,)
         return f.split(self, sizes=parts, axis=axis)
 
+    @as_function(out="none")
     def split_with_sizes(self, split_sizes: Any, dim: int = 0) -> Any:
         """Pieces of the given sizes: views."""
         return self.split(list(split_sizes), dim)
 
+    @as_function()
     def chunk(self, chunks: int, dim: int = 0) -> Any:
         """At most ``chunks`` equal pieces: views."""
         if chunks <= 0:
@@ -67,18 +70,22 @@ class Splitting:
             return f.split(self, sizes=tuple(watch.asked("chunks", (total,), chunks)), axis=axis)
         return self.split(-(-total // chunks), axis)
 
+    @as_function()
     def unsafe_split(self, split_size: Any, dim: int = 0) -> Any:
         """As ``split``, but copies, so that each may be changed in place."""
         return tuple(part.clone() for part in self.split(split_size, dim))
 
+    @as_function()
     def unsafe_split_with_sizes(self, split_sizes: Any, dim: int = 0) -> Any:
         """As ``split_with_sizes``, but copies."""
         return self.unsafe_split(list(split_sizes), dim)
 
+    @as_function()
     def unsafe_chunk(self, chunks: int, dim: int = 0) -> Any:
         """As ``chunk``, but copies."""
         return tuple(part.clone() for part in self.chunk(chunks, dim))
 
+    @as_function()
     def tensor_split(self, indices_or_sections: Any, dim: int = 0) -> Any:
         """Pieces as even as possible, or cut at the given indices: views."""
         axis = self._cut("tensor_split", dim)
@@ -103,12 +110,14 @@ class Splitting:
         cuts = [0, *(min(max(i + total if i < 0 else i, 0), total) for i in indices_or_sections), total]
         return tuple(self.narrow(axis, a, max(b - a, 0)) for a, b in itertools.pairwise(cuts))
 
+    @as_function()
     def unbind(self, dim: int = 0) -> Any:
         """The slices along ``dim``: views."""
         if not self.raw.ndim:
             raise AxisError("Dimension specified as 0 but tensor has no dimensions")
         return f.unbind(self, axis=normalize_axis(dim, self.raw.ndim))
 
+    @as_function()
     def hsplit(self, indices_or_sections: Any) -> Any:
         """Pieces along axis 1 (axis 0 of a vector): views."""
         if not self.raw.ndim:
@@ -118,6 +127,7 @@ class Splitting:
             )
         return _even(self, "hsplit", indices_or_sections, 0 if self.raw.ndim == 1 else 1)
 
+    @as_function()
     def vsplit(self, indices_or_sections: Any) -> Any:
         """Pieces along axis 0: views."""
         if self.raw.ndim < 2:
@@ -127,6 +137,7 @@ class Splitting:
             )
         return _even(self, "vsplit", indices_or_sections, 0)
 
+    @as_function()
     def dsplit(self, indices_or_sections: Any) -> Any:
         """Pieces along axis 2: views."""
         if self.raw.ndim < 3:

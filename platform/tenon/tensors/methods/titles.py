@@ -74,7 +74,7 @@ TITLES: dict[str, Title] = {
     "repeat": "Repeat0",
     "repeat_interleave": _by(lambda x, repeats, *a, **k: isinstance(repeats, int), "View0"),
     "roll": "Roll0", "rot90": "Rot900", "scatter": _scattered, "scatter_add": "ScatterAdd0",
-    "scatter_reduce": "ScatterReduce0", "select_scatter": "SelectScatter0", "sgn": "Sgn0", "sgn_": "Sgn0",
+    "scatter_reduce": "ScatterReduce0", "select_scatter": "SelectScatter0", 
     "slice_scatter": "SliceScatter0",
     "sort": _by(lambda x, *a, stable=None, **k: stable is not None, "Sort1", "Sort0"),
     "split": _by(_parts, "SplitWithSizes0"), "squeeze": _by(
@@ -85,8 +85,7 @@ TITLES: dict[str, Title] = {
     **dict.fromkeys(("transpose_", "swapaxes_", "swapdims_"), "Transpose1"), "t_": "T1",
     "unsqueeze_": "Unsqueeze1", "squeeze_": _by(
         lambda x, dim=None: dim is None, "Squeeze3", "Squeeze4"
-    ), "as_strided_": "AsStrided1", "acosh_": "Acosh1", "asinh_": "Asinh1", "atanh_": "Atanh1",
-    "arccosh_": "Acosh1", "arcsinh_": "Asinh1", "arctanh_": "Atanh1", "polygamma_": "Polygamma1",
+    ), "as_strided_": "AsStrided1", "polygamma_": "Polygamma1",
     "conj_physical": "ConjPhysical0", "conj_physical_": "ConjPhysical1",
     "bernoulli_": _by(lambda x, p=0.5, **k: isinstance(p, Value), "Bernoulli1", "Bernoulli2"),
     "vdot": _by(lambda x, *a: x.raw.dtype.kind == "c", "Vdot0"), "vsplit": "Slice0",

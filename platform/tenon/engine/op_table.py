@@ -1,0 +1,49 @@
+"""The table that finds ops by name, and tells those who ask of each op that registers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from tenon.errors import ArgumentError
+
+if TYPE_CHECKING:
+    from tenon.engine.op import Op
+
+
+class OpTable:
+    """All ops as attributes: ``table.add``. ``table[name]`` finds one by its string."""
+
+    def __init__(self) -> None:
+        self.by_name: dict[str, Op] = {}
+        self._visitors: list[Callable[[Op], None]] = []
+
+    def register(self, op: Op) -> None:
+        """Add ``op`` under its name; a second op of that name is an error."""
+        if op.name in self.by_name:
+            raise ArgumentError(
+                f"op {op.name!r} is defined twice: by {type(self.by_name[op.name]).__module__} "
+                f"and {type(op).__module__}. Rename one."
+            )
+        self.by_name[op.name] = op
+        setattr(self, op.name, op)
+        for visit in self._visitors:
+            visit(op)
+
+    def for_each(self, visit: Callable[[Op], None]) -> None:
+        """Call ``visit`` with every op: those of now, and those to come when they register."""
+        self._visitors.append(visit)
+        for op in list(self.by_name.values()):
+            visit(op)
+
+    def __getitem__(self, name: str) -> Op:
+        return self.by_name[name]
+
+    def __iter__(self) -> Any:
+        return iter(self.by_name.values())
+
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(f"no op named {name!r}; see tenon.ops for the list.")
+
+
+table = OpTable()

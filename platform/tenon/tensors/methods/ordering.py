@@ -1,0 +1,156 @@
+"""Methods that bring elements into order, or count equal ones: ``sort``, ``topk``, ``median``, ``unique``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tenon import dtypes
+from tenon.engine import watch
+from tenon.engine.aval import AxisError, normalize_axis
+from tenon.engine.op import table as f
+from tenon.errors import ArgumentError, ShapeError, UnsupportedDTypeError
+from tenon.tensors.methods.function_forms import as_function
+from tenon.tensors.methods.reduction import shared
+from tenon.tensors.refusal import refuse_gradient
+from tenon.tensors.results import named_result
+
+
+class Ordering:
+    """Sorted, chosen and counted elements."""
+
+    __slots__ = ()
+    raw: Any
+
+    if TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any: ...  # what the other mixins bring
+
+    @as_function(out="exact")
+    def sort(self, dim: int = -1, descending: bool = False, stable: bool = False) -> Any:
+        """``(values, indices)`` in order along ``dim``; always stable; NaN counts as largest."""
+        axis = normalize_axis(dim, self.raw.ndim)
+        order = f.argsort(self, axis=axis, descending=bool(descending))
+        values = f.gather(self, order, axis=axis) if self.raw.ndim else self.clone()
+        return named_result("sort", values=values, indices=order)
+
+    @as_function()
+    def argsort(self, dim: int = -1, descending: bool = False, stable: bool = False) -> Any:
+        """Indices that sort ``self`` along ``dim``."""
+        return f.argsort(self, axis=normalize_axis(dim, self.raw.ndim), descending=bool(descending))
+
+    @as_function()
+    def topk(self, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> Any:
+        """The ``k`` largest (or smallest) elements along ``dim``, in order, with their indices."""
+        if isinstance(dim, bool):
+            raise TypeError("topk(): argument 'dim' (position 2) must be int, not bool")
+        axis = normalize_axis(dim, self.raw.ndim)
+        size = self.raw.shape[axis] if self.raw.ndim else 1
+        if not 0 <= k <= size:
+            raise ShapeError(f"selected index k out of range: k={k}, dimension {dim} has size {size}")
+        order = f.argsort(self, axis=axis, descending=bool(largest), start=0, stop=k)
+        if self.raw.ndim:
+            return named_result("topk", values=f.gather(self, order, axis=axis), indices=order)
+        return named_result("topk", values=self.clone(), indices=order)
+
+    @as_function()
+    def median(self, dim: int | None = None, keepdim: bool = False) -> Any:
+        """The lower median of all, or ``(values, indices)`` over ``dim``."""
+        if dim is None:
+            flat = self.reshape(-1)
+            return (
+                shared(flat, flat.detach().median(0).values) if flat.raw.size else flat.sum() * float("nan")
+            )
+        axis = normalize_axis(dim, self.raw.ndim)
+        if not self.raw.ndim:
+            return named_result("median", values=self.clone(), indices=f.argsort(self, axis=0))
+        middle = (self.raw.shape[axis] - 1) // 2
+        indices = f.argsort(self, axis=axis, start=middle, stop=middle + 1)
+        unordered = f.isnan(self)  # the first NaN is the median if there is one
+        indices = f.where(unordered.any(axis, True), f.argmax(unordered, axis=axis, keepdims=True), indices)
+        values = f.gather(self, indices, axis=axis)
+        if not keepdim:
+            values, indices = values.squeeze(axis), indices.squeeze(axis)
+        return named_result("median", values=values, indices=indices)
+
+    @as_function(memory="apart")
+    def kthvalue(self, k: int, dim: int = -1, keepdim: bool = False) -> Any:
+        """The ``k``-th smallest element along ``dim`` (from 1), with its index."""
+        axis = normalize_axis(dim, self.raw.ndim)
+        size = self.raw.shape[axis] if self.raw.ndim else 1
+        if not size:
+            raise AxisError(f"kthvalue(): Expected reduction dim {axis} to have non-zero size.")
+        if not 1 <= k <= size:
+            raise ShapeError(
+                f"kthvalue(): selected number k out of range for dimension {axis} (k={k}, size {size})"
+            )
+        indices = f.argsort(self, axis=axis, start=k - 1, stop=k)
+        values = f.gather(self, indices, axis=axis) if self.raw.ndim else self.clone()
+        keepdim = keepdim or not self.raw.ndim
+        if not keepdim:
+            values, indices = values.squeeze(axis), indices.squeeze(axis)
+        return named_result("kthvalue", values=values, indices=indices)
+
+    @as_function()
+    @watch.making_shown
+    def unique(
+        self,
+        sorted: bool = True,
+        return_inverse: bool = False,
+        return_counts: bool = False,
+        dim: int | None = None,
+    ) -> Any:
+        """The distinct values in order, optionally with inverse indices and counts."""
+        from tenon.tensors.creation.create import from_backend_array
+
+        host = self._backend.to_host(self.raw)
+        if dim is not None:
+            self._refuse_hollow(dim)
+        host = host.astype(np.float32) if host.dtype.kind == "V" else host  # NumPy misplaces its NaN
+        found: Any = np.unique(host, False, return_inverse, return_counts, dim, equal_nan=False)  # type: ignore[call-overload]
+        parts = list(found) if return_inverse or return_counts else [found]
+        parts[0] = parts[0].astype(self.raw.dtype, copy=False)
+        if return_inverse:
+            parts[1] = parts[1].reshape(host.shape if dim is None else (host.shape[dim],))
+        made = [from_backend_array(self, p) for p in parts]
+        refuse_gradient("unique2" if dim is None else "unique_dim", made[0], self)
+        return made[0] if len(made) == 1 else tuple(made)
+
+    def _refuse_hollow(self, dim: int) -> None:
+        """ShapeError for slices along ``dim`` that have no elements to tell them apart."""
+        none = [a for a, s in enumerate(self.raw.shape) if not s]
+        if len(none) > 1:
+            raise ShapeError(
+                "Number of zero sized dimensions is more than one, so unique cannot be applied (shape"
+                f" {list(self.raw.shape)})"
+            )
+        if none and none[0] != dim % self.raw.ndim:
+            raise ShapeError(
+                "There are 0 sized dimensions, and they aren't selected, so unique cannot be applied (shape"
+                f" {list(self.raw.shape)}, dim {dim})"
+            )
+
+    @as_function()
+    @watch.making_shown
+    def bincount(self, weights: Any = None, minlength: int = 0) -> Any:
+        """How often each non-negative integer occurs, optionally weighted."""
+        from tenon.tensors.creation.create import from_backend_array
+
+        host = self._backend.to_host(self.raw)
+        if host.dtype.kind not in "iu":
+            raise UnsupportedDTypeError(
+                f"\"bincount_cpu\" not implemented for '{dtypes.scalar_name(dtypes.FROM_NUMPY[host.dtype])}'"
+            )
+        if minlength < 0:
+            raise ArgumentError(f"minlength should be >= 0, got {minlength}")
+        if host.ndim != 1 or (host.size and host.min() < 0):
+            raise ArgumentError("bincount only supports 1-d non-negative integral inputs.")
+        if weights is not None and tuple(weights.raw.shape) != host.shape:
+            raise ShapeError(
+                "weights should be 1-d and have the same length as input, got shape "
+                f"{list(weights.raw.shape)} for {list(host.shape)}"
+            )
+        counts = np.bincount(host, None if weights is None else weights.raw, minlength)
+        own = weights is not None and weights.raw.dtype == np.float32
+        return from_backend_array(self, counts.astype(np.float32) if own else counts)
