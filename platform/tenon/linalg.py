@@ -37,7 +37,7 @@ from tenon.functions.factorizations import (
 from tenon.functions.factorizations import solve_factored as lu_solve
 from tenon.functions.indefinite import ldl_factor, ldl_factor_ex, ldl_solve
 from tenon.functions.least_squares import lstsq, matrix_rank, pinv
-from tenon.ops.linalg import LinearAlgebraError
+from tenon.ops.matrices.linalg import LinearAlgebraError
 from tenon.tensors.creation.create import from_backend_array
 from tenon.tensors.methods.titles import titled
 from tenon.tensors.rerouting import register

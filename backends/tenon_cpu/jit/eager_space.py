@@ -20,11 +20,11 @@ from tenon.ops import scatter as _scatter
 from tenon.ops import tap_dot as _tap_dot
 from tenon.ops import tap_spread as _tap_spread
 from tenon.ops import tap_sum as _tap_sum
-from tenon.ops.axis_tables import Table
-from tenon.ops.grid import OFFSETS, products
-from tenon.ops.resampling import along, few_edges, tables, walked
 from tenon.ops.scatter_extreme import worst
-from tenon.ops.window_choice import adaptive_bounds, fractional_starts
+from tenon.ops.spatial.axis_tables import Table
+from tenon.ops.spatial.grid import OFFSETS, products
+from tenon.ops.spatial.resampling import along, few_edges, tables, walked
+from tenon.ops.spatial.window_choice import adaptive_bounds, fractional_starts
 from tenon_cpu.jit import grids, lines, resampling
 from tenon_cpu.jit.calls import FLOAT, INDEX, WORTH, fits, indices_fit, plain, share
 from tenon_cpu.jit.vectors import WAYS

@@ -51,6 +51,10 @@ _MOVED: dict[str, dict[str, str]] = {
             " accumulation logical_shards shard_buffers shard_sums stepped_with comm_hooks"
         ),
     },
+    "tenon.ops": {
+        "tenon.ops.matrices": "broken_matrices factorization linalg solving",
+        "tenon.ops.spatial": "axis_tables grid patches pooling resampling sampling window window_choice",
+    },
 }
 
 

@@ -14,7 +14,7 @@ from tenon import ops
 from tenon.errors import ArgumentError, ShapeError, UnsupportedError
 from tenon.functions.contraction import powers
 from tenon.functions.derived import into
-from tenon.ops.linalg import LinearAlgebraError
+from tenon.ops.matrices.linalg import LinearAlgebraError
 from tenon.tensors.creation.create import from_backend_array
 from tenon.tensors.methods.titles import titled
 from tenon.tensors.results import named_result

@@ -14,7 +14,7 @@ import numpy as np
 
 from tenon.errors import DTypeError, ShapeError
 from tenon.functions.derived import into
-from tenon.ops.linalg import LinearAlgebraError
+from tenon.ops.matrices.linalg import LinearAlgebraError
 from tenon.tensors.creation.create import from_backend_array
 from tenon.tensors.results import named_result
 

@@ -19,7 +19,7 @@ from tenon.engine.aval import Aval
 from tenon.engine.op import Kind, Primitive
 from tenon.errors import DTypeError, ShapeError
 from tenon.ops.convolution import conv
-from tenon.ops.pooling import pooled_sizes
+from tenon.ops.spatial.pooling import pooled_sizes
 
 #: Numbers from -127 to 127 stand for the weight or dynamic activation from its negative to its largest size.
 LARGEST = 127

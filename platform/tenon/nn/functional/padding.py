@@ -9,7 +9,7 @@ from tenon.engine.op import table as f
 from tenon.engine.precision import runs_in
 from tenon.errors import ModuleValueError, ShapeError, UnsupportedError
 from tenon.nn.functional.arguments import integers
-from tenon.ops.axis_tables import reflected_limit
+from tenon.ops.spatial.axis_tables import reflected_limit
 from tenon.tensors.formats import contiguous
 
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from tenon.engine.aval import Aval
 from tenon.errors import ShapeError
-from tenon.ops.linalg import Factorization, adjoint, there
+from tenon.ops.matrices.linalg import Factorization, adjoint, there
 
 
 class Solve(Factorization):

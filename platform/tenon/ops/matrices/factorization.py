@@ -8,7 +8,7 @@ import numpy as np
 
 from tenon.engine.aval import Aval
 from tenon.ops.kinds import dtype_of, is_complex
-from tenon.ops.linalg import Factorization, adjoint, kept, there
+from tenon.ops.matrices.linalg import Factorization, adjoint, kept, there
 
 
 class LuParts(Factorization):

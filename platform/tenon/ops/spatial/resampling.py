@@ -13,8 +13,8 @@ import numpy as np
 
 from tenon.engine.aval import Aval
 from tenon.engine.op import Kind, Primitive
-from tenon.ops.axis_tables import Table, length, pads, table_of, transposed
 from tenon.ops.kinds import dtype_of, is_short
+from tenon.ops.spatial.axis_tables import Table, length, pads, table_of, transposed
 
 _NAMES = {
     "nearest": "UpsampleNearest{}DBackward0",

@@ -13,8 +13,8 @@ import numpy as np
 from tenon.engine.aval import Aval
 from tenon.engine.op import Kind, Primitive
 from tenon.errors import DTypeError, ShapeError, TenonError
-from tenon.ops.broken_matrices import what_failed
 from tenon.ops.kinds import is_complex
+from tenon.ops.matrices.broken_matrices import what_failed
 
 
 class LinearAlgebraError(TenonError, RuntimeError):

@@ -15,7 +15,7 @@ import numpy as np
 from tenon.engine.aval import Aval
 from tenon.engine.op import Kind, Primitive
 from tenon.errors import ShapeError
-from tenon.ops.pooling import largest_place
+from tenon.ops.spatial.pooling import largest_place
 
 _INT = np.dtype(np.int64)
 
