@@ -245,6 +245,16 @@ def test_what_valgrind_counts_runs_without_it_and_its_absence_is_explained():
     assert without.returncode == 1 and "Install it" in without.stderr
 
 
+def test_what_counts_compare_runs_without_valgrind_and_its_absence_is_explained():
+    counted = subprocess.run([sys.executable, HERE / "counts.py", "--inside"], capture_output=True, text=True)
+    command = [sys.executable, HERE / "counts.py"]
+    without = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "PATH": ""})
+
+    assert counted.returncode == 0, counted.stderr
+    assert "Modules note, a step" in json.loads(counted.stdout.splitlines()[-1])
+    assert without.returncode == 1 and "Install it" in without.stderr
+
+
 def test_the_dashboard_shows_a_large_run_and_says_how_soon(tmp_path):
     pytest.importorskip("tensorboard")
 
