@@ -47,8 +47,8 @@ _MOVED: dict[str, dict[str, str]] = {
             "collectives coalesced point_to_point exchange process_group identity"
         ),
         "tenon.distributed.replicas": (
-            "data_parallel data_parallel_join data_parallel_options>options bucket_home buckets gradients"
-            " accumulation logical_shards shard_buffers shard_sums stepped_with comm_hooks"
+            "data_parallel data_parallel_join data_parallel_options>options bucket_home>bucket_destination"
+            " buckets gradients accumulation logical_shards shard_buffers shard_sums stepped_with comm_hooks"
         ),
     },
     "tenon.ops": {

@@ -10,35 +10,41 @@ from tenon.engine.op import table
 from tenon.engine.value import Value
 from tenon.errors import GradError
 
+#: Key of a leaf's ``GradientDestination`` in its ``__dict__``.
+DESTINATION = "_gradient_destination"
 
-class Home(Protocol):
-    """Where a leaf's gradients go, as its ``__dict__`` says by ``_home``: data parallel's buckets."""
+
+class GradientDestination(Protocol):
+    """Memory of somebody else's in which the gradients of a leaf shall lie, who hears of each.
+
+    Put one into ``leaf.__dict__[DESTINATION]``.
+    """
 
     def take(self, grad: Any) -> Any:
-        """The first gradient of a pass, in the memory where it belongs; None if it has to stay."""
+        """Put the first gradient of a pass where it belongs, and return it there; None to leave it."""
 
-    def making(self, f: Any) -> Any:
-        """``f`` for the rule of a pass's first gradient: it makes a matrix product where that belongs."""
+    def ops(self, f: Any) -> Any:
+        """``f`` for the rule of a pass's first gradient, which may make a product in its place at once."""
 
     def arrived(self) -> None:
-        """A gradient was added to ``leaf.grad``."""
+        """Hear that a gradient was added to ``leaf.grad``."""
 
 
 def accumulate(leaf: Any, grad: Any, fresh: bool, create_graph: bool) -> None:
     """Add ``grad`` to ``leaf.grad`` (in place unless the graph of the gradient is wanted).
 
-    Nothing comes of it where the leaf was frozen since the op ran, but for ranks that wait for each other.
+    A leaf that was frozen since the op ran gets it only if its gradients have a destination.
     """
     held, backend = leaf._grad, leaf._backend
     extra = leaf.__dict__
-    home: Home | None = extra.get("_home")
-    if not leaf._track and home is None:
+    destination: GradientDestination | None = extra.get(DESTINATION)
+    if not leaf._track and destination is None:
         return
     if grad.__class__ is not backend.array_type:
         if isinstance(grad, Value):
             _accumulate_tensor(leaf, held, grad, create_graph)
-            if home is not None:
-                home.arrived()
+            if destination is not None:
+                destination.arrived()
             return
         grad = backend.as_array(grad)
     raw = leaf.raw
@@ -52,7 +58,7 @@ def accumulate(leaf: Any, grad: Any, fresh: bool, create_graph: bool) -> None:
         grad = grad.astype(kind)
         fresh = True
     if held is None:
-        taken = None if home is None else home.take(grad)
+        taken = None if destination is None else destination.take(grad)
         if taken is not None:
             grad = taken
         elif raw.ndim > 3 and grad.strides != raw.strides and not _both_dense(raw, grad):
@@ -68,8 +74,8 @@ def accumulate(leaf: Any, grad: Any, fresh: bool, create_graph: bool) -> None:
         counter = held._version_counter
         if counter is not None:
             counter[0] += 1
-    if home is not None:
-        home.arrived()
+    if destination is not None:
+        destination.arrived()
 
 
 def _both_dense(raw: Any, grad: Any) -> bool:

@@ -6,6 +6,7 @@ library checks anyway; when a kernel fails, ``explain`` runs the op's shape rule
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any, NoReturn
 
@@ -17,17 +18,20 @@ from tenon.engine import scopes, watch
 from tenon.engine.aval import Aval, aval_of, no_loop
 from tenon.engine.backend import backend_for
 from tenon.engine.grad_mode import MODE, UNCOUNTED
+from tenon.engine.inlining import inlined
 from tenon.engine.interceptor import SLOT
 from tenon.engine.op import Op
 from tenon.engine.order import ordered
+from tenon.engine.plans import VIEW, Plan
 from tenon.engine.promotion import unify
 from tenon.engine.quiet import IGNORE, enter, leave
 from tenon.engine.tape import record, record_pair, record_single
 from tenon.engine.value import INFERENCE_VIEW, NO_GRAD_VIEW, FixedView, Value
 from tenon.errors import DeviceError, DTypeError, IndexRangeError, ShapeError, TenonError
-from tenon.tensors.tensor import Tensor
 
 _new = object.__new__
+#: The class of results; ``results_are`` sets it.
+_Result: Any = Value
 #: Where a Python number stands in torch's order of categories, and where an array of that NumPy kind does.
 _RANK = {bool: 0, int: 1, float: 2, complex: 3}
 #: V is bfloat16: NumPy would widen it beside a number, so that every number is converted to it first.
@@ -35,12 +39,45 @@ _KIND_RANK = {"b": 0, "i": 1, "u": 1, "f": 2, "V": -1, "c": 3}
 _INEXACT = frozenset("fcV")
 _BFLOAT16, _FLOAT16 = dtypes.bfloat16.numpy, dtypes.float16.numpy
 #: Promotions that leave integers of one dtype alone.
-_AS_THEY_ARE = frozenset((None, "same", "equal"))
+_KEEPS_INTEGERS = frozenset((None, "same", "equal"))
 _NO_ATTRS: dict[str, Any] = {}
 #: What kernels raise for arguments that do not fit.
 _FAILURES = (ValueError, TypeError, IndexError, AttributeError, RuntimeError, OverflowError)
 
 
+def results_are(tensor_class: type) -> None:
+    """Make results of ops instances of ``tensor_class``, a subclass of ``Value``."""
+    global _Result
+    _Result = tensor_class
+
+
+def finish(plan: Plan, backend: Any, out: Any, tracked: bool, record: Callable[[], Any]) -> Any:
+    """The tensor of ``out``, a kernel's one result; taped by ``record()`` where it is ``tracked``.
+
+    ``@inlined`` puts these lines in place of the calls below: as calls they take 0.1 us an op.
+    """
+    if out.__class__ is not backend.array_type:
+        out = backend.as_array(out)
+    t = _new(_Result)
+    t.raw = out
+    t._backend = backend
+    t._index = 0
+    t._view = None
+    t._version_counter = MODE.counter
+    if tracked and plan.gradient and MODE.enabled and (plan.gradient is True or out.dtype.kind in _INEXACT):
+        t._node = node = record()
+        t._track = node is not None
+        if plan.saves_out:
+            _keep_output(plan.op, node, t)
+        if watch.created is not None and node is not None:
+            watch.created(node)
+    else:
+        t._node = None
+        t._track = False
+    return t
+
+
+@inlined(finish)
 def run(op: Op, args: tuple[Any, ...], attrs: dict[str, Any], compute: Any = None) -> Any:
     """Execute ``op``: one tensor or a tuple. ``compute(kernel, *arrays, **attrs)`` replaces its kernel."""
     raw: list[Any] = []
@@ -58,7 +95,7 @@ def run(op: Op, args: tuple[Any, ...], attrs: dict[str, Any], compute: Any = Non
                 backend = a._backend
                 kind = r.dtype
             elif a._backend is not backend:
-                return run(op, _one_device(op, args), attrs, compute)
+                return run(op, _on_one_device(op, args), attrs, compute)
             elif r.dtype is not kind:
                 mixed = True
         else:
@@ -67,18 +104,16 @@ def run(op: Op, args: tuple[Any, ...], attrs: dict[str, Any], compute: Any = Non
             if rank is not None:
                 if rank > number:
                     number = rank
-            elif a is not None:
-                plain = tuple(_plain(v) for v in args)
-                if any(p is not v for p, v in zip(plain, args, strict=True)):
-                    return run(op, plain, attrs, compute)
+            elif a is not None and (plain := _with_plain_numbers(args)) is not None:
+                return run(op, plain, attrs, compute)
     if backend is None:
         backend = backend_for(get_default_device())
         mixed = True
     plan = backend.plans[op]
-    if (promotion := plan[1]) is not None and (
+    if (promotion := plan.promotion) is not None and (
         mixed
         or (number >= 0 and number > _KIND_RANK[kind.kind])
-        or (promotion not in _AS_THEY_ARE and kind.kind not in _INEXACT)
+        or (promotion not in _KEEPS_INTEGERS and kind.kind not in _INEXACT)
     ):
         unified = unify(op, args)
         if any(u is not a for u, a in zip(unified, args, strict=True)):
@@ -89,61 +124,32 @@ def run(op: Op, args: tuple[Any, ...], attrs: dict[str, Any], compute: Any = Non
     if kind is None:
         raw = [backend.xp.asarray(r) if r.__class__ in _RANK else r for r in raw]
 
-    token = enter(IGNORE) if plan[10] else None
+    token = enter(IGNORE)
     try:
         short = kind is _BFLOAT16 or kind is _FLOAT16
-        if plan[9] and not (track and MODE.enabled):
-            kernel = plan[15 if short else 14]
+        if plan.residuals and not (track and MODE.enabled):
+            kernel = plan.short_value_kernel if short else plan.value_kernel
         else:
-            kernel = plan[13 if short else 0]
+            kernel = plan.short_kernel if short else plan.kernel
         kernel = kernel if compute is None else partial(compute, kernel)
-        out = ordered(kernel, raw, attrs) if plan[16] else kernel(*raw, **attrs) if attrs else kernel(*raw)
+        out = (
+            ordered(kernel, raw, attrs) if plan.lays_out else kernel(*raw, **attrs) if attrs else kernel(*raw)
+        )
     except _FAILURES as error:
         if error.__class__ is OverflowError and promotion is not None and number == 1:
             return run(op, unify(op, args), attrs, compute)  # torch wraps a number that the dtype cannot hold
         explain(op, raw, attrs, error)
     finally:
-        if token is not None:
-            leave(token)
+        leave(token)
     if kind is _BFLOAT16 and promotion is not None and out.dtype.kind == "f":
         out = out.astype(kind)  # NumPy widens it beside a Python number; torch rounds the result back
-
-    if plan[2] and not (track and MODE.enabled):
-        if out.__class__ is not backend.array_type:
-            out = backend.as_array(out)
-        t = _new(Tensor)
-        t.raw = out
-        t._backend = backend
-        t._index = 0
-        t._track = False
-        t._node = t._view = None
-        t._version_counter = MODE.counter
-        return t
-
-    node = None
-    if track and plan[3] and MODE.enabled and (plan[3] is True or out.dtype.kind in _INEXACT):
-        node = record(plan, backend, args, raw, attrs)
-    if not op.simple:
-        return _wrap_several(op, backend, out, node, args, attrs)
-    if out.__class__ is not backend.array_type:
-        out = backend.as_array(out)
-    t = _new(Tensor)
-    t.raw = out
-    t._backend = backend
-    t._index = 0
-    t._node = node
-    t._track = node is not None
-    t._view = None
-    t._version_counter = MODE.counter
-    if node is not None and plan[12]:
-        _keep_output(op, node, t)
-    if op.view and isinstance(args[0], Value):
-        _link_view(op, attrs, args[0], t)
-    if watch.created is not None and node is not None:
-        watch.created(node)
+    if not plan.new_array:
+        return _view_or_several(plan, backend, out, track, args, raw, attrs)
+    t = finish(plan, backend, out, track, lambda: record(plan, backend, args, raw, attrs))
     return t
 
 
+@inlined(finish)
 def pair(op: Op, x: Any, y: Any) -> Any:
     """``run(op, (x, y), {})`` without its loops: for tensors of one dtype, or a number that fits as ``y``.
 
@@ -155,7 +161,7 @@ def pair(op: Op, x: Any, y: Any) -> Any:
     kind, plan = r.dtype, backend.plans[op]
     if isinstance(y, Value):
         s = y.raw
-        if s.dtype is not kind or y._backend is not backend or (plan[16] and not r.flags.c_contiguous):
+        if s.dtype is not kind or y._backend is not backend or (plan.lays_out and not r.flags.c_contiguous):
             return run(op, (x, y), _NO_ATTRS)
         track = y._track or (y._view is not None and y._stale())
     elif _RANK.get(y.__class__, 9) <= _KIND_RANK[kind.kind]:
@@ -164,122 +170,94 @@ def pair(op: Op, x: Any, y: Any) -> Any:
         return run(op, (x, y), _NO_ATTRS)
     if x._track or (x._view is not None and x._stale()):
         track = True
-    if plan[11] != 2 or kind is _BFLOAT16 or kind is _FLOAT16:
+    if plan.arity != 2 or kind is _BFLOAT16 or kind is _FLOAT16:
         return run(op, (x, y), _NO_ATTRS)
-    if kind.kind not in _INEXACT and plan[1] not in _AS_THEY_ARE:
+    if kind.kind not in _INEXACT and plan.promotion not in _KEEPS_INTEGERS:
         return run(op, (x, y), _NO_ATTRS)
     token = enter(IGNORE)
     try:
-        out = plan[0](r, s)
+        out = plan.kernel(r, s)
     except _FAILURES as error:
         if error.__class__ is OverflowError and s is y:
             return run(op, unify(op, (x, y)), _NO_ATTRS)  # torch wraps a number that the dtype cannot hold
         explain(op, [r, s], _NO_ATTRS, error)
     finally:
         leave(token)
-    if out.__class__ is not backend.array_type:
-        out = backend.as_array(out)
-    t = _new(Tensor)
-    t.raw = out
-    t._backend = backend
-    t._index = 0
-    t._view = None
-    t._version_counter = MODE.counter
-    if track and plan[3] and MODE.enabled and (plan[3] is True or out.dtype.kind in _INEXACT):
-        if s is y:
-            node = record(plan, backend, (x, y), [r, s], _NO_ATTRS)
-        else:
-            node = record_pair(plan, backend, x, y, _NO_ATTRS)
-        t._node = node
-        t._track = node is not None
-        if plan[12]:
-            _keep_output(op, node, t)
-        if watch.created is not None and node is not None:
-            watch.created(node)
-    else:
-        t._node = None
-        t._track = False
+    t = finish(
+        plan, backend, out, track,
+        lambda: record(plan, backend, (x, y), [r, s], _NO_ATTRS)
+        if s is y
+        else record_pair(plan, backend, x, y, _NO_ATTRS),
+    )  # fmt: skip
     return t
 
 
+@inlined(finish)
 def single(op: Op, x: Any, attrs: dict[str, Any]) -> Any:
-    """``run(op, (x,), attrs)``, without its loops where the op has one input and gives one new array."""
+    """``run(op, (x,), attrs)``, without its loops where the op has one input and gives one array or view."""
     if not isinstance(x, Value):
         return run(op, (x,), attrs)
     backend, r = x._backend, x.raw
     kind, plan = r.dtype, backend.plans[op]
-    if plan[11] != 1 or kind is _BFLOAT16 or kind is _FLOAT16:
-        return _view(plan, x, attrs) if plan[11] == -1 else run(op, (x,), attrs)
-    if kind.kind not in _INEXACT and plan[1] not in _AS_THEY_ARE:
+    if plan.arity != 1 or kind is _BFLOAT16 or kind is _FLOAT16:
+        return _view(plan, x, attrs) if plan.arity == VIEW else run(op, (x,), attrs)
+    if kind.kind not in _INEXACT and plan.promotion not in _KEEPS_INTEGERS:
         return run(op, (x,), attrs)
     token = enter(IGNORE)
     try:
-        out = plan[0](r, **attrs) if attrs else plan[0](r)
+        out = plan.kernel(r, **attrs) if attrs else plan.kernel(r)
     except _FAILURES as error:
         explain(op, [r], attrs, error)
     finally:
         leave(token)
-    if out.__class__ is not backend.array_type:
-        out = backend.as_array(out)
-    t = _new(Tensor)
-    t.raw = out
-    t._backend = backend
-    t._index = 0
-    t._view = None
-    t._version_counter = MODE.counter
-    if (
-        (x._track or (x._view is not None and x._stale()))
-        and plan[3]
-        and MODE.enabled
-        and (plan[3] is True or out.dtype.kind in _INEXACT)
-    ):
-        t._node = node = record_single(plan, backend, x, attrs)
-        t._track = node is not None
-        if plan[12]:
-            _keep_output(op, node, t)
-        if watch.created is not None and node is not None:
-            watch.created(node)
-    else:
-        t._node = None
-        t._track = False
+    t = finish(
+        plan, backend, out,
+        x._track or (x._view is not None and x._stale()),
+        lambda: record_single(plan, backend, x, attrs),
+    )  # fmt: skip
     return t
 
 
-def _view(plan: Any, x: Any, attrs: dict[str, Any]) -> Any:
+@inlined(finish)
+def _view(plan: Plan, x: Any, attrs: dict[str, Any]) -> Any:
     """``run(op, (x,), attrs)`` of an op with one input that gives one view of it: 1.3 us instead of 2.0."""
     backend = x._backend
     try:
-        out = plan[0](x.raw, **attrs)
+        out = plan.kernel(x.raw, **attrs)
     except _FAILURES as error:
-        explain(plan[5], [x.raw], attrs, error)
-    if out.__class__ is not backend.array_type:
-        out = backend.as_array(out)
-    t = _new(Tensor)
-    t.raw = out
-    t._backend = backend
-    t._index = 0
-    t._view = t._node = None
-    t._track = False
-    t._version_counter = MODE.counter
-    if (
-        (x._track or (x._view is not None and x._stale()))
-        and plan[3]
-        and MODE.enabled
-        and (plan[3] is True or out.dtype.kind in _INEXACT)
-    ):
-        t._node = node = record_single(plan, backend, x, attrs)
-        t._track = node is not None
-        if plan[12]:
-            _keep_output(plan[5], node, t)
-        _link_view(plan[5], attrs, x, t)
-        if watch.created is not None and node is not None:
-            watch.created(node)
-    else:
-        _link_view(plan[5], attrs, x, t)
+        explain(plan.op, [x.raw], attrs, error)
+    t = finish(
+        plan, backend, out,
+        x._track or (x._view is not None and x._stale()),
+        lambda: record_single(plan, backend, x, attrs),
+    )  # fmt: skip
+    _link_view(plan.op, attrs, x, t)
     return t
 
 
 SLOT.execute, SLOT.pair, SLOT.single = run, pair, single
+
+
+def _view_or_several(
+    plan: Plan,
+    backend: Any,
+    out: Any,
+    track: bool,
+    args: tuple[Any, ...],
+    raw: list[Any],
+    attrs: dict[str, Any],
+) -> Any:
+    """What ``run`` gives for an op whose result is a view, lies elsewhere, or is several."""
+    op = plan.op
+    if op.simple:
+        t = finish(plan, backend, out, track, lambda: record(plan, backend, args, raw, attrs))
+        if isinstance(args[0], Value):
+            _link_view(op, attrs, args[0], t)
+        return t
+    node = None
+    if track and plan.gradient and MODE.enabled and (plan.gradient is True or out.dtype.kind in _INEXACT):
+        node = record(plan, backend, args, raw, attrs)
+    return _wrap_several(op, backend, out, node, args, attrs)
 
 
 def _keep_output(op: Op, node: Any, t: Any) -> None:
@@ -287,6 +265,12 @@ def _keep_output(op: Op, node: Any, t: Any) -> None:
     if node is not None and (not op.reads or op.reads_out(node.edges)):
         node.out = t.raw
         node.out_counter = t._version_counter = [0]
+
+
+def _with_plain_numbers(args: tuple[Any, ...]) -> tuple[Any, ...] | None:
+    """``args`` with Python's numbers in place of what ``_plain`` knows; None if there are none."""
+    plain = tuple(_plain(v) for v in args)
+    return plain if any(p is not v for p, v in zip(plain, args, strict=True)) else None
 
 
 def _plain(value: Any) -> Any:
@@ -334,7 +318,7 @@ def _wrap_several(
     tensors = []
     array_type, is_view, counter, saves_out = backend.array_type, op.view, MODE.counter, op.saves_out
     for index, o in enumerate(out[:visible] if len(out) > visible else out):
-        t = _new(Tensor)
+        t = _new(_Result)
         t.raw = r = o if o.__class__ is array_type else backend.as_array(o)
         t._backend = backend
         t._index = 0
@@ -357,9 +341,9 @@ def _wrap_several(
     return tensors[0] if op.outputs == 1 else tuple(tensors)
 
 
-def _one_device(op: Op, args: tuple[Any, ...]) -> tuple[Any, ...]:
+def _on_one_device(op: Op, args: tuple[Any, ...]) -> tuple[Any, ...]:
     """Move 0-d CPU tensors to the device of the others, as torch allows; DeviceError for anything else."""
-    tensors = [a for a in args if isinstance(a, Tensor)]
+    tensors: list[Any] = [a for a in args if isinstance(a, Value)]
     targets = {str(t.device): t.device for t in tensors if not (t.raw.ndim == 0 and t.device.type == "cpu")}
     if len(targets) != 1:
         raise DeviceError(
@@ -369,7 +353,7 @@ def _one_device(op: Op, args: tuple[Any, ...]) -> tuple[Any, ...]:
             + f"{scopes.suffix()}. Move them with .to(device)."
         )
     target = next(iter(targets.values()))
-    return tuple(a.to(target) if isinstance(a, Tensor) and a.device != target else a for a in args)
+    return tuple(a.to(target) if any(a is t for t in tensors) and a.device != target else a for a in args)
 
 
 def explain(op: Op, raw: list[Any], attrs: dict[str, Any], error: Exception) -> NoReturn:

@@ -16,7 +16,7 @@ from typing import Any
 
 from tenon import dtypes
 from tenon.engine import second_order, watch
-from tenon.engine.accumulate import accumulate
+from tenon.engine.accumulate import DESTINATION, accumulate
 from tenon.engine.arrivals import Arrivals
 from tenon.engine.edges import run_prehooks
 from tenon.engine.hooks import run_tensor_hooks
@@ -137,15 +137,14 @@ class Sweep:
             node.check()
         if saved is not None:
             for value, then in zip(saved, node.versions):  # noqa: B905 - of equal length; strict costs 0.05 us
-                if value is not None:
-                    counter = value._version_counter
-                    if counter is not None and counter[0] != then:
-                        node.check()
+                counter = None if value is None else value._version_counter
+                if counter is not None and counter[0] != then:
+                    node.check()
         if out is not None and node.out_counter is not None and node.out_counter[0] != node.out_version:
             node.check()
             out = getattr(node.backend.raw, node.op.name)(*args, **attrs)  # the op repeats
-        f, joint, rules, residuals = node.backend.raw, plan[6], plan[7], plan[9]
-        if plan[8]:
+        f, joint, residuals = node.backend.raw, plan.joint, plan.residuals
+        if plan.several:
             grad = _materialize(node, grad)
             f = node.backend.short_raw if grad[0].dtype.itemsize == 2 else f
         elif grad.dtype is not _FLOAT32 and grad.dtype.itemsize == 2:
@@ -159,25 +158,12 @@ class Sweep:
                 results = joint(f, grad, out, *args, needs=needs, residuals=node.residuals, **attrs)
             else:
                 results = joint(f, grad, out, *args, needs=needs, **attrs)
-        elif plan[11] == 1 and edges[0] is not None:
-            rule = rules[0]
+        elif plan.arity == 1 and edges[0] is not None:
+            rule = plan.rules[0]
             x = args[0]
             results = (rule(f, grad, out, x, **attrs) if attrs else rule(f, grad, out, x),)
         else:
-            if len(rules) != len(edges):
-                rules = _spread(plan[5], edges)
-            results = []
-            ops = f
-            for edge, rule in zip(edges, rules):  # noqa: B905
-                if edge is None or rule is None:
-                    results.append(None)
-                    continue
-                if edge[1] < 0 and self.wanted is None:
-                    home = edge[0].__dict__.get("_home")
-                    if home is not None and edge[0]._grad is None:
-                        ops = home.making(f)
-                results.append(rule(ops, grad, out, *args, **attrs) if attrs else rule(ops, grad, out, *args))
-                ops = f
+            results = self.by_each_rule(f, plan.rules, edges, grad, out, args, attrs)
         if not self.keep_graph and (saved is not None or out is not None or residuals):
             node.args = node.saved = node.out = node.out_counter = None
             if residuals:
@@ -194,15 +180,31 @@ class Sweep:
                     fresh = result is not grad and result.base is None
                     if fresh and joint is not None and position:
                         fresh = not any(result is r for r in results[:position])
-                    if index >= 0 or wanted:
+                    extra = target.__dict__ if index < 0 else _NONE
+                    if index >= 0 or wanted or "_hooks" in extra or "_post_accumulate_hooks" in extra:
                         self.send(edge, result, fresh)
                     else:
-                        extra = target.__dict__
-                        if "_hooks" in extra or "_post_accumulate_hooks" in extra:
-                            self.send(edge, result, fresh)
-                        else:
-                            accumulate(target, result, fresh, False)
+                        accumulate(target, result, fresh, False)
             position += 1
+
+    def by_each_rule(
+        self, f: Any, rules: Any, edges: Any, grad: Any, out: Any, args: Any, attrs: dict[str, Any]
+    ) -> list[Any]:
+        """The gradients of the inputs by their own rules, on arrays; None where nothing flows."""
+        if len(rules) != len(edges):
+            rules = _spread(rules, edges)
+        results: list[Any] = []
+        for edge, rule in zip(edges, rules):  # noqa: B905
+            if edge is None or rule is None:
+                results.append(None)
+                continue
+            ops = f
+            if edge[1] < 0 and self.wanted is None:
+                destination = edge[0].__dict__.get(DESTINATION)
+                if destination is not None and edge[0]._grad is None:
+                    ops = destination.ops(f)
+            results.append(rule(ops, grad, out, *args, **attrs) if attrs else rule(ops, grad, out, *args))
+        return results
 
     def open_edges(self, edges: Any) -> list[Any]:
         """``edges`` with None where nothing wanted lies behind: no rule is run for those."""
@@ -263,7 +265,7 @@ class Sweep:
             needs = tuple(e is not None for e in edges)
             extra = {"residuals": unpacked_residuals(node)} if op.residuals else {}
             return list(op.joint(f, grad, out, *args, needs=needs, **extra, **attrs))
-        rules = op.rules if len(op.rules) == len(edges) else _spread(op, edges)
+        rules = op.rules if len(op.rules) == len(edges) else _spread(op.rules, edges)
         return [
             None if e is None or rule is None else rule(f, grad, out, *args, **attrs)
             for e, rule in zip(edges, rules, strict=True)
@@ -378,9 +380,9 @@ class Sweep:
                 hook((), (leaf._grad if first else self._tensor(grad, leaf._backend),))
 
 
-def _spread(op: Any, edges: Any) -> Any:
+def _spread(rules: Any, edges: Any) -> Any:
     """Rules for a variadic op: the last one serves the rest."""
-    return op.rules + (op.rules[-1],) * (len(edges) - len(op.rules))
+    return rules + (rules[-1],) * (len(edges) - len(rules))
 
 
 def _materialize(node: Any, grads: Any) -> Any:

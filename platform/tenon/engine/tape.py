@@ -247,7 +247,7 @@ _new_node = Node.__new__
 def record(plan: Any, backend: Any, args: tuple[Any, ...], raw: list[Any], attrs: dict[str, Any]) -> Any:
     """A node for one executed op, which takes ``raw`` over; None if its inputs are all of inference mode."""
     node = _new_node(Node)
-    node.op = plan[5]
+    node.op = plan.op
     node.plan = plan
     node.backend = backend
     node.attrs = attrs
@@ -270,7 +270,7 @@ def record(plan: Any, backend: Any, args: tuple[Any, ...], raw: list[Any], attrs
             edges.append(None)
         bit += bit
     node.edges = edges
-    keeps = plan[4]
+    keeps = plan.keeps
     if keeps.__class__ is dict:
         keeps = keeps[bits]
     if keeps is None:
@@ -291,7 +291,7 @@ def record(plan: Any, backend: Any, args: tuple[Any, ...], raw: list[Any], attrs
 def record_pair(plan: Any, backend: Any, x: Any, y: Any, attrs: dict[str, Any]) -> Any:
     """``record`` for two tensors, without its loops: 0.6 us instead of 1.1."""
     node = _new_node(Node)
-    node.op = plan[5]
+    node.op = plan.op
     node.plan = plan
     node.backend = backend
     node.attrs = attrs
@@ -316,7 +316,7 @@ def record_pair(plan: Any, backend: Any, x: Any, y: Any, attrs: dict[str, Any]) 
     if n is None and x._version_counter is UNCOUNTED is y._version_counter:
         return None
     node.edges = (to_x, to_y)
-    keeps = plan[4]
+    keeps = plan.keeps
     if keeps.__class__ is dict:
         keeps = keeps[bits]
     keeps_x, keeps_y = _NEITHER if keeps is None else _BOTH if keeps is True else keeps
@@ -348,7 +348,7 @@ def _version(counter: list[int]) -> int:
 def record_single(plan: Any, backend: Any, x: Any, attrs: dict[str, Any]) -> Any:
     """``record`` for one tensor that is tracked."""
     node = _new_node(Node)
-    node.op = plan[5]
+    node.op = plan.op
     node.plan = plan
     node.backend = backend
     node.attrs = attrs
@@ -362,7 +362,7 @@ def record_single(plan: Any, backend: Any, x: Any, attrs: dict[str, Any]) -> Any
     if n is None and x._version_counter is UNCOUNTED:
         return None
     node.edges = ((x, -1) if n is None else (n, x._index),)
-    keeps = plan[4]
+    keeps = plan.keeps
     r = x.raw
     if (keeps[1] if keeps.__class__ is dict else keeps) is None:
         node.saved = node.versions = None

@@ -15,6 +15,7 @@ import numpy as np
 from tenon.device import Device
 from tenon.dtypes import FROM_NUMPY, dtype
 from tenon.engine import watch
+from tenon.engine.dispatch import results_are
 from tenon.engine.edges import shown
 from tenon.engine.grad_mode import MODE, UNCOUNTED
 from tenon.engine.late import LATE
@@ -373,6 +374,7 @@ class Tensor(Methods):
 
 
 Value.make = Tensor._of
+results_are(Tensor)
 PLAIN.update((Tensor, Size, dtype, Device))
 register_methods(Tensor)
 

@@ -20,7 +20,7 @@ from tenon.device import CPU, Device
 from tenon.distributed.communication.communicator import Communicator
 from tenon.distributed.join import Join, Joinable, JoinHook
 from tenon.distributed.replicas import comm_hooks
-from tenon.distributed.replicas.bucket_home import BucketHome
+from tenon.distributed.replicas.bucket_destination import DESTINATION, BucketDestination
 from tenon.distributed.replicas.data_parallel_join import DataParallelJoinHook
 from tenon.distributed.replicas.gradients import GradientSynchronizer, broadcast_tensors
 from tenon.distributed.replicas.logical_shards import SHARDS, LogicalShards
@@ -145,10 +145,11 @@ class DistributedDataParallel(Module, Joinable):
             self._logical = LogicalShards(module, self.synchronizer, shards, threads, initial_seed())
         else:
             for _, parameter in self.synchronizer.parameters:
-                if self.process_group.overlaps or "_home" in parameter.__dict__:
+                if self.process_group.overlaps or DESTINATION in parameter.__dict__:
                     parameter.register_post_accumulate_grad_hook(self._on_gradient)
                 else:
-                    parameter.__dict__["_home"] = BucketHome(self.synchronizer, parameter, self._on_gradient)
+                    bucket = BucketDestination(self.synchronizer, parameter, self._on_gradient)
+                    parameter.__dict__[DESTINATION] = bucket
         self.register_load_state_dict_pre_hook(_add_prefix)
 
     def forward(self, *inputs: Any, **kwargs: Any) -> Any:
@@ -376,7 +377,7 @@ def release_parameters(parameters: Iterable[Tensor]) -> None:
     """Take ``parameters``, whose shapes have changed, out of their ``DistributedDataParallel`` wrappers: they
     no longer fit the buffers that are reduced, and the model needs a new wrapper."""
     for parameter in parameters:
-        parameter.__dict__.pop("_home", None)
+        parameter.__dict__.pop(DESTINATION, None)
         hooks = parameter.__dict__.get("_post_accumulate_hooks", {})
         for key, hook in list(hooks.items()):
             if isinstance(getattr(hook, "__self__", None), DistributedDataParallel):

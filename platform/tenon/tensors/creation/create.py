@@ -14,6 +14,7 @@ from tenon import dtypes, random
 from tenon.device import Device, as_device
 from tenon.dtypes import FROM_NUMPY, dtype, scalar_name
 from tenon.engine import watch
+from tenon.engine.accumulate import DESTINATION
 from tenon.engine.aval import Aval, normalize_axis
 from tenon.engine.backend import backend_for, backend_named
 from tenon.engine.value import Value
@@ -224,8 +225,8 @@ def exchange_data(x: Any, value: Any) -> None:
 
 #: Attributes that are a tensor's place in a program, not part of what a copy keeps.
 NOT_COPIED = (
-    "_grad", "_hooks", "_post_accumulate_hooks", "_node_hooks", "_node_prehooks", "_node_metadata", "_home",
-    "_accumulator", "_retains", "_content", "_became",
+    "_grad", "_hooks", "_post_accumulate_hooks", "_node_hooks", "_node_prehooks", "_node_metadata",
+    DESTINATION, "_accumulator", "_retains", "_content", "_became",
 )  # fmt: skip
 
 

@@ -6,14 +6,15 @@ from collections.abc import Callable
 from typing import Any
 
 from tenon.distributed.replicas.gradients import GradientSynchronizer
+from tenon.engine.accumulate import DESTINATION
 from tenon.tensors.tensor import Tensor
 
 LARGE = 1 << 14
 """Elements of a matrix from which a copy takes longer than it takes to avoid it."""
 
 
-class BucketHome:
-    """What ``core.accumulate`` asks of the gradients of ``parameter``; ``arrived`` hears of each."""
+class BucketDestination:
+    """The bucket as the ``GradientDestination`` of ``parameter``; ``arrived`` hears of each gradient."""
 
     __slots__ = ("_arrived", "_large", "_parameter", "_place_of")
 
@@ -28,7 +29,7 @@ class BucketHome:
         place = self._place_of(self._parameter)
         return None if place is None or grad.dtype != place[0].flat.dtype else place[0].take(place[1], grad)
 
-    def making(self, f: Any) -> Any:
+    def ops(self, f: Any) -> Any:
         """``f`` with a ``matmul`` that writes into the bucket once."""
         place = self._place_of(self._parameter) if self._large else None
         offered = None if place is None else place[0].offer(place[1])
@@ -57,4 +58,4 @@ class _Making:
         return self._f.matmul(x, y)
 
 
-__all__ = ["BucketHome"]
+__all__ = ["DESTINATION", "BucketDestination"]

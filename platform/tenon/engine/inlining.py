@@ -1,0 +1,101 @@
+"""``@inlined(tail)``: the statements of a function ``tail`` in place of the calls of it, when a module loads.
+
+A call costs some 250 instructions, 2 % of an addition of small arrays. So the end that all runs of an op
+share is written once, as an ordinary function, and put into each run here. Called instead, it would do the
+same: where a module's source is not at hand, nothing is inlined.
+
+What can be inlined: ``t = tail(...)``, a statement of a function's own block, of a ``tail`` that returns
+once, at its end. Arguments take the places of parameters as they are written, and ``lambda: value`` that of
+``parameter()``.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import linecache
+from collections.abc import Callable
+from types import FunctionType
+from typing import Any, TypeVar
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def inlined(tail: Callable[..., Any]) -> Callable[[F], F]:
+    """A decorator that puts the statements of ``tail`` in place of ``t = tail(...)`` in a function."""
+
+    def decorate(function: F) -> F:
+        assert isinstance(function, FunctionType)
+        definitions = _definitions(function.__code__.co_filename)
+        if definitions is None:
+            return function
+        parts = {name: _copy(definitions[name]) for name in (function.__name__, tail.__name__)}
+        host = parts[function.__name__]
+        host.body = [s for each in host.body for s in _statements(each, parts[tail.__name__])]
+        host.decorator_list = []
+        module = ast.fix_missing_locations(ast.Module([host], []))
+        scope: dict[str, Any] = {}
+        exec(compile(module, function.__code__.co_filename, "exec"), function.__globals__, scope)
+        made: F = scope[function.__name__]
+        made.__annotations__ = function.__annotations__
+        return made
+
+    return decorate
+
+
+@functools.cache
+def _definitions(file: str) -> dict[str, ast.FunctionDef] | None:
+    """The functions of ``file`` by name, parsed once; None where there is no source."""
+    text = "".join(linecache.getlines(file))
+    found = [each for each in ast.parse(text).body if isinstance(each, ast.FunctionDef)]
+    return {each.name: each for each in found} or None
+
+
+def _copy(node: Any) -> Any:
+    """A tree of its own: expressions that stand for several places must not be shared."""
+    if isinstance(node, list):
+        return [_copy(each) for each in node]
+    if not isinstance(node, ast.AST):
+        return node
+    made = type(node)(**{name: _copy(value) for name, value in ast.iter_fields(node)})
+    return ast.copy_location(made, node)
+
+
+def _statements(statement: ast.stmt, tail: ast.FunctionDef) -> list[ast.stmt]:
+    """``statement``, or what stands for it where it is ``name = tail(...)``."""
+    if not (
+        isinstance(statement, ast.Assign)
+        and isinstance(statement.value, ast.Call)
+        and isinstance(statement.value.func, ast.Name)
+        and statement.value.func.id == tail.name
+    ):
+        return [statement]
+    names = [each.arg for each in tail.args.args]
+    arguments = dict(zip(names, statement.value.args, strict=True))
+    *body, last = _copy(tail.body)
+    if isinstance(body[0], ast.Expr) and isinstance(body[0].value, ast.Constant):
+        del body[0]  # the docstring
+    assert isinstance(last, ast.Return) and ast.dump(last.value) == ast.dump(  # type: ignore[arg-type]
+        ast.Name(statement.targets[0].id, ast.Load())  # type: ignore[attr-defined]
+    )
+    filled = _Filled(arguments)
+    return [filled.visit(each) for each in body]
+
+
+class _Filled(ast.NodeTransformer):
+    """Puts arguments in the places of parameters."""
+
+    def __init__(self, arguments: dict[str, ast.expr]) -> None:
+        self.arguments = arguments
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        """A parameter that is read: the argument."""
+        argument = self.arguments.get(node.id)
+        return node if argument is None or not isinstance(node.ctx, ast.Load) else _copy(argument)
+
+    def visit_Call(self, node: ast.Call) -> ast.AST:
+        """``parameter()`` of a lambda: what it gives."""
+        argument = self.arguments.get(node.func.id) if isinstance(node.func, ast.Name) else None
+        if isinstance(argument, ast.Lambda):
+            return _copy(argument.body)  # type: ignore[no-any-return]
+        return self.generic_visit(node)
