@@ -81,6 +81,19 @@ class Host:
         return tuple(self._failures)
 
     @property
+    def former_names(self) -> dict[str, str]:
+        """Names that packages and modules of loaded plugins had before -> the modules that they are now.
+
+        A plugin's module says so in ``FORMER_NAMES``. Such names stay importable, and the plugin gets the
+        sections of checkpoints that were saved under them.
+        """
+        return {
+            former: present
+            for info in self._plugins
+            for former, present in getattr(info.plugin, "FORMER_NAMES", {}).items()
+        }
+
+    @property
     def loading(self) -> bool:
         """Whether plugins are being imported right now."""
         return self._state == "loading"
@@ -160,8 +173,8 @@ class Host:
 
     def load_sections(self, sections: Mapping[str, Mapping[str, Any]], session: Any) -> None:
         """Hand every ``tenon_checkpoint_load`` its plugin's section; warn of sections that nobody takes."""
-        owners = [info.name for info, _ in self._callers("tenon_checkpoint_load")]
-        orphans = sorted(set(sections) - set(owners))
+        callers = [(_names_of(info), caller) for info, caller in self._callers("tenon_checkpoint_load")]
+        orphans = sorted(set(sections).difference(*(names for names, _ in callers)))
         if orphans:
             warnings.warn(
                 PluginWarning(
@@ -170,8 +183,9 @@ class Host:
                 ),
                 stacklevel=2,
             )
-        for info, caller in self._callers("tenon_checkpoint_load"):
-            caller(section=sections.get(info.name, {}), session=session)
+        for names, caller in callers:
+            section = next((sections[name] for name in names if name in sections), {})
+            caller(section=section, session=session)
 
     def _load(self) -> list[str]:
         points = loader.installed_entry_points() if self._points is None else self._points
@@ -299,6 +313,11 @@ def _write_trace(line: str) -> None:
 def _name_of(plugin: object) -> str:
     named = getattr(plugin, "__name__", None)
     return named if isinstance(named, str) else f"{type(plugin).__qualname__}-{id(plugin):x}"
+
+
+def _names_of(info: PluginInfo) -> tuple[str, ...]:
+    """The name of a plugin, and those that it had before."""
+    return (info.name, *getattr(info.plugin, "FORMER_NAMES", ()))
 
 
 def _failure(info: PluginInfo, stage: loader.Stage, error: BaseException) -> PluginFailure:

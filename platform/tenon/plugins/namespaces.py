@@ -60,12 +60,25 @@ class _Known:
 
 
 class _Namespaces:
-    """Finds the namespaces that plugins declare, after everything else has been searched."""
+    """Finds the namespaces that plugins declare, and former names of their modules, after everything else."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        return _declared(fullname) if fullname.startswith("tenon.") else None
+        if not fullname.startswith(("tenon.", "tenon_")):
+            return None
+        renamed = _renamed(fullname)
+        return _declared(fullname) if renamed is None and fullname.startswith("tenon.") else renamed
+
+
+def _renamed(fullname: str) -> ModuleSpec | None:
+    """The spec of a plugin's module that has another name now, as the plugin's ``FORMER_NAMES`` says."""
+    from tenon.plugins.manager import host
+
+    target = host().former_names.get(fullname)
+    if target is None:
+        return None
+    return ModuleSpec(fullname, _Publisher(lambda: importlib.import_module(target)))
 
 
 def _declared(fullname: str) -> ModuleSpec | None:
